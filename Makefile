@@ -1,0 +1,40 @@
+# `make demo` teaches an agent; `make test` checks everything. Both set up .venv first.
+PYTHON ?= python3
+BIN := .venv/bin
+SETUP := .venv/.installed
+
+.PHONY: setup demo test test-slow check bench lock clean
+
+setup: $(SETUP)
+
+$(SETUP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("rl-teacher needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Say which: make PYTHON=python3.12 setup" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(SETUP)
+
+demo: $(SETUP)
+	$(BIN)/rl-teacher teach -p synth -e ShortHopper-v1 -l 300 -t 800000 -n demo
+
+check: $(SETUP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+test: check
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: $(SETUP)
+	$(BIN)/python -m pytest -m slow
+
+bench: $(SETUP)
+	$(BIN)/python -m benchmarks.run
+
+# The versions that were tested together, written anew from what .venv holds.
+lock:
+	$(BIN)/python -m pip freeze --exclude-editable > requirements.lock
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,91 @@
+"""Every error that a user can cause, or must know of.
+
+    RlTeacherError                     exit code 1
+    |-- BadInput                       exit code 2: the person can mend it
+    |   |-- UnknownName                an environment, agent, teacher, selector or schedule
+    |   |-- BadConfig                  a value out of range, or values that do not go together
+    |   |-- ConfigMismatch             the same experiment name with another configuration
+    |   |-- BadExperimentName          a name that cannot be a folder
+    |   |-- SegmentTooLong             clips longer than an episode
+    |   |-- BadObservation             NaN or infinite numbers from an environment
+    |   |-- TeacherFailed              a teacher's own function raised, or answered nonsense
+    |   `-- ExperimentNotFound
+    |-- CorruptCheckpoint              a file that is not what was written
+    |-- StoreUnavailable               the database cannot be opened, read or written
+    |-- RunFolderUnusable              read-only, or the disk is full
+    `-- ExperimentInUse                another process is running it
+
+A text says what was given, what was needed, and what to do.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class RlTeacherError(Exception):
+    """The root of the tree; carries the exit code of the command line."""
+
+    exit_code = 1
+
+
+class BadInput(RlTeacherError):
+    """Something the person gave, and can mend."""
+
+    exit_code = 2
+
+
+class UnknownName(BadInput):
+    """A name that is not in a registry; the text offers the nearest ones."""
+
+    def __init__(self, kind: str, given: str, known: Iterable[str]) -> None:
+        names = list(known)
+        by_lower = {name.lower(): name for name in names}
+        near = difflib.get_close_matches(given.lower(), by_lower, n=4, cutoff=0.5)
+        offered = [by_lower[name] for name in near]
+        hint = f"Did you mean {', '.join(offered)}?" if offered else f"Known: {', '.join(names)}."
+        super().__init__(f"There is no {kind} called {given!r}. {hint}")
+        self.nearest = offered
+
+
+class BadConfig(BadInput):
+    """A value out of range, or values that do not go together."""
+
+
+class ConfigMismatch(BadInput):
+    """An experiment of this name exists with another configuration."""
+
+
+class BadExperimentName(BadInput):
+    """A name that cannot be the name of a folder."""
+
+
+class SegmentTooLong(BadInput):
+    """Clips were asked for that are longer than an episode."""
+
+
+class BadObservation(BadInput):
+    """An environment returned numbers that are not finite."""
+
+
+class TeacherFailed(BadInput):
+    """A teacher raised, or answered something that is not an answer."""
+
+
+class ExperimentNotFound(BadInput):
+    """No experiment of this name."""
+
+
+class CorruptCheckpoint(RlTeacherError):
+    """A file is not what was written: cut short, altered, or of another version."""
+
+
+class StoreUnavailable(RlTeacherError):
+    """The database cannot be opened, read or written."""
+
+
+class RunFolderUnusable(RlTeacherError):
+    """The run folder cannot be written: read-only, or the disk is full."""
+
+
+class ExperimentInUse(RlTeacherError):
+    """Another process is running this experiment."""
