@@ -1,0 +1,1 @@
+"""Whoever answers: synthetic teachers, task teachers, the user's own."""

@@ -1,0 +1,39 @@
+"""What the loop asks of an agent."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from rl_teacher.envs.rollout import Rollout
+
+
+class Agent(Protocol):
+    """A learner: acts, and learns from a rollout and the rewards it is told.
+
+    The rewards it learns from are those given to `learn`, never the environment's own.
+    """
+
+    rollout_steps: int
+    """Steps of each environment between two calls of `learn`."""
+
+    def act(self, observations: Shaped[np.ndarray, "env ..."]) -> Shaped[np.ndarray, "env ..."]:
+        """Actions for N environments, ready to be given to them."""
+        ...
+
+    def learn(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> dict[str, float]:
+        """Improve on one rollout, rewarded as told.
+
+        Returns:
+            Figures to report, by name.
+        """
+        ...
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Everything needed to go on exactly, as named arrays."""
+        ...
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from a saved state."""
+        ...

@@ -1,0 +1,141 @@
+"""Stepping a vector of environments, whatever its way of starting anew."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from jaxtyping import Shaped
+
+from rl_teacher.envs.rollout import Rollout
+from rl_teacher.errors import BadObservation
+from rl_teacher.named_arrays import NamedArrays, array_to_rng, nest, part_of, rng_to_array
+
+Act = Callable[[np.ndarray], np.ndarray]
+
+
+class Collector:
+    """Lives in N environments and hands out what was lived as rollouts."""
+
+    def __init__(self, venv: gym.vector.VectorEnv, *, seed: int, stagger: int = 0) -> None:
+        """Reset the environments.
+
+        Args:
+            venv: any Gymnasium vector environment; SAME_STEP, NEXT_STEP or DISABLED autoreset.
+            seed: of the environments and of random actions.
+            stagger: length of an episode when none ends early, or 0. The first episodes then
+                start at random ages, so that not all end in the same step and every rollout holds
+                all phases of an episode.
+        """
+        self.venv = venv
+        self.num_envs = venv.num_envs
+        self._mode = venv.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        self._rng = np.random.default_rng([seed, 2])
+        options = None
+        if stagger:
+            ages = self._rng.integers(0, stagger, self.num_envs)
+            options = {"elapsed_steps": ages}
+        self._observations, _ = venv.reset(seed=seed, options=options)
+        self._resets_next = np.zeros(self.num_envs, bool)
+
+    def random_actions(self, observations: np.ndarray) -> np.ndarray:
+        """Actions of the random policy: uniform over the action space (Box: -1..1 if unbounded)."""
+        space = self.venv.single_action_space
+        if isinstance(space, gym.spaces.Discrete):
+            return self._rng.integers(space.start, space.start + space.n, len(observations))
+        if not isinstance(space, gym.spaces.Box):
+            raise TypeError(f"random actions need a Box or Discrete space, not {space}")
+        low = np.where(np.isfinite(space.low), space.low, -1.0)
+        high = np.where(np.isfinite(space.high), space.high, 1.0)
+        return self._rng.uniform(low, high, (self.num_envs, *space.shape)).astype(np.float32)
+
+    def collect(self, act: Act, num_steps: int) -> Rollout:
+        """Live T steps in every environment.
+
+        Raises:
+            BadObservation: an observation or reward is NaN or infinite.
+        """
+        columns = self._allocate(num_steps)
+        for t in range(num_steps):
+            self._step(act, columns, t)
+        rollout = Rollout(**columns)
+        _check_finite(rollout)
+        return rollout
+
+    def _allocate(self, num_steps: int) -> dict[str, np.ndarray]:
+        shape = (num_steps, self.num_envs)
+        observation, action = self.venv.single_observation_space, self.venv.single_action_space
+        is_float = np.issubdtype(observation.dtype, np.floating)
+        observation_dtype = np.float32 if is_float else observation.dtype
+        action_dtype = np.float32 if isinstance(action, gym.spaces.Box) else np.int64
+        return {
+            "observations": np.empty((*shape, *observation.shape), observation_dtype),
+            "actions": np.empty((*shape, *action.shape), action_dtype),
+            "rewards": np.empty(shape, np.float32),
+            "next_observations": np.empty((*shape, *observation.shape), observation_dtype),
+            "terminated": np.empty(shape, bool),
+            "truncated": np.empty(shape, bool),
+            "is_valid": np.empty(shape, bool),
+            "scene_states": np.empty((*shape, self._scene_states().shape[1])),
+        }
+
+    def _scene_states(self) -> Shaped[np.ndarray, "env scene"]:
+        states = getattr(self.venv, "scene_states", None)
+        return np.empty((self.num_envs, 0)) if states is None else states
+
+    def _step(self, act: Act, columns: dict[str, np.ndarray], t: int) -> None:
+        columns["observations"][t] = self._observations
+        columns["scene_states"][t] = self._scene_states()
+        columns["is_valid"][t] = ~self._resets_next
+        actions = act(self._observations)
+        columns["actions"][t] = actions
+        observations, rewards, terminated, truncated, step_infos = self.venv.step(actions)
+        columns["rewards"][t] = rewards
+        columns["next_observations"][t] = observations
+        columns["terminated"][t] = terminated
+        columns["truncated"][t] = truncated
+        ended = terminated | truncated
+        self._observations = observations
+        if self._mode == AutoresetMode.NEXT_STEP:
+            self._resets_next = ended
+        elif ended.any():
+            if self._mode == AutoresetMode.SAME_STEP:
+                for env in np.nonzero(ended)[0]:
+                    columns["next_observations"][t, env] = step_infos["final_obs"][env]
+            else:
+                self._observations, _ = self.venv.reset(options={"reset_mask": ended})
+
+    def _saver(self) -> Any:
+        """The environment's own way to be saved (see envs.registry.make_vector)."""
+        return self.venv
+
+    def state(self) -> NamedArrays:
+        """Everything needed to go on exactly, between two rollouts."""
+        own = {
+            "observations": np.asarray(self._observations),
+            "resets_next": self._resets_next,
+            "rng": rng_to_array(self._rng),
+        }
+        return nest({"self": own, "envs": self._saver().get_state()})
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from a saved state."""
+        own = part_of(state, "self")
+        self._saver().set_state(part_of(state, "envs"))
+        self._observations = own["observations"].copy()
+        self._resets_next = own["resets_next"].copy()
+        array_to_rng(self._rng, own["rng"])
+
+
+def _check_finite(rollout: Rollout) -> None:
+    for name in ("next_observations", "observations", "rewards"):
+        values = getattr(rollout, name)
+        if not np.issubdtype(values.dtype, np.floating) or np.isfinite(values).all():
+            continue
+        t, env, *_ = np.argwhere(~np.isfinite(values))[0]
+        raise BadObservation(
+            f"Environment number {env} returned {name.replace('_', ' ')} that are not finite "
+            f"numbers (step {t} of the rollout): {values[t, env]}. Nothing was learned from it. "
+            "Mend the environment, or wrap it so that it never returns NaN or infinity."
+        )

@@ -1,0 +1,247 @@
+"""The command line: parses, calls, prints; no logic."""
+
+import os
+
+# Note: before NumPy is loaded. Its threads and the physics' would fight for the cores.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from rl_teacher.errors import BadInput, RlTeacherError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+HELP = """\
+usage: rl-teacher COMMAND ...
+
+Teach agents by saying which of two short clips is better.
+
+commands:
+  teach            teach an agent: from labels, or with the true reward
+  envs             what can be taught
+  runs             the experiments there are, and how they stand
+  report NAME ...  an experiment's figures, and a picture of one or more
+
+examples:
+  rl-teacher teach -p rl -e ShortHopper-v1 -n base-rl
+  rl-teacher teach -p synth -l 1400 -e ShortHopper-v1 -n syn-1400
+  rl-teacher report base-rl syn-1400
+
+`rl-teacher COMMAND --help` explains a command. The same `teach` command again continues where
+it stopped. Everything is kept under ~/.rl-teacher (or RL_TEACHER_HOME).
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    command, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if command in ("-h", "--help", "help"):
+        print(HELP, end="")
+        return 0
+    if command == "--version":
+        return version()
+    try:
+        return _command(command)(rest)
+    except RlTeacherError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _command(name: str) -> Callable[[Sequence[str]], int]:
+    from rl_teacher.errors import UnknownName
+
+    commands = {"teach": teach, "envs": envs, "runs": runs, "report": report}
+    if name not in commands:
+        raise UnknownName("command", name, commands)
+    return commands[name]
+
+
+def version() -> int:
+    """Print the version."""
+    from importlib.metadata import version as installed_version
+
+    print(f"rl-teacher {installed_version('rl-teacher')}")
+    return 0
+
+
+# --- teach ---
+
+
+def teach(arguments: Sequence[str]) -> int:
+    """Teach an agent."""
+    import logging
+
+    import tyro
+    from rich.console import Console
+    from rich.logging import RichHandler
+
+    from rl_teacher.config import RunOptions, TeachConfig
+
+    @dataclass(frozen=True)
+    class Arguments:
+        config: Annotated[TeachConfig, tyro.conf.arg(name="")]
+        options: Annotated[RunOptions, tyro.conf.arg(name="")]
+
+    given = tyro.cli(
+        Arguments,
+        prog="rl-teacher teach",
+        description="Teach an agent from labels, or train it with the true reward.",
+        args=list(arguments),
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    console = Console()
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[RichHandler(console=console)])
+    if given.options.force_new and not given.options.yes:
+        confirm_force_new(given.config.name)
+    return run_teach(given.config, given.options, console)
+
+
+def run_teach(config, options, console) -> int:  # noqa: ANN001
+    """Run it and print how it ended."""
+    from rl_teacher.experiment import Experiment
+    from rl_teacher.report.summary import summary
+    from rl_teacher.teach import teach as run
+
+    outcome = run(config, options)
+    rows = Experiment.find(config.name).metrics()
+    console.print(summary(config.name, rows, config.saved()))
+    console.print(f"plot: {outcome.plot_path}", soft_wrap=True, highlight=False)
+    if not outcome.is_finished:
+        console.print("Stopped, and saved. The same command again continues from here.")
+    return 0
+
+
+def confirm_force_new(name: str) -> None:
+    """Ask before an experiment is forgotten.
+
+    Raises:
+        BadInput: the answer is no, or there is nobody to ask.
+    """
+    from rl_teacher.errors import ExperimentNotFound
+    from rl_teacher.experiment import Experiment
+
+    try:
+        there = Experiment.find(name).summary()
+    except ExperimentNotFound:
+        return
+    if not sys.stdin.isatty():
+        raise BadInput(
+            f"--force-new would forget experiment {name!r}, and nobody can be asked here. "
+            "Add --yes if that is meant."
+        )
+    question = f"Forget experiment {name!r}, its {there.labels} labels and {there.step:,} steps?"
+    if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
+        raise BadInput("Nothing was forgotten. Choose another name with -n, or leave --force-new out.")
+
+
+# --- envs, runs, report ---
+
+
+def envs(arguments: Sequence[str]) -> int:
+    """List what can be taught."""
+    import tyro
+
+    def list_environments(search: tyro.conf.Positional[str] = "") -> None:
+        """List the environments that can be taught.
+
+        Args:
+            search: show only those whose name contains this.
+        """
+        from rich.console import Console
+
+        from rl_teacher.envs.registry import cards
+
+        table = _table("environment", "clip steps/s", "episode steps", "ends early", "")
+        for each in cards():
+            if search.lower() in each.id.lower():
+                table.add_row(
+                    each.id,
+                    f"{each.fps:g}",
+                    str(each.max_episode_steps or "-"),
+                    "yes" if each.can_terminate else "no",
+                    each.description,
+                )
+        Console().print(table)
+
+    tyro.cli(list_environments, prog="rl-teacher envs", args=list(arguments))
+    return 0
+
+
+def runs(arguments: Sequence[str]) -> int:
+    """List the experiments."""
+    import tyro
+
+    def list_experiments() -> None:
+        """List the experiments there are, the one that changed last first."""
+        from rich.console import Console
+
+        from rl_teacher.experiment import Experiment, home
+
+        found = Experiment.all()
+        if not found:
+            print(f"No experiments in {home()} yet. `rl-teacher teach --help` begins one.")
+            return
+        table = _table("name", "environment", "state", "steps", "labels", "last change")
+        for each in found:
+            changed = each.changed_at.astimezone().strftime("%Y-%m-%d %H:%M")
+            table.add_row(
+                each.name, each.env_id, each.state, f"{each.step:,}", str(each.labels), changed
+            )
+        Console().print(table)
+
+    tyro.cli(list_experiments, prog="rl-teacher runs", args=list(arguments))
+    return 0
+
+
+def report(arguments: Sequence[str]) -> int:
+    """Print experiments' figures and draw their curves."""
+    import tyro
+
+    def report_experiments(
+        names: tyro.conf.Positional[tuple[str, ...]], /, plot: Path | None = None
+    ) -> None:
+        """Print an experiment's figures, and draw one or more in one picture.
+
+        Args:
+            names: of the experiments.
+            plot: where the picture goes; the first experiment's folder without it.
+        """
+        from rich.console import Console
+
+        from rl_teacher.experiment import Experiment
+        from rl_teacher.report.plot import plot as draw
+        from rl_teacher.report.summary import summary
+
+        if not names:
+            raise BadInput("No name was given. `rl-teacher runs` lists the experiments.")
+        found = [Experiment.find(name) for name in names]
+        console = Console()
+        for each in found:
+            console.print(summary(each.name, each.metrics(), each.config))
+        path = draw([(each.name, each.metrics()) for each in found], plot or found[0].plot_path)
+        console.print(f"plot: {path}", soft_wrap=True, highlight=False)
+
+    tyro.cli(report_experiments, prog="rl-teacher report", args=list(arguments))
+    return 0
+
+
+def _table(*headings: str) -> "Table":
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    table = Table(box=SIMPLE)
+    for heading in headings:
+        table.add_column(heading)
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())

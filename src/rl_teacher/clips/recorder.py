@@ -1,0 +1,162 @@
+"""The recorder: remembers what was lived lately, and cuts segments out of it.
+
+K: steps remembered of each environment, N: environments, L: steps of a segment, C: segments.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Int64, Shaped
+
+from rl_teacher.clips.segment import Segment
+from rl_teacher.envs.rollout import Rollout
+from rl_teacher.named_arrays import NamedArrays
+
+COLUMNS = ("observations", "actions", "rewards", "scene_states", "ended", "is_valid")
+DRAWS_PER_SEGMENT = 8
+MAX_ROUNDS = 40
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Where C segments lie in a recorder's memory.
+
+    Attributes:
+        first: [C] the step each begins with, counted from the oldest remembered.
+        env: [C] the environment.
+        num_steps: [C] how long each is: L, or less where a whole episode is shorter.
+    """
+
+    first: Int64[np.ndarray, " segment"]
+    env: Int64[np.ndarray, " segment"]
+    num_steps: Int64[np.ndarray, " segment"]
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def take(self, chosen: slice | Int64[np.ndarray, " chosen"]) -> "Cuts":
+        """Some of them."""
+        return Cuts(self.first[chosen], self.env[chosen], self.num_steps[chosen])
+
+
+def _joined(parts: list[Cuts]) -> Cuts:
+    columns = [[getattr(part, name) for part in parts] for name in ("first", "env", "num_steps")]
+    return Cuts(*(np.concatenate(column) for column in columns))
+
+
+class Recorder:
+    """Remembers the latest steps of every environment, in a ring."""
+
+    def __init__(self, env_id: str, *, segment_steps: int, capacity: int) -> None:
+        """Make an empty recorder.
+
+        Args:
+            env_id: what its segments say they come from.
+            segment_steps: L.
+            capacity: K; at least L.
+        """
+        self._env_id = env_id
+        self.segment_steps = segment_steps
+        self._capacity = max(capacity, segment_steps)
+        self._ring: dict[str, np.ndarray] = {}
+        self._written = 0
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of each environment remembered now."""
+        return min(self._written, self._capacity)
+
+    def observe(self, rollout: Rollout) -> None:
+        """Remember a rollout; forget what is older than the capacity."""
+        columns = {name: getattr(rollout, name)[-self._capacity :] for name in COLUMNS}
+        if not self._ring:
+            self._ring = {
+                name: np.zeros((self._capacity, *column.shape[1:]), column.dtype)
+                for name, column in columns.items()
+            }
+        num_new = len(columns["rewards"])
+        places = np.arange(self._written, self._written + num_new) % self._capacity
+        for name, column in columns.items():
+            self._ring[name][places] = column
+        self._written += num_new
+
+    def _places(self, steps: Int64[np.ndarray, "..."]) -> Int64[np.ndarray, "..."]:
+        """Where steps lie in the ring; step 0 is the oldest remembered."""
+        return (self._written - self.num_steps + steps) % self._capacity
+
+    def cut(self, num: int, rng: np.random.Generator) -> Cuts:
+        """Choose segments at random: each lies within one episode.
+
+        An episode shorter than L is one whole segment; of a longer one, any L steps.
+
+        Returns:
+            `num` cuts; fewer, perhaps none, while too little was lived.
+        """
+        parts: list[Cuts] = []
+        for _ in range(MAX_ROUNDS if self.num_steps else 0):
+            found = self._draw(num * DRAWS_PER_SEGMENT, rng)
+            parts.append(found)
+            if sum(map(len, parts)) >= num:
+                break
+        return _joined(parts).take(slice(num)) if parts else _joined([_NO_CUTS])
+
+    def _draw(self, num: int, rng: np.random.Generator) -> Cuts:
+        """Draw beginnings and keep those from which a segment can be cut."""
+        first = rng.integers(0, self.num_steps, num)
+        env = rng.integers(0, self._ring["ended"].shape[1], num)
+        window = np.minimum(
+            first[:, None] + np.arange(self.segment_steps), self.num_steps - 1
+        )
+        ended = self._ring["ended"][self._places(window), env[:, None]]
+        ends_within = ended.any(1)
+        num_steps = np.where(ends_within, ended.argmax(1) + 1, self.segment_steps)
+        is_full = (num_steps == self.segment_steps) & (
+            first + self.segment_steps <= self.num_steps
+        )
+        is_whole_episode = ends_within & self._begins_episode(first, env)
+        usable = (is_full | is_whole_episode) & self._ring["is_valid"][self._places(first), env]
+        return Cuts(first, env, num_steps).take(np.nonzero(usable)[0])
+
+    def _begins_episode(
+        self, first: Int64[np.ndarray, " draw"], env: Int64[np.ndarray, " draw"]
+    ) -> Bool[np.ndarray, " draw"]:
+        before = self._places(np.maximum(first - 1, 0))
+        follows_an_end = self._ring["ended"][before, env] | ~self._ring["is_valid"][before, env]
+        return follows_an_end & (first > 0)
+
+    def gather(
+        self, name: str, cuts: Cuts
+    ) -> tuple[Shaped[np.ndarray, "segment time ..."], Bool[np.ndarray, "segment time"]]:
+        """One column of many segments at once.
+
+        Returns:
+            [C, L, ...] the column, and [C, L] which steps are real; the others repeat the last.
+        """
+        time = np.arange(self.segment_steps)
+        is_real = time < cuts.num_steps[:, None]
+        steps = cuts.first[:, None] + np.minimum(time, cuts.num_steps[:, None] - 1)
+        return self._ring[name][self._places(steps), cuts.env[:, None]], is_real
+
+    def segments(self, cuts: Cuts) -> list[Segment]:
+        """The segments themselves, copied out of the memory."""
+        return [
+            self._segment(*cut) for cut in zip(cuts.first, cuts.env, cuts.num_steps, strict=True)
+        ]
+
+    def _segment(self, first: int, env: int, num_steps: int) -> Segment:
+        places = self._places(first + np.arange(num_steps))
+        columns = {name: self._ring[name][places, env] for name in COLUMNS[:4]}
+        return Segment(env_id=self._env_id, **columns)
+
+    def state(self) -> NamedArrays:
+        """Everything needed to go on exactly."""
+        return {"written": np.asarray(self._written), **self._ring}
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from a saved state."""
+        self._written = int(state["written"])
+        self._ring = {name: state[name].copy() for name in COLUMNS if name in state}
+
+
+_NO_CUTS = Cuts(*(np.zeros(0, np.int64) for _ in range(3)))

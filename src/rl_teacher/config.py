@@ -1,0 +1,223 @@
+"""Every setting, once: the command line, the saved run file and the docs are made from these."""
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from rl_teacher.errors import BadConfig
+
+DEFAULT_PRETRAIN_LABELS = 50
+"""Labels before training where neither -l nor -L says how many."""
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Settings of PPO (Schulman et al. 2017)."""
+
+    num_envs: int = 64
+    """environments stepped together"""
+    rollout_steps: int = 32
+    """steps of each environment between two updates"""
+    minibatch_size: int = 256
+    """samples in one gradient step"""
+    num_epochs: int = 10
+    """times each sample is used"""
+    learning_rate: float = 3e-4
+    """of Adam"""
+    final_learning_rate: float = 3e-4
+    """what the learning rate has become, linearly, at the last step"""
+    discount: float = 0.99
+    """gamma: what a reward is worth one step later"""
+    trace: float = 0.95
+    """lambda of generalised advantage estimation"""
+    clip: float = 0.2
+    """how far the probability ratio may pay off"""
+    entropy_bonus: float = 0.0
+    """reward for staying random"""
+    max_grad_norm: float = 0.5
+    """gradients longer than this are shortened"""
+    hidden: tuple[int, ...] = (64, 64)
+    """units of each layer, in the policy and in the value function"""
+    observation_limit: float = 10.0
+    """normalised observations are clipped to this"""
+
+
+@dataclass(frozen=True)
+class PredictorConfig:
+    """Settings of the reward predictor (Christiano et al. 2017)."""
+
+    ensemble_size: int = 3
+    """members; each learns from its own bootstrap sample"""
+    hidden: tuple[int, ...] = (64, 64)
+    """units of each layer"""
+    dropout: float = 0.0
+    """chance that a hidden unit is left out while fitting"""
+    learning_rate: float = 1e-3
+    """of Adam"""
+    batch_size: int = 32
+    """comparisons per member in one gradient step"""
+    error_rate: float = 0.1
+    """how often the teacher is taken to answer at random"""
+    segment_discount: float = 1.0
+    """weight of a step within a segment, against the one before it"""
+    l2: float = 1e-2
+    """weight decay to begin with; it adapts to the held-out loss"""
+    reward_std: float = 1.0
+    """spread of the predicted reward that the agent is told"""
+    window_steps: int = 20_000
+    """environment steps over which that spread is measured"""
+
+
+def _whole(text: str) -> int:
+    """A whole number, also spelt 5e6 or 5_000_000."""
+    number = float(text.replace("_", ""))
+    if number != int(number):
+        raise ValueError(f"{text} is not a whole number")
+    return int(number)
+
+
+_WholeNumber = Annotated[
+    int,
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda texts: _whole(texts[0]),
+        is_instance=lambda value: isinstance(value, int),
+        str_from_instance=lambda value: [str(value)],
+    ),
+]
+
+
+def _short(letter: str) -> Any:
+    return tyro.conf.arg(aliases=[f"-{letter}"])
+
+
+@dataclass(frozen=True)
+class TeachConfig:
+    """One experiment: what is taught, by whom, and how."""
+
+    env_id: Annotated[str, _short("e")]
+    """environment to teach, for example ShortHopper-v1; `rl-teacher envs` lists them"""
+    predictor: Annotated[Literal["rl", "synth", "human"], _short("p")]
+    """where rewards come from: the environment itself, a synthetic teacher's labels, a person's"""
+    name: Annotated[str, _short("n")]
+    """of the experiment; the same command again continues it"""
+    n_labels: Annotated[_WholeNumber | None, _short("l")] = None
+    """labels over the whole run; without it, labels are asked at a constant rate"""
+    pretrain_labels: Annotated[_WholeNumber | None, _short("L")] = None
+    """labels before training begins; without it, a quarter of --n-labels"""
+    num_timesteps: Annotated[_WholeNumber, _short("t")] = 5_000_000
+    """environment steps of training, whatever the agent"""
+    agent: Annotated[str, _short("a")] = "ppo"
+    """who learns"""
+    seed: Annotated[int, _short("s")] = 1
+    """of environments, networks, selectors and synthetic teachers"""
+    pretrain_iters: Annotated[_WholeNumber, _short("i")] = 10_000
+    """gradient steps on the pretraining labels, at most; the fit ends when it stops improving"""
+    clip_length: Annotated[float, _short("c")] = 1.5
+    """seconds that a clip lasts"""
+    teacher: str = "oracle"
+    """who answers with -p synth: oracle, mistake, noisy, skip, equal, myopic; a task such as
+    backflip; or module:function"""
+    teacher_strength: float | None = None
+    """the synthetic teacher's one number (its epsilon, beta or gamma), if not B-Pref's"""
+    schedule: Literal["annealed", "hyperbolic", "constant", "upfront"] | None = None
+    """when labels are asked; annealed with --n-labels, constant without"""
+    selector: Literal["disagreement", "uniform", "entropy", "k_center"] = "disagreement"
+    """which pairs are asked"""
+    candidates: int = 10
+    """pairs looked at for each one asked"""
+    fit: Literal["sync", "async"] = "sync"
+    """fit the predictor between two rollouts (repeatable), or beside them"""
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+    reward: PredictorConfig = field(default_factory=PredictorConfig)
+
+    def saved(self) -> dict[str, Any]:
+        """As plain values: what makes two experiments the same."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a run is carried out; these may change when it is continued."""
+
+    workers: Annotated[int | None, _short("w")] = None
+    """threads of the physics; all cores without it. Results do not depend on it"""
+    no_videos: Annotated[bool, _short("V")] = False
+    """make no videos of the run (kept from the predecessor; training never makes any)"""
+    no_tensorboard: bool = False
+    """write nothing for TensorBoard"""
+    checkpoint_seconds: float = 20.0
+    """time between two checkpoints"""
+    force_new: bool = False
+    """start over: forgets this experiment's labels and checkpoints, after asking"""
+    yes: bool = False
+    """do not ask before forgetting"""
+
+
+def validate(config: TeachConfig) -> None:
+    """Refuse what cannot be meant, before anything is made.
+
+    Raises:
+        BadConfig: says which value, what is allowed, and what to do.
+    """
+    _at_least(1, "--num-timesteps", config.num_timesteps)
+    _at_least(0, "--seed", config.seed)
+    _at_least(1, "--pretrain-iters", config.pretrain_iters)
+    _at_least(1, "--candidates", config.candidates)
+    _at_least(1, "--ppo.num-envs", config.ppo.num_envs)
+    _at_least(1, "--ppo.rollout-steps", config.ppo.rollout_steps)
+    _at_least(1, "--ppo.minibatch-size", config.ppo.minibatch_size)
+    _at_least(1, "--ppo.num-epochs", config.ppo.num_epochs)
+    _at_least(1, "--reward.ensemble-size", config.reward.ensemble_size)
+    _at_least(1, "--reward.batch-size", config.reward.batch_size)
+    _at_least(1, "--reward.window-steps", config.reward.window_steps)
+    _between(0.0, 0.99, "--reward.dropout", config.reward.dropout)
+    _between(0.0, 0.99, "--reward.error-rate", config.reward.error_rate)
+    for flag, rate in (
+        ("--ppo.learning-rate", config.ppo.learning_rate),
+        ("--reward.learning-rate", config.reward.learning_rate),
+        ("--clip-length", config.clip_length),
+    ):
+        if not 0 < rate < math.inf:
+            raise BadConfig(f"{flag} {rate} was given; a number above 0 is needed.")
+    _check_labels(config)
+
+
+def _at_least(least: int, flag: str, given: int) -> None:
+    if given < least:
+        raise BadConfig(f"{flag} {given} was given; at least {least} is needed.")
+
+
+def _between(low: float, high: float, flag: str, given: float) -> None:
+    if not low <= given <= high:
+        raise BadConfig(f"{flag} {given} was given; from {low} to {high} is possible.")
+
+
+def _check_labels(config: TeachConfig) -> None:
+    if config.n_labels is not None:
+        _at_least(1, "--n-labels", config.n_labels)
+    if config.pretrain_labels is not None:
+        _at_least(1, "--pretrain-labels", config.pretrain_labels)
+    total, first = config.n_labels, config.pretrain_labels
+    if total is not None and first is not None and first > total:
+        raise BadConfig(
+            f"--pretrain-labels {first} was given, but only --n-labels {total} in all. "
+            "Ask for fewer before training, or for more in all."
+        )
+    if total is None and config.schedule not in (None, "constant"):
+        raise BadConfig(
+            f"--schedule {config.schedule} spreads a number of labels, and none was given. "
+            "Say how many with --n-labels."
+        )
+
+
+def pretraining_labels(config: TeachConfig) -> int:
+    """How many labels are asked before training: -L, or a quarter of -l, at least 1."""
+    if config.pretrain_labels is not None:
+        return config.pretrain_labels
+    if config.n_labels is not None:
+        return max(config.n_labels // 4, 1)
+    return DEFAULT_PRETRAIN_LABELS

@@ -1,0 +1,244 @@
+"""Every environment that can be taught, by name."""
+
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces import Box, Discrete
+
+from rl_teacher.envs.mujoco_suite import ALIASES, PLAIN, SUITE, TASKS
+from rl_teacher.envs.mujoco_task import Task
+from rl_teacher.envs.teachable import TeachableVectorEnv
+from rl_teacher.errors import BadInput, UnknownName
+
+NAMESPACE = "rl_teacher"
+
+
+@dataclass(frozen=True)
+class EnvCard:
+    """What a person should know of an environment before teaching it.
+
+    Attributes:
+        id: its full name.
+        fps: how many of its steps a clip shows per second.
+        max_episode_steps: where episodes are cut, or None.
+        can_terminate: whether its own rules may end an episode early, which tells the agent about
+            the true reward.
+        backend: `batch`, MuJoCo's thread-pooled batch, or `gymnasium`, one after the other.
+        description: one line.
+    """
+
+    id: str
+    fps: float
+    max_episode_steps: int | None
+    can_terminate: bool
+    backend: Literal["batch", "gymnasium"]
+    description: str
+
+
+def card(env_id: str) -> EnvCard:
+    """The card of an environment.
+
+    Raises:
+        UnknownName: nothing of this name is registered; the text offers the nearest names.
+        BadInput: it cannot be taught: a dependency is missing, or its observations are no vectors.
+    """
+    full_id = _full_id(env_id)
+    return _task_card(TASKS[full_id]) if full_id in TASKS else _gymnasium_card(full_id)
+
+
+def cards() -> list[EnvCard]:
+    """The cards of all environments that can be taught here: suite, plain, Gymnasium's own."""
+    ours = [_task_card(task) for task in TASKS.values()]
+    return ours + list(_gymnasium_cards())
+
+
+def make_vector(env_id: str, num_envs: int, num_threads: int | None = None) -> TeachableVectorEnv:
+    """N environments that step together, with SAME_STEP autoreset.
+
+    Args:
+        env_id: any name that `card` accepts.
+        num_envs: N.
+        num_threads: for MuJoCo's batch; all CPUs by default. Results do not depend on it.
+    """
+    full_id = _full_id(env_id)
+    if full_id in TASKS:
+        from rl_teacher.envs.mujoco_batch import MujocoVectorEnv  # noqa: PLC0415
+
+        return MujocoVectorEnv(TASKS[full_id], num_envs, num_threads)
+    from rl_teacher.envs.replay import ReplayVectorEnv  # noqa: PLC0415
+
+    _gymnasium_card(full_id)
+    return ReplayVectorEnv(partial(_make_gymnasium, full_id), num_envs)
+
+
+def register_tasks() -> None:
+    """Tell Gymnasium of the suite's ids, and of the plain ones as `rl_teacher/Hopper-v5`."""
+    for task in SUITE.values():
+        _register(task.id, task)
+    for task in PLAIN.values():
+        _register(f"{NAMESPACE}/{task.id}", task)
+
+
+def _register(registered_id: str, task: Task) -> None:
+    if registered_id in gymnasium.registry:
+        return
+    gymnasium.register(
+        registered_id,
+        entry_point="rl_teacher.envs.mujoco_batch:make_single",
+        vector_entry_point="rl_teacher.envs.mujoco_batch:make_vector",
+        max_episode_steps=task.max_episode_steps,
+        kwargs={"env_id": task.id},
+    )
+    if registered_id.replace("-v1", "-v5") in gymnasium.registry:
+        _hush_advice_to_upgrade(registered_id)
+
+
+def _hush_advice_to_upgrade(registered_id: str) -> None:
+    """Gymnasium would tell whoever makes Hopper-v1 to "upgrade" to its own Hopper-v5."""
+    advice = rf".*The environment {re.escape(registered_id)} is out of date"
+    warnings.filterwarnings("ignore", message=advice, category=DeprecationWarning)
+
+
+# --- names ---
+
+
+def _full_id(env_id: str) -> str:
+    wanted = env_id.strip().removeprefix(f"{NAMESPACE}/")
+    if wanted in TASKS or wanted in gymnasium.registry:
+        return wanted
+    by_lower = _ids_by_lower_name()
+    if wanted.lower() in by_lower:
+        return by_lower[wanted.lower()]
+    raise UnknownName("environment", env_id, [*TASKS, *_latest_gymnasium_ids()])
+
+
+def _ids_by_lower_name() -> dict[str, str]:
+    """Lower-case names, with and without a version, and other spellings -> full ids.
+
+    Where two claim a name, the first has it: tasks, then Gymnasium's, then other spellings.
+    """
+    names: dict[str, str] = {}
+    for full_id in [*TASKS, *sorted(gymnasium.registry)]:
+        names.setdefault(full_id.lower(), full_id)
+    for spelling, full_id in [*_task_spellings(), *_unversioned_gymnasium()]:
+        names.setdefault(spelling.lower(), full_id)
+    return names
+
+
+def _task_spellings() -> Iterator[tuple[str, str]]:
+    """`hopper`, `ShortWalker2d-v1`, `Cheetah-v5` and so on, each with its full id."""
+    suite_names = [task_id.removesuffix("-v1") for task_id in SUITE]
+    yield from ((name, f"{name}-v1") for name in suite_names)
+    for other, name in ALIASES.items():
+        for short in ("", "Short"):
+            yield f"{short}{other}", f"{short}{name}-v1"
+            yield f"{short}{other}-v1", f"{short}{name}-v1"
+    yield "Walker-v5", "Walker2d-v5"
+    yield "Cheetah-v5", "HalfCheetah-v5"
+    yield "DoublePendulum-v5", "InvertedDoublePendulum-v5"
+
+
+def _unversioned_gymnasium() -> Iterator[tuple[str, str]]:
+    return ((full_id.rsplit("-v", 1)[0], full_id) for full_id in _latest_gymnasium_ids())
+
+
+def _latest_gymnasium_ids() -> list[str]:
+    """The newest version of everything registered that is not ours."""
+    latest: dict[str, EnvSpec] = {}
+    for spec in gymnasium.registry.values():
+        name = spec.id.rsplit("-v", 1)[0]
+        is_newest = name not in latest or (spec.version or 0) > (latest[name].version or 0)
+        if is_newest and not _is_ours(spec):
+            latest[name] = spec
+    return [spec.id for spec in latest.values() if spec.id not in TASKS]
+
+
+def _is_ours(spec: EnvSpec) -> bool:
+    return str(spec.entry_point).startswith(f"{NAMESPACE}.")
+
+
+# --- cards ---
+
+
+def _task_card(task: Task) -> EnvCard:
+    # The plain ids have their body's fps of the suite: clips of one body have one length.
+    return EnvCard(
+        id=task.id,
+        fps=task.body.fps,
+        max_episode_steps=task.max_episode_steps,
+        can_terminate=task.can_terminate,
+        backend="batch",
+        description=task.description,
+    )
+
+
+# Gymnasium does not say whether rules may end an episode; of these it is known that they do not.
+_NEVER_TERMINATE = frozenset(
+    ("Pendulum", "Pusher", "HumanoidStandup", "HalfCheetah", "Reacher", "Swimmer")
+)
+
+
+def _gymnasium_card(full_id: str) -> EnvCard:
+    env = _make_gymnasium(full_id)
+    try:
+        _check_teachable(full_id, env)
+        spec = gymnasium.registry[full_id]
+        fps = float(env.metadata.get("render_fps") or 30.0)
+    finally:
+        env.close()
+    return EnvCard(
+        id=full_id,
+        fps=fps,
+        max_episode_steps=spec.max_episode_steps,
+        can_terminate=spec.name not in _NEVER_TERMINATE,
+        backend="gymnasium",
+        description=f"Gymnasium's {spec.name}",
+    )
+
+
+def _gymnasium_cards() -> Iterator[EnvCard]:
+    """Gymnasium's own environments, those that can be made here."""
+    for full_id in _latest_gymnasium_ids():
+        entry_point = str(gymnasium.registry[full_id].entry_point)
+        if entry_point.startswith("gymnasium.envs.") and "/" not in full_id:
+            try:
+                yield _gymnasium_card(full_id)
+            except BadInput:
+                continue
+
+
+def _make_gymnasium(full_id: str) -> gymnasium.Env:
+    """One of Gymnasium's environments, without its advice to upgrade."""
+    from rl_teacher.envs.mujoco_physics import quiet_mujoco  # noqa: PLC0415
+
+    try:
+        with warnings.catch_warnings(), quiet_mujoco():
+            warnings.simplefilter("ignore")
+            return gymnasium.make(full_id)
+    except Exception as error:
+        raise BadInput(
+            f"{full_id} is registered, but cannot be made here: {error} "
+            "Install what it asks for, or choose another (`rl-teacher envs` lists them)."
+        ) from error
+
+
+def _check_teachable(full_id: str, env: gymnasium.Env) -> None:
+    observations, actions = env.observation_space, env.action_space
+    if isinstance(observations, Box) and len(observations.shape) > 1:
+        raise BadInput(
+            f"{full_id} shows pictures ({observations.shape}); environments that show vectors are "
+            "needed. Pixels come in a later version."
+        )
+    if not isinstance(observations, Box) or not observations.shape:
+        raise BadInput(
+            f"{full_id} has observations of {observations}; a Box that is a vector is needed. "
+            "Wrap it (gymnasium.wrappers.FlattenObservation) and register the result."
+        )
+    if not isinstance(actions, Box | Discrete):
+        raise BadInput(f"{full_id} has actions of {actions}; a Box or Discrete space is needed.")

@@ -1,0 +1,98 @@
+"""The labelled comparisons a predictor is fitted to, as arrays.
+
+C: comparisons, T: steps of a segment, F: features of an input row, M: members.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float32, Int64
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.moments import RunningMoments
+
+TARGETS = {Answer.LEFT: 1.0, Answer.RIGHT: 0.0, Answer.EQUAL: 0.5}
+
+
+@dataclass(frozen=True)
+class LabelledPair:
+    """One comparison with its answer.
+
+    Attributes:
+        left: [T, F] input rows; shorter segments than T are padded.
+        right: [T, F].
+        answer: what the teacher said.
+    """
+
+    left: Float32[np.ndarray, "left_time features"]
+    right: Float32[np.ndarray, "right_time features"]
+    answer: Answer
+
+
+class LabelSet:
+    """All labels a predictor may learn from; grows, never forgets.
+
+    Each member has its own bootstrap sample, drawn once per label when it arrives: the number of
+    times it counts is a Poisson draw with mean 1, the limit of |D| draws with replacement. The
+    share 1/e that a member drew zero times is its held-out set, for good: warm starts never train
+    on what they are validated on.
+
+    Attributes:
+        input_moments: mean and spread of all labelled input rows.
+    """
+
+    def __init__(self, num_steps: int, num_features: int, num_members: int, seed: int) -> None:
+        self._seed = seed
+        self.num_members = num_members
+        self._size = 0
+        self._rows = np.zeros((64, 2, num_steps, num_features), np.float32)
+        self._mask = np.zeros((64, 2, num_steps), np.float32)
+        self._targets = np.zeros(64, np.float32)
+        self._counts = np.zeros((num_members, 64), np.int64)
+        self.input_moments = RunningMoments((num_features,))
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, pair: LabelledPair) -> None:
+        """Take in one label; `cannot_tell` teaches nothing and is left out."""
+        if pair.answer not in TARGETS:
+            return
+        if self._size == len(self._targets):
+            self._grow()
+        index = self._size
+        for side, rows in enumerate((pair.left, pair.right)):
+            self._rows[index, side, : len(rows)] = rows
+            self._mask[index, side, : len(rows)] = 1.0
+            self.input_moments.update(rows)
+        self._targets[index] = TARGETS[pair.answer]
+        rng = np.random.default_rng([self._seed, 3, index])
+        self._counts[:, index] = rng.poisson(1.0, self.num_members)
+        self._size += 1
+
+    def _grow(self) -> None:
+        def doubled(array: np.ndarray, axis: int = 0) -> np.ndarray:
+            return np.concatenate([array, np.zeros_like(array)], axis=axis)
+
+        self._rows, self._mask = doubled(self._rows), doubled(self._mask)
+        self._targets, self._counts = doubled(self._targets), doubled(self._counts, axis=1)
+
+    @property
+    def rows(self) -> Float32[np.ndarray, "comparison side time features"]:
+        """[C, 2, T, F] left, then right."""
+        return self._rows[: self._size]
+
+    @property
+    def mask(self) -> Float32[np.ndarray, "comparison side time"]:
+        """[C, 2, T] 1 where a step is real."""
+        return self._mask[: self._size]
+
+    @property
+    def targets(self) -> Float32[np.ndarray, " comparison"]:
+        """[C] 1 left, 0 right, 1/2 equal."""
+        return self._targets[: self._size]
+
+    @property
+    def counts(self) -> Int64[np.ndarray, "member comparison"]:
+        """[M, C] how often each label is in each member's bootstrap sample; 0 is held out."""
+        return self._counts[:, : self._size]

@@ -1,0 +1,102 @@
+"""How many comparisons may have been asked by step t.
+
+N: labels over the whole run, P: labels before training, T: environment steps of the run.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rl_teacher.errors import UnknownName
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come.
+
+    Attributes:
+        step: environment steps of training so far.
+        seconds: since training began.
+    """
+
+    step: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a schedule spreads.
+
+    Attributes:
+        total: N labels over the whole run, or None when there is no end.
+        pretraining: P labels before training.
+        num_steps: T environment steps of the run.
+        seconds_between: of the constant schedule, where a person answers; 0 goes by steps.
+        steps_between: of the constant schedule, where nobody has to be waited for.
+    """
+
+    total: int | None
+    pretraining: int
+    num_steps: int
+    seconds_between: float = 3.0
+    steps_between: int = 2_000
+
+
+Schedule = Callable[[Budget, Progress], int]
+
+
+def annealed(budget: Budget, progress: Progress) -> int:
+    """Ever slower: P + (N - P) (1 - 0.01^(t/T)).
+
+    Source: rl-teacher's LabelAnnealer. N=1400, P=350 gives 737 after a tenth of the run.
+    """
+    later = (budget.total or 0) - budget.pretraining
+    share = 1 - 0.01 ** (progress.step / budget.num_steps)
+    return math.floor(budget.pretraining + later * share)
+
+
+HYPERBOLIC_STEPS = 2_000_000
+
+
+def hyperbolic(budget: Budget, progress: Progress) -> int:
+    """At a rate in proportion to T0 / (t + T0), with T0 two million steps.
+
+    Source: Christiano et al. 2017, appendix A.1; its integral, scaled to reach N at step T.
+    """
+    later = (budget.total or 0) - budget.pretraining
+    share = math.log1p(progress.step / HYPERBOLIC_STEPS)
+    whole = math.log1p(budget.num_steps / HYPERBOLIC_STEPS)
+    return math.floor(budget.pretraining + later * min(share / whole, 1.0))
+
+
+def constant(budget: Budget, progress: Progress) -> int:
+    """At a constant rate: by the clock where a person answers, by steps otherwise."""
+    if budget.seconds_between > 0:
+        asked = budget.pretraining + int(progress.seconds / budget.seconds_between)
+    else:
+        asked = budget.pretraining + progress.step // budget.steps_between
+    return asked if budget.total is None else min(asked, budget.total)
+
+
+def upfront(budget: Budget, progress: Progress) -> int:  # noqa: ARG001
+    """Everything before training."""
+    return budget.pretraining if budget.total is None else budget.total
+
+
+SCHEDULES: dict[str, Schedule] = {
+    "annealed": annealed,
+    "hyperbolic": hyperbolic,
+    "constant": constant,
+    "upfront": upfront,
+}
+
+
+def schedule(name: str) -> Schedule:
+    """The schedule of this name.
+
+    Raises:
+        UnknownName: there is none.
+    """
+    if name not in SCHEDULES:
+        raise UnknownName("label schedule", name, SCHEDULES)
+    return SCHEDULES[name]

@@ -1,0 +1,189 @@
+"""What a person sees while it runs: a live panel, or plain lines where there is no terminal."""
+
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from rl_teacher.report.figures import duration, is_missing, number, percent, reward
+
+REFRESHES_PER_S = 2.0
+"""One refresh costs about 2 ms, so the display stays under 1 % of a core."""
+
+LINE_EVERY_S = 10.0
+BAR_WIDTH = 30
+PATIENCE_S = 3.0
+"""A status that lasts longer says for how long."""
+
+Row = Mapping[str, Any]
+
+
+class Progress:
+    """Shows an experiment's figures and what it is doing.
+
+    Args:
+        name: of the experiment.
+        env_id: what is taught.
+        total_steps: environment steps in the whole run.
+        console: where to; standard output if nothing else is said.
+        now: seconds, from any start.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        env_id: str,
+        total_steps: int,
+        console: Console | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.console = console or Console()
+        self._title = f"{name} · {env_id}"
+        self._total_steps = total_steps
+        self._now = now
+        self._row: dict[str, Any] = {}
+        self._status = "starting"
+        self._started_s = self._status_since_s = now()
+        self._line_due_s = now()
+        self._live = self._make_live() if self.console.is_terminal else None
+
+    def update(self, metrics: Row) -> None:
+        """Take new figures; those that are not given stay as they were."""
+        self._row.update(metrics)
+        self._print_line_if_due()
+
+    def status(self, text: str) -> None:
+        """Say what is being done, or what is waited for."""
+        if text != self._status:
+            self._status, self._status_since_s = text, self._now()
+            self._line_due_s = self._now()
+        self._print_line_if_due()
+
+    def __enter__(self) -> "Progress":
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+        else:
+            self._print_line()
+
+    def _make_live(self) -> Live:
+        return Live(
+            get_renderable=self.panel,
+            console=self.console,
+            refresh_per_second=REFRESHES_PER_S,
+        )
+
+    def _print_line_if_due(self) -> None:
+        if self._live is None and self._now() >= self._line_due_s:
+            self._print_line()
+            self._line_due_s = self._now() + LINE_EVERY_S
+
+    def _print_line(self) -> None:
+        line = plain_line(self._row, self._total_steps, self._doing())
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _doing(self) -> str:
+        lasted_s = self._now() - self._status_since_s
+        return self._status if lasted_s < PATIENCE_S else f"{self._status} ({duration(lasted_s)})"
+
+    def panel(self) -> RenderableType:
+        """The display as it is now."""
+        elapsed_s = self._now() - self._started_s
+        lines = Group(
+            steps_line(self._row, self._total_steps),
+            pace_line(self._row, self._total_steps, elapsed_s),
+            figures_grid(self._row),
+            Text(f"> {self._doing()}", style="bold", overflow="ellipsis", no_wrap=True),
+        )
+        return Panel(lines, title=Text(self._title), title_align="left", width=self._width())
+
+    def _width(self) -> int:
+        return min(self.console.width, 88)
+
+
+def steps_line(row: Row, total_steps: int) -> RenderableType:
+    """A bar, and the steps in numbers."""
+    step = row.get("step") or 0
+    line = Table.grid(padding=(0, 2))
+    line.add_row(
+        ProgressBar(total=max(total_steps, 1), completed=step, width=BAR_WIDTH),
+        Text(percent(step / max(total_steps, 1))),
+        Text(f"{number(step)} of {number(total_steps)} steps"),
+    )
+    return line
+
+
+def pace_line(row: Row, total_steps: int, elapsed_s: float) -> RenderableType:
+    """How fast, how long so far, how long to go."""
+    left_s = time_left_s(row, total_steps)
+    return Text(
+        f"{number(row.get('steps_per_second'))} steps/s · {duration(elapsed_s)} gone · "
+        f"{duration(left_s)} left"
+    )
+
+
+def figures_grid(row: Row) -> RenderableType:
+    """The figures, two to a line."""
+    grid = Table.grid(padding=(0, 2))
+    for _ in range(2):
+        grid.add_column(style="dim")
+        grid.add_column(justify="right", min_width=14)
+    grid.add_row(
+        "true return",
+        reward(row.get("true_return")),
+        "labels",
+        labels_in_words(row),
+    )
+    grid.add_row(
+        "predicted return",
+        reward(row.get("predicted_return")),
+        "held-out accuracy",
+        percent(row.get("held_out_accuracy")),
+    )
+    return grid
+
+
+def labels_in_words(row: Row) -> str:
+    """Answered of asked."""
+    answered, asked = row.get("labels_answered"), row.get("labels_asked")
+    return f"{number(answered)} of {number(asked)} asked"
+
+
+def time_left_s(row: Row, total_steps: int) -> float | None:
+    """Seconds to the last step at the pace of now; None while there is none."""
+    pace = row.get("steps_per_second")
+    if is_missing(pace) or not pace:
+        return None
+    return max(0, total_steps - (row.get("step") or 0)) / pace
+
+
+def plain_line(row: Row, total_steps: int, doing: str) -> str:
+    """Everything in one line, for a log file."""
+    return " | ".join(
+        [
+            f"{number(row.get('step') or 0)}/{number(total_steps)} steps",
+            f"{number(row.get('steps_per_second'))}/s",
+            f"{duration(time_left_s(row, total_steps))} left",
+            f"true return {reward(row.get('true_return'))}",
+            f"predicted {reward(row.get('predicted_return'))}",
+            f"labels {number(row.get('labels_answered'))}/{number(row.get('labels_asked'))}",
+            f"accuracy {percent(row.get('held_out_accuracy'))}",
+            doing,
+        ]
+    )

@@ -1,0 +1,71 @@
+"""The end of a run in one table."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from rl_teacher.report.figures import duration, is_missing, number, percent, reward
+
+Row = Mapping[str, Any]
+
+
+def summary(name: str, rows: Sequence[Row], config: Mapping[str, Any]) -> Table:
+    """The end of a run in one table; figures that the run has none of are left out.
+
+    Args:
+        name: of the experiment.
+        rows: as `Experiment.metrics` gives them.
+        config: of the experiment.
+    """
+    env_id = config.get("env_id", config.get("env", ""))
+    table = Table(title=Text(f"{name} · {env_id}"), show_header=False, title_justify="left")
+    for label, text in facts(rows):
+        table.add_row(Text(label), Text(text))
+    return table
+
+
+def facts(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """What there is to say, in words."""
+    pace = overall_pace(rows)
+    said = [
+        ("steps", newest(rows, "step"), number),
+        ("time", newest(rows, "wall_s"), duration),
+        ("steps per second", pace, number),
+        ("true return", newest(rows, "true_return"), reward),
+        ("highest true return", highest(rows, "true_return"), reward),
+        ("predicted return", newest(rows, "predicted_return"), reward),
+        ("labels answered", newest(rows, "labels_answered"), number),
+        ("labels asked", newest(rows, "labels_asked"), number),
+        ("held-out accuracy", newest(rows, "held_out_accuracy"), percent),
+        ("correlation with true reward", newest(rows, "correlation"), correlation),
+        ("fits of the predictor", newest(rows, "fits"), number),
+    ]
+    return [(label, words(value)) for label, value, words in said if not is_missing(value)]
+
+
+def correlation(value: float) -> str:
+    """0.87."""
+    return number(value, digits=2)
+
+
+def present(rows: Sequence[Row], key: str) -> list[float]:
+    """A figure wherever a row has it, oldest first."""
+    return [row[key] for row in rows if not is_missing(row.get(key))]
+
+
+def newest(rows: Sequence[Row], key: str) -> float | None:
+    """The last value there is of a figure."""
+    return next(reversed(present(rows, key)), None)
+
+
+def highest(rows: Sequence[Row], key: str) -> float | None:
+    """The highest value of a figure."""
+    return max(present(rows, key), default=None)
+
+
+def overall_pace(rows: Sequence[Row]) -> float | None:
+    """Steps per second over the whole run."""
+    step, wall_s = newest(rows, "step"), newest(rows, "wall_s")
+    return step / wall_s if step and wall_s else None

@@ -1,0 +1,109 @@
+"""The figures as TensorBoard shows them, under the names that rl-teacher's users know."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tensorboardX import SummaryWriter
+
+SCALARS = {
+    "step": "agent/total_steps",
+    "steps_per_second": "agent/steps_per_second",
+    "true_return": "agent/true_reward_per_episode",
+    "predicted_return": "agent/predicted_reward_per_episode",
+    "episodes": "agent/episodes",
+    "labels_desired": "labels/desired_labels",
+    "comparisons": "labels/total_comparisons",
+    "labels_answered": "labels/labeled_comparisons",
+    "labels_asked": "labels/asked_comparisons",
+    "loss": "predictor/loss",
+    "held_out_loss": "predictor/held_out_loss",
+    "loss_ratio": "predictor/loss_ratio",
+    "held_out_accuracy": "predictor/held_out_accuracy",
+    "calibration_error": "predictor/calibration_error",
+    "agreement": "predictor/agreement",
+    "l2": "predictor/l2",
+    "disagreement": "predictor/disagreement",
+    "correlation": "predictor/correlations",
+    "fits": "predictor/num_fits",
+    "fit_steps": "predictor/num_training_iters",
+}
+"""A metric's name in our rows, and in TensorBoard."""
+
+AGENT_PREFIX = "agent/"
+"""What an agent says of itself, such as `agent/kl`, keeps its name."""
+
+FLUSH_EVERY_S = 5
+
+
+def default_log_dir(name: str) -> Path:
+    """Where an experiment's figures go if nobody says otherwise."""
+    return Path("~/tb/rl-teacher").expanduser() / name
+
+
+class TensorBoard:
+    """Writes rows of figures to a folder that TensorBoard reads.
+
+    Args:
+        log_dir: the folder.
+        resumed_at_step: the step a run goes on from: points after it, which a killed run has
+            left, are dropped. None for a new run: all that is there is dropped.
+    """
+
+    def __init__(self, log_dir: Path, resumed_at_step: int | None = None) -> None:
+        self.log_dir = log_dir
+        first_step = 0 if resumed_at_step is None else resumed_at_step + 1
+        self._writer = open_writer(log_dir, first_step)
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Write a row's figures at its `step`; what is missing or not a number is left out."""
+        for name, value in scalars(row).items():
+            self._writer.add_scalar(name, value, row["step"])
+
+    def flush(self) -> None:
+        """Bring everything to the disk."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._writer.close()
+
+    def __enter__(self) -> "TensorBoard":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def open_writer(log_dir: Path, first_step: int) -> "SummaryWriter":
+    """tensorboardX's writer, which tells TensorBoard to forget what is at `first_step` or later."""
+    from tensorboardX import SummaryWriter  # noqa: PLC0415 - heavy
+
+    return SummaryWriter(str(log_dir), purge_step=first_step, flush_secs=FLUSH_EVERY_S)
+
+
+def scalars(row: Mapping[str, Any]) -> dict[str, float]:
+    """The finite figures of a row, by their names in TensorBoard."""
+    return {
+        name: float(value)
+        for key, value in row.items()
+        if (name := scalar_name(key)) is not None and is_figure(value)
+    }
+
+
+def scalar_name(key: str) -> str | None:
+    """A metric's name in TensorBoard, or None if it is not shown there."""
+    return key if key.startswith(AGENT_PREFIX) else SCALARS.get(key)
+
+
+def is_figure(value: Any) -> bool:
+    """Whether there is a point to draw."""
+    return value is not None and not isinstance(value, str) and math.isfinite(value)

@@ -1,0 +1,134 @@
+"""Checkpoints: everything a run needs to go on, in one file that proves itself."""
+
+import hashlib
+import logging
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_teacher.errors import CorruptCheckpoint
+from rl_teacher.store.files import remove_unfinished, write_whole
+from rl_teacher.store.safetensors import pack, unpack
+
+log = logging.getLogger(__name__)
+
+KEPT = 2
+"""The newest, and the one to fall back on."""
+
+FILE_NAME = re.compile(
+    r"checkpoint-(?P<number>\d{6,})-step-(?P<step>\d+)-(?P<digest>[0-9a-f]{64})\.safetensors"
+)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run at one moment.
+
+    Attributes:
+        step: environment steps taken.
+        arrays: by slash path, such as `agent/policy/0`.
+        meta: whatever else, as JSON.
+    """
+
+    step: int
+    arrays: dict[str, np.ndarray]
+    meta: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CheckpointFile:
+    """A file whose name says which it is and what its SHA-256 must be."""
+
+    path: Path
+    number: int
+    step: int
+    digest: str
+
+
+class CheckpointFiles:
+    """The folder of one run's checkpoints; only the process that has the run's lock writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._corrupt: set[Path] = set()
+
+    def save(self, checkpoint: Checkpoint) -> Path:
+        """Write a checkpoint that outlives a power cut, and drop all but the last two."""
+        contents = {"step": checkpoint.step, "meta": checkpoint.meta}
+        content = pack(checkpoint.arrays, contents)
+        path = self.folder / self._next_name(checkpoint.step, content)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content, is_synced=True)
+        self._prune()
+        return path
+
+    def load(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole, or None if none was ever written.
+
+        Raises:
+            CorruptCheckpoint: there are some, and each is damaged.
+        """
+        files = list_checkpoints(self.folder)
+        for file in files:
+            try:
+                return read_checkpoint(file)
+            except (OSError, ValueError) as error:
+                self._corrupt.add(file.path)
+                log.warning("%s", damage_in_words(file, error, is_last=file is files[-1]))
+        if files:
+            raise CorruptCheckpoint(
+                f"None of the {len(files)} checkpoints in {self.folder} is what was written. "
+                "Put one back from a backup, or start over with --force-new."
+            )
+        return None
+
+    def clear_unfinished(self) -> None:
+        """Remove what a killed process was writing."""
+        if self.folder.exists():
+            remove_unfinished(self.folder)
+
+    def _next_name(self, step: int, content: bytes) -> str:
+        number = max((file.number for file in list_checkpoints(self.folder)), default=0) + 1
+        digest = hashlib.sha256(content).hexdigest()
+        return f"checkpoint-{number:06d}-step-{step}-{digest}.safetensors"
+
+    def _prune(self) -> None:
+        """Note: a damaged one goes first, lest it push out the one that was fallen back on."""
+        files = list_checkpoints(self.folder)
+        whole = [file for file in files if file.path not in self._corrupt]
+        for file in files:
+            if file not in whole[:KEPT]:
+                file.path.unlink(missing_ok=True)
+
+
+def list_checkpoints(folder: Path) -> list[CheckpointFile]:
+    """Every checkpoint, newest first."""
+    matches = [(path, FILE_NAME.fullmatch(path.name)) for path in folder.glob("checkpoint-*")]
+    files = [
+        CheckpointFile(path, int(match["number"]), int(match["step"]), match["digest"])
+        for path, match in matches
+        if match
+    ]
+    return sorted(files, key=lambda file: file.number, reverse=True)
+
+
+def read_checkpoint(file: CheckpointFile) -> Checkpoint:
+    """Read a file and hold it to its name.
+
+    Raises:
+        ValueError: it is not what was written.
+    """
+    content = file.path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != file.digest:
+        raise ValueError("its content does not have the SHA-256 that its name says")
+    arrays, contents = unpack(content)
+    return Checkpoint(contents["step"], arrays, contents["meta"])
+
+
+def damage_in_words(file: CheckpointFile, error: Exception, *, is_last: bool) -> str:
+    """What is wrong, and what is done about it."""
+    instead = "No earlier one is left." if is_last else "The one before it is used instead."
+    return f"The checkpoint of step {file.step} is damaged: {error} ({file.path}). {instead}"

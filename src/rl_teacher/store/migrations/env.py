@@ -1,0 +1,15 @@
+"""Alembic runs this: migrate over the connection that was handed in, inside its transaction."""
+
+from alembic import context
+
+from rl_teacher.store.tables import Base
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=Base.metadata,
+    transactional_ddl=True,
+    # SQLite cannot alter a table in place; Alembic then copies it.
+    render_as_batch=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,381 @@
+"""The loop (Christiano et al. 2017, figure 1).
+
+    environment --steps--> agent --rollout--> recorder --segments--> selector --comparisons--> teacher
+         ^                   ^                                                                    |
+         '----- actions -----'<---- predicted reward ---- reward predictor <------ labels --------'
+
+Begin with `Teaching.run`. Recorder, selector, teacher and predictor are the reward learner's.
+"""
+
+import contextlib
+import math
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import gymnasium as gym
+
+from rl_teacher import compute
+from rl_teacher.agents.agent import Agent
+from rl_teacher.agents.collector import Collector
+from rl_teacher.agents.episodes import EpisodeReturns
+from rl_teacher.agents.registry import check_agent, make_agent, num_envs_of
+from rl_teacher.config import RunOptions, TeachConfig, pretraining_labels, validate
+from rl_teacher.envs.registry import EnvCard, card, make_vector
+from rl_teacher.errors import BadConfig, SegmentTooLong
+from rl_teacher.experiment import Experiment, home
+from rl_teacher.named_arrays import NamedArrays, nest, part_of
+from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.queries.schedules import Budget, Progress, schedule
+from rl_teacher.queries.selectors import selector
+from rl_teacher.report.progress import Progress as Display
+from rl_teacher.report.tensorboard import TensorBoard, default_log_dir
+from rl_teacher.reward_learner import (
+    Asking,
+    RecentEpisodes,
+    RewardLearner,
+    RewardSource,
+    Shelf,
+    TrueReward,
+)
+from rl_teacher.store.media import SegmentFiles
+from rl_teacher.store.store import Store
+from rl_teacher.teachers.registry import teacher_named
+
+REPORT_EVERY_S = 1.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        is_finished: False when it was asked to stop, and saved.
+        step: environment steps of training done.
+        plot_path: the picture of its curves.
+    """
+
+    is_finished: bool
+    step: int
+    plot_path: Path
+
+
+def check(config: TeachConfig) -> EnvCard:
+    """Refuse what cannot work before anything is made; the environment's card.
+
+    Raises:
+        BadInput: says what was given, what is needed, what to do.
+    """
+    validate(config)
+    check_agent(config.agent)
+    env_card = card(config.env_id)
+    segment_steps(config, env_card)
+    if config.predictor == "human":
+        raise BadConfig(
+            "-p human needs the labelling page, which is not built yet. Use -p synth for a "
+            "synthetic teacher, or -p rl for the true reward."
+        )
+    if config.predictor == "synth":
+        teacher_named(config.teacher, config.teacher_strength)
+    return env_card
+
+
+def segment_steps(config: TeachConfig, env_card: EnvCard) -> int:
+    """Steps of a segment: the clip's seconds at the environment's pace.
+
+    Raises:
+        SegmentTooLong: an episode is shorter.
+    """
+    steps = max(round(config.clip_length * env_card.fps), 1)
+    longest = env_card.max_episode_steps
+    if longest is not None and steps > longest:
+        raise SegmentTooLong(
+            f"--clip-length {config.clip_length} s of {env_card.id} are {steps} steps, but an "
+            f"episode has {longest}. Use --clip-length {longest / env_card.fps:.2g} or less, or an "
+            "environment with longer episodes."
+        )
+    return steps
+
+
+def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
+    """Run an experiment, from its beginning or from its last checkpoint.
+
+    Raises:
+        RlTeacherError: with a text for the person.
+    """
+    options = options or RunOptions()
+    compute.prepare(home() / "cache" / "xla")
+    env_card = check(config)
+    with contextlib.ExitStack() as stack:
+        experiment = stack.enter_context(
+            Experiment.open(config.name, config.saved(), options.force_new)
+        )
+        store = stack.enter_context(Store.open(home() / "labels.sqlite"))
+        if options.force_new:
+            store.delete_experiment(config.name)
+        display = stack.enter_context(Display(config.name, env_card.id, config.num_timesteps))
+        display.status("setting up")
+        teaching = Teaching(config, options, env_card, experiment, store, display)
+        stack.callback(teaching.close)
+        return teaching.run()
+
+
+class Teaching:
+    """One run of one experiment."""
+
+    def __init__(  # noqa: PLR0913
+        self,
+        config: TeachConfig,
+        options: RunOptions,
+        env_card: EnvCard,
+        experiment: Experiment,
+        store: Store,
+        display: Display,
+    ) -> None:
+        self._config = config
+        self._options = options
+        self._experiment = experiment
+        self._display = display
+        num_envs = num_envs_of(config)
+        stagger = 0 if env_card.can_terminate else env_card.max_episode_steps or 0
+        is_ours = env_card.backend == "batch"
+        self._venv = make_vector(env_card.id, num_envs, options.workers)
+        self._collector = Collector(
+            self._venv, seed=config.seed, stagger=stagger if is_ours else 0
+        )
+        self._agent: Agent = make_agent(config, self._venv)
+        self._rewards = make_reward_source(config, env_card, self._venv, experiment, store)
+        begins_whole = not (stagger and is_ours)
+        self._true = EpisodeReturns(num_envs, begins_whole=begins_whole)
+        self._predicted = EpisodeReturns(num_envs, begins_whole=begins_whole)
+        self._step = 0
+        self._is_pretrained = config.predictor == "rl"
+        self._earlier_s = 0.0
+        self._began_s = time.monotonic()
+        self._saved_s = self._reported_s = -math.inf
+        self._steps_this_run = 0
+        self._tensorboard: TensorBoard | None = None
+
+    def run(self) -> Outcome:
+        """Go on from the last checkpoint until everything is learned, or a stop is asked for."""
+        self._resume()
+        with stop_requests() as stop:
+            if not self._is_pretrained:
+                self._pretrain()
+            self._began_s, self._steps_this_run = time.monotonic(), 0
+            self._display.status("training")
+            while self._step < self._config.num_timesteps and not stop:
+                self._train_once()
+                self._report_if_due()
+                self._save_if_due()
+        return self._end()
+
+    def _train_once(self) -> None:
+        """Once round the loop: act, be rewarded, learn, ask, fit."""
+        rollout = self._collector.collect(self._agent.act, self._agent.rollout_steps)
+        observed = self._rewards.observe(rollout)
+        losses = self._agent.learn(rollout, observed.rewards)
+        self._true.observe(rollout, rollout.rewards)
+        self._predicted.observe(rollout, observed.rewards)
+        self._step += rollout.num_steps
+        self._steps_this_run += rollout.num_steps
+        self._rewards.ask(self._progress(), self._recent())
+        self._rewards.fit()
+        self._figures = {f"agent/{name}": value for name, value in losses.items()}
+        self._figures |= observed.figures
+
+    def _pretrain(self) -> None:
+        """Let the random policy act, ask about that, and fit the first predictor."""
+        wanted = pretraining_labels(self._config)
+        self._display.status("acting at random, for the first comparisons")
+        num_steps = math.ceil(2 * wanted * self._first_clip_steps() / self._collector.num_envs)
+        for _ in range(max(math.ceil(num_steps / self._agent.rollout_steps), 1)):
+            self._live_at_random()
+        while self._rewards.figures().get("labels_asked", 0) < wanted:
+            if not self._rewards.ask(Progress(0, 0.0), self._recent()):
+                self._live_at_random()
+        self._display.status(f"fitting the reward predictor to {wanted} labels")
+        self._rewards.fit()
+        self._is_pretrained = True
+        self._save()
+
+    def _first_clip_steps(self) -> int:
+        return segment_steps(self._config, card(self._config.env_id))
+
+    def _live_at_random(self) -> None:
+        rollout = self._collector.collect(
+            self._collector.random_actions, self._agent.rollout_steps
+        )
+        self._rewards.observe(rollout)
+        self._agent.observe(rollout)
+        self._true.observe(rollout, rollout.rewards)
+
+    def _progress(self) -> Progress:
+        return Progress(self._step, self._earlier_s + time.monotonic() - self._began_s)
+
+    def _recent(self) -> RecentEpisodes:
+        return RecentEpisodes(self._true.mean_return(10), self._true.mean_steps(10))
+
+    # --- reporting ---
+
+    def _report_if_due(self) -> None:
+        if time.monotonic() - self._reported_s >= REPORT_EVERY_S:
+            self._report()
+
+    def _report(self) -> None:
+        self._reported_s = time.monotonic()
+        seconds = time.monotonic() - self._began_s
+        row = {
+            "step": self._step,
+            "wall_s": self._earlier_s + seconds,
+            "steps_per_second": self._steps_this_run / max(seconds, 1e-9),
+            "true_return": self._true.mean_return(),
+            "predicted_return": self._predicted.mean_return(),
+            "episodes": self._true.num_finished,
+            **self._rewards.figures(),
+            **getattr(self, "_figures", {}),
+        }
+        self._experiment.append_metrics(row)
+        if self._tensorboard is not None:
+            self._tensorboard.write(row)
+        self._display.update(row)
+
+    # --- saving ---
+
+    def _save_if_due(self) -> None:
+        if time.monotonic() - self._saved_s >= self._options.checkpoint_seconds:
+            self._save()
+
+    def _parts(self) -> dict:
+        return {
+            "agent": self._agent,
+            "collector": self._collector,
+            "rewards": self._rewards,
+            "true": self._true,
+            "predicted": self._predicted,
+        }
+
+    def _save(self) -> None:
+        arrays = nest({name: part.state() for name, part in self._parts().items()})
+        meta = {"wall_s": self._progress().seconds, "is_pretrained": self._is_pretrained}
+        self._experiment.save_checkpoint(self._step, arrays, meta)
+        self._saved_s = time.monotonic()
+
+    def _resume(self) -> None:
+        checkpoint = self._experiment.load_checkpoint()
+        if checkpoint is not None:
+            self._display.status(f"going on from step {checkpoint.step:,}")
+            self._load(checkpoint.step, checkpoint.arrays, checkpoint.meta)
+        self._experiment.truncate_metrics(self._step)
+        if not self._options.no_tensorboard:
+            resumed_at = self._step if checkpoint is not None else None
+            self._tensorboard = TensorBoard(default_log_dir(self._config.name), resumed_at)
+        self._saved_s = time.monotonic()
+
+    def _load(self, step: int, arrays: NamedArrays, meta: dict) -> None:
+        for name, part in self._parts().items():
+            part.load_state(part_of(arrays, name))
+        self._step = step
+        self._earlier_s = float(meta["wall_s"])
+        self._is_pretrained = bool(meta["is_pretrained"])
+
+    def _end(self) -> Outcome:
+        is_finished = self._step >= self._config.num_timesteps
+        self._display.status("saving")
+        self._report()
+        self._save()
+        if isinstance(self._rewards, RewardLearner):
+            self._rewards.predictor.save(self._experiment.folder / "predictor")
+        from rl_teacher.report.plot import plot  # noqa: PLC0415 - heavy
+
+        path = plot(
+            [(self._config.name, self._experiment.metrics())], self._experiment.plot_path
+        )
+        if is_finished:
+            self._experiment.finish()
+        self._display.status("finished" if is_finished else "stopped, and saved")
+        return Outcome(is_finished, self._step, path)
+
+    def close(self) -> None:
+        """Let go of environments, threads and files."""
+        self._rewards.close()
+        self._venv.close()
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+
+
+def make_reward_source(
+    config: TeachConfig,
+    env_card: EnvCard,
+    venv: gym.vector.VectorEnv,
+    experiment: Experiment,
+    store: Store,
+) -> RewardSource:
+    """The true reward for -p rl; otherwise a reward learner with its teacher."""
+    if config.predictor == "rl":
+        return TrueReward()
+    is_person = config.predictor == "human"
+    budget = Budget(
+        total=config.n_labels,
+        pretraining=pretraining_labels(config),
+        num_steps=config.num_timesteps,
+        seconds_between=3.0 if is_person else 0.0,
+    )
+    default_schedule = "constant" if config.n_labels is None else "annealed"
+    asking = Asking(
+        teacher=teacher_named(config.teacher, config.teacher_strength),
+        labeler=f"synthetic:{config.teacher}",
+        selector=selector(config.selector),
+        schedule=schedule(config.schedule or default_schedule),
+        budget=budget,
+        candidates_per_pair=config.candidates,
+        segment_steps=segment_steps(config, env_card),
+    )
+    experiment_id = store.ensure_experiment(experiment.name, env_card.id, config.saved())
+    return RewardLearner(
+        env_card.id,
+        InputSpace.of(venv.single_observation_space, venv.single_action_space),
+        config.reward,
+        asking,
+        Shelf(store, experiment_id, SegmentFiles(home() / "segments")),
+        num_envs=venv.num_envs,
+        seed=config.seed,
+        pretrain_iters=config.pretrain_iters,
+        in_background=config.fit == "async",
+    )
+
+
+class StopRequest:
+    """Whether Ctrl-C or SIGTERM came."""
+
+    def __init__(self) -> None:
+        self._is_requested = False
+
+    def __bool__(self) -> bool:
+        return self._is_requested
+
+    def request(self) -> None:
+        """Ask for a stop after the step that is being done."""
+        self._is_requested = True
+
+
+@contextlib.contextmanager
+def stop_requests() -> Iterator[StopRequest]:
+    """Turn the first Ctrl-C or SIGTERM into a request; a second one interrupts at once."""
+    stop = StopRequest()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def on_signal(number: int, frame: object) -> None:  # noqa: ARG001
+        stop.request()
+        signal.signal(number, signal.default_int_handler)
+
+    try:
+        for number in before:
+            signal.signal(number, on_signal)
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+

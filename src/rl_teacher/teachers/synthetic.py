@@ -1,0 +1,80 @@
+"""Synthetic teachers: answer by the true reward, with the faults of people.
+
+Source: B-Pref (Lee et al. 2021), section 3. Mended against its code: the skip and equal thresholds
+are scaled by their epsilon once, not twice; they follow the running true return as the paper says,
+whatever its sign; a skipped comparison is an answer of its own, `cannot_tell`.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.segment import Segment
+from rl_teacher.teachers.teacher import Circumstances
+
+
+@dataclass(frozen=True)
+class SyntheticTeacher:
+    """Prefers the segment with the larger true return, as well as these settings let it."""
+
+    rationality: float = math.inf
+    """beta: chance of a preference is sigmoid(beta * difference of returns); inf never errs"""
+    myopia: float = 1.0
+    """gamma: a step k before the segment's last one counts gamma^k"""
+    mistake: float = 0.0
+    """chance that left and right are swapped"""
+    skip: float = 0.0
+    """cannot tell if neither return exceeds this share of the running mean"""
+    equal: float = 0.0
+    """equal if the returns differ by less than this share of the running mean"""
+
+    def __call__(self, left: Segment, right: Segment, circumstances: Circumstances) -> Answer:
+        """Answer one comparison."""
+        returns = left.true_return, right.true_return
+        reference = _expected_return(len(left), circumstances)
+        if self.skip > 0 and max(returns) <= self.skip * reference:
+            return Answer.CANNOT_TELL
+        if self.equal > 0 and abs(returns[0] - returns[1]) < self.equal * reference:
+            return Answer.EQUAL
+        return self._preference(left, right, circumstances.rng)
+
+    def _preference(self, left: Segment, right: Segment, rng: np.random.Generator) -> Answer:
+        difference = self._weighted(left.rewards) - self._weighted(right.rewards)
+        if difference == 0:
+            return Answer.EQUAL
+        prefers_left = rng.random() < self._chance_of_left(difference)
+        if rng.random() < self.mistake:
+            prefers_left = not prefers_left
+        return Answer.LEFT if prefers_left else Answer.RIGHT
+
+    def _chance_of_left(self, difference: float) -> float:
+        if math.isinf(self.rationality):
+            return float(difference > 0)
+        return 0.5 * (1 + math.tanh(0.5 * self.rationality * difference))
+
+    def _weighted(self, rewards: Float[np.ndarray, " time"]) -> float:
+        """The return with step t of H weighted gamma^(H-1-t)."""
+        weights = self.myopia ** np.arange(len(rewards) - 1, -1, -1)
+        return float(np.sum(weights * rewards, dtype=np.float64))
+
+
+def _expected_return(num_steps: int, circumstances: Circumstances) -> float:
+    """What a segment of this length earns on average now; 0 before any episode has ended."""
+    if math.isnan(circumstances.mean_return):
+        return 0.0
+    return abs(circumstances.mean_return) * num_steps / circumstances.mean_episode_steps
+
+
+ORACLE = SyntheticTeacher()
+
+SYNTHETIC: dict[str, SyntheticTeacher] = {
+    "oracle": ORACLE,
+    "mistake": replace(ORACLE, mistake=0.1),
+    "noisy": replace(ORACLE, rationality=1.0),
+    "skip": replace(ORACLE, skip=0.1),
+    "equal": replace(ORACLE, equal=0.1),
+    "myopic": replace(ORACLE, myopia=0.9),
+}

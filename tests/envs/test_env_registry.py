@@ -1,0 +1,181 @@
+"""Names, cards, and Gymnasium's two ways to make an environment."""
+
+import os
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from rl_teacher.envs import card, cards, make_vector
+from rl_teacher.errors import BadInput, UnknownName
+
+
+@pytest.mark.parametrize(
+    ("typed", "full_id"),
+    [
+        ("ShortHopper-v1", "ShortHopper-v1"),
+        ("shorthopper", "ShortHopper-v1"),
+        ("walker2d", "Walker-v1"),
+        ("Walker2d-v1", "Walker-v1"),
+        ("ShortHalfCheetah-v1", "ShortCheetah-v1"),
+        ("DoublePendulum", "InvertedDoublePendulum-v1"),
+        ("Pendulum", "InvertedPendulum-v1"),
+        ("ShortPendulum-v1", "ShortInvertedPendulum-v1"),
+        ("Pendulum-v1", "Pendulum-v1"),
+        ("hopper-v5", "Hopper-v5"),
+        ("Walker-v5", "Walker2d-v5"),
+        ("rl_teacher/Hopper-v5", "Hopper-v5"),
+        ("cartpole", "CartPole-v1"),
+    ],
+)
+def test_names_are_understood_as_people_type_them(typed, full_id):
+    assert card(typed).id == full_id
+
+
+@pytest.mark.parametrize(
+    ("typed", "nearest"),
+    [("Hoper-v1", "Hopper-v1"), ("ShortChetah", "ShortCheetah-v1"), ("cartpol-v1", "CartPole-v1")],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(typed, nearest):
+    with pytest.raises(UnknownName, match="Did you mean") as raised:
+        card(typed)
+    assert nearest in raised.value.nearest
+
+
+def test_a_name_like_no_other_is_answered_with_all():
+    with pytest.raises(UnknownName, match="ShortHopper-v1"):
+        make_vector("zzz", 1)
+
+
+def test_pictures_are_for_later():
+    with pytest.raises(BadInput, match="Pixels come in a later version"):
+        card("CarRacing-v3")
+
+
+def test_observations_that_are_no_vectors_are_refused():
+    with pytest.raises(BadInput, match="a Box that is a vector is needed"):
+        make_vector("FrozenLake-v1", 2)
+
+
+def test_what_cannot_be_made_here_says_why():
+    with pytest.raises(BadInput, match=r"cannot be made here: .*gymnasium-robotics"):
+        card("Hopper-v3")
+
+
+def test_a_card_of_the_suite_says_what_the_predecessors_table_says():
+    walker = card("ShortWalker-v1")
+    assert (walker.fps, walker.max_episode_steps) == (30.0, 300)
+    assert not walker.can_terminate
+    assert walker.backend == "batch"
+
+
+def test_clips_of_one_body_have_one_pace():
+    assert card("Hopper-v5").fps == card("Hopper-v1").fps == 40.0
+
+
+def test_a_card_of_gymnasiums_own_environment_has_its_pace():
+    cartpole = card("CartPole-v1")
+    assert (cartpole.fps, cartpole.max_episode_steps) == (50.0, 500)
+    assert cartpole.can_terminate
+    assert cartpole.backend == "gymnasium"
+
+
+def test_all_cards_can_be_listed():
+    ids = [each.id for each in cards()]
+    assert len(ids) == len(set(ids))
+    assert {"ShortHopper-v1", "Hopper-v5", "CartPole-v1", "LunarLander-v3", "Pusher-v5"} <= set(ids)
+    assert "CarRacing-v3" not in ids
+
+
+# The checker finds fault with unbounded observations, which are Gymnasium's own.
+@pytest.mark.filterwarnings("ignore:.*A Box observation space m.*-?infinity")
+@pytest.mark.parametrize("env_id", ["ShortHopper-v1", "ShortReacher-v1", "rl_teacher/Hopper-v5"])
+def test_gymnasium_makes_single_environments_that_pass_its_checker(env_id):
+    env = gymnasium.make(env_id)
+    check_env(env.unwrapped, skip_render_check=True)
+    env.close()
+
+
+def test_a_single_environment_lives_as_the_first_of_many():
+    env, envs = gymnasium.make("ShortReacher-v1"), make_vector("ShortReacher-v1", 1)
+    np.testing.assert_array_equal(env.reset(seed=2)[0], envs.reset(seed=2)[0][0])
+    for _ in range(19):
+        action = envs.action_space.sample()
+        obs, reward, *_ = env.step(action[0])
+        many_obs, rewards, *_ = envs.step(action)
+        np.testing.assert_array_equal(obs, many_obs[0])
+        assert reward == rewards[0]
+
+
+def test_a_single_environment_is_cut_by_time():
+    env = gymnasium.make("ShortInvertedPendulum-v1")
+    env.reset(seed=0)
+    ends = [env.step(env.action_space.sample())[2:4] for _ in range(20)]
+    assert ends[:-1] == [(False, False)] * 19
+    assert ends[-1] == (False, True)
+
+
+def test_gymnasium_makes_our_vector_environment():
+    envs = gymnasium.make_vec("ShortHopper-v1", num_envs=4, vectorization_mode="vector_entry_point")
+    ours = make_vector("ShortHopper-v1", 4)
+    np.testing.assert_array_equal(envs.reset(seed=0)[0], ours.reset(seed=0)[0])
+    assert envs.metadata["autoreset_mode"] == gymnasium.vector.AutoresetMode.SAME_STEP
+
+
+def test_gymnasiums_statistics_wrapper_understands_the_ends():
+    envs = gymnasium.make_vec(
+        "rl_teacher/InvertedPendulum-v5", num_envs=2, vectorization_mode="vector_entry_point"
+    )
+    recorded = gymnasium.wrappers.vector.RecordEpisodeStatistics(envs)
+    recorded.reset(seed=0)
+    lengths = []
+    for _ in range(100):
+        *_, infos = recorded.step(np.full((2, 1), 3.0, np.float32))
+        if "episode" in infos:
+            lengths.extend(infos["episode"]["l"][infos["_episode"]])
+    assert lengths
+    assert all(length > 0 for length in lengths)
+
+
+def run_python(code, **variables):
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **variables},
+    )
+
+
+def test_importing_costs_neither_jax_nor_mujoco():
+    code = "import sys, rl_teacher.envs; print([m for m in ('jax', 'mujoco') if m in sys.modules])"
+    assert run_python(code).stdout == "[]\n"
+
+
+def test_nobody_is_told_to_upgrade_from_the_suite_to_gymnasiums_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run_python(
+        "import gymnasium, rl_teacher.envs\n"
+        "gymnasium.make('Hopper-v1').reset(seed=0)\n"
+        "gymnasium.make_vec('Cheetah-v1', 2).reset(seed=0)\n"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_single_environment_is_drawn_without_a_display():
+    opengl = run_python("import mujoco; mujoco.GLContext(8, 8)", MUJOCO_GL="egl")
+    if opengl.returncode:
+        pytest.skip("no EGL here")
+    drawn = run_python(
+        "import gymnasium, rl_teacher.envs\n"
+        "env = gymnasium.make('ShortHopper-v1', render_mode='rgb_array')\n"
+        "env.reset(seed=0)\n"
+        "picture = env.render()\n"
+        "print(picture.shape, picture.std() > 10)\n"
+        "env.close()\n",
+        MUJOCO_GL="egl",
+    )
+    assert drawn.stdout == "(480, 480, 3) True\n"

@@ -1,0 +1,104 @@
+"""What TensorBoard is given."""
+
+import struct
+
+import pytest
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+from rl_teacher.report.tensorboard import TensorBoard, default_log_dir, scalars
+
+ROW = {
+    "step": 1000,
+    "true_return": 12.5,
+    "predicted_return": None,
+    "loss": float("nan"),
+    "correlation": 0.75,
+    "labels_answered": 7,
+    "comparisons": 9,
+    "labels_desired": 10,
+    "fit_steps": 300,
+    "agent/policy_loss": -0.25,
+    "wall_s": 3.0,
+    "something new": 1.0,
+}
+
+
+def read_events(log_dir):
+    """Every event, file by file (TFRecord: length, its CRC, bytes, their CRC)."""
+    for path in sorted(log_dir.iterdir(), key=lambda path: path.stat().st_mtime_ns):
+        content, offset = path.read_bytes(), 0
+        while offset < len(content):
+            (length,) = struct.unpack_from("<Q", content, offset)
+            yield Event.FromString(content[offset + 12 : offset + 12 + length])
+            offset += 12 + length + 4
+
+
+def shown_by_tensorboard(log_dir):
+    """The points that are left: a session that starts at a step drops what is there or later."""
+    points = {}
+    for event in read_events(log_dir):
+        if event.session_log.status == SessionLog.START:
+            points = {key: value for key, value in points.items() if key[1] < event.step}
+        for value in event.summary.value:
+            points[value.tag, event.step] = value.simple_value
+    return points
+
+
+def test_the_predecessors_names_are_used():
+    assert scalars(ROW) == {
+        "agent/total_steps": 1000.0,
+        "agent/true_reward_per_episode": 12.5,
+        "predictor/correlations": 0.75,
+        "predictor/num_training_iters": 300.0,
+        "labels/labeled_comparisons": 7.0,
+        "labels/total_comparisons": 9.0,
+        "labels/desired_labels": 10.0,
+        "agent/policy_loss": -0.25,
+    }
+
+
+def test_points_are_written_at_their_step(tmp_path):
+    with TensorBoard(tmp_path) as board:
+        board.write(ROW)
+    points = shown_by_tensorboard(tmp_path)
+    assert points["agent/true_reward_per_episode", 1000] == 12.5
+    assert points["agent/policy_loss", 1000] == -0.25
+
+
+def test_a_resumed_run_shows_no_point_twice(tmp_path):
+    with TensorBoard(tmp_path) as board:
+        for step in (0, 100, 200, 300):
+            board.write({"step": step, "true_return": 1.0})
+    with TensorBoard(tmp_path, resumed_at_step=100) as board:
+        for step in (200, 300):
+            board.write({"step": step, "true_return": 2.0})
+    points = shown_by_tensorboard(tmp_path)
+    curve = [points["agent/true_reward_per_episode", step] for step in (0, 100, 200, 300)]
+    assert curve == [1.0, 1.0, 2.0, 2.0]
+
+
+def test_a_run_resumed_at_step_0_keeps_its_first_point(tmp_path):
+    with TensorBoard(tmp_path) as board:
+        board.write({"step": 0, "true_return": 1.0})
+    TensorBoard(tmp_path, resumed_at_step=0).close()
+    assert ("agent/true_reward_per_episode", 0) in shown_by_tensorboard(tmp_path)
+
+
+def test_a_new_run_drops_what_an_earlier_one_left(tmp_path):
+    with TensorBoard(tmp_path) as board:
+        board.write({"step": 500, "true_return": 1.0})
+    TensorBoard(tmp_path).close()
+    assert shown_by_tensorboard(tmp_path) == {}
+
+
+def test_flushed_points_are_in_the_file_while_it_is_open(tmp_path):
+    with TensorBoard(tmp_path) as board:
+        board.write(ROW)
+        board.flush()
+        assert ("labels/desired_labels", 1000) in shown_by_tensorboard(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["syn-1400", "ünï code"])
+def test_an_experiment_has_its_own_folder(name, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_log_dir(name) == tmp_path / "tb" / "rl-teacher" / name

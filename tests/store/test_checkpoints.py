@@ -1,0 +1,172 @@
+"""Checkpoints, whole and damaged."""
+
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from rl_teacher.errors import CorruptCheckpoint
+from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles, list_checkpoints
+
+dtypes = st.sampled_from(
+    [np.float64, np.float32, np.uint32, np.uint64, np.int64, np.bool_, np.uint8, np.float16]
+)
+arrays = hnp.arrays(dtypes, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
+paths = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(
+    lambda name: name != "__metadata__"
+)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def make(step):
+    return Checkpoint(step, {"agent/policy/0": np.full(1000, step, np.float32)}, {"seed": step})
+
+
+@pytest.fixture
+def files(tmp_path):
+    return CheckpointFiles(tmp_path / "checkpoints")
+
+
+def newest(files):
+    checkpoint = files.load()
+    assert checkpoint is not None
+    return checkpoint
+
+
+def flip_a_byte(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+
+
+def cut_short(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    named=st.dictionaries(paths, arrays, max_size=4),
+    meta=st.dictionaries(st.text(), json_values, max_size=3),
+)
+def test_arrays_and_meta_come_back_bit_for_bit(tmp_path_factory, named, meta):
+    files = CheckpointFiles(tmp_path_factory.mktemp("checkpoints"))
+    files.save(Checkpoint(7, named, meta))
+    loaded = newest(files)
+    assert (loaded.step, loaded.meta) == (7, meta)
+    assert {name: as_bits(array) for name, array in loaded.arrays.items()} == {
+        name: as_bits(array) for name, array in named.items()
+    }
+
+
+def as_bits(array):
+    return array.dtype, array.shape, array.tobytes()
+
+
+def test_a_0_d_array_stays_0_d(files):
+    files.save(Checkpoint(1, {"count": np.array(3.5)}, {}))
+    assert newest(files).arrays["count"].shape == ()
+
+
+def test_a_transposed_array_keeps_its_values(files):
+    array = np.arange(6.0).reshape(2, 3).T
+    files.save(Checkpoint(1, {"weights": array}, {}))
+    np.testing.assert_array_equal(newest(files).arrays["weights"], array)
+
+
+def test_loaded_arrays_can_be_changed_in_place(files):
+    files.save(make(1))
+    array = newest(files).arrays["agent/policy/0"]
+    array += 1
+    assert array[0] == 2
+
+
+def test_nan_and_infinity_survive_bit_for_bit(files):
+    array = np.array([np.nan, -np.nan, np.inf, -0.0, 5e-324])
+    files.save(Checkpoint(1, {"odd": array}, {}))
+    assert newest(files).arrays["odd"].tobytes() == array.tobytes()
+
+
+def test_the_random_state_of_numpy_survives(files):
+    rng = np.random.default_rng(3)
+    files.save(Checkpoint(1, {}, {"rng": rng.bit_generator.state}))
+    restored = np.random.default_rng()
+    restored.bit_generator.state = newest(files).meta["rng"]
+    assert restored.random() == rng.random()
+
+
+def test_before_the_first_there_is_none(files):
+    assert files.load() is None
+
+
+def test_the_last_two_are_kept(files):
+    for step in (10, 20, 30):
+        files.save(make(step))
+    assert [file.step for file in list_checkpoints(files.folder)] == [30, 20]
+
+
+def test_saving_twice_at_one_step_keeps_the_later_one_first(files):
+    files.save(make(10))
+    files.save(Checkpoint(10, {}, {"again": True}))
+    assert newest(files).meta == {"again": True}
+
+
+@pytest.mark.parametrize("damage", [flip_a_byte, cut_short, empty])
+def test_a_damaged_newest_gives_the_one_before_it_and_a_warning(files, damage, caplog):
+    files.save(make(10))
+    damage(files.save(make(20)))
+    with caplog.at_level(logging.WARNING):
+        assert newest(files).step == 10
+    assert "step 20 is damaged" in caplog.text
+    assert "The one before it is used instead" in caplog.text
+
+
+@pytest.mark.parametrize("damage", [flip_a_byte, cut_short, empty])
+def test_when_all_are_damaged_it_says_what_to_do(files, damage):
+    damage(files.save(make(10)))
+    damage(files.save(make(20)))
+    with pytest.raises(CorruptCheckpoint, match=r"None of the 2 checkpoints.*--force-new"):
+        files.load()
+
+
+def test_the_one_fallen_back_on_outlives_the_next_save(files):
+    files.save(make(10))
+    damaged = files.save(make(20))
+    flip_a_byte(damaged)
+    files.load()
+    flip_a_byte(files.save(make(15)))
+    assert not damaged.exists()
+    assert newest(files).step == 10
+
+
+def test_a_run_that_fell_back_goes_on_from_its_newest_not_from_the_highest_step(files):
+    files.save(make(10))
+    flip_a_byte(files.save(make(20)))
+    files.load()
+    files.save(make(15))
+    assert newest(CheckpointFiles(files.folder)).step == 15
+
+
+def test_what_a_killed_process_left_half_written_is_cleared(files):
+    files.save(make(10))
+    (files.folder / ".checkpoint-000002.1234.1.unfinished").write_bytes(b"half")
+    files.clear_unfinished()
+    assert [path.name.startswith("checkpoint-") for path in files.folder.iterdir()] == [True]
+
+
+def test_other_files_in_the_folder_are_left_alone(files):
+    files.save(make(10))
+    (files.folder / "checkpoint-notes.txt").write_text("mine")
+    for step in (20, 30):
+        files.save(make(step))
+    assert (files.folder / "checkpoint-notes.txt").read_text() == "mine"

@@ -1,0 +1,85 @@
+"""A run's figures, line by line."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_teacher.store.metrics import MetricsFile, parse, to_line
+
+
+@pytest.fixture
+def file(tmp_path):
+    metrics = MetricsFile(tmp_path / "metrics.jsonl")
+    yield metrics
+    metrics.close()
+
+
+def test_rows_come_back_in_order(file):
+    file.append({"step": 1, "true_return": None})
+    file.append({"step": 2, "true_return": 3.5, "agent/kl": 0.01})
+    assert file.rows() == [
+        {"step": 1, "true_return": None},
+        {"step": 2, "true_return": 3.5, "agent/kl": 0.01},
+    ]
+    assert file.last()["step"] == 2
+
+
+def test_each_row_is_on_disk_when_append_returns(file):
+    file.append({"step": 1})
+    assert file.path.read_text() == '{"step": 1}\n'
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32("nan"), np.array(np.nan)])
+def test_what_is_not_finite_is_kept_as_null(file, value):
+    file.append({"step": 1, "loss": value})
+    assert file.rows() == [{"step": 1, "loss": None}]
+
+
+def test_numpys_numbers_are_kept_as_plain_ones(file):
+    file.append({"step": np.int64(7), "loss": np.float64(0.5), "is_new": np.bool_(True)})
+    assert file.rows() == [{"step": 7, "loss": 0.5, "is_new": True}]
+
+
+def test_before_the_first_row_there_are_none(file):
+    assert file.rows() == []
+    assert file.last() == {}
+
+
+def test_a_torn_last_line_is_left_out(file):
+    file.append({"step": 1})
+    with file.path.open("a") as torn:
+        torn.write('{"step": 2, "tru')
+    assert file.rows() == [{"step": 1}]
+    assert file.last() == {"step": 1}
+
+
+def test_the_row_after_a_torn_line_is_whole(file):
+    file.path.write_text('{"step": 1}\n{"step": 2, "tru')
+    file.append({"step": 3})
+    assert file.rows() == [{"step": 1}, {"step": 3}]
+
+
+def test_dropping_later_steps_leaves_the_earlier_ones_and_goes_on(file):
+    for step in (10, 20, 30):
+        file.append({"step": step})
+    file.drop_after(20)
+    file.append({"step": 25})
+    assert [row["step"] for row in file.rows()] == [10, 20, 25]
+
+
+def test_dropping_where_there_is_nothing_makes_no_file(file):
+    file.drop_after(0)
+    assert not file.path.exists()
+
+
+@given(
+    steps=st.lists(st.integers(0, 10**9), min_size=1, max_size=5),
+    cut=st.integers(0, 200),
+)
+def test_a_file_cut_anywhere_gives_its_first_rows(steps, cut):
+    rows = [{"step": step, "wörd": "é"} for step in steps]
+    content = "".join(to_line(row) for row in rows).encode()[:cut]
+    found = parse(content.splitlines())
+    assert found == rows[: len(found)]
+    assert len(found) >= content.count(b"\n")

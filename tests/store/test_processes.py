@@ -1,0 +1,168 @@
+"""Real processes: racing for the same database, and killed in the middle of it."""
+
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.store.checkpoints import CheckpointFiles
+from rl_teacher.store.lock import FolderLock, is_locked
+from rl_teacher.store.store import Store
+
+PREAMBLE = """
+import hashlib, sys
+from pathlib import Path
+import numpy as np
+from rl_teacher.clips.answer import Answer
+from rl_teacher.store.store import Store
+from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles
+from rl_teacher.store.lock import FolderLock
+
+def clip(name):
+    return hashlib.sha256(str(name).encode()).hexdigest()
+
+def say(text):
+    print(text, flush=True)
+
+folder = Path(sys.argv[1])
+"""
+
+
+def start(program, folder, *args):
+    source = PREAMBLE + textwrap.dedent(program)
+    return subprocess.Popen(
+        [sys.executable, "-c", source, str(folder), *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def read_line(process):
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def kill_after(process, num_lines, then_s):
+    """SIGKILL a process some moments after its n-th line; all whole lines that it wrote."""
+    lines = [read_line(process) for _ in range(num_lines)]
+    time.sleep(then_s)
+    process.send_signal(signal.SIGKILL)
+    rest, error = process.communicate(timeout=20)
+    assert process.returncode == -signal.SIGKILL, error
+    written = "".join(lines) + rest
+    return written[: written.rfind("\n")].splitlines()
+
+
+def finish(process):
+    output, error = process.communicate(timeout=60)
+    assert process.returncode == 0, error
+    return output.split()
+
+
+LABEL_FOR_EVER = """
+with Store.open(folder / "labels.sqlite") as store:
+    experiment_id = store.ensure_experiment("x", "E", {})
+    for number in range(10**9):
+        pairs = [(clip(f"{number} left"), clip(f"{number} right"))]
+        [comparison_id] = store.ask(experiment_id, pairs, "E", 30, number)
+        answer = list(Answer)[number % 4]
+        store.answer(comparison_id, answer, "oracle")
+        say(f"{comparison_id} {answer}")
+"""
+
+
+@pytest.mark.parametrize("then_s", [0.0, 0.0037])
+def test_every_acknowledged_label_outlives_a_sigkill(tmp_path, then_s):
+    acknowledged = kill_after(start(LABEL_FOR_EVER, tmp_path), 50, then_s)
+    expected = {int(line.split()[0]): Answer(line.split()[1]) for line in acknowledged}
+    with Store.open(tmp_path / "labels.sqlite") as store:
+        assert store.answers(expected) == expected
+    assert len(expected) >= 50
+
+
+CHECKPOINT_FOR_EVER = """
+files = CheckpointFiles(folder)
+for step in range(1, 10**9):
+    arrays = {"weights": np.full((250, 1000), step, np.float32)}
+    files.save(Checkpoint(step, arrays, {"step again": step}))
+    say(step)
+"""
+
+
+@pytest.mark.parametrize("then_s", [0.004, 0.009])
+def test_a_sigkill_while_writing_leaves_the_last_checkpoint_whole(tmp_path, then_s):
+    saved = kill_after(start(CHECKPOINT_FOR_EVER, tmp_path), 10, then_s)
+    checkpoint = CheckpointFiles(tmp_path).load()
+    assert checkpoint is not None
+    assert checkpoint.step >= int(saved[-1])
+    assert checkpoint.meta == {"step again": checkpoint.step}
+    assert np.all(checkpoint.arrays["weights"] == checkpoint.step)
+
+
+ASK_THE_SAME = """
+with Store.open(folder / "labels.sqlite") as store:
+    experiment_id = store.ensure_experiment("x", "E", {})
+    for number in range(40):
+        pairs = [(clip(number + side), clip(number + side + 1)) for side in (0, 1)]
+        ids = store.ask(experiment_id, pairs, "E", 30, number)
+        store.answer(ids[0], Answer.LEFT, sys.argv[2])
+        say(ids[0])
+"""
+
+
+def test_processes_that_race_agree_on_every_id_and_lose_no_label(tmp_path):
+    """Note: they also race to make the database and its tables."""
+    racers = [start(ASK_THE_SAME, tmp_path, f"racer {number}") for number in range(3)]
+    ids = [finish(racer) for racer in racers]
+    assert ids[0] == ids[1] == ids[2]
+    with Store.open(tmp_path / "labels.sqlite") as store:
+        experiment_id = store.ensure_experiment("x", "E", {})
+        assert store.counts(experiment_id).asked == 41
+        with store._database.reading() as connection:
+            count = connection.exec_driver_sql("SELECT count(*) FROM labels").scalar()
+    assert count == 3 * 40
+
+
+HOLD_THE_LOCK = """
+lock = FolderLock(folder / "lock")
+say(lock.acquire())
+lock.sign()
+say("signed")
+import time
+time.sleep(60)
+"""
+
+
+def test_a_killed_process_lets_go_of_its_lock(tmp_path):
+    holder = start(HOLD_THE_LOCK, tmp_path)
+    assert read_line(holder) == "True\n"
+    assert read_line(holder) == "signed\n"
+    lock = FolderLock(tmp_path / "lock")
+    assert is_locked(lock.path)
+    assert not lock.acquire(patience_s=0.0)
+    assert lock.holder == f"process {holder.pid}"
+    holder.kill()
+    holder.communicate()
+    assert not is_locked(lock.path)
+    assert lock.acquire()
+    lock.release()
+
+
+def test_looking_at_a_lock_does_not_take_it(tmp_path):
+    lock = FolderLock(tmp_path / "lock")
+    assert lock.acquire()
+    assert is_locked(lock.path)
+    lock.release()
+    assert not is_locked(lock.path)
+    assert lock.acquire()
+    lock.release()
+
+
+def test_where_no_lock_was_ever_made_nobody_holds_it(tmp_path):
+    assert not is_locked(tmp_path / "no such folder" / "lock")

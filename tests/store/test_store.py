@@ -1,0 +1,259 @@
+"""Comparisons and labels, on SQLite."""
+
+import hashlib
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import IntegrityError
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.errors import BadInput, ConfigMismatch, ExperimentNotFound
+from rl_teacher.store.store import CHUNK, AnsweredComparison, Counts, NewLabel, Store
+
+ENV_ID = "ShortHopper-v1"
+REQUEST = UUID("12345678-1234-5678-1234-567812345678")
+
+
+def clip(name):
+    return hashlib.sha256(str(name).encode()).hexdigest()
+
+
+def pair(name):
+    return clip(f"{name} left"), clip(f"{name} right")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "labels.sqlite"
+
+
+@pytest.fixture
+def store(path):
+    with Store.open(path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def experiment_id(store):
+    return store.ensure_experiment("syn-1400", ENV_ID, {"labels": 1400})
+
+
+def ask(store, experiment_id, *names):
+    return store.ask(experiment_id, [pair(name) for name in names], ENV_ID, 30, 1000)
+
+
+def rows(path, query):
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.connect() as connection:
+        found = connection.execute(text(query)).all()
+    engine.dispose()
+    return found
+
+
+class TestExperiments:
+    def test_the_same_name_is_the_same_experiment(self, store, experiment_id):
+        assert store.ensure_experiment("syn-1400", ENV_ID, {}) == experiment_id
+
+    def test_another_name_is_another_experiment(self, store, experiment_id):
+        assert store.ensure_experiment("base-rl", ENV_ID, {}) != experiment_id
+
+    @pytest.mark.usefixtures("experiment_id")
+    def test_a_name_that_is_about_another_environment_is_refused(self, store):
+        with pytest.raises(ConfigMismatch, match=r"ShortHopper-v1, not Reacher-v1.*--force-new"):
+            store.ensure_experiment("syn-1400", "Reacher-v1", {})
+
+    def test_the_config_is_kept_as_it_was_given(self, store, path):
+        store.ensure_experiment("ünï/code", ENV_ID, {"seed": 3, "net": [64, 64], "π": None})
+        [(config,)] = rows(path, "SELECT config FROM experiments")
+        assert '"seed": 3' in config
+
+    def test_deleting_one_takes_its_labels_and_leaves_the_shared_clips(
+        self, store, experiment_id, path
+    ):
+        [comparison_id] = ask(store, experiment_id, 1)
+        store.answer(comparison_id, Answer.LEFT, "oracle")
+        store.delete_experiment("syn-1400")
+        counted = "SELECT (SELECT count(*) FROM {}), (SELECT count(*) FROM {})"
+        assert rows(path, counted.format("comparisons", "labels")) == [(0, 0)]
+        assert rows(path, counted.format("experiments", "clips")) == [(0, 2)]
+
+    @pytest.mark.usefixtures("experiment_id")
+    def test_deleting_one_leaves_the_others_alone(self, store):
+        other_id = store.ensure_experiment("other", ENV_ID, {})
+        ask(store, other_id, 1)
+        store.delete_experiment("syn-1400")
+        assert store.counts(other_id) == Counts(asked=1, answered=0)
+
+    def test_deleting_one_that_is_not_there_changes_nothing(self, store, experiment_id):
+        store.delete_experiment("never was")
+        assert store.ensure_experiment("syn-1400", ENV_ID, {}) == experiment_id
+
+    def test_the_id_of_a_deleted_comparison_is_never_given_away_again(self, store, experiment_id):
+        old_ids = ask(store, experiment_id, 1, 2)
+        store.delete_experiment("syn-1400")
+        new_id = store.ensure_experiment("syn-1400", ENV_ID, {})
+        assert min(ask(store, new_id, 3, 4)) > max(old_ids)
+
+
+class TestAsking:
+    def test_ids_come_in_the_order_of_the_pairs(self, store, experiment_id):
+        first, second = ask(store, experiment_id, 1, 2)
+        assert ask(store, experiment_id, 2, 3, 1)[::2] == [second, first]
+
+    def test_a_pair_that_was_asked_before_keeps_its_id(self, store, experiment_id):
+        assert ask(store, experiment_id, 1) == ask(store, experiment_id, 1)
+        assert store.counts(experiment_id).asked == 1
+
+    def test_the_same_clips_the_other_way_round_are_another_question(self, store, experiment_id):
+        left, right = pair(1)
+        one, other = store.ask(experiment_id, [(left, right), (right, left)], ENV_ID, 30, 0)
+        assert one != other
+
+    def test_a_pair_twice_in_one_call_is_one_question(self, store, experiment_id):
+        one, same = ask(store, experiment_id, 1, 1)
+        assert one == same
+
+    def test_experiments_share_clips_but_not_questions(self, store, experiment_id, path):
+        other_id = store.ensure_experiment("other", ENV_ID, {})
+        assert ask(store, experiment_id, 1) != ask(store, other_id, 1)
+        assert rows(path, "SELECT count(*) FROM clips") == [(2,)]
+
+    def test_no_pairs_ask_nothing(self, store, experiment_id):
+        assert store.ask(experiment_id, [], ENV_ID, 30, 0) == []
+
+    def test_more_pairs_than_one_statement_takes_are_all_asked(self, store, experiment_id):
+        ids = ask(store, experiment_id, *range(CHUNK + 200))
+        assert len(set(ids)) == CHUNK + 200
+        assert ids == sorted(ids)
+
+    def test_an_experiment_that_was_deleted_meanwhile_is_named(self, store, experiment_id):
+        store.delete_experiment("syn-1400")
+        with pytest.raises(ExperimentNotFound, match="no longer in the store"):
+            ask(store, experiment_id, 1)
+
+    def test_a_question_remembers_the_step_and_the_moment_it_came_up(self, path):
+        noon = datetime(2026, 11, 3, 12, tzinfo=UTC)
+        with Store.open(path, now=lambda: noon) as store:
+            ask(store, store.ensure_experiment("x", ENV_ID, {}), 1)
+        [(step, created_at)] = rows(path, "SELECT asked_at_step, created_at FROM comparisons")
+        assert (step, created_at) == (1000, "2026-11-03 12:00:00.000000")
+
+
+class TestAnswering:
+    @pytest.mark.parametrize("answer", list(Answer))
+    def test_each_of_the_four_answers_comes_back_as_it_was(self, store, experiment_id, answer):
+        [comparison_id] = ask(store, experiment_id, 1)
+        store.answer(comparison_id, answer, "Zoë")
+        assert store.answers([comparison_id]) == {comparison_id: answer}
+
+    def test_the_newest_answer_counts_and_the_older_one_is_kept(self, store, experiment_id, path):
+        [comparison_id] = ask(store, experiment_id, 1)
+        store.answer(comparison_id, Answer.LEFT, "me")
+        store.answer(comparison_id, Answer.EQUAL, "me")
+        assert store.answers([comparison_id]) == {comparison_id: Answer.EQUAL}
+        assert rows(path, "SELECT answer FROM labels ORDER BY id") == [("left",), ("equal",)]
+
+    def test_resending_a_request_changes_nothing(self, store, experiment_id, path):
+        [comparison_id] = ask(store, experiment_id, 1)
+        store.answer(comparison_id, Answer.LEFT, "me", REQUEST)
+        store.answer(comparison_id, Answer.RIGHT, "me")
+        store.answer(comparison_id, Answer.LEFT, "me", REQUEST)
+        assert store.answers([comparison_id]) == {comparison_id: Answer.RIGHT}
+        assert rows(path, "SELECT count(*) FROM labels") == [(2,)]
+
+    def test_what_was_not_answered_is_left_out(self, store, experiment_id):
+        answered, open_ = ask(store, experiment_id, 1, 2)
+        store.answer(answered, Answer.LEFT, "me")
+        assert store.answers([answered, open_, 999]) == {answered: Answer.LEFT}
+
+    def test_an_answer_to_an_unknown_comparison_is_refused(self, store):
+        with pytest.raises(BadInput, match="999"):
+            store.answer(999, Answer.LEFT, "me")
+
+    def test_a_batch_with_one_unknown_comparison_leaves_nothing_behind(self, store, experiment_id):
+        [comparison_id] = ask(store, experiment_id, 1)
+        labels = [NewLabel(each, Answer.LEFT, "me") for each in (comparison_id, 999)]
+        with pytest.raises(BadInput, match="No label was kept"):
+            store.answer_many(labels)
+        assert store.answers([comparison_id]) == {}
+
+    def test_an_empty_batch_is_fine(self, store, experiment_id):
+        store.answer_many([])
+        assert store.counts(experiment_id) == Counts(asked=0, answered=0)
+
+    def test_the_database_itself_refuses_a_fifth_answer(self, store, experiment_id, path):
+        [comparison_id] = ask(store, experiment_id, 1)
+        engine = create_engine(f"sqlite:///{path}")
+        fifth = (
+            "INSERT INTO labels (comparison_id, answer, labeler, request_id, created_at) "
+            "VALUES (:comparison_id, 'maybe', 'me', 'x', '2026-01-01')"
+        )
+        with pytest.raises(IntegrityError, match="is_one_of_four"), engine.begin() as connection:
+            connection.execute(text(fifth), {"comparison_id": comparison_id})
+        engine.dispose()
+
+    def test_many_answers_are_found_in_one_call(self, store, experiment_id):
+        ids = ask(store, experiment_id, *range(CHUNK + 50))
+        store.answer_many([NewLabel(each, Answer.RIGHT, "me") for each in ids])
+        assert store.answers(ids) == dict.fromkeys(ids, Answer.RIGHT)
+
+
+class TestReading:
+    def test_answered_comparisons_come_oldest_question_first(self, store, experiment_id):
+        first, _, third = ask(store, experiment_id, 1, 2, 3)
+        store.answer(third, Answer.LEFT, "me")
+        store.answer(first, Answer.RIGHT, "me")
+        store.answer(first, Answer.CANNOT_TELL, "me")
+        assert store.answered_comparisons(experiment_id) == [
+            AnsweredComparison(first, *pair(1), Answer.CANNOT_TELL),
+            AnsweredComparison(third, *pair(3), Answer.LEFT),
+        ]
+
+    def test_one_experiment_does_not_see_the_labels_of_another(self, store, experiment_id):
+        other_id = store.ensure_experiment("other", ENV_ID, {})
+        [comparison_id] = ask(store, other_id, 1)
+        store.answer(comparison_id, Answer.LEFT, "me")
+        assert store.answered_comparisons(experiment_id) == []
+        assert store.counts(experiment_id) == Counts(asked=0, answered=0)
+
+    def test_a_comparison_answered_twice_counts_once(self, store, experiment_id):
+        first, _ = ask(store, experiment_id, 1, 2)
+        store.answer(first, Answer.LEFT, "me")
+        store.answer(first, Answer.RIGHT, "me")
+        assert store.counts(experiment_id) == Counts(asked=2, answered=1)
+
+    def test_everything_is_there_after_opening_again(self, store, experiment_id, path):
+        [comparison_id] = ask(store, experiment_id, 1)
+        store.answer(comparison_id, Answer.LEFT, "me")
+        store.close()
+        with Store.open(path) as again:
+            assert again.ensure_experiment("syn-1400", ENV_ID, {}) == experiment_id
+            assert again.answers([comparison_id]) == {comparison_id: Answer.LEFT}
+
+
+answers_in_turn = st.lists(st.tuples(st.integers(0, 4), st.sampled_from(list(Answer))), max_size=20)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(given_answers=answers_in_turn)
+def test_the_store_agrees_with_a_dictionary(tmp_path_factory, given_answers):
+    with Store.open(tmp_path_factory.mktemp("store") / "labels.sqlite") as store:
+        ids = ask(store, store.ensure_experiment("x", ENV_ID, {}), *range(5))
+        expected = {}
+        for number, answer in given_answers:
+            store.answer(ids[number], answer, "me")
+            expected[ids[number]] = answer
+        assert store.answers(ids) == expected
+
+
+def test_foreign_keys_wal_and_full_sync_are_on(store):
+    with store._database.reading() as connection:
+        pragmas = [
+            connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("foreign_keys", "journal_mode", "synchronous")
+        ]
+    assert pragmas == [1, "wal", 2]
