@@ -98,7 +98,8 @@ def teach(arguments: Sequence[str]) -> int:
         config=(tyro.conf.FlagCreatePairsOff,),
     )
     console = Console()
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[RichHandler(console=console)])
+    handler = RichHandler(console=console, show_path=False)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
     if given.options.force_new and not given.options.yes:
         confirm_force_new(given.config.name)
     return run_teach(given.config, given.options, console)
@@ -139,7 +140,9 @@ def confirm_force_new(name: str) -> None:
         )
     question = f"Forget experiment {name!r}, its {there.labels} labels and {there.step:,} steps?"
     if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
-        raise BadInput("Nothing was forgotten. Choose another name with -n, or leave --force-new out.")
+        raise BadInput(
+            "Nothing was forgotten. Choose another name with -n, or leave --force-new out."
+        )
 
 
 # --- envs, runs, report ---

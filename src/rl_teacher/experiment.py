@@ -203,10 +203,12 @@ class Experiment:
 
     def close(self) -> None:
         """Let others have it; without `finish` or `fail` before, it counts as stopped."""
-        if self._lock.is_held and self._marked_state() is State.RUNNING:
-            self._mark(State.STOPPED)
-        self._metrics.close()
-        self._lock.release()
+        try:
+            if self._lock.is_held and self._marked_state() is State.RUNNING:
+                self._mark(State.STOPPED)
+        finally:
+            self._metrics.close()
+            self._lock.release()
 
     def __enter__(self) -> "Experiment":
         return self
@@ -217,9 +219,11 @@ class Experiment:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if isinstance(error, Exception):
-            self.fail()
-        self.close()
+        try:
+            if isinstance(error, Exception):
+                self.fail()
+        finally:
+            self.close()
 
     def save_checkpoint(
         self, step: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]

@@ -26,14 +26,14 @@ class RunningMoments:
             + batch_variance * batch_count
             + delta**2 * self.count * batch_count / total
         )
-        self.mean = self.mean + delta * batch_count / total
-        self.variance = second_moment / total
+        self.mean = np.asarray(self.mean + delta * batch_count / total)
+        self.variance = np.asarray(second_moment / total)
         self.count = np.asarray(total)
 
     @property
     def std(self) -> Float[np.ndarray, "*shape"]:
         """Standard deviation, never 0."""
-        return np.sqrt(self.variance + 1e-8)
+        return np.asarray(np.sqrt(self.variance + 1e-8))
 
     def state(self) -> dict[str, np.ndarray]:
         """Everything needed to go on exactly."""

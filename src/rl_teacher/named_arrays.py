@@ -12,7 +12,9 @@ NamedArrays = dict[str, np.ndarray]
 
 def nest(parts: Mapping[str, Mapping[str, np.ndarray]]) -> NamedArrays:
     """Join the states of several parts; names become `part/name`."""
-    return {f"{part}/{name}": array for part, state in parts.items() for name, array in state.items()}
+    return {
+        f"{part}/{name}": array for part, state in parts.items() for name, array in state.items()
+    }
 
 
 def part_of(arrays: Mapping[str, np.ndarray], part: str) -> NamedArrays:
@@ -23,7 +25,7 @@ def part_of(arrays: Mapping[str, np.ndarray], part: str) -> NamedArrays:
 
 def tree_to_arrays(tree: Any) -> NamedArrays:
     """The array leaves of a JAX tree, named by their place in it."""
-    import jax
+    import jax  # noqa: PLC0415 - heavy
 
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {
@@ -35,8 +37,8 @@ def tree_to_arrays(tree: Any) -> NamedArrays:
 
 def arrays_to_tree(like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     """A tree built as `like` is, with the saved leaves in their places."""
-    import jax
-    import jax.numpy as jnp
+    import jax  # noqa: PLC0415 - heavy
+    import jax.numpy as jnp  # noqa: PLC0415
 
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: (

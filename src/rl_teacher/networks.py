@@ -1,5 +1,6 @@
 """The small networks of agents and reward predictors, for JAX and for NumPy."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -44,7 +45,7 @@ class MLP(eqx.Module):
     ) -> None:
         """Orthogonal weights: gain sqrt(2) inside, `output_scale` at the end; biases 0."""
         gains = [2**0.5] * (len(sizes) - 2) + [output_scale]
-        shapes = list(zip(sizes[:-1], sizes[1:], strict=True))
+        shapes = list(itertools.pairwise(sizes))
         self.weights = [
             jnp.asarray(gain * orthogonal(shape, rng))
             for gain, shape in zip(gains, shapes, strict=True)
@@ -53,6 +54,7 @@ class MLP(eqx.Module):
         self.activation = activation
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        """The output for each input."""
         activate, _ = ACTIVATIONS[self.activation]
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             x = activate(x @ weight + bias)

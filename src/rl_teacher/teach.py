@@ -1,8 +1,8 @@
 """The loop (Christiano et al. 2017, figure 1).
 
-    environment --steps--> agent --rollout--> recorder --segments--> selector --comparisons--> teacher
-         ^                   ^                                                                    |
-         '----- actions -----'<---- predicted reward ---- reward predictor <------ labels --------'
+    environment --steps--> agent --rollout--> recorder --segments--> selector --pairs--> teacher
+         ^                   ^                                                              |
+         '----- actions -----'<---- predicted reward ---- reward predictor <-- labels ------'
 
 Begin with `Teaching.run`. Recorder, selector, teacher and predictor are the reward learner's.
 """
@@ -30,14 +30,15 @@ from rl_teacher.named_arrays import NamedArrays, nest, part_of
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.queries.schedules import Budget, Progress, schedule
 from rl_teacher.queries.selectors import selector
+from rl_teacher.questionnaire import Questionnaire, RecentEpisodes, Respondent, Shelf
 from rl_teacher.report.progress import Progress as Display
 from rl_teacher.report.tensorboard import TensorBoard, default_log_dir
 from rl_teacher.reward_learner import (
     Asking,
-    RecentEpisodes,
+    Fitting,
     RewardLearner,
     RewardSource,
-    Shelf,
+    Subject,
     TrueReward,
 )
 from rl_teacher.store.media import SegmentFiles
@@ -112,7 +113,10 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
         experiment = stack.enter_context(
             Experiment.open(config.name, config.saved(), options.force_new)
         )
-        store = stack.enter_context(Store.open(home() / "labels.sqlite"))
+        # Note: a power cut may cost a synthetic answer; it is asked again, and is the same.
+        store = stack.enter_context(
+            Store.open(home() / "labels.sqlite", is_synced=config.predictor == "human")
+        )
         if options.force_new:
             store.delete_experiment(config.name)
         display = stack.enter_context(Display(config.name, env_card.id, config.num_timesteps))
@@ -125,7 +129,7 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
 class Teaching:
     """One run of one experiment."""
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         config: TeachConfig,
         options: RunOptions,
@@ -142,9 +146,7 @@ class Teaching:
         stagger = 0 if env_card.can_terminate else env_card.max_episode_steps or 0
         is_ours = env_card.backend == "batch"
         self._venv = make_vector(env_card.id, num_envs, options.workers)
-        self._collector = Collector(
-            self._venv, seed=config.seed, stagger=stagger if is_ours else 0
-        )
+        self._collector = Collector(self._venv, seed=config.seed, stagger=stagger if is_ours else 0)
         self._agent: Agent = make_agent(config, self._venv)
         self._rewards = make_reward_source(config, env_card, self._venv, experiment, store)
         begins_whole = not (stagger and is_ours)
@@ -205,9 +207,7 @@ class Teaching:
         return segment_steps(self._config, card(self._config.env_id))
 
     def _live_at_random(self) -> None:
-        rollout = self._collector.collect(
-            self._collector.random_actions, self._agent.rollout_steps
-        )
+        rollout = self._collector.collect(self._collector.random_actions, self._agent.rollout_steps)
         self._rewards.observe(rollout)
         self._agent.observe(rollout)
         self._true.observe(rollout, rollout.rewards)
@@ -290,9 +290,7 @@ class Teaching:
             self._rewards.predictor.save(self._experiment.folder / "predictor")
         from rl_teacher.report.plot import plot  # noqa: PLC0415 - heavy
 
-        path = plot(
-            [(self._config.name, self._experiment.metrics())], self._experiment.plot_path
-        )
+        path = plot([(self._config.name, self._experiment.metrics())], self._experiment.plot_path)
         if is_finished:
             self._experiment.finish()
         self._display.status("finished" if is_finished else "stopped, and saved")
@@ -324,26 +322,26 @@ def make_reward_source(
         seconds_between=3.0 if is_person else 0.0,
     )
     default_schedule = "constant" if config.n_labels is None else "annealed"
-    asking = Asking(
-        teacher=teacher_named(config.teacher, config.teacher_strength),
-        labeler=f"synthetic:{config.teacher}",
-        selector=selector(config.selector),
-        schedule=schedule(config.schedule or default_schedule),
-        budget=budget,
-        candidates_per_pair=config.candidates,
-        segment_steps=segment_steps(config, env_card),
-    )
+    length = segment_steps(config, env_card)
+    space = InputSpace.of(venv.single_observation_space, venv.single_action_space)
     experiment_id = store.ensure_experiment(experiment.name, env_card.id, config.saved())
+    shelf = Shelf(store, experiment_id, SegmentFiles(home() / "segments"))
+    teacher = teacher_named(config.teacher, config.teacher_strength)
     return RewardLearner(
-        env_card.id,
-        InputSpace.of(venv.single_observation_space, venv.single_action_space),
-        config.reward,
-        asking,
-        Shelf(store, experiment_id, SegmentFiles(home() / "segments")),
-        num_envs=venv.num_envs,
-        seed=config.seed,
-        pretrain_iters=config.pretrain_iters,
-        in_background=config.fit == "async",
+        Subject(env_card.id, space, venv.num_envs, length),
+        Asking(
+            selector=selector(config.selector),
+            schedule=schedule(config.schedule or default_schedule),
+            budget=budget,
+            candidates_per_pair=config.candidates,
+        ),
+        Fitting(
+            config.reward,
+            config.pretrain_iters,
+            in_background=config.fit == "async",
+            seed=config.seed,
+        ),
+        Questionnaire(shelf, Respondent(teacher, f"synthetic:{config.teacher}", config.seed)),
     )
 
 
@@ -378,4 +376,3 @@ def stop_requests() -> Iterator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-

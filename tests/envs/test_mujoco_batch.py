@@ -199,6 +199,7 @@ def test_an_episode_whose_physics_blow_up_is_cut_and_the_others_go_on():
     envs, others = make_vector("ShortHopper-v1", 3), make_vector("ShortHopper-v1", 3)
     for each in (envs, others):
         each.reset(seed=0)
+        each.step(np.ones((3, 3)))
     throw_into_the_sky(envs, index=1)
     observations, rewards, terminated, truncated, _ = envs.step(np.ones((3, 3)))
     assert truncated.tolist() == [False, True, False]
@@ -212,8 +213,9 @@ def test_an_episode_whose_physics_blow_up_is_cut_and_the_others_go_on():
 def test_after_a_blow_up_the_next_step_is_an_ordinary_one():
     envs = make_vector("ShortHopper-v1", 2)
     envs.reset(seed=0)
-    throw_into_the_sky(envs, index=0)
     envs.step(np.zeros((2, 3)))
+    throw_into_the_sky(envs, index=0)
+    assert envs.step(np.zeros((2, 3)))[3].tolist() == [True, False]
     _, rewards, _, truncated, _ = envs.step(np.zeros((2, 3)))
     assert not truncated.any()
     assert (np.abs(rewards) < 10).all()

@@ -18,7 +18,7 @@ from rl_teacher.envs.mujoco_suite import PLAIN
 ROUNDING = {"Reacher-v5": 1e-14, "InvertedDoublePendulum-v5": 1e-14}
 
 
-def gymnasium_vector(env_id, num_envs):
+def gymnasium_vector(env_id, num_envs) -> Any:
     with quiet_mujoco():
         return gymnasium.make_vec(
             env_id,

@@ -21,6 +21,11 @@ ROW = {
 }
 
 
+def output(console):
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
 class Clock:
     def __init__(self):
         self.now_s = 100.0
@@ -45,11 +50,11 @@ def seen(progress):
     """What the panel shows, without the terminal's control codes."""
     console = Console(file=io.StringIO(), width=progress.console.width, height=30)
     console.print(progress.panel())
-    return console.file.getvalue()
+    return output(console)
 
 
 def lines(progress):
-    return progress.console.file.getvalue().splitlines()
+    return output(progress.console).splitlines()
 
 
 class TestPanel:
@@ -124,7 +129,7 @@ class TestPanel:
         progress = make(clock, is_terminal=True)
         with progress:
             progress.update(ROW)
-        assert "812.4" in progress.console.file.getvalue()
+        assert "812.4" in output(progress.console)
 
     def test_it_is_drawn_at_most_four_times_a_second(self):
         progress = make(time.monotonic, is_terminal=True)
@@ -133,7 +138,7 @@ class TestPanel:
             while time.monotonic() < until_s:
                 progress.update(ROW)
                 progress.status("training")
-        drawn = progress.console.file.getvalue().count("syn-1400")
+        drawn = output(progress.console).count("syn-1400")
         assert 2 <= drawn <= 5
 
 

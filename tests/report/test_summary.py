@@ -14,6 +14,11 @@ ROWS = [
 ]
 
 
+def output(console):
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
 def test_the_newest_figure_is_given_even_if_the_last_row_lacks_it():
     said = dict(facts(ROWS))
     assert said["true return"] == "850.0"
@@ -38,5 +43,5 @@ def test_a_run_without_a_row_says_so():
 def test_the_table_names_experiment_and_environment():
     console = Console(file=io.StringIO(), width=80)
     console.print(summary("syn [red]", ROWS, {"env_id": "ShortHopper-v1"}))
-    assert "syn [red] · ShortHopper-v1" in console.file.getvalue()
-    assert "100,000" in console.file.getvalue()
+    assert "syn [red] · ShortHopper-v1" in output(console)
+    assert "100,000" in output(console)

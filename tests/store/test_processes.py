@@ -66,7 +66,7 @@ def finish(process):
 
 
 LABEL_FOR_EVER = """
-with Store.open(folder / "labels.sqlite") as store:
+with Store.open(folder / "labels.sqlite", is_synced=sys.argv[2] == "synced") as store:
     experiment_id = store.ensure_experiment("x", "E", {})
     for number in range(10**9):
         pairs = [(clip(f"{number} left"), clip(f"{number} right"))]
@@ -77,9 +77,9 @@ with Store.open(folder / "labels.sqlite") as store:
 """
 
 
-@pytest.mark.parametrize("then_s", [0.0, 0.0037])
-def test_every_acknowledged_label_outlives_a_sigkill(tmp_path, then_s):
-    acknowledged = kill_after(start(LABEL_FOR_EVER, tmp_path), 50, then_s)
+@pytest.mark.parametrize("durability", ["synced", "unsynced"])
+def test_every_acknowledged_label_outlives_a_sigkill(tmp_path, durability):
+    acknowledged = kill_after(start(LABEL_FOR_EVER, tmp_path, durability), 50, then_s=0.0037)
     expected = {int(line.split()[0]): Answer(line.split()[1]) for line in acknowledged}
     with Store.open(tmp_path / "labels.sqlite") as store:
         assert store.answers(expected) == expected

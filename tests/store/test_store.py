@@ -250,10 +250,14 @@ def test_the_store_agrees_with_a_dictionary(tmp_path_factory, given_answers):
         assert store.answers(ids) == expected
 
 
-def test_foreign_keys_wal_and_full_sync_are_on(store):
-    with store._database.reading() as connection:
+@pytest.mark.parametrize(("is_synced", "synchronous"), [(True, 2), (False, 1)])
+def test_sqlite_is_set_up_for_shared_and_durable_use(path, is_synced, synchronous):
+    with (
+        Store.open(path, is_synced=is_synced) as store,
+        store._database.reading() as connection,
+    ):
         pragmas = [
             connection.exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("foreign_keys", "journal_mode", "synchronous")
         ]
-    assert pragmas == [1, "wal", 2]
+    assert pragmas == [1, "wal", synchronous]

@@ -1,7 +1,7 @@
 """What the loop asks of an agent."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -9,6 +9,7 @@ from jaxtyping import Float, Shaped
 from rl_teacher.envs.rollout import Rollout
 
 
+@runtime_checkable
 class Agent(Protocol):
     """A learner: acts, and learns from a rollout and the rewards it is told.
 
@@ -20,6 +21,10 @@ class Agent(Protocol):
 
     def act(self, observations: Shaped[np.ndarray, "env ..."]) -> Shaped[np.ndarray, "env ..."]:
         """Actions for N environments, ready to be given to them."""
+        ...
+
+    def observe(self, rollout: Rollout) -> None:
+        """Learn only what observations look like, from a rollout of any policy."""
         ...
 
     def learn(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> dict[str, float]:

@@ -27,10 +27,10 @@ class ReturnScaler:
     ) -> Float32[np.ndarray, "time env"]:
         """[T, N] scaled rewards; takes the new returns into account first."""
         returns = np.empty(rewards.shape)
-        for t, (rewards_t, ended_t) in enumerate(zip(rewards, ended, strict=True)):
+        for t, rewards_t in enumerate(rewards):
             self._returns = self._returns * self._discount + rewards_t
             returns[t] = self._returns
-            self._returns[ended_t] = 0.0
+            self._returns[ended[t] | ~is_valid[t]] = 0.0
         self._moments.update(returns[is_valid])
         scaled = rewards / self._moments.std
         return np.clip(scaled, -self._limit, self._limit).astype(np.float32)

@@ -60,16 +60,14 @@ def make_policy(
         mean = MLP((observation_size, *hidden, size), "tanh", 0.01, rng)
         return GaussianPolicy(mean, jnp.asarray(np.zeros(size, np.float32)))
     if isinstance(space, gym.spaces.Discrete):
-        return CategoricalPolicy(
-            MLP((observation_size, *hidden, int(space.n)), "tanh", 0.01, rng)
-        )
+        return CategoricalPolicy(MLP((observation_size, *hidden, int(space.n)), "tanh", 0.01, rng))
     raise BadConfig(
         f"The action space is {space}, but this agent needs Box or Discrete actions. "
         "Wrap the environment so that its actions are one of the two."
     )
 
 
-def advantages_of(
+def advantages_of(  # noqa: PLR0913 - one array each
     rewards: Float[Array, "time env"],
     values: Float[Array, "time env"],
     next_values: Float[Array, "time env"],
@@ -103,9 +101,7 @@ def advantages_of(
         advantage_t = delta_t + discount * trace * (1 - ended_t) * advantage_tp1
         return advantage_t, advantage_t
 
-    _, advantages = jax.lax.scan(
-        backward, jnp.zeros_like(deltas[0]), (deltas, ended), reverse=True
-    )
+    _, advantages = jax.lax.scan(backward, jnp.zeros_like(deltas[0]), (deltas, ended), reverse=True)
     return advantages
 
 

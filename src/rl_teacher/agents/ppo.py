@@ -75,9 +75,7 @@ def policy_loss(
     return -surrogate - config.entropy_bonus * entropy, figures
 
 
-def value_loss(
-    value: MLP, batch: Mapping[str, Array]
-) -> tuple[Float[Array, ""], dict[str, Array]]:
+def value_loss(value: MLP, batch: Mapping[str, Array]) -> tuple[Float[Array, ""], dict[str, Array]]:
     """Half the squared error against the returns, over the valid steps of a minibatch."""
     errors = value(batch["observations"])[:, 0] - batch["returns"]
     loss = jnp.sum(batch["weights"] * errors**2) / jnp.maximum(batch["weights"].sum(), 1.0)
@@ -157,7 +155,7 @@ class PPO:
 
     def __init__(
         self,
-        observation_space: gym.spaces.Box,
+        observation_space: gym.Space,
         action_space: gym.Space,
         config: PPOConfig,
         *,
@@ -167,7 +165,7 @@ class PPO:
         """Make a new agent.
 
         Args:
-            observation_space: of one environment; flattened.
+            observation_space: of one environment; a Box, which is flattened.
             action_space: of one environment; Box or Discrete.
             config: the settings.
             total_steps: environment steps after which the learning rate has reached its end.
@@ -180,7 +178,7 @@ class PPO:
         self._rng = np.random.default_rng([seed, 1])
         self._action_shape = action_space.shape or ()
         self._scale = ActionScale.of(action_space)
-        size = int(np.prod(observation_space.shape))
+        size = int(np.prod(observation_space.shape or ()))
         self._policy = make_policy(size, action_space, config.hidden, self._rng)
         self._value = MLP((size, *config.hidden, 1), "tanh", 1.0, self._rng)
         begin = jax.jit(_optimiser(config).init)
@@ -208,8 +206,7 @@ class PPO:
         """Draw actions; remembers what was drawn, before it is clipped, for `learn`."""
         sampled = self._host_policy.sample(self._normalise(observations), self._rng)
         self._sampled.append(sampled)
-        actions = self._scale.to_environment(sampled.reshape(-1, *self._action_shape))
-        return actions
+        return self._scale.to_environment(sampled.reshape(-1, *self._action_shape))
 
     def act_best(
         self, observations: Shaped[np.ndarray, "env ..."]

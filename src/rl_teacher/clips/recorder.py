@@ -105,15 +105,11 @@ class Recorder:
         """Draw beginnings and keep those from which a segment can be cut."""
         first = rng.integers(0, self.num_steps, num)
         env = rng.integers(0, self._ring["ended"].shape[1], num)
-        window = np.minimum(
-            first[:, None] + np.arange(self.segment_steps), self.num_steps - 1
-        )
+        window = np.minimum(first[:, None] + np.arange(self.segment_steps), self.num_steps - 1)
         ended = self._ring["ended"][self._places(window), env[:, None]]
         ends_within = ended.any(1)
         num_steps = np.where(ends_within, ended.argmax(1) + 1, self.segment_steps)
-        is_full = (num_steps == self.segment_steps) & (
-            first + self.segment_steps <= self.num_steps
-        )
+        is_full = (num_steps == self.segment_steps) & (first + self.segment_steps <= self.num_steps)
         is_whole_episode = ends_within & self._begins_episode(first, env)
         usable = (is_full | is_whole_episode) & self._ring["is_valid"][self._places(first), env]
         return Cuts(first, env, num_steps).take(np.nonzero(usable)[0])
@@ -141,7 +137,10 @@ class Recorder:
     def segments(self, cuts: Cuts) -> list[Segment]:
         """The segments themselves, copied out of the memory."""
         return [
-            self._segment(*cut) for cut in zip(cuts.first, cuts.env, cuts.num_steps, strict=True)
+            self._segment(*cut)
+            for cut in zip(
+                cuts.first.tolist(), cuts.env.tolist(), cuts.num_steps.tolist(), strict=True
+            )
         ]
 
     def _segment(self, first: int, env: int, num_steps: int) -> Segment:

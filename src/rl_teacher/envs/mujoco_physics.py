@@ -2,8 +2,7 @@
 # MuJoCo's compiled modules come without type stubs.
 # pyright: reportAttributeAccessIssue=false
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 import mujoco
 import numpy as np
@@ -16,18 +15,20 @@ from rl_teacher.envs.mujoco_task import Physics, Task
 from rl_teacher.errors import BadConfig
 
 
-@contextmanager
-def quiet_mujoco() -> Iterator[None]:
-    """Keep MuJoCo's warnings off the terminal and out of MUJOCO_LOG.TXT.
+class quiet_mujoco:  # noqa: N801
+    """A context that keeps MuJoCo's warnings off the terminal and out of MUJOCO_LOG.TXT.
 
     It warns of an old word in Gymnasium's own model files, and of physics that blew up.
     """
-    was = _SILENCE.get()
-    _SILENCE.set()
-    try:
-        yield
-    finally:
-        was.set()
+
+    # Note: a class, because a generator's context would cost more in the hottest place there is.
+
+    def __enter__(self) -> None:
+        self._was = mujoco.MjLogConfig.get()
+        _SILENCE.set()
+
+    def __exit__(self, *_: object) -> None:
+        self._was.set()
 
 
 def _silence() -> mujoco.MjLogConfig:
@@ -65,7 +66,8 @@ class Simulations:
         self._init_qvel = self.physics.qvel[0].copy()
         self._step_seconds = self.model.opt.timestep * task.body.frame_skip
         self._tracked_x = np.zeros(num_envs)
-        self._blow_ups = self._batch.warning[:, _FIRST_BLOW_UP : _LAST_BLOW_UP + 1, 1]
+        self._time = self._batch.bind("time")
+        self._time_before = self._time.copy()
         self._dtype = np.float32 if task.is_suite else np.float64
         self._obs_shape = (num_envs, task.view.size)
 
@@ -105,6 +107,7 @@ class Simulations:
             self._batch.forward(ids)
         if self._contact_forces is not None:
             self._contact_forces.clear(ids)
+        self._time_before[ids] = self._time[ids]
         if self.task.body.track is not None:
             self._tracked_x[ids] = self.task.body.track(self.physics)[ids]
 
@@ -146,6 +149,7 @@ class Simulations:
         """Continue from what `get_state` returned, bit for bit."""
         self._batch.state[:] = state["physics"]
         self._tracked_x[:] = state["tracked_x"]
+        self._time_before[:] = self._time
 
     def _velocity_x(self) -> Float[np.ndarray, " env"]:
         if self.task.body.track is None:
@@ -154,16 +158,17 @@ class Simulations:
         return (self._tracked_x - x_before) / self._step_seconds
 
     def _cut_blow_ups(self, rewards: Float[np.ndarray, " env"]) -> Bool[np.ndarray, " env"]:
-        """[N] simulations that MuJoCo put back to their model's pose in mid-step.
+        """[N] simulations that MuJoCo put back to their model's pose, and to time 0, in mid-step.
 
         Such a jump is no motion: a suite task gives it no reward and cuts the episode. The plain
         tasks go on, because Gymnasium does.
         """
-        if not (self.task.is_suite and self._blow_ups.any()):
+        if not self.task.is_suite:
             return np.zeros(self.num_envs, dtype=np.bool_)
-        is_cut = self._blow_ups.any(axis=1)
-        self._blow_ups[:] = 0
-        rewards[is_cut] = 0.0
+        is_cut = self._time <= self._time_before
+        self._time_before = self._time.copy()
+        if is_cut.any():
+            rewards[is_cut] = 0.0
         return is_cut
 
 
@@ -172,10 +177,6 @@ def _batch_threads(num_threads: int | None) -> int:
     if num_threads is not None and num_threads < 1:
         raise BadConfig(f"{num_threads} threads were asked for; ask for 1 or more.")
     return num_threads or 0
-
-
-_FIRST_BLOW_UP = int(mujoco.mjtWarning.mjWARN_BADQPOS)
-_LAST_BLOW_UP = int(mujoco.mjtWarning.mjWARN_BADQACC)
 
 
 class _ContactForces:

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float32, Shaped
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 
 from rl_teacher.config import PredictorConfig
 from rl_teacher.errors import CorruptCheckpoint
@@ -116,8 +118,6 @@ class RewardPredictor:
 
     def save(self, folder: Path | str) -> None:
         """Write `predictor.safetensors` and `predictor.json` into a folder."""
-        from safetensors.numpy import save_file
-
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         save_file(self.state(), folder / "predictor.safetensors")
@@ -135,9 +135,6 @@ class RewardPredictor:
         Raises:
             CorruptCheckpoint: the files are missing, cut short, or of a newer version.
         """
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
         folder = Path(folder)
         try:
             description = json.loads((folder / "predictor.json").read_text())
@@ -156,4 +153,3 @@ class RewardPredictor:
                 "predictor.safetensors as RewardPredictor.save wrote them; save it again."
             ) from error
         return predictor
-

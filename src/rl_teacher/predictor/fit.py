@@ -69,6 +69,18 @@ class FitReport:
         """Held-out loss over training loss."""
         return self.held_out_loss / max(self.loss, 1e-6)
 
+    def figures(self) -> dict[str, float | int]:
+        """By name, to report."""
+        return {
+            "loss": self.loss,
+            "held_out_loss": self.held_out_loss,
+            "loss_ratio": self.loss_ratio,
+            "held_out_accuracy": self.held_out_accuracy,
+            "calibration_error": self.calibration_error,
+            "agreement": self.agreement,
+            "l2": self.l2,
+        }
+
 
 def _segment_rewards(network: MLP, rows: Array, mask: Array, dropout: float, key: Array) -> Array:
     """[..., T] rewards of one member; padded steps are 0."""
@@ -131,7 +143,7 @@ def _descend(networks, state, minibatches, input_moments, l2, key, config):  # n
 
 
 @functools.partial(jax.jit, static_argnames="config")
-def _evaluate(networks, rows, mask, targets, input_moments, config):  # noqa: ANN001, ANN202, PLR0913
+def _evaluate(networks, rows, mask, targets, input_moments, config):  # noqa: ANN001, ANN202
     """[M, B] every member's log-odds, and [M, B] their cross-entropy, in nats."""
     mean, std = input_moments
     rows = (rows - mean) / std

@@ -17,11 +17,13 @@ class InputSpace:
         observation_shape: of one observation.
         action_shape: of one action; () when discrete.
         num_actions: number of discrete actions, or 0 when actions are continuous.
+        first_action: the number of the first discrete action.
     """
 
     observation_shape: tuple[int, ...]
     action_shape: tuple[int, ...]
     num_actions: int
+    first_action: int = 0
 
     @staticmethod
     def of(observation_space: gym.Space, action_space: gym.Space) -> "InputSpace":
@@ -36,7 +38,9 @@ class InputSpace:
                 "Box. Flatten it first, for example with gymnasium.wrappers.FlattenObservation."
             )
         if isinstance(action_space, gym.spaces.Discrete):
-            return InputSpace(observation_space.shape, (), int(action_space.n))
+            return InputSpace(
+                observation_space.shape, (), int(action_space.n), int(action_space.start)
+            )
         if isinstance(action_space, gym.spaces.Box):
             return InputSpace(observation_space.shape, action_space.shape, 0)
         raise BadConfig(
@@ -71,7 +75,9 @@ class InputSpace:
         split = int(np.prod(self.observation_shape))
         rows[..., :split] = observations.reshape(*batch, -1)
         if self.num_actions:
-            rows[..., split:] = np.eye(self.num_actions, dtype=np.float32)[actions]
+            rows[..., split:] = np.eye(self.num_actions, dtype=np.float32)[
+                actions - self.first_action
+            ]
         else:
             rows[..., split:] = actions.reshape(*batch, -1)
         return rows
@@ -79,9 +85,9 @@ class InputSpace:
     def _batch_shape(self, observations: np.ndarray, actions: np.ndarray) -> tuple[int, ...]:
         num_batch_axes = observations.ndim - len(self.observation_shape)
         batch = observations.shape[: max(num_batch_axes, 0)]
-        if (
-            observations.shape != (*batch, *self.observation_shape)
-            or actions.shape != (*batch, *self.action_shape)
+        if observations.shape != (*batch, *self.observation_shape) or actions.shape != (
+            *batch,
+            *self.action_shape,
         ):
             raise BadConfig(
                 f"Observations {observations.shape} and actions {actions.shape} were given, but "
@@ -97,6 +103,5 @@ class InputSpace:
     @staticmethod
     def from_json(values: dict) -> "InputSpace":
         """From plain values."""
-        return InputSpace(
-            tuple(values["observation_shape"]), tuple(values["action_shape"]), values["num_actions"]
-        )
+        shapes = {name: tuple(values[name]) for name in ("observation_shape", "action_shape")}
+        return InputSpace(**(values | shapes))

@@ -6,10 +6,10 @@ from jaxtyping import Array, Float
 
 
 def preference_logit(
-    rewards_left: Float[Array, "batch time"],
-    rewards_right: Float[Array, "batch time"],
+    rewards_left: Float[Array, "*batch time"],
+    rewards_right: Float[Array, "*batch time"],
     discount: float = 1.0,
-) -> Float[Array, " batch"]:
+) -> Float[Array, "*batch"]:
     """Log-odds that the left clip is preferred (eq. 1).
 
     B comparisons, T steps.
@@ -27,8 +27,8 @@ def preference_logit(
 
 
 def preference_loss(
-    logits: Float[Array, " batch"], targets: Float[Array, " batch"], error_rate: float = 0.1
-) -> Float[Array, " batch"]:
+    logits: Float[Array, "*batch"], targets: Float[Array, "*#batch"], error_rate: float = 0.1
+) -> Float[Array, "*batch"]:
     """Cross-entropy of answers from a person who errs at random now and then.
 
     p = (1 - e) * sigmoid(logit) + e / 2, in a form whose gradient never dies: the logarithm of

@@ -145,7 +145,7 @@ def points(rows: Rows, key: str) -> tuple[list[float], list[float]]:
     whole = [
         row for row in rows if not is_missing(row.get("step")) and not is_missing(row.get(key))
     ]
-    return [row["step"] for row in whole], [row[key] for row in whole]
+    return [float(row["step"]) for row in whole], [float(row[key]) for row in whole]
 
 
 def has(rows: Rows, key: str) -> bool:

@@ -42,7 +42,8 @@ def facts(rows: Sequence[Row]) -> list[tuple[str, str]]:
         ("correlation with true reward", newest(rows, "correlation"), correlation),
         ("fits of the predictor", newest(rows, "fits"), number),
     ]
-    return [(label, words(value)) for label, value, words in said if not is_missing(value)]
+    known = [(label, words(value)) for label, value, words in said if not is_missing(value)]
+    return known or [("steps", "none were taken")]
 
 
 def correlation(value: float) -> str:
@@ -52,7 +53,7 @@ def correlation(value: float) -> str:
 
 def present(rows: Sequence[Row], key: str) -> list[float]:
     """A figure wherever a row has it, oldest first."""
-    return [row[key] for row in rows if not is_missing(row.get(key))]
+    return [float(row[key]) for row in rows if not is_missing(row.get(key))]
 
 
 def newest(rows: Sequence[Row], key: str) -> float | None:

@@ -1,6 +1,7 @@
 """The figures as TensorBoard shows them, under the names that rl-teacher's users know."""
 
 import math
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +38,8 @@ AGENT_PREFIX = "agent/"
 """What an agent says of itself, such as `agent/kl`, keeps its name."""
 
 FLUSH_EVERY_S = 5
+MAX_QUEUE = 1000
+"""Points that may wait to be written before the training loop would have to."""
 
 
 def default_log_dir(name: str) -> Path:
@@ -63,12 +66,8 @@ class TensorBoard:
         for name, value in scalars(row).items():
             self._writer.add_scalar(name, value, row["step"])
 
-    def flush(self) -> None:
-        """Bring everything to the disk."""
-        self._writer.flush()
-
     def close(self) -> None:
-        """Flush and close."""
+        """Write what is still under way, and close."""
         self._writer.close()
 
     def __enter__(self) -> "TensorBoard":
@@ -87,7 +86,14 @@ def open_writer(log_dir: Path, first_step: int) -> "SummaryWriter":
     """tensorboardX's writer, which tells TensorBoard to forget what is at `first_step` or later."""
     from tensorboardX import SummaryWriter  # noqa: PLC0415 - heavy
 
-    return SummaryWriter(str(log_dir), purge_step=first_step, flush_secs=FLUSH_EVERY_S)
+    return SummaryWriter(
+        str(log_dir),
+        purge_step=first_step,
+        max_queue=MAX_QUEUE,
+        flush_secs=FLUSH_EVERY_S,
+        # Note: its own names tell seconds apart, and a file of the same name is overwritten.
+        filename_suffix=f".{time.time_ns()}",
+    )
 
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:

@@ -2,9 +2,11 @@
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,14 +23,21 @@ class MetricsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: IO[str] | None = None
+        self._file: FileIO | None = None
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Add a row; it outlives a killed process."""
+        content = to_line(row).encode()
         if self._file is None:
-            self._file = self._open_for_appending()
-        self._file.write(to_line(row))
-        self._file.flush()
+            # Note: a torn last line is ended first, or the new row would be torn with it.
+            content = self._missing_line_end() + content
+            # Note: unbuffered, so that closing has nothing left to write, and nothing to fail at.
+            self._file = self.path.open("ab", buffering=0)
+        try:
+            write_all(self._file, content)
+        except OSError:
+            self.close()
+            raise
 
     def rows(self) -> list[Row]:
         """Every whole row, oldest first."""
@@ -53,23 +62,26 @@ class MetricsFile:
             self._file.close()
             self._file = None
 
-    def _open_for_appending(self) -> IO[str]:
-        """Note: a torn last line is ended first, or the new row would be torn with it."""
-        is_torn = self._read(tail_bytes=1) not in (b"", b"\n")
-        file = self.path.open("a", encoding="utf-8")
-        if is_torn:
-            file.write("\n")
-        return file
+    def _missing_line_end(self) -> bytes:
+        return b"" if self._read(tail_bytes=1) in (b"", b"\n") else b"\n"
 
     def _read(self, tail_bytes: int | None = None) -> bytes:
         """The file's bytes, or only the last ones; nothing if there is no file yet."""
         try:
             with self.path.open("rb") as file:
-                size_bytes = file.seek(0, 2)
-                file.seek(max(0, size_bytes - tail_bytes) if tail_bytes else 0)
-                return file.read()
+                size_bytes = file.seek(0, os.SEEK_END)
+                wanted_bytes = size_bytes if tail_bytes is None else tail_bytes
+                file.seek(max(0, size_bytes - wanted_bytes))
+                return file.read(wanted_bytes)
         except FileNotFoundError:
             return b""
+
+
+def write_all(file: FileIO, content: bytes) -> None:
+    """Write every byte; an unbuffered file may take only some at a time."""
+    remaining = memoryview(content)
+    while remaining:
+        remaining = remaining[file.write(remaining) :]
 
 
 def to_line(row: Mapping[str, Any]) -> str:

@@ -103,7 +103,7 @@ def utc_now() -> datetime:
 class Store:
     """The labels of every experiment, behind SQLite or PostgreSQL.
 
-    Threads may share it; a forked process must open its own. What a method wrote is on the disk
+    Threads may share it; a forked process must open its own. What a method wrote is committed
     when it returns.
     """
 
@@ -120,6 +120,7 @@ class Store:
         cls,
         url_or_path: str | Path,
         *,
+        is_synced: bool = True,
         busy_timeout_s: float = BUSY_TIMEOUT_S,
         now: Callable[[], datetime] = utc_now,
     ) -> "Store":
@@ -127,13 +128,16 @@ class Store:
 
         Args:
             url_or_path: the path of an SQLite file, or an SQLAlchemy URL.
+            is_synced: whether what was written outlives a power cut, as a person's labels must;
+                otherwise it outlives SIGKILL and costs less, which is enough for a teacher that
+                can be asked again. PostgreSQL has its own setting for this.
             busy_timeout_s: how long a transaction waits for another process's.
             now: the clock.
 
         Raises:
             StoreUnavailable: locked, read-only, damaged, unreachable, or of a newer version.
         """
-        return cls(open_database(url_or_path, busy_timeout_s), now)
+        return cls(open_database(url_or_path, busy_timeout_s, is_synced=is_synced), now)
 
     def close(self) -> None:
         """Close every connection."""

@@ -1,0 +1,175 @@
+"""The questions of one experiment: what was asked, and what has been answered."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.segment import Segment
+from rl_teacher.named_arrays import NamedArrays, array_to_text, text_to_array
+from rl_teacher.store.media import SegmentFiles
+from rl_teacher.store.store import NewLabel, Store
+from rl_teacher.teachers.teacher import Circumstances, Teacher, rng_of
+
+Pair = tuple[Segment, Segment]
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Where an experiment's questions and answers are kept.
+
+    Attributes:
+        store: comparisons and labels.
+        experiment_id: whose.
+        segments: the arrays of what was compared.
+    """
+
+    store: Store
+    experiment_id: int
+    segments: SegmentFiles
+
+
+@dataclass(frozen=True)
+class Respondent:
+    """Who answers.
+
+    Attributes:
+        teacher: answers at once, or says None: somebody will, through the store.
+        labeler: what the store calls the teacher.
+        seed: of the teacher's randomness.
+    """
+
+    teacher: Teacher
+    labeler: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class RecentEpisodes:
+    """The latest finished episodes; NaN before the first.
+
+    Attributes:
+        mean_return: true return.
+        mean_steps: length.
+    """
+
+    mean_return: float
+    mean_steps: float
+
+
+@dataclass
+class Question:
+    """A comparison that was asked.
+
+    Attributes:
+        id: in the store.
+        left: content hash of the left segment.
+        right: of the right one.
+        answer: what was said, once it was taken in; None before.
+    """
+
+    id: int
+    left: str
+    right: str
+    answer: Answer | None = None
+
+
+class Questionnaire:
+    """Asks through the store, and takes in what was answered there.
+
+    A synthetic teacher's answers go the same way as a person's: into the store first.
+    """
+
+    def __init__(self, shelf: Shelf, respondent: Respondent) -> None:
+        self._shelf = shelf
+        self._respondent = respondent
+        self._questions: list[Question] = []
+        self._waiting: dict[int, Question] = {}
+
+    @property
+    def num_asked(self) -> int:
+        """Comparisons asked so far."""
+        return len(self._questions)
+
+    @property
+    def num_answered(self) -> int:
+        """Comparisons whose answer was taken in."""
+        return len(self._questions) - len(self._waiting)
+
+    def ask(self, pairs: Sequence[Pair], step: int, recent: RecentEpisodes) -> None:
+        """Put questions into the store, and the answers of a teacher who answers at once.
+
+        Note: segments are on disk before the question that names them is in the store. A question
+        that was asked before, by a run that was killed, keeps the answer it has.
+        """
+        if not pairs:
+            return
+        for segment in {s.content_hash: s for pair in pairs for s in pair}.values():
+            self._shelf.segments.save(segment)
+        hashes = [(left.content_hash, right.content_hash) for left, right in pairs]
+        env_id, num_steps = pairs[0][0].env_id, max(len(s) for pair in pairs for s in pair)
+        ids = self._enter(hashes, env_id, num_steps, step)
+        known = self._shelf.store.answers(ids)
+        unanswered = [each for each in zip(ids, pairs, strict=True) if each[0] not in known]
+        self._shelf.store.answer_many(list(self._answers(unanswered, recent)))
+
+    def _enter(
+        self, hashes: Sequence[tuple[str, str]], env_id: str, num_steps: int, step: int
+    ) -> list[int]:
+        shelf = self._shelf
+        ids = shelf.store.ask(shelf.experiment_id, hashes, env_id, num_steps, step)
+        questions = [Question(i, *pair) for i, pair in zip(ids, hashes, strict=True)]
+        self._questions += questions
+        self._waiting |= {question.id: question for question in questions}
+        return ids
+
+    def _answers(
+        self, unanswered: Sequence[tuple[int, Pair]], recent: RecentEpisodes
+    ) -> Iterator[NewLabel]:
+        respondent = self._respondent
+        for comparison_id, (left, right) in unanswered:
+            rng = rng_of(respondent.seed, left, right)
+            circumstances = Circumstances(recent.mean_return, recent.mean_steps, rng)
+            answer = respondent.teacher(left, right, circumstances)
+            if answer is not None:
+                yield NewLabel(comparison_id, answer, respondent.labeler)
+
+    def take_answers(self) -> list[Question]:
+        """The questions that were answered since this was last called, in the order asked."""
+        if not self._waiting:
+            return []
+        answers = self._shelf.store.answers(self._waiting)
+        answered = [question for i, question in self._waiting.items() if i in answers]
+        for question in answered:
+            question.answer = answers[question.id]
+            del self._waiting[question.id]
+        return answered
+
+    def segment(self, content_hash: str) -> Segment:
+        """One of the segments that were asked about."""
+        return self._shelf.segments.load(content_hash)
+
+    def state(self) -> NamedArrays:
+        """Which questions were asked, and the answers taken in; segments stay on disk."""
+        questions = [[q.left, q.right, q.answer] for q in self._questions]
+        return {"questions": text_to_array(json.dumps(questions))}
+
+    def load_state(
+        self, state: Mapping[str, np.ndarray], env_id: str, num_steps: int
+    ) -> list[Question]:
+        """Go on from a saved state; the questions that had been answered by then.
+
+        Note: found again by what was compared, not by the store's ids, so that a database that was
+        put back from a backup serves as well.
+        """
+        saved = json.loads(array_to_text(state["questions"]))
+        self._enter([(left, right) for left, right, _ in saved], env_id, num_steps, 0)
+        answered = []
+        for question, (_, _, answer) in zip(self._questions, saved, strict=True):
+            if answer is not None:
+                question.answer = Answer(answer)
+                del self._waiting[question.id]
+                answered.append(question)
+        return answered

@@ -1,0 +1,98 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from rl_teacher.agents.collector import Collector
+from rl_teacher.agents.episodes import EpisodeReturns
+from rl_teacher.envs.registry import make_vector
+from rl_teacher.errors import BadObservation
+
+
+class Countdown(gym.Env):
+    """Counts 0, 1, 2, ...; ends at 3; the reward is the number reached."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = gym.spaces.Discrete(2)
+    poison = np.inf
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at = 0.0
+        return np.array([self.at]), {}
+
+    def step(self, action):
+        self.at += 1
+        at = np.nan if self.at == self.poison else self.at
+        return np.array([at]), at, self.at >= 3, False, {}
+
+
+class Poisoned(Countdown):
+    poison = 2
+
+
+def rollout_in(mode, num_steps=8, env=Countdown):
+    venv = SyncVectorEnv([env], autoreset_mode=mode)
+    collector = Collector(venv, seed=0)
+    return collector.collect(collector.random_actions, num_steps)
+
+
+ALL_MODES = [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED]
+
+
+@pytest.mark.parametrize("mode", ALL_MODES)
+def test_the_observation_after_the_last_step_is_the_true_final_one(mode):
+    rollout = rollout_in(mode)
+    np.testing.assert_array_equal(rollout.next_observations[rollout.ended][:, 0], 3)
+
+
+@pytest.mark.parametrize("mode", ALL_MODES)
+def test_valid_steps_are_the_same_whatever_the_autoreset_mode(mode):
+    rollout = rollout_in(mode)
+    before = rollout.observations[rollout.is_valid][:6, 0]
+    np.testing.assert_array_equal(before, [0, 1, 2, 0, 1, 2])
+    np.testing.assert_array_equal(rollout.rewards[rollout.is_valid][:6], [1, 2, 3, 1, 2, 3])
+
+
+def test_the_step_that_only_resets_belongs_to_no_episode():
+    rollout = rollout_in(AutoresetMode.NEXT_STEP)
+    np.testing.assert_array_equal(rollout.is_valid[:, 0], [1, 1, 1, 0, 1, 1, 1, 0])
+    assert rollout.num_steps == 6
+
+
+@pytest.mark.parametrize("mode", ALL_MODES)
+def test_episode_returns_are_the_sums_of_their_own_rewards(mode):
+    rollout = rollout_in(mode)
+    episodes = EpisodeReturns(1, begins_whole=True)
+    episodes.observe(rollout, rollout.rewards)
+    assert list(episodes.returns) == [6.0, 6.0]
+    assert list(episodes.lengths) == [3, 3]
+
+
+def test_a_first_episode_that_began_late_is_left_out():
+    rollout = rollout_in(AutoresetMode.SAME_STEP)
+    episodes = EpisodeReturns(1, begins_whole=False)
+    episodes.observe(rollout, rollout.rewards)
+    assert list(episodes.returns) == [6.0]
+
+
+def test_observations_that_are_not_numbers_are_refused_in_words():
+    with pytest.raises(BadObservation, match="next observations that are not finite"):
+        rollout_in(AutoresetMode.SAME_STEP, env=Poisoned)
+
+
+def test_staggered_episodes_do_not_all_end_together():
+    venv = make_vector("ShortHopper-v1", 8)
+    rollout_ends = Collector(venv, seed=0, stagger=300)
+    rollout = rollout_ends.collect(rollout_ends.random_actions, 300)
+    assert rollout.truncated.any(axis=1).sum() > 4
+    assert rollout.truncated.sum(axis=0).tolist() == [1] * 8
+
+
+def test_a_restored_collector_lives_on_exactly():
+    one, other = (Collector(make_vector("Hopper-v5", 4), seed=s) for s in (0, 1))
+    one.collect(one.random_actions, 30)
+    other.load_state(one.state())
+    here, there = (c.collect(c.random_actions, 60) for c in (one, other))
+    np.testing.assert_array_equal(here.next_observations, there.next_observations)
+    np.testing.assert_array_equal(here.rewards, there.rewards)

@@ -1,0 +1,78 @@
+import gymnasium as gym
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rl_teacher.agents.on_policy import ActionScale, advantages_of, make_policy, shuffled_epochs
+from rl_teacher.errors import BadConfig
+
+
+def column(*values):
+    return jnp.array(values)[:, None]
+
+
+def test_advantages_by_hand():
+    # delta = r + 0.5 * V' - V = [1 + 1 - 1, 2 + 1.5 - 2] = [1, 1.5]
+    # A_1 = 1.5, A_0 = 1 + 0.5 * 0.8 * 1.5 = 1.6
+    advantages = advantages_of(
+        column(1.0, 2.0),
+        column(1.0, 2.0),
+        column(2.0, 3.0),
+        column(0.0, 0.0),
+        column(0.0, 0.0),
+        discount=0.5,
+        trace=0.8,
+    )
+    np.testing.assert_allclose(advantages[:, 0], [1.6, 1.5])
+
+
+def test_nothing_follows_a_terminal_state():
+    advantages = advantages_of(
+        column(1.0), column(0.5), column(100.0), column(1.0), column(1.0), discount=0.9, trace=0.9
+    )
+    assert advantages[0, 0] == pytest.approx(0.5)
+
+
+def test_an_episode_cut_by_its_time_limit_bootstraps_from_where_it_stood():
+    advantages = advantages_of(
+        column(1.0), column(0.5), column(10.0), column(0.0), column(1.0), discount=0.9, trace=0.9
+    )
+    assert advantages[0, 0] == pytest.approx(1 + 9 - 0.5)
+
+
+def test_no_trace_runs_across_an_episode_end():
+    def first_advantage(reward_after):
+        return advantages_of(
+            column(1.0, reward_after),
+            column(0.0, 0.0),
+            column(0.0, 0.0),
+            column(0.0, 0.0),
+            column(1.0, 0.0),
+            discount=0.9,
+            trace=0.9,
+        )[0, 0]
+
+    assert first_advantage(0.0) == first_advantage(1000.0)
+
+
+def test_every_sample_is_in_each_epoch_once():
+    order = shuffled_epochs(np.random.default_rng(0), 10, 3)
+    assert [sorted(epoch.tolist()) for epoch in order] == [list(range(10))] * 3
+    assert not np.array_equal(order[0], order[1])
+
+
+def test_actions_are_scaled_to_the_environments_bounds_and_clipped():
+    scale = ActionScale.of(gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 1])))
+    np.testing.assert_allclose(
+        scale.to_environment(np.array([[0.5, 0.0], [-9.0, 9.0]])), [[1.0, 0.5], [-2.0, 1.0]]
+    )
+
+
+def test_unbounded_actions_are_left_as_they_are():
+    scale = ActionScale.of(gym.spaces.Box(-np.inf, np.inf, (2,)))
+    np.testing.assert_allclose(scale.to_environment(np.array([[5.0, -7.0]])), [[5.0, -7.0]])
+
+
+def test_other_action_spaces_are_refused_in_words():
+    with pytest.raises(BadConfig, match="Box or Discrete"):
+        make_policy(3, gym.spaces.MultiBinary(2), (8,), np.random.default_rng(0))

@@ -1,0 +1,87 @@
+import equinox as eqx
+import gymnasium as gym
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from rl_teacher.agents.on_policy import make_policy
+from rl_teacher.agents.policies import HostPolicy
+from rl_teacher.networks import MLP, HostMLP, orthogonal
+
+OBSERVATIONS = np.random.default_rng(0).normal(size=(20_000, 3)).astype(np.float32)
+SEEN = jnp.asarray(OBSERVATIONS)
+
+
+def gaussian():
+    policy = make_policy(3, gym.spaces.Box(-1, 1, (2,)), (8,), np.random.default_rng(0))
+    return eqx.tree_at(lambda p: p.log_std, policy, jnp.log(jnp.array([0.5, 2.0])))
+
+
+def categorical():
+    return make_policy(3, gym.spaces.Discrete(4), (8,), np.random.default_rng(0))
+
+
+def test_the_gaussians_log_density_is_scipys():
+    policy = gaussian()
+    actions = np.random.default_rng(1).normal(size=(5, 2)).astype(np.float32)
+    means = np.asarray(policy.mean(SEEN[:5]))
+    expected = stats.norm.logpdf(actions, means, [0.5, 2.0]).sum(1)
+    np.testing.assert_allclose(policy.log_prob(SEEN[:5], jnp.asarray(actions)), expected, rtol=1e-4)
+
+
+def test_the_gaussians_entropy_is_scipys():
+    expected = stats.norm.entropy(scale=[0.5, 2.0]).sum()
+    assert gaussian().entropy(SEEN[:1])[0] == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_softmaxs_probabilities_sum_to_one():
+    policy = categorical()
+    log_probs = [policy.log_prob(SEEN[:6], jnp.full(6, a)) for a in range(4)]
+    np.testing.assert_allclose(np.exp(log_probs).sum(0), 1.0, rtol=1e-5)
+
+
+def test_a_uniform_softmax_has_the_entropy_ln_4():
+    policy = eqx.tree_at(lambda p: p.logits.weights[-1], categorical(), replace_fn=jnp.zeros_like)
+    assert policy.entropy(SEEN[:1])[0] == pytest.approx(np.log(4))
+
+
+def test_sampled_continuous_actions_have_the_policys_mean_and_spread():
+    policy = gaussian()
+    residual = HostPolicy(policy).sample(OBSERVATIONS, np.random.default_rng(0)) - np.asarray(
+        policy.mean(SEEN)
+    )
+    assert residual.mean(0) == pytest.approx([0, 0], abs=0.06)
+    assert residual.std(0) == pytest.approx([0.5, 2.0], rel=0.03)
+
+
+def test_sampled_discrete_actions_have_the_policys_frequencies():
+    policy = eqx.tree_at(
+        lambda p: p.logits.biases[-1], categorical(), jnp.array([0.0, 1.0, 2.0, -1.0])
+    )
+    same = np.tile(OBSERVATIONS[:1], (20_000, 1))
+    drawn = HostPolicy(policy).sample(same, np.random.default_rng(0))
+    expected = [np.exp(policy.log_prob(SEEN[:1], jnp.array([a]))[0]) for a in range(4)]
+    assert np.bincount(drawn, minlength=4) / 20_000 == pytest.approx(expected, abs=0.015)
+
+
+def test_the_best_action_is_the_mean():
+    policy = gaussian()
+    np.testing.assert_allclose(
+        HostPolicy(policy).best(OBSERVATIONS[:4]), policy.mean(SEEN[:4]), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("activation", ["tanh", "leaky_relu"])
+def test_the_numpy_network_equals_the_jax_network(activation):
+    network = MLP((3, 16, 16, 2), activation, 1.0, np.random.default_rng(0))
+    np.testing.assert_allclose(
+        HostMLP(network)(OBSERVATIONS[:50]), network(SEEN[:50]), rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("shape", [(4, 7), (7, 4), (5, 5)])
+def test_initial_weights_are_orthonormal_along_the_shorter_side(shape):
+    weight = orthogonal(shape, np.random.default_rng(0))
+    product = weight @ weight.T if shape[0] <= shape[1] else weight.T @ weight
+    np.testing.assert_allclose(product, np.eye(min(shape)), atol=1e-5)

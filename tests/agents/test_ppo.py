@@ -1,0 +1,112 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from rl_teacher.agents.collector import Collector
+from rl_teacher.agents.episodes import EpisodeReturns
+from rl_teacher.agents.ppo import PPO
+from rl_teacher.config import PPOConfig
+from rl_teacher.envs.registry import make_vector
+
+
+def cartpole(mode):
+    return gym.make_vec(
+        "CartPole-v1",
+        num_envs=16,
+        vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": mode},
+    )
+
+
+def train(venv, config, num_rollouts, seed):
+    collector = Collector(venv, seed=seed)
+    episodes = EpisodeReturns(venv.num_envs, begins_whole=True)
+    agent = PPO(
+        venv.single_observation_space,
+        venv.single_action_space,
+        config,
+        total_steps=10**6,
+        seed=seed,
+    )
+    for _ in range(num_rollouts):
+        rollout = collector.collect(agent.act, config.rollout_steps)
+        agent.learn(rollout, rollout.rewards)
+        episodes.observe(rollout, rollout.rewards)
+    return agent, collector, episodes
+
+
+CARTPOLE = PPOConfig(num_envs=16, rollout_steps=64, learning_rate=1e-3)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_it_balances_the_cartpole_whatever_the_autoreset_mode(mode):
+    _, _, episodes = train(cartpole(mode), CARTPOLE, 35, seed=0)
+    assert episodes.mean_return(20) > 400
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_it_swings_the_pendulum_up(seed):
+    config = PPOConfig(num_envs=16, rollout_steps=64, discount=0.95, learning_rate=1e-3)
+    _, _, episodes = train(make_vector("Pendulum-v1", 16), config, 200, seed)
+    assert episodes.mean_return(50) > -300
+
+
+def state_after(agent, collector, num_rollouts):
+    for _ in range(num_rollouts):
+        rollout = collector.collect(agent.act, CARTPOLE.rollout_steps)
+        agent.learn(rollout, rollout.rewards)
+    return agent.state()
+
+
+def test_a_saved_agent_goes_on_exactly():
+    agent, collector, _ = train(make_vector("CartPole-v1", 16), CARTPOLE, 2, seed=0)
+    other, other_collector, _ = train(make_vector("CartPole-v1", 16), CARTPOLE, 1, seed=1)
+    other.load_state(agent.state())
+    other_collector.load_state(collector.state())
+    here, there = state_after(agent, collector, 3), state_after(other, other_collector, 3)
+    assert here.keys() == there.keys()
+    for name, array in here.items():
+        np.testing.assert_array_equal(array, there[name], err_msg=name)
+
+
+def test_it_learns_from_the_rewards_it_is_told_and_not_from_the_environments():
+    venv = cartpole(AutoresetMode.SAME_STEP)
+    collector = Collector(venv, seed=0)
+    space, actions = venv.single_observation_space, venv.single_action_space
+    agent = PPO(space, actions, CARTPOLE, total_steps=10**6, seed=0)
+    shares = []
+    for _ in range(30):
+        rollout = collector.collect(agent.act, 64)
+        agent.learn(rollout, (rollout.actions == 1).astype(np.float32))
+        shares.append((rollout.actions == 1).mean())
+    assert np.mean(shares[-5:]) > 0.6
+
+
+def test_steps_that_only_reset_teach_nothing():
+    venv = cartpole(AutoresetMode.NEXT_STEP)
+    collector = Collector(venv, seed=0)
+    space, actions = venv.single_observation_space, venv.single_action_space
+
+    def learned(poison):
+        agent = PPO(space, actions, CARTPOLE, total_steps=10**6, seed=0)
+        rollout = Collector(venv, seed=0).collect(agent.act, 64)
+        rewards = np.where(rollout.is_valid, rollout.rewards, poison)
+        agent.learn(rollout, rewards)
+        return agent.state()
+
+    assert not collector.collect(collector.random_actions, 64).is_valid.all()
+    np.testing.assert_array_equal(
+        learned(0.0)["networks/[0].logits.weights[0]"],
+        learned(0.5)["networks/[0].logits.weights[0]"],
+    )
+
+
+def test_the_learning_rate_falls_linearly_to_its_end():
+    config = PPOConfig(num_envs=16, rollout_steps=64, final_learning_rate=0.0)
+    agent = PPO(
+        gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2), config, total_steps=1000, seed=0
+    )
+    agent._steps = 250
+    assert agent._learning_rate() == pytest.approx(0.75 * 3e-4)

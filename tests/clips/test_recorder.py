@@ -1,0 +1,102 @@
+import numpy as np
+import pytest
+
+from rl_teacher.clips.recorder import Recorder
+from rl_teacher.envs.rollout import Rollout
+
+RNG = np.random.default_rng
+
+
+def rollout_of(lengths, num_steps, num_envs=2, first=0):
+    """Observations count the steps of an episode; rewards number the episodes."""
+    time = np.arange(first, first + num_steps)
+    age, episode = time % lengths, time // lengths
+    tiled = np.tile(age[:, None, None], (1, num_envs, 1)).astype(np.float32)
+    ended = np.tile((age == lengths - 1)[:, None], (1, num_envs))
+    return Rollout(
+        observations=tiled,
+        actions=np.zeros((num_steps, num_envs, 1), np.float32),
+        rewards=np.tile(episode[:, None], (1, num_envs)).astype(np.float32),
+        next_observations=tiled + 1,
+        terminated=ended,
+        truncated=np.zeros_like(ended),
+        is_valid=np.ones_like(ended),
+        scene_states=np.zeros((num_steps, num_envs, 0)),
+    )
+
+
+def recorder_with(*rollouts, segment_steps=5, capacity=100):
+    recorder = Recorder("Test-v0", segment_steps=segment_steps, capacity=capacity)
+    for rollout in rollouts:
+        recorder.observe(rollout)
+    return recorder
+
+
+def test_a_segment_lies_within_one_episode():
+    recorder = recorder_with(rollout_of(8, 80))
+    for segment in recorder.segments(recorder.cut(200, RNG(0))):
+        assert len(segment) == 5
+        assert len(set(segment.rewards)) == 1
+        np.testing.assert_array_equal(np.diff(segment.observations[:, 0]), 1)
+
+
+def test_segments_run_across_rollouts():
+    rollouts = [rollout_of(50, 3, first=3 * k) for k in range(10)]
+    recorder = recorder_with(*rollouts)
+    for segment in recorder.segments(recorder.cut(50, RNG(0))):
+        np.testing.assert_array_equal(np.diff(segment.observations[:, 0]), 1)
+
+
+def test_every_place_is_cut_from():
+    cuts = recorder_with(rollout_of(1000, 20)).cut(1000, RNG(0))
+    assert set(cuts.first) == set(range(16))
+    assert set(cuts.env) == {0, 1}
+
+
+def test_an_episode_shorter_than_a_segment_is_one_whole_segment():
+    recorder = recorder_with(rollout_of(3, 30))
+    segments = recorder.segments(recorder.cut(20, RNG(0)))
+    assert segments
+    for segment in segments:
+        np.testing.assert_array_equal(segment.observations[:, 0], [0, 1, 2])
+
+
+def test_nothing_can_be_cut_before_enough_was_lived():
+    assert len(Recorder("Test-v0", segment_steps=5, capacity=10).cut(4, RNG(0))) == 0
+    assert len(recorder_with(rollout_of(50, 4)).cut(4, RNG(0))) == 0
+
+
+def test_the_oldest_steps_are_forgotten():
+    recorder = recorder_with(*[rollout_of(10, 7, first=7 * k) for k in range(20)], capacity=30)
+    assert recorder.num_steps == 30
+    oldest = min(segment.rewards[0] for segment in recorder.segments(recorder.cut(200, RNG(0))))
+    assert oldest >= (140 - 30) // 10
+
+
+def test_gathered_columns_are_those_of_the_segments():
+    recorder = recorder_with(rollout_of(3, 30))
+    cuts = recorder.cut(10, RNG(0))
+    observations, is_real = recorder.gather("observations", cuts)
+    for row, real, segment in zip(observations, is_real, recorder.segments(cuts), strict=True):
+        np.testing.assert_array_equal(row[real], segment.observations)
+        np.testing.assert_array_equal(row[~real], 2)
+
+
+def test_steps_that_only_reset_are_never_in_a_segment():
+    rollout = rollout_of(6, 60)
+    is_valid = rollout.observations[..., 0] != 0
+    recorder = recorder_with(Rollout(**(vars(rollout) | {"is_valid": is_valid})))
+    for segment in recorder.segments(recorder.cut(100, RNG(0))):
+        assert 0 not in segment.observations
+
+
+@pytest.mark.parametrize("capacity", [20, 33])
+def test_a_saved_recorder_cuts_the_same(capacity):
+    one = recorder_with(*[rollout_of(10, 7, first=7 * k) for k in range(9)], capacity=capacity)
+    other = Recorder("Test-v0", segment_steps=5, capacity=capacity)
+    other.load_state(one.state())
+    hashes = [
+        [segment.content_hash for segment in recorder.segments(recorder.cut(30, RNG(0)))]
+        for recorder in (one, other)
+    ]
+    assert hashes[0] == hashes[1]

@@ -1,0 +1,18 @@
+"""Every test has a home of its own, and computes as the product does."""
+
+import hypothesis
+import pytest
+
+from rl_teacher import compute
+
+compute.prepare()
+
+# Note: the machines that run this are shared, so a slow example is no failure.
+hypothesis.settings.register_profile("shared-machine", deadline=None)
+hypothesis.settings.load_profile("shared-machine")
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path / "rl-teacher"))
+    monkeypatch.setenv("HOME", str(tmp_path))

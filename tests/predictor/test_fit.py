@@ -1,0 +1,115 @@
+import numpy as np
+import pytest
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.config import PredictorConfig
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.predictor.fit import CHUNK_STEPS, L2_RANGE, Fitter
+from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.predictor.labels import LabelledPair, LabelSet
+
+SPACE = InputSpace((4,), (1,), 0)
+CONFIG = PredictorConfig(hidden=(32, 32))
+TRUE_WEIGHTS = np.array([1.0, -2.0, 0.5, 0.0, 1.0])
+
+
+def a_segment(rng, num_steps=10):
+    return (rng.normal(size=(num_steps, 5)) + rng.normal(size=5)).astype(np.float32)
+
+
+def oracle_labels(num, seed=0, answer=None):
+    rng = np.random.default_rng(seed)
+    labels = LabelSet(10, 5, CONFIG.ensemble_size, seed)
+    for _ in range(num):
+        left, right = a_segment(rng), a_segment(rng)
+        is_left = (left @ TRUE_WEIGHTS).sum() > (right @ TRUE_WEIGHTS).sum()
+        labels.add(LabelledPair(left, right, answer or (Answer.LEFT if is_left else Answer.RIGHT)))
+    return labels
+
+
+def fitted_predictor(fitted):
+    predictor = RewardPredictor(SPACE, CONFIG)
+    predictor.adopt(fitted.networks, fitted.input_mean, fitted.input_std)
+    return predictor
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_it_recovers_a_linear_reward_from_200_comparisons(seed):
+    fitted = Fitter(SPACE, CONFIG, seed=seed).fit(oracle_labels(200, seed), 2000)
+    rows = np.random.default_rng(99).normal(size=(500, 5)).astype(np.float32)
+    predicted = fitted_predictor(fitted).member_rewards(rows).mean(0)
+    assert np.corrcoef(predicted, rows @ TRUE_WEIGHTS)[0, 1] > 0.9
+    assert fitted.report.held_out_accuracy > 0.85
+
+
+def test_random_answers_are_not_learned_and_are_reported_as_such():
+    labels = LabelSet(10, 5, 3, 0)
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        answer = Answer.LEFT if rng.random() < 0.5 else Answer.RIGHT
+        labels.add(LabelledPair(a_segment(rng), a_segment(rng), answer))
+    report = Fitter(SPACE, CONFIG, seed=0).fit(labels, 400).report
+    assert 0.35 < report.held_out_accuracy < 0.65
+
+
+def test_a_fit_ends_when_the_held_out_loss_stops_improving():
+    report = Fitter(SPACE, CONFIG, seed=0).fit(oracle_labels(60), 10_000, patience=4).report
+    assert report.num_steps < 5_000
+
+
+def test_a_fit_never_takes_more_steps_than_it_may():
+    report = Fitter(SPACE, CONFIG, seed=0).fit(oracle_labels(60), 3 * CHUNK_STEPS).report
+    assert report.num_steps <= 3 * CHUNK_STEPS
+
+
+def test_overfitting_raises_the_weight_decay():
+    fitter = Fitter(SPACE, CONFIG, seed=0)
+    report = fitter.fit(oracle_labels(25), 800, patience=1000).report
+    fitter.fit(oracle_labels(25), 800, patience=1000)
+    assert fitter.state()["self/l2"].mean() > CONFIG.l2 > L2_RANGE[0]
+    assert np.isfinite(report.held_out_loss)
+
+
+def test_ties_pull_two_clips_to_the_same_return():
+    fitter = Fitter(SPACE, CONFIG, seed=0)
+    before = fitter.fit(oracle_labels(100), 300).networks
+    tied = fitter.fit(oracle_labels(100, answer=Answer.EQUAL), 600, patience=1000)
+    rows = np.random.default_rng(5).normal(size=(200, 5)).astype(np.float32)
+    spread_before = fitted_predictor(tied.__class__(before, *_moments(tied), tied.report))
+    spread_after = fitted_predictor(tied)
+    assert spread_after.member_rewards(rows).std() < 0.7 * spread_before.member_rewards(rows).std()
+
+
+def _moments(fitted):
+    return fitted.input_mean, fitted.input_std
+
+
+def test_the_same_seed_gives_the_same_weights():
+    one, other = (Fitter(SPACE, CONFIG, seed=3).fit(oracle_labels(50), 80) for _ in range(2))
+    np.testing.assert_array_equal(one.networks.weights[0], other.networks.weights[0])
+
+
+def test_members_differ():
+    networks = Fitter(SPACE, CONFIG, seed=3).fit(oracle_labels(50), 80).networks
+    assert not np.allclose(networks.weights[0][0], networks.weights[0][1])
+
+
+def test_a_saved_fitter_goes_on_exactly():
+    labels = oracle_labels(50)
+    one, other = Fitter(SPACE, CONFIG, seed=3), Fitter(SPACE, CONFIG, seed=4)
+    one.fit(labels, 40)
+    other.load_state(one.state())
+    np.testing.assert_array_equal(
+        one.fit(labels, 40).networks.weights[0], other.fit(labels, 40).networks.weights[0]
+    )
+
+
+def test_dropout_changes_the_fit_and_still_learns():
+    config = PredictorConfig(hidden=(32, 32), dropout=0.3)
+    report = Fitter(SPACE, config, seed=0).fit(oracle_labels(200), 1500).report
+    assert report.held_out_accuracy > 0.8
+
+
+def test_a_single_label_can_be_fitted():
+    report = Fitter(SPACE, CONFIG, seed=0).fit(oracle_labels(1), CHUNK_STEPS).report
+    assert np.isfinite(report.loss)

@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.predictor.labels import LabelledPair, LabelSet
+
+
+def pair(answer=Answer.LEFT, num_left=3, num_right=3):
+    left, right = np.full((num_left, 2), 1, np.float32), np.full((num_right, 2), 2, np.float32)
+    return LabelledPair(left, right, answer)
+
+
+def test_answers_become_targets():
+    labels = LabelSet(3, 2, 3, seed=0)
+    for answer in (Answer.LEFT, Answer.RIGHT, Answer.EQUAL):
+        labels.add(pair(answer))
+    np.testing.assert_array_equal(labels.targets, [1, 0, 0.5])
+
+
+def test_cannot_tell_is_not_trained_on():
+    labels = LabelSet(3, 2, 3, seed=0)
+    labels.add(pair(Answer.CANNOT_TELL))
+    assert len(labels) == 0
+
+
+def test_shorter_segments_are_padded_and_masked():
+    labels = LabelSet(3, 2, 3, seed=0)
+    labels.add(pair(num_right=2))
+    np.testing.assert_array_equal(labels.mask[0], [[1, 1, 1], [1, 1, 0]])
+    assert labels.rows[0, 1, 2].sum() == 0
+
+
+def test_it_grows_without_losing_anything():
+    labels = LabelSet(3, 2, 3, seed=0)
+    for index in range(200):
+        labels.add(pair(Answer.LEFT if index % 2 else Answer.RIGHT))
+    np.testing.assert_array_equal(labels.targets, np.arange(200) % 2)
+
+
+def test_about_one_label_in_e_is_held_out_from_each_member():
+    labels = LabelSet(1, 2, 3, seed=0)
+    for _ in range(3000):
+        labels.add(pair(num_left=1, num_right=1))
+    held_out = (labels.counts == 0).mean(axis=1)
+    assert held_out == pytest.approx(np.full(3, 1 / np.e), abs=0.03)
+
+
+def test_what_is_held_out_does_not_change_as_labels_arrive():
+    labels = LabelSet(1, 2, 3, seed=0)
+    for _ in range(10):
+        labels.add(pair(num_left=1, num_right=1))
+    before = labels.counts.copy()
+    for _ in range(300):
+        labels.add(pair(num_left=1, num_right=1))
+    np.testing.assert_array_equal(labels.counts[:, :10], before)
+
+
+def test_the_input_moments_are_those_of_all_labelled_steps():
+    labels = LabelSet(3, 2, 3, seed=0)
+    labels.add(pair(num_left=3, num_right=1))
+    assert labels.input_moments.mean == pytest.approx([1.25, 1.25], rel=1e-3)

@@ -1,0 +1,62 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_teacher.errors import UnknownName
+from rl_teacher.queries.schedules import SCHEDULES, Budget, Progress, annealed, constant, schedule
+
+RL_TEACHER = Budget(total=1400, pretraining=350, num_steps=1000)
+
+
+@pytest.mark.parametrize(
+    ("step", "labels"), [(0, 350), (100, 737), (250, 1067), (500, 1295), (750, 1366), (1000, 1389)]
+)
+def test_the_annealed_schedule_is_rl_teachers(step, labels):
+    assert annealed(RL_TEACHER, Progress(step, 0.0)) == labels
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@given(step=st.integers(0, 1000))
+def test_no_schedule_asks_more_than_there_are(name, step):
+    assert 350 <= schedule(name)(RL_TEACHER, Progress(step, 1e9)) <= 1400
+
+
+@pytest.mark.parametrize("name", ["annealed", "hyperbolic", "constant"])
+@given(step=st.integers(0, 999))
+def test_a_schedule_never_takes_labels_back(name, step):
+    rule = schedule(name)
+    now, later = (rule(RL_TEACHER, Progress(s, float(s))) for s in (step, step + 1))
+    assert later >= now
+
+
+def test_the_hyperbolic_schedule_ends_at_the_total():
+    assert schedule("hyperbolic")(RL_TEACHER, Progress(1000, 0.0)) == 1400
+
+
+def test_the_hyperbolic_rate_halves_at_two_million_steps():
+    budget = Budget(total=10**9, pretraining=0, num_steps=10**8)
+    rule = schedule("hyperbolic")
+    rate_at = [
+        rule(budget, Progress(step + 1000, 0.0)) - rule(budget, Progress(step, 0.0))
+        for step in (0, 2_000_000)
+    ]
+    assert rate_at[1] / rate_at[0] == pytest.approx(0.5, rel=1e-2)
+
+
+def test_everything_is_asked_up_front():
+    assert schedule("upfront")(RL_TEACHER, Progress(0, 0.0)) == 1400
+
+
+def test_a_constant_rate_goes_by_the_clock_with_a_person():
+    budget = Budget(total=None, pretraining=10, num_steps=1000, seconds_between=3.0)
+    assert constant(budget, Progress(10**6, 31.0)) == 20
+
+
+def test_a_constant_rate_goes_by_steps_with_nobody_to_wait_for():
+    budget = Budget(None, 10, 1000, seconds_between=0.0, steps_between=2000)
+    assert constant(budget, Progress(6000, 1e9)) == 13
+
+
+def test_an_unknown_schedule_gets_the_nearest_name():
+    with pytest.raises(UnknownName, match="annealed"):
+        schedule("aneal")

@@ -1,0 +1,105 @@
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.segment import Segment
+from rl_teacher.teachers.synthetic import ORACLE, SYNTHETIC, SyntheticTeacher
+from rl_teacher.teachers.teacher import Circumstances, rng_of
+
+
+def segment(*rewards):
+    num = len(rewards)
+    return Segment(
+        "Test-v0",
+        np.zeros((num, 1), np.float32),
+        np.zeros((num, 1), np.float32),
+        np.array(rewards, np.float32),
+        np.zeros((num, 0)),
+    )
+
+
+def circumstances(seed=0, mean_return=100.0, mean_steps=10.0):
+    return Circumstances(mean_return, mean_steps, np.random.default_rng(seed))
+
+
+def share_of_left(teacher, left, right, tries=4000):
+    answers = [teacher(left, right, circumstances(seed)) for seed in range(tries)]
+    return np.mean([answer is Answer.LEFT for answer in answers])
+
+
+def test_the_oracle_prefers_the_larger_return():
+    assert ORACLE(segment(1, 2), segment(1, 1), circumstances()) is Answer.LEFT
+    assert ORACLE(segment(1, 1), segment(1, 2), circumstances()) is Answer.RIGHT
+
+
+def test_the_oracle_calls_equal_returns_equal():
+    assert ORACLE(segment(1, 2), segment(2, 1), circumstances()) is Answer.EQUAL
+
+
+def test_the_mistaken_teacher_errs_in_one_of_ten():
+    share = share_of_left(SYNTHETIC["mistake"], segment(5), segment(0))
+    assert share == pytest.approx(0.9, abs=0.02)
+
+
+def test_the_noisy_teacher_answers_by_a_softmax_of_the_returns():
+    share = share_of_left(SYNTHETIC["noisy"], segment(1.5), segment(0.5))
+    assert share == pytest.approx(1 / (1 + math.exp(-1)), abs=0.025)
+
+
+def test_the_myopic_teacher_weighs_the_last_steps_most():
+    # 0.9^1 * 10 + 1 = 10 against 0 + 10.5
+    left, right = segment(10, 1), segment(0, 10.5)
+    assert ORACLE(left, right, circumstances()) is Answer.LEFT
+    assert SYNTHETIC["myopic"](left, right, circumstances()) is Answer.RIGHT
+
+
+def test_the_skipping_teacher_passes_over_two_poor_clips():
+    # the threshold is 0.1 * 100 * 2 / 10 = 2
+    teacher = SYNTHETIC["skip"]
+    assert teacher(segment(1, 0.9), segment(0, 0), circumstances()) is Answer.CANNOT_TELL
+    assert teacher(segment(1, 1.1), segment(0, 0), circumstances()) is Answer.LEFT
+
+
+def test_the_equal_teacher_does_not_tell_near_returns_apart():
+    teacher = SYNTHETIC["equal"]
+    assert teacher(segment(11, 0), segment(10, 0), circumstances()) is Answer.EQUAL
+    assert teacher(segment(13, 0), segment(10, 0), circumstances()) is Answer.LEFT
+
+
+def test_the_threshold_is_scaled_by_epsilon_once_however_often_it_is_asked():
+    teacher = SYNTHETIC["equal"]
+    for _ in range(5):
+        assert teacher(segment(11.5, 0), segment(10, 0), circumstances()) is Answer.EQUAL
+
+
+def test_a_negative_running_return_gives_a_positive_threshold():
+    teacher = SYNTHETIC["equal"]
+    near = teacher(segment(-11, 0), segment(-10, 0), circumstances(mean_return=-100.0))
+    assert near is Answer.EQUAL
+
+
+def test_before_the_first_episode_has_ended_no_two_returns_count_as_equal():
+    unknown = circumstances(mean_return=math.nan, mean_steps=math.nan)
+    assert SYNTHETIC["equal"](segment(1.0), segment(0.9), unknown) is Answer.LEFT
+
+
+def test_the_same_comparison_draws_the_same_whenever_it_is_asked():
+    left, right = segment(1.0), segment(1.1)
+    one, other = (rng_of(3, left, right).random(4) for _ in range(2))
+    np.testing.assert_array_equal(one, other)
+    assert not np.array_equal(one, rng_of(3, right, left).random(4))
+    assert not np.array_equal(one, rng_of(4, left, right).random(4))
+
+
+def test_huge_returns_do_not_overflow():
+    teacher = SyntheticTeacher(rationality=1.0)
+    assert teacher(segment(1e30), segment(0), circumstances()) is Answer.LEFT
+
+
+def test_a_changed_setting_leaves_the_named_teacher_alone():
+    changed = dataclasses.replace(SYNTHETIC["mistake"], mistake=0.0)
+    assert share_of_left(changed, segment(5), segment(0), tries=100) == 1.0
+    assert SYNTHETIC["mistake"].mistake == 0.1

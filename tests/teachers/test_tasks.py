@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.segment import Segment
+from rl_teacher.errors import BadInput
+from rl_teacher.teachers.tasks import TASKS, away_from_target, backwards_turning
+from rl_teacher.teachers.teacher import Circumstances
+
+CIRCUMSTANCES = Circumstances(0.0, 1.0, np.random.default_rng(0))
+
+
+def hopper(pitch, height=1.25, env_id="ShortHopper-v1"):
+    observations = np.zeros((len(pitch), 11), np.float32)
+    observations[:, 0], observations[:, 1] = height, pitch
+    num = len(pitch)
+    return Segment(
+        env_id,
+        observations,
+        np.zeros((num, 3), np.float32),
+        np.zeros(num, np.float32),
+        np.zeros((num, 0)),
+    )
+
+
+def test_a_turn_over_backwards_is_worth_its_angle():
+    assert backwards_turning(hopper(-np.linspace(0, 2 * np.pi, 50))) == pytest.approx(
+        2 * np.pi, rel=1e-4
+    )
+
+
+def test_a_turn_is_the_same_turn_where_the_observed_angle_wraps():
+    pitch = -np.linspace(0, 2 * np.pi, 50)
+    wrapped = (pitch + np.pi) % (2 * np.pi) - np.pi
+    assert backwards_turning(hopper(wrapped)) == pytest.approx(2 * np.pi, rel=1e-4)
+
+
+def test_turning_forwards_is_worth_less_than_nothing():
+    assert backwards_turning(hopper(np.linspace(0, 3, 50))) == pytest.approx(-3, rel=1e-4)
+
+
+def test_rolling_on_the_floor_is_worth_less_than_a_flip():
+    pitch = -np.linspace(0, 3, 50)
+    assert backwards_turning(hopper(pitch, 0.3)) < 0.3 * backwards_turning(hopper(pitch))
+
+
+def test_the_backflip_teacher_prefers_the_clip_that_turns_backwards():
+    flip, stand = hopper(-np.linspace(0, 3, 50)), hopper(np.zeros(50))
+    assert TASKS["backflip"](stand, flip, CIRCUMSTANCES) is Answer.RIGHT
+    assert TASKS["backflip"](flip, stand, CIRCUMSTANCES) is Answer.LEFT
+    assert TASKS["backflip"](stand, stand, CIRCUMSTANCES) is Answer.EQUAL
+
+
+def test_away_from_target_is_the_mean_distance():
+    segment = hopper(np.zeros(2))
+    observations = np.zeros((2, 10), np.float32)
+    observations[:, 8:10] = [[3, 4], [0, 1]]
+    reacher = Segment(
+        "Reacher-v1", observations, segment.actions, segment.rewards, segment.scene_states
+    )
+    assert away_from_target(reacher) == pytest.approx(3.0)
+
+
+def test_a_task_in_the_wrong_environment_is_refused_in_words():
+    clip = hopper(np.zeros(3), env_id="Swimmer-v1")
+    with pytest.raises(BadInput, match="about hopper, but the environment is Swimmer-v1"):
+        TASKS["backflip"](clip, clip, CIRCUMSTANCES)

@@ -1,0 +1,72 @@
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.errors import BadConfig, BadInput, TeacherFailed, UnknownName
+from rl_teacher.teachers.registry import teacher_named
+from rl_teacher.teachers.synthetic import SyntheticTeacher
+from rl_teacher.teachers.teacher import Circumstances
+from tests.teachers.test_synthetic import segment
+
+CIRCUMSTANCES = Circumstances(0.0, 1.0, np.random.default_rng(0))
+GOOD, BAD = segment(2.0), segment(1.0)
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """Make a module `own` whose function `teacher` is as given."""
+
+    def make(function):
+        module = types.ModuleType("own")
+        setattr(module, "teacher", function)  # noqa: B010 - a module is no namespace of ours
+        monkeypatch.setitem(sys.modules, "own", module)
+        return teacher_named("own:teacher")
+
+    return make
+
+
+@pytest.mark.parametrize("said", [1.5, np.float32(1), "left", Answer.LEFT, True])
+def test_an_own_function_may_answer_in_words_or_numbers(own, said):
+    assert own(lambda left, right: said)(GOOD, BAD, CIRCUMSTANCES) is Answer.LEFT
+
+
+def test_an_own_function_sees_both_segments(own):
+    teacher = own(lambda left, right: left.true_return - right.true_return)
+    assert teacher(BAD, GOOD, CIRCUMSTANCES) is Answer.RIGHT
+
+
+def test_an_own_function_that_raises_is_named_with_its_error(own):
+    teacher = own(lambda left, right: 1 / 0)
+    with pytest.raises(TeacherFailed, match="own:teacher raised ZeroDivisionError"):
+        teacher(GOOD, BAD, CIRCUMSTANCES)
+
+
+@pytest.mark.parametrize("said", [None, "better", float("nan"), [1, 2]])
+def test_an_answer_that_is_none_is_refused_in_words(own, said):
+    with pytest.raises(TeacherFailed, match="It must return left, right"):
+        own(lambda left, right: said)(GOOD, BAD, CIRCUMSTANCES)
+
+
+def test_a_module_that_is_not_there_is_refused_in_words():
+    with pytest.raises(BadInput, match="PYTHONPATH"):
+        teacher_named("no_such_module:teacher")
+
+
+def test_an_unknown_teacher_gets_the_nearest_name():
+    with pytest.raises(UnknownName, match="oracle"):
+        teacher_named("oracel")
+
+
+def test_a_strength_replaces_b_prefs_number():
+    assert teacher_named("mistake", 0.3) == SyntheticTeacher(mistake=0.3)
+
+
+@pytest.mark.parametrize(
+    ("name", "strength"), [("oracle", 0.5), ("backflip", 1.0), ("mistake", 2.0)]
+)
+def test_a_strength_that_means_nothing_is_refused(name, strength):
+    with pytest.raises(BadConfig):
+        teacher_named(name, strength)

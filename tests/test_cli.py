@@ -1,0 +1,169 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rl_teacher.cli import main
+from rl_teacher.experiment import Experiment
+
+TINY = ["--ppo.num-envs", "8", "--ppo.rollout-steps", "32", "-t", "1024", "-i", "40"]
+
+
+def run(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "rl_teacher.cli", *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        check=False,
+        timeout=300,
+    )
+
+
+def test_help_names_every_command(capsys):
+    assert main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    for command in ("teach", "envs", "runs", "report"):
+        assert f"  {command} " in printed
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys; from rl_teacher.cli import main; main(['--help']); print(sorted(sys.modules))"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    for heavy in ("jax", "numpy", "mujoco", "gymnasium", "tyro", "rich", "sqlalchemy"):
+        assert f"'{heavy}'" not in printed
+
+
+def test_a_misspelt_command_gets_the_nearest(capsys):
+    assert main(["taech"]) == 2
+    assert "teach" in capsys.readouterr().err
+
+
+def test_the_predecessors_command_line_works_with_underscores(capsys):
+    arguments = ["-p", "synth", "--n_labels", "12", "--env_id", "ShortReacher-v1"]
+    assert main(["teach", *arguments, "-n", "syn", *TINY, "--pretrain_labels", "8"]) == 0
+    config = Experiment.find("syn").config
+    assert config["n_labels"] == 12
+    assert config["pretrain_labels"] == 8
+    assert "plot.png" in capsys.readouterr().out
+
+
+def test_steps_may_be_spelt_1e3(capsys):
+    assert main(["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", "rl", *TINY, "-t", "1e3"]) == 0
+    assert Experiment.find("rl").config["num_timesteps"] == 1000
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["-e", "ShortHoper-v1", "-p", "rl", "-n", "x"], "ShortHopper-v1"),
+        (["-e", "ShortHopper-v1", "-p", "rl", "-n", "x", "-a", "pppo"], "ppo"),
+        (["-e", "ShortHopper-v1", "-p", "synth", "-n", "x", "--teacher", "orcale"], "oracle"),
+        (["-e", "ShortHopper-v1", "-p", "rl", "-n", "a/b"], "a/b"),
+        (["-e", "ShortHopper-v1", "-p", "rl", "-n", "x" * 300], "100"),
+        (["-e", "ShortReacher-v1", "-p", "synth", "-n", "x", "-c", "3"], "--clip-length 2 or less"),
+        (["-e", "ShortHopper-v1", "-p", "human", "-n", "x"], "not built yet"),
+        (["-e", "ShortHopper-v1", "-p", "synth", "-n", "x", "-l", "-3"], "--n-labels -3"),
+        (["-e", "ALE/Pong-v5", "-p", "rl", "-n", "x"], "Pong"),
+    ],
+)
+def test_bad_input_is_refused_in_words_with_exit_code_2(arguments, says, capsys):
+    assert main(["teach", *arguments]) == 2
+    printed = capsys.readouterr().err
+    assert says in printed
+    assert "Traceback" not in printed
+
+
+@pytest.mark.parametrize("arguments", [["-p", "maybe"], ["-t", "many"], ["--no-such-flag"]])
+def test_flags_that_do_not_parse_end_with_exit_code_2(arguments):
+    done = run("teach", "-e", "ShortHopper-v1", "-n", "x", *arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_another_configuration_under_the_same_name_lists_the_differences(capsys):
+    arguments = ["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", "same", *TINY]
+    assert main(arguments) == 0
+    assert main([*arguments, "-s", "7"]) == 2
+    assert "seed: was 1, now 7" in capsys.readouterr().err
+
+
+def test_force_new_asks_and_refuses_where_nobody_can_answer(capsys, monkeypatch):
+    arguments = ["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", "again", *TINY]
+    assert main(arguments) == 0
+    monkeypatch.setattr("sys.stdin", open(os.devnull))  # noqa: SIM115, PTH123
+    assert main([*arguments, "-s", "7", "--force-new"]) == 2
+    assert "--yes" in capsys.readouterr().err
+    assert main([*arguments, "-s", "7", "--force-new", "--yes"]) == 0
+    assert Experiment.find("again").config["seed"] == 7
+
+
+def test_runs_and_report_show_what_there_is(capsys, tmp_path):
+    assert main(["runs"]) == 0
+    assert "No experiments" in capsys.readouterr().out
+    for name in ("one", "two"):
+        assert main(["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", name, *TINY]) == 0
+    assert main(["runs"]) == 0
+    assert main(["report", "one", "two", "--plot", str(tmp_path / "both.png")]) == 0
+    printed = capsys.readouterr().out
+    assert "finished" in printed
+    assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_report_of_nothing_is_refused_in_words(capsys):
+    assert main(["report", "nothing"]) == 2
+    assert "nothing" in capsys.readouterr().err
+
+
+def test_envs_lists_the_suite(capsys):
+    assert main(["envs", "short"]) == 0
+    assert "ShortHopper-v1" in capsys.readouterr().out
+
+
+def test_no_library_warns_on_the_persons_terminal(tmp_path):
+    done = run(
+        "teach", "-p", "synth", "-l", "8", "-e", "ShortHopper-v1", "-n", "quiet", *TINY,
+        HOME=str(tmp_path), RL_TEACHER_HOME=str(tmp_path / "home"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "arning" not in done.stdout
+
+
+def test_a_teacher_that_raises_is_named_and_nothing_is_lost(tmp_path):
+    (tmp_path / "own.py").write_text(
+        "calls = 0\n"
+        "def teacher(left, right):\n"
+        "    global calls\n"
+        "    calls += 1\n"
+        "    if calls > 10: raise RuntimeError('I am tired')\n"
+        "    return left.true_return - right.true_return\n"
+    )
+    environment = {"PYTHONPATH": str(tmp_path), "RL_TEACHER_HOME": str(tmp_path / "home")}
+    arguments = ["teach", "-p", "synth", "-l", "40", "-L", "8", "-e", "ShortReacher-v1"]
+    arguments += ["-n", "tired", "--teacher", "own:teacher", *TINY]
+    done = run(*arguments, HOME=str(tmp_path), **environment)
+    assert done.returncode == 2
+    assert "own:teacher raised RuntimeError: I am tired" in done.stderr
+    assert "Traceback" not in done.stderr
+    again = run(*arguments, HOME=str(tmp_path), **environment)
+    assert again.returncode == 2
+    state = json.loads((tmp_path / "home/experiments/tired/state.json").read_text())
+    assert state["state"] == "failed"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_home_is_refused_in_words(tmp_path, monkeypatch, capsys):
+    home = Path(tmp_path / "locked")
+    home.mkdir(mode=0o500)
+    monkeypatch.setenv("RL_TEACHER_HOME", str(home))
+    assert main(["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", "x", *TINY]) == 1
+    assert "locked" in capsys.readouterr().err
