@@ -1,10 +1,16 @@
 """Every test has a home of its own, and computes as the product does."""
 
+import os
+from pathlib import Path
+
 import hypothesis
 import pytest
 
 from rl_teacher import compute
 
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".pytest_cache" / "xla")
+)
 compute.prepare()
 
 # Note: the machines that run this are shared, so a slow example is no failure.

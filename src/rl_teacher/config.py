@@ -16,9 +16,9 @@ DEFAULT_PRETRAIN_LABELS = 50
 class PPOConfig:
     """Settings of PPO (Schulman et al. 2017)."""
 
-    num_envs: int = 64
+    num_envs: int = 32
     """environments stepped together"""
-    rollout_steps: int = 32
+    rollout_steps: int = 64
     """steps of each environment between two updates"""
     minibatch_size: int = 256
     """samples in one gradient step"""
@@ -30,7 +30,7 @@ class PPOConfig:
     """what the learning rate has become, linearly, at the last step"""
     discount: float = 0.99
     """gamma: what a reward is worth one step later"""
-    trace: float = 0.95
+    trace: float = 0.98
     """lambda of generalised advantage estimation"""
     clip: float = 0.2
     """how far the probability ratio may pay off"""

@@ -33,9 +33,9 @@ ASKED_AT_ONCE = 50
 """Comparisons, at most, asked after one rollout of training."""
 FIT_GROWTH = 0.02
 """The predictor is fitted again when the labels have grown by this share, or by one."""
-REFIT_STEPS = 16
+REFIT_STEPS = 32
 """Gradient steps, at most, of such a fit: it starts warm."""
-REFIT_PATIENCE = 2
+REFIT_PATIENCE = 1
 
 Figures = dict[str, float | int]
 
@@ -184,7 +184,9 @@ class RewardLearner:
             subject.env_id, segment_steps=length, capacity=_capacity(subject, asking.budget)
         )
         self._fitter = Fitter(subject.space, config, seed=seed)
-        self._labels = LabelSet(length, subject.space.num_features, config.ensemble_size, seed)
+        self._labels = LabelSet(
+            length, subject.space.num_features, config.ensemble_size, seed, config.segment_discount
+        )
         self._fitted_labels = 0
         self._num_fits = 0
         self._fit_steps = 0

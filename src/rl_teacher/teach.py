@@ -35,6 +35,7 @@ from rl_teacher.report.progress import Progress as Display
 from rl_teacher.report.tensorboard import TensorBoard, default_log_dir
 from rl_teacher.reward_learner import (
     Asking,
+    Figures,
     Fitting,
     RewardLearner,
     RewardSource,
@@ -158,11 +159,14 @@ class Teaching:
         self._began_s = time.monotonic()
         self._saved_s = self._reported_s = -math.inf
         self._steps_this_run = 0
+        self._figures: Figures = {}
         self._tensorboard: TensorBoard | None = None
 
     def run(self) -> Outcome:
         """Go on from the last checkpoint until everything is learned, or a stop is asked for."""
         self._resume()
+        if self._step >= self._config.num_timesteps:
+            return Outcome(True, self._step, self._experiment.plot_path)
         with stop_requests() as stop:
             if not self._is_pretrained:
                 self._pretrain()
@@ -235,7 +239,7 @@ class Teaching:
             "predicted_return": self._predicted.mean_return(),
             "episodes": self._true.num_finished,
             **self._rewards.figures(),
-            **getattr(self, "_figures", {}),
+            **self._figures,
         }
         self._experiment.append_metrics(row)
         if self._tensorboard is not None:

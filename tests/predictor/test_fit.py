@@ -110,6 +110,17 @@ def test_dropout_changes_the_fit_and_still_learns():
     assert report.held_out_accuracy > 0.8
 
 
+def test_long_segments_are_sampled_and_count_in_full():
+    rng = np.random.default_rng(0)
+    labels = LabelSet(90, 5, 3, 0)
+    for _ in range(20):
+        labels.add(LabelledPair(a_segment(rng, 90), a_segment(rng, 40), Answer.LEFT))
+    minibatches = Fitter(SPACE, CONFIG, seed=0)._minibatches(labels)
+    assert minibatches["rows"].shape[-2] == 30
+    np.testing.assert_allclose(minibatches["weights"].sum(-1)[..., 0], 90, rtol=1e-5)
+    np.testing.assert_allclose(minibatches["weights"].sum(-1)[..., 1], 40, rtol=1e-5)
+
+
 def test_a_single_label_can_be_fitted():
     report = Fitter(SPACE, CONFIG, seed=0).fit(oracle_labels(1), CHUNK_STEPS).report
     assert np.isfinite(report.loss)

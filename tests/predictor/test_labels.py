@@ -26,8 +26,14 @@ def test_cannot_tell_is_not_trained_on():
 def test_shorter_segments_are_padded_and_masked():
     labels = LabelSet(3, 2, 3, seed=0)
     labels.add(pair(num_right=2))
-    np.testing.assert_array_equal(labels.mask[0], [[1, 1, 1], [1, 1, 0]])
+    np.testing.assert_array_equal(labels.weights[0], [[1, 1, 1], [1, 1, 0]])
     assert labels.rows[0, 1, 2].sum() == 0
+
+
+def test_later_steps_may_count_less():
+    labels = LabelSet(3, 2, 3, seed=0, discount=0.5)
+    labels.add(pair(num_right=2))
+    np.testing.assert_allclose(labels.weights[0], [[1, 0.5, 0.25], [1, 0.5, 0]])
 
 
 def test_it_grows_without_losing_anything():

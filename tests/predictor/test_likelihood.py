@@ -13,11 +13,6 @@ def test_the_logit_is_the_difference_of_returns():
     assert preference_logit(left, right)[0] == pytest.approx(2.25)
 
 
-def test_the_discount_weighs_later_steps_less():
-    left, right = jnp.array([[1.0, 2.0]]), jnp.array([[0.0, 0.0]])
-    assert preference_logit(left, right, 0.5)[0] == pytest.approx(1 + 0.5 * 2)
-
-
 @given(st.lists(st.floats(-5, 5, width=32), min_size=6, max_size=6))
 def test_swapping_the_sides_negates_the_logit(rewards):
     left, right = jnp.array([rewards[:3]]), jnp.array([rewards[3:]])

@@ -48,7 +48,7 @@ class Collector:
             raise TypeError(f"random actions need a Box or Discrete space, not {space}")
         low = np.where(np.isfinite(space.low), space.low, -1.0)
         high = np.where(np.isfinite(space.high), space.high, 1.0)
-        return self._rng.uniform(low, high, (self.num_envs, *space.shape)).astype(np.float32)
+        return self._rng.uniform(low, high, (self.num_envs, *low.shape)).astype(np.float32)
 
     def collect(self, act: Act, num_steps: int) -> Rollout:
         """Live T steps in every environment.
@@ -67,13 +67,14 @@ class Collector:
         shape = (num_steps, self.num_envs)
         observation, action = self.venv.single_observation_space, self.venv.single_action_space
         is_float = np.issubdtype(observation.dtype, np.floating)
-        observation_dtype = np.float32 if is_float else observation.dtype
-        action_dtype = np.float32 if isinstance(action, gym.spaces.Box) else np.int64
+        observed = (*shape, *(observation.shape or ()))
+        observed_dtype = np.float32 if is_float else observation.dtype
+        acted_dtype = np.float32 if isinstance(action, gym.spaces.Box) else np.int64
         return {
-            "observations": np.empty((*shape, *observation.shape), observation_dtype),
-            "actions": np.empty((*shape, *action.shape), action_dtype),
+            "observations": np.empty(observed, observed_dtype),
+            "actions": np.empty((*shape, *(action.shape or ())), acted_dtype),
             "rewards": np.empty(shape, np.float32),
-            "next_observations": np.empty((*shape, *observation.shape), observation_dtype),
+            "next_observations": np.empty(observed, observed_dtype),
             "terminated": np.empty(shape, bool),
             "truncated": np.empty(shape, bool),
             "is_valid": np.empty(shape, bool),

@@ -4,7 +4,6 @@ M: members, B: comparisons of a minibatch, T: steps, F: features, K: gradient st
 """
 
 import functools
-import itertools
 from dataclasses import dataclass, replace
 
 import jax
@@ -31,6 +30,8 @@ from rl_teacher.predictor.likelihood import preference_logit, preference_loss
 
 CHUNK_STEPS = 8
 """Gradient steps of one compiled call."""
+SAMPLED_STEPS = 30
+"""Steps of a longer segment, about, that one gradient step looks at; see `_minibatches`."""
 EVALUATED = 128
 """Comparisons, at most, on which the losses are measured after a chunk."""
 PATIENCE = 8
@@ -82,10 +83,12 @@ class FitReport:
         }
 
 
-def _segment_rewards(network: MLP, rows: Array, mask: Array, dropout: float, key: Array) -> Array:
-    """[..., T] rewards of one member; padded steps are 0."""
+def _segment_rewards(
+    network: MLP, rows: Array, weights: Array, dropout: float, key: Array
+) -> Array:
+    """[..., T] weighted rewards of one member; padded steps are 0."""
     if dropout == 0.0:
-        return network(rows)[..., 0] * mask
+        return network(rows)[..., 0] * weights
     activate, _ = ACTIVATIONS[network.activation]
     keys = jax.random.split(key, len(network.weights))
     layers = list(zip(network.weights, network.biases, keys, strict=True))
@@ -94,18 +97,19 @@ def _segment_rewards(network: MLP, rows: Array, mask: Array, dropout: float, key
         kept = jax.random.bernoulli(layer_key, 1 - dropout, rows.shape)
         rows = jnp.where(kept, rows / (1 - dropout), 0.0)
     weight, bias, _ = layers[-1]
-    return (rows @ weight + bias)[..., 0] * mask
+    return (rows @ weight + bias)[..., 0] * weights
 
 
-def _member_logits(network: MLP, rows: Array, mask: Array, config: PredictorConfig) -> Array:
+def _member_logits(network: MLP, rows: Array, weights: Array) -> Array:
     """[B] log-odds that the left clip is preferred, by one member, without dropout."""
-    rewards = _segment_rewards(network, rows, mask, 0.0, jax.random.key(0))
-    return preference_logit(rewards[:, 0], rewards[:, 1], config.segment_discount)
+    rewards = _segment_rewards(network, rows, weights, 0.0, jax.random.key(0))
+    return preference_logit(rewards[:, 0], rewards[:, 1])
 
 
 def _member_loss(network, minibatch, config, key):  # noqa: ANN001, ANN202
-    rewards = _segment_rewards(network, minibatch["rows"], minibatch["mask"], config.dropout, key)
-    logits = preference_logit(rewards[:, 0], rewards[:, 1], config.segment_discount)
+    rows, weights = minibatch["rows"], minibatch["weights"]
+    rewards = _segment_rewards(network, rows, weights, config.dropout, key)
+    logits = preference_logit(rewards[:, 0], rewards[:, 1])
     return preference_loss(logits, minibatch["targets"], config.error_rate).mean()
 
 
@@ -114,7 +118,8 @@ def _descend(networks, state, minibatches, input_moments, l2, key, config):  # n
     """K gradient steps of every member in one compiled call.
 
     Args:
-        minibatches: rows [K, M, B, 2, T, F] as recorded, mask [K, M, B, 2, T], targets [K, M, B].
+        minibatches: rows [K, M, B, 2, T, F] as recorded, weights [K, M, B, 2, T] and targets
+            [K, M, B].
         input_moments: mean [F] and std [F] that the rows are scaled by.
         l2: [M] decoupled weight decay of each member.
     """
@@ -143,11 +148,11 @@ def _descend(networks, state, minibatches, input_moments, l2, key, config):  # n
 
 
 @functools.partial(jax.jit, static_argnames="config")
-def _evaluate(networks, rows, mask, targets, input_moments, config):  # noqa: ANN001, ANN202
+def _evaluate(networks, rows, weights, targets, input_moments, config):  # noqa: ANN001, ANN202
     """[M, B] every member's log-odds, and [M, B] their cross-entropy, in nats."""
     mean, std = input_moments
     rows = (rows - mean) / std
-    logits = jax.vmap(lambda network: _member_logits(network, rows, mask, config))(networks)
+    logits = jax.vmap(lambda network: _member_logits(network, rows, weights))(networks)
     return logits, preference_loss(logits, targets, config.error_rate)
 
 
@@ -191,22 +196,19 @@ class Fitter:
             patience: chunks without improvement after which the fit ends.
         """
         self._input_moments = _input_moments(labels, 0)
-        best, best_loss, since_best, report = self._networks, np.inf, 0, None
-        for chunk in itertools.count(1):
-            self._descend_chunk(labels)
-            latest = self._report(labels, chunk * CHUNK_STEPS)
-            if report is None or latest.held_out_loss < best_loss - IMPROVEMENT:
-                best, best_loss, since_best = self._networks, latest.held_out_loss, 0
-                report = latest
-            else:
-                since_best += 1
-            if since_best >= patience or latest.num_steps >= max_steps:
-                break
-        self._networks = best
-        report = replace(report, num_steps=latest.num_steps)
-        return Fitted(best, *self._input_moments, report)
+        sample = self._rng.permutation(len(labels))[:EVALUATED]
+        best = self._descend_chunk(labels, sample, CHUNK_STEPS)
+        num_steps, since_best = CHUNK_STEPS, 0
+        while since_best < patience and num_steps < max_steps:
+            num_steps += CHUNK_STEPS
+            latest = self._descend_chunk(labels, sample, num_steps)
+            is_better = latest.report.held_out_loss < best.report.held_out_loss - IMPROVEMENT
+            best, since_best = (latest, 0) if is_better else (best, since_best + 1)
+        self._networks = best.networks
+        return replace(best, report=replace(best.report, num_steps=num_steps))
 
-    def _descend_chunk(self, labels: LabelSet) -> None:
+    def _descend_chunk(self, labels: LabelSet, sample: np.ndarray, num_steps: int) -> Fitted:
+        """One chunk of gradient steps, and what it reached on a sample of the labels."""
         self._networks, self._state, self._key = _descend(
             self._networks,
             self._state,
@@ -216,24 +218,36 @@ class Fitter:
             self._key,
             self._config,
         )
+        return Fitted(self._networks, *self._input_moments, self._report(labels, sample, num_steps))
 
     def _minibatches(self, labels: LabelSet) -> dict[str, np.ndarray]:
-        """K minibatches for every member, drawn from its own bootstrap sample."""
+        """K minibatches for every member, drawn from its own bootstrap sample.
+
+        Of a long segment only every k-th step is looked at, from a random first one, and each
+        counts for k: consecutive steps are much alike, so this estimates the same return at a
+        k-th of the cost.
+        """
         shape = (CHUNK_STEPS, self._config.batch_size)
-        weights = labels.counts + 1e-9  # a member that drew nothing yet trains on anything
-        cumulative = np.cumsum(weights / weights.sum(1, keepdims=True), axis=1)
+        chances = labels.counts + 1e-9  # a member that drew nothing yet trains on anything
+        cumulative = np.cumsum(chances / chances.sum(1, keepdims=True), axis=1)
         indices = np.stack(
             [np.searchsorted(member[:-1], self._rng.random(shape)) for member in cumulative], axis=1
         )
+        stride = max(round(labels.num_steps / SAMPLED_STEPS), 1)
+        num_sampled = labels.num_steps // stride
+        first = int(self._rng.integers(stride))
+        steps = slice(first, first + num_sampled * stride, stride)
+        weights = labels.weights[indices]
+        sampled = weights[..., steps]
+        whole, part = weights.sum(-1, keepdims=True), sampled.sum(-1, keepdims=True)
         return {
-            "rows": labels.rows[indices],
-            "mask": labels.mask[indices],
+            "rows": labels.rows[:, :, steps][indices],
+            "weights": sampled * whole / np.maximum(part, 1e-9),
             "targets": labels.targets[indices],
         }
 
-    def _report(self, labels: LabelSet, num_steps: int) -> FitReport:
+    def _report(self, labels: LabelSet, sample: np.ndarray, num_steps: int) -> FitReport:
         """Measure on a sample, and move the weight decay towards the paper's band."""
-        sample = self._rng.permutation(len(labels))[:EVALUATED]
         logits, losses = self._evaluate(labels, sample)
         targets, held_out = labels.targets[sample], labels.counts[:, sample] == 0
         loss, held_out_loss = _mean_where(losses, ~held_out), _mean_where(losses, held_out)
@@ -259,7 +273,7 @@ class Fitter:
         logits, losses = _evaluate(
             self._networks,
             labels.rows[padded],
-            labels.mask[padded],
+            labels.weights[padded],
             labels.targets[padded],
             self._input_moments,
             self._config,

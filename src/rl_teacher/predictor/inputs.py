@@ -103,5 +103,9 @@ class InputSpace:
     @staticmethod
     def from_json(values: dict) -> "InputSpace":
         """From plain values."""
-        shapes = {name: tuple(values[name]) for name in ("observation_shape", "action_shape")}
-        return InputSpace(**(values | shapes))
+        return InputSpace(
+            observation_shape=tuple(values["observation_shape"]),
+            action_shape=tuple(values["action_shape"]),
+            num_actions=values["num_actions"],
+            first_action=values["first_action"],
+        )

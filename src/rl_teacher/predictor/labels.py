@@ -41,12 +41,30 @@ class LabelSet:
         input_moments: mean and spread of all labelled input rows.
     """
 
-    def __init__(self, num_steps: int, num_features: int, num_members: int, seed: int) -> None:
+    def __init__(
+        self,
+        num_steps: int,
+        num_features: int,
+        num_members: int,
+        seed: int,
+        discount: float = 1.0,
+    ) -> None:
+        """Begin empty.
+
+        Args:
+            num_steps: T.
+            num_features: F.
+            num_members: M.
+            seed: of the bootstrap samples.
+            discount: step t of a segment counts discount^t.
+        """
         self._seed = seed
+        self.num_steps = num_steps
+        self._step_weights = discount ** np.arange(num_steps, dtype=np.float32)
         self.num_members = num_members
         self._size = 0
         self._rows = np.zeros((64, 2, num_steps, num_features), np.float32)
-        self._mask = np.zeros((64, 2, num_steps), np.float32)
+        self._weights = np.zeros((64, 2, num_steps), np.float32)
         self._targets = np.zeros(64, np.float32)
         self._counts = np.zeros((num_members, 64), np.int64)
         self.input_moments = RunningMoments((num_features,))
@@ -63,7 +81,7 @@ class LabelSet:
         index = self._size
         for side, rows in enumerate((pair.left, pair.right)):
             self._rows[index, side, : len(rows)] = rows
-            self._mask[index, side, : len(rows)] = 1.0
+            self._weights[index, side, : len(rows)] = self._step_weights[: len(rows)]
             self.input_moments.update(rows)
         self._targets[index] = TARGETS[pair.answer]
         rng = np.random.default_rng([self._seed, 3, index])
@@ -74,7 +92,7 @@ class LabelSet:
         def doubled(array: np.ndarray, axis: int = 0) -> np.ndarray:
             return np.concatenate([array, np.zeros_like(array)], axis=axis)
 
-        self._rows, self._mask = doubled(self._rows), doubled(self._mask)
+        self._rows, self._weights = doubled(self._rows), doubled(self._weights)
         self._targets, self._counts = doubled(self._targets), doubled(self._counts, axis=1)
 
     @property
@@ -83,9 +101,9 @@ class LabelSet:
         return self._rows[: self._size]
 
     @property
-    def mask(self) -> Float32[np.ndarray, "comparison side time"]:
-        """[C, 2, T] 1 where a step is real."""
-        return self._mask[: self._size]
+    def weights(self) -> Float32[np.ndarray, "comparison side time"]:
+        """[C, 2, T] what each step counts; 0 where it is padding."""
+        return self._weights[: self._size]
 
     @property
     def targets(self) -> Float32[np.ndarray, " comparison"]:

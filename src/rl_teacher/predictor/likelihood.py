@@ -8,7 +8,6 @@ from jaxtyping import Array, Float
 def preference_logit(
     rewards_left: Float[Array, "*batch time"],
     rewards_right: Float[Array, "*batch time"],
-    discount: float = 1.0,
 ) -> Float[Array, "*batch"]:
     """Log-odds that the left clip is preferred (eq. 1).
 
@@ -17,13 +16,11 @@ def preference_logit(
     Args:
         rewards_left: [B, T] predicted reward per step; padded steps are 0.
         rewards_right: [B, T].
-        discount: weight of step t is discount^t.
 
     Returns:
         [B]; positive means left.
     """
-    weights = discount ** jnp.arange(rewards_left.shape[-1])
-    return jnp.sum(weights * rewards_left, axis=-1) - jnp.sum(weights * rewards_right, axis=-1)
+    return jnp.sum(rewards_left, axis=-1) - jnp.sum(rewards_right, axis=-1)
 
 
 def preference_loss(

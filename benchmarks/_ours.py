@@ -1,0 +1,342 @@
+"""One job in a process of its own: `python -m benchmarks._ours JOB SETTINGS`, SETTINGS in JSON.
+
+Prints one JSON line. The other modules start it; see `children.run_ours`.
+"""
+# MuJoCo's compiled modules come without type stubs.
+# pyright: reportAttributeAccessIssue=false
+
+import json
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks import fixed_hopper
+from benchmarks.settings import saved_to_config
+from rl_teacher.config import PredictorConfig, RunOptions, TeachConfig
+
+if TYPE_CHECKING:
+    from rl_teacher.agents.ppo import PPO
+    from rl_teacher.envs.teachable import TeachableVectorEnv
+    from rl_teacher.reward_learner import RewardLearner
+
+Figures = dict[str, Any]
+
+
+# --- teach: one experiment ---
+
+
+def teach(saved: Mapping[str, Any], workers: int | None = None, evaluated: int = 0) -> Figures:
+    """Run an experiment from beginning to end.
+
+    Args:
+        saved: its configuration, as `TeachConfig.saved` gives it.
+        workers: threads of the physics.
+        evaluated: episodes to play afterwards with the final policy, deterministically; only for
+            environments whose episodes all have one length.
+    """
+    import rl_teacher.envs.mujoco_batch  # noqa: F401 - imported now, so that it is not timed
+    from rl_teacher.experiment import Experiment
+    from rl_teacher.teach import teach as run
+
+    fixed_hopper.register()
+    config = saved_to_config(saved)
+    began_s = time.perf_counter()
+    run(config, RunOptions(workers=workers, no_tensorboard=True))
+    ended_s = time.perf_counter()
+    figures = curve_figures(Experiment.find(config.name).metrics()) | {"work_s": ended_s - began_s}
+    figures["steps_per_second_with_pretraining"] = figures["steps"] / figures["work_s"]
+    if evaluated:
+        rewards, _ = play(config, evaluated, is_exploring=False)
+        figures["return"] = float(rewards.sum(0).mean())
+        figures["return_std"] = float(rewards.sum(0).std())
+        figures["evaluation_s"] = time.perf_counter() - ended_s
+    return figures
+
+
+def curve_figures(rows: list[dict[str, Any]]) -> Figures:
+    """What a run's rows say of it.
+
+    `steady_steps_per_second` leaves out the first rollout, in which programs are compiled;
+    `final_return` is the mean of the last 100 episodes; `auc` the mean over the whole training.
+    """
+    first, last = rows[0], rows[-1]
+    seconds = last["wall_s"] - first["wall_s"]
+    known = [(row["step"], row["true_return"]) for row in rows if row["true_return"] is not None]
+    steps, returns = np.array(known, float).reshape(-1, 2).T
+    is_curve = len(steps) > 1 and steps[-1] > steps[0]
+    auc = np.trapezoid(returns, steps) / (steps[-1] - steps[0]) if is_curve else None
+    return {
+        "steps": last["step"],
+        "train_s": last["wall_s"],
+        "steps_per_second": last["steps_per_second"],
+        "steady_steps_per_second": (last["step"] - first["step"]) / seconds if seconds else None,
+        "final_return": last["true_return"],
+        "auc": None if auc is None else float(auc),
+        "episodes": last["episodes"],
+        "labels_answered": last.get("labels_answered", 0),
+        "fits": last.get("fits", 0),
+        "held_out_accuracy": last.get("held_out_accuracy"),
+    }
+
+
+def play(
+    config: TeachConfig, num_episodes: int, *, is_exploring: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Let the trained agent play whole episodes of one length.
+
+    Returns:
+        [T, N] rewards, [T, N, K] what a clip is drawn from (MuJoCo: qpos).
+    """
+    from rl_teacher.agents.collector import Collector
+    from rl_teacher.envs.registry import card, make_vector
+
+    venv = make_vector(config.env_id, num_episodes)
+    agent = trained_agent(config, venv)
+    horizon = card(config.env_id).max_episode_steps
+    assert horizon is not None  # noqa: S101 - all of ours have one
+    collector = Collector(venv, seed=config.seed + 10_000)
+    rollout = collector.collect(agent.act if is_exploring else agent.act_best, horizon)
+    venv.close()
+    return rollout.rewards, rollout.scene_states
+
+
+def trained_agent(config: TeachConfig, venv: "TeachableVectorEnv") -> "PPO":
+    """The agent of the newest checkpoint."""
+    from rl_teacher.agents.ppo import PPO
+    from rl_teacher.agents.registry import make_agent
+    from rl_teacher.experiment import Experiment
+    from rl_teacher.named_arrays import part_of
+
+    checkpoint = Experiment.find(config.name).load_checkpoint()
+    agent = make_agent(config, venv)
+    assert checkpoint is not None  # noqa: S101 - a run ends with one
+    assert isinstance(agent, PPO)  # noqa: S101
+    agent.load_state(part_of(checkpoint.arrays, "agent"))
+    return agent
+
+
+# --- flips: how often a trained Hopper turns over backwards ---
+
+
+def flips(saved: Mapping[str, Any], num_episodes: int) -> Figures:
+    """Full turns of the agent of an experiment that is there, with and without exploration."""
+    config = saved_to_config(saved)
+    figures: Figures = {}
+    for name, is_exploring in (("deterministic", False), ("exploring", True)):
+        _, qpos = play(config, num_episodes, is_exploring=is_exploring)
+        figures[name] = {
+            "backward_turns": backward_turns(qpos[..., 2]).tolist(),
+            "forward_turns": backward_turns(-qpos[..., 2]).tolist(),
+            "mean_height": [float(height) for height in qpos[..., 1].mean(0)],
+        }
+    return figures
+
+
+def backward_turns(pitch: np.ndarray) -> np.ndarray:
+    """[N] full turns over backwards in an episode, net of turns forwards.
+
+    Args:
+        pitch: [T, N] Hopper's `rooty` in radians, unwrapped. It turns about +y, so that forwards,
+            towards +x, is positive, and backwards negative.
+    """
+    furthest = (pitch[0] - pitch).max(0)
+    return np.floor(furthest / (2 * np.pi) + 1e-9).astype(int)
+
+
+# --- random: what a policy that knows nothing gets ---
+
+
+def random(env_id: str, num_episodes: int, seed: int) -> Figures:
+    """The mean true return of the random policy."""
+    from rl_teacher.agents.collector import Collector
+    from rl_teacher.agents.episodes import EpisodeReturns
+    from rl_teacher.envs.registry import make_vector
+
+    fixed_hopper.register()
+    venv = make_vector(env_id, 16)
+    collector = Collector(venv, seed=seed)
+    episodes = EpisodeReturns(16, begins_whole=True, remembered=num_episodes)
+    while episodes.num_finished < num_episodes:
+        rollout = collector.collect(collector.random_actions, 32)
+        episodes.observe(rollout, rollout.rewards)
+    return {"final_return": episodes.mean_return(num_episodes), "episodes": num_episodes}
+
+
+# --- physics: the limit of any agent's pace ---
+
+
+def physics(env_id: str, num_envs: int, seconds: float) -> Figures:
+    """Steps/s of MuJoCo's batch alone: random controls, a new start every 33 steps or so."""
+    import os
+
+    from mujoco.batch import Batch
+
+    from rl_teacher.envs.mujoco_physics import load_model, quiet_mujoco
+    from rl_teacher.envs.mujoco_suite import TASKS
+
+    task = TASKS[env_id]
+    model = load_model(task)
+    batch = Batch(model, num_envs, os.cpu_count() or 1)
+    qpos, qvel, ctrl = batch.bind("qpos"), batch.bind("qvel"), batch.bind("ctrl")
+    start, (low, high) = qpos.copy(), model.actuator_ctrlrange.T
+    rng = np.random.default_rng(0)
+    num_steps, began_s = 0, time.perf_counter()
+    while time.perf_counter() - began_s < seconds:
+        ctrl[:] = rng.uniform(low, high, ctrl.shape)
+        with quiet_mujoco():
+            batch.step(nstep=task.body.frame_skip)
+        restarts = rng.random(num_envs) < 0.03
+        qpos[restarts], qvel[restarts] = start[restarts], 0.0
+        num_steps += num_envs
+    return {"steps_per_second": num_steps / (time.perf_counter() - began_s)}
+
+
+# --- labels: what a fit, a question and their memory cost ---
+
+
+def labels(env_id: str, num_labels: int, num_rounds: int) -> Figures:
+    """The reward learner with many labels: a warm fit, asking, memory.
+
+    Args:
+        env_id: where random segments are lived.
+        num_labels: asked and answered before anything is measured.
+        num_rounds: warm fits to measure.
+    """
+    from rl_teacher import compute
+
+    compute.prepare()
+    with tempfile.TemporaryDirectory() as folder:
+        world = LabelledWorld(env_id, Path(folder))
+        empty_mb = resident_mb()
+        while world.num_asked < num_labels:
+            world.live(2)
+            world.ask_up_to(min(world.num_asked + 500, num_labels))
+        first_fit_s, _ = timed(world.learner.fit)
+        rounds = [world.refit() for _ in range(num_rounds)]
+        ask_s, fit_s, fit_steps = (list(column) for column in zip(*rounds, strict=True))
+        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+        figures = {"labels": world.num_asked, "empty_mb": empty_mb, "resident_mb": resident_mb()}
+        world.close()
+    return figures | {
+        "peak_rss_mb": peak_mb,
+        "first_fit_s": first_fit_s,
+        "ask_s": ask_s,
+        "fit_s": fit_s,
+        "fit_steps": fit_steps,
+    }
+
+
+class LabelledWorld:
+    """A reward learner, a store, and random rollouts."""
+
+    def __init__(self, env_id: str, folder: Path) -> None:
+        from rl_teacher.agents.collector import Collector
+        from rl_teacher.envs.registry import card, make_vector
+        from rl_teacher.store.store import Store
+
+        self._venv = make_vector(env_id, 64)
+        self._collector = Collector(self._venv, seed=0, stagger=card(env_id).max_episode_steps or 0)
+        self._store = Store.open(folder / "labels.sqlite", is_synced=False)
+        self.learner = self._make_learner(env_id, folder)
+        self.num_asked = 0
+        self.live(30)
+
+    def _make_learner(self, env_id: str, folder: Path) -> "RewardLearner":
+        from rl_teacher.predictor.inputs import InputSpace
+        from rl_teacher.queries.schedules import Budget, Progress
+        from rl_teacher.queries.selectors import selector
+        from rl_teacher.questionnaire import Questionnaire, Respondent, Shelf
+        from rl_teacher.reward_learner import Asking, Fitting, RewardLearner, Subject
+        from rl_teacher.store.media import SegmentFiles
+        from rl_teacher.teachers.registry import teacher_named
+
+        def by_step(budget: Budget, progress: Progress) -> int:
+            del budget
+            return progress.step
+
+        space = InputSpace.of(self._venv.single_observation_space, self._venv.single_action_space)
+        experiment_id = self._store.ensure_experiment("bench", env_id, {})
+        shelf = Shelf(self._store, experiment_id, SegmentFiles(folder / "segments"))
+        return RewardLearner(
+            Subject(env_id, space, self._venv.num_envs, segment_steps=60),
+            Asking(selector("disagreement"), by_step, Budget(None, 50, 10**6), 10),
+            Fitting(PredictorConfig(), 200, in_background=False, seed=0),
+            Questionnaire(shelf, Respondent(teacher_named("oracle"), "synthetic:oracle", 0)),
+        )
+
+    def live(self, num_rollouts: int) -> None:
+        """Random rollouts of 32 steps, remembered and given their rewards."""
+        for _ in range(num_rollouts):
+            rollout = self._collector.collect(self._collector.random_actions, 32)
+            self.learner.observe(rollout)
+
+    def ask_up_to(self, wanted: int) -> None:
+        """Ask until there are so many labels, or as many more as are asked at once."""
+        from rl_teacher.queries.schedules import Progress
+        from rl_teacher.questionnaire import RecentEpisodes
+
+        asked = self.learner.ask(Progress(wanted, 0.0), RecentEpisodes(100.0, 1000.0))
+        self.num_asked += asked
+
+    def refit(self) -> tuple[float, float, int]:
+        """Ask 50 at a time until a warm fit is due.
+
+        Returns:
+            Seconds of asking 50, of the fit with taking in the answers, and its gradient steps.
+        """
+        ask_s = []
+        while True:
+            self.live(2)
+            seconds, _ = timed(lambda: self.ask_up_to(self.num_asked + 50))
+            ask_s.append(seconds)
+            fit_s, report = timed(self.learner.fit)
+            if report is not None:
+                return float(np.median(ask_s)), fit_s, report.num_steps
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.learner.close()
+        self._store.close()
+        self._venv.close()
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds, and what came of it."""
+    began_s = time.perf_counter()
+    outcome = work()
+    return time.perf_counter() - began_s, outcome
+
+
+def resident_mb() -> float:
+    """Memory held now; the most ever held where the kernel does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * resource.getpagesize() / 1e6
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+
+
+JOBS: dict[str, Callable[..., Figures]] = {
+    "teach": teach,
+    "flips": flips,
+    "random": random,
+    "physics": physics,
+    "labels": labels,
+}
+
+
+def main() -> None:
+    """Do one job and print its figures."""
+    name, settings = sys.argv[1:]
+    figures = JOBS[name](**json.loads(settings))
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

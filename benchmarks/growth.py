@@ -1,0 +1,131 @@
+"""How costs grow: pace with the number of environments, fits and memory with that of labels."""
+
+from collections.abc import Callable
+
+from benchmarks.children import run_ours
+from benchmarks.options import Options
+from benchmarks.records import Record, Records, latest_run
+from benchmarks.settings import teach_config
+from benchmarks.tables import middle, number, ratio, table
+
+ENVS = (4, 8, 16, 32, 64, 128, 256)
+LABELS = (100, 300, 1_000, 3_000, 10_000)
+ROLLOUT_STEPS = 2048
+HOW = "python -m benchmarks.run growth [--only envs labels]"
+
+
+def run(options: Options, records: Records) -> None:
+    """Measure the parts that are asked for: envs, labels."""
+    parts: dict[str, Callable[[Options, Records], None]] = {
+        "envs": measure_envs,
+        "labels": measure_labels,
+    }
+    for name, measure in parts.items():
+        if options.wants(name):
+            measure(options, records)
+
+
+def measure_envs(options: Options, records: Records) -> None:
+    """Physics alone, then the whole command, at each number of environments."""
+    steps = options.steps or (20_000 if options.is_quick else 300_000)
+    for num_envs in ENVS[2:4] if options.is_quick else ENVS:
+        raw = run_ours(
+            "physics",
+            env_id="Hopper-v5",
+            num_envs=num_envs,
+            seconds=1.0 if options.is_quick else 6.0,
+        )
+        config = teach_config(
+            {"env_id": "Hopper-v5", "num_timesteps": steps},
+            {"ppo.num_envs": num_envs, "ppo.rollout_steps": ROLLOUT_STEPS // num_envs},
+            options.settings,
+        )
+        ours = run_ours("teach", saved=config.saved())
+        kept = records.append(
+            run=options.run,
+            part="envs",
+            num_envs=num_envs,
+            settings=config.saved(),
+            steps_per_second=ours.figures["steady_steps_per_second"],
+            physics_steps_per_second=raw.figures["steps_per_second"],
+            peak_mb=ours.peak_mb,
+        )
+        print(f"  {num_envs} environments: {number(kept['steps_per_second'])} steps/s", flush=True)
+
+
+def measure_labels(options: Options, records: Records) -> None:
+    """A warm fit, asking, and memory at each number of labels."""
+    for num_labels in LABELS[:1] if options.is_quick else LABELS:
+        finished = run_ours(
+            "labels",
+            env_id="Hopper-v1",
+            num_labels=num_labels,
+            num_rounds=2 if options.is_quick else 5,
+        )
+        kept = records.append(
+            run=options.run,
+            part="labels",
+            num_labels=num_labels,
+            peak_mb=finished.peak_mb,
+            **finished.figures,
+        )
+        milliseconds = number(1e3 * middle(kept["fit_s"]))
+        print(f"  {num_labels} labels: a warm fit takes {milliseconds} ms", flush=True)
+
+
+def report(records: list[Record]) -> list[str]:
+    """The newest run of each part."""
+    envs = latest_run([record for record in records if record["part"] == "envs"])
+    labels = latest_run([record for record in records if record["part"] == "labels"])
+    return [*(_envs(envs) if envs else []), *(_labels(labels) if labels else [])]
+
+
+def _envs(records: list[Record]) -> list[str]:
+    rows = [
+        [
+            r["num_envs"],
+            number(r["steps_per_second"]),
+            number(r["physics_steps_per_second"]),
+            ratio(r["steps_per_second"] / r["physics_steps_per_second"]),
+            number(r["peak_mb"]),
+        ]
+        for r in records
+    ]
+    return [
+        "### Steps/s and the number of environments",
+        "",
+        f"`-p rl` on Hopper-v5, rollouts of {ROLLOUT_STEPS:,} steps, against MuJoCo's batch alone "
+        "with random controls.",
+        "",
+        *table(["environments", "steps/s", "physics alone", "ratio", "peak MB"], rows),
+        "",
+    ]
+
+
+def _labels(records: list[Record]) -> list[str]:
+    rows = [
+        [
+            f"{r['num_labels']:,}",
+            number(1e3 * middle(r["fit_s"])),
+            number(middle(r["fit_steps"])),
+            number(1e3 * middle(r["ask_s"])),
+            number(r["first_fit_s"]),
+            number(r["resident_mb"]),
+            number(r["peak_mb"]),
+        ]
+        for r in records
+    ]
+    return [
+        "### Fits, questions, memory and the number of labels",
+        "",
+        "Hopper-v1, random behaviour, segments of 60 steps, an ensemble of 3. A warm fit is what "
+        "follows when labels have grown by 2 %, with taking in the answers; asking is 50 "
+        "comparisons out of 500 candidates by disagreement, the store and the oracle's answers "
+        "included; the first fit goes on for 200 gradient steps at most, compilation included.",
+        "",
+        *table(
+            ["labels", "warm fit ms", "its steps", "ask 50 ms", "first fit s", "MB", "peak MB"],
+            rows,
+        ),
+        "",
+    ]

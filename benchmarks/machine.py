@@ -1,0 +1,55 @@
+"""What a figure depends on besides the code: machine, versions, commit, date."""
+
+import functools
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("rl-teacher", "jax", "jaxlib", "equinox", "optax", "mujoco", "gymnasium", "numpy")
+ROOT = Path(__file__).parent.parent
+
+
+def now() -> str:
+    """In UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@functools.cache
+def circumstances() -> dict[str, Any]:
+    """The machine, the versions installed, and the commit."""
+    return {
+        "machine": f"{platform.system()} {platform.machine()}",
+        "cpu": cpu_model(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in PACKAGES},
+        "commit": commit(),
+    }
+
+
+def cpu_model() -> str:
+    """As the kernel names it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    models = {line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")}
+    return ", ".join(sorted(models)) or "unknown"
+
+
+def commit() -> str:
+    """The commit, with a + when the source differs from it."""
+    try:
+        head = _git("rev-parse", "--short=12", "HEAD")
+        return head + ("+" if _git("status", "--porcelain", "--", "src") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

@@ -1,0 +1,51 @@
+"""The virtual environments of the peers: made when they are first needed.
+
+`peers/<name>.txt` says what is in one. A paragraph of it is one call of pip, so that what must be
+there first is there first.
+"""
+
+import hashlib
+import subprocess
+import venv
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PEERS = HERE / "peers"
+ENVIRONMENTS = HERE.parent / ".venv-peers"
+
+
+def peer_command(name: str, script: str) -> list[str]:
+    """How a script of `peers/` is run in the environment of a peer, which is made if need be."""
+    return [str(ready_python(name)), str(PEERS / script)]
+
+
+def ready_python(name: str) -> Path:
+    """The interpreter of a peer's environment, with everything installed."""
+    requirements = (PEERS / f"{name}.txt").read_text()
+    folder = ENVIRONMENTS / name
+    python = folder / "bin" / "python"
+    installed = folder / f".installed-{hashlib.sha256(requirements.encode()).hexdigest()[:12]}"
+    if not installed.exists():
+        print(f"setting up {folder.relative_to(HERE.parent)}", flush=True)
+        venv.create(folder, with_pip=True, clear=True)
+        for specifiers in pip_calls(requirements):
+            install(python, specifiers)
+        installed.touch()
+    return python
+
+
+def install(python: Path, specifiers: list[str]) -> None:
+    """One call of pip."""
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, *specifiers], check=True)
+
+
+def pip_calls(requirements: str) -> list[list[str]]:
+    """What each call of pip installs: the paragraphs, without comments."""
+    calls: list[list[str]] = [[]]
+    for line in map(str.strip, requirements.splitlines()):
+        if not line:
+            calls.append([])
+        elif not line.startswith("#"):
+            calls[-1].append(line)
+    return [call for call in calls if call]

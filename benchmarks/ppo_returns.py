@@ -1,0 +1,95 @@
+"""Our PPO by itself: returns at 1M steps against Stable-Baselines3's with VecNormalize."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from benchmarks.children import run_ours, run_peer
+from benchmarks.grid import Cell, fill
+from benchmarks.options import Options
+from benchmarks.records import Record, Records, latest_by
+from benchmarks.settings import teach_config
+from benchmarks.tables import average, mean_and_spread, ratio, table
+from rl_teacher.config import TeachConfig
+
+ENV_IDS = ("Hopper-v5", "HalfCheetah-v5", "Walker2d-v5")
+SEEDS = (0, 1, 2)
+STEPS = 1_000_000
+NUM_ENVS, ROLLOUT_STEPS = 16, 128
+OURS, PEER = "rl-teacher", "Stable-Baselines3"
+HOW = "python -m benchmarks.run ppo_returns [--seeds 0 1 2] [--parallel 2] [--set NAME=VALUE ...]"
+
+
+def run(options: Options, records: Records) -> None:
+    """Peer, ours, peer, ours."""
+    fill(cells(options), options, records)
+
+
+def cells(options: Options) -> Iterator[Cell]:
+    """Every run, in the order in which they are done."""
+    steps = options.steps or (20_480 if options.is_quick else STEPS)
+    for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
+        for env_id in options.only or ENV_IDS[: 1 if options.is_quick else None]:
+            facts = {"env_id": env_id, "seed": seed}
+            job = {
+                "env_id": env_id,
+                "num_envs": NUM_ENVS,
+                "rollout_steps": ROLLOUT_STEPS,
+                "minibatch_size": 256,
+                "num_epochs": 10,
+                "learning_rate": 3e-4,
+                "seed": seed,
+                "threads": 1,
+                "is_normalised": True,
+                "warm_up_steps": 0,
+                "steps": steps,
+            }
+            yield Cell(PEER, facts, job, partial(run_peer, "sb3", "sb3_train.py", **job))
+            config = our_config(env_id, steps, seed, options)
+            # Note: beside another run, each has one core.
+            workers = 1 if options.parallel > 1 else None
+            work = partial(run_ours, "teach", saved=config.saved(), workers=workers)
+            yield Cell(OURS, facts, {"config": config.saved()}, work)
+
+
+def our_config(env_id: str, steps: int, seed: int, options: Options) -> TeachConfig:
+    """The peer's hyper-parameters, and what `--set` changes."""
+    settings = {
+        "env_id": env_id,
+        "num_timesteps": steps,
+        "seed": seed,
+        "ppo.num_envs": NUM_ENVS,
+        "ppo.rollout_steps": ROLLOUT_STEPS,
+    }
+    return teach_config(settings, options.settings)
+
+
+def report(records: list[Record]) -> list[str]:
+    """Returns by environment; of ours, the settings that were run last."""
+    newest = latest_by(records, "who", "env_id", "seed")
+    rows = []
+    for env_id in dict.fromkeys(record["env_id"] for record in newest):
+        ours, peer = (
+            [r for r in newest if r["env_id"] == env_id and r["who"] == who] for who in (OURS, PEER)
+        )
+        mine, theirs = (average(r["final_return"] for r in group) for group in (ours, peer))
+        rows.append(
+            [
+                env_id,
+                mean_and_spread([r["final_return"] for r in ours]),
+                mean_and_spread([r["final_return"] for r in peer]),
+                f"**{ratio(mine / theirs)}**",
+                f"{len(ours)} / {len(peer)}",
+                mean_and_spread([r["process_s"] for r in ours]),
+                mean_and_spread([r["process_s"] for r in peer]),
+            ]
+        )
+    headings = ["", "ours", "Stable-Baselines3", "ratio", "seeds", "ours s", "theirs s"]
+    return [
+        "PPO with the true reward: mean return of the last 100 episodes of "
+        f"{newest[-1]['steps']:,} steps. {NUM_ENVS} environments, rollouts of {ROLLOUT_STEPS} "
+        "steps of each, minibatches of 256, 10 epochs, 2 x 64 tanh, learning rate 3e-4; "
+        "Stable-Baselines3 with VecNormalize (to reach: as much as it).",
+        "",
+        *table(headings, rows),
+        "",
+    ]

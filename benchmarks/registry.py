@@ -1,0 +1,14 @@
+"""Every benchmark, by name."""
+
+from types import ModuleType
+
+from benchmarks import backflip, growth, ppo_returns, tasks, throughput, versus_imitation
+
+BENCHMARKS: dict[str, ModuleType] = {
+    "throughput": throughput,
+    "versus_imitation": versus_imitation,
+    "tasks": tasks,
+    "growth": growth,
+    "ppo_returns": ppo_returns,
+    "backflip": backflip,
+}

@@ -1,0 +1,82 @@
+"""Run benchmarks: `python -m benchmarks.run [name ...] [--quick]`; all of them without a name."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks import machine, results
+from benchmarks.children import ChildFailed
+from benchmarks.options import Options
+from benchmarks.records import Records
+from benchmarks.registry import BENCHMARKS
+from benchmarks.settings import setting
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, record, and write RESULTS.md anew; the exit code."""
+    given = parser().parse_args(arguments)
+    options = options_of(given)
+    code = 0
+    for name in given.names or BENCHMARKS:
+        print(f"{name}:", flush=True)
+        records = Records(name, options.is_quick)
+        try:
+            BENCHMARKS[name].run(options, records)
+        except ChildFailed as error:
+            print(f"{name} failed: {error}", file=sys.stderr)
+            code = 1
+        if recorded := records.all():
+            print("\n".join(BENCHMARKS[name].report(recorded)), flush=True)
+        if not options.is_quick:
+            results.write()
+    return code
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    made.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
+    made.add_argument("--quick", action="store_true", help="only show that it works")
+    made.add_argument("--only", nargs="+", default=[], help="environment ids, or parts")
+    made.add_argument("--labels", nargs="+", type=int, default=[], help="0 is the true reward")
+    made.add_argument("--seeds", nargs="+", type=int, default=[], help="of the runs")
+    made.add_argument("--parallel", type=int, default=0, help="runs at a time")
+    made.add_argument("--steps", type=lambda text: int(float(text)), default=0, help="of a run")
+    made.add_argument("--again", action="store_true", help="do over what is recorded")
+    made.add_argument(
+        "--set",
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="settings of our runs, as `rl-teacher teach` has them: ppo.num_envs=16",
+    )
+    return made
+
+
+def options_of(given: argparse.Namespace) -> Options:
+    """The flags, checked."""
+    unknown = [name for name in given.names if name not in BENCHMARKS]
+    if unknown:
+        parser().error(f"no benchmark is called {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+    settings: dict[str, Any] = {}
+    for text in given.set:
+        try:
+            settings |= [setting(text)]
+        except (ValueError, KeyError) as error:
+            parser().error(f"--set {text}: {error}")
+    return Options(
+        run=machine.now(),
+        is_quick=given.quick,
+        only=tuple(given.only),
+        labels=tuple(given.labels),
+        seeds=tuple(given.seeds),
+        parallel=given.parallel,
+        steps=given.steps,
+        settings=settings,
+        is_again=given.again,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

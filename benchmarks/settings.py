@@ -1,0 +1,77 @@
+"""Our runs' settings, to and from plain values."""
+
+import typing
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from rl_teacher.config import PPOConfig, PredictorConfig, TeachConfig
+
+
+def teach_config(*layers: Mapping[str, Any]) -> TeachConfig:
+    """An experiment's configuration, from settings by dotted name: `{"ppo.num_envs": 16}`.
+
+    Args:
+        layers: later ones change what earlier ones say.
+    """
+    config = TeachConfig(env_id="", predictor="rl", name="bench")
+    for settings in layers:
+        config = with_settings(config, settings)
+    return config
+
+
+def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:
+    """A configuration with some settings changed.
+
+    Raises:
+        KeyError: there is no such setting.
+    """
+    for dotted, value in settings.items():
+        name, _, rest = dotted.partition(".")
+        if name not in {field.name for field in fields(config)}:
+            raise KeyError(f"{type(config).__name__} has no setting {name!r}")
+        if rest:
+            value = with_settings(getattr(config, name), {rest: value})  # noqa: PLW2901
+        elif isinstance(value, list):
+            value = tuple(value)  # noqa: PLW2901
+        config = replace(config, **{name: value})
+    return config
+
+
+def saved_to_config(saved: Mapping[str, Any]) -> TeachConfig:
+    """The configuration of which `TeachConfig.saved` gave these values, perhaps through JSON."""
+    parts = {"ppo": PPOConfig(), "reward": PredictorConfig()}
+    nested = {name: with_settings(part, saved[name]) for name, part in parts.items()}
+    return replace(teach_config(), **{**saved, **nested})
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """`ppo.num_envs=16` as a name and a value of the right type.
+
+    Raises:
+        ValueError: no such setting, or no such value.
+    """
+    dotted, equals, word = text.partition("=")
+    owner: Any = teach_config()
+    kind: Any = None
+    for name in dotted.split("."):
+        if not equals or not is_dataclass(owner) or not hasattr(owner, name):
+            raise ValueError(f"{text!r} is not name=value of a setting of `rl-teacher teach`")
+        kind, owner = typing.get_type_hints(type(owner))[name], getattr(owner, name)
+    return dotted, _value(word, kind)
+
+
+def _value(word: str, kind: Any) -> Any:
+    """A word as a type says; of a union, the first member that takes it."""
+    if word == "none":
+        return None
+    if typing.get_origin(kind) is typing.Literal or kind is str:
+        return word
+    if typing.get_origin(kind) is tuple:
+        return tuple(int(part) for part in word.split(","))
+    if kind is bool:
+        return {"true": True, "false": False}[word]
+    members = [member for member in typing.get_args(kind) or (kind,) if member is not type(None)]
+    if kind in (int, float):
+        return int(float(word)) if kind is int else float(word)
+    return _value(word, members[0])

@@ -1,0 +1,55 @@
+"""Figures in words and tables, as RESULTS.md and the terminal show them."""
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import fmean, median, stdev
+from typing import Any
+
+NONE = "-"
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+    """A Markdown table, as lines; the first column is text, the others are figures."""
+    rules = [":--", *["--:"] * (len(headings) - 1)]
+    lines = [headings, rules, *rows]
+    return ["| " + " | ".join(str(cell) for cell in line) + " |" for line in lines]
+
+
+def number(value: float | None) -> str:
+    """12,345 or 123 or 12.3 or 0.123: three or more digits that mean something."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:,.{digits}f}"
+
+
+def ratio(value: float | None) -> str:
+    """4.5x."""
+    return NONE if value is None or not math.isfinite(value) else f"{value:.2f}x"
+
+
+def mean_and_spread(values: Sequence[float]) -> str:
+    """1,035 ± 42, over seeds."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not known:
+        return NONE
+    spread = f" ± {number(stdev(known))}" if len(known) > 1 else ""
+    return f"{number(fmean(known))}{spread}"
+
+
+def middle(values: Iterable[float | None]) -> float:
+    """The median of those there are; NaN without any."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else math.nan
+
+
+def average(values: Iterable[float | None]) -> float:
+    """The mean of those there are; NaN without any."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else math.nan
+
+
+def geometric_mean(values: Iterable[float], floor: float = 0.01) -> float:
+    """Of what is at least `floor`: what is less counts as that. NaN without any."""
+    logs = [math.log(max(value, floor)) for value in values]
+    return math.exp(fmean(logs)) if logs else math.nan

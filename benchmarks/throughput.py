@@ -1,0 +1,308 @@
+"""How quick the loop is: against Stable-Baselines3, raw physics, and itself with labels."""
+
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.children import child, run_ours, run_peer
+from benchmarks.options import Options
+from benchmarks.records import Record, Records, latest_run
+from benchmarks.settings import teach_config
+from benchmarks.tables import middle, number, ratio, table
+
+ROLLOUT_STEPS = 2048
+ENVS = (16, 64)
+PEER_THREADS = (1, 2)
+LABELS = 700
+POLL_S = 0.02
+GIVE_UP_S = 300.0
+HOW = "python -m benchmarks.run throughput"
+
+
+def run(options: Options, records: Records) -> None:
+    """Measure the parts that are asked for: pace, labels, launch."""
+    parts: dict[str, Callable[[Options, Records], None]] = {
+        "pace": measure_pace,
+        "labels": measure_labels,
+        "launch": measure_launch,
+    }
+    for name, measure in parts.items():
+        if options.wants(name):
+            measure(options, records)
+
+
+# --- pace: steps/s with the true reward ---
+
+
+def measure_pace(options: Options, records: Records) -> None:
+    """Peer, ours, physics, in turn, each in fresh processes; some rounds of it."""
+    for number_of_round in range(1 if options.is_quick else 3):
+        for measure in (peer_pace, our_pace, raw_physics):
+            for figures in measure(options):
+                kept = records.append(
+                    run=options.run, part="pace", round=number_of_round, **figures
+                )
+                print(f"  {kept['who']}: {number(kept['steps_per_second'])} steps/s", flush=True)
+
+
+def peer_pace(options: Options) -> list[dict[str, Any]]:
+    """Stable-Baselines3 at each number of environments and threads."""
+    steps = 4_096 if options.is_quick else 100_000
+    figures = []
+    for num_envs in ENVS[:1] if options.is_quick else ENVS:
+        for threads in PEER_THREADS:
+            finished = run_peer(
+                "sb3",
+                "sb3_train.py",
+                env_id="Hopper-v5",
+                num_envs=num_envs,
+                rollout_steps=ROLLOUT_STEPS // num_envs,
+                minibatch_size=256,
+                num_epochs=10,
+                learning_rate=3e-4,
+                seed=1,
+                threads=threads,
+                is_normalised=False,
+                warm_up_steps=0 if options.is_quick else 3 * ROLLOUT_STEPS,
+                steps=steps,
+            )
+            who = f"Stable-Baselines3, {num_envs} environments, {threads} threads"
+            figures.append(
+                {
+                    "who": who,
+                    "num_envs": num_envs,
+                    "threads": threads,
+                    "steps": finished.figures["steps"],
+                    "steps_per_second": finished.figures["steps_per_second"],
+                    "peak_mb": finished.peak_mb,
+                    "peer_versions": finished.figures["peer_versions"],
+                }
+            )
+    return figures
+
+
+def our_pace(options: Options) -> list[dict[str, Any]]:
+    """`rl-teacher teach -p rl` at each number of environments, whole: reports, checkpoints."""
+    steps = 40_000 if options.is_quick else 400_000
+    figures = []
+    for num_envs in ENVS[:1] if options.is_quick else ENVS:
+        config = teach_config(
+            {"env_id": "Hopper-v5", "num_timesteps": options.steps or steps},
+            {"ppo.num_envs": num_envs, "ppo.rollout_steps": ROLLOUT_STEPS // num_envs},
+            options.settings,
+        )
+        finished = run_ours("teach", saved=config.saved())
+        figures.append(
+            {
+                "who": f"rl-teacher, {num_envs} environments",
+                "num_envs": num_envs,
+                "settings": config.saved(),
+                "steps": finished.figures["steps"],
+                "steps_per_second": finished.figures["steady_steps_per_second"],
+                "with_compilation": finished.figures["steps_per_second"],
+                "peak_mb": finished.peak_mb,
+            }
+        )
+    return figures
+
+
+def raw_physics(options: Options) -> list[dict[str, Any]]:
+    """MuJoCo's batch alone, with as many environments."""
+    seconds = 1.0 if options.is_quick else 8.0
+    return [
+        {
+            "who": f"physics alone, {num_envs} environments",
+            "num_envs": num_envs,
+            **run_ours("physics", env_id="Hopper-v5", num_envs=num_envs, seconds=seconds).figures,
+        }
+        for num_envs in (ENVS[:1] if options.is_quick else ENVS)
+    ]
+
+
+# --- labels: steps/s with labels over steps/s without ---
+
+
+def measure_labels(options: Options, records: Records) -> None:
+    """-p rl and -p synth on the suite's Hopper, in turn."""
+    steps = options.steps or (40_000 if options.is_quick else 800_000)
+    for number_of_round in range(1 if options.is_quick else 3):
+        for predictor, n_labels in (("rl", None), ("synth", LABELS)):
+            config = teach_config(
+                {"env_id": "Hopper-v1", "predictor": predictor, "n_labels": n_labels},
+                {"num_timesteps": steps},
+                options.settings,
+            )
+            finished = run_ours("teach", saved=config.saved())
+            kept = records.append(
+                run=options.run,
+                part="labels",
+                round=number_of_round,
+                who=f"-p {predictor}",
+                settings=config.saved(),
+                peak_mb=finished.peak_mb,
+                **finished.figures,
+            )
+            print(f"  {kept['who']}: {number(kept['steps_per_second'])} steps/s", flush=True)
+
+
+# --- launch: seconds until the first comparison, and the peak memory ---
+
+
+def measure_launch(options: Options, records: Records) -> None:
+    """The command itself, first with nothing compiled yet, then again."""
+    steps = options.steps or (20_000 if options.is_quick else 800_000)
+    for number_of_round in range(1 if options.is_quick else 3):
+        with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home:
+            for cache in ("cold", "warm"):
+                # Note: one run goes on to its end, for its memory; the others are ended at once.
+                goes_on = cache == "warm" and number_of_round == 0
+                figures = launch(Path(home), cache, steps, goes_on)
+                kept = records.append(
+                    run=options.run,
+                    part="launch",
+                    round=number_of_round,
+                    who=f"{cache} compile cache",
+                    steps=steps,
+                    **figures,
+                )
+                print(f"  {kept['who']}: {number(kept['first_comparison_s'])} s", flush=True)
+
+
+def launch(home: Path, name: str, steps: int, goes_on: bool) -> dict[str, Any]:
+    """Seconds until the first comparison is in the store; peak memory of a run to its end."""
+    executable = Path(sys.executable).with_name("rl-teacher")
+    flags = ["-p", "synth", "-e", "Hopper-v1", "-l", str(LABELS), "-t", str(steps), "-n", name]
+    command = [str(executable), "teach", *flags, "--no-tensorboard"]
+    before = num_comparisons(home)
+    with child(command, RL_TEACHER_HOME=str(home)) as started:
+        while num_comparisons(home) == before:
+            seconds = time.perf_counter() - started.began_s
+            if not started.is_running or seconds > GIVE_UP_S:
+                started.wait()
+                raise TimeoutError(f"no comparison was asked in {seconds:.0f} s")
+            time.sleep(POLL_S)
+        first_comparison_s = time.perf_counter() - started.began_s
+        peak_mb = started.wait()[2] if goes_on else None
+    return {"first_comparison_s": first_comparison_s, "peak_mb": peak_mb}
+
+
+def num_comparisons(home: Path) -> int:
+    """Comparisons in a store that another process may be making just now."""
+    path = home / "labels.sqlite"
+    if not path.exists():
+        return 0
+    try:
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=0.1)
+        try:
+            return connection.execute("SELECT count(*) FROM comparisons").fetchone()[0]
+        finally:
+            connection.close()
+    except sqlite3.OperationalError:
+        return 0
+
+
+# --- report ---
+
+
+def report(records: list[Record]) -> list[str]:
+    """The newest run of each part, in tables."""
+    lines: list[str] = []
+    for part, describe in (("pace", _pace), ("labels", _labels), ("launch", _launch)):
+        newest = latest_run([record for record in records if record["part"] == part])
+        lines += describe(newest) if newest else []
+    return lines
+
+
+def _by_who(records: list[Record]) -> dict[str, list[Record]]:
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record["who"], []).append(record)
+    return groups
+
+
+def _pace(records: list[Record]) -> list[str]:
+    groups = _by_who(records)
+    paces = {who: middle(r["steps_per_second"] for r in group) for who, group in groups.items()}
+
+    def better_of(start: str) -> float:
+        return max(pace for who, pace in paces.items() if who.startswith(start))
+
+    ours, peer = better_of("rl-teacher"), better_of("Stable")
+    best = next(who for who, pace in paces.items() if who.startswith("rl-") and pace == ours)
+    num_envs = groups[best][0]["num_envs"]
+    raw = paces[f"physics alone, {num_envs} environments"]
+    rows = [
+        [who, number(pace), number(middle(r.get("peak_mb") for r in groups[who]))]
+        for who, pace in paces.items()
+    ]
+    return [
+        "### Steps/s with the true reward, Hopper-v5",
+        "",
+        f"**{ratio(ours / peer)}** Stable-Baselines3's PPO, each at its best (to reach: 4.5x); "
+        f"**{ratio(ours / raw)}** raw physics with as many environments (to reach: 0.75x).",
+        "",
+        f"Rollouts of {ROLLOUT_STEPS:,} steps, minibatches of 256, 10 epochs, 2 x 64 tanh, "
+        "learning rate 3e-4. Ours is the whole command with its reports and checkpoints, and "
+        "normalises observations and rewards; Stable-Baselines3 has its default DummyVecEnv and normalises "
+        f"nothing. The first rollouts are not counted. Medians of {len(groups[best])} rounds, in "
+        "turn, each in a fresh process.",
+        "",
+        *table(["", "steps/s", "peak MB"], rows),
+        "",
+    ]
+
+
+def _labels(records: list[Record]) -> list[str]:
+    groups = _by_who(records)
+    rl, synth = groups["-p rl"], groups["-p synth"]
+
+    def share(field: str) -> str:
+        return ratio(middle(r[field] for r in synth) / middle(r[field] for r in rl))
+
+    fields = {
+        "training": "steps_per_second",
+        "training, first rollout left out": "steady_steps_per_second",
+        "set-up and pretraining included": "steps_per_second_with_pretraining",
+    }
+    rows = [
+        [
+            words,
+            number(middle(r[field] for r in rl)),
+            number(middle(r[field] for r in synth)),
+            share(field),
+        ]
+        for words, field in fields.items()
+    ]
+    memory = [number(middle(r["peak_mb"] for r in group)) for group in (rl, synth)]
+    return [
+        f"### Steps/s with {LABELS} synthetic labels, Hopper-v1",
+        "",
+        f"**{share('steps_per_second')}** the pace with the true reward (to reach: 0.85x). "
+        f"{rl[0]['steps']:,} steps; medians of {len(rl)} rounds, in turn.",
+        "",
+        *table(["steps/s", "-p rl", f"-p synth -l {LABELS}", "ratio"], rows),
+        "",
+        f"Peak memory: {memory[0]} MB with -p rl, {memory[1]} MB with -p synth.",
+        "",
+    ]
+
+
+def _launch(records: list[Record]) -> list[str]:
+    groups = _by_who(records)
+    seconds = {who: middle(r["first_comparison_s"] for r in group) for who, group in groups.items()}
+    peak = max((r["peak_mb"] for r in records if r["peak_mb"]), default=None)
+    cold = seconds["cold compile cache"]
+    return [
+        "### From launch to the first comparison, and memory",
+        "",
+        f"**{number(cold)} s** with nothing compiled yet (to reach: under 15 s); peak memory of "
+        f"the run to its end **{number(peak)} MB** (to reach: under 1,500 MB). "
+        f"`rl-teacher teach -p synth -e Hopper-v1 -l {LABELS} -t {records[0]['steps']}`.",
+        "",
+        *table(["", "s"], [[who, number(value)] for who, value in seconds.items()]),
+        "",
+    ]

@@ -1,0 +1,135 @@
+"""Write docs/settings.md from the settings themselves: `python docs/make_settings.py`."""
+
+import ast
+import inspect
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from rl_teacher.config import PPOConfig, PredictorConfig, RunOptions, TeachConfig
+
+SETTINGS_PAGE = Path(__file__).with_name("settings.md")
+
+INTRODUCTION = """\
+# Settings
+
+Every setting of `rl-teacher teach`. This page is written by `python docs/make_settings.py` from
+`src/rl_teacher/config.py`, which the command line is made from too; do not edit it by hand.
+
+Underscores are understood as well: `--n_labels` is `--n-labels`. Whole numbers may be spelt `5e6`.
+"""
+
+CHAPTERS = (
+    (
+        "The experiment",
+        "Together these say which experiment it is: the same name with other values is refused.",
+        TeachConfig,
+        "",
+    ),
+    ("The agent: PPO", "They belong to the experiment too.", PPOConfig, "ppo."),
+    ("The reward predictor", "They belong to the experiment too.", PredictorConfig, "reward."),
+    ("How a run is carried out", "These may change when a run is continued.", RunOptions, ""),
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row of the table.
+
+    Attributes:
+        flag: as it is typed.
+        short: its short form, or nothing.
+        default: in words.
+        help: the line beneath the field in config.py.
+        choices: the values there are, where they are few.
+    """
+
+    flag: str
+    short: str
+    default: str
+    help: str
+    choices: tuple[str, ...]
+
+
+def settings_of(config: type, prefix: str) -> Iterator[Setting]:
+    """The settings in one dataclass; those of nested ones have chapters of their own."""
+    help_lines = help_of(config)
+    hints = get_type_hints(config, include_extras=True)
+    for field in fields(config):
+        kind, short = without_annotation(hints[field.name])
+        if not is_dataclass(kind):
+            flag = f"--{prefix}{field.name}".replace("_", "-")
+            yield Setting(flag, short, default_of(field), help_lines[field.name], choices_of(kind))
+
+
+def help_of(config: type) -> dict[str, str]:
+    """The text beneath each field of a dataclass, in one line."""
+    (definition,) = ast.parse(inspect.getsource(config)).body
+    assert isinstance(definition, ast.ClassDef)  # noqa: S101 - its source is a class
+    texts: dict[str, str] = {}
+    field_name = ""
+    for statement in definition.body:
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=field_name)):
+                pass
+            case ast.Expr(value=ast.Constant(value=str(text))) if field_name:
+                texts[field_name] = " ".join(text.split())
+    return texts
+
+
+def without_annotation(hint: Any) -> tuple[Any, str]:
+    """The plain type, and the short form that its annotation gives the flag."""
+    if get_origin(hint) is not Annotated:
+        return hint, ""
+    kind, *notes = get_args(hint)
+    aliases = [alias for note in notes for alias in getattr(note, "aliases", None) or ()]
+    return kind, aliases[0] if aliases else ""
+
+
+def choices_of(kind: Any) -> tuple[str, ...]:
+    """The values of a Literal, or of one that may also be None."""
+    if get_origin(kind) is Literal:
+        return tuple(str(value) for value in get_args(kind))
+    if get_origin(kind) in (Union, UnionType):
+        return tuple(choice for part in get_args(kind) for choice in choices_of(part))
+    return ()
+
+
+def default_of(field: Field[Any]) -> str:
+    """The default as it would be typed; a required setting says so."""
+    if field.default is MISSING:
+        return "required"
+    value = field.default
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return f"`{' '.join(map(str, value))}`"
+    return f"`{value}`"
+
+
+def row(setting: Setting) -> str:
+    """A row of the table."""
+    help_text = setting.help
+    if setting.choices:
+        help_text += f" ({', '.join(f'`{choice}`' for choice in setting.choices)})"
+    short = f"`{setting.short}`" if setting.short else ""
+    cells = (f"`{setting.flag}`", short, setting.default, help_text.replace("|", r"\|"))
+    return f"| {' | '.join(cells)} |"
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION]
+    for title, remark, config, prefix in CHAPTERS:
+        rows = [row(setting) for setting in settings_of(config, prefix)]
+        table = ["| flag | short | default | what it is |", "|---|---|---|---|", *rows]
+        parts.append("\n".join([f"## {title}", "", remark, "", *table, ""]))
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    SETTINGS_PAGE.write_text(page())

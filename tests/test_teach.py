@@ -1,0 +1,231 @@
+import dataclasses
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rl_teacher.config import PPOConfig, PredictorConfig, RunOptions, TeachConfig
+from rl_teacher.errors import BadObservation
+from rl_teacher.experiment import Experiment, home
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.store.store import Store
+from rl_teacher.teach import teach
+
+QUIET = RunOptions(no_tensorboard=True)
+CONFIG = TeachConfig(
+    env_id="ShortReacher-v1",
+    predictor="synth",
+    name="test",
+    n_labels=40,
+    num_timesteps=8_192,
+    ppo=PPOConfig(num_envs=16, rollout_steps=32),
+    reward=PredictorConfig(hidden=(16, 16)),
+    clip_length=1.0,
+    pretrain_iters=80,
+)
+
+
+def changed(**changes):
+    return dataclasses.replace(CONFIG, **changes)
+
+
+def last_row(name="test"):
+    return Experiment.find(name).metrics()[-1]
+
+
+def curve(name):
+    """Every figure of the last row that does not depend on the clock."""
+    return {
+        key: value
+        for key, value in last_row(name).items()
+        if key not in ("wall_s", "steps_per_second")
+    }
+
+
+def test_it_asks_labels_by_the_schedule_and_learns_from_them():
+    outcome = teach(CONFIG, QUIET)
+    assert outcome.is_finished
+    assert outcome.step >= CONFIG.num_timesteps
+    row = last_row()
+    assert row["labels_asked"] == row["labels_answered"] == 39
+    assert row["fits"] > 3
+    assert row["held_out_accuracy"] > 0.6
+
+
+def test_it_leaves_a_predictor_a_plot_and_its_labels():
+    outcome = teach(CONFIG, QUIET)
+    predictor = RewardPredictor.load(Experiment.find("test").folder / "predictor")
+    assert predictor(np.zeros((5, 10)), np.zeros((5, 2))).shape == (5,)
+    assert outcome.plot_path.read_bytes().startswith(b"\x89PNG")
+    with Store.open(home() / "labels.sqlite") as store:
+        experiment_id = store.ensure_experiment("test", "ShortReacher-v1", {})
+        assert store.counts(experiment_id).answered == 39
+
+
+def test_the_true_reward_needs_no_labels():
+    assert teach(changed(predictor="rl"), QUIET).is_finished
+    assert "labels_asked" not in last_row()
+
+
+def test_tensorboard_gets_the_predecessors_scalars(tmp_path):
+    teach(CONFIG)
+    assert list((tmp_path / "tb/rl-teacher/test").glob("events.*"))
+
+
+@pytest.mark.parametrize("predictor", ["rl", "synth"])
+def test_the_same_seed_gives_the_same_run(predictor):
+    for name in ("one", "other"):
+        teach(changed(predictor=predictor, name=name), QUIET)
+    assert curve("one") == curve("other")
+
+
+def test_another_seed_gives_another_run():
+    for name, seed in (("one", 1), ("other", 2)):
+        teach(changed(name=name, seed=seed), QUIET)
+    assert curve("one")["true_return"] != curve("other")["true_return"]
+
+
+def test_the_number_of_physics_threads_changes_nothing():
+    for name, workers in (("one", 1), ("other", 2)):
+        teach(changed(name=name), dataclasses.replace(QUIET, workers=workers))
+    assert curve("one") == curve("other")
+
+
+def test_a_finished_run_started_again_does_nothing_more():
+    first = teach(CONFIG, QUIET)
+    before = curve("test")
+    assert teach(CONFIG, QUIET).step == first.step
+    assert curve("test") == before
+
+
+def test_fits_in_the_background_end_as_well():
+    teach(changed(fit="async"), QUIET)
+    assert last_row()["fits"] > 1
+
+
+@pytest.mark.parametrize("schedule", ["hyperbolic", "upfront", "constant"])
+def test_every_schedule_asks(schedule):
+    teach(changed(schedule=schedule, num_timesteps=2048), QUIET)
+    assert last_row()["labels_answered"] >= 10
+
+
+@pytest.mark.parametrize("selector", ["uniform", "entropy", "k_center"])
+def test_every_selector_asks(selector):
+    teach(changed(selector=selector, num_timesteps=2048), QUIET)
+    assert last_row()["labels_answered"] > 10
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_any_gymnasium_environment_with_vectors_can_be_taught(env_id):
+    teach(changed(env_id=env_id, num_timesteps=2048, n_labels=12, clip_length=0.3), QUIET)
+    assert last_row()["labels_answered"] == 11 or last_row()["labels_answered"] == 12
+
+
+class Broken(gym.Env):
+    """Well for 50 steps, then NaN."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    action_space = gym.spaces.Discrete(2)
+    age = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.age += 1
+        value = np.nan if self.age > 50 else 0.5
+        return np.full(2, value, np.float32), 1.0, False, False, {}
+
+
+def test_an_environment_that_returns_nan_is_refused_in_words_and_its_labels_are_kept():
+    gym.register("Broken-v0", lambda **_: Broken(), max_episode_steps=25)
+    with pytest.raises(BadObservation, match="not finite"):
+        teach(changed(env_id="Broken-v0", clip_length=0.2, n_labels=8), QUIET)
+    assert Experiment.find("test").state == "failed"
+
+
+def test_a_corrupted_checkpoint_is_passed_over_for_the_one_before(caplog):
+    teach(changed(num_timesteps=2048), dataclasses.replace(QUIET, checkpoint_seconds=0.0))
+    checkpoints = sorted((Experiment.find("test").folder / "checkpoints").glob("*.safetensors"))
+    assert len(checkpoints) == 2
+    newest = max(checkpoints, key=lambda path: path.stat().st_mtime_ns)
+    newest.write_bytes(newest.read_bytes()[:1000])
+    assert teach(changed(num_timesteps=2048), QUIET).is_finished
+    assert any("checkpoint" in record.message.lower() for record in caplog.records)
+
+
+SCRIPT = """
+import dataclasses, sys
+from tests.test_teach import CONFIG, QUIET
+from rl_teacher.teach import teach
+config = dataclasses.replace(CONFIG, name=sys.argv[1], num_timesteps=int(sys.argv[2]))
+teach(config, dataclasses.replace(QUIET, checkpoint_seconds=0.3))
+"""
+
+
+def start(name, num_timesteps):
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, name, str(num_timesteps)],
+        env=os.environ | {"PYTHONPATH": os.getcwd()},  # noqa: PTH109
+        stdout=subprocess.DEVNULL,
+    )
+
+
+def kill_until_finished(name, num_timesteps, kills, rng):
+    """Run it, ending it with SIGKILL at random moments, until it has been killed enough."""
+    for _ in range(kills):
+        process = start(name, num_timesteps)
+        time.sleep(rng.uniform(3.0, 9.0))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert start(name, num_timesteps).wait(timeout=600) == 0
+
+
+def test_a_run_killed_and_continued_ends_with_the_numbers_of_one_never_stopped():
+    num_timesteps = 60_000
+    assert start("whole", num_timesteps).wait(timeout=600) == 0
+    kill_until_finished("killed", num_timesteps, 2, random.Random(0))
+    assert curve("killed") == curve("whole")
+
+
+@pytest.mark.slow
+def test_a_run_killed_ten_times_ends_with_the_numbers_of_one_never_stopped():
+    num_timesteps = 400_000
+    assert start("whole", num_timesteps).wait(timeout=900) == 0
+    kill_until_finished("killed", num_timesteps, 10, random.Random(1))
+    assert curve("killed") == curve("whole")
+    labels = []
+    with Store.open(home() / "labels.sqlite") as store:
+        for name in ("whole", "killed"):
+            experiment_id = store.ensure_experiment(name, "ShortReacher-v1", {})
+            answered = store.answered_comparisons(experiment_id)
+            labels.append([(each.left_hash, each.right_hash, each.answer) for each in answered])
+    assert labels[0] == labels[1]
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
+def test_a_polite_stop_saves_first(signal_number):
+    process = start("stopped", 10**7)
+    wait_for_checkpoint("stopped")
+    process.send_signal(signal_number)
+    assert process.wait(timeout=60) == 0
+    assert Experiment.find("stopped").state == "stopped"
+    checkpoint = Experiment.find("stopped").load_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.step == last_row("stopped")["step"] > 0
+
+
+def wait_for_checkpoint(name):
+    folder = home() / "experiments" / name / "checkpoints"
+    deadline = time.monotonic() + 120
+    while not list(folder.glob("*.safetensors")):
+        assert time.monotonic() < deadline, "no checkpoint within two minutes"
+        time.sleep(0.1)
+    time.sleep(1.0)
