@@ -247,9 +247,9 @@ def _pace(records: list[Record]) -> list[str]:
         "",
         f"Rollouts of {ROLLOUT_STEPS:,} steps, minibatches of 256, 10 epochs, 2 x 64 tanh, "
         "learning rate 3e-4. Ours is the whole command with its reports and checkpoints, and "
-        "normalises observations and rewards; Stable-Baselines3 has its default DummyVecEnv and normalises "
-        f"nothing. The first rollouts are not counted. Medians of {len(groups[best])} rounds, in "
-        "turn, each in a fresh process.",
+        "normalises observations and rewards; Stable-Baselines3 has its default DummyVecEnv and "
+        f"normalises nothing. The first rollouts are not counted. Medians of {len(groups[best])} "
+        "rounds, in turn, each in a fresh process.",
         "",
         *table(["", "steps/s", "peak MB"], rows),
         "",

@@ -165,5 +165,5 @@ def test_a_read_only_home_is_refused_in_words(tmp_path, monkeypatch, capsys):
     home = Path(tmp_path / "locked")
     home.mkdir(mode=0o500)
     monkeypatch.setenv("RL_TEACHER_HOME", str(home))
-    assert main(["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", "x", *TINY]) == 1
+    assert main(["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", "x", *TINY]) == 2
     assert "locked" in capsys.readouterr().err

@@ -113,7 +113,7 @@ def test_a_teacher_who_answers_later_is_not_waited_for(tmp_path):
     world.live(3)
     world.learner.ask(NOW, RECENT)
     assert world.learner.fit() is None
-    question = world.questionnaire._questions[4]
+    question = list(world.questionnaire._questions.values())[4]
     world.store.answer(question.id, Answer.LEFT, "somebody")
     assert world.learner.fit() is not None
     assert world.learner.figures()["labels_answered"] == 1

@@ -1,1 +1,45 @@
 """Teach agents by saying which of two short clips is better (Christiano et al. 2017)."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rl_teacher.clips.answer import Answer
+    from rl_teacher.clips.segment import Segment
+    from rl_teacher.config import PPOConfig, PredictorConfig, RunOptions, TeachConfig
+    from rl_teacher.experiment import Experiment
+    from rl_teacher.predictor.ensemble import RewardPredictor
+    from rl_teacher.teach import teach
+
+__all__ = [
+    "Answer",
+    "Experiment",
+    "PPOConfig",
+    "PredictorConfig",
+    "RewardPredictor",
+    "RunOptions",
+    "Segment",
+    "TeachConfig",
+    "teach",
+]
+
+_HOMES = {
+    "Answer": "clips.answer",
+    "Experiment": "experiment",
+    "PPOConfig": "config",
+    "PredictorConfig": "config",
+    "RewardPredictor": "predictor.ensemble",
+    "RunOptions": "config",
+    "Segment": "clips.segment",
+    "TeachConfig": "config",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for, when it is asked for: `rl-teacher --help` needs none of it."""
+    if name == "teach":
+        module = importlib.import_module("rl_teacher.teach")
+        return module.teach
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rl_teacher' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"rl_teacher.{_HOMES[name]}"), name)

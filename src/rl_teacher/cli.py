@@ -242,7 +242,7 @@ def _table(*headings: str) -> "Table":
 
     table = Table(box=SIMPLE)
     for heading in headings:
-        table.add_column(heading)
+        table.add_column(heading, no_wrap=heading in ("environment", "name"))
     return table
 
 

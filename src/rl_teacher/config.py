@@ -1,5 +1,6 @@
 """Every setting, once: the command line, the saved run file and the docs are made from these."""
 
+import functools
 import math
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
@@ -105,9 +106,10 @@ class TeachConfig:
     name: Annotated[str, _short("n")]
     """of the experiment; the same command again continues it"""
     n_labels: Annotated[_WholeNumber | None, _short("l")] = None
-    """labels over the whole run; without it, labels are asked at a constant rate"""
+    """labels over the whole run; without it, labels are asked at a constant rate: one every 3 s by
+    a person, one every 2,000 steps by a synthetic teacher"""
     pretrain_labels: Annotated[_WholeNumber | None, _short("L")] = None
-    """labels before training begins; without it, a quarter of --n-labels"""
+    """labels before training begins; without it, a quarter of --n-labels, or 50"""
     num_timesteps: Annotated[_WholeNumber, _short("t")] = 5_000_000
     """environment steps of training, whatever the agent"""
     agent: Annotated[str, _short("a")] = "ppo"
@@ -129,6 +131,9 @@ class TeachConfig:
     """which pairs are asked"""
     candidates: int = 10
     """pairs looked at for each one asked"""
+    hide_episode_ends: bool = False
+    """do not tell the agent where the environment's own rules end an episode: it would learn about
+    the true reward from that"""
     fit: Literal["sync", "async"] = "sync"
     """fit the predictor between two rollouts (repeatable), or beside them"""
     ppo: PPOConfig = field(default_factory=PPOConfig)
@@ -157,50 +162,103 @@ class RunOptions:
     """do not ask before forgetting"""
 
 
+COUNTS = (
+    "num_timesteps",
+    "pretrain_iters",
+    "candidates",
+    "ppo.num_envs",
+    "ppo.rollout_steps",
+    "ppo.minibatch_size",
+    "ppo.num_epochs",
+    "reward.ensemble_size",
+    "reward.batch_size",
+    "reward.window_steps",
+)
+"""Settings that must be at least 1."""
+
+ABOVE_ZERO = (
+    "clip_length",
+    "ppo.learning_rate",
+    "ppo.max_grad_norm",
+    "ppo.observation_limit",
+    "ppo.clip",
+    "reward.learning_rate",
+    "reward.reward_std",
+)
+"""Settings that must be finite numbers above 0."""
+
+RANGES = {
+    "seed": (0, 2**31 - 1),
+    "ppo.discount": (0.0, 1.0),
+    "ppo.trace": (0.0, 1.0),
+    "ppo.entropy_bonus": (0.0, 100.0),
+    "ppo.final_learning_rate": (0.0, 100.0),
+    "reward.dropout": (0.0, 0.99),
+    "reward.error_rate": (0.0, 0.99),
+    "reward.segment_discount": (0.0, 1.0),
+    "reward.l2": (0.0, 1.0),
+}
+"""Settings with a lowest and a highest value."""
+
+
 def validate(config: TeachConfig) -> None:
     """Refuse what cannot be meant, before anything is made.
 
     Raises:
         BadConfig: says which value, what is allowed, and what to do.
     """
-    _at_least(1, "--num-timesteps", config.num_timesteps)
-    _at_least(0, "--seed", config.seed)
-    _at_least(1, "--pretrain-iters", config.pretrain_iters)
-    _at_least(1, "--candidates", config.candidates)
-    _at_least(1, "--ppo.num-envs", config.ppo.num_envs)
-    _at_least(1, "--ppo.rollout-steps", config.ppo.rollout_steps)
-    _at_least(1, "--ppo.minibatch-size", config.ppo.minibatch_size)
-    _at_least(1, "--ppo.num-epochs", config.ppo.num_epochs)
-    _at_least(1, "--reward.ensemble-size", config.reward.ensemble_size)
-    _at_least(1, "--reward.batch-size", config.reward.batch_size)
-    _at_least(1, "--reward.window-steps", config.reward.window_steps)
-    _between(0.0, 0.99, "--reward.dropout", config.reward.dropout)
-    _between(0.0, 0.99, "--reward.error-rate", config.reward.error_rate)
-    for flag, rate in (
-        ("--ppo.learning-rate", config.ppo.learning_rate),
-        ("--reward.learning-rate", config.reward.learning_rate),
-        ("--clip-length", config.clip_length),
-    ):
-        if not 0 < rate < math.inf:
-            raise BadConfig(f"{flag} {rate} was given; a number above 0 is needed.")
+    for setting in COUNTS:
+        _at_least(1, setting, _value(config, setting))
+    for setting in ABOVE_ZERO:
+        if not 0 < _value(config, setting) < math.inf:
+            raise BadConfig(
+                f"{flag(setting)} {_value(config, setting)} was given; a number above 0 is needed."
+            )
+    for setting, (low, high) in RANGES.items():
+        if not low <= _value(config, setting) <= high:
+            raise BadConfig(
+                f"{flag(setting)} {_value(config, setting)} was given; from {low} to {high} is "
+                "possible."
+            )
+    for setting in ("ppo.hidden", "reward.hidden"):
+        for units in _value(config, setting):
+            _at_least(1, setting, units)
     _check_labels(config)
 
 
-def _at_least(least: int, flag: str, given: int) -> None:
+def validate_options(options: RunOptions) -> None:
+    """Refuse options that cannot be meant.
+
+    Raises:
+        BadConfig: says which value, and what is allowed.
+    """
+    if options.workers is not None:
+        _at_least(1, "workers", options.workers)
+    if not options.checkpoint_seconds >= 0:
+        raise BadConfig(
+            f"--checkpoint-seconds {options.checkpoint_seconds} was given; 0 or more is needed."
+        )
+
+
+def flag(setting: str) -> str:
+    """A setting as it is spelt on the command line."""
+    return "--" + setting.replace("_", "-")
+
+
+def _value(config: TeachConfig, setting: str) -> Any:
+    return functools.reduce(getattr, setting.split("."), config)
+
+
+def _at_least(least: int, setting: str, given: int) -> None:
     if given < least:
-        raise BadConfig(f"{flag} {given} was given; at least {least} is needed.")
-
-
-def _between(low: float, high: float, flag: str, given: float) -> None:
-    if not low <= given <= high:
-        raise BadConfig(f"{flag} {given} was given; from {low} to {high} is possible.")
+        raise BadConfig(f"{flag(setting)} {given} was given; at least {least} is needed.")
 
 
 def _check_labels(config: TeachConfig) -> None:
     if config.n_labels is not None:
-        _at_least(1, "--n-labels", config.n_labels)
+        _at_least(1, "n_labels", config.n_labels)
     if config.pretrain_labels is not None:
-        _at_least(1, "--pretrain-labels", config.pretrain_labels)
+        _at_least(1, "pretrain_labels", config.pretrain_labels)
     total, first = config.n_labels, config.pretrain_labels
     if total is not None and first is not None and first > total:
         raise BadConfig(
@@ -216,6 +274,8 @@ def _check_labels(config: TeachConfig) -> None:
 
 def pretraining_labels(config: TeachConfig) -> int:
     """How many labels are asked before training: -L, or a quarter of -l, at least 1."""
+    if config.schedule == "upfront" and config.n_labels is not None:
+        return config.n_labels
     if config.pretrain_labels is not None:
         return config.pretrain_labels
     if config.n_labels is not None:

@@ -1,7 +1,7 @@
 """Every error that a user can cause, or must know of.
 
-    RlTeacherError                     exit code 1
-    |-- BadInput                       exit code 2: the person can mend it
+    RlTeacherError                     exit code 2: the person can mend it
+    |-- BadInput                       what was given
     |   |-- UnknownName                an environment, agent, teacher, selector or schedule
     |   |-- BadConfig                  a value out of range, or values that do not go together
     |   |-- ConfigMismatch             the same experiment name with another configuration
@@ -25,13 +25,11 @@ from collections.abc import Iterable
 class RlTeacherError(Exception):
     """The root of the tree; carries the exit code of the command line."""
 
-    exit_code = 1
+    exit_code = 2
 
 
 class BadInput(RlTeacherError):
     """Something the person gave, and can mend."""
-
-    exit_code = 2
 
 
 class UnknownName(BadInput):

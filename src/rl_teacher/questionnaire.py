@@ -85,18 +85,19 @@ class Questionnaire:
     def __init__(self, shelf: Shelf, respondent: Respondent) -> None:
         self._shelf = shelf
         self._respondent = respondent
-        self._questions: list[Question] = []
+        self._questions: dict[int, Question] = {}
         self._waiting: dict[int, Question] = {}
+        self._num_repeated = 0
 
     @property
     def num_asked(self) -> int:
-        """Comparisons asked so far."""
-        return len(self._questions)
+        """Comparisons asked so far; one that came up twice counts twice."""
+        return len(self._questions) + self._num_repeated
 
     @property
     def num_answered(self) -> int:
         """Comparisons whose answer was taken in."""
-        return len(self._questions) - len(self._waiting)
+        return self.num_asked - len(self._waiting)
 
     def ask(self, pairs: Sequence[Pair], step: int, recent: RecentEpisodes) -> None:
         """Put questions into the store, and the answers of a teacher who answers at once.
@@ -109,20 +110,27 @@ class Questionnaire:
         for segment in {s.content_hash: s for pair in pairs for s in pair}.values():
             self._shelf.segments.save(segment)
         hashes = [(left.content_hash, right.content_hash) for left, right in pairs]
-        env_id, num_steps = pairs[0][0].env_id, max(len(s) for pair in pairs for s in pair)
-        ids = self._enter(hashes, env_id, num_steps, step)
+        lengths = {s.content_hash: len(s) for pair in pairs for s in pair}
+        ids = self._enter(hashes, pairs[0][0].env_id, lengths, step)
         known = self._shelf.store.answers(ids)
         unanswered = [each for each in zip(ids, pairs, strict=True) if each[0] not in known]
         self._shelf.store.answer_many(list(self._answers(unanswered, recent)))
 
     def _enter(
-        self, hashes: Sequence[tuple[str, str]], env_id: str, num_steps: int, step: int
+        self,
+        hashes: Sequence[tuple[str, str]],
+        env_id: str,
+        num_steps: Mapping[str, int],
+        step: int,
     ) -> list[int]:
         shelf = self._shelf
         ids = shelf.store.ask(shelf.experiment_id, hashes, env_id, num_steps, step)
-        questions = [Question(i, *pair) for i, pair in zip(ids, hashes, strict=True)]
-        self._questions += questions
-        self._waiting |= {question.id: question for question in questions}
+        for comparison_id, pair in zip(ids, hashes, strict=True):
+            if comparison_id in self._questions:
+                self._num_repeated += 1
+                continue
+            question = Question(comparison_id, *pair)
+            self._questions[comparison_id] = self._waiting[comparison_id] = question
         return ids
 
     def _answers(
@@ -153,23 +161,27 @@ class Questionnaire:
 
     def state(self) -> NamedArrays:
         """Which questions were asked, and the answers taken in; segments stay on disk."""
-        questions = [[q.left, q.right, q.answer] for q in self._questions]
-        return {"questions": text_to_array(json.dumps(questions))}
+        questions = [[q.left, q.right, q.answer] for q in self._questions.values()]
+        return {
+            "questions": text_to_array(json.dumps(questions)),
+            "num_repeated": np.asarray(self._num_repeated),
+        }
 
-    def load_state(
-        self, state: Mapping[str, np.ndarray], env_id: str, num_steps: int
-    ) -> list[Question]:
+    def load_state(self, state: Mapping[str, np.ndarray], env_id: str) -> list[Question]:
         """Go on from a saved state; the questions that had been answered by then.
 
         Note: found again by what was compared, not by the store's ids, so that a database that was
         put back from a backup serves as well.
         """
         saved = json.loads(array_to_text(state["questions"]))
-        self._enter([(left, right) for left, right, _ in saved], env_id, num_steps, 0)
+        hashes = [(left, right) for left, right, _ in saved]
+        lengths = {each: len(self.segment(each)) for pair in hashes for each in pair}
+        ids = self._enter(hashes, env_id, lengths, 0)
+        self._num_repeated = int(state["num_repeated"])
         answered = []
-        for question, (_, _, answer) in zip(self._questions, saved, strict=True):
+        for comparison_id, (_, _, answer) in zip(ids, saved, strict=True):
             if answer is not None:
+                question = self._waiting.pop(comparison_id)
                 question.answer = Answer(answer)
-                del self._waiting[question.id]
                 answered.append(question)
         return answered

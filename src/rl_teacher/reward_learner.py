@@ -7,9 +7,10 @@
 `teach.py` drives it, and so does anything else that wants predicted rewards.
 """
 
+import json
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -18,7 +19,15 @@ from jaxtyping import Float32
 from rl_teacher.clips.recorder import Cuts, Recorder
 from rl_teacher.config import PredictorConfig
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.named_arrays import NamedArrays, array_to_rng, nest, part_of, rng_to_array
+from rl_teacher.named_arrays import (
+    NamedArrays,
+    array_to_rng,
+    array_to_text,
+    nest,
+    part_of,
+    rng_to_array,
+    text_to_array,
+)
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import FitReport, Fitted, Fitter
 from rl_teacher.predictor.inputs import InputSpace
@@ -36,6 +45,8 @@ FIT_GROWTH = 0.02
 REFIT_STEPS = 32
 """Gradient steps, at most, of such a fit: it starts warm."""
 REFIT_PATIENCE = 1
+REMEASURED_SEGMENTS = 64
+"""Recent segments on which the spread of the predicted reward is measured after a fit."""
 
 Figures = dict[str, float | int]
 
@@ -190,6 +201,7 @@ class RewardLearner:
         self._fitted_labels = 0
         self._num_fits = 0
         self._fit_steps = 0
+        self._num_due = 0
         self._report: FitReport | None = None
         self._thread = ThreadPoolExecutor(1, "reward-fit") if fitting.in_background else None
         self._running: Future[Fitted] | None = None
@@ -217,7 +229,8 @@ class RewardLearner:
         Returns:
             How many were asked: fewer than are due while too little was lived to cut them from.
         """
-        due = self._asking.schedule(self._asking.budget, progress) - self._questionnaire.num_asked
+        self._num_due = self._asking.schedule(self._asking.budget, progress)
+        due = self._num_due - self._questionnaire.num_asked
         if self._has_fitted:
             due = min(due, ASKED_AT_ONCE)
         pairs = self._choose(due) if due > 0 else []
@@ -301,16 +314,27 @@ class RewardLearner:
 
     def _adopt(self, fitted: Fitted) -> FitReport:
         self.predictor.adopt(fitted.networks, fitted.input_mean, fitted.input_std)
+        self._measure_spread()
         self._report = fitted.report
         self._num_fits += 1
         self._fit_steps += fitted.report.num_steps
         return fitted.report
+
+    def _measure_spread(self) -> None:
+        """Begin the window of predicted rewards anew: what the new networks say of recent steps."""
+        cuts = self.recorder.cut(REMEASURED_SEGMENTS, self._rng)
+        observations, is_real = self.recorder.gather("observations", cuts)
+        actions, _ = self.recorder.gather("actions", cuts)
+        rows = self._subject.space.rows(observations, actions)[is_real]
+        self.predictor.recent.forget()
+        self.predictor.recent.update(self.predictor.member_rewards(rows))
 
     # --- report, save, load ---
 
     def figures(self) -> Figures:
         """Labels and fits so far, to report."""
         counts: Figures = {
+            "labels_desired": self._num_due,
             "labels_asked": self._questionnaire.num_asked,
             "labels_answered": self._questionnaire.num_answered,
             "comparisons": len(self._labels),
@@ -327,6 +351,8 @@ class RewardLearner:
             "fitted_labels": np.asarray(self._fitted_labels),
             "num_fits": np.asarray(self._num_fits),
             "fit_steps": np.asarray(self._fit_steps),
+            "num_due": np.asarray(self._num_due),
+            "report": text_to_array(json.dumps(self._report and asdict(self._report))),
         }
         parts = {
             "predictor": self.predictor.state(),
@@ -349,10 +375,11 @@ class RewardLearner:
         self._fitted_labels = int(state["self/fitted_labels"])
         self._num_fits = int(state["self/num_fits"])
         self._fit_steps = int(state["self/fit_steps"])
-        answered = self._questionnaire.load_state(
-            part_of(state, "questionnaire"), self._subject.env_id, self._subject.segment_steps
-        )
-        for question in answered:
+        self._num_due = int(state["self/num_due"])
+        report = json.loads(array_to_text(state["self/report"]))
+        self._report = FitReport(**report) if report is not None else None
+        questions = part_of(state, "questionnaire")
+        for question in self._questionnaire.load_state(questions, self._subject.env_id):
             self._learn_of(question)
 
     def close(self) -> None:

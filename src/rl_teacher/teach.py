@@ -8,11 +8,13 @@ Begin with `Teaching.run`. Recorder, selector, teacher and predictor are the rew
 """
 
 import contextlib
+import logging
 import math
 import signal
+import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -22,9 +24,15 @@ from rl_teacher.agents.agent import Agent
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.episodes import EpisodeReturns
 from rl_teacher.agents.registry import check_agent, make_agent, num_envs_of
-from rl_teacher.config import RunOptions, TeachConfig, pretraining_labels, validate
+from rl_teacher.config import (
+    RunOptions,
+    TeachConfig,
+    pretraining_labels,
+    validate,
+    validate_options,
+)
 from rl_teacher.envs.registry import EnvCard, card, make_vector
-from rl_teacher.errors import BadConfig, SegmentTooLong
+from rl_teacher.errors import BadConfig, SegmentTooLong, TeacherFailed
 from rl_teacher.experiment import Experiment, home
 from rl_teacher.named_arrays import NamedArrays, nest, part_of
 from rl_teacher.predictor.inputs import InputSpace
@@ -45,8 +53,11 @@ from rl_teacher.reward_learner import (
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.store import Store
 from rl_teacher.teachers.registry import teacher_named
+from rl_teacher.teachers.tasks import TaskTeacher
 
 REPORT_EVERY_S = 1.0
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -80,7 +91,15 @@ def check(config: TeachConfig) -> EnvCard:
             "synthetic teacher, or -p rl for the true reward."
         )
     if config.predictor == "synth":
-        teacher_named(config.teacher, config.teacher_strength)
+        teacher = teacher_named(config.teacher, config.teacher_strength)
+        if isinstance(teacher, TaskTeacher):
+            teacher.check_environment(env_card.id)
+    if config.predictor != "rl" and env_card.can_terminate and not config.hide_episode_ends:
+        logger.warning(
+            "Episodes of %s may end early, which tells the agent about the true reward. "
+            "--hide-episode-ends hides it; the suite's environments never end early.",
+            env_card.id,
+        )
     return env_card
 
 
@@ -109,7 +128,9 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
     """
     options = options or RunOptions()
     compute.prepare(home() / "cache" / "xla")
+    validate_options(options)
     env_card = check(config)
+    config = replace(config, env_id=env_card.id)
     with contextlib.ExitStack() as stack:
         experiment = stack.enter_context(
             Experiment.open(config.name, config.saved(), options.force_new)
@@ -141,22 +162,26 @@ class Teaching:
     ) -> None:
         self._config = config
         self._options = options
+        self._segment_steps = segment_steps(config, env_card)
         self._experiment = experiment
         self._display = display
         num_envs = num_envs_of(config)
         stagger = 0 if env_card.can_terminate else env_card.max_episode_steps or 0
         is_ours = env_card.backend == "batch"
         self._venv = make_vector(env_card.id, num_envs, options.workers)
-        self._collector = Collector(self._venv, seed=config.seed, stagger=stagger if is_ours else 0)
+        self._collector = Collector(
+            self._venv,
+            seed=config.seed,
+            stagger=stagger if is_ours else 0,
+            hides_ends=config.hide_episode_ends,
+        )
         self._agent: Agent = make_agent(config, self._venv)
         self._rewards = make_reward_source(config, env_card, self._venv, experiment, store)
-        begins_whole = not (stagger and is_ours)
-        self._true = EpisodeReturns(num_envs, begins_whole=begins_whole)
-        self._predicted = EpisodeReturns(num_envs, begins_whole=begins_whole)
+        self._true = EpisodeReturns(num_envs, begins_whole=not (stagger and is_ours))
+        self._predicted = EpisodeReturns(num_envs, begins_whole=False)
         self._step = 0
         self._is_pretrained = config.predictor == "rl"
-        self._earlier_s = 0.0
-        self._began_s = time.monotonic()
+        self._clock = Clock()
         self._saved_s = self._reported_s = -math.inf
         self._steps_this_run = 0
         self._figures: Figures = {}
@@ -165,12 +190,10 @@ class Teaching:
     def run(self) -> Outcome:
         """Go on from the last checkpoint until everything is learned, or a stop is asked for."""
         self._resume()
-        if self._step >= self._config.num_timesteps:
-            return Outcome(True, self._step, self._experiment.plot_path)
         with stop_requests() as stop:
             if not self._is_pretrained:
-                self._pretrain()
-            self._began_s, self._steps_this_run = time.monotonic(), 0
+                self._pretrain(stop)
+            self._clock.begin_training()
             self._display.status("training")
             while self._step < self._config.num_timesteps and not stop:
                 self._train_once()
@@ -192,23 +215,33 @@ class Teaching:
         self._figures = {f"agent/{name}": value for name, value in losses.items()}
         self._figures |= observed.figures
 
-    def _pretrain(self) -> None:
-        """Let the random policy act, ask about that, and fit the first predictor."""
+    def _pretrain(self, stop: "StopRequest") -> None:
+        """Let the random policy act, ask about that, and fit the first predictor.
+
+        A stop before the first fit leaves nothing behind but labels: the next run begins anew, and
+        finds them.
+        """
         wanted = pretraining_labels(self._config)
         self._display.status("acting at random, for the first comparisons")
-        num_steps = math.ceil(2 * wanted * self._first_clip_steps() / self._collector.num_envs)
-        for _ in range(max(math.ceil(num_steps / self._agent.rollout_steps), 1)):
+        needed = 2 * wanted * self._segment_steps
+        for _ in range(math.ceil(needed / self._collector.num_envs / self._agent.rollout_steps)):
+            if stop:
+                return
             self._live_at_random()
         while self._rewards.figures().get("labels_asked", 0) < wanted:
+            if stop:
+                return
             if not self._rewards.ask(Progress(0, 0.0), self._recent()):
                 self._live_at_random()
         self._display.status(f"fitting the reward predictor to {wanted} labels")
-        self._rewards.fit()
+        if self._rewards.fit() is None:
+            raise TeacherFailed(
+                f"The teacher {self._config.teacher} could not tell in any of the first {wanted} "
+                "comparisons, so there is nothing to learn from. Use another --teacher, another "
+                "--teacher-strength, or longer clips (-c)."
+            )
         self._is_pretrained = True
         self._save()
-
-    def _first_clip_steps(self) -> int:
-        return segment_steps(self._config, card(self._config.env_id))
 
     def _live_at_random(self) -> None:
         rollout = self._collector.collect(self._collector.random_actions, self._agent.rollout_steps)
@@ -217,7 +250,7 @@ class Teaching:
         self._true.observe(rollout, rollout.rewards)
 
     def _progress(self) -> Progress:
-        return Progress(self._step, self._earlier_s + time.monotonic() - self._began_s)
+        return Progress(self._step, self._clock.training_s)
 
     def _recent(self) -> RecentEpisodes:
         return RecentEpisodes(self._true.mean_return(10), self._true.mean_steps(10))
@@ -230,11 +263,10 @@ class Teaching:
 
     def _report(self) -> None:
         self._reported_s = time.monotonic()
-        seconds = time.monotonic() - self._began_s
         row = {
             "step": self._step,
-            "wall_s": self._earlier_s + seconds,
-            "steps_per_second": self._steps_this_run / max(seconds, 1e-9),
+            "wall_s": self._clock.whole_s,
+            "steps_per_second": self._steps_this_run / max(self._clock.this_training_s, 1e-9),
             "true_return": self._true.mean_return(),
             "predicted_return": self._predicted.mean_return(),
             "episodes": self._true.num_finished,
@@ -263,7 +295,7 @@ class Teaching:
 
     def _save(self) -> None:
         arrays = nest({name: part.state() for name, part in self._parts().items()})
-        meta = {"wall_s": self._progress().seconds, "is_pretrained": self._is_pretrained}
+        meta = {"clock": self._clock.to_json(), "is_pretrained": self._is_pretrained}
         self._experiment.save_checkpoint(self._step, arrays, meta)
         self._saved_s = time.monotonic()
 
@@ -282,14 +314,15 @@ class Teaching:
         for name, part in self._parts().items():
             part.load_state(part_of(arrays, name))
         self._step = step
-        self._earlier_s = float(meta["wall_s"])
+        self._clock.go_on(meta["clock"])
         self._is_pretrained = bool(meta["is_pretrained"])
 
     def _end(self) -> Outcome:
         is_finished = self._step >= self._config.num_timesteps
-        self._display.status("saving")
-        self._report()
-        self._save()
+        if self._steps_this_run:
+            self._display.status("saving")
+            self._report()
+            self._save()
         if isinstance(self._rewards, RewardLearner):
             self._rewards.predictor.save(self._experiment.folder / "predictor")
         from rl_teacher.report.plot import plot  # noqa: PLC0415 - heavy
@@ -349,6 +382,43 @@ def make_reward_source(
     )
 
 
+class Clock:
+    """How long an experiment has taken, over all its runs, in seconds."""
+
+    def __init__(self) -> None:
+        self._launched = time.monotonic()
+        self._began_training: float | None = None
+        self._whole_before = self._training_before = 0.0
+
+    def begin_training(self) -> None:
+        """The first comparisons are behind."""
+        self._began_training = time.monotonic()
+
+    @property
+    def whole_s(self) -> float:
+        """Since the first launch, while it ran."""
+        return self._whole_before + time.monotonic() - self._launched
+
+    @property
+    def this_training_s(self) -> float:
+        """Of training, in this run."""
+        began = self._began_training
+        return 0.0 if began is None else time.monotonic() - began
+
+    @property
+    def training_s(self) -> float:
+        """Of training, over all runs."""
+        return self._training_before + self.this_training_s
+
+    def to_json(self) -> dict[str, float]:
+        """To be saved."""
+        return {"whole_s": self.whole_s, "training_s": self.training_s}
+
+    def go_on(self, saved: dict[str, float]) -> None:
+        """After a restart."""
+        self._whole_before, self._training_before = saved["whole_s"], saved["training_s"]
+
+
 class StopRequest:
     """Whether Ctrl-C or SIGTERM came."""
 
@@ -367,6 +437,9 @@ class StopRequest:
 def stop_requests() -> Iterator[StopRequest]:
     """Turn the first Ctrl-C or SIGTERM into a request; a second one interrupts at once."""
     stop = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # signals reach the main thread alone
+        return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def on_signal(number: int, frame: object) -> None:  # noqa: ARG001

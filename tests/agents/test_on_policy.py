@@ -62,7 +62,9 @@ def test_every_sample_is_in_each_epoch_once():
 
 
 def test_actions_are_scaled_to_the_environments_bounds_and_clipped():
-    scale = ActionScale.of(gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 1])))
+    scale = ActionScale.of(
+        gym.spaces.Box(np.array([-2, 0.0]), np.array([2, 1.0]), dtype=np.float64)
+    )
     np.testing.assert_allclose(
         scale.to_environment(np.array([[0.5, 0.0], [-9.0, 9.0]])), [[1.0, 0.5], [-2.0, 1.0]]
     )

@@ -63,6 +63,13 @@ def test_the_skipping_teacher_passes_over_two_poor_clips():
     assert teacher(segment(1, 1.1), segment(0, 0), circumstances()) is Answer.LEFT
 
 
+def test_the_skipping_teacher_passes_over_what_is_far_worse_than_a_negative_mean():
+    # the expected return of one step is -10; the threshold is -10 - 0.9 * 10 = -19
+    teacher, usual = SYNTHETIC["skip"], circumstances(mean_return=-100.0)
+    assert teacher(segment(-20), segment(-25), usual) is Answer.CANNOT_TELL
+    assert teacher(segment(-18), segment(-25), usual) is Answer.LEFT
+
+
 def test_the_equal_teacher_does_not_tell_near_returns_apart():
     teacher = SYNTHETIC["equal"]
     assert teacher(segment(11, 0), segment(10, 0), circumstances()) is Answer.EQUAL

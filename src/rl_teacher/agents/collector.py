@@ -18,7 +18,14 @@ Act = Callable[[np.ndarray], np.ndarray]
 class Collector:
     """Lives in N environments and hands out what was lived as rollouts."""
 
-    def __init__(self, venv: gym.vector.VectorEnv, *, seed: int, stagger: int = 0) -> None:
+    def __init__(
+        self,
+        venv: gym.vector.VectorEnv,
+        *,
+        seed: int,
+        stagger: int = 0,
+        hides_ends: bool = False,
+    ) -> None:
         """Reset the environments.
 
         Args:
@@ -27,9 +34,12 @@ class Collector:
             stagger: length of an episode when none ends early, or 0. The first episodes then
                 start at random ages, so that not all end in the same step and every rollout holds
                 all phases of an episode.
+            hides_ends: tell of an episode that ended by the environment's own rules as if it had
+                been cut by a time limit: when it ends says something about the true reward.
         """
         self.venv = venv
         self.num_envs = venv.num_envs
+        self._hides_ends = hides_ends
         self._mode = venv.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self._rng = np.random.default_rng([seed, 2])
         options = None
@@ -94,9 +104,9 @@ class Collector:
         observations, rewards, terminated, truncated, step_infos = self.venv.step(actions)
         columns["rewards"][t] = rewards
         columns["next_observations"][t] = observations
-        columns["terminated"][t] = terminated
-        columns["truncated"][t] = truncated
         ended = terminated | truncated
+        columns["terminated"][t] = False if self._hides_ends else terminated
+        columns["truncated"][t] = ended if self._hides_ends else truncated
         self._observations = observations
         if self._mode == AutoresetMode.NEXT_STEP:
             self._resets_next = ended

@@ -83,6 +83,21 @@ def observe_walker(physics: Physics, out: Inexact[np.ndarray, "env obs"]) -> Non
     _clip(out[:, physics.qpos.shape[1] - 1 :], 10.0)
 
 
+def observe_turning_walker(physics: Physics, out: Inexact[np.ndarray, "env obs"]) -> None:
+    """Height, sine and cosine of the pitch, joints, then velocities within +-10.
+
+    Note: where falling does not end the episode, the body may turn over any number of times. The
+    pitch itself would grow without bound, and the same pose would look different after each turn.
+    """
+    num_positions = physics.qpos.shape[1]
+    pitch = physics.qpos[:, 2]
+    out[:, 0] = physics.qpos[:, 1]
+    out[:, 1] = np.sin(pitch)
+    out[:, 2] = np.cos(pitch)
+    out[:, 3:] = physics.state[:, 3:]
+    _clip(out[:, num_positions:], 10.0)
+
+
 def observe_reacher(physics: Physics, out: Inexact[np.ndarray, "env obs"]) -> None:
     """Cosines and sines of the joints, target, joint velocities, fingertip minus target."""
     angles = physics.qpos[:, :2]

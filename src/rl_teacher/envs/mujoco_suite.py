@@ -79,8 +79,10 @@ DOUBLE_PENDULUM = Body(
 # --- what agents see ---
 
 REACHER_VIEW = View(10, rules.observe_reacher)
-HOPPER_VIEW = View(11, rules.observe_walker)
-WALKER_VIEW = View(17, rules.observe_walker)
+HOPPER_VIEW = View(12, rules.observe_turning_walker)
+WALKER_VIEW = View(18, rules.observe_turning_walker)
+HOPPER_V5_VIEW = View(11, rules.observe_walker)
+WALKER_V5_VIEW = View(17, rules.observe_walker)
 CHEETAH_VIEW = View(17, rules.from_position(1))
 SWIMMER_VIEW = View(8, rules.from_position(2))
 PENDULUM_VIEW = View(4, rules.from_position(0))
@@ -140,8 +142,8 @@ _ENDLESS = (
 )
 
 _ENDING = (
-    Task("Hopper", HOPPER, HOPPER_VIEW, rules.score_hopper_v5),
-    Task("Walker2d", WALKER, WALKER_VIEW, rules.score_walker_v5),
+    Task("Hopper", HOPPER, HOPPER_V5_VIEW, rules.score_hopper_v5),
+    Task("Walker2d", WALKER, WALKER_V5_VIEW, rules.score_walker_v5),
     Task("Ant", ANT, ANT_V5_VIEW, rules.score_ant_v5),
     Task("Humanoid", HUMANOID, HUMANOID_V5_VIEW, rules.score_humanoid_v5),
     Task("InvertedPendulum", PENDULUM, PENDULUM_VIEW, rules.score_pendulum_v5),

@@ -63,14 +63,9 @@ class RewardPredictor:
         input_mean: Float32[np.ndarray, " features"],
         input_std: Float32[np.ndarray, " features"],
     ) -> None:
-        """Take over the outcome of a fit.
-
-        Note: what the old networks said is no measure of the new ones' spread, so the window
-        begins anew with the next rollout.
-        """
+        """Take over the outcome of a fit; `recent` is to be measured anew with it."""
         self.networks = networks
         self.input_mean, self.input_std = input_mean, input_std
-        self.recent.forget()
 
     def member_rewards(
         self, rows: Float32[np.ndarray, "*batch features"]

@@ -107,6 +107,6 @@ def slug(env_id: str) -> str:
 def damage_in_words(path: Path, why: str) -> str:
     """What is wrong with a file, and what to do."""
     return (
-        f"{path} is not what was written ({why}). Put it back from a backup, or delete it: the "
-        "labels that need it will be left out."
+        f"{path} is not what was written ({why}). Put it back from a backup, or "
+        "start the experiment over with --force-new."
     )

@@ -181,7 +181,7 @@ class Store:
         experiment_id: int,
         pairs: Sequence[tuple[str, str]],
         env_id: str,
-        num_steps: int,
+        num_steps: int | Mapping[str, int],
         step: int,
     ) -> list[int]:
         """Ask which is better of each pair, in one transaction.
@@ -190,7 +190,7 @@ class Store:
             experiment_id: from `ensure_experiment`.
             pairs: content hashes of the left and of the right clip.
             env_id: the environment that the clips were lived in.
-            num_steps: the clips' length.
+            num_steps: the clips' length; by content hash where they differ.
             step: environment steps taken when the question came up.
 
         Returns:
@@ -201,8 +201,14 @@ class Store:
             ExperimentNotFound: the experiment was deleted.
         """
         moment = self._now()
+        lengths = num_steps if isinstance(num_steps, Mapping) else None
         clips = [
-            {"content_hash": each, "env_id": env_id, "num_steps": num_steps, "created_at": moment}
+            {
+                "content_hash": each,
+                "env_id": env_id,
+                "num_steps": num_steps if lengths is None else lengths[each],
+                "created_at": moment,
+            }
             # Note: sorted, so that two processes that ask about the same clips cannot deadlock.
             for each in sorted({content_hash for pair in pairs for content_hash in pair})
         ]

@@ -27,7 +27,8 @@ class SyntheticTeacher:
     mistake: float = 0.0
     """chance that left and right are swapped"""
     skip: float = 0.0
-    """cannot tell if neither return exceeds this share of the running mean"""
+    """cannot tell if neither return exceeds this share of the running mean; where that is negative,
+    if both are worse than it by all but this share of its size"""
     equal: float = 0.0
     """equal if the returns differ by less than this share of the running mean"""
 
@@ -35,9 +36,10 @@ class SyntheticTeacher:
         """Answer one comparison."""
         returns = left.true_return, right.true_return
         reference = _expected_return(len(left), circumstances)
-        if self.skip > 0 and max(returns) <= self.skip * reference:
+        # Where returns are positive this is skip * reference, as in the paper.
+        if self.skip > 0 and max(returns) <= reference - (1 - self.skip) * abs(reference):
             return Answer.CANNOT_TELL
-        if self.equal > 0 and abs(returns[0] - returns[1]) < self.equal * reference:
+        if self.equal > 0 and abs(returns[0] - returns[1]) < self.equal * abs(reference):
             return Answer.EQUAL
         return self._preference(left, right, circumstances.rng)
 
@@ -65,7 +67,7 @@ def _expected_return(num_steps: int, circumstances: Circumstances) -> float:
     """What a segment of this length earns on average now; 0 before any episode has ended."""
     if math.isnan(circumstances.mean_return):
         return 0.0
-    return abs(circumstances.mean_return) * num_steps / circumstances.mean_episode_steps
+    return circumstances.mean_return * num_steps / circumstances.mean_episode_steps
 
 
 ORACLE = SyntheticTeacher()

@@ -21,7 +21,7 @@ class TaskTeacher:
 
     Attributes:
         score: of one segment.
-        env: what the environment's name must contain, in lower case.
+        env: name of the suite's environment that it is about.
         wish: what it wants, in words.
     """
 
@@ -40,19 +40,27 @@ class TaskTeacher:
         Raises:
             BadInput: the environment is not the one this task is about.
         """
-        if self.env not in left.env_id.lower():
-            raise BadInput(
-                f"This teacher is about {self.env}, but the environment is {left.env_id}. "
-                "Choose another --teacher, or another -e."
-            )
+        self.check_environment(left.env_id)
         difference = self.score(left) - self.score(right)
         if difference == 0:
             return Answer.EQUAL
         return Answer.LEFT if difference > 0 else Answer.RIGHT
 
+    def check_environment(self, env_id: str) -> None:
+        """Refuse an environment that the task is not about.
 
-HOPPER_HEIGHT, HOPPER_PITCH = 0, 1
-"""Places in Hopper's observation: torso height (m), pitch (rad, forwards positive)."""
+        Raises:
+            BadInput: says which one it is about.
+        """
+        if env_id not in (f"{self.env}-v1", f"Short{self.env}-v1"):
+            raise BadInput(
+                f"This teacher is about the suite's {self.env}, but the environment is {env_id}. "
+                f"Use -e {self.env}-v1 or -e Short{self.env}-v1, or another --teacher."
+            )
+
+
+HOPPER_HEIGHT, HOPPER_SIN, HOPPER_COS = 0, 1, 2
+"""Places in the suite's Hopper: torso height (m), sine and cosine of its pitch (forwards > 0)."""
 STANDING_HEIGHT = 1.25
 
 
@@ -61,9 +69,10 @@ def backwards_turning(segment: Segment) -> float:
 
     Turning near the ground counts less, so that rolling about on the floor is not a flip.
     """
-    pitch = segment.observations[:, HOPPER_PITCH].astype(np.float64)
+    seen = segment.observations.astype(np.float64)
+    pitch = np.arctan2(seen[:, HOPPER_SIN], seen[:, HOPPER_COS])
     height = segment.observations[:-1, HOPPER_HEIGHT]
-    # The shortest way round: the observed pitch may jump by a full turn.
+    # From one step to the next the torso went the shorter way round.
     turned = -((np.diff(pitch) + np.pi) % (2 * np.pi) - np.pi)
     return float(np.sum(turned * np.clip(height / STANDING_HEIGHT, 0.0, 1.5)))
 
@@ -79,9 +88,9 @@ def away_from_target(segment: Segment) -> float:
 
 TASKS: dict[str, TaskTeacher] = {
     "backflip": TaskTeacher(
-        backwards_turning, "hopper", "Prefer the clip that comes closer to a backflip."
+        backwards_turning, "Hopper", "Prefer the clip that comes closer to a backflip."
     ),
     "opposite": TaskTeacher(
-        away_from_target, "reacher", "Prefer the clip that stays farther from the target."
+        away_from_target, "Reacher", "Prefer the clip that stays farther from the target."
     ),
 }

@@ -1,0 +1,92 @@
+import math
+
+import numpy as np
+import pytest
+
+from benchmarks import tasks
+from benchmarks._ours import backward_turns, curve_figures
+from benchmarks.results import document
+from benchmarks.settings import teach_config
+from benchmarks.tables import geometric_mean, mean_and_spread, number, table
+
+
+def test_turning_backwards_lowers_the_pitch_and_a_turn_forwards_takes_one_away():
+    t = np.linspace(0, 1, 101)
+    backwards_twice = -4.1 * np.pi * t
+    forwards_then_backwards = 2 * np.pi * np.where(t < 0.5, 2 * t, 3 - 4 * t)
+    pitch = np.stack([backwards_twice, forwards_then_backwards, 0 * t], axis=1)
+    np.testing.assert_array_equal(backward_turns(pitch), [2, 1, 0])
+
+
+def test_the_pitch_of_hopper_is_positive_forwards():
+    """With a pitch of 0.3 the torso's upper end is in front of (at larger x than) its lower."""
+    import mujoco
+
+    from rl_teacher.envs.mujoco_physics import load_model
+    from rl_teacher.envs.mujoco_suite import TASKS
+
+    model = load_model(TASKS["Hopper-v1"])
+    data = mujoco.MjData(model)  # pyright: ignore[reportAttributeAccessIssue]
+    data.qpos[2] = 0.3
+    mujoco.mj_forward(model, data)  # pyright: ignore[reportAttributeAccessIssue]
+    assert data.body("torso").xmat.reshape(3, 3)[0, 2] > 0.2
+
+
+def test_the_first_rollout_is_left_out_of_the_steady_pace():
+    first = {"step": 100, "wall_s": 5.0, "true_return": None, "episodes": 0}
+    middle = {"step": 600, "wall_s": 6.0, "true_return": 1.0, "episodes": 2}
+    last = {"step": 1100, "wall_s": 7.0, "true_return": 3.0, "episodes": 4}
+    rows = [{**row, "steps_per_second": 1.0} for row in (first, middle, last)]
+    figures = curve_figures(rows)
+    assert figures["steady_steps_per_second"] == 500
+    assert figures["final_return"] == 3.0
+    assert figures["auc"] == 2.0
+
+
+def test_the_geometric_mean_of_2_and_8_is_4_and_takes_nothing_below_its_floor():
+    assert geometric_mean([2, 8]) == pytest.approx(4)
+    assert geometric_mean([-5, 1], floor=0.01) == pytest.approx(0.1)
+    assert math.isnan(geometric_mean([]))
+
+
+def test_numbers_in_words():
+    assert [number(x) for x in (12345.6, 12.34, 0.123, None)] == ["12,346", "12.3", "0.12", "-"]
+    assert mean_and_spread([1.0, 3.0]) == "2.00 ± 1.41"
+    assert table(["a", "b"], [["x", 1]]) == ["| a | b |", "| :-- | --: |", "| x | 1 |"]
+
+
+def task_record(labels, seed, final_return, date="2026-01-01", **settings):
+    config = teach_config({"env_id": "ShortReacher-v1", "seed": seed}, settings)
+    return {
+        "who": tasks.OURS,
+        "env_id": "ShortReacher-v1",
+        "labels": labels,
+        "seed": seed,
+        "final_return": final_return,
+        "date": date,
+        "key": f"{labels} {seed} {settings}",
+        "settings": {"config": config.saved()},
+    }
+
+
+def test_the_score_is_0_for_the_random_policy_and_1_for_the_true_reward():
+    best = [task_record(0, seed, value) for seed, value in ((0, -4.0), (1, -6.0))]
+    some = [task_record(100, 0, -10.0)]
+    assert tasks.score(some, best, -15.0, "final_return") == pytest.approx(0.5)
+    assert tasks.score(best, best, -15.0, "final_return") == 1
+
+
+def test_only_the_settings_run_last_are_shown():
+    records = [
+        task_record(0, 0, 1.0),
+        task_record(0, 1, 2.0),
+        task_record(0, 0, 9.0, date="2026-02-01", clip_length=1.0),
+    ]
+    (group,) = tasks.newest_groups(records).values()
+    assert [record["final_return"] for record in group] == [9.0]
+
+
+def test_the_page_says_what_has_not_been_measured_and_how_to():
+    page = document({})
+    assert page.count("Not measured yet") == 6
+    assert "python -m benchmarks.run throughput" in page

@@ -1,0 +1,44 @@
+import json
+
+import pytest
+
+from benchmarks.run import main
+from benchmarks.settings import saved_to_config, setting, teach_config
+
+
+def test_a_configuration_survives_json():
+    config = teach_config({"env_id": "Hopper-v5", "n_labels": 7}, {"ppo.hidden": (32, 16)})
+    assert saved_to_config(json.loads(json.dumps(config.saved()))) == config
+
+
+def test_later_settings_change_earlier_ones():
+    assert teach_config({"seed": 1, "ppo.num_envs": 4}, {"ppo.num_envs": 8}).ppo.num_envs == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ppo.num_envs=16", ("ppo.num_envs", 16)),
+        ("num_timesteps=1e6", ("num_timesteps", 1_000_000)),
+        ("clip_length=2", ("clip_length", 2.0)),
+        ("n_labels=none", ("n_labels", None)),
+        ("teacher_strength=1", ("teacher_strength", 1.0)),
+        ("fit=async", ("fit", "async")),
+        ("ppo.hidden=32,32", ("ppo.hidden", (32, 32))),
+    ],
+)
+def test_a_setting_is_read_as_its_type_says(text, expected):
+    assert setting(text) == expected
+
+
+@pytest.mark.parametrize("text", ["ppo.no_such=1", "no_such=1", "seed", "seed=x"])
+def test_a_setting_that_is_none_is_refused(text):
+    with pytest.raises(ValueError):  # noqa: PT011 - the text differs
+        setting(text)
+
+
+def test_an_unknown_benchmark_ends_with_code_2(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["no_such"])
+    assert ended.value.code == 2
+    assert "throughput" in capsys.readouterr().err
