@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from benchmarks.children import run_ours, run_peer
 from benchmarks.fixed_hopper import ENV_ID
@@ -13,9 +14,10 @@ from benchmarks.tables import average, mean_and_spread, number, ratio, table
 from rl_teacher.config import TeachConfig
 
 SETTINGS = ((200_000, 300), (800_000, 700), (800_000, 100))
-QUICK_SETTINGS = ((8_192, 40),)
+QUICK_SETTINGS = ((8_192, 60),)
 TO_REACH = {(200_000, 300): "10x", (800_000, 700): "6x", (800_000, 100): "6x"}
 SEGMENT_STEPS = 50
+PEER_THREADS = 2  # Of torch; on a busy machine they wait for each other, and 1 is quicker by far.
 SEEDS = (0, 1)
 OURS, PEER = "rl-teacher", "imitation"
 HOW = "python -m benchmarks.run versus_imitation [--seeds 0 1] [--set NAME=VALUE ...]"
@@ -31,8 +33,15 @@ def cells(options: Options) -> Iterator[Cell]:
     for steps, labels in QUICK_SETTINGS if options.is_quick else SETTINGS:
         for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
             facts = {"asked_steps": steps, "labels": labels, "seed": seed}
-            job = {"steps": steps, "labels": labels, "seed": seed, "env_id": "Hopper-v4"}
-            job["fragment_length"] = SEGMENT_STEPS
+            job: dict[str, Any] = {
+                "env_id": "Hopper-v4",
+                "steps": steps,
+                "labels": labels,
+                "seed": seed,
+                "fragment_length": SEGMENT_STEPS,
+                "iterations": 2 if options.is_quick else 20,
+                "threads": PEER_THREADS,
+            }
             yield Cell(PEER, facts, job, partial(run_peer, PEER, "imitation_train.py", **job))
             config = our_config(steps, labels, seed, options)
             work = partial(run_ours, "teach", saved=config.saved(), evaluated=10)

@@ -1,9 +1,9 @@
 """imitation's preference comparisons on Hopper of fixed horizon; prints one JSON line.
 
 Run in its own virtual environment: `python imitation_train.py JOB`, where JOB is JSON with env_id,
-steps, labels, seed and fragment_length. Settings are imitation's own where it has them, and
-otherwise those of the paper: an ensemble of 3, each normalised, 10 % error, a quarter of the labels
-first.
+steps, labels, seed, fragment_length, iterations (rounds of asking) and threads. Settings are
+imitation's own where it has them, and otherwise those of the paper: an ensemble of 3, each
+normalised, 10 % error, a quarter of the labels first.
 """
 
 import json
@@ -57,7 +57,7 @@ def make_learner(job: dict, venv, rng: np.random.Generator) -> tuple:  # noqa: A
     algorithm = pc.PreferenceComparisons(
         pc.AgentTrainer(agent, net, venv, rng=rng, exploration_frac=0.0),
         net,
-        num_iterations=20,
+        num_iterations=job["iterations"],
         fragmenter=pc.RandomFragmenter(warning_threshold=0, rng=rng),
         preference_gatherer=pc.SyntheticGatherer(rng=rng),
         reward_trainer=reward_trainer,
@@ -72,7 +72,7 @@ def make_learner(job: dict, venv, rng: np.random.Generator) -> tuple:  # noqa: A
 def main() -> None:
     """Train, evaluate, report."""
     job = json.loads(sys.argv[1])
-    torch.set_num_threads(2)
+    torch.set_num_threads(job["threads"])
     rng = np.random.default_rng(job["seed"])
     began_s = time.perf_counter()
     venv = make_vec_env(job["env_id"], n_envs=16, rng=rng, env_make_kwargs=ENDLESS)
