@@ -99,8 +99,9 @@ def test_another_configuration_under_the_same_name_lists_the_differences(capsys)
 def test_force_new_asks_and_refuses_where_nobody_can_answer(capsys, monkeypatch):
     arguments = ["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", "again", *TINY]
     assert main(arguments) == 0
-    monkeypatch.setattr("sys.stdin", open(os.devnull))  # noqa: SIM115, PTH123
-    assert main([*arguments, "-s", "7", "--force-new"]) == 2
+    with Path(os.devnull).open() as nobody:
+        monkeypatch.setattr("sys.stdin", nobody)
+        assert main([*arguments, "-s", "7", "--force-new"]) == 2
     assert "--yes" in capsys.readouterr().err
     assert main([*arguments, "-s", "7", "--force-new", "--yes"]) == 0
     assert Experiment.find("again").config["seed"] == 7
