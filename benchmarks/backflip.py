@@ -15,7 +15,7 @@ SETTINGS: dict[str, Any] = {
     "teacher": "backflip",
     "n_labels": 700,
     "num_timesteps": 1_000_000,
-    "clip_length": 1.5,
+    "clip_length": 2.5,
 }
 SEEDS = (0, 1, 2)
 EPISODES = 10

@@ -161,10 +161,12 @@ def test_a_teacher_that_raises_is_named_and_nothing_is_lost(tmp_path):
     assert state["state"] == "failed"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_home_is_refused_in_words(tmp_path, monkeypatch, capsys):
+def test_a_read_only_home_is_refused_in_words(tmp_path, monkeypatch, capsys, as_nobody):
+    arguments = ["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", "x", *TINY]
+    assert main(arguments) == 0
     home = Path(tmp_path / "locked")
     home.mkdir(mode=0o500)
     monkeypatch.setenv("RL_TEACHER_HOME", str(home))
-    assert main(["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", "x", *TINY]) == 2
+    as_nobody()
+    assert main(arguments) == 2
     assert "locked" in capsys.readouterr().err

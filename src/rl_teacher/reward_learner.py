@@ -29,7 +29,7 @@ from rl_teacher.named_arrays import (
     text_to_array,
 )
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.predictor.fit import FitReport, Fitted, Fitter
+from rl_teacher.predictor.fit import SAMPLED_STEPS, FitReport, Fitted, Fitter
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
 from rl_teacher.queries.schedules import Budget, Progress, Schedule
@@ -259,12 +259,13 @@ class RewardLearner:
 
     def _judge(self, cuts: Cuts) -> tuple[np.ndarray, np.ndarray]:
         """[M, C] each member's return of the segments, and [C, F] their mean input row."""
-        observations, is_real = self.recorder.gather("observations", cuts)
-        actions, _ = self.recorder.gather("actions", cuts)
+        stride = max(round(self._subject.segment_steps / SAMPLED_STEPS), 1)
+        observations, is_real = self.recorder.gather("observations", cuts, stride)
+        actions, _ = self.recorder.gather("actions", cuts, stride)
         rows = self._subject.space.rows(observations, actions)
         rewards = self.predictor.member_rewards(rows) * is_real
         scaled = (rows - self.predictor.input_mean) / self.predictor.input_std
-        return rewards.sum(-1), scaled.mean(1)
+        return stride * rewards.sum(-1), scaled.mean(1)
 
     # --- fit ---
 

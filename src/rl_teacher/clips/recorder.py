@@ -122,14 +122,19 @@ class Recorder:
         return follows_an_end & (first > 0)
 
     def gather(
-        self, name: str, cuts: Cuts
+        self, name: str, cuts: Cuts, stride: int = 1
     ) -> tuple[Shaped[np.ndarray, "segment time ..."], Bool[np.ndarray, "segment time"]]:
         """One column of many segments at once.
 
+        Args:
+            name: of the column.
+            cuts: C segments.
+            stride: look at every k-th step only.
+
         Returns:
-            [C, L, ...] the column, and [C, L] which steps are real; the others repeat the last.
+            [C, L/k, ...] the column, and [C, L/k] which steps are real; the others repeat the last.
         """
-        time = np.arange(self.segment_steps)
+        time = np.arange(0, self.segment_steps, stride)
         is_real = time < cuts.num_steps[:, None]
         steps = cuts.first[:, None] + np.minimum(time, cuts.num_steps[:, None] - 1)
         return self._ring[name][self._places(steps), cuts.env[:, None]], is_real

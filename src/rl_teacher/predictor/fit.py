@@ -233,18 +233,9 @@ class Fitter:
         indices = np.stack(
             [np.searchsorted(member[:-1], self._rng.random(shape)) for member in cumulative], axis=1
         )
-        stride = max(round(labels.num_steps / SAMPLED_STEPS), 1)
-        num_sampled = labels.num_steps // stride
-        first = int(self._rng.integers(stride))
-        steps = slice(first, first + num_sampled * stride, stride)
-        weights = labels.weights[indices]
-        sampled = weights[..., steps]
-        whole, part = weights.sum(-1, keepdims=True), sampled.sum(-1, keepdims=True)
-        return {
-            "rows": labels.rows[:, :, steps][indices],
-            "weights": sampled * whole / np.maximum(part, 1e-9),
-            "targets": labels.targets[indices],
-        }
+        stride = _stride(labels)
+        steps = _every(stride, int(self._rng.integers(stride)), labels.num_steps)
+        return _looked_at(labels, indices, steps)
 
     def _report(self, labels: LabelSet, sample: np.ndarray, num_steps: int) -> FitReport:
         """Measure on a sample, and move the weight decay towards the paper's band."""
@@ -269,12 +260,14 @@ class Fitter:
         self, labels: LabelSet, sample: np.ndarray
     ) -> tuple[Float[np.ndarray, "member batch"], Float[np.ndarray, "member batch"]]:
         """Log-odds and losses on a sample; padded to one shape, so that it compiles once."""
-        padded = np.resize(sample, EVALUATED)
+        stride = _stride(labels)
+        steps = _every(stride, stride // 2, labels.num_steps)
+        batch = _looked_at(labels, np.resize(sample, EVALUATED), steps)
         logits, losses = _evaluate(
             self._networks,
-            labels.rows[padded],
-            labels.weights[padded],
-            labels.targets[padded],
+            batch["rows"],
+            batch["weights"],
+            batch["targets"],
             self._input_moments,
             self._config,
         )
@@ -318,6 +311,28 @@ def _input_moments(
         return np.zeros(num_features, np.float32), np.ones(num_features, np.float32)
     moments = labels.input_moments
     return moments.mean.astype(np.float32), (moments.std + 1e-3).astype(np.float32)
+
+
+def _stride(labels: LabelSet) -> int:
+    """Of how many consecutive steps one is looked at."""
+    return max(round(labels.num_steps / SAMPLED_STEPS), 1)
+
+
+def _every(stride: int, first: int, num_steps: int) -> slice:
+    """Every k-th step from `first`; equally many, whichever is first."""
+    return slice(first, first + num_steps // stride * stride, stride)
+
+
+def _looked_at(labels: LabelSet, indices: np.ndarray, steps: slice) -> dict[str, np.ndarray]:
+    """Comparisons by their numbers, with some of their steps, which count for all of them."""
+    weights = labels.weights[indices]
+    sampled = weights[..., steps]
+    whole, part = weights.sum(-1, keepdims=True), sampled.sum(-1, keepdims=True)
+    return {
+        "rows": labels.rows[:, :, steps][indices],
+        "weights": sampled * whole / np.maximum(part, 1e-9),
+        "targets": labels.targets[indices],
+    }
 
 
 def _mean_where(
