@@ -268,11 +268,12 @@ class Teaching:
             "wall_s": self._clock.whole_s,
             "steps_per_second": self._steps_this_run / max(self._clock.this_training_s, 1e-9),
             "true_return": self._true.mean_return(),
-            "predicted_return": self._predicted.mean_return(),
             "episodes": self._true.num_finished,
             **self._rewards.figures(),
             **self._figures,
         }
+        if self._config.predictor != "rl":
+            row["predicted_return"] = self._predicted.mean_return()
         self._experiment.append_metrics(row)
         if self._tensorboard is not None:
             self._tensorboard.write(row)
