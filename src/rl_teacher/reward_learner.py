@@ -29,7 +29,7 @@ from rl_teacher.named_arrays import (
     text_to_array,
 )
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.predictor.fit import SAMPLED_STEPS, FitReport, Fitted, Fitter
+from rl_teacher.predictor.fit import FitReport, Fitted, Fitter, stride_of
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
 from rl_teacher.queries.schedules import Budget, Progress, Schedule
@@ -259,13 +259,17 @@ class RewardLearner:
 
     def _judge(self, cuts: Cuts) -> tuple[np.ndarray, np.ndarray]:
         """[M, C] each member's return of the segments, and [C, F] their mean input row."""
-        stride = max(round(self._subject.segment_steps / SAMPLED_STEPS), 1)
-        observations, is_real = self.recorder.gather("observations", cuts, stride)
-        actions, _ = self.recorder.gather("actions", cuts, stride)
-        rows = self._subject.space.rows(observations, actions)
+        stride = stride_of(self._subject.segment_steps)
+        rows, is_real = self._input_rows(cuts, stride)
         rewards = self.predictor.member_rewards(rows) * is_real
         scaled = (rows - self.predictor.input_mean) / self.predictor.input_std
         return stride * rewards.sum(-1), scaled.mean(1)
+
+    def _input_rows(self, cuts: Cuts, stride: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """[C, L/k, F] what the predictor sees of segments, and [C, L/k] which steps are real."""
+        observations, is_real = self.recorder.gather("observations", cuts, stride)
+        actions, _ = self.recorder.gather("actions", cuts, stride)
+        return self._subject.space.rows(observations, actions), is_real
 
     # --- fit ---
 
@@ -324,11 +328,9 @@ class RewardLearner:
     def _measure_spread(self) -> None:
         """Begin the window of predicted rewards anew: what the new networks say of recent steps."""
         cuts = self.recorder.cut(REMEASURED_SEGMENTS, self._rng)
-        observations, is_real = self.recorder.gather("observations", cuts)
-        actions, _ = self.recorder.gather("actions", cuts)
-        rows = self._subject.space.rows(observations, actions)[is_real]
+        rows, is_real = self._input_rows(cuts)
         self.predictor.recent.forget()
-        self.predictor.recent.update(self.predictor.member_rewards(rows))
+        self.predictor.recent.update(self.predictor.member_rewards(rows[is_real]))
 
     # --- report, save, load ---
 

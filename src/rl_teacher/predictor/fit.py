@@ -233,7 +233,7 @@ class Fitter:
         indices = np.stack(
             [np.searchsorted(member[:-1], self._rng.random(shape)) for member in cumulative], axis=1
         )
-        stride = _stride(labels)
+        stride = stride_of(labels.num_steps)
         steps = _every(stride, int(self._rng.integers(stride)), labels.num_steps)
         return _looked_at(labels, indices, steps)
 
@@ -260,7 +260,7 @@ class Fitter:
         self, labels: LabelSet, sample: np.ndarray
     ) -> tuple[Float[np.ndarray, "member batch"], Float[np.ndarray, "member batch"]]:
         """Log-odds and losses on a sample; padded to one shape, so that it compiles once."""
-        stride = _stride(labels)
+        stride = stride_of(labels.num_steps)
         steps = _every(stride, stride // 2, labels.num_steps)
         batch = _looked_at(labels, np.resize(sample, EVALUATED), steps)
         logits, losses = _evaluate(
@@ -313,9 +313,9 @@ def _input_moments(
     return moments.mean.astype(np.float32), (moments.std + 1e-3).astype(np.float32)
 
 
-def _stride(labels: LabelSet) -> int:
-    """Of how many consecutive steps one is looked at."""
-    return max(round(labels.num_steps / SAMPLED_STEPS), 1)
+def stride_of(segment_steps: int) -> int:
+    """Of how many consecutive steps of a segment one is looked at."""
+    return max(round(segment_steps / SAMPLED_STEPS), 1)
 
 
 def _every(stride: int, first: int, num_steps: int) -> slice:
