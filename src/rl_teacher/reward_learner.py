@@ -387,6 +387,7 @@ class RewardLearner:
 
     def close(self) -> None:
         """Let go of threads."""
+        self._fitter.close()
         if self._thread is not None:
             self._thread.shutdown()
 

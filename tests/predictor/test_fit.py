@@ -4,7 +4,7 @@ import pytest
 from rl_teacher.clips.answer import Answer
 from rl_teacher.config import PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.predictor.fit import CHUNK_STEPS, L2_RANGE, Fitter
+from rl_teacher.predictor.fit import CHUNK_STEPS, L2_RANGE, Fitter, looked_at
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
 
@@ -115,10 +115,11 @@ def test_long_segments_are_sampled_and_count_in_full():
     labels = LabelSet(90, 5, 3, 0)
     for _ in range(20):
         labels.add(LabelledPair(a_segment(rng, 90), a_segment(rng, 40), Answer.LEFT))
-    minibatches = Fitter(SPACE, CONFIG, seed=0)._minibatches(labels)
-    assert minibatches["rows"].shape[-2] == 30
-    np.testing.assert_allclose(minibatches["weights"].sum(-1)[..., 0], 90, rtol=1e-5)
-    np.testing.assert_allclose(minibatches["weights"].sum(-1)[..., 1], 40, rtol=1e-5)
+    batch = looked_at(labels, np.array([[3, 7], [0, 3]]), first=2)
+    assert batch["rows"].shape == (2, 2, 2, 30, 5)
+    np.testing.assert_array_equal(batch["rows"][0, 0, 0], labels.rows[3, 0, 2::3])
+    np.testing.assert_allclose(batch["weights"].sum(-1)[..., 0], 90, rtol=1e-5)
+    np.testing.assert_allclose(batch["weights"].sum(-1)[..., 1], 40, rtol=1e-5)
 
 
 def test_a_single_label_can_be_fitted():

@@ -4,6 +4,7 @@ M: members, F: features of an input row, S: steps.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -29,7 +30,18 @@ def new_networks(space: InputSpace, config: PredictorConfig, seed: int) -> MLP:
     sizes = (space.num_features, *config.hidden, 1)
     rng = np.random.default_rng([seed, 7])
     members = [MLP(sizes, "leaky_relu", 1.0, rng) for _ in range(config.ensemble_size)]
+    return stacked(members)
+
+
+def stacked(members: Sequence[MLP]) -> MLP:
+    """M networks as one whose every array has a first axis of members."""
     return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *members)
+
+
+def unstacked(networks: MLP) -> list[MLP]:
+    """The M networks, each for itself."""
+    num_members = len(networks.biases[0])
+    return [jax.tree.map(lambda leaf, m=m: leaf[m], networks) for m in range(num_members)]
 
 
 class RewardPredictor:
