@@ -1,13 +1,14 @@
-# `make demo` teaches an agent; `make test` checks everything. Both set up .venv first.
+# `make demo` teaches an agent, `make teach` lets you teach one; `make test` checks everything.
+# All of them set up .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.installed
 
-.PHONY: setup demo test test-slow check bench lock clean
+.PHONY: setup demo teach page test test-slow check bench lock clean
 
 setup: $(SETUP)
 
-$(SETUP): requirements.lock pyproject.toml
+$(SETUP): requirements.lock pyproject.toml hatch_build.py
 	@$(PYTHON) -c 'import sys; sys.exit("rl-teacher needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Say which: make PYTHON=python3.12 setup" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
@@ -15,7 +16,13 @@ $(SETUP): requirements.lock pyproject.toml
 	@touch $(SETUP)
 
 demo: $(SETUP)
-	$(BIN)/rl-teacher teach -p synth -e ShortHopper-v1 -l 300 -t 800000 -n demo
+	$(BIN)/rl-teacher teach -p synth -e ShortHopper-v1 -l 300 -t 800000 -n demo --serve
+
+teach: $(SETUP)
+	$(BIN)/rl-teacher teach -p human -e ShortHopper-v1 -l 200 -L 25 -n mine
+
+page: $(SETUP)
+	$(BIN)/python -c 'from pathlib import Path; import hatch_build; hatch_build.build(Path("."))'
 
 check: $(SETUP)
 	$(BIN)/ruff check .

@@ -23,6 +23,8 @@ Teach agents by saying which of two short clips is better.
 
 commands:
   teach            teach an agent: from labels, or with the true reward
+  serve            the page alone: label and watch every experiment
+  label NAME       answer an experiment's comparisons at the terminal
   envs             what can be taught
   runs             the experiments there are, and how they stand
   report NAME ...  an experiment's figures, and a picture of one or more
@@ -30,6 +32,7 @@ commands:
 examples:
   rl-teacher teach -p rl -e ShortHopper-v1 -n base-rl
   rl-teacher teach -p synth -l 1400 -e ShortHopper-v1 -n syn-1400
+  rl-teacher teach -p human -L 175 -e Reacher-v1 -n human-175
   rl-teacher report base-rl syn-1400
 
 `rl-teacher COMMAND --help` explains a command. The same `teach` command again continues where
@@ -58,7 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _command(name: str) -> Callable[[Sequence[str]], int]:
     from rl_teacher.errors import UnknownName
 
-    commands = {"teach": teach, "envs": envs, "runs": runs, "report": report}
+    commands = {
+        "teach": teach,
+        "serve": serve,
+        "label": label,
+        "envs": envs,
+        "runs": runs,
+        "report": report,
+    }
     if name not in commands:
         raise UnknownName("command", name, commands)
     return commands[name]
@@ -143,6 +153,44 @@ def confirm_force_new(name: str) -> None:
         raise BadInput(
             "Nothing was forgotten. Choose another name with -n, or leave --force-new out."
         )
+
+
+# --- serve, label ---
+
+
+def serve(arguments: Sequence[str]) -> int:
+    """Serve the page alone."""
+    import tyro
+
+    from rl_teacher.web.serve import ServeOptions
+    from rl_teacher.web.serve import serve as run
+
+    options = tyro.cli(
+        ServeOptions,
+        prog="rl-teacher serve",
+        description="Serve the page: label, and watch, every experiment of this home.",
+        args=list(arguments),
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    return run(options)
+
+
+def label(arguments: Sequence[str]) -> int:
+    """Answer at the terminal."""
+    import tyro
+
+    def label_experiment(name: tyro.conf.Positional[str]) -> None:
+        """Answer an experiment's comparisons with L, R, E and Enter; the page shows the clips.
+
+        Args:
+            name: of the experiment.
+        """
+        from rl_teacher.web.terminal import label_at_terminal
+
+        label_at_terminal(name)
+
+    tyro.cli(label_experiment, prog="rl-teacher label", args=list(arguments))
+    return 0
 
 
 # --- envs, runs, report ---

@@ -156,6 +156,21 @@ class RunOptions:
     """write nothing for TensorBoard"""
     checkpoint_seconds: float = 20.0
     """time between two checkpoints"""
+    instructions: str = ""
+    """what the page tells a labeler to look for"""
+    wait_for_labels: bool = False
+    """with -p human: pause training while comparisons wait for an answer"""
+    serve: bool = False
+    """show the page while it runs; with -p human it always is"""
+    host: str = "127.0.0.1"
+    """address that the page is served at; 0.0.0.0 for every network this machine is in"""
+    port: int = 8765
+    """port of the page; the next free one if it is taken"""
+    no_browser: bool = False
+    """print the page's link, and open no browser"""
+    media: str | None = None
+    """where clips are kept: a folder, or a URL such as s3://bucket/folder; the home's media folder
+    without it"""
     force_new: bool = False
     """start over: forgets this experiment's labels and checkpoints, after asking"""
     yes: bool = False

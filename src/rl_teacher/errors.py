@@ -9,8 +9,11 @@
     |   |-- SegmentTooLong             clips longer than an episode
     |   |-- BadObservation             NaN or infinite numbers from an environment
     |   |-- TeacherFailed              a teacher's own function raised, or answered nonsense
-    |   `-- ExperimentNotFound
+    |   |-- ExperimentNotFound
+    |   |-- ComparisonNotFound         never asked, or deleted
+    |   `-- MediaNotFound              a clip or a scene that is not there
     |-- CorruptCheckpoint              a file that is not what was written
+    |-- CorruptClip                    a clip's file that is not what was written
     |-- StoreUnavailable               the database cannot be opened, read or written
     |-- RunFolderUnusable              read-only, or the disk is full
     `-- ExperimentInUse                another process is running it
@@ -73,8 +76,28 @@ class ExperimentNotFound(BadInput):
     """No experiment of this name."""
 
 
+class ComparisonNotFound(BadInput):
+    """Comparisons that are not in the store: never asked, or deleted with their experiment."""
+
+    def __init__(self, ids: Iterable[int]) -> None:
+        self.ids = list(ids)
+        named = ", ".join(map(str, self.ids[:5])) + (", ..." if len(self.ids) > 5 else "")
+        super().__init__(
+            f"Not in the store: comparison {named}. It was never asked, or was deleted with its "
+            "experiment. Ask for the next comparison."
+        )
+
+
+class MediaNotFound(BadInput):
+    """No clip or scene of this name."""
+
+
 class CorruptCheckpoint(RlTeacherError):
     """A file is not what was written: cut short, altered, or of another version."""
+
+
+class CorruptClip(RlTeacherError):
+    """A clip's file is not what was written: cut short, altered, or of another version."""
 
 
 class StoreUnavailable(RlTeacherError):

@@ -1,7 +1,7 @@
 """The questions of one experiment: what was asked, and what has been answered."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,11 +24,13 @@ class Shelf:
         store: comparisons and labels.
         experiment_id: whose.
         segments: the arrays of what was compared.
+        show: makes the clips of segments that somebody is going to see; None where nobody is.
     """
 
     store: Store
     experiment_id: int
     segments: SegmentFiles
+    show: Callable[[Iterable[Segment]], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,28 @@ class Question:
         id: in the store.
         left: content hash of the left segment.
         right: of the right one.
-        answer: what was said, once it was taken in; None before.
+        answer: what was said, as far as it was taken in; None before, or when it was taken back.
+        label_id: of the label that said so, in the store.
     """
 
     id: int
     left: str
     right: str
     answer: Answer | None = None
+    label_id: int = 0
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Answers that have come.
+
+    Attributes:
+        new: questions that had none before, in the order answered.
+        has_revised: whether an answer that had been taken in was changed, or taken back.
+    """
+
+    new: list[Question]
+    has_revised: bool
 
 
 class Questionnaire:
@@ -88,11 +105,17 @@ class Questionnaire:
         self._questions: dict[int, Question] = {}
         self._waiting: dict[int, Question] = {}
         self._num_repeated = 0
+        self._newest_label_id = 0
 
     @property
     def num_asked(self) -> int:
         """Comparisons asked so far; one that came up twice counts twice."""
         return len(self._questions) + self._num_repeated
+
+    @property
+    def num_waiting(self) -> int:
+        """Comparisons without an answer."""
+        return len(self._waiting)
 
     @property
     def num_answered(self) -> int:
@@ -114,7 +137,15 @@ class Questionnaire:
         ids = self._enter(hashes, pairs[0][0].env_id, lengths, step)
         known = self._shelf.store.answers(ids)
         unanswered = [each for each in zip(ids, pairs, strict=True) if each[0] not in known]
-        self._shelf.store.answer_many(list(self._answers(unanswered, recent)))
+        labels = list(self._answers(unanswered, recent))
+        self._shelf.store.answer_many(labels)
+        answered_at_once = {label.comparison_id for label in labels}
+        self._show([pair for i, pair in unanswered if i not in answered_at_once])
+
+    def _show(self, pairs: Iterable[Pair]) -> None:
+        """Have clips made of what somebody else will answer; till then nobody is asked."""
+        if self._shelf.show is not None:
+            self._shelf.show(segment for pair in pairs for segment in pair)
 
     def _enter(
         self,
@@ -144,16 +175,30 @@ class Questionnaire:
             if answer is not None:
                 yield NewLabel(comparison_id, answer, respondent.labeler)
 
-    def take_answers(self) -> list[Question]:
-        """The questions that were answered since this was last called, in the order asked."""
-        if not self._waiting:
-            return []
-        answers = self._shelf.store.answers(self._waiting)
-        answered = [question for i, question in self._waiting.items() if i in answers]
-        for question in answered:
-            question.answer = answers[question.id]
-            del self._waiting[question.id]
-        return answered
+    def take_answers(self) -> Taken:
+        """What was answered since this was last called.
+
+        An answer that was taken back is gone, and its question waits again.
+        """
+        before: dict[int, Answer | None] = {}
+        shelf = self._shelf
+        for label in shelf.store.labels_since(shelf.experiment_id, self._newest_label_id):
+            self._newest_label_id = max(self._newest_label_id, label.id)
+            question = self._questions.get(label.comparison_id)
+            if question is not None and label.id > question.label_id:
+                before.setdefault(question.id, question.answer)
+                question.label_id, question.answer = label.id, label.answer
+        changed = [i for i, answer in before.items() if answer != self._questions[i].answer]
+        for i in changed:
+            self._waiting.pop(i, None)
+            if self._questions[i].answer is None:
+                self._waiting[i] = self._questions[i]
+        new = [self._questions[i] for i in changed if before[i] is None]
+        return Taken(new, has_revised=len(new) < len(changed))
+
+    def answered(self) -> list[Question]:
+        """Every question that has an answer, in the order asked."""
+        return [question for question in self._questions.values() if question.answer is not None]
 
     def segment(self, content_hash: str) -> Segment:
         """One of the segments that were asked about."""
@@ -178,10 +223,10 @@ class Questionnaire:
         lengths = {each: len(self.segment(each)) for pair in hashes for each in pair}
         ids = self._enter(hashes, env_id, lengths, 0)
         self._num_repeated = int(state["num_repeated"])
-        answered = []
         for comparison_id, (_, _, answer) in zip(ids, saved, strict=True):
             if answer is not None:
-                question = self._waiting.pop(comparison_id)
-                question.answer = Answer(answer)
-                answered.append(question)
-        return answered
+                self._waiting.pop(comparison_id).answer = Answer(answer)
+        if self._shelf.show is not None:
+            waiting = self._waiting.values()
+            self._show([(self.segment(each.left), self.segment(each.right)) for each in waiting])
+        return self.answered()

@@ -8,7 +8,7 @@
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Protocol, runtime_checkable
@@ -76,6 +76,15 @@ class RewardSource(Protocol):
         """Ask what is due; the number of comparisons asked."""
         ...
 
+    @property
+    def num_asked(self) -> int:
+        """Comparisons asked so far."""
+        ...
+
+    def take_answers(self) -> int:
+        """Take in the answers that have come; how many comparisons have one by now."""
+        ...
+
     def fit(self) -> FitReport | None:
         """Learn from the labels that have come; None when nothing was done."""
         ...
@@ -106,6 +115,15 @@ class TrueReward:
 
     def ask(self, progress: Progress, recent: RecentEpisodes) -> int:  # noqa: ARG002
         """Nothing is asked."""
+        return 0
+
+    @property
+    def num_asked(self) -> int:
+        """None."""
+        return 0
+
+    def take_answers(self) -> int:
+        """Nobody answers."""
         return 0
 
     def fit(self) -> FitReport | None:
@@ -153,12 +171,15 @@ class Asking:
         schedule: how many may have been asked by now.
         budget: what the schedule spreads.
         candidates_per_pair: pairs looked at for each one asked.
+        most_waiting: comparisons, at most, that wait for an answer during training, so that a
+            person who comes back after an hour is asked about the agent of now; None: no limit.
     """
 
     selector: Selector
     schedule: Schedule
     budget: Budget
     candidates_per_pair: int
+    most_waiting: int | None = None
 
 
 @dataclass(frozen=True)
@@ -191,13 +212,14 @@ class RewardLearner:
         self._questionnaire = questionnaire
         self._rng = np.random.default_rng([seed, 6])
         self.predictor = RewardPredictor(subject.space, config, seed)
+        remembered = remembered_steps(asking.budget.pretraining, length, subject.num_envs)
         self.recorder = Recorder(
-            subject.env_id, segment_steps=length, capacity=_capacity(subject, asking.budget)
+            subject.env_id, segment_steps=length, capacity=remembered // subject.num_envs
         )
         self._fitter = Fitter(subject.space, config, seed=seed)
-        self._labels = LabelSet(
-            length, subject.space.num_features, config.ensemble_size, seed, config.segment_discount
-        )
+        self._predictor_config, self._seed = config, seed
+        self._labels = self._no_labels()
+        self._is_revised = False
         self._fitted_labels = 0
         self._num_fits = 0
         self._fit_steps = 0
@@ -205,6 +227,16 @@ class RewardLearner:
         self._report: FitReport | None = None
         self._thread = ThreadPoolExecutor(1, "reward-fit") if fitting.in_background else None
         self._running: Future[Fitted] | None = None
+
+    def _no_labels(self) -> LabelSet:
+        config = self._predictor_config
+        return LabelSet(
+            self._subject.segment_steps,
+            self._subject.space.num_features,
+            config.ensemble_size,
+            self._seed,
+            config.segment_discount,
+        )
 
     # --- observe ---
 
@@ -232,10 +264,16 @@ class RewardLearner:
         self._num_due = self._asking.schedule(self._asking.budget, progress)
         due = self._num_due - self._questionnaire.num_asked
         if self._has_fitted:
-            due = min(due, ASKED_AT_ONCE)
+            most_waiting, waiting = self._asking.most_waiting, self._questionnaire.num_waiting
+            due = min(due, ASKED_AT_ONCE if most_waiting is None else most_waiting - waiting)
         pairs = self._choose(due) if due > 0 else []
         self._questionnaire.ask(pairs, progress.step, recent)
         return len(pairs)
+
+    @property
+    def num_asked(self) -> int:
+        """Comparisons asked so far."""
+        return self._questionnaire.num_asked
 
     def _choose(self, num: int) -> list[Pair]:
         """The pairs most worth asking, among random candidates."""
@@ -277,21 +315,43 @@ class RewardLearner:
     def _has_fitted(self) -> bool:
         return self._num_fits > 0
 
+    def take_answers(self) -> int:
+        """Take in the answers that have come, unless a fit in the background needs the labels.
+
+        Returns:
+            How many comparisons have an answer by now.
+        """
+        if self._running is None:
+            taken = self._questionnaire.take_answers()
+            if taken.has_revised:
+                self._learn_anew()
+            else:
+                self._learn_of(taken.new)
+        return self._questionnaire.num_answered
+
     def fit(self) -> FitReport | None:
         """Take in the answers that have come, and fit if there are enough new ones."""
         if self._running is not None:
             return self._finish_running(wait=False)
-        for question in self._questionnaire.take_answers():
-            self._learn_of(question)
+        self.take_answers()
         num_new = len(self._labels) - self._fitted_labels
-        if num_new == 0 or num_new < FIT_GROWTH * self._fitted_labels:
-            return None
-        return self._start_fit()
+        is_due = num_new > 0 and num_new >= FIT_GROWTH * self._fitted_labels
+        return self._start_fit() if is_due or self._is_revised else None
 
-    def _learn_of(self, question: Question) -> None:
-        assert question.answer is not None  # noqa: S101 - take_answers gives answered ones
-        left, right = (self._rows_of(each) for each in (question.left, question.right))
-        self._labels.add(LabelledPair(left, right, question.answer))
+    def _learn_of(self, questions: Iterable[Question]) -> None:
+        for question in questions:
+            assert question.answer is not None  # noqa: S101 - only answered ones come here
+            left, right = (self._rows_of(each) for each in (question.left, question.right))
+            self._labels.add(LabelledPair(left, right, question.answer))
+
+    def _learn_anew(self) -> None:
+        """Somebody thought better of an answer: read all of them again, as they are now.
+
+        Note: a label's bootstrap draw belongs to its place among the labels, so most keep theirs.
+        """
+        self._labels = self._no_labels()
+        self._learn_of(self._questionnaire.answered())
+        self._is_revised = len(self._labels) > 0
 
     def _rows_of(self, content_hash: str) -> Float32[np.ndarray, "time features"]:
         segment = self._questionnaire.segment(content_hash)
@@ -299,7 +359,7 @@ class RewardLearner:
 
     def _start_fit(self) -> FitReport | None:
         """The first fit goes on to convergence, and is waited for; later ones start warm."""
-        self._fitted_labels = len(self._labels)
+        self._fitted_labels, self._is_revised = len(self._labels), False
         if not self._has_fitted:
             return self._adopt(self._fitter.fit(self._labels, self._pretrain_iters))
         if self._thread is None:
@@ -382,8 +442,7 @@ class RewardLearner:
         report = json.loads(array_to_text(state["self/report"]))
         self._report = FitReport(**report) if report is not None else None
         questions = part_of(state, "questionnaire")
-        for question in self._questionnaire.load_state(questions, self._subject.env_id):
-            self._learn_of(question)
+        self._learn_of(self._questionnaire.load_state(questions, self._subject.env_id))
 
     def close(self) -> None:
         """Let go of threads."""
@@ -392,11 +451,11 @@ class RewardLearner:
             self._thread.shutdown()
 
 
-def _capacity(subject: Subject, budget: Budget) -> int:
-    """Steps of each environment to remember: enough for all the first comparisons."""
-    first_steps = 2 * budget.pretraining * subject.segment_steps
-    per_env = -(-max(REMEMBERED_STEPS, first_steps) // subject.num_envs)
-    return max(per_env, 2 * subject.segment_steps)
+def remembered_steps(pretraining: int, segment_steps: int, num_envs: int) -> int:
+    """Environment steps to remember: enough for all the first comparisons, a multiple of N."""
+    first_steps = 2 * pretraining * segment_steps
+    per_env = -(-max(REMEMBERED_STEPS, first_steps) // num_envs)
+    return num_envs * max(per_env, 2 * segment_steps)
 
 
 def _figures_of(

@@ -10,20 +10,22 @@ Begin with `Teaching.run`. Recorder, selector, teacher and predictor are the rew
 import contextlib
 import logging
 import math
-import signal
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import gymnasium as gym
+import numpy as np
+from jaxtyping import Float32
 
 from rl_teacher import compute
 from rl_teacher.agents.agent import Agent
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.episodes import EpisodeReturns
 from rl_teacher.agents.registry import check_agent, make_agent, num_envs_of
+from rl_teacher.bulletin import Bulletin, Phase, Standing
+from rl_teacher.clips.episode import EpisodeWatcher
+from rl_teacher.clock import Clock
 from rl_teacher.config import (
     RunOptions,
     TeachConfig,
@@ -32,7 +34,8 @@ from rl_teacher.config import (
     validate_options,
 )
 from rl_teacher.envs.registry import EnvCard, card, make_vector
-from rl_teacher.errors import BadConfig, SegmentTooLong, TeacherFailed
+from rl_teacher.envs.rollout import Rollout
+from rl_teacher.errors import SegmentTooLong, TeacherFailed
 from rl_teacher.experiment import Experiment, home
 from rl_teacher.named_arrays import NamedArrays, nest, part_of
 from rl_teacher.predictor.inputs import InputSpace
@@ -49,13 +52,23 @@ from rl_teacher.reward_learner import (
     RewardSource,
     Subject,
     TrueReward,
+    remembered_steps,
 )
-from rl_teacher.store.media import SegmentFiles
+from rl_teacher.served_page import ServedPage
+from rl_teacher.stopping import StopRequest, stop_requests
+from rl_teacher.store.database import default_url
+from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.store import Store
+from rl_teacher.studio import Gallery, Studio, check_can_be_shown
+from rl_teacher.teachers.human import through_the_store
 from rl_teacher.teachers.registry import teacher_named
 from rl_teacher.teachers.tasks import TaskTeacher
+from rl_teacher.web.browser import open_in_browser
 
 REPORT_EVERY_S = 1.0
+WAITING_POLL_S = 0.2
+MOST_WAITING = 20
+"""Comparisons that wait for a person during training, at most: a minute's work."""
 
 logger = logging.getLogger(__name__)
 
@@ -86,10 +99,7 @@ def check(config: TeachConfig) -> EnvCard:
     env_card = card(config.env_id)
     segment_steps(config, env_card)
     if config.predictor == "human":
-        raise BadConfig(
-            "-p human needs the labelling page, which is not built yet. Use -p synth for a "
-            "synthetic teacher, or -p rl for the true reward."
-        )
+        check_can_be_shown(env_card.id)
     if config.predictor == "synth":
         teacher = teacher_named(config.teacher, config.teacher_strength)
         if isinstance(teacher, TaskTeacher):
@@ -137,15 +147,28 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
         )
         # Note: a power cut may cost a synthetic answer; it is asked again, and is the same.
         store = stack.enter_context(
-            Store.open(home() / "labels.sqlite", is_synced=config.predictor == "human")
+            Store.open(default_url(home()), is_synced=config.predictor == "human")
         )
         if options.force_new:
             store.delete_experiment(config.name)
+        gallery = Gallery(store, MediaFiles(options.media or home() / "media"))
         display = stack.enter_context(Display(config.name, env_card.id, config.num_timesteps))
         display.status("setting up")
-        teaching = Teaching(config, options, env_card, experiment, store, display)
+        page = ServedPage(options) if options.serve or config.predictor == "human" else None
+        if page is not None:
+            stack.callback(page.close)
+        teaching = Teaching(config, options, env_card, experiment, gallery, display)
         stack.callback(teaching.close)
+        if page is not None:
+            show_page(page.link(config.name), display, options)
         return teaching.run()
+
+
+def show_page(link: str, display: Display, options: RunOptions) -> None:
+    """Print the page's link, and open it where there is a screen."""
+    display.page(link)
+    if not options.no_browser:
+        open_in_browser(link)
 
 
 class Teaching:
@@ -157,7 +180,7 @@ class Teaching:
         options: RunOptions,
         env_card: EnvCard,
         experiment: Experiment,
-        store: Store,
+        gallery: Gallery,
         display: Display,
     ) -> None:
         self._config = config
@@ -168,7 +191,12 @@ class Teaching:
         num_envs = num_envs_of(config)
         stagger = 0 if env_card.can_terminate else env_card.max_episode_steps or 0
         is_ours = env_card.backend == "batch"
-        self._venv = make_vector(env_card.id, num_envs, options.workers)
+        self._venv = make_vector(
+            env_card.id,
+            num_envs,
+            options.workers,
+            keep_steps=remembered_steps(pretraining_labels(config), self._segment_steps, num_envs),
+        )
         self._collector = Collector(
             self._venv,
             seed=config.seed,
@@ -176,9 +204,17 @@ class Teaching:
             hides_ends=config.hide_episode_ends,
         )
         self._agent: Agent = make_agent(config, self._venv)
-        self._rewards = make_reward_source(config, env_card, self._venv, experiment, store)
-        self._true = EpisodeReturns(num_envs, begins_whole=not (stagger and is_ours))
+        begins_whole = not (stagger and is_ours)
+        self._true = EpisodeReturns(num_envs, begins_whole=begins_whole)
         self._predicted = EpisodeReturns(num_envs, begins_whole=False)
+        experiment_id = enter_experiment(gallery.store, experiment.name, env_card, config, options)
+        self._studio = Studio(env_card, self._venv, gallery)
+        watcher = EpisodeWatcher(env_card.id, begins_whole=begins_whole)
+        self._bulletin = Bulletin(gallery.store, experiment_id, self._studio, watcher)
+        shelf = Shelf(gallery.store, experiment_id, SegmentFiles(home() / "segments"))
+        if config.predictor == "human":
+            shelf = replace(shelf, show=self._studio.show)
+        self._rewards = make_reward_source(config, self._venv, self._segment_steps, shelf)
         self._step = 0
         self._is_pretrained = config.predictor == "rl"
         self._clock = Clock()
@@ -194,9 +230,11 @@ class Teaching:
             if not self._is_pretrained:
                 self._pretrain(stop)
             self._clock.begin_training()
-            self._display.status("training")
+            self._say("training", "training")
             while self._step < self._config.num_timesteps and not stop:
                 self._train_once()
+                if self._options.wait_for_labels:
+                    self._await_answers(self._rewards.num_asked, stop)
                 self._report_if_due()
                 self._save_if_due()
         return self._end()
@@ -206,34 +244,40 @@ class Teaching:
         rollout = self._collector.collect(self._agent.act, self._agent.rollout_steps)
         observed = self._rewards.observe(rollout)
         losses = self._agent.learn(rollout, observed.rewards)
-        self._true.observe(rollout, rollout.rewards)
-        self._predicted.observe(rollout, observed.rewards)
         self._step += rollout.num_steps
         self._steps_this_run += rollout.num_steps
+        self._watch(rollout, observed.rewards)
         self._rewards.ask(self._progress(), self._recent())
         self._rewards.fit()
         self._figures = {f"agent/{name}": value for name, value in losses.items()}
         self._figures |= observed.figures
 
-    def _pretrain(self, stop: "StopRequest") -> None:
+    def _watch(self, rollout: Rollout, rewards: Float32[np.ndarray, "time env"]) -> None:
+        """Follow the agent's episodes."""
+        self._true.observe(rollout, rollout.rewards)
+        self._predicted.observe(rollout, rewards)
+        self._bulletin.watch(rollout, rewards, self._step)
+
+    def _pretrain(self, stop: StopRequest) -> None:
         """Let the random policy act, ask about that, and fit the first predictor.
 
         A stop before the first fit leaves nothing behind but labels: the next run begins anew, and
         finds them.
         """
         wanted = pretraining_labels(self._config)
-        self._display.status("acting at random, for the first comparisons")
+        self._say("random", "acting at random, for the first comparisons")
         needed = 2 * wanted * self._segment_steps
         for _ in range(math.ceil(needed / self._collector.num_envs / self._agent.rollout_steps)):
             if stop:
                 return
             self._live_at_random()
-        while self._rewards.figures().get("labels_asked", 0) < wanted:
-            if stop:
-                return
+        while self._rewards.num_asked < wanted and not stop:
             if not self._rewards.ask(Progress(0, 0.0), self._recent()):
                 self._live_at_random()
-        self._display.status(f"fitting the reward predictor to {wanted} labels")
+        self._await_answers(wanted, stop)
+        if stop:
+            return
+        self._say("fitting", f"fitting the reward predictor to {wanted} labels")
         if self._rewards.fit() is None:
             raise TeacherFailed(
                 f"The teacher {self._config.teacher} could not tell in any of the first {wanted} "
@@ -243,11 +287,18 @@ class Teaching:
         self._is_pretrained = True
         self._save()
 
+    def _await_answers(self, needed: int, stop: StopRequest) -> None:
+        """Wait until so many comparisons have an answer, and say so meanwhile."""
+        while (answered := self._rewards.take_answers()) < needed and not stop:
+            self._say("waiting", f"{answered}/{needed} comparisons labeled: waiting for yours")
+            time.sleep(WAITING_POLL_S)
+
     def _live_at_random(self) -> None:
         rollout = self._collector.collect(self._collector.random_actions, self._agent.rollout_steps)
         self._rewards.observe(rollout)
         self._agent.observe(rollout)
         self._true.observe(rollout, rollout.rewards)
+        self._say("random", "acting at random, for the first comparisons")
 
     def _progress(self) -> Progress:
         return Progress(self._step, self._clock.training_s)
@@ -257,16 +308,28 @@ class Teaching:
 
     # --- reporting ---
 
+    def _say(self, phase: Phase, text: str) -> None:
+        """What is being done, to the terminal and to the page."""
+        self._display.status(text)
+        rate = self._steps_per_second if phase == "training" else None
+        total = self._config.num_timesteps
+        self._bulletin.stand(Standing(phase, text, self._step, total, rate))
+
+    @property
+    def _steps_per_second(self) -> float:
+        return self._steps_this_run / max(self._clock.this_training_s, 1e-9)
+
     def _report_if_due(self) -> None:
         if time.monotonic() - self._reported_s >= REPORT_EVERY_S:
             self._report()
+            self._say("training", "training")
 
     def _report(self) -> None:
         self._reported_s = time.monotonic()
         row = {
             "step": self._step,
             "wall_s": self._clock.whole_s,
-            "steps_per_second": self._steps_this_run / max(self._clock.this_training_s, 1e-9),
+            "steps_per_second": self._steps_per_second,
             "true_return": self._true.mean_return(),
             "episodes": self._true.num_finished,
             **self._rewards.figures(),
@@ -277,6 +340,7 @@ class Teaching:
         self._experiment.append_metrics(row)
         if self._tensorboard is not None:
             self._tensorboard.write(row)
+        self._bulletin.metrics(row)
         self._display.update(row)
 
     # --- saving ---
@@ -303,9 +367,10 @@ class Teaching:
     def _resume(self) -> None:
         checkpoint = self._experiment.load_checkpoint()
         if checkpoint is not None:
-            self._display.status(f"going on from step {checkpoint.step:,}")
+            self._say("starting", f"going on from step {checkpoint.step:,}")
             self._load(checkpoint.step, checkpoint.arrays, checkpoint.meta)
         self._experiment.truncate_metrics(self._step)
+        self._bulletin.forget_after(self._step)
         if not self._options.no_tensorboard:
             resumed_at = self._step if checkpoint is not None else None
             self._tensorboard = TensorBoard(default_log_dir(self._config.name), resumed_at)
@@ -331,25 +396,38 @@ class Teaching:
         path = plot([(self._config.name, self._experiment.metrics())], self._experiment.plot_path)
         if is_finished:
             self._experiment.finish()
-        self._display.status("finished" if is_finished else "stopped, and saved")
+        self._say(*(("finished", "finished") if is_finished else ("stopped", "stopped, and saved")))
         return Outcome(is_finished, self._step, path)
 
     def close(self) -> None:
         """Let go of environments, threads and files."""
+        self._studio.close()
         self._rewards.close()
         self._venv.close()
         if self._tensorboard is not None:
             self._tensorboard.close()
 
 
+def enter_experiment(
+    store: Store, name: str, env_card: EnvCard, config: TeachConfig, options: RunOptions
+) -> int:
+    """The experiment's id in the store, where its entry is made or brought up to date."""
+    experiment_id = store.ensure_experiment(name, env_card.id, config.saved())
+    store.describe_experiment(experiment_id, options.instructions, config.n_labels)
+    return experiment_id
+
+
 def make_reward_source(
-    config: TeachConfig,
-    env_card: EnvCard,
-    venv: gym.vector.VectorEnv,
-    experiment: Experiment,
-    store: Store,
+    config: TeachConfig, venv: gym.vector.VectorEnv, length: int, shelf: Shelf
 ) -> RewardSource:
-    """The true reward for -p rl; otherwise a reward learner with its teacher."""
+    """The true reward for -p rl; otherwise a reward learner with its teacher.
+
+    Args:
+        config: of the experiment.
+        venv: whose observations and actions the predictor sees.
+        length: steps of a segment.
+        shelf: where questions and answers are kept.
+    """
     if config.predictor == "rl":
         return TrueReward()
     is_person = config.predictor == "human"
@@ -360,18 +438,20 @@ def make_reward_source(
         seconds_between=3.0 if is_person else 0.0,
     )
     default_schedule = "constant" if config.n_labels is None else "annealed"
-    length = segment_steps(config, env_card)
     space = InputSpace.of(venv.single_observation_space, venv.single_action_space)
-    experiment_id = store.ensure_experiment(experiment.name, env_card.id, config.saved())
-    shelf = Shelf(store, experiment_id, SegmentFiles(home() / "segments"))
-    teacher = teacher_named(config.teacher, config.teacher_strength)
+    if is_person:
+        respondent = Respondent(through_the_store, "", config.seed)
+    else:
+        teacher = teacher_named(config.teacher, config.teacher_strength)
+        respondent = Respondent(teacher, f"synthetic:{config.teacher}", config.seed)
     return RewardLearner(
-        Subject(env_card.id, space, venv.num_envs, length),
+        Subject(config.env_id, space, venv.num_envs, length),
         Asking(
             selector=selector(config.selector),
             schedule=schedule(config.schedule or default_schedule),
             budget=budget,
             candidates_per_pair=config.candidates,
+            most_waiting=MOST_WAITING if is_person else None,
         ),
         Fitting(
             config.reward,
@@ -379,78 +459,5 @@ def make_reward_source(
             in_background=config.fit == "async",
             seed=config.seed,
         ),
-        Questionnaire(shelf, Respondent(teacher, f"synthetic:{config.teacher}", config.seed)),
+        Questionnaire(shelf, respondent),
     )
-
-
-class Clock:
-    """How long an experiment has taken, over all its runs, in seconds."""
-
-    def __init__(self) -> None:
-        self._launched = time.monotonic()
-        self._began_training: float | None = None
-        self._whole_before = self._training_before = 0.0
-
-    def begin_training(self) -> None:
-        """The first comparisons are behind."""
-        self._began_training = time.monotonic()
-
-    @property
-    def whole_s(self) -> float:
-        """Since the first launch, while it ran."""
-        return self._whole_before + time.monotonic() - self._launched
-
-    @property
-    def this_training_s(self) -> float:
-        """Of training, in this run."""
-        began = self._began_training
-        return 0.0 if began is None else time.monotonic() - began
-
-    @property
-    def training_s(self) -> float:
-        """Of training, over all runs."""
-        return self._training_before + self.this_training_s
-
-    def to_json(self) -> dict[str, float]:
-        """To be saved."""
-        return {"whole_s": self.whole_s, "training_s": self.training_s}
-
-    def go_on(self, saved: dict[str, float]) -> None:
-        """After a restart."""
-        self._whole_before, self._training_before = saved["whole_s"], saved["training_s"]
-
-
-class StopRequest:
-    """Whether Ctrl-C or SIGTERM came."""
-
-    def __init__(self) -> None:
-        self._is_requested = False
-
-    def __bool__(self) -> bool:
-        return self._is_requested
-
-    def request(self) -> None:
-        """Ask for a stop after the step that is being done."""
-        self._is_requested = True
-
-
-@contextlib.contextmanager
-def stop_requests() -> Iterator[StopRequest]:
-    """Turn the first Ctrl-C or SIGTERM into a request; a second one interrupts at once."""
-    stop = StopRequest()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop  # signals reach the main thread alone
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def on_signal(number: int, frame: object) -> None:  # noqa: ARG001
-        stop.request()
-        signal.signal(number, signal.default_int_handler)
-
-    try:
-        for number in before:
-            signal.signal(number, on_signal)
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -10,6 +10,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from rl_teacher.envs import card, cards, make_vector
+from rl_teacher.envs.registry import camera_of, mujoco_model
 from rl_teacher.errors import BadInput, UnknownName
 
 
@@ -88,6 +89,28 @@ def test_all_cards_can_be_listed():
     assert len(ids) == len(set(ids))
     assert {"ShortHopper-v1", "Hopper-v5", "CartPole-v1", "LunarLander-v3", "Pusher-v5"} <= set(ids)
     assert "CarRacing-v3" not in ids
+
+
+@pytest.mark.parametrize("env_id", ["hopper", "Hopper-v5", "Pusher-v5", "Reacher-v4"])
+def test_positions_belong_to_the_model(env_id):
+    try:
+        envs = make_vector(env_id, 1)
+    except BadInput:
+        pytest.skip(f"{env_id} cannot be made here")
+    envs.reset(seed=0)
+    model = mujoco_model(env_id)
+    assert model is not None
+    assert model.nq == envs.scene_states.shape[1]
+
+
+def test_what_is_not_mujocos_has_no_model_and_no_camera():
+    assert mujoco_model("CartPole-v1") is None
+    assert camera_of("CartPole-v1") == {}
+
+
+def test_gymnasiums_cameras_are_known():
+    assert camera_of("Hopper-v1")["distance"] == 3.0
+    assert camera_of("Pusher-v5")["distance"] == 4.0
 
 
 # The checker finds fault with unbounded observations, which are Gymnasium's own.

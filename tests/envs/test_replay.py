@@ -88,12 +88,6 @@ def test_scene_states_are_positions_where_there_is_mujoco():
     np.testing.assert_array_equal(envs.scene_states[:, :7], observations[:, :7])
 
 
-def test_scene_states_are_empty_where_there_is_none():
-    envs = make_vector("CartPole-v1", 2)
-    envs.reset(seed=0)
-    assert envs.scene_states.shape == (2, 0)
-
-
 def test_a_state_of_another_number_of_environments_is_refused():
     envs = make_vector("CartPole-v1", 2)
     envs.reset(seed=0)

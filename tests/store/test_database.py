@@ -1,27 +1,45 @@
 """Opening a database: the versions it may have, and everything that may be wrong with it."""
 
 import sqlite3
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from uuid import UUID
 
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import create_engine
-from sqlalchemy.dialects import postgresql
-from sqlalchemy.schema import CreateTable
+from sqlalchemy import create_engine, func, select, table
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.errors import StoreUnavailable
-from rl_teacher.store import store as store_module
-from rl_teacher.store.database import as_url
+from rl_teacher.store.database import as_url, default_url, make_engine
 from rl_teacher.store.migrate import alembic_settings
-from rl_teacher.store.store import Store, insert_or_skip
-from rl_teacher.store.tables import Base, Clip, Comparison, Experiment, Label
+from rl_teacher.store.store import NewLabel, Store
+from rl_teacher.store.tables import Base, Label
 
+FIRST_VERSION_ROWS = """
+INSERT INTO experiments (id, name, env_id, config, created_at) VALUES
+    (1, 'old', 'E', '{"seed": 3}', '2026-01-01 00:00:00'),
+    (7, 'older', 'E', '{}', '2026-01-01 00:00:00');
+INSERT INTO clips (content_hash, env_id, num_steps, created_at) VALUES
+    ('a', 'E', 30, '2026-01-01 00:00:00'),
+    ('b', 'E', 30, '2026-01-01 00:00:00');
+INSERT INTO comparisons (id, experiment_id, left_hash, right_hash, asked_at_step, created_at) VALUES
+    (1, 1, 'a', 'b', 0, '2026-01-01 00:00:00'),
+    (2, 1, 'b', 'a', 5000000000, '2026-01-01 00:00:00'),
+    (9, 7, 'a', 'b', 0, '2026-01-01 00:00:00');
+INSERT INTO labels (id, comparison_id, answer, labeler, request_id, created_at) VALUES
+    (1, 1, 'left', 'synthetic:oracle', '00000000000000000000000000000001', '2026-01-02 00:00:00'),
+    (2, 1, 'equal', 'Zoë', '00000000000000000000000000000002', '2026-01-03 00:00:00'),
+    (5, 9, 'cannot_tell', 'synthetic:oracle', '00000000000000000000000000000003',
+        '2026-01-04 00:00:00')
+"""
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "labels.sqlite"
+HIGHEST_IDS = """
+SELECT setval('experiments_id_seq', 7), setval('comparisons_id_seq', 9), setval('labels_id_seq', 5)
+"""
+"""SQLite sees them by itself."""
 
 
 @pytest.fixture
@@ -30,23 +48,68 @@ def made(path):
     return path
 
 
+@contextmanager
+def writing(url):
+    """A connection of our own, with foreign keys as the product has them."""
+    engine = make_engine(as_url(url), "test", 5.0, is_synced=False)
+    try:
+        with engine.execution_options(is_writing=True).begin() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+@pytest.fixture
+def first_version(url):
+    """The URL of a database that an earlier rl-teacher wrote."""
+    with writing(url) as connection:
+        command.upgrade(alembic_settings(connection), "0001")
+        for statement in FIRST_VERSION_ROWS.split(";"):
+            connection.exec_driver_sql(statement)
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql(HIGHEST_IDS)
+    return url
+
+
+def count_rows(url):
+    with writing(url) as connection:
+        tables = ("experiments", "clips", "comparisons", "labels")
+        return [
+            connection.execute(select(func.count()).select_from(table(name))).scalar()
+            for name in tables
+        ]
+
+
 def schema(path):
-    """The lines of each table's and index's SQL; their order means nothing."""
+    """The definitions in each table's and index's SQL; their order means nothing."""
     connection = sqlite3.connect(path)
     found = connection.execute(
         "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name != 'alembic_version'"
     ).fetchall()
     connection.close()
-    return {name: {line.strip(" ,\t") for line in sql.splitlines()} for name, sql in found}
+    return {name: definitions(sql) for name, sql in found}
+
+
+def definitions(sql):
+    """What is between the outer parentheses, cut at the commas that no others enclose."""
+    inside = " ".join(sql.split()).replace('"', "").partition("(")[2].rpartition(")")[0]
+    cuts = [i for i, c in enumerate(inside) if c == "," and is_outside(inside[:i])]
+    bounds = zip([-1, *cuts], [*cuts, len(inside)], strict=True)
+    return {inside[start + 1 : end].strip() for start, end in bounds}
+
+
+def is_outside(before):
+    return before.count("(") == before.count(")")
 
 
 class TestVersions:
-    def test_the_migrations_build_what_the_models_describe(self, made):
-        engine = create_engine(f"sqlite:///{made}")
-        with engine.connect() as connection:
-            context = MigrationContext.configure(connection, opts={"compare_type": True})
+    def test_the_migrations_build_what_the_models_describe(self, store, url):
+        with writing(url) as connection:
+            # Note: of SQLite's defaults Alembic misunderstands one; the next test compares the SQL.
+            compares_defaults = connection.dialect.name == "postgresql"
+            opts = {"compare_type": True, "compare_server_default": compares_defaults}
+            context = MigrationContext.configure(connection, opts=opts)
             assert compare_metadata(context, Base.metadata) == []
-        engine.dispose()
 
     def test_the_migrations_build_the_same_sql_as_the_models(self, made, tmp_path):
         engine = create_engine(f"sqlite:///{tmp_path / 'models.sqlite'}")
@@ -54,20 +117,57 @@ class TestVersions:
         engine.dispose()
         assert schema(made) == schema(tmp_path / "models.sqlite")
 
-    def test_the_first_migration_can_be_taken_back(self, made):
-        engine = create_engine(f"sqlite:///{made}")
-        with engine.begin() as connection:
+    def test_an_older_database_is_brought_to_this_version_without_losing_a_row(self, first_version):
+        before = count_rows(first_version)
+        with Store.open(first_version) as store:
+            assert store.schema_version() == "0002"
+            assert store.answers([1, 2, 9]) == {1: Answer.EQUAL, 9: Answer.CANNOT_TELL}
+            assert store.counts_of(1, "Zoë") == 1
+            assert store.counts_of(1, "synthetic:oracle") == 0
+            assert store.counts_of(7, "synthetic:oracle") == 1
+            assert store.comparison(2).asked_at_step == 5_000_000_000
+            assert store.experiment("old").config == {"seed": 3}
+        assert count_rows(first_version) == before == [2, 2, 3, 3]
+
+    @pytest.mark.usefixtures("first_version")
+    def test_a_database_of_the_first_version_becomes_what_the_models_describe(self, store, url):
+        self.test_the_migrations_build_what_the_models_describe(store, url)
+
+    def test_a_migrated_label_keeps_its_request_and_its_moment(self, first_version):
+        with Store.open(first_version) as store:
+            store.answer(1, Answer.LEFT, "Zoë", UUID(int=2))
+            assert store.answers([1]) == {1: Answer.EQUAL}
+            with store._database.reading() as connection:
+                moments = connection.execute(select(Label.created_at).order_by(Label.id)).scalars()
+                assert list(moments) == [datetime(2026, 1, day, tzinfo=UTC) for day in (2, 3, 4)]
+
+    def test_new_labels_go_on_after_migrated_ones(self, first_version):
+        with Store.open(first_version) as store:
+            [comparison_id] = store.ask(1, [("a", "a")], "E", 30, 0)
+            store.answer_many([NewLabel(each, Answer.LEFT, "Zoë") for each in (1, comparison_id)])
+            assert store.answers([1, comparison_id]) == {1: Answer.LEFT, comparison_id: Answer.LEFT}
+            assert comparison_id == 10
+
+    def test_a_database_can_be_taken_back_to_the_first_version(self, first_version):
+        with Store.open(first_version) as store:
+            store.answer(9, None, "Zoë")
+        with writing(first_version) as connection:
+            command.downgrade(alembic_settings(connection), "0001")
+            rows = connection.exec_driver_sql("SELECT id, answer, labeler FROM labels ORDER BY id")
+            assert rows.all() == [(1, "left", "synthetic:oracle"), (2, "equal", "Zoë")]
+        with Store.open(first_version) as store:
+            assert store.answers([1, 9]) == {1: Answer.EQUAL}
+
+    def test_every_migration_can_be_taken_back(self, made):
+        with writing(f"sqlite:///{made}") as connection:
             command.downgrade(alembic_settings(connection), "base")
-        engine.dispose()
         assert set(schema(made)) <= {"sqlite_sequence"}
 
-    def test_a_database_of_a_newer_version_is_refused(self, made):
-        connection = sqlite3.connect(made)
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
-        connection.commit()
-        connection.close()
+    def test_a_database_of_a_newer_version_is_refused(self, store, url):
+        with writing(url) as connection:
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
         with pytest.raises(StoreUnavailable, match=r"version 9999.*newer rl-teacher"):
-            Store.open(made)
+            Store.open(url)
 
     def test_nothing_is_written_where_the_user_stands(self, path, tmp_path, monkeypatch):
         elsewhere = tmp_path / "cwd"
@@ -75,25 +175,6 @@ class TestVersions:
         monkeypatch.chdir(elsewhere)
         Store.open(path).close()
         assert list(elsewhere.iterdir()) == []
-
-    @pytest.mark.parametrize("table", [Experiment, Clip, Comparison, Label])
-    def test_every_table_can_be_said_in_postgresql(self, table):
-        sql = str(CreateTable(table.__table__).compile(dialect=postgresql.dialect()))
-        assert "AUTOINCREMENT" not in sql
-        assert ("SERIAL" in sql) == ("id" in table.__table__.columns)
-
-    @pytest.mark.parametrize(
-        "statement",
-        [
-            insert_or_skip("postgresql", Comparison),
-            store_module.FIND_COMPARISONS,
-            store_module.ANSWERS_OLDEST_FIRST,
-            store_module.ANSWERED_COMPARISONS,
-            store_module.COUNTS,
-        ],
-    )
-    def test_every_statement_can_be_said_in_postgresql(self, statement):
-        assert str(statement.compile(dialect=postgresql.dialect()))
 
 
 class TestWhereItIs:
@@ -118,6 +199,19 @@ class TestWhereItIs:
         with pytest.raises(StoreUnavailable, match="pip install") as caught:
             Store.open("mysql+nosuchdriver://me:s3cret@host/labels")
         assert "s3cret" not in str(caught.value)
+
+    def test_the_options_of_a_url_are_not_shown_either(self):
+        with pytest.raises(StoreUnavailable) as caught:
+            Store.open("postgresql://me@/labels?host=/nowhere/at/all&password=s3cret")
+        assert "s3cret" not in str(caught.value)
+
+    def test_the_database_is_in_the_home_unless_the_environment_names_another(
+        self, tmp_path, monkeypatch
+    ):
+        monkeypatch.delenv("RL_TEACHER_DATABASE_URL", raising=False)
+        assert default_url(tmp_path) == str(tmp_path / "labels.sqlite")
+        monkeypatch.setenv("RL_TEACHER_DATABASE_URL", "postgresql://me@host/labels")
+        assert default_url(tmp_path) == "postgresql://me@host/labels"
 
     def test_something_that_is_no_url_is_said_to_be_none(self):
         with pytest.raises(StoreUnavailable, match="is not the URL of a database"):
@@ -187,9 +281,70 @@ class TestFaults:
             with pytest.raises(StoreUnavailable, match="deleted or replaced"):
                 store.answer(comparison_id, Answer.LEFT, "me")
 
+    def test_nothing_is_read_from_a_file_that_was_deleted(self, path):
+        with Store.open(path) as store:
+            path.unlink()
+            with pytest.raises(StoreUnavailable, match="deleted or replaced"):
+                store.ping()
+            with pytest.raises(StoreUnavailable, match="deleted or replaced"):
+                store.experiments()
+
+    def test_a_locked_database_can_still_be_read(self, made):
+        with Store.open(made) as store:
+            other = sqlite3.connect(made, isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            store.ping()
+            assert store.experiments() == []
+            other.close()
+
     def test_a_full_disk_is_said_to_be_full(self, made):
         with Store.open(made) as store:
             with store._database.reading() as connection:
                 connection.exec_driver_sql("PRAGMA max_page_count=1")
             with pytest.raises(StoreUnavailable, match="disk is full"):
                 store.ensure_experiment("x", "E", {"filler": "x" * 100_000})
+
+
+@pytest.mark.postgres
+class TestFaultsOfAServer:
+    def test_a_label_that_cannot_be_numbered_is_not_dropped_in_silence(self, postgres_url):
+        with Store.open(postgres_url) as store:
+            experiment_id = store.ensure_experiment("x", "E", {})
+            [comparison_id] = store.ask(experiment_id, [("a", "b")], "E", 1, 0)
+            store.answer(comparison_id, Answer.LEFT, "me")
+            with writing(postgres_url) as connection:
+                connection.exec_driver_sql("ALTER SEQUENCE labels_id_seq RESTART")
+            with pytest.raises(StoreUnavailable, match="refused the labels"):
+                store.answer(comparison_id, Answer.RIGHT, "me")
+
+    def test_a_database_that_is_not_there_is_said_not_to_be(self, postgres_url):
+        with pytest.raises(StoreUnavailable, match=r"no such database or user.*createdb"):
+            Store.open(postgres_url.replace("@/", "@/not_"))
+
+    def test_a_server_that_does_not_answer_is_said_not_to(self, tmp_path):
+        with pytest.raises(StoreUnavailable, match="the server does not answer"):
+            Store.open(f"postgresql://me@/labels?host={tmp_path}", busy_timeout_s=0.1)
+
+    def test_a_lock_is_waited_for_and_not_for_ever(self, postgres_url):
+        with Store.open(postgres_url, busy_timeout_s=0.05) as store, writing(postgres_url) as other:
+            other.exec_driver_sql("LOCK TABLE experiments IN EXCLUSIVE MODE")
+            with pytest.raises(StoreUnavailable, match="held what is needed for too long"):
+                store.ensure_experiment("x", "E", {})
+            other.rollback()
+            assert store.ensure_experiment("x", "E", {}) == 1
+
+    def test_a_server_that_was_restarted_is_found_again(self, postgres_url, postgres_server):
+        with Store.open(postgres_url) as store:
+            postgres_server.run(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname LIKE 'test%'"
+            )
+            assert store.experiments() == []
+
+    def test_a_read_only_server_is_said_to_be_read_only(self, postgres_url):
+        with writing(postgres_url) as connection:
+            name = connection.exec_driver_sql("SELECT current_database()").scalar()
+            connection.exec_driver_sql(
+                f"ALTER DATABASE {name} SET default_transaction_read_only = on"
+            )
+        with pytest.raises(StoreUnavailable, match="read but not written"):
+            Store.open(postgres_url)

@@ -33,10 +33,11 @@ folder = Path(sys.argv[1])
 """
 
 
-def start(program, folder, *args):
+def start(program, place, *args):
+    """Run a program on a folder, or on the URL of a database."""
     source = PREAMBLE + textwrap.dedent(program)
     return subprocess.Popen(
-        [sys.executable, "-c", source, str(folder), *args],
+        [sys.executable, "-c", source, str(place), *args],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -66,7 +67,7 @@ def finish(process):
 
 
 LABEL_FOR_EVER = """
-with Store.open(folder / "labels.sqlite", is_synced=sys.argv[2] == "synced") as store:
+with Store.open(sys.argv[1], is_synced=sys.argv[2] == "synced") as store:
     experiment_id = store.ensure_experiment("x", "E", {})
     for number in range(10**9):
         pairs = [(clip(f"{number} left"), clip(f"{number} right"))]
@@ -78,10 +79,10 @@ with Store.open(folder / "labels.sqlite", is_synced=sys.argv[2] == "synced") as 
 
 
 @pytest.mark.parametrize("durability", ["synced", "unsynced"])
-def test_every_acknowledged_label_outlives_a_sigkill(tmp_path, durability):
-    acknowledged = kill_after(start(LABEL_FOR_EVER, tmp_path, durability), 50, then_s=0.0037)
+def test_every_acknowledged_label_outlives_a_sigkill(url, durability):
+    acknowledged = kill_after(start(LABEL_FOR_EVER, url, durability), 50, then_s=0.0037)
     expected = {int(line.split()[0]): Answer(line.split()[1]) for line in acknowledged}
-    with Store.open(tmp_path / "labels.sqlite") as store:
+    with Store.open(url) as store:
         assert store.answers(expected) == expected
     assert len(expected) >= 50
 
@@ -106,7 +107,7 @@ def test_a_sigkill_while_writing_leaves_the_last_checkpoint_whole(tmp_path, then
 
 
 ASK_THE_SAME = """
-with Store.open(folder / "labels.sqlite") as store:
+with Store.open(sys.argv[1]) as store:
     experiment_id = store.ensure_experiment("x", "E", {})
     for number in range(40):
         pairs = [(clip(number + side), clip(number + side + 1)) for side in (0, 1)]
@@ -116,12 +117,12 @@ with Store.open(folder / "labels.sqlite") as store:
 """
 
 
-def test_processes_that_race_agree_on_every_id_and_lose_no_label(tmp_path):
+def test_processes_that_race_agree_on_every_id_and_lose_no_label(url):
     """Note: they also race to make the database and its tables."""
-    racers = [start(ASK_THE_SAME, tmp_path, f"racer {number}") for number in range(3)]
+    racers = [start(ASK_THE_SAME, url, f"racer {number}") for number in range(3)]
     ids = [finish(racer) for racer in racers]
     assert ids[0] == ids[1] == ids[2]
-    with Store.open(tmp_path / "labels.sqlite") as store:
+    with Store.open(url) as store:
         experiment_id = store.ensure_experiment("x", "E", {})
         assert store.counts(experiment_id).asked == 41
         with store._database.reading() as connection:

@@ -17,7 +17,8 @@ class Segment:
         observations: [T, ...] float32 for vectors.
         actions: [T, ...] float32, or int64 when discrete.
         rewards: [T] the environment's own reward, for synthetic teachers and for reports.
-        scene_states: [T, K] what a clip is drawn from (MuJoCo: qpos), or K = 0.
+        scene_states: [T, K] what a clip is drawn from (MuJoCo: qpos; else which episode, and which
+            of its steps).
     """
 
     env_id: str

@@ -2,10 +2,11 @@
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
@@ -13,8 +14,12 @@ from gymnasium.spaces import Box, Discrete
 
 from rl_teacher.envs.mujoco_suite import ALIASES, PLAIN, SUITE, TASKS
 from rl_teacher.envs.mujoco_task import Task
+from rl_teacher.envs.recipes import KEEP_STEPS
 from rl_teacher.envs.teachable import TeachableVectorEnv
 from rl_teacher.errors import BadInput, UnknownName
+
+if TYPE_CHECKING:
+    import mujoco
 
 NAMESPACE = "rl_teacher"
 
@@ -58,13 +63,17 @@ def cards() -> list[EnvCard]:
     return ours + list(_gymnasium_cards())
 
 
-def make_vector(env_id: str, num_envs: int, num_threads: int | None = None) -> TeachableVectorEnv:
+def make_vector(
+    env_id: str, num_envs: int, num_threads: int | None = None, keep_steps: int = KEEP_STEPS
+) -> TeachableVectorEnv:
     """N environments that step together, with SAME_STEP autoreset.
 
     Args:
         env_id: any name that `card` accepts.
         num_envs: N.
         num_threads: for MuJoCo's batch; all CPUs by default. Results do not depend on it.
+        keep_steps: how long the recipes of ended episodes are kept where clips are drawn from
+            these (see `ReplayVectorEnv`).
     """
     full_id = _full_id(env_id)
     if full_id in TASKS:
@@ -74,7 +83,40 @@ def make_vector(env_id: str, num_envs: int, num_threads: int | None = None) -> T
     from rl_teacher.envs.replay import ReplayVectorEnv  # noqa: PLC0415
 
     _gymnasium_card(full_id)
-    return ReplayVectorEnv(partial(_make_gymnasium, full_id), num_envs)
+    make_env = partial(_make_gymnasium, full_id)
+    return ReplayVectorEnv(make_env, num_envs, keep_steps)
+
+
+def make_filmed(env_id: str) -> gymnasium.Env:
+    """One of Gymnasium's environments, whose `render` returns a picture.
+
+    Raises:
+        BadInput: it cannot be made so.
+    """
+    return _make_gymnasium(_full_id(env_id), render_mode="rgb_array")
+
+
+def mujoco_model(env_id: str) -> "mujoco.MjModel | None":  # pyright: ignore[reportAttributeAccessIssue]
+    """The MuJoCo model whose positions `scene_states` are, or None where there is none."""
+    full_id = _full_id(env_id)
+    if full_id in TASKS:
+        from rl_teacher.envs.mujoco_physics import load_model  # noqa: PLC0415
+
+        return load_model(TASKS[full_id])
+    from rl_teacher.envs.replay import positions_of  # noqa: PLC0415
+
+    with closing(_make_gymnasium(full_id)) as env:
+        return None if positions_of(env) is None else env.unwrapped.model  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def camera_of(env_id: str) -> Mapping[str, Any]:
+    """Settings of MuJoCo's free camera that suit an environment; empty where it has none."""
+    full_id = _full_id(env_id)
+    if full_id in TASKS:
+        return TASKS[full_id].body.camera
+    with closing(_make_gymnasium(full_id)) as env:
+        renderer = getattr(env.unwrapped, "mujoco_renderer", None)
+        return getattr(renderer, "default_cam_config", None) or {}
 
 
 def register_tasks() -> None:
@@ -213,14 +255,14 @@ def _gymnasium_cards() -> Iterator[EnvCard]:
                 continue
 
 
-def _make_gymnasium(full_id: str) -> gymnasium.Env:
+def _make_gymnasium(full_id: str, render_mode: str | None = None) -> gymnasium.Env:
     """One of Gymnasium's environments, without its advice to upgrade."""
     from rl_teacher.envs.mujoco_physics import quiet_mujoco  # noqa: PLC0415
 
     try:
         with warnings.catch_warnings(), quiet_mujoco():
             warnings.simplefilter("ignore")
-            return gymnasium.make(full_id)
+            return gymnasium.make(full_id, render_mode=render_mode)
     except Exception as error:
         raise BadInput(
             f"{full_id} is registered, but cannot be made here: {error} "

@@ -1,10 +1,9 @@
 """Gymnasium's own environments, with a state that can be saved.
 
-Most of them cannot hand over their state, but are deterministic: the generator as it was before an
-episode's reset and the actions since say everything. Restoring replays the running episodes.
+Most of them cannot hand over their state, but are deterministic: restoring lives the running
+episodes again, by their recipes. The clips of those without MuJoCo are made in the same way.
 """
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,9 +14,17 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 from jaxtyping import Float, Shaped
 
+from rl_teacher.envs.recipes import (
+    KEEP_STEPS,
+    Recipe,
+    RecipeBook,
+    actions_of,
+    pack_recipes,
+    unpack_recipes,
+)
 from rl_teacher.envs.teachable import TeachableVectorEnv, checked_elapsed, generator_at
 from rl_teacher.errors import BadConfig, CorruptCheckpoint
-from rl_teacher.named_arrays import array_to_text, text_to_array
+from rl_teacher.named_arrays import nest, part_of
 
 logger = logging.getLogger(__name__)
 
@@ -25,40 +32,64 @@ logger = logging.getLogger(__name__)
 class EpisodeMemory(gymnasium.Wrapper):
     """Remembers how the running episode began, and every action since."""
 
-    def __init__(self, env: gymnasium.Env) -> None:
+    def __init__(self, env: gymnasium.Env, book: RecipeBook) -> None:
         super().__init__(env)
-        self.beginning: dict[str, Any] = {}
-        self.actions: list[np.ndarray] = []
+        self.episode = -1
+        self._book = book
+        self._is_drawn_from_positions = positions_of(env) is not None
+        self._beginning: dict[str, Any] = {}
+        self._actions: list[np.ndarray] = []
+
+    @property
+    def recipe(self) -> Recipe:
+        """Of the running episode."""
+        return Recipe(self._beginning, actions_of(self._actions, self.action_space))
+
+    @property
+    def scene_state(self) -> Float[np.ndarray, " scene"]:
+        """[nq] MuJoCo's positions; without MuJoCo [2], the episode's number and the step in it."""
+        if self._is_drawn_from_positions:
+            return np.array(positions_of(self), dtype=np.float64)
+        return np.array([self.episode, len(self._actions)], dtype=np.float64)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode, and remember how."""
+        if self._actions and not self._is_drawn_from_positions:
+            self._book.end(self.episode, self.recipe)
         rng = None if seed is not None else self.unwrapped.np_random.bit_generator.state
-        self.beginning = {"seed": seed, "rng": rng, "elapsed": 0}
-        self.actions = []
+        self.episode = self._book.begin()
+        self._beginning = {"seed": seed, "rng": rng, "elapsed": 0}
+        self._actions = []
         _renew_world(self.unwrapped)
         return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Act, and remember the action."""
-        self.actions.append(np.array(action))
+        self._actions.append(np.array(action))
+        self._book.live()
         return super().step(action)
 
     def start_at(self, elapsed_steps: int) -> None:
         """Count the running episode's steps from here, if something counts them."""
         time_limit = _time_limit(self)
         if time_limit is not None:
-            self.beginning["elapsed"] = elapsed_steps
+            self._beginning["elapsed"] = elapsed_steps
             time_limit._elapsed_steps = elapsed_steps
 
-    def replay(self, beginning: dict[str, Any], actions: Shaped[np.ndarray, "time ..."]) -> Any:
-        """Live an episode again; returns its last observation."""
+    def begin_again(self, beginning: Mapping[str, Any]) -> Any:
+        """Begin an episode as it began before; returns its first observation."""
         if beginning["rng"] is not None:
             self.unwrapped.np_random = generator_at(beginning["rng"])
         obs, _ = self.reset(seed=beginning["seed"])
         self.start_at(beginning["elapsed"])
-        for action in actions:
+        return obs
+
+    def replay(self, recipe: Recipe) -> Any:
+        """Live an episode again; returns its last observation."""
+        obs = self.begin_again(recipe.beginning)
+        for action in recipe.actions:
             obs, *_ = self.step(action)
         return obs
 
@@ -66,24 +97,52 @@ class EpisodeMemory(gymnasium.Wrapper):
 class ReplayVectorEnv(SyncVectorEnv, TeachableVectorEnv):  # pyright: ignore[reportIncompatibleMethodOverride]
     """Gymnasium's sequential vector environment, made teachable.
 
-    Note: an episode's actions are kept until it ends, so an environment without a time limit
-    needs memory without a limit.
+    Note: a running episode's actions are all kept, so an environment without a time limit needs
+    memory without a limit.
     """
 
     envs: list[EpisodeMemory]  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    def __init__(self, make_env: Callable[[], gymnasium.Env], num_envs: int) -> None:
+    def __init__(
+        self,
+        make_env: Callable[[], gymnasium.Env],
+        num_envs: int,
+        keep_steps: int = KEEP_STEPS,
+    ) -> None:
+        """Make them.
+
+        Args:
+            make_env: one of them.
+            num_envs: N.
+            keep_steps: an episode's recipe is kept until this many steps, counted over all
+                environments, were lived after its end. None are kept where there is MuJoCo.
+        """
         if num_envs < 1:
             raise BadConfig(f"{num_envs} environments were asked for; ask for 1 or more.")
+        self._book = RecipeBook(keep_steps)
         super().__init__(
-            [lambda: EpisodeMemory(make_env())] * num_envs,
+            [lambda: EpisodeMemory(make_env(), self._book)] * num_envs,
             autoreset_mode=AutoresetMode.SAME_STEP,
         )
 
     @property
     def scene_states(self) -> Float[np.ndarray, "env scene"]:
-        """[N, nq] positions now, or [N, 0] where there is no MuJoCo."""
-        return np.stack([_scene_state(env) for env in self.envs])
+        """[N, nq] MuJoCo's positions now; without MuJoCo [N, 2], see `recipe`."""
+        return np.stack([env.scene_state for env in self.envs])
+
+    def recipe(self, episode: int) -> Recipe:
+        """How an episode is lived again; without MuJoCo, clips are drawn so.
+
+        Args:
+            episode: the first of the two numbers in `scene_states`; the second is the step in it.
+
+        Raises:
+            LookupError: it ended longer than `keep_steps` ago.
+        """
+        for env in self.envs:
+            if env.episode == episode:
+                return env.recipe
+        return self._book[episode]
 
     @property
     def observations(self) -> Shaped[np.ndarray, "env obs"]:
@@ -112,34 +171,36 @@ class ReplayVectorEnv(SyncVectorEnv, TeachableVectorEnv):  # pyright: ignore[rep
         return obs, rewards, terminated, truncated, infos
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """How every running episode began, and the actions since."""
-        lengths = np.array([len(env.actions) for env in self.envs])
+        """The recipes of the running episodes, and of those that are kept."""
+        running = pack_recipes([env.recipe for env in self.envs], self.single_action_space)
         return {
-            "beginnings": text_to_array(json.dumps([env.beginning for env in self.envs])),
-            "lengths": lengths,
-            "actions": self._all_actions(),
+            **running,
+            "episodes": np.array([env.episode for env in self.envs]),
             "observations": self.observations.copy(),
+            **nest({"book": self._book.get_state(self.single_action_space)}),
         }
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Replay the episodes that `get_state` described."""
-        missing = {"beginnings", "lengths", "actions", "observations"} - state.keys()
+        missing = self.get_state().keys() - state.keys()
         if missing:
             raise CorruptCheckpoint(
                 f"The environments' saved {', '.join(sorted(missing))} is missing."
             )
-        beginnings = json.loads(array_to_text(state["beginnings"]))
-        if len(beginnings) != self.num_envs:
+        running = unpack_recipes(state)
+        if len(running) != self.num_envs:
             raise CorruptCheckpoint(
-                f"{len(beginnings)} environments were saved; {self.num_envs} are needed."
+                f"{len(running)} environments were saved; {self.num_envs} are needed."
             )
-        episodes = np.split(state["actions"], np.cumsum(state["lengths"])[:-1])
-        observations = [
-            env.replay(beginning, actions)
-            for env, beginning, actions in zip(self.envs, beginnings, episodes, strict=True)
-        ]
-        self._adopt(np.stack(observations))
-        if not np.array_equal(self.observations, state["observations"], equal_nan=True):
+        self._adopt(np.stack([env.replay(r) for env, r in zip(self.envs, running, strict=True)]))
+        self._warn_unless_observing(state["observations"])
+        # Note: after replaying, which counts as living.
+        self._book.set_state(part_of(state, "book"))
+        for env, episode in zip(self.envs, state["episodes"].tolist(), strict=True):
+            env.episode = episode
+
+    def _warn_unless_observing(self, saved: Shaped[np.ndarray, "env obs"]) -> None:
+        if not np.array_equal(self.observations, saved, equal_nan=True):
             logger.warning(
                 "%s did not replay to the saved observations: it is not deterministic. "
                 "The run goes on, but not as it would have.",
@@ -161,11 +222,6 @@ class ReplayVectorEnv(SyncVectorEnv, TeachableVectorEnv):  # pyright: ignore[rep
         self._terminations[:] = False
         self._truncations[:] = False
         self._autoreset_envs = np.zeros(self.num_envs, dtype=np.bool_)
-
-    def _all_actions(self) -> Shaped[np.ndarray, "step ..."]:
-        taken = [action for env in self.envs for action in env.actions]
-        space = self.single_action_space
-        return np.array(taken, dtype=space.dtype).reshape(-1, *(space.shape or ()))
 
 
 def _plain_seed(seed: int | Sequence[int | None] | None) -> int | list[int | None] | None:
@@ -205,7 +261,8 @@ def _time_limit(env: gymnasium.Env) -> TimeLimit | None:
     return None
 
 
-def _scene_state(env: gymnasium.Env) -> Float[np.ndarray, " scene"]:
-    mujoco_data = getattr(env.unwrapped, "data", None)
-    qpos = getattr(mujoco_data, "qpos", None)
-    return np.zeros(0) if qpos is None else np.array(qpos, dtype=np.float64)
+def positions_of(env: gymnasium.Env) -> Float[np.ndarray, " nq"] | None:
+    """MuJoCo's qpos, live; None where there is no MuJoCo to draw poses with."""
+    if not hasattr(env.unwrapped, "model"):
+        return None
+    return getattr(getattr(env.unwrapped, "data", None), "qpos", None)

@@ -19,7 +19,8 @@ class Rollout:
         truncated: [T, N] the episode was cut by its time limit.
         is_valid: [T, N] False where the environment only reset itself and ignored the action
             (Gymnasium's NEXT_STEP autoreset); such a step belongs to no episode.
-        scene_states: [T, N, K] what a clip is drawn from (MuJoCo: qpos), or K = 0.
+        scene_states: [T, N, K] what a clip is drawn from (MuJoCo: qpos; else which
+            episode, and which of its steps).
     """
 
     observations: Shaped[np.ndarray, "time env ..."]

@@ -39,7 +39,7 @@ class TeachableVectorEnv(VectorEnv):
     @property
     @abstractmethod
     def scene_states(self) -> Float[np.ndarray, "env scene"]:
-        """[N, K] what a clip is drawn from now (MuJoCo's qpos), or K = 0.
+        """[N, K] what a clip is drawn from now: MuJoCo's qpos, or which episode and step it is.
 
         It may be a live view: copy what you keep.
         """

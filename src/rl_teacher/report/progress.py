@@ -59,6 +59,10 @@ class Progress:
         self._row.update(metrics)
         self._print_line_if_due()
 
+    def page(self, link: str) -> None:
+        """Say where the page is."""
+        self.console.print(f"page: {link}", soft_wrap=True, highlight=False, markup=False)
+
     def status(self, text: str) -> None:
         """Say what is being done, or what is waited for."""
         if text != self._status:

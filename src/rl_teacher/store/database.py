@@ -1,10 +1,14 @@
 """A database that is open: its engine, its transactions, and its failures put into words."""
 
+import math
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import (
@@ -51,6 +55,31 @@ REASONS = (
         "the file cannot be opened",
         "Check that the folder exists and that you may write there.",
     ),
+    (
+        "lock timeout",
+        "another process has held what is needed for too long",
+        "Wait until that process is done, or end it, and start again.",
+    ),
+    (
+        "read-only transaction",
+        "it may be read but not written",
+        "Name a server that takes writes, or another database.",
+    ),
+    (
+        "authentication failed",
+        "the server does not accept this user and password",
+        "Mend them in RL_TEACHER_DATABASE_URL.",
+    ),
+    (
+        "does not exist",
+        "the server has no such database or user",
+        "Make it with createdb or createuser, or name another in RL_TEACHER_DATABASE_URL.",
+    ),
+    (
+        "connection",
+        "the server does not answer",
+        "Check that it runs, and its host and port in RL_TEACHER_DATABASE_URL.",
+    ),
 )
 """What a driver's message contains; what that means; what to do."""
 
@@ -62,11 +91,13 @@ class Database:
     Attributes:
         engine: SQLAlchemy's engine, ready for use.
         label: where it is, without a password.
+        file: the SQLite file; None for a server, or a database in memory.
         inode: of the file that was opened, or None where there is no file.
     """
 
     engine: Engine
     label: str
+    file: Path | None
     inode: int | None
 
     @property
@@ -74,9 +105,14 @@ class Database:
         """`sqlite` or `postgresql`."""
         return self.engine.dialect.name
 
+    @cached_property
+    def _writing_engine(self) -> Engine:
+        return self.engine.execution_options(is_writing=True)
+
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A transaction that only reads."""
+        self._refuse_a_file_that_is_gone()
         with failures_in_words(self.label), self.engine.begin() as connection:
             yield connection
 
@@ -84,8 +120,7 @@ class Database:
     def writing(self) -> Iterator[Connection]:
         """A transaction that writes; what it wrote is committed when the block is left."""
         self._refuse_a_file_that_is_gone()
-        writing_engine = self.engine.execution_options(is_writing=True)
-        with failures_in_words(self.label), writing_engine.begin() as connection:
+        with failures_in_words(self.label), self._writing_engine.begin() as connection:
             yield connection
 
     def close(self) -> None:
@@ -93,11 +128,11 @@ class Database:
         self.engine.dispose()
 
     def _refuse_a_file_that_is_gone(self) -> None:
-        """SQLite goes on writing to a deleted file, and every label in it would be lost."""
-        if self.inode is not None and inode_of(self.engine.url) != self.inode:
+        """SQLite goes on with a deleted file, and every label written to it would be lost."""
+        if self.inode is not None and inode_of(self.file) != self.inode:
             raise StoreUnavailable(
                 f"The database {self.label} was deleted or replaced while it was in use, so "
-                "nothing more is written to it. Put the file back, or start again."
+                "nothing is read from it or written to it. Put the file back, or start again."
             )
 
 
@@ -124,7 +159,13 @@ def open_database(
     except BaseException:
         engine.dispose()
         raise
-    return Database(engine, label, inode_of(url))
+    file = file_of(url)
+    return Database(engine, label, file, inode_of(file))
+
+
+def default_url(home: Path) -> str:
+    """The database to use: RL_TEACHER_DATABASE_URL, or the file in the home."""
+    return os.environ.get("RL_TEACHER_DATABASE_URL") or str(home / "labels.sqlite")
 
 
 def as_url(url_or_path: str | Path) -> URL:
@@ -146,7 +187,8 @@ def as_url(url_or_path: str | Path) -> URL:
 def label_of(url: URL) -> str:
     """The path of a file; the URL, without its password, of a server."""
     file = file_of(url)
-    return str(file) if file else url.render_as_string(hide_password=True)
+    # Note: a password may be among the options too, so that none of them is shown.
+    return str(file) if file else url.set(query={}).render_as_string(hide_password=True)
 
 
 def file_of(url: URL) -> Path | None:
@@ -155,11 +197,10 @@ def file_of(url: URL) -> Path | None:
     return Path(str(url.database).removeprefix("file:")) if is_file else None
 
 
-def inode_of(url: URL) -> int | None:
+def inode_of(file: Path | None) -> int | None:
     """What the operating system knows the file by; None where there is no file."""
-    file = file_of(url)
     try:
-        return file.stat().st_ino if file else None
+        return os.stat(file).st_ino if file else None  # noqa: PTH116 - once per transaction
     except FileNotFoundError:
         return None
 
@@ -184,7 +225,7 @@ def make_engine(url: URL, label: str, busy_timeout_s: float, *, is_synced: bool)
     try:
         engine = create_engine(
             url,
-            connect_args={"timeout": busy_timeout_s} if is_sqlite else {},
+            connect_args=connect_args(url, busy_timeout_s),
             pool_pre_ping=not is_sqlite,
         )
     except (ModuleNotFoundError, NoSuchModuleError) as error:
@@ -197,7 +238,28 @@ def make_engine(url: URL, label: str, busy_timeout_s: float, *, is_synced: bool)
             engine, "connect", lambda raw, _record: set_up_sqlite(raw, is_synced=is_synced)
         )
         event.listen(engine, "begin", begin_sqlite)
+    elif url.get_backend_name() == "postgresql":
+        event.listen(engine, "connect", lambda raw, _record: set_up_postgresql(raw, busy_timeout_s))
     return engine
+
+
+def connect_args(url: URL, busy_timeout_s: float) -> dict[str, Any]:
+    """How long to wait for a lock, or for a server that does not answer."""
+    match url.get_backend_name():
+        case "sqlite":
+            return {"timeout": busy_timeout_s}
+        case "postgresql" if "connect_timeout" not in url.query:
+            return {"connect_timeout": max(2, math.ceil(busy_timeout_s))}
+        case _:
+            return {}
+
+
+def set_up_postgresql(connection: Any, busy_timeout_s: float) -> None:
+    """Wait for a lock as long as SQLite does, and not for ever."""
+    with connection.cursor() as cursor:
+        timeout_ms = str(max(1, round(busy_timeout_s * 1000)))
+        cursor.execute("SELECT set_config('lock_timeout', %s, false)", [timeout_ms])
+    connection.commit()
 
 
 def set_up_sqlite(connection: sqlite3.Connection, *, is_synced: bool) -> None:

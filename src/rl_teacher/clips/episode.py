@@ -1,0 +1,67 @@
+"""The latest whole episode of one environment, kept to be shown.
+
+T: steps of the episode.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float32
+
+from rl_teacher.clips.segment import Segment
+from rl_teacher.envs.rollout import Rollout
+
+COLUMNS = ("observations", "actions", "rewards", "scene_states")
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What the agent did from an episode's beginning to its end.
+
+    Attributes:
+        segment: the steps, as clips are made of them.
+        predicted_rewards: [T] what the agent was told each step was worth.
+    """
+
+    segment: Segment
+    predicted_rewards: Float32[np.ndarray, " time"]
+
+
+class EpisodeWatcher:
+    """Watches the first environment; remembers its latest whole episode."""
+
+    def __init__(self, env_id: str, *, begins_whole: bool) -> None:
+        """Begin to watch.
+
+        Args:
+            env_id: what the episode says it comes from.
+            begins_whole: whether the first episode is watched from its beginning.
+        """
+        self._env_id = env_id
+        self._is_whole = begins_whole
+        self._parts: list[dict[str, np.ndarray]] = []
+        self.latest: Episode | None = None
+
+    def observe(self, rollout: Rollout, predicted_rewards: Float32[np.ndarray, "time env"]) -> None:
+        """Take in the first environment's steps of a rollout."""
+        columns = {name: getattr(rollout, name)[:, 0] for name in COLUMNS}
+        columns["predicted"] = predicted_rewards[:, 0]
+        begin = 0
+        for end in np.flatnonzero(rollout.ended[:, 0]) + 1:
+            self._keep(columns, slice(begin, end), rollout.is_valid[:, 0])
+            self._finish()
+            begin = int(end)
+        self._keep(columns, slice(begin, None), rollout.is_valid[:, 0])
+
+    def _keep(self, columns: dict[str, np.ndarray], steps: slice, is_valid: np.ndarray) -> None:
+        valid = is_valid[steps]
+        if self._is_whole and valid.any():
+            self._parts.append({name: a[steps][valid] for name, a in columns.items()})
+
+    def _finish(self) -> None:
+        if self._parts:
+            names = self._parts[0]
+            whole = {name: np.concatenate([p[name] for p in self._parts]) for name in names}
+            predicted = whole.pop("predicted")
+            self.latest = Episode(Segment(self._env_id, **whole), predicted)
+        self._parts, self._is_whole = [], True

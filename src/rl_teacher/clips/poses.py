@@ -1,0 +1,156 @@
+"""Poses: where every body is in each frame of a clip, and the file that says so.
+
+T frames, B bodies (those that move, in the scene's order). A pose is x y z, then the quaternion
+w x y z. The file, little-endian:
+
+    magic "RLTP" | u16 version | u16 dtype | u32 T | u32 B | f32 fps | 12 bytes of zero
+    int16 only: f32[7] offset | f32[7] scale      value = offset + scale * int16
+    [T, B, 7] float32 (dtype 0) or int16 (dtype 1)
+"""
+# MuJoCo's compiled modules come without type stubs.
+# pyright: reportAttributeAccessIssue=false
+
+import math
+import struct
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+from jaxtyping import Float, Float32, Inexact
+
+from rl_teacher.clips.scene import moving_bodies
+from rl_teacher.errors import CorruptClip
+
+POSE = 7
+"""Numbers of a pose."""
+FINEST_STEP = 1e-4
+"""Coarser steps (metres, or parts of a unit quaternion) than this are not quantised."""
+
+MAGIC = b"RLTP"
+VERSION = 1
+FLOAT32, INT16 = 0, 1
+HEADER = struct.Struct("<4sHHIIf12x")
+RANGE_SIZE = 2 * POSE * 4
+INT16_MAX = 32_767
+
+Poses = Float32[np.ndarray, "time body 7"]
+
+
+def body_poses(model: mujoco.MjModel, scene_states: Inexact[np.ndarray, "time nq"]) -> Poses:
+    """The poses of the bodies that move, as the engine computes them.
+
+    Args:
+        model: whose bodies.
+        scene_states: [T, nq] MuJoCo's qpos in each frame.
+
+    Returns:
+        [T, B, 7]; of the two quaternions that mean one rotation, the one nearer to the frame
+        before, so that a page can turn smoothly from frame to frame.
+    """
+    pose_now = mujoco.MjData(model)
+    bodies = moving_bodies(model)
+    poses = np.empty((len(scene_states), len(bodies), POSE))
+    for frame, qpos in zip(poses, scene_states, strict=True):
+        pose_now.qpos[:] = qpos
+        mujoco.mj_kinematics(model, pose_now)
+        frame[:, :3] = pose_now.xpos[bodies]
+        frame[:, 3:] = pose_now.xquat[bodies]
+    poses[..., 3:] = _without_flips(poses[..., 3:])
+    return poses.astype(np.float32)
+
+
+def _without_flips(quats: Float[np.ndarray, "time body 4"]) -> Float[np.ndarray, "time body 4"]:
+    """Negated where the opposite is nearer to the one before: q and -q are one rotation."""
+    towards = np.sum(quats[1:] * quats[:-1], axis=-1, keepdims=True)
+    signs = np.ones((*quats.shape[:-1], 1))
+    signs[1:] = np.cumprod(np.where(towards < 0, -1.0, 1.0), axis=0)
+    return quats * signs
+
+
+# --- the file ---
+
+
+def pack(poses: Poses, fps: float) -> bytes:
+    """The file of a clip: int16 where that is fine enough, else float32.
+
+    Args:
+        poses: [T, B, 7], at least one frame.
+        fps: frames per second.
+    """
+    num_frames, num_bodies, _ = poses.shape
+    offset, scale = _range_of(poses)
+    is_fine = bool((scale <= FINEST_STEP).all())
+    dtype = INT16 if is_fine else FLOAT32
+    header = HEADER.pack(MAGIC, VERSION, dtype, num_frames, num_bodies, fps)
+    if not is_fine:
+        return header + poses.astype("<f4").tobytes()
+    steps = np.rint((poses.astype(np.float64) - offset) / np.where(scale > 0, scale, 1.0))
+    steps = np.clip(steps, -INT16_MAX, INT16_MAX).astype("<i2")
+    return header + offset.tobytes() + scale.tobytes() + steps.tobytes()
+
+
+def unpack(content: bytes) -> tuple[Poses, float]:
+    """The poses [T, B, 7] in a file, and their frames per second.
+
+    Raises:
+        CorruptClip: it is no pose file, of another version, cut short or altered; this is found
+            before anything is allocated.
+    """
+    header = _checked_header(content)
+    shape = (header.num_frames, header.num_bodies, POSE)
+    if header.dtype == FLOAT32:
+        return np.frombuffer(content, "<f4", offset=HEADER.size).reshape(shape), header.fps
+    offset, scale = np.frombuffer(content, "<f4", 2 * POSE, HEADER.size).reshape(2, POSE)
+    steps = np.frombuffer(content, "<i2", offset=HEADER.size + RANGE_SIZE).reshape(shape)
+    return offset + scale * steps.astype(np.float32), header.fps
+
+
+def _range_of(poses: Poses) -> tuple[Float32[np.ndarray, "7"], Float32[np.ndarray, "7"]]:
+    """The offset and scale, of each of the seven numbers, with which all poses fit into int16."""
+    numbers = poses.reshape(-1, POSE).astype(np.float64)
+    low, high = numbers.min(0), numbers.max(0)
+    return ((low + high) / 2).astype("<f4"), ((high - low) / (2 * INT16_MAX)).astype("<f4")
+
+
+@dataclass(frozen=True)
+class _Header:
+    dtype: int
+    num_frames: int
+    num_bodies: int
+    fps: float
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of the whole file."""
+        num_numbers = self.num_frames * self.num_bodies * POSE
+        if self.dtype == INT16:
+            return HEADER.size + RANGE_SIZE + 2 * num_numbers
+        return HEADER.size + 4 * num_numbers
+
+
+def _checked_header(content: bytes) -> _Header:
+    if len(content) < HEADER.size:
+        raise _corrupt(f"it has {len(content)} bytes, and its header alone {HEADER.size}")
+    magic, version, dtype, num_frames, num_bodies, fps = HEADER.unpack_from(content)
+    header = _Header(dtype, num_frames, num_bodies, fps)
+    if magic != MAGIC:
+        raise _corrupt(f"it begins with {magic!r}, not {MAGIC!r}")
+    if version != VERSION:
+        raise _corrupt(f"it is of version {version}, not {VERSION}")
+    if dtype not in (FLOAT32, INT16):
+        raise _corrupt(f"its numbers are of an unknown kind ({dtype})")
+    if not (math.isfinite(fps) and fps > 0):
+        raise _corrupt(f"it says {fps} frames per second")
+    if num_frames == 0 or header.file_size != len(content):
+        raise _corrupt(
+            f"{num_frames} frames of {num_bodies} bodies are {header.file_size} bytes, "
+            f"not {len(content)}"
+        )
+    return header
+
+
+def _corrupt(why: str) -> CorruptClip:
+    return CorruptClip(
+        f"The clip's file is not what was written: {why}. Delete it: it is made anew from its "
+        "segment when the experiment goes on."
+    )

@@ -1,0 +1,87 @@
+"""Episodes lived again in front of a camera: the clips of environments without MuJoCo."""
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+
+import gymnasium
+import numpy as np
+from jaxtyping import Integer, Shaped, UInt8
+
+from rl_teacher.envs.recipes import Recipe, RecipeBook
+from rl_teacher.envs.registry import make_filmed
+from rl_teacher.envs.replay import EpisodeMemory
+from rl_teacher.errors import BadInput
+
+Frame = UInt8[np.ndarray, "height width 3"]
+Observation = Shaped[np.ndarray, "..."]
+
+TOLERANCE = 1e-4
+"""Observations that differ by more than this, absolute and relative, show another life."""
+
+
+def render_steps(
+    env_id: str,
+    recipe: Recipe,
+    steps: Integer[np.ndarray, " time"],
+    observations: Shaped[np.ndarray, "time ..."] | None = None,
+) -> UInt8[np.ndarray, "time height width 3"]:
+    """Pictures of an episode; no display is needed.
+
+    Args:
+        env_id: any name that `envs.registry.card` accepts.
+        recipe: of the episode.
+        steps: [T] which steps, rising; step s is what the first s actions led to.
+        observations: [T, ...] what was observed in these steps, to be sure that the pictures show
+            what was lived.
+
+    Raises:
+        BadInput: the environment draws no pictures, or lives its episode otherwise than before.
+    """
+    frames = []
+    for place, (obs, frame) in enumerate(film(env_id, recipe, steps)):
+        if observations is not None:
+            _check_lived(env_id, obs, observations[place])
+        frames.append(frame)
+    return np.stack(frames)
+
+
+def film(
+    env_id: str, recipe: Recipe, steps: Integer[np.ndarray, " time"]
+) -> Iterator[tuple[Observation, Frame]]:
+    """The observation and the picture of each of some steps, one after the other."""
+    _do_without_a_display()
+    wanted = set(steps.tolist())
+    with closing(EpisodeMemory(make_filmed(env_id), RecipeBook(0))) as env:
+        obs = env.begin_again(recipe.beginning)
+        for step in range(max(wanted) + 1):
+            if step > 0:
+                obs, *_ = env.step(recipe.actions[step - 1])
+            if step in wanted:
+                yield obs, _picture(env_id, env)
+
+
+def _do_without_a_display() -> None:
+    """Let pygame, which draws most of these environments, open no window and print no greeting."""
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+
+
+def _picture(env_id: str, env: gymnasium.Env) -> Frame:
+    picture = np.asarray(env.render())
+    if picture.shape[2:] != (3,) or picture.dtype != np.uint8:
+        raise BadInput(
+            f"{env_id} was asked for a picture (render_mode='rgb_array') and returned "
+            f"an array of {picture.dtype} {picture.shape}; uint8 [height, width, 3] is needed. Its "
+            "clips cannot be shown to a person: mend its render(), or choose another environment."
+        )
+    return picture
+
+
+def _check_lived(env_id: str, obs: Observation, lived: Observation) -> None:
+    if not np.allclose(obs, lived, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+        raise BadInput(
+            f"{env_id} did not live its episode again as it was, so its clips cannot be shown: a "
+            "person would judge what never happened. Let all its randomness come from "
+            "self.np_random, or choose another environment."
+        )

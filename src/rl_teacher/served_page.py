@@ -1,0 +1,63 @@
+"""The page beside a run: found where it is served already, or served by a process of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from rl_teacher.config import RunOptions
+from rl_teacher.experiment import home
+from rl_teacher.store.database import default_url
+from rl_teacher.web.address import await_service, link, running_service, serves
+
+END_TIMEOUT_S = 5.0
+
+
+class ServedPage:
+    """Begins to serve, and says where once it is needed; ends what it began."""
+
+    def __init__(self, options: RunOptions) -> None:
+        """Look for a service of this store and these media, and start one if there is none.
+
+        The service writes its log to `<home>/service.log`.
+        """
+        media = options.media or home() / "media"
+        self._found = running_service(serves(default_url(home()), media))
+        self._process = None if self._found else start_service(options, home() / "service.log")
+
+    def link(self, name: str) -> str:
+        """What a person opens to label; waits until the service listens.
+
+        Raises:
+            BadInput: it does not.
+        """
+        if self._found is None:
+            assert self._process is not None  # noqa: S101 - begun where none was found
+            self._found = await_service(self._process)
+        return link(self._found, name)
+
+    def close(self) -> None:
+        """End the service, if it was begun here."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def start_service(options: RunOptions, log: Path) -> "subprocess.Popen[bytes]":
+    """`rl-teacher serve` in a process, and a session, of its own: Ctrl-C is for the run."""
+    command = [sys.executable, "-m", "rl_teacher.cli", "serve", "--no-browser"]
+    command += ["--host", options.host, "--port", str(options.port)]
+    command += ["--media", options.media] if options.media else []
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        return subprocess.Popen(  # noqa: S603
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # it says the link, and so the token
+            stderr=output,
+            start_new_session=True,
+        )

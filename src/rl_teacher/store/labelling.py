@@ -1,0 +1,265 @@
+"""What whoever labels and watches reads: experiments, the comparisons that wait, the labels given.
+
+A comparison waits when both its clips can be shown and its newest label, if there is one, says
+nothing.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from sqlalchemy import Connection, Select, and_, bindparam, case, exists, func, not_, select
+from sqlalchemy.orm import aliased
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.errors import ComparisonNotFound, ExperimentNotFound, MediaNotFound
+from rl_teacher.store.records import (
+    ClipView,
+    ComparisonView,
+    Counts,
+    ExperimentView,
+    LabelView,
+)
+from rl_teacher.store.tables import Clip, Comparison, Experiment, Label, Labeler
+
+MAX_ID = 2**31 - 1
+"""The largest id that PostgreSQL has room for; whatever is larger was never given away."""
+
+Left, Right, Later = aliased(Clip), aliased(Clip), aliased(Label)
+
+CURRENT_ANSWER = (
+    select(Label.answer)
+    .where(Label.comparison_id == Comparison.id)
+    .order_by(Label.id.desc())
+    .limit(1)
+    .correlate(Comparison)
+    .scalar_subquery()
+)
+
+IS_CURRENT = and_(
+    Label.answer.is_not(None),
+    not_(exists().where(Later.comparison_id == Label.comparison_id, Later.id > Label.id)),
+)
+"""Of a label: it says something, and none came after it."""
+
+IS_SHOWN = and_(Left.kind.is_not(None), Right.kind.is_not(None))
+
+NUM_ASKED = select(func.count()).select_from(Comparison)
+
+NUM_ANSWERED = NUM_ASKED.where(CURRENT_ANSWER.is_not(None))
+
+NUM_WAITING = (
+    NUM_ASKED.join(Left, Left.content_hash == Comparison.left_hash)
+    .join(Right, Right.content_hash == Comparison.right_hash)
+    .where(CURRENT_ANSWER.is_(None), IS_SHOWN)
+)
+
+
+def of_this_experiment(count: Select[int]) -> Any:
+    """The same count, for each row of an outer query over experiments."""
+    own = count.where(Comparison.experiment_id == Experiment.id)
+    return own.correlate(Experiment).scalar_subquery()
+
+
+COUNTS = select(
+    NUM_ASKED.where(Comparison.experiment_id == bindparam("experiment_id")).scalar_subquery(),
+    NUM_ANSWERED.where(Comparison.experiment_id == bindparam("experiment_id")).scalar_subquery(),
+)
+
+EXPERIMENTS = select(
+    Experiment.id,
+    Experiment.name,
+    Experiment.env_id,
+    Experiment.config,
+    Experiment.instructions,
+    Experiment.target_labels,
+    Experiment.status,
+    Experiment.status_at,
+    Experiment.latest_episode,
+    Experiment.created_at,
+    of_this_experiment(NUM_ASKED).label("asked"),
+    of_this_experiment(NUM_ANSWERED).label("answered"),
+    of_this_experiment(NUM_WAITING).label("waiting"),
+)
+
+NEWEST_EXPERIMENTS_FIRST = EXPERIMENTS.order_by(Experiment.id.desc())
+
+ONE_EXPERIMENT = EXPERIMENTS.where(Experiment.name == bindparam("name"))
+
+CLIP_FIELDS = tuple(ClipView.__dataclass_fields__)
+
+ONE_CLIP = select(*(getattr(Clip, name) for name in CLIP_FIELDS)).where(
+    Clip.content_hash == bindparam("content_hash")
+)
+
+COMPARISONS = (
+    select(
+        Comparison.id,
+        Experiment.name.label("experiment_name"),
+        Comparison.asked_at_step,
+        CURRENT_ANSWER.label("current_answer"),
+        *(getattr(Left, name).label(f"left_{name}") for name in CLIP_FIELDS),
+        *(getattr(Right, name).label(f"right_{name}") for name in CLIP_FIELDS),
+    )
+    .select_from(Comparison)
+    .join(Experiment, Experiment.id == Comparison.experiment_id)
+    .join(Left, Left.content_hash == Comparison.left_hash)
+    .join(Right, Right.content_hash == Comparison.right_hash)
+)
+
+ONE_COMPARISON = COMPARISONS.where(Comparison.id == bindparam("comparison_id"))
+
+WAITING = (
+    COMPARISONS.where(
+        Comparison.experiment_id == bindparam("experiment_id"),
+        CURRENT_ANSWER.is_(None),
+        IS_SHOWN,
+    )
+    .order_by(Comparison.asked_at_step.desc(), Comparison.id)
+    .limit(bindparam("limit"))
+)
+
+LABELER_ID = select(Labeler.id).where(Labeler.name == bindparam("labeler")).scalar_subquery()
+
+LABELS_OF = (
+    COMPARISONS.add_columns(Label.request_id, Label.created_at)
+    .join(Label, Label.comparison_id == Comparison.id)
+    .where(
+        Comparison.experiment_id == bindparam("experiment_id"),
+        Label.labeler_id == LABELER_ID,
+        IS_CURRENT,
+    )
+    .order_by(Label.id.desc())
+    .limit(bindparam("limit"))
+)
+
+CURRENT_LABELER_ID = (
+    select(case((Label.answer.is_not(None), Label.labeler_id)))
+    .where(Label.comparison_id == Comparison.id)
+    .order_by(Label.id.desc())
+    .limit(1)
+    .correlate(Comparison)
+    .scalar_subquery()
+)
+
+# Note: from the comparisons on, not from the labels on: a labeler may have answered many others.
+NUM_LABELS_OF = NUM_ASKED.where(
+    Comparison.experiment_id == bindparam("experiment_id"), CURRENT_LABELER_ID == LABELER_ID
+)
+
+SHARED_CLIPS = (
+    select(Clip.content_hash)
+    .where(Clip.env_id == bindparam("env_id"), Clip.num_steps == bindparam("num_steps"))
+    .order_by(Clip.created_at, Clip.content_hash)
+)
+
+
+def counts(connection: Connection, experiment_id: int) -> Counts:
+    """How many were asked, and how many of them are answered now."""
+    asked, answered = connection.execute(COUNTS, {"experiment_id": experiment_id}).one()
+    return Counts(asked, answered)
+
+
+def experiments(connection: Connection) -> list[ExperimentView]:
+    """Every experiment, the newest first."""
+    rows = connection.execute(NEWEST_EXPERIMENTS_FIRST).mappings()
+    return [ExperimentView(**row) for row in rows]
+
+
+def experiment(connection: Connection, name: str) -> ExperimentView:
+    """One experiment.
+
+    Raises:
+        ExperimentNotFound: there is none of this name.
+    """
+    row = connection.execute(ONE_EXPERIMENT, {"name": name}).mappings().one_or_none()
+    if row is None:
+        raise ExperimentNotFound(
+            f"There is no experiment {name[:80]!r} in the store. Look at the list of experiments."
+        )
+    return ExperimentView(**row)
+
+
+def waiting(
+    connection: Connection, experiment_id: int, limit: int, exclude: Collection[int]
+) -> list[ComparisonView]:
+    """The comparisons to answer next, without those that somebody has at hand already."""
+    at_hand = set(exclude)
+    # Note: left out here, since nobody knows how many a statement would have to name.
+    sought = {"experiment_id": experiment_id, "limit": limit + len(at_hand)}
+    rows = connection.execute(WAITING, sought).mappings()
+    return [comparison_view(row) for row in rows if row["id"] not in at_hand][:limit]
+
+
+def comparison(connection: Connection, comparison_id: int) -> ComparisonView:
+    """One comparison.
+
+    Raises:
+        ComparisonNotFound: it was never asked, or was deleted.
+    """
+    row = None
+    if 0 < comparison_id <= MAX_ID:
+        found = connection.execute(ONE_COMPARISON, {"comparison_id": comparison_id})
+        row = found.mappings().one_or_none()
+    if row is None:
+        raise ComparisonNotFound([comparison_id])
+    return comparison_view(row)
+
+
+def clip(connection: Connection, content_hash: str) -> ClipView:
+    """One clip.
+
+    Raises:
+        MediaNotFound: the store does not know it.
+    """
+    found = connection.execute(ONE_CLIP, {"content_hash": content_hash})
+    row = found.mappings().one_or_none()
+    if row is None:
+        raise MediaNotFound(
+            f"There is no clip {content_hash[:80]!r} in the store. Ask for the comparison again."
+        )
+    return ClipView(**row)
+
+
+def labels_of(
+    connection: Connection, experiment_id: int, labeler: str, limit: int
+) -> list[LabelView]:
+    """The current labels of one labeler, the newest first."""
+    sought = {"experiment_id": experiment_id, "labeler": labeler, "limit": limit}
+    return [
+        LabelView(
+            row["request_id"],
+            comparison_view(row),
+            Answer(row["current_answer"]),
+            row["created_at"],
+        )
+        for row in connection.execute(LABELS_OF, sought).mappings()
+    ]
+
+
+def counts_of(connection: Connection, experiment_id: int, labeler: str) -> int:
+    """How many comparisons have this labeler's answer now."""
+    sought = {"experiment_id": experiment_id, "labeler": labeler}
+    return connection.execute(NUM_LABELS_OF, sought).scalar_one()
+
+
+def shared_clips(connection: Connection, env_id: str, num_steps: int) -> list[str]:
+    """Content hashes of an environment's clips of one length, the oldest first."""
+    sought = {"env_id": env_id, "num_steps": num_steps}
+    return list(connection.execute(SHARED_CLIPS, sought).scalars())
+
+
+def comparison_view(row: Mapping[Any, Any]) -> ComparisonView:
+    """A comparison as a row of `COMPARISONS` has it."""
+    left, right = (
+        ClipView(**{name: row[f"{side}_{name}"] for name in CLIP_FIELDS})
+        for side in ("left", "right")
+    )
+    said = row["current_answer"]
+    return ComparisonView(
+        id=row["id"],
+        experiment_name=row["experiment_name"],
+        asked_at_step=row["asked_at_step"],
+        left=left,
+        right=right,
+        answer=None if said is None else Answer(said),
+    )

@@ -1,0 +1,139 @@
+"""Everything that is read from a store."""
+
+from collections.abc import Collection, Iterable
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.store import asking, figures, labelling
+from rl_teacher.store.database import Database
+from rl_teacher.store.migrate import version_of
+from rl_teacher.store.records import (
+    AnsweredComparison,
+    ClipView,
+    ComparisonView,
+    Counts,
+    ExperimentView,
+    LabelRow,
+    LabelView,
+    MetricsRow,
+)
+
+
+class StoreReader:
+    """What trainer, service and page ask of a database; every method is a transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def answers(self, comparison_ids: Iterable[int]) -> dict[int, Answer]:
+        """The current answer to each of these comparisons; those without one are left out."""
+        with self._database.reading() as connection:
+            return asking.answers(connection, comparison_ids)
+
+    def labels_since(self, experiment_id: int, label_id: int) -> list[LabelRow]:
+        """An experiment's labels that came after one, oldest first.
+
+        Note: none turns up later behind one that was given here; see `writing.in_order`.
+        """
+        with self._database.reading() as connection:
+            return asking.labels_since(connection, experiment_id, label_id)
+
+    def answered_comparisons(self, experiment_id: int) -> list[AnsweredComparison]:
+        """Every comparison that has an answer, oldest question first."""
+        with self._database.reading() as connection:
+            return asking.answered_comparisons(connection, experiment_id)
+
+    def counts(self, experiment_id: int) -> Counts:
+        """How many were asked, and how many of them answered."""
+        with self._database.reading() as connection:
+            return labelling.counts(connection, experiment_id)
+
+    def experiments(self) -> list[ExperimentView]:
+        """Every experiment, the newest first."""
+        with self._database.reading() as connection:
+            return labelling.experiments(connection)
+
+    def experiment(self, name: str) -> ExperimentView:
+        """One experiment.
+
+        Raises:
+            ExperimentNotFound: there is none of this name.
+        """
+        with self._database.reading() as connection:
+            return labelling.experiment(connection, name)
+
+    def waiting(
+        self, experiment_id: int, limit: int, exclude: Collection[int] = ()
+    ) -> list[ComparisonView]:
+        """The comparisons to answer next: those of the latest step first, then in the order asked.
+
+        Args:
+            experiment_id: whose.
+            limit: so many at most.
+            exclude: ids that whoever answers has already.
+        """
+        with self._database.reading() as connection:
+            return labelling.waiting(connection, experiment_id, limit, exclude)
+
+    def comparison(self, comparison_id: int) -> ComparisonView:
+        """One comparison, answered or not.
+
+        Raises:
+            ComparisonNotFound: it was never asked, or was deleted.
+        """
+        with self._database.reading() as connection:
+            return labelling.comparison(connection, comparison_id)
+
+    def clip(self, content_hash: str) -> ClipView:
+        """One clip, whether it can be shown or not.
+
+        Raises:
+            MediaNotFound: the store does not know it.
+        """
+        with self._database.reading() as connection:
+            return labelling.clip(connection, content_hash)
+
+    def labels_of(self, experiment_id: int, labeler: str, limit: int) -> list[LabelView]:
+        """The newest labels of one labeler; of each comparison the current one, if it is theirs."""
+        with self._database.reading() as connection:
+            return labelling.labels_of(connection, experiment_id, labeler, limit)
+
+    def counts_of(self, experiment_id: int, labeler: str) -> int:
+        """How many comparisons have this labeler's answer now."""
+        with self._database.reading() as connection:
+            return labelling.counts_of(connection, experiment_id, labeler)
+
+    def shared_clips(self, env_id: str, num_steps: int) -> list[str]:
+        """Content hashes of an environment's clips of one length, whoever asked about them."""
+        with self._database.reading() as connection:
+            return labelling.shared_clips(connection, env_id, num_steps)
+
+    def metrics(
+        self, experiment_id: int, after_id: int = 0, at_most: int | None = None
+    ) -> list[MetricsRow]:
+        """A trainer's figures, oldest first.
+
+        Args:
+            experiment_id: whose.
+            after_id: only rows that came after this one.
+            at_most: so many rows, evenly spread and ending with the newest, where there are more.
+        """
+        with self._database.reading() as connection:
+            return figures.metrics(connection, experiment_id, after_id, at_most)
+
+    def latest_metrics(self, experiment_id: int) -> MetricsRow | None:
+        """A trainer's newest figures, if it has any."""
+        with self._database.reading() as connection:
+            return figures.latest_metrics(connection, experiment_id)
+
+    def ping(self) -> None:
+        """Prove that the database answers.
+
+        Raises:
+            StoreUnavailable: it does not, or its file was deleted or replaced.
+        """
+        self.schema_version()
+
+    def schema_version(self) -> str:
+        """The version that the database's tables have."""
+        with self._database.reading() as connection:
+            return version_of(connection) or "none"

@@ -1,0 +1,164 @@
+"""Where the service listens: how a trainer, which must not load it, finds it and links to it."""
+
+import hashlib
+import http.client
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+from rl_teacher.errors import BadInput
+from rl_teacher.experiment import home
+from rl_teacher.store.files import folder_failures_in_words, write_whole
+from rl_teacher.web.token import access_token
+
+FILE_NAME = "service.json"
+HEALTH_TIMEOUT_S = 2.0
+LOOK_EVERY_S = 0.05
+
+
+@dataclass(frozen=True)
+class Address:
+    """A service that listens.
+
+    Attributes:
+        url: as a browser on this machine reaches it.
+        host: as in the URL.
+        port: TCP.
+        pid: of its process.
+        instance: a name that only this process has; `/healthz` says it too.
+        serves: which store and media, see `serves`.
+    """
+
+    url: str
+    host: str
+    port: int
+    pid: int
+    instance: str
+    serves: str
+
+
+def serves(database: str | Path, media: str | Path) -> str:
+    """A short name of a database and a place for media; it tells nothing of a password in them."""
+    return hashlib.sha256(f"{database}\n{media}".encode()).hexdigest()[:16]
+
+
+def link(address: Address, name: str | None = None) -> str:
+    """What a person opens: with the access token, and without a name the experiments' page.
+
+    Args:
+        address: of the service.
+        name: of an experiment, to label.
+    """
+    return with_token(address, "/" if name is None else label_path(name))
+
+
+def comparison_link(address: Address, name: str, comparison_id: int) -> str:
+    """What a person opens to see one comparison.
+
+    Args:
+        address: of the service.
+        name: of the experiment.
+        comparison_id: in the store.
+    """
+    return with_token(address, label_path(name), comparison=str(comparison_id))
+
+
+def label_path(name: str) -> str:
+    """Where an experiment is labelled."""
+    return f"/e/{quote(name, safe='')}/label"
+
+
+def with_token(address: Address, path: str, **query: str) -> str:
+    """An address that opens for whoever has it."""
+    return f"{address.url}{path}?{urlencode({**query, 'token': access_token(home())})}"
+
+
+def running_service(store_and_media: str | None = None) -> Address | None:
+    """The service of this home that listens now, if there is one.
+
+    Args:
+        store_and_media: from `serves`; a service of another database or other media is none.
+    """
+    address = _read(home() / FILE_NAME)
+    if address is None or store_and_media not in (None, address.serves):
+        return None
+    return address if _instance_at(address) == address.instance else None
+
+
+def await_service(process: subprocess.Popen[bytes], timeout_s: float = 30.0) -> Address:
+    """Wait until a child process that was started as the service listens.
+
+    Raises:
+        BadInput: it ended, or did not listen in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline and process.poll() is None:
+        address = running_service()
+        if address is not None and address.pid == process.pid:
+            return address
+        time.sleep(LOOK_EVERY_S)
+    ended = "does not answer" if process.poll() is None else f"ended with {process.returncode}"
+    raise BadInput(
+        f"The labelling page's service {ended}. Start `rl-teacher serve` in another terminal: "
+        "it says why."
+    )
+
+
+@contextmanager
+def announced(address: Address) -> Iterator[None]:
+    """Write the address for others to find; taken back at the end, unless it is another's by then.
+
+    Raises:
+        RunFolderUnusable: the home cannot be written.
+    """
+    path = home() / FILE_NAME
+    with folder_failures_in_words(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(asdict(address)).encode(), is_synced=False)
+    try:
+        yield
+    finally:
+        if _read(path) == address:
+            path.unlink(missing_ok=True)
+
+
+def this_process(host: str, port: int, instance: str, store_and_media: str) -> Address:
+    """The address of a service in this process.
+
+    Args:
+        host: that it is bound to; the wildcards are reached through loopback.
+        port: TCP.
+        instance: see `Address`.
+        store_and_media: from `serves`.
+    """
+    reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    shown = f"[{reached}]" if ":" in reached else reached
+    return Address(f"http://{shown}:{port}", reached, port, os.getpid(), instance, store_and_media)
+
+
+def _read(path: Path) -> Address | None:
+    """The address in a file; None for no file, half of one, or one of another release."""
+    try:
+        address = Address(**json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+    return address if isinstance(address.port, int) and isinstance(address.host, str) else None
+
+
+def _instance_at(address: Address) -> str | None:
+    """Who answers there; None where nobody does, or not as the service would."""
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=HEALTH_TIMEOUT_S)
+    try:
+        connection.request("GET", "/healthz")
+        answered = json.loads(connection.getresponse().read(10_000))
+    except (OSError, ValueError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    return answered.get("instance") if isinstance(answered, dict) else None

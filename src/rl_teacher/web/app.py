@@ -1,0 +1,65 @@
+"""The application: routes, and what every request goes through on its way to them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from starlette.middleware.gzip import GZipMiddleware
+
+from rl_teacher.store.media import MediaFiles
+from rl_teacher.store.store import Store
+from rl_teacher.web import docs, events, experiments, health, labelling, media, pages, problems
+from rl_teacher.web.access import Gate
+from rl_teacher.web.overview import Overview
+from rl_teacher.web.poller import Poller, Watch
+from rl_teacher.web.services import Services
+from rl_teacher.web.settings import Settings
+from rl_teacher.web.wrapping import BodyLimit, RequestLog, SecurityHeaders
+
+ROUTERS = (
+    *(health.router, docs.router, experiments.router, labelling.router),
+    *(media.router, events.router, pages.router),
+)
+
+GZIP_LEVEL = 5
+
+
+def create_app(store: Store, media_files: MediaFiles, settings: Settings) -> FastAPI:
+    """The service as an ASGI application.
+
+    Args:
+        store: labels and experiments.
+        media_files: clips and scenes.
+        settings: how it behaves.
+    """
+    routes = [route for router in ROUTERS for route in router.routes]
+    app = FastAPI(
+        title="rl-teacher",
+        version=version("rl-teacher"),
+        routes=routes,
+        lifespan=close_poller,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    overview = Overview(store, settings.now)
+    watch = Watch(store, overview, settings.labeler)
+    poller = Poller(watch.look, settings.poll_every_s)
+    app.state.services = Services(store, media_files, settings, overview, poller)
+    problems.add_to(app)
+    # Note: the last one added is the first that a request meets.
+    app.add_middleware(GZipMiddleware, compresslevel=GZIP_LEVEL)
+    app.add_middleware(BodyLimit, max_body_bytes=settings.max_body_bytes)
+    app.add_middleware(Gate, routes=app.routes, settings=settings)
+    app.add_middleware(RequestLog)
+    app.add_middleware(SecurityHeaders)
+    return app
+
+
+@asynccontextmanager
+async def close_poller(app: FastAPI) -> AsyncIterator[None]:
+    """Nobody is left waiting for events when the application ends."""
+    yield
+    app.state.services.poller.close()

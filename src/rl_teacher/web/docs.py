@@ -1,0 +1,71 @@
+"""The API's own documentation, with nothing loaded from elsewhere."""
+
+import json
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+
+from rl_teacher.web import plainpage
+from rl_teacher.web.access import Access, open_to
+from rl_teacher.web.problems import KINDS
+
+router = APIRouter(prefix="/api", include_in_schema=False)
+
+ACCESS = (
+    "Every request but /healthz needs the access token: a browser has it as a cookie, once the "
+    "printed link was opened; programs send it in a header, Authorization: Bearer TOKEN."
+)
+
+
+@router.get("/openapi.json")
+@open_to(Access.LABELER)
+def send_openapi(request: Request) -> JSONResponse:
+    """The API as OpenAPI has it."""
+    return JSONResponse(request.app.openapi())
+
+
+@router.get("/docs")
+@open_to(Access.LABELER)
+def send_docs(request: Request) -> Response:
+    """The API for people."""
+    schema = request.app.openapi()
+    body = "".join(
+        [
+            f'<p>{escape(ACCESS)} As a file: <a href="/api/openapi.json">openapi.json</a>.</p>',
+            *operations(schema),
+            *problems(),
+            *shapes(schema),
+        ]
+    )
+    return plainpage.page("The API", body, 200, {})
+
+
+def operations(schema: Mapping[str, Any]) -> Iterator[str]:
+    """What can be asked."""
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            yield f"<h2><code>{method.upper()} {escape(path)}</code></h2>"
+            yield f"<p>{escape(operation.get('description') or operation['summary'])}</p>"
+            names = [
+                f"<code>{escape(each['name'])}</code> ({each['in']})"
+                for each in operation.get("parameters", [])
+            ]
+            yield f"<p>Parameters: {', '.join(names)}</p>" if names else ""
+
+
+def problems() -> Iterator[str]:
+    """What may go wrong."""
+    yield "<h2>Problems</h2><p>Every error is application/problem+json: type, title, status, "
+    yield "detail.</p><ul>"
+    for kind in KINDS:
+        yield f'<li id="{kind.slug}">{kind.status} {kind.slug}: {escape(kind.title)}.</li>'
+    yield "</ul>"
+
+
+def shapes(schema: Mapping[str, Any]) -> Iterator[str]:
+    """What is said and heard."""
+    for name, shape in schema["components"]["schemas"].items():
+        yield f"<h2>{escape(name)}</h2><pre>{escape(json.dumps(shape, indent=2))}</pre>"

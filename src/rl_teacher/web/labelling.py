@@ -1,0 +1,163 @@
+"""Labelling: what to answer next, what was answered, and answers coming in."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Path, Query
+from pydantic import TypeAdapter, ValidationError
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.sides import is_swapped, turned
+from rl_teacher.errors import ComparisonNotFound
+from rl_teacher.store.records import NewLabel
+from rl_teacher.web.access import Access, Labeler, open_to
+from rl_teacher.web.problems import Problem, Refusal, problem_of
+from rl_teacher.web.services import Services, Work
+from rl_teacher.web.shapes import (
+    MAX_ID,
+    Comparison,
+    GivenLabel,
+    GivenLabels,
+    LabelIn,
+    LabelsIn,
+    LabelsOut,
+    RefusedLabel,
+    Waiting,
+)
+from rl_teacher.web.showing import as_shown
+from rl_teacher.web.versions import check_version
+
+MAX_EXCLUDED = 500
+
+ComparisonId = Annotated[int, Path(ge=1, le=MAX_ID)]
+ExcludedId = Annotated[int, Query(ge=1, le=MAX_ID)]
+
+router = APIRouter(prefix="/api/v1", tags=["labelling"])
+
+
+@router.get("/experiments/{name}/comparisons/next")
+@open_to(Access.LABELER)
+def list_waiting(
+    name: str,
+    work: Work,
+    labeler: Labeler,
+    exclude: Annotated[list[ExcludedId], Query(default_factory=list, max_length=MAX_EXCLUDED)],
+    limit: Annotated[int, Query(ge=1, le=20)] = 4,
+) -> Waiting:
+    """The comparisons to answer next, newest question first, but for those at hand already."""
+    view = work.overview.find(name)
+    waiting = work.store.waiting(view.id, limit, exclude)
+    return Waiting(
+        comparisons=[as_shown(each, labeler) for each in waiting],
+        progress=work.overview.progress(view, labeler),
+    )
+
+
+@router.get("/experiments/{name}/labels")
+@open_to(Access.LABELER)
+def list_labels(
+    name: str, work: Work, labeler: Labeler, limit: Annotated[int, Query(ge=1, le=200)] = 20
+) -> GivenLabels:
+    """My answers that count now, the newest first."""
+    given = work.store.labels_of(work.overview.find(name).id, labeler, limit)
+    return GivenLabels(
+        labels=[
+            GivenLabel(
+                request_id=each.request_id,
+                comparison=as_shown(each.comparison, labeler),
+                answered_at=each.created_at,
+            )
+            for each in given
+            if each.comparison.left.kind and each.comparison.right.kind
+        ]
+    )
+
+
+@router.get("/comparisons/{comparison_id}")
+@open_to(Access.LABELER)
+def show_comparison(comparison_id: ComparisonId, work: Work, labeler: Labeler) -> Comparison:
+    """One comparison, to look at or to answer again."""
+    return as_shown(work.store.comparison(comparison_id), labeler)
+
+
+@router.post("/labels")
+@open_to(Access.LABELER)
+def give_labels(given: LabelsIn, work: Work, labeler: Labeler) -> LabelsOut:
+    """Keep answers: what is accepted is in the database. Sending one again changes nothing."""
+    check_version(work.store)
+    sorted_out = sort_out(given.labels, work, labeler)
+    kept, unknown = keep(sorted_out.good, work)
+    return LabelsOut(
+        accepted=[label.request_id for label in kept],
+        refused=[*sorted_out.refused, *unknown],
+    )
+
+
+@dataclass
+class SortedOut:
+    """Labels that can be kept, and those that cannot."""
+
+    good: list[NewLabel] = field(default_factory=list)
+    refused: list[RefusedLabel] = field(default_factory=list)
+
+
+def sort_out(given: Sequence[Any], work: Services, labeler: str) -> SortedOut:
+    """Look at each label by itself."""
+    sorted_out = SortedOut()
+    for each in given:
+        try:
+            sorted_out.good.append(read_label(each, work, labeler))
+        except (ValidationError, ComparisonNotFound, Refusal) as error:
+            sorted_out.refused.append(refused(request_id_of(each), problem_of(error)))
+    return sorted_out
+
+
+def read_label(given: Any, work: Services, labeler: str) -> NewLabel:
+    """An answer in the comparison's own sides.
+
+    Raises:
+        ValidationError: it is none.
+        ComparisonNotFound: it is about nothing that was asked.
+        Refusal: its clips were never shown.
+    """
+    label = LabelIn.model_validate(given)
+    as_shown(work.store.comparison(label.comparison_id), labeler)
+    swapped = is_swapped(label.comparison_id, labeler)
+    answer = None if label.answer is None else Answer(label.answer)
+    return NewLabel(
+        comparison_id=label.comparison_id,
+        answer=turned(answer, swapped=swapped),
+        labeler=labeler,
+        request_id=label.request_id,
+        is_swapped=swapped,
+        response_ms=label.response_ms,
+        details=label.details,
+    )
+
+
+def keep(labels: Sequence[NewLabel], work: Services) -> tuple[list[NewLabel], list[RefusedLabel]]:
+    """Store labels; those whose comparison was deleted a moment ago are refused."""
+    try:
+        work.store.answer_many(labels)
+    except ComparisonNotFound as error:
+        gone = [label for label in labels if label.comparison_id in error.ids]
+        if not gone:
+            raise
+        kept, more = keep([label for label in labels if label not in gone], work)
+        return kept, [refused(label.request_id, problem_of(error)) for label in gone] + more
+    return list(labels), []
+
+
+def refused(request_id: UUID | None, said: Problem) -> RefusedLabel:
+    """A label that was not kept."""
+    return RefusedLabel(request_id=request_id, problem=said)
+
+
+def request_id_of(given: Any) -> UUID | None:
+    """What a page knows a bad label by; nothing where even that is bad."""
+    try:
+        return TypeAdapter(UUID).validate_python(given["request_id"])
+    except (ValidationError, TypeError, KeyError):
+        return None

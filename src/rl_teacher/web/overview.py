@@ -1,0 +1,163 @@
+"""How an experiment stands, put together from what the store knows."""
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from rl_teacher.errors import CorruptClip, MediaNotFound
+from rl_teacher.experiment import validate_name
+from rl_teacher.store.records import ExperimentView, MetricsRow
+from rl_teacher.store.store import Store
+from rl_teacher.web import words
+from rl_teacher.web.problems import Refusal
+from rl_teacher.web.shapes import (
+    Detail,
+    Episode,
+    FiguresRow,
+    Phase,
+    Progress,
+    Summary,
+)
+from rl_teacher.web.showing import shown_clip
+
+SPARK_POINTS = 40
+SPARK_FIGURES = ("true_return", "predicted_return")
+"""What a spark line shows: the first of these that there is."""
+
+
+class Overview:
+    """Reads experiments for one page after another; it remembers spark lines meanwhile."""
+
+    def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._now = now
+        self._sparks: dict[int, tuple[int, list[float]]] = {}
+
+    def find(self, name: str) -> ExperimentView:
+        """The experiment of this name.
+
+        Raises:
+            ExperimentNotFound, BadExperimentName.
+        """
+        return self._store.experiment(validate_name(name))
+
+    def summary(self, view: ExperimentView, labeler: str) -> Summary:
+        """An experiment in short."""
+        return Summary(**self._facts(view, labeler, self._store.latest_metrics(view.id)))
+
+    def detail(self, view: ExperimentView, labeler: str) -> Detail:
+        """An experiment with its settings and newest figures."""
+        latest = self._store.latest_metrics(view.id)
+        facts = self._facts(view, labeler, latest)
+        figures = {} if latest is None else {"step": latest.step, **plain_figures(latest)}
+        return Detail(**facts, config=dict(view.config), figures=figures)
+
+    def progress(self, view: ExperimentView, labeler: str) -> Progress:
+        """How far the labelling is."""
+        return Progress(
+            mine=self._store.counts_of(view.id, labeler),
+            answered=view.answered,
+            asked=view.asked,
+            target=view.target_labels,
+            waiting=view.waiting,
+            says=words.why_none_waits(view, self.phase(view)),
+        )
+
+    def phase(self, view: ExperimentView) -> Phase:
+        """What the trainer is doing, as of now."""
+        return words.phase_of(view, self._now())
+
+    def _facts(
+        self, view: ExperimentView, labeler: str, latest: MetricsRow | None
+    ) -> dict[str, Any]:
+        status = view.status or {}
+        phase = self.phase(view)
+        return {
+            "name": view.name,
+            "env_id": view.env_id,
+            "phase": phase,
+            "says": words.says(view, phase),
+            "step": whole(status.get("step")),
+            "num_steps": whole(status.get("num_steps")),
+            "steps_per_second": finite(status.get("steps_per_second")),
+            "progress": self.progress(view, labeler),
+            "spark": self._spark(view.id, latest),
+            "instructions": view.instructions,
+            "updated_at": view.status_at or view.created_at,
+            "is_running": phase not in words.NOT_RUNNING,
+            "latest_episode": self._episode(view.latest_episode),
+        }
+
+    def _spark(self, experiment_id: int, latest: MetricsRow | None) -> list[float]:
+        """The curve of the return; read anew only when there is a new row."""
+        if latest is None:
+            return []
+        known = self._sparks.get(experiment_id)
+        if known is not None and known[0] == latest.id:
+            return known[1]
+        rows = self._store.metrics(experiment_id, at_most=SPARK_POINTS)
+        spark = spark_of([row.row for row in rows])
+        self._sparks[experiment_id] = (latest.id, spark)
+        return spark
+
+    def _episode(self, said: Mapping[str, Any] | None) -> Episode | None:
+        """The agent's latest episode; one that cannot be shown is left out."""
+        if not said:
+            return None
+        try:
+            clip = shown_clip(self._store.clip(str(said.get("clip"))))
+        except (MediaNotFound, CorruptClip, Refusal):
+            return None
+        rewards = said.get("predicted_rewards")
+        return Episode(
+            clip=clip,
+            predicted_rewards=[rounded(each) for each in rewards]
+            if isinstance(rewards, list)
+            else None,
+            true_return=finite(said.get("true_return")),
+            step=whole(said.get("step")),
+        )
+
+
+def spark_of(rows: list[Mapping[str, Any]]) -> list[float]:
+    """The first figure that any row has, oldest first."""
+    for name in SPARK_FIGURES:
+        values = [finite(row.get(name)) for row in rows]
+        present = [value for value in values if value is not None]
+        if present:
+            return present
+    return []
+
+
+def figures_row(row: MetricsRow) -> FiguresRow:
+    """A row as the API has it."""
+    figures = {key: value for key, value in plain_figures(row).items() if key not in ("id", "step")}
+    return FiguresRow(id=row.id, step=row.step, **figures)
+
+
+def plain_figures(row: MetricsRow) -> dict[str, Any]:
+    """A row's figures; JSON has no NaN."""
+    return {key: finite(value) if is_number(value) else value for key, value in row.row.items()}
+
+
+def is_number(value: Any) -> bool:
+    """Whether a JSON value is a number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def finite(value: Any) -> Any:
+    """A number, or None where it is none or not finite."""
+    return value if is_number(value) and math.isfinite(value) else None
+
+
+def rounded(value: Any) -> float | None:
+    """With four digits after the point, which is more than a curve shows."""
+    number = finite(value)
+    return None if number is None else round(number, 4)
+
+
+def whole(value: Any) -> int:
+    """A count; 0 where there is none."""
+    number = finite(value)
+    return 0 if number is None else int(number)

@@ -1,0 +1,60 @@
+"""Small pages that need no script: for whoever has no access, and where nothing was built."""
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from html import escape
+
+from fastapi.responses import HTMLResponse
+
+STYLE = """
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
+body { margin: 12vh auto; max-width: 60ch; padding: 0 1.5rem; }
+h1 { font-size: 1.4rem; }
+h2 { font-size: 1.1rem; margin-top: 2rem; }
+code, pre { font-family: ui-monospace, monospace; font-size: 0.9em; }
+pre { overflow-x: auto; }
+"""
+
+STYLE_HASH = f"'sha256-{base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()}'"
+"""With it, a Content-Security-Policy allows exactly this style."""
+
+
+def page(title: str, body: str, status: int, headers: Mapping[str, str]) -> HTMLResponse:
+    """A page.
+
+    Args:
+        title: text.
+        body: HTML; what comes from elsewhere must be escaped in it.
+        status: of HTTP.
+        headers: of HTTP.
+    """
+    return HTMLResponse(
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width">'
+        f"<title>{escape(title)} - rl-teacher</title><style>{STYLE}</style></head>"
+        f"<body><h1>{escape(title)}</h1>{body}</body></html>",
+        status,
+        {"Cache-Control": "no-store", **headers},
+    )
+
+
+def no_access(why: str) -> HTMLResponse:
+    """For whoever comes without the token."""
+    body = (
+        f"<p>{escape(why)}</p><p>Open the link that <code>rl-teacher teach</code> or "
+        "<code>rl-teacher serve</code> printed in its terminal: it brings the key along, and this "
+        "browser keeps it.</p>"
+    )
+    headers = {"WWW-Authenticate": 'Bearer realm="rl-teacher"'}
+    return page("This page needs its key", body, 401, headers)
+
+
+def not_built() -> HTMLResponse:
+    """Where the labelling page's files are not there."""
+    body = (
+        "<p>This is a checkout of rl-teacher in which the page was not built yet. Run "
+        "<code>make page</code> there, and load this page again. An installed rl-teacher brings "
+        "the page along.</p>"
+    )
+    return page("The page has not been built", body, 503, {})

@@ -1,0 +1,45 @@
+"""Parts of a file (RFC 9110, section 14): a browser asks for them to seek in a video."""
+
+import re
+from collections.abc import Mapping
+
+from fastapi import Request, Response
+
+ONE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+
+
+def answer_in_ranges(request: Request, content: bytes, headers: Mapping[str, str]) -> Response:
+    """The whole content, or the one part of it that is asked for.
+
+    Several parts at once, or a unit other than bytes, are answered with the whole.
+
+    Args:
+        request: with or without a Range.
+        content: all of it.
+        headers: of the whole, ETag included.
+    """
+    common = {"Accept-Ranges": "bytes", **headers}
+    asked = ONE_RANGE.fullmatch(range_of(request, headers["ETag"]))
+    if asked is None or asked.groups() == ("", ""):
+        return Response(content, headers=common)
+    first, end = bounds(asked[1], asked[2], len(content))
+    if first >= end:
+        unsatisfied = {"Content-Range": f"bytes */{len(content)}"}
+        return Response(status_code=416, headers=common | unsatisfied)
+    part = {"Content-Range": f"bytes {first}-{end - 1}/{len(content)}"}
+    return Response(content[first:end], 206, common | part)
+
+
+def range_of(request: Request, etag: str) -> str:
+    """The range asked for; nothing where it is about another content than this."""
+    if request.headers.get("if-range", etag) != etag:
+        return ""
+    return request.headers.get("range", "").replace(" ", "")
+
+
+def bounds(first: str, last: str, size: int) -> tuple[int, int]:
+    """From where to before where; `-5` are the last five bytes."""
+    if not first:
+        return max(size - int(last), 0), size
+    end = int(last) + 1 if last else size
+    return int(first), min(end, size)

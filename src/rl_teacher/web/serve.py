@@ -1,0 +1,202 @@
+"""`rl-teacher serve`: the service as a process of its own."""
+
+import contextlib
+import errno
+import os
+import secrets
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+from rich.console import Console
+
+from rl_teacher.errors import BadInput
+from rl_teacher.experiment import home
+from rl_teacher.store.database import default_url
+from rl_teacher.store.media import MediaFiles
+from rl_teacher.store.store import Store
+from rl_teacher.web.address import Address, announced, link, serves, this_process
+from rl_teacher.web.app import create_app
+from rl_teacher.web.browser import open_in_browser
+from rl_teacher.web.poller import Poller
+from rl_teacher.web.settings import Settings
+from rl_teacher.web.token import access_token
+
+BUSY_TIMEOUT_S = 5.0
+"""How long a request waits for a lock of the database before it is told to come again."""
+SHUTDOWN_TIMEOUT_S = 2
+KEEP_ALIVE_S = 30
+PORTS_TRIED = 20
+LOOPBACK = ("127.", "::1", "localhost")
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """How the labelling page is served."""
+
+    host: str = "127.0.0.1"
+    """address to listen at; 0.0.0.0 for every network this machine is in"""
+    port: int = 8765
+    """port to listen at, or the next free one; 0 for any"""
+    no_browser: bool = False
+    """print the page's link, and open no browser"""
+    media: str | None = None
+    """where clips are kept: a folder, or a URL such as s3://bucket/folder; the home's media folder
+    without it"""
+
+
+def serve(options: ServeOptions) -> int:
+    """Serve the page until a signal ends it; the exit code.
+
+    Raises:
+        BadInput: it cannot listen there, or the media's URL is none.
+        StoreUnavailable: the database cannot be opened.
+        RunFolderUnusable: the home cannot be written.
+    """
+    database = default_url(home())
+    media = options.media or str(home() / "media")
+    settings = Settings(access_token(home()), secrets.token_hex(8))
+    with (
+        listening(options.host, options.port) as listener,
+        Store.open(database, busy_timeout_s=BUSY_TIMEOUT_S) as store,
+    ):
+        app = create_app(store, MediaFiles(media), settings)
+        port = listener.getsockname()[1]
+        address = this_process(options.host, port, settings.instance, serves(database, media))
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,  # it would write the token that a link brings
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
+        )
+        Service(config, address, options, app.state.services.poller).run([listener])
+    return 0
+
+
+class Service(uvicorn.Server):
+    """A server that says where it listens, and whose listeners to events do not keep it alive."""
+
+    def __init__(
+        self, config: uvicorn.Config, address: Address, options: ServeOptions, poller: Poller
+    ) -> None:
+        super().__init__(config)
+        self._address = address
+        self._options = options
+        self._poller = poller
+        self._announcement = contextlib.ExitStack()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say where."""
+        await super().startup(sockets)
+        self._announcement.enter_context(announced(self._address))
+        greet(self._address, self._options)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening; what is being answered is finished first."""
+        self._announcement.close()
+        self._poller.close()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As the library does, but without raising the signal again: there is more to close."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        stopping = (signal.SIGINT, signal.SIGTERM)
+        before = {each: signal.signal(each, self.handle_exit) for each in stopping}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+
+@contextlib.contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket that listens: at this port, or at the next free one.
+
+    Raises:
+        BadInput: it cannot be.
+    """
+    if not 0 <= port <= 65_535:
+        raise BadInput(f"--port {port} was given; 0 to 65535 is possible.")
+    tried = [0] if port == 0 else range(port, min(port + PORTS_TRIED, 65_536))
+    for each in tried:
+        with contextlib.suppress(PortTaken):
+            listener = listen(host, each)
+            break
+    else:
+        raise BadInput(
+            f"The ports {port} to {tried[-1]} of {host} are all in use. Choose another with "
+            "--port, or any free one with --port 0."
+        )
+    with listener:
+        yield listener
+
+
+class PortTaken(Exception):
+    """Somebody else listens there."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there.
+
+    Raises:
+        PortTaken: the next one may be free.
+        BadInput: this machine has no such address, or the port is not for everybody.
+    """
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[
+            0
+        ]
+        return bound(socket.socket(family, kind, protocol), place)
+    except (OSError, UnicodeError) as error:
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
+            raise PortTaken from error
+        raise BadInput(
+            f"Nothing can listen at {host} port {port}: {error}. Use --host 127.0.0.1 for this "
+            "machine alone, or --host 0.0.0.0 for every network it is in; and a port above 1023."
+        ) from error
+
+
+def bound(listener: socket.socket, place: Any) -> socket.socket:
+    """The same socket, listening.
+
+    Note: `socket.create_server` leaves out the protocol, and without it asyncio does not turn off
+    the delay that joins small packets: every answer would take 40 ms.
+    """
+    try:
+        if os.name == "posix":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        listener.listen()
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def greet(address: Address, options: ServeOptions) -> None:
+    """Print the link, and open it where there is a display."""
+    console = Console()
+    opened = link(address)
+    console.print(f"The page: {opened}", soft_wrap=True, highlight=False, markup=False)
+    if not options.host.startswith(LOOPBACK):
+        console.print(
+            "Whoever reaches this machine's network sees what is sent. Outside a network that you "
+            "trust, put a reverse proxy with TLS in front, or use an ssh tunnel.",
+            soft_wrap=True,
+        )
+    console.print("Ctrl-C ends it; answers are kept.")
+    if not options.no_browser:
+        threading.Thread(target=open_in_browser, args=(opened,), daemon=True).start()

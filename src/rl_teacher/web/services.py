@@ -1,0 +1,39 @@
+"""What the routes work with; one of each per application."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from rl_teacher.store.media import MediaFiles
+from rl_teacher.store.store import Store
+from rl_teacher.web.overview import Overview
+from rl_teacher.web.poller import Poller
+from rl_teacher.web.settings import Settings
+
+
+@dataclass(frozen=True)
+class Services:
+    """What the routes work with.
+
+    Attributes:
+        store: labels and experiments.
+        media: clips' and scenes' files.
+        settings: how the service behaves.
+        overview: how experiments stand.
+        poller: looks at the store for whoever listens.
+    """
+
+    store: Store
+    media: MediaFiles
+    settings: Settings
+    overview: Overview
+    poller: Poller
+
+
+def services_of(request: Request) -> Services:
+    """Those of the application that was asked."""
+    return request.app.state.services
+
+
+Work = Annotated[Services, Depends(services_of)]

@@ -1,0 +1,133 @@
+"""Answering at a terminal: a letter and Enter.
+
+The clips are on the page, so each comparison comes with its link.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.sides import is_swapped, turned
+from rl_teacher.experiment import home
+from rl_teacher.store.database import default_url
+from rl_teacher.store.records import ComparisonView, ExperimentView, NewLabel
+from rl_teacher.store.store import Store
+from rl_teacher.web.address import comparison_link, running_service
+from rl_teacher.web.settings import OWNER
+
+ANSWERS = {
+    "l": Answer.LEFT,
+    "r": Answer.RIGHT,
+    "e": Answer.EQUAL,
+    "": Answer.CANNOT_TELL,
+}
+KEYS = "[L]eft, [R]ight, [E]qual, Enter cannot tell, [U]ndo, [Q]uit"
+POLL_S = 0.5
+NO_PAGE = "Its clips are on the page: start it with `rl-teacher serve`."
+
+
+def label_at_terminal(name: str) -> int:
+    """Answer an experiment's comparisons here; how many.
+
+    Raises:
+        ExperimentNotFound: there is none of this name.
+    """
+
+    def link_of(comparison: ComparisonView) -> str:
+        address = running_service()
+        return NO_PAGE if address is None else comparison_link(address, name, comparison.id)
+
+    with Store.open(default_url(home())) as store:
+        return TerminalSession(store, OWNER, link_of, input, print, time.sleep).run(name)
+
+
+@dataclass
+class TerminalSession:
+    """One labeler at one terminal.
+
+    Attributes:
+        store: where comparisons come from and answers go.
+        labeler: who answers.
+        link_of: the page that shows a comparison.
+        ask: prints a question and reads a line; raises EOFError at the end of the input.
+        say: prints a line.
+        sleep: waits some seconds.
+    """
+
+    store: Store
+    labeler: str
+    link_of: Callable[[ComparisonView], str]
+    ask: Callable[[str], str]
+    say: Callable[[str], None]
+    sleep: Callable[[float], None]
+    _given: list[int] = field(default_factory=list)
+
+    def run(self, name: str) -> int:
+        """Answer the comparisons of an experiment until there will be no more; how many.
+
+        Raises:
+            ExperimentNotFound: there is none of this name.
+        """
+        experiment = self.store.experiment(name)
+        if experiment.instructions:
+            self.say(experiment.instructions)
+        try:
+            while self._next(name):
+                pass
+        except EOFError:
+            pass
+        self.say(f"{len(self._given)} comparisons labeled. Thank you.")
+        return len(self._given)
+
+    def _next(self, name: str) -> bool:
+        """Answer one comparison, or take one back; False to end."""
+        experiment = self.store.experiment(name)
+        waiting = self.store.waiting(experiment.id, limit=1)
+        if not waiting:
+            return self._wait(experiment)
+        return self._answer(experiment, waiting[0])
+
+    def _wait(self, experiment: ExperimentView) -> bool:
+        status = experiment.status or {}
+        if status.get("phase") in ("finished", "stopped"):
+            self.say(f"Nothing waits for an answer: the run has {status['phase']}.")
+            return False
+        self.say(f"Nothing waits for an answer yet ({status.get('says', 'no run has begun')}).")
+        while not self.store.waiting(experiment.id, limit=1):
+            self.sleep(POLL_S)
+            phase = (self.store.experiment(experiment.name).status or {}).get("phase")
+            if phase in ("finished", "stopped"):
+                return True
+        return True
+
+    def _answer(self, experiment: ExperimentView, comparison: ComparisonView) -> bool:
+        target = experiment.target_labels or experiment.asked
+        self.say(f"{experiment.answered}/{target} comparisons labeled. {self.link_of(comparison)}")
+        began_s = time.monotonic()
+        said = self.ask(f"Which is better? {KEYS}: ").strip().lower()[:1]
+        if said == "q":
+            return False
+        if said == "u":
+            self._undo()
+        elif said in ANSWERS:
+            swapped = is_swapped(comparison.id, self.labeler)
+            label = NewLabel(
+                comparison.id,
+                turned(ANSWERS[said], swapped=swapped),
+                self.labeler,
+                is_swapped=swapped,
+                response_ms=round(1000 * (time.monotonic() - began_s)),
+            )
+            self.store.answer_many([label])
+            self._given.append(comparison.id)
+        else:
+            self.say(f"{said!r} is no answer: {KEYS}")
+        return True
+
+    def _undo(self) -> None:
+        if not self._given:
+            self.say("There is nothing to undo.")
+            return
+        self.store.answer_many([NewLabel(self._given.pop(), None, self.labeler)])
+        self.say("Taken back; it is asked again.")

@@ -1,0 +1,37 @@
+"""Whether the database still is what this release works with.
+
+It is brought up to date when it is opened; but another release, or a backup that is put back, may
+change it while the service runs.
+"""
+
+import functools
+from pathlib import Path
+
+from alembic.script import ScriptDirectory
+
+from rl_teacher.errors import StoreUnavailable
+from rl_teacher.store import migrations
+from rl_teacher.store.store import Store
+
+
+@functools.cache
+def newest_version() -> str:
+    """The version that this release's last migration leads to."""
+    scripts = ScriptDirectory(str(Path(migrations.__file__).parent))
+    return scripts.get_current_head() or "none"
+
+
+def check_version(store: Store) -> str:
+    """The database's version.
+
+    Raises:
+        StoreUnavailable: it is not this release's, or it cannot be read.
+    """
+    found, needed = store.schema_version(), newest_version()
+    if found != needed:
+        raise StoreUnavailable(
+            f"The database has version {found}, and this service works with version {needed}: "
+            "another release changed it, or a backup was put back. Nothing was written. Stop the "
+            "service, and start it again with the newest rl-teacher that is in use."
+        )
+    return found

@@ -1,0 +1,72 @@
+"""What an experiment does and waits for, in words."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from rl_teacher.store.records import ExperimentView
+from rl_teacher.web.shapes import Phase
+
+LOST_AFTER = timedelta(seconds=15)
+"""A trainer speaks about once a second; one that is silent for so long was killed, or hangs."""
+
+ENDED = (Phase.FINISHED, Phase.STOPPED)
+NOT_RUNNING = (*ENDED, Phase.LOST)
+
+SILENT = (
+    "Its trainer says nothing any more: it was ended, or its machine sleeps. The same "
+    "`rl-teacher teach` command continues it from its last checkpoint."
+)
+
+
+def phase_of(view: ExperimentView, now: datetime) -> Phase:
+    """What the trainer is doing, or that it has fallen silent."""
+    said = (view.status or {}).get("phase")
+    phase = Phase(said) if said in list(Phase) else Phase.STARTING
+    heard_at = view.status_at or view.created_at
+    is_silent = now - heard_at > LOST_AFTER
+    return Phase.LOST if is_silent and phase not in ENDED else phase
+
+
+def says(view: ExperimentView, phase: Phase) -> str:
+    """What it is doing."""
+    if phase is Phase.LOST:
+        return SILENT
+    said: Mapping[str, Any] = view.status or {}
+    return str(said.get("says") or phase.value)
+
+
+def why_none_waits(view: ExperimentView, phase: Phase) -> str:
+    """How many comparisons wait; or why none does, and when the next one comes."""
+    if view.waiting:
+        noun = "comparison waits" if view.waiting == 1 else "comparisons wait"
+        return f"{view.waiting} {noun} for an answer."
+    if phase is Phase.LOST:
+        return f"No comparison waits. {SILENT}"
+    if phase is Phase.FINISHED:
+        return "The training is finished: nothing more is asked."
+    if phase is Phase.STOPPED:
+        return (
+            "The training was stopped, and saved. The same `rl-teacher teach` command continues "
+            "it, and then the next comparison comes."
+        )
+    if view.target_labels is not None and view.answered >= view.target_labels:
+        return f"All {view.target_labels} comparisons are answered: thank you. The agent goes on."
+    return NEXT_COMES[phase]
+
+
+NEXT_COMES = {
+    Phase.STARTING: "The trainer is starting. The first comparisons come in some seconds.",
+    Phase.RANDOM: (
+        "The agent moves at random, to have something to compare. The first comparisons come in "
+        "some seconds."
+    ),
+    Phase.WAITING: "The next clips are being drawn. They come in some seconds.",
+    Phase.FITTING: (
+        "The reward predictor is learning from the answers given so far. When the agent trains "
+        "again, the next comparisons come."
+    ),
+    Phase.TRAINING: (
+        "Every comparison is answered. The agent is training, and asks again by its schedule."
+    ),
+}

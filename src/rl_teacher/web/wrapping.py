@@ -1,0 +1,140 @@
+"""What every request goes through: a line in the log, headers for safety, a limit of size."""
+
+import logging
+import time
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rl_teacher.web.plainpage import STYLE_HASH
+from rl_teacher.web.problems import (
+    BAD_REQUEST,
+    TOO_LARGE,
+    UNEXPECTED,
+    Kind,
+    problem,
+    response_of,
+)
+
+SECURITY_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; script-src 'self'; "
+        f"style-src 'self' {STYLE_HASH}; "
+        "img-src 'self' data: blob:; media-src 'self' blob:; font-src 'self'; "
+        "connect-src 'self'; worker-src 'self' blob:; object-src 'none'; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+MOST_DIGITS = 18
+"""Of a Content-Length; more are too many bytes in any case."""
+
+logger = logging.getLogger(__name__)
+
+
+class RequestLog:
+    """One line per request, without its query: a link has the token there.
+
+    An exception that means nothing to whoever asked goes into the log, and out as a problem.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began_s = time.perf_counter()
+        status = 0
+
+        async def watch(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        asked = f"{scope['method']} {printable_path(scope)}"
+        try:
+            await self._app(scope, receive, watch)
+        except Exception:
+            logger.exception("%s failed.", asked)
+            if status == 0:
+                said = problem(UNEXPECTED, "The service's log says more.")
+                await response_of(said)(scope, receive, watch)
+        finally:
+            took_ms = 1000 * (time.perf_counter() - began_s)
+            logger.info("%s %s %.0f ms", asked, status or "gone", took_ms)
+
+
+def printable_path(scope: Scope) -> str:
+    """The path as it was sent, percent signs and all; without the query."""
+    return scope.get("raw_path", b"").partition(b"?")[0].decode("ascii", "backslashreplace")[:500]
+
+
+class SecurityHeaders:
+    """Adds to every answer what keeps a browser from being tricked."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+        async def add_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(SECURITY_HEADERS)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        await self._app(scope, receive, add_headers)
+
+
+class BodyLimit:
+    """Refuses a body that is too large: at once where its length is said, else while it comes."""
+
+    def __init__(self, app: ASGIApp, max_body_bytes: int) -> None:
+        self._app = app
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        fault = self._fault_of(Headers(scope=scope).get("content-length", "0"))
+        if fault is not None:
+            response = response_of(problem(*fault), {"Connection": "close"})
+            await response(scope, receive, send)
+            return
+        num_bytes = 0
+
+        async def count() -> Message:
+            nonlocal num_bytes
+            message = await receive()
+            num_bytes += len(message.get("body", b""))
+            if num_bytes > self._max_body_bytes:
+                raise HTTPException(413, self._too_large, {"Connection": "close"})
+            return message
+
+        await self._app(scope, count, send)
+
+    def _fault_of(self, content_length: str) -> tuple[Kind, str] | None:
+        if not (content_length.isascii() and content_length.isdigit()):
+            return BAD_REQUEST, "Content-Length is not a number."
+        if len(content_length) > MOST_DIGITS or int(content_length) > self._max_body_bytes:
+            return TOO_LARGE, self._too_large
+        return None
+
+    @property
+    def _too_large(self) -> str:
+        return f"The body may have up to {self._max_body_bytes:,} bytes. Send less at a time."

@@ -1,0 +1,188 @@
+"""Poses equal the engine's, turn smoothly, and travel in small files that cannot lie."""
+
+# MuJoCo's compiled modules come without type stubs.
+# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false
+
+import struct
+
+import mujoco
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_teacher.clips.poses import HEADER, body_poses, pack, unpack
+from rl_teacher.clips.scene import moving_bodies
+from rl_teacher.envs import card, make_vector
+from rl_teacher.envs.mujoco_suite import SUITE
+from rl_teacher.envs.registry import mujoco_model
+from rl_teacher.errors import CorruptClip
+
+BODIES = [env_id for env_id in SUITE if not env_id.startswith("Short")]
+MODELS = {env_id: mujoco_model(env_id) for env_id in BODIES}
+
+
+def random_qpos(model, rng):
+    """Anywhere within the joints' ranges; -3 to 3 where there are none."""
+    qpos = rng.uniform(-3, 3, model.nq)
+    for joint in np.flatnonzero(model.jnt_limited):
+        qpos[model.jnt_qposadr[joint]] = rng.uniform(*model.jnt_range[joint])
+    return qpos
+
+
+def lived(env_id, num_steps):
+    """[T, nq] positions while acting at random."""
+    envs = make_vector(env_id, 1)
+    envs.reset(seed=0)
+    envs.action_space.seed(0)
+    states = []
+    for _ in range(num_steps):
+        states.append(envs.scene_states[0].copy())
+        envs.step(envs.action_space.sample())
+    return np.array(states)
+
+
+def assert_equals_the_engine(poses, model, scene_states):
+    engine = mujoco.MjData(model)
+    bodies = moving_bodies(model)
+    for frame, qpos in zip(poses, scene_states, strict=True):
+        engine.qpos[:] = qpos
+        mujoco.mj_forward(model, engine)
+        np.testing.assert_allclose(frame[:, :3], engine.xpos[bodies], atol=1e-4)
+        quats = engine.xquat[bodies]
+        signs = np.sign((frame[:, 3:] * quats).sum(1, keepdims=True))
+        np.testing.assert_allclose(frame[:, 3:], signs * quats, atol=1e-4)
+
+
+@pytest.mark.parametrize("env_id", BODIES)
+@settings(max_examples=20)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_poses_in_a_file_equal_the_engines_wherever_the_joints_are(env_id, seed):
+    model, rng = MODELS[env_id], np.random.default_rng(seed)
+    scene_states = np.stack([random_qpos(model, rng) for _ in range(3)])
+    poses, _ = unpack(pack(body_poses(model, scene_states), 30.0))
+    assert_equals_the_engine(poses, model, scene_states)
+
+
+@pytest.mark.parametrize("env_id", BODIES)
+def test_poses_in_a_file_equal_the_engines_in_a_lived_segment(env_id):
+    scene_states = lived(env_id, 45)
+    poses, _ = unpack(pack(body_poses(MODELS[env_id], scene_states), 30.0))
+    assert_equals_the_engine(poses, MODELS[env_id], scene_states)
+
+
+def test_a_somersault_turns_without_a_jump():
+    turns = np.linspace(0, 4 * np.pi, 60)
+    model = MODELS["Hopper-v1"]
+    scene_states = np.zeros((60, model.nq))
+    scene_states[:, 2] = turns
+    quats = body_poses(model, scene_states)[:, :, 3:]
+    assert (np.sum(quats[1:] * quats[:-1], axis=-1) > 0.9).all()
+
+
+def test_a_quaternion_that_changes_its_sign_is_the_same_rotation():
+    floating = mujoco.MjModel.from_xml_string(
+        "<mujoco><worldbody><body><freejoint/><geom size='1'/></body></worldbody></mujoco>"
+    )
+    scene_states = np.zeros((4, 7))
+    scene_states[:, 3] = [1, -1, -1, 1]
+    quats = body_poses(floating, scene_states)[:, 0, 3:]
+    np.testing.assert_array_equal(quats, [[1, 0, 0, 0]] * 4)
+
+
+# --- the file ---
+
+
+@pytest.mark.parametrize(("fps", "num_frames"), [(20.0, 30), (66.7, 1)])
+def test_a_file_says_how_many_frames_it_has_and_how_fast_they_pass(fps, num_frames):
+    poses, read_fps = unpack(pack(np.zeros((num_frames, 3, 7), np.float32), fps))
+    assert poses.shape == (num_frames, 3, 7)
+    assert read_fps == pytest.approx(fps)
+
+
+def test_the_header_is_as_documented():
+    content = pack(np.ones((2, 3, 7), np.float32), 25.0)
+    assert content[:4] == b"RLTP"
+    assert struct.unpack_from("<HHIIf", content, 4) == (1, 1, 2, 3, 25.0)
+    assert content[20:32] == bytes(12)
+    assert len(content) == 32 + 56 + 2 * 3 * 7 * 2
+
+
+def test_short_ways_are_quantised_to_a_tenth_of_a_millimetre():
+    rng = np.random.default_rng(0)
+    poses = rng.uniform(-3, 3, (20, 4, 7)).astype(np.float32)
+    content = pack(poses, 20.0)
+    assert content[6] == 1
+    np.testing.assert_allclose(unpack(content)[0], poses, atol=6e-5)
+
+
+def test_long_ways_stay_exact():
+    poses = np.zeros((20, 4, 7), np.float32)
+    poses[:, :, 0] = np.linspace(0, 50, 20)[:, None]
+    content = pack(poses, 20.0)
+    assert content[6] == 0
+    np.testing.assert_array_equal(unpack(content)[0], poses)
+
+
+def test_what_lies_still_is_unpacked_where_it_lies():
+    poses = np.full((5, 2, 7), 0.3, np.float32)
+    np.testing.assert_allclose(unpack(pack(poses, 20.0))[0], poses, atol=1e-6)
+
+
+@pytest.mark.parametrize("env_id", BODIES)
+def test_a_comparison_is_small_on_the_wire(env_id):
+    fps = card(env_id).fps
+    scene_states = lived(env_id, round(1.5 * fps))
+    size = 2 * len(pack(body_poses(MODELS[env_id], scene_states), fps))
+    print(f"{env_id}: a pair of 1.5 s clips is {size} bytes")  # noqa: T201
+    assert size <= (10_000 if env_id == "Hopper-v1" else 50_000)
+
+
+CONTENT = pack(np.random.default_rng(0).normal(size=(10, 4, 7)).astype(np.float32), 20.0)
+
+
+@pytest.mark.parametrize("size", [0, 3, 31, 32, 87, 88, len(CONTENT) - 1])
+def test_a_file_cut_short_is_refused(size):
+    with pytest.raises(CorruptClip, match="not what was written"):
+        unpack(CONTENT[:size])
+
+
+def test_a_file_with_something_behind_it_is_refused():
+    with pytest.raises(CorruptClip, match=f"not {len(CONTENT) + 1}"):
+        unpack(CONTENT + b"\0")
+
+
+@pytest.mark.parametrize(
+    ("place", "altered", "why"),
+    [
+        (0, b"RLTQ", "begins with"),
+        (4, struct.pack("<H", 2), "version 2"),
+        (6, struct.pack("<H", 7), "unknown kind"),
+        (6, struct.pack("<H", 0), "bytes, not"),
+        (8, struct.pack("<I", 0), "0 frames"),
+        (8, struct.pack("<I", 2**31), "2147483648 frames"),
+        (8, struct.pack("<II", 2**32 - 1, 2**32 - 1), "4294967295 bodies"),
+        (16, struct.pack("<f", float("nan")), "nan frames per second"),
+        (16, struct.pack("<f", -1.0), "-1.0 frames per second"),
+    ],
+)
+def test_a_header_that_lies_is_refused_before_anything_is_allocated(place, altered, why):
+    content = CONTENT[:place] + altered + CONTENT[place + len(altered) :]
+    with pytest.raises(CorruptClip, match=why):
+        unpack(content)
+
+
+@given(st.binary(max_size=200))
+def test_bytes_from_anywhere_are_refused_in_words(content):
+    with pytest.raises(CorruptClip):
+        unpack(content)
+
+
+@given(st.binary(min_size=HEADER.size - 4, max_size=300))
+def test_bytes_behind_the_right_beginning_are_a_clip_or_refused_in_words(content):
+    try:
+        poses, fps = unpack(b"RLTP" + content)
+    except CorruptClip:
+        return
+    assert poses.size > 0
+    assert fps > 0

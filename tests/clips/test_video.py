@@ -1,0 +1,76 @@
+"""Videos are read again, as a browser would."""
+
+import io
+
+import av
+import numpy as np
+import pytest
+
+from rl_teacher.clips.video import encode_mp4
+
+
+def moving_bar(num_frames, height, width):
+    frames = np.full((num_frames, height, width, 3), 30, np.uint8)
+    for place, frame in enumerate(frames):
+        frame[:, 4 * place : 4 * place + 8] = (250, 120, 20)
+    return frames
+
+
+def decoded(content):
+    with av.open(io.BytesIO(content), "r") as file:
+        stream = file.streams.video[0]
+        return stream, [frame.to_ndarray(format="rgb24") for frame in file.decode(stream)]
+
+
+@pytest.mark.parametrize(("height", "width", "fps"), [(64, 96, 25.0), (400, 600, 50 / 3)])
+def test_a_video_has_the_frames_the_pace_and_the_size_it_was_made_of(height, width, fps):
+    frames = moving_bar(12, height, width)
+    stream, pictures = decoded(encode_mp4(frames, fps))
+    assert len(pictures) == 12
+    assert float(stream.average_rate or 0) == pytest.approx(fps, rel=1e-4)
+    for picture, frame in zip(pictures, frames, strict=True):
+        assert picture.shape == frame.shape
+        assert np.abs(picture.astype(int) - frame).mean() < 6
+
+
+def test_browsers_can_play_it():
+    content = encode_mp4(moving_bar(12, 64, 96), 25.0)
+    stream, _ = decoded(content)
+    context = stream.codec_context
+    assert (context.name, context.pix_fmt, context.profile) == ("h264", "yuv420p", "High")
+    assert 0 < content.index(b"moov") < content.index(b"mdat")
+
+
+def test_the_first_frame_is_at_the_very_beginning():
+    with av.open(io.BytesIO(encode_mp4(moving_bar(12, 64, 96), 25.0)), "r") as file:
+        times = [frame.time for frame in file.decode(video=0)]
+    np.testing.assert_allclose(times, np.arange(12) / 25.0, atol=1e-6)
+
+
+def test_odd_sizes_grow_by_one_pixel():
+    _, pictures = decoded(encode_mp4(moving_bar(3, 33, 47), 10.0))
+    assert pictures[0].shape == (34, 48, 3)
+
+
+def test_one_frame_is_enough():
+    _, pictures = decoded(encode_mp4(moving_bar(1, 32, 32), 10.0))
+    assert len(pictures) == 1
+
+
+def test_no_frame_is_too_few():
+    with pytest.raises(ValueError, match="at least one frame"):
+        encode_mp4([], 10.0)
+
+
+def test_frames_may_come_one_after_the_other():
+    frames = moving_bar(5, 32, 32)
+    assert encode_mp4(iter(frames), 10.0) == encode_mp4(frames, 10.0)
+
+
+def test_the_same_frames_give_the_same_bytes():
+    frames = moving_bar(60, 400, 600)
+    assert len({encode_mp4(frames, 30.0) for _ in range(6)}) == 1
+
+
+def test_what_stands_still_costs_little():
+    assert len(encode_mp4(np.repeat(moving_bar(1, 400, 600), 38, 0), 25.0)) < 20_000

@@ -1,0 +1,144 @@
+"""Episodes lived again in front of a camera."""
+
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false
+
+import os
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+
+from rl_teacher.envs import make_vector
+from rl_teacher.envs.rendering import film, render_steps
+from rl_teacher.errors import BadInput
+
+FILMED = ["CartPole-v1", "LunarLander-v3", "BipedalWalker-v3", "Pendulum-v1", "MountainCar-v0"]
+
+
+def lived(envs, num_steps, **reset):
+    """Observations [T, N, D] and scene states [T, N, 2] before every random step."""
+    envs.reset(seed=3, **reset)
+    envs.action_space.seed(3)
+    observations, scene_states = [], []
+    for _ in range(num_steps):
+        observations.append(envs.observations.copy())
+        scene_states.append(envs.scene_states.astype(int))
+        envs.step(envs.action_space.sample())
+    return np.array(observations), np.array(scene_states)
+
+
+@pytest.mark.parametrize("env_id", FILMED)
+def test_a_film_shows_what_was_lived(env_id):
+    envs = make_vector(env_id, 2)
+    observations, scene_states = lived(envs, 110)
+    episode = int(scene_states[-20, 1, 0])
+    in_it = np.flatnonzero(scene_states[:, 1, 0] == episode)[-30::2]
+    steps = scene_states[in_it, 1, 1]
+    filmed, frames = zip(*film(env_id, envs.recipe(episode), steps), strict=True)
+    np.testing.assert_array_equal(filmed, observations[in_it, 1])
+    assert all(frame.std() > 5 for frame in frames)
+    assert len({frame.tobytes() for frame in frames}) > 1
+
+
+def test_pictures_come_in_the_order_of_the_steps():
+    envs = make_vector("Pendulum-v1", 1)
+    observations, _ = lived(envs, 20)
+    steps = np.array([3, 4, 17])
+    frames = render_steps("Pendulum-v1", envs.recipe(0), steps, observations[steps, 0])
+    assert frames.shape == (3, 500, 500, 3)
+    assert frames.dtype == np.uint8
+
+
+def test_what_the_last_action_led_to_can_be_shown_too():
+    envs = make_vector("Pendulum-v1", 1)
+    lived(envs, 20)
+    frames = render_steps("Pendulum-v1", envs.recipe(0), np.array([20]), envs.observations)
+    assert len(frames) == 1
+
+
+def test_a_staggered_first_episode_can_be_filmed():
+    envs = make_vector("Pendulum-v1", 1)
+    observations, _ = lived(envs, 10, options={"elapsed_steps": [195]})
+    steps = np.arange(5)
+    render_steps("Pendulum-v1", envs.recipe(0), steps, observations[steps, 0])
+    assert len(envs.recipe(0)) == 5
+
+
+def test_an_episode_filmed_after_a_restart_is_the_same():
+    envs, restored = (make_vector("LunarLander-v3", 2) for _ in range(2))
+    observations, scene_states = lived(envs, 120)
+    restored.set_state(envs.get_state())
+    in_it = np.flatnonzero(scene_states[:, 0, 0] == 0)[::10]
+    steps = scene_states[in_it, 0, 1]
+    render_steps("LunarLander-v3", restored.recipe(0), steps, observations[in_it, 0])
+
+
+def test_pictures_of_another_life_are_refused():
+    envs = make_vector("Pendulum-v1", 1)
+    observations, _ = lived(envs, 20)
+    with pytest.raises(BadInput, match="did not live its episode again"):
+        render_steps("Pendulum-v1", envs.recipe(0), np.array([5]), observations[[6], 0])
+
+
+class Unseen(gymnasium.Env):
+    """An environment that nobody taught to draw."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+    observation_space = Box(0.0, 1.0, (1,))
+    action_space = Box(0.0, 1.0, (1,))
+
+    def __init__(self, render_mode=None):
+        pass
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+    def render(self):
+        return None
+
+
+@pytest.fixture
+def unseen():
+    gymnasium.register("Unseen-v0", Unseen, disable_env_checker=True, order_enforce=False)
+    yield "Unseen-v0"
+    del gymnasium.registry["Unseen-v0"]
+
+
+def test_an_environment_that_draws_no_pictures_is_refused_in_words(unseen):
+    envs = make_vector(unseen, 1)
+    lived(envs, 3)
+    with pytest.raises(BadInput, match="Unseen-v0 was asked for a picture"):
+        render_steps(unseen, envs.recipe(0), np.array([0]))
+
+
+RENDER = """
+import numpy as np
+from rl_teacher.envs import make_vector
+from rl_teacher.envs.rendering import render_steps
+
+for env_id in ("CartPole-v1", "LunarLander-v3"):
+    envs = make_vector(env_id, 1)
+    envs.reset(seed=0)
+    envs.step(np.array([0]))
+    print(render_steps(env_id, envs.recipe(0), np.arange(2)).shape)
+"""
+
+
+def test_no_display_is_needed_and_nothing_else_is_printed():
+    no_display = {"DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"}
+    done = subprocess.run(
+        [sys.executable, "-c", RENDER],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={name: value for name, value in os.environ.items() if name not in no_display},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "(2, 400, 600, 3)\n" * 2

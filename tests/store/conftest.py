@@ -1,0 +1,45 @@
+"""A database for each test: SQLite, and PostgreSQL where it is installed."""
+
+import os
+
+import pytest
+
+from rl_teacher.store.store import Store
+from tests.store import postgres
+
+
+@pytest.fixture(scope="session")
+def postgres_server():
+    missing = postgres.missing()
+    if missing and os.environ.get("CI") == "true":
+        pytest.fail(missing)
+    if missing:
+        pytest.skip(missing)
+    with postgres.running() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server):
+    url = postgres_server.new_database()
+    yield url
+    postgres_server.drop(url)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "labels.sqlite"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def url(request):
+    """A test that asks for this runs on both."""
+    if request.param == "sqlite":
+        return f"sqlite:///{request.getfixturevalue('path')}"
+    return request.getfixturevalue("postgres_url")
+
+
+@pytest.fixture
+def store(url):
+    with Store.open(url) as opened:
+        yield opened

@@ -1,0 +1,218 @@
+"""Clips and scenes by key, in a folder and behind a URL."""
+
+import errno
+import threading
+import uuid
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rl_teacher.errors import (
+    BadInput,
+    CorruptClip,
+    MediaNotFound,
+    RunFolderUnusable,
+    StoreUnavailable,
+)
+from rl_teacher.store import files
+from rl_teacher.store.media import SEAL_BYTES, MediaFiles
+
+HASH = "0123456789abcdef" * 4
+POSES, FILM, SCENE = f"clips/{HASH}.poses", f"clips/{HASH}.mp4", f"scenes/{HASH}.json"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "media"
+
+
+@pytest.fixture(params=["path", "text", "file url", "memory url"])
+def media(request, folder):
+    places = {
+        "path": folder,
+        "text": str(folder),
+        "file url": f"file://{folder}",
+        "memory url": f"memory://{uuid.uuid4()}/media",
+    }
+    return MediaFiles(places[request.param])
+
+
+@pytest.fixture
+def local(folder):
+    return MediaFiles(folder)
+
+
+@pytest.mark.parametrize("key", [POSES, FILM, SCENE])
+@pytest.mark.parametrize("content", [b"", b"{}", bytes(range(256)) * 400])
+def test_what_is_put_comes_back_as_it_was(media, key, content):
+    assert not media.exists(key)
+    media.put(key, content)
+    assert media.exists(key)
+    assert media.get(key) == content
+
+
+def test_what_was_never_put_is_said_to_be_missing(media):
+    with pytest.raises(MediaNotFound, match=r"clips/0123.*is not in .*--media"):
+        media.get(POSES)
+
+
+def test_a_file_that_is_gone_is_said_to_be_missing(local, folder):
+    local.put(POSES, b"poses")
+    (folder / POSES).unlink()
+    assert not local.exists(POSES)
+    with pytest.raises(MediaNotFound, match="is not in"):
+        local.get(POSES)
+
+
+def test_the_first_content_of_a_key_stays(media):
+    media.put(POSES, b"first")
+    media.put(POSES, b"second")
+    assert media.get(POSES) == b"first"
+
+
+def test_putting_the_same_again_leaves_the_file_untouched(local, folder):
+    local.put(POSES, b"poses")
+    before = (folder / POSES).stat()
+    local.put(POSES, b"poses")
+    after = (folder / POSES).stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_one_flipped_bit_anywhere_is_found_out(local, folder, place, bit):
+    local.put(POSES, b"some poses")
+    whole = (folder / POSES).read_bytes()
+    damaged = bytearray(whole)
+    damaged[int(place * len(whole))] ^= 1 << bit
+    (folder / POSES).write_bytes(damaged)
+    with pytest.raises(CorruptClip, match="cut short or altered"):
+        local.get(POSES)
+    (folder / POSES).write_bytes(whole)
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 1, 10, SEAL_BYTES, -1])
+def test_a_file_cut_short_is_found_out_and_mended_by_the_next_put(local, folder, kept_bytes):
+    local.put(POSES, b"some poses" * 10)
+    (folder / POSES).write_bytes((folder / POSES).read_bytes()[:kept_bytes])
+    with pytest.raises(CorruptClip, match="is not what was written"):
+        local.get(POSES)
+    local.put(POSES, b"some poses" * 10)
+    assert local.get(POSES) == b"some poses" * 10
+
+
+def test_a_file_that_somebody_else_put_there_is_found_out(local, folder):
+    (folder / "clips").mkdir(parents=True)
+    (folder / POSES).write_bytes(b"RLTP" + bytes(200))
+    with pytest.raises(CorruptClip):
+        local.get(POSES)
+
+
+def test_the_seal_is_a_box_that_mp4_leaves_alone(local, folder):
+    local.put(FILM, b"film")
+    seal = (folder / FILM).read_bytes()[len(b"film") :]
+    assert (int.from_bytes(seal[:4]), seal[4:8]) == (len(seal), b"free")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "/etc/passwd",
+        "../labels.sqlite",
+        "clips/../../labels.sqlite",
+        f"clips/../clips/{HASH}.poses",
+        f"../clips/{HASH}.poses",
+        f"/clips/{HASH}.poses",
+        f"clips/{HASH}.poses\n",
+        f"clips/{HASH}.poses\0",
+        f"clips/{HASH.upper()}.poses",
+        f"clips/{HASH[:-1]}.poses",
+        f"clips/{HASH}.json",
+        f"scenes/{HASH}.poses",
+        f"clips/{HASH}.exe",
+        f"clips\\{HASH}.poses",
+        "clips/*.poses",
+        "x" * 10_000,
+    ],
+)
+def test_what_is_no_key_never_reaches_a_file(media, folder, key):
+    for use in (media.get, media.exists, lambda key: media.put(key, b"x")):
+        with pytest.raises(BadInput, match="is not the key of a clip or a scene"):
+            use(key)
+    assert not folder.exists()
+
+
+def test_nothing_unfinished_is_left_behind(local, folder):
+    local.put(POSES, b"poses")
+    assert [path.name for path in (folder / "clips").iterdir()] == [f"{HASH}.poses"]
+
+
+def test_a_write_that_fails_leaves_neither_half_a_file_nor_a_key(local, folder, monkeypatch):
+    def full(path, content, *, is_synced):
+        path.write_bytes(content[:3])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "write", full)
+    with pytest.raises(RunFolderUnusable, match="the disk is full"):
+        local.put(POSES, b"some poses")
+    assert not local.exists(POSES)
+    assert list((folder / "clips").iterdir()) == []
+
+
+def test_a_folder_that_may_not_be_written_is_named(local, folder, as_nobody):
+    folder.mkdir(mode=0o500)
+    as_nobody()
+    with pytest.raises(RunFolderUnusable, match="media cannot be used"):
+        local.put(POSES, b"poses")
+
+
+def test_threads_that_put_the_same_key_leave_one_whole_file(local):
+    contents = [bytes([number]) * 100_000 for number in range(8)]
+    threads = [threading.Thread(target=local.put, args=(POSES, content)) for content in contents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert local.get(POSES) in contents
+
+
+def test_a_home_may_be_written_as_a_tilde(tmp_path):
+    MediaFiles("~/media").put(SCENE, b"{}")
+    assert (tmp_path / "media" / SCENE).exists()
+
+
+class TestUrls:
+    @pytest.mark.parametrize("url", ["nosuch://bucket", "nosuch://me:s3cret@host/folder"])
+    def test_an_unknown_protocol_is_refused(self, url):
+        with pytest.raises(BadInput, match=r"not a protocol.*s3://bucket/folder") as caught:
+            MediaFiles(url)
+        assert "s3cret" not in str(caught.value)
+
+    def test_a_driver_that_is_not_installed_is_named(self):
+        pytest.importorskip("fsspec")
+        with pytest.raises(BadInput, match=r"adlfs.*pip"):
+            MediaFiles("abfs://container/folder")
+
+    def test_a_place_that_fails_is_said_to_and_the_password_is_not(self, monkeypatch):
+        media = MediaFiles("memory://me:s3cret@host/media?token=s3cret")
+
+        def fail(*_args, **_kwargs):
+            raise ConnectionError("refused")
+
+        for name in ("pipe_file", "cat_file", "exists"):
+            monkeypatch.setattr(f"fsspec.implementations.memory.MemoryFileSystem.{name}", fail)
+        for use in (media.get, media.exists, lambda key: media.put(key, b"x")):
+            with pytest.raises(
+                StoreUnavailable, match=r"host/media.*refused.*credentials"
+            ) as caught:
+                use(POSES)
+            assert "s3cret" not in str(caught.value)
+
+    def test_two_places_do_not_see_each_other(self):
+        one, other = (MediaFiles(f"memory://{uuid.uuid4()}") for _ in range(2))
+        one.put(POSES, b"poses")
+        assert not other.exists(POSES)

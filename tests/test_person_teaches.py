@@ -1,0 +1,136 @@
+"""`-p human`, with somebody who answers through the store."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.config import PPOConfig, RunOptions, TeachConfig
+from rl_teacher.errors import ExperimentNotFound
+from rl_teacher.experiment import Experiment, home
+from rl_teacher.store.database import default_url
+from rl_teacher.store.media import SegmentFiles
+from rl_teacher.store.records import NewLabel
+from rl_teacher.store.store import Store
+from rl_teacher.teach import teach
+
+CONFIG = TeachConfig(
+    env_id="ShortReacher-v1",
+    predictor="human",
+    name="mine",
+    pretrain_labels=8,
+    n_labels=16,
+    num_timesteps=4096,
+    pretrain_iters=64,
+    ppo=PPOConfig(num_envs=8, rollout_steps=64),
+)
+
+
+OPTIONS = RunOptions(no_browser=True, no_tensorboard=True, port=0, workers=1)
+
+
+class Labeler(threading.Thread):
+    """Prefers the higher true return; may change its mind about the first comparison once."""
+
+    def __init__(self, *, changes_mind=False):
+        super().__init__()
+        self._changes_mind = changes_mind
+        self._stop_asked = threading.Event()
+        self.answers = {}
+        self.seen_phases = []
+
+    def run(self):
+        with Store.open(default_url(home())) as store:
+            while not self._stop_asked.wait(0.02):
+                self._look(store)
+
+    def _look(self, store):
+        try:
+            experiment = store.experiment("mine")
+        except ExperimentNotFound:
+            return
+        phase = (experiment.status or {}).get("phase")
+        if phase not in self.seen_phases:
+            self.seen_phases.append(phase)
+        for comparison in store.waiting(experiment.id, limit=3):
+            self._answer(store, comparison.id, self._preferred(comparison))
+        if self._changes_mind and phase == "training" and self.answers:
+            first = min(self.answers)
+            store.answer_many([NewLabel(first, None, "owner")])
+            self._answer(store, first, Answer.EQUAL)
+            self._changes_mind = False
+
+    def _preferred(self, comparison):
+        segments = SegmentFiles(home() / "segments")
+        left, right = (
+            segments.load(side.content_hash).true_return
+            for side in (comparison.left, comparison.right)
+        )
+        return Answer.LEFT if left > right else Answer.RIGHT
+
+    def _answer(self, store, comparison_id, answer):
+        store.answer(comparison_id, answer, "owner")
+        self.answers[comparison_id] = answer
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop_asked.set()
+        self.join()
+
+
+def stored_answers():
+    with Store.open(default_url(home())) as store:
+        experiment = store.experiment("mine")
+        return {each.id: each.answer for each in store.answered_comparisons(experiment.id)}
+
+
+def test_a_person_is_waited_for_at_first_and_asked_while_the_agent_trains(capsys):
+    with Labeler() as labeler:
+        outcome = teach(CONFIG, OPTIONS)
+    assert outcome.is_finished
+    assert "waiting" in labeler.seen_phases
+    assert "page: http://127.0.0.1:" in capsys.readouterr().out
+    assert stored_answers() == labeler.answers
+    rows = Experiment.find("mine").metrics()
+    assert rows[-1]["labels_answered"] > 8
+
+
+def test_waiting_for_labels_holds_training_back_until_all_are_answered():
+    with Labeler() as labeler:
+        teach(CONFIG, replace(OPTIONS, wait_for_labels=True))
+    last = Experiment.find("mine").metrics()[-1]
+    assert last["labels_answered"] == last["labels_asked"] == len(labeler.answers)
+
+
+def test_an_answer_that_is_changed_later_reaches_the_predictor(monkeypatch):
+    learned_anew = []
+    from rl_teacher.reward_learner import RewardLearner
+
+    learn_anew = RewardLearner._learn_anew
+
+    def noted(self):
+        learn_anew(self)
+        learned_anew.append(list(self._labels.targets))
+
+    monkeypatch.setattr(RewardLearner, "_learn_anew", noted)
+    with Labeler(changes_mind=True) as labeler:
+        teach(replace(CONFIG, num_timesteps=8192), OPTIONS)
+    assert labeler.answers[min(labeler.answers)] is Answer.EQUAL
+    assert learned_anew
+    assert learned_anew[-1][0] == 0.5
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1"])
+def test_an_environment_without_mujoco_is_taught_by_videos(env_id):
+    config = replace(CONFIG, env_id=env_id, num_timesteps=1024, clip_length=0.5, n_labels=6)
+    with Labeler() as labeler:
+        outcome = teach(replace(config, pretrain_labels=4), OPTIONS)
+    assert outcome.is_finished
+    assert len(labeler.answers) >= 4
+    with Store.open(default_url(home())) as store:
+        comparison = store.comparison(min(labeler.answers))
+    assert comparison.left.kind == comparison.right.kind == "video"

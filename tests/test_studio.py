@@ -1,0 +1,122 @@
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.envs.registration import EnvSpec
+
+from rl_teacher.agents.collector import Collector
+from rl_teacher.clips.poses import unpack
+from rl_teacher.clips.recorder import Recorder
+from rl_teacher.envs.registry import card, make_vector
+from rl_teacher.errors import BadInput
+from rl_teacher.store.media import MediaFiles
+from rl_teacher.store.store import Store
+from rl_teacher.studio import Gallery, Studio, check_can_be_shown
+
+
+@pytest.fixture
+def gallery(tmp_path):
+    with Store.open(tmp_path / "labels.sqlite") as store:
+        yield Gallery(store, MediaFiles(tmp_path / "media"))
+
+
+def lived(env_id, num_steps=40):
+    """Two segments of a random policy, and the environment they were lived in."""
+    venv = make_vector(env_id, 2)
+    collector = Collector(venv, seed=0)
+    recorder = Recorder(env_id, segment_steps=10, capacity=100)
+    recorder.observe(collector.collect(collector.random_actions, num_steps))
+    return venv, recorder.segments(recorder.cut(2, np.random.default_rng(0)))
+
+
+def studio_of(env_id, venv, gallery):
+    return Studio(card(env_id), venv, gallery)
+
+
+def ask(gallery, env_id, segments):
+    experiment_id = gallery.store.ensure_experiment("shown", env_id, {})
+    hashes = tuple(segment.content_hash for segment in segments)
+    gallery.store.ask(experiment_id, [hashes], env_id, 10, 0)
+    return experiment_id
+
+
+@pytest.mark.parametrize("env_id", ["ShortHopper-v1", "Pusher-v5"])
+def test_a_comparison_waits_once_both_its_mujoco_clips_can_be_shown(env_id, gallery):
+    venv, segments = lived(env_id)
+    experiment_id = ask(gallery, env_id, segments)
+    studio = studio_of(env_id, venv, gallery)
+    studio.show(segments[:1])
+    studio.wait()
+    assert gallery.store.waiting(experiment_id, limit=5) == []
+    studio.show(segments)
+    studio.wait()
+    (waiting,) = gallery.store.waiting(experiment_id, limit=5)
+    studio.close()
+    assert waiting.left.kind == "poses"
+    assert waiting.left.media_key is not None
+    poses, fps = unpack(gallery.media.get(waiting.left.media_key))
+    assert len(poses) == waiting.left.num_frames
+    assert fps == pytest.approx(waiting.left.fps)
+    assert gallery.media.exists(f"scenes/{waiting.left.scene_hash}.json")
+    venv.close()
+
+
+def test_a_clip_without_mujoco_is_a_video(gallery):
+    venv, segments = lived("CartPole-v1")
+    experiment_id = ask(gallery, "CartPole-v1", segments)
+    studio = studio_of("CartPole-v1", venv, gallery)
+    studio.show(segments)
+    studio.wait()
+    (waiting,) = gallery.store.waiting(experiment_id, limit=5)
+    studio.close()
+    assert waiting.right.kind == "video"
+    assert waiting.right.scene_hash is None
+    assert waiting.right.media_key is not None
+    assert gallery.media.get(waiting.right.media_key)[4:8] == b"ftyp"
+    venv.close()
+
+
+def test_what_comes_after_the_clips_is_called_once_they_can_be_shown(gallery):
+    venv, segments = lived("ShortHopper-v1")
+    studio = studio_of("ShortHopper-v1", venv, gallery)
+    seen = []
+    for segment in segments:
+        studio.show([segment], then=lambda s=segment: seen.append(kind_of(gallery, s)))
+    studio.wait()
+    studio.close()
+    venv.close()
+    assert seen == ["poses", "poses"]
+
+
+def kind_of(gallery, segment):
+    return gallery.store.clip(segment.content_hash).kind
+
+
+def test_a_failure_in_the_background_is_told_to_whoever_asks_next(gallery):
+    venv, segments = lived("ShortHopper-v1")
+    studio = studio_of("ShortHopper-v1", venv, gallery)
+
+    def fail():
+        raise BadInput("no room on the wall")
+
+    studio.show(segments[:1], then=fail)
+    with pytest.raises(BadInput, match="no room"):
+        studio.wait()
+    studio.close()
+    venv.close()
+
+
+def test_an_environment_that_draws_nothing_is_refused(monkeypatch):
+    class Blind(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(2, np.float32), {}
+
+    monkeypatch.setitem(
+        gymnasium.registry,
+        "Blind-v0",
+        EnvSpec("Blind-v0", entry_point=lambda **_: Blind()),
+    )
+    with pytest.raises(BadInput, match="Blind-v0"):
+        check_can_be_shown("Blind-v0")

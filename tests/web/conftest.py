@@ -1,0 +1,167 @@
+"""A service with one experiment whose comparisons wait, and those who ask it."""
+
+import hashlib
+import os
+import warnings
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import pytest
+
+from rl_teacher.clips.poses import pack
+from rl_teacher.store.media import MediaFiles
+from rl_teacher.store.records import ShownClip
+from rl_teacher.store.store import Store
+from rl_teacher.web.app import create_app
+from rl_teacher.web.settings import Settings
+from tests.store.conftest import postgres_server, postgres_url  # noqa: F401 - fixtures
+
+with warnings.catch_warnings():
+    # The library is about to change which HTTP client its tests use; both work.
+    warnings.simplefilter("ignore")
+    from starlette.testclient import TestClient
+
+TOKEN = "t0ken-" + "x" * 40
+ENV_ID = "ShortHopper-v1"
+NUM_FRAMES, FPS = 30, 20.0
+SCENE = b'{"version": 1}'
+SCENE_HASH = hashlib.sha256(SCENE).hexdigest()
+MP4 = b"\x00\x00\x00\x18ftypisom" + bytes(range(200))
+SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
+
+
+class Clock:
+    def __init__(self):
+        self.now = datetime(2026, 11, 3, 12, tzinfo=UTC)
+
+    def __call__(self):
+        return self.now
+
+    def advance(self, seconds):
+        self.now += timedelta(seconds=seconds)
+
+
+class Trainer:
+    """Writes into the store what a trainer would."""
+
+    def __init__(self, store, media, name="hopper"):
+        self.store, self.media, self.name = store, media, name
+        self.id = store.ensure_experiment(name, ENV_ID, {"seed": 3})
+        self._num_asked = 0
+
+    def hang(self, word, kind="poses", content=None):
+        """Make a clip that can be shown; its hash."""
+        content_hash = hashlib.sha256(f"{self.name} {word}".encode()).hexdigest()
+        poses = np.full((NUM_FRAMES, 4, 7), 0.5, np.float32)
+        content = content or (pack(poses, FPS) if kind == "poses" else MP4)
+        key = f"clips/{content_hash}.{'poses' if kind == 'poses' else 'mp4'}"
+        self.media.put(key, content)
+        self.media.put(f"scenes/{SCENE_HASH}.json", SCENE)
+        scene_hash = SCENE_HASH if kind == "poses" else None
+        shown = ShownClip(ENV_ID, 60, kind, key, scene_hash, NUM_FRAMES, FPS)
+        self.store.show_clips({content_hash: shown})
+        return content_hash
+
+    def ask(self, count=1, *, step=0, shown=True):
+        """Ask about new pairs; the comparisons' ids."""
+        numbers = range(self._num_asked, self._num_asked + count)
+        self._num_asked += count
+        make = self.hang if shown else lambda word: hashlib.sha256(word.encode()).hexdigest()
+        pairs = [(make(f"{n} left"), make(f"{n} right")) for n in numbers]
+        return self.store.ask(self.id, pairs, ENV_ID, 60, step)
+
+    def say(self, phase, **more):
+        status = {"phase": phase, "says": f"{phase} now", "step": 10, "num_steps": 100}
+        self.store.set_status(self.id, status | {"steps_per_second": 9.5, **more})
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def home():
+    return Path(os.environ["RL_TEACHER_HOME"])
+
+
+@pytest.fixture
+def database(tmp_path):
+    return tmp_path / "labels.sqlite"
+
+
+@pytest.fixture
+def store(database, clock):
+    with Store.open(database, busy_timeout_s=0.05, now=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def media(tmp_path):
+    return MediaFiles(tmp_path / "media")
+
+
+@pytest.fixture
+def trainer(store, media):
+    return Trainer(store, media)
+
+
+@pytest.fixture
+def static(tmp_path):
+    """The folder of a built page."""
+    (tmp_path / "static" / "assets").mkdir(parents=True)
+    (tmp_path / "static" / "index.html").write_text("<!doctype html><title>built</title>")
+    (tmp_path / "static" / "assets" / "page-1a2b.js").write_text("export {};" * 200)
+    (tmp_path / "secret.js").write_text("not for the world")
+    return tmp_path / "static"
+
+
+@pytest.fixture
+def app(store, media, static, clock):
+    settings = Settings(TOKEN, instance="this-one", static=static, poll_every_s=0.02, now=clock)
+    return create_app(store, media, settings)
+
+
+@pytest.fixture
+def stranger(app):
+    """Asks without a credential."""
+    with TestClient(app, follow_redirects=False) as client:
+        yield client
+
+
+@pytest.fixture
+def program(stranger):
+    """Asks with a bearer token."""
+    stranger.headers["Authorization"] = f"Bearer {TOKEN}"
+    return stranger
+
+
+@pytest.fixture
+def browser(app):
+    """Opened the link, and has the cookie."""
+    with TestClient(app, follow_redirects=False) as client:
+        assert client.get(f"/?token={TOKEN}").status_code == 303
+        yield client
+
+
+def label(comparison_id, answer: str | None = "left", **more):
+    return {"request_id": str(uuid4()), "comparison_id": comparison_id, "answer": answer, **more}
+
+
+def post(client, *labels):
+    return client.post("/api/v1/labels", json={"labels": labels})
+
+
+def assert_problem(response, status):
+    """It has the one shape that every error has."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    said = response.json()
+    assert set(said) == {"type", "title", "status", "detail"}
+    assert said["status"] == status
+    assert said["type"].startswith("/api/docs#")
+    assert said["title"]
+    assert said["detail"]
+    return said["detail"]

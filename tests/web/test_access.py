@@ -1,0 +1,216 @@
+"""Who may come in, and how."""
+
+import pytest
+from starlette.routing import Route
+
+from rl_teacher.web.access import Access, declared_access, open_to
+from rl_teacher.web.settings import Settings
+from tests.web.conftest import SAME_ORIGIN, TOKEN, assert_problem, label, post
+
+WRONG = "w" * 46
+POSSIBLE_PATHS = {
+    "{name}": "hopper",
+    "{name:path}": "page-1a2b.js",
+    "{comparison_id}": "1",
+    "{content_hash}": "0" * 64,
+    "{scene_hash}": "0" * 64,
+}
+
+
+def filled(path):
+    for placeholder, value in POSSIBLE_PATHS.items():
+        path = path.replace(placeholder, value)
+    assert "{" not in path
+    return path
+
+
+def routes_of(app):
+    return [(method, route) for route in app.routes for method in sorted(route.methods)]
+
+
+class TestEveryRoute:
+    def test_declares_who_may_ask(self, app):
+        assert len(app.routes) > 10
+        undeclared = [route.path for route in app.routes if declared_access(route) is None]
+        assert undeclared == []
+
+    def test_is_closed_to_strangers_but_for_the_health_check(self, app, stranger):
+        open_routes = set()
+        for method, route in routes_of(app):
+            response = stranger.request(method, filled(route.path))
+            if response.status_code != 401:
+                open_routes.add(route.path)
+        assert open_routes == {"/healthz"}
+
+    def test_that_declares_nothing_is_open_to_nobody(self, app, program):
+        async def forgotten(request):
+            raise AssertionError("nobody gets here")
+
+        app.router.routes.append(Route("/api/v1/forgotten", forgotten))
+        assert "nobody" in assert_problem(program.get("/api/v1/forgotten"), 403)
+
+    def test_carries_the_headers_that_keep_a_browser_safe(self, app, browser):
+        for method, route in routes_of(app):
+            if route.path == "/api/v1/events":
+                continue
+            headers = browser.request(method, filled(route.path)).headers
+            assert headers["x-content-type-options"] == "nosniff", route.path
+            assert headers["referrer-policy"] == "no-referrer"
+            assert "frame-ancestors 'none'" in headers["content-security-policy"]
+            assert "unsafe" not in headers["content-security-policy"]
+            assert "cache-control" in headers
+
+    def test_says_nothing_of_what_exists_to_strangers(self, stranger):
+        assert_problem(stranger.get("/api/v1/no-such-thing"), 401)
+        assert stranger.get("/no-such-page").status_code == 401
+        assert_problem(stranger.post("/api/v1/labels", content=b"{"), 401)
+
+
+class TestBearerToken:
+    def test_opens_the_api(self, program):
+        assert program.get("/api/v1/experiments").json() == {"experiments": []}
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            f"Bearer {WRONG}",
+            "Bearer",
+            "Bearer ",
+            f"Bearer {TOKEN[:-1]}",
+            f"Bearer {TOKEN} {TOKEN}",
+            f"bearer {TOKEN.upper()}",
+            "Bearer \xff\xfe".encode("latin-1"),
+        ],
+    )
+    def test_that_is_wrong_opens_nothing_even_beside_a_good_cookie(self, browser, value):
+        response = browser.get("/api/v1/experiments", headers={"Authorization": value})
+        assert_problem(response, 401)
+        assert response.headers["www-authenticate"].startswith("Bearer")
+
+    def test_twice_must_be_right_twice(self, browser):
+        headers = [("Authorization", f"Bearer {TOKEN}"), ("Authorization", f"Bearer {WRONG}")]
+        assert_problem(browser.get("/api/v1/experiments", headers=headers), 401)
+
+    def test_of_a_reverse_proxys_own_scheme_is_left_alone(self, browser):
+        headers = {"Authorization": "Basic bWU6cHc="}
+        assert browser.get("/api/v1/experiments", headers=headers).status_code == 200
+
+    def test_in_the_address_of_the_api_is_not_taken(self, stranger):
+        assert_problem(stranger.get(f"/api/v1/experiments?token={TOKEN}"), 401)
+
+
+class TestLink:
+    @pytest.mark.parametrize(
+        ("asked", "shown"),
+        [
+            (f"/?token={TOKEN}", "/"),
+            (f"/e/hopper/label?token={TOKEN}", "/e/hopper/label"),
+            (f"/e/a%20b%C3%BC?x=1&token={TOKEN}&y=%26", "/e/a%20b%C3%BC?x=1&y=%26"),
+            (f"/?token={TOKEN}&token={TOKEN}", "/"),
+        ],
+    )
+    def test_becomes_a_cookie_and_vanishes_from_the_address(self, stranger, asked, shown):
+        response = stranger.get(asked)
+        assert response.status_code == 303
+        assert response.headers["location"] == shown
+        assert response.headers["cache-control"] == "no-store"
+        assert stranger.get("/").status_code == 200
+
+    def test_sets_a_cookie_that_no_script_and_no_other_site_can_use(self, stranger):
+        cookie = stranger.get(f"/?token={TOKEN}").headers["set-cookie"]
+        attributes = {part.strip().lower() for part in cookie.split(";")[1:]}
+        assert {"httponly", "samesite=lax", "path=/"} <= attributes
+        assert "secure" not in attributes
+
+    def test_sets_a_secure_cookie_behind_https(self, app, stranger):
+        response = stranger.get(f"https://testserver/?token={TOKEN}")
+        assert "secure" in response.headers["set-cookie"].lower()
+
+    @pytest.mark.parametrize(
+        "path", ["//evil.example/", "/%2F%2Fevil.example/", "/%5Cevil.example"]
+    )
+    def test_never_leads_to_another_host(self, stranger, path):
+        response = stranger.get(f"http://testserver{path}?token={TOKEN}")
+        assert response.headers["location"].startswith(("/evil", "/%5Cevil"))
+
+    @pytest.mark.parametrize("token", ["", WRONG, "%FF%00", f"{TOKEN}&token={WRONG}"])
+    def test_with_a_wrong_token_is_answered_with_a_page_that_says_how_to_get_one(
+        self, stranger, token
+    ):
+        response = stranger.get(f"/?token={token}")
+        assert response.status_code == 401
+        assert response.headers["content-type"].startswith("text/html")
+        assert "rl-teacher serve" in response.text
+        assert "set-cookie" not in response.headers
+
+    def test_with_a_wrong_token_is_refused_even_beside_a_good_cookie(self, browser):
+        assert browser.get(f"/?token={WRONG}").status_code == 401
+
+    def test_that_is_missing_is_explained_on_every_page(self, stranger):
+        for path in ("/", "/e/hopper", "/e/hopper/label"):
+            response = stranger.get(path)
+            assert response.status_code == 401
+            assert "printed in its terminal" in response.text
+
+
+class TestCookie:
+    @pytest.mark.parametrize("value", [WRONG, "", '"', "\xff"])
+    def test_that_is_wrong_opens_nothing(self, stranger, value):
+        headers = {"Cookie": f"rl_teacher={value}".encode("latin-1")}
+        assert_problem(stranger.get("/api/v1/experiments", headers=headers), 401)
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {},
+            {"Sec-Fetch-Site": "cross-site"},
+            {"Sec-Fetch-Site": "same-site"},
+            {"Sec-Fetch-Site": "none"},
+            {"Origin": "https://evil.example"},
+            {"Origin": "http://testserver.evil.example"},
+            {"Origin": "http://testserver:81"},
+            {"Origin": "null"},
+            {"Origin": "http://[bad"},
+            {"Origin": "http://testserver", "Sec-Fetch-Site": "cross-site"},
+        ],
+    )
+    def test_changes_nothing_when_another_site_sends_it(self, browser, trainer, headers):
+        [comparison_id] = trainer.ask()
+        given = {"labels": [label(comparison_id)]}
+        response = browser.post("/api/v1/labels", json=given, headers=headers)
+        assert "another site" in assert_problem(response, 403)
+        assert trainer.store.answers([comparison_id]) == {}
+
+    @pytest.mark.parametrize(
+        "headers", [SAME_ORIGIN, {"Origin": "http://testserver"}, {"Origin": "https://TESTSERVER"}]
+    )
+    def test_labels_from_the_services_own_page(self, browser, trainer, headers):
+        [comparison_id] = trainer.ask()
+        given = {"labels": [label(comparison_id)]}
+        response = browser.post("/api/v1/labels", json=given, headers=headers)
+        assert len(response.json()["accepted"]) == 1
+
+    def test_is_not_needed_by_a_program_which_no_browser_can_be_tricked_into(
+        self, program, trainer
+    ):
+        [comparison_id] = trainer.ask()
+        assert len(post(program, label(comparison_id)).json()["accepted"]) == 1
+
+
+def test_who_answers_is_said_by_the_credential_and_never_by_the_request(program, trainer):
+    [comparison_id] = trainer.ask()
+    post(program, label(comparison_id, labeler="mallory", user_id=7))
+    assert trainer.store.counts_of(trainer.id, "owner") == 1
+    assert trainer.store.counts_of(trainer.id, "mallory") == 0
+
+
+def test_the_token_is_not_in_the_settings_words():
+    assert TOKEN not in repr(Settings(TOKEN))
+
+
+def test_a_declaration_is_read_back():
+    @open_to(Access.LABELER)
+    async def endpoint(request):
+        raise AssertionError("never asked")
+
+    assert declared_access(Route("/x", endpoint)) is Access.LABELER

@@ -1,0 +1,167 @@
+"""How a trainer finds the service."""
+
+import json
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from rl_teacher.errors import BadInput
+from rl_teacher.web.address import (
+    announced,
+    await_service,
+    comparison_link,
+    link,
+    running_service,
+    serves,
+    this_process,
+)
+from rl_teacher.web.token import access_token
+
+
+def answering(body):
+    """A server that answers everything with this; its port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format, *args):  # noqa: A002 - its name there
+            pass
+
+    return HTTPServer(("127.0.0.1", 0), Handler)
+
+
+@pytest.fixture
+def service():
+    """Something that answers as the service named `this-one` does."""
+    server = answering(b'{"status": "ok", "instance": "this-one"}')
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield this_process("127.0.0.1", server.server_port, "this-one", "store")
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_service_that_announced_itself_is_found_until_it_ends(service, home):
+    with announced(service):
+        assert running_service() == service
+        assert running_service("store") == service
+    assert running_service() is None
+    assert not (home / "service.json").exists()
+
+
+def test_a_service_of_another_store_is_none(service):
+    with announced(service):
+        assert running_service("another store") is None
+
+
+def test_before_the_first_there_is_none():
+    assert running_service() is None
+
+
+def test_one_that_was_killed_is_none(service, home):
+    with announced(replace(service, port=1)):
+        assert running_service() is None
+
+
+def test_another_that_took_the_port_is_none(service):
+    with announced(replace(service, instance="an older one")):
+        assert running_service() is None
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"status": "ok"}', b"\xff"])
+def test_something_else_that_took_the_port_is_none(body):
+    server = answering(body)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    with announced(this_process("127.0.0.1", server.server_port, "this-one", "store")):
+        assert running_service() is None
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"url": 1}', b"\xff", b"null"])
+def test_a_file_that_holds_something_else_is_none(home, content):
+    home.mkdir()
+    (home / "service.json").write_bytes(content)
+    assert running_service() is None
+
+
+def test_a_service_takes_back_its_own_announcement_only(service, home):
+    later = replace(service, instance="later")
+    with announced(later):
+        pass
+    with announced(service), announced(later):
+        assert json.loads((home / "service.json").read_bytes())["instance"] == "later"
+    assert not (home / "service.json").exists()
+    first = announced(service)
+    first.__enter__()
+    second = announced(later)
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert json.loads((home / "service.json").read_bytes())["instance"] == "later"
+    second.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8765"),
+        (".".join("0000"), "http://127.0.0.1:8765"),
+        ("::", "http://[::1]:8765"),
+        ("::1", "http://[::1]:8765"),
+        ("lab.example", "http://lab.example:8765"),
+    ],
+)
+def test_the_url_is_one_that_this_machine_reaches(host, url):
+    assert this_process(host, 8765, "this-one", "store").url == url
+
+
+def test_a_link_brings_the_token_along(home):
+    address = this_process("127.0.0.1", 8765, "this-one", "store")
+    token = access_token(home)
+    assert link(address) == f"http://127.0.0.1:8765/?token={token}"
+    assert link(address, "a b/ü?") == (
+        f"http://127.0.0.1:8765/e/a%20b%2F%C3%BC%3F/label?token={token}"
+    )
+
+
+def test_a_link_to_one_comparison_names_it(home):
+    address = this_process("127.0.0.1", 8765, "this-one", "store")
+    query = f"comparison=12&token={access_token(home)}"
+    assert comparison_link(address, "x", 12) == f"http://127.0.0.1:8765/e/x/label?{query}"
+
+
+def test_what_is_served_has_a_name_without_secrets():
+    named = serves("postgresql://me:s3cret@host/labels", "s3://bucket")
+    assert "s3cret" not in named
+    assert named == serves("postgresql://me:s3cret@host/labels", "s3://bucket")
+    assert named != serves("postgresql://me:s3cret@host/labels", "s3://other")
+
+
+def test_a_child_that_ends_before_it_listens_is_told_of():
+    process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+    with pytest.raises(BadInput, match=r"ended with 3.*rl-teacher serve"):
+        await_service(process)
+
+
+def test_a_child_that_never_listens_is_not_waited_for_for_ever():
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    with pytest.raises(BadInput, match="does not answer"):
+        await_service(process, timeout_s=0.2)
+    process.kill()
+    process.wait()
+
+
+def test_finding_the_service_does_not_load_it():
+    code = "import rl_teacher.web.address, sys; print({'fastapi', 'uvicorn'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == "set()"

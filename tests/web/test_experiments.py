@@ -1,0 +1,208 @@
+"""The experiments: how each stands, and its figures."""
+
+import pytest
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.web import experiments
+from tests.web.conftest import FPS, NUM_FRAMES, Trainer, assert_problem, label, post
+
+
+def detail(client, name="hopper"):
+    return client.get(f"/api/v1/experiments/{name}").json()
+
+
+class TestSummary:
+    def test_says_how_an_experiment_stands(self, program, trainer):
+        trainer.store.describe_experiment(trainer.id, "Prefer the higher jump.", 175)
+        trainer.say("training")
+        [summary] = program.get("/api/v1/experiments").json()["experiments"]
+        assert summary.pop("progress")["target"] == 175
+        assert summary == {
+            "name": "hopper",
+            "env_id": "ShortHopper-v1",
+            "phase": "training",
+            "says": "training now",
+            "step": 10,
+            "num_steps": 100,
+            "steps_per_second": 9.5,
+            "spark": [],
+            "instructions": "Prefer the higher jump.",
+            "updated_at": "2026-11-03T12:00:00Z",
+            "is_running": True,
+            "latest_episode": None,
+        }
+
+    def test_the_newest_experiment_comes_first(self, program, trainer, media):
+        Trainer(trainer.store, media, "another")
+        names = [each["name"] for each in program.get("/api/v1/experiments").json()["experiments"]]
+        assert names == ["another", "hopper"]
+
+    def test_a_name_in_any_writing_is_found(self, program, store, media):
+        Trainer(store, media, "café 🦗")
+        assert detail(program, "cafe%CC%81%20%F0%9F%A6%97")["name"] == "café 🦗"
+
+    @pytest.mark.usefixtures("trainer")
+    def test_one_that_has_just_begun_is_starting(self, program):
+        said = detail(program)
+        assert (said["phase"], said["is_running"]) == ("starting", True)
+
+    @pytest.mark.parametrize(
+        ("phase", "later"),
+        [
+            ("training", "lost"),
+            ("waiting", "lost"),
+            ("finished", "finished"),
+            ("stopped", "stopped"),
+        ],
+    )
+    def test_a_trainer_that_falls_silent_is_lost_unless_it_had_ended(
+        self, program, trainer, clock, phase, later
+    ):
+        trainer.say(phase)
+        clock.advance(16)
+        said = detail(program)
+        assert (said["phase"], said["is_running"]) == (later, False)
+
+    def test_one_whose_trainer_never_spoke_is_lost_after_a_while(self, program, trainer, clock):
+        clock.advance(16)
+        assert detail(program)["phase"] == "lost"
+
+    @pytest.mark.parametrize(
+        "status",
+        [
+            {},
+            {"phase": "dancing"},
+            {"phase": []},
+            {"step": "many", "num_steps": None, "steps_per_second": "fast", "says": 7},
+            {"step": float("nan"), "steps_per_second": float("inf")},
+        ],
+    )
+    def test_a_status_that_makes_no_sense_does_no_harm(self, program, trainer, status):
+        trainer.store.set_status(trainer.id, status)
+        said = detail(program)
+        assert said["phase"] == "starting"
+        assert said["step"] == 0
+
+
+class TestWords:
+    def says(self, program):
+        return detail(program)["progress"]["says"]
+
+    def test_one_that_waits_is_counted(self, program, trainer):
+        trainer.ask()
+        assert self.says(program) == "1 comparison waits for an answer."
+
+    @pytest.mark.parametrize(
+        ("phase", "word"),
+        [
+            ("starting", "in some seconds"),
+            ("random", "at random"),
+            ("waiting", "being drawn"),
+            ("fitting", "learning from the answers"),
+            ("training", "asks again by its schedule"),
+            ("finished", "nothing more is asked"),
+            ("stopped", "continues"),
+        ],
+    )
+    def test_why_none_waits_and_when_the_next_comes(self, program, trainer, phase, word):
+        trainer.say(phase)
+        assert word in self.says(program)
+
+    def test_a_silent_trainer_is_told_of_with_what_to_do(self, program, trainer, clock):
+        trainer.say("training")
+        clock.advance(60)
+        assert "`rl-teacher teach`" in self.says(program)
+
+    def test_a_target_that_is_reached_is_thanked_for(self, program, trainer):
+        trainer.store.describe_experiment(trainer.id, "", 2)
+        trainer.say("training")
+        post(program, *[label(each) for each in trainer.ask(2)])
+        assert "All 2 comparisons are answered" in self.says(program)
+
+    def test_others_answers_count_but_are_not_mine(self, program, trainer):
+        one, two = trainer.ask(2)
+        trainer.store.answer(one, Answer.LEFT, "guest")
+        post(program, label(two))
+        progress = detail(program)["progress"]
+        assert (progress["mine"], progress["answered"]) == (1, 2)
+
+
+class TestFigures:
+    def test_the_newest_figures_and_the_settings_come_with_one_experiment(self, program, trainer):
+        trainer.store.append_metrics(trainer.id, 5, {"true_return": 1.0, "step": 5})
+        trainer.store.append_metrics(trainer.id, 9, {"true_return": 2.0, "held_out_accuracy": None})
+        said = detail(program)
+        assert said["figures"] == {"step": 9, "true_return": 2.0, "held_out_accuracy": None}
+        assert said["config"] == {"seed": 3}
+
+    def test_rows_come_oldest_first_and_only_the_new_ones_when_asked(self, program, trainer):
+        for step in (1, 2, 3):
+            trainer.store.append_metrics(trainer.id, step, {"true_return": step / 2})
+        rows = program.get("/api/v1/experiments/hopper/metrics").json()["rows"]
+        assert [row["step"] for row in rows] == [1, 2, 3]
+        assert rows[0] == {"id": rows[0]["id"], "step": 1, "true_return": 0.5}
+        after = {"after": rows[1]["id"]}
+        newer = program.get("/api/v1/experiments/hopper/metrics", params=after).json()["rows"]
+        assert newer == rows[2:]
+
+    def test_many_rows_are_thinned_and_the_newest_is_among_them(
+        self, program, trainer, monkeypatch
+    ):
+        monkeypatch.setattr(experiments, "MAX_ROWS", 10)
+        for step in range(32):
+            trainer.store.append_metrics(trainer.id, step, {})
+        rows = program.get("/api/v1/experiments/hopper/metrics").json()["rows"]
+        assert 5 <= len(rows) <= 10
+        assert rows[-1]["step"] == 31
+
+    def test_a_spark_line_is_the_true_return(self, program, trainer):
+        for step in range(100):
+            row = {"true_return": float(step) if step > 50 else None, "predicted_return": 1.0}
+            trainer.store.append_metrics(trainer.id, step, row)
+        spark = detail(program)["spark"]
+        assert 10 < len(spark) <= 40
+        assert spark[-1] == 99
+        assert spark == sorted(spark)
+
+    def test_without_a_true_return_it_is_the_predicted_one(self, program, trainer):
+        trainer.store.append_metrics(trainer.id, 1, {"predicted_return": 0.5, "true_return": None})
+        assert detail(program)["spark"] == [0.5]
+
+    def test_a_new_row_is_in_the_spark_line_at_once(self, program, trainer):
+        trainer.store.append_metrics(trainer.id, 1, {"true_return": 1.0})
+        assert detail(program)["spark"] == [1.0]
+        trainer.store.append_metrics(trainer.id, 2, {"true_return": 2.0})
+        assert detail(program)["spark"] == [1.0, 2.0]
+
+    @pytest.mark.parametrize("after", ["-1", "x", "99999999999"])
+    @pytest.mark.usefixtures("trainer")
+    def test_rows_after_nothing_that_could_be_are_refused(self, program, after):
+        assert_problem(program.get(f"/api/v1/experiments/hopper/metrics?after={after}"), 422)
+
+
+class TestLatestEpisode:
+    def test_comes_with_its_clip_and_its_predicted_rewards(self, program, trainer):
+        clip = trainer.hang("latest")
+        rewards = [0.123456] * NUM_FRAMES
+        episode = {"clip": clip, "predicted_rewards": rewards, "true_return": 3.5, "step": 400}
+        trainer.store.set_latest_episode(trainer.id, episode)
+        said = detail(program)["latest_episode"]
+        assert said["clip"]["hash"] == clip
+        assert said["clip"]["seconds"] == NUM_FRAMES / FPS
+        assert said["predicted_rewards"] == [0.1235] * NUM_FRAMES
+        assert (said["true_return"], said["step"]) == (3.5, 400)
+
+    @pytest.mark.parametrize("clip", ["0" * 64, None, 7, "../x"])
+    def test_that_cannot_be_shown_is_left_out(self, program, trainer, clip):
+        trainer.store.set_latest_episode(trainer.id, {"clip": clip, "step": 1})
+        assert detail(program)["latest_episode"] is None
+
+    def test_of_a_run_without_a_predictor_has_no_predicted_rewards(self, program, trainer):
+        episode = {"clip": trainer.hang("latest"), "predicted_rewards": None, "step": 1}
+        trainer.store.set_latest_episode(trainer.id, episode)
+        said = detail(program)["latest_episode"]
+        assert (said["predicted_rewards"], said["true_return"]) == (None, None)
+
+
+def test_an_experiment_that_is_not_there_is_named(program):
+    assert "'walker'" in assert_problem(program.get("/api/v1/experiments/walker"), 404)

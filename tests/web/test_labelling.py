@@ -1,0 +1,383 @@
+"""What to answer next, and answers coming in."""
+
+import json
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import select
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.store import tables
+from rl_teacher.store.store import Store
+from tests.web.conftest import ENV_ID, NUM_FRAMES, SCENE_HASH, assert_problem, label, post
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def store(request, database, clock):
+    """Labelling is the same on both."""
+    url = database if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    with Store.open(url, now=clock) as opened:
+        yield opened
+
+
+def rows(store, *columns):
+    with store._database.reading() as connection:
+        return connection.execute(select(*columns)).all()
+
+
+def next_ones(client, **query):
+    return client.get("/api/v1/experiments/hopper/comparisons/next", params=query).json()
+
+
+class TestNext:
+    def test_a_comparison_comes_with_all_that_is_needed_to_show_it(self, program, trainer):
+        [comparison_id] = trainer.ask(step=7)
+        [comparison] = next_ones(program)["comparisons"]
+        clip = comparison.pop("left")
+        assert comparison.pop("right")["hash"] != clip["hash"]
+        assert comparison == {
+            "id": comparison_id,
+            "experiment": "hopper",
+            "asked_at_step": 7,
+            "answer": None,
+        }
+        assert clip == {
+            "hash": clip["hash"],
+            "kind": "poses",
+            "url": f"/api/v1/clips/{clip['hash']}",
+            "scene_url": f"/api/v1/scenes/{SCENE_HASH}",
+            "num_frames": NUM_FRAMES,
+            "fps": 20.0,
+            "seconds": 1.5,
+        }
+        assert program.get(clip["url"]).status_code == 200
+        assert program.get(clip["scene_url"]).status_code == 200
+
+    def test_as_many_come_as_are_asked_for_without_those_at_hand(self, program, trainer):
+        ids = trainer.ask(6)
+        assert [each["id"] for each in next_ones(program)["comparisons"]] == ids[:4]
+        at_hand = {"limit": 3, "exclude": ids[:2]}
+        assert [each["id"] for each in next_ones(program, **at_hand)["comparisons"]] == ids[2:5]
+
+    def test_the_newest_question_comes_first(self, program, trainer):
+        [old] = trainer.ask(step=1)
+        [new] = trainer.ask(step=2)
+        assert [each["id"] for each in next_ones(program)["comparisons"]] == [new, old]
+
+    def test_what_cannot_be_shown_does_not_come(self, program, trainer):
+        trainer.ask(shown=False)
+        assert next_ones(program)["comparisons"] == []
+
+    def test_progress_comes_along(self, program, trainer):
+        trainer.store.describe_experiment(trainer.id, "Prefer the higher jump.", 175)
+        one, *_ = trainer.ask(3)
+        post(program, label(one))
+        assert next_ones(program)["progress"] == {
+            "mine": 1,
+            "answered": 1,
+            "asked": 3,
+            "target": 175,
+            "waiting": 2,
+            "says": "2 comparisons wait for an answer.",
+        }
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "limit=0",
+            "limit=21",
+            "limit=many",
+            "limit=" + "9" * 5000,
+            "exclude=x",
+            "exclude=-1",
+            "exclude=99999999999999999999",
+            "&".join(f"exclude={n}" for n in range(1, 600)),
+        ],
+    )
+    @pytest.mark.usefixtures("trainer")
+    def test_a_question_that_makes_no_sense_is_refused(self, program, query):
+        response = program.get(f"/api/v1/experiments/hopper/comparisons/next?{query}")
+        assert_problem(response, 422)
+
+
+class TestSides:
+    def test_a_comparison_keeps_its_sides(self, program, trainer):
+        trainer.ask(8)
+        first, again = next_ones(program, limit=8), next_ones(program, limit=8)
+        assert first == again
+
+    def test_an_answer_is_stored_in_the_comparisons_own_order(self, program, trainer, store):
+        ids = trainer.ask(12)
+        clips = dict(rows(store, tables.Comparison.id, tables.Comparison.left_hash))
+        shown = {each["id"]: each for each in next_ones(program, limit=12)["comparisons"]}
+        post(program, *[label(each, "left") for each in ids])
+        answers = trainer.store.answers(ids)
+        recorded = dict(rows(store, tables.Label.comparison_id, tables.Label.is_swapped))
+        assert len(set(recorded.values())) == 2
+        for each in ids:
+            was_on_the_left = shown[each]["left"]["hash"] == clips[each]
+            assert answers[each] == (Answer.LEFT if was_on_the_left else Answer.RIGHT)
+            assert recorded[each] == (not was_on_the_left)
+
+    def test_an_answer_comes_back_as_it_was_given(self, program, trainer):
+        ids = trainer.ask(12)
+        post(program, *[label(each, "left") for each in ids])
+        for each in ids:
+            assert program.get(f"/api/v1/comparisons/{each}").json()["answer"] == "left"
+
+
+class TestAnswering:
+    @pytest.mark.parametrize("answer", ["left", "right", "equal", "cannot_tell"])
+    def test_each_of_the_four_answers_is_kept(self, program, trainer, answer):
+        [comparison_id] = trainer.ask()
+        given = label(comparison_id, answer)
+        assert post(program, given).json() == {"accepted": [given["request_id"]], "refused": []}
+        assert program.get(f"/api/v1/comparisons/{comparison_id}").json()["answer"] == answer
+
+    def test_what_the_page_recorded_is_kept_too(self, program, trainer, store):
+        [comparison_id] = trainer.ask()
+        details = {"replays": 2, "viewport": [1280, 720]}
+        post(program, label(comparison_id, response_ms=1234, details=details))
+        assert rows(store, tables.Label.response_ms, tables.Label.details) == [(1234, details)]
+
+    def test_a_replayed_request_is_accepted_and_changes_nothing(self, program, trainer, store):
+        first, other = trainer.ask(2)
+        given = label(first)
+        replayed = given | {"comparison_id": other, "answer": "equal"}
+        for each in (given, given, replayed):
+            assert post(program, each).json()["accepted"] == [given["request_id"]]
+        assert rows(store, tables.Label.comparison_id) == [(first,)]
+
+    def test_the_same_request_twice_in_one_body_is_one_label(self, program, trainer, store):
+        given = label(trainer.ask()[0])
+        assert len(post(program, given, given).json()["accepted"]) == 2
+        assert len(rows(store, tables.Label.id)) == 1
+
+    def test_an_answer_can_be_changed(self, program, trainer):
+        [comparison_id] = trainer.ask()
+        post(program, label(comparison_id, "equal"))
+        post(program, label(comparison_id, "cannot_tell"))
+        assert trainer.store.answers([comparison_id]) == {comparison_id: Answer.CANNOT_TELL}
+
+    def test_an_answer_can_be_taken_back(self, program, trainer):
+        [comparison_id] = trainer.ask()
+        post(program, label(comparison_id, "equal"))
+        post(program, label(comparison_id, None))
+        assert trainer.store.answers([comparison_id]) == {}
+        assert [each["id"] for each in next_ones(program)["comparisons"]] == [comparison_id]
+        assert program.get("/api/v1/experiments/hopper/labels").json() == {"labels": []}
+
+    def test_a_bad_label_refuses_only_itself(self, program, trainer):
+        one, two = trainer.ask(2)
+        bad = label(one, "both")
+        good = [label(one), label(two)]
+        said = post(program, good[0], bad, good[1]).json()
+        assert said["accepted"] == [each["request_id"] for each in good]
+        [refused] = said["refused"]
+        assert refused["request_id"] == bad["request_id"]
+        assert refused["problem"]["status"] == 422
+        assert "answer" in refused["problem"]["detail"]
+
+    @pytest.mark.parametrize("comparison_id", [10_000, 2**31 - 1])
+    def test_a_comparison_that_was_never_asked_is_said_not_to_be_there(
+        self, program, comparison_id
+    ):
+        [refused] = post(program, label(comparison_id)).json()["refused"]
+        assert refused["problem"]["status"] == 404
+
+    def test_a_comparison_of_a_deleted_experiment_is_said_not_to_be_there(self, program, trainer):
+        [stale] = trainer.ask()
+        trainer.store.delete_experiment("hopper")
+        [refused] = post(program, label(stale)).json()["refused"]
+        assert refused["problem"]["status"] == 404
+        assert_problem(program.get(f"/api/v1/comparisons/{stale}"), 404)
+
+    def test_a_comparison_that_is_deleted_in_this_moment_refuses_only_itself(
+        self, program, trainer, store, monkeypatch
+    ):
+        gone, there = trainer.ask(2)
+        answer_many = store.answer_many
+
+        def delete_first(labels):
+            store.delete_experiment("doomed")
+            answer_many(labels)
+
+        store.ensure_experiment("doomed", ENV_ID, {})
+        pair = (trainer.hang("a"), trainer.hang("b"))
+        [gone] = store.ask(store.experiment("doomed").id, [pair], ENV_ID, 60, 0)
+        monkeypatch.setattr(store, "answer_many", delete_first)
+        said = post(program, label(gone), label(there)).json()
+        assert len(said["accepted"]) == 1
+        assert said["refused"][0]["problem"]["status"] == 404
+        assert list(store.answers([there])) == [there]
+
+    def test_a_comparison_that_nobody_was_shown_is_refused(self, program, trainer):
+        [comparison_id] = trainer.ask(shown=False)
+        [refused] = post(program, label(comparison_id)).json()["refused"]
+        assert refused["problem"]["status"] == 409
+        assert_problem(program.get(f"/api/v1/comparisons/{comparison_id}"), 409)
+
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            {"request_id": "not a uuid"},
+            {"request_id": None},
+            {"request_id": "\ud800"},
+            {"comparison_id": "1"},
+            {"comparison_id": True},
+            {"comparison_id": 1.5},
+            {"comparison_id": 0},
+            {"comparison_id": 2**63},
+            {"answer": "LEFT"},
+            {"answer": 1},
+            {"answer": []},
+            {"response_ms": "soon"},
+            {"details": []},
+            {"details": {"note": "x" * 5000}},
+            {"details": {"null": "\0"}},
+            {"details": {"half": "\ud800"}},
+            {"details": {"deep": [[[[[[[[[[]]]]]]]]]]}},
+        ],
+    )
+    def test_a_label_that_makes_no_sense_is_refused_and_said_why(self, program, trainer, fault):
+        [comparison_id] = trainer.ask()
+        response = post_oddly(program, [label(comparison_id) | fault])
+        [refused] = response.json()["refused"]
+        assert refused["problem"]["status"] == 422
+        assert next(iter(fault)) in refused["problem"]["detail"]
+        assert trainer.store.answers([comparison_id]) == {}
+
+    def test_an_answer_that_is_left_out_does_not_take_anything_back(self, program, trainer):
+        [comparison_id] = trainer.ask()
+        post(program, label(comparison_id, "equal"))
+        without = label(comparison_id)
+        del without["answer"]
+        assert len(post(program, without).json()["refused"]) == 1
+        assert trainer.store.answers([comparison_id]) == {comparison_id: Answer.EQUAL}
+
+    @pytest.mark.parametrize("response_ms", [-5, 2**31, 10**30])
+    def test_a_clock_that_jumped_costs_no_answer(self, program, trainer, store, response_ms):
+        [comparison_id] = trainer.ask()
+        given = label(comparison_id, response_ms=response_ms)
+        assert len(post(program, given).json()["accepted"]) == 1
+        assert rows(store, tables.Label.response_ms) == [(None,)]
+
+    def test_no_labels_are_no_error(self, program):
+        assert post(program).json() == {"accepted": [], "refused": []}
+
+    def test_more_labels_than_one_request_takes_are_refused(self, program, trainer):
+        [comparison_id] = trainer.ask()
+        response = post(program, *[label(comparison_id) for _ in range(101)])
+        assert_problem(response, 422)
+        assert trainer.store.answers([comparison_id]) == {}
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"",
+            b"{",
+            b"null",
+            b"[]",
+            b'"labels"',
+            b"{}",
+            b'{"labels": null}',
+            b'{"labels": {}}',
+            b"\xff\xfe",
+            b'{"labels": [' + b"[" * 200_000,
+            b'{"labels": [NaN, Infinity]}x',
+        ],
+    )
+    @pytest.mark.parametrize(
+        "content_type", ["application/json", "text/plain", "", "application/x-www-form-urlencoded"]
+    )
+    def test_a_body_that_is_none_is_refused(self, program, body, content_type):
+        headers = {"Content-Type": content_type}
+        response = program.post("/api/v1/labels", content=body, headers=headers)
+        assert_problem(response, response.status_code)
+        assert response.status_code in (400, 422)
+
+    def test_numbers_that_json_does_not_have_refuse_only_their_label(self, program, trainer):
+        [comparison_id] = trainer.ask()
+        response = post_oddly(program, [label(comparison_id, details={"x": float("nan")})])
+        assert len(response.json()["refused"]) == 1
+
+
+def post_oddly(client, labels):
+    """As Python's JSON has it, which knows more than JSON does."""
+    headers = {"Content-Type": "application/json"}
+    content = json.dumps({"labels": labels}).encode()
+    return client.post("/api/v1/labels", content=content, headers=headers)
+
+
+class TestGivenLabels:
+    def test_mine_come_newest_first(self, program, trainer, clock):
+        one, two = trainer.ask(2)
+        post(program, label(one, "left"))
+        clock.advance(60)
+        second = label(two, "equal")
+        post(program, second)
+        newest, oldest = program.get("/api/v1/experiments/hopper/labels").json()["labels"]
+        assert newest["request_id"] == second["request_id"]
+        assert newest["comparison"]["answer"] == "equal"
+        assert newest["answered_at"] == "2026-11-03T12:01:00Z"
+        assert oldest["comparison"]["id"] == one
+        assert oldest["comparison"]["answer"] == "left"
+
+    def test_others_labels_are_not_mine(self, program, trainer):
+        [comparison_id] = trainer.ask()
+        trainer.store.answer(comparison_id, Answer.LEFT, "guest")
+        assert program.get("/api/v1/experiments/hopper/labels").json() == {"labels": []}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=8,
+)
+ALMOST_A_LABEL = st.fixed_dictionaries(
+    {},
+    optional={
+        "request_id": st.uuids().map(str) | JSON,
+        "comparison_id": st.integers(-2, 5) | st.integers() | JSON,
+        "answer": st.sampled_from(["left", "right", "equal", "cannot_tell", None, "up"]) | JSON,
+        "response_ms": st.integers() | JSON,
+        "details": st.dictionaries(st.text(), JSON, max_size=3) | JSON,
+        "labeler": JSON,
+    },
+)
+
+
+@settings(
+    max_examples=200,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(labels=st.lists(ALMOST_A_LABEL | JSON, max_size=4) | JSON)
+def test_whatever_is_posted_is_answered_and_nothing_breaks(program, trainer, labels):
+    if not trainer.store.experiment("hopper").asked:
+        trainer.ask(3)
+    response = post_oddly(program, labels)
+    if response.status_code != 200:
+        assert response.status_code == 422
+        assert_problem(response, 422)
+        return
+    said = response.json()
+    assert len(said["accepted"]) + len(said["refused"]) == len(labels)
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(body=st.binary(max_size=300), content_type=st.sampled_from(["application/json", "x", ""]))
+def test_any_bytes_are_answered_and_nothing_breaks(program, body, content_type):
+    headers = {"Content-Type": content_type}
+    response = program.post("/api/v1/labels", content=body, headers=headers)
+    assert response.status_code in (400, 422)
+    assert_problem(response, response.status_code)
+
+
+def test_request_ids_are_told_apart_by_value_and_not_by_spelling(program, trainer, store):
+    [comparison_id] = trainer.ask()
+    given = uuid4()
+    for spelling in (str(given), str(given).upper(), given.hex, f"urn:uuid:{given}"):
+        post(program, label(comparison_id) | {"request_id": spelling})
+    assert len(rows(store, tables.Label.id)) == 1

@@ -1,0 +1,201 @@
+"""Clips and scenes."""
+
+import gzip
+import hashlib
+
+import numpy as np
+import pytest
+
+from rl_teacher.clips.poses import pack, unpack
+from rl_teacher.store.records import ShownClip
+from tests.web.conftest import (
+    ENV_ID,
+    FPS,
+    MP4,
+    NUM_FRAMES,
+    SCENE,
+    SCENE_HASH,
+    assert_problem,
+)
+
+FOREVER = "private, max-age=31536000, immutable"
+
+
+def url(content_hash):
+    return f"/api/v1/clips/{content_hash}"
+
+
+def file_of(tmp_path, content_hash):
+    [path] = (tmp_path / "media" / "clips").glob(f"{content_hash}.*")
+    return path
+
+
+@pytest.fixture
+def video(trainer):
+    return trainer.hang("film", "video")
+
+
+class TestPoses:
+    def test_come_as_they_were_written(self, program, trainer):
+        response = program.get(url(trainer.hang("jump")))
+        poses, fps = unpack(response.content)
+        assert (len(poses), fps) == (NUM_FRAMES, FPS)
+        assert response.headers["content-type"] == "application/octet-stream"
+        assert response.headers["cache-control"] == FOREVER
+
+    def test_are_compressed_on_the_wire(self, program, trainer):
+        response = program.get(url(trainer.hang("jump")), headers={"Accept-Encoding": "gzip"})
+        assert response.headers["content-encoding"] == "gzip"
+        assert int(response.headers["content-length"]) < len(response.content)
+
+    def test_that_somebody_has_already_are_not_sent_again(self, program, trainer):
+        clip = trainer.hang("jump")
+        etag = program.get(url(clip)).headers["etag"]
+        for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):
+            response = program.get(url(clip), headers={"If-None-Match": known})
+            assert (response.status_code, response.content) == (304, b"")
+            assert response.headers["etag"] == etag
+        other = program.get(url(clip), headers={"If-None-Match": '"other"'})
+        assert other.status_code == 200
+
+    def test_are_not_for_strangers(self, stranger, trainer):
+        assert_problem(stranger.get(url(trainer.hang("jump"))), 401)
+
+
+class TestVideo:
+    def test_comes_whole(self, program, video):
+        response = program.get(url(video))
+        assert response.content == MP4
+        assert response.headers["content-type"] == "video/mp4"
+        assert response.headers["accept-ranges"] == "bytes"
+
+    @pytest.mark.parametrize(
+        ("asked", "first", "end"),
+        [
+            ("bytes=0-0", 0, 1),
+            ("bytes=10-19", 10, 20),
+            ("bytes=100-", 100, len(MP4)),
+            ("bytes=-5", len(MP4) - 5, len(MP4)),
+            ("bytes=0-999999999999999999", 0, len(MP4)),
+            ("bytes=-999999999", 0, len(MP4)),
+        ],
+    )
+    def test_comes_in_the_part_that_is_asked_for(self, program, video, asked, first, end):
+        response = program.get(url(video), headers={"Range": asked})
+        assert response.status_code == 206
+        assert response.content == MP4[first:end]
+        assert response.headers["content-range"] == f"bytes {first}-{end - 1}/{len(MP4)}"
+        assert int(response.headers["content-length"]) == end - first
+
+    @pytest.mark.parametrize("asked", ["bytes=99999-", "bytes=-0", "bytes=20-10"])
+    def test_has_no_part_beyond_its_end(self, program, video, asked):
+        response = program.get(url(video), headers={"Range": asked})
+        assert response.status_code == 416
+        assert response.headers["content-range"] == f"bytes */{len(MP4)}"
+
+    @pytest.mark.parametrize("asked", ["bytes=0-1,5-6", "lines=1-2", "bytes=-", "bytes=a-b", ""])
+    def test_comes_whole_when_the_part_is_not_understood(self, program, video, asked):
+        assert program.get(url(video), headers={"Range": asked}).content == MP4
+
+    def test_comes_whole_when_the_part_is_of_another_one(self, program, video):
+        headers = {"Range": "bytes=0-1", "If-Range": '"another"'}
+        assert program.get(url(video), headers=headers).status_code == 200
+        etag = program.get(url(video)).headers["etag"]
+        headers = {"Range": "bytes=0-1", "If-Range": etag}
+        assert program.get(url(video), headers=headers).status_code == 206
+
+    def test_can_be_asked_about_without_being_sent(self, program, video):
+        response = program.head(url(video))
+        assert response.status_code == 200
+        assert response.content == b""
+        assert response.headers["content-length"] == str(len(MP4))
+
+    def test_is_not_compressed_once_more(self, program, video):
+        response = program.get(url(video), headers={"Accept-Encoding": "gzip"})
+        assert "content-encoding" not in response.headers
+
+
+class TestDamagedClips:
+    @pytest.mark.parametrize("kind", ["poses", "video"])
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            lambda content: content[: len(content) // 2],
+            lambda content: content[:-1],
+            lambda content: content[:50] + bytes([content[50] ^ 1]) + content[51:],
+            lambda content: b"",
+            gzip.compress,
+        ],
+        ids=["half", "a byte short", "a bit changed", "empty", "something else"],
+    )
+    def test_are_found_out_and_named(self, program, trainer, tmp_path, kind, damage):
+        clip = trainer.hang("jump", kind)
+        path = file_of(tmp_path, clip)
+        path.write_bytes(damage(path.read_bytes()))
+        response = program.get(url(clip))
+        assert clip in assert_problem(response, 502)
+        assert response.headers["cache-control"] == "no-store"
+
+    def test_whose_file_is_gone_are_named(self, program, trainer, tmp_path):
+        clip = trainer.hang("jump")
+        file_of(tmp_path, clip).unlink()
+        assert clip in assert_problem(program.get(url(clip)), 502)
+
+    def test_that_have_other_frames_than_their_row_says_are_named(self, program, trainer):
+        poses = np.zeros((NUM_FRAMES - 1, 4, 7), np.float32)
+        clip = trainer.hang("jump", content=pack(poses, FPS))
+        assert "29 frames, not 30" in assert_problem(program.get(url(clip)), 502)
+
+    @pytest.mark.parametrize("content", [b"RLTX" + bytes(100), b"x", b'{"poses": []}'])
+    def test_that_are_no_poses_are_named(self, program, trainer, content):
+        clip = trainer.hang("jump", content=content)
+        assert clip in assert_problem(program.get(url(clip)), 502)
+
+    def test_that_are_no_video_are_named(self, program, trainer):
+        clip = trainer.hang("film", "video", content=b"<html>")
+        assert "no MP4" in assert_problem(program.get(url(clip)), 502)
+
+    @pytest.mark.parametrize("kind", ["hologram", "poses"])
+    def test_whose_row_makes_no_sense_are_named(self, program, trainer, kind):
+        shown = ShownClip(ENV_ID, 60, kind, f"clips/{'a' * 64}.poses", None, 0, 20.0)
+        trainer.store.show_clips({"a" * 64: shown})
+        assert "a" * 64 in assert_problem(program.get(url("a" * 64)), 502)
+
+    def test_whose_key_leads_elsewhere_are_refused(self, program, trainer):
+        shown = ShownClip(ENV_ID, 60, "poses", "../../secret.js", None, 30, 20.0)
+        trainer.store.show_clips({"a" * 64: shown})
+        response = program.get(url("a" * 64))
+        assert_problem(response, response.status_code)
+        assert response.status_code in (422, 502)
+
+
+class TestClipsThatAreNotThere:
+    @pytest.mark.parametrize(
+        "content_hash", ["0" * 64, "A" * 64, "0" * 63, "x", "..%2f..%2fsecret.js", "%00", "%FF"]
+    )
+    def test_are_not_found(self, program, content_hash):
+        assert_problem(program.get(f"/api/v1/clips/{content_hash}"), 404)
+        assert_problem(program.get(f"/api/v1/scenes/{content_hash}"), 404)
+
+    def test_yet_are_said_to_come(self, program, trainer):
+        trainer.ask(shown=False)
+        content_hash = hashlib.sha256(b"0 left").hexdigest()
+        assert "yet" in assert_problem(program.get(url(content_hash)), 409)
+
+
+class TestScenes:
+    def test_come_as_json_for_good(self, program, trainer):
+        trainer.hang("jump")
+        response = program.get(f"/api/v1/scenes/{SCENE_HASH}")
+        assert response.content == SCENE
+        assert response.headers["content-type"] == "application/json"
+        assert response.headers["cache-control"] == FOREVER
+        headers = {"If-None-Match": response.headers["etag"]}
+        again = program.get(f"/api/v1/scenes/{SCENE_HASH}", headers=headers)
+        assert again.status_code == 304
+
+    def test_that_are_damaged_are_found_out(self, program, trainer, tmp_path):
+        trainer.hang("jump")
+        path = tmp_path / "media" / "scenes" / f"{SCENE_HASH}.json"
+        path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
+        assert_problem(program.get(f"/api/v1/scenes/{SCENE_HASH}"), 502)

@@ -1,0 +1,182 @@
+"""Every error has one shape, and none is a 500."""
+
+import sqlite3
+
+import pytest
+from fastapi import APIRouter
+from sqlalchemy.exc import ProgrammingError
+
+from rl_teacher.errors import BadInput
+from rl_teacher.web.access import Access, open_to
+from rl_teacher.web.problems import KINDS, problem, problem_of
+from tests.web.conftest import TOKEN, TestClient, assert_problem, label, post
+from tests.web.test_access import filled, routes_of
+
+READING = (
+    "/readyz",
+    "/api/v1/experiments",
+    "/api/v1/experiments/hopper",
+    "/api/v1/experiments/hopper/metrics",
+    "/api/v1/experiments/hopper/comparisons/next",
+    "/api/v1/experiments/hopper/labels",
+    "/api/v1/comparisons/1",
+    f"/api/v1/clips/{'0' * 64}",
+    "/api/v1/events?experiment=hopper",
+)
+
+
+def alter(database, *statements):
+    connection = sqlite3.connect(database)
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def set_version(database, version):
+    connection = sqlite3.connect(database)
+    connection.execute("UPDATE alembic_version SET version_num = ?", (version,))
+    connection.commit()
+    connection.close()
+
+
+class TestOneShape:
+    def test_of_whatever_is_not_there_on_every_route(self, app, program):
+        for _, route in routes_of(app):
+            if "{" in route.path and "/e/" not in route.path:
+                path = route.path
+                for name in ("{comparison_id}", "{name}", "{name:path}"):
+                    path = path.replace(name, "424242")
+                assert_problem(program.get(filled(path)), 404)
+
+    def test_of_a_method_that_is_none_on_every_route(self, app, program):
+        for _, route in routes_of(app):
+            response = program.request("TRACE", filled(route.path))
+            assert_problem(response, 405)
+            assert "allow" in response.headers
+
+    @pytest.mark.parametrize("path", ["/nothing", "/api", "/api/v1", "/api/v2/labels", "/e/", "//"])
+    def test_of_a_path_that_leads_nowhere(self, program, path):
+        assert_problem(program.get(f"http://testserver{path}"), 404)
+
+    @pytest.mark.parametrize(
+        "name",
+        ["..", "%2e%2e", "a%00b", "a%0Ab", "%FF", "x" * 300, "%F0%9F%A6%97", "a%2Fb", "%20"],
+    )
+    def test_of_a_name_that_cannot_be_an_experiments(self, program, name):
+        response = program.get(f"/api/v1/experiments/{name}/metrics")
+        assert_problem(response, 404)
+
+    @pytest.mark.parametrize("comparison_id", ["0", "-1", "x", "1.5", "9" * 5000, "2147483648"])
+    def test_of_a_number_that_cannot_be_a_comparisons(self, program, comparison_id):
+        assert_problem(program.get(f"/api/v1/comparisons/{comparison_id}"), 422)
+
+    def test_of_a_fault_of_our_own_which_the_log_tells_and_the_answer_does_not(self, app, caplog):
+        @open_to(Access.ANYBODY)
+        def fail():
+            raise RuntimeError("the secret of the pyramids")
+
+        router = APIRouter()
+        router.get("/healthz")(fail)
+        app.router.routes[:] = [*router.routes, *app.router.routes]
+        with TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
+            response = client.get("/healthz")
+        assert "pyramids" not in assert_problem(response, 500)
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert "pyramids" in caplog.text
+
+    @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.slug)
+    def test_is_explained_in_the_documentation(self, program, kind):
+        assert f'id="{kind.slug}"' in program.get("/api/docs").text
+
+    def test_half_a_character_in_a_text_does_no_harm(self):
+        assert problem(KINDS[0], "\ud800").model_dump_json()
+
+    def test_what_was_given_wrongly_is_422(self):
+        assert problem_of(BadInput("too many")).status == 422
+
+
+class TestMalformedHeaders:
+    @pytest.mark.parametrize(
+        "header",
+        [
+            "accept-encoding",
+            "authorization-x",
+            "content-type",
+            "cookie",
+            "host",
+            "if-none-match",
+            "if-range",
+            "origin",
+            "range",
+            "sec-fetch-site",
+        ],
+    )
+    @pytest.mark.parametrize("value", [b"\xff\xfe\x00", b'"', b"=;,=", b"a" * 5000, b"bytes=-"])
+    def test_are_answered(self, program, trainer, header, value):
+        clip = trainer.hang("one", "video")
+        response = program.get(f"/api/v1/clips/{clip}", headers={header: value})
+        assert response.status_code in (200, 206, 400, 416)
+        response = program.post("/api/v1/labels", json={"labels": []}, headers={header: value})
+        assert response.status_code in (200, 400, 422)
+
+    @pytest.mark.parametrize("length", ["-1", "x", "1e3", "²", "9" * 6000])
+    def test_a_length_that_is_none_is_refused(self, program, length):
+        headers = {"Content-Length": length.encode()}
+        response = program.post("/api/v1/labels", content=b"", headers=headers)
+        assert_problem(response, 413 if length.startswith("9") else 400)
+
+
+@pytest.mark.usefixtures("trainer")
+class TestDatabase:
+    def test_that_is_gone_is_said_to_be_gone(self, program, database):
+        database.unlink()
+        for path in READING:
+            response = program.get(path)
+            assert "deleted or replaced" in assert_problem(response, 503)
+            assert int(response.headers["retry-after"]) > 0
+
+    def test_that_is_gone_takes_no_label(self, program, trainer, database):
+        [comparison_id] = trainer.ask()
+        database.unlink()
+        assert_problem(post(program, label(comparison_id)), 503)
+
+    def test_that_is_locked_takes_no_label_until_it_is_let_go(self, program, trainer, database):
+        [comparison_id] = trainer.ask()
+        given = label(comparison_id)
+        other = sqlite3.connect(database, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        assert "locked" in assert_problem(post(program, given), 503)
+        assert program.get("/api/v1/experiments/hopper").status_code == 200
+        other.execute("ROLLBACK")
+        other.close()
+        assert post(program, given).json()["accepted"] == [given["request_id"]]
+        assert list(trainer.store.answers([comparison_id])) == [comparison_id]
+
+    @pytest.mark.parametrize("version", ["0001", "9999"])
+    def test_of_another_version_is_not_ready(self, program, database, version):
+        set_version(database, version)
+        assert "version" in assert_problem(program.get("/readyz"), 503)
+
+    def test_of_another_version_takes_no_label(self, program, trainer, database):
+        [comparison_id] = trainer.ask()
+        set_version(database, "9999")
+        assert "9999" in assert_problem(post(program, label(comparison_id)), 503)
+        assert trainer.store.answers([comparison_id]) == {}
+
+    def test_whose_tables_are_gone_is_unavailable(self, program, database):
+        alter(database, *(f"DROP TABLE {name}" for name in ("metrics", "labels", "comparisons")))
+        for path in READING[1:7]:
+            assert_problem(program.get(path), 503)
+
+    def test_that_refuses_a_statement_is_unavailable(self):
+        said = problem_of(ProgrammingError("SELECT secret", {}, Exception("no such column")))
+        assert said.status == 503
+        assert "secret" not in said.detail
+
+    def test_that_answers_is_ready(self, program):
+        assert program.get("/readyz").json()["status"] == "ready"
+
+    def test_that_is_gone_leaves_the_service_alive(self, stranger, database):
+        database.unlink()
+        assert stranger.get("/healthz").json() == {"status": "ok", "instance": "this-one"}

@@ -1,0 +1,326 @@
+"""The service as a process of its own: real sockets, real signals."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+
+from rl_teacher.errors import BadInput
+from rl_teacher.store.database import default_url
+from rl_teacher.store.media import MediaFiles
+from rl_teacher.store.store import Store
+from rl_teacher.web.address import await_service, link, running_service
+from rl_teacher.web.browser import open_in_browser
+from rl_teacher.web.serve import ServeOptions, listening
+from rl_teacher.web.token import access_token
+from tests.web.conftest import Trainer, label
+
+CODE = """
+import logging, sys
+from rl_teacher.web.serve import ServeOptions, serve
+logging.basicConfig(level=logging.DEBUG)
+sys.exit(serve(ServeOptions(port=0, no_browser=True)))
+"""
+
+
+class Running:
+    """A service that runs, and what it wrote."""
+
+    def __init__(self, home):
+        self.home = home
+        self.output, self.log = home / "output.txt", home / "log.txt"
+        with self.output.open("wb") as output, self.log.open("wb") as log:
+            environment = os.environ | {"RL_TEACHER_HOME": str(home)}
+            command = [sys.executable, "-c", CODE]
+            self.process = subprocess.Popen(command, stdout=output, stderr=log, env=environment)
+        self.address = await_service(self.process)
+        self.token = access_token(home)
+        headers = {"Authorization": f"Bearer {self.token}"}
+        self.client = httpx.Client(base_url=self.address.url, headers=headers, trust_env=False)
+
+    def stop(self, number=signal.SIGTERM):
+        """The exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(30)
+
+    def close(self):
+        self.client.close()
+        if self.process.poll() is None:
+            self.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def home(home):
+    home.mkdir()
+    return home
+
+
+@pytest.fixture
+def trainer(home):
+    with Store.open(default_url(home)) as store:
+        yield Trainer(store, MediaFiles(home / "media"))
+
+
+@pytest.fixture
+def service(home):
+    running = Running(home)
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def sturdy(tmp_path_factory):
+    """One service for several tests: none may do it harm."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RL_TEACHER_HOME", str(home))
+        running = Running(home)
+    yield running
+    running.close()
+
+
+@contextlib.contextmanager
+def raw_connection(service):
+    place = (service.address.host, service.address.port)
+    with socket.create_connection(place, timeout=30) as connection:
+        yield connection
+
+
+def asked_raw(service, request):
+    """The first bytes of the answer to what no polite client sends."""
+    with raw_connection(service) as connection:
+        connection.sendall(request)
+        return connection.recv(4096)
+
+
+class Listening:
+    """Server-sent events, read beside the test."""
+
+    def __init__(self, service, path="/api/v1/events?experiment=hopper"):
+        self.events = []
+        self.ended = threading.Event()
+        self._arrived = threading.Condition()
+        self._service, self._path = service, path
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self):
+        kind = None
+        with (
+            contextlib.suppress(httpx.HTTPError),
+            self._service.client.stream("GET", self._path, timeout=30) as response,
+        ):
+            assert response.headers["content-type"].startswith("text/event-stream")
+            assert response.headers["cache-control"] == "no-cache"
+            for line in response.iter_lines():
+                if line.startswith("event: "):
+                    kind = line.removeprefix("event: ")
+                elif line.startswith("data: "):
+                    with self._arrived:
+                        self.events.append((kind, json.loads(line.removeprefix("data: "))))
+                        self._arrived.notify_all()
+        self.ended.set()
+
+    def wait_for(self, is_it):
+        """The first event that is the one."""
+
+        def found():
+            return next((event for event in self.events if is_it(*event)), None)
+
+        with self._arrived:
+            event = self._arrived.wait_for(found, timeout=20)
+            assert event is not None, self.events
+            return event
+
+
+class TestStarting:
+    def test_prints_the_link_and_announces_itself(self, service):
+        assert running_service() == service.address
+        assert service.address.pid == service.process.pid
+        assert link(service.address) in service.output.read_text()
+        assert service.client.get("/healthz").json()["instance"] == service.address.instance
+
+    def test_answers_are_not_held_back_to_be_joined_with_later_ones(self):
+        with listening("127.0.0.1", 0) as listener:
+            assert listener.proto == socket.IPPROTO_TCP
+
+    def test_takes_the_next_free_port(self):
+        with listening("127.0.0.1", 0) as taken:
+            port = taken.getsockname()[1]
+            with listening("127.0.0.1", port) as other:
+                assert other.getsockname()[1] > port
+
+    @pytest.mark.parametrize(
+        ("host", "port", "said"),
+        [
+            ("127.0.0.1", 65_536, "65535"),
+            ("127.0.0.1", -1, "-1"),
+            ("192.0.2.1", 8765, "--host 127.0.0.1"),
+            ("no such host", 8765, "no such host"),
+            ("x" * 300, 8765, "--host"),
+        ],
+    )
+    def test_says_where_it_cannot_listen(self, host, port, said):
+        with pytest.raises(BadInput, match=said), listening(host, port):
+            pytest.fail("it listens")
+
+    def test_says_that_every_port_near_is_taken(self):
+        twice = contextlib.ExitStack()
+        with listening("127.0.0.1", 65_535), pytest.raises(BadInput, match="in use"), twice:
+            twice.enter_context(listening("127.0.0.1", 65_535))
+
+    def test_opens_no_browser_where_nobody_could_see_it(self, monkeypatch):
+        monkeypatch.setattr(sys, "platform", "linux")
+        monkeypatch.delenv("DISPLAY", raising=False)
+        monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+        assert open_in_browser("http://127.0.0.1:1/") is False
+
+    def test_every_option_is_explained(self):
+        source = (Path(sys.modules[ServeOptions.__module__].__file__ or "")).read_text()
+        for name in ServeOptions.__dataclass_fields__:
+            line = next(each for each in source.splitlines() if f"    {name}: " in each)
+            assert source.split(line)[1].lstrip().startswith('"""'), name
+
+
+class TestStopping:
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_a_signal_ends_it_although_somebody_listens(self, service, trainer, number):
+        listeners = [Listening(service) for _ in range(3)] + [Listening(service, "/api/v1/events")]
+        for listener in listeners:
+            listener.wait_for(lambda kind, _: kind == "experiment")
+        assert service.stop(number) == 0
+        assert all(listener.ended.wait(10) for listener in listeners)
+        assert "Cancel" not in service.log.read_text()
+
+    def test_it_takes_its_announcement_back(self, service, home):
+        service.stop()
+        assert not (home / "service.json").exists()
+
+    def test_killed_it_leaves_an_announcement_that_nobody_believes(self, service, home):
+        service.stop(signal.SIGKILL)
+        assert (home / "service.json").exists()
+        assert running_service() is None
+
+    def test_started_again_it_has_every_label_and_the_same_link(self, service, trainer, home):
+        one, two = trainer.ask(2)
+        given = label(one)
+        service.client.post("/api/v1/labels", json={"labels": [given]})
+        service.stop(signal.SIGKILL)
+        again = Running(home)
+        assert again.token == service.token
+        said = again.client.post("/api/v1/labels", json={"labels": [given, label(two)]}).json()
+        assert len(said["accepted"]) == 2
+        assert trainer.store.counts(trainer.id).answered == 2
+        again.close()
+
+
+class TestListening:
+    def test_what_the_trainer_and_other_pages_do_arrives(self, service, trainer):
+        listener = Listening(service)
+        listener.wait_for(lambda kind, _: kind == "progress")
+        [comparison_id] = trainer.ask()
+        listener.wait_for(lambda kind, said: kind == "progress" and said["waiting"] == 1)
+        service.client.post("/api/v1/labels", json={"labels": [label(comparison_id)]})
+        listener.wait_for(lambda kind, said: kind == "progress" and said["mine"] == 1)
+        trainer.store.append_metrics(trainer.id, 64, {"true_return": 2.5})
+        _, row = listener.wait_for(lambda kind, _: kind == "metrics")
+        assert (row["step"], row["true_return"]) == (64, 2.5)
+        episode = {"clip": trainer.hang("latest"), "step": 64}
+        trainer.store.set_latest_episode(trainer.id, episode)
+        listener.wait_for(lambda kind, _: kind == "episode")
+
+
+class TestSecrets:
+    def test_the_token_is_never_in_the_log(self, service, trainer):
+        token, client = service.token, service.client
+        with httpx.Client(base_url=service.address.url, trust_env=False) as browser:
+            assert browser.get(f"/?token={token}").status_code == 303
+            assert browser.get(f"/e/x/label?a=1&token={token}").status_code == 303
+            assert browser.get("/api/v1/experiments").status_code == 200
+            browser.get(f"/api/v1/experiments?token={token}")
+            browser.get(f"/?token={token}x")
+            browser.post("/api/v1/labels", json={"labels": [label(1)]})
+        client.get("/api/v1/experiments/none")
+        client.post("/api/v1/labels", content=b"{")
+        asked_raw(service, f"GET /?token={token} HTTP/9.9\r\n\r\n".encode())
+        asked_raw(service, f"GET /?token={token} HTTP/1.1\r\nBad header: x\r\n\r\n".encode())
+        asked_raw(service, f"Authorization: Bearer {token}\r\n\r\n".encode())
+        service.stop()
+        log = service.log.read_text()
+        assert "GET /e/x/label 303" in log
+        assert token not in log
+        assert token not in service.output.read_text().replace(link(service.address), "")
+
+    def test_a_line_break_in_a_path_makes_no_line_in_the_log(self, service):
+        service.client.get("/e/x%0AINFO:forged")
+        service.stop()
+        assert "\nINFO:forged" not in service.log.read_text()
+
+
+class TestRudeClients:
+    def test_a_hundred_megabytes_without_a_length_are_refused_while_they_come(self, sturdy):
+        head = (
+            f"POST /api/v1/labels HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {sturdy.token}\r\n"
+            "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+        num_sent = 0
+        with raw_connection(sturdy) as connection:
+            connection.sendall(head.encode())
+            with contextlib.suppress(ConnectionError):
+                for _ in range(1600):
+                    connection.sendall(chunk)
+                    num_sent += len(chunk)
+            answer = connection.recv(4096)
+        assert b" 413 " in answer.splitlines()[0]
+        assert b"application/problem+json" in answer
+        assert num_sent < 50_000_000
+        assert sturdy.client.get("/healthz").status_code == 200
+
+    def test_a_hundred_megabytes_with_their_length_are_refused_before_they_come(self, sturdy):
+        head = (
+            f"POST /api/v1/labels HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {sturdy.token}\r\n"
+            "Content-Type: application/json\r\nContent-Length: 100000000\r\n\r\n"
+        )
+        assert b" 413 " in asked_raw(sturdy, head.encode()).splitlines()[0]
+
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "/assets/../serve.py",
+            "/assets/../../web/serve.py",
+            "/assets/..%2f..%2fserve.py",
+            "/../../../../etc/passwd",
+            "//etc/passwd",
+            "/assets//etc/passwd",
+            "/e/../../serve.py",
+            "/static/index.html",
+        ],
+    )
+    def test_a_path_never_leads_out_of_the_folder(self, sturdy, path):
+        head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {sturdy.token}\r\n\r\n"
+        assert b" 404 " in asked_raw(sturdy, head.encode()).splitlines()[0]
+
+    @pytest.mark.parametrize(
+        "request_bytes",
+        [
+            b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: x\r\nX: \xff\x00\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
+            b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n",
+            b"nonsense\r\n\r\n",
+        ],
+    )
+    def test_what_is_no_request_is_refused_and_the_next_one_served(self, sturdy, request_bytes):
+        answer = asked_raw(sturdy, request_bytes)
+        assert answer.startswith(b"HTTP/1.1 4")
+        assert sturdy.client.get("/healthz").status_code == 200

@@ -1,0 +1,18 @@
+/**
+ * Answers the service's routes from memory while `vite dev` runs.
+ *
+ * @returns {import('vite').Plugin}
+ */
+export function mockPlugin() {
+  return {
+    name: 'mock-service',
+    apply: 'serve',
+    async configureServer(server) {
+      const { Mock } = await import('./mock.mjs')
+      const mock = new Mock({ video: process.env.MOCK_VIDEO ?? null })
+      server.middlewares.use(async (request, response, next) => {
+        if (!(await mock.handle(request, response))) next()
+      })
+    },
+  }
+}

@@ -1,0 +1,84 @@
+/** Which key does what. */
+
+import type { Answer } from './types'
+
+export type Action =
+  | { kind: 'answer'; answer: Answer }
+  | { kind: 'undo' | 'pause' | 'restart' | 'help' | 'leave' | 'resetView' }
+  | { kind: 'step'; direction: 1 | -1 }
+  | { kind: 'speed'; index: number }
+  | { kind: 'orbit'; azimuth: number; elevation: number }
+
+/** The keys as the page prints them. */
+export const PRINTED = {
+  left: '←',
+  right: '→',
+  equal: '↓',
+  cannot_tell: '↑',
+  undo: 'Z',
+  pause: 'space',
+  restart: 'R',
+  back: ',',
+  forward: '.',
+  help: '?',
+} as const
+
+const ORBIT_DEG = 10
+
+const PLAIN: Record<string, Action> = {
+  ArrowLeft: { kind: 'answer', answer: 'left' },
+  ArrowRight: { kind: 'answer', answer: 'right' },
+  ArrowDown: { kind: 'answer', answer: 'equal' },
+  ArrowUp: { kind: 'answer', answer: 'cannot_tell' },
+  s: { kind: 'answer', answer: 'cannot_tell' },
+  z: { kind: 'undo' },
+  Backspace: { kind: 'undo' },
+  ' ': { kind: 'pause' },
+  r: { kind: 'restart' },
+  ',': { kind: 'step', direction: -1 },
+  '.': { kind: 'step', direction: 1 },
+  '1': { kind: 'speed', index: 0 },
+  '2': { kind: 'speed', index: 1 },
+  '3': { kind: 'speed', index: 2 },
+  '4': { kind: 'speed', index: 3 },
+  '5': { kind: 'speed', index: 4 },
+  '0': { kind: 'resetView' },
+  '?': { kind: 'help' },
+  Escape: { kind: 'leave' },
+}
+
+const SHIFTED: Record<string, Action> = {
+  ArrowLeft: { kind: 'orbit', azimuth: -ORBIT_DEG, elevation: 0 },
+  ArrowRight: { kind: 'orbit', azimuth: ORBIT_DEG, elevation: 0 },
+  ArrowUp: { kind: 'orbit', azimuth: 0, elevation: -ORBIT_DEG },
+  ArrowDown: { kind: 'orbit', azimuth: 0, elevation: ORBIT_DEG },
+}
+
+export interface Pressed {
+  key: string
+  repeat: boolean
+  shiftKey: boolean
+  ctrlKey: boolean
+  altKey: boolean
+  metaKey: boolean
+  target: EventTarget | null
+}
+
+/** What a key asks for, or null if it is none of ours. */
+export function actionOf(event: Pressed): Action | null {
+  if (event.repeat || event.ctrlKey || event.altKey || event.metaKey) return null
+  if (belongsToFocused(event)) return null
+  const key = event.key.length === 1 ? event.key.toLowerCase() : event.key
+  if (event.shiftKey && key in SHIFTED) return SHIFTED[key]!
+  return PLAIN[key] ?? null
+}
+
+/** What the focused element needs the key for itself. */
+function belongsToFocused(event: Pressed): boolean {
+  const element = event.target as Partial<HTMLElement> | null
+  if (element === null || typeof element.matches !== 'function') return false
+  if (element.matches('input[type=range], [role=slider]')) return event.key.startsWith('Arrow')
+  if (element.matches('input, textarea, select') || element.isContentEditable) return true
+  const isActivated = event.key === ' ' && element.matches('button, a[href], summary')
+  return isActivated && element.matches(':focus-visible')
+}

@@ -1,0 +1,122 @@
+/** Pose files: where each body is in each frame of a clip. */
+
+/** Little-endian. 0 magic, 4 version, 6 dtype, 8 frames, 12 bodies, 16 frames a second, 20 zero. */
+export const HEADER_BYTES = 32
+const MAGIC = 'RLTP'
+const VERSION = 1
+const FLOAT32 = 0
+const INT16 = 1
+
+/** x y z, then the quaternion w x y z. */
+export const PER_BODY = 7
+const QUANTISATION_BYTES = 2 * PER_BODY * 4
+
+export interface Poses {
+  numFrames: number
+  numBodies: number
+  fps: number
+  /** [frame, body, x y z w x y z], in metres and unit quaternions. */
+  values: Float32Array
+}
+
+/** A pose file that was cut short or altered. */
+export class CorruptClip extends Error {}
+
+/**
+ * Reads a pose file.
+ *
+ * @throws CorruptClip where the file is not exactly what its header says.
+ */
+export function decodePoses(file: ArrayBuffer): Poses {
+  const header = readHeader(file)
+  const count = header.numFrames * header.numBodies * PER_BODY
+  const values =
+    header.dtype === FLOAT32 ? readFloats(file, HEADER_BYTES, count) : readQuantised(file, count)
+  if (!values.every(Number.isFinite)) throw new CorruptClip('The clip holds numbers that are none.')
+  return { numFrames: header.numFrames, numBodies: header.numBodies, fps: header.fps, values }
+}
+
+function readHeader(file: ArrayBuffer) {
+  if (file.byteLength < HEADER_BYTES) {
+    throw new CorruptClip(`The clip has ${file.byteLength} bytes; its header alone has 32.`)
+  }
+  const view = new DataView(file)
+  const magic = String.fromCharCode(...new Uint8Array(file, 0, 4))
+  if (magic !== MAGIC) throw new CorruptClip('This is not a pose file.')
+  const version = view.getUint16(4, true)
+  if (version !== VERSION) {
+    throw new CorruptClip(`The clip has version ${version}; this page reads version ${VERSION}.`)
+  }
+  const dtype = view.getUint16(6, true)
+  const numFrames = view.getUint32(8, true)
+  const numBodies = view.getUint32(12, true)
+  const fps = view.getFloat32(16, true)
+  if (dtype !== FLOAT32 && dtype !== INT16) throw new CorruptClip(`Unknown number type ${dtype}.`)
+  if (numFrames === 0 || numBodies === 0) throw new CorruptClip('The clip is empty.')
+  if (!(fps > 0 && fps <= 1000)) throw new CorruptClip(`The clip has ${fps} frames a second.`)
+  const perNumber = dtype === FLOAT32 ? 4 : 2
+  const extra = dtype === FLOAT32 ? 0 : QUANTISATION_BYTES
+  const expected = HEADER_BYTES + extra + numFrames * numBodies * PER_BODY * perNumber
+  if (file.byteLength !== expected) {
+    throw new CorruptClip(`The clip has ${file.byteLength} bytes instead of ${expected}.`)
+  }
+  return { dtype, numFrames, numBodies, fps }
+}
+
+function readFloats(file: ArrayBuffer, offset: number, count: number): Float32Array {
+  const view = new DataView(file, offset)
+  return Float32Array.from({ length: count }, (_, i) => view.getFloat32(4 * i, true))
+}
+
+function readQuantised(file: ArrayBuffer, count: number): Float32Array {
+  const offsets = readFloats(file, HEADER_BYTES, PER_BODY)
+  const scales = readFloats(file, HEADER_BYTES + 4 * PER_BODY, PER_BODY)
+  const view = new DataView(file, HEADER_BYTES + QUANTISATION_BYTES)
+  return Float32Array.from({ length: count }, (_, i) => {
+    const component = i % PER_BODY
+    return offsets[component]! + scales[component]! * view.getInt16(2 * i, true)
+  })
+}
+
+/**
+ * Writes the pose of one body between two frames: position straight, rotation along the short arc.
+ *
+ * @param position in frames from the start; whole numbers are the recorded frames.
+ * @param out [7] x y z, w x y z.
+ */
+export function poseAt(poses: Poses, body: number, position: number, out: Float32Array): void {
+  const last = poses.numFrames - 1
+  const clamped = Math.min(Math.max(position, 0), last)
+  const frame = Math.floor(clamped)
+  const share = clamped - frame
+  const stride = poses.numBodies * PER_BODY
+  const from = frame * stride + body * PER_BODY
+  const to = Math.min(frame + 1, last) * stride + body * PER_BODY
+  const v = poses.values
+  for (let i = 0; i < 3; i++) out[i] = v[from + i]! + share * (v[to + i]! - v[from + i]!)
+  slerp(v, from + 3, to + 3, share, out)
+}
+
+function slerp(v: Float32Array, from: number, to: number, share: number, out: Float32Array): void {
+  let cosine = 0
+  for (let i = 0; i < 4; i++) cosine += v[from + i]! * v[to + i]!
+  const sign = cosine < 0 ? -1 : 1
+  const angle = Math.acos(Math.min(Math.abs(cosine), 1))
+  const isClose = angle < 1e-3
+  const a = isClose ? 1 - share : Math.sin((1 - share) * angle) / Math.sin(angle)
+  const b = sign * (isClose ? share : Math.sin(share * angle) / Math.sin(angle))
+  let norm = 0
+  for (let i = 0; i < 4; i++) {
+    out[3 + i] = a * v[from + i]! + b * v[to + i]!
+    norm += out[3 + i]! ** 2
+  }
+  const scale = 1 / (Math.sqrt(norm) || 1)
+  for (let i = 3; i < 7; i++) out[i] = out[i]! * scale
+}
+
+/** The mean height of all bodies over a clip, in metres. */
+export function meanHeight(poses: Poses): number {
+  let sum = 0
+  for (let i = 2; i < poses.values.length; i += PER_BODY) sum += poses.values[i]!
+  return sum / (poses.numFrames * poses.numBodies)
+}

@@ -1,0 +1,130 @@
+/** The service's shapes, as `/api/openapi.json` describes them. */
+
+/** One of the four answers; sides are those shown. */
+export type Answer = 'left' | 'right' | 'equal' | 'cannot_tell'
+
+export interface Clip {
+  hash: string
+  kind: 'poses' | 'video'
+  url: string
+  scene_url: string | null
+  num_frames: number
+  fps: number
+  seconds: number
+}
+
+export interface Comparison {
+  id: number
+  experiment: string
+  asked_at_step: number
+  left: Clip
+  right: Clip
+  answer: Answer | null
+}
+
+export interface Progress {
+  /** Comparisons whose current label is this labeler's. */
+  mine: number
+  answered: number
+  asked: number
+  target: number | null
+  waiting: number
+  /** Why nothing waits, and when the next comparison comes. */
+  says: string
+}
+
+export type Phase =
+  'starting' | 'random' | 'waiting' | 'fitting' | 'training' | 'finished' | 'stopped' | 'lost'
+
+export interface Episode {
+  clip: Clip
+  /** One per frame of the clip. */
+  predicted_rewards: number[] | null
+  true_return: number | null
+  step: number
+}
+
+export interface Summary {
+  name: string
+  env_id: string
+  phase: Phase
+  says: string
+  step: number
+  num_steps: number
+  steps_per_second: number | null
+  progress: Progress
+  spark: number[]
+  instructions: string
+  updated_at: string | null
+  is_running: boolean
+  latest_episode: Episode | null
+}
+
+export type Figures = Record<string, number | string | null>
+
+export interface Detail extends Summary {
+  config: Record<string, unknown>
+  figures: Figures
+}
+
+export type MetricsRow = Figures & { id: number; step: number }
+
+export interface PastLabel {
+  request_id: string
+  comparison: Comparison
+  answered_at: string
+}
+
+/** A label on its way to the service; answer null takes an earlier one back. */
+export interface NewLabel {
+  request_id: string
+  comparison_id: number
+  answer: Answer | null
+  response_ms: number | null
+  details: Record<string, unknown> | null
+}
+
+/** Every error of the service: RFC 9457. */
+export interface Problem {
+  type: string
+  title: string
+  status: number
+  detail: string
+}
+
+export interface Receipt {
+  accepted: string[]
+  refused: { request_id: string; problem: Problem }[]
+}
+
+/** Geometry of an environment, in MuJoCo's conventions: half sizes, z along capsules, w first. */
+export interface SceneFile {
+  version: number
+  bodies: string[]
+  geoms: Geom[]
+  meshes: { vertices: string; faces: string }[]
+  hfields: { rows: number; columns: number; size: number[]; data: string }[]
+  camera: SceneCamera
+  extent: number
+  ground_z: number | null
+}
+
+export interface Geom {
+  type: 'plane' | 'sphere' | 'capsule' | 'ellipsoid' | 'cylinder' | 'box' | 'mesh' | 'hfield'
+  /** Index into the bodies, -1 for the world. */
+  body: number
+  size: number[]
+  pos: number[]
+  quat: number[]
+  rgba: number[]
+  mesh: number | null
+  hfield: number | null
+}
+
+export interface SceneCamera {
+  distance: number
+  elevation_deg: number
+  azimuth_deg: number
+  lookat: number[]
+  tracks: number | null
+}
