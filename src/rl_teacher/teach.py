@@ -230,7 +230,6 @@ class Teaching:
             if not self._is_pretrained:
                 self._pretrain(stop)
             self._clock.begin_training()
-            self._say("training", "training")
             while self._step < self._config.num_timesteps and not stop:
                 self._train_once()
                 if self._options.wait_for_labels:
