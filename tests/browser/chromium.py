@@ -1,0 +1,45 @@
+"""Debian's Chromium, driven by Playwright, drawing with the processor."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+import rl_teacher.web
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+INDEX = Path(rl_teacher.web.__file__).parent / "static" / "index.html"
+
+INSTALL = "There is no Chromium here: apt-get install chromium"
+BUILD = f"The page is not built ({INDEX} is not there): make page"
+
+
+def executable() -> str | None:
+    """Where Chromium is, if it is installed."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def missing() -> str | None:
+    """What must be done before the page can be opened in a browser; None where nothing."""
+    if executable() is None:
+        return INSTALL
+    return None if INDEX.is_file() else BUILD
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """A browser, for as long as the block."""
+    # Note: the proxy of whoever runs this has no business with the page.
+    environment = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=executable(), args=FLAGS, env={**environment}
+        )
+        try:
+            yield browser
+        finally:
+            browser.close()

@@ -1,0 +1,126 @@
+"""Experiments as a trainer writes them, with clips that can be drawn."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.poses import body_poses, pack
+from rl_teacher.clips.scene import scene_bytes, scene_of
+from rl_teacher.clips.sides import is_swapped, turned
+from rl_teacher.clips.video import encode_mp4
+from rl_teacher.envs.registry import camera_of, mujoco_model
+from rl_teacher.store.media import MediaFiles
+from rl_teacher.store.records import ShownClip
+from rl_teacher.store.store import Store
+
+LABELER = "owner"
+FPS = 20.0
+NUM_FRAMES = 30
+
+
+@dataclass
+class Experiment:
+    """One experiment in a store.
+
+    Attributes:
+        store: where it is.
+        media: where its clips are.
+        name: of the experiment.
+        env_id: what is taught.
+    """
+
+    store: Store
+    media: MediaFiles
+    name: str
+    env_id: str = "ShortHopper-v1"
+    _num_hung: int = field(default=0)
+
+    def __post_init__(self) -> None:
+        self.id = self.store.ensure_experiment(self.name, self.env_id, {"seed": 1})
+        self.store.describe_experiment(self.id, "Prefer the one that hops forward, upright.", 60)
+        self.stand("waiting", "Waiting for answers.")
+
+    def stand(self, phase: str, says: str, **more: Any) -> None:
+        """Say how the trainer stands."""
+        status = {"phase": phase, "says": says, "step": 10_000, "num_steps": 400_000}
+        self.store.set_status(self.id, {**status, "steps_per_second": 9_500.0, **more})
+
+    # --- clips ---
+
+    def hang_poses(self, poses: np.ndarray, scene: Mapping[str, Any], *, fps: float = FPS) -> str:
+        """Make a clip of poses [T, B, 7]; its hash."""
+        packed_scene = scene_bytes(dict(scene))
+        scene_hash = hashlib.sha256(packed_scene).hexdigest()
+        self.media.put(f"scenes/{scene_hash}.json", packed_scene)
+        packed = pack(poses.astype(np.float32), fps)
+        return self._hang("poses", packed, scene_hash, (len(poses), fps))
+
+    def hang_video(self, frames: np.ndarray, *, fps: float) -> str:
+        """Make a clip of pictures [T, H, W, 3]; its hash."""
+        return self._hang("video", encode_mp4(frames, fps), None, (len(frames), fps))
+
+    def hang_body(self, seed: int) -> str:
+        """Make a clip of the environment's own body, which sways; its hash."""
+        model = mujoco_model(self.env_id)
+        assert model is not None
+        rng = np.random.default_rng(seed)
+        time_s = np.arange(NUM_FRAMES)[:, None] / FPS
+        pace, reach = rng.uniform(2, 8, model.nq), rng.uniform(0, 0.5, model.nq)
+        scene_states = model.qpos0 + reach * np.sin(pace * time_s)
+        scene = scene_of(model, camera_of(self.env_id))
+        return self.hang_poses(body_poses(model, scene_states), scene)
+
+    def _hang(
+        self, kind: str, content: bytes, scene_hash: str | None, frames: tuple[int, float]
+    ) -> str:
+        self._num_hung += 1
+        named = f"{self.name} {self._num_hung}".encode()
+        content_hash = hashlib.sha256(named + content).hexdigest()
+        key = f"clips/{content_hash}.{'poses' if kind == 'poses' else 'mp4'}"
+        self.media.put(key, content)
+        num_frames, fps = frames
+        shown = ShownClip(self.env_id, 60, kind, key, scene_hash, num_frames, fps)
+        self.store.show_clips({content_hash: shown})
+        return content_hash
+
+    # --- comparisons ---
+
+    def ask(self, count: int = 1, *, step: int = 0) -> list[int]:
+        """Ask about new pairs of clips of the body; the comparisons' ids."""
+        seeds = range(self._num_hung, self._num_hung + count)
+        pairs = [(self.hang_body(2 * seed), self.hang_body(2 * seed + 1)) for seed in seeds]
+        return self.ask_about(pairs, step=step)
+
+    def ask_about(self, pairs: list[tuple[str, str]], *, step: int = 0) -> list[int]:
+        """Ask about pairs of clips; the comparisons' ids."""
+        return self.store.ask(self.id, pairs, self.env_id, 60, step)
+
+    def answers(self) -> dict[int, Answer]:
+        """What the store holds, as a person saw it: by comparison, in shown sides."""
+        answered = self.store.answered_comparisons(self.id)
+        return {each.id: as_shown(each.id, each.answer) for each in answered}
+
+    def log(self) -> list[tuple[int, Answer | None]]:
+        """Every label that was ever given, oldest first, in shown sides; None took one back."""
+        rows = self.store.labels_since(self.id, 0)
+        return [
+            (row.comparison_id, row.answer and as_shown(row.comparison_id, row.answer))
+            for row in rows
+        ]
+
+
+def as_shown(comparison_id: int, answer: Answer) -> Answer:
+    """An answer from the store in the sides that the labeler saw; or back."""
+    seen = turned(answer, swapped=is_swapped(comparison_id, LABELER))
+    assert seen is not None
+    return seen
+
+
+def in_shown_order(comparison_id: int, pair: tuple[Any, Any]) -> tuple[Any, Any]:
+    """What belongs to the left and right clip of a comparison, in the sides that are shown."""
+    left, right = pair
+    return (right, left) if is_swapped(comparison_id, LABELER) else (left, right)

@@ -1,0 +1,79 @@
+"""The labelling page as a test drives it."""
+
+import io
+from typing import Any, Literal
+
+import numpy as np
+from PIL import Image
+from playwright.sync_api import Page
+
+from rl_teacher.clips.answer import Answer
+
+PATIENCE_MS = 60_000
+
+KEYS = {
+    Answer.LEFT: "ArrowLeft",
+    Answer.RIGHT: "ArrowRight",
+    Answer.EQUAL: "ArrowDown",
+    Answer.CANNOT_TELL: "ArrowUp",
+}
+
+Hook = Literal["comparisonId", "outboxLength", "numAhead", "swap_ms", "fps", "time_s", "isPlaying"]
+
+
+class LabellingPage:
+    """A page on which comparisons are answered."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+
+    def hook(self, name: Hook) -> Any:
+        """What the page tells tests."""
+        return self.page.evaluate("name => window.__rlTeacher?.[name] ?? null", name)
+
+    def wait_until(self, expression: str, argument: Any = None) -> None:
+        """Wait until a function of `hooks` and an argument is true."""
+        source = f"given => {{ const hooks = window.__rlTeacher; return hooks && ({expression}) }}"
+        self.page.wait_for_function(source, arg=argument, timeout=PATIENCE_MS)
+
+    def shown_comparison(self, other_than: int | None = None) -> int:
+        """The comparison that is drawn; waits for one, and for another one than that given."""
+        self.wait_until("hooks.comparisonId !== null && hooks.comparisonId !== given", other_than)
+        return self.hook("comparisonId")
+
+    def wait_for_comparison(self, comparison_id: int) -> None:
+        """Wait until this very comparison is drawn."""
+        self.wait_until("hooks.comparisonId === given", comparison_id)
+
+    def wait_until_idle(self) -> None:
+        """Wait until nothing is left to answer."""
+        self.page.get_by_role("heading", name="Nothing to answer right now").wait_for(
+            timeout=PATIENCE_MS
+        )
+
+    def press(self, key: str) -> None:
+        """Press a key."""
+        self.page.keyboard.press(key)
+
+    def answer(self, answer: Answer) -> int:
+        """Answer what is shown by its key; the comparison that was shown."""
+        comparison_id = self.shown_comparison()
+        self.press(KEYS[answer])
+        self.wait_until("hooks.comparisonId !== given", comparison_id)
+        return comparison_id
+
+    def wait_until_sent(self) -> None:
+        """Wait until the service has acknowledged every answer."""
+        self.wait_until("hooks.outboxLength === 0")
+
+    def pane(self, side: int) -> tuple[float, float, float, float]:
+        """Where a clip is: x, y, width, height in CSS pixels."""
+        box = self.page.locator(f".pane.place-{side}").bounding_box()
+        assert box is not None
+        return box["x"], box["y"], box["width"], box["height"]
+
+    def picture(self, side: int) -> np.ndarray:
+        """[H, W, 3] what a clip's pane looks like."""
+        x, y, width, height = self.pane(side)
+        png = self.page.screenshot(clip={"x": x, "y": y, "width": width, "height": height})
+        return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))

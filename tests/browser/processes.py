@@ -1,0 +1,106 @@
+"""The service and the trainer as a person starts them: processes of their own."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rl_teacher.store.database import default_url
+from rl_teacher.store.media import MediaFiles
+from rl_teacher.store.store import Store
+from rl_teacher.web.address import Address, await_service, label_path
+from rl_teacher.web.token import access_token
+
+RL_TEACHER = (sys.executable, "-m", "rl_teacher.cli")
+END_TIMEOUT_S = 60.0
+
+
+class Running:
+    """A command of rl-teacher that runs in a home.
+
+    Attributes:
+        home: its RL_TEACHER_HOME.
+        output: the file with what it printed, without the access token of a service's link.
+        process: the command.
+    """
+
+    def __init__(self, home: Path, name: str, *arguments: str) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        self.home, self.output = home, home / f"{name}.txt"
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(
+                [*RL_TEACHER, *arguments],
+                env=os.environ | {"RL_TEACHER_HOME": str(home), "COLUMNS": "100"},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self.process.poll() is None
+
+    def printed(self) -> str:
+        """What it printed so far."""
+        return self.output.read_text(errors="replace")
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and wait; the exit code."""
+        if self.is_running:
+            self.process.send_signal(number)
+        try:
+            return self.process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+
+class Service(Running):
+    """`rl-teacher serve`.
+
+    Attributes:
+        address: where it listens.
+    """
+
+    def __init__(self, home: Path, port: int = 0) -> None:
+        super().__init__(home, "service", "serve", "--no-browser", "--port", str(port))
+        with as_home(home):
+            self.address: Address = await_service(self.process)
+            self.token = access_token(home)
+
+    def link(self, path: str = "/") -> str:
+        """A path's link, with the token."""
+        return f"{self.address.url}{path}?token={self.token}"
+
+    def label_link(self, name: str) -> str:
+        """The link that opens an experiment for labelling."""
+        return self.link(label_path(name))
+
+
+@contextmanager
+def as_home(home: Path) -> Iterator[None]:
+    """This process itself in a home, for a while."""
+    before = os.environ.get("RL_TEACHER_HOME")
+    os.environ["RL_TEACHER_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["RL_TEACHER_HOME"]
+        else:
+            os.environ["RL_TEACHER_HOME"] = before
+
+
+def open_store(home: Path) -> Store:
+    """The store of a home."""
+    return Store.open(default_url(home))
+
+
+def media_of(home: Path) -> MediaFiles:
+    """The media of a home."""
+    return MediaFiles(home / "media")

@@ -1,0 +1,115 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rl_teacher.bulletin import Bulletin, Standing
+from rl_teacher.clips.episode import Episode, EpisodeWatcher
+from rl_teacher.clips.segment import Segment
+from rl_teacher.envs.registry import EnvCard, make_vector
+from rl_teacher.envs.rollout import Rollout
+from rl_teacher.store.media import MediaFiles
+from rl_teacher.store.store import Store
+from rl_teacher.studio import Gallery, Studio
+
+NO_REWARDS = np.zeros((0, 1), np.float32)
+NO_STEPS = {name: np.zeros((0, 1), bool) for name in ("terminated", "truncated", "is_valid")}
+NO_ROLLOUT = Rollout(
+    observations=NO_REWARDS,
+    actions=NO_REWARDS,
+    rewards=NO_REWARDS,
+    next_observations=NO_REWARDS,
+    scene_states=NO_REWARDS[..., None],
+    **NO_STEPS,
+)
+
+
+class InstantStudio(Studio):
+    """Every clip can be shown at once."""
+
+    def __init__(self, gallery):
+        super().__init__(
+            EnvCard("X-v0", 60.0, 6, False, "batch", ""), make_vector("ShortReacher-v1", 1), gallery
+        )
+
+    @property
+    def kind(self):
+        return "poses"
+
+    def show(self, segments, then=None):
+        if then is not None:
+            then()
+
+
+class ScriptedWatcher(EpisodeWatcher):
+    """Has seen what the test says."""
+
+    def observe(self, rollout, predicted_rewards):
+        pass
+
+
+@pytest.fixture
+def board(tmp_path):
+    with Store.open(tmp_path / "labels.sqlite") as store:
+        experiment_id = store.ensure_experiment("mine", "ShortHopper-v1", {})
+        clock = SimpleNamespace(s=100.0)
+        studio = InstantStudio(Gallery(store, MediaFiles(tmp_path / "media")))
+        watcher = ScriptedWatcher("ShortHopper-v1", begins_whole=True)
+        bulletin = Bulletin(store, experiment_id, studio, watcher, lambda: clock.s)
+        yield SimpleNamespace(store=store, clock=clock, watcher=watcher, bulletin=bulletin)
+
+
+def status(board):
+    return board.store.experiment("mine").status
+
+
+def test_a_new_phase_is_told_at_once_and_the_same_one_once_a_second(board):
+    board.bulletin.stand(Standing("random", "acting", 0, 10))
+    board.bulletin.stand(Standing("training", "training", 1, 10))
+    assert status(board)["step"] == 1
+    board.bulletin.stand(Standing("training", "training", 2, 10))
+    assert status(board)["step"] == 1
+    board.clock.s += 1.0
+    board.bulletin.stand(Standing("training", "training", 3, 10, 99.0))
+    assert status(board)["step"] == 3
+    assert status(board)["steps_per_second"] == 99.0
+
+
+def test_since_when_it_waits_is_told_as_long_as_it_waits(board):
+    board.bulletin.stand(Standing("waiting", "1/2", 0, 10))
+    since = status(board)["waiting_since"]
+    board.clock.s += 5.0
+    board.bulletin.stand(Standing("waiting", "1/2", 0, 10))
+    assert since is not None
+    assert status(board)["waiting_since"] == since
+    board.bulletin.stand(Standing("training", "training", 1, 10))
+    assert status(board)["waiting_since"] is None
+
+
+def test_figures_of_steps_that_are_taken_again_are_forgotten(board):
+    for step in (1, 2, 3):
+        board.bulletin.metrics({"step": step, "true_return": float("nan")})
+    board.bulletin.forget_after(2)
+    assert [row.step for row in board.store.metrics(1)] == [1, 2]
+
+
+def test_the_latest_episode_is_shown_now_and_then_with_its_predicted_rewards(board):
+    board.watcher.latest = an_episode(1.0)
+    board.bulletin.watch(NO_ROLLOUT, NO_REWARDS, 7)
+    shown = board.store.experiment("mine").latest_episode
+    assert shown["predicted_rewards"] == [0.0, 0.5, 1.0]
+    assert shown["true_return"] == 6.0
+    assert shown["step"] == 7
+    board.watcher.latest = an_episode(2.0)
+    board.bulletin.watch(NO_ROLLOUT, NO_REWARDS, 8)
+    assert board.store.experiment("mine").latest_episode["step"] == 7
+    board.clock.s += 10.0
+    board.bulletin.watch(NO_ROLLOUT, NO_REWARDS, 9)
+    assert board.store.experiment("mine").latest_episode["step"] == 9
+
+
+def an_episode(reward):
+    steps = np.zeros((6, 1), np.float32)
+    rewards = np.full(6, reward, np.float32)
+    segment = Segment("ShortHopper-v1", steps, steps, rewards, steps.astype(np.float64))
+    return Episode(segment, np.arange(6, dtype=np.float32) / 4)
