@@ -28,9 +28,8 @@ class InstantStudio(Studio):
     """Every clip can be shown at once."""
 
     def __init__(self, gallery):
-        super().__init__(
-            EnvCard("X-v0", 60.0, 6, False, "batch", ""), make_vector("ShortReacher-v1", 1), gallery
-        )
+        env_card = EnvCard("X-v0", 60.0, 6, False, "batch", "")
+        super().__init__(env_card, make_vector("ShortReacher-v1", 1), gallery)
 
     @property
     def kind(self):

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -12,12 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from rl_teacher import cli, reward_learner
-from rl_teacher.config import DEFAULT_PRETRAIN_LABELS
+from rl_teacher import bulletin, cli, reward_learner
+from rl_teacher.clips import drawing, poses
+from rl_teacher.config import DEFAULT_PRETRAIN_LABELS, RunOptions
 from rl_teacher.envs.mujoco_suite import SUITE
 from rl_teacher.predictor import fit
 from rl_teacher.queries.schedules import HYPERBOLIC_STEPS, Budget
-from rl_teacher.teach import check
+from rl_teacher.store import media
+from rl_teacher.store.tables import Base
+from rl_teacher.teach import MOST_WAITING, check
+from rl_teacher.web import access, app, experiments, problems, serve, shapes, terminal, token, words
+from rl_teacher.web.settings import MAX_BODY_BYTES, OWNER, Settings
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -25,10 +31,12 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 
-AWAITED: set[str] = set()
+AWAITED: set[str] = {"docs/images/label-wide-light.png"}
 """Files that are made by long runs; until they are, a link to them is no fault."""
 
-OTHER_PROGRAMS = re.compile(r"^\s*(tensorboard|pip|make|python)\b|`tensorboard [^`]*`")
+OTHER_PROGRAMS = re.compile(
+    r"^\s*(tensorboard|pip|make|npm|python|ssh|curl)\b|`(tensorboard|npm) [^`]*`"
+)
 FLAG = re.compile(r"(?<![\w-])(--[a-z][\w.-]*\w)(?![\w-])")
 SHORT_FLAG = re.compile(r"`(-[A-Za-z])`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -48,7 +56,7 @@ def blocks(path, *languages):
 def commands():
     """Every command line for rl-teacher in a code block, without what is set before it."""
     for path in PAGES:
-        for line in "".join(blocks(path, "sh", "console")).splitlines():
+        for line in "".join(blocks(path, "sh", "console")).replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             while words and ASSIGNMENT.match(words[0]):
                 del words[0]
@@ -103,6 +111,8 @@ def test_a_command_line_in_the_docs_is_understood(arguments, monkeypatch, capsys
         return 0
 
     monkeypatch.setattr(cli, "run_teach", remember)
+    monkeypatch.setattr(serve, "serve", lambda options: 0)
+    monkeypatch.setattr(terminal, "label_at_terminal", lambda name: 0)
     exit_code = cli.main(arguments)
     printed = capsys.readouterr()
     if arguments[0] == "report":
@@ -115,7 +125,25 @@ def test_a_command_line_in_the_docs_is_understood(arguments, monkeypatch, capsys
 
 
 def test_command_lines_were_found():
-    assert len(list(commands())) > 5
+    found = {param.values[0][0] for param in commands()}
+    assert found == {"teach", "serve", "label", "envs", "runs", "report"}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=page_named)
+def test_every_make_target_that_is_mentioned_exists(path):
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    text = path.read_text()
+    in_words = re.findall(r"`make (?:\w+=\S+ )?([a-z-]+)`", text)
+    in_blocks = re.findall(r"^make ([a-z-]+)", text, re.MULTILINE)
+    assert {*in_words, *in_blocks} <= targets
+
+
+def test_every_npm_script_that_is_mentioned_exists():
+    scripts = json.loads((ROOT / "web-ui" / "package.json").read_text())["scripts"]
+    lines = "".join(blocks(ROOT / "CONTRIBUTING.md", "sh")).splitlines()
+    mentioned = [line.split("#")[0].split()[-1] for line in lines if line.startswith("npm ")]
+    assert mentioned
+    assert set(mentioned) <= set(scripts)
 
 
 # --- flags ---
@@ -236,10 +264,189 @@ def test_an_example_of_own_code_runs(number, tmp_path):
         f"`P + t / {Budget(None, 0, 1).steps_between}`",
         f"At most {reward_learner.ASKED_AT_ONCE} comparisons",
         f"the latest {reward_learner.REMEMBERED_STEPS:,} steps",
+        f"at most {MOST_WAITING} wait at any time",
+        f"`P + s / {Budget(None, 0, 1).seconds_between:g}`",
+        f"silent for {words.LOST_AFTER.total_seconds():g} s",
+        f"every {bulletin.EPISODE_EVERY_S['poses']:g} s at most where clips are poses",
+        f"every {bulletin.EPISODE_EVERY_S['video']:g} s where they are video",
     ],
 )
 def test_a_number_in_how_it_works_is_that_of_the_code(said):
-    assert said in " ".join((ROOT / "docs" / "how-it-works.md").read_text().split())
+    assert said in text_of("docs/how-it-works.md")
+
+
+def text_of(name):
+    """A page in one line."""
+    return " ".join((ROOT / name).read_text().split())
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ("README.md", f"one port: {RunOptions().port}, or the next free one"),
+        ("README.md", f"http://{RunOptions().host}:{RunOptions().port}/e/human-175/label?token="),
+        ("README.md", f"At most {MOST_WAITING} wait"),
+        ("README.md", f"as a cookie for {access.COOKIE_AGE_S // 86_400} days"),
+        ("README.md", f"the same labeler, `{OWNER}`"),
+        ("README.md", f"`~/.rl-teacher/{token.FILE_NAME}`"),
+        ("docs/labelling.md", f"at most {MOST_WAITING} wait at any time"),
+        ("docs/labelling.md", f"At most {drawing.MAX_FPS:g} frames a second"),
+        ("docs/labelling.md", f"from whom: `{OWNER}`"),
+        ("docs/service.md", f"--host {serve.ServeOptions().host} --port {RunOptions().port}"),
+        ("docs/service.md", f"one of the next {serve.PORTS_TRIED - 1} is used"),
+        ("docs/service.md", f"up to {shapes.MAX_LABELS} at a time"),
+        ("docs/service.md", f"At most {experiments.MAX_ROWS} rows"),
+        ("docs/service.md", f"Bodies are limited to {MAX_BODY_BYTES:,} bytes"),
+        ("docs/service.md", f"{8 * token.NUM_BYTES} random bits"),
+        ("docs/files.md", f"`{poses.MAGIC.decode()}`"),
+        ("docs/files.md", f"version: {poses.VERSION} |"),
+        ("docs/files.md", f"two float32 arrays of {poses.POSE} follow"),
+        ("docs/files.md", f"where `scale` is at most {poses.FINEST_STEP:.4f}"),
+        ("docs/files.md", f"At its end are {media.SEAL_BYTES} bytes more"),
+        ("docs/files.md", f"`{media.SEAL_HEAD.hex(' ')}`"),
+    ],
+)
+def test_a_figure_in_the_docs_is_that_of_the_code(page, said):
+    assert said in text_of(page)
+
+
+def test_a_look_at_the_store_twice_a_second_is_what_the_code_does():
+    assert "looked at twice a second" in text_of("docs/service.md")
+    assert Settings("").poll_every_s == 0.5
+
+
+# --- tables ---
+
+
+def table(name, *heading):
+    """The rows below a heading row, each a list of cells."""
+    lines = (ROOT / name).read_text().splitlines()
+    start = lines.index(f"| {' | '.join(heading)} |") + 2
+    rows = []
+    for line in lines[start:]:
+        if not line.startswith("|"):
+            return rows
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def quoted(cell):
+    """What is in backquotes in a cell."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_the_routes_of_the_service_are_those_of_the_code():
+    documented = [
+        quoted(route)[0] for route, _ in table("docs/service.md", "route", "what it answers")
+    ]
+    routes = {
+        f"{method} {route.path.replace(':path', '')}"
+        for router in app.ROUTERS
+        for route in router.routes
+        for method in route.methods - {"HEAD"}
+    }
+    assert set(documented) == routes
+    assert len(documented) == len(routes)
+
+
+def test_the_only_route_without_a_token_is_the_one_that_the_docs_name():
+    open_to_anybody = [
+        route.path
+        for router in app.ROUTERS
+        for route in router.routes
+        if access.declared_access(route) is access.Access.ANYBODY
+    ]
+    assert open_to_anybody == ["/healthz"]
+
+
+def test_the_kinds_of_problems_are_those_of_the_code():
+    rows = table("docs/service.md", "status", "type", "title")
+    documented = [(int(status), quoted(slug)[0], title) for status, slug, title in rows]
+    assert documented == [(kind.status, kind.slug, kind.title) for kind in problems.KINDS]
+
+
+def test_the_tables_of_the_store_are_those_of_the_code():
+    rows = table("docs/files.md", "table", "columns")
+    documented = {quoted(name)[0]: quoted(columns) for name, columns in rows}
+    assert {name: set(columns) for name, columns in documented.items()} == {
+        name: set(each.columns.keys()) for name, each in Base.metadata.tables.items()
+    }
+
+
+def test_the_layout_of_a_pose_file_is_that_of_the_code():
+    rows = table("docs/files.md", "bytes", "type", "what")
+    ends = [int(cells[0].split("-")[1]) for cells in rows]
+    begins = [int(cells[0].split("-")[0]) for cells in rows]
+    assert begins == [0, *(end + 1 for end in ends[:-1])]
+    assert ends[-1] + 1 == poses.HEADER.size
+    letters = {"4 characters": "4s", "uint16": "H", "uint32": "I", "float32": "f", "": "12x"}
+    assert "<" + "".join(letters[cells[1]] for cells in rows) == poses.HEADER.format
+
+
+# --- the page ---
+
+PAGE = ROOT / "web-ui" / "src" / "lib"
+
+PRINTED_KEYS = {
+    "ArrowLeft": "←",
+    "ArrowRight": "→",
+    "ArrowUp": "↑",
+    "ArrowDown": "↓",
+    " ": "space",
+    "Escape": "Esc",
+}
+"""Keys whose name in the browser is not what is printed on them."""
+
+
+def keys_of_the_page():
+    """What each key does, by what is printed on it: the kind of action, and the answer."""
+    source = (PAGE / "keys.ts").read_text()
+    plain = source.split("const PLAIN")[1].split("\n}")[0]
+    entry = re.compile(
+        r"^  (?:'([^']+)'|(\w+)): \{ kind: '(\w+)'(?:, answer: '(\w+)')?", re.MULTILINE
+    )
+    return {
+        PRINTED_KEYS.get(quoted_key or key, quoted_key or key): (kind, answer)
+        for quoted_key, key, kind, answer in entry.findall(plain)
+    }
+
+
+def test_the_keys_in_the_docs_are_those_of_the_page():
+    rows = table("docs/labelling.md", "key", "what it does", "stored as")
+    documented = {key: quoted(stored) for keys, _, stored in rows for key in quoted(keys)}
+    on_the_page = keys_of_the_page()
+    assert len(on_the_page) > 10
+    assert documented == {
+        key: [answer] if answer else [] for key, (_, answer) in on_the_page.items()
+    }
+
+
+def test_the_keys_in_the_readme_mean_what_it_says():
+    assert "`←` or `→` for the better one, `↓` for equal, `↑` if you cannot tell." in text_of(
+        "README.md"
+    )
+    answers = {key: answer for key, (_, answer) in keys_of_the_page().items() if key in "←→↓↑"}
+    assert answers == {"←": "left", "→": "right", "↓": "equal", "↑": "cannot_tell"}
+
+
+@pytest.mark.parametrize(
+    ("file", "pattern", "said"),
+    [
+        ("history.ts", r"REMEMBERED = (\d+)", "up to {}. The last {} are also"),
+        ("clock.ts", r"SPEEDS = \[([^\]]+)\]", "speed: {} times"),
+        ("outbox.ts", r"LONGEST_WAIT_MS = (\d+)_000", "at least every {} seconds"),
+    ],
+)
+def test_a_figure_of_the_page_is_that_of_its_source(file, pattern, said):
+    (value,) = re.findall(pattern, (PAGE / file).read_text())
+    assert said.replace("{}", value) in text_of("docs/labelling.md")
+
+
+def test_the_letters_at_the_terminal_are_those_of_the_code():
+    rows = table("docs/labelling.md", "letter", "what it does")
+    letters = [cells[0].strip("`") for cells in rows]
+    assert letters == [*(letter.upper() or "Enter" for letter in terminal.ANSWERS), "U", "Q"]
+    assert all(f"[{letter}]" in terminal.KEYS for letter in letters if letter != "Enter")
 
 
 def test_the_table_of_the_suite_is_that_of_the_code():

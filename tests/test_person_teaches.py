@@ -33,9 +33,9 @@ OPTIONS = RunOptions(no_browser=True, no_tensorboard=True, port=0, workers=1)
 class Labeler(threading.Thread):
     """Prefers the higher true return; may change its mind about the first comparison once."""
 
-    def __init__(self, *, changes_mind=False):
+    def __init__(self, *, name="mine", changes_mind=False):
         super().__init__()
-        self._changes_mind = changes_mind
+        self._experiment, self._changes_mind = name, changes_mind
         self._stop_asked = threading.Event()
         self.answers = {}
         self.seen_phases = []
@@ -47,7 +47,7 @@ class Labeler(threading.Thread):
 
     def _look(self, store):
         try:
-            experiment = store.experiment("mine")
+            experiment = store.experiment(self._experiment)
         except ExperimentNotFound:
             return
         phase = (experiment.status or {}).get("phase")
@@ -134,3 +134,47 @@ def test_an_environment_without_mujoco_is_taught_by_videos(env_id):
     with Store.open(default_url(home())) as store:
         comparison = store.comparison(min(labeler.answers))
     assert comparison.left.kind == comparison.right.kind == "video"
+
+
+def test_answers_given_after_the_last_checkpoint_survive_a_kill_of_the_trainer(monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    from rl_teacher.teach import Teaching
+
+    train_once = Teaching._train_once
+
+    def train_and_die(self):
+        train_once(self)
+        if self._rewards.take_answers() > 10:
+            raise Killed
+
+    config = replace(CONFIG, num_timesteps=16_384)
+    monkeypatch.setattr(Teaching, "_train_once", train_and_die)
+    with Labeler() as labeler, pytest.raises(Killed):
+        teach(config, OPTIONS)
+    answered = dict(labeler.answers)
+    assert len(answered) > 10
+    monkeypatch.setattr(Teaching, "_train_once", train_once)
+    with Labeler() as labeler:
+        teach(config, OPTIONS)
+    assert stored_answers() == answered | labeler.answers
+    last = Experiment.find("mine").metrics()[-1]
+    assert last["labels_answered"] == len(answered | labeler.answers)
+
+
+def test_the_first_comparisons_show_clips_of_other_experiments_too():
+    with Labeler() as labeler:
+        teach(replace(CONFIG, name="mine", num_timesteps=512), OPTIONS)
+    with Store.open(default_url(home())) as store:
+        first = store.experiment("mine")
+        shared = set(store.shared_clips("ShortReacher-v1", 15))
+    assert shared
+    with Labeler(name="second") as labeler:
+        teach(replace(CONFIG, name="second", seed=5, num_timesteps=512), OPTIONS)
+    with Store.open(default_url(home())) as store:
+        of_second = [store.comparison(i) for i in labeler.answers]
+    asked = {c.content_hash for each in of_second for c in (each.left, each.right)}
+    assert first.answered
+    assert asked & shared
+    assert asked - shared

@@ -1,5 +1,6 @@
 """The questions of one experiment: what was asked, and what has been answered."""
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,12 +9,16 @@ import numpy as np
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
+from rl_teacher.errors import CorruptCheckpoint
 from rl_teacher.named_arrays import NamedArrays, array_to_text, text_to_array
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.store import NewLabel, Store
 from rl_teacher.teachers.teacher import Circumstances, Teacher, rng_of
 
 Pair = tuple[Segment, Segment]
+
+LIBRARY_SIZE = 100
+"""Segments of other experiments that are looked at, at most."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,22 @@ class Shelf:
     experiment_id: int
     segments: SegmentFiles
     show: Callable[[Iterable[Segment]], None] | None = None
+
+
+def library_of(shelf: Shelf, env_id: str, num_steps: int) -> list[Segment]:
+    """Segments that other experiments of an environment asked about; the newest, at most some."""
+    own = {
+        content_hash
+        for asked in shelf.store.asked_comparisons(shelf.experiment_id)
+        for content_hash in (asked.left_hash, asked.right_hash)
+    }
+    shared = [each for each in shelf.store.shared_clips(env_id, num_steps) if each not in own]
+    library = []
+    for content_hash in shared[-LIBRARY_SIZE:]:
+        # Note: another machine may have made it, and kept the segment to itself.
+        with contextlib.suppress(CorruptCheckpoint):
+            library.append(shelf.segments.load(content_hash))
+    return library
 
 
 @dataclass(frozen=True)
@@ -136,11 +157,25 @@ class Questionnaire:
         lengths = {s.content_hash: len(s) for pair in pairs for s in pair}
         ids = self._enter(hashes, pairs[0][0].env_id, lengths, step)
         known = self._shelf.store.answers(ids)
+        if known:  # their labels are older than the newest that was read: read them once more
+            self._newest_label_id = 0
         unanswered = [each for each in zip(ids, pairs, strict=True) if each[0] not in known]
         labels = list(self._answers(unanswered, recent))
         self._shelf.store.answer_many(labels)
         answered_at_once = {label.comparison_id for label in labels}
         self._show([pair for i, pair in unanswered if i not in answered_at_once])
+
+    def adopt(self) -> None:
+        """Take over what earlier runs asked that no checkpoint knows of.
+
+        A person's run does not ask the same again after a crash, so the answers to what it had
+        asked would be lost. What nobody answered and cannot be shown is left alone.
+        """
+        for asked in self._shelf.store.asked_comparisons(self._shelf.experiment_id):
+            if asked.id not in self._questions and (asked.is_answered or asked.is_shown):
+                question = Question(asked.id, asked.left_hash, asked.right_hash)
+                self._questions[asked.id] = self._waiting[asked.id] = question
+        self._newest_label_id = 0
 
     def _show(self, pairs: Iterable[Pair]) -> None:
         """Have clips made of what somebody else will answer; till then nobody is asked."""

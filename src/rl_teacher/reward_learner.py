@@ -8,7 +8,7 @@
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Protocol, runtime_checkable
@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from rl_teacher.clips.recorder import Cuts, Recorder
+from rl_teacher.clips.segment import Segment
 from rl_teacher.config import PredictorConfig
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.named_arrays import (
@@ -40,6 +41,8 @@ REMEMBERED_STEPS = 48_000
 """Environment steps, over all environments, out of which segments are cut."""
 ASKED_AT_ONCE = 50
 """Comparisons, at most, asked after one rollout of training."""
+LIBRARY_EVERY = 4
+"""Of so many first comparisons, one is with a segment of another experiment."""
 FIT_GROWTH = 0.02
 """The predictor is fitted again when the labels have grown by this share, or by one."""
 REFIT_STEPS = 32
@@ -173,6 +176,8 @@ class Asking:
         candidates_per_pair: pairs looked at for each one asked.
         most_waiting: comparisons, at most, that wait for an answer during training, so that a
             person who comes back after an hour is asked about the agent of now; None: no limit.
+        library: segments of other experiments in the same environment; a part of the first
+            comparisons is with one of them.
     """
 
     selector: Selector
@@ -180,6 +185,7 @@ class Asking:
     budget: Budget
     candidates_per_pair: int
     most_waiting: int | None = None
+    library: Sequence[Segment] = ()
 
 
 @dataclass(frozen=True)
@@ -285,7 +291,19 @@ class RewardLearner:
         left, right = cuts.take(slice(num_pairs)), cuts.take(slice(num_pairs, 2 * num_pairs))
         chosen = self._selected(left, right, num)
         sides = (self.recorder.segments(side.take(chosen)) for side in (left, right))
-        return list(zip(*sides, strict=True))
+        pairs = list(zip(*sides, strict=True))
+        return pairs if self._has_fitted else self._some_with_library(pairs)
+
+    def _some_with_library(self, pairs: list[Pair]) -> list[Pair]:
+        """Every n-th pair compares with a segment of another experiment, if there are any.
+
+        A random policy seldom shows what is wanted; an agent that was taught before may.
+        """
+        library = self._asking.library
+        for place in range(0, len(pairs) if library else 0, LIBRARY_EVERY):
+            other = library[int(self._rng.integers(len(library)))]
+            pairs[place] = (pairs[place][0], other)
+        return pairs
 
     def _selected(self, left: Cuts, right: Cuts, num: int) -> np.ndarray:
         if not self._has_fitted:
@@ -328,6 +346,10 @@ class RewardLearner:
             else:
                 self._learn_of(taken.new)
         return self._questionnaire.num_answered
+
+    def adopt_earlier_questions(self) -> None:
+        """Take over what a run that was killed had asked a person; see `Questionnaire.adopt`."""
+        self._questionnaire.adopt()
 
     def fit(self) -> FitReport | None:
         """Take in the answers that have come, and fit if there are enough new ones."""

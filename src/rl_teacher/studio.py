@@ -6,6 +6,7 @@ A comparison waits in the store until both its clips can be shown; so no screen 
 # pyright: reportAttributeAccessIssue=false
 
 import hashlib
+import logging
 import multiprocessing
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -25,8 +26,11 @@ from rl_teacher.envs.registry import EnvCard, camera_of, make_filmed, mujoco_mod
 from rl_teacher.envs.rendering import render_steps
 from rl_teacher.envs.replay import Recipe, ReplayVectorEnv
 from rl_teacher.envs.teachable import TeachableVectorEnv
+from rl_teacher.errors import MediaNotFound
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import ShownClip, Store
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -86,11 +90,28 @@ class Studio:
             if segment.content_hash in self._asked_for:
                 continue
             self._asked_for.add(segment.content_hash)
-            recipe = self._recipe_of(segment)
+            if self._is_shown(segment):
+                continue
+            try:
+                recipe = self._recipe_of(segment)
+            except LookupError:
+                logger.warning(
+                    "One clip is left out, and the comparison with it: %s has forgotten how its "
+                    "episode went.",
+                    self.env_card.id,
+                )
+                continue
             self._work.append(self._thread.submit(self._make, segment, recipe))
         if then is not None:
             self._work.append(self._thread.submit(then))
         self._raise_failures()
+
+    def _is_shown(self, segment: Segment) -> bool:
+        """Whether an earlier run, or another experiment, has made the clip."""
+        try:
+            return self.gallery.store.clip(segment.content_hash).kind is not None
+        except MediaNotFound:
+            return False
 
     def _recipe_of(self, segment: Segment) -> Recipe | None:
         """How a video is replayed; asked for here, before the environment forgets it."""

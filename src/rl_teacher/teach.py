@@ -41,7 +41,7 @@ from rl_teacher.named_arrays import NamedArrays, nest, part_of
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.queries.schedules import Budget, Progress, schedule
 from rl_teacher.queries.selectors import selector
-from rl_teacher.questionnaire import Questionnaire, RecentEpisodes, Respondent, Shelf
+from rl_teacher.questionnaire import Questionnaire, RecentEpisodes, Respondent, Shelf, library_of
 from rl_teacher.report.progress import Progress as Display
 from rl_teacher.report.tensorboard import TensorBoard, default_log_dir
 from rl_teacher.reward_learner import (
@@ -368,6 +368,8 @@ class Teaching:
         if checkpoint is not None:
             self._say("starting", f"going on from step {checkpoint.step:,}")
             self._load(checkpoint.step, checkpoint.arrays, checkpoint.meta)
+        if self._config.predictor == "human" and isinstance(self._rewards, RewardLearner):
+            self._rewards.adopt_earlier_questions()
         self._experiment.truncate_metrics(self._step)
         self._bulletin.forget_after(self._step)
         if not self._options.no_tensorboard:
@@ -451,6 +453,7 @@ def make_reward_source(
             budget=budget,
             candidates_per_pair=config.candidates,
             most_waiting=MOST_WAITING if is_person else None,
+            library=library_of(shelf, config.env_id, length) if is_person else (),
         ),
         Fitting(
             config.reward,

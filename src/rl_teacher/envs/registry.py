@@ -91,9 +91,16 @@ def make_filmed(env_id: str) -> gymnasium.Env:
     """One of Gymnasium's environments, whose `render` returns a picture.
 
     Raises:
-        BadInput: it cannot be made so.
+        BadInput: it cannot be made so, or draws no pictures.
     """
-    return _make_gymnasium(_full_id(env_id), render_mode="rgb_array")
+    env = _make_gymnasium(_full_id(env_id), render_mode="rgb_array")
+    if "rgb_array" not in env.metadata.get("render_modes", []):
+        env.close()
+        raise BadInput(
+            f"Clips of {env_id} cannot be shown to a person: it has neither MuJoCo bodies nor the "
+            "render mode rgb_array. Give it that mode, or let -p synth answer."
+        )
+    return env
 
 
 def mujoco_model(env_id: str) -> "mujoco.MjModel | None":  # pyright: ignore[reportAttributeAccessIssue]

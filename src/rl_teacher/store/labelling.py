@@ -13,6 +13,7 @@ from sqlalchemy.orm import aliased
 from rl_teacher.clips.answer import Answer
 from rl_teacher.errors import ComparisonNotFound, ExperimentNotFound, MediaNotFound
 from rl_teacher.store.records import (
+    AskedComparison,
     ClipView,
     ComparisonView,
     Counts,
@@ -118,6 +119,20 @@ WAITING = (
     .limit(bindparam("limit"))
 )
 
+ASKED_COMPARISONS = (
+    select(
+        Comparison.id,
+        Comparison.left_hash,
+        Comparison.right_hash,
+        IS_SHOWN.label("is_shown"),
+        CURRENT_ANSWER.is_not(None).label("is_answered"),
+    )
+    .join(Left, Left.content_hash == Comparison.left_hash)
+    .join(Right, Right.content_hash == Comparison.right_hash)
+    .where(Comparison.experiment_id == bindparam("experiment_id"))
+    .order_by(Comparison.id)
+)
+
 LABELER_ID = select(Labeler.id).where(Labeler.name == bindparam("labeler")).scalar_subquery()
 
 LABELS_OF = (
@@ -188,6 +203,12 @@ def waiting(
     sought = {"experiment_id": experiment_id, "limit": limit + len(at_hand)}
     rows = connection.execute(WAITING, sought).mappings()
     return [comparison_view(row) for row in rows if row["id"] not in at_hand][:limit]
+
+
+def asked_comparisons(connection: Connection, experiment_id: int) -> list[AskedComparison]:
+    """Every comparison of an experiment, in the order asked."""
+    rows = connection.execute(ASKED_COMPARISONS, {"experiment_id": experiment_id})
+    return [AskedComparison(**row._mapping) for row in rows]
 
 
 def comparison(connection: Connection, comparison_id: int) -> ComparisonView:

@@ -8,6 +8,7 @@ from rl_teacher.store.database import Database
 from rl_teacher.store.migrate import version_of
 from rl_teacher.store.records import (
     AnsweredComparison,
+    AskedComparison,
     ClipView,
     ComparisonView,
     Counts,
@@ -41,6 +42,11 @@ class StoreReader:
         """Every comparison that has an answer, oldest question first."""
         with self._database.reading() as connection:
             return asking.answered_comparisons(connection, experiment_id)
+
+    def asked_comparisons(self, experiment_id: int) -> list[AskedComparison]:
+        """Every comparison of an experiment, in the order asked."""
+        with self._database.reading() as connection:
+            return labelling.asked_comparisons(connection, experiment_id)
 
     def counts(self, experiment_id: int) -> Counts:
         """How many were asked, and how many of them answered."""

@@ -76,6 +76,17 @@ class AnsweredComparison:
 
 
 @dataclass(frozen=True)
+class AskedComparison:
+    """A question, whether both its clips can be shown, and whether it has an answer now."""
+
+    id: int
+    left_hash: str
+    right_hash: str
+    is_shown: bool
+    is_answered: bool
+
+
+@dataclass(frozen=True)
 class Counts:
     """How many comparisons of an experiment were asked, and how many of them have an answer."""
 
