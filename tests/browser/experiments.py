@@ -105,12 +105,16 @@ class Experiment:
         return {each.id: as_shown(each.id, each.answer) for each in answered}
 
     def log(self) -> list[tuple[int, Answer | None]]:
-        """Every label that was ever given, oldest first, in shown sides; None took one back."""
-        rows = self.store.labels_since(self.id, 0)
-        return [
-            (row.comparison_id, row.answer and as_shown(row.comparison_id, row.answer))
-            for row in rows
-        ]
+        """Every label that was ever given."""
+        return labels_given(self.store, self.id)
+
+
+def labels_given(store: Store, experiment_id: int) -> list[tuple[int, Answer | None]]:
+    """Every label that was ever given, oldest first, in shown sides; None took one back."""
+    return [
+        (row.comparison_id, row.answer and as_shown(row.comparison_id, row.answer))
+        for row in store.labels_since(experiment_id, 0)
+    ]
 
 
 def as_shown(comparison_id: int, answer: Answer) -> Answer:

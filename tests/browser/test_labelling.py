@@ -29,12 +29,12 @@ class TestKeys:
         labelling.wait_until_sent()
         assert experiment.answers() == given
 
-    def test_the_next_comparison_is_there_at_once(self, labelling):
+    def test_the_next_comparison_is_there_at_once(self, labelling, record_property):
         labelling.wait_until("hooks.numAhead === 3")
         first = labelling.answer(Answer.LEFT)
         labelling.shown_comparison(other_than=first)
         swap_ms = labelling.hook("swap_ms")
-        print(f"from the key to the next comparison: {swap_ms:.0f} ms")
+        record_property("swap_ms", swap_ms)
         assert swap_ms > 0
 
     def test_z_takes_the_last_answer_back_and_asks_again(self, labelling, experiment):

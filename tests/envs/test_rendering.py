@@ -114,7 +114,7 @@ def unseen():
 def test_an_environment_that_draws_no_pictures_is_refused_in_words(unseen):
     envs = make_vector(unseen, 1)
     lived(envs, 3)
-    with pytest.raises(BadInput, match="Unseen-v0 was asked for a picture"):
+    with pytest.raises(BadInput, match="Unseen-v0 cannot be shown"):
         render_steps(unseen, envs.recipe(0), np.array([0]))
 
 
