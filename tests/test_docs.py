@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fastapi.routing import APIRoute
 
-from rl_teacher import bulletin, cli, reward_learner
+from rl_teacher import bulletin, cli, questionnaire, reward_learner
 from rl_teacher.clips import drawing, poses
 from rl_teacher.config import DEFAULT_PRETRAIN_LABELS, RunOptions
 from rl_teacher.envs.mujoco_suite import SUITE
@@ -53,15 +54,19 @@ def blocks(path, *languages):
     return [body for language, body in fenced if language in languages]
 
 
-def commands():
-    """Every command line for rl-teacher in a code block, without what is set before it."""
+def command_lines():
+    """Every command line for rl-teacher in a code block, with its page."""
     for path in PAGES:
         for line in "".join(blocks(path, "sh", "console")).replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             while words and ASSIGNMENT.match(words[0]):
                 del words[0]
             if words and words[0] == "rl-teacher":
-                yield pytest.param(words[1:], id=f"{page_named(path)}: {shlex.join(words)}")
+                yield words[1:], f"{page_named(path)}: {shlex.join(words)}"
+
+
+def commands():
+    return [pytest.param(words, id=name) for words, name in command_lines()]
 
 
 def python_blocks():
@@ -102,7 +107,7 @@ def anchors(path):
 # --- command lines ---
 
 
-@pytest.mark.parametrize("arguments", list(commands()))
+@pytest.mark.parametrize("arguments", commands())
 def test_a_command_line_in_the_docs_is_understood(arguments, monkeypatch, capsys):
     taught = []
 
@@ -125,7 +130,7 @@ def test_a_command_line_in_the_docs_is_understood(arguments, monkeypatch, capsys
 
 
 def test_command_lines_were_found():
-    found = {param.values[0][0] for param in commands()}
+    found = {words[0] for words, _ in command_lines()}
     assert found == {"teach", "serve", "label", "envs", "runs", "report"}
 
 
@@ -265,6 +270,8 @@ def test_an_example_of_own_code_runs(number, tmp_path):
         f"At most {reward_learner.ASKED_AT_ONCE} comparisons",
         f"the latest {reward_learner.REMEMBERED_STEPS:,} steps",
         f"at most {MOST_WAITING} wait at any time",
+        f"one in {reward_learner.LIBRARY_EVERY} of the first pairs",
+        f"one of up to {questionnaire.LIBRARY_SIZE}",
         f"`P + s / {Budget(None, 0, 1).seconds_between:g}`",
         f"silent for {words.LOST_AFTER.total_seconds():g} s",
         f"every {bulletin.EPISODE_EVERY_S['poses']:g} s at most where clips are poses",
@@ -335,28 +342,33 @@ def quoted(cell):
     return re.findall(r"`([^`]+)`", cell)
 
 
-def test_the_routes_of_the_service_are_those_of_the_code():
-    documented = [
-        quoted(route)[0] for route, _ in table("docs/service.md", "route", "what it answers")
+def routes_of_the_service():
+    return [
+        route for router in app.ROUTERS for route in router.routes if isinstance(route, APIRoute)
     ]
-    routes = {
-        f"{method} {route.path.replace(':path', '')}"
-        for router in app.ROUTERS
-        for route in router.routes
-        for method in route.methods - {"HEAD"}
-    }
-    assert set(documented) == routes
-    assert len(documented) == len(routes)
+
+
+def test_the_routes_of_the_service_are_those_of_the_code():
+    rows = table("docs/service.md", "route", "what it answers")
+    documented = [quoted(route)[0] for route, _ in rows]
+    assert sorted(documented) == sorted(
+        {
+            f"{method} {route.path.replace(':path', '')}"
+            for route in routes_of_the_service()
+            for method in (route.methods or set()) - {"HEAD"}
+        }
+    )
 
 
 def test_the_only_route_without_a_token_is_the_one_that_the_docs_name():
     open_to_anybody = [
         route.path
-        for router in app.ROUTERS
-        for route in router.routes
+        for route in routes_of_the_service()
         if access.declared_access(route) is access.Access.ANYBODY
     ]
-    assert open_to_anybody == ["/healthz"]
+    (route,) = open_to_anybody
+    assert f"Every route but `{route}` needs the token" in text_of("docs/service.md")
+    assert f"The token** is needed for everything but `{route}`" in text_of("README.md")
 
 
 def test_the_kinds_of_problems_are_those_of_the_code():
@@ -425,7 +437,8 @@ def test_the_keys_in_the_readme_mean_what_it_says():
     assert "`←` or `→` for the better one, `↓` for equal, `↑` if you cannot tell." in text_of(
         "README.md"
     )
-    answers = {key: answer for key, (_, answer) in keys_of_the_page().items() if key in "←→↓↑"}
+    on_the_page = keys_of_the_page()
+    answers = {key: on_the_page[key][1] for key in "←→↓↑"}
     assert answers == {"←": "left", "→": "right", "↓": "equal", "↑": "cannot_tell"}
 
 

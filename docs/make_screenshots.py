@@ -1,0 +1,177 @@
+"""Picture every page, as a real run fills it: `python -m docs.make_screenshots` (minutes)."""
+
+import io
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Browser, Page
+
+from tests.browser import chromium
+from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
+from tests.browser.person import Person
+from tests.browser.processes import Running, Service, open_store
+
+IMAGES = Path(__file__).parent / "images"
+SIZES = {"wide": {"width": 1280, "height": 800}, "phone": {"width": 390, "height": 844}}
+INSTRUCTIONS = "Prefer the clip that hops forward, upright and far."
+MOMENT_S = 0.6
+"""When clips are pictured, from their beginning."""
+
+Visit = Callable[[Page], None]
+
+
+@dataclass(frozen=True)
+class Studio:
+    """Where pictures are taken.
+
+    Attributes:
+        browser: Chromium.
+        service: of the run.
+    """
+
+    browser: Browser
+    service: Service
+
+    @contextmanager
+    def page(self, path: str, size: str, scheme: str) -> Iterator[Page]:
+        """A page in a window of its own; clips stand still until they are started."""
+        options = {
+            "viewport": SIZES[size],
+            "color_scheme": scheme,
+            "reduced_motion": "reduce",
+            "has_touch": size == "phone",
+            "is_mobile": size == "phone",
+        }
+        context = self.browser.new_context(**options)  # pyright: ignore[reportArgumentType]
+        try:
+            page = context.new_page()
+            page.goto(self.service.link(path))
+            yield page
+        finally:
+            context.close()
+
+    def picture(self, name: str, path: str, visit: Visit, *looks: str) -> None:
+        """Picture a page once it is ready.
+
+        Args:
+            name: of the page, in the files' names.
+            path: of the page.
+            visit: waits until it is ready.
+            looks: `wide-light` and so on.
+        """
+        for look in looks:
+            size, scheme = look.split("-")
+            with self.page(path, size, scheme) as page:
+                visit(page)
+                page.wait_for_timeout(500)
+                save(page.screenshot(), IMAGES / f"{name}-{look}.png")
+
+
+def save(png: bytes, path: Path) -> None:
+    """A picture with 256 colours: a third of the bytes, and nobody sees it."""
+    image = Image.open(io.BytesIO(png)).convert("RGB")
+    image.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+    print(f"{path.name}: {path.stat().st_size / 1000:.0f} KB", flush=True)  # noqa: T201
+
+
+# --- what is there to see ---
+
+
+def wait_for_clips(page: Page) -> None:
+    """Two clips, a moment after they began."""
+    labelling = LabellingPage(page)
+    labelling.shown_comparison()
+    labelling.wait_until("hooks.numAhead > 0")
+    go_to_moment(labelling)
+
+
+def wait_for_help(page: Page) -> None:
+    """The help over the clips."""
+    wait_for_clips(page)
+    page.keyboard.press("?")
+    page.get_by_role("dialog").wait_for()
+
+
+def wait_until_idle(page: Page) -> None:
+    """The agent's latest episode, while nothing waits."""
+    labelling = LabellingPage(page)
+    labelling.wait_until_idle()
+    page.get_by_text("The agent now").wait_for(timeout=PATIENCE_MS)
+    go_to_moment(labelling)
+
+
+def wait_for_experiment(page: Page) -> None:
+    """Curves, figures, and an episode."""
+    page.get_by_text("Episode at step").wait_for(timeout=PATIENCE_MS)
+    go_to_moment(LabellingPage(page))
+
+
+def wait_for_experiments(page: Page) -> None:
+    """The list."""
+    page.get_by_role("listitem").filter(has_text="hopper").wait_for(timeout=PATIENCE_MS)
+    page.wait_for_timeout(1_000)
+
+
+def go_to_moment(labelling: LabellingPage) -> None:
+    """Step through the clips to where their bodies have begun to move."""
+    while labelling.hook("time_s") < MOMENT_S:
+        before = labelling.hook("time_s")
+        labelling.press(".")
+        labelling.wait_until("hooks.time_s > given", before)
+
+
+# --- the run ---
+
+
+def main() -> None:
+    """Teach, label, and picture what is seen meanwhile."""
+    IMAGES.mkdir(exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="rl-teacher-") as folder,
+        chromium.launched() as browser,
+    ):
+        home = Path(folder) / "home"
+        service = Service(home)
+        runs = begun(home)
+        try:
+            picture_all(Studio(browser, service), home, runs)
+        finally:
+            for running in [*runs.values(), service]:
+                running.end()
+
+
+def begun(home: Path) -> Mapping[str, Running]:
+    """One run that a person teaches, and one that teaches itself."""
+    common = ["--no-tensorboard", "--no-browser"]
+    synthetic = ["-p", "synth", "-e", "ShortReacher-v1", "-l", "60", "-t", "60000", "-n", "reacher"]
+    human = ["-p", "human", "-e", "ShortHopper-v1", "-L", "20", "-l", "90", "-t", "1000000"]
+    reacher = Running(home, "reacher", "teach", *synthetic, "--serve", *common)
+    reacher.process.wait()
+    named = ["-n", "hopper", "--instructions", INSTRUCTIONS]
+    return {"hopper": Running(home, "hopper", "teach", *human, *named, *common)}
+
+
+def picture_all(studio: Studio, home: Path, runs: Mapping[str, Running]) -> None:
+    """Every page, at the time when there is something on it."""
+    runs["hopper"].printed_link()
+    label = "/e/hopper/label"
+    with open_store(home) as store, studio.page(label, "wide", "light") as page:
+        person = Person(LabellingPage(page), home, store)
+        person.answer_until(55)
+        person.labelling.shown_comparison()
+        both = ("wide-light", "wide-dark", "phone-light", "phone-dark")
+        studio.picture("label", label, wait_for_clips, *both)
+        studio.picture("help", label, wait_for_help, "wide-light")
+        studio.picture("experiment", "/e/hopper", wait_for_experiment, *both[:3])
+        studio.picture("experiments", "/", wait_for_experiments, "wide-light", "phone-dark")
+        person.answer_what_is_here()
+        person.labelling.wait_until_idle()
+        studio.picture("idle", label, wait_until_idle, "wide-dark")
+
+
+if __name__ == "__main__":
+    main()
