@@ -21,7 +21,22 @@ INSTRUCTIONS = "Prefer the clip that hops forward, upright and far."
 MOMENT_S = 0.6
 """When clips are pictured, from their beginning."""
 
-Visit = Callable[[Page], None]
+
+@dataclass(frozen=True)
+class Sight:
+    """Something to picture.
+
+    Attributes:
+        name: in the files' names.
+        path: of the page.
+        visit: waits until the page is ready.
+        is_whole: also what is below the window.
+    """
+
+    name: str
+    path: str
+    visit: Callable[[Page], None]
+    is_whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,21 +69,20 @@ class Studio:
         finally:
             context.close()
 
-    def picture(self, name: str, path: str, visit: Visit, *looks: str) -> None:
+    def picture(self, sight: Sight, *looks: str) -> None:
         """Picture a page once it is ready.
 
         Args:
-            name: of the page, in the files' names.
-            path: of the page.
-            visit: waits until it is ready.
+            sight: what is pictured.
             looks: `wide-light` and so on.
         """
         for look in looks:
             size, scheme = look.split("-")
-            with self.page(path, size, scheme) as page:
-                visit(page)
+            with self.page(sight.path, size, scheme) as page:
+                sight.visit(page)
                 page.wait_for_timeout(500)
-                save(page.screenshot(), IMAGES / f"{name}-{look}.png")
+                picture = page.screenshot(full_page=sight.is_whole and size == "wide")
+                save(picture, IMAGES / f"{sight.name}-{look}.png")
 
 
 def save(png: bytes, path: Path) -> None:
@@ -161,16 +175,17 @@ def picture_all(studio: Studio, home: Path, runs: Mapping[str, Running]) -> None
     label = "/e/hopper/label"
     with open_store(home) as store, studio.page(label, "wide", "light") as page:
         person = Person(LabellingPage(page), home, store)
-        person.answer_until(55)
+        person.answer_until(60)
         person.labelling.shown_comparison()
-        both = ("wide-light", "wide-dark", "phone-light", "phone-dark")
-        studio.picture("label", label, wait_for_clips, *both)
-        studio.picture("help", label, wait_for_help, "wide-light")
-        studio.picture("experiment", "/e/hopper", wait_for_experiment, *both[:3])
-        studio.picture("experiments", "/", wait_for_experiments, "wide-light", "phone-dark")
+        whole = Sight("experiment", "/e/hopper", wait_for_experiment, is_whole=True)
+        studio.picture(whole, "wide-light", "wide-dark", "phone-light")
+        studio.picture(Sight("experiments", "/", wait_for_experiments), "wide-light", "phone-dark")
+        studio.picture(Sight("help", label, wait_for_help), "wide-light")
+        clips = Sight("label", label, wait_for_clips)
+        studio.picture(clips, "wide-light", "wide-dark", "phone-light", "phone-dark")
         person.answer_what_is_here()
         person.labelling.wait_until_idle()
-        studio.picture("idle", label, wait_until_idle, "wide-dark")
+        studio.picture(Sight("idle", label, wait_until_idle), "wide-dark")
 
 
 if __name__ == "__main__":

@@ -35,9 +35,8 @@ class InstantStudio(Studio):
     def kind(self):
         return "poses"
 
-    def show(self, segments, then=None):
-        if then is not None:
-            then()
+    def show_if_possible(self, segment, then):
+        then()
 
 
 class ScriptedWatcher(EpisodeWatcher):

@@ -75,14 +75,13 @@ def test_a_clip_without_mujoco_is_a_video(gallery):
     venv.close()
 
 
-def test_what_comes_after_the_clips_is_called_once_they_can_be_shown(gallery):
+def test_an_episode_is_announced_once_it_can_be_shown(gallery):
     venv, segments = lived("ShortHopper-v1")
     studio = studio_of("ShortHopper-v1", venv, gallery)
     seen = []
     for segment in segments:
-        studio.show([segment], then=lambda s=segment: seen.append(kind_of(gallery, s)))
-    studio.wait()
-    studio.close()
+        studio.show_if_possible(segment, lambda s=segment: seen.append(kind_of(gallery, s)))
+    studio.close(finish=True)
     venv.close()
     assert seen == ["poses", "poses"]
 
@@ -91,18 +90,36 @@ def kind_of(gallery, segment):
     return gallery.store.clip(segment.content_hash).kind
 
 
-def test_a_failure_in_the_background_is_told_to_whoever_asks_next(gallery):
-    venv, segments = lived("ShortHopper-v1")
-    studio = studio_of("ShortHopper-v1", venv, gallery)
+def show_and_wait(studio, segments):
+    studio.show(segments)
+    studio.wait()
 
-    def fail():
+
+class CannotDraw(Studio):
+    """Fails at every clip."""
+
+    def _make(self, segment, recipe):
         raise BadInput("no room on the wall")
 
-    studio.show(segments[:1], then=fail)
+
+def test_a_clip_that_is_needed_and_cannot_be_made_is_an_error(gallery):
+    venv, segments = lived("ShortHopper-v1")
+    studio = CannotDraw(card("ShortHopper-v1"), venv, gallery)
     with pytest.raises(BadInput, match="no room"):
-        studio.wait()
+        show_and_wait(studio, segments)
     studio.close()
     venv.close()
+
+
+def test_an_episode_that_cannot_be_drawn_is_a_warning_once(gallery, caplog):
+    venv, segments = lived("ShortHopper-v1")
+    studio = CannotDraw(card("ShortHopper-v1"), venv, gallery)
+    for segment in segments:
+        studio.show_if_possible(segment, lambda: pytest.fail("it was not made"))
+    studio.close(finish=True)
+    studio.show_if_possible(segments[0], lambda: pytest.fail("it was not made"))
+    venv.close()
+    assert "no room on the wall" in caplog.text
 
 
 def test_an_environment_that_draws_nothing_is_refused(monkeypatch):

@@ -3,7 +3,6 @@
 How it stands, its figures, and its agent's latest episode, all through the store.
 """
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from jaxtyping import Float32
 from rl_teacher.clips.drawing import shown_steps
 from rl_teacher.clips.episode import Episode, EpisodeWatcher
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.errors import RlTeacherError
 from rl_teacher.store.store import Store
 from rl_teacher.studio import Studio
 
@@ -25,8 +23,6 @@ Phase = Literal["starting", "random", "waiting", "fitting", "training", "finishe
 STATUS_EVERY_S = 1.0
 EPISODE_EVERY_S = {"poses": 10.0, "video": 40.0}
 """A video is replayed and drawn, which takes a core for a second or so; poses take nothing."""
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -56,9 +52,18 @@ class Bulletin:
         store: Store,
         experiment_id: int,
         studio: Studio,
-        watcher: EpisodeWatcher,
+        watcher: EpisodeWatcher | None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Begin an entry.
+
+        Args:
+            store: where it is kept.
+            experiment_id: whose it is.
+            studio: makes the clip of an episode.
+            watcher: remembers the latest one; None where nobody is going to look.
+            now: seconds, from any start.
+        """
         self._store = store
         self._experiment_id = experiment_id
         self._studio = studio
@@ -91,6 +96,8 @@ class Bulletin:
         self, rollout: Rollout, predicted_rewards: Float32[np.ndarray, "time env"], step: int
     ) -> None:
         """Watch the agent, and show its latest episode now and then."""
+        if self._watcher is None:
+            return
         self._watcher.observe(rollout, predicted_rewards)
         episode, every_s = self._watcher.latest, EPISODE_EVERY_S[self._studio.kind]
         if episode is None or self._now() - self._shown_s < every_s:
@@ -109,9 +116,6 @@ class Bulletin:
         }
 
         def hang() -> None:
-            try:
-                self._store.set_latest_episode(self._experiment_id, shown)
-            except RlTeacherError as error:
-                logger.warning("The latest episode is not shown: %s", error)
+            self._store.set_latest_episode(self._experiment_id, shown)
 
-        self._studio.show([segment], then=hang)
+        self._studio.show_if_possible(segment, hang)

@@ -151,7 +151,7 @@ class RunOptions:
     workers: Annotated[int | None, _short("w")] = None
     """threads of the physics; all cores without it. Results do not depend on it"""
     no_videos: Annotated[bool, _short("V")] = False
-    """make no videos of the run (kept from the predecessor; training never makes any)"""
+    """kept from the predecessor, and changes nothing: only clips that somebody looks at are made"""
     no_tensorboard: bool = False
     """write nothing for TensorBoard"""
     checkpoint_seconds: float = 20.0

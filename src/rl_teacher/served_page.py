@@ -24,8 +24,12 @@ class ServedPage:
         self._found = running_service(serves(default_url(home()), media))
         self._process = None if self._found else start_service(options, home() / "service.log")
 
-    def link(self, name: str) -> str:
-        """What a person opens to label; waits until the service listens.
+    def link(self, name: str, labels: bool) -> str:
+        """What a person opens; waits until the service listens.
+
+        Args:
+            name: of the experiment.
+            labels: whether to label it, or to watch it.
 
         Raises:
             BadInput: it does not.
@@ -33,7 +37,7 @@ class ServedPage:
         if self._found is None:
             assert self._process is not None  # noqa: S101 - begun where none was found
             self._found = await_service(self._process)
-        return link(self._found, name)
+        return link(self._found, name, labels=labels)
 
     def close(self) -> None:
         """End the service, if it was begun here."""

@@ -61,6 +61,7 @@ class Studio:
     gallery: Gallery
     _asked_for: set[str] = field(default_factory=set)
     _work: list[Future[None]] = field(default_factory=list)
+    _is_out_of_order: bool = False
 
     def __post_init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="studio")
@@ -79,12 +80,11 @@ class Studio:
         """What its clips are."""
         return "poses" if self._model is not None else "video"
 
-    def show(self, segments: Iterable[Segment], then: Callable[[], None] | None = None) -> None:
+    def show(self, segments: Iterable[Segment]) -> None:
         """Make the clips of segments in the background; those made already cost nothing.
 
-        Args:
-            segments: lived in this environment, lately.
-            then: called in the background once they can be shown.
+        Raises:
+            RlTeacherError: one that was to be made earlier could not be.
         """
         for segment in segments:
             if segment.content_hash in self._asked_for:
@@ -102,9 +102,32 @@ class Studio:
                 )
                 continue
             self._work.append(self._thread.submit(self._make, segment, recipe))
-        if then is not None:
-            self._work.append(self._thread.submit(then))
         self._raise_failures()
+
+    def show_if_possible(self, segment: Segment, then: Callable[[], None]) -> None:
+        """Make a clip that is not needed: what goes wrong is a warning, and the end of it.
+
+        Args:
+            segment: lived in this environment, lately.
+            then: called in the background once it can be shown.
+        """
+        if self._is_out_of_order:
+            return
+        try:
+            recipe = self._recipe_of(segment)
+        except LookupError:
+            return
+        self._thread.submit(self._try_to_make, segment, recipe, then)
+
+    def _try_to_make(
+        self, segment: Segment, recipe: Recipe | None, then: Callable[[], None]
+    ) -> None:
+        try:
+            self._make(segment, recipe)
+            then()
+        except Exception as error:
+            self._is_out_of_order = True
+            logger.warning("The agent's episodes are not shown: %s", error)
 
     def _is_shown(self, segment: Segment) -> bool:
         """Whether an earlier run, or another experiment, has made the clip."""
@@ -186,9 +209,9 @@ class Studio:
         for work in done:
             work.result()
 
-    def close(self) -> None:
-        """Finish what is being made, and let go of threads and processes."""
-        self._thread.shutdown(cancel_futures=True)
+    def close(self, *, finish: bool = False) -> None:
+        """Let go of threads and processes, once the clip that is being made is done, or all."""
+        self._thread.shutdown(cancel_futures=not finish)
         if "_renderers" in vars(self):
             self._renderers.shutdown(cancel_futures=True)
 

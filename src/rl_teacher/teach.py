@@ -160,7 +160,7 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
         teaching = Teaching(config, options, env_card, experiment, gallery, display)
         stack.callback(teaching.close)
         if page is not None:
-            show_page(page.link(config.name), display, options)
+            show_page(page.link(config.name, config.predictor == "human"), display, options)
         return teaching.run()
 
 
@@ -209,7 +209,9 @@ class Teaching:
         self._predicted = EpisodeReturns(num_envs, begins_whole=False)
         experiment_id = enter_experiment(gallery.store, experiment.name, env_card, config, options)
         self._studio = Studio(env_card, self._venv, gallery)
-        watcher = EpisodeWatcher(env_card.id, begins_whole=begins_whole)
+        # Note: poses cost nothing, but a video is drawn in a process of its own.
+        is_watched = self._studio.kind == "poses" or options.serve or config.predictor == "human"
+        watcher = EpisodeWatcher(env_card.id, begins_whole=begins_whole) if is_watched else None
         self._bulletin = Bulletin(gallery.store, experiment_id, self._studio, watcher)
         shelf = Shelf(gallery.store, experiment_id, SegmentFiles(home() / "segments"))
         if config.predictor == "human":
@@ -278,17 +280,14 @@ class Teaching:
             return
         self._say("fitting", f"fitting the reward predictor to {wanted} labels")
         if self._rewards.fit() is None:
-            raise TeacherFailed(
-                f"The teacher {self._config.teacher} could not tell in any of the first {wanted} "
-                "comparisons, so there is nothing to learn from. Use another --teacher, another "
-                "--teacher-strength, or longer clips (-c)."
-            )
+            raise TeacherFailed(nothing_to_learn_from(self._config, wanted))
         self._is_pretrained = True
         self._save()
 
     def _await_answers(self, needed: int, stop: StopRequest) -> None:
         """Wait until so many comparisons have an answer, and say so meanwhile."""
         while (answered := self._rewards.take_answers()) < needed and not stop:
+            self._display.update(self._rewards.figures())
             self._say("waiting", f"{answered}/{needed} comparisons labeled: waiting for yours")
             time.sleep(WAITING_POLL_S)
 
@@ -409,12 +408,28 @@ class Teaching:
             self._tensorboard.close()
 
 
+def nothing_to_learn_from(config: TeachConfig, wanted: int) -> str:
+    """What to do when all the first answers were "cannot tell"."""
+    if config.predictor == "human":
+        return (
+            f"All of the first {wanted} comparisons were answered with `cannot tell`, so there is "
+            "nothing to learn from. Answer some of them anew on the page (`rl-teacher serve`) and "
+            "run the same command again; or begin another experiment with longer clips (-c)."
+        )
+    return (
+        f"The teacher {config.teacher} could not tell in any of the first {wanted} comparisons, so "
+        "there is nothing to learn from. Use another --teacher, another --teacher-strength, or "
+        "longer clips (-c)."
+    )
+
+
 def enter_experiment(
     store: Store, name: str, env_card: EnvCard, config: TeachConfig, options: RunOptions
 ) -> int:
     """The experiment's id in the store, where its entry is made or brought up to date."""
     experiment_id = store.ensure_experiment(name, env_card.id, config.saved())
-    store.describe_experiment(experiment_id, options.instructions, config.n_labels)
+    instructions = options.instructions or store.experiment(name).instructions
+    store.describe_experiment(experiment_id, instructions, config.n_labels)
     return experiment_id
 
 

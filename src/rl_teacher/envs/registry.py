@@ -269,6 +269,8 @@ def _make_gymnasium(full_id: str, render_mode: str | None = None) -> gymnasium.E
     try:
         with warnings.catch_warnings(), quiet_mujoco():
             warnings.simplefilter("ignore")
+            if render_mode is None:  # the environment need not know of the argument
+                return gymnasium.make(full_id)
             return gymnasium.make(full_id, render_mode=render_mode)
     except Exception as error:
         raise BadInput(

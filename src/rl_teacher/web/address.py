@@ -48,14 +48,17 @@ def serves(database: str | Path, media: str | Path) -> str:
     return hashlib.sha256(f"{database}\n{media}".encode()).hexdigest()[:16]
 
 
-def link(address: Address, name: str | None = None) -> str:
+def link(address: Address, name: str | None = None, *, labels: bool = True) -> str:
     """What a person opens: with the access token, and without a name the experiments' page.
 
     Args:
         address: of the service.
-        name: of an experiment, to label.
+        name: of an experiment.
+        labels: whether to label it, or to watch it.
     """
-    return with_token(address, "/" if name is None else label_path(name))
+    if name is None:
+        return with_token(address, "/")
+    return with_token(address, label_path(name) if labels else experiment_path(name))
 
 
 def comparison_link(address: Address, name: str, comparison_id: int) -> str:
@@ -71,7 +74,12 @@ def comparison_link(address: Address, name: str, comparison_id: int) -> str:
 
 def label_path(name: str) -> str:
     """Where an experiment is labelled."""
-    return f"/e/{quote(name, safe='')}/label"
+    return f"{experiment_path(name)}/label"
+
+
+def experiment_path(name: str) -> str:
+    """Where an experiment is watched."""
+    return f"/e/{quote(name, safe='')}"
 
 
 def with_token(address: Address, path: str, **query: str) -> str:
