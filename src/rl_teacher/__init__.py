@@ -32,14 +32,15 @@ _HOMES = {
     "RunOptions": "config",
     "Segment": "clips.segment",
     "TeachConfig": "config",
+    "teach": "teach",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for, when it is asked for: `rl-teacher --help` needs none of it."""
-    if name == "teach":
-        module = importlib.import_module("rl_teacher.teach")
-        return module.teach
     if name not in _HOMES:
         raise AttributeError(f"module 'rl_teacher' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"rl_teacher.{_HOMES[name]}"), name)
+    value = getattr(importlib.import_module(f"rl_teacher.{_HOMES[name]}"), name)
+    # Note: kept, since importing the module `teach` has put itself where the function should be.
+    globals()[name] = value
+    return value
