@@ -2,7 +2,15 @@
 
 from types import ModuleType
 
-from benchmarks import backflip, growth, ppo_returns, tasks, throughput, versus_imitation
+from benchmarks import (
+    backflip,
+    growth,
+    page,
+    ppo_returns,
+    tasks,
+    throughput,
+    versus_imitation,
+)
 
 BENCHMARKS: dict[str, ModuleType] = {
     "throughput": throughput,
@@ -11,4 +19,5 @@ BENCHMARKS: dict[str, ModuleType] = {
     "growth": growth,
     "ppo_returns": ppo_returns,
     "backflip": backflip,
+    "page": page,
 }

@@ -5,11 +5,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import Browser, Page
 
+from rl_teacher.store.store import Store
 from tests.browser import chromium
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
 from tests.browser.person import Person
@@ -110,10 +112,13 @@ def wait_for_help(page: Page) -> None:
     page.get_by_role("dialog").wait_for()
 
 
-def wait_until_idle(page: Page) -> None:
-    """The agent's latest episode, while nothing waits."""
+def wait_until_idle(page: Page, home: Path, store: Store) -> None:
+    """The agent's latest episode, while nothing waits; what has come meanwhile is answered."""
     labelling = LabellingPage(page)
-    labelling.wait_until_idle()
+    idle = page.get_by_role("heading", name="Nothing to answer right now")
+    while not idle.is_visible():
+        Person(labelling, home, store).answer_what_is_here()
+        page.wait_for_timeout(200)
     page.get_by_text("The agent now").wait_for(timeout=PATIENCE_MS)
     go_to_moment(labelling)
 
@@ -133,9 +138,8 @@ def wait_for_experiments(page: Page) -> None:
 def go_to_moment(labelling: LabellingPage) -> None:
     """Step through the clips to where their bodies have begun to move."""
     while labelling.hook("time_s") < MOMENT_S:
-        before = labelling.hook("time_s")
         labelling.press(".")
-        labelling.wait_until("hooks.time_s > given", before)
+        labelling.page.wait_for_timeout(50)
 
 
 # --- the run ---
@@ -183,9 +187,8 @@ def picture_all(studio: Studio, home: Path, runs: Mapping[str, Running]) -> None
         studio.picture(Sight("help", label, wait_for_help), "wide-light")
         clips = Sight("label", label, wait_for_clips)
         studio.picture(clips, "wide-light", "wide-dark", "phone-light", "phone-dark")
-        person.answer_what_is_here()
-        person.labelling.wait_until_idle()
-        studio.picture(Sight("idle", label, wait_until_idle), "wide-dark")
+        idle = Sight("idle", label, partial(wait_until_idle, home=home, store=store))
+        studio.picture(idle, "wide-dark")
 
 
 if __name__ == "__main__":

@@ -88,5 +88,5 @@ def test_only_the_settings_run_last_are_shown():
 
 def test_the_page_says_what_has_not_been_measured_and_how_to():
     page = document({})
-    assert page.count("Not measured yet") == 6
+    assert page.count("Not measured yet") == 7
     assert "python -m benchmarks.run throughput" in page

@@ -1,9 +1,11 @@
 """The service and the trainer as a person starts them: processes of their own."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +18,8 @@ from rl_teacher.web.token import access_token
 
 RL_TEACHER = (sys.executable, "-m", "rl_teacher.cli")
 END_TIMEOUT_S = 60.0
+LAUNCH_TIMEOUT_S = 120.0
+LOOK_EVERY_S = 0.02
 
 
 class Running:
@@ -48,6 +52,16 @@ class Running:
     def printed(self) -> str:
         """What it printed so far."""
         return self.output.read_text(errors="replace")
+
+    def printed_link(self) -> str:
+        """The page's link, as soon as `rl-teacher teach` has printed it."""
+        deadline = time.monotonic() + LAUNCH_TIMEOUT_S
+        while time.monotonic() < deadline and self.is_running:
+            found = re.search(r"page: (http\S+)", self.printed())
+            if found:
+                return found.group(1)
+            time.sleep(LOOK_EVERY_S)
+        raise TimeoutError(f"no link was printed:\n{self.printed()[-2000:]}")
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and wait; the exit code."""

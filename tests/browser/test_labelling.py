@@ -153,6 +153,16 @@ class TestNothingIsLost:
         labelling.wait_until_sent()
         assert experiment.answers() == {first: Answer.RIGHT, second: Answer.LEFT}
 
+    @pytest.mark.parametrize("is_answered", [True, False])
+    def test_a_link_opens_the_comparison_that_it_names(self, labelling, experiment, is_answered):
+        shown = labelling.answer(Answer.LEFT) if is_answered else max(experiment.ask(3))
+        labelling.wait_until_sent()
+        labelling.page.goto(f"{labelling.page.url}?comparison={shown}")
+        labelling.wait_for_comparison(shown)
+        labelling.answer(Answer.EQUAL)
+        labelling.wait_until_sent()
+        assert experiment.answers() == {shown: Answer.EQUAL}
+
 
 class TestWaiting:
     def test_the_page_says_why_nothing_waits_and_goes_on_by_itself(self, open_page, experiment):

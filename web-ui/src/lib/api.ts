@@ -93,6 +93,10 @@ export function getNext(name: string, limit: number, exclude: Iterable<number>):
   return getJson(`${pathOf(name)}/comparisons/next?${query}`)
 }
 
+/** One comparison, answered or not. */
+export const getComparison = (id: number): Promise<Comparison> =>
+  getJson(`${API}/comparisons/${id}`)
+
 export const getMyLabels = async (name: string, limit = 20): Promise<PastLabel[]> =>
   (await getJson<{ labels: PastLabel[] }>(`${pathOf(name)}/labels?limit=${limit}`)).labels
 

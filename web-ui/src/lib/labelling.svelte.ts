@@ -19,7 +19,7 @@ export type Circumstances = () => Record<string, unknown>
 
 export type Service = Pick<
   typeof api,
-  'getNext' | 'getMyLabels' | 'getExperiment' | 'postLabels' | 'listen'
+  'getNext' | 'getComparison' | 'getMyLabels' | 'getExperiment' | 'postLabels' | 'listen'
 >
 
 export interface LabellingOptions {
@@ -167,6 +167,18 @@ export class Labelling {
   /** Shows an answered comparison again; answering it replaces the answer. */
   review(comparison: Comparison): void {
     if (comparison.id !== this.current?.comparison.id) void this.#open(comparison, true)
+  }
+
+  /** Shows the comparison that a link names, whether it was answered or not. */
+  async openById(id: number): Promise<void> {
+    try {
+      const comparison = await this.#service.getComparison(id)
+      if (comparison.id === this.current?.comparison.id) return
+      this.ahead = this.ahead.filter((ready) => ready.comparison.id !== id)
+      await this.#open(comparison, comparison.answer !== null)
+    } catch (error) {
+      this.notice = `Comparison ${id} cannot be shown: ${textOf(error)}`
+    }
   }
 
   /** Leaves an answered comparison as it is. */

@@ -1,0 +1,291 @@
+"""How quick and how light the labelling page is, in Chromium that draws with the processor."""
+
+import gzip
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from playwright.sync_api import Browser, Page
+
+from benchmarks.children import ChildFailed
+from benchmarks.options import Options
+from benchmarks.records import Record, Records, latest_run
+from benchmarks.tables import middle, number, table
+from rl_teacher.clips.answer import Answer
+from rl_teacher.envs.mujoco_suite import SUITE
+from tests.browser import chromium
+from tests.browser.labelling_page import KEYS, LabellingPage
+from tests.browser.processes import Running
+
+HOW = "python -m benchmarks.run page"
+WINDOW = {"width": 1280, "height": 720}
+GIVE_UP_S = 120.0
+POLL_S = 0.02
+SWAPS = 20
+SETTLE_MS = 300
+SECONDS_WATCHED = 10
+
+
+def run(options: Options, records: Records) -> None:
+    """Measure the parts that are asked for: launch, swap, pace, wire, bundle.
+
+    Raises:
+        ChildFailed: there is no Chromium, the page is not built, or a run ended.
+    """
+    missing = chromium.missing()
+    if missing:
+        raise ChildFailed(missing)
+    parts: dict[str, Callable[[Options, Records], None]] = {
+        "launch": measure_launch,
+        "swap": measure_swap,
+        "pace": measure_pace,
+        "wire": measure_wire,
+        "bundle": measure_bundle,
+    }
+    for name, measure in parts.items():
+        if options.wants(name):
+            measure(options, records)
+
+
+def keep(options: Options, records: Records, part: str, **figures: Any) -> None:
+    """Record figures and print them."""
+    records.append(run=options.run, part=part, **figures)
+    said = ", ".join(f"{name} {value}" for name, value in figures.items())
+    print(f"  {part}: {said}", flush=True)
+
+
+# --- a person's run ---
+
+
+@contextmanager
+def taught_by_a_person(env_id: str, pretrain_labels: int) -> Iterator[Running]:
+    """`rl-teacher teach -p human` in an empty home, until the block ends."""
+    with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home:
+        flags = ["-p", "human", "-e", env_id, "-L", str(pretrain_labels), "-n", "page"]
+        more = ["--no-tensorboard", "--no-browser", "--port", "0"]
+        started = Running(Path(home), "run", "teach", *flags, *more)
+        try:
+            yield started
+        finally:
+            started.end()
+
+
+@contextmanager
+def opened(started: Running, browser: Browser) -> Iterator[LabellingPage]:
+    """The labelling page of a run, in a browser without cookies or cache."""
+    context = browser.new_context(viewport=WINDOW)  # pyright: ignore[reportArgumentType]
+    try:
+        page: Page = context.new_page()
+        page.goto(started.printed_link())
+        yield LabellingPage(page)
+    finally:
+        context.close()
+
+
+# --- launch: from the command to the first comparison on screen ---
+
+
+def measure_launch(options: Options, records: Records) -> None:
+    """The command, and a browser that opens the link as soon as it is printed."""
+    with chromium.launched() as browser:
+        for number_of_round in range(1 if options.is_quick else 5):
+            began_s = time.perf_counter()
+            with (
+                taught_by_a_person("ShortHopper-v1", 25) as started,
+                opened(started, browser) as labelling,
+            ):
+                labelling.shown_comparison()
+                first_s = time.perf_counter() - began_s
+            keep(options, records, "launch", round=number_of_round, first_comparison_s=first_s)
+
+
+# --- swap: from a key to the next comparison on screen ---
+
+
+def measure_swap(options: Options, records: Records) -> None:
+    """One answer after the other, as the page itself measures them."""
+    num_swaps = 3 if options.is_quick else SWAPS
+    with (
+        chromium.launched() as browser,
+        taught_by_a_person("ShortHopper-v1", num_swaps + 5) as started,
+        opened(started, browser) as labelling,
+    ):
+        swaps_ms = [swap(labelling) for _ in range(num_swaps)]
+    keep(
+        options,
+        records,
+        "swap",
+        swaps=num_swaps,
+        median_ms=middle(swaps_ms),
+        slowest_ms=max(swaps_ms),
+    )
+
+
+def swap(labelling: LabellingPage) -> float:
+    """Milliseconds from one key to the next comparison."""
+    shown = labelling.shown_comparison()
+    labelling.wait_until("hooks.numAhead > 0")
+    labelling.page.wait_for_timeout(SETTLE_MS)
+    labelling.press(KEYS[Answer.LEFT])
+    labelling.shown_comparison(other_than=shown)
+    return labelling.hook("swap_ms")
+
+
+# --- pace: frames a second ---
+
+
+def measure_pace(options: Options, records: Records) -> None:
+    """Two clips of the body with the most parts, while they play."""
+    seconds = 2 if options.is_quick else SECONDS_WATCHED
+    with (
+        chromium.launched() as browser,
+        taught_by_a_person("ShortHumanoid-v1", 4) as started,
+        opened(started, browser) as labelling,
+    ):
+        labelling.shown_comparison()
+        labelling.page.wait_for_timeout(5_000)
+        paces = [watched(labelling) for _ in range(seconds)]
+    window = f"{WINDOW['width']} x {WINDOW['height']}"
+    keep(
+        options,
+        records,
+        "pace",
+        env_id="ShortHumanoid-v1",
+        window=window,
+        median_fps=middle(paces),
+        slowest_fps=min(paces),
+    )
+
+
+def watched(labelling: LabellingPage) -> float:
+    """Pictures drawn in a second."""
+    labelling.page.wait_for_timeout(1_000)
+    return labelling.hook("fps")
+
+
+# --- wire: bytes of a comparison ---
+
+
+def measure_wire(options: Options, records: Records) -> None:
+    """A comparison of every environment of the suite, as the service sends it."""
+    for env_id in ["Hopper-v1"] if options.is_quick else suite():
+        with taught_by_a_person(env_id, 2) as started:
+            keep(
+                options, records, "wire", env_id=env_id, **bytes_on_the_wire(started.printed_link())
+            )
+
+
+def suite() -> list[str]:
+    """The suite's environments with long episodes; the short ones have the same clips."""
+    return [env_id for env_id in SUITE if not env_id.startswith("Short")]
+
+
+def bytes_on_the_wire(link: str) -> dict[str, int]:
+    """What a page fetches for one comparison, bodies as sent; the scene comes once only.
+
+    Raises:
+        ChildFailed: none is asked.
+    """
+    with httpx.Client(trust_env=False, follow_redirects=True) as client:
+        origin = re.sub(r"(https?://[^/]+).*", r"\1", link)
+        client.get(link)
+        deadline = time.perf_counter() + GIVE_UP_S
+        while time.perf_counter() < deadline:
+            asked = client.get(f"{origin}/api/v1/experiments/page/comparisons/next").json()
+            for comparison in asked["comparisons"]:
+                sides = [comparison["left"], comparison["right"]]
+                return {
+                    "clips_bytes": sum(received(client, origin + side["url"]) for side in sides),
+                    "scene_bytes": received(client, origin + sides[0]["scene_url"]),
+                }
+            time.sleep(POLL_S)
+    raise ChildFailed("no comparison was asked")
+
+
+def received(client: httpx.Client, url: str) -> int:
+    """Bytes of a body, compressed where the service compresses it."""
+    return client.get(url).raise_for_status().num_bytes_downloaded
+
+
+# --- bundle: the page itself ---
+
+
+def measure_bundle(options: Options, records: Records) -> None:
+    """Every file of the built page, compressed each on its own."""
+    files = [path for path in chromium.INDEX.parent.rglob("*") if path.is_file()]
+    sizes = [len(gzip.compress(path.read_bytes(), 6)) for path in files]
+    keep(options, records, "bundle", files=len(files), gzip_bytes=sum(sizes))
+
+
+# --- report ---
+
+
+def report(records: list[Record]) -> list[str]:
+    """The newest run of each part."""
+    lines: list[str] = []
+    parts = (
+        ("launch", _launch),
+        ("swap", _swap),
+        ("pace", _pace),
+        ("bundle", _bundle),
+        ("wire", _wire),
+    )
+    for part, describe in parts:
+        newest = latest_run([record for record in records if record["part"] == part])
+        lines += describe(newest) if newest else []
+    return lines
+
+
+def _launch(records: list[Record]) -> list[str]:
+    seconds = middle(record["first_comparison_s"] for record in records)
+    return [
+        f"* From `rl-teacher teach -p human -e ShortHopper-v1 -L 25` to the first comparison in "
+        f"the browser: **{number(seconds)} s** (to reach: under 15 s); nothing compiled yet, "
+        f"median of {len(records)}.",
+    ]
+
+
+def _swap(records: list[Record]) -> list[str]:
+    newest = records[-1]
+    return [
+        f"* From a key to the next comparison on screen: **{number(newest['median_ms'])} ms** (to "
+        f"reach: under 50 ms), median of {newest['swaps']}; the slowest "
+        f"{number(newest['slowest_ms'])} ms.",
+    ]
+
+
+def _pace(records: list[Record]) -> list[str]:
+    newest = records[-1]
+    return [
+        f"* Two {newest['env_id']} clips in a window of {newest['window']}, drawn by the "
+        f"processor: **{number(newest['median_fps'])} frames a second** (to reach: "
+        f"20); in the slowest second {number(newest['slowest_fps'])}.",
+    ]
+
+
+def _wire(records: list[Record]) -> list[str]:
+    rows = [
+        [
+            record["env_id"],
+            *(f"{record[name] / 1000:.1f}" for name in ("clips_bytes", "scene_bytes")),
+        ]
+        for record in records
+    ]
+    return [
+        "",
+        "A comparison on the wire, both clips of 1.5 s (to reach: Hopper 10 KB, any 50 KB); the "
+        "scene is sent once. KB of 1,000 bytes:",
+        "",
+        *table(["", "both clips", "scene, once"], rows),
+        "",
+    ]
+
+
+def _bundle(records: list[Record]) -> list[str]:
+    size = records[-1]["gzip_bytes"] / 1000
+    return [f"* The page itself, compressed: **{number(size)} KB** (to reach: 250 KB)."]

@@ -1,0 +1,60 @@
+"""Whoever answers on the page."""
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.sides import MIRRORED
+from rl_teacher.store.media import SegmentFiles
+from tests.browser.experiments import in_shown_order
+
+
+class Person:
+    """Prefers the clip with the higher true return, and remembers what was answered.
+
+    Attributes:
+        log: every answer that was given, and None for one that was taken back.
+    """
+
+    def __init__(self, labelling, home, store):
+        self.labelling = labelling
+        self._store, self._segments = store, SegmentFiles(home / "segments")
+        self.log = []
+
+    @property
+    def num_answered(self):
+        return len({comparison_id for comparison_id, _ in self.log})
+
+    def answer_until(self, num_answered):
+        while self.num_answered < num_answered:
+            self.answer()
+
+    def answer(self):
+        comparison_id = self.labelling.shown_comparison()
+        self._say(comparison_id, self._preferred(comparison_id))
+
+    def answer_wrong_and_take_it_back(self):
+        comparison_id = self.labelling.shown_comparison()
+        self._say(comparison_id, MIRRORED[self._preferred(comparison_id)])
+        self.labelling.press("z")
+        self.log.append((comparison_id, None))
+        self.labelling.wait_for_comparison(comparison_id)
+        self.answer()
+
+    def answer_what_is_here(self):
+        """Without a network: all that the page has fetched already."""
+        while self.labelling.hook("comparisonId") is not None:
+            self.answer()
+
+    def reload(self):
+        self.labelling.page.reload()
+        assert self.labelling.shown_comparison() not in dict(self.log)
+
+    def _say(self, comparison_id, answer):
+        assert self.labelling.answer(answer) == comparison_id
+        self.log.append((comparison_id, answer))
+
+    def _preferred(self, comparison_id):
+        comparison = self._store.comparison(comparison_id)
+        left, right = in_shown_order(comparison_id, (comparison.left, comparison.right))
+        left_return, right_return = (
+            self._segments.load(side.content_hash).true_return for side in (left, right)
+        )
+        return Answer.LEFT if left_return > right_return else Answer.RIGHT

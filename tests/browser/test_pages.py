@@ -1,0 +1,171 @@
+"""Every page: who may see it, what it loads, and whether everybody can use it."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from rl_teacher.web.address import label_path
+from tests.browser.conftest import PHONE, WIDE
+from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
+
+pytestmark = pytest.mark.browser
+
+AXE = Path(__file__).parents[2] / "web-ui" / "node_modules" / "axe-core" / "axe.min.js"
+INSTALL_AXE = f"There is no axe-core ({AXE} is not there): cd web-ui && npm ci"
+
+
+@pytest.fixture
+def full(experiment):
+    """An experiment with something of everything: comparisons, figures, an episode."""
+    experiment.ask(3)
+    for step in range(1, 30):
+        figures = {
+            "true_return": 100.0 + 20 * step,
+            "predicted_return": 0.1 * step,
+            "held_out_accuracy": 0.9 - 1 / (step + 2),
+            "correlation": 0.8,
+            "labels_answered": step,
+            "episodes": 10 * step,
+        }
+        experiment.store.append_metrics(experiment.id, 1000 * step, figures)
+    rewards = [0.1 * (frame % 7) - 0.2 for frame in range(30)]
+    clip = experiment.hang_body(99)
+    episode = {"clip": clip, "predicted_rewards": rewards, "true_return": 240.0, "step": 29_000}
+    experiment.store.set_latest_episode(experiment.id, episode)
+    return experiment
+
+
+def go_to_experiments(page, service, full):
+    page.goto(service.link("/"))
+    page.get_by_role("link", name=full.name, exact=True).wait_for(timeout=PATIENCE_MS)
+
+
+def go_to_experiment(page, service, full):
+    page.goto(service.link(f"/e/{full.name}"))
+    page.get_by_text("Episode at step").wait_for(timeout=PATIENCE_MS)
+
+
+def go_to_labelling(page, service, full):
+    page.goto(service.label_link(full.name))
+    LabellingPage(page).shown_comparison()
+
+
+def go_to_help(page, service, full):
+    go_to_labelling(page, service, full)
+    page.keyboard.press("?")
+    page.get_by_role("dialog").wait_for()
+
+
+def go_to_idle_labelling(page, service, full):
+    go_to_labelling(page, service, full)
+    for _ in range(3):
+        LabellingPage(page).shown_comparison()
+        page.keyboard.press("ArrowDown")
+        page.wait_for_timeout(150)
+    LabellingPage(page).wait_until_idle()
+
+
+def go_to_an_unknown_experiment(page, service, full):
+    page.goto(service.label_link("no-such"))
+    page.get_by_text("no experiment").first.wait_for(timeout=PATIENCE_MS)
+
+
+def go_without_a_token(page, service, full):
+    page.goto(service.address.url + "/")
+    page.get_by_role("heading", name="This page needs its key").wait_for(timeout=PATIENCE_MS)
+
+
+PAGES = {
+    "experiments": go_to_experiments,
+    "experiment": go_to_experiment,
+    "labelling": go_to_labelling,
+    "help": go_to_help,
+    "idle labelling": go_to_idle_labelling,
+    "unknown experiment": go_to_an_unknown_experiment,
+    "no token": go_without_a_token,
+}
+
+
+class TestAccess:
+    @pytest.mark.parametrize("path", ["/", "/e/some", label_path("some")])
+    @pytest.mark.parametrize("query", ["", "?token=", "?token=" + "x" * 43])
+    def test_without_the_right_token_a_page_says_how_to_get_the_link(
+        self, open_context, service, path, query
+    ):
+        page = open_context().new_page()
+        answered = page.goto(service.address.url + path + query)
+        assert answered.status == 401
+        text = page.locator("body").inner_text()
+        assert "Open the link that rl-teacher teach or rl-teacher serve printed" in text
+        assert page.context.cookies() == []
+
+    def test_the_token_vanishes_from_the_address_and_a_script_cannot_read_it(
+        self, open_context, service, full
+    ):
+        page = open_context().new_page()
+        go_to_labelling(page, service, full)
+        assert page.url == service.address.url + label_path(full.name)
+        assert page.evaluate("document.cookie") == ""
+        assert service.token not in page.content()
+
+    def test_who_lost_the_cookie_is_told_and_loses_no_answer(self, open_page, full):
+        opened = open_page(full.name)
+        opened.shown_comparison()
+        opened.page.context.clear_cookies()
+        answered = opened.shown_comparison()
+        opened.press("ArrowDown")
+        opened.page.get_by_text("This browser is no longer signed in.").wait_for()
+        assert opened.hook("outboxLength") == 1
+        assert answered not in full.answers()
+
+
+class TestEveryPage:
+    @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+    def test_loads_nothing_from_elsewhere_and_complains_of_nothing(
+        self, open_context, service, full, size
+    ):
+        context = open_context(viewport=size, has_touch=size == PHONE)
+        requests, complaints = [], []
+        context.on("request", lambda request: requests.append(request.url))
+        context.on("console", lambda message: complaints.append((message.type, message.text)))
+        page = context.new_page()
+        visits = [go_to_experiments, go_to_experiment, go_to_labelling, go_to_help]
+        for visit in visits:
+            visit(page, service, full)
+            assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        allowed = (service.address.url + "/", "data:", f"blob:{service.address.url}/")
+        assert [url for url in requests if not url.startswith(allowed)] == []
+        assert any("/api/v1/clips/" in url for url in requests)
+        assert [text for kind, text in complaints if kind == "error"] == []
+
+    def test_the_experiments_page_follows_what_happens(self, open_context, service, full):
+        page = open_context().new_page()
+        go_to_experiments(page, service, full)
+        row = page.get_by_role("listitem").filter(has_text=full.name)
+        full.stand("training", "Learning to hop.", step=123_456)
+        row.get_by_text("Learning to hop.").wait_for(timeout=PATIENCE_MS)
+
+    def test_an_experiments_page_follows_what_happens(self, open_context, service, full):
+        page = open_context().new_page()
+        go_to_experiment(page, service, full)
+        full.store.append_metrics(full.id, 50_000, {"held_out_accuracy": 0.123})
+        page.get_by_text(re.compile(r"^12\s%$")).first.wait_for(timeout=PATIENCE_MS)
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    @pytest.mark.parametrize("page_name", PAGES)
+    def test_everybody_can_use_it(self, open_context, service, full, page_name, scheme):
+        if not AXE.is_file():
+            (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(INSTALL_AXE)
+        page = open_context(color_scheme=scheme, reduced_motion="reduce").new_page()
+        PAGES[page_name](page, service, full)
+        page.evaluate(AXE.read_text())
+        found = page.evaluate("() => axe.run(document, { resultTypes: ['violations'] })")
+        serious = [
+            f"{rule['id']}: {node['target']} {node['failureSummary']}"
+            for rule in found["violations"]
+            for node in rule["nodes"]
+            if rule["impact"] in ("serious", "critical")
+        ]
+        assert serious == []

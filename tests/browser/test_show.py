@@ -1,0 +1,106 @@
+"""A real run, a real service, the real page: a person teaches, and what goes wrong is mended."""
+
+import signal
+from statistics import fmean
+
+import pytest
+
+from rl_teacher.experiment import Experiment
+from tests.browser.experiments import labels_given
+from tests.browser.labelling_page import LabellingPage
+from tests.browser.person import Person
+from tests.browser.processes import Running, Service, as_home, open_store
+
+pytestmark = pytest.mark.browser
+
+
+def teach(home, env_id, *flags):
+    """`rl-teacher teach -p human`, begun."""
+    command = ["teach", "-p", "human", "-e", env_id, "-n", "mine", "--no-tensorboard"]
+    return Running(home, "run", *command, "--no-browser", *flags)
+
+
+def given(home):
+    """Every label in the store, oldest first; the current ones by comparison."""
+    with open_store(home) as store:
+        experiment = store.experiment("mine")
+        log = labels_given(store, experiment.id)
+        assert store.counts(experiment.id).answered == len(dict(log))
+        return log
+
+
+@pytest.fixture
+def home(tmp_path):
+    return tmp_path / "teaching"
+
+
+@pytest.fixture
+def store(home):
+    home.mkdir()
+    with open_store(home) as opened:
+        yield opened
+
+
+def test_a_person_teaches_through_the_link_that_a_run_prints(home, store, open_context):
+    flags = ["-L", "6", "-l", "13", "-t", "30000", "-i", "500", "--port", "0", "--wait-for-labels"]
+    run = teach(home, "ShortReacher-v1", *flags)
+    try:
+        page = open_context().new_page()
+        page.goto(run.printed_link())
+        person = Person(LabellingPage(page), home, store)
+        person.answer_until(2)
+        person.answer_wrong_and_take_it_back()
+        page.context.set_offline(True)
+        person.answer()
+        page.wait_for_timeout(2_000)
+        page.context.set_offline(False)
+        person.answer_until(5)
+        person.reload()
+        person.answer_until(12)
+        person.labelling.wait_until_sent()
+        assert run.process.wait(120) == 0, run.printed()
+    finally:
+        run.end()
+    assert given(home) == person.log
+    with as_home(home):
+        assert Experiment.find("mine").metrics()[-1]["labels_answered"] == 12
+
+
+@pytest.mark.slow
+def test_with_60_comparisons_the_agent_learns_whatever_happens_to_network_page_and_service(
+    home, store, open_context
+):
+    service = Service(home)
+    flags = ["-L", "20", "-l", "61", "-t", "600000", "--instructions", "Prefer the faster one."]
+    run = teach(home, "ShortHopper-v1", *flags)
+    try:
+        assert service.address.url in run.printed_link()
+        page = open_context().new_page()
+        page.goto(service.label_link("mine"))
+        person = Person(LabellingPage(page), home, store)
+        person.answer_until(10)
+        person.answer_wrong_and_take_it_back()
+        person.answer_until(15)
+        person.reload()
+        person.answer_until(30)
+        page.context.set_offline(True)
+        person.answer_what_is_here()
+        page.wait_for_timeout(10_000)
+        page.context.set_offline(False)
+        person.answer_until(42)
+        person.labelling.shown_comparison()
+        service.end(signal.SIGKILL)
+        person.answer()
+        service = Service(home, service.address.port)
+        person.answer_until(60)
+        person.labelling.wait_until_sent()
+        assert run.process.wait(600) == 0, run.printed()
+    finally:
+        run.end()
+        service.end()
+    assert given(home) == person.log
+    assert len(dict(person.log)) == 60
+    with as_home(home):
+        returns = [row["true_return"] for row in Experiment.find("mine").metrics()]
+    known = [each for each in returns if each is not None]
+    assert fmean(known[-3:]) > 2 * known[0]

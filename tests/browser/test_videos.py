@@ -1,0 +1,103 @@
+"""Clips of environments without MuJoCo: videos, side by side on one clock."""
+
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from rl_teacher.envs.registry import make_filmed
+from tests.browser.experiments import in_shown_order
+
+pytestmark = pytest.mark.browser
+
+FPS = 25.0
+NUM_FRAMES = 40
+
+SHOWN = "[...document.querySelectorAll('video.film:not(.ahead)')]"
+
+READ_FRAMES = f"""
+() => {SHOWN}.map((film) => {{
+  const canvas = document.createElement('canvas')
+  canvas.width = 60
+  canvas.height = 40
+  const surface = canvas.getContext('2d')
+  surface.drawImage(film, 0, 0, 60, 40)
+  return [...surface.getImageData(0, 0, 60, 40).data]
+}})
+"""
+
+
+def filmed(env_id, seed):
+    """[T, H, W, 3] random actions in an environment; it begins again where it ends."""
+    with closing(make_filmed(env_id)) as env:
+        env.reset(seed=seed)
+        env.action_space.seed(seed)
+        frames = []
+        for _ in range(NUM_FRAMES):
+            frames.append(env.render())
+            _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            if terminated or truncated:
+                env.reset()
+    return np.stack(frames)
+
+
+def shrunk(frames):
+    """[T, 40, 60] in shades of grey, by means of blocks."""
+    num_frames, height, width, _ = frames.shape
+    rows, columns = height // 40, width // 60
+    blocks = frames[:, : 40 * rows, : 60 * columns].reshape(num_frames, 40, rows, 60, columns, 3)
+    return blocks.mean(axis=(2, 4, 5))
+
+
+def seen(opened):
+    """[2, 40, 60] what both videos show now, in shades of grey."""
+    pixels = np.array(opened.page.evaluate(READ_FRAMES)).reshape(2, 40, 60, 4)
+    return pixels[..., :3].mean(axis=-1)
+
+
+def step_to(opened, frame):
+    opened.press("r")
+    opened.wait_until("hooks.time_s === 0")
+    for _ in range(frame):
+        opened.press(".")
+    opened.wait_until("Math.abs(hooks.time_s - given) < 1e-6", frame / FPS)
+    opened.wait_until(
+        f"{SHOWN}.every((film) => film.paused && !film.seeking && film.readyState >= 2"
+        " && Math.floor(film.currentTime * given.fps) === given.frame)",
+        {"fps": FPS, "frame": frame},
+    )
+
+
+@pytest.fixture(params=["CartPole-v1", "LunarLander-v3"])
+def shown(request, open_page, experiment):
+    """The page with two videos, and their frames in shown order."""
+    first, second = (filmed(request.param, seed) for seed in (1, 2))
+    hashes = (experiment.hang_video(first, fps=FPS), experiment.hang_video(second, fps=FPS))
+    [asked] = experiment.ask_about([hashes])
+    opened = open_page(experiment.name)
+    opened.wait_for_comparison(asked)
+    opened.wait_until(f"{SHOWN}.length === 2 && {SHOWN}.every((film) => film.readyState >= 2)")
+    return opened, in_shown_order(asked, (first, second))
+
+
+def test_both_run_on_one_clock(shown):
+    opened, _ = shown
+    opened.wait_until(f"{SHOWN}.every((film) => !film.paused && film.currentTime > 0.2)")
+    apart = f"const [left, right] = {SHOWN}; return Math.abs(left.currentTime - right.currentTime)"
+    together = f"(() => {{ {apart} < 0.1 }})()"
+    opened.wait_until(together)
+    begun_again = f"{SHOWN}.every((film) => film.currentTime < 0.2)"
+    opened.wait_until(begun_again)
+    opened.wait_until(together)
+
+
+def test_stepping_shows_the_very_frame_on_both_sides(shown):
+    opened, films = shown
+    opened.press(" ")
+    opened.wait_until("!hooks.isPlaying")
+    for frame in (0, 1, 17, 30):
+        step_to(opened, frame)
+        for side, picture in enumerate(seen(opened)):
+            differences = np.abs(shrunk(films[side]) - picture).mean(axis=(1, 2))
+            assert differences[frame] < 6
+            assert differences[frame] <= differences.min() + 0.3

@@ -1,0 +1,50 @@
+import { describe, expect, it } from 'vitest'
+import { Clock, HOLD_S, frameAt } from '../src/lib/clock'
+
+const LONG = { num_frames: 30, fps: 20 }
+const SHORT = { num_frames: 10, fps: 20 }
+
+function loaded(): Clock {
+  const clock = new Clock()
+  clock.load([LONG, SHORT])
+  return clock
+}
+
+describe('the clock', () => {
+  it('loops by the longer clip, with a hold', () => {
+    const clock = loaded()
+    expect(clock.duration_s).toBe(1.5)
+    clock.advance(1.5 + HOLD_S + 0.25)
+    expect(clock.time_s).toBeCloseTo(0.25)
+    expect(clock.numReplays).toBe(1)
+  })
+
+  it('shows the last frame of a shorter clip until the longer one has ended', () => {
+    expect(frameAt(SHORT, 1.2)).toBe(9)
+    expect(frameAt(LONG, 1.2)).toBe(24)
+  })
+
+  it('goes at its speed, and stands still when paused', () => {
+    const clock = loaded()
+    clock.speed = 0.25
+    clock.advance(1)
+    expect(clock.time_s).toBe(0.25)
+    clock.isPlaying = false
+    clock.advance(1)
+    expect(clock.time_s).toBe(0.25)
+  })
+
+  it('steps frame by frame, and round the end', () => {
+    const clock = loaded()
+    clock.step(1)
+    expect(frameAt(LONG, clock.time_s)).toBe(1)
+    clock.step(-1)
+    clock.step(-1)
+    expect(frameAt(LONG, clock.time_s)).toBe(29)
+    expect(clock.isPlaying).toBe(false)
+  })
+
+  it.each(Array.from({ length: 30 }, (_, i) => i))('finds frame %i at its own time', (frame) => {
+    expect(frameAt(LONG, frame / 20)).toBe(frame)
+  })
+})
