@@ -70,7 +70,6 @@ def test_steps_may_be_spelt_1e3(capsys):
         (["-e", "ShortHopper-v1", "-p", "rl", "-n", "a/b"], "a/b"),
         (["-e", "ShortHopper-v1", "-p", "rl", "-n", "x" * 300], "100"),
         (["-e", "ShortReacher-v1", "-p", "synth", "-n", "x", "-c", "3"], "--clip-length 2 or less"),
-        (["-e", "ShortHopper-v1", "-p", "human", "-n", "x"], "not built yet"),
         (["-e", "ShortHopper-v1", "-p", "synth", "-n", "x", "-l", "-3"], "--n-labels -3"),
         (["-e", "ALE/Pong-v5", "-p", "rl", "-n", "x"], "Pong"),
     ],

@@ -95,10 +95,7 @@ export class Scene3d implements ClipView {
     }
     this.#ratio = Math.min(devicePixelRatio, PIXEL_RATIOS[0]!)
     this.#camera.up.set(0, 0, 1)
-    const q = new URLSearchParams(location.search)
-    if (q.has('ratio')) this.#ratio = Number(q.get('ratio'))
-    this.#renderer.shadowMap.enabled = !q.has('noshadow')
-    ;(window as any).__q = q
+    this.#renderer.shadowMap.enabled = true
     this.#renderer.shadowMap.type = PCFShadowMap
     this.#renderer.setScissorTest(true)
   }
@@ -143,9 +140,7 @@ export class Scene3d implements ClipView {
     if (wanted === this.#drawn || this.#renderer.getContext().isContextLost()) return false
     this.#drawn = wanted
     const start_ms = performance.now()
-    if ((window as any).__q.has('nodraw')) { this.#renderer.clear(); return true }
     for (const [i, side] of this.#sides.entries()) {
-      if (side) { if ((window as any).__q.has('noground') && side.ground) side.ground.visible = false; if ((window as any).__q.has('nobodies')) for (const b of side.bodies) b.visible = false }
       const pane = this.#panes[i]
       if (pane !== undefined) this.#drawPane(side, pane, clock)
     }
