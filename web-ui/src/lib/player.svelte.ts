@@ -3,6 +3,9 @@
 import { Orbit } from './camera'
 import { Clock, SPEEDS, type Timed } from './clock'
 
+/** Time between two looks of the controls at a running clock: each costs a whole page's painting. */
+const LOOK_EVERY_S = 0.1
+
 const reducedMotion = () => matchMedia('(prefers-reduced-motion: reduce)').matches
 
 export class Player {
@@ -14,16 +17,18 @@ export class Player {
   duration_s = $state(0)
   /** Set by what draws: called after every change. */
   wake: () => void = () => undefined
+  #unseen_s = 0
 
   load(clips: readonly Timed[]): void {
     this.clock.load(clips)
     this.#follow()
   }
 
-  /** Lets time pass; the controls follow. */
+  /** Lets time pass; the controls follow, some times a second. */
   advance(elapsed_s: number): void {
     this.clock.advance(elapsed_s)
-    this.time_s = Math.min(this.clock.time_s, this.clock.duration_s)
+    this.#unseen_s += elapsed_s
+    if (this.#unseen_s >= LOOK_EVERY_S) this.#look()
   }
 
   toggle(): void {
@@ -70,7 +75,12 @@ export class Player {
     this.isPlaying = this.clock.isPlaying
     this.speed = this.clock.speed
     this.duration_s = this.clock.duration_s
-    this.time_s = Math.min(this.clock.time_s, this.clock.duration_s)
+    this.#look()
     this.wake()
+  }
+
+  #look(): void {
+    this.#unseen_s = 0
+    this.time_s = Math.min(this.clock.time_s, this.clock.duration_s)
   }
 }

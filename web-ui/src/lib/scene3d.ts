@@ -1,6 +1,7 @@
 /** Draws one or two clips with one WebGL renderer: a scissored viewport each on one canvas. */
 
 import {
+  BasicShadowMap,
   BoxGeometry,
   BufferAttribute,
   BufferGeometry,
@@ -47,11 +48,16 @@ import {
   type Pane,
 } from './view'
 
-/** Pixels per CSS pixel, from fine to coarse: where drawing is slow, a coarser one is taken. */
-const PIXEL_RATIOS = [2, 1.5, 1, 0.75]
-const SLOW_DRAW_MS = 30
-const JUDGED_DRAWS = 12
+/** Pixels per CSS pixel, from fine to coarse: where pictures come slowly, a coarser one is taken. */
+const PIXEL_RATIOS = [2, 1.5, 1, 0.75, 0.6]
+/** Between two pictures: slower than 25 a second; and what is a pause, not slowness. */
+const SLOW_MS = 40
+const PAUSE_MS = 250
+const JUDGED_DRAWS = 20
 const SHADOW_MAP = 512
+/** Straight pieces of a round thing's outline, where graphics hardware draws and where none does. */
+const SMOOTH = 20
+const COARSE = 12
 const FARTHEST = 60
 const INFINITE_PLANE = 40
 const QUARTER_TURN = Math.PI / 2
@@ -70,16 +76,19 @@ interface Side {
 
 export class Scene3d implements ClipView {
   readonly kind = 'webgl'
+  readonly isPlain: boolean
   #renderer: WebGLRenderer
   #camera = new PerspectiveCamera(FIELD_OF_VIEW_DEG, 1, 0.01, 1000)
-  #parts = new Parts()
+  #parts: Parts
   #sides: (Side | null)[] = []
   #panes: readonly Pane[] = []
   #height = 0
   #size: [number, number] = [1, 1]
+  #laidOut = ''
   #drawn = ''
   #ratio: number
   #slowDraws = 0
+  #lastDraw_ms = 0
   #palette: Palette | null = null
   #pose = new Float32Array(7)
 
@@ -88,15 +97,18 @@ export class Scene3d implements ClipView {
     canvas: HTMLCanvasElement,
     readonly orbit: Orbit,
   ) {
+    this.isPlain = isSoftware()
     try {
-      this.#renderer = new WebGLRenderer({ canvas, antialias: !isSoftware(), alpha: true })
+      this.#renderer = new WebGLRenderer({ canvas, antialias: !this.isPlain, alpha: true })
     } catch (error) {
       throw new NoWebGl('WebGL is not available.', { cause: error })
     }
-    this.#ratio = Math.min(devicePixelRatio, PIXEL_RATIOS[0]!)
+    this.#parts = new Parts(this.isPlain ? COARSE : SMOOTH)
+    this.#ratio = Math.min(devicePixelRatio, this.isPlain ? 1 : PIXEL_RATIOS[0]!)
     this.#camera.up.set(0, 0, 1)
     this.#renderer.shadowMap.enabled = true
-    this.#renderer.shadowMap.type = PCFShadowMap
+    // Note: soft edges cost the processor as much as all the rest of the picture.
+    this.#renderer.shadowMap.type = this.isPlain ? BasicShadowMap : PCFShadowMap
     this.#renderer.setScissorTest(true)
   }
 
@@ -118,6 +130,9 @@ export class Scene3d implements ClipView {
   }
 
   layOut(width: number, height: number, panes: readonly Pane[]): void {
+    const described = JSON.stringify([width, height, panes, this.#ratio])
+    if (described === this.#laidOut) return
+    this.#laidOut = described
     this.#size = [width, height]
     this.#panes = panes
     this.#renderer.setPixelRatio(this.#ratio)
@@ -139,12 +154,11 @@ export class Scene3d implements ClipView {
     const wanted = this.#describe(clock)
     if (wanted === this.#drawn || this.#renderer.getContext().isContextLost()) return false
     this.#drawn = wanted
-    const start_ms = performance.now()
     for (const [i, side] of this.#sides.entries()) {
       const pane = this.#panes[i]
       if (pane !== undefined) this.#drawPane(side, pane, clock)
     }
-    this.#judge(performance.now() - start_ms)
+    this.#judge(performance.now())
     return true
   }
 
@@ -206,9 +220,13 @@ export class Scene3d implements ClipView {
     return Number(this.#drawn.split(',')[pane] ?? 0) || 0
   }
 
-  /** Takes a coarser picture where a dozen draws in a row were slow. */
-  #judge(draw_ms: number): void {
-    this.#slowDraws = draw_ms > SLOW_DRAW_MS ? this.#slowDraws + 1 : 0
+  /** Takes a coarser picture where most of the last ones came slowly. */
+  #judge(now_ms: number): void {
+    // Note: the graphics driver draws later, so only the pace of pictures tells what they cost.
+    const took_ms = now_ms - this.#lastDraw_ms
+    this.#lastDraw_ms = now_ms
+    if (took_ms > PAUSE_MS) return
+    this.#slowDraws = Math.max(0, this.#slowDraws + (took_ms > SLOW_MS ? 1 : -2))
     const coarser = PIXEL_RATIOS.find((ratio) => ratio < this.#ratio)
     if (this.#slowDraws < JUDGED_DRAWS || coarser === undefined) return
     this.#slowDraws = 0
@@ -226,6 +244,8 @@ export class Scene3d implements ClipView {
 class Parts {
   #geometries = new Map<string, BufferGeometry>()
   #materials = new Map<string, Material>()
+
+  constructor(readonly pieces: number) {}
 
   build(clip: PosesClip): Side {
     const { scene: file } = clip
@@ -261,7 +281,7 @@ class Parts {
     const key = index === null ? `${geom.type} ${geom.size.join()}` : `${url} ${geom.type} ${index}`
     let geometry = this.#geometries.get(key)
     if (geometry === undefined) {
-      geometry = geometryOf(geom, file)
+      geometry = geometryOf(geom, file, this.pieces)
       this.#geometries.set(key, geometry)
     }
     return geometry
@@ -293,17 +313,17 @@ class Parts {
 }
 
 /** A geom's surface. MuJoCo gives half sizes and turns round things about z, three.js about y. */
-function geometryOf(geom: Geom, file: SceneFile): BufferGeometry {
+function geometryOf(geom: Geom, file: SceneFile, pieces: number): BufferGeometry {
   const [a, b, c] = geom.size as [number, number, number]
   switch (geom.type) {
     case 'sphere':
-      return new SphereGeometry(a, 24, 16)
+      return new SphereGeometry(a, pieces, 0.7 * pieces)
     case 'ellipsoid':
-      return new SphereGeometry(1, 24, 16)
+      return new SphereGeometry(1, pieces, 0.7 * pieces)
     case 'capsule':
-      return new CapsuleGeometry(a, 2 * b, 8, 20).rotateX(QUARTER_TURN)
+      return new CapsuleGeometry(a, 2 * b, pieces / 4, pieces).rotateX(QUARTER_TURN)
     case 'cylinder':
-      return new CylinderGeometry(a, a, 2 * b, 28).rotateX(QUARTER_TURN)
+      return new CylinderGeometry(a, a, 2 * b, pieces).rotateX(QUARTER_TURN)
     case 'box':
       return new BoxGeometry(2 * a, 2 * b, 2 * c)
     case 'plane':
@@ -382,7 +402,7 @@ function paintSide(side: Side, palette: Palette): void {
   ;(side.ground.material as GroundMaterial).paint(palette, cell)
 }
 
-/** Whether the processor draws: then edges are left rough, so that it keeps up. */
+/** Whether the processor draws: then edges are left rough and hard, so that it keeps up. */
 function isSoftware(): boolean {
   const probe = document.createElement('canvas').getContext('webgl2')
   if (probe === null) return false

@@ -39,6 +39,7 @@ interface Placed {
 
 export class Sticks implements ClipView {
   readonly kind = 'canvas'
+  readonly isPlain = false
   #context: CanvasRenderingContext2D
   #clips: readonly (PosesClip | null)[] = []
   #panes: readonly Pane[] = []

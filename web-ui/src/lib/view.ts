@@ -22,6 +22,8 @@ export interface Palette {
 
 export interface ClipView {
   readonly kind: 'webgl' | 'canvas'
+  /** The processor draws: what lies over the canvas should be plain too. */
+  readonly isPlain: boolean
   /** Other clips, one per pane. */
   show(clips: readonly (PosesClip | null)[]): void
   /** Where they are drawn, and how large the canvas is. */
