@@ -11,6 +11,8 @@ export interface Hooks {
   outboxLength: number
   /** Comparisons that are ready behind the one on screen. */
   numAhead: number
+  /** From the last key press or tap until the page had drawn the next comparison. */
+  draw_ms: number | null
   /** From the last key press or tap to the next comparison drawn and handed to the screen. */
   swap_ms: number | null
   isPlaying: boolean
@@ -25,6 +27,7 @@ export const hooks: Hooks = {
   comparisonId: null,
   outboxLength: 0,
   numAhead: 0,
+  draw_ms: null,
   swap_ms: null,
   isPlaying: false,
   time_s: 0,
