@@ -4,8 +4,9 @@ import gzip
 import re
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from playwright.sync_api import Browser, Page
 from benchmarks.children import ChildFailed
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, latest_run
-from benchmarks.tables import middle, number, table
+from benchmarks.tables import middle, number, ratio, table
 from rl_teacher.clips.answer import Answer
 from rl_teacher.envs.mujoco_suite import SUITE
+from rl_teacher.experiment import Experiment
 from tests.browser import chromium
 from tests.browser.labelling_page import KEYS, LabellingPage
-from tests.browser.processes import Running
+from tests.browser.processes import Running, as_home
 
 HOW = "python -m benchmarks.run page"
 WINDOW = {"width": 1280, "height": 720}
@@ -29,10 +31,12 @@ POLL_S = 0.02
 SWAPS = 20
 SETTLE_MS = 300
 SECONDS_WATCHED = 5
+FIRST_LABELS = 25
+ANSWERING_POLL_S = 2.0
 
 
 def run(options: Options, records: Records) -> None:
-    """Measure the parts that are asked for: launch, swap, pace, wire, bundle.
+    """Measure the parts that are asked for: launch, swap, pace, training, wire, bundle.
 
     Raises:
         ChildFailed: there is no Chromium, the page is not built, or a run ended.
@@ -44,6 +48,7 @@ def run(options: Options, records: Records) -> None:
         "launch": measure_launch,
         "swap": measure_swap,
         "pace": measure_pace,
+        "training": measure_training,
         "wire": measure_wire,
         "bundle": measure_bundle,
     }
@@ -174,6 +179,85 @@ def watched(labelling: LabellingPage) -> float:
     return labelling.hook("fps")
 
 
+# --- training: its pace while a person answers ---
+
+
+def measure_training(options: Options, records: Records) -> None:
+    """Runs with somebody who answers all that waits, and synthetic ones with as many labels."""
+    steps = options.steps or (20_000 if options.is_quick else 400_000)
+    for number_of_round in range(1 if options.is_quick else 3):
+        answered, pace = pace_with_a_person(steps)
+        synthetic = pace_of_a_run(
+            *("-p", "synth", "-l", str(answered), "-L", str(FIRST_LABELS), "-t", str(steps))
+        )
+        keep(
+            options,
+            records,
+            "training",
+            round=number_of_round,
+            steps=steps,
+            labels=answered,
+            person_steps_per_second=pace,
+            synthetic_steps_per_second=synthetic,
+        )
+
+
+def pace_with_a_person(steps: int) -> tuple[int, float]:
+    """How many were answered, and steps/s of training."""
+    flags = ["-p", "human", "-L", str(FIRST_LABELS), "-t", str(steps), "--port", "0"]
+    with a_run(*flags) as started:
+        answered = answer_all(started)
+        return answered, metrics_of(started.home)[-1]["steps_per_second"]
+
+
+def pace_of_a_run(*flags: str) -> float:
+    """Steps/s of training, with nobody there."""
+    with a_run(*flags) as started:
+        started.process.wait()
+        return metrics_of(started.home)[-1]["steps_per_second"]
+
+
+@contextmanager
+def a_run(*flags: str) -> Iterator[Running]:
+    """`rl-teacher teach -e Hopper-v1` in an empty home, until the block ends."""
+    with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home:
+        always = ["-e", "Hopper-v1", "-n", "page", "--no-tensorboard", "--no-browser"]
+        started = Running(Path(home), "run", "teach", *always, *flags)
+        try:
+            yield started
+        finally:
+            started.end()
+
+
+def answer_all(started: Running) -> int:
+    """Answer whatever waits as the page does, until the run ends; how many it were."""
+    link = started.printed_link()
+    origin = re.sub(r"(https?://[^/]+).*", r"\1", link)
+    answered: set[int] = set()
+    own = {"Origin": origin}
+    # Note: the service goes a moment before its run does.
+    client = httpx.Client(trust_env=False, follow_redirects=True, headers=own)
+    with suppress(httpx.TransportError), client:
+        client.get(link)
+        while started.is_running:
+            asked = client.get(f"{origin}/api/v1/experiments/page/comparisons/next").json()
+            for comparison in asked["comparisons"]:
+                for side in (comparison["left"], comparison["right"]):
+                    client.get(origin + side["url"])
+                label = {"request_id": str(uuid.uuid4()), "comparison_id": comparison["id"]}
+                label |= {"answer": "left" if comparison["id"] % 2 else "right"}
+                client.post(f"{origin}/api/v1/labels", json={"labels": [label]}).raise_for_status()
+                answered.add(comparison["id"])
+            time.sleep(ANSWERING_POLL_S)
+    return len(answered)
+
+
+def metrics_of(home: Path) -> list[dict[str, Any]]:
+    """The rows that the run has reported."""
+    with as_home(home):
+        return Experiment.find("page").metrics()
+
+
 # --- wire: bytes of a comparison ---
 
 
@@ -238,6 +322,7 @@ def report(records: list[Record]) -> list[str]:
         ("launch", _launch),
         ("swap", _swap),
         ("pace", _pace),
+        ("training", _training),
         ("bundle", _bundle),
         ("wire", _wire),
     )
@@ -272,6 +357,16 @@ def _pace(records: list[Record]) -> list[str]:
         f"* Two {newest['env_id']} clips in a window of {newest['window']}, drawn by the "
         f"processor: **{number(newest['median_fps'])} frames a second** (to reach: "
         f"20); in the slowest second {number(newest['slowest_fps'])}.",
+    ]
+
+
+def _training(records: list[Record]) -> list[str]:
+    person = middle(record["person_steps_per_second"] for record in records)
+    synthetic = middle(record["synthetic_steps_per_second"] for record in records)
+    return [
+        f"* Training while somebody answers all that waits: **{ratio(person / synthetic)}** the "
+        f"pace of a synthetic run with as many labels (to reach: 0.9x); {number(person)} over "
+        f"{number(synthetic)} steps/s, medians of {len(records)} rounds, in turn.",
     ]
 
 

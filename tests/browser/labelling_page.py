@@ -18,7 +18,9 @@ KEYS = {
     Answer.CANNOT_TELL: "ArrowUp",
 }
 
-Hook = Literal["comparisonId", "outboxLength", "numAhead", "swap_ms", "fps", "time_s", "isPlaying"]
+Hook = Literal[
+    "comparisonId", "outboxLength", "numAhead", "draw_ms", "swap_ms", "fps", "time_s", "isPlaying"
+]
 
 
 class LabellingPage:
