@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 from playwright.sync_api import Browser, Page
 
+from benchmarks._ours import curve_figures
 from benchmarks.children import ChildFailed
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, latest_run
@@ -207,14 +208,14 @@ def pace_with_a_person(steps: int) -> tuple[int, float]:
     flags = ["-p", "human", "-L", str(FIRST_LABELS), "-t", str(steps), "--port", "0"]
     with a_run(*flags) as started:
         answered = answer_all(started)
-        return answered, metrics_of(started.home)[-1]["steps_per_second"]
+        return answered, pace_of(started.home)
 
 
 def pace_of_a_run(*flags: str) -> float:
     """Steps/s of training, with nobody there."""
     with a_run(*flags) as started:
         started.process.wait()
-        return metrics_of(started.home)[-1]["steps_per_second"]
+        return pace_of(started.home)
 
 
 @contextmanager
@@ -252,10 +253,10 @@ def answer_all(started: Running) -> int:
     return len(answered)
 
 
-def metrics_of(home: Path) -> list[dict[str, Any]]:
-    """The rows that the run has reported."""
+def pace_of(home: Path) -> float:
+    """Steps/s of training, its first rollout left out, in which programs are compiled."""
     with as_home(home):
-        return Experiment.find("page").metrics()
+        return curve_figures(Experiment.find("page").metrics())["steady_steps_per_second"]
 
 
 # --- wire: bytes of a comparison ---
