@@ -53,7 +53,7 @@ def test_it_asks_labels_by_the_schedule_and_learns_from_them():
     assert outcome.is_finished
     assert outcome.step >= CONFIG.num_timesteps
     row = last_row()
-    assert row["labels_asked"] == row["labels_answered"] == 39
+    assert row["labels_asked"] == row["labels_answered"] == 40
     assert row["fits"] > 3
     assert row["held_out_accuracy"] > 0.6
 
@@ -65,7 +65,7 @@ def test_it_leaves_a_predictor_a_plot_and_its_labels():
     assert outcome.plot_path.read_bytes().startswith(b"\x89PNG")
     with Store.open(home() / "labels.sqlite") as store:
         experiment_id = store.ensure_experiment("test", "ShortReacher-v1", {})
-        assert store.counts(experiment_id).answered == 39
+        assert store.counts(experiment_id).answered == 40
 
 
 def test_the_true_reward_needs_no_labels():

@@ -9,10 +9,22 @@ RL_TEACHER = Budget(total=1400, pretraining=350, num_steps=1000)
 
 
 @pytest.mark.parametrize(
-    ("step", "labels"), [(0, 350), (100, 737), (250, 1067), (500, 1295), (750, 1366), (1000, 1389)]
+    ("step", "labels"), [(0, 350), (100, 742), (250, 1076), (500, 1305), (750, 1378), (1000, 1400)]
 )
-def test_the_annealed_schedule_is_rl_teachers(step, labels):
+def test_the_annealed_schedule_is_rl_teachers_scaled_to_the_total(step, labels):
     assert annealed(RL_TEACHER, Progress(step, 0.0)) == labels
+
+
+@pytest.mark.parametrize(("step", "labels"), [(0, 15), (50, 56), (100, 60), (130, 60)])
+def test_the_annealed_schedule_asks_the_last_of_few_labels_before_the_end(step, labels):
+    # after half of the run 15 + 45 * 0.9 / 0.99 = 55.9; a rollout may go past the end
+    assert annealed(Budget(total=60, pretraining=15, num_steps=100), Progress(step, 0.0)) == labels
+
+
+def test_the_annealed_schedule_asks_the_last_label_before_the_last_step():
+    # all but the last are due when 0.01^(t/T) = 1 - 0.99 * 44 / 45 = 0.032, at 0.747 T
+    budget = Budget(total=60, pretraining=15, num_steps=1000)
+    assert [annealed(budget, Progress(step, 0.0)) for step in (747, 748)] == [59, 60]
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

@@ -46,13 +46,16 @@ Schedule = Callable[[Budget, Progress], int]
 
 
 def annealed(budget: Budget, progress: Progress) -> int:
-    """Ever slower: P + (N - P) (1 - 0.01^(t/T)).
+    """Ever slower: P + (N - P) (1 - 0.01^(t/T)) / 0.99.
 
-    Source: rl-teacher's LabelAnnealer. N=1400, P=350 gives 737 after a tenth of the run.
+    Source: rl-teacher's LabelAnnealer, scaled to reach N at step T; that one ends at 99 % of N - P.
+    N=1400, P=350 gives 742 after a tenth of the run, where that one gives 737.
+
+    Note: rounded up, so that the last one is asked while there is still something to learn it for.
     """
     later = (budget.total or 0) - budget.pretraining
-    share = 1 - 0.01 ** (progress.step / budget.num_steps)
-    return math.floor(budget.pretraining + later * share)
+    share = (1 - 0.01 ** (progress.step / budget.num_steps)) / (1 - 0.01)
+    return math.ceil(budget.pretraining + later * min(share, 1.0))
 
 
 HYPERBOLIC_STEPS = 2_000_000
