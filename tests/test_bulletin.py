@@ -3,13 +3,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rl_teacher.bulletin import Bulletin, Standing
+from rl_teacher.bulletin import EPISODES_KEPT, Bulletin, Standing
 from rl_teacher.clips.episode import Episode, EpisodeWatcher
 from rl_teacher.clips.segment import Segment
 from rl_teacher.envs.registry import EnvCard, make_vector
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.store.media import MediaFiles
-from rl_teacher.store.store import Store
+from rl_teacher.store.store import ShownClip, Store
 from rl_teacher.studio import Gallery, Studio
 
 NO_REWARDS = np.zeros((0, 1), np.float32)
@@ -36,6 +36,10 @@ class InstantStudio(Studio):
         return "poses"
 
     def show_if_possible(self, segment, then):
+        key = f"clips/{segment.content_hash}.poses"
+        self.gallery.media.put(key, b"poses")
+        shown = ShownClip(segment.env_id, len(segment), "poses", key, None, 6, 60.0)
+        self.gallery.store.show_clips({segment.content_hash: shown})
         then()
 
 
@@ -51,10 +55,18 @@ def board(tmp_path):
     with Store.open(tmp_path / "labels.sqlite") as store:
         experiment_id = store.ensure_experiment("mine", "ShortHopper-v1", {})
         clock = SimpleNamespace(s=100.0)
-        studio = InstantStudio(Gallery(store, MediaFiles(tmp_path / "media")))
+        media = MediaFiles(tmp_path / "media")
+        studio = InstantStudio(Gallery(store, media))
         watcher = ScriptedWatcher("ShortHopper-v1", begins_whole=True)
         bulletin = Bulletin(store, experiment_id, studio, watcher, lambda: clock.s)
-        yield SimpleNamespace(store=store, clock=clock, watcher=watcher, bulletin=bulletin)
+        yield SimpleNamespace(
+            store=store,
+            experiment_id=experiment_id,
+            media=media,
+            clock=clock,
+            watcher=watcher,
+            bulletin=bulletin,
+        )
 
 
 def status(board):
@@ -104,6 +116,48 @@ def test_the_latest_episode_is_shown_now_and_then_with_its_predicted_rewards(boa
     board.clock.s += 10.0
     board.bulletin.watch(NO_ROLLOUT, NO_REWARDS, 9)
     assert board.store.experiment("mine").latest_episode["step"] == 9
+
+
+def hang(board, reward):
+    """Show one more episode; its clip's hash."""
+    board.watcher.latest = an_episode(reward)
+    board.bulletin.watch(NO_ROLLOUT, NO_REWARDS, int(reward))
+    board.clock.s += 10.0
+    return an_episode(reward).segment.content_hash
+
+
+def kept(board, hung):
+    """Which of these clips have a file still, by number; the store knows the same ones."""
+    files = [n for n, each in enumerate(hung) if board.media.exists(f"clips/{each}.poses")]
+    assert sorted(hung[n] for n in files) == sorted(board.store.shared_clips("ShortHopper-v1", 6))
+    return files
+
+
+def test_the_last_few_episodes_clips_are_kept_and_older_ones_deleted(board):
+    hung = [hang(board, reward) for reward in range(7)]
+    assert EPISODES_KEPT == 4
+    assert kept(board, hung) == [3, 4, 5, 6]
+    assert board.store.experiment("mine").latest_episode["clip"] == hung[6]
+
+
+def test_an_episode_that_a_comparison_is_about_is_kept(board):
+    hung = [hang(board, reward) for reward in range(2)]
+    board.store.ask(board.experiment_id, [(hung[0], hung[1])], "ShortHopper-v1", 6, 0)
+    hung += [hang(board, reward) for reward in range(2, 8)]
+    assert kept(board, hung) == [0, 1, 4, 5, 6, 7]
+
+
+def test_an_episode_that_another_experiment_shows_is_kept(board):
+    hung = [hang(board, reward) for reward in range(2)]
+    other = board.store.ensure_experiment("other", "ShortHopper-v1", {})
+    board.store.set_latest_episode(other, {"clip": hung[1]})
+    hung += [hang(board, reward) for reward in range(2, 8)]
+    assert kept(board, hung) == [1, 4, 5, 6, 7]
+
+
+def test_an_episode_that_came_up_again_is_new_again(board):
+    hung = [hang(board, reward) for reward in (0, 1, 2, 3, 0, 4, 5)]
+    assert kept(board, [hung[n] for n in (0, 1, 2, 3, 5, 6)]) == [0, 3, 4, 5]
 
 
 def an_episode(reward):

@@ -311,6 +311,7 @@ def text_of(name):
         ("docs/files.md", f"where `scale` is at most {poses.FINEST_STEP:.4f}"),
         ("docs/files.md", f"At its end are {media.SEAL_BYTES} bytes more"),
         ("docs/files.md", f"`{media.SEAL_HEAD.hex(' ')}`"),
+        ("docs/files.md", f"latest episodes, the last {bulletin.EPISODES_KEPT} stay"),
     ],
 )
 def test_a_figure_in_the_docs_is_that_of_the_code(page, said):

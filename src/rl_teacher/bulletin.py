@@ -23,6 +23,8 @@ Phase = Literal["starting", "random", "waiting", "fitting", "training", "finishe
 STATUS_EVERY_S = 1.0
 EPISODE_EVERY_S = {"poses": 10.0, "video": 40.0}
 """A video is replayed and drawn, which takes a core for a second or so; poses take nothing."""
+EPISODES_KEPT = 4
+"""Of the clips that were hung, so many stay: somebody may just be loading the one before."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Bulletin:
         self._phase: Phase | None = None
         self._waiting_since: str | None = None
         self._told_s = self._shown_s = -np.inf
+        self._hung: list[str] = []
 
     def stand(self, standing: Standing) -> None:
         """Say how the run stands: at once when its phase changes, else once a second."""
@@ -117,5 +120,12 @@ class Bulletin:
 
         def hang() -> None:
             self._store.set_latest_episode(self._experiment_id, shown)
+            self._take_down_before(segment.content_hash)
 
         self._studio.show_if_possible(segment, hang)
+
+    def _take_down_before(self, newest: str) -> None:
+        """Have older episodes' clips deleted; one that came up again counts as new."""
+        self._hung = [*(each for each in self._hung if each != newest), newest]
+        while len(self._hung) > EPISODES_KEPT:
+            self._studio.forget(self._hung.pop(0))

@@ -129,6 +129,15 @@ class Studio:
             self._is_out_of_order = True
             logger.warning("The agent's episodes are not shown: %s", error)
 
+    def forget(self, content_hash: str) -> None:
+        """Delete a clip of an episode, unless a comparison, or another experiment, shows it.
+
+        Note: the row goes before the file, so that no row ever promises a file that is gone.
+        """
+        media_key = self.gallery.store.forget_unused_clip(content_hash)
+        if media_key is not None:
+            self.gallery.media.remove(media_key)
+
     def _is_shown(self, segment: Segment) -> bool:
         """Whether an earlier run, or another experiment, has made the clip."""
         try:

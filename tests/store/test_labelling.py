@@ -135,6 +135,28 @@ class TestClips:
         store.delete_experiment("human-175")
         assert store.shared_clips(ENV_ID, 30) == sorted(pair(1))
 
+    def test_a_clip_that_nobody_needs_is_forgotten_and_its_file_named(self, store):
+        show(store, 1)
+        left, right = pair(1)
+        assert store.forget_unused_clip(left) == f"clips/{left}.poses"
+        assert store.shared_clips(ENV_ID, 30) == [right]
+        assert store.forget_unused_clip(left) is None
+
+    def test_a_clip_that_a_comparison_is_about_is_never_forgotten(self, store, experiment_id):
+        ask_and_show(store, experiment_id, 1)
+        assert [store.forget_unused_clip(each) for each in pair(1)] == [None, None]
+        assert store.clip(pair(1)[0]).kind == "poses"
+
+    def test_a_clip_that_is_an_experiments_latest_episode_is_not_forgotten(
+        self, store, experiment_id
+    ):
+        show(store, 1)
+        left, _ = pair(1)
+        store.set_latest_episode(experiment_id, {"clip": left, "step": 7})
+        assert store.forget_unused_clip(left) is None
+        store.set_latest_episode(experiment_id, {"clip": pair(2)[0], "step": 8})
+        assert store.forget_unused_clip(left) == f"clips/{left}.poses"
+
 
 class TestWaiting:
     def test_the_latest_step_comes_first_and_then_the_order_asked(self, store, experiment_id):

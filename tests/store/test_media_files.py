@@ -57,6 +57,22 @@ def test_what_was_never_put_is_said_to_be_missing(media):
         media.get(POSES)
 
 
+def test_what_was_removed_is_missing_and_may_be_put_again(media):
+    media.put(POSES, b"poses")
+    media.put(FILM, b"film")
+    media.remove(POSES)
+    media.remove(POSES)
+    assert not media.exists(POSES)
+    assert media.get(FILM) == b"film"
+    media.put(POSES, b"poses")
+    assert media.get(POSES) == b"poses"
+
+
+def test_nothing_outside_can_be_removed(local):
+    with pytest.raises(BadInput, match="not the key"):
+        local.remove("../labels.sqlite")
+
+
 def test_a_file_that_is_gone_is_said_to_be_missing(local, folder):
     local.put(POSES, b"poses")
     (folder / POSES).unlink()
@@ -140,7 +156,7 @@ def test_the_seal_is_a_box_that_mp4_leaves_alone(local, folder):
     ],
 )
 def test_what_is_no_key_never_reaches_a_file(media, folder, key):
-    for use in (media.get, media.exists, lambda key: media.put(key, b"x")):
+    for use in (media.get, media.exists, media.remove, lambda key: media.put(key, b"x")):
         with pytest.raises(BadInput, match="is not the key of a clip or a scene"):
             use(key)
     assert not folder.exists()
@@ -203,7 +219,7 @@ class TestUrls:
         def fail(*_args, **_kwargs):
             raise ConnectionError("refused")
 
-        for name in ("pipe_file", "cat_file", "exists"):
+        for name in ("pipe_file", "cat_file", "rm_file", "exists"):
             monkeypatch.setattr(f"fsspec.implementations.memory.MemoryFileSystem.{name}", fail)
         for use in (media.get, media.exists, lambda key: media.put(key, b"x")):
             with pytest.raises(

@@ -182,6 +182,17 @@ class MediaFiles:
         check_key(key)
         return self._place.has(key)
 
+    def remove(self, key: str) -> None:
+        """Delete a key's file; harmless if it is not there.
+
+        Raises:
+            BadInput: not a key.
+            RunFolderUnusable: the folder is read-only.
+            StoreUnavailable: the remote place does not answer.
+        """
+        check_key(key)
+        self._place.remove(key)
+
     def _is_whole(self, key: str) -> bool:
         try:
             self.get(key)

@@ -1,5 +1,6 @@
 """Where media may be: a local folder, or wherever fsspec reaches."""
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,11 @@ class Folder:
             except FileNotFoundError:
                 return None
 
+    def remove(self, key: str) -> None:
+        """Delete a file, if it is there."""
+        with folder_failures_in_words(self.path):
+            (self.path / key).unlink(missing_ok=True)
+
     def has(self, key: str) -> bool:
         """Whether there is such a file."""
         with folder_failures_in_words(self.path):
@@ -60,6 +66,11 @@ class Remote:
                 return self._file_system.cat_file(self._path(key))
             except FileNotFoundError:
                 return None
+
+    def remove(self, key: str) -> None:
+        """Delete an object, if it is there."""
+        with remote_failures_in_words(self.label), contextlib.suppress(FileNotFoundError):
+            self._file_system.rm_file(self._path(key))
 
     def has(self, key: str) -> bool:
         """Whether there is such an object."""

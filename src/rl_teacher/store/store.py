@@ -40,6 +40,7 @@ from rl_teacher.store.writing import (
     ADD_METRICS,
     as_row,
     forget_experiment,
+    forget_unused_clip,
     in_order,
     insert_or_show,
     insert_or_skip,
@@ -340,6 +341,18 @@ class Store(StoreReader):
         ]
         with self._database.writing() as connection:
             connection.execute(self._show_clip, rows)
+
+    def forget_unused_clip(self, content_hash: str) -> str | None:
+        """Forget a clip that no comparison is about, and that is no experiment's latest episode.
+
+        Returns:
+            The key of its file, which nobody needs any more; None where it is kept.
+        """
+        try:
+            with self._database.writing() as connection:
+                return connection.execute(forget_unused_clip(content_hash)).scalar_one_or_none()
+        except IntegrityError:  # somebody asked about it at this very moment
+            return None
 
     def record_event(
         self,

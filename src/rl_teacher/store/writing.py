@@ -3,14 +3,15 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Delete, Insert, delete, func, insert, select
+from sqlalchemy import Connection, Delete, Insert, delete, exists, func, insert, not_, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import ReturningDelete
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.store.migrate import MIGRATION_LOCK
 from rl_teacher.store.plain import plain
 from rl_teacher.store.records import NewLabel
-from rl_teacher.store.tables import Base, Clip, Event, Experiment, Metrics
+from rl_teacher.store.tables import Base, Clip, Comparison, Event, Experiment, Metrics
 
 LABELS_LOCK = MIGRATION_LOCK + 1
 """The name of PostgreSQL's lock on the end of the labels."""
@@ -56,6 +57,16 @@ def in_order(connection: Connection) -> None:
 def forget_experiment(name: str) -> Delete:
     """Delete an experiment; the database's foreign keys take its comparisons and labels along."""
     return delete(Experiment).where(Experiment.name == name)
+
+
+def forget_unused_clip(content_hash: str) -> ReturningDelete[str | None]:
+    """Delete a clip, unless a comparison is about it or it is an experiment's latest episode."""
+    compared = exists().where(
+        or_(Comparison.left_hash == content_hash, Comparison.right_hash == content_hash)
+    )
+    watched = exists().where(Experiment.latest_episode["clip"].as_string() == content_hash)
+    unused = delete(Clip).where(Clip.content_hash == content_hash, not_(compared), not_(watched))
+    return unused.returning(Clip.media_key)
 
 
 def as_row(label: NewLabel, labeler_id: int, moment: datetime) -> dict[str, Any]:
