@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_teacher.clips.answer import Answer
 from rl_teacher.errors import (
     BadExperimentName,
     ConfigMismatch,
@@ -23,7 +24,9 @@ from rl_teacher.errors import (
     RunFolderUnusable,
 )
 from rl_teacher.experiment import Experiment, State, differences, flatten, home, validate_name
+from rl_teacher.store.database import default_url
 from rl_teacher.store.files import folder_failures_in_words
+from rl_teacher.store.store import Store
 
 CONFIG = {"env_id": "ShortHopper-v1", "labels": 1400, "ppo": {"gamma": 0.99, "sizes": [64, 64]}}
 
@@ -235,6 +238,27 @@ class TestFinding:
         [summary] = Experiment.all()
         assert (summary.name, summary.env_id) == ("syn-1400", "ShortHopper-v1")
         assert (summary.state, summary.step, summary.labels) == (State.RUNNING, 4000, 17)
+
+    def test_labels_are_counted_in_the_store_while_there_are_no_figures_yet(self, experiment):
+        with Store.open(default_url(home())) as store:
+            there = store.ensure_experiment("syn-1400", "ShortHopper-v1", CONFIG)
+            one, two, _ = store.ask(there, [("a", "b"), ("b", "c"), ("a", "c")], "x", 60, 0)
+            store.answer(one, Answer.LEFT, "owner")
+            store.answer(two, Answer.EQUAL, "owner")
+            store.answer(two, None, "owner")
+        [summary] = Experiment.all()
+        assert (summary.step, summary.labels) == (0, 1)
+        experiment.append_metrics({"step": 4000, "labels_answered": 17})
+        assert Experiment.find("syn-1400").summary().labels == 1
+
+    def test_an_unreadable_store_leaves_the_labels_of_the_latest_figures(self, experiment):
+        experiment.append_metrics({"step": 4000, "labels_answered": 17})
+        (home() / "labels.sqlite").write_bytes(b"no database" * 1000)
+        assert [summary.labels for summary in Experiment.all()] == [17]
+
+    def test_listing_makes_no_database(self, experiment):
+        assert len(Experiment.all()) == 1
+        assert not (home() / "labels.sqlite").exists()
 
     def test_the_one_that_changed_last_comes_first(self, folder):
         for age, name in enumerate(["new", "old"]):

@@ -30,6 +30,7 @@ from rl_teacher.errors import (
     CorruptCheckpoint,
     ExperimentInUse,
     ExperimentNotFound,
+    StoreUnavailable,
     UnknownName,
 )
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles
@@ -162,7 +163,9 @@ class Experiment:
     @staticmethod
     def all() -> list[ExperimentSummary]:
         """Every experiment, the one that changed last first."""
-        summaries = [Experiment.find(name).summary() for name in existing_names()]
+        names = existing_names()
+        answered = answered_in_store() if names else {}
+        summaries = [Experiment.find(name).summary(answered) for name in names]
         return sorted(summaries, key=lambda summary: summary.changed_at, reverse=True)
 
     @property
@@ -263,15 +266,20 @@ class Experiment:
         with self._writing():
             self._metrics.drop_after(step)
 
-    def summary(self) -> ExperimentSummary:
-        """One line about it; one whose config is damaged is still listed."""
+    def summary(self, answered: Mapping[str, int] | None = None) -> ExperimentSummary:
+        """One line about it; one whose config is damaged is still listed.
+
+        Args:
+            answered: comparisons with an answer by experiment, if they have been counted already.
+        """
         newest = self._metrics.last()
+        answered = answered_in_store() if answered is None else answered
         return ExperimentSummary(
             name=self.name,
             env_id=env_id_of(self),
             state=self.state,
             step=newest.get("step") or 0,
-            labels=newest.get("labels_answered") or 0,
+            labels=answered.get(self.name, newest.get("labels_answered") or 0),
             changed_at=changed_at(self.folder),
         )
 
@@ -346,6 +354,25 @@ def not_found_in_words(name: str) -> str:
     if not names:
         return f"There is no experiment called {name!r}, nor any other yet, in {home()}."
     return str(UnknownName("experiment", name, names))
+
+
+def answered_in_store() -> dict[str, int]:
+    """How many comparisons have an answer now, by experiment; none where no store can be read.
+
+    Note: the figures of a run begin with training, its labels before that.
+    """
+    from rl_teacher.store.database import as_url, default_url, file_of  # noqa: PLC0415 - slow
+    from rl_teacher.store.store import Store  # noqa: PLC0415 - slow
+
+    url = default_url(home())
+    try:
+        file = file_of(as_url(url))
+        if file is not None and not file.exists():
+            return {}
+        with Store.open(url) as store:
+            return {each.name: each.answered for each in store.experiments()}
+    except StoreUnavailable:
+        return {}
 
 
 def env_id_of(experiment: Experiment) -> str:
