@@ -3,9 +3,10 @@
 import pytest
 from starlette.routing import Route
 
-from rl_teacher.web.access import Access, declared_access, open_to
+from rl_teacher.web.access import Access, cookie_name, declared_access, open_to
+from rl_teacher.web.app import create_app
 from rl_teacher.web.settings import Settings
-from tests.web.conftest import SAME_ORIGIN, TOKEN, assert_problem, label, post
+from tests.web.conftest import SAME_ORIGIN, TOKEN, TestClient, assert_problem, label, post
 
 WRONG = "w" * 46
 POSSIBLE_PATHS = {
@@ -154,9 +155,25 @@ class TestLink:
 
 
 class TestCookie:
+    def test_has_another_name_in_another_home_which_tells_nothing_of_the_token(self):
+        # the first digits of SHA-256 of "abc" are those of FIPS 180-4
+        assert cookie_name("abc") == "rl_teacher_ba7816bf"
+        assert cookie_name(TOKEN) != cookie_name(WRONG)
+
+    def test_of_one_home_does_not_replace_that_of_another(self, store, media, static, browser):
+        """A browser knows hosts, not ports: both services get what either of them set."""
+        other = create_app(store, media, Settings(WRONG, static=static))
+        with TestClient(other, follow_redirects=False) as client:
+            client.cookies = browser.cookies
+            assert client.get("/").status_code == 401
+            assert client.get(f"/?token={WRONG}").status_code == 303
+            assert client.get("/").status_code == 200
+            browser.cookies.update(client.cookies)
+        assert browser.get("/").status_code == 200
+
     @pytest.mark.parametrize("value", [WRONG, "", '"', "\xff"])
     def test_that_is_wrong_opens_nothing(self, stranger, value):
-        headers = {"Cookie": f"rl_teacher={value}".encode("latin-1")}
+        headers = {"Cookie": f"{cookie_name(TOKEN)}={value}".encode("latin-1")}
         assert_problem(stranger.get("/api/v1/experiments", headers=headers), 401)
 
     @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 The token comes in a link, once, and becomes a cookie; programs send it as a bearer token.
 """
 
+import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -18,7 +19,6 @@ from rl_teacher.web.plainpage import no_access
 from rl_teacher.web.problems import FORBIDDEN, NO_CREDENTIAL, problem, response_of
 from rl_teacher.web.settings import Settings
 
-COOKIE = "rl_teacher"
 COOKIE_AGE_S = 90 * 24 * 3600
 HARMLESS_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 NO_PAGES = ("/api/", "/assets/", "/readyz", "/healthz")
@@ -108,7 +108,7 @@ class Gate:
         bearers = bearer_tokens(request)
         if bearers:
             return all(self._is_token(each) for each in bearers)
-        return self._is_token(request.cookies.get(COOKIE, ""))
+        return self._is_token(request.cookies.get(cookie_name(self._settings.token), ""))
 
     def _is_token(self, given: str) -> bool:
         """In a time that tells nothing about how much of it is right."""
@@ -121,7 +121,7 @@ class Gate:
             return no_access("The key in this link is not, or no longer, the right one.")
         response = RedirectResponse(without_token(request), 303, {"Cache-Control": "no-store"})
         response.set_cookie(
-            COOKIE,
+            cookie_name(self._settings.token),
             self._settings.token,
             max_age=COOKIE_AGE_S,
             path="/",
@@ -130,6 +130,15 @@ class Gate:
             samesite="lax",
         )
         return response
+
+
+def cookie_name(home_token: str) -> str:
+    """What a home's cookie is called; it tells nothing of the token.
+
+    Note: a browser gives a cookie to every port of a host, so services of two homes on one machine
+    would replace each other's if both had one name.
+    """
+    return f"rl_teacher_{hashlib.sha256(home_token.encode()).hexdigest()[:8]}"
 
 
 def is_page(request: Request) -> bool:
