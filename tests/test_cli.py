@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -158,6 +159,24 @@ def test_a_teacher_that_raises_is_named_and_nothing_is_lost(tmp_path):
     assert again.returncode == 2
     state = json.loads((tmp_path / "home/experiments/tired/state.json").read_text())
     assert state["state"] == "failed"
+
+
+def test_an_environment_of_ones_own_is_taught_by_module_and_id(tmp_path):
+    (tmp_path / "own.py").write_text(environment_of_the_docs())
+    environment = {"PYTHONPATH": str(tmp_path), "RL_TEACHER_HOME": str(tmp_path / "home")}
+    arguments = ["teach", "-p", "synth", "-l", "12", "-L", "8", "-e", "own:Point-v0"]
+    arguments += ["-n", "point", "-c", "0.5", *TINY]
+    for _ in range(2):
+        done = run(*arguments, HOME=str(tmp_path), **environment)
+        assert done.returncode == 0, done.stderr
+    config = json.loads((tmp_path / "home/experiments/point/config.json").read_text())
+    assert config["env_id"] == "own:Point-v0"
+
+
+def environment_of_the_docs():
+    """The environment that the docs show."""
+    page = (Path(__file__).parents[1] / "docs" / "own-code.md").read_text()
+    return next(each for each in re.findall(r"```python\n(.*?)```", page, re.S) if "Point" in each)
 
 
 def test_a_read_only_home_is_refused_in_words(tmp_path, monkeypatch, capsys, as_nobody):

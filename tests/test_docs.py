@@ -108,7 +108,9 @@ def anchors(path):
 
 
 @pytest.mark.parametrize("arguments", commands())
-def test_a_command_line_in_the_docs_is_understood(arguments, monkeypatch, capsys):
+def test_a_command_line_in_the_docs_is_understood(arguments, monkeypatch, capsys, tmp_path):
+    (tmp_path / "point.py").write_text(blocks(ROOT / "docs" / "own-code.md", "python")[2])
+    monkeypatch.syspath_prepend(tmp_path)
     taught = []
 
     def remember(config, options, console):

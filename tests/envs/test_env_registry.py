@@ -46,6 +46,62 @@ def test_an_unknown_name_is_answered_with_the_nearest(typed, nearest):
     assert nearest in raised.value.nearest
 
 
+OWN_MODULE = """
+import gymnasium as gym
+import numpy as np
+
+class Point(gym.Env):
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.ones(1, np.float32), 1.0, False, False, {}
+
+gym.register("OwnPoint-v0", entry_point=Point, max_episode_steps=60)
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    """A module that registers an environment when it is imported."""
+    (tmp_path / "own_points.py").write_text(OWN_MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("own_points", None)
+    gymnasium.registry.pop("OwnPoint-v0", None)
+
+
+@pytest.mark.usefixtures("own_module")
+@pytest.mark.parametrize("typed", ["own_points:OwnPoint-v0", "own_points:ownpoint"])
+def test_an_environment_of_ones_own_is_found_by_the_module_that_registers_it(typed):
+    found = card(typed)
+    assert (found.id, found.max_episode_steps) == ("own_points:OwnPoint-v0", 60)
+    envs = make_vector(found.id, 2)
+    envs.reset(seed=0)
+    assert envs.step(np.zeros(2, int))[1].tolist() == [1.0, 1.0]
+    envs.close()
+
+
+@pytest.mark.usefixtures("own_module")
+def test_what_a_module_does_not_register_is_answered_with_the_nearest():
+    with pytest.raises(UnknownName, match="Did you mean OwnPoint-v0"):
+        card("own_points:OwnPoit-v0")
+
+
+def test_a_task_of_the_suite_is_the_same_behind_its_module():
+    assert card("rl_teacher.envs:ShortHopper-v1").id == "ShortHopper-v1"
+
+
+@pytest.mark.parametrize("typed", ["no_such_module:Point-v0", "os.:Point-v0", ".x:Point-v0"])
+def test_a_module_that_cannot_be_imported_is_named(typed):
+    with pytest.raises(BadInput, match=r"importing .* failed.*PYTHONPATH"):
+        card(typed)
+
+
 def test_a_name_like_no_other_is_answered_with_all():
     with pytest.raises(UnknownName, match="ShortHopper-v1"):
         make_vector("zzz", 1)

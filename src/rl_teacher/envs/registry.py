@@ -1,5 +1,6 @@
 """Every environment that can be taught, by name."""
 
+import importlib
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -51,7 +52,8 @@ def card(env_id: str) -> EnvCard:
 
     Raises:
         UnknownName: nothing of this name is registered; the text offers the nearest names.
-        BadInput: it cannot be taught: a dependency is missing, or its observations are no vectors.
+        BadInput: it cannot be taught: a dependency is missing, its observations are no vectors, or
+            the module that should register it cannot be imported.
     """
     full_id = _full_id(env_id)
     return _task_card(TASKS[full_id]) if full_id in TASKS else _gymnasium_card(full_id)
@@ -159,12 +161,29 @@ def _hush_advice_to_upgrade(registered_id: str) -> None:
 
 def _full_id(env_id: str) -> str:
     wanted = env_id.strip().removeprefix(f"{NAMESPACE}/")
+    module, _, own_id = wanted.rpartition(":")
+    if module:
+        _import_to_register(module, wanted)
+        full_id = _full_id(own_id)
+        return full_id if full_id in TASKS else f"{module}:{full_id}"
     if wanted in TASKS or wanted in gymnasium.registry:
         return wanted
     by_lower = _ids_by_lower_name()
     if wanted.lower() in by_lower:
         return by_lower[wanted.lower()]
     raise UnknownName("environment", env_id, [*TASKS, *_latest_gymnasium_ids()])
+
+
+def _import_to_register(module: str, env_id: str) -> None:
+    """Gymnasium's way to name an environment that a module of one's own registers."""
+    try:
+        importlib.import_module(module)
+    except Exception as error:
+        raise BadInput(
+            f"{env_id} cannot be found: importing {module} failed with {type(error).__name__}: "
+            f"{error}. It must be module:id, and the module must be on Python's path (PYTHONPATH=. "
+            "for the current folder)."
+        ) from error
 
 
 def _ids_by_lower_name() -> dict[str, str]:
@@ -237,7 +256,7 @@ def _gymnasium_card(full_id: str) -> EnvCard:
     env = _make_gymnasium(full_id)
     try:
         _check_teachable(full_id, env)
-        spec = gymnasium.registry[full_id]
+        spec = gymnasium.registry[full_id.rpartition(":")[2]]
         fps = float(env.metadata.get("render_fps") or 30.0)
     finally:
         env.close()
