@@ -23,7 +23,18 @@ from rl_teacher.queries.schedules import HYPERBOLIC_STEPS, Budget
 from rl_teacher.store import media
 from rl_teacher.store.tables import Base
 from rl_teacher.teach import MOST_WAITING, check
-from rl_teacher.web import access, app, experiments, problems, serve, shapes, terminal, token, words
+from rl_teacher.web import (
+    access,
+    app,
+    experiments,
+    logs,
+    problems,
+    serve,
+    shapes,
+    terminal,
+    token,
+    words,
+)
 from rl_teacher.web.settings import MAX_BODY_BYTES, OWNER, Settings
 
 ROOT = Path(__file__).parents[1]
@@ -307,6 +318,9 @@ def text_of(name):
         ("docs/service.md", f"At most {experiments.MAX_ROWS} rows"),
         ("docs/service.md", f"Bodies are limited to {MAX_BODY_BYTES:,} bytes"),
         ("docs/service.md", f"{8 * token.NUM_BYTES} random bits"),
+        ("docs/service.md", f"`{logs.FOLDER}/{logs.FILE_NAME}` in the home"),
+        ("docs/service.md", f"begun after {logs.MAX_BYTES:,} bytes; {logs.NUM_OLD} old ones"),
+        ("docs/service.md", f"`{logs.FOLDER}/{logs.ERRORS_NAME}`"),
         ("docs/files.md", f"`{poses.MAGIC.decode()}`"),
         ("docs/files.md", f"version: {poses.VERSION} |"),
         ("docs/files.md", f"two float32 arrays of {poses.POSE} follow"),

@@ -8,6 +8,7 @@ from rl_teacher.config import RunOptions
 from rl_teacher.experiment import home
 from rl_teacher.store.database import default_url
 from rl_teacher.web.address import await_service, link, running_service, serves
+from rl_teacher.web.logs import ERRORS_NAME, log_folder
 
 END_TIMEOUT_S = 5.0
 
@@ -18,11 +19,12 @@ class ServedPage:
     def __init__(self, options: RunOptions) -> None:
         """Look for a service of this store and these media, and start one if there is none.
 
-        The service writes its log to `<home>/service.log`.
+        What it would say at a terminal is in `<home>/logs/service-errors.log`.
         """
         media = options.media or home() / "media"
         self._found = running_service(serves(default_url(home()), media))
-        self._process = None if self._found else start_service(options, home() / "service.log")
+        errors = log_folder(home()) / ERRORS_NAME
+        self._process = None if self._found else start_service(options, errors)
 
     def link(self, name: str, labels: bool) -> str:
         """What a person opens; waits until the service listens.
@@ -51,13 +53,12 @@ class ServedPage:
             self._process.wait()
 
 
-def start_service(options: RunOptions, log: Path) -> "subprocess.Popen[bytes]":
+def start_service(options: RunOptions, errors: Path) -> "subprocess.Popen[bytes]":
     """`rl-teacher serve` in a process, and a session, of its own: Ctrl-C is for the run."""
     command = [sys.executable, "-m", "rl_teacher.cli", "serve", "--no-browser"]
     command += ["--host", options.host, "--port", str(options.port)]
     command += ["--media", options.media] if options.media else []
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
+    with errors.open("ab") as output:
         return subprocess.Popen(  # noqa: S603
             command,
             stdin=subprocess.DEVNULL,

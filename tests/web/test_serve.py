@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,10 +15,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rl_teacher.errors import BadInput
+from rl_teacher.errors import BadInput, RunFolderUnusable
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
+from rl_teacher.web import logs
 from rl_teacher.web.address import await_service, link, running_service
 from rl_teacher.web.browser import open_in_browser
 from rl_teacher.web.serve import ServeOptions, listening
@@ -45,6 +48,10 @@ class Running:
         self.token = access_token(home)
         headers = {"Authorization": f"Bearer {self.token}"}
         self.client = httpx.Client(base_url=self.address.url, headers=headers, trust_env=False)
+
+    def requests(self):
+        """The log that it keeps in its home."""
+        return (self.home / "logs" / "service.log").read_text()
 
     def stop(self, number=signal.SIGTERM):
         """The exit code."""
@@ -247,6 +254,8 @@ class TestSecrets:
             assert browser.get("/api/v1/experiments").status_code == 200
             browser.get(f"/api/v1/experiments?token={token}")
             browser.get(f"/?token={token}x")
+            browser.get(f"/e/x%3Ftoken={token}")
+            browser.get(f"/e/x%3ftoken={token}", headers={"Referer": f"http://x/?token={token}"})
             browser.post("/api/v1/labels", json={"labels": [label(1)]})
         client.get("/api/v1/experiments/none")
         client.post("/api/v1/labels", content=b"{")
@@ -254,15 +263,70 @@ class TestSecrets:
         asked_raw(service, f"GET /?token={token} HTTP/1.1\r\nBad header: x\r\n\r\n".encode())
         asked_raw(service, f"Authorization: Bearer {token}\r\n\r\n".encode())
         service.stop()
-        log = service.log.read_text()
-        assert "GET /e/x/label 303" in log
-        assert token not in log
+        for log in (service.log.read_text(), service.requests()):
+            assert "GET /e/x/label 303" in log
+            assert token not in log
         assert token not in service.output.read_text().replace(link(service.address), "")
 
     def test_a_line_break_in_a_path_makes_no_line_in_the_log(self, service):
         service.client.get("/e/x%0AINFO:forged")
         service.stop()
         assert "\nINFO:forged" not in service.log.read_text()
+        assert "\nINFO:forged" not in service.requests()
+
+
+class TestRequestLog:
+    def test_is_in_the_home_and_has_one_line_per_request_without_its_query(self, service):
+        service.client.get("/healthz?verbose=1")
+        service.client.get("/api/v1/experiments/none")
+        service.client.post("/api/v1/labels", json={"labels": []})
+        service.stop()
+        when = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ INFO"
+        lines = [line for line in service.requests().splitlines() if "/api/" in line or "?" in line]
+        expected = ["GET /api/v1/experiments/none 404", "POST /api/v1/labels 200"]
+        assert len(lines) == len(expected)
+        for line, said in zip(lines, expected, strict=True):
+            assert re.fullmatch(rf"{when} {re.escape(said)} \d+ ms", line)
+        assert "GET /healthz 200" in service.requests()
+
+    def test_goes_on_after_the_service_was_started_again(self, service, home):
+        service.client.get("/api/v1/experiments/one")
+        service.stop()
+        again = Running(home)
+        again.client.get("/api/v1/experiments/two")
+        again.stop()
+        again.close()
+        assert "/one 404" in again.requests()
+        assert "/two 404" in again.requests()
+
+    def test_begins_a_new_file_when_one_is_large_and_keeps_a_few(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(logs, "MAX_BYTES", 1_000)
+        with logs.logged(tmp_path):
+            for number in range(500):
+                logging.getLogger("rl_teacher.web.wrapping").info("GET /%d 200 1 ms", number)
+        files = sorted((tmp_path / "logs").iterdir())
+        names = ["service.log", "service.log.1", "service.log.2", "service.log.3"]
+        assert [file.name for file in files] == names
+        assert all(file.stat().st_size <= 1_000 for file in files)
+        assert "GET /499 200" in files[0].read_text()
+
+    def test_says_warnings_at_the_terminal_and_no_requests(self, tmp_path, capsys):
+        with logs.logged(tmp_path):
+            logging.getLogger("rl_teacher.web.wrapping").info("GET / 200 1 ms")
+            logging.getLogger("rl_teacher.web.poller").warning("the store is gone")
+        assert capsys.readouterr().err == "WARNING the store is gone\n"
+        log = (tmp_path / "logs" / "service.log").read_text()
+        assert "INFO GET / 200" in log
+        assert "WARNING the store is gone" in log
+
+    def test_that_cannot_be_written_is_refused_in_words(self, tmp_path, as_nobody):
+        (tmp_path / "locked").mkdir(mode=0o500)
+        as_nobody()
+        with (
+            pytest.raises(RunFolderUnusable, match="write permission"),
+            logs.logged(tmp_path / "locked"),
+        ):
+            pytest.fail("it logs")
 
 
 class TestRudeClients:

@@ -22,6 +22,7 @@ from rl_teacher.store.store import Store
 from rl_teacher.web.address import Address, announced, link, serves, this_process
 from rl_teacher.web.app import create_app
 from rl_teacher.web.browser import open_in_browser
+from rl_teacher.web.logs import logged
 from rl_teacher.web.poller import Poller
 from rl_teacher.web.settings import Settings
 from rl_teacher.web.token import access_token
@@ -61,6 +62,7 @@ def serve(options: ServeOptions) -> int:
     media = options.media or str(home() / "media")
     settings = Settings(access_token(home()), secrets.token_hex(8))
     with (
+        logged(home()),
         listening(options.host, options.port) as listener,
         Store.open(database, busy_timeout_s=BUSY_TIMEOUT_S) as store,
     ):

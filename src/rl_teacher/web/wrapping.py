@@ -1,6 +1,7 @@
 """What every request goes through: a line in the log, headers for safety, a limit of size."""
 
 import logging
+import re
 import time
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -35,6 +36,8 @@ SECURITY_HEADERS = {
 
 MOST_DIGITS = 18
 """Of a Content-Length; more are too many bytes in any case."""
+
+QUESTION_MARK = re.compile(rb"\?|%3F", re.IGNORECASE)
 
 logger = logging.getLogger(__name__)
 
@@ -76,8 +79,12 @@ class RequestLog:
 
 
 def printable_path(scope: Scope) -> str:
-    """The path as it was sent, percent signs and all; without the query."""
-    return scope.get("raw_path", b"").partition(b"?")[0].decode("ascii", "backslashreplace")[:500]
+    """The path as it was sent, percent signs and all; without the query.
+
+    Note: some programs send a link's question mark as %3F, and the token behind it.
+    """
+    path = QUESTION_MARK.split(scope.get("raw_path", b""), 1)[0]
+    return path.decode("ascii", "backslashreplace")[:500]
 
 
 class SecurityHeaders:

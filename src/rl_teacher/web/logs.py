@@ -1,0 +1,79 @@
+"""The service's log: one line per request in the home, and what went wrong at the terminal too."""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from rl_teacher.store.files import folder_failures_in_words
+
+FOLDER = "logs"
+FILE_NAME = "service.log"
+ERRORS_NAME = "service-errors.log"
+"""What a service beside a run would have said at a terminal."""
+
+MAX_BYTES = 5_000_000
+NUM_OLD = 3
+"""Files of requests that are kept beside the newest one."""
+
+
+def log_folder(home: Path) -> Path:
+    """Where a home's logs are; made if it is not there.
+
+    Raises:
+        RunFolderUnusable: it cannot be.
+    """
+    folder = home / FOLDER
+    with folder_failures_in_words(home):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def logged(home: Path) -> Iterator[None]:
+    """Log this process's requests, warnings and faults for as long as it lasts.
+
+    Note: a full disk is told at the terminal, and stops no request.
+
+    Raises:
+        RunFolderUnusable: the log cannot be written.
+    """
+    handlers = [requests_handler(log_folder(home)), terminal_handler()]
+    package = logging.getLogger("rl_teacher")
+    before = package.level
+    package.setLevel(logging.INFO)
+    for handler in handlers:
+        logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        package.setLevel(before)
+        for handler in handlers:
+            logging.getLogger().removeHandler(handler)
+            handler.close()
+
+
+def requests_handler(folder: Path) -> logging.Handler:
+    """Writes everything, with the time in UTC, and begins a new file when one is large."""
+    with folder_failures_in_words(folder):
+        handler = RotatingFileHandler(
+            folder / FILE_NAME,
+            maxBytes=MAX_BYTES,
+            backupCount=NUM_OLD,
+            encoding="utf-8",
+            errors="backslashreplace",
+        )
+    formatter = logging.Formatter("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    return handler
+
+
+def terminal_handler() -> logging.Handler:
+    """Says at the terminal what somebody may have to do something about."""
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    return handler
