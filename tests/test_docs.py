@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from fastapi.routing import APIRoute
 
-from rl_teacher import bulletin, cli, questionnaire, reward_learner
+from rl_teacher import bulletin, cli, questionnaire, reward_learner, served_page
 from rl_teacher.clips import drawing, poses
 from rl_teacher.config import DEFAULT_PRETRAIN_LABELS, RunOptions
 from rl_teacher.envs.mujoco_suite import SUITE
@@ -27,6 +27,7 @@ from rl_teacher.web import (
     access,
     app,
     experiments,
+    lifetime,
     logs,
     problems,
     serve,
@@ -169,7 +170,9 @@ def test_every_npm_script_that_is_mentioned_exists():
 
 @pytest.mark.parametrize("path", PAGES, ids=page_named)
 def test_every_flag_that_is_mentioned_exists(path, settings):
-    known = {setting.flag for setting in settings} | {"--help", "--version", "--plot"}
+    of_serve = {f"--{name.replace('_', '-')}" for name in serve.ServeOptions.__dataclass_fields__}
+    of_others = {"--help", "--version", "--plot"}
+    known = {setting.flag for setting in settings} | of_serve | of_others
     mentioned = {
         flag.replace("_", "-")
         for line in path.read_text().splitlines()
@@ -318,6 +321,8 @@ def text_of(name):
         ("docs/service.md", f"At most {experiments.MAX_ROWS} rows"),
         ("docs/service.md", f"Bodies are limited to {MAX_BODY_BYTES:,} bytes"),
         ("docs/service.md", f"{8 * token.NUM_BYTES} random bits"),
+        ("docs/service.md", f"`--end-after-runs {served_page.END_AFTER_S:g}`"),
+        ("docs/service.md", f"`{lifetime.FILE_NAME}` in the home"),
         ("docs/service.md", f"`{logs.FOLDER}/{logs.FILE_NAME}` in the home"),
         ("docs/service.md", f"begun after {logs.MAX_BYTES:,} bytes; {logs.NUM_OLD} old ones"),
         ("docs/service.md", f"`{logs.FOLDER}/{logs.ERRORS_NAME}`"),

@@ -8,22 +8,32 @@ from rl_teacher.config import RunOptions
 from rl_teacher.experiment import home
 from rl_teacher.store.database import default_url
 from rl_teacher.web.address import await_service, link, running_service, serves
+from rl_teacher.web.lifetime import shown, shown_by_nobody
 from rl_teacher.web.logs import ERRORS_NAME, log_folder
 
 END_TIMEOUT_S = 5.0
+END_AFTER_S = 60.0
+"""How long a service stays that its run could not end; the same command again finds it."""
+BEGIN_TIMEOUT_S = 10.0
+"""For a service that is just ending."""
 
 
 class ServedPage:
-    """Begins to serve, and says where once it is needed; ends what it began."""
+    """Begins to serve, and says where once it is needed; ends what it began.
+
+    A service lives as long as any run shows its page; see `web.lifetime`.
+    """
 
     def __init__(self, options: RunOptions) -> None:
         """Look for a service of this store and these media, and start one if there is none.
 
         What it would say at a terminal is in `<home>/logs/service-errors.log`.
         """
+        self._shown = shown(home())
+        errors = log_folder(home()) / ERRORS_NAME
+        self._shown.acquire(BEGIN_TIMEOUT_S)
         media = options.media or home() / "media"
         self._found = running_service(serves(default_url(home()), media))
-        errors = log_folder(home()) / ERRORS_NAME
         self._process = None if self._found else start_service(options, errors)
 
     def link(self, name: str, labels: bool) -> str:
@@ -42,15 +52,26 @@ class ServedPage:
         return link(self._found, name, labels=labels)
 
     def close(self) -> None:
-        """End the service, if it was begun here."""
-        if self._process is None:
+        """End the service, if it was begun here and no other run shows the page.
+
+        Note: held until it has ended, the lock makes a run that begins meanwhile wait for that.
+        """
+        self._shown.release()
+        nobody = shown_by_nobody(home())
+        if self._process is None or not nobody.acquire():
             return
-        self._process.terminate()
-        try:
-            self._process.wait(END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end(self._process)
+        nobody.release()
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """End a process, the hard way if need be."""
+    process.terminate()
+    try:
+        process.wait(END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def start_service(options: RunOptions, errors: Path) -> "subprocess.Popen[bytes]":
@@ -58,6 +79,7 @@ def start_service(options: RunOptions, errors: Path) -> "subprocess.Popen[bytes]
     command = [sys.executable, "-m", "rl_teacher.cli", "serve", "--no-browser"]
     command += ["--host", options.host, "--port", str(options.port)]
     command += ["--media", options.media] if options.media else []
+    command += ["--end-after-runs", str(END_AFTER_S)]
     with errors.open("ab") as output:
         return subprocess.Popen(  # noqa: S603
             command,

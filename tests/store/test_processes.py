@@ -11,7 +11,7 @@ import pytest
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.store.checkpoints import CheckpointFiles
-from rl_teacher.store.lock import FolderLock, is_locked
+from rl_teacher.store.lock import FolderLock, SharedLock, is_locked
 from rl_teacher.store.store import Store
 
 PREAMBLE = """
@@ -163,6 +163,21 @@ def test_looking_at_a_lock_does_not_take_it(tmp_path):
     assert not is_locked(lock.path)
     assert lock.acquire()
     lock.release()
+
+
+def test_several_may_share_a_lock_and_keep_out_who_wants_it_alone(tmp_path):
+    one, two = SharedLock(tmp_path / "lock"), SharedLock(tmp_path / "lock")
+    alone = FolderLock(tmp_path / "lock")
+    assert one.acquire()
+    assert two.acquire()
+    one.release()
+    assert not alone.acquire(patience_s=0.0)
+    two.release()
+    assert alone.acquire(patience_s=0.0)
+    assert not one.acquire(patience_s=0.0)
+    alone.release()
+    assert one.acquire(patience_s=0.0)
+    one.release()
 
 
 def test_where_no_lock_was_ever_made_nobody_holds_it(tmp_path):

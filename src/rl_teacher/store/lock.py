@@ -1,5 +1,6 @@
 """One process at a time in a folder, even after a SIGKILL."""
 
+import contextlib
 import os
 import sys
 import time
@@ -14,12 +15,21 @@ if sys.platform == "win32":
         file.seek(0)
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
 
+    def share(file: IO[str]) -> None:
+        """Lock the first byte, for all who share it: there is no other way here."""
+        with contextlib.suppress(OSError):
+            take(file)
+
 else:
     import fcntl
 
     def take(file: IO[str]) -> None:
         """Lock the file; OSError if another process has it."""
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def share(file: IO[str]) -> None:
+        """Lock the file for all who share it; OSError if another process has it alone."""
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 PATIENCE_S = 0.5
@@ -33,6 +43,8 @@ class FolderLock:
 
     Note: a forked child keeps its parent's lock until it ends too.
     """
+
+    _take = staticmethod(take)
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -70,7 +82,7 @@ class FolderLock:
         # Note: opened for appending, so that a try leaves the holder's name in the file.
         file = self.path.open("a+")
         try:
-            take(file)
+            self._take(file)
         except OSError:
             file.close()
             return False
@@ -83,6 +95,12 @@ class FolderLock:
             self._file.truncate(0)
             self._file.write(f"process {os.getpid()}\n")
             self._file.flush()
+
+
+class SharedLock(FolderLock):
+    """One that several may hold at a time, and that keeps out whoever wants it alone."""
+
+    _take = staticmethod(share)
 
 
 def is_locked(path: Path) -> bool:

@@ -22,6 +22,7 @@ from rl_teacher.store.store import Store
 from rl_teacher.web.address import Address, announced, link, serves, this_process
 from rl_teacher.web.app import create_app
 from rl_teacher.web.browser import open_in_browser
+from rl_teacher.web.lifetime import Lifetime
 from rl_teacher.web.logs import logged
 from rl_teacher.web.poller import Poller
 from rl_teacher.web.settings import Settings
@@ -32,6 +33,8 @@ BUSY_TIMEOUT_S = 5.0
 SHUTDOWN_TIMEOUT_S = 2
 KEEP_ALIVE_S = 30
 PORTS_TRIED = 20
+TICKS_BETWEEN_LOOKS = 5
+"""At the runs that show the page."""
 LOOPBACK = ("127.", "::1", "localhost")
 
 
@@ -48,6 +51,9 @@ class ServeOptions:
     media: str | None = None
     """where clips are kept: a folder, or a URL such as s3://bucket/folder; the home's media folder
     without it"""
+    end_after_runs: float | None = None
+    """end by itself when no run has shown the page for so many seconds; `rl-teacher teach` starts
+    its service so"""
 
 
 def serve(options: ServeOptions) -> int:
@@ -95,6 +101,8 @@ class Service(uvicorn.Server):
         self._options = options
         self._poller = poller
         self._announcement = contextlib.ExitStack()
+        end_after_s = options.end_after_runs
+        self._lifetime = None if end_after_s is None else Lifetime(home(), end_after_s)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and say where."""
@@ -102,11 +110,20 @@ class Service(uvicorn.Server):
         self._announcement.enter_context(announced(self._address))
         greet(self._address, self._options)
 
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: whether to stop."""
+        is_time_to_look = counter % TICKS_BETWEEN_LOOKS == 0
+        if is_time_to_look and self._lifetime is not None and self._lifetime.is_over():
+            self.should_exit = True
+        return await super().on_tick(counter)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening; what is being answered is finished first."""
         self._announcement.close()
         self._poller.close()
         await super().shutdown(sockets)
+        if self._lifetime is not None:
+            self._lifetime.close()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
