@@ -1,0 +1,133 @@
+"""What the wheel brings: the whole page, for whoever has no Node, and no network but this machine."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import httpx
+import pytest
+
+from rl_teacher.web.address import await_service
+from rl_teacher.web.token import access_token
+
+ROOT = Path(__file__).parents[1]
+PAGE = "rl_teacher/web/static/"
+
+ADDRESS = re.compile(r"(?:https?:|wss?:)?//[a-z0-9-]+\.[a-z]{2,}[^\s\"'`)\\]*", re.IGNORECASE)
+ASSET = re.compile(r"[\"'`](?:\.?/)?(?:assets/)?([\w.-]+\.(?:js|css|svg|png|wasm|woff2))[\"'`]")
+
+NAMES = {
+    "http://www.w3.org/1998/Math/MathML",
+    "http://www.w3.org/1999/xhtml",
+    "http://www.w3.org/1999/xlink",
+    "http://www.w3.org/2000/svg",
+    "http://www.w3.org/2000/xmlns/",
+    "http://www.w3.org/XML/1998/namespace",
+}
+"""Of XML vocabularies: never fetched."""
+
+
+def pip(*arguments):
+    """Run pip so that it downloads nothing."""
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments],
+        env=os.environ | {"PIP_NO_INDEX": "1"},
+        check=True,
+        capture_output=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT))
+    (built,) = folder.glob("rl_teacher-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def programs(wheel, tmp_path_factory):
+    """The programs of a virtual environment that has nothing but the wheel."""
+    folder = tmp_path_factory.mktemp("venv")
+    venv.create(folder, with_pip=False, symlinks=True)
+    pip("--python", str(folder / "bin" / "python"), "install", "--no-deps", str(wheel))
+    return folder / "bin"
+
+
+@pytest.fixture
+def environment(programs):
+    """No Node, and no other rl-teacher: the libraries alone are those of the tests."""
+    home = os.environ["RL_TEACHER_HOME"]
+    libraries = sysconfig.get_paths()["purelib"]
+    return {
+        "PATH": str(programs),
+        "PYTHONPATH": libraries,
+        "HOME": os.environ["HOME"],
+        "RL_TEACHER_HOME": home,
+    }
+
+
+@pytest.fixture
+def service(programs, environment, tmp_path):
+    """A client of `rl-teacher serve`, as it was installed."""
+    command = [programs / "rl-teacher", "serve", "--port", "0", "--no-browser"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL
+    ) as process:
+        try:
+            url = await_service(process).url
+            token = access_token(Path(environment["RL_TEACHER_HOME"]))
+            headers = {"Authorization": f"Bearer {token}"}
+            with httpx.Client(base_url=url, headers=headers, trust_env=False) as client:
+                yield client
+        finally:
+            process.terminate()
+        assert process.wait(30) == 0
+
+
+def assets_in(text):
+    """The names of the page's own files that a file of the page mentions."""
+    return set(ASSET.findall(text))
+
+
+@pytest.mark.slow
+def test_the_wheel_serves_its_whole_page_without_node_and_names_no_address_outside(
+    service, wheel, environment
+):
+    assert shutil.which("node", path=environment["PATH"]) is None
+    texts = {"/": service.get("/").raise_for_status().text}
+    waiting = assets_in(texts["/"])
+    assert waiting
+    while waiting:
+        name = waiting.pop()
+        answer = service.get(f"/assets/{name}").raise_for_status()
+        assert answer.content
+        texts[name] = answer.text
+        waiting |= assets_in(texts[name]) - texts.keys()
+    packed = {Path(name).name for name in zipfile.ZipFile(wheel).namelist() if PAGE in name}
+    assert packed == texts.keys() - {"/"} | {"index.html"}
+    outside = {address for text in texts.values() for address in ADDRESS.findall(text)} - NAMES
+    assert outside == set()
+
+
+@pytest.mark.slow
+def test_what_was_installed_is_the_wheel_and_not_the_source(programs, environment, tmp_path):
+    printed = subprocess.run(
+        [programs / "python", "-c", "import rl_teacher; print(rl_teacher.__file__)"],
+        cwd=tmp_path,
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert Path(printed).is_relative_to(programs.parent)
+    version = subprocess.run(
+        [programs / "rl-teacher", "--version"], env=environment, check=True, capture_output=True
+    ).stdout
+    assert version.startswith(b"rl-teacher ")
