@@ -4,6 +4,7 @@ import * as api from './api'
 import { Refused, SignedOut } from './api'
 import { ClipLoader, isBroken, type LoadedClip, type Ready } from './clips'
 import { answerTo, remember, restore, takeBack, type History } from './history'
+import { Leases } from './leases'
 import { Outbox, type Delivery } from './outbox'
 import type { Answer, Comparison, Episode, NewLabel, Progress, Summary } from './types'
 import { labelsPerMinute } from './words'
@@ -19,7 +20,14 @@ export type Circumstances = () => Record<string, unknown>
 
 export type Service = Pick<
   typeof api,
-  'getNext' | 'getComparison' | 'getMyLabels' | 'getExperiment' | 'postLabels' | 'listen'
+  | 'getNext'
+  | 'getComparison'
+  | 'getMyLabels'
+  | 'getExperiment'
+  | 'postLabels'
+  | 'listen'
+  | 'renewLeases'
+  | 'releaseLeases'
 >
 
 export interface LabellingOptions {
@@ -64,6 +72,7 @@ export class Labelling {
   #knowsHistory = false
   #stop: (() => void) | null = null
   #wantedEpisode = ''
+  readonly #leases: Leases
   readonly #service: Service
   readonly #clips: Pick<ClipLoader, 'comparison' | 'clip'>
   readonly #now_ms: () => number
@@ -76,6 +85,12 @@ export class Labelling {
     this.#service = options.service ?? api
     this.#clips = options.clips ?? new ClipLoader()
     this.#now_ms = options.now_ms ?? (() => performance.now())
+    this.#leases = new Leases({
+      held: () => leasesOf(this.#atHand()),
+      renew: (leases) => this.#service.renewLeases(leases),
+      release: (leases) => this.#service.releaseLeases(leases),
+      lost: (leases) => this.#drop(leases),
+    })
   }
 
   /** Counts of the service, and on top what it has not been told yet. */
@@ -116,11 +131,13 @@ export class Labelling {
       live: (isLive) => isLive && this.retry(),
       poll: () => this.retry(),
     })
+    this.#leases.start()
   }
 
   stop(): void {
     clearTimeout(this.#retryTimer)
     this.#stop?.()
+    this.#leases.stop()
     this.#outbox?.close()
   }
 
@@ -140,7 +157,7 @@ export class Labelling {
     const { comparison } = ready
     const isNew = answerTo(this.history, comparison.id) === null && comparison.answer === null
     this.#put(comparison, answer, isNew ? 1 : 0)
-    this.history = remember(this.history, comparison, answer)
+    this.history = remember(this.history, withoutLease(comparison), answer)
     this.#answeredIds.add(comparison.id)
     this.#times_ms.push(this.#now_ms())
     this.perMinute = labelsPerMinute(this.#times_ms)
@@ -213,11 +230,14 @@ export class Labelling {
       request_id: newUuid(),
       comparison_id: comparison.id,
       answer,
+      lease: answer === null ? null : (comparison.lease ?? null),
+      left: comparison.left.hash,
       response_ms: answer === null ? null : Math.round(this.#now_ms() - this.#shown_ms),
       details: answer === null ? null : this.circumstances(),
     }
     const answered_at = new Date().toISOString()
-    void this.#outbox?.add({ label, comparison: { ...comparison, answer }, change, answered_at })
+    const answered: Comparison = { ...withoutLease(comparison), answer }
+    void this.#outbox?.add({ label, comparison: answered, change, answered_at })
   }
 
   // --- what is shown ---
@@ -286,6 +306,18 @@ export class Labelling {
     if (ready === null || this.#knownIds().has(ready.comparison.id)) return
     this.ahead = [...this.ahead, ready]
     if (this.current === null && !this.isOpening) this.#showNext()
+  }
+
+  /** What was given to answer, and waits here for that. */
+  #atHand(): Ready[] {
+    return this.current === null || this.isReviewing ? [...this.ahead] : [this.current, ...this.ahead]
+  }
+
+  /** Leaves out what others will answer; what is on screen stays, its answer is kept in any case. */
+  #drop(leases: ReadonlySet<string>): void {
+    const before = this.ahead.length
+    this.ahead = this.ahead.filter(({ comparison }) => !leases.has(comparison.lease ?? ''))
+    if (this.ahead.length < before) void this.refill()
   }
 
   #knownIds(): Set<number> {
@@ -387,6 +419,11 @@ export class Labelling {
     this.#retryTimer = setTimeout(() => this.retry(), RETRY_MS)
   }
 }
+
+const withoutLease = (comparison: Comparison): Comparison => ({ ...comparison, lease: null })
+
+const leasesOf = (at_hand: readonly Ready[]): string[] =>
+  at_hand.flatMap(({ comparison }) => comparison.lease ?? [])
 
 const textOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))
 
