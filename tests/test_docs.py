@@ -19,6 +19,7 @@ from rl_teacher.clips import drawing, poses
 from rl_teacher.config import DEFAULT_PRETRAIN_LABELS, RunOptions
 from rl_teacher.envs.mujoco_suite import SUITE
 from rl_teacher.predictor import fit
+from rl_teacher.quality import agreement, reliability
 from rl_teacher.queries.schedules import HYPERBOLIC_STEPS, Budget
 from rl_teacher.store import media
 from rl_teacher.store.tables import Base
@@ -299,6 +300,10 @@ def text_of(name):
         ("docs/labelling.md", f"at most {MOST_WAITING} wait at any time"),
         ("docs/labelling.md", f"At most {drawing.MAX_FPS:g} frames a second"),
         ("docs/labelling.md", f"from whom: `{OWNER}`"),
+        ("docs/quality.md", f"that of {agreement.RESAMPLES:,} bootstrap samples"),
+        ("docs/quality.md", "`a` = {:g} and `b` = {:g}".format(*reliability.PRIOR)),
+        ("docs/quality.md", "at least {} and at most {}".format(*reliability.TRUSTED)),
+        ("docs/quality.md", f"Every {bulletin.FINDINGS_EVERY_S:g} seconds a run tells"),
         ("docs/service.md", f"--host {serve.ServeOptions().host} --port {RunOptions().port}"),
         ("docs/service.md", f"one of the next {serve.PORTS_TRIED - 1} is used"),
         ("docs/service.md", f"up to {shapes.MAX_LABELS} at a time"),
