@@ -51,7 +51,7 @@ export class OwnersPart {
       this.invites.find(({ id }) => id === Number(second)).revoked_at = ago(0)
       return null
     }
-    if (key === 'GET events') return pageOf(this.events, query, 'events')
+    if (key === 'GET audit') return pageOf(this.events, query, 'events')
     if (first === 'comparisons' && third === 'gold') return this.know(Number(second), body.answer)
     if (first === 'comparisons' && third === 'adjudicate') return this.say(Number(second), body.answer)
     if (first === 'environments') return this.clips(second, query)
@@ -67,8 +67,8 @@ export class OwnersPart {
   }
 
   join({ invite, name }) {
-    const why = { used: 'was used already', expired: 'has expired', revoked: 'was revoked' }[invite]
-    if (why) return { problem: 410, title: 'The invite cannot be used', detail: `This invite ${why}.` }
+    const why = { used: 'was used already', expired: 'has expired', revoked: 'was taken back' }[invite]
+    if (why) return { problem: 409, title: 'The invite lets nobody in', detail: `This invite ${why}.` }
     if (name === 'Ben') return { problem: 409, title: 'The name is taken', detail: 'There is a labeler Ben already. Choose another name.' }
     this.mock.control.role = 'labeler'
     return { name, role: 'labeler', experiment: 'humanoid-walk' }

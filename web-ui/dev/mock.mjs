@@ -156,7 +156,7 @@ export class Mock {
 
   async route(request, response, url) {
     const path = url.pathname.slice('/api/v1'.length).split('/').slice(1).map(decodeURIComponent)
-    if (path[0] === 'events' && !url.searchParams.has('limit')) return this.listen(response, url.searchParams.get('experiment'))
+    if (path[0] === 'events') return this.listen(response, url.searchParams.get('experiment'))
     if (path[0] === 'labels' && request.method === 'POST') {
       return json(response, this.take(JSON.parse(await bodyOf(request)).labels))
     }

@@ -226,7 +226,7 @@ export const getEvents = (
   limit: number,
 ): Promise<Page<AuditEvent>> =>
   getPage(
-    `${API}/events?experiment=${encodeURIComponent(experiment)}&${paging(after, limit)}`,
+    `${API}/audit?experiment=${encodeURIComponent(experiment)}&${paging(after, limit)}`,
     'events',
   )
 
