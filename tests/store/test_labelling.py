@@ -354,12 +354,14 @@ class TestLabelsOf:
         ]
         assert store.counts_of(experiment_id, "owner") == 1
 
-    def test_a_comparison_belongs_to_whoever_answered_it_last(self, store, experiment_id):
+    def test_labelers_do_not_override_each_other(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         store.answer(comparison_id, Answer.LEFT, "owner")
         store.answer(comparison_id, Answer.RIGHT, "Zoë")
-        assert store.labels_of(experiment_id, "owner", 9) == []
-        assert store.counts_of(experiment_id, "owner") == 0
+        [mine] = store.labels_of(experiment_id, "owner", 9)
+        [hers] = store.labels_of(experiment_id, "Zoë", 9)
+        assert (mine.answer, hers.answer) == (Answer.LEFT, Answer.RIGHT)
+        assert store.counts_of(experiment_id, "owner") == 1
         assert store.counts_of(experiment_id, "Zoë") == 1
 
     def test_no_more_come_than_asked_for(self, store, experiment_id):
@@ -512,7 +514,7 @@ class TestEvents:
 class TestServing:
     def test_a_store_that_answers_says_its_version(self, store):
         store.ping()
-        assert store.schema_version() == "0002"
+        assert store.schema_version() == "0003"
 
     @pytest.mark.parametrize(
         "statement",
@@ -570,15 +572,19 @@ def test_whatever_is_answered_taken_back_and_resent_the_views_agree(store, taken
         store.answer(ids[place], answer, labeler, UUID(int=number))
         if number not in seen:
             seen.add(number)
-            current[ids[place]] = (answer, labeler)
-    said = {each: answer for each, (answer, _) in current.items() if answer is not None}
-    mine = {each for each in said if current[each][1] == "owner"}
+            # Note: taken out first, so that the dictionary is in the order of the answers.
+            current.pop((ids[place], labeler), None)
+            current[ids[place], labeler] = answer
+    votes = {key: answer for key, answer in current.items() if answer is not None}
+    said = {comparison_id: answer for (comparison_id, _), answer in votes.items()}
+    mine = {each: answer for (each, labeler), answer in votes.items() if labeler == "owner"}
     view = store.experiment("model")
     assert store.answers(ids) == said
     assert {each.id: each.answer for each in store.answered_comparisons(experiment_id)} == said
+    assert sum(map(len, store.votes(ids).values())) == len(votes)
     assert ids_of(store.waiting(experiment_id, 9)) == [each for each in ids if each not in said]
     assert (view.asked, view.answered, view.waiting) == (4, len(said), 4 - len(said))
     assert store.counts(experiment_id) == Counts(4, len(said))
     assert store.counts_of(experiment_id, "owner") == len(mine)
     labels = store.labels_of(experiment_id, "owner", 9)
-    assert {label.comparison.id: label.answer for label in labels} == {i: said[i] for i in mine}
+    assert {label.comparison.id: label.answer for label in labels} == mine
