@@ -109,10 +109,11 @@ export class OwnersPart {
     const wanted = id % 10 === 0 ? 3 : 1
     const { own, gold } = this.changed.get(id) ?? {}
     const answers = this.labelers.slice(0, isOpen ? 0 : wanted === 3 ? 3 : 1).map(({ name }, i) => ({
-      labeler: name, answer: ANSWERS[(id + (chance(id + i) < 0.25 ? i : 0)) % 6],
+      labeler: name, is_excluded: false, answer: ANSWERS[(id + (chance(id + i) < 0.25 ? i : 0)) % 6],
     })).filter(({ labeler }) => own === undefined || labeler !== 'owner')
-    if (own) answers.push({ labeler: 'owner', answer: own })
+    if (own) answers.push({ labeler: 'owner', answer: own, is_excluded: false })
     return {
+      is_disputed: ['left', 'right'].every((side) => answers.some(({ answer }) => answer === side)),
       id, asked_at_step: asked_at_step + 12 * id, asked_at: ago(id / 500), left, right, answers, num_labels: answers.length, wanted, is_open: isOpen,
       gold: gold !== undefined ? gold : id % 97 === 0 ? 'left' : null,
     }

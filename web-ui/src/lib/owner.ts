@@ -11,17 +11,27 @@ export interface Page<Row> {
 
 // --- comparisons ---
 
+/** What a labeler says of a comparison now, in its own sides. */
+export interface Vote {
+  labeler: string
+  answer: Answer
+  /** Nothing learns from it as long as its labeler is left out. */
+  is_excluded: boolean
+}
+
 /** A comparison in its own sides, and what everybody says of it now. */
 export interface Judged {
   id: number
   asked_at_step: number
   asked_at: string | null
-  left: Clip
-  right: Clip
-  answers: { labeler: string; answer: Answer }[]
+  /** Null as long as a clip cannot be shown. */
+  left: Clip | null
+  right: Clip | null
+  answers: Vote[]
   num_labels: number
   wanted: number
   is_open: boolean
+  is_disputed: boolean
   gold: Answer | null
 }
 
@@ -168,10 +178,11 @@ export interface OwnedDetail extends Detail {
   control: Control
 }
 
+/** What is left out stays as it is. */
 export interface Change {
   instructions?: string
-  target_labels?: number | null
-  seconds_between?: number | null
+  target_labels?: number
+  seconds_between?: number
   study?: Partial<Study>
 }
 
@@ -185,13 +196,13 @@ export const control = (name: string, state: Control['state']): Promise<unknown>
 
 export interface Liked {
   clip: Clip
-  predicted_return: number
+  predicted_return: number | null
 }
 
 /** Comparisons whose predicted share for the left clip lies in one bin. */
 export interface CalibrationBin {
-  predicted: number
-  observed: number
+  predicted: number | null
+  observed: number | null
   count: number
 }
 
