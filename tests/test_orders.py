@@ -2,6 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from rl_teacher.config import RunOptions
 from rl_teacher.orders import Orders
 from rl_teacher.store.records import Control, Study
 from rl_teacher.store.store import Store
@@ -36,5 +37,5 @@ def test_who_starts_a_run_wants_it_to_go_on_whatever_was_said_of_the_last_one(de
 
 def test_what_is_not_given_of_a_study_stays_as_it_was(desk):
     desk.store.set_study(desk.id, Study(overlap=0.3, overlap_labelers=3))
-    orders_of(desk).set_study(overlap=None, overlap_labelers=None, repeats=0.1, gold=None)
+    orders_of(desk).set_study(RunOptions(repeats=0.1))
     assert desk.store.study(desk.id) == Study(overlap=0.3, overlap_labelers=3, repeats=0.1)

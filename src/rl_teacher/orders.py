@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 
+from rl_teacher.config import RunOptions
 from rl_teacher.store.records import Control, Study
 from rl_teacher.store.store import Store
 
@@ -44,10 +45,11 @@ class Orders:
         """Whether nothing shall be done for now."""
         return self.latest().state == "pause"
 
-    def set_study(self, **given: float | None) -> None:
-        """Say who answers what how often; what is None stays as it was."""
+    def set_study(self, options: RunOptions) -> None:
+        """Say who answers what how often; what the options do not say stays as it was."""
+        given = {field.name: getattr(options, field.name, None) for field in fields(Study)}
         changes = {name: value for name, value in given.items() if value is not None}
         before = self._store.study(self._experiment_id)
-        study: Study = replace(before, **changes)
+        study = replace(before, **changes)
         if study != before:
             self._store.set_study(self._experiment_id, study)

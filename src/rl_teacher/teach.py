@@ -222,12 +222,7 @@ class Teaching:
             config, self._venv, self._segment_steps, shelf, options.labeler_weights
         )
         self._orders = Orders(gallery.store, experiment_id)
-        self._orders.set_study(
-            overlap=options.overlap,
-            overlap_labelers=options.overlap_labelers,
-            repeats=options.repeats,
-            gold=options.gold,
-        )
+        self._orders.set_study(options)
         self._step = 0
         self._is_pretrained = config.predictor == "rl"
         self._clock = Clock()
