@@ -151,6 +151,25 @@ def program(stranger):
     return stranger
 
 
+def enter(app, token):
+    """Asks with this bearer token."""
+    return TestClient(app, follow_redirects=False, headers={"Authorization": f"Bearer {token}"})
+
+
+@pytest.fixture
+def guest(app, store):
+    """The labeler Ann, with a credential of her own."""
+    store.add_labeler("ann")
+    return enter(app, store.issue_credential("ann"))
+
+
+@pytest.fixture
+def other_guest(app, store):
+    """The labeler Bob."""
+    store.add_labeler("bob")
+    return enter(app, store.issue_credential("bob"))
+
+
 @pytest.fixture
 def browser(app):
     """Opened the link, and has the cookie."""

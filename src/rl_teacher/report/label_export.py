@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 
 from rl_teacher.errors import BadInput
@@ -182,6 +182,17 @@ class Spout:
 ENCODERS = {"jsonl": jsonl, "parquet": parquet}
 
 
+@runtime_checkable
+class Sink(Protocol):
+    """Where bytes go, such as the standard output."""
+
+    def write(self, content: bytes, /) -> Any:
+        """Take bytes."""
+
+    def flush(self) -> None:
+        """Let them go."""
+
+
 @dataclass(frozen=True)
 class Exported:
     """What was exported.
@@ -195,7 +206,7 @@ class Exported:
     path: Path | None
 
 
-def export(store: Store, name: str, format_name: str, out: Path | IO[bytes]) -> Exported:
+def export(store: Store, name: str, format_name: str, out: Path | Sink) -> Exported:
     """Write an experiment's labels; a file is there whole or not at all.
 
     Raises:
@@ -208,7 +219,8 @@ def export(store: Store, name: str, format_name: str, out: Path | IO[bytes]) -> 
     counted = Counted(label_rows(store, name))
     parts = ENCODERS[format_name](counted)
     if not isinstance(out, Path):
-        out.writelines(parts)
+        for part in parts:
+            out.write(part)
         out.flush()
         return Exported(counted.num, None)
     unfinished = out.with_name(f".{out.name}.unfinished")
