@@ -5,7 +5,7 @@ import pytest
 
 from rl_teacher.agents.collector import Collector
 from rl_teacher.clips.answer import Answer
-from rl_teacher.config import PredictorConfig
+from rl_teacher.config import LabelerWeights, PredictorConfig
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.named_arrays import array_to_text, text_to_array
 from rl_teacher.predictor.inputs import InputSpace
@@ -25,7 +25,9 @@ RECENT = RecentEpisodes(1.0, 10.0)
 class World:
     """A learner, its store, and rollouts of random actions to feed it."""
 
-    def __init__(self, folder, teacher: Teacher = ORACLE, seed=0, weights="equal"):
+    def __init__(
+        self, folder, teacher: Teacher = ORACLE, seed=0, weights: LabelerWeights = "equal"
+    ):
         self.venv = make_vector("ShortReacher-v1", 8)
         self.collector = Collector(self.venv, seed=seed)
         self.store = Store.open(folder / "labels.sqlite")
@@ -168,19 +170,18 @@ def nobody(left, right, circumstances):
     """Everything is answered through the store."""
 
 
-def survey_world(folder, weights="equal"):
+def survey_world(folder, weights: LabelerWeights = "equal"):
     world = World(folder, teacher=nobody, weights=weights)
     world.live(3)
     world.learner.ask(NOW, RECENT)
-    world.ids = [each.id for each in world.questionnaire.asked()]
     return world
 
 
 def say(world, who, *answers):
     """Their answers to the first comparisons, in order; None leaves one out."""
-    for comparison_id, answer in zip(world.ids, answers, strict=False):
+    for question, answer in zip(world.questionnaire.asked(), answers, strict=False):
         if answer is not None:
-            world.store.answer(comparison_id, answer, who)
+            world.store.answer(question.id, answer, who)
 
 
 def targets(world):
