@@ -16,6 +16,9 @@ from rl_teacher.errors import BadInput, RlTeacherError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from rl_teacher.store.records import LabelerView
+    from rl_teacher.web.roster import Added
+
 HELP = """\
 usage: rl-teacher COMMAND ...
 
@@ -295,8 +298,45 @@ def labelers(arguments: Sequence[str]) -> int:
     """Say who may label."""
     import tyro
 
+    def add(
+        name: tyro.conf.Positional[str],
+        /,
+        role: str = "labeler",
+        days: float | None = None,
+        experiment: str | None = None,
+    ) -> None:
+        """Let somebody in; prints what they open, once.
+
+        Args:
+            name: what they are called.
+            role: labeler, or owner for whoever may do everything.
+            days: how long they are let in; until they are revoked without it.
+            experiment: what their link opens; the list of all without it.
+        """
+        from rl_teacher.web import roster
+
+        print_added(roster.add(name, role, days, experiment))
+
+    def list_all() -> None:
+        """List whoever ever labelled, or may."""
+        from rl_teacher.web import roster
+
+        print_labelers(roster.everybody())
+
+    def revoke(name: tyro.conf.Positional[str], /) -> None:
+        """Let somebody in no longer; their labels stay.
+
+        Args:
+            name: what they are called.
+        """
+        from rl_teacher.web import roster
+
+        num_revoked = roster.revoke(name)
+        noun = "credential" if num_revoked == 1 else "credentials"
+        print(f"{num_revoked} {noun} of {name} revoked. Their labels stay.")
+
     tyro.extras.subcommand_cli_from_dict(
-        {"add": add_labeler, "list": list_labelers, "revoke": revoke_labeler},
+        {"add": add, "list": list_all, "revoke": revoke},
         prog="rl-teacher labelers",
         description="Who may label.",
         args=list(arguments),
@@ -304,62 +344,32 @@ def labelers(arguments: Sequence[str]) -> int:
     return 0
 
 
-def add_labeler(
-    name: "tyro.conf.Positional[str]",
-    /,
-    role: str = "labeler",
-    days: float | None = None,
-    experiment: str | None = None,
-) -> None:
-    """Let somebody in; prints what they open, once.
-
-    Args:
-        name: what they are called.
-        role: labeler, or owner for whoever may do everything.
-        days: how long they are let in; until they are revoked without it.
-        experiment: what their link opens; the list of all without it.
-    """
-    from rl_teacher.web.roster import add
-
-    added = add(name, role, days, experiment)
-    print(f"{added.name} is a {role} now. This is shown once, and kept nowhere:")
-    if added.link is None:
-        print(f"token: {added.credential}")
-        print("No service runs here. Once it does, they open its address with ?token=TOKEN.")
-    else:
+def print_added(added: "Added") -> None:
+    """Print what somebody new opens; it can be read nowhere else."""
+    print(f"{added.name} may label now. What follows is shown once, and kept nowhere:")
+    if added.link is not None:
         print(f"link: {added.link}")
+        return
+    print(f"token: {added.credential}")
+    print("No service runs here. Once one does, they open its address with ?token=TOKEN behind it.")
 
 
-def list_labelers() -> None:
-    """List whoever ever labelled, or may."""
+def print_labelers(found: "Sequence[LabelerView]") -> None:
+    """Print a table of them; a name is text, whatever is in it."""
     from rich.console import Console
-
-    from rl_teacher.web.roster import everybody
+    from rich.text import Text
 
     table = _table("name", "role", "labels", "last label", "")
-    for each in everybody():
+    for each in found:
         last = each.last_label_at
         table.add_row(
-            each.name,
+            Text(each.name),
             each.role,
             f"{each.num_labels:,}",
             "-" if last is None else last.astimezone().strftime("%Y-%m-%d %H:%M"),
             "" if each.excluded_at is None else "excluded",
         )
-    Console().print(table, markup=False)
-
-
-def revoke_labeler(name: "tyro.conf.Positional[str]", /) -> None:
-    """Let somebody in no longer; their labels stay.
-
-    Args:
-        name: what they are called.
-    """
-    from rl_teacher.web.roster import revoke
-
-    num_revoked = revoke(name)
-    noun = "credential" if num_revoked == 1 else "credentials"
-    print(f"{num_revoked} {noun} of {name} revoked. Their labels stay.")
+    Console().print(table)
 
 
 def export_labels(arguments: Sequence[str]) -> int:

@@ -38,10 +38,9 @@ def test_no_log_has_a_credential_in_it(app, program, trainer, secret, caplog):
     stranger = program
     del stranger.headers["Authorization"]
     stranger.get(f"/join?invite={invite}")
-    for _ in range(2):
-        said = {"invite": invite, "name": "Bob"}
-        joined = stranger.post("/api/v1/join", json=said, headers=SAME_ORIGIN)
-    assert_problem(joined, 409)
+    said = {"invite": invite, "name": "Bob"}
+    assert stranger.post("/api/v1/join", json=said, headers=SAME_ORIGIN).status_code == 200
+    assert_problem(stranger.post("/api/v1/join", json=said, headers=SAME_ORIGIN), 409)
     stranger.get(f"/e/hopper?token={secret}")
     stranger.get(f"/e/hopper?token={TOKEN}")
     assert "/e/hopper 303" in caplog.text
