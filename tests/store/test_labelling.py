@@ -1,6 +1,5 @@
 """What a labelling page reads and writes, on SQLite and on PostgreSQL."""
 
-import hashlib
 import re
 import threading
 from datetime import UTC, datetime, timedelta
@@ -15,57 +14,23 @@ from sqlalchemy import select
 from rl_teacher.clips.answer import Answer
 from rl_teacher.errors import ComparisonNotFound, ExperimentNotFound, MediaNotFound
 from rl_teacher.store import asking, labelling
-from rl_teacher.store.store import ClipView, Counts, MetricsRow, NewLabel, ShownClip, Store
+from rl_teacher.store.store import ClipView, Counts, MetricsRow, NewLabel, Store
 from rl_teacher.store.tables import Event, Label, Labeler
+from tests.store.questions import (
+    ENV_ID,
+    ask,
+    ask_and_show,
+    clip,
+    ids_of,
+    pair,
+    rows_of,
+    show,
+    shown,
+)
 
-ENV_ID = "ShortHopper-v1"
 REQUEST = UUID("12345678-1234-5678-1234-567812345678")
 NO_ID = [0, -1, 999, 2**31, 2**40, 2**70, -(2**70)]
 """Ids that were never given away; some have no room in a database."""
-
-
-def clip(name):
-    return hashlib.sha256(str(name).encode()).hexdigest()
-
-
-def pair(name):
-    return clip(f"{name} left"), clip(f"{name} right")
-
-
-def shown(content_hash, **changes):
-    poses = {
-        "env_id": ENV_ID,
-        "num_steps": 30,
-        "kind": "poses",
-        "media_key": f"clips/{content_hash}.poses",
-        "scene_hash": clip("scene"),
-        "num_frames": 15,
-        "fps": 12.5,
-    }
-    return ShownClip(**{**poses, **changes})
-
-
-def ask(store, experiment_id, *names, step=1000):
-    return store.ask(experiment_id, [pair(name) for name in names], ENV_ID, 30, step)
-
-
-def show(store, *names):
-    store.show_clips({each: shown(each) for name in names for each in pair(name)})
-
-
-def ask_and_show(store, experiment_id, *names, step=1000):
-    ids = ask(store, experiment_id, *names, step=step)
-    show(store, *names)
-    return ids
-
-
-def ids_of(comparisons):
-    return [comparison.id for comparison in comparisons]
-
-
-def rows_of(store, statement):
-    with store._database.reading() as connection:
-        return connection.execute(statement).all()
 
 
 @pytest.fixture

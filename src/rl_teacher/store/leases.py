@@ -52,7 +52,7 @@ LOOKED_THROUGH = 50
 
 Theirs, Mine, Asked = aliased(Lease), aliased(Lease), aliased(Label)
 
-ME, MOMENT = bindparam("labeler_id"), bindparam("moment")
+ME, MOMENT = bindparam("me"), bindparam("moment")
 
 IN_OTHER_HANDS = (
     select(func.count())
@@ -250,7 +250,7 @@ class LeaseStore(StoreWriter):
         labeler_id = self._id_of_labeler(labeler)
         moment = self._now()
         until = moment + timedelta(seconds=lease_s)
-        who = {"labeler_id": labeler_id, "experiment_id": experiment_id, "moment": moment}
+        who = {"me": labeler_id, "experiment_id": experiment_id, "moment": moment}
         at_hand = set(possible(exclude))
         with self._database.writing() as connection:
             if connection.execute(LOCK_MYSELF, who).scalar() is not None:
@@ -286,9 +286,8 @@ class LeaseStore(StoreWriter):
         """What the labeler holds, held for longer now."""
         if not in_my_hands(connection, who):
             return []
-        renewal = {**who, "of_experiment": who["experiment_id"], "until": until}
-        del renewal["experiment_id"]
-        connection.execute(RENEW_ALL, renewal)
+        mine = {"me": who["me"], "moment": who["moment"], "of_experiment": who["experiment_id"]}
+        connection.execute(RENEW_ALL, {**mine, "until": until})
         return in_my_hands(connection, who)
 
     def renew(
@@ -298,7 +297,7 @@ class LeaseStore(StoreWriter):
         labeler_id = self._id_of_labeler(labeler)
         moment = self._now()
         until = moment + timedelta(seconds=lease_s)
-        asked = {"labeler_id": labeler_id, "moment": moment, "until": until}
+        asked = {"me": labeler_id, "moment": moment, "until": until}
         with self._database.writing() as connection:
             alive = connection.execute(RENEW, asked | {"tokens": list(leases)}).scalars()
             return dict.fromkeys(alive, until)
@@ -307,12 +306,12 @@ class LeaseStore(StoreWriter):
         """Put comparisons back; what is somebody else's stays theirs."""
         labeler_id = self._id_of_labeler(labeler)
         with self._database.writing() as connection:
-            connection.execute(RELEASE, {"labeler_id": labeler_id, "tokens": list(leases)})
+            connection.execute(RELEASE, {"me": labeler_id, "tokens": list(leases)})
 
     def purposes(self, labeler: str, leases: Sequence[UUID]) -> dict[UUID, Purpose]:
         """What a labeler's leases are for, expired ones too; those that were answered are gone."""
         labeler_id = self._id_of_labeler(labeler)
-        asked = {"labeler_id": labeler_id, "tokens": list(leases)}
+        asked = {"me": labeler_id, "tokens": list(leases)}
         with self._database.reading() as connection:
             return {row.token: row.purpose for row in connection.execute(PURPOSES, asked)}
 
@@ -386,7 +385,7 @@ def choose_special(
     chosen: dict[int, tuple[int, Purpose]] = {}
     for place in range(room):
         number = num_given + num_held + place
-        chance = drawn("what comes next", claim.who["labeler_id"], number)
+        chance = drawn("what comes next", claim.who["me"], number)
         if chance < study.repeats:
             comparison_id, purpose = choose_repeat(claim, tally, number), "repeat"
         elif chance < study.repeats + study.gold:
@@ -404,7 +403,7 @@ def choose_repeat(claim: Claim, tally: Any, number: int) -> int | None:
     if tally is None:
         return None
     span = tally.last_label_id - tally.first_label_id
-    place = drawn("which to repeat", claim.who["labeler_id"], number)
+    place = drawn("which to repeat", claim.who["me"], number)
     for from_id in (tally.first_label_id + round(place * span), tally.first_label_id):
         found = claim.connection.execute(TO_ASK_AGAIN, claim.sought(from_id=from_id)).scalar()
         if found is not None:

@@ -1,7 +1,7 @@
 """What an owner looks through: comparisons, labels, clips and events, a page at a time.
 
-Note: a page goes on from the last row of the one before it, and never counts the rows that it leaves
-out. The thousandth page costs what the first does, and rows that come in between move none.
+Note: a page goes on from the last row of the one before it, and never counts what it leaves out.
+The thousandth page costs what the first does, and rows that come in between move none.
 """
 
 import base64
@@ -261,7 +261,7 @@ def conditions(wanted: ComparisonFilter) -> list[ColumnElement[bool]]:
     if wanted.status == "answered":
         found.append(Comparison.num_labels > 0)
     if wanted.status == "open":
-        found.append(Comparison.is_open)
+        found.append(Comparison.is_open.is_(True))
     if wanted.is_disputed is not None:
         found.append(Comparison.is_disputed.is_(wanted.is_disputed))
     if wanted.is_gold is not None:

@@ -209,7 +209,7 @@ class LabelerView:
 
     id: int
     name: str
-    role: str
+    role: Role
     created_at: datetime
     excluded_at: datetime | None
     num_labels: int
@@ -222,7 +222,7 @@ class Identity:
 
     labeler_id: int
     name: str
-    role: str
+    role: Role
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class InviteView:
     id: int
     hint: str
     name: str | None
-    role: str
+    role: Role
     experiment: str | None
     created_at: datetime
     expires_at: datetime
