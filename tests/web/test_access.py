@@ -23,7 +23,6 @@ WRONG = "w" * 46
 POSSIBLE_PATHS = {
     "{name}": "hopper",
     "{name:path}": "page-1a2b.js",
-    "{part}": "label",
     "{comparison_id}": "1",
     "{labeler_id}": "424242",
     "{invite_id}": "424242",

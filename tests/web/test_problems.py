@@ -25,7 +25,7 @@ READING = (
 )
 
 ANSWERED_IN_ANY_CASE = (
-    *("/e/{name}", "/e/{name}/{part}", "/clips/{env_id:path}"),
+    *("/e/{name}", "/e/{name}/label"),
     "/api/v1/environments/{env_id:path}/clips",
 )
 SAYING_SOMETHING = {

@@ -43,9 +43,18 @@ def test_no_log_has_a_credential_in_it(app, program, trainer, secret, caplog):
     assert_problem(stranger.post("/api/v1/join", json=said, headers=SAME_ORIGIN), 409)
     stranger.get(f"/e/hopper?token={secret}")
     stranger.get(f"/e/hopper?token={TOKEN}")
-    assert "/e/hopper 303" in caplog.text
+    logged = words_of_the_service(caplog)
+    assert "/e/hopper 303" in logged
     for each in (secret, wrong, invite, TOKEN, stranger.cookies["rl_teacher"]):
-        assert each not in caplog.text
+        assert each not in logged
+
+
+def words_of_the_service(caplog):
+    """What was logged, but for what the tests' own client says of its requests."""
+    formatter = logging.Formatter()
+    return "\n".join(
+        formatter.format(each) for each in caplog.records if not each.name.startswith("http")
+    )
 
 
 def test_a_fault_of_our_own_puts_no_credential_into_the_log(app, store, secret, caplog):
@@ -56,8 +65,8 @@ def test_a_fault_of_our_own_puts_no_credential_into_the_log(app, store, secret, 
     app.router.add_api_route("/api/v1/broken", fail)
     with TestClient(app, headers={"Authorization": f"Bearer {secret}"}) as client:
         assert_problem(client.get("/api/v1/broken"), 500)
-    assert "it broke" in caplog.text
-    assert secret not in caplog.text
+    assert "it broke" in words_of_the_service(caplog)
+    assert secret not in words_of_the_service(caplog)
 
 
 def test_no_answer_repeats_a_credential_that_was_wrong(app, stranger):

@@ -23,7 +23,6 @@ def join(given: JoinIn, request: Request, response: Response, work: Work) -> Joi
     invite = given.invite.encode(errors="replace").decode()
     identity, credential = work.store.accept_invite(invite, given.name)
     set_cookie(response, request, credential)
-    experiment = next(
-        (each.experiment for each in work.store.invites() if each.used_by == identity.name), None
-    )
+    used = (each for each in work.store.invites() if each.used_by == identity.name)
+    experiment = next((each.experiment for each in used if invite.startswith(each.hint)), None)
     return Joined(name=identity.name, role=identity.role, experiment=experiment)

@@ -40,10 +40,7 @@ def send_page_for_guests(work: Work) -> Response:
 
 @router.api_route("/", methods=READ)
 @router.api_route("/e/{name}", methods=READ)
-@router.api_route("/e/{name}/{part}", methods=READ)
-@router.api_route("/labelers", methods=READ)
-@router.api_route("/audit", methods=READ)
-@router.api_route("/clips/{env_id:path}", methods=READ)
+@router.api_route("/e/{name}/label", methods=READ)
 @open_to(Access.LABELER)
 def send_page(work: Work) -> Response:
     """The page; which part of it is shown, it finds in its address."""
