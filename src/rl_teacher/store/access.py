@@ -322,9 +322,10 @@ class AccessStore(StoreWriter):
         check_role(role)
         wanted = clean_name(name, role)
         row = {"name": wanted, "role": role, "created_at": self._now()}
-        if not connection.execute(self._add_labeler, row).rowcount:
+        labeler_id = connection.execute(self._add_labeler.returning(Labeler.id), row).scalar()
+        if labeler_id is None:
             raise LabelerExists(wanted)
-        return find_labeler(connection, wanted).id
+        return labeler_id
 
     def _new_credential(
         self, connection: Connection, labeler_id: int, expires_at: datetime | None
