@@ -249,6 +249,16 @@ def test_reliable_labelers_count_more_where_that_is_wanted(tmp_path):
     assert targets(world)[8] > 0.7
 
 
+def test_gold_tells_who_is_right_where_labelers_contradict_each_other(tmp_path):
+    world = survey_world(tmp_path, weights="reliability")
+    say(world, "ann", *[LEFT] * 9)
+    say(world, "bob", *[RIGHT] * 9)
+    for question in world.questionnaire.asked()[:8]:
+        world.store.set_gold(question.id, RIGHT)
+    world.learner.take_answers()
+    assert all(target < 0.2 for target in targets(world))
+
+
 def test_with_equal_weights_it_is_the_mean(tmp_path):
     world = survey_world(tmp_path)
     say(world, "ann", LEFT, EQUAL)

@@ -12,7 +12,7 @@ from rl_teacher.clips.segment import Segment
 from rl_teacher.errors import CorruptCheckpoint
 from rl_teacher.named_arrays import NamedArrays, array_to_text, text_to_array
 from rl_teacher.store.media import SegmentFiles
-from rl_teacher.store.records import LabelRow, NewLabel
+from rl_teacher.store.records import ComparisonFilter, LabelRow, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.teachers.teacher import Circumstances, Teacher, rng_of
 
@@ -20,6 +20,8 @@ Pair = tuple[Segment, Segment]
 
 LIBRARY_SIZE = 100
 """Segments of other experiments that are looked at, at most."""
+MOST_GOLD = 1_000
+"""Comparisons with a known answer that labelers are measured by, at most."""
 
 
 @dataclass(frozen=True)
@@ -276,6 +278,17 @@ class Questionnaire:
     def answers_to(self, question: Question) -> Answers:
         """What labelers say of a question; those who are excluded say nothing."""
         return question.answers(self._excluded)
+
+    def gold(self) -> dict[int, Answer]:
+        """Known answers to questions, by which labelers can be measured; the newest, at most some.
+
+        Nothing is learned from them but who is right how often: a comparison teaches what labelers
+        say of it.
+        """
+        shelf = self._shelf
+        is_gold = ComparisonFilter(is_gold=True)
+        known = shelf.store.comparisons(shelf.experiment_id, is_gold, limit=MOST_GOLD).rows
+        return {each.id: each.gold for each in known if each.gold is not None}
 
     def asked(self) -> list[Question]:
         """Every question, in the order asked."""

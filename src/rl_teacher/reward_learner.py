@@ -426,7 +426,7 @@ class RewardLearner:
         if self._labeler_weights == "equal":
             return mean_targets(self._votes(questions))
         votes = self._votes(self._questionnaire.answered())
-        return posterior_targets(votes, estimate_reliability(votes))
+        return posterior_targets(votes, estimate_reliability(votes, self._questionnaire.gold()))
 
     def _votes(self, questions: Sequence[Question]) -> Votes:
         return Votes.of({each.id: self._questionnaire.answers_to(each) for each in questions})
