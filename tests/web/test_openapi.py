@@ -24,7 +24,18 @@ def description(app, trainer, guest):
     post(guest, label(asked[0], "equal"))
     trainer.store.append_metrics(trainer.id, 1, {"true_return": 0.5})
     loaded = schemathesis.openapi.from_asgi("/api/openapi.json", app, headers=OWNER)
-    return loaded.exclude(path=NEVER_ENDING)
+    described = loaded.exclude(path=NEVER_ENDING)
+    described.hook(map_path_parameters)
+    return described
+
+
+def map_path_parameters(_context, path_parameters):
+    """Half of the time something that is there."""
+    there = {"name": "hopper", "comparison_id": 1, "labeler_id": 1, "invite_id": 1}
+    return {
+        key: there.get(key, value) if len(str(value)) % 2 else value
+        for key, value in (path_parameters or {}).items()
+    }
 
 
 def test_no_request_is_answered_with_a_fault(description):
@@ -32,7 +43,7 @@ def test_no_request_is_answered_with_a_fault(description):
     for operation in (found.ok() for found in description.get_all_operations()):
 
         @settings(
-            max_examples=20,
+            max_examples=30,
             phases=[Phase.explicit, Phase.generate],
             suppress_health_check=[*HealthCheck],  # pyright: ignore[reportArgumentType]
         )

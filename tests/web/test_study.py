@@ -77,6 +77,8 @@ class TestComparisons:
             "status=lost",
             "sort=answer%3B+DROP+TABLE+labels",
             "sort=created_at",
+            "labelers=ann",
+            "where=1%3D1",
             "answer=both",
             "disputed=perhaps",
             "gold=2",

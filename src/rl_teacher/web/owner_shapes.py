@@ -7,12 +7,18 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from rl_teacher.clips.answer import Answer
+from rl_teacher.store.records import Sort
 from rl_teacher.web.shapes import MAX_ID, MAX_NAME, Clip, Detail, Figure, Role
 
 MAX_INSTRUCTIONS = 2_000
 
-Text = Annotated[str, Field(pattern="^[^\\x00]*$")]
-"""Without the one character that not every database can store."""
+MAX_PAGE = 200
+MAX_CURSOR = 200
+CURSOR = "^[A-Za-z0-9_=-]*$"
+
+NO_NULL = "^[^\\x00]*$"
+"""Without the one character that not every database can store or compare."""
+
 GivenRole = Literal["owner", "labeler"]
 
 
@@ -99,6 +105,19 @@ class NewInviteOut(InviteOut):
     """An invite with the link that lets one person in; said this once."""
 
     link: str
+
+
+class ComparisonsQuery(Strict):
+    """Which comparisons, in which order; `after` is the `next` of the part before."""
+
+    status: Literal["any", "answered", "open"] = "any"
+    answer: Answer | None = None
+    labeler: Annotated[str, Field(max_length=300, pattern=NO_NULL)] | None = None
+    disputed: bool | None = None
+    gold: bool | None = None
+    sort: Sort = Sort.NEWEST
+    after: Annotated[str, Field(max_length=MAX_CURSOR, pattern=CURSOR)] | None = None
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 50
 
 
 class VoteOut(BaseModel):
@@ -194,7 +213,7 @@ class StudyOut(BaseModel):
 class ExperimentIn(Strict):
     """What shall change; what is left out, or null, stays as it is."""
 
-    instructions: Annotated[Text, Field(max_length=MAX_INSTRUCTIONS)] | None = None
+    instructions: Annotated[str, Field(max_length=MAX_INSTRUCTIONS, pattern=NO_NULL)] | None = None
     target_labels: Annotated[int, Field(strict=True, ge=1, le=MAX_ID)] | None = None
     seconds_between: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)] | None = None
     study: StudyIn | None = None

@@ -2,11 +2,10 @@
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 
-from rl_teacher.clips.answer import Answer
 from rl_teacher.errors import CorruptClip, MediaNotFound
 from rl_teacher.store.records import (
     ClipView,
@@ -14,16 +13,20 @@ from rl_teacher.store.records import (
     Control,
     LibraryClip,
     OwnersComparison,
-    Sort,
     Vote,
 )
 from rl_teacher.web.access import Access, Labeler, open_to
 from rl_teacher.web.experiments import owners_detail
 from rl_teacher.web.overview import finite
 from rl_teacher.web.owner_shapes import (
+    CURSOR,
+    MAX_CURSOR,
+    MAX_PAGE,
+    NO_NULL,
     AnswerIn,
     CalibrationBin,
     ComparisonsOut,
+    ComparisonsQuery,
     ControlIn,
     ExperimentIn,
     FindingsOut,
@@ -41,36 +44,22 @@ from rl_teacher.web.services import Services, Work
 from rl_teacher.web.shapes import MAX_ID, Clip
 from rl_teacher.web.showing import shown_clip
 
-MAX_PAGE = 200
-MAX_CURSOR = 200
-
 router = APIRouter(prefix="/api/v1", tags=["studies"])
 
 ComparisonId = Annotated[int, Path(ge=1, le=MAX_ID)]
-Cursor = Annotated[str | None, Query(max_length=MAX_CURSOR, pattern="^[A-Za-z0-9_=-]*$")]
-PLAIN = "^[^\\x00]*$"
-"""Without the one character that not every database can compare."""
+Cursor = Annotated[str | None, Query(max_length=MAX_CURSOR, pattern=CURSOR)]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 
 @router.get("/experiments/{name}/comparisons")
 @open_to(Access.OWNER)
-def list_comparisons(  # noqa: PLR0913 - one argument for each part of the query
-    name: str,
-    work: Work,
-    status: Annotated[Literal["any", "answered", "open"], Query()] = "any",
-    answer: Annotated[Answer | None, Query()] = None,
-    labeler: Annotated[str | None, Query(max_length=300, pattern=PLAIN)] = None,
-    disputed: Annotated[bool | None, Query()] = None,
-    gold: Annotated[bool | None, Query()] = None,
-    sort: Annotated[Sort, Query()] = Sort.NEWEST,
-    after: Cursor = None,
-    limit: Limit = 50,
+def list_comparisons(
+    name: str, work: Work, query: Annotated[ComparisonsQuery, Query()]
 ) -> ComparisonsOut:
     """Every comparison that fits, with what each labeler says of it now."""
-    wanted = ComparisonFilter(answer, labeler, disputed, gold, status)
-    view = work.overview.find(name)
-    page = work.store.comparisons(view.id, wanted, sort, after, limit)
+    wanted = ComparisonFilter(query.answer, query.labeler, query.disputed, query.gold, query.status)
+    experiment_id = work.overview.find(name).id
+    page = work.store.comparisons(experiment_id, wanted, query.sort, query.after, query.limit)
     return ComparisonsOut(comparisons=[comparison_out(each) for each in page.rows], next=page.next)
 
 
@@ -98,7 +87,7 @@ def adjudicate(comparison_id: ComparisonId, given: AnswerIn, work: Work, owner: 
 @router.get("/environments/{env_id:path}/clips")
 @open_to(Access.OWNER)
 def list_clips(
-    env_id: Annotated[str, Path(max_length=300, pattern=PLAIN)],
+    env_id: Annotated[str, Path(max_length=300, pattern=NO_NULL)],
     work: Work,
     after: Cursor = None,
     limit: Limit = 50,
