@@ -19,13 +19,15 @@ const comparison = (id: number): Comparison => ({
 })
 
 /** A service with comparisons 1, 2, 3 …; `lost` are leases that it has given to others. */
-function begin(lost: string[] = []) {
+function begin({ lost = [], most = Infinity }: { lost?: string[]; most?: number } = {}) {
   const sent: NewLabel[] = []
   const released: string[] = []
   let given = 0
+  const free = { most }
   const service: Service = {
     getNext: (_, limit) => {
-      const comparisons = Array.from({ length: limit }, () => comparison(++given))
+      const length = Math.min(limit, free.most - given)
+      const comparisons = Array.from({ length }, () => comparison(++given))
       return Promise.resolve({ comparisons, progress })
     },
     getComparison: (id) => Promise.resolve(comparison(id)),
@@ -50,7 +52,7 @@ function begin(lost: string[] = []) {
     database: new IDBFactory(),
   })
   const idsAhead = () => labelling.ahead.map((ready) => ready.comparison.id)
-  return { labelling, sent, released, idsAhead }
+  return { labelling, sent, released, idsAhead, free }
 }
 
 const settle = () => new Promise((done) => setTimeout(done, 20))
@@ -83,7 +85,7 @@ describe('labelling under leases', () => {
 
   it('drops quietly what went to others, but for what is on screen', async () => {
     vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
-    const { labelling, sent, idsAhead } = begin(['lease-1', 'lease-3'])
+    const { labelling, sent, idsAhead } = begin({ lost: ['lease-1', 'lease-3'] })
     await labelling.start()
     expect(idsAhead()).toEqual([2, 3, 4])
     await vi.advanceTimersByTimeAsync(MINUTE_MS)
@@ -95,6 +97,20 @@ describe('labelling under leases', () => {
     labelling.answer('equal')
     await settle()
     expect(sent).toMatchObject([{ comparison_id: 1, answer: 'equal', lease: 'lease-1' }])
+    labelling.stop()
+  })
+
+  it('looks again for what others have in hand', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    const { labelling, free } = begin({ most: 0 })
+    await labelling.start()
+    expect([labelling.isIdle, labelling.isLeftOver]).toEqual([true, true])
+    free.most = 1
+    await vi.advanceTimersByTimeAsync(10_000)
+    vi.useRealTimers()
+    await settle()
+    expect(labelling.current?.comparison.id).toBe(1)
+    expect(labelling.isLeftOver).toBe(false)
     labelling.stop()
   })
 

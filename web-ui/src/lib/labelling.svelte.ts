@@ -12,6 +12,8 @@ import { labelsPerMinute } from './words'
 /** Comparisons kept ready behind the one on screen. */
 const AHEAD = 3
 const RETRY_MS = 3_000
+/** Between two looks at whether what others had in hand has come free. */
+const LOOK_AGAIN_MS = 10_000
 
 export type Connection = Delivery
 
@@ -62,6 +64,8 @@ export class Labelling {
 
   #progress = $state.raw<Progress | null>(null)
   #unsentChange = $state(0)
+  /** Comparisons wait, but none for this labeler: others have them in hand. */
+  #isLeftOver = $state(false)
   #outbox: Outbox | null = null
   #answeredIds = new Set<number>()
   #brokenIds = new Set<number>()
@@ -108,8 +112,17 @@ export class Labelling {
 
   /** Whether there is nothing to answer, as far as is known. */
   get isIdle(): boolean {
-    const isFetching = this.isRefilling && (this.progress?.waiting ?? 0) > 0
+    const isFetching = this.isRefilling && this.#numWaiting > 0 && !this.#isLeftOver
     return this.current === null && this.hasAsked && !this.isOpening && !isFetching
+  }
+
+  /** Whether what waits is in the hands of others. */
+  get isLeftOver(): boolean {
+    return this.#isLeftOver && this.#numWaiting > 0
+  }
+
+  get #numWaiting(): number {
+    return this.progress?.waiting ?? 0
   }
 
   async start(): Promise<void> {
@@ -263,12 +276,21 @@ export class Labelling {
     try {
       while (await this.#refillOnce());
       this.#reached()
+      this.#lookAgain()
     } catch (error) {
       this.#lost(error)
     } finally {
       this.isRefilling = false
     }
     if (this.#mustRefillAgain) void this.refill()
+  }
+
+  /** Note: nobody tells when a lease of somebody else ends. */
+  #lookAgain(): void {
+    this.#isLeftOver = this.current === null && !this.isOpening
+    if (!this.isLeftOver) return
+    clearTimeout(this.#retryTimer)
+    this.#retryTimer = setTimeout(() => void this.refill(), LOOK_AGAIN_MS)
   }
 
   /** @returns whether there is room for more and the service may have more. */
