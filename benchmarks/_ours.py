@@ -306,6 +306,16 @@ class LabelledWorld:
         self._venv.close()
 
 
+# --- study: five simulated labelers ---
+
+
+def study(**settings: Any) -> Figures:
+    """See `simulated_labelers.study`."""
+    from benchmarks import simulated_labelers
+
+    return simulated_labelers.study(**settings)
+
+
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     """Seconds, and what came of it."""
     began_s = time.perf_counter()
@@ -328,6 +338,7 @@ JOBS: dict[str, Callable[..., Figures]] = {
     "random": random,
     "physics": physics,
     "labels": labels,
+    "study": study,
 }
 
 

@@ -7,6 +7,7 @@ from benchmarks import (
     growth,
     page,
     ppo_returns,
+    study,
     tasks,
     throughput,
     versus_imitation,
@@ -20,4 +21,5 @@ BENCHMARKS: dict[str, ModuleType] = {
     "ppo_returns": ppo_returns,
     "backflip": backflip,
     "page": page,
+    "study": study,
 }

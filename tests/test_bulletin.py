@@ -8,8 +8,10 @@ from rl_teacher.clips.episode import Episode, EpisodeWatcher
 from rl_teacher.clips.segment import Segment
 from rl_teacher.envs.registry import EnvCard, make_vector
 from rl_teacher.envs.rollout import Rollout
+from rl_teacher.findings import Findings
 from rl_teacher.store.media import MediaFiles
-from rl_teacher.store.store import ShownClip, Store
+from rl_teacher.store.records import ShownClip
+from rl_teacher.store.store import Store
 from rl_teacher.studio import Gallery, Studio
 
 NO_REWARDS = np.zeros((0, 1), np.float32)
@@ -165,3 +167,44 @@ def an_episode(reward):
     rewards = np.full(6, reward, np.float32)
     segment = Segment("ShortHopper-v1", steps, steps, rewards, steps.astype(np.float64))
     return Episode(segment, np.arange(6, dtype=np.float32) / 4)
+
+
+def ask_and_show(board, *pairs):
+    board.store.ask(1, pairs, "ShortHopper-v1", 6, 0)
+    shown = ShownClip("ShortHopper-v1", 6, "poses", "clips/x", None, 6, 60.0)
+    hashes = {each for pair in pairs for each in pair}
+    board.store.show_clips(dict.fromkeys(hashes, shown))
+
+
+def test_findings_are_about_clips_that_can_be_shown_and_told_now_and_then(board):
+    ask_and_show(board, ("a", "b"))
+    board.store.ask(1, [("c", "d")], "ShortHopper-v1", 6, 0)
+    asked_about = []
+
+    def findings_on(shown):
+        asked_about.append(shown)
+        return Findings({"a": 1.0, "b": -2.0}, [])
+
+    board.bulletin.find(findings_on, 3)
+    board.bulletin.find(findings_on, 4)
+    assert asked_about == [{"a", "b"}]
+    board.clock.s += 10.0
+    board.bulletin.find(findings_on, 5)
+    told = board.store.findings(1)
+    assert told["step"] == 5
+    assert told["best"] == [{"clip": "a", "predicted_return": 1.0}]
+    assert told["least"] == [{"clip": "b", "predicted_return": -2.0}]
+
+
+def test_nothing_is_told_before_there_is_a_predictor(board):
+    board.bulletin.find(lambda shown: None, 3)
+    assert not board.store.findings(1)
+
+
+def test_the_four_liked_best_come_first_and_no_clip_is_on_both_lists():
+    told = Findings({str(i): float(i) for i in range(20)}, []).to_json(0)
+    assert [each["clip"] for each in told["best"]] == ["19", "18", "17", "16"]
+    assert [each["clip"] for each in told["least"]] == ["0", "1", "2", "3"]
+    few = Findings({"a": 1.0, "b": 2.0, "c": 3.0}, []).to_json(0)
+    assert [len(few["best"]), len(few["least"])] == [1, 1]
+    assert Findings({}, []).to_json(0)["best"] == []

@@ -2,7 +2,14 @@ import dataclasses
 
 import pytest
 
-from rl_teacher.config import PPOConfig, TeachConfig, pretraining_labels, validate
+from rl_teacher.config import (
+    PPOConfig,
+    RunOptions,
+    TeachConfig,
+    pretraining_labels,
+    validate,
+    validate_options,
+)
 from rl_teacher.errors import BadConfig
 
 CONFIG = TeachConfig("ShortHopper-v1", "synth", "test")
@@ -51,3 +58,17 @@ def test_a_single_label_in_all_is_asked_before_training():
 def test_what_cannot_be_meant_is_refused_in_words(changes, says):
     with pytest.raises(BadConfig, match=says):
         validate(changed(**changes))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (RunOptions(overlap=1.5), "--overlap 1.5"),
+        (RunOptions(repeats=-0.1), "from 0 to 1"),
+        (RunOptions(gold=float("nan")), "--gold nan"),
+        (RunOptions(overlap_labelers=1), "--overlap-labelers 1"),
+    ],
+)
+def test_a_study_that_cannot_be_is_refused_in_words(options, says):
+    with pytest.raises(BadConfig, match=says):
+        validate_options(options)

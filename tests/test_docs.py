@@ -19,23 +19,30 @@ from rl_teacher.clips import drawing, poses
 from rl_teacher.config import DEFAULT_PRETRAIN_LABELS, RunOptions
 from rl_teacher.envs.mujoco_suite import SUITE
 from rl_teacher.predictor import fit
+from rl_teacher.quality import agreement, reliability
 from rl_teacher.queries.schedules import HYPERBOLIC_STEPS, Budget
+from rl_teacher.report import label_export
 from rl_teacher.store import media
 from rl_teacher.store.tables import Base
 from rl_teacher.teach import MOST_WAITING, check
 from rl_teacher.web import (
     access,
     app,
+    events,
     experiments,
+    leases,
     lifetime,
     logs,
+    people,
     problems,
+    roster,
     serve,
     shapes,
     terminal,
     token,
     words,
 )
+from rl_teacher.web.limits import Limits
 from rl_teacher.web.settings import MAX_BODY_BYTES, OWNER, Settings
 
 ROOT = Path(__file__).parents[1]
@@ -132,10 +139,12 @@ def test_a_command_line_in_the_docs_is_understood(arguments, monkeypatch, capsys
     monkeypatch.setattr(cli, "run_teach", remember)
     monkeypatch.setattr(serve, "serve", lambda options: 0)
     monkeypatch.setattr(terminal, "label_at_terminal", lambda name: 0)
+    monkeypatch.setattr(roster, "add", lambda name, *_: roster.Added(name, "rlt_x", None))
+    monkeypatch.setattr(roster, "revoke", lambda name: 1)
     exit_code = cli.main(arguments)
     printed = capsys.readouterr()
-    if arguments[0] == "report":
-        assert "There is no experiment called" in printed.err
+    if arguments[0] in ("report", "export-labels"):
+        assert "There is no experiment" in printed.err
         return
     assert exit_code == 0, printed.err
     for config in taught:
@@ -145,7 +154,10 @@ def test_a_command_line_in_the_docs_is_understood(arguments, monkeypatch, capsys
 
 def test_command_lines_were_found():
     found = {words[0] for words, _ in command_lines()}
-    assert found == {"teach", "serve", "label", "envs", "runs", "report"}
+    assert found == {
+        *("teach", "serve", "label", "envs", "runs", "report"),
+        *("labelers", "export-labels"),
+    }
 
 
 @pytest.mark.parametrize("path", PAGES, ids=page_named)
@@ -171,8 +183,8 @@ def test_every_npm_script_that_is_mentioned_exists():
 @pytest.mark.parametrize("path", PAGES, ids=page_named)
 def test_every_flag_that_is_mentioned_exists(path, settings):
     of_serve = {f"--{name.replace('_', '-')}" for name in serve.ServeOptions.__dataclass_fields__}
-    of_others = {"--help", "--version", "--plot"}
-    known = {setting.flag for setting in settings} | of_serve | of_others
+    others = {"--help", "--version", "--plot", "--experiment", "--format", "--out"}
+    known = {setting.flag for setting in settings} | of_serve | others
     mentioned = {
         flag.replace("_", "-")
         for line in path.read_text().splitlines()
@@ -310,11 +322,15 @@ def text_of(name):
         ("README.md", f"http://{RunOptions().host}:{RunOptions().port}/e/human-175/label?token="),
         ("README.md", f"At most {MOST_WAITING} wait"),
         ("README.md", f"as a cookie for {access.COOKIE_AGE_S // 86_400} days"),
-        ("README.md", f"the same labeler, `{OWNER}`"),
+        ("README.md", f"is the labeler `{OWNER}`"),
         ("README.md", f"`~/.rl-teacher/{token.FILE_NAME}`"),
         ("docs/labelling.md", f"at most {MOST_WAITING} wait at any time"),
         ("docs/labelling.md", f"At most {drawing.MAX_FPS:g} frames a second"),
         ("docs/labelling.md", f"from whom: `{OWNER}`"),
+        ("docs/quality.md", f"that of {agreement.RESAMPLES:,} bootstrap samples"),
+        ("docs/quality.md", "`a` = {:g} and `b` = {:g}".format(*reliability.PRIOR)),
+        ("docs/quality.md", "at least {} and at most {}".format(*reliability.TRUSTED)),
+        ("docs/quality.md", f"Every {bulletin.FINDINGS_EVERY_S:g} seconds a run tells"),
         ("docs/service.md", f"--host {serve.ServeOptions().host} --port {RunOptions().port}"),
         ("docs/service.md", f"one of the next {serve.PORTS_TRIED - 1} is used"),
         ("docs/service.md", f"up to {shapes.MAX_LABELS} at a time"),
@@ -326,6 +342,16 @@ def text_of(name):
         ("docs/service.md", f"`{logs.FOLDER}/{logs.FILE_NAME}` in the home"),
         ("docs/service.md", f"begun after {logs.MAX_BYTES:,} bytes; {logs.NUM_OLD} old ones"),
         ("docs/service.md", f"`{logs.FOLDER}/{logs.ERRORS_NAME}`"),
+        ("docs/service.md", f"lasts {leases.LEASE_S / 60:g} minutes"),
+        ("docs/service.md", f"within {events.CHECK_EVERY_S:g} seconds after"),
+        ("docs/service.md", f"`schema_version` is {label_export.SCHEMA_VERSION}"),
+        ("docs/service.md", f"ask {Limits().labeler.per_s:g} times a second and"),
+        ("docs/service.md", f"and {Limits().labeler.burst} times at once"),
+        ("docs/service.md", f"an owner's {Limits().owner.per_s:g} and {Limits().owner.burst}"),
+        ("docs/service.md", f"{60 * Limits().stranger.per_s:g} invites or wrong credentials a min"),
+        ("docs/service.md", f"up to {Limits().streams} streams"),
+        ("docs/labelling.md", f"within {people.INVITE_LASTS.days} days"),
+        ("docs/labelling.md", f"theirs for {leases.LEASE_S / 60:g} minutes"),
         ("docs/files.md", f"`{poses.MAGIC.decode()}`"),
         ("docs/files.md", f"version: {poses.VERSION} |"),
         ("docs/files.md", f"two float32 arrays of {poses.POSE} follow"),
@@ -382,15 +408,41 @@ def test_the_routes_of_the_service_are_those_of_the_code():
     )
 
 
-def test_the_only_route_without_a_token_is_the_one_that_the_docs_name():
-    open_to_anybody = [
-        route.path
+def test_the_routes_without_a_token_are_those_that_the_docs_name():
+    open_to_anybody = {
+        route.path.replace(":path", "")
         for route in routes_of_the_service()
         if access.declared_access(route) is access.Access.ANYBODY
-    ]
-    (route,) = open_to_anybody
-    assert f"Every route but `{route}` needs the token" in text_of("docs/service.md")
-    assert f"The token** is needed for everything but `{route}`" in text_of("README.md")
+    }
+    [said] = re.findall(r"Every route but (.*) needs a credential", text_of("docs/service.md"))
+    assert set(quoted(said)) == open_to_anybody
+    rows = dict(table("docs/service.md", "route", "what it answers"))
+    marked = {quoted(route)[0] for route, says in rows.items() if "open to anybody" in says}
+    assert marked == {
+        f"{'POST' if path == '/api/v1/join' else 'GET'} {path}" for path in open_to_anybody
+    }
+
+
+def test_the_routes_for_owners_are_marked_so():
+    rows = table("docs/service.md", "route", "what it answers")
+    marked = {quoted(route)[0] for route, says in rows if says.startswith("(owner)")}
+    assert marked == {
+        f"{method} {route.path.replace(':path', '')}"
+        for route in routes_of_the_service()
+        if access.declared_access(route) is access.Access.OWNER
+        for method in route.methods or ()
+    }
+
+
+def test_every_test_that_holds_a_promise_exists():
+    promises = table("docs/security.md", "promise", "how", "test")
+    named = [name for _, _, tests in promises for name in quoted(tests)]
+    assert all(quoted(tests) for _, _, tests in promises)
+    for name in named:
+        path, *parts = name.split("::")
+        text = (ROOT / path).read_text()
+        for part in parts:
+            assert re.search(rf"\b(?:class|def) {part}\b", text), name
 
 
 def test_the_kinds_of_problems_are_those_of_the_code():

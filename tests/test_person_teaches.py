@@ -178,3 +178,16 @@ def test_the_first_comparisons_show_clips_of_other_experiments_too():
     assert first.answered
     assert asked & shared
     assert asked - shared
+
+
+def test_the_page_is_told_which_clips_the_predictor_likes_and_how_far_to_believe_it():
+    with Labeler():
+        teach(replace(CONFIG, num_timesteps=512), OPTIONS)
+    with Store.open(default_url(home())) as store:
+        told = store.findings(store.experiment("mine").id)
+        assert told is not None
+        kinds = [store.clip(each["clip"]).kind for each in (*told["best"], *told["least"])]
+    assert kinds == ["poses"] * 8
+    returns = [each["predicted_return"] for each in (*told["best"], *reversed(told["least"]))]
+    assert returns == sorted(returns, reverse=True)
+    assert told["calibration"]

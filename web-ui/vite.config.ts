@@ -20,6 +20,7 @@ export default defineConfig({
   build: {
     outDir: '../src/rl_teacher/web/static',
     emptyOutDir: true,
+    manifest: 'chunks.json',
     target: 'es2022',
     // Note: an inlined file would be a data: address, which the content security policy refuses.
     assetsInlineLimit: 0,

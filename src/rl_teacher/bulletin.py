@@ -4,7 +4,7 @@ How it stands, its figures, and its agent's latest episode, all through the stor
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -15,16 +15,20 @@ from jaxtyping import Float32
 from rl_teacher.clips.drawing import shown_steps
 from rl_teacher.clips.episode import Episode, EpisodeWatcher
 from rl_teacher.envs.rollout import Rollout
+from rl_teacher.findings import Findings
 from rl_teacher.store.store import Store
 from rl_teacher.studio import Studio
 
-Phase = Literal["starting", "random", "waiting", "fitting", "training", "finished", "stopped"]
+Phase = Literal[
+    "starting", "random", "waiting", "fitting", "training", "paused", "finished", "stopped"
+]
 
 STATUS_EVERY_S = 1.0
 EPISODE_EVERY_S = {"poses": 10.0, "video": 40.0}
 """A video is replayed and drawn, which takes a core for a second or so; poses take nothing."""
 EPISODES_KEPT = 4
 """Of the clips that were hung, so many stay: somebody may just be loading the one before."""
+FINDINGS_EVERY_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Bulletin:
         self._now = now
         self._phase: Phase | None = None
         self._waiting_since: str | None = None
-        self._told_s = self._shown_s = -np.inf
+        self._told_s = self._shown_s = self._found_s = -np.inf
         self._hung: list[str] = []
 
     def stand(self, standing: Standing) -> None:
@@ -94,6 +98,22 @@ class Bulletin:
     def forget_after(self, step: int) -> None:
         """Forget the figures of steps that a resumed run is going to take again."""
         self._store.drop_metrics_after(self._experiment_id, step)
+
+    def find(self, findings_on: Callable[[Set[str]], Findings | None], step: int) -> None:
+        """Tell which clips the predictor likes, and how far it can be believed, now and then.
+
+        Args:
+            findings_on: of clips that can be shown, by content hash.
+            step: environment steps of training done.
+        """
+        if self._now() - self._found_s < FINDINGS_EVERY_S:
+            return
+        self._found_s = self._now()
+        asked = self._store.asked_comparisons(self._experiment_id)
+        shown = {each for c in asked if c.is_shown for each in (c.left_hash, c.right_hash)}
+        findings = findings_on(shown)
+        if findings is not None:
+            self._store.set_findings(self._experiment_id, findings.to_json(step))
 
     def watch(
         self, rollout: Rollout, predicted_rewards: Float32[np.ndarray, "time env"], step: int

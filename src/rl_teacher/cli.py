@@ -16,6 +16,9 @@ from rl_teacher.errors import BadInput, RlTeacherError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from rl_teacher.store.records import LabelerView
+    from rl_teacher.web.roster import Added
+
 HELP = """\
 usage: rl-teacher COMMAND ...
 
@@ -28,6 +31,8 @@ commands:
   envs             what can be taught
   runs             the experiments there are, and how they stand
   report NAME ...  an experiment's figures, and a picture of one or more
+  labelers         who may label: add, list, revoke
+  export-labels NAME  an experiment's labels, for other programs
 
 examples:
   rl-teacher teach -p rl -e ShortHopper-v1 -n base-rl
@@ -68,6 +73,8 @@ def _command(name: str) -> Callable[[Sequence[str]], int]:
         "envs": envs,
         "runs": runs,
         "report": report,
+        "labelers": labelers,
+        "export-labels": export_labels,
     }
     if name not in commands:
         raise UnknownName("command", name, commands)
@@ -281,6 +288,118 @@ def report(arguments: Sequence[str]) -> int:
         console.print(f"plot: {path}", soft_wrap=True, highlight=False)
 
     tyro.cli(report_experiments, prog="rl-teacher report", args=list(arguments))
+    return 0
+
+
+# --- labelers, export-labels ---
+
+
+def labelers(arguments: Sequence[str]) -> int:
+    """Say who may label."""
+    import tyro
+
+    def add(
+        name: tyro.conf.Positional[str],
+        /,
+        role: str = "labeler",
+        days: float | None = None,
+        experiment: str | None = None,
+    ) -> None:
+        """Let somebody in; prints what they open, once.
+
+        Args:
+            name: what they are called.
+            role: labeler, or owner for whoever may do everything.
+            days: how long they are let in; until they are revoked without it.
+            experiment: what their link opens; the list of all without it.
+        """
+        from rl_teacher.web import roster
+
+        print_added(roster.add(name, role, days, experiment))
+
+    def list_all() -> None:
+        """List whoever ever labelled, or may."""
+        from rl_teacher.web import roster
+
+        print_labelers(roster.everybody())
+
+    def revoke(name: tyro.conf.Positional[str], /) -> None:
+        """Let somebody in no longer; their labels stay.
+
+        Args:
+            name: what they are called.
+        """
+        from rl_teacher.web import roster
+
+        num_revoked = roster.revoke(name)
+        noun = "credential" if num_revoked == 1 else "credentials"
+        print(f"{num_revoked} {noun} of {name} revoked. Their labels stay.")
+
+    tyro.extras.subcommand_cli_from_dict(
+        {"add": add, "list": list_all, "revoke": revoke},
+        prog="rl-teacher labelers",
+        description="Who may label.",
+        args=list(arguments),
+    )
+    return 0
+
+
+def print_added(added: "Added") -> None:
+    """Print what somebody new opens; it can be read nowhere else."""
+    print(f"{added.name} may label now. What follows is shown once, and kept nowhere:")
+    if added.link is not None:
+        print(f"link: {added.link}")
+        return
+    print(f"token: {added.credential}")
+    print("No service runs here. Once one does, they open its address with ?token=TOKEN behind it.")
+
+
+def print_labelers(found: "Sequence[LabelerView]") -> None:
+    """Print a table of them; a name is text, whatever is in it."""
+    from rich.console import Console
+    from rich.text import Text
+
+    table = _table("name", "role", "labels", "last label", "")
+    for each in found:
+        last = each.last_label_at
+        table.add_row(
+            Text(each.name),
+            each.role,
+            f"{each.num_labels:,}",
+            "-" if last is None else last.astimezone().strftime("%Y-%m-%d %H:%M"),
+            "" if each.excluded_at is None else "excluded",
+        )
+    Console().print(table)
+
+
+def export_labels(arguments: Sequence[str]) -> int:
+    """Write an experiment's labels."""
+    import tyro
+
+    def export_experiment(
+        name: tyro.conf.Positional[str],
+        /,
+        format: str = "jsonl",  # noqa: A002 - the flag's name
+        out: Path | None = None,
+    ) -> None:
+        """Write every label of an experiment: who, when, how long, which side.
+
+        Args:
+            name: of the experiment.
+            format: jsonl or parquet.
+            out: the file; the standard output without it.
+        """
+        from rl_teacher.experiment import home
+        from rl_teacher.report.label_export import export
+        from rl_teacher.store.database import default_url
+        from rl_teacher.store.store import Store
+
+        with Store.open(default_url(home())) as store:
+            exported = export(store, name, format, out or sys.stdout.buffer)
+        if out is not None:
+            print(f"{exported.num_labels} labels in {out}")
+
+    tyro.cli(export_experiment, prog="rl-teacher export-labels", args=list(arguments))
     return 0
 
 

@@ -1,6 +1,8 @@
 """How long an experiment has taken."""
 
+import contextlib
 import time
+from collections.abc import Iterator
 
 
 class Clock:
@@ -14,6 +16,16 @@ class Clock:
     def begin_training(self) -> None:
         """The first comparisons are behind."""
         self._began_training = time.monotonic()
+
+    @contextlib.contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """What is done meanwhile is no training."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            if self._began_training is not None:
+                self._began_training += time.monotonic() - began
 
     @property
     def whole_s(self) -> float:

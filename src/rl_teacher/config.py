@@ -71,6 +71,9 @@ class PredictorConfig:
     """environment steps over which that spread is measured"""
 
 
+LabelerWeights = Literal["equal", "reliability"]
+
+
 def _whole(text: str) -> int:
     """A whole number, also spelt 5e6 or 5_000_000."""
     number = float(text.replace("_", ""))
@@ -160,6 +163,20 @@ class RunOptions:
     """what the page tells a labeler to look for"""
     wait_for_labels: bool = False
     """with -p human: pause training while comparisons wait for an answer"""
+    labeler_weights: LabelerWeights = "equal"
+    """what labelers who disagree count: all the same, or by how often each is estimated to be
+    right"""
+    overlap: float | None = None
+    """share of the comparisons that several labelers answer, from 0 to 1; without it, as it was,
+    and 0 at first"""
+    overlap_labelers: int | None = None
+    """how many labelers answer each of those; without it, as it was, and 2 at first"""
+    repeats: float | None = None
+    """share of the comparisons that a labeler is asked again later, from 0 to 1; without it, as it
+    was, and 0 at first"""
+    gold: float | None = None
+    """share of the comparisons, of those with a known answer, that are mixed in for each labeler,
+    from 0 to 1; without it, as it was, and 0 at first"""
     serve: bool = False
     """show the page while it runs; with -p human it always is"""
     host: str = "127.0.0.1"
@@ -215,6 +232,9 @@ RANGES = {
 }
 """Settings with a lowest and a highest value."""
 
+SHARES = ("overlap", "repeats", "gold")
+"""Options that are shares of the comparisons."""
+
 
 def validate(config: TeachConfig) -> None:
     """Refuse what cannot be meant, before anything is made.
@@ -253,6 +273,12 @@ def validate_options(options: RunOptions) -> None:
         raise BadConfig(
             f"--checkpoint-seconds {options.checkpoint_seconds} was given; 0 or more is needed."
         )
+    for setting in SHARES:
+        share = getattr(options, setting)
+        if share is not None and not 0 <= share <= 1:
+            raise BadConfig(f"{flag(setting)} {share} was given; from 0 to 1 is possible.")
+    if options.overlap_labelers is not None:
+        _at_least(2, "overlap_labelers", options.overlap_labelers)
 
 
 def flag(setting: str) -> str:

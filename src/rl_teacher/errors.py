@@ -11,6 +11,12 @@
     |   |-- TeacherFailed              a teacher's own function raised, or answered nonsense
     |   |-- ExperimentNotFound
     |   |-- ComparisonNotFound         never asked, or deleted
+    |   |-- BadLabelerName             a name that nobody may have
+    |   |-- LabelerExists              a name that somebody has
+    |   |-- LabelerNotFound
+    |   |-- InviteNotFound
+    |   |-- InviteUnusable             used, expired, revoked or unknown
+    |   |-- BadCursor                  a place in a list that no list gave
     |   `-- MediaNotFound              a clip or a scene that is not there
     |-- CorruptCheckpoint              a file that is not what was written
     |-- CorruptClip                    a clip's file that is not what was written
@@ -85,6 +91,56 @@ class ComparisonNotFound(BadInput):
         super().__init__(
             f"Not in the store: comparison {named}. It was never asked, or was deleted with its "
             "experiment. Ask for the next comparison."
+        )
+
+
+class BadLabelerName(BadInput):
+    """A name that nobody may have: empty, long, with control characters, or kept for others."""
+
+
+class LabelerExists(BadInput):
+    """Somebody has this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"There is a labeler {name[:100]!r} already. Choose another name.")
+
+
+class LabelerNotFound(BadInput):
+    """Nobody has this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"There is no labeler {name[:100]!r}. Look at the list of labelers, or add one."
+        )
+
+
+class InviteNotFound(BadInput):
+    """No invite of this number."""
+
+
+class InviteUnusable(BadInput):
+    """An invite that lets nobody in; `reason` is `used`, `expired`, `revoked` or `unknown`."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        what = {
+            "used": "was used already",
+            "expired": "has expired",
+            "revoked": "was taken back",
+            "unknown": "is none of ours, or was cut short",
+        }[reason]
+        super().__init__(f"This invite {what}. Ask whoever runs the study for a new link.")
+
+
+class BadCursor(BadInput):
+    """A place in a list that no list gave."""
+
+    def __init__(self, cursor: str) -> None:
+        super().__init__(
+            f"{cursor[:80]!r} is no place in this list. Give back `next` of the page before, "
+            "or nothing to begin."
         )
 
 

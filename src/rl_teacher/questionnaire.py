@@ -2,8 +2,8 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,13 +12,16 @@ from rl_teacher.clips.segment import Segment
 from rl_teacher.errors import CorruptCheckpoint
 from rl_teacher.named_arrays import NamedArrays, array_to_text, text_to_array
 from rl_teacher.store.media import SegmentFiles
-from rl_teacher.store.store import NewLabel, Store
+from rl_teacher.store.records import ComparisonFilter, LabelRow, NewLabel
+from rl_teacher.store.store import Store
 from rl_teacher.teachers.teacher import Circumstances, Teacher, rng_of
 
 Pair = tuple[Segment, Segment]
 
 LIBRARY_SIZE = 100
 """Segments of other experiments that are looked at, at most."""
+MOST_GOLD = 1_000
+"""Comparisons with a known answer that labelers are measured by, at most."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,13 @@ class RecentEpisodes:
     mean_steps: float
 
 
+SOMEBODY = 0
+"""In the place of a labeler, where an older checkpoint does not say who had answered."""
+
+Answers = Mapping[int, Answer]
+"""What each labeler says, by their id in the store."""
+
+
 @dataclass
 class Question:
     """A comparison that was asked.
@@ -90,15 +100,17 @@ class Question:
         id: in the store.
         left: content hash of the left segment.
         right: of the right one.
-        answer: what was said, as far as it was taken in; None before, or when it was taken back.
-        label_id: of the label that said so, in the store.
+        said: each labeler's answer, as far as it was taken in; excluded labelers' as well.
     """
 
     id: int
     left: str
     right: str
-    answer: Answer | None = None
-    label_id: int = 0
+    said: dict[int, Answer] = field(default_factory=dict)
+
+    def answers(self, excluded: Collection[int]) -> dict[int, Answer]:
+        """The answers that count, in the labelers' order."""
+        return {who: self.said[who] for who in sorted(self.said) if who not in excluded}
 
 
 @dataclass(frozen=True)
@@ -107,10 +119,13 @@ class Taken:
 
     Attributes:
         new: questions that had none before, in the order answered.
-        has_revised: whether an answer that had been taken in was changed, or taken back.
+        more: questions that others had answered before.
+        has_revised: whether an answer that had been taken in was changed, or taken back, or does
+            not count any more.
     """
 
     new: list[Question]
+    more: list[Question]
     has_revised: bool
 
 
@@ -125,6 +140,7 @@ class Questionnaire:
         self._respondent = respondent
         self._questions: dict[int, Question] = {}
         self._waiting: dict[int, Question] = {}
+        self._excluded: frozenset[int] = frozenset()
         self._num_repeated = 0
         self._newest_label_id = 0
 
@@ -213,27 +229,74 @@ class Questionnaire:
     def take_answers(self) -> Taken:
         """What was answered since this was last called.
 
-        An answer that was taken back is gone, and its question waits again.
+        An answer that was taken back is gone, and its question waits again if it was the only one.
         """
-        before: dict[int, Answer | None] = {}
+        before = self._exclude(self._shelf.store.excluded_ids())
         shelf = self._shelf
         for label in shelf.store.labels_since(shelf.experiment_id, self._newest_label_id):
             self._newest_label_id = max(self._newest_label_id, label.id)
             question = self._questions.get(label.comparison_id)
-            if question is not None and label.id > question.label_id:
-                before.setdefault(question.id, question.answer)
-                question.label_id, question.answer = label.id, label.answer
-        changed = [i for i, answer in before.items() if answer != self._questions[i].answer]
-        for i in changed:
-            self._waiting.pop(i, None)
-            if self._questions[i].answer is None:
-                self._waiting[i] = self._questions[i]
-        new = [self._questions[i] for i in changed if before[i] is None]
-        return Taken(new, has_revised=len(new) < len(changed))
+            if question is not None:
+                before.setdefault(question.id, self.answers_to(question))
+                _take_in(question, label)
+        return self._compared_with(before)
+
+    def _exclude(self, excluded: frozenset[int]) -> dict[int, Answers]:
+        """Let some labelers' answers count no more, or again; what counted of those touched."""
+        changed = excluded ^ self._excluded
+        before = {
+            question.id: self.answers_to(question)
+            for question in (self._questions.values() if changed else ())
+            if changed & question.said.keys()
+        }
+        self._excluded = excluded
+        return before
+
+    def _compared_with(self, before: Mapping[int, Answers]) -> Taken:
+        """What has become of questions whose answers may have changed."""
+        new, more, has_revised = [], [], False
+        for i, answers_before in before.items():
+            question = self._questions[i]
+            answers = self.answers_to(question)
+            known = _attributed(answers_before, answers)
+            if answers == known:
+                continue
+            self._wait_for(question, is_waiting=not answers)
+            if not known.items() <= answers.items():
+                has_revised = True
+            elif known:
+                more.append(question)
+            else:
+                new.append(question)
+        return Taken(new, more, has_revised)
+
+    def _wait_for(self, question: Question, *, is_waiting: bool) -> None:
+        self._waiting.pop(question.id, None)
+        if is_waiting:
+            self._waiting[question.id] = question
+
+    def answers_to(self, question: Question) -> Answers:
+        """What labelers say of a question; those who are excluded say nothing."""
+        return question.answers(self._excluded)
+
+    def gold(self) -> dict[int, Answer]:
+        """Known answers to questions, by which labelers can be measured; the newest, at most some.
+
+        Nothing is learned from them but who is right how often: a comparison teaches what labelers
+        say of it.
+        """
+        shelf = self._shelf
+        is_gold = ComparisonFilter(is_gold=True)
+        known = shelf.store.comparisons(shelf.experiment_id, is_gold, limit=MOST_GOLD).rows
+        return {each.id: each.gold for each in known if each.gold is not None}
+
+    def asked(self) -> list[Question]:
+        """Every question, in the order asked."""
+        return list(self._questions.values())
 
     def answered(self) -> list[Question]:
         """Every question that has an answer, in the order asked."""
-        return [question for question in self._questions.values() if question.answer is not None]
+        return [question for question in self._questions.values() if self.answers_to(question)]
 
     def segment(self, content_hash: str) -> Segment:
         """One of the segments that were asked about."""
@@ -241,14 +304,15 @@ class Questionnaire:
 
     def state(self) -> NamedArrays:
         """Which questions were asked, and the answers taken in; segments stay on disk."""
-        questions = [[q.left, q.right, q.answer] for q in self._questions.values()]
+        questions = [[q.left, q.right, q.said] for q in self._questions.values()]
         return {
             "questions": text_to_array(json.dumps(questions)),
+            "excluded": np.asarray(sorted(self._excluded), np.int64),
             "num_repeated": np.asarray(self._num_repeated),
         }
 
-    def load_state(self, state: Mapping[str, np.ndarray], env_id: str) -> list[Question]:
-        """Go on from a saved state; the questions that had been answered by then.
+    def load_state(self, state: Mapping[str, np.ndarray], env_id: str) -> None:
+        """Go on from a saved state.
 
         Note: found again by what was compared, not by the store's ids, so that a database that was
         put back from a backup serves as well.
@@ -258,10 +322,37 @@ class Questionnaire:
         lengths = {each: len(self.segment(each)) for pair in hashes for each in pair}
         ids = self._enter(hashes, env_id, lengths, 0)
         self._num_repeated = int(state["num_repeated"])
-        for comparison_id, (_, _, answer) in zip(ids, saved, strict=True):
-            if answer is not None:
-                self._waiting.pop(comparison_id).answer = Answer(answer)
+        self._excluded = frozenset(state["excluded"].tolist() if "excluded" in state else ())
+        for comparison_id, (_, _, said) in zip(ids, saved, strict=True):
+            question = self._questions[comparison_id]
+            question.said = _said(said)
+            self._wait_for(question, is_waiting=not self.answers_to(question))
         if self._shelf.show is not None:
             waiting = self._waiting.values()
             self._show([(self.segment(each.left), self.segment(each.right)) for each in waiting])
-        return self.answered()
+
+
+def _take_in(question: Question, label: LabelRow) -> None:
+    """The newest label of a labeler is what they say."""
+    question.said.pop(SOMEBODY, None)
+    if label.answer is None:
+        question.said.pop(label.labeler_id, None)
+    else:
+        question.said[label.labeler_id] = label.answer
+
+
+def _attributed(before: Answers, after: Answers) -> Answers:
+    """Answers of which an older checkpoint did not keep who gave them, now that this is known."""
+    if SOMEBODY not in before:
+        return before
+    agreeing = [who for who, answer in after.items() if answer is before[SOMEBODY]]
+    return dict.fromkeys(agreeing[:1], before[SOMEBODY]) or before
+
+
+def _said(saved: Mapping[str, str] | str | None) -> dict[int, Answer]:
+    """Answers as a checkpoint has them; an older one has a single answer, or none."""
+    if saved is None:
+        return {}
+    if isinstance(saved, str):
+        return {SOMEBODY: Answer(saved)}
+    return {int(who): Answer(answer) for who, answer in saved.items()}

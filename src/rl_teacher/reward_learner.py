@@ -8,18 +8,19 @@
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Int64
 
 from rl_teacher.clips.recorder import Cuts, Recorder
 from rl_teacher.clips.segment import Segment
-from rl_teacher.config import PredictorConfig
+from rl_teacher.config import LabelerWeights, PredictorConfig
 from rl_teacher.envs.rollout import Rollout
+from rl_teacher.findings import Findings
 from rl_teacher.named_arrays import (
     NamedArrays,
     array_to_rng,
@@ -33,7 +34,13 @@ from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import FitReport, Fitted, Fitter, stride_of
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
-from rl_teacher.queries.schedules import Budget, Progress, Schedule
+from rl_teacher.quality.reliability import (
+    estimate_reliability,
+    mean_targets,
+    posterior_targets,
+)
+from rl_teacher.quality.votes import Votes
+from rl_teacher.queries.schedules import Budget, Progress, Schedule, at_another_rate
 from rl_teacher.queries.selectors import Candidates, Selector, uniform
 from rl_teacher.questionnaire import Pair, Question, Questionnaire, RecentEpisodes
 
@@ -79,6 +86,10 @@ class RewardSource(Protocol):
         """Ask what is due; the number of comparisons asked."""
         ...
 
+    def plan(self, progress: Progress, seconds_between: float | None, total: int | None) -> None:
+        """Ask at another rate, or another number in all; None leaves it as it is."""
+        ...
+
     @property
     def num_asked(self) -> int:
         """Comparisons asked so far."""
@@ -94,6 +105,10 @@ class RewardSource(Protocol):
 
     def figures(self) -> Figures:
         """Labels and fits so far, to report."""
+        ...
+
+    def findings(self, shown: Set[str]) -> Findings | None:
+        """What is made of clips that can be shown; None while there is nothing new."""
         ...
 
     def state(self) -> NamedArrays:
@@ -120,6 +135,9 @@ class TrueReward:
         """Nothing is asked."""
         return 0
 
+    def plan(self, progress: Progress, seconds_between: float | None, total: int | None) -> None:
+        """Nothing is asked at any rate."""
+
     @property
     def num_asked(self) -> int:
         """None."""
@@ -136,6 +154,10 @@ class TrueReward:
     def figures(self) -> Figures:
         """Nothing to report."""
         return {}
+
+    def findings(self, shown: Set[str]) -> Findings | None:  # noqa: ARG002
+        """Nothing is predicted."""
+        return None
 
     def state(self) -> NamedArrays:
         """Nothing to save."""
@@ -197,12 +219,15 @@ class Fitting:
         pretrain_iters: gradient steps, at most, of the first fit.
         in_background: fit in a thread while training goes on, instead of between rollouts.
         seed: of networks, bootstrap samples, and the selection of comparisons.
+        labeler_weights: what labelers who disagree count: the same, or by how often each is
+            estimated to be right.
     """
 
     config: PredictorConfig
     pretrain_iters: int
     in_background: bool
     seed: int
+    labeler_weights: LabelerWeights = "equal"
 
 
 class RewardLearner:
@@ -224,9 +249,13 @@ class RewardLearner:
         )
         self._fitter = Fitter(subject.space, config, seed=seed)
         self._predictor_config, self._seed = config, seed
+        self._budget = asking.budget
+        self._labeler_weights = fitting.labeler_weights
         self._labels = self._no_labels()
+        self._place_of: dict[int, int] = {}
         self._is_revised = False
         self._fitted_labels = 0
+        self._num_more = 0
         self._num_fits = 0
         self._fit_steps = 0
         self._num_due = 0
@@ -267,7 +296,7 @@ class RewardLearner:
         Returns:
             How many were asked: fewer than are due while too little was lived to cut them from.
         """
-        self._num_due = self._asking.schedule(self._asking.budget, progress)
+        self._num_due = self._asking.schedule(self._budget, progress)
         due = self._num_due - self._questionnaire.num_asked
         if self._has_fitted:
             most_waiting, waiting = self._asking.most_waiting, self._questionnaire.num_waiting
@@ -275,6 +304,22 @@ class RewardLearner:
         pairs = self._choose(due) if due > 0 else []
         self._questionnaire.ask(pairs, progress.step, recent)
         return len(pairs)
+
+    def plan(self, progress: Progress, seconds_between: float | None, total: int | None) -> None:
+        """Ask at another rate, or another number in all; None leaves it as it is.
+
+        Args:
+            progress: how far the run has come; the constant schedule goes on from here.
+            seconds_between: two comparisons of the constant schedule.
+            total: labels over the whole run.
+        """
+        budget = self._budget
+        if seconds_between is not None and seconds_between != budget.seconds_between:
+            budget = at_another_rate(budget, seconds_between, progress)
+        if total is not None:
+            # Note: the first comparisons are waited for, so there are never fewer.
+            budget = replace(budget, total=max(total, budget.pretraining))
+        self._budget = budget
 
     @property
     def num_asked(self) -> int:
@@ -343,8 +388,9 @@ class RewardLearner:
             taken = self._questionnaire.take_answers()
             if taken.has_revised:
                 self._learn_anew()
-            else:
-                self._learn_of(taken.new)
+            elif taken.new or taken.more:
+                self._learn_of([*taken.new, *taken.more])
+                self._num_more += len(taken.more)
         return self._questionnaire.num_answered
 
     def adopt_earlier_questions(self) -> None:
@@ -356,22 +402,41 @@ class RewardLearner:
         if self._running is not None:
             return self._finish_running(wait=False)
         self.take_answers()
-        num_new = len(self._labels) - self._fitted_labels
+        num_new = len(self._labels) - self._fitted_labels + self._num_more
         is_due = num_new > 0 and num_new >= FIT_GROWTH * self._fitted_labels
         return self._start_fit() if is_due or self._is_revised else None
 
     def _learn_of(self, questions: Iterable[Question]) -> None:
-        for question in questions:
-            assert question.answer is not None  # noqa: S101 - only answered ones come here
-            left, right = (self._rows_of(each) for each in (question.left, question.right))
-            self._labels.add(LabelledPair(left, right, question.answer))
+        """Take in comparisons with their first answer, and second opinions on others."""
+        answered = list(questions)
+        targets = self._targets_of(answered)
+        for question in answered:
+            if question.id in targets and question.id not in self._place_of:
+                left, right = (self._rows_of(each) for each in (question.left, question.right))
+                pair = LabelledPair(left, right, targets[question.id])
+                self._place_of[question.id] = self._labels.add(pair)
+        for i in targets.keys() & self._place_of.keys():
+            self._labels.change_target(self._place_of[i], targets[i])
+
+    def _targets_of(self, questions: Sequence[Question]) -> dict[int, float]:
+        """What is to be learned of comparisons; nothing where nobody could tell.
+
+        With estimated reliabilities it is of all comparisons: each answer bears on every other.
+        """
+        if self._labeler_weights == "equal":
+            return mean_targets(self._votes(questions))
+        votes = self._votes(self._questionnaire.answered())
+        return posterior_targets(votes, estimate_reliability(votes, self._questionnaire.gold()))
+
+    def _votes(self, questions: Sequence[Question]) -> Votes:
+        return Votes.of({each.id: self._questionnaire.answers_to(each) for each in questions})
 
     def _learn_anew(self) -> None:
         """Somebody thought better of an answer: read all of them again, as they are now.
 
         Note: a label's bootstrap draw belongs to its place among the labels, so most keep theirs.
         """
-        self._labels = self._no_labels()
+        self._labels, self._place_of = self._no_labels(), {}
         self._learn_of(self._questionnaire.answered())
         self._is_revised = len(self._labels) > 0
 
@@ -381,7 +446,8 @@ class RewardLearner:
 
     def _start_fit(self) -> FitReport | None:
         """The first fit goes on to convergence, and is waited for; later ones start warm."""
-        self._fitted_labels, self._is_revised = len(self._labels), False
+        self._fitted_labels, self._num_more = len(self._labels), 0
+        self._is_revised = False
         if not self._has_fitted:
             return self._adopt(self._fitter.fit(self._labels, self._pretrain_iters))
         if self._thread is None:
@@ -428,15 +494,47 @@ class RewardLearner:
         }
         return counts | (self._report.figures() if self._report is not None else {})
 
+    def findings(self, shown: Set[str]) -> Findings | None:
+        """What the predictor makes of clips that can be shown; None before the first fit."""
+        if self._report is None:
+            return None
+        bins = [
+            {"predicted": each.predicted, "observed": each.observed, "count": each.num}
+            for each in self._report.calibration
+        ]
+        return Findings(self._predicted_returns(shown), bins)
+
+    def _predicted_returns(self, shown: Set[str]) -> dict[str, float]:
+        """Of each segment that was learned of and is shown; a k-th of its steps, each for k."""
+        questions = {each.id: each for each in self._questionnaire.asked()}
+        places = {
+            segment: (place, side)
+            for i, place in self._place_of.items()
+            for side, segment in enumerate((questions[i].left, questions[i].right))
+            if segment in shown
+        }
+        if not places:
+            return {}
+        chosen = tuple(np.array(list(places.values())).T)
+        stride = stride_of(self._subject.segment_steps)
+        rows = self._labels.rows[chosen][:, ::stride]
+        is_real = self._labels.weights[chosen][:, ::stride] > 0
+        rewards = self.predictor.normalised(self.predictor.member_rewards(rows))
+        returns = stride * (rewards * is_real).sum(-1)
+        return dict(zip(places, returns.tolist(), strict=True))
+
     def state(self) -> NamedArrays:
         """Everything needed to go on exactly; segments and answers stay in the store."""
         self._finish_running(wait=True)
-        own = {
+        own: NamedArrays = {
             "rng": rng_to_array(self._rng),
             "fitted_labels": np.asarray(self._fitted_labels),
             "num_fits": np.asarray(self._num_fits),
             "fit_steps": np.asarray(self._fit_steps),
             "num_due": np.asarray(self._num_due),
+            "num_more": np.asarray(self._num_more),
+            "budget": text_to_array(json.dumps(asdict(self._budget))),
+            "learned": self._learned(),
             "report": text_to_array(json.dumps(self._report and asdict(self._report))),
         }
         parts = {
@@ -461,10 +559,24 @@ class RewardLearner:
         self._num_fits = int(state["self/num_fits"])
         self._fit_steps = int(state["self/fit_steps"])
         self._num_due = int(state["self/num_due"])
-        report = json.loads(array_to_text(state["self/report"]))
-        self._report = FitReport(**report) if report is not None else None
-        questions = part_of(state, "questionnaire")
-        self._learn_of(self._questionnaire.load_state(questions, self._subject.env_id))
+        self._report = _loaded_report(state)
+        self._questionnaire.load_state(part_of(state, "questionnaire"), self._subject.env_id)
+        self._load_newer(state)
+
+    def _load_newer(self, state: Mapping[str, np.ndarray]) -> None:
+        """What checkpoints have held only since several people may label one run."""
+        asked = self._questionnaire.asked()
+        learned = self._questionnaire.answered()
+        if "self/learned" in state:
+            learned = [asked[place] for place in state["self/learned"]]
+            self._num_more = int(state["self/num_more"])
+            self._budget = Budget(**json.loads(array_to_text(state["self/budget"])))
+        self._learn_of(learned)
+
+    def _learned(self) -> Int64[np.ndarray, " comparison"]:
+        """[C] which of the questions each comparison of the label set is, by the order asked."""
+        order_asked = {each.id: place for place, each in enumerate(self._questionnaire.asked())}
+        return np.array([order_asked[i] for i in self._place_of], np.int64)
 
     def close(self) -> None:
         """Let go of threads."""
@@ -478,6 +590,11 @@ def remembered_steps(pretraining: int, segment_steps: int, num_envs: int) -> int
     first_steps = 2 * pretraining * segment_steps
     per_env = -(-max(REMEMBERED_STEPS, first_steps) // num_envs)
     return num_envs * max(per_env, 2 * segment_steps)
+
+
+def _loaded_report(state: Mapping[str, np.ndarray]) -> FitReport | None:
+    saved = json.loads(array_to_text(state["self/report"]))
+    return None if saved is None else FitReport.from_json(saved)
 
 
 def _figures_of(

@@ -27,6 +27,7 @@ from rl_teacher.bulletin import Bulletin, Phase, Standing
 from rl_teacher.clips.episode import EpisodeWatcher
 from rl_teacher.clock import Clock
 from rl_teacher.config import (
+    LabelerWeights,
     RunOptions,
     TeachConfig,
     pretraining_labels,
@@ -38,6 +39,7 @@ from rl_teacher.envs.rollout import Rollout
 from rl_teacher.errors import SegmentTooLong, TeacherFailed
 from rl_teacher.experiment import Experiment, home
 from rl_teacher.named_arrays import NamedArrays, nest, part_of
+from rl_teacher.orders import Orders
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.queries.schedules import Budget, Progress, schedule
 from rl_teacher.queries.selectors import selector
@@ -216,7 +218,11 @@ class Teaching:
         shelf = Shelf(gallery.store, experiment_id, SegmentFiles(home() / "segments"))
         if config.predictor == "human":
             shelf = replace(shelf, show=self._studio.show)
-        self._rewards = make_reward_source(config, self._venv, self._segment_steps, shelf)
+        self._rewards = make_reward_source(
+            config, self._venv, self._segment_steps, shelf, options.labeler_weights
+        )
+        self._orders = Orders(gallery.store, experiment_id)
+        self._orders.set_study(options)
         self._step = 0
         self._is_pretrained = config.predictor == "rl"
         self._clock = Clock()
@@ -232,13 +238,34 @@ class Teaching:
             if not self._is_pretrained:
                 self._pretrain(stop)
             self._clock.begin_training()
-            while self._step < self._config.num_timesteps and not stop:
+            while self._step < self._config.num_timesteps and self._may_go_on(stop):
                 self._train_once()
                 if self._options.wait_for_labels:
                     self._await_answers(self._rewards.num_asked, stop)
                 self._report_if_due()
                 self._save_if_due()
         return self._end()
+
+    def _may_go_on(self, stop: StopRequest) -> bool:
+        """Do what the owner wants by now: pause, ask at another rate; False: stop."""
+        wanted = self._orders.latest()
+        self._rewards.plan(self._progress(), wanted.seconds_between, wanted.target_labels)
+        if wanted.state == "pause":
+            self._pause(stop)
+        if self._orders.latest().state == "stop":
+            stop.request()
+        return not stop
+
+    def _pause(self, stop: StopRequest) -> None:
+        """Save, and do nothing but take in answers until the owner wants to go on, or a stop."""
+        if self._steps_this_run:
+            self._save()
+        with self._clock.standing_still():
+            while self._orders.is_paused and not stop:
+                self._rewards.take_answers()
+                self._display.update(self._rewards.figures())
+                self._say("paused", "paused on the page, and goes on from there; Ctrl-C ends it")
+                time.sleep(WAITING_POLL_S)
 
     def _train_once(self) -> None:
         """Once round the loop: act, be rewarded, learn, ask, fit."""
@@ -269,10 +296,10 @@ class Teaching:
         self._say("random", "acting at random, for the first comparisons")
         needed = 2 * wanted * self._segment_steps
         for _ in range(math.ceil(needed / self._collector.num_envs / self._agent.rollout_steps)):
-            if stop:
+            if not self._may_go_on(stop):
                 return
             self._live_at_random()
-        while self._rewards.num_asked < wanted and not stop:
+        while self._rewards.num_asked < wanted and self._may_go_on(stop):
             if not self._rewards.ask(Progress(0, 0.0), self._recent()):
                 self._live_at_random()
         self._await_answers(wanted, stop)
@@ -286,7 +313,7 @@ class Teaching:
 
     def _await_answers(self, needed: int, stop: StopRequest) -> None:
         """Wait until so many comparisons have an answer, and say so meanwhile."""
-        while (answered := self._rewards.take_answers()) < needed and not stop:
+        while (answered := self._rewards.take_answers()) < needed and self._may_go_on(stop):
             self._display.update(self._rewards.figures())
             self._say("waiting", f"{answered}/{needed} comparisons labeled: waiting for yours")
             time.sleep(WAITING_POLL_S)
@@ -320,6 +347,7 @@ class Teaching:
     def _report_if_due(self) -> None:
         if time.monotonic() - self._reported_s >= REPORT_EVERY_S:
             self._report()
+            self._bulletin.find(self._rewards.findings, self._step)
             self._say("training", "training")
 
     def _report(self) -> None:
@@ -429,12 +457,17 @@ def enter_experiment(
     """The experiment's id in the store, where its entry is made or brought up to date."""
     experiment_id = store.ensure_experiment(name, env_card.id, config.saved())
     instructions = options.instructions or store.experiment(name).instructions
-    store.describe_experiment(experiment_id, instructions, config.n_labels)
+    target = store.control(experiment_id).target_labels or config.n_labels
+    store.describe_experiment(experiment_id, instructions, target)
     return experiment_id
 
 
 def make_reward_source(
-    config: TeachConfig, venv: gym.vector.VectorEnv, length: int, shelf: Shelf
+    config: TeachConfig,
+    venv: gym.vector.VectorEnv,
+    length: int,
+    shelf: Shelf,
+    labeler_weights: LabelerWeights = "equal",
 ) -> RewardSource:
     """The true reward for -p rl; otherwise a reward learner with its teacher.
 
@@ -443,6 +476,7 @@ def make_reward_source(
         venv: whose observations and actions the predictor sees.
         length: steps of a segment.
         shelf: where questions and answers are kept.
+        labeler_weights: what labelers who disagree count.
     """
     if config.predictor == "rl":
         return TrueReward()
@@ -475,6 +509,7 @@ def make_reward_source(
             config.pretrain_iters,
             in_background=config.fit == "async",
             seed=config.seed,
+            labeler_weights=labeler_weights,
         ),
         Questionnaire(shelf, respondent),
     )

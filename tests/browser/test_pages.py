@@ -77,6 +77,27 @@ def go_without_a_token(page, service, full):
     page.get_by_role("heading", name="This page needs its key").wait_for(timeout=PATIENCE_MS)
 
 
+def go_to_part(name, waits_for):
+    """A function that opens a part of an experiment's page."""
+
+    def go(page, service, full):
+        page.goto(service.link(f"/e/{full.name}?tab={name}"))
+        page.locator(waits_for).first.wait_for(timeout=PATIENCE_MS)
+
+    return go
+
+
+def go_to_an_opened_comparison(page, service, full):
+    go_to_part("comparisons", "main li button")(page, service, full)
+    page.locator("main li button").first.click()
+    page.locator("dialog canvas").wait_for(timeout=PATIENCE_MS)
+
+
+def go_to_an_invite(page, service, full):
+    page.goto(f"{service.address.url}/join?invite=none")
+    page.get_by_label("Your name").wait_for(timeout=PATIENCE_MS)
+
+
 PAGES = {
     "experiments": go_to_experiments,
     "experiment": go_to_experiment,
@@ -85,6 +106,14 @@ PAGES = {
     "idle labelling": go_to_idle_labelling,
     "unknown experiment": go_to_an_unknown_experiment,
     "no token": go_without_a_token,
+    "comparisons": go_to_part("comparisons", "main li button"),
+    "an opened comparison": go_to_an_opened_comparison,
+    "disagreements": go_to_part("disagreements", "main p"),
+    "clips": go_to_part("clips", "figure canvas"),
+    "labelers": go_to_part("labelers", ".labelers"),
+    "settings": go_to_part("settings", "textarea"),
+    "audit trail": go_to_part("audit", "main .card"),
+    "an invite": go_to_an_invite,
 }
 
 

@@ -1,10 +1,20 @@
+import json
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 
-from rl_teacher.clips.answer import Answer
 from rl_teacher.config import PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.predictor.fit import CHUNK_STEPS, L2_RANGE, Fitter, looked_at
+from rl_teacher.predictor.fit import (
+    CHUNK_STEPS,
+    L2_RANGE,
+    FitReport,
+    Fitter,
+    _accuracy_and_calibration,
+    _calibration_error,
+    looked_at,
+)
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
 
@@ -17,13 +27,13 @@ def a_segment(rng, num_steps=10):
     return (rng.normal(size=(num_steps, 5)) + rng.normal(size=5)).astype(np.float32)
 
 
-def oracle_labels(num, seed=0, answer=None):
+def oracle_labels(num, seed=0, target=None):
     rng = np.random.default_rng(seed)
     labels = LabelSet(10, 5, CONFIG.ensemble_size, seed)
     for _ in range(num):
         left, right = a_segment(rng), a_segment(rng)
         is_left = (left @ TRUE_WEIGHTS).sum() > (right @ TRUE_WEIGHTS).sum()
-        labels.add(LabelledPair(left, right, answer or (Answer.LEFT if is_left else Answer.RIGHT)))
+        labels.add(LabelledPair(left, right, float(is_left) if target is None else target))
     return labels
 
 
@@ -46,8 +56,8 @@ def test_random_answers_are_not_learned_and_are_reported_as_such():
     labels = LabelSet(10, 5, 3, 0)
     rng = np.random.default_rng(0)
     for _ in range(300):
-        answer = Answer.LEFT if rng.random() < 0.5 else Answer.RIGHT
-        labels.add(LabelledPair(a_segment(rng), a_segment(rng), answer))
+        target = float(rng.random() < 0.5)
+        labels.add(LabelledPair(a_segment(rng), a_segment(rng), target))
     report = Fitter(SPACE, CONFIG, seed=0).fit(labels, 400).report
     assert 0.35 < report.held_out_accuracy < 0.65
 
@@ -73,7 +83,7 @@ def test_overfitting_raises_the_weight_decay():
 def test_ties_pull_two_clips_to_the_same_return():
     fitter = Fitter(SPACE, CONFIG, seed=0)
     before = fitter.fit(oracle_labels(100), 300).networks
-    tied = fitter.fit(oracle_labels(100, answer=Answer.EQUAL), 600, patience=1000)
+    tied = fitter.fit(oracle_labels(100, target=0.5), 600, patience=1000)
     rows = np.random.default_rng(5).normal(size=(200, 5)).astype(np.float32)
     spread_before = fitted_predictor(tied.__class__(before, *_moments(tied), tied.report))
     spread_after = fitted_predictor(tied)
@@ -114,7 +124,7 @@ def test_long_segments_are_sampled_and_count_in_full():
     rng = np.random.default_rng(0)
     labels = LabelSet(90, 5, 3, 0)
     for _ in range(20):
-        labels.add(LabelledPair(a_segment(rng, 90), a_segment(rng, 40), Answer.LEFT))
+        labels.add(LabelledPair(a_segment(rng, 90), a_segment(rng, 40), 1.0))
     batch = looked_at(labels, np.array([[3, 7], [0, 3]]), first=2)
     assert batch["rows"].shape == (2, 2, 2, 30, 5)
     np.testing.assert_array_equal(batch["rows"][0, 0, 0], labels.rows[3, 0, 2::3])
@@ -125,3 +135,22 @@ def test_long_segments_are_sampled_and_count_in_full():
 def test_a_single_label_can_be_fitted():
     report = Fitter(SPACE, CONFIG, seed=0).fit(oracle_labels(1), CHUNK_STEPS).report
     assert np.isfinite(report.loss)
+
+
+def test_calibration_sets_predicted_chances_beside_observed_shares():
+    """Chances 0.8 and 0.8 and 0.2; left was preferred by all, by a quarter, by none."""
+    logits = np.log([4.0, 4.0, 0.25])
+    accuracy, bins = _accuracy_and_calibration(logits, np.array([1.0, 0.25, 0.0]), 0.0)
+    assert accuracy == pytest.approx(2 / 3)
+    low, high = bins
+    assert (low.predicted, low.observed, low.num) == (pytest.approx(0.2), 0.0, 1)
+    assert (high.predicted, high.observed, high.num) == (pytest.approx(0.8), 0.625, 2)
+    assert _calibration_error(bins) == pytest.approx((0.2 + 2 * 0.175) / 3)
+
+
+def test_a_report_is_the_same_after_being_kept_as_json():
+    report = Fitter(SPACE, CONFIG, seed=0).fit(oracle_labels(60), 80).report
+    assert report.calibration
+    assert FitReport.from_json(json.loads(json.dumps(asdict(report)))) == report
+    older = {name: value for name, value in asdict(report).items() if name != "calibration"}
+    assert FitReport.from_json(older).calibration == ()

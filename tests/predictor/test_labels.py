@@ -1,26 +1,28 @@
 import numpy as np
 import pytest
 
-from rl_teacher.clips.answer import Answer
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
 
 
-def pair(answer=Answer.LEFT, num_left=3, num_right=3):
+def pair(target=1.0, num_left=3, num_right=3):
     left, right = np.full((num_left, 2), 1, np.float32), np.full((num_right, 2), 2, np.float32)
-    return LabelledPair(left, right, answer)
+    return LabelledPair(left, right, target)
 
 
-def test_answers_become_targets():
+def test_targets_may_lie_between_where_labelers_disagree():
     labels = LabelSet(3, 2, 3, seed=0)
-    for answer in (Answer.LEFT, Answer.RIGHT, Answer.EQUAL):
-        labels.add(pair(answer))
-    np.testing.assert_array_equal(labels.targets, [1, 0, 0.5])
+    for target in (1.0, 0.0, 0.5, 0.75):
+        labels.add(pair(target))
+    np.testing.assert_array_equal(labels.targets, [1, 0, 0.5, 0.75])
 
 
-def test_cannot_tell_is_not_trained_on():
+def test_a_changed_target_keeps_its_place_and_who_held_it_out():
     labels = LabelSet(3, 2, 3, seed=0)
-    labels.add(pair(Answer.CANNOT_TELL))
-    assert len(labels) == 0
+    places = [labels.add(pair()) for _ in range(3)]
+    counts = labels.counts.copy()
+    labels.change_target(places[1], 0.25)
+    np.testing.assert_array_equal(labels.targets, [1, 0.25, 1])
+    np.testing.assert_array_equal(labels.counts, counts)
 
 
 def test_shorter_segments_are_padded_and_masked():
@@ -39,7 +41,7 @@ def test_later_steps_may_count_less():
 def test_it_grows_without_losing_anything():
     labels = LabelSet(3, 2, 3, seed=0)
     for index in range(200):
-        labels.add(pair(Answer.LEFT if index % 2 else Answer.RIGHT))
+        labels.add(pair(float(index % 2)))
     np.testing.assert_array_equal(labels.targets, np.arange(200) % 2)
 
 

@@ -1,6 +1,8 @@
 """A database for each test: SQLite, and PostgreSQL where it is installed."""
 
 import os
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -43,3 +45,30 @@ def url(request):
 def store(url):
     with Store.open(url) as opened:
         yield opened
+
+
+@pytest.fixture
+def clock():
+    """A moment that passes only when told to."""
+    return Clock(datetime(2026, 11, 21, tzinfo=UTC))
+
+
+@pytest.fixture
+def timed_store(url, clock):
+    """A store that goes by that clock."""
+    with Store.open(url, now=clock) as opened:
+        yield opened
+
+
+@dataclass
+class Clock:
+    """A clock that stands still."""
+
+    moment: datetime
+
+    def __call__(self) -> datetime:
+        return self.moment
+
+    def pass_by(self, seconds: float) -> None:
+        """Let time pass."""
+        self.moment += timedelta(seconds=seconds)

@@ -1,6 +1,5 @@
 """What a labelling page reads and writes, on SQLite and on PostgreSQL."""
 
-import hashlib
 import re
 import threading
 from datetime import UTC, datetime, timedelta
@@ -15,57 +14,23 @@ from sqlalchemy import select
 from rl_teacher.clips.answer import Answer
 from rl_teacher.errors import ComparisonNotFound, ExperimentNotFound, MediaNotFound
 from rl_teacher.store import asking, labelling
-from rl_teacher.store.store import ClipView, Counts, MetricsRow, NewLabel, ShownClip, Store
+from rl_teacher.store.store import ClipView, Counts, MetricsRow, NewLabel, Store
 from rl_teacher.store.tables import Event, Label, Labeler
+from tests.store.questions import (
+    ENV_ID,
+    ask,
+    ask_and_show,
+    clip,
+    ids_of,
+    pair,
+    rows_of,
+    show,
+    shown,
+)
 
-ENV_ID = "ShortHopper-v1"
 REQUEST = UUID("12345678-1234-5678-1234-567812345678")
 NO_ID = [0, -1, 999, 2**31, 2**40, 2**70, -(2**70)]
 """Ids that were never given away; some have no room in a database."""
-
-
-def clip(name):
-    return hashlib.sha256(str(name).encode()).hexdigest()
-
-
-def pair(name):
-    return clip(f"{name} left"), clip(f"{name} right")
-
-
-def shown(content_hash, **changes):
-    poses = {
-        "env_id": ENV_ID,
-        "num_steps": 30,
-        "kind": "poses",
-        "media_key": f"clips/{content_hash}.poses",
-        "scene_hash": clip("scene"),
-        "num_frames": 15,
-        "fps": 12.5,
-    }
-    return ShownClip(**{**poses, **changes})
-
-
-def ask(store, experiment_id, *names, step=1000):
-    return store.ask(experiment_id, [pair(name) for name in names], ENV_ID, 30, step)
-
-
-def show(store, *names):
-    store.show_clips({each: shown(each) for name in names for each in pair(name)})
-
-
-def ask_and_show(store, experiment_id, *names, step=1000):
-    ids = ask(store, experiment_id, *names, step=step)
-    show(store, *names)
-    return ids
-
-
-def ids_of(comparisons):
-    return [comparison.id for comparison in comparisons]
-
-
-def rows_of(store, statement):
-    with store._database.reading() as connection:
-        return connection.execute(statement).all()
 
 
 @pytest.fixture
@@ -376,12 +341,14 @@ class TestLabelsOf:
         ]
         assert store.counts_of(experiment_id, "owner") == 1
 
-    def test_a_comparison_belongs_to_whoever_answered_it_last(self, store, experiment_id):
+    def test_labelers_do_not_override_each_other(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         store.answer(comparison_id, Answer.LEFT, "owner")
         store.answer(comparison_id, Answer.RIGHT, "Zoë")
-        assert store.labels_of(experiment_id, "owner", 9) == []
-        assert store.counts_of(experiment_id, "owner") == 0
+        [mine] = store.labels_of(experiment_id, "owner", 9)
+        [hers] = store.labels_of(experiment_id, "Zoë", 9)
+        assert (mine.answer, hers.answer) == (Answer.LEFT, Answer.RIGHT)
+        assert store.counts_of(experiment_id, "owner") == 1
         assert store.counts_of(experiment_id, "Zoë") == 1
 
     def test_no_more_come_than_asked_for(self, store, experiment_id):
@@ -534,7 +501,7 @@ class TestEvents:
 class TestServing:
     def test_a_store_that_answers_says_its_version(self, store):
         store.ping()
-        assert store.schema_version() == "0002"
+        assert store.schema_version() == "0003"
 
     @pytest.mark.parametrize(
         "statement",
@@ -592,15 +559,19 @@ def test_whatever_is_answered_taken_back_and_resent_the_views_agree(store, taken
         store.answer(ids[place], answer, labeler, UUID(int=number))
         if number not in seen:
             seen.add(number)
-            current[ids[place]] = (answer, labeler)
-    said = {each: answer for each, (answer, _) in current.items() if answer is not None}
-    mine = {each for each in said if current[each][1] == "owner"}
+            # Note: taken out first, so that the dictionary is in the order of the answers.
+            current.pop((ids[place], labeler), None)
+            current[ids[place], labeler] = answer
+    votes = {key: answer for key, answer in current.items() if answer is not None}
+    said = {comparison_id: answer for (comparison_id, _), answer in votes.items()}
+    mine = {each: answer for (each, labeler), answer in votes.items() if labeler == "owner"}
     view = store.experiment("model")
     assert store.answers(ids) == said
     assert {each.id: each.answer for each in store.answered_comparisons(experiment_id)} == said
+    assert sum(map(len, store.votes(ids).values())) == len(votes)
     assert ids_of(store.waiting(experiment_id, 9)) == [each for each in ids if each not in said]
     assert (view.asked, view.answered, view.waiting) == (4, len(said), 4 - len(said))
     assert store.counts(experiment_id) == Counts(4, len(said))
     assert store.counts_of(experiment_id, "owner") == len(mine)
     labels = store.labels_of(experiment_id, "owner", 9)
-    assert {label.comparison.id: label.answer for label in labels} == {i: said[i] for i in mine}
+    assert {label.comparison.id: label.answer for label in labels} == mine

@@ -15,6 +15,7 @@ from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import ShownClip
 from rl_teacher.store.store import Store
 from rl_teacher.web.app import create_app
+from rl_teacher.web.limits import Limits, Rate
 from rl_teacher.web.settings import Settings
 from tests.store.conftest import postgres_server, postgres_url  # noqa: F401 - fixtures
 
@@ -41,6 +42,10 @@ class Clock:
 
     def advance(self, seconds):
         self.now += timedelta(seconds=seconds)
+
+    def seconds(self):
+        """As a clock that only goes on has it."""
+        return self.now.timestamp()
 
 
 class Trainer:
@@ -120,7 +125,15 @@ def static(tmp_path):
 
 @pytest.fixture
 def app(store, media, static, clock):
-    settings = Settings(TOKEN, instance="this-one", static=static, poll_every_s=0.02, now=clock)
+    settings = Settings(
+        TOKEN,
+        instance="this-one",
+        static=static,
+        poll_every_s=0.02,
+        now=clock,
+        clock_s=clock.seconds,
+        limits=Limits(owner=Rate(1e6, 1_000_000)),
+    )
     return create_app(store, media, settings)
 
 
@@ -136,6 +149,25 @@ def program(stranger):
     """Asks with a bearer token."""
     stranger.headers["Authorization"] = f"Bearer {TOKEN}"
     return stranger
+
+
+def enter(app, token):
+    """Asks with this bearer token."""
+    return TestClient(app, follow_redirects=False, headers={"Authorization": f"Bearer {token}"})
+
+
+@pytest.fixture
+def guest(app, store):
+    """The labeler Ann, with a credential of her own."""
+    store.add_labeler("ann")
+    return enter(app, store.issue_credential("ann"))
+
+
+@pytest.fixture
+def other_guest(app, store):
+    """The labeler Bob."""
+    store.add_labeler("bob")
+    return enter(app, store.issue_credential("bob"))
 
 
 @pytest.fixture

@@ -1,20 +1,56 @@
 """Who may come in, and how."""
 
+import hashlib
+import json
+from datetime import timedelta
+
 import pytest
 from starlette.routing import Route
 
-from rl_teacher.web.access import Access, cookie_name, declared_access, open_to
+from rl_teacher.web.access import Access, declared_access, open_to
 from rl_teacher.web.app import create_app
 from rl_teacher.web.settings import Settings
-from tests.web.conftest import SAME_ORIGIN, TOKEN, TestClient, assert_problem, label, post
+from tests.web.conftest import (
+    SAME_ORIGIN,
+    TOKEN,
+    TestClient,
+    assert_problem,
+    enter,
+    label,
+    post,
+)
 
 WRONG = "w" * 46
 POSSIBLE_PATHS = {
     "{name}": "hopper",
     "{name:path}": "page-1a2b.js",
     "{comparison_id}": "1",
+    "{labeler_id}": "424242",
+    "{invite_id}": "424242",
+    "{env_id:path}": "ALE/Nothing-v5",
     "{content_hash}": "0" * 64,
     "{scene_hash}": "0" * 64,
+}
+FOR_OWNERS = {
+    "GET /api/v1/audit",
+    "GET /api/v1/environments/{env_id:path}/clips",
+    "GET /api/v1/experiments/{name}/comparisons",
+    "GET /api/v1/experiments/{name}/export",
+    "GET /api/v1/experiments/{name}/findings",
+    "GET /api/v1/experiments/{name}/metrics",
+    "GET /api/v1/experiments/{name}/quality",
+    "GET /api/v1/invites",
+    "GET /api/v1/labelers",
+    "DELETE /api/v1/invites/{invite_id}",
+    "PATCH /api/v1/experiments/{name}",
+    "POST /api/v1/comparisons/{comparison_id}/adjudicate",
+    "POST /api/v1/experiments/{name}/control",
+    "POST /api/v1/invites",
+    "POST /api/v1/labelers",
+    "POST /api/v1/labelers/{labeler_id}/exclude",
+    "POST /api/v1/labelers/{labeler_id}/include",
+    "POST /api/v1/labelers/{labeler_id}/revoke",
+    "PUT /api/v1/comparisons/{comparison_id}/gold",
 }
 
 
@@ -35,13 +71,35 @@ class TestEveryRoute:
         undeclared = [route.path for route in app.routes if declared_access(route) is None]
         assert undeclared == []
 
-    def test_is_closed_to_strangers_but_for_the_health_check(self, app, stranger):
+    def test_is_closed_to_strangers_but_for_the_health_check_and_what_guests_need(
+        self, app, stranger
+    ):
         open_routes = set()
         for method, route in routes_of(app):
             response = stranger.request(method, filled(route.path))
             if response.status_code != 401:
                 open_routes.add(route.path)
-        assert open_routes == {"/healthz"}
+        assert open_routes == {"/healthz", "/join", "/api/v1/join", "/assets/{name:path}"}
+
+    def test_for_owners_looks_to_labelers_as_if_it_was_not_there(self, app, guest, trainer):
+        trainer.ask()
+        nothing = {
+            method: guest.request(method, "/api/v1/nothing")
+            for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
+        }
+        closed = set()
+        for method, route in routes_of(app):
+            if declared_access(route) is Access.OWNER:
+                response = guest.request(method, filled(route.path))
+                assert response.status_code == 404, route.path
+                assert response.content == nothing[method].content
+                closed.add(f"{method} {route.path}")
+        assert closed == FOR_OWNERS
+
+    def test_for_owners_says_not_even_its_methods_to_labelers(self, guest):
+        assert_problem(guest.request("TRACE", "/api/v1/labelers"), 404)
+        assert_problem(guest.get("/api/v1/invites/1"), 404)
+        assert_problem(guest.get("/api/v1/labels"), 405)
 
     def test_that_declares_nothing_is_open_to_nobody(self, app, program):
         async def forgotten(request):
@@ -157,8 +215,8 @@ class TestLink:
 class TestCookie:
     def test_has_another_name_in_another_home_which_tells_nothing_of_the_token(self):
         # the first digits of SHA-256 of "abc" are those of FIPS 180-4
-        assert cookie_name("abc") == "rl_teacher_ba7816bf"
-        assert cookie_name(TOKEN) != cookie_name(WRONG)
+        assert Settings("abc").cookie == "rl_teacher_ba7816bf"
+        assert Settings(TOKEN).cookie != Settings(WRONG).cookie
 
     def test_of_one_home_does_not_replace_that_of_another(self, store, media, static, browser):
         """A browser knows hosts, not ports: both services get what either of them set."""
@@ -173,7 +231,7 @@ class TestCookie:
 
     @pytest.mark.parametrize("value", [WRONG, "", '"', "\xff"])
     def test_that_is_wrong_opens_nothing(self, stranger, value):
-        headers = {"Cookie": f"{cookie_name(TOKEN)}={value}".encode("latin-1")}
+        headers = {"Cookie": f"{Settings(TOKEN).cookie}={value}".encode("latin-1")}
         assert_problem(stranger.get("/api/v1/experiments", headers=headers), 401)
 
     @pytest.mark.parametrize(
@@ -219,6 +277,85 @@ def test_who_answers_is_said_by_the_credential_and_never_by_the_request(program,
     post(program, label(comparison_id, labeler="mallory", user_id=7))
     assert trainer.store.counts_of(trainer.id, "owner") == 1
     assert trainer.store.counts_of(trainer.id, "mallory") == 0
+
+
+class TestLabelersCredential:
+    def test_opens_what_labelers_need(self, guest, trainer):
+        trainer.ask()
+        assert guest.get("/api/v1/me").json() == {"name": "ann", "role": "labeler"}
+        paths = ("/api/v1/experiments", "/api/v1/experiments/hopper", "/", "/e/hopper/label")
+        for path in paths:
+            assert guest.get(path).status_code == 200
+
+    def test_says_whose_an_answer_is(self, guest, trainer):
+        [comparison_id] = trainer.ask()
+        post(guest, label(comparison_id, labeler="owner", labeler_id=1))
+        assert trainer.store.counts_of(trainer.id, "ann") == 1
+        assert trainer.store.counts_of(trainer.id, "owner") == 0
+
+    @pytest.mark.parametrize("change", ["credential", "cookie"])
+    def test_that_is_revoked_opens_nothing_from_then_on(self, app, store, guest, change):
+        if change == "cookie":
+            token = guest.headers.pop("Authorization").split()[1]
+            guest.cookies.set("rl_teacher", token)
+        assert guest.get("/api/v1/me").status_code == 200
+        assert store.revoke_credentials("ann") == 1
+        assert_problem(guest.get("/api/v1/me"), 401)
+        assert_problem(guest.get("/api/v1/me"), 401)
+
+    def test_that_is_revoked_in_the_middle_of_an_answer_ends_with_that_answer(
+        self, guest, trainer, store
+    ):
+        first, second = trainer.ask(2)
+
+        def body():
+            given = json.dumps({"labels": [label(first)]}).encode()
+            yield given[:20]
+            store.revoke_credentials("ann")
+            yield given[20:]
+
+        headers = {"Content-Type": "application/json"}
+        response = guest.post("/api/v1/labels", content=body(), headers=headers)
+        assert len(response.json()["accepted"]) == 1
+        assert_problem(post(guest, label(second)), 401)
+        assert list(store.answers([first, second])) == [first]
+
+    def test_expires(self, app, store, clock):
+        store.add_labeler("bob")
+        expires_at = clock() + timedelta(hours=1)
+        bob = enter(app, store.issue_credential("bob", expires_at))
+        assert bob.get("/api/v1/me").status_code == 200
+        clock.advance(3600)
+        assert_problem(bob.get("/api/v1/me"), 401)
+
+    def test_of_an_owner_opens_what_owners_need(self, app, store):
+        store.add_labeler("olga", "owner")
+        olga = enter(app, store.issue_credential("olga"))
+        assert olga.get("/api/v1/labelers").status_code == 200
+
+    def test_that_is_wrong_beats_a_good_cookie(self, guest):
+        token = guest.headers.pop("Authorization").split()[1]
+        guest.cookies.set("rl_teacher", token)
+        assert guest.get("/api/v1/me").status_code == 200
+        assert_problem(guest.get("/api/v1/me", headers={"Authorization": "Bearer rlt_x"}), 401)
+
+    def test_in_a_link_becomes_a_cookie(self, app, store):
+        store.add_labeler("bob")
+        token = store.issue_credential("bob")
+        with TestClient(app, follow_redirects=False) as client:
+            assert client.get(f"/e/hopper/label?token={token}").status_code == 303
+            assert client.get("/api/v1/me").json()["name"] == "bob"
+
+    def test_is_nowhere_in_the_database_as_it_is(self, guest, database):
+        token = guest.headers["Authorization"].split()[1]
+        guest.get("/api/v1/me")
+        kept = b"".join(path.read_bytes() for path in database.parent.glob(f"{database.name}*"))
+        assert token.encode() not in kept
+        assert hashlib.sha256(token.encode()).hexdigest().encode() in kept
+
+    def test_cannot_be_used_while_the_database_is_away(self, guest, database):
+        database.unlink()
+        assert_problem(guest.get("/api/v1/me"), 503)
 
 
 def test_the_token_is_not_in_the_settings_words():

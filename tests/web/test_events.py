@@ -6,23 +6,32 @@ import json
 from collections import Counter
 
 import pytest
+from starlette.requests import Request
 
 from rl_teacher.errors import StoreUnavailable
 from rl_teacher.store.store import Store
-from rl_teacher.web.events import News
+from rl_teacher.web.events import CHECK_EVERY_S, News, listen
 from rl_teacher.web.overview import Overview
-from rl_teacher.web.poller import Poller, Sight, Watch
-from tests.web.conftest import Trainer, assert_problem, label, post
+from rl_teacher.web.poller import Listener, Poller, Sight, Watch
+from tests.web.conftest import TOKEN, Trainer, assert_problem, label, post
 
 
 @pytest.fixture
 def watch(store, clock):
-    return Watch(store, Overview(store, clock), "owner")
+    return Watch(store, Overview(store, clock))
 
 
-def told(news, watch, *names):
+def owners(name):
+    return Listener(name, "owner", is_owner=True)
+
+
+def labelers(name, labeler="ann"):
+    return Listener(name, labeler, is_owner=False)
+
+
+def told(news, watch, *listeners):
     """The kinds and contents of the events after one look."""
-    events = news.of(watch.look(frozenset(names)))
+    events = news.of(watch.look(frozenset(listeners)))
     return [(event.event, json.loads(event.raw_data)) for event in events]
 
 
@@ -38,7 +47,7 @@ class TestNewsOfOne:
             trainer.store.append_metrics(trainer.id, step, {"true_return": 0.5})
         episode = {"clip": trainer.hang("latest"), "predicted_rewards": [1.0], "step": 2}
         trainer.store.set_latest_episode(trainer.id, episode)
-        events = dict(told(News("hopper"), watch, "hopper"))
+        events = dict(told(News(owners("hopper")), watch, owners("hopper")))
         assert list(events) == ["experiment", "progress", "episode", "metrics"]
         assert events["experiment"]["phase"] == "training"
         assert events["progress"]["waiting"] == 2
@@ -46,73 +55,74 @@ class TestNewsOfOne:
         assert events["metrics"]["step"] == 2
 
     def test_say_nothing_when_nothing_changed(self, watch, trainer):
-        news = News("hopper")
-        told(news, watch, "hopper")
-        assert told(news, watch, "hopper") == []
+        news = News(owners("hopper"))
+        told(news, watch, owners("hopper"))
+        assert told(news, watch, owners("hopper")) == []
 
     def test_say_only_what_changed(self, watch, trainer, program):
-        news = News("hopper")
-        told(news, watch, "hopper")
+        news = News(owners("hopper"))
+        told(news, watch, owners("hopper"))
         trainer.store.append_metrics(trainer.id, 1, {})
-        assert kinds(told(news, watch, "hopper")) == ["metrics"]
+        assert kinds(told(news, watch, owners("hopper"))) == ["metrics"]
         [comparison_id] = trainer.ask()
-        assert kinds(told(news, watch, "hopper")) == ["experiment", "progress"]
+        assert kinds(told(news, watch, owners("hopper"))) == ["experiment", "progress"]
         post(program, label(comparison_id))
-        assert kinds(told(news, watch, "hopper")) == ["experiment", "progress"]
+        assert kinds(told(news, watch, owners("hopper"))) == ["experiment", "progress"]
         trainer.say("training")
-        assert kinds(told(news, watch, "hopper")) == ["experiment", "progress"]
+        assert kinds(told(news, watch, owners("hopper"))) == ["experiment", "progress"]
 
     def test_tell_each_row_of_figures_once_also_to_the_slow(self, watch, trainer):
-        news = News("hopper")
-        told(news, watch, "hopper")
+        news = News(owners("hopper"))
+        told(news, watch, owners("hopper"))
         for step in range(5):
             trainer.store.append_metrics(trainer.id, step, {})
-            watch.look(frozenset({"hopper"}))
-        events = told(news, watch, "hopper")
+            watch.look(frozenset({owners("hopper")}))
+        events = told(news, watch, owners("hopper"))
         assert [row["step"] for kind, row in events if kind == "metrics"] == [0, 1, 2, 3, 4]
 
     def test_are_not_of_others(self, watch, trainer, store, media):
         Trainer(store, media, "other").say("training")
-        events = told(News("hopper"), watch, "hopper", "other", None)
+        listeners = map(owners, ("hopper", "other", None))
+        events = told(News(owners("hopper")), watch, *listeners)
         assert {content.get("name", "hopper") for _, content in events} == {"hopper"}
 
     def test_tell_that_a_trainer_fell_silent(self, watch, trainer, clock):
         trainer.say("training")
-        news = News("hopper")
-        told(news, watch, "hopper")
+        news = News(owners("hopper"))
+        told(news, watch, owners("hopper"))
         clock.advance(20)
-        assert dict(told(news, watch, "hopper"))["experiment"]["phase"] == "lost"
+        assert dict(told(news, watch, owners("hopper")))["experiment"]["phase"] == "lost"
 
     def test_go_on_when_an_experiment_is_started_over(self, watch, trainer, store, media):
-        news = News("hopper")
-        told(news, watch, "hopper")
+        news = News(owners("hopper"))
+        told(news, watch, owners("hopper"))
         store.delete_experiment("hopper")
-        assert told(news, watch, "hopper") == []
+        assert told(news, watch, owners("hopper")) == []
         anew = Trainer(store, media)
         anew.say("random")
         store.append_metrics(anew.id, 1, {})
-        assert kinds(told(news, watch, "hopper")) == ["experiment", "progress", "metrics"]
+        assert kinds(told(news, watch, owners("hopper"))) == ["experiment", "progress", "metrics"]
 
 
 class TestNewsOfAll:
     def test_are_one_summary_each(self, watch, trainer, store, media):
         Trainer(store, media, "other")
-        events = told(News(None), watch, None)
+        events = told(News(owners(None)), watch, owners(None))
         assert kinds(events) == ["experiment", "experiment"]
         assert {content["name"] for _, content in events} == {"hopper", "other"}
 
     def test_say_only_which_changed(self, watch, trainer, store, media, clock):
         other = Trainer(store, media, "other")
-        news = News(None)
-        told(news, watch, None)
+        news = News(owners(None))
+        told(news, watch, owners(None))
         other.say("training")
-        [(_, content)] = told(news, watch, None)
+        [(_, content)] = told(news, watch, owners(None))
         assert content["name"] == "other"
         clock.advance(20)
-        assert len(told(news, watch, None)) == 2
+        assert len(told(news, watch, owners(None))) == 2
 
     def test_read_nothing_twice_that_did_not_change(self, watch, trainer, store, monkeypatch):
-        watch.look(frozenset({None}))
+        watch.look(frozenset({owners(None)}))
         read = Counter()
         latest_metrics = Store.latest_metrics
 
@@ -121,13 +131,77 @@ class TestNewsOfAll:
             return latest_metrics(store, experiment_id)
 
         monkeypatch.setattr(Store, "latest_metrics", count)
-        watch.look(frozenset({None}))
+        watch.look(frozenset({owners(None)}))
         assert not read
+
+
+class TestNewsOfLabelers:
+    def test_have_no_figures_no_returns_and_no_rewards(self, watch, trainer):
+        trainer.store.append_metrics(trainer.id, 1, {"true_return": 0.5})
+        episode = {"clip": trainer.hang("latest"), "predicted_rewards": [1.0], "true_return": 3.0}
+        trainer.store.set_latest_episode(trainer.id, episode | {"step": 2})
+        ann, olga = labelers("hopper"), owners("hopper")
+        events = dict(told(News(ann), watch, ann, olga))
+        assert list(events) == ["experiment", "progress", "episode"]
+        assert events["experiment"]["spark"] == []
+        for shown in (events["episode"], events["experiment"]["latest_episode"]):
+            assert shown["predicted_rewards"] is None
+            assert shown["true_return"] is None
+        assert dict(told(News(olga), watch, ann, olga))["metrics"]["true_return"] == 0.5
+
+    @pytest.mark.parametrize("name", ["hopper", None])
+    def test_count_their_own_answers_and_nobody_elses(
+        self, watch, trainer, guest, other_guest, name
+    ):
+        one, two, three = trainer.ask(3)
+        post(guest, label(one), label(two))
+        post(other_guest, label(three))
+        listeners = [labelers(name, "ann"), labelers(name, "bob"), owners(name)]
+        counted = [
+            dict(told(News(each), watch, *listeners))["experiment"]["progress"]["mine"]
+            for each in listeners
+        ]
+        assert counted == [2, 1, 0]
+
+
+class TestStreams:
+    def test_of_one_labeler_are_limited(self, app, guest, trainer):
+        poller = app.state.services.poller
+        poller._listeners.update({labelers("hopper"): 15, labelers(None): 5})
+        assert_problem(guest.get("/api/v1/events"), 429)
+        poller._listeners.clear()
+
+    def test_end_soon_after_their_credential_was_revoked(self, app, guest, store, clock, trainer):
+        token = guest.headers["Authorization"].split()[1]
+        work = app.state.services
+        request = Request({"type": "http", "state": {"credential": token}})
+
+        async def hear():
+            heard = 0
+            stream = listen(request, work, labelers("hopper"))
+            async for _ in stream:
+                heard += 1
+                if heard == 3:
+                    clock.advance(CHECK_EVERY_S)
+                    trainer.say("training")
+                if heard == 5:
+                    store.revoke_credentials("ann")
+                    clock.advance(CHECK_EVERY_S)
+            return heard
+
+        heard = asyncio.run(asyncio.wait_for(hear(), 30))
+        assert heard >= 5
+
+    def test_go_on_while_the_store_cannot_say(self, app, guest, database):
+        token = guest.headers["Authorization"].split()[1]
+        database.unlink()
+        assert asyncio.run(app.state.services.identities.is_valid(token))
+        assert asyncio.run(app.state.services.identities.is_valid(TOKEN))
 
 
 class TestProblems:
     def test_are_told_once_and_then_it_goes_on(self):
-        news = News(None)
+        news = News(owners(None))
         trouble = Sight(problem='{"status": 503}')
         assert [event.event for event in news.of(trouble)] == ["problem"]
         assert list(news.of(trouble)) == []
@@ -146,7 +220,7 @@ class TestProblems:
 
             poller = Poller(look, every_s=0.001)
             statuses = []
-            async for sight in poller.sights(None):
+            async for sight in poller.sights(owners(None)):
                 statuses.append(json.loads(sight.problem)["status"] if sight.problem else None)
                 if statuses[-1] is None:
                     return statuses
@@ -168,7 +242,7 @@ class TestPoller:
 
             async def hear(name, count):
                 num_heard = 0
-                async with contextlib.aclosing(poller.sights(name)) as sights:
+                async with contextlib.aclosing(poller.sights(owners(name))) as sights:
                     async for _ in sights:
                         num_heard += 1
                         if num_heard == count:
@@ -181,7 +255,7 @@ class TestPoller:
 
         asked_for, after_the_last_left = asyncio.run(listen())
         assert len(asked_for) < 20
-        assert frozenset({"a", "b", None}) in asked_for
+        assert frozenset(map(owners, ("a", "b", None))) in asked_for
         assert after_the_last_left <= 1
 
     def test_looks_at_nothing_while_nobody_listens(self):
@@ -195,7 +269,7 @@ class TestPoller:
         async def listen():
             poller = Poller(lambda names: Sight(), every_s=3600.0)
             for _ in range(3):
-                async with contextlib.aclosing(poller.sights(None)) as sights:
+                async with contextlib.aclosing(poller.sights(owners(None))) as sights:
                     await asyncio.wait_for(anext(sights), 10)
 
         asyncio.run(listen())
@@ -206,14 +280,14 @@ class TestPoller:
             first_heard = asyncio.Event()
 
             async def hear():
-                async for _ in poller.sights(None):
+                async for _ in poller.sights(owners(None)):
                     first_heard.set()
 
             listener = asyncio.create_task(hear())
             await first_heard.wait()
             poller.close()
             await asyncio.wait_for(listener, 10)
-            async for _ in poller.sights(None):
+            async for _ in poller.sights(owners(None)):
                 pytest.fail("it is closed")
 
         asyncio.run(listen())

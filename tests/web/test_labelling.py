@@ -1,7 +1,7 @@
 """What to answer next, and answers coming in."""
 
 import json
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -37,11 +37,13 @@ class TestNext:
         [comparison] = next_ones(program)["comparisons"]
         clip = comparison.pop("left")
         assert comparison.pop("right")["hash"] != clip["hash"]
+        assert UUID(comparison.pop("lease"))
         assert comparison == {
             "id": comparison_id,
             "experiment": "hopper",
             "asked_at_step": 7,
             "answer": None,
+            "lease_expires_at": "2026-11-03T12:05:00Z",
         }
         assert clip == {
             "hash": clip["hash"],

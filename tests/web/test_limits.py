@@ -1,9 +1,13 @@
-"""Bodies that are too large."""
+"""Bodies that are too large, and requests that are too many."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from rl_teacher.web import limits
+from rl_teacher.web.limits import Buckets, Limits, Rate, neighbourhood
 from rl_teacher.web.settings import MAX_BODY_BYTES
-from tests.web.conftest import assert_problem
+from tests.web.conftest import SAME_ORIGIN, assert_problem, enter
 
 MEGABYTE = b" " * 1_000_000
 
@@ -37,3 +41,148 @@ class TestTooLarge:
 
 def must_not_be_read():
     yield b"{"
+
+
+class Ticker:
+    def __init__(self):
+        self.now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+class TestBuckets:
+    def test_a_burst_is_answered_at_once_and_then_one_by_one(self):
+        clock = Ticker()
+        buckets = Buckets(Rate(2.0, 3), clock)
+        assert [buckets.take("ann") for _ in range(3)] == [0, 0, 0]
+        assert buckets.take("ann") == 0.5
+        clock.now_s += 0.25
+        assert buckets.take("ann") == 0.25
+        clock.now_s += 0.25
+        assert [buckets.take("ann"), buckets.take("ann")] == [0, 0.5]
+        clock.now_s += 60
+        assert [buckets.take("ann") for _ in range(4)] == [0, 0, 0, 0.5]
+
+    def test_keys_are_counted_apart(self):
+        buckets = Buckets(Rate(1.0, 1), Ticker())
+        assert [buckets.take("ann"), buckets.take("bob"), buckets.take("ann")] == [0, 0, 1]
+
+    def test_to_look_counts_nothing(self):
+        buckets = Buckets(Rate(1.0, 1), Ticker())
+        assert [buckets.wait_s("ann"), buckets.wait_s("ann"), buckets.take("ann")] == [0, 0, 0]
+
+    @given(st.lists(st.floats(0, 2), max_size=200))
+    def test_no_stretch_of_time_has_more_than_the_burst_and_the_rate(self, pauses_s):
+        clock = Ticker()
+        buckets = Buckets(Rate(4.0, 8), clock)
+        answered_s = []
+        for pause_s in pauses_s:
+            clock.now_s += pause_s
+            if buckets.take("ann") == 0:
+                answered_s.append(clock.now_s)
+        for i, begin_s in enumerate(answered_s):
+            for num, end_s in enumerate(answered_s[i:], 1):
+                assert num <= 8 + 4 * (end_s - begin_s) + 1e-6
+
+    def test_of_many_keys_only_those_that_matter_are_remembered(self, monkeypatch):
+        monkeypatch.setattr(limits, "MOST_KEYS", 100)
+        clock = Ticker()
+        buckets = Buckets(Rate(1.0, 2), clock)
+        for number in range(1_000):
+            buckets.take(number)
+            clock.now_s += 0.001
+        assert len(buckets._full_at_s) <= 100
+        clock.now_s += 60
+        for number in range(101):
+            buckets.take(number)
+        assert len(buckets._full_at_s) <= 101
+
+
+@pytest.mark.parametrize(
+    ("host", "counts_as"),
+    [
+        ("203.0.113.7", "203.0.113.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+        ("2001:db8:1:2::1", "2001:db8:1:2::"),
+        ("::ffff:203.0.113.7", "203.0.113.7"),
+        ("fe80::1%eth0", "fe80::"),
+        ("testclient", "testclient"),
+        (None, "unknown"),
+    ],
+)
+def test_a_home_counts_as_one_address(host, counts_as):
+    assert neighbourhood(host) == counts_as
+
+
+class TestTooMany:
+    def test_of_a_labelers_requests_are_told_to_wait(self, guest, clock):
+        answered = [guest.get("/api/v1/me").status_code for _ in range(70)]
+        assert answered == [200] * 61 + [429] * 9
+        refused = guest.get("/api/v1/me")
+        assert_problem(refused, 429)
+        assert refused.headers["retry-after"] == "1"
+        clock.advance(1)
+        answered = [guest.get("/api/v1/me").status_code for _ in range(30)]
+        assert answered == [200] * 20 + [429] * 10
+
+    def test_ten_thousand_of_one_credential_in_a_second_reach_no_database(
+        self, guest, store, clock, monkeypatch
+    ):
+        looked_up = []
+        who_has = store.who_has
+        monkeypatch.setattr(store, "who_has", lambda token: looked_up.append(1) or who_has(token))
+        statuses = []
+        for _ in range(1_000):
+            statuses.append(guest.get("/api/v1/me").status_code)
+            clock.advance(0.0001)
+        assert statuses.count(200) <= 60 + 1 + 20 * 0.1 + 1
+        assert len(looked_up) == statuses.count(200)
+
+    def test_of_one_labeler_do_not_hold_up_another(self, guest, other_guest):
+        for _ in range(100):
+            guest.get("/api/v1/me")
+        assert other_guest.get("/api/v1/me").status_code == 200
+
+    def test_wrong_credentials_from_one_address_are_told_to_wait(self, app, clock):
+        statuses = [
+            enter(app, f"rlt_{number}").get("/api/v1/me").status_code for number in range(12)
+        ]
+        assert statuses == [401] * 10 + [429] * 2
+        clock.advance(6)
+        assert enter(app, "rlt_x").get("/api/v1/me").status_code == 401
+        assert enter(app, "rlt_y").get("/api/v1/me").status_code == 429
+
+    def test_wrong_credentials_do_not_lock_out_those_who_are_in(self, app, guest, program):
+        assert guest.get("/api/v1/me").status_code == 200
+        for number in range(20):
+            enter(app, f"rlt_{number}").get("/api/v1/me")
+        assert guest.get("/api/v1/me").status_code == 200
+        assert program.get("/api/v1/me").status_code == 200
+
+    def test_a_page_whose_credential_was_revoked_uses_up_nobodys_patience(
+        self, app, guest, store, other_guest
+    ):
+        guest.get("/api/v1/me")
+        store.revoke_credentials("ann")
+        assert {guest.get("/api/v1/me").status_code for _ in range(50)} == {401}
+        assert other_guest.get("/api/v1/me").status_code == 200
+
+    def test_wrong_links_count_too(self, stranger):
+        statuses = [stranger.get(f"/?token=rlt_{number}").status_code for number in range(11)]
+        assert statuses == [401] * 10 + [429]
+
+    def test_attempts_to_join_from_one_address_are_told_to_wait(self, stranger):
+        given = {"invite": "rlt_nothing", "name": "Ann"}
+        statuses = [
+            stranger.post("/api/v1/join", json=given, headers=SAME_ORIGIN).status_code
+            for _ in range(12)
+        ]
+        assert statuses == [409] * 10 + [429] * 2
+
+    def test_no_credential_at_all_costs_nothing(self, stranger):
+        assert {stranger.get("/api/v1/me").status_code for _ in range(50)} == {401}
+
+    def test_the_limits_are_generous_for_labelers_and_strict_for_strangers(self):
+        assert Limits().labeler == Rate(20.0, 60)
+        assert 60 * Limits().stranger.per_s == pytest.approx(10)

@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
 
 import { BODIES, packPoses, posesOf, sceneOf } from './bodies.mjs'
+import { OwnersPart } from './mock-owner.mjs'
 
 const FPS = 30
 const FRAMES = 45
@@ -14,10 +15,12 @@ const WAITS = 'No comparison waits. The next one is asked after about 12,000 mor
 /** A made-up service. `control` is changed by POST /mock. */
 export class Mock {
   constructor({ video = null } = {}) {
-    this.control = { away: false, signedOut: false, slowMs: 0, token: 'mock' }
+    this.control = { away: false, signedOut: false, slowMs: 0, role: 'owner' }
     this.media = new Map()
     this.listeners = new Set()
     this.requests = new Map()
+    this.leases = new Map()
+    this.owners = new OwnersPart(this)
     this.log = []
     const hasVideo = video !== null && existsSync(video)
     this.film = hasVideo ? this.addFilm(readFileSync(video)) : null
@@ -157,6 +160,12 @@ export class Mock {
     if (path[0] === 'labels' && request.method === 'POST') {
       return json(response, this.take(JSON.parse(await bodyOf(request)).labels))
     }
+    const body = ['POST', 'PUT', 'PATCH'].includes(request.method) ? JSON.parse((await bodyOf(request)) || '{}') : {}
+    const owned = this.owners.answer(request.method, path, url.searchParams, body)
+    if (owned === null) return response.writeHead(204).end(), true
+    if (owned?.problem) return problem(response, owned.problem, owned.title, owned.detail)
+    if (owned?.file) return send(response, 200, owned.file, 'application/x-ndjson', { 'content-disposition': 'attachment; filename="labels.jsonl"' })
+    if (owned !== undefined) return json(response, owned)
     if (path[0] !== 'experiments') return problem(response, 404, 'Not Found', 'There is no such page.')
     if (path.length === 1) {
       return json(response, { experiments: [...this.experiments.values()].map((one) => this.summaryOf(one)) })
@@ -167,7 +176,7 @@ export class Mock {
     }
     if (path.length === 2) {
       const figures = experiment.rows.at(-1) ?? {}
-      return json(response, { ...this.summaryOf(experiment), config: { agent: 'ppo', selector: 'disagreement', seed: 0 }, figures })
+      return json(response, { ...this.summaryOf(experiment), ...this.owners.detailOf(experiment), config: { agent: 'ppo', selector: 'disagreement', seed: 0 }, figures })
     }
     if (path[2] === 'metrics') {
       const after = Number(url.searchParams.get('after') ?? 0)
@@ -177,7 +186,7 @@ export class Mock {
     const excluded = new Set(url.searchParams.getAll('exclude').map(Number))
     const waiting = [...experiment.comparisons.values()].filter(({ id, answer }) => answer === null && !excluded.has(id))
     const limit = Number(url.searchParams.get('limit') ?? 4)
-    return json(response, { comparisons: waiting.slice(0, limit), progress: this.progressOf(experiment) })
+    return json(response, { comparisons: waiting.slice(0, limit).map((one) => this.lease(one)), progress: this.progressOf(experiment) })
   }
 
   take(labels) {
@@ -199,6 +208,12 @@ export class Mock {
       receipt.accepted.push(label.request_id)
     }
     return receipt
+  }
+
+  lease(comparison) {
+    const lease = sha(`lease ${comparison.id}`).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12}).*$/, '$1-$2-$3-$4-$5')
+    this.leases.set(lease, comparison.id)
+    return { ...comparison, lease, lease_expires_at: new Date(Date.now() + 300_000).toISOString() }
   }
 
   find(id) {

@@ -5,16 +5,16 @@ M: members, B: comparisons of a minibatch, T: steps, F: features, K: gradient st
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Float32, Int64
+from jaxtyping import Array, Float, Float32, Float64, Int64
 
 from rl_teacher.config import PredictorConfig
 from rl_teacher.named_arrays import (
@@ -47,6 +47,24 @@ LOSS_RATIO_RANGE = (1.1, 1.5)
 """Held-out loss over training loss, kept in here by the weight decay (Christiano et al., 2.2.3)."""
 
 
+NUM_BINS = 10
+
+
+@dataclass(frozen=True)
+class CalibrationBin:
+    """Held-out labels for which a predictor saw about the same chance that left is preferred.
+
+    Attributes:
+        predicted: that chance, on average.
+        observed: how often left was preferred.
+        num: labels, each counted for every member that held it out.
+    """
+
+    predicted: float
+    observed: float
+    num: int
+
+
 @dataclass(frozen=True)
 class FitReport:
     """What a fit reached, on a sample of the labels.
@@ -59,6 +77,7 @@ class FitReport:
         calibration_error: mean distance, over ten bins, of predicted chance and observed share.
         agreement: share of comparisons on which all members prefer the same side.
         l2: weight decay, mean over members.
+        calibration: the bins, from the lowest chance up; those without a label are left out.
     """
 
     num_steps: int
@@ -68,6 +87,13 @@ class FitReport:
     calibration_error: float
     agreement: float
     l2: float
+    calibration: tuple[CalibrationBin, ...] = ()
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> "FitReport":
+        """From what `asdict` gave, through JSON."""
+        bins = tuple(CalibrationBin(**each) for each in saved.get("calibration", ()))
+        return cls(**{**saved, "calibration": bins})
 
     @property
     def loss_ratio(self) -> float:
@@ -272,17 +298,21 @@ class Fitter:
         targets, held_out = labels.targets[sample], labels.counts[:, sample] == 0
         loss, held_out_loss = _mean_where(losses, ~held_out), _mean_where(losses, held_out)
         self._adapt_l2(loss, held_out_loss)
-        accuracy, calibration_error = _accuracy_and_calibration(
-            logits, targets, held_out, self._config.error_rate
+        counted = held_out & (targets != 0.5)
+        accuracy, calibration = _accuracy_and_calibration(
+            logits[counted],
+            np.broadcast_to(targets, counted.shape)[counted].astype(np.float64),
+            self._config.error_rate,
         )
         return FitReport(
             num_steps=CHUNK_STEPS,
             loss=float(loss.mean()),
             held_out_loss=float(held_out_loss.mean()),
             held_out_accuracy=accuracy,
-            calibration_error=calibration_error,
+            calibration_error=_calibration_error(calibration),
             agreement=_agreement(logits),
             l2=float(self._l2.mean()),
+            calibration=calibration,
         )
 
     def _adapt_l2(
@@ -363,22 +393,33 @@ def _agreement(logits: Float[np.ndarray, "member batch"]) -> float:
 
 
 def _accuracy_and_calibration(
-    logits: Float[np.ndarray, "member batch"],
-    targets: Float32[np.ndarray, " batch"],
-    held_out: np.ndarray,
+    logits: Float[np.ndarray, " counted"],
+    targets: Float64[np.ndarray, " counted"],
     error_rate: float,
-) -> tuple[float, float]:
-    """Accuracy and expected calibration error (Guo et al. 2017) on decisive held-out labels."""
-    counted = held_out & (targets != 0.5)
-    if not counted.any():
-        return float("nan"), float("nan")
-    logits, left = logits[counted], np.broadcast_to(targets == 1.0, counted.shape)[counted]
+) -> tuple[float, tuple[CalibrationBin, ...]]:
+    """Of held-out labels that prefer a side: share of right guesses, and chances by size.
+
+    Where labelers disagree, the side that more of them prefer is the right guess.
+    """
+    if not len(targets):
+        return float("nan"), ()
     sigmoid = 0.5 * (1 + np.tanh(0.5 * logits))
     chance = (1 - error_rate) * sigmoid + error_rate / 2
-    accuracy = np.mean((logits > 0) == left)
-    bins = np.minimum((chance * 10).astype(int), 9)
-    gaps = [
-        abs(chance[bins == b].mean() - left[bins == b].mean()) * np.mean(bins == b)
-        for b in np.unique(bins)
-    ]
-    return float(accuracy), float(sum(gaps))
+    accuracy = np.mean((logits > 0) == (targets > 0.5))
+    bin_of = np.minimum((chance * NUM_BINS).astype(int), NUM_BINS - 1)
+    bins = tuple(
+        CalibrationBin(
+            float(chance[bin_of == b].mean()),
+            float(targets[bin_of == b].mean()),
+            int(np.sum(bin_of == b)),
+        )
+        for b in np.unique(bin_of)
+    )
+    return float(accuracy), bins
+
+
+def _calibration_error(bins: Sequence[CalibrationBin]) -> float:
+    """Expected calibration error (Guo et al. 2017); NaN without any labels."""
+    num = sum(each.num for each in bins)
+    gaps = [abs(each.predicted - each.observed) * (each.num / num) for each in bins]
+    return sum(gaps) if gaps else float("nan")

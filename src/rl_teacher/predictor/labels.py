@@ -8,29 +8,26 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from rl_teacher.clips.answer import Answer
 from rl_teacher.moments import RunningMoments
-
-TARGETS = {Answer.LEFT: 1.0, Answer.RIGHT: 0.0, Answer.EQUAL: 0.5}
 
 
 @dataclass(frozen=True)
 class LabelledPair:
-    """One comparison with its answer.
+    """One comparison with what was said of it.
 
     Attributes:
         left: [T, F] input rows; shorter segments than T are padded.
         right: [T, F].
-        answer: what the teacher said.
+        target: 1 for left, 0 for right, 1/2 for equal; or between, where labelers disagree.
     """
 
     left: Float32[np.ndarray, "left_time features"]
     right: Float32[np.ndarray, "right_time features"]
-    answer: Answer
+    target: float
 
 
 class LabelSet:
-    """All labels a predictor may learn from; grows, never forgets.
+    """All comparisons a predictor may learn from; grows, never forgets.
 
     Each member has its own bootstrap sample, drawn once per label when it arrives: the number of
     times it counts is a Poisson draw with mean 1, the limit of |D| draws with replacement. The
@@ -72,10 +69,8 @@ class LabelSet:
     def __len__(self) -> int:
         return self._size
 
-    def add(self, pair: LabelledPair) -> None:
-        """Take in one label; `cannot_tell` teaches nothing and is left out."""
-        if pair.answer not in TARGETS:
-            return
+    def add(self, pair: LabelledPair) -> int:
+        """Take in one comparison; its place among the others."""
         if self._size == len(self._targets):
             self._grow()
         index = self._size
@@ -83,10 +78,15 @@ class LabelSet:
             self._rows[index, side, : len(rows)] = rows
             self._weights[index, side, : len(rows)] = self._step_weights[: len(rows)]
             self.input_moments.update(rows)
-        self._targets[index] = TARGETS[pair.answer]
+        self._targets[index] = pair.target
         rng = np.random.default_rng([self._seed, 3, index])
         self._counts[:, index] = rng.poisson(1.0, self.num_members)
         self._size += 1
+        return index
+
+    def change_target(self, place: int, target: float) -> None:
+        """Somebody else has answered a comparison too; who held it out still does."""
+        self._targets[place] = target
 
     def _grow(self) -> None:
         def doubled(array: np.ndarray, axis: int = 0) -> np.ndarray:
@@ -107,7 +107,7 @@ class LabelSet:
 
     @property
     def targets(self) -> Float32[np.ndarray, " comparison"]:
-        """[C] 1 left, 0 right, 1/2 equal."""
+        """[C] 1 left, 0 right, 1/2 equal, or between."""
         return self._targets[: self._size]
 
     @property

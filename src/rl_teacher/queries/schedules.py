@@ -5,7 +5,7 @@ N: labels over the whole run, P: labels before training, T: environment steps of
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rl_teacher.errors import UnknownName
 
@@ -33,6 +33,9 @@ class Budget:
         num_steps: T environment steps of the run.
         seconds_between: of the constant schedule, where a person answers; 0 goes by steps.
         steps_between: of the constant schedule, where nobody has to be waited for.
+        due_before: of the constant schedule: comparisons due when its rate was changed last; None:
+            it never was.
+        changed_at_s: seconds of training at that moment.
     """
 
     total: int | None
@@ -40,6 +43,8 @@ class Budget:
     num_steps: int
     seconds_between: float = 3.0
     steps_between: int = 2_000
+    due_before: int | None = None
+    changed_at_s: float = 0.0
 
 
 Schedule = Callable[[Budget, Progress], int]
@@ -75,10 +80,21 @@ def hyperbolic(budget: Budget, progress: Progress) -> int:
 def constant(budget: Budget, progress: Progress) -> int:
     """At a constant rate: by the clock where a person answers, by steps otherwise."""
     if budget.seconds_between > 0:
-        asked = budget.pretraining + int(progress.seconds / budget.seconds_between)
+        before = budget.pretraining if budget.due_before is None else budget.due_before
+        asked = before + int((progress.seconds - budget.changed_at_s) / budget.seconds_between)
     else:
         asked = budget.pretraining + progress.step // budget.steps_between
     return asked if budget.total is None else min(asked, budget.total)
+
+
+def at_another_rate(budget: Budget, seconds_between: float, progress: Progress) -> Budget:
+    """From now on one comparison every so many seconds; what was due until now stays due."""
+    return replace(
+        budget,
+        seconds_between=seconds_between,
+        due_before=constant(budget, progress),
+        changed_at_s=progress.seconds,
+    )
 
 
 def upfront(budget: Budget, progress: Progress) -> int:  # noqa: ARG001

@@ -1,17 +1,17 @@
 """What whoever labels and watches reads: experiments, the comparisons that wait, the labels given.
 
-A comparison waits when both its clips can be shown and its newest label, if there is one, says
-nothing.
+A comparison waits when both its clips can be shown and fewer labelers have answered it than shall.
 """
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, bindparam, case, exists, func, not_, select
+from sqlalchemy import Connection, and_, bindparam, select
 from sqlalchemy.orm import aliased
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.errors import ComparisonNotFound, ExperimentNotFound, MediaNotFound
+from rl_teacher.store.asking import IS_CURRENT, IS_NOT_EXCLUDED, MAX_ID
 from rl_teacher.store.records import (
     AskedComparison,
     ClipView,
@@ -20,50 +20,24 @@ from rl_teacher.store.records import (
     ExperimentView,
     LabelView,
 )
-from rl_teacher.store.tables import Clip, Comparison, Experiment, Label, Labeler
+from rl_teacher.store.tables import Clip, Comparison, Experiment, Label, Labeler, Tally
 
-MAX_ID = 2**31 - 1
-"""The largest id that PostgreSQL has room for; whatever is larger was never given away."""
-
-Left, Right, Later = aliased(Clip), aliased(Clip), aliased(Label)
+Left, Right = aliased(Clip), aliased(Clip)
 
 CURRENT_ANSWER = (
     select(Label.answer)
-    .where(Label.comparison_id == Comparison.id)
+    .join(Labeler, Labeler.id == Label.labeler_id)
+    .where(Label.comparison_id == Comparison.id, IS_CURRENT, IS_NOT_EXCLUDED)
     .order_by(Label.id.desc())
     .limit(1)
     .correlate(Comparison)
     .scalar_subquery()
 )
 
-IS_CURRENT = and_(
-    Label.answer.is_not(None),
-    not_(exists().where(Later.comparison_id == Label.comparison_id, Later.id > Label.id)),
-)
-"""Of a label: it says something, and none came after it."""
-
 IS_SHOWN = and_(Left.kind.is_not(None), Right.kind.is_not(None))
 
-NUM_ASKED = select(func.count()).select_from(Comparison)
-
-NUM_ANSWERED = NUM_ASKED.where(CURRENT_ANSWER.is_not(None))
-
-NUM_WAITING = (
-    NUM_ASKED.join(Left, Left.content_hash == Comparison.left_hash)
-    .join(Right, Right.content_hash == Comparison.right_hash)
-    .where(CURRENT_ANSWER.is_(None), IS_SHOWN)
-)
-
-
-def of_this_experiment(count: Select[int]) -> Any:
-    """The same count, for each row of an outer query over experiments."""
-    own = count.where(Comparison.experiment_id == Experiment.id)
-    return own.correlate(Experiment).scalar_subquery()
-
-
-COUNTS = select(
-    NUM_ASKED.where(Comparison.experiment_id == bindparam("experiment_id")).scalar_subquery(),
-    NUM_ANSWERED.where(Comparison.experiment_id == bindparam("experiment_id")).scalar_subquery(),
+COUNTS = select(Experiment.num_asked, Experiment.num_answered).where(
+    Experiment.id == bindparam("experiment_id")
 )
 
 EXPERIMENTS = select(
@@ -77,9 +51,9 @@ EXPERIMENTS = select(
     Experiment.status_at,
     Experiment.latest_episode,
     Experiment.created_at,
-    of_this_experiment(NUM_ASKED).label("asked"),
-    of_this_experiment(NUM_ANSWERED).label("answered"),
-    of_this_experiment(NUM_WAITING).label("waiting"),
+    Experiment.num_asked.label("asked"),
+    Experiment.num_answered.label("answered"),
+    Experiment.num_open.label("waiting"),
 )
 
 NEWEST_EXPERIMENTS_FIRST = EXPERIMENTS.order_by(Experiment.id.desc())
@@ -92,14 +66,20 @@ ONE_CLIP = select(*(getattr(Clip, name) for name in CLIP_FIELDS)).where(
     Clip.content_hash == bindparam("content_hash")
 )
 
+CLIP_COLUMNS = [
+    getattr(side, name).label(f"{prefix}_{name}")
+    for prefix, side in (("left", Left), ("right", Right))
+    for name in CLIP_FIELDS
+]
+"""Both clips of a comparison; see `both_clips`."""
+
 COMPARISONS = (
     select(
         Comparison.id,
         Experiment.name.label("experiment_name"),
         Comparison.asked_at_step,
         CURRENT_ANSWER.label("current_answer"),
-        *(getattr(Left, name).label(f"left_{name}") for name in CLIP_FIELDS),
-        *(getattr(Right, name).label(f"right_{name}") for name in CLIP_FIELDS),
+        *CLIP_COLUMNS,
     )
     .select_from(Comparison)
     .join(Experiment, Experiment.id == Comparison.experiment_id)
@@ -112,8 +92,7 @@ ONE_COMPARISON = COMPARISONS.where(Comparison.id == bindparam("comparison_id"))
 WAITING = (
     COMPARISONS.where(
         Comparison.experiment_id == bindparam("experiment_id"),
-        CURRENT_ANSWER.is_(None),
-        IS_SHOWN,
+        Comparison.is_open,
     )
     .order_by(Comparison.asked_at_step.desc(), Comparison.id)
     .limit(bindparam("limit"))
@@ -125,7 +104,7 @@ ASKED_COMPARISONS = (
         Comparison.left_hash,
         Comparison.right_hash,
         IS_SHOWN.label("is_shown"),
-        CURRENT_ANSWER.is_not(None).label("is_answered"),
+        (Comparison.num_labels > 0).label("is_answered"),
     )
     .join(Left, Left.content_hash == Comparison.left_hash)
     .join(Right, Right.content_hash == Comparison.right_hash)
@@ -136,7 +115,7 @@ ASKED_COMPARISONS = (
 LABELER_ID = select(Labeler.id).where(Labeler.name == bindparam("labeler")).scalar_subquery()
 
 LABELS_OF = (
-    COMPARISONS.add_columns(Label.request_id, Label.created_at)
+    COMPARISONS.add_columns(Label.request_id, Label.created_at, Label.answer.label("said"))
     .join(Label, Label.comparison_id == Comparison.id)
     .where(
         Comparison.experiment_id == bindparam("experiment_id"),
@@ -147,18 +126,8 @@ LABELS_OF = (
     .limit(bindparam("limit"))
 )
 
-CURRENT_LABELER_ID = (
-    select(case((Label.answer.is_not(None), Label.labeler_id)))
-    .where(Label.comparison_id == Comparison.id)
-    .order_by(Label.id.desc())
-    .limit(1)
-    .correlate(Comparison)
-    .scalar_subquery()
-)
-
-# Note: from the comparisons on, not from the labels on: a labeler may have answered many others.
-NUM_LABELS_OF = NUM_ASKED.where(
-    Comparison.experiment_id == bindparam("experiment_id"), CURRENT_LABELER_ID == LABELER_ID
+NUM_LABELS_OF = select(Tally.num_labels).where(
+    Tally.experiment_id == bindparam("experiment_id"), Tally.labeler_id == LABELER_ID
 )
 
 SHARED_CLIPS = (
@@ -170,8 +139,8 @@ SHARED_CLIPS = (
 
 def counts(connection: Connection, experiment_id: int) -> Counts:
     """How many were asked, and how many of them are answered now."""
-    asked, answered = connection.execute(COUNTS, {"experiment_id": experiment_id}).one()
-    return Counts(asked, answered)
+    row = connection.execute(COUNTS, {"experiment_id": experiment_id}).one_or_none()
+    return Counts(*row) if row else Counts(0, 0)
 
 
 def experiments(connection: Connection) -> list[ExperimentView]:
@@ -250,7 +219,7 @@ def labels_of(
         LabelView(
             row["request_id"],
             comparison_view(row),
-            Answer(row["current_answer"]),
+            Answer(row["said"]),
             row["created_at"],
         )
         for row in connection.execute(LABELS_OF, sought).mappings()
@@ -260,7 +229,7 @@ def labels_of(
 def counts_of(connection: Connection, experiment_id: int, labeler: str) -> int:
     """How many comparisons have this labeler's answer now."""
     sought = {"experiment_id": experiment_id, "labeler": labeler}
-    return connection.execute(NUM_LABELS_OF, sought).scalar_one()
+    return connection.execute(NUM_LABELS_OF, sought).scalar() or 0
 
 
 def shared_clips(connection: Connection, env_id: str, num_steps: int) -> list[str]:
@@ -271,10 +240,7 @@ def shared_clips(connection: Connection, env_id: str, num_steps: int) -> list[st
 
 def comparison_view(row: Mapping[Any, Any]) -> ComparisonView:
     """A comparison as a row of `COMPARISONS` has it."""
-    left, right = (
-        ClipView(**{name: row[f"{side}_{name}"] for name in CLIP_FIELDS})
-        for side in ("left", "right")
-    )
+    left, right = both_clips(row)
     said = row["current_answer"]
     return ComparisonView(
         id=row["id"],
@@ -284,3 +250,12 @@ def comparison_view(row: Mapping[Any, Any]) -> ComparisonView:
         right=right,
         answer=None if said is None else Answer(said),
     )
+
+
+def both_clips(row: Mapping[Any, Any]) -> tuple[ClipView, ClipView]:
+    """The left and the right clip, as `CLIP_COLUMNS` has them."""
+    left, right = (
+        ClipView(**{name: row[f"{side}_{name}"] for name in CLIP_FIELDS})
+        for side in ("left", "right")
+    )
+    return left, right

@@ -26,12 +26,25 @@ class StoreReader:
         self._database = database
 
     def answers(self, comparison_ids: Iterable[int]) -> dict[int, Answer]:
-        """The current answer to each of these comparisons; those without one are left out."""
+        """The newest current answer to each of these comparisons, whoever gave it.
+
+        Those without one are left out.
+        """
         with self._database.reading() as connection:
             return asking.answers(connection, comparison_ids)
 
+    def votes(self, comparison_ids: Iterable[int]) -> dict[int, dict[int, Answer]]:
+        """What every labeler, not excluded, says of each now, by comparison and labeler."""
+        with self._database.reading() as connection:
+            return asking.votes(connection, comparison_ids)
+
+    def excluded_ids(self) -> frozenset[int]:
+        """The labelers whose labels nothing learns from."""
+        with self._database.reading() as connection:
+            return asking.excluded_ids(connection)
+
     def labels_since(self, experiment_id: int, label_id: int) -> list[LabelRow]:
-        """An experiment's labels that came after one, oldest first.
+        """An experiment's labels that came after one, oldest first; repeats are left out.
 
         Note: none turns up later behind one that was given here; see `writing.in_order`.
         """
@@ -99,7 +112,7 @@ class StoreReader:
             return labelling.clip(connection, content_hash)
 
     def labels_of(self, experiment_id: int, labeler: str, limit: int) -> list[LabelView]:
-        """The newest labels of one labeler; of each comparison the current one, if it is theirs."""
+        """The newest labels of one labeler; of each comparison the one that counts now."""
         with self._database.reading() as connection:
             return labelling.labels_of(connection, experiment_id, labeler, limit)
 

@@ -1,13 +1,13 @@
 """Comparisons asked and labels given: one place for synthetic teachers and for people."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import Connection, bindparam, select, update
 from sqlalchemy.exc import IntegrityError
 
 from rl_teacher.clips.answer import Answer
@@ -18,10 +18,22 @@ from rl_teacher.errors import (
     StoreUnavailable,
 )
 from rl_teacher.store import asking, figures
+from rl_teacher.store.access import AccessStore
+from rl_teacher.store.asking import MAX_ID
+from rl_teacher.store.counting import (
+    COMPARISONS_WITH_CLIPS,
+    NEWEST_COMPARISON,
+    NEWEST_LABEL,
+    add_to_experiment,
+    recount,
+    reopen,
+    tally_since,
+)
 from rl_teacher.store.database import BUSY_TIMEOUT_S, Database, open_database
-from rl_teacher.store.labelling import MAX_ID
+from rl_teacher.store.draw import drawn
+from rl_teacher.store.leases import LeaseStore, end_leases
+from rl_teacher.store.owner import OwnerReader
 from rl_teacher.store.plain import plain
-from rl_teacher.store.reading import StoreReader
 from rl_teacher.store.records import (
     AnsweredComparison,
     ClipView,
@@ -34,9 +46,10 @@ from rl_teacher.store.records import (
     NewLabel,
     ShownClip,
 )
-from rl_teacher.store.tables import Clip, Comparison, Experiment, Label, Labeler
+from rl_teacher.store.study import StudyStore, deletion_in_words, experiment_of, study_of
+from rl_teacher.store.tables import Clip, Comparison, Experiment, Label
+from rl_teacher.store.writer import OWNER, utc_now
 from rl_teacher.store.writing import (
-    ADD_EVENT,
     ADD_METRICS,
     as_row,
     forget_experiment,
@@ -64,17 +77,8 @@ FIND_EXPERIMENT = select(Experiment.id, Experiment.env_id).where(
     Experiment.name == bindparam("name")
 )
 
-FIND_LABELERS = select(Labeler.name, Labeler.id).where(
-    Labeler.name.in_(bindparam("names", expanding=True))
-)
 
-
-def utc_now() -> datetime:
-    """The wall clock."""
-    return datetime.now(UTC)
-
-
-class Store(StoreReader):
+class Store(AccessStore, LeaseStore, StudyStore, OwnerReader):
     """The labels of every experiment, behind SQLite or PostgreSQL.
 
     Threads may share it; a forked process must open its own. What a method wrote is committed
@@ -82,17 +86,15 @@ class Store(StoreReader):
     """
 
     def __init__(self, database: Database, now: Callable[[], datetime] = utc_now) -> None:
-        super().__init__(database)
-        self._now = now
+        super().__init__(database, now)
         self._add_experiment = insert_or_skip(database.dialect, Experiment, "name")
         self._add_clip = insert_or_skip(database.dialect, Clip, "content_hash")
         self._add_comparison = insert_or_skip(
             database.dialect, Comparison, "experiment_id", "left_hash", "right_hash"
         )
         self._add_label = insert_or_skip(database.dialect, Label, "request_id")
-        self._add_labeler = insert_or_skip(database.dialect, Labeler, "name")
         self._show_clip = insert_or_show(database.dialect)
-        self._labeler_ids: dict[str, int] = {}
+        self._tally_since = tally_since(database.dialect)
 
     @classmethod
     def open(
@@ -205,12 +207,28 @@ class Store(StoreReader):
             return []
         try:
             with self._database.writing() as connection:
+                in_order(connection)
                 connection.execute(self._add_clip, clips)
+                newest_before = connection.execute(NEWEST_COMPARISON).scalar_one()
                 connection.execute(self._add_comparison, comparisons)
                 id_of = asking.find_comparisons(connection, experiment_id, pairs)
+                new = sorted({each for each in id_of.values() if each > newest_before})
+                self._count_in(connection, experiment_id, new)
         except IntegrityError as error:
             raise ExperimentNotFound(deletion_in_words(experiment_id)) from error
         return [id_of[pair] for pair in pairs]
+
+    def _count_in(
+        self, connection: Connection, experiment_id: int, comparison_ids: Sequence[int]
+    ) -> None:
+        """Say how many labelers shall answer new comparisons, and count them."""
+        study = study_of(connection, experiment_id)
+        shared = [each for each in comparison_ids if drawn("overlap", each) < study.overlap]
+        for chunk in asking.in_chunks(shared):
+            want = update(Comparison).where(Comparison.id.in_(chunk))
+            connection.execute(want.values(wanted=study.overlap_labelers))
+        add_to_experiment(connection, experiment_id, asked=len(comparison_ids))
+        reopen(connection, comparison_ids)
 
     def answer(
         self,
@@ -224,6 +242,8 @@ class Store(StoreReader):
 
     def answer_many(self, labels: Sequence[NewLabel]) -> None:
         """Keep labels, all or none; a request_id that is known already changes nothing.
+
+        A lease that a label names ends with it; a label whose lease had ended before is kept too.
 
         Raises:
             ComparisonNotFound: an answer to a comparison that was never asked, or was deleted;
@@ -239,7 +259,7 @@ class Store(StoreReader):
         try:
             with self._database.writing() as connection:
                 in_order(connection)
-                connection.execute(self._add_label, rows)
+                self._keep(connection, rows, labels, moment)
         except IntegrityError as error:
             self._labeler_ids.clear()
             if unknown := self._unknown_among(labels):
@@ -249,18 +269,44 @@ class Store(StoreReader):
                 "put back from a backup, restore that one whole, and send them again."
             ) from error
 
-    def _ids_of_labelers(self, names: Collection[str]) -> Mapping[str, int]:
-        """Whoever is not known yet is written down first; nobody is ever deleted."""
-        unknown = sorted(set(names) - self._labeler_ids.keys())
-        if unknown:
-            moment = self._now()
-            with self._database.writing() as connection:
-                rows = [{"name": name, "created_at": moment} for name in unknown]
-                connection.execute(self._add_labeler, rows)
-                found = connection.execute(FIND_LABELERS, {"names": unknown})
-                ids = {row.name: row.id for row in found}
-            self._labeler_ids.update(ids)
-        return self._labeler_ids
+    def _keep(
+        self,
+        connection: Connection,
+        rows: list[dict[str, Any]],
+        labels: Sequence[NewLabel],
+        moment: datetime,
+    ) -> None:
+        """Write labels, end the leases that they answer, and count."""
+        end_leases(connection, rows, labels, moment)
+        newest_before = connection.execute(NEWEST_LABEL).scalar_one()
+        connection.execute(self._add_label, rows)
+        connection.execute(self._tally_since, {"newest_before": newest_before})
+        recount(connection, sorted({label.comparison_id for label in labels}))
+
+    def adjudicate(
+        self,
+        comparison_id: int,
+        answer: Answer,
+        *,
+        by: str = OWNER,
+        request_id: UUID | None = None,
+    ) -> None:
+        """Keep the owner's own label of a comparison, and write down that they decided.
+
+        Raises:
+            ComparisonNotFound: it was never asked, or was deleted.
+        """
+        label = NewLabel(comparison_id, Answer(answer), by, request_id or uuid4())
+        by_id = self._id_of_labeler(by)
+        moment = self._now()
+        with self._database.writing() as connection:
+            in_order(connection)
+            experiment_id = experiment_of(connection, comparison_id)
+            newest_before = connection.execute(NEWEST_LABEL).scalar_one()
+            self._keep(connection, [as_row(label, by_id, moment)], [label], moment)
+            if connection.execute(NEWEST_LABEL).scalar_one() > newest_before:
+                told = {"comparison": comparison_id, "answer": label.answer}
+                self._write_down(connection, "adjudicate", told, by_id, experiment_id)
 
     def _unknown_among(self, labels: Sequence[NewLabel]) -> list[int]:
         """The comparisons that are answered here and are not in the store."""
@@ -340,7 +386,14 @@ class Store(StoreReader):
             for content_hash in sorted(clips)
         ]
         with self._database.writing() as connection:
+            in_order(connection)
             connection.execute(self._show_clip, rows)
+            found: set[int] = set()
+            for chunk in asking.in_chunks(sorted(clips)):
+                found.update(
+                    connection.execute(COMPARISONS_WITH_CLIPS, {"hashes": chunk}).scalars()
+                )
+            reopen(connection, sorted(found))
 
     def forget_unused_clip(self, content_hash: str) -> str | None:
         """Forget a clip that no comparison is about, and that is no experiment's latest episode.
@@ -362,21 +415,6 @@ class Store(StoreReader):
         labeler: str | None = None,
     ) -> None:
         """Write down that something was done, and by whom."""
-        labeler_id = None if labeler is None else self._ids_of_labelers({labeler})[labeler]
-        event = {
-            "experiment_id": experiment_id,
-            "labeler_id": labeler_id,
-            "kind": kind,
-            "details": plain(details),
-            "created_at": self._now(),
-        }
+        labeler_id = None if labeler is None else self._id_of_labeler(labeler)
         with self._database.writing() as connection:
-            connection.execute(ADD_EVENT, event)
-
-
-def deletion_in_words(experiment_id: int) -> str:
-    """What became of an experiment, and what to do."""
-    return (
-        f"Experiment {experiment_id} is no longer in the store: it was deleted, perhaps "
-        "by --force-new in another terminal. Start this one again."
-    )
+            self._write_down(connection, kind, details, labeler_id, experiment_id)

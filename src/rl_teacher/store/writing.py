@@ -80,4 +80,6 @@ def as_row(label: NewLabel, labeler_id: int, moment: datetime) -> dict[str, Any]
         "is_swapped": label.is_swapped,
         "response_ms": None if label.response_ms is None else min(label.response_ms, LONGEST_MS),
         "details": None if label.details is None else plain(label.details),
+        "purpose": "answer",
+        "lease": "none" if label.lease is None else "late",
     }

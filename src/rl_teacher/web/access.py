@@ -1,10 +1,8 @@
 """Who may come in: a gate before everything, closed to whoever is not named.
 
-The token comes in a link, once, and becomes a cookie; programs send it as a bearer token.
+A credential comes in a link, once, and becomes a cookie; programs send it as a bearer token.
 """
 
-import hashlib
-import secrets
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
@@ -12,12 +10,24 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from fastapi import Depends, Request
 from fastapi.responses import RedirectResponse, Response
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rl_teacher.errors import RlTeacherError
+from rl_teacher.store.records import Identity
+from rl_teacher.web.identity import Identities, TooMany, is_owner
+from rl_teacher.web.limits import neighbourhood, retry_after
 from rl_teacher.web.plainpage import no_access
-from rl_teacher.web.problems import FORBIDDEN, NO_CREDENTIAL, problem, response_of
-from rl_teacher.web.settings import Settings
+from rl_teacher.web.problems import (
+    FORBIDDEN,
+    NO_CREDENTIAL,
+    NOT_FOUND,
+    TOO_MANY,
+    problem,
+    problem_of,
+    response_of,
+)
 
 COOKIE_AGE_S = 90 * 24 * 3600
 HARMLESS_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -32,6 +42,7 @@ class Access(StrEnum):
 
     ANYBODY = "anybody"
     LABELER = "labeler"
+    OWNER = "owner"
 
 
 def open_to(access: Access) -> Callable[[Endpoint], Endpoint]:
@@ -49,96 +60,138 @@ def declared_access(route: BaseRoute) -> Access | None:
     return getattr(getattr(route, "endpoint", None), "access", None)
 
 
-def labeler_of(request: Request) -> str:
+def identity_of(request: Request) -> Identity:
     """Who asks: the gate found it out from the credential."""
-    return request.state.labeler
+    return request.state.identity
 
 
+def labeler_of(request: Request) -> str:
+    """The name of whoever asks."""
+    return identity_of(request).name
+
+
+Me = Annotated[Identity, Depends(identity_of)]
 Labeler = Annotated[str, Depends(labeler_of)]
 
 
 class Gate:
-    """Lets through whoever shows the token, and nobody else."""
+    """Lets through whoever shows a credential that suffices, and nobody else."""
 
-    def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute], settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute], identities: Identities) -> None:
         self._app = app
         self._routes = routes
-        self._settings = settings
+        self._identities = identities
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] == "http":
-            refusal = self._look_at(Request(scope))
+            refusal = await self._look_at(Request(scope))
             await (refusal or self._app)(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         else:
             await self._app(scope, receive, send)
 
-    def _look_at(self, request: Request) -> Response | None:
+    async def _look_at(self, request: Request) -> Response | None:
         """What is answered instead; None lets the request through."""
+        try:
+            return await self._judge(request)
+        except TooMany as error:
+            return refuse_many(request, error.wait_s)
+        except (RlTeacherError, SQLAlchemyError) as error:
+            return response_of(problem_of(error), unread_body_headers(request))
+
+    async def _judge(self, request: Request) -> Response | None:
         is_known, access = self._access_to(request.scope)
         if access is Access.ANYBODY:
-            return None
+            return self._judge_stranger(request)
         if is_link(request):
-            return self._exchange(request)
-        if not self._shows_token(request):
+            return await self._exchange(request)
+        credentials = credentials_of(request)
+        identity = await self._whose(credentials, request)
+        if identity is None:
             return refuse_stranger(request)
+        request.state.identity = identity
+        request.state.credential = credentials[0]
         if is_known and access is None:
             return refuse(request, "This is open to nobody.")
+        return self._judge_known(request, access, identity)
+
+    def _judge_known(
+        self, request: Request, access: Access | None, identity: Identity
+    ) -> Response | None:
+        if access is Access.OWNER and not is_owner(identity):
+            return refuse_as_missing(request)
         if is_by_cookie(request) and not is_harmless(request) and not is_same_origin(request):
-            return refuse(
-                request,
-                "The request comes from another site's page. Send it from this service's own "
-                "page, or from a program with an Authorization header.",
-            )
-        request.state.labeler = self._settings.labeler
+            return refuse_other_site(request)
+        return None
+
+    def _judge_stranger(self, request: Request) -> Response | None:
+        """Note: a program says nothing of where a request comes from; every browser does."""
+        if is_harmless(request):
+            return None
+        if says_its_origin(request) and not is_same_origin(request):
+            return refuse_other_site(request)
+        self._identities.knock(address_of(request))
         return None
 
     def _access_to(self, scope: Scope) -> tuple[bool, Access | None]:
-        """Whether there is such a route, and who may ask it."""
+        """Whether there is such a route, and who may ask it.
+
+        Note: of a path that is there with other methods, the answer would say so; it is as closed
+        as its most closed method.
+        """
+        near: list[Access | None] = []
         for route in self._routes:
             match, _ = route.matches(scope)
             if match is Match.FULL:
                 return True, declared_access(route)
-        return False, None
+            if match is Match.PARTIAL:
+                near.append(declared_access(route))
+        return False, Access.OWNER if near and set(near) == {Access.OWNER} else None
 
-    def _shows_token(self, request: Request) -> bool:
+    async def _whose(self, credentials: Sequence[str], request: Request) -> Identity | None:
         """Note: a wrong bearer token is refused even beside a right cookie."""
-        bearers = bearer_tokens(request)
-        if bearers:
-            return all(self._is_token(each) for each in bearers)
-        return self._is_token(request.cookies.get(cookie_name(self._settings.token), ""))
+        if len(set(credentials)) != 1 or not credentials[0]:
+            return None
+        return await self._identities.of(credentials[0], address_of(request))
 
-    def _is_token(self, given: str) -> bool:
-        """In a time that tells nothing about how much of it is right."""
-        return secrets.compare_digest(given.encode(errors="replace"), self._settings.token.encode())
-
-    def _exchange(self, request: Request) -> Response:
-        """A cookie for the token in a link, which then vanishes from the address bar."""
+    async def _exchange(self, request: Request) -> Response:
+        """A cookie for the credential in a link, which then vanishes from the address bar."""
         given = [value for key, value in query_of(request) if key == "token"]
-        if not all(self._is_token(each) for each in given):
+        if await self._whose(given, request) is None:
             return no_access("The key in this link is not, or no longer, the right one.")
         response = RedirectResponse(without_token(request), 303, {"Cache-Control": "no-store"})
-        response.set_cookie(
-            cookie_name(self._settings.token),
-            self._settings.token,
-            max_age=COOKIE_AGE_S,
-            path="/",
-            secure=request.url.scheme == "https",
-            httponly=True,
-            samesite="lax",
-        )
+        set_cookie(response, request, given[0])
         return response
 
 
-def cookie_name(home_token: str) -> str:
-    """What a home's cookie is called; it tells nothing of the token.
+def set_cookie(response: Response, request: Request, credential: str) -> None:
+    """Let a browser keep a credential, out of the reach of scripts and other sites."""
+    response.set_cookie(
+        cookie_name(request),
+        credential,
+        max_age=COOKIE_AGE_S,
+        path="/",
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="lax",
+    )
 
-    Note: a browser gives a cookie to every port of a host, so services of two homes on one machine
-    would replace each other's if both had one name.
-    """
-    return f"rl_teacher_{hashlib.sha256(home_token.encode()).hexdigest()[:8]}"
+
+def cookie_name(request: Request) -> str:
+    """What the cookie of the home that is asked is called."""
+    return request.app.state.services.settings.cookie
+
+
+def credentials_of(request: Request) -> list[str]:
+    """What is shown: bearer tokens, and without any of them the cookie."""
+    return bearer_tokens(request) or [request.cookies.get(cookie_name(request), "")]
+
+
+def address_of(request: Request) -> str:
+    """From where the request comes, as far as a limit is concerned."""
+    return neighbourhood(request.client.host if request.client else None)
 
 
 def is_page(request: Request) -> bool:
@@ -200,6 +253,11 @@ def is_same_origin(request: Request) -> bool:
     return bool(host_of(origin)) and host_of(origin) == request.headers.get("host", "").lower()
 
 
+def says_its_origin(request: Request) -> bool:
+    """Whether a browser says which page sent the request."""
+    return "sec-fetch-site" in request.headers or "origin" in request.headers
+
+
 def host_of(origin: str) -> str:
     """Host and port of an origin; nothing where it is none."""
     try:
@@ -214,8 +272,9 @@ def refuse_stranger(request: Request) -> Response:
         return no_access("It shows what an agent is taught, so it opens only with a key.")
     said = problem(
         NO_CREDENTIAL,
-        "No access token came with the request, or a wrong one. Open the link that `rl-teacher "
-        "serve` printed, or send `Authorization: Bearer` with the token.",
+        "No credential came with the request, or one that is wrong, expired or revoked. Open the "
+        "link that you were given or that `rl-teacher serve` printed, or send `Authorization: "
+        "Bearer` with the token.",
     )
     return response_of(said, unread_body_headers(request))
 
@@ -223,6 +282,30 @@ def refuse_stranger(request: Request) -> Response:
 def refuse(request: Request, why: str) -> Response:
     """For whoever is known, but may not."""
     return response_of(problem(FORBIDDEN, why), unread_body_headers(request))
+
+
+def refuse_other_site(request: Request) -> Response:
+    """For a browser that was tricked."""
+    return refuse(
+        request,
+        "The request comes from another site's page. Send it from this service's own page, or "
+        "from a program with an Authorization header.",
+    )
+
+
+def refuse_as_missing(request: Request) -> Response:
+    """For whoever may not know that it is there: the same as where there is nothing."""
+    return response_of(problem(NOT_FOUND, "Not Found"), unread_body_headers(request))
+
+
+def refuse_many(request: Request, wait_s: float) -> Response:
+    """For whoever asks too often."""
+    said = problem(
+        TOO_MANY,
+        f"More came than is answered. Wait {retry_after(wait_s)} seconds, and ask less often.",
+    )
+    headers = {"Retry-After": retry_after(wait_s), **unread_body_headers(request)}
+    return response_of(said, headers)
 
 
 def unread_body_headers(request: Request) -> dict[str, str]:

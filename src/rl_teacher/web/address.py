@@ -72,6 +72,18 @@ def comparison_link(address: Address, name: str, comparison_id: int) -> str:
     return with_token(address, label_path(name), comparison=str(comparison_id))
 
 
+def credential_link(address: Address, credential: str, name: str | None = None) -> str:
+    """What a labeler opens to get in with a credential of their own.
+
+    Args:
+        address: of the service.
+        credential: theirs.
+        name: of an experiment, which is labelled there; None for the list of all.
+    """
+    path = "/" if name is None else label_path(name)
+    return f"{address.url}{path}?{urlencode({'token': credential})}"
+
+
 def label_path(name: str) -> str:
     """Where an experiment is labelled."""
     return f"{experiment_path(name)}/label"

@@ -9,17 +9,35 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
-from rl_teacher.web import docs, events, experiments, health, labelling, media, pages, problems
+from rl_teacher.web import (
+    audit,
+    docs,
+    events,
+    experiments,
+    export,
+    health,
+    joining,
+    labelling,
+    leases,
+    media,
+    pages,
+    people,
+    problems,
+    study,
+)
 from rl_teacher.web.access import Gate
+from rl_teacher.web.identity import Identities
 from rl_teacher.web.overview import Overview
 from rl_teacher.web.poller import Poller, Watch
+from rl_teacher.web.quality_board import QualityBoard
 from rl_teacher.web.services import Services
 from rl_teacher.web.settings import Settings
 from rl_teacher.web.wrapping import BodyLimit, RequestLog, SecurityHeaders
 
 ROUTERS = (
-    *(health.router, docs.router, experiments.router, labelling.router),
-    *(media.router, events.router, pages.router),
+    *(health.router, docs.router, joining.router, experiments.router, labelling.router),
+    *(leases.router, media.router, events.router, people.router, study.router),
+    *(export.router, audit.router, pages.router),
 )
 
 GZIP_LEVEL = 5
@@ -45,14 +63,18 @@ def create_app(store: Store, media_files: MediaFiles, settings: Settings) -> Fas
         redirect_slashes=False,
     )
     overview = Overview(store, settings.now)
-    watch = Watch(store, overview, settings.labeler)
+    identities = Identities(store, settings)
+    watch = Watch(store, overview)
     poller = Poller(watch.look, settings.poll_every_s)
-    app.state.services = Services(store, media_files, settings, overview, poller)
+    app.state.services = Services(
+        *(store, media_files, settings, overview, poller, identities),
+        QualityBoard(store, settings.clock_s),
+    )
     problems.add_to(app)
     # Note: the last one added is the first that a request meets.
     app.add_middleware(GZipMiddleware, compresslevel=GZIP_LEVEL)
     app.add_middleware(BodyLimit, max_body_bytes=settings.max_body_bytes)
-    app.add_middleware(Gate, routes=app.routes, settings=settings)
+    app.add_middleware(Gate, routes=app.routes, identities=identities)
     app.add_middleware(RequestLog)
     app.add_middleware(SecurityHeaders)
     return app

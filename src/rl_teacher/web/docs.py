@@ -15,8 +15,9 @@ from rl_teacher.web.problems import KINDS
 router = APIRouter(prefix="/api", include_in_schema=False)
 
 ACCESS = (
-    "Every request but /healthz needs the access token: a browser has it as a cookie, once the "
-    "printed link was opened; programs send it in a header, Authorization: Bearer TOKEN."
+    "Every request but /healthz and /api/v1/join needs a credential: a browser has it as a cookie, "
+    "once a link was opened or an invite was used; programs send it in a header, Authorization: "
+    "Bearer TOKEN. What is for owners alone is answered to labelers as if it was not there."
 )
 
 

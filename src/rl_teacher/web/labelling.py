@@ -9,11 +9,12 @@ from fastapi import APIRouter, Path, Query
 from pydantic import TypeAdapter, ValidationError
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.clips.sides import is_swapped, turned
+from rl_teacher.clips.sides import turned
 from rl_teacher.errors import ComparisonNotFound
 from rl_teacher.store.records import NewLabel
-from rl_teacher.web.access import Access, Labeler, open_to
-from rl_teacher.web.problems import Problem, Refusal, problem_of
+from rl_teacher.web.access import Access, Labeler, Me, open_to
+from rl_teacher.web.leases import LEASE_S
+from rl_teacher.web.problems import NOT_VALID, Problem, Refusal, problem_of
 from rl_teacher.web.services import Services, Work
 from rl_teacher.web.shapes import (
     MAX_ID,
@@ -26,10 +27,15 @@ from rl_teacher.web.shapes import (
     RefusedLabel,
     Waiting,
 )
-from rl_teacher.web.showing import as_shown
+from rl_teacher.web.showing import as_shown, claimed_as_shown
 from rl_teacher.web.versions import check_version
 
 MAX_EXCLUDED = 500
+
+NONE_FOR_ME = (
+    "What waits for an answer is in others' hands, or you have answered it. The next comparison "
+    "comes by itself."
+)
 
 ComparisonId = Annotated[int, Path(ge=1, le=MAX_ID)]
 ExcludedId = Annotated[int, Query(ge=1, le=MAX_ID)]
@@ -46,12 +52,16 @@ def list_waiting(
     exclude: Annotated[list[ExcludedId], Query(default_factory=list, max_length=MAX_EXCLUDED)],
     limit: Annotated[int, Query(ge=1, le=20)] = 4,
 ) -> Waiting:
-    """The comparisons to answer next, newest question first, but for those at hand already."""
+    """The comparisons to answer next, but for those at hand already; what I was given before, and
+    have not answered, comes first. Each is mine until its lease ends.
+    """
     view = work.overview.find(name)
-    waiting = work.store.waiting(view.id, limit, exclude)
+    claimed = work.store.claim(view.id, labeler, limit, exclude, LEASE_S)
+    progress = work.overview.progress(view, labeler)
+    if not claimed and not exclude and view.waiting:
+        progress = progress.model_copy(update={"says": NONE_FOR_ME})
     return Waiting(
-        comparisons=[as_shown(each, labeler) for each in waiting],
-        progress=work.overview.progress(view, labeler),
+        comparisons=[claimed_as_shown(each, labeler) for each in claimed], progress=progress
     )
 
 
@@ -66,7 +76,7 @@ def list_labels(
         labels=[
             GivenLabel(
                 request_id=each.request_id,
-                comparison=as_shown(each.comparison, labeler),
+                comparison=as_shown(each.comparison, labeler, each.answer),
                 answered_at=each.created_at,
             )
             for each in given
@@ -77,15 +87,20 @@ def list_labels(
 
 @router.get("/comparisons/{comparison_id}")
 @open_to(Access.LABELER)
-def show_comparison(comparison_id: ComparisonId, work: Work, labeler: Labeler) -> Comparison:
-    """One comparison, to look at or to answer again."""
-    return as_shown(work.store.comparison(comparison_id), labeler)
+def show_comparison(comparison_id: ComparisonId, work: Work, me: Me) -> Comparison:
+    """One comparison, to look at or to answer again; with what I said of it, and nobody else."""
+    view = work.store.comparison(comparison_id)
+    votes = work.store.votes([comparison_id]).get(comparison_id, {})
+    return as_shown(view, me.name, votes.get(work.identities.id_of(me)))
 
 
 @router.post("/labels")
 @open_to(Access.LABELER)
 def give_labels(given: LabelsIn, work: Work, labeler: Labeler) -> LabelsOut:
-    """Keep answers: what is accepted is in the database. Sending one again changes nothing."""
+    """Keep answers: what is accepted is in the database. Sending one again changes nothing.
+
+    An answer whose lease has ended, or that never had one, is kept beside those of others.
+    """
     check_version(work.store)
     sorted_out = sort_out(given.labels, work, labeler)
     kept, unknown = keep(sorted_out.good, work)
@@ -106,25 +121,40 @@ class SortedOut:
 def sort_out(given: Sequence[Any], work: Services, labeler: str) -> SortedOut:
     """Look at each label by itself."""
     sorted_out = SortedOut()
+    read: list[LabelIn] = []
     for each in given:
         try:
-            sorted_out.good.append(read_label(each, work, labeler))
-        except (ValidationError, ComparisonNotFound, Refusal) as error:
+            read.append(LabelIn.model_validate(each))
+        except ValidationError as error:
             sorted_out.refused.append(refused(request_id_of(each), problem_of(error)))
+    leases = [each.lease for each in read if each.lease is not None]
+    purposes = work.store.purposes(labeler, leases) if leases else {}
+    for each in read:
+        is_repeat = each.lease is not None and purposes.get(each.lease) == "repeat"
+        try:
+            sorted_out.good.append(in_its_own_sides(each, work, labeler, is_repeat=is_repeat))
+        except (ComparisonNotFound, Refusal) as error:
+            sorted_out.refused.append(refused(each.request_id, problem_of(error)))
     return sorted_out
 
 
-def read_label(given: Any, work: Services, labeler: str) -> NewLabel:
+def in_its_own_sides(label: LabelIn, work: Services, labeler: str, *, is_repeat: bool) -> NewLabel:
     """An answer in the comparison's own sides.
 
     Raises:
-        ValidationError: it is none.
         ComparisonNotFound: it is about nothing that was asked.
-        Refusal: its clips were never shown.
+        Refusal: its clips were never shown, or not that one on the left.
     """
-    label = LabelIn.model_validate(given)
-    as_shown(work.store.comparison(label.comparison_id), labeler)
-    swapped = is_swapped(label.comparison_id, labeler)
+    view = work.store.comparison(label.comparison_id)
+    shown = as_shown(view, labeler, is_repeat=is_repeat)
+    left = label.left or shown.left.hash
+    if left not in (view.left.content_hash, view.right.content_hash):
+        raise Refusal(
+            NOT_VALID,
+            f"left: {left} is no clip of comparison {view.id}. Say which clip was shown on the "
+            "left, or leave it out.",
+        )
+    swapped = left != view.left.content_hash
     answer = None if label.answer is None else Answer(label.answer)
     return NewLabel(
         comparison_id=label.comparison_id,
@@ -134,6 +164,7 @@ def read_label(given: Any, work: Services, labeler: str) -> NewLabel:
         is_swapped=swapped,
         response_ms=label.response_ms,
         details=label.details,
+        lease=label.lease,
     )
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from rl_teacher.errors import CorruptClip, MediaNotFound
 from rl_teacher.experiment import validate_name
@@ -20,6 +20,8 @@ from rl_teacher.web.shapes import (
     Summary,
 )
 from rl_teacher.web.showing import shown_clip
+
+SomeSummary = TypeVar("SomeSummary", bound=Summary)
 
 SPARK_POINTS = 40
 SPARK_FIGURES = ("true_return", "predicted_return")
@@ -42,8 +44,8 @@ class Overview:
         """
         return self._store.experiment(validate_name(name))
 
-    def summary(self, view: ExperimentView, labeler: str) -> Summary:
-        """An experiment in short."""
+    def summary(self, view: ExperimentView, labeler: str | None) -> Summary:
+        """An experiment in short; `mine` is 0 where nobody in particular asks."""
         return Summary(**self._facts(view, labeler, self._store.latest_metrics(view.id)))
 
     def detail(self, view: ExperimentView, labeler: str) -> Detail:
@@ -53,10 +55,10 @@ class Overview:
         figures = {} if latest is None else {"step": latest.step, **plain_figures(latest)}
         return Detail(**facts, config=dict(view.config), figures=figures)
 
-    def progress(self, view: ExperimentView, labeler: str) -> Progress:
+    def progress(self, view: ExperimentView, labeler: str | None) -> Progress:
         """How far the labelling is."""
         return Progress(
-            mine=self._store.counts_of(view.id, labeler),
+            mine=0 if labeler is None else self.mine(view, labeler),
             answered=view.answered,
             asked=view.asked,
             target=view.target_labels,
@@ -64,12 +66,16 @@ class Overview:
             says=words.why_none_waits(view, self.phase(view)),
         )
 
+    def mine(self, view: ExperimentView, labeler: str) -> int:
+        """How many comparisons have this labeler's answer now."""
+        return self._store.counts_of(view.id, labeler)
+
     def phase(self, view: ExperimentView) -> Phase:
         """What the trainer is doing, as of now."""
         return words.phase_of(view, self._now())
 
     def _facts(
-        self, view: ExperimentView, labeler: str, latest: MetricsRow | None
+        self, view: ExperimentView, labeler: str | None, latest: MetricsRow | None
     ) -> dict[str, Any]:
         status = view.status or {}
         phase = self.phase(view)
@@ -118,6 +124,15 @@ class Overview:
             true_return=finite(said.get("true_return")),
             step=whole(said.get("step")),
         )
+
+
+def as_labelers_see(summary: SomeSummary) -> SomeSummary:
+    """What is needed to label, and no more: how well the agent does would tell what to prefer."""
+    episode = summary.latest_episode
+    if episode is not None:
+        episode = episode.model_copy(update={"predicted_rewards": None, "true_return": None})
+    unseen = {"config": {}, "figures": {}} if isinstance(summary, Detail) else {}
+    return summary.model_copy(update={"spark": [], "latest_episode": episode, **unseen})
 
 
 def spark_of(rows: list[Mapping[str, Any]]) -> list[float]:

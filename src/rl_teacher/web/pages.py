@@ -9,7 +9,7 @@ from rl_teacher.web import plainpage
 from rl_teacher.web.access import Access, open_to
 from rl_teacher.web.media import FOREVER
 from rl_teacher.web.problems import NOT_FOUND, Refusal
-from rl_teacher.web.services import Work
+from rl_teacher.web.services import Services, Work
 
 ASSET_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 """A file's name and nothing more: no folder, no way out of the folder."""
@@ -31,12 +31,24 @@ READ = ["GET", "HEAD"]
 router = APIRouter(include_in_schema=False)
 
 
+@router.api_route("/join", methods=READ)
+@open_to(Access.ANYBODY)
+def send_page_for_guests(work: Work) -> Response:
+    """The page, for whoever has an invite and no credential yet."""
+    return built_page(work)
+
+
 @router.api_route("/", methods=READ)
 @router.api_route("/e/{name}", methods=READ)
 @router.api_route("/e/{name}/label", methods=READ)
 @open_to(Access.LABELER)
 def send_page(work: Work) -> Response:
     """The page; which part of it is shown, it finds in its address."""
+    return built_page(work)
+
+
+def built_page(work: Services) -> Response:
+    """The one file that every page begins with."""
     index = work.settings.static / "index.html"
     if not index.is_file():
         return plainpage.not_built()
@@ -44,9 +56,11 @@ def send_page(work: Work) -> Response:
 
 
 @router.api_route("/assets/{name:path}", methods=READ)
-@open_to(Access.LABELER)
+@open_to(Access.ANYBODY)
 def send_asset(name: str, work: Work) -> Response:
     """A file of the page, if it is of a kind that a page uses; its name changes with its content.
+
+    Note: an invite's page needs them too, and there is nothing in them that is not in the package.
 
     Raises:
         Refusal: there is none.

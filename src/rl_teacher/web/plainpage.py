@@ -40,11 +40,11 @@ def page(title: str, body: str, status: int, headers: Mapping[str, str]) -> HTML
 
 
 def no_access(why: str) -> HTMLResponse:
-    """For whoever comes without the token."""
+    """For whoever comes without a credential."""
     body = (
-        f"<p>{escape(why)}</p><p>Open the link that <code>rl-teacher teach</code> or "
-        "<code>rl-teacher serve</code> printed in its terminal: it brings the key along, and this "
-        "browser keeps it.</p>"
+        f"<p>{escape(why)}</p><p>Open the link that you were given, or that <code>rl-teacher teach"
+        "</code> or <code>rl-teacher serve</code> printed in its terminal: it brings the key "
+        "along, and this browser keeps it.</p>"
     )
     headers = {"WWW-Authenticate": 'Bearer realm="rl-teacher"'}
     return page("This page needs its key", body, 401, headers)

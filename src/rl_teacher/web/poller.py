@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import anyio.to_thread
@@ -23,16 +23,33 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class Listener:
+    """Somebody who wants to know what changes.
+
+    Attributes:
+        name: of the experiment that is listened to; None for all in short.
+        labeler: who listens.
+        is_owner: whether figures and settings are for them.
+    """
+
+    name: str | None
+    labeler: str
+    is_owner: bool
+
+
+@dataclass(frozen=True)
 class Sight:
     """What one look at the store saw.
 
     Attributes:
-        summaries: by experiment's name.
+        summaries: by experiment's name; nobody's in particular.
+        mine: comparisons that have somebody's answer, by experiment's name and labeler.
         rows: the newest figures of each experiment that somebody listens to, oldest first.
         problem: why the store could not be read, as JSON; nothing if it could.
     """
 
     summaries: Mapping[str, Summary] = field(default_factory=dict)
+    mine: Mapping[tuple[str, str], int] = field(default_factory=dict)
     rows: Mapping[str, tuple[FiguresRow, ...]] = field(default_factory=dict)
     problem: str | None = None
 
@@ -40,25 +57,48 @@ class Sight:
 class Watch:
     """Looks at the store again and again, and reads only what changed."""
 
-    def __init__(self, store: Store, overview: Overview, labeler: str) -> None:
+    def __init__(self, store: Store, overview: Overview) -> None:
         self._store = store
         self._overview = overview
-        self._labeler = labeler
         self._seen: dict[int, tuple[ExperimentView, Phase, Summary]] = {}
+        self._mine: dict[tuple[str, str], tuple[ExperimentView, int]] = {}
         self._rows: dict[int, deque[FiguresRow]] = {}
 
-    def look(self, names: frozenset[str | None]) -> Sight:
+    def look(self, listeners: frozenset[Listener]) -> Sight:
         """See how experiments stand.
 
         Args:
-            names: of those that somebody listens to; None among them means all.
+            listeners: for whom.
         """
+        names = {each.name for each in listeners}
         followed = [view for view in map(self._find, names) if view is not None]
         others = self._store.experiments() if None in names else []
         summaries = {view.name: self._summary_if_changed(view) for view in others}
         summaries |= {view.name: self._summary(view) for view in followed}
-        rows = {view.name: self._newest_rows(view.id) for view in followed}
-        return Sight(summaries, rows)
+        figured = {each.name for each in listeners if each.is_owner}
+        rows = {view.name: self._newest_rows(view.id) for view in followed if view.name in figured}
+        return Sight(summaries, self._counts(listeners, followed, others), rows)
+
+    def _counts(
+        self,
+        listeners: frozenset[Listener],
+        followed: Sequence[ExperimentView],
+        others: Sequence[ExperimentView],
+    ) -> dict[tuple[str, str], int]:
+        """Of whoever listens to all, they are read anew only where something changed."""
+        views = {view.name: view for view in followed}
+        counts: dict[tuple[str, str], int] = {}
+        for labeler in {each.labeler for each in listeners if each.name is None}:
+            for view in others:
+                key = (view.name, labeler)
+                before, mine = self._mine.get(key, (None, 0))
+                counts[key] = mine if before == view else self._overview.mine(view, labeler)
+                self._mine[key] = (view, counts[key])
+        for each in listeners:
+            view = views.get(each.name or "")
+            if view is not None:
+                counts[view.name, each.labeler] = self._overview.mine(view, each.labeler)
+        return counts
 
     def _find(self, name: str | None) -> ExperimentView | None:
         try:
@@ -67,7 +107,7 @@ class Watch:
             return None
 
     def _summary(self, view: ExperimentView) -> Summary:
-        summary = self._overview.summary(view, self._labeler)
+        summary = self._overview.summary(view, None)
         self._seen[view.id] = (view, summary.phase, summary)
         return summary
 
@@ -93,23 +133,28 @@ class Watch:
 class Poller:
     """Tells every listener what the latest look at the store saw."""
 
-    def __init__(self, look: Callable[[frozenset[str | None]], Sight], every_s: float) -> None:
+    def __init__(self, look: Callable[[frozenset[Listener]], Sight], every_s: float) -> None:
         self._look = look
         self._every_s = every_s
-        self._listeners: Counter[str | None] = Counter()
+        self._listeners: Counter[Listener] = Counter()
         self._sight = Sight()
         self._looked = asyncio.Event()
         self._joined = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
 
-    async def sights(self, name: str | None) -> AsyncGenerator[Sight, None]:
+    def num_streams(self, labeler: str) -> int:
+        """How many streams somebody listens to."""
+        listeners = list(self._listeners.items())
+        return sum(count for each, count in listeners if each.labeler == labeler)
+
+    async def sights(self, listener: Listener) -> AsyncGenerator[Sight, None]:
         """What each look sees, from the next one on, until the service ends.
 
         Args:
-            name: of the experiment that is listened to; None for all in short.
+            listener: for whom.
         """
-        self._listeners[name] += 1
+        self._listeners[listener] += 1
         self._joined.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
@@ -120,7 +165,7 @@ class Poller:
                     return
                 yield self._sight
         finally:
-            self._listeners[name] -= 1
+            self._listeners[listener] -= 1
             self._listeners += Counter()  # forgets those that are 0
 
     def close(self) -> None:
@@ -140,10 +185,10 @@ class Poller:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._joined.wait(), self._every_s)
 
-    def _see(self, names: frozenset[str | None]) -> Sight:
+    def _see(self, listeners: frozenset[Listener]) -> Sight:
         """One look; whatever goes wrong is told to the listeners, and the next look is tried."""
         try:
-            return self._look(names)
+            return self._look(listeners)
         except Exception as error:
             said = problem_of(error)
             if said.status == UNEXPECTED.status:

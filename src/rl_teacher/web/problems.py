@@ -19,6 +19,10 @@ from rl_teacher.errors import (
     ComparisonNotFound,
     CorruptClip,
     ExperimentNotFound,
+    InviteNotFound,
+    InviteUnusable,
+    LabelerExists,
+    LabelerNotFound,
     MediaNotFound,
     RlTeacherError,
     RunFolderUnusable,
@@ -60,7 +64,10 @@ NO_CREDENTIAL = Kind("no-credential", 401, "The access token is needed")
 FORBIDDEN = Kind("forbidden", 403, "This is not allowed")
 NOT_FOUND = Kind("not-found", 404, "There is no such thing")
 NOT_SHOWN = Kind("not-shown", 409, "It cannot be shown yet")
+NAME_TAKEN = Kind("name-taken", 409, "Somebody has this name already")
+INVITE_UNUSABLE = Kind("invite-unusable", 409, "The invite lets nobody in")
 TOO_LARGE = Kind("too-large", 413, "The request's body is too large")
+TOO_MANY = Kind("too-many", 429, "There were too many requests")
 NOT_VALID = Kind("not-valid", 422, "The request says something that cannot be meant")
 UNEXPECTED = Kind("unexpected", 500, "The service has a fault")
 DAMAGED = Kind("damaged", 502, "A file is not what was written")
@@ -68,8 +75,9 @@ UNAVAILABLE = Kind("unavailable", 503, "The database cannot be used now")
 NOT_BUILT = Kind("not-built", 503, "The page has not been built")
 
 KINDS = (
-    *(BAD_REQUEST, NO_CREDENTIAL, FORBIDDEN, NOT_FOUND, NOT_SHOWN, TOO_LARGE),
-    *(NOT_VALID, UNEXPECTED, DAMAGED, UNAVAILABLE, NOT_BUILT),
+    *(BAD_REQUEST, NO_CREDENTIAL, FORBIDDEN, NOT_FOUND, NOT_SHOWN, NAME_TAKEN),
+    *(INVITE_UNUSABLE, TOO_LARGE),
+    *(NOT_VALID, TOO_MANY, UNEXPECTED, DAMAGED, UNAVAILABLE, NOT_BUILT),
 )
 
 KIND_OF_ERROR: Sequence[tuple[type[Exception], Kind]] = (
@@ -77,6 +85,10 @@ KIND_OF_ERROR: Sequence[tuple[type[Exception], Kind]] = (
     (BadExperimentName, NOT_FOUND),
     (ComparisonNotFound, NOT_FOUND),
     (MediaNotFound, NOT_FOUND),
+    (LabelerNotFound, NOT_FOUND),
+    (InviteNotFound, NOT_FOUND),
+    (LabelerExists, NAME_TAKEN),
+    (InviteUnusable, INVITE_UNUSABLE),
     (CorruptClip, DAMAGED),
     (StoreUnavailable, UNAVAILABLE),
     (RunFolderUnusable, UNAVAILABLE),
@@ -147,7 +159,7 @@ def in_words(errors: Sequence[Any]) -> str:
 def response_of(said: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """A problem as an answer."""
     all_headers = dict(headers or {})
-    if said.status == UNAVAILABLE.status:
+    if said.status in (UNAVAILABLE.status, TOO_MANY.status):
         all_headers.setdefault("Retry-After", str(RETRY_AFTER_S))
     if said.status == NO_CREDENTIAL.status:
         all_headers.setdefault("WWW-Authenticate", 'Bearer realm="rl-teacher"')

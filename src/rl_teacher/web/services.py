@@ -7,8 +7,10 @@ from fastapi import Depends, Request
 
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
+from rl_teacher.web.identity import Identities
 from rl_teacher.web.overview import Overview
 from rl_teacher.web.poller import Poller
+from rl_teacher.web.quality_board import QualityBoard
 from rl_teacher.web.settings import Settings
 
 
@@ -22,6 +24,8 @@ class Services:
         settings: how the service behaves.
         overview: how experiments stand.
         poller: looks at the store for whoever listens.
+        identities: knows whose a credential is.
+        quality: how good labels are.
     """
 
     store: Store
@@ -29,6 +33,8 @@ class Services:
     settings: Settings
     overview: Overview
     poller: Poller
+    identities: Identities
+    quality: QualityBoard
 
 
 def services_of(request: Request) -> Services:

@@ -1,14 +1,17 @@
 """What the service is told when it starts."""
 
+import hashlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from rl_teacher.store.store import utc_now
+from rl_teacher.web.limits import Limits
 
 OWNER = "owner"
-"""The labeler's name, while there is only one."""
+"""The name, as a labeler, of whoever has the home's own token."""
 
 BUILT_PAGE = Path(__file__).with_name("static")
 MAX_BODY_BYTES = 1_000_000
@@ -19,13 +22,15 @@ class Settings:
     """How the service behaves.
 
     Attributes:
-        token: the credential; never shown.
+        token: the owner's credential; never shown.
         instance: a name that only this process has.
-        labeler: what the store calls whoever has the token.
+        labeler: what the store calls whoever has that token.
         static: folder of the built page.
         max_body_bytes: of one request.
         poll_every_s: how often the store is looked at while somebody listens for events.
-        now: the clock.
+        now: the clock on the wall.
+        clock_s: a clock that only goes on, for limits.
+        limits: how many requests are answered.
     """
 
     token: str = field(repr=False)
@@ -35,3 +40,14 @@ class Settings:
     max_body_bytes: int = MAX_BODY_BYTES
     poll_every_s: float = 0.5
     now: Callable[[], datetime] = utc_now
+    clock_s: Callable[[], float] = time.monotonic
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def cookie(self) -> str:
+        """What this home's cookie is called; it tells nothing of the token.
+
+        Note: a browser gives a cookie to every port of a host, so services of two homes on one
+        machine would replace each other's if both had one name.
+        """
+        return f"rl_teacher_{hashlib.sha256(self.token.encode()).hexdigest()[:8]}"

@@ -19,6 +19,11 @@ MAX_DEPTH = 8
 MAX_ID = 2**31 - 1
 MAX_RESPONSE_MS = 2**31 - 1
 
+MAX_NAME = 100
+"""Characters of a labeler's name."""
+
+Role = Literal["owner", "labeler", "teacher"]
+
 Figure = float | None
 """None where there is none yet, or where it is not finite."""
 
@@ -31,6 +36,7 @@ class Phase(StrEnum):
     WAITING = "waiting"
     FITTING = "fitting"
     TRAINING = "training"
+    PAUSED = "paused"
     FINISHED = "finished"
     STOPPED = "stopped"
     LOST = "lost"
@@ -49,7 +55,10 @@ class Clip(BaseModel):
 
 
 class Comparison(BaseModel):
-    """A question with its sides as they are shown to this labeler."""
+    """A question with its sides as they are shown to this labeler, and what they answered.
+
+    With a lease it is this labeler's to answer, until the lease ends or is renewed.
+    """
 
     id: int
     experiment: str
@@ -57,6 +66,8 @@ class Comparison(BaseModel):
     left: Clip
     right: Clip
     answer: Answer | None
+    lease: UUID | None = None
+    lease_expires_at: datetime | None = None
 
 
 class Progress(BaseModel):
@@ -149,12 +160,17 @@ class GivenLabels(BaseModel):
 class LabelIn(BaseModel):
     """An answer, in the sides that were shown; null takes back what was said before.
 
-    Who answers is said by the credential, never here.
+    Who answers is said by the credential, never here. `lease` is the one that came with the
+    comparison; without it, or after its end, the answer is kept all the same. `left` is the hash of
+    the clip that was shown on the left; without it the sides are those of the lease, or those that
+    this labeler is shown whenever they look.
     """
 
     request_id: UUID
     comparison_id: Annotated[int, Field(strict=True, ge=1, le=MAX_ID)]
     answer: Literal["left", "right", "equal", "cannot_tell"] | None
+    lease: UUID | None = None
+    left: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     response_ms: Annotated[int, Field(strict=True)] | None = None
     details: dict[str, Any] | None = None
 
@@ -202,6 +218,39 @@ class LabelsOut(BaseModel):
 
     accepted: list[UUID]
     refused: list[RefusedLabel]
+
+
+class LeasesIn(BaseModel):
+    """Leases of mine."""
+
+    leases: Annotated[list[UUID], Field(max_length=MAX_LABELS)]
+
+
+class Renewed(BaseModel):
+    """Until when each lease lasts now; `lost` are those that ended, or were never mine."""
+
+    renewed: dict[UUID, datetime]
+    lost: list[UUID]
+
+
+class Myself(BaseModel):
+    """Who asks, by the credential."""
+
+    name: str
+    role: Role
+
+
+class JoinIn(BaseModel):
+    """An invite, and what its labeler wants to be called, unless it says who it is for."""
+
+    invite: Annotated[str, Field(max_length=200)]
+    name: Annotated[str, Field(max_length=MAX_NAME)] = ""
+
+
+class Joined(Myself):
+    """Who joined; `experiment` is what the invite was for."""
+
+    experiment: str | None
 
 
 class Health(BaseModel):

@@ -1,19 +1,28 @@
 """Comparisons and clips as a page shows them."""
 
+from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.sides import is_swapped, turned
 from rl_teacher.errors import CorruptClip
-from rl_teacher.store.records import ClipView, ComparisonView
+from rl_teacher.store.records import Claimed, ClipView, ComparisonView
 from rl_teacher.web.problems import NOT_SHOWN, Refusal
 from rl_teacher.web.shapes import Clip, Comparison
 
 
-def as_shown(view: ComparisonView, labeler: str) -> Comparison:
+def as_shown(
+    view: ComparisonView, labeler: str, answer: Answer | None = None, *, is_repeat: bool = False
+) -> Comparison:
     """A comparison as this labeler sees it.
+
+    Args:
+        view: in its own order.
+        labeler: who looks.
+        answer: what they say of it now, in the comparison's own order.
+        is_repeat: asked again, with the sides exchanged.
 
     Raises:
         Refusal: one of its clips cannot be shown yet.
     """
-    swapped = is_swapped(view.id, labeler)
+    swapped = is_swapped(view.id, labeler) != is_repeat
     left, right = (view.right, view.left) if swapped else (view.left, view.right)
     return Comparison(
         id=view.id,
@@ -21,8 +30,18 @@ def as_shown(view: ComparisonView, labeler: str) -> Comparison:
         asked_at_step=view.asked_at_step,
         left=shown_clip(left),
         right=shown_clip(right),
-        answer=turned(view.answer, swapped=swapped),
+        answer=turned(answer, swapped=swapped),
     )
+
+
+def claimed_as_shown(claimed: Claimed, labeler: str) -> Comparison:
+    """A comparison that this labeler shall answer.
+
+    Note: nothing in it says whether it was asked before, or whether its answer is known.
+    """
+    is_repeat = claimed.purpose == "repeat"
+    shown = as_shown(claimed.comparison, labeler, is_repeat=is_repeat)
+    return shown.model_copy(update={"lease": claimed.lease, "lease_expires_at": claimed.expires_at})
 
 
 def shown_clip(view: ClipView) -> Clip:

@@ -11,7 +11,7 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.sides import is_swapped, turned
 from rl_teacher.experiment import home
 from rl_teacher.store.database import default_url
-from rl_teacher.store.records import ComparisonView, ExperimentView, NewLabel
+from rl_teacher.store.records import Claimed, ComparisonView, ExperimentView, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import comparison_link, running_service
 from rl_teacher.web.settings import OWNER
@@ -83,10 +83,13 @@ class TerminalSession:
     def _next(self, name: str) -> bool:
         """Answer one comparison, or take one back; False to end."""
         experiment = self.store.experiment(name)
-        waiting = self.store.waiting(experiment.id, limit=1)
-        if not waiting:
+        claimed = self.store.claim(experiment.id, self.labeler, limit=1)
+        if not claimed:
             return self._wait(experiment)
-        return self._answer(experiment, waiting[0])
+        try:
+            return self._answer(experiment, claimed[0])
+        finally:
+            self.store.release(self.labeler, [claimed[0].lease])
 
     def _wait(self, experiment: ExperimentView) -> bool:
         status = experiment.status or {}
@@ -94,14 +97,16 @@ class TerminalSession:
             self.say(f"Nothing waits for an answer: the run has {status['phase']}.")
             return False
         self.say(f"Nothing waits for an answer yet ({status.get('says', 'no run has begun')}).")
-        while not self.store.waiting(experiment.id, limit=1):
+        while not self.store.claim(experiment.id, self.labeler, limit=1):
             self.sleep(POLL_S)
             phase = (self.store.experiment(experiment.name).status or {}).get("phase")
             if phase in ("finished", "stopped"):
                 return True
         return True
 
-    def _answer(self, experiment: ExperimentView, comparison: ComparisonView) -> bool:
+    def _answer(self, experiment: ExperimentView, claimed: Claimed) -> bool:
+        """Note: a comparison that is asked again has its sides as ever: the page shows it so."""
+        comparison = claimed.comparison
         target = experiment.target_labels or experiment.asked
         self.say(f"{experiment.answered}/{target} comparisons labeled. {self.link_of(comparison)}")
         began_s = time.monotonic()
@@ -118,6 +123,7 @@ class TerminalSession:
                 self.labeler,
                 is_swapped=swapped,
                 response_ms=round(1000 * (time.monotonic() - began_s)),
+                lease=claimed.lease,
             )
             self.store.answer_many([label])
             self._given.append(comparison.id)

@@ -66,6 +66,7 @@ NEXT_COMES = {
         "The reward predictor is learning from the answers given so far. When the agent trains "
         "again, the next comparisons come."
     ),
+    Phase.PAUSED: "The training is paused: nothing more is asked until its owner lets it go on.",
     Phase.TRAINING: (
         "Every comparison is answered. The agent is training, and asks again by its schedule."
     ),

@@ -4,16 +4,18 @@ import type {
   Comparison,
   Detail,
   Episode,
+  Me,
   MetricsRow,
   NewLabel,
   PastLabel,
   Problem,
   Progress,
   Receipt,
+  Renewal,
   Summary,
 } from './types'
 
-const API = '/api/v1'
+export const API = '/api/v1'
 const TIMEOUT_MS = 15_000
 
 /** The service did not answer, or says that it cannot right now. */
@@ -29,7 +31,7 @@ export class Refused extends Error {
   }
 }
 
-async function request(path: string, init: RequestInit = {}): Promise<Response> {
+export async function request(path: string, init: RequestInit = {}): Promise<Response> {
   let response: Response
   try {
     const signal = init.signal ?? AbortSignal.timeout(TIMEOUT_MS)
@@ -54,7 +56,7 @@ async function problemOf(response: Response): Promise<Problem> {
   }
 }
 
-async function getJson<T>(path: string): Promise<T> {
+export async function getJson<T>(path: string): Promise<T> {
   const response = await request(path)
   try {
     return (await response.json()) as T
@@ -72,7 +74,19 @@ async function getBody<T>(url: string, read: (response: Response) => Promise<T>)
   }
 }
 
-const pathOf = (name: string) => `${API}/experiments/${encodeURIComponent(name)}`
+/** Sends JSON, and reads what comes back. */
+export async function sendJson<T>(method: string, path: string, content: unknown): Promise<T> {
+  const response = await request(path, { method, ...jsonOf(content) })
+  const text = await response.text()
+  return (text === '' ? null : JSON.parse(text)) as T
+}
+
+const jsonOf = (content: unknown): RequestInit => ({
+  headers: { 'content-type': 'application/json' },
+  body: JSON.stringify(content),
+})
+
+export const pathOf = (name: string) => `${API}/experiments/${encodeURIComponent(name)}`
 
 export const getExperiments = async (): Promise<Summary[]> =>
   (await getJson<{ experiments: Summary[] }>(`${API}/experiments`)).experiments
@@ -103,11 +117,28 @@ export const getMyLabels = async (name: string, limit = 20): Promise<PastLabel[]
 export async function postLabels(labels: NewLabel[]): Promise<Receipt> {
   const response = await request(`${API}/labels`, {
     method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ labels }),
+    ...jsonOf({ labels }),
     keepalive: labels.length <= 20,
   })
   return (await response.json()) as Receipt
+}
+
+export const getMe = (): Promise<Me> => getJson(`${API}/me`)
+
+/** Where an invite leads; the cookie comes along. */
+export interface Joined extends Me {
+  experiment: string | null
+}
+
+export const join = (invite: string, name: string): Promise<Joined> =>
+  sendJson('POST', `${API}/join`, { invite, name })
+
+export const renewLeases = (leases: readonly string[]): Promise<Renewal> =>
+  sendJson('POST', `${API}/leases/renew`, { leases })
+
+/** Gives comparisons back, so that others get them; also while the page is being left. */
+export async function releaseLeases(leases: readonly string[]): Promise<void> {
+  await request(`${API}/leases/release`, { method: 'POST', ...jsonOf({ leases }), keepalive: true })
 }
 
 export const getBytes = (url: string): Promise<ArrayBuffer> =>

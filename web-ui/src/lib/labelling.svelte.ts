@@ -4,6 +4,7 @@ import * as api from './api'
 import { Refused, SignedOut } from './api'
 import { ClipLoader, isBroken, type LoadedClip, type Ready } from './clips'
 import { answerTo, remember, restore, takeBack, type History } from './history'
+import { Leases } from './leases'
 import { Outbox, type Delivery } from './outbox'
 import type { Answer, Comparison, Episode, NewLabel, Progress, Summary } from './types'
 import { labelsPerMinute } from './words'
@@ -11,6 +12,8 @@ import { labelsPerMinute } from './words'
 /** Comparisons kept ready behind the one on screen. */
 const AHEAD = 3
 const RETRY_MS = 3_000
+/** Between two looks at whether what others had in hand has come free. */
+const LOOK_AGAIN_MS = 10_000
 
 export type Connection = Delivery
 
@@ -19,7 +22,14 @@ export type Circumstances = () => Record<string, unknown>
 
 export type Service = Pick<
   typeof api,
-  'getNext' | 'getComparison' | 'getMyLabels' | 'getExperiment' | 'postLabels' | 'listen'
+  | 'getNext'
+  | 'getComparison'
+  | 'getMyLabels'
+  | 'getExperiment'
+  | 'postLabels'
+  | 'listen'
+  | 'renewLeases'
+  | 'releaseLeases'
 >
 
 export interface LabellingOptions {
@@ -54,6 +64,8 @@ export class Labelling {
 
   #progress = $state.raw<Progress | null>(null)
   #unsentChange = $state(0)
+  /** Comparisons wait, but none for this labeler: others have them in hand. */
+  #isLeftOver = $state(false)
   #outbox: Outbox | null = null
   #answeredIds = new Set<number>()
   #brokenIds = new Set<number>()
@@ -64,6 +76,7 @@ export class Labelling {
   #knowsHistory = false
   #stop: (() => void) | null = null
   #wantedEpisode = ''
+  readonly #leases: Leases
   readonly #service: Service
   readonly #clips: Pick<ClipLoader, 'comparison' | 'clip'>
   readonly #now_ms: () => number
@@ -76,6 +89,12 @@ export class Labelling {
     this.#service = options.service ?? api
     this.#clips = options.clips ?? new ClipLoader()
     this.#now_ms = options.now_ms ?? (() => performance.now())
+    this.#leases = new Leases({
+      held: () => leasesOf(this.#atHand()),
+      renew: (leases) => this.#service.renewLeases(leases),
+      release: (leases) => this.#service.releaseLeases(leases),
+      lost: (leases) => this.#drop(leases),
+    })
   }
 
   /** Counts of the service, and on top what it has not been told yet. */
@@ -93,8 +112,17 @@ export class Labelling {
 
   /** Whether there is nothing to answer, as far as is known. */
   get isIdle(): boolean {
-    const isFetching = this.isRefilling && (this.progress?.waiting ?? 0) > 0
+    const isFetching = this.isRefilling && this.#numWaiting > 0 && !this.#isLeftOver
     return this.current === null && this.hasAsked && !this.isOpening && !isFetching
+  }
+
+  /** Whether what waits is in the hands of others. */
+  get isLeftOver(): boolean {
+    return this.#isLeftOver && this.#numWaiting > 0
+  }
+
+  get #numWaiting(): number {
+    return this.progress?.waiting ?? 0
   }
 
   async start(): Promise<void> {
@@ -116,11 +144,13 @@ export class Labelling {
       live: (isLive) => isLive && this.retry(),
       poll: () => this.retry(),
     })
+    this.#leases.start()
   }
 
   stop(): void {
     clearTimeout(this.#retryTimer)
     this.#stop?.()
+    this.#leases.stop()
     this.#outbox?.close()
   }
 
@@ -140,7 +170,7 @@ export class Labelling {
     const { comparison } = ready
     const isNew = answerTo(this.history, comparison.id) === null && comparison.answer === null
     this.#put(comparison, answer, isNew ? 1 : 0)
-    this.history = remember(this.history, comparison, answer)
+    this.history = remember(this.history, withoutLease(comparison), answer)
     this.#answeredIds.add(comparison.id)
     this.#times_ms.push(this.#now_ms())
     this.perMinute = labelsPerMinute(this.#times_ms)
@@ -213,11 +243,14 @@ export class Labelling {
       request_id: newUuid(),
       comparison_id: comparison.id,
       answer,
+      lease: answer === null ? null : (comparison.lease ?? null),
+      left: comparison.left.hash,
       response_ms: answer === null ? null : Math.round(this.#now_ms() - this.#shown_ms),
       details: answer === null ? null : this.circumstances(),
     }
     const answered_at = new Date().toISOString()
-    void this.#outbox?.add({ label, comparison: { ...comparison, answer }, change, answered_at })
+    const answered: Comparison = { ...withoutLease(comparison), answer }
+    void this.#outbox?.add({ label, comparison: answered, change, answered_at })
   }
 
   // --- what is shown ---
@@ -243,12 +276,21 @@ export class Labelling {
     try {
       while (await this.#refillOnce());
       this.#reached()
+      this.#lookAgain()
     } catch (error) {
       this.#lost(error)
     } finally {
       this.isRefilling = false
     }
     if (this.#mustRefillAgain) void this.refill()
+  }
+
+  /** Note: nobody tells when a lease of somebody else ends. */
+  #lookAgain(): void {
+    this.#isLeftOver = this.current === null && !this.isOpening
+    if (!this.isLeftOver) return
+    clearTimeout(this.#retryTimer)
+    this.#retryTimer = setTimeout(() => void this.refill(), LOOK_AGAIN_MS)
   }
 
   /** @returns whether there is room for more and the service may have more. */
@@ -286,6 +328,18 @@ export class Labelling {
     if (ready === null || this.#knownIds().has(ready.comparison.id)) return
     this.ahead = [...this.ahead, ready]
     if (this.current === null && !this.isOpening) this.#showNext()
+  }
+
+  /** What was given to answer, and waits here for that. */
+  #atHand(): Ready[] {
+    return this.current === null || this.isReviewing ? [...this.ahead] : [this.current, ...this.ahead]
+  }
+
+  /** Leaves out what others will answer; what is on screen stays, its answer is kept in any case. */
+  #drop(leases: ReadonlySet<string>): void {
+    const before = this.ahead.length
+    this.ahead = this.ahead.filter(({ comparison }) => !leases.has(comparison.lease ?? ''))
+    if (this.ahead.length < before) void this.refill()
   }
 
   #knownIds(): Set<number> {
@@ -387,6 +441,11 @@ export class Labelling {
     this.#retryTimer = setTimeout(() => this.retry(), RETRY_MS)
   }
 }
+
+const withoutLease = (comparison: Comparison): Comparison => ({ ...comparison, lease: null })
+
+const leasesOf = (at_hand: readonly Ready[]): string[] =>
+  at_hand.flatMap(({ comparison }) => comparison.lease ?? [])
 
 const textOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))
 

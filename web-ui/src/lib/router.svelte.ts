@@ -1,12 +1,13 @@
 /** Which page the address names. */
 
 export type Route =
-  | { page: 'experiments' }
+  | { page: 'experiments' | 'join' }
   | { page: 'experiment' | 'label'; name: string }
   | { page: 'nowhere' }
 
 export function routeOf(path: string): Route {
   if (path === '/') return { page: 'experiments' }
+  if (path === '/join') return { page: 'join' }
   const match = /^\/e\/([^/]+)(\/label)?\/?$/.exec(path)
   if (match === null) return { page: 'nowhere' }
   try {
@@ -21,24 +22,49 @@ export const labelPath = (name: string): string => `${experimentPath(name)}/labe
 
 class Router {
   path = $state(location.pathname)
+  search = $state(location.search)
 
   get route(): Route {
     return routeOf(this.path)
   }
 
+  /** What follows the question mark. */
+  get query(): URLSearchParams {
+    return new URLSearchParams(this.search)
+  }
+
   /** Follows links within the page without loading it anew. */
   start(): void {
-    addEventListener('popstate', () => (this.path = location.pathname))
+    addEventListener('popstate', () => this.#follow())
     addEventListener('click', (event) => {
       const link = (event.target as Element).closest?.('a')
       const isPlain = !event.ctrlKey && !event.metaKey && !event.shiftKey && event.button === 0
       if (!link || !isPlain || link.target || link.origin !== location.origin) return
       if (routeOf(link.pathname).page === 'nowhere' || event.defaultPrevented) return
       event.preventDefault()
-      history.pushState(null, '', link.pathname)
-      this.path = link.pathname
-      scrollTo(0, 0)
+      const isSamePage = link.pathname === this.path
+      history.pushState(null, '', link.pathname + link.search)
+      this.#follow()
+      if (!isSamePage) scrollTo(0, 0)
     })
+  }
+
+  /** Puts another query behind the address, without a new entry in the browser's history. */
+  replaceQuery(query: URLSearchParams): void {
+    const text = query.toString()
+    history.replaceState(null, '', location.pathname + (text === '' ? '' : `?${text}`))
+    this.#follow()
+  }
+
+  /** Goes elsewhere, so that going back does not lead here again. */
+  replace(path: string): void {
+    history.replaceState(null, '', path)
+    this.#follow()
+  }
+
+  #follow(): void {
+    this.path = location.pathname
+    this.search = location.search
   }
 }
 

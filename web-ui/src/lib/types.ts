@@ -20,6 +20,20 @@ export interface Comparison {
   left: Clip
   right: Clip
   answer: Answer | null
+  /** Says that this comparison was given to me to answer; null where it was only looked up. */
+  lease?: string | null
+  lease_expires_at?: string | null
+}
+
+/** Who this browser is, by its credential. */
+export interface Me {
+  name: string
+  role: 'owner' | 'labeler' | 'teacher'
+}
+
+export interface Renewal {
+  renewed: Record<string, string>
+  lost: string[]
 }
 
 export interface Progress {
@@ -34,7 +48,15 @@ export interface Progress {
 }
 
 export type Phase =
-  'starting' | 'random' | 'waiting' | 'fitting' | 'training' | 'finished' | 'stopped' | 'lost'
+  | 'starting'
+  | 'random'
+  | 'waiting'
+  | 'fitting'
+  | 'training'
+  | 'paused'
+  | 'finished'
+  | 'stopped'
+  | 'lost'
 
 export interface Episode {
   clip: Clip
@@ -80,6 +102,10 @@ export interface NewLabel {
   request_id: string
   comparison_id: number
   answer: Answer | null
+  /** Under which the comparison was given. */
+  lease: string | null
+  /** Hash of the clip that was shown on the left. */
+  left: string
   response_ms: number | null
   details: Record<string, unknown> | null
 }

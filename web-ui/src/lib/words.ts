@@ -22,11 +22,12 @@ export function reward(value: number): string {
   return value.toLocaleString('en', { minimumFractionDigits: digits, maximumFractionDigits: digits })
 }
 
-/** 40 s, 6 min, 2 h 5 min. */
+/** 40 s, 6 min, 2 h 5 min, 3 days. */
 export function duration(seconds: number): string {
   if (seconds < 60) return `${Math.max(1, Math.round(seconds))} s`
   const minutes = Math.round(seconds / 60)
   if (minutes < 60) return `${minutes} min`
+  if (minutes >= 48 * 60) return `${Math.round(minutes / 1440)} days`
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`
 }
 

@@ -1,0 +1,218 @@
+"""Labelers who are right as often as they are told to be, and answer one run through its store.
+
+J: labelers.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.settings import saved_to_config
+from rl_teacher.clips.answer import Answer
+from rl_teacher.config import RunOptions, TeachConfig
+from rl_teacher.store.media import SegmentFiles
+from rl_teacher.store.records import Claimed, NewLabel
+from rl_teacher.store.store import Store
+
+RELIABILITIES = (0.95, 0.9, 0.8, 0.7, 0.6)
+AT_ONCE = 3
+"""Comparisons that a labeler claims at a time, as the page does."""
+PAUSE_S = 0.05
+
+Figures = dict[str, Any]
+
+
+def name_of(place: int) -> str:
+    """What the store calls a simulated labeler."""
+    return f"labeler-{place + 1}"
+
+
+class Labelers(threading.Thread):
+    """All of them in turn, so that they answer equally often; each decides by itself."""
+
+    def __init__(self, experiment: str, reliabilities: tuple[float, ...], seed: int) -> None:
+        super().__init__(daemon=True)
+        self._experiment = experiment
+        self._reliabilities = reliabilities
+        self._rng = np.random.default_rng([seed, 100])
+        self._is_over = threading.Event()
+        self.failure: Exception | None = None
+
+    def run(self) -> None:
+        """Answer what can be claimed until the run is over."""
+        from rl_teacher.errors import ExperimentNotFound
+        from rl_teacher.experiment import home
+        from rl_teacher.store.database import default_url
+
+        segments = SegmentFiles(home() / "segments")
+        try:
+            with Store.open(default_url(home()), is_synced=False) as store:
+                while not self._is_over.wait(PAUSE_S):
+                    with contextlib.suppress(ExperimentNotFound):
+                        experiment_id = store.experiment(self._experiment).id
+                        while self._once_round(store, experiment_id, segments):
+                            pass
+        except Exception as error:
+            self.failure = error
+
+    def _once_round(self, store: Store, experiment_id: int, segments: SegmentFiles) -> int:
+        """Everybody answers what they get; how many answers that are."""
+        num = 0
+        for place in self._rng.permutation(len(self._reliabilities)):
+            name = name_of(place)
+            claimed = store.claim(experiment_id, name, AT_ONCE)
+            labels = [self._label(each, int(place), segments) for each in claimed]
+            store.answer_many(labels)
+            num += len(labels)
+        return num
+
+    def _label(self, claimed: Claimed, place: int, segments: SegmentFiles) -> NewLabel:
+        right = true_answer(claimed.comparison, segments)
+        is_right = self._rng.random() < self._reliabilities[place]
+        answer = right if is_right else OPPOSITE[right]
+        return NewLabel(claimed.comparison.id, answer, name_of(place), lease=claimed.lease)
+
+    def __enter__(self) -> "Labelers":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self.join()
+
+
+OPPOSITE = {Answer.LEFT: Answer.RIGHT, Answer.RIGHT: Answer.LEFT, Answer.EQUAL: Answer.LEFT}
+
+
+def true_answer(comparison: Any, segments: SegmentFiles) -> Answer:
+    """By the true return."""
+    left, right = (
+        segments.load(side.content_hash).true_return for side in (comparison.left, comparison.right)
+    )
+    return Answer.EQUAL if left == right else Answer.LEFT if left > right else Answer.RIGHT
+
+
+# --- the job ---
+
+
+def study(saved: Mapping[str, Any], weights: str, overlap: float, overlap_labelers: int) -> Figures:
+    """One run that all of them answer: its return, and what can be told of the labelers.
+
+    Args:
+        saved: its configuration, as `TeachConfig.saved` gives it.
+        weights: what labelers who disagree count, `equal` or `reliability`.
+        overlap: share of the comparisons that several answer.
+        overlap_labelers: how many.
+    """
+    from benchmarks._ours import curve_figures
+    from rl_teacher.experiment import Experiment, home
+    from rl_teacher.store.database import default_url
+
+    config = saved_to_config(saved)
+    options = RunOptions(
+        workers=1,
+        no_tensorboard=True,
+        wait_for_labels=True,
+        labeler_weights="reliability" if weights == "reliability" else "equal",
+        overlap=overlap,
+        overlap_labelers=overlap_labelers,
+    )
+    began_s = time.perf_counter()
+    with Labelers(config.name, RELIABILITIES, config.seed) as labelers:
+        teach_without_a_page(config, options)
+    if labelers.failure is not None:
+        raise labelers.failure
+    figures = curve_figures(Experiment.find(config.name).metrics())
+    figures["work_s"] = time.perf_counter() - began_s
+    with Store.open(default_url(home())) as store:
+        return figures | what_is_told(store, config.name, SegmentFiles(home() / "segments"))
+
+
+def teach_without_a_page(config: TeachConfig, options: RunOptions) -> None:
+    """As `teach` does, but nobody has to look."""
+    from rl_teacher import compute
+    from rl_teacher.experiment import Experiment, home
+    from rl_teacher.report.progress import Progress
+    from rl_teacher.store.database import default_url
+    from rl_teacher.store.media import MediaFiles
+    from rl_teacher.studio import Gallery
+    from rl_teacher.teach import Teaching, check
+
+    compute.prepare(home() / "cache" / "xla")
+    env_card = check(config)
+    config = replace(config, env_id=env_card.id)
+    with contextlib.ExitStack() as stack:
+        experiment = stack.enter_context(Experiment.open(config.name, config.saved()))
+        store = stack.enter_context(Store.open(default_url(home()), is_synced=False))
+        gallery = Gallery(store, MediaFiles(home() / "media"))
+        display = stack.enter_context(Progress(config.name, env_card.id, config.num_timesteps))
+        teaching = Teaching(config, options, env_card, experiment, gallery, display)
+        stack.callback(teaching.close)
+        teaching.run()
+
+
+def what_is_told(store: Store, name: str, segments: SegmentFiles) -> Figures:
+    """Agreement, estimates of reliability, and how many targets are on the right side."""
+    from rl_teacher.quality.agreement import agreement
+    from rl_teacher.quality.reliability import (
+        estimate_reliability,
+        mean_targets,
+        posterior_targets,
+    )
+    from rl_teacher.quality.votes import Votes
+
+    asked = [each.id for each in store.asked_comparisons(store.experiment(name).id)]
+    votes = Votes.of(store.votes(asked))
+    truth = {each: true_answer(store.comparison(each), segments) for each in asked}
+    estimates = estimate_reliability(votes)
+    found = agreement(votes.telling)
+    return {
+        "votes": len(votes),
+        "overlapping": found.num_comparisons,
+        "alpha": found.alpha,
+        "alpha_low": found.low,
+        "alpha_high": found.high,
+        "raw_agreement": found.raw,
+        "labelers": dict(told_of_labelers(store, votes, truth, estimates)),
+        "right_by_mean": share_right(mean_targets(votes), truth),
+        "right_by_posterior": share_right(posterior_targets(votes, estimates), truth),
+    }
+
+
+def told_of_labelers(
+    store: Store, votes: Any, truth: Mapping[int, Answer], estimates: Mapping[int, Any]
+) -> Iterator[tuple[str, Figures]]:
+    """Of each labeler: the reliability they have, the share they got right, and the estimate."""
+    from rl_teacher.quality.votes import CODES
+
+    id_of = {labeler.name: labeler.id for labeler in store.labelers()}
+    for place, reliability in enumerate(RELIABILITIES):
+        own = votes.where(votes.labeler == id_of[name_of(place)])
+        pairs = zip(own.comparison.tolist(), own.answer.tolist(), strict=True)
+        right = [said == CODES[truth[comparison]] for comparison, said in pairs]
+        yield (
+            name_of(place),
+            {
+                "reliability": reliability,
+                "right": float(np.mean(right)),
+                "estimate": estimates[id_of[name_of(place)]].estimate,
+                "answers": len(right),
+                "counted": estimates[id_of[name_of(place)]].num,
+            },
+        )
+
+
+def share_right(targets: Mapping[int, float], truth: Mapping[int, Answer]) -> float:
+    """Of the comparisons with a better side, how many targets lean to it; a draw is half a one."""
+    sides = {Answer.LEFT: 1.0, Answer.RIGHT: 0.0}
+    leans = [
+        0.5 if target == 0.5 else float((target > 0.5) == (sides[truth[i]] > 0.5))
+        for i, target in targets.items()
+        if truth[i] in sides
+    ]
+    return float(np.mean(leans))

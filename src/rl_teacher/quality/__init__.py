@@ -1,0 +1,1 @@
+"""How good labels are: agreement, reliability, and what each labeler does."""

@@ -1,0 +1,247 @@
+"""An experiment's labels for other programs: JSON lines, or Parquet.
+
+Every label ever given is a row, oldest first; `is_current` says which ones count. Answers are in
+the comparison's own order, `shown_left` is the clip that stood on the left of the screen.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+from uuid import UUID
+
+from rl_teacher.errors import BadInput
+from rl_teacher.store.files import folder_failures_in_words
+from rl_teacher.store.records import ExportedLabel
+from rl_teacher.store.store import Store
+
+SCHEMA_VERSION = 1
+"""Of the rows; it grows when a column changes its meaning or is taken away."""
+PAGE = 1_000
+ROW_GROUP = 10_000
+FORMATS = ("jsonl", "parquet")
+
+Row = Mapping[str, Any]
+
+
+def label_rows(store: Store, name: str) -> Iterator[Row]:
+    """Every label of an experiment, oldest first; read page by page.
+
+    Raises:
+        ExperimentNotFound: there is none of this name.
+    """
+    experiment_id = store.experiment(name).id
+
+    def rows() -> Iterator[Row]:
+        after_id = 0
+        while page := store.label_rows(experiment_id, after_id, PAGE):
+            yield from (as_row(name, each) for each in page)
+            after_id = page[-1].id
+
+    return rows()
+
+
+def as_row(name: str, label: ExportedLabel) -> Row:
+    """A label as it is exported."""
+    shown_left = label.right_hash if label.is_swapped else label.left_hash
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "label_id": label.id,
+        "experiment": name,
+        "comparison_id": label.comparison_id,
+        "asked_at_step": label.asked_at_step,
+        "left_clip": label.left_hash,
+        "right_clip": label.right_hash,
+        "answer": None if label.answer is None else str(label.answer),
+        "shown_left": shown_left,
+        "is_swapped": label.is_swapped,
+        "labeler": label.labeler,
+        "role": label.role,
+        "answered_at": label.created_at,
+        "response_ms": label.response_ms,
+        "purpose": label.purpose,
+        "lease": label.lease,
+        "is_current": label.is_current,
+        "is_excluded": label.is_excluded,
+        "gold": None if label.gold is None else str(label.gold),
+        "request_id": str(label.request_id),
+        "details": None if label.details is None else dict(label.details),
+    }
+
+
+def jsonl(rows: Iterable[Row]) -> Iterator[bytes]:
+    """One JSON object a line."""
+    for row in rows:
+        yield json.dumps(row, ensure_ascii=False, default=plainly).encode() + b"\n"
+
+
+def plainly(value: Any) -> str:
+    """What JSON has no word for."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} cannot be exported")
+
+
+def parquet(rows: Iterable[Row]) -> Iterator[bytes]:
+    """A Parquet file, in parts; `details` is a column of JSON.
+
+    Raises:
+        BadInput: pyarrow is not installed; before the first part.
+    """
+    arrow = pyarrow()
+    return parquet_parts(rows, arrow)
+
+
+def pyarrow() -> Any:
+    """The library, where it is installed.
+
+    Raises:
+        BadInput: it is not.
+    """
+    try:
+        import pyarrow as arrow  # noqa: PLC0415 - an optional extra
+        import pyarrow.parquet  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            "Parquet needs pyarrow, which is not installed. Install it with "
+            "`pip install 'rl-teacher[parquet]'`, or choose the format jsonl."
+        ) from error
+    return arrow
+
+
+def parquet_parts(rows: Iterable[Row], arrow: Any) -> Iterator[bytes]:
+    """What is written, as soon as it is."""
+    schema = parquet_schema(arrow)
+    spout = Spout()
+    remaining = iter(rows)
+    with arrow.parquet.ParquetWriter(arrow.PythonFile(spout, mode="w"), schema) as writer:
+        while group := [with_json_details(row) for row in islice(remaining, ROW_GROUP)]:
+            writer.write_table(arrow.Table.from_pylist(group, schema))
+            yield spout.poured()
+    yield spout.poured()
+
+
+def with_json_details(row: Row) -> Row:
+    """Note: each page may record something else beside an answer, and a column has one type."""
+    details = row["details"]
+    return {**row, "details": None if details is None else json.dumps(details)}
+
+
+def parquet_schema(arrow: Any) -> Any:
+    """The columns and their types."""
+    whole, text, flag = arrow.int64(), arrow.string(), arrow.bool_()
+    types = {
+        **dict.fromkeys(("schema_version", "label_id", "comparison_id", "asked_at_step"), whole),
+        **dict.fromkeys(("is_swapped", "is_current", "is_excluded"), flag),
+        "response_ms": whole,
+        "answered_at": arrow.timestamp("us", tz="UTC"),
+    }
+    metadata = {"rl_teacher_labels": str(SCHEMA_VERSION)}
+    return arrow.schema([(each, types.get(each, text)) for each in COLUMNS], metadata)
+
+
+COLUMNS = (
+    *("schema_version", "label_id", "experiment", "comparison_id", "asked_at_step"),
+    *("left_clip", "right_clip", "answer", "shown_left", "is_swapped", "labeler", "role"),
+    *("answered_at", "response_ms", "purpose", "lease", "is_current", "is_excluded", "gold"),
+    *("request_id", "details"),
+)
+
+
+class Spout:
+    """A file that is only written to, and gives away what it has got."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self.closed = False
+
+    def write(self, content: Any) -> int:
+        """Keep it until it is poured."""
+        part = bytes(content)
+        self._parts.append(part)
+        return len(part)
+
+    def flush(self) -> None:
+        """There is nothing to wait for."""
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        self.closed = True
+
+    def poured(self) -> bytes:
+        """What was written since the last time."""
+        parts, self._parts = self._parts, []
+        return b"".join(parts)
+
+
+ENCODERS = {"jsonl": jsonl, "parquet": parquet}
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """Where bytes go, such as the standard output."""
+
+    def write(self, content: bytes, /) -> Any:
+        """Take bytes."""
+
+    def flush(self) -> None:
+        """Let them go."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was exported.
+
+    Attributes:
+        num_labels: rows.
+        path: where they are now; None for the standard output.
+    """
+
+    num_labels: int
+    path: Path | None
+
+
+def export(store: Store, name: str, format_name: str, out: Path | Sink) -> Exported:
+    """Write an experiment's labels; a file is there whole or not at all.
+
+    Raises:
+        ExperimentNotFound: there is none of this name.
+        BadInput: no such format, or its library is missing.
+        RunFolderUnusable: the file cannot be written.
+    """
+    if format_name not in ENCODERS:
+        raise BadInput(f"--format {format_name} was given; {' or '.join(FORMATS)} is possible.")
+    counted = Counted(label_rows(store, name))
+    parts = ENCODERS[format_name](counted)
+    if not isinstance(out, Path):
+        for part in parts:
+            out.write(part)
+        out.flush()
+        return Exported(counted.num, None)
+    unfinished = out.with_name(f".{out.name}.unfinished")
+    with folder_failures_in_words(out.parent):
+        try:
+            with unfinished.open("wb") as file:
+                file.writelines(parts)
+            unfinished.replace(out)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    return Exported(counted.num, out)
+
+
+class Counted:
+    """Rows, and how many of them went by."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._rows = rows
+        self.num = 0
+
+    def __iter__(self) -> Iterator[Row]:
+        for row in self._rows:
+            self.num += 1
+            yield row

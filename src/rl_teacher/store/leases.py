@@ -1,0 +1,444 @@
+"""Who has which comparison in hand: claimed in one transaction, held while it is renewed.
+
+A comparison is in no more hands than labelers shall answer it. SQLite has one writer at a time; on
+PostgreSQL a claim locks the comparisons that it takes and passes over those that another claim has
+locked.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import (
+    Connection,
+    Insert,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    not_,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import aliased
+
+from rl_teacher.store.asking import IS_CURRENT, possible
+from rl_teacher.store.counting import CAN_BE_SHOWN
+from rl_teacher.store.draw import drawn
+from rl_teacher.store.labelling import COMPARISONS, comparison_view
+from rl_teacher.store.records import Claimed, NewLabel, Purpose, Study
+from rl_teacher.store.study import study_of
+from rl_teacher.store.tables import Comparison, Label, Labeler, Lease, Tally
+from rl_teacher.store.writer import StoreWriter
+
+LEASE_S = 300.0
+
+MOST_IN_HAND = 100
+"""Comparisons of one experiment that one labeler may hold."""
+
+KEPT_AFTER_END = timedelta(days=7)
+"""How long an expired lease is remembered, so that a late answer is known for what it is."""
+
+LAST_SEEN = 5
+"""A labeler's newest labels; what these are about is not asked again yet."""
+
+LOOKED_THROUGH = 50
+"""A labeler's labels among which one to ask again is sought."""
+
+Theirs, Mine, Asked = aliased(Lease), aliased(Lease), aliased(Label)
+
+ME, MOMENT = bindparam("me"), bindparam("moment")
+
+IN_OTHER_HANDS = (
+    select(func.count())
+    .select_from(Theirs)
+    .where(
+        Theirs.comparison_id == Comparison.id,
+        Theirs.labeler_id != ME,
+        Theirs.purpose == "answer",
+        Theirs.expires_at > MOMENT,
+    )
+    .correlate(Comparison)
+    .scalar_subquery()
+)
+
+IS_MINE = exists().where(
+    Mine.comparison_id == Comparison.id, Mine.labeler_id == ME, Mine.expires_at > MOMENT
+)
+
+IS_ANSWERED_BY_ME = exists().where(
+    Label.comparison_id == Comparison.id, Label.labeler_id == ME, IS_CURRENT
+)
+
+IS_FREE = and_(
+    Comparison.is_open,
+    not_(IS_ANSWERED_BY_ME),
+    not_(IS_MINE),
+    Comparison.num_labels + IN_OTHER_HANDS < Comparison.wanted,
+)
+
+OTHER_THAN = Comparison.id.not_in(bindparam("others", expanding=True))
+
+# Note: what is passed over is locked by another claim, or by an answer that is just coming in.
+FREE = (
+    select(Comparison.id)
+    .where(Comparison.experiment_id == bindparam("experiment_id"), IS_FREE, OTHER_THAN)
+    .order_by(Comparison.asked_at_step.desc(), Comparison.id)
+    .limit(bindparam("limit"))
+    .with_for_update(of=Comparison, skip_locked=True, key_share=True)
+)
+
+# Note: a claim that ended between the start of the statement above and its lock is seen only by a
+# statement that starts afterwards.
+STILL_FREE = select(Comparison.id).where(
+    Comparison.id.in_(bindparam("comparison_ids", expanding=True)), IS_FREE
+)
+
+FREE_GOLD = (
+    select(Comparison.id)
+    .where(
+        Comparison.experiment_id == bindparam("experiment_id"),
+        Comparison.gold.is_not(None),
+        CAN_BE_SHOWN,
+        OTHER_THAN,
+        not_(IS_ANSWERED_BY_ME),
+        not_(IS_MINE),
+    )
+    .order_by(Comparison.id)
+    .limit(1)
+)
+
+LOCK_MYSELF = select(Labeler.excluded_at).where(Labeler.id == ME).with_for_update(key_share=True)
+
+MY_TALLY = select(Tally.num_given, Tally.first_label_id, Tally.last_label_id).where(
+    Tally.experiment_id == bindparam("experiment_id"), Tally.labeler_id == ME
+)
+
+IN_THIS_EXPERIMENT = exists().where(
+    Comparison.id == Lease.comparison_id,
+    Comparison.experiment_id == bindparam("of_experiment"),
+)
+
+RENEW_ALL = (
+    update(Lease)
+    .where(Lease.labeler_id == ME, Lease.expires_at > MOMENT, IN_THIS_EXPERIMENT)
+    .values(expires_at=bindparam("until"))
+)
+
+RENEW = (
+    update(Lease)
+    .where(
+        Lease.labeler_id == ME,
+        Lease.expires_at > MOMENT,
+        Lease.token.in_(bindparam("tokens", expanding=True)),
+    )
+    .values(expires_at=bindparam("until"))
+    .returning(Lease.token)
+)
+
+RELEASE = delete(Lease).where(
+    Lease.labeler_id == ME, Lease.token.in_(bindparam("tokens", expanding=True))
+)
+
+PURPOSES = select(Lease.token, Lease.purpose).where(
+    Lease.labeler_id == ME, Lease.token.in_(bindparam("tokens", expanding=True))
+)
+
+IN_MY_HANDS = (
+    COMPARISONS.add_columns(Lease.token, Lease.expires_at, Lease.purpose)
+    .join(Lease, Lease.comparison_id == Comparison.id)
+    .where(
+        Lease.labeler_id == ME,
+        Lease.expires_at > MOMENT,
+        Comparison.experiment_id == bindparam("experiment_id"),
+    )
+    .order_by(Lease.created_at, Comparison.asked_at_step.desc(), Comparison.id)
+)
+"""The first to be claimed comes first."""
+
+HANDS = select(
+    Lease.comparison_id, Lease.labeler_id, Lease.token, Lease.purpose, Lease.expires_at
+).where(Lease.labeler_id.in_(bindparam("labeler_ids", expanding=True)))
+
+END = delete(Lease).where(Lease.token == bindparam("ended"))
+
+FORGET = delete(Lease).where(Lease.expires_at <= MOMENT)
+
+
+def my_labels_from() -> Select[Any]:
+    """The first comparison that a labeler may be asked again, of some labels from one on."""
+    some = (
+        select(Label.id, Label.comparison_id)
+        .where(Label.labeler_id == ME, Label.id >= bindparam("from_id"))
+        .order_by(Label.id)
+        .limit(LOOKED_THROUGH)
+        .subquery()
+    )
+    newest = (
+        select(Label.comparison_id)
+        .where(Label.labeler_id == ME)
+        .order_by(Label.id.desc())
+        .limit(LAST_SEEN)
+    )
+    is_asked_again = exists().where(
+        Asked.comparison_id == Comparison.id, Asked.labeler_id == ME, Asked.purpose == "repeat"
+    )
+    return (
+        select(Comparison.id)
+        .join(some, some.c.comparison_id == Comparison.id)
+        .where(
+            Comparison.experiment_id == bindparam("experiment_id"),
+            OTHER_THAN,
+            IS_ANSWERED_BY_ME,
+            not_(is_asked_again),
+            not_(IS_MINE),
+            Comparison.id.not_in(newest),
+        )
+        .order_by(some.c.id)
+        .limit(1)
+    )
+
+
+TO_ASK_AGAIN = my_labels_from()
+
+
+@dataclass
+class Claim:
+    """One claim on its way, inside its transaction.
+
+    Attributes:
+        who: what every statement asks for: whose claim, in which experiment, when.
+        passed_over: comparisons that are not sought again.
+    """
+
+    connection: Connection
+    who: dict[str, Any]
+    passed_over: set[int]
+
+    def sought(self, **more: Any) -> dict[str, Any]:
+        """The parameters of a statement."""
+        return {**self.who, "others": sorted(self.passed_over), **more}
+
+
+class LeaseStore(StoreWriter):
+    """Comparisons in labelers' hands."""
+
+    def claim(
+        self,
+        experiment_id: int,
+        labeler: str,
+        limit: int,
+        exclude: Collection[int] = (),
+        lease_s: float = LEASE_S,
+    ) -> list[Claimed]:
+        """Put comparisons into a labeler's hands; those that are there already come first.
+
+        Note: an excluded labeler gets none, since their answers would not count.
+
+        Args:
+            experiment_id: whose comparisons.
+            labeler: in whose hands.
+            limit: so many at most.
+            exclude: ids that they have before them already, and that stay in their hands.
+            lease_s: for how long, unless it is renewed.
+        """
+        labeler_id = self._id_of_labeler(labeler)
+        moment = self._now()
+        until = moment + timedelta(seconds=lease_s)
+        who = {"me": labeler_id, "experiment_id": experiment_id, "moment": moment}
+        at_hand = set(possible(exclude))
+        with self._database.writing() as connection:
+            if connection.execute(LOCK_MYSELF, who).scalar() is not None:
+                return []
+            held = self._renewed(connection, who, until)
+            old = [each for each in held if each.comparison.id not in at_hand][:limit]
+            in_hand = {each.comparison.id for each in held}
+            claim = Claim(connection, who, at_hand | in_hand)
+            room = min(limit - len(old), MOST_IN_HAND - len(held))
+            chosen = choose(claim, room, len(held)) if room > 0 else {}
+            if not chosen:
+                return old
+            connection.execute(
+                put_into_hands(self._database.dialect),
+                [
+                    {
+                        "comparison_id": comparison_id,
+                        "labeler_id": labeler_id,
+                        "purpose": purpose,
+                        "token": uuid4(),
+                        "created_at": moment,
+                        "expires_at": until,
+                    }
+                    for comparison_id, purpose in chosen.items()
+                ],
+            )
+            new = {each.comparison.id: each for each in in_my_hands(connection, who)}
+        return old + [new[each] for each in chosen]
+
+    def _renewed(
+        self, connection: Connection, who: dict[str, Any], until: datetime
+    ) -> list[Claimed]:
+        """What the labeler holds, held for longer now."""
+        if not in_my_hands(connection, who):
+            return []
+        mine = {"me": who["me"], "moment": who["moment"], "of_experiment": who["experiment_id"]}
+        connection.execute(RENEW_ALL, {**mine, "until": until})
+        return in_my_hands(connection, who)
+
+    def renew(
+        self, labeler: str, leases: Sequence[UUID], lease_s: float = LEASE_S
+    ) -> dict[UUID, datetime]:
+        """Hold leases for longer; until when, for those that have not ended."""
+        labeler_id = self._id_of_labeler(labeler)
+        moment = self._now()
+        until = moment + timedelta(seconds=lease_s)
+        asked = {"me": labeler_id, "moment": moment, "until": until}
+        with self._database.writing() as connection:
+            alive = connection.execute(RENEW, asked | {"tokens": list(leases)}).scalars()
+            return dict.fromkeys(alive, until)
+
+    def release(self, labeler: str, leases: Sequence[UUID]) -> None:
+        """Put comparisons back; what is somebody else's stays theirs."""
+        labeler_id = self._id_of_labeler(labeler)
+        with self._database.writing() as connection:
+            connection.execute(RELEASE, {"me": labeler_id, "tokens": list(leases)})
+
+    def purposes(self, labeler: str, leases: Sequence[UUID]) -> dict[UUID, Purpose]:
+        """What a labeler's leases are for, expired ones too; those that were answered are gone."""
+        labeler_id = self._id_of_labeler(labeler)
+        asked = {"me": labeler_id, "tokens": list(leases)}
+        with self._database.reading() as connection:
+            return {row.token: row.purpose for row in connection.execute(PURPOSES, asked)}
+
+
+def put_into_hands(dialect: str) -> Insert:
+    """A lease; one of the same labeler that has expired is taken up again under its old token."""
+    add = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[dialect](Lease)
+    again = {name: add.excluded[name] for name in ("purpose", "created_at", "expires_at")}
+    return add.on_conflict_do_update(
+        index_elements=[Lease.comparison_id, Lease.labeler_id], set_=again
+    )
+
+
+def in_my_hands(connection: Connection, who: dict[str, Any]) -> list[Claimed]:
+    """What a labeler holds of an experiment, in the order claimed."""
+    rows = connection.execute(IN_MY_HANDS, who).mappings()
+    return [
+        Claimed(comparison_view(row), row["token"], row["expires_at"], row["purpose"])
+        for row in rows
+    ]
+
+
+def choose(claim: Claim, room: int, num_held: int) -> dict[int, Purpose]:
+    """Comparisons to put into a labeler's hands, in the order to show them, each with its purpose.
+
+    Where there is nothing to repeat, and no gold left, something else takes the place.
+    """
+    study = study_of(claim.connection, claim.who["experiment_id"])
+    special = choose_special(claim, study, room, num_held)
+    ordinary = iter(choose_free(claim, room - len(special)))
+    chosen: dict[int, Purpose] = {}
+    for place in range(room):
+        if place in special:
+            comparison_id, purpose = special[place]
+            chosen[comparison_id] = purpose
+        elif (comparison_id := next(ordinary, None)) is not None:
+            chosen[comparison_id] = "answer"
+    return chosen
+
+
+def choose_free(claim: Claim, room: int) -> list[int]:
+    """Comparisons that may go into one more pair of hands, and are locked for it."""
+    chosen: list[int] = []
+    while len(chosen) < room:
+        found = claim.connection.execute(FREE, claim.sought(limit=room - len(chosen))).scalars()
+        locked = list(found)
+        if not locked:
+            break
+        claim.passed_over.update(locked)
+        chosen += still_free(claim, locked)
+    return chosen
+
+
+def still_free(claim: Claim, locked: Sequence[int]) -> Iterable[int]:
+    """Those that nobody has claimed before they were locked; SQLite has no such moment."""
+    if claim.connection.dialect.name == "sqlite":
+        return locked
+    free = claim.connection.execute(STILL_FREE, {**claim.who, "comparison_ids": locked})
+    still = set(free.scalars())
+    return [each for each in locked if each in still]
+
+
+def choose_special(
+    claim: Claim, study: Study, room: int, num_held: int
+) -> dict[int, tuple[int, Purpose]]:
+    """Repeats and gold comparisons by the place that chance gave them."""
+    if not study.repeats and not study.gold:
+        return {}
+    tally = claim.connection.execute(MY_TALLY, claim.who).one_or_none()
+    num_given = tally.num_given if tally else 0
+    chosen: dict[int, tuple[int, Purpose]] = {}
+    for place in range(room):
+        number = num_given + num_held + place
+        chance = drawn("what comes next", claim.who["me"], number)
+        if chance < study.repeats:
+            comparison_id, purpose = choose_repeat(claim, tally, number), "repeat"
+        elif chance < study.repeats + study.gold:
+            comparison_id, purpose = choose_gold(claim), "answer"
+        else:
+            continue
+        if comparison_id is not None:
+            claim.passed_over.add(comparison_id)
+            chosen[place] = comparison_id, purpose
+    return chosen
+
+
+def choose_repeat(claim: Claim, tally: Any, number: int) -> int | None:
+    """A comparison that this labeler has answered, and was not asked again."""
+    if tally is None:
+        return None
+    span = tally.last_label_id - tally.first_label_id
+    place = drawn("which to repeat", claim.who["me"], number)
+    for from_id in (tally.first_label_id + round(place * span), tally.first_label_id):
+        found = claim.connection.execute(TO_ASK_AGAIN, claim.sought(from_id=from_id)).scalar()
+        if found is not None:
+            return found
+    return None
+
+
+def choose_gold(claim: Claim) -> int | None:
+    """A comparison with a known answer that this labeler has not answered."""
+    return claim.connection.execute(FREE_GOLD, claim.sought()).scalar()
+
+
+def end_leases(
+    connection: Connection,
+    rows: Sequence[dict[str, Any]],
+    labels: Sequence[NewLabel],
+    moment: datetime,
+) -> None:
+    """End the leases that labels answer, and say in their rows what became of each.
+
+    Leases that expired long ago are forgotten.
+    """
+    connection.execute(FORGET, {"moment": moment - KEPT_AFTER_END})
+    labeler_ids = sorted({row["labeler_id"] for row in rows})
+    found = connection.execute(HANDS, {"labeler_ids": labeler_ids}).all()
+    if not found:
+        return
+    lease_of = {(lease.comparison_id, lease.labeler_id): lease for lease in found}
+    for row, label in zip(rows, labels, strict=True):
+        lease = lease_of.get((row["comparison_id"], row["labeler_id"]))
+        if lease is None:
+            continue
+        if lease.token == label.lease:
+            row["purpose"] = lease.purpose
+            row["lease"] = "held" if lease.expires_at > moment else "late"
+        elif lease.purpose == "repeat" or label.answer is None:
+            continue
+        connection.execute(END, {"ended": lease.token})

@@ -1,0 +1,39 @@
+"""An experiment's labels for other programs, sent while they are read."""
+
+from typing import Annotated, Literal
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+
+from rl_teacher.report.label_export import ENCODERS, label_rows
+from rl_teacher.web.access import Access, Labeler, open_to
+from rl_teacher.web.services import Work
+
+MEDIA_TYPES = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
+
+router = APIRouter(prefix="/api/v1", tags=["studies"])
+
+
+@router.get(
+    "/experiments/{name}/export",
+    response_class=StreamingResponse,
+    responses={200: {"content": {each: {} for each in MEDIA_TYPES.values()}}},
+)
+@open_to(Access.OWNER)
+def export_labels(
+    name: str,
+    work: Work,
+    owner: Labeler,
+    format: Annotated[Literal["jsonl", "parquet"], Query()] = "jsonl",  # noqa: A002
+) -> StreamingResponse:
+    """Every label ever given: who, when, how long, which side, and whether it counts."""
+    view = work.overview.find(name)
+    parts = ENCODERS[format](label_rows(work.store, view.name))
+    work.store.record_event("export", {"format": format}, view.id, owner)
+    file_name = quote(f"{view.name}-labels.{format}", safe="")
+    return StreamingResponse(
+        parts,
+        media_type=MEDIA_TYPES[format],
+        headers={"Content-Disposition": f"attachment; filename*=UTF-8''{file_name}"},
+    )

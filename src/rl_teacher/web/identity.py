@@ -1,0 +1,153 @@
+"""Who asks: found out from the credential, and from nothing else."""
+
+import hashlib
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+
+import anyio.to_thread
+from sqlalchemy.exc import SQLAlchemyError
+
+from rl_teacher.errors import RlTeacherError
+from rl_teacher.store.records import Identity
+from rl_teacher.store.store import Store
+from rl_teacher.web.limits import Buckets
+from rl_teacher.web.settings import Settings
+
+OWNER_ROLE = "owner"
+
+MOST_REMEMBERED = 10_000
+WRONG_FOR_S = 60.0
+"""How long a credential that was wrong is taken to be wrong still, without a look."""
+
+
+def is_owner(identity: Identity) -> bool:
+    """Whether somebody may do everything."""
+    return identity.role == OWNER_ROLE
+
+
+class TooMany(Exception):
+    """More requests than are answered.
+
+    Attributes:
+        wait_s: how long until the next one is.
+    """
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(f"the next one in {wait_s:.1f} s")
+        self.wait_s = wait_s
+
+
+class Identities:
+    """Knows whose a credential is, and how much they may ask.
+
+    The home's own token is the owner's, and needs no database. Every other one is looked up each
+    time, so that one that is revoked ends at once.
+    """
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._token = settings.token.encode()
+        self._owner = settings.labeler
+        self._clock_s = settings.clock_s
+        self._of_labelers = Buckets(settings.limits.labeler, settings.clock_s)
+        self._of_owners = Buckets(settings.limits.owner, settings.clock_s)
+        self._of_strangers = Buckets(settings.limits.stranger, settings.clock_s)
+        self._good = Remembered(self._clock_s)
+        self._wrong = Remembered(self._clock_s)
+
+    async def of(self, token: str, address: str) -> Identity | None:
+        """Whose a credential is; None for nobody's.
+
+        Args:
+            token: as it was shown.
+            address: from where.
+
+        Raises:
+            TooMany: of this credential, or of wrong ones from this address.
+            StoreUnavailable: nobody knows now.
+        """
+        if self.is_owners(token):
+            check(self._of_owners.take(self._token))
+            return Identity(0, self._owner, OWNER_ROLE)
+        key = hashlib.sha256(token.encode(errors="replace")).digest()
+        if self._wrong.get(key, WRONG_FOR_S) is not None:
+            return None
+        role = self._good.get(key)
+        if role is None:
+            check(self._of_strangers.wait_s(address))
+        else:
+            check((self._of_owners if role == OWNER_ROLE else self._of_labelers).take(key))
+        identity = await anyio.to_thread.run_sync(self._store.who_has, token)
+        if identity is None:
+            self._good.forget(key)
+            self._wrong.add(key, "")
+            check(self._of_strangers.take(address))
+        else:
+            self._good.add(key, identity.role)
+        return identity
+
+    async def is_valid(self, token: str) -> bool:
+        """Whether a credential that was good still is, as far as anybody knows; not counted."""
+        if self.is_owners(token):
+            return True
+        try:
+            return await anyio.to_thread.run_sync(self._store.who_has, token) is not None
+        except (RlTeacherError, SQLAlchemyError):
+            return True
+
+    def id_of(self, identity: Identity) -> int:
+        """The labeler's id in the store; 0 of an owner who never answered anything."""
+        if identity.labeler_id == 0:
+            ids = {each.name: each.id for each in self._store.labelers()}
+            return ids.get(identity.name, 0)
+        return identity.labeler_id
+
+    def is_owners(self, token: str) -> bool:
+        """In a time that tells nothing about how much of it is right."""
+        return secrets.compare_digest(token.encode(errors="replace"), self._token)
+
+    def knock(self, address: str) -> None:
+        """Count a request of somebody who has no credential.
+
+        Raises:
+            TooMany: from this address.
+        """
+        check(self._of_strangers.take(address))
+
+
+class Remembered:
+    """What was found out about credentials; those that came up longest ago are forgotten.
+
+    They are known by their digests here.
+    """
+
+    def __init__(self, clock_s: Callable[[], float]) -> None:
+        self._clock_s = clock_s
+        self._said: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
+
+    def add(self, key: bytes, said: str) -> None:
+        """Remember it from now on."""
+        self._said[key] = (self._clock_s(), said)
+        self._said.move_to_end(key)
+        if len(self._said) > MOST_REMEMBERED:
+            self._said.popitem(last=False)
+
+    def get(self, key: bytes, for_s: float = float("inf")) -> str | None:
+        """What was found out, if that is no longer ago than this."""
+        at_s, said = self._said.get(key, (float("-inf"), ""))
+        return said if self._clock_s() - at_s < for_s else None
+
+    def forget(self, key: bytes) -> None:
+        """As if nothing had been found out."""
+        self._said.pop(key, None)
+
+
+def check(wait_s: float) -> None:
+    """Note: nothing is counted against whoever is told to wait.
+
+    Raises:
+        TooMany: the wait is not over.
+    """
+    if wait_s > 0:
+        raise TooMany(wait_s)

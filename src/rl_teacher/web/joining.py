@@ -1,0 +1,28 @@
+"""Who I am, and how an invite becomes a credential of my own."""
+
+from fastapi import APIRouter, Request, Response
+
+from rl_teacher.web.access import Access, Me, open_to, set_cookie
+from rl_teacher.web.services import Work
+from rl_teacher.web.shapes import Joined, JoinIn, Myself
+
+router = APIRouter(prefix="/api/v1", tags=["labelers"])
+
+
+@router.get("/me")
+@open_to(Access.LABELER)
+def show_me(me: Me) -> Myself:
+    """Who I am, by my credential."""
+    return Myself(name=me.name, role=me.role)
+
+
+@router.post("/join")
+@open_to(Access.ANYBODY)
+def join(given: JoinIn, request: Request, response: Response, work: Work) -> Joined:
+    """Use an invite, which lets one person in, once. The credential comes as a cookie."""
+    invite = given.invite.encode(errors="replace").decode()
+    identity, credential = work.store.accept_invite(invite, given.name)
+    set_cookie(response, request, credential)
+    used = (each for each in work.store.invites() if each.used_by == identity.name)
+    experiment = next((each.experiment for each in used if invite.startswith(each.hint)), None)
+    return Joined(name=identity.name, role=identity.role, experiment=experiment)

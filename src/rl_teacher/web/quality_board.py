@@ -1,0 +1,154 @@
+"""How good an experiment's labels are, for its owner."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from threading import Lock
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.quality.agreement import Agreement, agreement
+from rl_teacher.quality.labelers import (
+    GivenLabel,
+    LabelerReport,
+    Period,
+    Share,
+    labeler_reports,
+    over_time,
+    votes_of,
+)
+from rl_teacher.store.records import ExportedLabel, LabelerView
+from rl_teacher.store.store import Store
+from rl_teacher.web.overview import finite
+from rl_teacher.web.owner_shapes import (
+    AlphaOut,
+    LabelerQuality,
+    PeriodOut,
+    QualityOut,
+    ShareOut,
+)
+
+PAGE = 2_000
+NUM_PERIODS = 12
+FRESH_S = 10.0
+"""How long what was computed is shown again, before it is computed anew."""
+
+
+class QualityBoard:
+    """Computes the quality of labels, one experiment at a time, and shows it for a while."""
+
+    def __init__(self, store: Store, clock_s: Callable[[], float]) -> None:
+        self._store = store
+        self._clock_s = clock_s
+        self._computing = Lock()
+        self._shown: dict[int, tuple[float, QualityOut]] = {}
+
+    def of(self, experiment_id: int) -> QualityOut:
+        """The quality of an experiment's labels."""
+        with self._computing:
+            at_s, shown = self._shown.get(experiment_id, (float("-inf"), None))
+            if shown is None or self._clock_s() - at_s >= FRESH_S:
+                shown = quality(self._read(experiment_id), self._store.labelers())
+                self._shown[experiment_id] = (self._clock_s(), shown)
+            return shown
+
+    def _read(self, experiment_id: int) -> "Labels":
+        labels: list[GivenLabel] = []
+        gold: dict[int, Answer] = {}
+        after_id = 0
+        while page := self._store.label_rows(experiment_id, after_id, PAGE):
+            after_id = page[-1].id
+            labels += map(given_label, page)
+            gold |= {each.comparison_id: each.gold for each in page if each.gold is not None}
+        return Labels(labels, gold)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Every label of an experiment, oldest first, and the known answers among its comparisons."""
+
+    given: Sequence[GivenLabel]
+    gold: Mapping[int, Answer]
+
+
+def given_label(row: ExportedLabel) -> GivenLabel:
+    """A label as quality is computed from it."""
+    return GivenLabel(
+        comparison=row.comparison_id,
+        labeler=row.labeler_id,
+        answer=row.answer,
+        at_s=row.created_at.timestamp(),
+        is_swapped=row.is_swapped,
+        response_ms=row.response_ms,
+        is_repeat=row.purpose == "repeat",
+    )
+
+
+def quality(labels: Labels, labelers: Sequence[LabelerView]) -> QualityOut:
+    """How much labelers agree, and what each one does."""
+    who = {each.id: each for each in labelers}
+    excluded = {each.id for each in labelers if each.excluded_at is not None}
+    counted = [each for each in labels.given if each.labeler not in excluded]
+    votes = votes_of(counted).telling
+    nominal = agreement(votes, "nominal")
+    return QualityOut(
+        num_labels=len(labels.given),
+        alpha=alpha_out(nominal),
+        ordinal=alpha_out(agreement(votes, "ordinal")),
+        agreement=ShareOut(share=finite(nominal.raw), low=None, high=None, num=nominal.num_votes),
+        num_shared=nominal.num_comparisons,
+        labelers=labelers_out(labels, who),
+    )
+
+
+def labelers_out(labels: Labels, who: Mapping[int, LabelerView]) -> list[LabelerQuality]:
+    """Each labeler, in the order of their names."""
+    reports = labeler_reports(labels.given, labels.gold)
+    periods = over_time(labels.given, NUM_PERIODS, labels.gold)
+    known = sorted((who[each] for each in reports if each in who), key=lambda each: each.name)
+    return [labeler_out(each, reports[each.id], periods) for each in known]
+
+
+def labeler_out(
+    labeler: LabelerView, report: LabelerReport, periods: Sequence[Period]
+) -> LabelerQuality:
+    """A labeler as the API has them."""
+    return LabelerQuality(
+        id=labeler.id,
+        name=labeler.name,
+        role=labeler.role,
+        is_excluded=labeler.excluded_at is not None,
+        num_answers=report.num_answers,
+        median_seconds=finite(report.median_seconds),
+        left_shown=share_out(report.left_shown),
+        self_consistency=share_out(report.self_consistency),
+        gold_accuracy=share_out(report.gold_accuracy),
+        agreement=share_out(report.agreement),
+        reliability=finite(report.reliability.estimate),
+        over_time=[
+            period_out(each.from_s, each.reports[labeler.id])
+            for each in periods
+            if labeler.id in each.reports
+        ],
+    )
+
+
+def period_out(from_s: float, report: LabelerReport) -> PeriodOut:
+    """What a labeler did in a stretch of time."""
+    return PeriodOut(
+        at=datetime.fromtimestamp(from_s, UTC),
+        num_answers=report.num_answers,
+        median_seconds=finite(report.median_seconds),
+        agreement=finite(report.agreement.share),
+    )
+
+
+def share_out(share: Share) -> ShareOut:
+    """A share; JSON has no NaN."""
+    return ShareOut(
+        share=finite(share.share), low=finite(share.low), high=finite(share.high), num=share.num
+    )
+
+
+def alpha_out(said: Agreement) -> AlphaOut:
+    """Agreement beyond chance; JSON has no NaN."""
+    return AlphaOut(alpha=finite(said.alpha), low=finite(said.low), high=finite(said.high))

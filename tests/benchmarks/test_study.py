@@ -1,0 +1,52 @@
+import pytest
+
+from benchmarks import study
+from benchmarks.settings import teach_config
+from benchmarks.simulated_labelers import share_right
+from rl_teacher.clips.answer import Answer
+
+
+def a_record(weights, seed, final_return, **settings):
+    saved = teach_config(study.SETTINGS, {"seed": seed}, settings).saved()
+    labelers = {
+        "labeler-1": {
+            "reliability": 0.95,
+            "right": 0.9,
+            "estimate": 0.95 - 0.1 * (seed + 1),
+            "answers": 96,
+            "counted": 54,
+        }
+    }
+    return {
+        "key": f"{weights} {seed} {settings}",
+        "weights": weights,
+        "seed": seed,
+        "settings": {"saved": saved, "weights": weights, **study.STUDY},
+        "final_return": final_return,
+        "auc": 1.0,
+        "alpha": 0.4,
+        "alpha_low": 0.2,
+        "alpha_high": 0.6,
+        "raw_agreement": 0.7,
+        "overlapping": 90,
+        "right_by_mean": 0.8,
+        "right_by_posterior": 0.9,
+        "labelers": labelers,
+    }
+
+
+def test_returns_are_grouped_by_weights_and_estimates_are_held_against_the_truth():
+    records = [a_record(weights, seed, 10.0 * seed) for weights in study.WEIGHTS for seed in (0, 2)]
+    lines = study.report(records)
+    assert "| equal | 2 | 10.0 ± 14.1 | 1.00 ± 0.00 | 0.80 ± 0.00 |" in lines
+    assert "| labeler-1 | 0.95 | 0.90 ± 0.00 | 0.75 ± 0.12 | 0.20 | 96.0 |" in lines
+
+
+def test_only_runs_under_the_newest_settings_are_shown():
+    records = [a_record("equal", 0, 5.0), a_record("equal", 0, 7.0, n_labels=60)]
+    assert "| equal | 1 | 7.00 | 1.00 | 0.80 |" in study.report(records)
+
+
+def test_a_target_in_the_middle_is_half_right_and_ties_do_not_count():
+    truth = {0: Answer.LEFT, 1: Answer.RIGHT, 2: Answer.LEFT, 3: Answer.EQUAL}
+    assert share_right({0: 0.9, 1: 0.6, 2: 0.5, 3: 1.0}, truth) == pytest.approx(0.5)

@@ -1,0 +1,263 @@
+"""Several people at once: who was invited, and whoever is responsible."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.sides import is_swapped, turned
+from rl_teacher.store.records import NewLabel, Study
+from rl_teacher.web.address import experiment_path
+from tests.browser.conftest import PHONE
+from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def invite(store, experiment, service):
+    """A function that makes the link of an invite to this experiment."""
+
+    def made(*, lasts=timedelta(days=1)):
+        expires_at = datetime.now(UTC) + lasts
+        token = store.invite(experiment=experiment.name, expires_at=expires_at)
+        return f"{service.address.url}/join?invite={token}"
+
+    return made
+
+
+@pytest.fixture
+def join(open_context):
+    """A function that opens an invite's link in a browser of its own, and says a name."""
+
+    def joined(link, name, **options):
+        page = open_context(**options).new_page()
+        page.goto(link)
+        page.get_by_label("Your name").fill(name)
+        page.get_by_role("button", name="Begin").click()
+        return page
+
+    return joined
+
+
+@pytest.fixture
+def open_tab(open_context, service, experiment):
+    """A function that opens a part of this experiment's page for its owner."""
+
+    def opened(tab=""):
+        page = open_context().new_page()
+        page.goto(service.link(experiment_path(experiment.name)))
+        if tab:
+            page.get_by_role("link", name=tab, exact=True).click(timeout=PATIENCE_MS)
+        return page
+
+    return opened
+
+
+def say(store, name, comparison_id, answer, **more):
+    """Answer as somebody who is not at a browser."""
+    if name not in [each.name for each in store.labelers()]:
+        store.add_labeler(name)
+    store.answer_many([NewLabel(comparison_id, answer, name, **more)])
+
+
+def said_by(store, experiment, name):
+    """What somebody says now, by comparison, in its own sides."""
+    page = store.comparisons(experiment.id, limit=200)
+    return {row.id: vote.answer for row in page.rows for vote in row.votes if vote.labeler == name}
+
+
+class TestInvites:
+    def test_a_guest_with_a_phone_says_a_name_and_labels(self, invite, join, experiment, store):
+        experiment.ask(4)
+        name = f"guest of {experiment.name}"
+        page = join(invite(), name, viewport=PHONE, has_touch=True, is_mobile=True)
+        labelling = LabellingPage(page)
+        first = labelling.shown_comparison()
+        page.get_by_role("button", name="Better").first.tap()
+        labelling.shown_comparison(other_than=first)
+        labelling.wait_until_sent()
+        seen = turned(Answer.LEFT, swapped=is_swapped(first, name))
+        assert said_by(store, experiment, name) == {first: seen}
+        assert page.locator(f"a[href='{experiment_path(experiment.name)}']").count() == 0
+
+    def test_a_guest_who_asks_for_the_owners_page_is_led_to_the_labelling(
+        self, invite, join, experiment, service
+    ):
+        experiment.ask(2)
+        page = join(invite(), f"curious of {experiment.name}")
+        LabellingPage(page).shown_comparison()
+        page.goto(service.address.url + experiment_path(experiment.name))
+        LabellingPage(page).shown_comparison()
+        assert page.url.endswith("/label")
+
+    def test_an_invite_lets_in_only_one(self, invite, join, experiment):
+        link = invite()
+        experiment.ask(2)
+        LabellingPage(join(link, f"first of {experiment.name}")).shown_comparison()
+        second = join(link, f"second of {experiment.name}")
+        second.get_by_role("heading", name="This invite was used already").wait_for()
+        assert second.context.cookies() == []
+
+    def test_an_invite_that_has_expired_says_so(self, invite, join):
+        page = join(invite(lasts=timedelta(seconds=-1)), "late")
+        page.get_by_role("heading", name="This invite has expired").wait_for()
+
+    def test_an_invite_that_was_taken_back_says_so(self, invite, join, store):
+        link = invite()
+        store.revoke_invite(store.invites()[0].id)
+        page = join(link, "unwanted")
+        page.get_by_role("heading", name="This invite was withdrawn").wait_for()
+
+    def test_a_name_that_is_taken_can_be_chosen_anew(self, invite, join, experiment, store):
+        experiment.ask(2)
+        store.add_labeler(f"Ada of {experiment.name}")
+        page = join(invite(), f"Ada of {experiment.name}")
+        page.get_by_role("alert").get_by_text("already").wait_for()
+        page.get_by_label("Your name").fill(f"Eve of {experiment.name}")
+        page.get_by_role("button", name="Begin").click()
+        LabellingPage(page).shown_comparison()
+
+    def test_the_owner_makes_a_link_that_lets_somebody_in(self, open_tab, join, experiment):
+        experiment.ask(2)
+        page = open_tab("Labelers")
+        page.get_by_role("button", name="Make a link").click(timeout=PATIENCE_MS)
+        link = page.get_by_label("The link of the invite").input_value()
+        LabellingPage(join(link, f"Cleo of {experiment.name}")).shown_comparison()
+
+
+class TestTwoLabelers:
+    def test_get_different_comparisons(self, invite, join, experiment):
+        experiment.ask(10)
+        pages = [join(invite(), f"{who} of {experiment.name}") for who in ("one", "two")]
+        shown = [LabellingPage(page).shown_comparison() for page in pages]
+        assert len(set(shown)) == 2
+
+    def test_whoever_leaves_gives_back_what_was_not_answered(self, invite, join, experiment):
+        experiment.ask(2)
+        first = join(invite(), f"hasty of {experiment.name}")
+        LabellingPage(first).shown_comparison()
+        second = LabellingPage(join(invite(), f"patient of {experiment.name}"))
+        second.wait_until_idle()
+        second.page.get_by_text("in other hands").wait_for()
+        first.goto("about:blank")
+        second.shown_comparison()
+
+    def test_whoever_is_signed_out_is_told_and_loses_no_answer(
+        self, invite, join, experiment, store
+    ):
+        experiment.ask(4)
+        name = f"fired of {experiment.name}"
+        labelling = LabellingPage(join(invite(), name))
+        labelling.shown_comparison()
+        store.revoke_credentials(name)
+        labelling.press("ArrowDown")
+        labelling.page.get_by_text("This browser is no longer signed in.").wait_for()
+        assert labelling.hook("outboxLength") == 1
+        assert said_by(store, experiment, name) == {}
+
+
+class TestTheOwner:
+    def test_pauses_and_resumes_and_stops(self, open_tab, experiment, store):
+        page = open_tab()
+        experiment.stand("training", "training")
+        page.get_by_role("button", name="Pause", exact=True).first.click(timeout=PATIENCE_MS)
+        page.get_by_text("pausing").wait_for()
+        assert store.control(experiment.id).state == "pause"
+        experiment.stand("paused", "paused")
+        page.get_by_role("button", name="Resume").click(timeout=PATIENCE_MS)
+        page.get_by_text("resuming").wait_for()
+        assert store.control(experiment.id).state == "run"
+        page.get_by_role("button", name="Stop and save").click()
+        page.get_by_role("dialog").get_by_role("button", name="Stop and save").click()
+        page.get_by_text("saving and stopping").wait_for()
+        assert store.control(experiment.id).state == "stop"
+
+    def test_changes_what_is_asked_and_of_whom(self, open_tab, experiment, store):
+        page = open_tab("Settings")
+        page.get_by_label("Instructions").fill("Prefer the higher jump.", timeout=PATIENCE_MS)
+        page.get_by_label("Answered by several").fill("25")
+        page.get_by_label("Seconds between labels").fill("2.5")
+        page.get_by_role("button", name="Save").click()
+        page.get_by_text("Saved.").wait_for()
+        assert store.experiment(experiment.name).instructions == "Prefer the higher jump."
+        assert store.study(experiment.id) == Study(overlap=0.25)
+        assert store.control(experiment.id).seconds_between == 2.5
+
+    def test_finds_a_disagreement_and_says_what_is_right(self, open_tab, experiment, store):
+        agreed, disputed = experiment.ask(2)
+        names = [f"{who} of {experiment.name}" for who in ("Ada", "Ben")]
+        for name, answer in zip(names, (Answer.LEFT, Answer.RIGHT), strict=True):
+            say(store, name, agreed, Answer.LEFT)
+            say(store, name, disputed, answer)
+        page = open_tab("Disagreements")
+        page.get_by_role("button", name=f"Comparison {disputed}").click(timeout=PATIENCE_MS)
+        assert page.get_by_role("button", name=f"Comparison {agreed}").count() == 0
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_role("group", name="Your own answer").get_by_text("Right is better").click()
+        dialog.locator("li").filter(has_text="owner").get_by_text("right is better").wait_for()
+        dialog.get_by_role("group", name="Known answer").get_by_text("Right is better").click()
+        dialog.get_by_text("Press it again").wait_for()
+        assert said_by(store, experiment, "owner") == {disputed: Answer.RIGHT}
+        assert [row.gold for row in store.comparisons(experiment.id).rows] == [Answer.RIGHT, None]
+        page.get_by_role("button", name="Close").click()
+        page.get_by_role("link", name="Audit trail").click()
+        page.get_by_text("gave a verdict").wait_for(timeout=PATIENCE_MS)
+
+    def test_leaves_a_labeler_out_and_takes_them_back_in(self, open_tab, experiment, store):
+        name = f"Mallory of {experiment.name}"
+        say(store, name, experiment.ask()[0], Answer.LEFT)
+        page = open_tab("Labelers")
+        card = page.get_by_role("listitem").filter(has=page.get_by_role("heading", name=name))
+        card.get_by_role("button", name="Leave out").click(timeout=PATIENCE_MS)
+        card.get_by_role("button", name="Take back in").wait_for()
+        excluded = {each.name for each in store.labelers() if each.excluded_at}
+        assert name in excluded
+        card.get_by_role("button", name="Take back in").click()
+        card.get_by_role("button", name="Leave out").wait_for()
+        assert name not in {each.name for each in store.labelers() if each.excluded_at}
+
+    def test_reads_a_name_with_markup_as_text(self, open_tab, experiment, store):
+        name = f"<img src=x> {experiment.name}"
+        say(store, name, experiment.ask()[0], Answer.LEFT)
+        page = open_tab("Labelers")
+        page.get_by_role("heading", name=name).wait_for(timeout=PATIENCE_MS)
+        assert page.locator("img").count() == 0
+
+    def test_finds_comparisons_by_what_was_said(self, open_tab, experiment, store):
+        first, second, third = experiment.ask(3)
+        say(store, "owner", first, Answer.LEFT)
+        say(store, "owner", second, Answer.EQUAL)
+        page = open_tab("Comparisons")
+        rows = page.get_by_role("list", name="Comparisons").get_by_role("button")
+        row = page.get_by_role("button", name=re.compile(rf"^Comparison {third}\b"))
+        row.wait_for(timeout=PATIENCE_MS)
+        assert rows.count() == 3
+        page.get_by_label("Answer", exact=True).select_option("equal")
+        row.wait_for(state="detached")
+        page.get_by_role("button", name=re.compile(rf"^Comparison {second}\b")).wait_for()
+        assert rows.count() == 1
+        assert "answer=equal" in page.url
+
+    def test_scrolls_through_all_comparisons_while_few_rows_exist(self, open_tab, experiment):
+        pair = (experiment.hang_body(1), experiment.hang_body(2))
+        ids = experiment.ask_about([pair] * 300)
+        page = open_tab("Comparisons")
+        rows = page.get_by_role("list", name="Comparisons").get_by_role("button")
+        rows.first.wait_for(timeout=PATIENCE_MS)
+        oldest = page.get_by_role("button", name=re.compile(rf"^Comparison {ids[0]}\b"))
+        for _ in range(60):
+            if oldest.count():
+                break
+            page.mouse.wheel(0, 4000)
+            page.wait_for_timeout(100)
+        assert oldest.count() == 1
+        assert rows.count() < 60
+
+    def test_takes_the_labels_along(self, open_tab, experiment, store):
+        say(store, "owner", experiment.ask()[0], Answer.LEFT)
+        page = open_tab("Comparisons")
+        with page.expect_download() as download:
+            page.get_by_role("link", name="JSON lines").click(timeout=PATIENCE_MS)
+        assert '"left"' in download.value.path().read_text()

@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.quality.agreement import agreement, krippendorff_alpha
+from rl_teacher.quality.votes import CODES, Votes
+
+# Krippendorff 2011, section C: four observers, twelve units, 0 where somebody did not answer.
+OBSERVERS = [
+    [1, 2, 3, 3, 2, 1, 4, 1, 2, 0, 0, 0],
+    [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, 0, 3],
+    [0, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, 0],
+    [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, 0],
+]
+PUBLISHED = Votes.from_triples(
+    (unit, observer, value)
+    for observer, values in enumerate(OBSERVERS)
+    for unit, value in enumerate(values)
+    if value
+)
+
+
+def votes_of(*comparisons):
+    """What the first, second, ... labeler said of each comparison."""
+    return Votes.of({i: dict(enumerate(map(Answer, said))) for i, said in enumerate(comparisons)})
+
+
+@pytest.mark.parametrize(("level", "alpha"), [("nominal", 0.743), ("ordinal", 0.815)])
+def test_alpha_of_krippendorffs_example_is_what_he_publishes(level, alpha):
+    assert krippendorff_alpha(PUBLISHED, level) == pytest.approx(alpha, abs=0.0005)
+
+
+def test_what_is_counted_in_krippendorffs_example():
+    """40 values can be compared; of the pairs they form, those on the diagonal are 32 of 40."""
+    found = agreement(PUBLISHED)
+    assert (found.num_comparisons, found.num_votes) == (11, 40)
+    assert found.raw == pytest.approx(0.8)
+    assert found.alpha == pytest.approx((39 * 32 - 344) / (40 * 39 - 344))
+
+
+def test_alpha_of_two_labelers_worked_out_by_hand():
+    """LL LR RR: 6 values, 3 of each; D_o = 2/6, D_e = 2 * 3 * 3 / (6 * 5); 1 - 10/18."""
+    votes = votes_of(("left", "left"), ("left", "right"), ("right", "right"))
+    assert krippendorff_alpha(votes) == pytest.approx(4 / 9)
+
+
+def test_equal_is_nearer_to_left_than_right_is_but_only_to_the_ordinal_alpha():
+    near = votes_of(("left", "left"), ("right", "right"), ("left", "equal"), ("equal", "right"))
+    far = votes_of(("left", "left"), ("equal", "equal"), ("left", "right"), ("left", "right"))
+    assert krippendorff_alpha(near, "ordinal") > krippendorff_alpha(near)
+    assert krippendorff_alpha(far, "ordinal") < krippendorff_alpha(far)
+
+
+def test_perfect_agreement_is_1_and_systematic_disagreement_below_0():
+    assert krippendorff_alpha(votes_of(("left", "left"), ("right", "right"))) == 1
+    assert krippendorff_alpha(votes_of(*[("left", "right")] * 10)) < 0
+
+
+def test_nothing_can_be_said_of_single_answers_or_where_all_are_the_same():
+    for votes in (votes_of(), votes_of(("left",), ("right",)), votes_of(("left", "left"))):
+        found = agreement(votes)
+        assert np.isnan([found.alpha, found.low, found.high]).all()
+    assert agreement(votes_of(("left",))).num_comparisons == 0
+
+
+def test_who_cannot_tell_is_left_out():
+    votes = votes_of(("left", "cannot_tell"), ("left", "right"))
+    assert len(votes.telling) == 3
+    assert CODES[Answer.CANNOT_TELL] not in votes.telling.answer
+
+
+def test_coin_tosses_have_an_alpha_near_0_and_an_interval_that_holds_it():
+    rng = np.random.default_rng(0)
+    votes = Votes.from_triples((i, j, int(rng.integers(2))) for i in range(2000) for j in range(2))
+    found = agreement(votes)
+    assert found.alpha == pytest.approx(0, abs=0.06)
+    assert found.low < 0 < found.high
+    assert found.high - found.low == pytest.approx(2 * 1.96 / np.sqrt(2000), rel=0.2)
+
+
+def test_the_interval_holds_the_truth_in_about_19_of_20_samples():
+    """Two labelers, each right with chance 0.9: D_o = 0.18, D_e = 0.5, alpha = 0.64."""
+    rng, held = np.random.default_rng(1), 0
+    for _ in range(200):
+        truth = rng.integers(2, size=150)
+        votes = Votes.from_triples(
+            (i, j, int(side if rng.random() < 0.9 else 1 - side))
+            for i, side in enumerate(truth)
+            for j in range(2)
+        )
+        found = agreement(votes, resamples=300)
+        held += found.low < 0.64 < found.high
+    assert 0.88 <= held / 200 <= 0.99

@@ -1,0 +1,104 @@
+import math
+
+import pytest
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.quality.labelers import GivenLabel, Share, labeler_reports, over_time, votes_of
+
+LEFT, RIGHT, EQUAL, CANNOT_TELL = Answer
+ANN, BOB = 1, 2
+
+
+def given(comparison, labeler, answer, **more):
+    return GivenLabel(comparison, labeler, answer, more.pop("at_s", 0.0), **more)
+
+
+def test_wilsons_interval_of_8_in_10():
+    share = Share.of([True] * 8 + [False] * 2)
+    assert (share.share, share.num) == (0.8, 10)
+    assert (share.low, share.high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+
+
+def test_a_share_of_nothing_is_not_said():
+    share = Share.of([])
+    assert math.isnan(share.share)
+    assert share.num == 0
+
+
+def test_the_newest_answer_counts_and_one_taken_back_does_not():
+    labels = [given(0, ANN, LEFT), given(0, ANN, RIGHT), given(1, ANN, LEFT), given(1, ANN, None)]
+    votes = votes_of(labels)
+    assert votes.comparison.tolist() == [0]
+    assert labeler_reports(labels)[ANN].num_answers == 1
+
+
+def test_a_repeat_is_no_answer_but_shows_who_answers_alike_twice():
+    labels = [
+        given(0, ANN, LEFT),
+        given(1, ANN, RIGHT),
+        given(0, ANN, LEFT, is_repeat=True),
+        given(1, ANN, LEFT, is_repeat=True),
+    ]
+    report = labeler_reports(labels)[ANN]
+    assert report.num_answers == 2
+    assert report.self_consistency.share == 0.5
+    assert len(votes_of(labels)) == 2
+
+
+def test_side_bias_is_about_the_side_that_was_shown():
+    """Left as it was, left of the page, which is the comparison's right; ties do not count."""
+    labels = [
+        given(0, ANN, LEFT),
+        given(1, ANN, RIGHT, is_swapped=True),
+        given(2, ANN, LEFT, is_swapped=True),
+        given(3, ANN, EQUAL),
+    ]
+    shown = labeler_reports(labels)[ANN].left_shown
+    assert shown.share == pytest.approx(2 / 3)
+    assert shown.num == 3
+
+
+def test_the_median_time_is_of_the_answers_whose_time_is_known():
+    labels = [
+        given(i, ANN, LEFT, response_ms=each) for i, each in enumerate((1000, 2000, 9000, None))
+    ]
+    assert labeler_reports(labels)[ANN].median_seconds == 2.0
+    assert math.isnan(labeler_reports([given(0, BOB, LEFT)])[BOB].median_seconds)
+
+
+def test_gold_and_others_are_what_answers_are_held_against():
+    labels = [
+        given(0, ANN, LEFT),
+        given(0, BOB, LEFT),
+        given(1, ANN, RIGHT),
+        given(1, BOB, LEFT),
+        given(2, ANN, CANNOT_TELL),
+        given(2, BOB, LEFT),
+    ]
+    reports = labeler_reports(labels, gold={0: LEFT, 1: LEFT})
+    assert reports[ANN].gold_accuracy.share == 0.5
+    assert reports[BOB].gold_accuracy.share == 1.0
+    assert reports[ANN].agreement.share == reports[BOB].agreement.share == 0.5
+    assert reports[ANN].agreement.num == 2
+    assert reports[BOB].reliability.estimate > reports[ANN].reliability.estimate
+
+
+def test_over_time_shows_who_becomes_careless():
+    labels = [given(i, BOB, LEFT, at_s=float(i)) for i in range(10)]
+    labels += [given(i, ANN, LEFT if i < 5 else RIGHT, at_s=float(i)) for i in range(10)]
+    first, second = over_time(labels, 2)
+    assert (first.from_s, first.to_s, second.to_s) == (0.0, 4.5, 9.0)
+    assert first.reports[ANN].agreement.share == 1.0
+    assert second.reports[ANN].agreement.share == 0.0
+
+
+def test_an_answer_repeated_later_is_held_against_the_first_one():
+    labels = [given(0, ANN, LEFT, at_s=0.0), given(0, ANN, LEFT, at_s=9.0, is_repeat=True)]
+    _, second = over_time(labels, 2)
+    assert second.reports[ANN].self_consistency.share == 1.0
+    assert second.reports[ANN].num_answers == 0
+
+
+def test_nothing_was_given_and_nothing_is_reported():
+    assert labeler_reports([]) == {}
+    assert over_time([], 5) == []

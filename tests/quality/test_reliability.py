@@ -1,0 +1,124 @@
+import numpy as np
+import pytest
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.quality.reliability import (
+    Reliability,
+    estimate_reliability,
+    mean_targets,
+    posterior_left,
+    posterior_targets,
+)
+from rl_teacher.quality.votes import Votes
+
+TRUTH = (0.95, 0.9, 0.8, 0.7, 0.6)
+
+
+def simulated(num_comparisons, reliabilities=TRUTH, seed=0, answering=3):
+    """Votes of labelers who are right so often; each comparison goes to some of them."""
+    rng = np.random.default_rng(seed)
+    answers = {}
+    for i in range(num_comparisons):
+        sides = (Answer.LEFT, Answer.RIGHT) if rng.random() < 0.5 else (Answer.RIGHT, Answer.LEFT)
+        chosen = rng.choice(len(reliabilities), answering, replace=False)
+        answers[i] = {int(j): sides[int(rng.random() >= reliabilities[j])] for j in chosen}
+    return Votes.of(answers)
+
+
+def trusted(*estimates):
+    return {j: Reliability(estimate, 10) for j, estimate in enumerate(estimates)}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_known_reliabilities_are_found_again_within_5_points(seed):
+    found = estimate_reliability(simulated(2000, seed=seed))
+    for j, truth in enumerate(TRUTH):
+        assert found[j].estimate == pytest.approx(truth, abs=0.05)
+        assert found[j].num == pytest.approx(1200, rel=0.1)
+
+
+def test_a_small_study_still_tells_the_best_from_the_worst():
+    """90 comparisons with three answers each, as 30 % of 300: 54 answers a labeler."""
+    for seed in range(10):
+        found = estimate_reliability(simulated(90, seed=seed))
+        assert found[0].estimate > found[4].estimate
+
+
+def test_answers_that_nobody_else_gave_change_no_estimate():
+    shared = simulated(200)
+    alone = Votes.of({1000 + i: {0: Answer.LEFT} for i in range(500)})
+    both = Votes(
+        *(
+            np.concatenate([getattr(shared, name), getattr(alone, name)])
+            for name in ("comparison", "labeler", "answer")
+        )
+    )
+    assert estimate_reliability(both) == estimate_reliability(shared)
+
+
+def test_a_labeler_alone_has_the_priors_reliability():
+    assert estimate_reliability(Votes.of({0: {7: Answer.LEFT}})) == {7: Reliability(0.8, 0)}
+
+
+def test_with_gold_alone_it_is_the_share_of_right_answers_and_the_prior():
+    """3 right of 4, after 4 of 5 beforehand: 7/9. A tie among the gold says nothing."""
+    said = [Answer.LEFT, Answer.LEFT, Answer.RIGHT, Answer.LEFT, Answer.LEFT]
+    votes = Votes.of({i: {0: answer} for i, answer in enumerate(said)})
+    gold = {0: Answer.LEFT, 1: Answer.LEFT, 2: Answer.RIGHT, 3: Answer.RIGHT, 4: Answer.EQUAL}
+    found = estimate_reliability(votes, gold)[0]
+    assert found.estimate == pytest.approx(7 / 9)
+    assert found.num == 4
+
+
+def test_gold_can_show_that_a_majority_is_wrong():
+    votes = Votes.of({i: {0: Answer.LEFT, 1: Answer.RIGHT, 2: Answer.RIGHT} for i in range(40)})
+    assert estimate_reliability(votes)[0].estimate < 0.2
+    found = estimate_reliability(votes, dict.fromkeys(range(40), Answer.LEFT))
+    assert found[0].estimate > 0.9
+    assert found[1].estimate < 0.2
+
+
+def test_the_chance_that_left_is_better_multiplies_the_labelers_odds():
+    """Odds 4 for left, 9 against: 4/9, a chance of 4/13."""
+    votes = Votes.of({5: {0: Answer.LEFT, 1: Answer.RIGHT}})
+    assert posterior_left(votes, trusted(0.8, 0.9))[5] == pytest.approx(4 / 13)
+
+
+def test_one_good_labeler_outweighs_two_bad_ones_in_the_posterior_but_not_in_the_mean():
+    votes = Votes.of({0: {0: Answer.LEFT, 1: Answer.RIGHT, 2: Answer.RIGHT}})
+    assert posterior_targets(votes, trusted(0.95, 0.6, 0.6))[0] > 0.5
+    assert mean_targets(votes)[0] == pytest.approx(1 / 3)
+
+
+def test_nobodys_word_is_turned_round_however_often_they_are_wrong():
+    votes = Votes.of({0: {0: Answer.LEFT}})
+    assert posterior_left(votes, trusted(0.1))[0] == 0.5
+
+
+def test_equal_counts_half_in_the_mean_and_draws_the_posterior_to_a_half():
+    """Posterior 0.8 with half of the answers a tie: 0.5 * 0.8 + 0.25."""
+    votes = Votes.of({0: {0: Answer.LEFT, 1: Answer.EQUAL}, 1: {1: Answer.EQUAL}})
+    assert mean_targets(votes) == {0: 0.75, 1: 0.5}
+    assert posterior_targets(votes, trusted(0.8, 0.8)) == pytest.approx({0: 0.65, 1: 0.5})
+
+
+def test_comparisons_of_which_nobody_can_tell_have_no_target():
+    votes = Votes.of({0: {0: Answer.CANNOT_TELL}, 1: {0: Answer.CANNOT_TELL, 1: Answer.RIGHT}})
+    assert mean_targets(votes) == {1: 0.0}
+    assert set(posterior_targets(votes, trusted(0.8, 0.8))) == {1}
+
+
+def test_no_votes_are_no_targets_and_no_reliabilities():
+    votes = Votes.of({})
+    assert mean_targets(votes) == posterior_targets(votes, {}) == estimate_reliability(votes) == {}
+
+
+def test_swapping_the_sides_mirrors_the_posterior_and_keeps_the_reliabilities():
+    votes = simulated(100)
+    mirrored = Votes(votes.comparison, votes.labeler, 2 - votes.answer)
+    found, other = estimate_reliability(votes), estimate_reliability(mirrored)
+    for j in found:
+        assert found[j].estimate == pytest.approx(other[j].estimate)
+    left, right = posterior_left(votes, found), posterior_left(mirrored, other)
+    for i in left:
+        assert left[i] == pytest.approx(1 - right[i])

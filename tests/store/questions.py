@@ -1,0 +1,51 @@
+"""Comparisons to ask in tests, of clips that have names in the place of contents."""
+
+import hashlib
+
+from rl_teacher.store.store import ShownClip
+
+ENV_ID = "ShortHopper-v1"
+
+
+def clip(name):
+    return hashlib.sha256(str(name).encode()).hexdigest()
+
+
+def pair(name):
+    return clip(f"{name} left"), clip(f"{name} right")
+
+
+def shown(content_hash, **changes):
+    poses = {
+        "env_id": ENV_ID,
+        "num_steps": 30,
+        "kind": "poses",
+        "media_key": f"clips/{content_hash}.poses",
+        "scene_hash": clip("scene"),
+        "num_frames": 15,
+        "fps": 12.5,
+    }
+    return ShownClip(**{**poses, **changes})
+
+
+def ask(store, experiment_id, *names, step=1000):
+    return store.ask(experiment_id, [pair(name) for name in names], ENV_ID, 30, step)
+
+
+def show(store, *names):
+    store.show_clips({each: shown(each) for name in names for each in pair(name)})
+
+
+def ask_and_show(store, experiment_id, *names, step=1000):
+    ids = ask(store, experiment_id, *names, step=step)
+    show(store, *names)
+    return ids
+
+
+def ids_of(comparisons):
+    return [comparison.id for comparison in comparisons]
+
+
+def rows_of(store, statement):
+    with store._database.reading() as connection:
+        return connection.execute(statement).all()

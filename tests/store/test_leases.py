@@ -1,0 +1,379 @@
+"""Comparisons in labelers' hands, on SQLite and on PostgreSQL."""
+
+import threading
+from collections import Counter
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import select
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.store.leases import KEPT_AFTER_END, LAST_SEEN, MOST_IN_HAND
+from rl_teacher.store.records import Study
+from rl_teacher.store.store import NewLabel, Store
+from rl_teacher.store.tables import Label, Lease
+from tests.store.questions import ENV_ID, ask, ask_and_show, rows_of
+
+NUM_RACES = 1000
+
+
+@pytest.fixture
+def store(timed_store):
+    return timed_store
+
+
+@pytest.fixture
+def experiment_id(store):
+    return store.ensure_experiment("human-175", ENV_ID, {"seed": 3})
+
+
+def claimed_ids(claimed):
+    return [each.comparison.id for each in claimed]
+
+
+def answer(store, claimed, labeler, said=Answer.LEFT):
+    store.answer_many(
+        [NewLabel(each.comparison.id, said, labeler, lease=each.lease) for each in claimed]
+    )
+
+
+def kept(store, *columns):
+    return rows_of(store, select(*columns).order_by(Label.id))
+
+
+class TestClaiming:
+    def test_two_labelers_never_hold_the_same_comparison(self, store, experiment_id):
+        ids = ask_and_show(store, experiment_id, *range(4))
+        mine = store.claim(experiment_id, "Ada", 2)
+        theirs = store.claim(experiment_id, "Bob", 9)
+        assert (claimed_ids(mine), claimed_ids(theirs)) == (ids[:2], ids[2:])
+
+    def test_the_latest_step_comes_first_and_then_the_order_asked(self, store, experiment_id):
+        early = ask_and_show(store, experiment_id, 1, 2, step=100)
+        late = ask_and_show(store, experiment_id, 3, 4, step=10**10)
+        assert claimed_ids(store.claim(experiment_id, "Ada", 9)) == [*late, *early]
+
+    def test_whoever_loads_the_page_again_finds_the_same_under_the_same_leases(
+        self, store, clock, experiment_id
+    ):
+        ask_and_show(store, experiment_id, *range(5))
+        before = store.claim(experiment_id, "Ada", 2, lease_s=300.0)
+        clock.pass_by(200)
+        again = store.claim(experiment_id, "Ada", 3, lease_s=300.0)
+        assert [each.lease for each in again[:2]] == [each.lease for each in before]
+        assert {each.expires_at - clock() for each in again} == {timedelta(seconds=300)}
+
+    def test_what_is_at_hand_is_left_out_and_stays_in_hand(self, store, clock, experiment_id):
+        ids = ask_and_show(store, experiment_id, *range(4))
+        store.claim(experiment_id, "Ada", 2)
+        clock.pass_by(299)
+        assert claimed_ids(store.claim(experiment_id, "Ada", 1, exclude=ids[:2])) == ids[2:3]
+        clock.pass_by(299)
+        assert claimed_ids(store.claim(experiment_id, "Bob", 9)) == ids[3:]
+
+    def test_what_cannot_be_shown_is_in_nobodys_hands(self, store, experiment_id):
+        ask(store, experiment_id, 1)
+        assert store.claim(experiment_id, "Ada", 9) == []
+
+    def test_one_experiment_is_claimed_apart_from_another(self, store, experiment_id):
+        other_id = store.ensure_experiment("other", ENV_ID, {})
+        [mine] = ask_and_show(store, experiment_id, 1)
+        [other] = ask_and_show(store, other_id, 2)
+        assert claimed_ids(store.claim(experiment_id, "Ada", 9)) == [mine]
+        assert claimed_ids(store.claim(other_id, "Ada", 9)) == [other]
+        assert claimed_ids(store.claim(experiment_id, "Ada", 9)) == [mine]
+
+    def test_a_comparison_for_two_goes_into_two_hands_and_no_third(self, store, experiment_id):
+        store.set_study(experiment_id, Study(overlap=1.0, overlap_labelers=2))
+        [comparison_id] = ask_and_show(store, experiment_id, 1)
+        first = store.claim(experiment_id, "Ada", 9)
+        assert claimed_ids(store.claim(experiment_id, "Bob", 9)) == [comparison_id]
+        assert store.claim(experiment_id, "Eve", 9) == []
+        answer(store, first, "Ada")
+        assert store.claim(experiment_id, "Eve", 9) == []
+        assert store.claim(experiment_id, "Ada", 9) == []
+
+    def test_nobody_can_take_everything_into_their_hands(self, store, experiment_id):
+        ids = ask_and_show(store, experiment_id, *range(MOST_IN_HAND + 5))
+        held = claimed_ids(store.claim(experiment_id, "Eve", 10**6))
+        assert store.claim(experiment_id, "Eve", 10, exclude=held) == []
+        assert claimed_ids(store.claim(experiment_id, "Ada", 10)) == ids[MOST_IN_HAND:]
+
+    def test_in_an_unknown_experiment_there_is_nothing_to_claim(self, store):
+        assert store.claim(999, "Ada", 9) == []
+
+
+class TestTime:
+    def test_a_lease_expires_and_the_comparison_returns_to_the_queue(
+        self, store, clock, experiment_id
+    ):
+        ids = ask_and_show(store, experiment_id, 1)
+        store.claim(experiment_id, "Ada", 1, lease_s=300.0)
+        clock.pass_by(299.999)
+        assert store.claim(experiment_id, "Bob", 1) == []
+        clock.pass_by(0.001)
+        assert claimed_ids(store.claim(experiment_id, "Bob", 1)) == ids
+
+    def test_a_heartbeat_holds_a_lease(self, store, clock, experiment_id):
+        ask_and_show(store, experiment_id, 1)
+        [mine] = store.claim(experiment_id, "Ada", 1, lease_s=300.0)
+        clock.pass_by(299)
+        renewed = store.renew("Ada", [mine.lease], lease_s=300.0)
+        assert renewed[mine.lease] > mine.expires_at
+        clock.pass_by(299)
+        assert store.claim(experiment_id, "Bob", 1) == []
+
+    def test_what_has_ended_cannot_be_renewed(self, store, clock, experiment_id):
+        ask_and_show(store, experiment_id, 1)
+        [mine] = store.claim(experiment_id, "Ada", 1, lease_s=300.0)
+        clock.pass_by(300)
+        assert store.renew("Ada", [mine.lease, uuid4()]) == {}
+
+    def test_an_expired_lease_is_taken_up_again_under_the_same_token(
+        self, store, clock, experiment_id
+    ):
+        ask_and_show(store, experiment_id, 1)
+        [before] = store.claim(experiment_id, "Ada", 1)
+        clock.pass_by(10_000)
+        [again] = store.claim(experiment_id, "Ada", 1)
+        assert again.lease == before.lease
+        answer(store, [before], "Ada")
+        assert kept(store, Label.lease) == [("held",)]
+
+    def test_leases_that_expired_long_ago_are_forgotten(self, store, clock, experiment_id):
+        first, _ = ask_and_show(store, experiment_id, 1, 2)
+        store.claim(experiment_id, "Ada", 9)
+        clock.pass_by(KEPT_AFTER_END.total_seconds() + 301)
+        store.answer(first, Answer.LEFT, "Bob")
+        assert rows_of(store, select(Lease.token)) == []
+
+
+class TestAnswering:
+    def test_an_answer_ends_its_lease(self, store, experiment_id):
+        ids = ask_and_show(store, experiment_id, 1, 2)
+        mine = store.claim(experiment_id, "Ada", 1)
+        answer(store, mine, "Ada")
+        assert kept(store, Label.lease, Label.purpose) == [("held", "answer")]
+        assert rows_of(store, select(Lease.token)) == []
+        assert claimed_ids(store.claim(experiment_id, "Ada", 9)) == ids[1:]
+
+    def test_a_late_answer_is_kept_beside_the_one_that_came_meanwhile(
+        self, store, clock, experiment_id
+    ):
+        [comparison_id] = ask_and_show(store, experiment_id, 1)
+        late = store.claim(experiment_id, "Ada", 1)
+        clock.pass_by(301)
+        answer(store, store.claim(experiment_id, "Bob", 1), "Bob", Answer.RIGHT)
+        answer(store, late, "Ada", Answer.LEFT)
+        assert kept(store, Label.answer, Label.lease) == [("right", "held"), ("left", "late")]
+        assert sorted(store.votes([comparison_id])[comparison_id].values()) == ["left", "right"]
+
+    def test_an_answer_without_a_lease_is_kept_and_says_so(self, store, experiment_id):
+        [comparison_id] = ask_and_show(store, experiment_id, 1)
+        store.answer(comparison_id, Answer.LEFT, "Ada")
+        assert kept(store, Label.lease) == [("none",)]
+
+    def test_somebody_elses_lease_is_not_ended_by_naming_it(self, store, experiment_id):
+        [comparison_id] = ask_and_show(store, experiment_id, 1)
+        [adas] = store.claim(experiment_id, "Ada", 1)
+        answer(store, [adas], "Eve")
+        assert kept(store, Label.lease) == [("late",)]
+        assert store.renew("Ada", [adas.lease]) != {}
+        assert store.renew("Eve", [adas.lease]) == {}
+        store.release("Eve", [adas.lease])
+        assert store.renew("Ada", [adas.lease]) != {}
+        assert store.purposes("Eve", [adas.lease]) == {}
+        assert comparison_id in store.votes([comparison_id])
+
+    def test_a_lease_of_another_comparison_does_not_count(self, store, experiment_id):
+        first, second = ask_and_show(store, experiment_id, 1, 2)
+        [mine] = store.claim(experiment_id, "Ada", 1)
+        assert mine.comparison.id == first
+        store.answer_many([NewLabel(second, Answer.LEFT, "Ada", lease=mine.lease)])
+        assert kept(store, Label.lease) == [("late",)]
+        assert claimed_ids(store.claim(experiment_id, "Ada", 9)) == [first]
+
+    def test_two_answers_under_one_lease_are_both_kept_and_the_newest_counts(
+        self, store, experiment_id
+    ):
+        [comparison_id] = ask_and_show(store, experiment_id, 1)
+        mine = store.claim(experiment_id, "Ada", 1)
+        answer(store, mine, "Ada", Answer.LEFT)
+        answer(store, mine, "Ada", Answer.RIGHT)
+        assert kept(store, Label.lease) == [("held",), ("late",)]
+        assert store.answers([comparison_id]) == {comparison_id: Answer.RIGHT}
+        assert store.counts(experiment_id).answered == 1
+
+    def test_a_resent_answer_changes_nothing(self, store, experiment_id):
+        [comparison_id] = ask_and_show(store, experiment_id, 1)
+        [mine] = store.claim(experiment_id, "Ada", 1)
+        label = NewLabel(comparison_id, Answer.LEFT, "Ada", UUID(int=1), lease=mine.lease)
+        for _ in range(3):
+            store.answer_many([label])
+        assert kept(store, Label.lease) == [("held",)]
+        [ada] = store.labelers()
+        assert ada.num_labels == 1
+
+    def test_what_is_taken_back_can_be_claimed_again(self, store, experiment_id):
+        [comparison_id] = ask_and_show(store, experiment_id, 1)
+        answer(store, store.claim(experiment_id, "Ada", 1), "Ada")
+        assert store.claim(experiment_id, "Ada", 1) == []
+        store.answer(comparison_id, None, "Ada")
+        assert claimed_ids(store.claim(experiment_id, "Ada", 1)) == [comparison_id]
+
+    def test_a_released_comparison_is_free_at_once(self, store, experiment_id):
+        ids = ask_and_show(store, experiment_id, 1)
+        [mine] = store.claim(experiment_id, "Ada", 1)
+        store.release("Ada", [mine.lease])
+        assert claimed_ids(store.claim(experiment_id, "Bob", 1)) == ids
+
+    def test_whoever_is_excluded_holds_nothing_and_gets_nothing(self, store, experiment_id):
+        ids = ask_and_show(store, experiment_id, 1)
+        store.claim(experiment_id, "Ada", 1)
+        store.exclude_labeler("Ada", is_excluded=True)
+        assert store.claim(experiment_id, "Ada", 1) == []
+        assert claimed_ids(store.claim(experiment_id, "Bob", 1)) == ids
+
+
+class TestRepeatsAndGold:
+    def test_a_repeat_is_one_that_the_labeler_answered_some_time_ago(self, store, experiment_id):
+        ids = ask_and_show(store, experiment_id, *range(LAST_SEEN + 3))
+        for each in ids[:-1]:
+            store.answer(each, Answer.LEFT, "Ada")
+        store.set_study(experiment_id, Study(repeats=1.0))
+        claimed = store.claim(experiment_id, "Ada", 3)
+        assert [each.purpose for each in claimed] == ["repeat", "repeat", "answer"]
+        assert set(claimed_ids(claimed[:2])) == set(ids[:2])
+        assert store.purposes("Ada", [each.lease for each in claimed[::2]]) == {
+            claimed[0].lease: "repeat",
+            claimed[2].lease: "answer",
+        }
+
+    def test_a_repeat_never_counts_as_an_answer_and_comes_once(self, store, experiment_id):
+        ids = ask_and_show(store, experiment_id, *range(LAST_SEEN + 1))
+        for each in ids:
+            store.answer(each, Answer.LEFT, "Ada")
+        store.set_study(experiment_id, Study(repeats=1.0))
+        repeated = store.claim(experiment_id, "Ada", 9)
+        assert claimed_ids(repeated) == ids[:1]
+        answer(store, repeated, "Ada", Answer.RIGHT)
+        assert store.answers(ids) == dict.fromkeys(ids, Answer.LEFT)
+        assert kept(store, Label.purpose)[-1] == ("repeat",)
+        assert len(store.labels_since(experiment_id, 0)) == len(ids)
+        assert store.counts_of(experiment_id, "Ada") == len(ids)
+        # Note: the repeat was one of the last that she has seen, so that another is old enough now.
+        assert claimed_ids(store.claim(experiment_id, "Ada", 9)) == ids[1:2]
+
+    def test_a_late_repeat_is_still_a_repeat(self, store, clock, experiment_id):
+        ids = ask_and_show(store, experiment_id, *range(LAST_SEEN + 1))
+        for each in ids:
+            store.answer(each, Answer.LEFT, "Ada")
+        store.set_study(experiment_id, Study(repeats=1.0))
+        repeated = store.claim(experiment_id, "Ada", 1)
+        clock.pass_by(10_000)
+        assert store.purposes("Ada", [repeated[0].lease]) == {repeated[0].lease: "repeat"}
+        answer(store, repeated, "Ada", Answer.RIGHT)
+        assert kept(store, Label.purpose, Label.lease)[-1] == ("repeat", "late")
+        assert store.answers(ids[:1]) == {ids[0]: Answer.LEFT}
+
+    def test_answering_again_by_oneself_does_not_end_the_repeat(self, store, experiment_id):
+        ids = ask_and_show(store, experiment_id, *range(LAST_SEEN + 1))
+        for each in ids:
+            store.answer(each, Answer.LEFT, "Ada")
+        store.set_study(experiment_id, Study(repeats=1.0))
+        [repeated] = store.claim(experiment_id, "Ada", 1)
+        store.answer(ids[0], None, "Ada")
+        store.answer(ids[0], Answer.EQUAL, "Ada")
+        assert repeated.lease in store.renew("Ada", [repeated.lease])
+
+    def test_a_gold_comparison_comes_to_everybody_once(self, store, experiment_id):
+        gold, plain = ask_and_show(store, experiment_id, 1, 2)
+        store.set_gold(gold, Answer.LEFT)
+        store.set_study(experiment_id, Study(gold=1.0))
+        for labeler in ("Ada", "Bob", "Eve"):
+            [first, *_] = store.claim(experiment_id, labeler, 1)
+            assert (first.comparison.id, first.purpose) == (gold, "answer")
+            answer(store, [first], labeler)
+        assert len(store.votes([gold])[gold]) == 3
+        assert claimed_ids(store.claim(experiment_id, "Ada", 9)) == [plain]
+
+    def test_what_comes_next_does_not_change_by_asking_again(self, store, experiment_id):
+        ids = ask_and_show(store, experiment_id, *range(40))
+        for each in ids[:20]:
+            store.answer(each, Answer.LEFT, "Ada")
+        store.set_study(experiment_id, Study(repeats=0.3))
+        one_by_one = []
+        for _ in range(6):
+            one_by_one += store.claim(experiment_id, "Ada", 1, exclude=claimed_ids(one_by_one))
+        store.release("Ada", [each.lease for each in one_by_one])
+        at_once = store.claim(experiment_id, "Ada", 6)
+        assert [each.purpose for each in at_once] == [each.purpose for each in one_by_one]
+        assert {each.purpose for each in at_once} == {"answer", "repeat"}
+
+    def test_the_share_of_repeats_is_what_was_asked_for(self, store, experiment_id):
+        ids = ask_and_show(store, experiment_id, *range(260))
+        for each in ids[:60]:
+            store.answer(each, Answer.LEFT, "Ada")
+        store.set_study(experiment_id, Study(repeats=0.2))
+        purposes = Counter()
+        for _ in range(20):
+            claimed = store.claim(experiment_id, "Ada", 10)
+            purposes.update(each.purpose for each in claimed)
+            answer(store, claimed, "Ada")
+        # Note: 200 draws at 0.2 are 40, give or take 5.7; three times that is allowed.
+        assert 23 <= purposes["repeat"] <= 57
+
+
+@pytest.mark.parametrize("wanted", [1, 2])
+def test_two_labelers_race_a_thousand_times_and_nobody_is_doubled_or_lost(url, wanted):
+    """Each has a store of their own, as two processes of a service would."""
+    with Store.open(url, is_synced=False) as store:
+        experiment_id = store.ensure_experiment("race", ENV_ID, {})
+        store.set_study(experiment_id, Study(overlap=float(wanted > 1), overlap_labelers=wanted))
+        ids = ask_and_show(store, experiment_id, *range(NUM_RACES // wanted))
+        given = {"Ada": [], "Bob": []}
+        both_are_there = threading.Barrier(len(given))
+
+        def race(name):
+            with Store.open(url, is_synced=False) as own:
+                both_are_there.wait()
+                while own.waiting(experiment_id, 1) and len(given[name]) < len(ids):
+                    claimed = own.claim(experiment_id, name, 2)
+                    answer(own, claimed, name)
+                    given[name] += claimed_ids(claimed)
+
+        racers = [threading.Thread(target=race, args=(name,)) for name in given]
+        for racer in racers:
+            racer.start()
+        for racer in racers:
+            racer.join()
+        assert Counter(given["Ada"] + given["Bob"]) == dict.fromkeys(ids, wanted)
+        assert all(len(set(own)) == len(own) > 0 for own in given.values())
+        assert kept(store, Label.lease) == [("held",)] * NUM_RACES
+        view = store.experiment("race")
+        assert (view.asked, view.answered, view.waiting) == (len(ids), len(ids), 0)
+
+
+def test_many_who_claim_at_one_moment_share_what_there_is(url):
+    labelers = [f"labeler {number}" for number in range(8)]
+    with Store.open(url, is_synced=False) as store:
+        experiment_id = store.ensure_experiment("rush", ENV_ID, {})
+        ids = ask_and_show(store, experiment_id, *range(24))
+        hands = {}
+        all_are_there = threading.Barrier(len(labelers))
+
+        def grab(name):
+            all_are_there.wait()
+            hands[name] = claimed_ids(store.claim(experiment_id, name, 3))
+
+        grabbers = [threading.Thread(target=grab, args=(name,)) for name in labelers]
+        for grabber in grabbers:
+            grabber.start()
+        for grabber in grabbers:
+            grabber.join()
+        taken = sorted(each for hand in hands.values() for each in hand)
+        assert len(hands) == len(labelers)
+        assert len(taken) == len(set(taken))
+        left_over = claimed_ids(store.claim(experiment_id, "late", 99))
+        assert sorted([*taken, *left_over]) == ids

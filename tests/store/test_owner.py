@@ -1,0 +1,244 @@
+"""What an owner looks through, a page at a time, on SQLite and on PostgreSQL."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import select
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.errors import BadCursor
+from rl_teacher.store.counting import recount
+from rl_teacher.store.records import ComparisonFilter, Sort
+from rl_teacher.store.store import NewLabel
+from rl_teacher.store.tables import Comparison, Experiment, Tally
+from tests.store.questions import ENV_ID, ask, ask_and_show, clip, ids_of, pair, rows_of
+
+PEOPLE = ("Ada", "Bob", "Eve")
+
+MADE_UP = ["", "x", "W10", "WzEsMl0", "Wy0xXQ", "WzFlOTld", "é", "W" * 9999]
+"""Cursors; some say `[]`, `[1,2]`, `[-1]` and `[1e99]`."""
+
+
+@pytest.fixture
+def experiment_id(store):
+    return store.ensure_experiment("human-175", ENV_ID, {"seed": 3})
+
+
+def walk(read):
+    """Every row, page by page."""
+    rows, after = [], None
+    while True:
+        page = read(after)
+        rows += page.rows
+        after = page.next
+        if after is None:
+            return rows
+
+
+class TestComparisons:
+    @pytest.fixture
+    def ids(self, store, experiment_id):
+        """0: nobody. 1: Ada left. 2: Ada left, Bob right. 3: Ada left, Bob cannot tell."""
+        ids = ask_and_show(store, experiment_id, *range(4))
+        for each in ids[1:]:
+            store.answer(each, Answer.LEFT, "Ada")
+        store.answer(ids[2], Answer.RIGHT, "Bob")
+        store.answer(ids[3], Answer.CANNOT_TELL, "Bob")
+        return ids
+
+    def found(self, store, experiment_id, ids, sort=Sort.NEWEST, **wanted):
+        page = store.comparisons(experiment_id, ComparisonFilter(**wanted), sort)
+        return [ids.index(each.id) for each in page.rows]
+
+    @pytest.mark.parametrize(
+        ("wanted", "expected"),
+        [
+            ({}, [3, 2, 1, 0]),
+            ({"status": "answered"}, [3, 2, 1]),
+            ({"status": "open"}, [0]),
+            ({"answer": Answer.RIGHT}, [2]),
+            ({"labeler": "Bob"}, [3, 2]),
+            ({"labeler": "Bob", "answer": Answer.LEFT}, []),
+            ({"labeler": "nobody"}, []),
+            ({"is_disputed": True}, [2]),
+            ({"is_disputed": False}, [3, 1, 0]),
+            ({"is_gold": True}, [1]),
+            ({"is_gold": False}, [3, 2, 0]),
+        ],
+    )
+    def test_a_filter_leaves_those_that_fulfil_it(
+        self, store, experiment_id, ids, wanted, expected
+    ):
+        store.set_gold(ids[1], Answer.LEFT)
+        assert self.found(store, experiment_id, ids, **wanted) == expected
+
+    @pytest.mark.parametrize(
+        ("sort", "expected"),
+        [
+            (Sort.NEWEST, [3, 2, 1, 0]),
+            (Sort.OLDEST, [0, 1, 2, 3]),
+            (Sort.LABELS, [3, 2, 1, 0]),
+            (Sort.DISPUTED, [2, 3, 1, 0]),
+        ],
+    )
+    def test_they_come_in_the_order_asked_for(self, store, experiment_id, ids, sort, expected):
+        assert self.found(store, experiment_id, ids, sort) == expected
+
+    @pytest.mark.parametrize("sort", list(Sort))
+    @pytest.mark.parametrize("limit", [1, 2, 3])
+    def test_page_after_page_brings_each_once(self, store, experiment_id, ids, sort, limit):
+        rows = walk(
+            lambda after: store.comparisons(experiment_id, sort=sort, after=after, limit=limit)
+        )
+        at_once = store.comparisons(experiment_id, sort=sort).rows
+        assert rows == at_once
+        assert sorted(ids_of(rows)) == ids
+
+    def test_each_comes_with_what_everybody_says_now(self, store, experiment_id, ids):
+        store.answer_many([NewLabel(ids[2], Answer.EQUAL, "Bob", is_swapped=True, response_ms=850)])
+        store.exclude_labeler("Ada", is_excluded=True)
+        row = next(each for each in store.comparisons(experiment_id).rows if each.id == ids[2])
+        assert [(vote.labeler, vote.answer, vote.is_excluded) for vote in row.votes] == [
+            ("Ada", Answer.LEFT, True),
+            ("Bob", Answer.EQUAL, False),
+        ]
+        assert (row.votes[1].response_ms, row.votes[1].is_swapped) == (850, True)
+        assert (row.num_labels, row.is_disputed, row.is_open) == (1, False, False)
+        assert (row.left.content_hash, row.right.content_hash) == pair(2)
+
+    @pytest.mark.parametrize(
+        "cursor", ["", "x", "W10", "WzEsMl0", "Wy0xXQ", "WzFlOTld", "é", "W" * 9999]
+    )
+    def test_a_made_up_cursor_is_refused(self, store, experiment_id, cursor):
+        with pytest.raises(BadCursor, match="no place in this list"):
+            store.comparisons(experiment_id, after=cursor)
+
+
+class TestExport:
+    def test_every_label_is_there_with_what_became_of_it(self, store, experiment_id):
+        [comparison_id] = ask(store, experiment_id, 1)
+        store.answer_many([NewLabel(comparison_id, Answer.LEFT, "Ada", response_ms=7)])
+        store.answer(comparison_id, Answer.RIGHT, "Ada")
+        store.answer(comparison_id, Answer.EQUAL, "Bob")
+        store.exclude_labeler("Bob", is_excluded=True)
+        rows = store.label_rows(experiment_id)
+        assert [(row.labeler, row.answer, row.is_current, row.is_excluded) for row in rows] == [
+            ("Ada", "left", False, False),
+            ("Ada", "right", True, False),
+            ("Bob", "equal", True, True),
+        ]
+        assert (rows[0].response_ms, rows[0].purpose, rows[0].lease) == (7, "answer", "none")
+        assert (rows[0].left_hash, rows[0].right_hash) == pair(1)
+
+    def test_pages_go_on_after_the_last_label(self, store, experiment_id):
+        ids = ask(store, experiment_id, *range(5))
+        store.answer_many([NewLabel(each, Answer.LEFT, "Ada") for each in ids])
+        seen, after = [], 0
+        while page := store.label_rows(experiment_id, after, 2):
+            seen += page
+            after = page[-1].id
+        assert [row.comparison_id for row in seen] == ids
+
+
+class TestLibrary:
+    def test_an_environments_clips_come_with_how_often_they_are_asked_about(
+        self, store, experiment_id
+    ):
+        ask_and_show(store, experiment_id, 1, 2)
+        left, right = pair(1)
+        store.ask(experiment_id, [(left, pair(2)[0]), (clip("unshown"), left)], ENV_ID, 30, 0)
+        rows = walk(lambda after: store.environment_clips(ENV_ID, after, 1))
+        asked = {row.clip.content_hash: row.num_comparisons for row in rows}
+        assert asked == {left: 3, right: 1, pair(2)[0]: 2, pair(2)[1]: 1}
+        assert len(rows) == 4
+
+    def test_a_made_up_place_has_nothing_after_it(self, store, experiment_id):
+        ask_and_show(store, experiment_id, 1)
+        assert store.environment_clips(ENV_ID, "made up").rows == []
+        assert store.environment_clips("Other-v1").rows == []
+
+
+class TestEvents:
+    def test_the_newest_come_first_and_page_after_page(self, store, experiment_id):
+        for number in range(5):
+            store.record_event("export", {"n": number}, experiment_id, "owner")
+        store.record_event("started", {})
+        rows = walk(lambda after: store.events(experiment_id, after, 2))
+        assert [row.details["n"] for row in rows] == [4, 3, 2, 1, 0]
+        assert {(row.experiment, row.labeler) for row in rows} == {("human-175", "owner")}
+        assert len(store.events().rows) == 6
+
+
+taken_up = st.lists(
+    st.tuples(
+        st.sampled_from(["answer", "exclude", "include", "ask", "show"]),
+        st.integers(0, 5),
+        st.sampled_from([*Answer, None]),
+        st.sampled_from(PEOPLE),
+    ),
+    max_size=20,
+)
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(done=taken_up)
+def test_whatever_is_done_what_is_counted_is_what_is_there(store, done):
+    """Counting everything anew changes nothing."""
+    store.delete_experiment("model")
+    experiment_id = store.ensure_experiment("model", ENV_ID, {})
+    for name in PEOPLE:
+        store._id_of_labeler(name)
+        store.exclude_labeler(name, is_excluded=False)
+    ids = ask_and_show(store, experiment_id, 0, 1, 2) + ask(store, experiment_id, 3, 4, 5)
+    for what, number, answer, labeler in done:
+        match what:
+            case "answer":
+                store.answer(ids[number], answer, labeler)
+            case "exclude" | "include":
+                store.exclude_labeler(labeler, is_excluded=what == "exclude")
+            case "ask":
+                ask(store, experiment_id, number, number + 10)
+            case "show":
+                ask_and_show(store, experiment_id, number)
+    before = counted(store, experiment_id)
+    assert before[1] == [
+        (
+            len(before[0]),
+            sum(num_labels > 0 for _, num_labels, _, _ in before[0]),
+            sum(is_open for _, _, is_open, _ in before[0]),
+        )
+    ]
+    labels = [row for row in store.label_rows(experiment_id) if row.is_current]
+    assert dict(before[2]) == {
+        each.id: sum(row.labeler == each.name for row in labels)
+        for each in store.labelers()
+        if each.id in dict(before[2])
+    }
+    with store._database.writing() as connection:
+        recount(connection, [comparison_id for comparison_id, *_ in before[0]])
+    assert counted(store, experiment_id) == before
+
+
+def counted(store, experiment_id):
+    """Of the comparisons, of the experiment, of the labelers."""
+    columns = (Comparison.id, Comparison.num_labels, Comparison.is_open, Comparison.is_disputed)
+    return (
+        rows_of(
+            store,
+            select(*columns)
+            .where(Comparison.experiment_id == experiment_id)
+            .order_by(Comparison.id),
+        ),
+        rows_of(
+            store,
+            select(Experiment.num_asked, Experiment.num_answered, Experiment.num_open).where(
+                Experiment.id == experiment_id
+            ),
+        ),
+        rows_of(
+            store,
+            select(Tally.labeler_id, Tally.num_labels).where(Tally.experiment_id == experiment_id),
+        ),
+    )

@@ -1,0 +1,60 @@
+"""Labels sent to other programs while they are read."""
+
+import io
+import json
+
+import pytest
+
+from tests.web.conftest import assert_problem, label, post
+
+URL = "/api/v1/experiments/hopper/export"
+
+
+def test_every_label_is_a_line(program, guest, trainer):
+    one, two = trainer.ask(2)
+    post(guest, label(one, "equal"), label(two, "cannot_tell"))
+    response = program.get(URL)
+    assert response.headers["content-type"] == "application/x-ndjson"
+    assert "hopper-labels.jsonl" in response.headers["content-disposition"]
+    rows = [json.loads(line) for line in response.text.splitlines()]
+    assert [(each["labeler"], each["answer"]) for each in rows] == [
+        ("ann", "equal"),
+        ("ann", "cannot_tell"),
+    ]
+    assert {each["schema_version"] for each in rows} == {1}
+
+
+def test_parquet_is_a_file_that_others_read(program, guest, trainer):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    [comparison_id] = trainer.ask()
+    post(guest, label(comparison_id, "equal"))
+    response = program.get(URL, params={"format": "parquet"})
+    table = parquet.read_table(io.BytesIO(response.content))
+    assert table.column("answer").to_pylist() == ["equal"]
+
+
+def test_no_credential_is_among_the_rows(program, guest, trainer):
+    [comparison_id] = trainer.ask()
+    post(guest, label(comparison_id, "equal"))
+    assert guest.headers["Authorization"].split()[1] not in program.get(URL).text
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (f"{URL}?format=csv", 422),
+        (f"{URL}?format=", 422),
+        ("/api/v1/experiments/walker/export", 404),
+        ("/api/v1/experiments/..%2Fx/export", 404),
+    ],
+)
+def test_what_cannot_be_exported_is_refused(program, trainer, path, status):
+    assert_problem(program.get(path), status)
+
+
+def test_a_name_with_odd_characters_is_a_plain_file_name(program, store):
+    store.ensure_experiment("a b", "ShortHopper-v1", {})
+    response = program.get("/api/v1/experiments/a%20b/export")
+    assert response.headers["content-disposition"] == (
+        "attachment; filename*=UTF-8''a%20b-labels.jsonl"
+    )

@@ -1,0 +1,156 @@
+"""Invites: a link lets one person in, once."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.web.conftest import SAME_ORIGIN, TestClient, assert_problem, label, post
+
+MARKUP = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def invite(program):
+    """Makes an invite; its token."""
+
+    def make(**said):
+        response = program.post("/api/v1/invites", json=said)
+        assert response.status_code == 201, response.text
+        return parse_qs(urlsplit(response.json()["link"]).query)["invite"][0]
+
+    return make
+
+
+@pytest.fixture
+def newcomer(app):
+    """A browser that was never here."""
+    with TestClient(app, follow_redirects=False) as client:
+        yield client
+
+
+def join(client, token, name="Ann", headers=SAME_ORIGIN):
+    return client.post("/api/v1/join", json={"invite": token, "name": name}, headers=headers)
+
+
+class TestJoining:
+    def test_brings_a_cookie_with_a_credential_of_ones_own(self, newcomer, invite, trainer, store):
+        [comparison_id] = trainer.ask()
+        token = invite(experiment="hopper")
+        response = join(newcomer, token)
+        assert response.json() == {"name": "Ann", "role": "labeler", "experiment": "hopper"}
+        cookie = response.headers["set-cookie"]
+        assert {"httponly", "samesite=lax", "path=/"} <= {
+            part.strip().lower() for part in cookie.split(";")[1:]
+        }
+        assert token not in cookie
+        assert newcomer.get("/api/v1/me").json() == {"name": "Ann", "role": "labeler"}
+        given = {"labels": [label(comparison_id)]}
+        newcomer.post("/api/v1/labels", json=given, headers=SAME_ORIGIN)
+        assert store.counts_of(trainer.id, "Ann") == 1
+
+    def test_happens_once_for_each_invite(self, app, newcomer, invite):
+        token = invite()
+        assert join(newcomer, token).status_code == 200
+        with TestClient(app) as second:
+            said = assert_problem(join(second, token, "Bob"), 409)
+            assert "was used already" in said
+            assert_problem(second.get("/api/v1/me"), 401)
+
+    def test_of_two_at_once_lets_one_in(self, app, invite, store):
+        token = invite()
+        with ThreadPoolExecutor(8) as pool:
+            clients = [TestClient(app) for _ in range(8)]
+            statuses = list(
+                pool.map(
+                    lambda pair: join(pair[1], token, f"N{pair[0]}").status_code, enumerate(clients)
+                )
+            )
+        assert sorted(statuses) == [200] + [409] * 7
+        assert len([each for each in store.labelers() if each.name.startswith("N")]) == 1
+
+    def test_after_the_invite_expired_is_refused(self, newcomer, invite, clock):
+        token = invite(expires_at=(clock() + timedelta(hours=1)).isoformat())
+        clock.advance(3601)
+        assert "expired" in assert_problem(join(newcomer, token), 409)
+
+    def test_after_the_invite_was_taken_back_is_refused(self, newcomer, invite, program):
+        token = invite()
+        [made] = program.get("/api/v1/invites").json()["invites"]
+        assert program.delete(f"/api/v1/invites/{made['id']}").status_code == 204
+        assert "taken back" in assert_problem(join(newcomer, token), 409)
+
+    @pytest.mark.parametrize("token", ["", "rlt_", "\ud800", "\0", "x" * 200, "rlt_" + "x" * 43])
+    def test_with_something_that_is_no_invite_is_refused(self, newcomer, token):
+        response = newcomer.post(
+            "/api/v1/join",
+            content=b'{"name": "Ann", "invite": "%s"}'
+            % token.encode("ascii", "backslashreplace").replace(b"\x00", b"\\u0000"),
+            headers=SAME_ORIGIN | {"Content-Type": "application/json"},
+        )
+        assert response.status_code in (409, 422)
+        assert_problem(response, response.status_code)
+
+    @pytest.mark.parametrize("name", ["owner", "OWNER", "synthetic:oracle", " ", "a\nb", "x" * 101])
+    def test_under_a_name_that_nobody_may_have_leaves_the_invite_unused(
+        self, newcomer, invite, name
+    ):
+        token = invite()
+        assert_problem(join(newcomer, token, name), 422)
+        assert join(newcomer, token, "Ann").status_code == 200
+
+    def test_under_a_name_that_somebody_has_leaves_the_invite_unused(self, newcomer, invite, guest):
+        token = invite()
+        response = join(newcomer, token, "ann")
+        assert_problem(response, 409)
+        assert response.json()["type"] == "/api/docs#name-taken"
+        assert join(newcomer, token, "Ann the second").status_code == 200
+
+    def test_under_a_name_with_markup_keeps_it_as_text(self, newcomer, invite, program):
+        assert join(newcomer, invite(), MARKUP).json()["name"] == MARKUP
+        response = program.get("/api/v1/labelers")
+        assert response.headers["content-type"] == "application/json"
+        assert MARKUP in [each["name"] for each in response.json()["labelers"]]
+
+    def test_with_an_invite_that_says_who_it_is_for_needs_no_name(self, newcomer, invite):
+        response = newcomer.post(
+            "/api/v1/join", json={"invite": invite(name="Zoë")}, headers=SAME_ORIGIN
+        )
+        assert response.json()["name"] == "Zoë"
+
+    @pytest.mark.parametrize(
+        "headers",
+        [{"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}, {"Origin": "null"}],
+    )
+    def test_from_another_sites_page_is_refused(self, newcomer, invite, headers):
+        token = invite()
+        assert_problem(join(newcomer, token, headers=headers), 403)
+        assert join(newcomer, token).status_code == 200
+
+    def test_as_an_owner_makes_an_owner(self, newcomer, invite):
+        assert join(newcomer, invite(role="owner")).json()["role"] == "owner"
+        assert newcomer.get("/api/v1/labelers").status_code == 200
+
+    def test_replaces_whoever_used_this_browser_before(self, browser, invite):
+        assert browser.get("/api/v1/me").json()["name"] == "owner"
+        join(browser, invite())
+        assert browser.get("/api/v1/me").json()["name"] == "Ann"
+
+
+class TestPageForGuests:
+    def test_and_its_files_need_no_credential(self, stranger):
+        assert "built" in stranger.get("/join?invite=rlt_x").text
+        assert stranger.get("/assets/page-1a2b.js").status_code == 200
+
+    def test_tells_no_other_host_of_the_invite_in_its_address(self, stranger):
+        assert stranger.get("/join?invite=rlt_x").headers["referrer-policy"] == "no-referrer"
+
+
+def test_answers_of_two_labelers_stand_beside_each_other(guest, other_guest, trainer, store):
+    [comparison_id] = trainer.ask()
+    post(guest, label(comparison_id, "equal"))
+    post(other_guest, label(comparison_id, "cannot_tell"))
+    assert sorted(store.votes([comparison_id])[comparison_id].values()) == ["cannot_tell", "equal"]
+    for client, answer in ((guest, "equal"), (other_guest, "cannot_tell")):
+        assert client.get(f"/api/v1/comparisons/{comparison_id}").json()["answer"] == answer

@@ -1,0 +1,193 @@
+"""Leases: what is given to one labeler is given to nobody else, until it ends."""
+
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import select
+
+from rl_teacher.store import tables
+from rl_teacher.store.records import Study
+from tests.web.conftest import assert_problem, label, post
+
+
+def next_ones(client, **query):
+    response = client.get("/api/v1/experiments/hopper/comparisons/next", params=query)
+    return response.json()["comparisons"]
+
+
+def ids(comparisons):
+    return [each["id"] for each in comparisons]
+
+
+def renew(client, *leases):
+    return client.post("/api/v1/leases/renew", json={"leases": leases}).json()
+
+
+def lease_words(store):
+    with store._database.reading() as connection:
+        rows = connection.execute(select(tables.Label.lease).order_by(tables.Label.id))
+        return list(rows.scalars())
+
+
+class TestLeases:
+    def test_two_labelers_are_given_different_comparisons(self, guest, other_guest, trainer):
+        asked = trainer.ask(4)
+        mine, theirs = next_ones(guest, limit=2), next_ones(other_guest, limit=2)
+        assert sorted(ids(mine) + ids(theirs)) == asked
+        assert next_ones(guest, limit=2, exclude=ids(mine)) == []
+
+    def test_a_page_that_is_loaded_anew_finds_the_same(self, guest, trainer):
+        trainer.ask(4)
+        before = next_ones(guest, limit=2)
+        again = next_ones(guest, limit=2)
+        assert ids(again) == ids(before)
+        assert [each["lease"] for each in again] == [each["lease"] for each in before]
+
+    def test_one_that_expires_returns_and_goes_to_others(self, guest, other_guest, trainer, clock):
+        trainer.ask()
+        [mine] = next_ones(guest)
+        assert mine["lease_expires_at"] == "2026-11-03T12:05:00Z"
+        assert next_ones(other_guest) == []
+        clock.advance(301)
+        assert ids(next_ones(other_guest)) == [mine["id"]]
+
+    def test_one_that_is_renewed_lasts(self, guest, other_guest, trainer, clock):
+        trainer.ask()
+        [mine] = next_ones(guest)
+        for minute in range(1, 10):
+            clock.advance(60)
+            assert renew(guest, mine["lease"]) == {
+                "renewed": {mine["lease"]: f"2026-11-03T12:{minute + 5:02}:00Z"},
+                "lost": [],
+            }
+        assert next_ones(other_guest) == []
+
+    def test_one_that_is_released_returns(self, guest, other_guest, trainer):
+        trainer.ask()
+        [mine] = next_ones(guest)
+        given = {"leases": [mine["lease"]]}
+        assert guest.post("/api/v1/leases/release", json=given).status_code == 204
+        assert ids(next_ones(other_guest)) == [mine["id"]]
+
+    def test_of_others_cannot_be_renewed_or_released_or_told_from_none(
+        self, guest, other_guest, trainer
+    ):
+        trainer.ask()
+        [mine] = next_ones(guest)
+        nothing = str(uuid4())
+        assert renew(other_guest, mine["lease"], nothing) == {
+            "renewed": {},
+            "lost": [mine["lease"], nothing],
+        }
+        other_guest.post("/api/v1/leases/release", json={"leases": [mine["lease"]]})
+        assert renew(guest, mine["lease"])["lost"] == []
+
+    def test_many_or_none_are_no_leases(self, guest):
+        too_many = {"leases": [str(uuid4())] * 101}
+        assert_problem(guest.post("/api/v1/leases/renew", json=too_many), 422)
+        assert_problem(guest.post("/api/v1/leases/release", json={"leases": ["x"]}), 422)
+        assert renew(guest) == {"renewed": {}, "lost": []}
+
+    def test_nothing_left_for_me_is_said(self, guest, other_guest, trainer):
+        trainer.ask()
+        next_ones(guest)
+        url = "/api/v1/experiments/hopper/comparisons/next"
+        assert "in others' hands" in other_guest.get(url).json()["progress"]["says"]
+
+
+class TestAnsweringUnderALease:
+    def test_in_time_is_written_down_as_such(self, guest, trainer, store):
+        trainer.ask()
+        [mine] = next_ones(guest)
+        post(guest, label(mine["id"], lease=mine["lease"], left=mine["left"]["hash"]))
+        assert lease_words(store) == ["held"]
+        assert next_ones(guest) == []
+
+    def test_after_its_end_is_kept_beside_the_others_answer(
+        self, guest, other_guest, trainer, clock, store
+    ):
+        trainer.ask()
+        [late] = next_ones(guest)
+        clock.advance(301)
+        [taken] = next_ones(other_guest)
+        post(other_guest, label(taken["id"], "equal", lease=taken["lease"]))
+        said = post(guest, label(late["id"], "cannot_tell", lease=late["lease"])).json()
+        assert len(said["accepted"]) == 1
+        assert lease_words(store) == ["held", "late"]
+        votes = store.votes([late["id"]])[late["id"]]
+        assert sorted(votes.values()) == ["cannot_tell", "equal"]
+
+    def test_twice_keeps_both_and_the_second_counts(self, guest, trainer, store):
+        trainer.ask()
+        [mine] = next_ones(guest)
+        for answer in ("equal", "cannot_tell"):
+            post(guest, label(mine["id"], answer, lease=mine["lease"]))
+        assert lease_words(store) == ["held", "late"]
+        assert list(store.votes([mine["id"]])[mine["id"]].values()) == ["cannot_tell"]
+
+    def test_of_others_is_kept_as_ones_own_answer_and_takes_nothing_from_them(
+        self, guest, other_guest, trainer, store
+    ):
+        trainer.ask()
+        [mine] = next_ones(guest)
+        post(other_guest, label(mine["id"], "equal", lease=mine["lease"]))
+        assert lease_words(store) == ["late"]
+        assert renew(guest, mine["lease"])["lost"] == []
+        post(guest, label(mine["id"], "cannot_tell", lease=mine["lease"]))
+        assert len(store.votes([mine["id"]])[mine["id"]]) == 2
+
+    @pytest.mark.parametrize("lease", ["x", 1, []])
+    def test_that_is_none_is_refused(self, guest, trainer, lease):
+        [comparison_id] = trainer.ask()
+        [refused] = post(guest, label(comparison_id, lease=lease)).json()["refused"]
+        assert "lease" in refused["problem"]["detail"]
+
+    def test_with_a_left_clip_that_was_never_shown_is_refused(self, guest, trainer):
+        [comparison_id] = trainer.ask()
+        [refused] = post(guest, label(comparison_id, left="0" * 64)).json()["refused"]
+        assert refused["problem"]["status"] == 422
+        assert "left" in refused["problem"]["detail"]
+
+    def test_the_left_clip_says_which_side_is_meant(self, guest, trainer, store):
+        [comparison_id] = trainer.ask()
+        shown = guest.get(f"/api/v1/comparisons/{comparison_id}").json()
+        right = shown["right"]["hash"]
+        post(guest, label(comparison_id, "left", left=right))
+        assert guest.get(f"/api/v1/comparisons/{comparison_id}").json()["answer"] == "right"
+
+
+class TestRepeats:
+    @pytest.fixture
+    def repeated(self, guest, trainer, store):
+        """A comparison as it was first shown, and as it is asked again."""
+        trainer.ask(12)
+        first = {each["id"]: each for each in next_ones(guest, limit=12)}
+        post(
+            guest,
+            *[
+                label(each["id"], "left", lease=each["lease"], left=each["left"]["hash"])
+                for each in first.values()
+            ],
+        )
+        store.set_study(trainer.id, Study(repeats=1.0))
+        again = next_ones(guest, limit=1)[0]
+        return first[again["id"]], again
+
+    def test_come_with_their_sides_exchanged_and_without_the_answer_given(self, repeated):
+        first, again = repeated
+        assert again["left"] == first["right"]
+        assert again["right"] == first["left"]
+        assert again["answer"] is None
+        assert set(again) == set(first)
+
+    @pytest.mark.parametrize("says_left", [True, False])
+    def test_are_turned_back_and_change_no_answer(self, guest, store, repeated, says_left):
+        first, again = repeated
+        before = store.votes([first["id"]])
+        more = {"left": again["left"]["hash"]} if says_left else {}
+        post(guest, label(again["id"], "left", lease=again["lease"], **more))
+        assert store.votes([first["id"]]) == before
+        rows = [each for each in store.label_rows(1) if each.comparison_id == first["id"]]
+        assert [each.purpose for each in rows] == ["answer", "repeat"]
+        assert rows[0].answer != rows[1].answer
+        assert rows[0].is_swapped != rows[1].is_swapped

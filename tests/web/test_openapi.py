@@ -1,0 +1,91 @@
+"""Whatever the API's own description allows, and much that it does not, is no fault of ours.
+
+Schemathesis makes the requests out of `/api/openapi.json`.
+"""
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import response_schema_conformance
+
+from tests.web.conftest import TOKEN, assert_problem, label, post
+
+OWNER = {"Authorization": f"Bearer {TOKEN}"}
+CHECKS = [not_a_server_error, response_schema_conformance]
+NEVER_ENDING = "/api/v1/events"
+
+
+@pytest.fixture
+def description(app, trainer, guest):
+    """The API of a service that has something to show."""
+    asked = trainer.ask(3)
+    post(guest, label(asked[0], "equal"))
+    trainer.store.append_metrics(trainer.id, 1, {"true_return": 0.5})
+    loaded = schemathesis.openapi.from_asgi("/api/openapi.json", app, headers=OWNER)
+    described = loaded.exclude(path=NEVER_ENDING)
+    described.hook(map_path_parameters)
+    return described
+
+
+def map_path_parameters(_context, path_parameters):
+    """Half of the time something that is there."""
+    there = {"name": "hopper", "comparison_id": 1, "labeler_id": 1, "invite_id": 1}
+    return {
+        key: there.get(key, value) if len(str(value)) % 2 else value
+        for key, value in (path_parameters or {}).items()
+    }
+
+
+def test_no_request_is_answered_with_a_fault(description):
+    asked = set()
+    for operation in (found.ok() for found in description.get_all_operations()):
+
+        @settings(
+            max_examples=30,
+            phases=[Phase.explicit, Phase.generate],
+            suppress_health_check=[*HealthCheck],  # pyright: ignore[reportArgumentType]
+        )
+        @given(case=cases_of(operation))
+        def ask(case):
+            response = case.call(headers=OWNER)
+            asked.add((case.method, case.path, response.status_code))
+            case.validate_response(response, checks=CHECKS)
+            if response.status_code >= 400:
+                assert response.headers["content-type"] == ["application/problem+json"]
+
+        ask()
+    assert max(status for _, _, status in asked) < 500
+    answered = {(method, path) for method, path, status in asked if status < 300}
+    assert len(answered) > 20
+
+
+def cases_of(operation):
+    """Requests that the description allows, and where there is anything to get wrong, others."""
+    has_parts = operation.body or any(operation.iter_parameters())
+    allowed = operation.as_strategy()
+    return allowed | operation.as_strategy(GenerationMode.NEGATIVE) if has_parts else allowed
+
+
+def test_every_route_of_the_api_is_described(app, program):
+    described = program.get("/api/openapi.json").json()["paths"]
+    routes = {
+        route.path.replace(":path", "")
+        for route in app.routes
+        if route.path.startswith("/api/v1") and route.include_in_schema
+    }
+    assert set(described) >= routes
+    assert all("description" in op for path in described.values() for op in path.values())
+
+
+def test_a_request_with_a_null_byte_in_each_part_is_refused(program, trainer):
+    for path in (
+        "/api/v1/experiments/a%00b",
+        "/api/v1/experiments/hopper/comparisons?labeler=a%00b",
+        "/api/v1/environments/a%00b/clips",
+        "/api/v1/audit?experiment=a%00b",
+    ):
+        response = program.get(path)
+        assert response.status_code in (404, 422)
+        assert_problem(response, response.status_code)

@@ -1,0 +1,179 @@
+"""Labelers and invites, as owners manage them; and what is written down of it."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.web.conftest import TOKEN, assert_problem, enter, label, post
+
+
+def id_of(program, name):
+    labelers = program.get("/api/v1/labelers").json()["labelers"]
+    return next(each["id"] for each in labelers if each["name"] == name)
+
+
+def audit(program, **query):
+    return program.get("/api/v1/audit", params=query).json()
+
+
+def kinds(program, **query):
+    return [each["kind"] for each in audit(program, **query)["events"]]
+
+
+class TestLabelers:
+    def test_are_listed_with_what_they_did(self, program, guest, trainer):
+        one, two = trainer.ask(2)
+        post(guest, label(one), label(two))
+        ann, *others = program.get("/api/v1/labelers").json()["labelers"]
+        assert {each["name"] for each in others} <= {"owner"}
+        assert ann == {
+            "id": ann["id"],
+            "name": "ann",
+            "role": "labeler",
+            "created_at": "2026-11-03T12:00:00Z",
+            "excluded_at": None,
+            "num_labels": 2,
+            "last_label_at": "2026-11-03T12:00:00Z",
+        }
+
+    def test_that_are_added_get_a_credential_that_is_shown_once(self, app, program):
+        said = program.post("/api/v1/labelers", json={"name": " Zoë "}).json()
+        assert said["labeler"]["name"] == "Zoë"
+        assert said["link"] == f"http://testserver/?token={said['credential']}"
+        assert enter(app, said["credential"]).get("/api/v1/me").json()["name"] == "Zoë"
+        for path in ("/api/v1/labelers", "/api/v1/audit", "/api/v1/invites"):
+            assert said["credential"] not in program.get(path).text
+
+    def test_that_are_there_are_not_added_again(self, program, guest):
+        assert_problem(program.post("/api/v1/labelers", json={"name": "ann"}), 409)
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {},
+            {"name": ""},
+            {"name": "owner"},
+            {"name": "x" * 101},
+            {"name": "bob", "role": "teacher"},
+            {"name": "bob", "role": "admin"},
+            {"name": "bob", "labeler_id": 1},
+            {"name": "bob", "expires_at": "2026-11-03T12:00:00"},
+            {"name": ["bob"]},
+        ],
+    )
+    def test_that_make_no_sense_are_refused(self, program, given):
+        assert_problem(program.post("/api/v1/labelers", json=given), 422)
+
+    def test_that_are_excluded_teach_nothing_and_come_back(self, program, guest, trainer, store):
+        [comparison_id] = trainer.ask()
+        post(guest, label(comparison_id, "equal"))
+        ann = id_of(program, "ann")
+        assert program.post(f"/api/v1/labelers/{ann}/exclude").json()["excluded_at"] is not None
+        assert store.votes([comparison_id]) == {}
+        assert program.post(f"/api/v1/labelers/{ann}/include").json()["excluded_at"] is None
+        assert list(store.votes([comparison_id])[comparison_id].values()) == ["equal"]
+        assert kinds(program)[:2] == ["include", "exclude"]
+
+    def test_that_are_revoked_are_out_and_their_labels_stay(self, program, guest, trainer, store):
+        [comparison_id] = trainer.ask()
+        post(guest, label(comparison_id, "equal"))
+        ann = id_of(program, "ann")
+        assert program.post(f"/api/v1/labelers/{ann}/revoke").json() == {"num_revoked": 1}
+        assert_problem(guest.get("/api/v1/me"), 401)
+        assert list(store.votes([comparison_id])[comparison_id].values()) == ["equal"]
+
+    @pytest.mark.parametrize("change", ["exclude", "include", "revoke"])
+    @pytest.mark.parametrize(("labeler_id", "status"), [("4242", 404), ("0", 422), ("x", 422)])
+    def test_that_are_not_there_cannot_be_changed(self, program, change, labeler_id, status):
+        assert_problem(program.post(f"/api/v1/labelers/{labeler_id}/{change}"), status)
+
+
+class TestInvites:
+    def test_are_listed_without_their_secret(self, program, clock, trainer):
+        said = program.post("/api/v1/invites", json={"experiment": "hopper"}).json()
+        token = said.pop("link").removeprefix("http://testserver/join?invite=")
+        assert said["status"] == "open"
+        assert said["expires_at"] == (clock() + timedelta(days=7)).isoformat().replace(
+            "+00:00", "Z"
+        )
+        assert program.get("/api/v1/invites").json() == {"invites": [said]}
+        assert token.startswith(said["hint"])
+        assert token not in program.get("/api/v1/audit").text
+
+    @pytest.mark.parametrize(
+        ("given", "status"),
+        [
+            ({"experiment": "walker"}, 404),
+            ({"experiment": "../x"}, 404),
+            ({"role": "teacher"}, 422),
+            ({"name": "owner"}, 422),
+            ({"name": ""}, 422),
+            ({"expires_at": "soon"}, 422),
+            ({"labeler": "ann"}, 422),
+        ],
+    )
+    def test_that_make_no_sense_are_refused(self, program, given, status):
+        assert_problem(program.post("/api/v1/invites", json=given), status)
+        assert program.get("/api/v1/invites").json() == {"invites": []}
+
+    def test_that_are_not_there_cannot_be_taken_back(self, program):
+        assert_problem(program.delete("/api/v1/invites/4242"), 404)
+
+
+class TestAudit:
+    def test_says_who_did_what_when_and_to_what(self, program, trainer):
+        program.post("/api/v1/experiments/hopper/control", json={"state": "pause"})
+        [event] = audit(program, experiment="hopper")["events"]
+        assert event == {
+            "id": event["id"],
+            "at": "2026-11-03T12:00:00Z",
+            "kind": "control",
+            "who": "owner",
+            "experiment": "hopper",
+            "details": {"state": "pause"},
+        }
+
+    def test_names_the_owner_whose_credential_it_was(self, app, program, store, trainer):
+        store.add_labeler("olga", "owner")
+        olga = enter(app, store.issue_credential("olga"))
+        olga.post("/api/v1/experiments/hopper/control", json={"state": "pause"})
+        assert audit(program, experiment="hopper")["events"][0]["who"] == "olga"
+
+    def test_comes_a_page_at_a_time_newest_first(self, program, trainer):
+        for state in ("pause", "run", "stop"):
+            program.post("/api/v1/experiments/hopper/control", json={"state": state})
+        first = audit(program, limit=2, experiment="hopper")
+        rest = audit(program, limit=2, experiment="hopper", after=first["next"])
+        states = [each["details"]["state"] for each in first["events"] + rest["events"]]
+        assert states == ["stop", "run", "pause"]
+        assert rest["next"] is None
+
+    @pytest.mark.parametrize(
+        ("query", "status"),
+        [("after=x", 422), ("after=%00", 422), ("limit=0", 422), ("experiment=walker", 404)],
+    )
+    def test_is_not_asked_for_what_cannot_be(self, program, query, status):
+        assert_problem(program.get(f"/api/v1/audit?{query}"), status)
+
+    def test_has_every_change_that_an_owner_makes(self, program, trainer, guest):
+        [comparison_id] = trainer.ask()
+        ann = id_of(program, "ann")
+        changes = [
+            ("POST", "/api/v1/invites", {}),
+            ("POST", f"/api/v1/labelers/{ann}/exclude", None),
+            ("POST", f"/api/v1/labelers/{ann}/include", None),
+            ("POST", f"/api/v1/labelers/{ann}/revoke", None),
+            ("PATCH", "/api/v1/experiments/hopper", {"instructions": "Higher."}),
+            ("PATCH", "/api/v1/experiments/hopper", {"study": {"overlap": 0.5}}),
+            ("POST", "/api/v1/experiments/hopper/control", {"state": "pause"}),
+            ("PUT", f"/api/v1/comparisons/{comparison_id}/gold", {"answer": "left"}),
+            ("POST", f"/api/v1/comparisons/{comparison_id}/adjudicate", {"answer": "left"}),
+        ]
+        for method, path, given in changes:
+            assert program.request(method, path, json=given).status_code < 300, path
+        assert program.get("/api/v1/experiments/hopper/export").status_code == 200
+        assert {
+            *("invite", "exclude", "include", "revoke", "instructions", "study"),
+            *("control", "gold", "adjudicate", "export"),
+        } <= set(kinds(program))
+        assert TOKEN not in program.get("/api/v1/audit").text
