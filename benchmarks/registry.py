@@ -11,6 +11,7 @@ from benchmarks import (
     tasks,
     throughput,
     versus_imitation,
+    web_load,
 )
 
 BENCHMARKS: dict[str, ModuleType] = {
@@ -22,4 +23,5 @@ BENCHMARKS: dict[str, ModuleType] = {
     "backflip": backflip,
     "page": page,
     "study": study,
+    "web_load": web_load,
 }

@@ -67,8 +67,13 @@ def create_app(store: Store, media_files: MediaFiles, settings: Settings) -> Fas
     watch = Watch(store, overview)
     poller = Poller(watch.look, settings.poll_every_s)
     app.state.services = Services(
-        *(store, media_files, settings, overview, poller, identities),
-        QualityBoard(store, settings.clock_s),
+        store=store,
+        media=media_files,
+        settings=settings,
+        overview=overview,
+        poller=poller,
+        identities=identities,
+        quality=QualityBoard(store, settings.clock_s),
     )
     problems.add_to(app)
     # Note: the last one added is the first that a request meets.

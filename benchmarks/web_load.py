@@ -1,0 +1,354 @@
+"""How many labelers the service bears, and how long the next comparison takes in a large store."""
+
+import asyncio
+import json
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from sqlalchemy import Connection, text
+
+from benchmarks.children import ChildFailed
+from benchmarks.options import Options
+from benchmarks.records import Record, Records, latest_run
+from benchmarks.tables import number, table
+from rl_teacher.clips.answer import Answer
+from rl_teacher.store.records import NewLabel, ShownClip
+from rl_teacher.store.store import Store
+from tests.browser.processes import Service
+from tests.store import postgres
+
+HOW = "python -m benchmarks.run web_load"
+
+ENV_ID = "ShortHopper-v1"
+NUM_LABELERS = 100
+LABELS_EACH = 5
+ROUNDS = 3_000
+OPEN_PER_STEP = 100
+WARM_UP_S = 2.0
+
+FILL = (
+    """INSERT INTO clips (content_hash, env_id, num_steps, created_at, kind, media_key, scene_hash,
+        num_frames, fps)
+    WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 1999)
+    SELECT printf('%064d', i), 'ShortHopper-v1', 30, '2026-11-01 00:00:00.000000', 'poses',
+        printf('clips/%064d.poses', i), printf('%064d', 0), 15, 12.5 FROM n""",
+    """INSERT INTO labelers (id, name, role, created_at)
+    WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)
+    SELECT i, 'labeler ' || i, 'labeler', '2026-11-01 00:00:00.000000' FROM n""",
+    """INSERT INTO comparisons (id, experiment_id, left_hash, right_hash, asked_at_step, created_at,
+        wanted, num_labels, is_open)
+    WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < :last)
+    SELECT i + 1, 1, printf('%064d', i % 1000), printf('%064d', 1000 + i / 1000), i / 100,
+        '2026-11-01 00:00:00.000000', CASE WHEN i < :answered THEN 5 ELSE 1 END,
+        CASE WHEN i < :answered THEN 5 ELSE 0 END, i >= :answered FROM n""",
+    """INSERT INTO labels (id, comparison_id, answer, labeler_id, request_id, created_at)
+    WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 5 * :answered - 1)
+    SELECT i + 1, i / 5 + 1, CASE i % 3 WHEN 0 THEN 'left' ELSE 'right' END, i % 100 + 1,
+        printf('%032x', i + 1), '2026-11-02 00:00:00.000000' FROM n""",
+    """INSERT INTO tallies (experiment_id, labeler_id, num_labels, num_given, first_label_id,
+        last_label_id, last_label_at)
+    SELECT 1, labeler_id, count(*), count(*), min(id), max(id), max(created_at) FROM labels
+    GROUP BY labeler_id""",
+    """UPDATE experiments SET num_asked = :last + 1, num_answered = :answered,
+        num_open = :last + 1 - :answered""",
+)
+"""Five labels of each answered comparison, by a hundred labelers in turn; the rest is open."""
+
+
+def run(options: Options, records: Records) -> None:
+    """Measure the parts that are asked for: next_in_a_million, labelers.
+
+    Raises:
+        ChildFailed: a service ended.
+    """
+    parts: dict[str, Callable[[Options, Records], None]] = {
+        "next_in_a_million": measure_next,
+        "labelers": measure_labelers,
+    }
+    for name, measure in parts.items():
+        if options.wants(name):
+            measure(options, records)
+
+
+def keep(options: Options, records: Records, part: str, **figures: Any) -> None:
+    """Record figures and print them."""
+    records.append(run=options.run, part=part, **figures)
+    said = ", ".join(f"{name} {value}" for name, value in figures.items())
+    print(f"  {part}: {said}", flush=True)
+
+
+def in_ms(seconds: list[float], quantile: float) -> float:
+    """A quantile of durations."""
+    return round(1000 * float(np.quantile(seconds, quantile)), 2)
+
+
+def quantiles(what: str, seconds: list[float]) -> dict[str, float]:
+    """The median, what one in a hundred exceeds, and the worst."""
+    places = {"p50": 0.5, "p99": 0.99, "worst": 1.0}
+    return {f"{what}_{name}_ms": in_ms(seconds, place) for name, place in places.items()}
+
+
+# --- next_in_a_million: the store alone ---
+
+
+def measure_next(options: Options, records: Records) -> None:
+    """One labeler after another claims a comparison and answers it, in SQLite, synced."""
+    num_labels = 10_000 if options.is_quick else 1_000_000
+    rounds = 200 if options.is_quick else ROUNDS
+    with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as folder:
+        path = Path(folder) / "labels.sqlite"
+        with Store.open(path) as store:
+            store.ensure_experiment("load", ENV_ID, {})
+            with store._database.writing() as connection:
+                fill(connection, num_labels // LABELS_EACH, rounds + OPEN_PER_STEP)
+        with Store.open(path) as store:
+            claims_s, answers_s = claim_and_answer(store, rounds)
+        size_mb = path.stat().st_size / 1e6
+    keep(
+        options,
+        records,
+        "next_in_a_million",
+        database="sqlite",
+        labels=num_labels,
+        rounds=rounds,
+        size_mb=round(size_mb),
+        **quantiles("next", claims_s),
+        **quantiles("answer", answers_s),
+    )
+
+
+def fill(connection: Connection, num_answered: int, num_open: int) -> None:
+    """As many comparisons, as if they had been asked and answered one by one."""
+    numbers = {"answered": num_answered, "last": num_answered + num_open - 1}
+    for statement in FILL:
+        named = {name: value for name, value in numbers.items() if f":{name}" in statement}
+        connection.execute(text(statement), named)
+
+
+def claim_and_answer(store: Store, rounds: int) -> tuple[list[float], list[float]]:
+    """Seconds of each claim and of each answer.
+
+    Raises:
+        ChildFailed: there was nothing to claim.
+    """
+    claims_s, answers_s = [], []
+    for turn in range(rounds):
+        labeler = f"labeler {turn % NUM_LABELERS + 1}"
+        start_s = time.perf_counter()
+        claimed = store.claim(1, labeler, 1)
+        claims_s.append(time.perf_counter() - start_s)
+        if not claimed:
+            raise ChildFailed("no comparison was free")
+        [held] = claimed
+        label = NewLabel(held.comparison.id, Answer.LEFT, labeler, lease=held.lease)
+        start_s = time.perf_counter()
+        store.answer_many([label])
+        answers_s.append(time.perf_counter() - start_s)
+    return claims_s, answers_s
+
+
+# --- labelers: the whole service ---
+
+
+@dataclass
+class Sent:
+    """What the labelers of one measurement did.
+
+    Attributes:
+        request_ids: of every answer sent.
+        acknowledged: those that the service said it keeps.
+        next_s: seconds until the next comparison was there.
+        answer_s: seconds until an answer was acknowledged.
+        num_idle: times that there was nothing to answer.
+    """
+
+    request_ids: list[str] = field(default_factory=list)
+    acknowledged: list[str] = field(default_factory=list)
+    next_s: list[float] = field(default_factory=list)
+    answer_s: list[float] = field(default_factory=list)
+    num_idle: int = 0
+
+
+def measure_labelers(options: Options, records: Records) -> None:
+    """A hundred labelers, each of whom answers a comparison a second, on both databases."""
+    num_labelers = 10 if options.is_quick else NUM_LABELERS
+    seconds = 3 if options.is_quick else 60
+    for database in ("sqlite", "postgresql"):
+        missing = postgres.missing() if database == "postgresql" else None
+        if missing:
+            print(f"  labelers: {missing}", flush=True)
+            continue
+        with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home, a_database(database):
+            figures = answer_together(Path(home), num_labelers, seconds)
+        keep(options, records, "labelers", database=database, seconds=seconds, **figures)
+
+
+@contextmanager
+def a_database(name: str) -> Iterator[None]:
+    """A database of one's own, which every process that is started meanwhile uses."""
+    with postgres.running() if name == "postgresql" else nullcontext() as server:
+        before = os.environ.pop("RL_TEACHER_DATABASE_URL", None)
+        if server is not None:
+            os.environ["RL_TEACHER_DATABASE_URL"] = server.new_database()
+        try:
+            yield
+        finally:
+            os.environ.pop("RL_TEACHER_DATABASE_URL", None)
+            if before is not None:
+                os.environ["RL_TEACHER_DATABASE_URL"] = before
+
+
+def answer_together(home: Path, num_labelers: int, seconds: int) -> dict[str, Any]:
+    """Ask enough, start the service, let everybody answer, and look what is stored."""
+    url = os.environ.get("RL_TEACHER_DATABASE_URL") or str(home / "labels.sqlite")
+    with Store.open(url) as store:
+        experiment_id = ask_enough(store, num_labelers * (seconds + 10))
+        tokens = [a_credential(store, f"labeler {each}") for each in range(num_labelers)]
+        service = Service(home)
+        try:
+            sent = asyncio.run(everybody(service.address.url, tokens, seconds))
+        finally:
+            service.end()
+        rows = []
+        while page := store.label_rows(experiment_id, rows[-1].id if rows else 0, 10_000):
+            rows += page
+    stored = [str(row.request_id) for row in rows]
+    held = [row for row in rows if row.lease == "held"]
+    return {
+        "labelers": num_labelers,
+        "sent": len(sent.request_ids),
+        "acknowledged": len(sent.acknowledged),
+        "stored": len(stored),
+        "lost": len(set(sent.acknowledged) - set(stored)),
+        "doubled": len(stored) - len({row.comparison_id for row in rows}),
+        "held": len(held),
+        "idle": sent.num_idle,
+        **quantiles("next", sent.next_s),
+        **quantiles("answer", sent.answer_s),
+    }
+
+
+def ask_enough(store: Store, count: int) -> int:
+    """An experiment with so many comparisons that can be shown."""
+    experiment_id = store.ensure_experiment("load", ENV_ID, {})
+    hashes = [f"{each:064x}" for each in range(2 * count)]
+    poses = {"env_id": ENV_ID, "num_steps": 30, "kind": "poses", "num_frames": 15, "fps": 12.5}
+    store.show_clips(
+        {
+            each: ShownClip(**poses, media_key=f"clips/{each}.poses", scene_hash="0" * 64)
+            for each in hashes
+        }
+    )
+    for start in range(0, count, OPEN_PER_STEP):
+        some = range(start, min(start + OPEN_PER_STEP, count))
+        pairs = [(hashes[2 * each], hashes[2 * each + 1]) for each in some]
+        store.ask(experiment_id, pairs, ENV_ID, 30, start)
+    return experiment_id
+
+
+def a_credential(store: Store, name: str) -> str:
+    """Somebody new, and their token."""
+    store.add_labeler(name)
+    return store.issue_credential(name)
+
+
+async def everybody(url: str, tokens: list[str], seconds: int) -> Sent:
+    """All labelers, each a little after the other, so that the second is filled evenly."""
+    sent = Sent()
+    start_s = time.perf_counter() + WARM_UP_S
+    each_s = 1 / len(tokens)
+    async with asyncio.TaskGroup() as group:
+        for place, token in enumerate(tokens):
+            first_s = start_s + place * each_s
+            group.create_task(one_labeler(url, token, sent, first_s, seconds))
+    return sent
+
+
+async def one_labeler(url: str, token: str, sent: Sent, first_s: float, seconds: int) -> None:
+    """Answer the next comparison, once a second."""
+    headers = {"Authorization": f"Bearer {token}"}
+    async with httpx.AsyncClient(
+        base_url=f"{url}/api/v1", headers=headers, trust_env=False, timeout=60.0
+    ) as client:
+        for turn in range(seconds):
+            await asyncio.sleep(max(0.0, first_s + turn - time.perf_counter()))
+            await one_answer(client, sent)
+
+
+async def one_answer(client: httpx.AsyncClient, sent: Sent) -> None:
+    """As the page does: ask for the next one, and send what was said of it."""
+    start_s = time.perf_counter()
+    asked = await client.get("/experiments/load/comparisons/next", params={"limit": 1})
+    sent.next_s.append(time.perf_counter() - start_s)
+    comparisons = asked.raise_for_status().json()["comparisons"]
+    if not comparisons:
+        sent.num_idle += 1
+        return
+    [comparison] = comparisons
+    request_id = str(uuid.uuid4())
+    label = {"request_id": request_id, "comparison_id": comparison["id"], "answer": "left"}
+    sent.request_ids.append(request_id)
+    start_s = time.perf_counter()
+    answered = await client.post(
+        "/labels",
+        content=json.dumps({"labels": [label | {"lease": comparison["lease"]}]}),
+        headers={"Content-Type": "application/json"},
+    )
+    sent.answer_s.append(time.perf_counter() - start_s)
+    sent.acknowledged += answered.raise_for_status().json()["accepted"]
+
+
+# --- report ---
+
+
+def report(records: list[Record]) -> list[str]:
+    """The newest run of each part."""
+    lines: list[str] = []
+    for part, describe in (("next_in_a_million", _next), ("labelers", _labelers)):
+        newest = latest_run([record for record in records if record["part"] == part])
+        lines += describe(newest) if newest else []
+    return lines
+
+
+def _next(records: list[Record]) -> list[str]:
+    newest = records[-1]
+    return [
+        f"* The next comparison with {newest['labels']:,} labels in SQLite ({newest['size_mb']} "
+        f"MB): one in a hundred takes longer than **{number(newest['next_p99_ms'])} ms** (to "
+        f"reach: under 20 ms), half longer than {number(newest['next_p50_ms'])} ms. To keep an "
+        f"answer: {number(newest['answer_p99_ms'])} ms and {number(newest['answer_p50_ms'])} ms. "
+        f"{newest['rounds']:,} of each, by a hundred labelers in turn.",
+    ]
+
+
+def _labelers(records: list[Record]) -> list[str]:
+    names = ("sent", "acknowledged", "stored", "lost", "doubled")
+    times = ("answer_p50_ms", "answer_p99_ms", "next_p50_ms", "next_p99_ms")
+    rows = [
+        [
+            record["database"],
+            *(f"{record[name]:,}" for name in names),
+            *(number(record[name]) for name in times),
+        ]
+        for record in records
+    ]
+    newest = records[-1]
+    headings = ["", *names, "answer p50", "answer p99", "next p50", "next p99"]
+    return [
+        "",
+        f"{newest['labelers']} labelers, each of whom answers a comparison a second for "
+        f"{newest['seconds']} s; whoever asks and the service share the machine. ms (to reach: p99 "
+        "under 100 ms, none lost, none doubled):",
+        "",
+        *table(headings, rows),
+        "",
+    ]
