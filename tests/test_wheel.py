@@ -1,4 +1,4 @@
-"""What the wheel brings: the whole page, for whoever has no Node, and no network but this machine."""
+"""What the wheel brings: the whole page, for whoever has no Node and no network."""
 
 import os
 import re
