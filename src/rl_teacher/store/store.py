@@ -401,9 +401,10 @@ class Store(AccessStore, LeaseStore, StudyStore, OwnerReader):
         Returns:
             The key of its file, which nobody needs any more; None where it is kept.
         """
+        forget = forget_unused_clip(content_hash).returning(Clip.media_key)
         try:
             with self._database.writing() as connection:
-                return connection.execute(forget_unused_clip(content_hash)).scalar_one_or_none()
+                return connection.execute(forget).scalar_one_or_none()
         except IntegrityError:  # somebody asked about it at this very moment
             return None
 

@@ -5,7 +5,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Delete, Insert, delete, exists, func, insert, not_, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.sql.dml import ReturningDelete
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.store.migrate import MIGRATION_LOCK
@@ -59,14 +58,13 @@ def forget_experiment(name: str) -> Delete:
     return delete(Experiment).where(Experiment.name == name)
 
 
-def forget_unused_clip(content_hash: str) -> ReturningDelete[str | None]:
+def forget_unused_clip(content_hash: str) -> Delete:
     """Delete a clip, unless a comparison is about it or it is an experiment's latest episode."""
     compared = exists().where(
         or_(Comparison.left_hash == content_hash, Comparison.right_hash == content_hash)
     )
     watched = exists().where(Experiment.latest_episode["clip"].as_string() == content_hash)
-    unused = delete(Clip).where(Clip.content_hash == content_hash, not_(compared), not_(watched))
-    return unused.returning(Clip.media_key)
+    return delete(Clip).where(Clip.content_hash == content_hash, not_(compared), not_(watched))
 
 
 def as_row(label: NewLabel, labeler_id: int, moment: datetime) -> dict[str, Any]:
