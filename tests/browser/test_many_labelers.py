@@ -163,15 +163,15 @@ class TestTheOwner:
         page = open_tab()
         experiment.stand("training", "training")
         page.get_by_role("button", name="Pause", exact=True).first.click(timeout=PATIENCE_MS)
-        page.get_by_text("pausing").wait_for()
+        page.get_by_text("pausing …").wait_for()
         assert store.control(experiment.id).state == "pause"
         experiment.stand("paused", "paused")
         page.get_by_role("button", name="Resume").click(timeout=PATIENCE_MS)
-        page.get_by_text("resuming").wait_for()
+        page.get_by_text("resuming …").wait_for()
         assert store.control(experiment.id).state == "run"
         page.get_by_role("button", name="Stop and save").click()
         page.get_by_role("dialog").get_by_role("button", name="Stop and save").click()
-        page.get_by_text("saving and stopping").wait_for()
+        page.get_by_text("saving and stopping …").wait_for()
         assert store.control(experiment.id).state == "stop"
 
     def test_changes_what_is_asked_and_of_whom(self, open_tab, experiment, store):
@@ -179,7 +179,7 @@ class TestTheOwner:
         page.get_by_label("Instructions").fill("Prefer the higher jump.", timeout=PATIENCE_MS)
         page.get_by_label("Answered by several").fill("25")
         page.get_by_label("Seconds between labels").fill("2.5")
-        page.get_by_role("button", name="Save").click()
+        page.get_by_role("button", name="Save", exact=True).click()
         page.get_by_text("Saved.").wait_for()
         assert store.experiment(experiment.name).instructions == "Prefer the higher jump."
         assert store.study(experiment.id) == Study(overlap=0.25)

@@ -13,9 +13,11 @@ from sqlalchemy import create_engine, func, select, table
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.errors import StoreUnavailable
+from rl_teacher.store.counting import recount
 from rl_teacher.store.database import as_url, default_url, make_engine
 from rl_teacher.store.migrate import alembic_settings
-from rl_teacher.store.store import NewLabel, Store
+from rl_teacher.store.records import ComparisonFilter
+from rl_teacher.store.store import Counts, NewLabel, Store
 from rl_teacher.store.tables import Base, Label
 
 FIRST_VERSION_ROWS = """
@@ -34,6 +36,19 @@ INSERT INTO labels (id, comparison_id, answer, labeler, request_id, created_at) 
     (2, 1, 'equal', 'Zoë', '00000000000000000000000000000002', '2026-01-03 00:00:00'),
     (5, 9, 'cannot_tell', 'synthetic:oracle', '00000000000000000000000000000003',
         '2026-01-04 00:00:00')
+"""
+
+SECOND_VERSION_ROWS = """
+UPDATE clips SET kind = 'poses';
+INSERT INTO labelers (id, name, created_at) VALUES (10, 'owner', '2026-02-01 00:00:00');
+INSERT INTO comparisons (id, experiment_id, left_hash, right_hash, asked_at_step, created_at)
+VALUES (10, 1, 'a', 'a', 0, '2026-02-01 00:00:00');
+INSERT INTO labels (id, comparison_id, answer, labeler_id, request_id, created_at, is_swapped)
+VALUES
+    (6, 1, 'right', 10, '00000000000000000000000000000006', '2026-02-01 00:00:00', true),
+    (7, 9, NULL, 10, '00000000000000000000000000000007', '2026-02-02 00:00:00', false),
+    (8, 2, 'left', 10, '00000000000000000000000000000008', '2026-02-03 00:00:00', false),
+    (9, 2, NULL, 10, '00000000000000000000000000000009', '2026-02-04 00:00:00', false)
 """
 
 HIGHEST_IDS = """
@@ -69,6 +84,21 @@ def first_version(url):
         if connection.dialect.name == "postgresql":
             connection.exec_driver_sql(HIGHEST_IDS)
     return url
+
+
+@pytest.fixture
+def second_version(first_version):
+    """The URL of a database that the rl-teacher before this one wrote."""
+    with writing(first_version) as connection:
+        command.upgrade(alembic_settings(connection), "0002")
+        for statement in SECOND_VERSION_ROWS.split(";"):
+            connection.exec_driver_sql(statement)
+    return first_version
+
+
+def rows(url, statement):
+    with writing(url) as connection:
+        return [tuple(row) for row in connection.exec_driver_sql(statement)]
 
 
 def count_rows(url):
@@ -157,6 +187,43 @@ class TestVersions:
             assert rows.all() == [(1, "left", "synthetic:oracle"), (2, "equal", "Zoë")]
         with Store.open(first_version) as store:
             assert store.answers([1, 9]) == {1: Answer.EQUAL}
+
+    def test_what_is_there_is_counted_when_the_database_comes_to_know_many_labelers(
+        self, second_version
+    ):
+        with Store.open(second_version) as store:
+            assert {each.name: each.role for each in store.labelers()} == {
+                "synthetic:oracle": "teacher",
+                "Zoë": "labeler",
+                "owner": "owner",
+            }
+            old, older = store.experiment("old"), store.experiment("older")
+            assert (old.asked, old.answered, old.waiting) == (3, 1, 2)
+            assert (older.asked, older.answered, older.waiting) == (1, 1, 0)
+            assert [store.counts_of(1, name) for name in ("owner", "Zoë")] == [1, 1]
+            assert [each.id for each in store.waiting(1, 9)] == [2, 10]
+            [disputed] = store.comparisons(1, ComparisonFilter(is_disputed=True)).rows
+            assert (disputed.id, disputed.num_labels) == (1, 3)
+
+    def test_counting_anew_after_the_migration_changes_nothing(self, second_version):
+        counted = "SELECT id, num_labels, is_open, is_disputed, wanted FROM comparisons ORDER BY id"
+        with Store.open(second_version) as store:
+            before = rows(second_version, counted)
+            with store._database.writing() as connection:
+                recount(connection, [1, 2, 9, 10])
+            assert rows(second_version, counted) == before
+
+    def test_a_database_can_be_taken_back_to_the_second_version(self, second_version):
+        labels = "SELECT id, comparison_id, answer, labeler_id, is_swapped FROM labels ORDER BY id"
+        before = rows(second_version, labels)
+        with Store.open(second_version) as store:
+            store.set_gold(1, Answer.LEFT)
+            store.claim(1, "Zoë", 9)
+        with writing(second_version) as connection:
+            command.downgrade(alembic_settings(connection), "0002")
+        assert rows(second_version, labels) == before
+        with Store.open(second_version) as store:
+            assert store.counts(1) == Counts(3, 1)
 
     def test_every_migration_can_be_taken_back(self, made):
         with writing(f"sqlite:///{made}") as connection:

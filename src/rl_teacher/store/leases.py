@@ -8,6 +8,7 @@ locked.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -316,6 +317,7 @@ class LeaseStore(StoreWriter):
             return {row.token: row.purpose for row in connection.execute(PURPOSES, asked)}
 
 
+@cache
 def put_into_hands(dialect: str) -> Insert:
     """A lease; one of the same labeler that has expired is taken up again under its old token."""
     add = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[dialect](Lease)
