@@ -127,7 +127,7 @@ class TestAccess:
         answered = page.goto(service.address.url + path + query)
         assert answered.status == 401
         text = page.locator("body").inner_text()
-        assert "Open the link that rl-teacher teach or rl-teacher serve printed" in text
+        assert "Open the link that you were given" in text
         assert page.context.cookies() == []
 
     def test_the_token_vanishes_from_the_address_and_a_script_cannot_read_it(

@@ -297,7 +297,7 @@ class TestLabelersCredential:
     def test_that_is_revoked_opens_nothing_from_then_on(self, app, store, guest, change):
         if change == "cookie":
             token = guest.headers.pop("Authorization").split()[1]
-            guest.cookies.set("rl_teacher", token)
+            guest.cookies.set(Settings(TOKEN).cookie, token)
         assert guest.get("/api/v1/me").status_code == 200
         assert store.revoke_credentials("ann") == 1
         assert_problem(guest.get("/api/v1/me"), 401)
@@ -335,7 +335,7 @@ class TestLabelersCredential:
 
     def test_that_is_wrong_beats_a_good_cookie(self, guest):
         token = guest.headers.pop("Authorization").split()[1]
-        guest.cookies.set("rl_teacher", token)
+        guest.cookies.set(Settings(TOKEN).cookie, token)
         assert guest.get("/api/v1/me").status_code == 200
         assert_problem(guest.get("/api/v1/me", headers={"Authorization": "Bearer rlt_x"}), 401)
 

@@ -45,7 +45,7 @@ def test_no_log_has_a_credential_in_it(app, program, trainer, secret, caplog):
     stranger.get(f"/e/hopper?token={TOKEN}")
     logged = words_of_the_service(caplog)
     assert "/e/hopper 303" in logged
-    for each in (secret, wrong, invite, TOKEN, stranger.cookies["rl_teacher"]):
+    for each in (secret, wrong, invite, TOKEN, stranger.cookies[Settings(TOKEN).cookie]):
         assert each not in logged
 
 
