@@ -89,7 +89,7 @@ class Service(Running):
 
     def link(self, path: str = "/") -> str:
         """A path's link, with the token."""
-        return f"{self.address.url}{path}?token={self.token}"
+        return f"{self.address.url}{path}{'&' if '?' in path else '?'}token={self.token}"
 
     def label_link(self, name: str) -> str:
         """The link that opens an experiment for labelling."""

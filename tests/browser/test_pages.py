@@ -174,7 +174,7 @@ class TestEveryPage:
         go_to_experiments(page, service, full)
         row = page.get_by_role("listitem").filter(has_text=full.name)
         full.stand("training", "Learning to hop.", step=123_456)
-        row.get_by_text("Learning to hop.").wait_for(timeout=PATIENCE_MS)
+        row.get_by_text("123.5k of 400k steps").wait_for(timeout=PATIENCE_MS)
 
     def test_an_experiments_page_follows_what_happens(self, open_context, service, full):
         page = open_context().new_page()
