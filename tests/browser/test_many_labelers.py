@@ -138,6 +138,7 @@ class TestTwoLabelers:
         experiment.ask(2)
         first = join(invite(), f"hasty of {experiment.name}")
         LabellingPage(first).shown_comparison()
+        LabellingPage(first).wait_until("hooks.numAhead > 0")
         second = LabellingPage(join(invite(), f"patient of {experiment.name}"))
         second.wait_until_idle()
         second.page.get_by_text("in other hands").wait_for()
