@@ -42,7 +42,7 @@ def store(home):
 
 
 def test_a_person_teaches_through_the_link_that_a_run_prints(home, store, open_context):
-    flags = ["-L", "6", "-l", "13", "-t", "30000", "-i", "500", "--port", "0", "--wait-for-labels"]
+    flags = ["-L", "6", "-l", "12", "-t", "30000", "-i", "500", "--port", "0", "--wait-for-labels"]
     run = teach(home, "ShortReacher-v1", *flags)
     try:
         page = open_context().new_page()
@@ -71,7 +71,7 @@ def test_with_60_comparisons_the_agent_learns_whatever_happens_to_network_page_a
     home, store, open_context
 ):
     service = Service(home)
-    flags = ["-L", "20", "-l", "61", "-t", "600000", "--instructions", "Prefer the faster one."]
+    flags = ["-L", "20", "-l", "60", "-t", "600000", "--instructions", "Prefer the faster one."]
     run = teach(home, "ShortHopper-v1", *flags)
     try:
         assert service.address.url in run.printed_link()
