@@ -1,9 +1,8 @@
 """How costs grow: pace with the number of environments, fits and memory with that of labels."""
 
-from collections.abc import Callable
-
 from benchmarks.children import run_ours
 from benchmarks.options import Options
+from benchmarks.parts import measure_parts
 from benchmarks.records import Record, Records, latest_run
 from benchmarks.settings import teach_config
 from benchmarks.tables import middle, number, ratio, table
@@ -16,13 +15,11 @@ HOW = "python -m benchmarks.run growth [--only envs labels]"
 
 def run(options: Options, records: Records) -> None:
     """Measure the parts that are asked for: envs, labels."""
-    parts: dict[str, Callable[[Options, Records], None]] = {
+    parts = {
         "envs": measure_envs,
         "labels": measure_labels,
     }
-    for name, measure in parts.items():
-        if options.wants(name):
-            measure(options, records)
+    measure_parts(parts, options, records)
 
 
 def measure_envs(options: Options, records: Records) -> None:

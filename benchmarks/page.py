@@ -5,10 +5,9 @@ import re
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import httpx
 from playwright.sync_api import Browser, Page
@@ -16,6 +15,7 @@ from playwright.sync_api import Browser, Page
 from benchmarks._ours import curve_figures
 from benchmarks.children import ChildFailed
 from benchmarks.options import Options
+from benchmarks.parts import keep, measure_parts
 from benchmarks.records import Record, Records, latest_run
 from benchmarks.tables import middle, number, ratio, table
 from rl_teacher.clips.answer import Answer
@@ -45,7 +45,7 @@ def run(options: Options, records: Records) -> None:
     missing = chromium.missing()
     if missing:
         raise ChildFailed(missing)
-    parts: dict[str, Callable[[Options, Records], None]] = {
+    parts = {
         "launch": measure_launch,
         "swap": measure_swap,
         "pace": measure_pace,
@@ -53,16 +53,7 @@ def run(options: Options, records: Records) -> None:
         "wire": measure_wire,
         "bundle": measure_bundle,
     }
-    for name, measure in parts.items():
-        if options.wants(name):
-            measure(options, records)
-
-
-def keep(options: Options, records: Records, part: str, **figures: Any) -> None:
-    """Record figures and print them."""
-    records.append(run=options.run, part=part, **figures)
-    said = ", ".join(f"{name} {value}" for name, value in figures.items())
-    print(f"  {part}: {said}", flush=True)
+    measure_parts(parts, options, records)
 
 
 # --- a person's run ---

@@ -4,12 +4,12 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.children import child, run_ours, run_peer
 from benchmarks.options import Options
+from benchmarks.parts import measure_parts
 from benchmarks.records import Record, Records, latest_run
 from benchmarks.settings import teach_config
 from benchmarks.tables import middle, number, ratio, table
@@ -25,14 +25,12 @@ HOW = "python -m benchmarks.run throughput"
 
 def run(options: Options, records: Records) -> None:
     """Measure the parts that are asked for: pace, labels, launch."""
-    parts: dict[str, Callable[[Options, Records], None]] = {
+    parts = {
         "pace": measure_pace,
         "labels": measure_labels,
         "launch": measure_launch,
     }
-    for name, measure in parts.items():
-        if options.wants(name):
-            measure(options, records)
+    measure_parts(parts, options, records)
 
 
 # --- pace: steps/s with the true reward ---

@@ -6,7 +6,7 @@ import os
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from sqlalchemy import Connection, text
 
 from benchmarks.children import ChildFailed
 from benchmarks.options import Options
+from benchmarks.parts import keep, measure_parts
 from benchmarks.records import Record, Records, latest_run
 from benchmarks.tables import number, table
 from rl_teacher.clips.answer import Answer
@@ -70,20 +71,11 @@ def run(options: Options, records: Records) -> None:
     Raises:
         ChildFailed: a service ended.
     """
-    parts: dict[str, Callable[[Options, Records], None]] = {
+    parts = {
         "next_in_a_million": measure_next,
         "labelers": measure_labelers,
     }
-    for name, measure in parts.items():
-        if options.wants(name):
-            measure(options, records)
-
-
-def keep(options: Options, records: Records, part: str, **figures: Any) -> None:
-    """Record figures and print them."""
-    records.append(run=options.run, part=part, **figures)
-    said = ", ".join(f"{name} {value}" for name, value in figures.items())
-    print(f"  {part}: {said}", flush=True)
+    measure_parts(parts, options, records)
 
 
 def in_ms(seconds: list[float], quantile: float) -> float:

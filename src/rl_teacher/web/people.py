@@ -43,11 +43,10 @@ def list_labelers(work: Work) -> LabelersOut:
 @open_to(Access.OWNER)
 def add_labeler(given: NewLabelerIn, request: Request, work: Work, owner: Labeler) -> NewLabelerOut:
     """Let somebody in. The credential is in this answer, and in no other."""
-    labeler_id = work.store.add_labeler(given.name, given.role)
-    name = name_of(labeler_id, work)
-    credential = work.store.issue_credential(name, given.expires_at, by=owner)
+    labeler = labeler_of(work.store.add_labeler(given.name, given.role), work)
+    credential = work.store.issue_credential(labeler.name, given.expires_at, by=owner)
     return NewLabelerOut(
-        labeler=labeler_out(labeler_named(name, work)),
+        labeler=labeler_out(labeler),
         credential=credential,
         link=f"{service_url(request)}/?{urlencode({'token': credential})}",
     )
@@ -57,26 +56,22 @@ def add_labeler(given: NewLabelerIn, request: Request, work: Work, owner: Labele
 @open_to(Access.OWNER)
 def exclude_labeler(labeler_id: LabelerId, work: Work, owner: Labeler) -> LabelerOut:
     """Let nothing learn from somebody's labels; they stay."""
-    name = name_of(labeler_id, work)
-    work.store.exclude_labeler(name, is_excluded=True, by=owner)
-    return labeler_out(labeler_named(name, work))
+    return set_excluded(labeler_id, work, owner, is_excluded=True)
 
 
 @router.post("/labelers/{labeler_id}/include")
 @open_to(Access.OWNER)
 def include_labeler(labeler_id: LabelerId, work: Work, owner: Labeler) -> LabelerOut:
     """Let somebody's labels count again."""
-    name = name_of(labeler_id, work)
-    work.store.exclude_labeler(name, is_excluded=False, by=owner)
-    return labeler_out(labeler_named(name, work))
+    return set_excluded(labeler_id, work, owner, is_excluded=False)
 
 
 @router.post("/labelers/{labeler_id}/revoke")
 @open_to(Access.OWNER)
 def revoke_labeler(labeler_id: LabelerId, work: Work, owner: Labeler) -> RevokedOut:
     """End all of somebody's credentials; their labels stay."""
-    name = name_of(labeler_id, work)
-    return RevokedOut(num_revoked=work.store.revoke_credentials(name, by=owner))
+    labeler = labeler_of(labeler_id, work)
+    return RevokedOut(num_revoked=work.store.revoke_credentials(labeler.name, by=owner))
 
 
 @router.get("/invites")
@@ -108,21 +103,23 @@ def revoke_invite(invite_id: InviteId, work: Work, owner: Labeler) -> None:
     work.store.revoke_invite(invite_id, by=owner)
 
 
-def name_of(labeler_id: int, work: Services) -> str:
-    """The name of a labeler.
+def set_excluded(labeler_id: int, work: Services, owner: str, *, is_excluded: bool) -> LabelerOut:
+    """Exclude or include somebody; how they stand afterwards."""
+    name = labeler_of(labeler_id, work).name
+    work.store.exclude_labeler(name, is_excluded=is_excluded, by=owner)
+    return labeler_out(labeler_of(labeler_id, work))
+
+
+def labeler_of(labeler_id: int, work: Services) -> LabelerView:
+    """How a labeler stands.
 
     Raises:
         LabelerNotFound: there is none of this number.
     """
     for each in work.store.labelers():
         if each.id == labeler_id:
-            return each.name
+            return each
     raise LabelerNotFound(str(labeler_id))
-
-
-def labeler_named(name: str, work: Services) -> LabelerView:
-    """How a labeler stands."""
-    return next(each for each in work.store.labelers() if each.name == name)
 
 
 def service_url(request: Request) -> str:
