@@ -348,7 +348,7 @@ def text_of(name):
         ("docs/service.md", f"ask {Limits().labeler.per_s:g} times a second and"),
         ("docs/service.md", f"and {Limits().labeler.burst} times at once"),
         ("docs/service.md", f"an owner's {Limits().owner.per_s:g} and {Limits().owner.burst}"),
-        ("docs/service.md", f"{60 * Limits().stranger.per_s:g} invites or wrong credentials a min"),
+        ("docs/service.md", f"{60 * Limits().stranger.per_s:g} wrong credentials a min"),
         ("docs/service.md", f"up to {Limits().streams} streams"),
         ("docs/labelling.md", f"within {people.INVITE_LASTS.days} days"),
         ("docs/labelling.md", f"theirs for {leases.LEASE_S / 60:g} minutes"),

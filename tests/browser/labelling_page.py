@@ -1,11 +1,13 @@
 """The labelling page as a test drives it."""
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
-from playwright.sync_api import Page
+from playwright.sync_api import Error, Page
 
 from rl_teacher.clips.answer import Answer
 
@@ -36,7 +38,8 @@ class LabellingPage:
     def wait_until(self, expression: str, argument: Any = None) -> None:
         """Wait until a function of `hooks` and an argument is true."""
         source = f"given => {{ const hooks = window.__rlTeacher; return hooks && ({expression}) }}"
-        self.page.wait_for_function(source, arg=argument, timeout=PATIENCE_MS)
+        with self._explained(expression):
+            self.page.wait_for_function(source, arg=argument, timeout=PATIENCE_MS)
 
     def shown_comparison(self, other_than: int | None = None) -> int:
         """The comparison that is drawn; waits for one, and for another one than that given."""
@@ -49,9 +52,21 @@ class LabellingPage:
 
     def wait_until_idle(self) -> None:
         """Wait until nothing is left to answer."""
-        self.page.get_by_role("heading", name="Nothing to answer right now").wait_for(
-            timeout=PATIENCE_MS
-        )
+        idle = self.page.get_by_role("heading", name="Nothing to answer right now")
+        with self._explained("nothing to answer"):
+            idle.wait_for(timeout=PATIENCE_MS)
+
+    @contextmanager
+    def _explained(self, awaited: str) -> Iterator[None]:
+        """Where waiting was in vain, say what the page showed instead."""
+        try:
+            yield
+        except Error as error:
+            hooks = self.page.evaluate("() => ({...window.__rlTeacher})")
+            says = self.page.locator("body").inner_text()
+            raise AssertionError(
+                f"waited in vain for: {awaited}\nat {self.page.url}\nhooks: {hooks}\n{says}"
+            ) from error
 
     def press(self, key: str) -> None:
         """Press a key."""

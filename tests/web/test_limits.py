@@ -1,5 +1,7 @@
 """Bodies that are too large, and requests that are too many."""
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from rl_teacher.web import limits
 from rl_teacher.web.limits import Buckets, Limits, Rate, neighbourhood
 from rl_teacher.web.settings import MAX_BODY_BYTES
-from tests.web.conftest import SAME_ORIGIN, assert_problem, enter
+from tests.web.conftest import SAME_ORIGIN, TestClient, assert_problem, enter
 
 MEGABYTE = b" " * 1_000_000
 
@@ -63,6 +65,13 @@ class TestBuckets:
         assert [buckets.take("ann"), buckets.take("ann")] == [0, 0.5]
         clock.now_s += 60
         assert [buckets.take("ann") for _ in range(4)] == [0, 0, 0, 0.5]
+
+    def test_what_is_given_back_does_not_count(self):
+        buckets = Buckets(Rate(1.0, 2), Ticker())
+        assert [buckets.take("ann") for _ in range(3)] == [0, 0, 1]
+        buckets.give_back("ann")
+        buckets.give_back("bob")
+        assert [buckets.take("ann"), buckets.take("ann")] == [0, 1]
 
     def test_keys_are_counted_apart(self):
         buckets = Buckets(Rate(1.0, 1), Ticker())
@@ -179,6 +188,35 @@ class TestTooMany:
             for _ in range(12)
         ]
         assert statuses == [409] * 10 + [429] * 2
+
+    def test_a_whole_class_joins_from_one_address(self, app, store, clock):
+        for number in range(25):
+            with TestClient(app) as newcomer:
+                given = {
+                    "invite": store.invite(expires_at=clock() + timedelta(hours=1)),
+                    "name": f"N{number}",
+                }
+                joined = newcomer.post("/api/v1/join", json=given, headers=SAME_ORIGIN)
+                assert joined.status_code == 200
+
+    def test_whoever_has_joined_is_not_held_up_by_wrong_credentials_of_others(
+        self, app, store, clock
+    ):
+        with TestClient(app) as newcomer:
+            given = {"invite": store.invite(expires_at=clock() + timedelta(hours=1)), "name": "Ann"}
+            assert newcomer.post("/api/v1/join", json=given, headers=SAME_ORIGIN).is_success
+            for number in range(20):
+                enter(app, f"rlt_{number}").get("/api/v1/me")
+            assert newcomer.get("/api/v1/me").status_code == 200
+
+    def test_a_page_that_has_to_wait_says_so_and_comes_by_itself(self, guest):
+        for _ in range(70):
+            guest.get("/api/v1/me")
+        response = guest.get("/e/hopper/label")
+        assert response.status_code == 429
+        assert response.headers["content-type"].startswith("text/html")
+        assert response.headers["refresh"] == response.headers["retry-after"] == "1"
+        assert "tries again in 1 s" in response.text
 
     def test_no_credential_at_all_costs_nothing(self, stranger):
         assert {stranger.get("/api/v1/me").status_code for _ in range(50)} == {401}

@@ -18,7 +18,7 @@ from rl_teacher.errors import RlTeacherError
 from rl_teacher.store.records import Identity
 from rl_teacher.web.identity import Identities, TooMany, is_owner
 from rl_teacher.web.limits import neighbourhood, retry_after
-from rl_teacher.web.plainpage import no_access
+from rl_teacher.web.plainpage import no_access, too_many
 from rl_teacher.web.problems import (
     FORBIDDEN,
     NO_CREDENTIAL,
@@ -300,6 +300,8 @@ def refuse_as_missing(request: Request) -> Response:
 
 def refuse_many(request: Request, wait_s: float) -> Response:
     """For whoever asks too often."""
+    if is_page(request):
+        return too_many(retry_after(wait_s))
     said = problem(
         TOO_MANY,
         f"More came than is answered. Wait {retry_after(wait_s)} seconds, and ask less often.",

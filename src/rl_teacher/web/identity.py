@@ -70,7 +70,7 @@ class Identities:
         if self.is_owners(token):
             check(self._of_owners.take(self._token))
             return Identity(0, self._owner, OWNER_ROLE)
-        key = hashlib.sha256(token.encode(errors="replace")).digest()
+        key = digest_of(token)
         if self._wrong.get(key, WRONG_FOR_S) is not None:
             return None
         role = self._good.get(key)
@@ -115,6 +115,11 @@ class Identities:
         """
         check(self._of_strangers.take(address))
 
+    def welcome(self, identity: Identity, credential: str, address: str) -> None:
+        """Know whoever was just let in, whose knock does not count: a whole class may join."""
+        self._good.add(digest_of(credential), identity.role)
+        self._of_strangers.give_back(address)
+
 
 class Remembered:
     """What was found out about credentials; those that came up longest ago are forgotten.
@@ -141,6 +146,11 @@ class Remembered:
     def forget(self, key: bytes) -> None:
         """As if nothing had been found out."""
         self._said.pop(key, None)
+
+
+def digest_of(credential: str) -> bytes:
+    """By which a credential is known here."""
+    return hashlib.sha256(credential.encode(errors="replace")).digest()
 
 
 def check(wait_s: float) -> None:

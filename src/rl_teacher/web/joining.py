@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request, Response
 
-from rl_teacher.web.access import Access, Me, open_to, set_cookie
+from rl_teacher.web.access import Access, Me, address_of, open_to, set_cookie
 from rl_teacher.web.services import Work
 from rl_teacher.web.shapes import Joined, JoinIn, Myself
 
@@ -22,6 +22,7 @@ def join(given: JoinIn, request: Request, response: Response, work: Work) -> Joi
     """Use an invite, which lets one person in, once. The credential comes as a cookie."""
     invite = given.invite.encode(errors="replace").decode()
     identity, credential = work.store.accept_invite(invite, given.name)
+    work.identities.welcome(identity, credential, address_of(request))
     set_cookie(response, request, credential)
     used = (each for each in work.store.invites() if each.used_by == identity.name)
     experiment = next((each.experiment for each in used if invite.startswith(each.hint)), None)

@@ -29,7 +29,7 @@ class Limits:
     Attributes:
         labeler: of one labeler's credential.
         owner: of one owner's; a page of the clip library alone is some dozens.
-        stranger: of one address that joins, or that shows wrong credentials.
+        stranger: of one address that shows wrong credentials, or no right invite.
         streams: of events, that one credential may have open.
     """
 
@@ -67,6 +67,11 @@ class Buckets:
             if len(self._full_at_s) > MOST_KEYS:
                 self._forget(now_s)
         return wait_s
+
+    def give_back(self, key: Hashable) -> None:
+        """As if one request that was counted had not come."""
+        if key in self._full_at_s:
+            self._full_at_s[key] -= self._interval_s
 
     def _forget(self, now_s: float) -> None:
         """The buckets that are full again; and of those that are not, whoever asked longest ago."""

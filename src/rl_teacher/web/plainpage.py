@@ -50,6 +50,20 @@ def no_access(why: str) -> HTMLResponse:
     return page("This page needs its key", body, 401, headers)
 
 
+def too_many(wait_s: str) -> HTMLResponse:
+    """For whoever asks too often; the browser tries again by itself.
+
+    Args:
+        wait_s: how long to wait, in whole seconds.
+    """
+    body = (
+        f"<p>More was asked for from here than is answered. This page tries again in {wait_s} s, "
+        "by itself.</p>"
+    )
+    headers = {"Retry-After": wait_s, "Refresh": wait_s}
+    return page("One moment", body, 429, headers)
+
+
 def not_built() -> HTMLResponse:
     """Where the labelling page's files are not there."""
     body = (
