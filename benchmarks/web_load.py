@@ -256,21 +256,30 @@ def a_credential(store: Store, name: str) -> str:
 async def everybody(url: str, tokens: list[str], seconds: int) -> Sent:
     """All labelers, each a little after the other, so that the second is filled evenly."""
     sent = Sent()
-    start_s = time.perf_counter() + WARM_UP_S
     each_s = 1 / len(tokens)
+    clients = [a_client(url, token) for token in tokens]
+    start_s = time.perf_counter() + WARM_UP_S
     async with asyncio.TaskGroup() as group:
-        for place, token in enumerate(tokens):
+        for place, client in enumerate(clients):
             first_s = start_s + place * each_s
-            group.create_task(one_labeler(url, token, sent, first_s, seconds))
+            group.create_task(one_labeler(client, sent, first_s, seconds))
     return sent
 
 
-async def one_labeler(url: str, token: str, sent: Sent, first_s: float, seconds: int) -> None:
+def a_client(url: str, token: str) -> httpx.AsyncClient:
+    """A labeler's connection. Note: without TLS there is nothing to verify."""
+    return httpx.AsyncClient(
+        base_url=f"{url}/api/v1",
+        headers={"Authorization": f"Bearer {token}"},
+        trust_env=False,
+        timeout=60.0,
+        verify=False,  # noqa: S501
+    )
+
+
+async def one_labeler(client: httpx.AsyncClient, sent: Sent, first_s: float, seconds: int) -> None:
     """Answer the next comparison, once a second."""
-    headers = {"Authorization": f"Bearer {token}"}
-    async with httpx.AsyncClient(
-        base_url=f"{url}/api/v1", headers=headers, trust_env=False, timeout=60.0
-    ) as client:
+    async with client:
         for turn in range(seconds):
             await asyncio.sleep(max(0.0, first_s + turn - time.perf_counter()))
             await one_answer(client, sent)

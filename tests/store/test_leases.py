@@ -183,7 +183,7 @@ class TestAnswering:
         assert store.renew("Eve", [adas.lease]) == {}
         store.release("Eve", [adas.lease])
         assert store.renew("Ada", [adas.lease]) != {}
-        assert store.purposes("Eve", [adas.lease]) == {}
+        assert lease_and_purpose(store, "Eve", comparison_id) == (None, None)
         assert comparison_id in store.votes([comparison_id])
 
     def test_a_lease_of_another_comparison_does_not_count(self, store, experiment_id):
@@ -236,6 +236,11 @@ class TestAnswering:
         assert claimed_ids(store.claim(experiment_id, "Bob", 1)) == ids
 
 
+def lease_and_purpose(store, labeler, comparison_id):
+    """What a labeler has of a comparison, and what for."""
+    return store.in_question(labeler, [comparison_id])[comparison_id][1:]
+
+
 class TestRepeatsAndGold:
     def test_a_repeat_is_one_that_the_labeler_answered_some_time_ago(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(LAST_SEEN + 3))
@@ -245,10 +250,9 @@ class TestRepeatsAndGold:
         claimed = store.claim(experiment_id, "Ada", 3)
         assert [each.purpose for each in claimed] == ["repeat", "repeat", "answer"]
         assert set(claimed_ids(claimed[:2])) == set(ids[:2])
-        assert store.purposes("Ada", [each.lease for each in claimed[::2]]) == {
-            claimed[0].lease: "repeat",
-            claimed[2].lease: "answer",
-        }
+        for each, purpose in ((claimed[0], "repeat"), (claimed[2], "answer")):
+            held = lease_and_purpose(store, "Ada", each.comparison.id)
+            assert held == (each.lease, purpose)
 
     def test_a_repeat_never_counts_as_an_answer_and_comes_once(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(LAST_SEEN + 1))
@@ -272,7 +276,7 @@ class TestRepeatsAndGold:
         store.set_study(experiment_id, Study(repeats=1.0))
         repeated = store.claim(experiment_id, "Ada", 1)
         clock.pass_by(10_000)
-        assert store.purposes("Ada", [repeated[0].lease]) == {repeated[0].lease: "repeat"}
+        assert lease_and_purpose(store, "Ada", ids[0]) == (repeated[0].lease, "repeat")
         answer(store, repeated, "Ada", Answer.RIGHT)
         assert kept(store, Label.purpose, Label.lease)[-1] == ("repeat", "late")
         assert store.answers(ids[:1]) == {ids[0]: Answer.LEFT}

@@ -3,8 +3,9 @@
 import hashlib
 import secrets
 import unicodedata
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
@@ -17,12 +18,14 @@ from rl_teacher.errors import (
     InviteUnusable,
     LabelerExists,
     LabelerNotFound,
+    StoreUnavailable,
 )
 from rl_teacher.store.asking import MAX_ID
 from rl_teacher.store.counting import COMPARISONS_OF_LABELER, recount
+from rl_teacher.store.database import Database
 from rl_teacher.store.records import CredentialView, Identity, InviteView, LabelerView, Role
 from rl_teacher.store.tables import Credential, Experiment, Invite, Labeler, Lease, Tally
-from rl_teacher.store.writer import OWNER, TEACHER_PREFIX, StoreWriter, role_of
+from rl_teacher.store.writer import OWNER, TEACHER_PREFIX, StoreWriter, role_of, utc_now
 from rl_teacher.store.writing import in_order
 
 TOKEN_PREFIX = "rlt_"  # noqa: S105 - how every token begins
@@ -39,6 +42,8 @@ LONGEST_NAME = 100
 LABELER_ROLES = ("owner", "labeler")
 
 TO_THE_MINUTE = timedelta(minutes=1)
+BETWEEN_NOTES = timedelta(seconds=10)
+"""How long the use of credentials is remembered before all are written down together."""
 
 LABELERS = (
     select(
@@ -115,6 +120,11 @@ INVITES = (
 class AccessStore(StoreWriter):
     """Labelers, credentials and invites."""
 
+    def __init__(self, database: Database, now: Callable[[], datetime] = utc_now) -> None:
+        super().__init__(database, now)
+        self._uses: dict[int, datetime] = {}
+        self._uses_written_at = datetime.min.replace(tzinfo=UTC)
+
     # --- labelers ---
 
     def labelers(self) -> list[LabelerView]:
@@ -182,13 +192,23 @@ class AccessStore(StoreWriter):
         if found is None or found.revoked_at is not None or is_over(found.expires_at, moment):
             return None
         if found.last_used_at is None or moment - found.last_used_at >= TO_THE_MINUTE:
-            used = {"credential_id": found.id, "moment": moment}
-            with self._database.writing() as connection:
-                connection.execute(NOTE_USE, used)
+            self._uses[found.id] = moment
+            if moment - self._uses_written_at >= BETWEEN_NOTES:
+                self._write_uses()
         return Identity(found.labeler_id, found.name, found.role)
+
+    def _write_uses(self) -> None:
+        """Write down who used their credentials; whether it works or not, they are let in."""
+        uses, self._uses = self._uses, {}
+        self._uses_written_at = self._now()
+        rows = [{"credential_id": each, "moment": moment} for each, moment in uses.items()]
+        if rows:
+            with suppress(StoreUnavailable), self._database.writing() as connection:
+                connection.execute(NOTE_USE, rows)
 
     def credentials(self, name: str) -> list[CredentialView]:
         """Somebody's credentials, the newest first; without their secrets, which nobody has."""
+        self._write_uses()
         with self._database.reading() as connection:
             rows = connection.execute(CREDENTIALS, {"name": name}).mappings()
             return [CredentialView(**row) for row in rows]

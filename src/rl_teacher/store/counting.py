@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from sqlalchemy import (
     Connection,
-    Executable,
     Insert,
     and_,
     bindparam,
@@ -56,18 +55,30 @@ IS_OPEN = and_(Comparison.num_labels < Comparison.wanted, CAN_BE_SHOWN)
 
 OF_THESE = Comparison.id.in_(bindparam("comparison_ids", expanding=True))
 
-RECOUNT = update(Comparison).where(OF_THESE).values(num_labels=NUM_LABELS, is_disputed=IS_DISPUTED)
+HOW_THEY_STAND = (
+    Comparison.experiment_id,
+    (Comparison.num_labels > 0).label("is_answered"),
+    Comparison.is_open,
+)
 
-REOPEN = update(Comparison).where(OF_THESE, Comparison.is_open != IS_OPEN).values(is_open=IS_OPEN)
+STANDING = select(*HOW_THEY_STAND).where(OF_THESE)
 
-TOTALS = (
-    select(
-        Comparison.experiment_id,
-        func.sum(case((Comparison.num_labels > 0, 1), else_=0)).label("num_answered"),
-        func.sum(case((Comparison.is_open, 1), else_=0)).label("num_open"),
-    )
+RECOUNT = (
+    update(Comparison)
     .where(OF_THESE)
-    .group_by(Comparison.experiment_id)
+    .values(
+        num_labels=NUM_LABELS,
+        is_disputed=IS_DISPUTED,
+        is_open=and_(Comparison.wanted > NUM_LABELS, CAN_BE_SHOWN),
+    )
+    .returning(*HOW_THEY_STAND)
+)
+
+REOPEN = (
+    update(Comparison)
+    .where(OF_THESE, Comparison.is_open != IS_OPEN)
+    .values(is_open=IS_OPEN)
+    .returning(Comparison.experiment_id, Comparison.is_open)
 )
 
 ADD_TO_EXPERIMENT = (
@@ -94,8 +105,6 @@ COMPARISONS_OF_LABELER = (
     select(Label.comparison_id).where(Label.labeler_id == bindparam("labeler_id")).distinct()
 )
 
-NEWEST_LABEL = select(func.coalesce(func.max(Label.id), 0))
-
 NEWEST_COMPARISON = select(func.coalesce(func.max(Comparison.id), 0))
 
 
@@ -112,30 +121,29 @@ TALLY_COLUMNS = (
 
 def recount(connection: Connection, comparison_ids: Sequence[int]) -> None:
     """Count the labels of these comparisons anew, and see which are open."""
-    _kept_in_step(connection, comparison_ids, [RECOUNT, REOPEN])
-
-
-def reopen(connection: Connection, comparison_ids: Sequence[int]) -> None:
-    """See which of these comparisons are open; nobody has answered in between."""
-    _kept_in_step(connection, comparison_ids, [REOPEN])
-
-
-def _kept_in_step(
-    connection: Connection, comparison_ids: Sequence[int], changes: Sequence[Executable]
-) -> None:
-    """Change comparisons, and their experiments' counts with them."""
     answered: Counter[int] = Counter()
     opened: Counter[int] = Counter()
     for chunk in in_chunks(comparison_ids):
         these = {"comparison_ids": chunk}
-        for sign in (-1, 1):
-            for row in connection.execute(TOTALS, these):
-                answered[row.experiment_id] += sign * row.num_answered
-                opened[row.experiment_id] += sign * row.num_open
-            if sign < 0:
-                for change in changes:
-                    connection.execute(change, these)
-    for experiment_id in sorted(answered):
+        for sign, statement in ((-1, STANDING), (1, RECOUNT)):
+            for row in connection.execute(statement, these):
+                answered[row.experiment_id] += sign * row.is_answered
+                opened[row.experiment_id] += sign * row.is_open
+    keep_in_step(connection, answered, opened)
+
+
+def reopen(connection: Connection, comparison_ids: Sequence[int]) -> None:
+    """See which of these comparisons are open; nobody has answered in between."""
+    opened: Counter[int] = Counter()
+    for chunk in in_chunks(comparison_ids):
+        for row in connection.execute(REOPEN, {"comparison_ids": chunk}):
+            opened[row.experiment_id] += 1 if row.is_open else -1
+    keep_in_step(connection, Counter(), opened)
+
+
+def keep_in_step(connection: Connection, answered: Counter[int], opened: Counter[int]) -> None:
+    """Count more, or fewer, of each experiment's comparisons."""
+    for experiment_id in sorted(answered | opened | -answered | -opened):
         add_to_experiment(
             connection,
             experiment_id,
@@ -153,8 +161,8 @@ def add_to_experiment(
         connection.execute(ADD_TO_EXPERIMENT, {"of_experiment": experiment_id, **more})
 
 
-def tally_since(dialect: str) -> Insert:
-    """Add every label that came after one to its labeler's tally.
+def tally_from(dialect: str) -> Insert:
+    """Add every label from one on to its labeler's tally.
 
     A label makes a difference of one to what counts where it and the one before it, of the same
     labeler on the same comparison, are not both an answer, or both none.
@@ -186,7 +194,7 @@ def tally_since(dialect: str) -> Insert:
             func.max(Label.created_at),
         )
         .join(Comparison, Comparison.id == Label.comparison_id)
-        .where(Label.id > bindparam("newest_before"))
+        .where(Label.id >= bindparam("first_new"))
         .group_by(Comparison.experiment_id, Label.labeler_id)
     )
     add = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[dialect](Tally)

@@ -2,9 +2,11 @@
 
 import math
 import os
+import selectors
 import sqlite3
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +18,7 @@ from sqlalchemy.exc import (
     DataError,
     DBAPIError,
     IntegrityError,
+    InvalidatePoolError,
     NoSuchModuleError,
     NotSupportedError,
     ProgrammingError,
@@ -84,6 +87,24 @@ REASONS = (
 """What a driver's message contains; what that means; what to do."""
 
 
+class Turn:
+    """One thread at a time.
+
+    Left to SQLite, each of them would sleep and look again, in no order, up to 100 ms at a time.
+    """
+
+    def __init__(self, label: str, timeout_s: float) -> None:
+        self._label, self._timeout_s = label, timeout_s
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(timeout=self._timeout_s):
+            raise StoreUnavailable(explain(self._label, "database is locked"))
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 @dataclass(frozen=True)
 class Database:
     """An engine and the name a person knows it by.
@@ -93,12 +114,14 @@ class Database:
         label: where it is, without a password.
         file: the SQLite file; None for a server, or a database in memory.
         inode: of the file that was opened, or None where there is no file.
+        turn: of this process's threads to write.
     """
 
     engine: Engine
     label: str
     file: Path | None
     inode: int | None
+    turn: AbstractContextManager[None]
 
     @property
     def dialect(self) -> str:
@@ -109,18 +132,28 @@ class Database:
     def _writing_engine(self) -> Engine:
         return self.engine.execution_options(is_writing=True)
 
+    @cached_property
+    def _reading_engine(self) -> Engine:
+        if self.dialect == "sqlite":
+            return self.engine
+        return self.engine.execution_options(isolation_level="AUTOCOMMIT")
+
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A transaction that only reads."""
         self._refuse_a_file_that_is_gone()
-        with failures_in_words(self.label), self.engine.begin() as connection:
+        with failures_in_words(self.label), self._reading_engine.begin() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction that writes; what it wrote is committed when the block is left."""
         self._refuse_a_file_that_is_gone()
-        with failures_in_words(self.label), self._writing_engine.begin() as connection:
+        with (
+            failures_in_words(self.label),
+            self.turn,
+            self._writing_engine.begin() as connection,
+        ):
             yield connection
 
     def close(self) -> None:
@@ -160,7 +193,9 @@ def open_database(
         engine.dispose()
         raise
     file = file_of(url)
-    return Database(engine, label, file, inode_of(file))
+    is_sqlite = engine.dialect.name == "sqlite"
+    turn = Turn(label, busy_timeout_s) if is_sqlite else nullcontext()
+    return Database(engine, label, file, inode_of(file), turn)
 
 
 def default_url(home: Path) -> str:
@@ -226,7 +261,6 @@ def make_engine(url: URL, label: str, busy_timeout_s: float, *, is_synced: bool)
         engine = create_engine(
             url,
             connect_args=connect_args(url, busy_timeout_s),
-            pool_pre_ping=not is_sqlite,
         )
     except (ModuleNotFoundError, NoSuchModuleError) as error:
         raise StoreUnavailable(
@@ -240,6 +274,7 @@ def make_engine(url: URL, label: str, busy_timeout_s: float, *, is_synced: bool)
         event.listen(engine, "begin", begin_sqlite)
     elif url.get_backend_name() == "postgresql":
         event.listen(engine, "connect", lambda raw, _record: set_up_postgresql(raw, busy_timeout_s))
+        event.listen(engine, "checkout", refuse_if_ended)
     return engine
 
 
@@ -260,6 +295,21 @@ def set_up_postgresql(connection: Any, busy_timeout_s: float) -> None:
         timeout_ms = str(max(1, round(busy_timeout_s * 1000)))
         cursor.execute("SELECT set_config('lock_timeout', %s, false)", [timeout_ms])
     connection.commit()
+
+
+def refuse_if_ended(connection: Any, _record: Any, _proxy: Any) -> None:
+    """Let the pool connect anew where the server has ended its connections.
+
+    One that nobody uses has something to read only then. To see that costs no way to the server and
+    back, as it would to ask.
+
+    Raises:
+        InvalidatePoolError: the server has ended it.
+    """
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection.fileno(), selectors.EVENT_READ)
+        if selector.select(timeout=0):
+            raise InvalidatePoolError("the server has ended the connection")
 
 
 def set_up_sqlite(connection: sqlite3.Connection, *, is_synced: bool) -> None:

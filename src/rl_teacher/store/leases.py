@@ -32,9 +32,8 @@ from rl_teacher.store.asking import IS_CURRENT, possible
 from rl_teacher.store.counting import CAN_BE_SHOWN
 from rl_teacher.store.draw import drawn
 from rl_teacher.store.labelling import COMPARISONS, comparison_view
-from rl_teacher.store.records import Claimed, NewLabel, Purpose, Study
-from rl_teacher.store.study import study_of
-from rl_teacher.store.tables import Comparison, Label, Labeler, Lease, Tally
+from rl_teacher.store.records import Claimed, ComparisonView, NewLabel, Purpose, Study
+from rl_teacher.store.tables import Comparison, Experiment, Label, Labeler, Lease, Tally
 from rl_teacher.store.writer import StoreWriter
 
 LEASE_S = 300.0
@@ -87,8 +86,7 @@ OTHER_THAN = Comparison.id.not_in(bindparam("others", expanding=True))
 
 # Note: what is passed over is locked by another claim, or by an answer that is just coming in.
 FREE = (
-    select(Comparison.id)
-    .where(Comparison.experiment_id == bindparam("experiment_id"), IS_FREE, OTHER_THAN)
+    COMPARISONS.where(Comparison.experiment_id == bindparam("experiment_id"), IS_FREE, OTHER_THAN)
     .order_by(Comparison.asked_at_step.desc(), Comparison.id)
     .limit(bindparam("limit"))
     .with_for_update(of=Comparison, skip_locked=True, key_share=True)
@@ -114,7 +112,14 @@ FREE_GOLD = (
     .limit(1)
 )
 
-LOCK_MYSELF = select(Labeler.excluded_at).where(Labeler.id == ME).with_for_update(key_share=True)
+LOCK_MYSELF = (
+    select(Labeler.excluded_at, Experiment.study)
+    .join(Experiment, Experiment.id == bindparam("experiment_id"))
+    .where(Labeler.id == ME)
+    .with_for_update(of=Labeler, key_share=True)
+)
+
+THESE = COMPARISONS.where(Comparison.id.in_(bindparam("comparison_ids", expanding=True)))
 
 MY_TALLY = select(Tally.num_given, Tally.first_label_id, Tally.last_label_id).where(
     Tally.experiment_id == bindparam("experiment_id"), Tally.labeler_id == ME
@@ -146,9 +151,10 @@ RELEASE = delete(Lease).where(
     Lease.labeler_id == ME, Lease.token.in_(bindparam("tokens", expanding=True))
 )
 
-PURPOSES = select(Lease.token, Lease.purpose).where(
-    Lease.labeler_id == ME, Lease.token.in_(bindparam("tokens", expanding=True))
+IN_QUESTION = THESE.add_columns(Lease.token, Lease.purpose).outerjoin(
+    Lease, and_(Lease.comparison_id == Comparison.id, Lease.labeler_id == ME)
 )
+"""Comparisons that a labeler has answered, each with the lease that they still have of it."""
 
 IN_MY_HANDS = (
     COMPARISONS.add_columns(Lease.token, Lease.expires_at, Lease.purpose)
@@ -214,11 +220,13 @@ class Claim:
 
     Attributes:
         who: what every statement asks for: whose claim, in which experiment, when.
+        study: who shall answer what how often.
         passed_over: comparisons that are not sought again.
     """
 
     connection: Connection
     who: dict[str, Any]
+    study: Study
     passed_over: set[int]
 
     def sought(self, **more: Any) -> dict[str, Any]:
@@ -254,32 +262,34 @@ class LeaseStore(StoreWriter):
         who = {"me": labeler_id, "experiment_id": experiment_id, "moment": moment}
         at_hand = set(possible(exclude))
         with self._database.writing() as connection:
-            if connection.execute(LOCK_MYSELF, who).scalar() is not None:
+            myself = connection.execute(LOCK_MYSELF, who).one_or_none()
+            if myself is None or myself.excluded_at is not None:
                 return []
             held = self._renewed(connection, who, until)
             old = [each for each in held if each.comparison.id not in at_hand][:limit]
             in_hand = {each.comparison.id for each in held}
-            claim = Claim(connection, who, at_hand | in_hand)
+            claim = Claim(connection, who, Study(**(myself.study or {})), at_hand | in_hand)
             room = min(limit - len(old), MOST_IN_HAND - len(held))
-            chosen = choose(claim, room, len(held)) if room > 0 else {}
+            chosen = choose(claim, room, len(held)) if room > 0 else []
             if not chosen:
                 return old
-            connection.execute(
-                put_into_hands(self._database.dialect),
-                [
-                    {
-                        "comparison_id": comparison_id,
-                        "labeler_id": labeler_id,
-                        "purpose": purpose,
-                        "token": uuid4(),
-                        "created_at": moment,
-                        "expires_at": until,
-                    }
-                    for comparison_id, purpose in chosen.items()
-                ],
-            )
-            new = {each.comparison.id: each for each in in_my_hands(connection, who)}
-        return old + [new[each] for each in chosen]
+            rows = [
+                {
+                    "comparison_id": comparison.id,
+                    "labeler_id": labeler_id,
+                    "purpose": purpose,
+                    "token": uuid4(),
+                    "created_at": moment,
+                    "expires_at": until,
+                }
+                for comparison, purpose in chosen
+            ]
+            put = connection.execute(put_into_hands(self._database.dialect), rows)
+            token_of = {row.comparison_id: row.token for row in put}
+        return old + [
+            Claimed(comparison, token_of[comparison.id], until, purpose)
+            for comparison, purpose in chosen
+        ]
 
     def _renewed(
         self, connection: Connection, who: dict[str, Any], until: datetime
@@ -309,12 +319,18 @@ class LeaseStore(StoreWriter):
         with self._database.writing() as connection:
             connection.execute(RELEASE, {"me": labeler_id, "tokens": list(leases)})
 
-    def purposes(self, labeler: str, leases: Sequence[UUID]) -> dict[UUID, Purpose]:
-        """What a labeler's leases are for, expired ones too; those that were answered are gone."""
-        labeler_id = self._id_of_labeler(labeler)
-        asked = {"me": labeler_id, "tokens": list(leases)}
+    def in_question(
+        self, labeler: str, comparison_ids: Collection[int]
+    ) -> dict[int, tuple[ComparisonView, UUID | None, Purpose | None]]:
+        """Comparisons that a labeler has answered, by id; those that do not exist are left out.
+
+        Each comes with the lease that the labeler has of it and what that is for, an expired one
+        too; one that was answered is gone.
+        """
+        asked = {"me": self._id_of_labeler(labeler), "comparison_ids": possible(comparison_ids)}
         with self._database.reading() as connection:
-            return {row.token: row.purpose for row in connection.execute(PURPOSES, asked)}
+            rows = connection.execute(IN_QUESTION, asked).mappings()
+            return {row["id"]: (comparison_view(row), row["token"], row["purpose"]) for row in rows}
 
 
 @cache
@@ -324,7 +340,7 @@ def put_into_hands(dialect: str) -> Insert:
     again = {name: add.excluded[name] for name in ("purpose", "created_at", "expires_at")}
     return add.on_conflict_do_update(
         index_elements=[Lease.comparison_id, Lease.labeler_id], set_=again
-    )
+    ).returning(Lease.comparison_id, Lease.token)
 
 
 def in_my_hands(connection: Connection, who: dict[str, Any]) -> list[Claimed]:
@@ -336,50 +352,50 @@ def in_my_hands(connection: Connection, who: dict[str, Any]) -> list[Claimed]:
     ]
 
 
-def choose(claim: Claim, room: int, num_held: int) -> dict[int, Purpose]:
+def choose(claim: Claim, room: int, num_held: int) -> list[tuple[ComparisonView, Purpose]]:
     """Comparisons to put into a labeler's hands, in the order to show them, each with its purpose.
 
     Where there is nothing to repeat, and no gold left, something else takes the place.
     """
-    study = study_of(claim.connection, claim.who["experiment_id"])
-    special = choose_special(claim, study, room, num_held)
+    special = choose_special(claim, room, num_held)
     ordinary = iter(choose_free(claim, room - len(special)))
-    chosen: dict[int, Purpose] = {}
+    chosen: list[tuple[ComparisonView, Purpose]] = []
     for place in range(room):
         if place in special:
-            comparison_id, purpose = special[place]
-            chosen[comparison_id] = purpose
-        elif (comparison_id := next(ordinary, None)) is not None:
-            chosen[comparison_id] = "answer"
+            chosen.append(special[place])
+        elif (comparison := next(ordinary, None)) is not None:
+            chosen.append((comparison, "answer"))
     return chosen
 
 
-def choose_free(claim: Claim, room: int) -> list[int]:
+def choose_free(claim: Claim, room: int) -> list[ComparisonView]:
     """Comparisons that may go into one more pair of hands, and are locked for it."""
-    chosen: list[int] = []
+    chosen: list[ComparisonView] = []
     while len(chosen) < room:
-        found = claim.connection.execute(FREE, claim.sought(limit=room - len(chosen))).scalars()
-        locked = list(found)
-        if not locked:
-            break
-        claim.passed_over.update(locked)
+        limit = room - len(chosen)
+        found = claim.connection.execute(FREE, claim.sought(limit=limit)).mappings().all()
+        locked = [comparison_view(row) for row in found]
+        claim.passed_over.update(each.id for each in locked)
         chosen += still_free(claim, locked)
+        if len(locked) < limit:
+            break
     return chosen
 
 
-def still_free(claim: Claim, locked: Sequence[int]) -> Iterable[int]:
+def still_free(claim: Claim, locked: Sequence[ComparisonView]) -> Iterable[ComparisonView]:
     """Those that nobody has claimed before they were locked; SQLite has no such moment."""
-    if claim.connection.dialect.name == "sqlite":
+    if claim.connection.dialect.name == "sqlite" or not locked:
         return locked
-    free = claim.connection.execute(STILL_FREE, {**claim.who, "comparison_ids": locked})
-    still = set(free.scalars())
-    return [each for each in locked if each in still]
+    these = {**claim.who, "comparison_ids": [each.id for each in locked]}
+    still = set(claim.connection.execute(STILL_FREE, these).scalars())
+    return [each for each in locked if each.id in still]
 
 
 def choose_special(
-    claim: Claim, study: Study, room: int, num_held: int
-) -> dict[int, tuple[int, Purpose]]:
+    claim: Claim, room: int, num_held: int
+) -> dict[int, tuple[ComparisonView, Purpose]]:
     """Repeats and gold comparisons by the place that chance gave them."""
+    study = claim.study
     if not study.repeats and not study.gold:
         return {}
     tally = claim.connection.execute(MY_TALLY, claim.who).one_or_none()
@@ -397,7 +413,13 @@ def choose_special(
         if comparison_id is not None:
             claim.passed_over.add(comparison_id)
             chosen[place] = comparison_id, purpose
-    return chosen
+    if not chosen:
+        return {}
+    found = claim.connection.execute(
+        THESE, {"comparison_ids": [each for each, _ in chosen.values()]}
+    )
+    view_of = {row["id"]: comparison_view(row) for row in found.mappings()}
+    return {place: (view_of[each], purpose) for place, (each, purpose) in chosen.items()}
 
 
 def choose_repeat(claim: Claim, tally: Any, number: int) -> int | None:
@@ -418,17 +440,18 @@ def choose_gold(claim: Claim) -> int | None:
     return claim.connection.execute(FREE_GOLD, claim.sought()).scalar()
 
 
+def forget_leases(connection: Connection, moment: datetime) -> None:
+    """Leases that expired long ago are gone."""
+    connection.execute(FORGET, {"moment": moment - KEPT_AFTER_END})
+
+
 def end_leases(
     connection: Connection,
     rows: Sequence[dict[str, Any]],
     labels: Sequence[NewLabel],
     moment: datetime,
 ) -> None:
-    """End the leases that labels answer, and say in their rows what became of each.
-
-    Leases that expired long ago are forgotten.
-    """
-    connection.execute(FORGET, {"moment": moment - KEPT_AFTER_END})
+    """End the leases that labels answer, and say in their rows what became of each."""
     labeler_ids = sorted({row["labeler_id"] for row in rows})
     found = connection.execute(HANDS, {"labeler_ids": labeler_ids}).all()
     if not found:

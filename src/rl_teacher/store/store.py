@@ -1,7 +1,7 @@
 """Comparisons asked and labels given: one place for synthetic teachers and for people."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,15 +23,14 @@ from rl_teacher.store.asking import MAX_ID
 from rl_teacher.store.counting import (
     COMPARISONS_WITH_CLIPS,
     NEWEST_COMPARISON,
-    NEWEST_LABEL,
     add_to_experiment,
     recount,
     reopen,
-    tally_since,
+    tally_from,
 )
 from rl_teacher.store.database import BUSY_TIMEOUT_S, Database, open_database
 from rl_teacher.store.draw import drawn
-from rl_teacher.store.leases import LeaseStore, end_leases
+from rl_teacher.store.leases import LeaseStore, end_leases, forget_leases
 from rl_teacher.store.owner import OwnerReader
 from rl_teacher.store.plain import plain
 from rl_teacher.store.records import (
@@ -73,6 +72,9 @@ __all__ = [
     "Store",
 ]
 
+BETWEEN_FORGETTING = timedelta(minutes=10)
+"""Of leases that expired long ago; nobody has to wait for it with each answer."""
+
 FIND_EXPERIMENT = select(Experiment.id, Experiment.env_id).where(
     Experiment.name == bindparam("name")
 )
@@ -87,14 +89,16 @@ class Store(AccessStore, LeaseStore, StudyStore, OwnerReader):
 
     def __init__(self, database: Database, now: Callable[[], datetime] = utc_now) -> None:
         super().__init__(database, now)
+        self._forgotten_at = datetime.min.replace(tzinfo=UTC)
         self._add_experiment = insert_or_skip(database.dialect, Experiment, "name")
         self._add_clip = insert_or_skip(database.dialect, Clip, "content_hash")
         self._add_comparison = insert_or_skip(
             database.dialect, Comparison, "experiment_id", "left_hash", "right_hash"
         )
-        self._add_label = insert_or_skip(database.dialect, Label, "request_id")
+        add_label = insert_or_skip(database.dialect, Label, "request_id")
+        self._add_label = add_label.returning(Label.id)
         self._show_clip = insert_or_show(database.dialect)
-        self._tally_since = tally_since(database.dialect)
+        self._tally_from = tally_from(database.dialect)
 
     @classmethod
     def open(
@@ -121,7 +125,8 @@ class Store(AccessStore, LeaseStore, StudyStore, OwnerReader):
         return cls(open_database(url_or_path, busy_timeout_s, is_synced=is_synced), now)
 
     def close(self) -> None:
-        """Close every connection."""
+        """Write what is still to be written, and close every connection."""
+        self._write_uses()
         self._database.close()
 
     def __enter__(self) -> "Store":
@@ -275,13 +280,17 @@ class Store(AccessStore, LeaseStore, StudyStore, OwnerReader):
         rows: list[dict[str, Any]],
         labels: Sequence[NewLabel],
         moment: datetime,
-    ) -> None:
-        """Write labels, end the leases that they answer, and count."""
+    ) -> bool:
+        """Write labels, end the leases that they answer, and count; whether any is new."""
+        if moment - self._forgotten_at >= BETWEEN_FORGETTING:
+            forget_leases(connection, moment)
+            self._forgotten_at = moment
         end_leases(connection, rows, labels, moment)
-        newest_before = connection.execute(NEWEST_LABEL).scalar_one()
-        connection.execute(self._add_label, rows)
-        connection.execute(self._tally_since, {"newest_before": newest_before})
-        recount(connection, sorted({label.comparison_id for label in labels}))
+        new = connection.execute(self._add_label, rows).scalars().all()
+        if new:
+            connection.execute(self._tally_from, {"first_new": min(new)})
+            recount(connection, sorted({label.comparison_id for label in labels}))
+        return bool(new)
 
     def adjudicate(
         self,
@@ -302,9 +311,7 @@ class Store(AccessStore, LeaseStore, StudyStore, OwnerReader):
         with self._database.writing() as connection:
             in_order(connection)
             experiment_id = experiment_of(connection, comparison_id)
-            newest_before = connection.execute(NEWEST_LABEL).scalar_one()
-            self._keep(connection, [as_row(label, by_id, moment)], [label], moment)
-            if connection.execute(NEWEST_LABEL).scalar_one() > newest_before:
+            if self._keep(connection, [as_row(label, by_id, moment)], [label], moment):
                 told = {"comparison": comparison_id, "answer": label.answer}
                 self._write_down(connection, "adjudicate", told, by_id, experiment_id)
 

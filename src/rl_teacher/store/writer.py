@@ -35,6 +35,12 @@ def role_of(name: str) -> Role:
     return "teacher" if name.startswith(TEACHER_PREFIX) else "labeler"
 
 
+def ids_of(connection: Connection, names: Collection[str]) -> dict[str, int]:
+    """Labelers' ids by name; only of those who are there."""
+    found = connection.execute(FIND_LABELERS, {"names": sorted(names)})
+    return {row.name: row.id for row in found}
+
+
 class StoreWriter(StoreReader):
     """A store that may be written; what a method wrote is committed when it returns."""
 
@@ -45,21 +51,19 @@ class StoreWriter(StoreReader):
         self._labeler_ids: dict[str, int] = {}
 
     def _ids_of_labelers(self, names: Collection[str]) -> Mapping[str, int]:
-        """Whoever is not known yet is written down first; nobody is ever deleted.
+        """Whoever is not there yet is written down first; nobody is ever deleted.
 
-        Note: in a transaction of its own, so that it is asked before another one begins.
+        Note: in transactions of their own, so that it is asked before another one begins.
         """
-        unknown = sorted(set(names) - self._labeler_ids.keys())
-        if unknown:
+        if unknown := set(names) - self._labeler_ids.keys():
+            with self._database.reading() as connection:
+                self._labeler_ids.update(ids_of(connection, unknown))
+        if new := unknown - self._labeler_ids.keys():
             moment = self._now()
+            rows = [{"name": each, "role": role_of(each), "created_at": moment} for each in new]
             with self._database.writing() as connection:
-                rows = [
-                    {"name": name, "role": role_of(name), "created_at": moment} for name in unknown
-                ]
                 connection.execute(self._add_labeler, rows)
-                found = connection.execute(FIND_LABELERS, {"names": unknown})
-                ids = {row.name: row.id for row in found}
-            self._labeler_ids.update(ids)
+                self._labeler_ids.update(ids_of(connection, new))
         return self._labeler_ids
 
     def _id_of_labeler(self, name: str) -> int:

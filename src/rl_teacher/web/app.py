@@ -27,6 +27,7 @@ from rl_teacher.web import (
 )
 from rl_teacher.web.access import Gate
 from rl_teacher.web.identity import Identities
+from rl_teacher.web.lane import Lane
 from rl_teacher.web.overview import Overview
 from rl_teacher.web.poller import Poller, Watch
 from rl_teacher.web.quality_board import QualityBoard
@@ -56,14 +57,15 @@ def create_app(store: Store, media_files: MediaFiles, settings: Settings) -> Fas
         title="rl-teacher",
         version=version("rl-teacher"),
         routes=routes,
-        lifespan=close_poller,
+        lifespan=close_what_waits,
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
     )
     overview = Overview(store, settings.now)
-    identities = Identities(store, settings)
+    lane = Lane()
+    identities = Identities(store, settings, lane)
     watch = Watch(store, overview)
     poller = Poller(watch.look, settings.poll_every_s)
     app.state.services = Services(
@@ -74,6 +76,7 @@ def create_app(store: Store, media_files: MediaFiles, settings: Settings) -> Fas
         poller=poller,
         identities=identities,
         quality=QualityBoard(store, settings.clock_s),
+        lane=lane,
     )
     problems.add_to(app)
     # Note: the last one added is the first that a request meets.
@@ -86,7 +89,8 @@ def create_app(store: Store, media_files: MediaFiles, settings: Settings) -> Fas
 
 
 @asynccontextmanager
-async def close_poller(app: FastAPI) -> AsyncIterator[None]:
-    """Nobody is left waiting for events when the application ends."""
+async def close_what_waits(app: FastAPI) -> AsyncIterator[None]:
+    """Nobody is left waiting for events when the application ends, and no thread for work."""
     yield
     app.state.services.poller.close()
+    app.state.services.lane.close()

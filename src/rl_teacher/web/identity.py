@@ -5,12 +5,12 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 
-import anyio.to_thread
 from sqlalchemy.exc import SQLAlchemyError
 
 from rl_teacher.errors import RlTeacherError
 from rl_teacher.store.records import Identity
 from rl_teacher.store.store import Store
+from rl_teacher.web.lane import Lane
 from rl_teacher.web.limits import Buckets
 from rl_teacher.web.settings import Settings
 
@@ -45,8 +45,9 @@ class Identities:
     time, so that one that is revoked ends at once.
     """
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: Store, settings: Settings, lane: Lane) -> None:
         self._store = store
+        self._lane = lane
         self._token = settings.token.encode()
         self._owner = settings.labeler
         self._clock_s = settings.clock_s
@@ -78,7 +79,7 @@ class Identities:
             check(self._of_strangers.wait_s(address))
         else:
             check((self._of_owners if role == OWNER_ROLE else self._of_labelers).take(key))
-        identity = await anyio.to_thread.run_sync(self._store.who_has, token)
+        identity = await self._lane.run(self._store.who_has, token)
         if identity is None:
             self._good.forget(key)
             self._wrong.add(key, "")
@@ -92,7 +93,7 @@ class Identities:
         if self.is_owners(token):
             return True
         try:
-            return await anyio.to_thread.run_sync(self._store.who_has, token) is not None
+            return await self._lane.run(self._store.who_has, token) is not None
         except (RlTeacherError, SQLAlchemyError):
             return True
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.sides import turned
 from rl_teacher.errors import ComparisonNotFound
-from rl_teacher.store.records import NewLabel
+from rl_teacher.store.records import ComparisonView, NewLabel
 from rl_teacher.web.access import Access, Labeler, Me, open_to
 from rl_teacher.web.leases import LEASE_S
 from rl_teacher.web.problems import NOT_VALID, Problem, Refusal, problem_of
@@ -45,16 +45,23 @@ router = APIRouter(prefix="/api/v1", tags=["labelling"])
 
 @router.get("/experiments/{name}/comparisons/next")
 @open_to(Access.LABELER)
-def list_waiting(
+async def list_waiting(
     name: str,
     work: Work,
     labeler: Labeler,
-    exclude: Annotated[list[ExcludedId], Query(default_factory=list, max_length=MAX_EXCLUDED)],
+    exclude: Annotated[list[ExcludedId] | None, Query(max_length=MAX_EXCLUDED)] = None,
     limit: Annotated[int, Query(ge=1, le=20)] = 4,
 ) -> Waiting:
     """The comparisons to answer next, but for those at hand already; what I was given before, and
     have not answered, comes first. Each is mine until its lease ends.
     """
+    return await work.lane.run(next_for, work, name, labeler, exclude or (), limit)
+
+
+def next_for(
+    work: Services, name: str, labeler: str, exclude: Sequence[int], limit: int
+) -> Waiting:
+    """Put comparisons into a labeler's hands."""
     view = work.overview.find(name)
     claimed = work.store.claim(view.id, labeler, limit, exclude, LEASE_S)
     progress = work.overview.progress(view, labeler)
@@ -96,13 +103,18 @@ def show_comparison(comparison_id: ComparisonId, work: Work, me: Me) -> Comparis
 
 @router.post("/labels")
 @open_to(Access.LABELER)
-def give_labels(given: LabelsIn, work: Work, labeler: Labeler) -> LabelsOut:
+async def give_labels(given: LabelsIn, work: Work, labeler: Labeler) -> LabelsOut:
     """Keep answers: what is accepted is in the database. Sending one again changes nothing.
 
     An answer whose lease has ended, or that never had one, is kept beside those of others.
     """
+    return await work.lane.run(take, given.labels, work, labeler)
+
+
+def take(given: Sequence[Any], work: Services, labeler: str) -> LabelsOut:
+    """Keep what can be kept, and say what cannot."""
     check_version(work.store)
-    sorted_out = sort_out(given.labels, work, labeler)
+    sorted_out = sort_out(given, work, labeler)
     kept, unknown = keep(sorted_out.good, work)
     return LabelsOut(
         accepted=[label.request_id for label in kept],
@@ -127,25 +139,27 @@ def sort_out(given: Sequence[Any], work: Services, labeler: str) -> SortedOut:
             read.append(LabelIn.model_validate(each))
         except ValidationError as error:
             sorted_out.refused.append(refused(request_id_of(each), problem_of(error)))
-    leases = [each.lease for each in read if each.lease is not None]
-    purposes = work.store.purposes(labeler, leases) if leases else {}
+    asked = work.store.in_question(labeler, {each.comparison_id for each in read})
     for each in read:
-        is_repeat = each.lease is not None and purposes.get(each.lease) == "repeat"
         try:
-            sorted_out.good.append(in_its_own_sides(each, work, labeler, is_repeat=is_repeat))
+            if each.comparison_id not in asked:
+                raise ComparisonNotFound([each.comparison_id])
+            view, lease, purpose = asked[each.comparison_id]
+            is_repeat = purpose == "repeat" and each.lease == lease
+            sorted_out.good.append(in_its_own_sides(each, view, labeler, is_repeat=is_repeat))
         except (ComparisonNotFound, Refusal) as error:
             sorted_out.refused.append(refused(each.request_id, problem_of(error)))
     return sorted_out
 
 
-def in_its_own_sides(label: LabelIn, work: Services, labeler: str, *, is_repeat: bool) -> NewLabel:
+def in_its_own_sides(
+    label: LabelIn, view: ComparisonView, labeler: str, *, is_repeat: bool
+) -> NewLabel:
     """An answer in the comparison's own sides.
 
     Raises:
-        ComparisonNotFound: it is about nothing that was asked.
         Refusal: its clips were never shown, or not that one on the left.
     """
-    view = work.store.comparison(label.comparison_id)
     shown = as_shown(view, labeler, is_repeat=is_repeat)
     left = label.left or shown.left.hash
     if left not in (view.left.content_hash, view.right.content_hash):

@@ -14,15 +14,15 @@ router = APIRouter(prefix="/api/v1/leases", tags=["labelling"])
 
 @router.post("/renew")
 @open_to(Access.LABELER)
-def renew_leases(given: LeasesIn, work: Work, labeler: Labeler) -> Renewed:
+async def renew_leases(given: LeasesIn, work: Work, labeler: Labeler) -> Renewed:
     """Keep comparisons a while longer. Whose a lease is that is not mine, is not told."""
-    renewed = work.store.renew(labeler, given.leases, LEASE_S)
+    renewed = await work.lane.run(work.store.renew, labeler, given.leases, LEASE_S)
     lost = [each for each in dict.fromkeys(given.leases) if each not in renewed]
     return Renewed(renewed=renewed, lost=lost)
 
 
 @router.post("/release", status_code=204)
 @open_to(Access.LABELER)
-def release_leases(given: LeasesIn, work: Work, labeler: Labeler) -> None:
+async def release_leases(given: LeasesIn, work: Work, labeler: Labeler) -> None:
     """Give comparisons back, for others to answer."""
-    work.store.release(labeler, given.leases)
+    await work.lane.run(work.store.release, labeler, given.leases)

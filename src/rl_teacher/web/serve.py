@@ -77,7 +77,7 @@ def serve(options: ServeOptions) -> int:
         address = this_process(options.host, port, settings.instance, serves(database, media))
         config = uvicorn.Config(
             app,
-            http="h11",
+            http="httptools",
             ws="none",
             lifespan="on",
             log_config=None,

@@ -8,6 +8,7 @@ from fastapi import Depends, Request
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from rl_teacher.web.identity import Identities
+from rl_teacher.web.lane import Lane
 from rl_teacher.web.overview import Overview
 from rl_teacher.web.poller import Poller
 from rl_teacher.web.quality_board import QualityBoard
@@ -26,6 +27,7 @@ class Services:
         poller: looks at the store for whoever listens.
         identities: knows whose a credential is.
         quality: how good labels are.
+        lane: threads for what labelers wait for.
     """
 
     store: Store
@@ -35,6 +37,7 @@ class Services:
     poller: Poller
     identities: Identities
     quality: QualityBoard
+    lane: Lane
 
 
 def services_of(request: Request) -> Services:
