@@ -186,6 +186,39 @@ class TestAnswering:
         assert lease_and_purpose(store, "Eve", comparison_id) == (None, None)
         assert comparison_id in store.votes([comparison_id])
 
+    def test_of_two_answers_under_one_lease_that_come_together_one_has_it(
+        self, store, experiment_id
+    ):
+        ask_and_show(store, experiment_id, 1)
+        [held] = store.claim(experiment_id, "Ada", 1)
+        store.answer_many(
+            [
+                NewLabel(held.comparison.id, said, "Ada", lease=held.lease)
+                for said in (Answer.LEFT, Answer.RIGHT)
+            ]
+        )
+        assert kept(store, Label.answer, Label.lease) == [("left", "held"), ("right", "late")]
+        assert store.answers([held.comparison.id]) == {held.comparison.id: Answer.RIGHT}
+
+    def test_of_many_answers_each_is_known_by_its_labelers_lease(self, store, experiment_id):
+        ids = ask_and_show(store, experiment_id, 1, 2)
+        [adas], [eves] = (store.claim(experiment_id, name, 1) for name in ("Ada", "Eve"))
+        found = store.in_question(
+            [
+                ("Ada", adas.comparison.id),
+                ("Ada", eves.comparison.id),
+                ("Eve", eves.comparison.id),
+                ("Ada", 10_000),
+                ("Ada", -1),
+            ]
+        )
+        assert {each: about.lease for each, about in found.items()} == {
+            ("Ada", adas.comparison.id): adas.lease,
+            ("Eve", eves.comparison.id): eves.lease,
+            ("Ada", eves.comparison.id): None,
+        }
+        assert {about.comparison.id for about in found.values()} == set(ids)
+
     def test_a_lease_of_another_comparison_does_not_count(self, store, experiment_id):
         first, second = ask_and_show(store, experiment_id, 1, 2)
         [mine] = store.claim(experiment_id, "Ada", 1)
@@ -238,7 +271,8 @@ class TestAnswering:
 
 def lease_and_purpose(store, labeler, comparison_id):
     """What a labeler has of a comparison, and what for."""
-    return store.in_question(labeler, [comparison_id])[comparison_id][1:]
+    found = store.in_question([(labeler, comparison_id)])[labeler, comparison_id]
+    return found.lease, found.purpose
 
 
 class TestRepeatsAndGold:

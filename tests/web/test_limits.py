@@ -139,8 +139,10 @@ class TestTooMany:
         self, guest, store, clock, monkeypatch
     ):
         looked_up = []
-        who_has = store.who_has
-        monkeypatch.setattr(store, "who_has", lambda token: looked_up.append(1) or who_has(token))
+        who_have = store.who_have
+        monkeypatch.setattr(
+            store, "who_have", lambda tokens: looked_up.extend(tokens) or who_have(tokens)
+        )
         statuses = []
         for _ in range(1_000):
             statuses.append(guest.get("/api/v1/me").status_code)

@@ -3,7 +3,7 @@
 import hashlib
 import secrets
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -64,9 +64,10 @@ ONE_LABELER = select(Labeler.id, Labeler.name, Labeler.role, Labeler.excluded_at
     Labeler.name == bindparam("name")
 )
 
-BEARER = (
+BEARERS = (
     select(
         Credential.id,
+        Credential.token_hash,
         Credential.expires_at,
         Credential.revoked_at,
         Credential.last_used_at,
@@ -75,7 +76,7 @@ BEARER = (
         Labeler.role,
     )
     .join(Labeler, Labeler.id == Credential.labeler_id)
-    .where(Credential.token_hash == bindparam("token_hash"))
+    .where(Credential.token_hash.in_(bindparam("token_hashes", expanding=True)))
 )
 
 CREDENTIALS = (
@@ -184,18 +185,30 @@ class AccessStore(StoreWriter):
 
     def who_has(self, token: str) -> Identity | None:
         """Whose token this is; nobody's if it is expired, revoked or unknown."""
-        if not token.startswith(TOKEN_PREFIX) or len(token) > LONGEST_TOKEN:
-            return None
+        return self.who_have([token])[0]
+
+    def who_have(self, tokens: Sequence[str]) -> list[Identity | None]:
+        """Whose tokens these are; see `who_has`."""
+        hashes = [hash_of(each) if may_be_token(each) else "" for each in tokens]
         with self._database.reading() as connection:
-            found = connection.execute(BEARER, {"token_hash": hash_of(token)}).one_or_none()
+            rows = connection.execute(BEARERS, {"token_hashes": sorted(set(hashes) - {""})})
+            found = {row.token_hash: row for row in rows}
         moment = self._now()
-        if found is None or found.revoked_at is not None or is_over(found.expires_at, moment):
-            return None
-        if found.last_used_at is None or moment - found.last_used_at >= TO_THE_MINUTE:
-            self._uses[found.id] = moment
-            if moment - self._uses_written_at >= BETWEEN_NOTES:
-                self._write_uses()
-        return Identity(found.labeler_id, found.name, found.role)
+        good = {
+            token_hash: row
+            for token_hash, row in found.items()
+            if row.revoked_at is None and not is_over(row.expires_at, moment)
+        }
+        self._note_uses(good.values(), moment)
+        return [identity_of(good.get(each)) for each in hashes]
+
+    def _note_uses(self, credentials: Iterable[Any], moment: datetime) -> None:
+        """Remember who used their credentials; to the minute is enough."""
+        for each in credentials:
+            if each.last_used_at is None or moment - each.last_used_at >= TO_THE_MINUTE:
+                self._uses[each.id] = moment
+        if self._uses and moment - self._uses_written_at >= BETWEEN_NOTES:
+            self._write_uses()
 
     def _write_uses(self) -> None:
         """Write down who used their credentials; whether it works or not, they are let in."""
@@ -365,6 +378,16 @@ class AccessStore(StoreWriter):
 def new_token() -> str:
     """256 bits that nobody can guess."""
     return TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def identity_of(bearer: Any) -> Identity | None:
+    """Of a row of `BEARERS`; nobody's where there is none."""
+    return None if bearer is None else Identity(bearer.labeler_id, bearer.name, bearer.role)
+
+
+def may_be_token(text: str) -> bool:
+    """Whether it is worth a look."""
+    return text.startswith(TOKEN_PREFIX) and len(text) <= LONGEST_TOKEN
 
 
 def hash_of(token: str) -> str:

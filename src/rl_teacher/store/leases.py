@@ -32,7 +32,7 @@ from rl_teacher.store.asking import IS_CURRENT, possible
 from rl_teacher.store.counting import CAN_BE_SHOWN
 from rl_teacher.store.draw import drawn
 from rl_teacher.store.labelling import COMPARISONS, comparison_view
-from rl_teacher.store.records import Claimed, ComparisonView, NewLabel, Purpose, Study
+from rl_teacher.store.records import Claimed, ComparisonView, InQuestion, NewLabel, Purpose, Study
 from rl_teacher.store.tables import Comparison, Experiment, Label, Labeler, Lease, Tally
 from rl_teacher.store.writer import StoreWriter
 
@@ -151,11 +151,6 @@ RELEASE = delete(Lease).where(
     Lease.labeler_id == ME, Lease.token.in_(bindparam("tokens", expanding=True))
 )
 
-IN_QUESTION = THESE.add_columns(Lease.token, Lease.purpose).outerjoin(
-    Lease, and_(Lease.comparison_id == Comparison.id, Lease.labeler_id == ME)
-)
-"""Comparisons that a labeler has answered, each with the lease that they still have of it."""
-
 IN_MY_HANDS = (
     COMPARISONS.add_columns(Lease.token, Lease.expires_at, Lease.purpose)
     .join(Lease, Lease.comparison_id == Comparison.id)
@@ -172,7 +167,7 @@ HANDS = select(
     Lease.comparison_id, Lease.labeler_id, Lease.token, Lease.purpose, Lease.expires_at
 ).where(Lease.labeler_id.in_(bindparam("labeler_ids", expanding=True)))
 
-END = delete(Lease).where(Lease.token == bindparam("ended"))
+END = delete(Lease).where(Lease.token.in_(bindparam("ended", expanding=True)))
 
 FORGET = delete(Lease).where(Lease.expires_at <= MOMENT)
 
@@ -320,17 +315,36 @@ class LeaseStore(StoreWriter):
             connection.execute(RELEASE, {"me": labeler_id, "tokens": list(leases)})
 
     def in_question(
-        self, labeler: str, comparison_ids: Collection[int]
-    ) -> dict[int, tuple[ComparisonView, UUID | None, Purpose | None]]:
-        """Comparisons that a labeler has answered, by id; those that do not exist are left out.
+        self, answered: Collection[tuple[str, int]]
+    ) -> dict[tuple[str, int], InQuestion]:
+        """Comparisons that labelers have answered, each with the lease that they have of it.
 
-        Each comes with the lease that the labeler has of it and what that is for, an expired one
-        too; one that was answered is gone.
+        Args:
+            answered: labelers and comparisons' ids; what does not exist is left out.
         """
-        asked = {"me": self._id_of_labeler(labeler), "comparison_ids": possible(comparison_ids)}
+        names = {labeler for labeler, _ in answered}
+        id_of = {name: self._id_of_labeler(name) for name in names}
+        asked = {
+            "comparison_ids": possible({comparison_id for _, comparison_id in answered}),
+            "labeler_ids": sorted(id_of.values()),
+        }
         with self._database.reading() as connection:
-            rows = connection.execute(IN_QUESTION, asked).mappings()
-            return {row["id"]: (comparison_view(row), row["token"], row["purpose"]) for row in rows}
+            views = {
+                row["id"]: comparison_view(row)
+                for row in connection.execute(THESE, asked).mappings()
+            }
+            hands = connection.execute(HANDS, asked)
+            leases = {(row.labeler_id, row.comparison_id): row for row in hands}
+        found: dict[tuple[str, int], InQuestion] = {}
+        for labeler, comparison_id in answered:
+            lease = leases.get((id_of[labeler], comparison_id))
+            if comparison_id in views:
+                found[labeler, comparison_id] = InQuestion(
+                    views[comparison_id],
+                    lease.token if lease else None,
+                    lease.purpose if lease else None,
+                )
+        return found
 
 
 @cache
@@ -457,8 +471,10 @@ def end_leases(
     if not found:
         return
     lease_of = {(lease.comparison_id, lease.labeler_id): lease for lease in found}
+    ended: list[UUID] = []
     for row, label in zip(rows, labels, strict=True):
-        lease = lease_of.get((row["comparison_id"], row["labeler_id"]))
+        hands = row["comparison_id"], row["labeler_id"]
+        lease = lease_of.get(hands)
         if lease is None:
             continue
         if lease.token == label.lease:
@@ -466,4 +482,6 @@ def end_leases(
             row["lease"] = "held" if lease.expires_at > moment else "late"
         elif lease.purpose == "repeat" or label.answer is None:
             continue
-        connection.execute(END, {"ended": lease.token})
+        ended.append(lease_of.pop(hands).token)
+    if ended:
+        connection.execute(END, {"ended": ended})

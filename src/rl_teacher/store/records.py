@@ -255,6 +255,22 @@ class InviteView:
 
 
 @dataclass(frozen=True)
+class InQuestion:
+    """A comparison that a labeler has answered.
+
+    Attributes:
+        comparison: what was asked.
+        lease: that the labeler has of it, expired or not; None where they have none, or had
+            answered under it.
+        purpose: of the lease.
+    """
+
+    comparison: ComparisonView
+    lease: UUID | None
+    purpose: Purpose | None
+
+
+@dataclass(frozen=True)
 class Claimed:
     """A comparison in one labeler's hands.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -26,8 +27,9 @@ from rl_teacher.web import (
     study,
 )
 from rl_teacher.web.access import Gate
+from rl_teacher.web.answers import take
 from rl_teacher.web.identity import Identities
-from rl_teacher.web.lane import Lane
+from rl_teacher.web.lane import Lane, Together
 from rl_teacher.web.overview import Overview
 from rl_teacher.web.poller import Poller, Watch
 from rl_teacher.web.quality_board import QualityBoard
@@ -77,6 +79,7 @@ def create_app(store: Store, media_files: MediaFiles, settings: Settings) -> Fas
         identities=identities,
         quality=QualityBoard(store, settings.clock_s),
         lane=lane,
+        answers=Together(lane, partial(take, store)),
     )
     problems.add_to(app)
     # Note: the last one added is the first that a request meets.

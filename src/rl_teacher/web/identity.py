@@ -3,14 +3,14 @@
 import hashlib
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from rl_teacher.errors import RlTeacherError
 from rl_teacher.store.records import Identity
 from rl_teacher.store.store import Store
-from rl_teacher.web.lane import Lane
+from rl_teacher.web.lane import Lane, Together
 from rl_teacher.web.limits import Buckets
 from rl_teacher.web.settings import Settings
 
@@ -47,7 +47,7 @@ class Identities:
 
     def __init__(self, store: Store, settings: Settings, lane: Lane) -> None:
         self._store = store
-        self._lane = lane
+        self._look_up = Together(lane, self._whose)
         self._token = settings.token.encode()
         self._owner = settings.labeler
         self._clock_s = settings.clock_s
@@ -79,7 +79,7 @@ class Identities:
             check(self._of_strangers.wait_s(address))
         else:
             check((self._of_owners if role == OWNER_ROLE else self._of_labelers).take(key))
-        identity = await self._lane.run(self._store.who_has, token)
+        identity = await self._look_up(token)
         if identity is None:
             self._good.forget(key)
             self._wrong.add(key, "")
@@ -93,9 +93,12 @@ class Identities:
         if self.is_owners(token):
             return True
         try:
-            return await self._lane.run(self._store.who_has, token) is not None
+            return await self._look_up(token) is not None
         except (RlTeacherError, SQLAlchemyError):
             return True
+
+    def _whose(self, tokens: Sequence[str]) -> list[Identity | None]:
+        return self._store.who_have(tokens)
 
     def id_of(self, identity: Identity) -> int:
         """The labeler's id in the store; 0 of an owner who never answered anything."""

@@ -7,12 +7,14 @@ from fastapi import Depends, Request
 
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
+from rl_teacher.web.answers import Sent
 from rl_teacher.web.identity import Identities
-from rl_teacher.web.lane import Lane
+from rl_teacher.web.lane import Lane, Together
 from rl_teacher.web.overview import Overview
 from rl_teacher.web.poller import Poller
 from rl_teacher.web.quality_board import QualityBoard
 from rl_teacher.web.settings import Settings
+from rl_teacher.web.shapes import LabelsOut
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Services:
         identities: knows whose a credential is.
         quality: how good labels are.
         lane: threads for what labelers wait for.
+        answers: where what they send is kept.
     """
 
     store: Store
@@ -38,6 +41,7 @@ class Services:
     identities: Identities
     quality: QualityBoard
     lane: Lane
+    answers: Together[Sent, LabelsOut]
 
 
 def services_of(request: Request) -> Services:

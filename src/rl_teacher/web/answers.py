@@ -1,0 +1,159 @@
+"""Answers that come in: turned into the comparisons' own sides, and kept or refused one by one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from pydantic import TypeAdapter, ValidationError
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.sides import turned
+from rl_teacher.errors import ComparisonNotFound
+from rl_teacher.store.records import InQuestion, NewLabel
+from rl_teacher.store.store import Store
+from rl_teacher.web.problems import NOT_VALID, Problem, Refusal, problem_of
+from rl_teacher.web.shapes import LabelIn, LabelsOut, RefusedLabel
+from rl_teacher.web.showing import as_shown
+from rl_teacher.web.versions import check_version
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What one labeler sent at a time.
+
+    Attributes:
+        labeler: who.
+        labels: as they came, nobody has looked at them.
+    """
+
+    labeler: str
+    labels: Sequence[Any]
+
+
+def take(store: Store, sent: Sequence[Sent]) -> list[LabelsOut]:
+    """Keep what can be kept of what several labelers sent, and tell each what cannot.
+
+    Raises:
+        StoreUnavailable: nothing was kept.
+    """
+    check_version(store)
+    parcels = [opened(each) for each in sent]
+    asked = store.in_question(
+        {(parcel.labeler, label.comparison_id) for parcel in parcels for label in parcel.read}
+    )
+    for parcel in parcels:
+        parcel.sort_out(asked)
+    gone = keep(store, [label for parcel in parcels for label in parcel.good])
+    return [parcel.receipt(gone) for parcel in parcels]
+
+
+@dataclass
+class Parcel:
+    """One labeler's labels on their way.
+
+    Attributes:
+        labeler: who sent them.
+        read: those that make sense by themselves.
+        good: those that can be kept.
+        refused: the others.
+    """
+
+    labeler: str
+    read: list[LabelIn] = field(default_factory=list)
+    good: list[NewLabel] = field(default_factory=list)
+    refused: list[RefusedLabel] = field(default_factory=list)
+
+    def sort_out(self, asked: Mapping[tuple[str, int], InQuestion]) -> None:
+        """Look at each label beside what it is about."""
+        for label in self.read:
+            try:
+                about = asked.get((self.labeler, label.comparison_id))
+                if about is None:
+                    raise ComparisonNotFound([label.comparison_id])
+                self.good.append(in_its_own_sides(label, about, self.labeler))
+            except (ComparisonNotFound, Refusal) as error:
+                self.refused.append(refused(label.request_id, problem_of(error)))
+
+    def receipt(self, gone: Mapping[int, Problem]) -> LabelsOut:
+        """What the labeler is told.
+
+        Args:
+            gone: comparisons that were deleted a moment ago.
+        """
+        unknown = [
+            refused(label.request_id, gone[label.comparison_id])
+            for label in self.good
+            if label.comparison_id in gone
+        ]
+        return LabelsOut(
+            accepted=[each.request_id for each in self.good if each.comparison_id not in gone],
+            refused=[*self.refused, *unknown],
+        )
+
+
+def opened(sent: Sent) -> Parcel:
+    """Look at each label by itself."""
+    parcel = Parcel(sent.labeler)
+    for each in sent.labels:
+        try:
+            parcel.read.append(LabelIn.model_validate(each))
+        except ValidationError as error:
+            parcel.refused.append(refused(request_id_of(each), problem_of(error)))
+    return parcel
+
+
+def in_its_own_sides(label: LabelIn, about: InQuestion, labeler: str) -> NewLabel:
+    """An answer in the comparison's own sides.
+
+    Raises:
+        Refusal: its clips were never shown, or not that one on the left.
+    """
+    view = about.comparison
+    is_repeat = about.purpose == "repeat" and label.lease == about.lease
+    shown = as_shown(view, labeler, is_repeat=is_repeat)
+    left = label.left or shown.left.hash
+    if left not in (view.left.content_hash, view.right.content_hash):
+        raise Refusal(
+            NOT_VALID,
+            f"left: {left} is no clip of comparison {view.id}. Say which clip was shown on the "
+            "left, or leave it out.",
+        )
+    swapped = left != view.left.content_hash
+    answer = None if label.answer is None else Answer(label.answer)
+    return NewLabel(
+        comparison_id=label.comparison_id,
+        answer=turned(answer, swapped=swapped),
+        labeler=labeler,
+        request_id=label.request_id,
+        is_swapped=swapped,
+        response_ms=label.response_ms,
+        details=label.details,
+        lease=label.lease,
+    )
+
+
+def keep(store: Store, labels: Sequence[NewLabel]) -> dict[int, Problem]:
+    """Store labels, but for those whose comparison was deleted a moment ago; which these are."""
+    try:
+        store.answer_many(labels)
+    except ComparisonNotFound as error:
+        gone = {label.comparison_id for label in labels}.intersection(error.ids)
+        if not gone:
+            raise
+        rest = [label for label in labels if label.comparison_id not in gone]
+        return keep(store, rest) | dict.fromkeys(gone, problem_of(error))
+    return {}
+
+
+def refused(request_id: UUID | None, said: Problem) -> RefusedLabel:
+    """A label that was not kept."""
+    return RefusedLabel(request_id=request_id, problem=said)
+
+
+def request_id_of(given: Any) -> UUID | None:
+    """What a page knows a bad label by; nothing where even that is bad."""
+    try:
+        return TypeAdapter(UUID).validate_python(given["request_id"])
+    except (ValidationError, TypeError, KeyError):
+        return None
