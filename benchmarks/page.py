@@ -21,6 +21,7 @@ from benchmarks.tables import middle, number, ratio, table
 from rl_teacher.clips.answer import Answer
 from rl_teacher.envs.mujoco_suite import SUITE
 from rl_teacher.experiment import Experiment
+from rl_teacher.store.media import SegmentFiles
 from tests.browser import chromium
 from tests.browser.labelling_page import KEYS, LabellingPage
 from tests.browser.processes import Running, as_home
@@ -222,7 +223,12 @@ def a_run(*flags: str) -> Iterator[Running]:
 
 
 def answer_all(started: Running) -> int:
-    """Answer whatever waits as the page does, until the run ends; how many it were."""
+    """Answer whatever waits as the page does, until the run ends; how many it were.
+
+    Note: by the true return, as the synthetic teacher does. An agent that is taught something else
+    falls more often, or less, and what falls costs another amount of physics.
+    """
+    segments = SegmentFiles(started.home / "segments")
     link = started.printed_link()
     origin = re.sub(r"(https?://[^/]+).*", r"\1", link)
     answered: set[int] = set()
@@ -234,10 +240,13 @@ def answer_all(started: Running) -> int:
         while started.is_running:
             asked = client.get(f"{origin}/api/v1/experiments/page/comparisons/next").json()
             for comparison in asked["comparisons"]:
-                for side in (comparison["left"], comparison["right"]):
+                sides = comparison["left"], comparison["right"]
+                for side in sides:
                     client.get(origin + side["url"])
+                left, right = (segments.load(side["hash"]).true_return for side in sides)
+                answer = "equal" if left == right else "left" if left > right else "right"
                 label = {"request_id": str(uuid.uuid4()), "comparison_id": comparison["id"]}
-                label |= {"answer": "left" if comparison["id"] % 2 else "right"}
+                label |= {"answer": answer}
                 client.post(f"{origin}/api/v1/labels", json={"labels": [label]}).raise_for_status()
                 answered.add(comparison["id"])
             time.sleep(ANSWERING_POLL_S)
