@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from rl_teacher.agents.ppo import PPO
 from rl_teacher.config import PPOConfig, PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.errors import BadObservation
 from rl_teacher.experiment import Experiment, home
@@ -66,6 +67,26 @@ def test_it_leaves_a_predictor_a_plot_and_its_labels():
     with Store.open(home() / "labels.sqlite") as store:
         experiment_id = store.ensure_experiment("test", "ShortReacher-v1", {})
         assert store.counts(experiment_id).answered == 40
+
+
+@pytest.mark.parametrize(
+    ("changes", "num_beginnings"),
+    [
+        ({}, 2),
+        ({"fresh_start": 0.0}, 1),
+        ({"predictor": "rl"}, 1),
+        ({"n_labels": None, "pretrain_labels": 10}, 1),
+    ],
+    ids=["half of the labels", "never", "no labels", "no end of labels"],
+)
+def test_the_agent_begins_anew_once_when_half_of_the_labels_have_come(
+    changes, num_beginnings, monkeypatch
+):
+    beginnings = []
+    begin_anew = PPO.begin_anew
+    monkeypatch.setattr(PPO, "begin_anew", lambda agent: beginnings.append(begin_anew(agent)))
+    teach(changed(**changes), QUIET)
+    assert len(beginnings) == num_beginnings
 
 
 def test_the_true_reward_needs_no_labels():

@@ -139,6 +139,9 @@ class TeachConfig:
     the true reward from that"""
     fit: Literal["sync", "async"] = "sync"
     """fit the predictor between two rollouts (repeatable), or beside them"""
+    fresh_start: float = 0.5
+    """share of --n-labels after which the agent begins anew, once, so that it keeps no habit that
+    the first labels misled it to; 0: never"""
     ppo: PPOConfig = field(default_factory=PPOConfig)
     reward: PredictorConfig = field(default_factory=PredictorConfig)
 
@@ -221,6 +224,7 @@ ABOVE_ZERO = (
 
 RANGES = {
     "seed": (0, 2**31 - 1),
+    "fresh_start": (0.0, 1.0),
     "ppo.discount": (0.0, 1.0),
     "ppo.trace": (0.0, 1.0),
     "ppo.entropy_bonus": (0.0, 100.0),

@@ -95,6 +95,11 @@ class RewardSource(Protocol):
         """Comparisons asked so far."""
         ...
 
+    @property
+    def num_answered(self) -> int:
+        """Comparisons whose answer was taken in."""
+        ...
+
     def take_answers(self) -> int:
         """Take in the answers that have come; how many comparisons have one by now."""
         ...
@@ -140,6 +145,11 @@ class TrueReward:
 
     @property
     def num_asked(self) -> int:
+        """None."""
+        return 0
+
+    @property
+    def num_answered(self) -> int:
         """None."""
         return 0
 
@@ -325,6 +335,11 @@ class RewardLearner:
     def num_asked(self) -> int:
         """Comparisons asked so far."""
         return self._questionnaire.num_asked
+
+    @property
+    def num_answered(self) -> int:
+        """Comparisons whose answer was taken in."""
+        return self._questionnaire.num_answered
 
     def _choose(self, num: int) -> list[Pair]:
         """The pairs most worth asking, among random candidates."""

@@ -225,6 +225,7 @@ class Teaching:
         self._orders.set_study(options)
         self._step = 0
         self._is_pretrained = config.predictor == "rl"
+        self._has_begun_anew = False
         self._clock = Clock()
         self._saved_s = self._reported_s = -math.inf
         self._steps_this_run = 0
@@ -277,8 +278,21 @@ class Teaching:
         self._watch(rollout, observed.rewards)
         self._rewards.ask(self._progress(), self._recent())
         self._rewards.fit()
+        self._begin_anew_if_due()
         self._figures = {f"agent/{name}": value for name, value in losses.items()}
         self._figures |= observed.figures
+
+    def _begin_anew_if_due(self) -> None:
+        """Once, when enough labels have come, so that no habit stays that the first misled it to.
+
+        Source: Nikishin et al., "The primacy bias in deep reinforcement learning" (2022).
+        """
+        share, total = self._config.fresh_start, self._config.n_labels
+        if self._has_begun_anew or not share or total is None:
+            return
+        if self._rewards.num_answered >= share * total:
+            self._agent.begin_anew()
+            self._has_begun_anew = True
 
     def _watch(self, rollout: Rollout, rewards: Float32[np.ndarray, "time env"]) -> None:
         """Follow the agent's episodes."""
@@ -386,7 +400,11 @@ class Teaching:
 
     def _save(self) -> None:
         arrays = nest({name: part.state() for name, part in self._parts().items()})
-        meta = {"clock": self._clock.to_json(), "is_pretrained": self._is_pretrained}
+        meta = {
+            "clock": self._clock.to_json(),
+            "is_pretrained": self._is_pretrained,
+            "has_begun_anew": self._has_begun_anew,
+        }
         self._experiment.save_checkpoint(self._step, arrays, meta)
         self._saved_s = time.monotonic()
 
@@ -410,6 +428,7 @@ class Teaching:
         self._step = step
         self._clock.go_on(meta["clock"])
         self._is_pretrained = bool(meta["is_pretrained"])
+        self._has_begun_anew = bool(meta["has_begun_anew"])
 
     def _end(self) -> Outcome:
         is_finished = self._step >= self._config.num_timesteps

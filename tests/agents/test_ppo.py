@@ -73,6 +73,18 @@ def test_a_saved_agent_goes_on_exactly():
         np.testing.assert_array_equal(array, there[name], err_msg=name)
 
 
+def test_one_that_begins_anew_knows_only_what_observations_look_like():
+    agent, _, _ = train(make_vector("CartPole-v1", 16), CARTPOLE, 2, seed=0)
+    before = agent.state()
+    agent.begin_anew()
+    after = agent.state()
+    for name, array in before.items():
+        stays = not name.startswith("networks") and name != "self/rng"
+        assert np.array_equal(array, after[name]) == (stays or not array.any()), name
+    everywhere = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+    assert 0.3 < agent.act_best(everywhere).mean() < 0.7
+
+
 def test_it_learns_from_the_rewards_it_is_told_and_not_from_the_environments():
     venv = cartpole(AutoresetMode.SAME_STEP)
     collector = Collector(venv, seed=0)

@@ -35,6 +35,10 @@ class Agent(Protocol):
         """
         ...
 
+    def begin_anew(self) -> None:
+        """Forget what was learned, but for what observations look like."""
+        ...
+
     def state(self) -> dict[str, np.ndarray]:
         """Everything needed to go on exactly, as named arrays."""
         ...

@@ -179,15 +179,21 @@ class PPO:
         self._rng = np.random.default_rng([seed, 1])
         self._action_shape = action_space.shape or ()
         self._scale = ActionScale.of(action_space)
-        size = int(np.prod(observation_space.shape or ()))
-        self._policy = make_policy(size, action_space, config.hidden, self._rng)
-        self._value = MLP((size, *config.hidden, 1), "tanh", 1.0, self._rng)
-        begin = jax.jit(_optimiser(config).init)
-        self._policy_state, self._value_state = begin(self._policy), begin(self._value)
-        self._observation_moments = RunningMoments((size,))
+        self._action_space = action_space
+        self._size = int(np.prod(observation_space.shape or ()))
+        self._observation_moments = RunningMoments((self._size,))
         self._scale_rewards = ReturnScaler(config.num_envs, config.discount)
         self._sampled: list[np.ndarray] = []
         self._second_core = ThreadPoolExecutor(1, thread_name_prefix="value-update")
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """New weights and a new optimiser; what is known of observations and rewards stays."""
+        config, size = self.config, self._size
+        self._policy = make_policy(size, self._action_space, config.hidden, self._rng)
+        self._value = MLP((size, *config.hidden, 1), "tanh", 1.0, self._rng)
+        begin = jax.jit(_optimiser(config).init)
+        self._policy_state, self._value_state = begin(self._policy), begin(self._value)
         self._refresh_host()
 
     def _refresh_host(self) -> None:
