@@ -24,7 +24,7 @@ def invite(store, experiment, service):
 
     def made(*, lasts=timedelta(days=1)):
         expires_at = datetime.now(UTC) + lasts
-        token = store.invite(experiment=experiment.name, expires_at=expires_at)
+        token = store.invite(experiment=experiment.name, expires_at=expires_at).token
         return f"{service.address.url}/join?invite={token}"
 
     return made
