@@ -114,8 +114,8 @@ def report(records: Sequence[Record]) -> list[str]:
         "",
         f"The owner's pages of an experiment with {newest['comparisons']:,} comparisons and "
         f"{newest['labels']:,} labels of a hundred labelers in SQLite, in Chromium with nothing of "
-        "the page in its cache, on the same machine as the service. Seconds from the address to the "
-        f"first rows drawn, {ROUNDS} times each (to reach: under 1 s):",
+        "the page in its cache, on the same machine as the service. Seconds from the address to "
+        f"the first rows drawn, {ROUNDS} times each (to reach: under 1 s):",
         "",
         *table(["page", "median", "slowest"], rows),
         "",
