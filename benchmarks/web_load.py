@@ -14,9 +14,10 @@ from typing import Any
 
 import httpx
 import numpy as np
-from sqlalchemy import Connection, text
 
+from benchmarks import owner_pages
 from benchmarks.children import ChildFailed
+from benchmarks.filled import ENV_ID, LABELS_EACH, fill
 from benchmarks.options import Options
 from benchmarks.parts import keep, measure_parts
 from benchmarks.records import Record, Records, latest_run
@@ -29,44 +30,14 @@ from tests.store import postgres
 
 HOW = "python -m benchmarks.run web_load"
 
-ENV_ID = "ShortHopper-v1"
 NUM_LABELERS = 100
-LABELS_EACH = 5
 ROUNDS = 3_000
 OPEN_PER_STEP = 100
 WARM_UP_S = 2.0
 
-FILL = (
-    """INSERT INTO clips (content_hash, env_id, num_steps, created_at, kind, media_key, scene_hash,
-        num_frames, fps)
-    WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 1999)
-    SELECT printf('%064d', i), 'ShortHopper-v1', 30, '2026-11-01 00:00:00.000000', 'poses',
-        printf('clips/%064d.poses', i), printf('%064d', 0), 15, 12.5 FROM n""",
-    """INSERT INTO labelers (id, name, role, created_at)
-    WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)
-    SELECT i, 'labeler ' || i, 'labeler', '2026-11-01 00:00:00.000000' FROM n""",
-    """INSERT INTO comparisons (id, experiment_id, left_hash, right_hash, asked_at_step, created_at,
-        wanted, num_labels, is_open)
-    WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < :last)
-    SELECT i + 1, 1, printf('%064d', i % 1000), printf('%064d', 1000 + i / 1000), i / 100,
-        '2026-11-01 00:00:00.000000', CASE WHEN i < :answered THEN 5 ELSE 1 END,
-        CASE WHEN i < :answered THEN 5 ELSE 0 END, i >= :answered FROM n""",
-    """INSERT INTO labels (id, comparison_id, answer, labeler_id, request_id, created_at)
-    WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 5 * :answered - 1)
-    SELECT i + 1, i / 5 + 1, CASE i % 3 WHEN 0 THEN 'left' ELSE 'right' END, i % 100 + 1,
-        printf('%032x', i + 1), '2026-11-02 00:00:00.000000' FROM n""",
-    """INSERT INTO tallies (experiment_id, labeler_id, num_labels, num_given, first_label_id,
-        last_label_id, last_label_at)
-    SELECT 1, labeler_id, count(*), count(*), min(id), max(id), max(created_at) FROM labels
-    GROUP BY labeler_id""",
-    """UPDATE experiments SET num_asked = :last + 1, num_answered = :answered,
-        num_open = :last + 1 - :answered""",
-)
-"""Five labels of each answered comparison, by a hundred labelers in turn; the rest is open."""
-
 
 def run(options: Options, records: Records) -> None:
-    """Measure the parts that are asked for: next_in_a_million, labelers.
+    """Measure the parts that are asked for: next_in_a_million, labelers, owner_pages.
 
     Raises:
         ChildFailed: a service ended.
@@ -74,6 +45,7 @@ def run(options: Options, records: Records) -> None:
     parts = {
         "next_in_a_million": measure_next,
         "labelers": measure_labelers,
+        owner_pages.PART: owner_pages.measure_owner_pages,
     }
     measure_parts(parts, options, records)
 
@@ -116,14 +88,6 @@ def measure_next(options: Options, records: Records) -> None:
         **quantiles("next", claims_s),
         **quantiles("answer", answers_s),
     )
-
-
-def fill(connection: Connection, num_answered: int, num_open: int) -> None:
-    """As many comparisons, as if they had been asked and answered one by one."""
-    numbers = {"answered": num_answered, "last": num_answered + num_open - 1}
-    for statement in FILL:
-        named = {name: value for name, value in numbers.items() if f":{name}" in statement}
-        connection.execute(text(statement), named)
 
 
 def claim_and_answer(store: Store, rounds: int) -> tuple[list[float], list[float]]:
@@ -314,7 +278,12 @@ async def one_answer(client: httpx.AsyncClient, sent: Sent) -> None:
 def report(records: list[Record]) -> list[str]:
     """The newest run of each part."""
     lines: list[str] = []
-    for part, describe in (("next_in_a_million", _next), ("labelers", _labelers)):
+    parts = {
+        "next_in_a_million": _next,
+        "labelers": _labelers,
+        owner_pages.PART: owner_pages.report,
+    }
+    for part, describe in parts.items():
         newest = latest_run([record for record in records if record["part"] == part])
         lines += describe(newest) if newest else []
     return lines

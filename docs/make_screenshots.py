@@ -11,6 +11,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, Page
 
+from docs.pictured_study import PicturedStudy
 from rl_teacher.store.store import Store
 from tests.browser import chromium
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
@@ -20,6 +21,7 @@ from tests.browser.processes import Running, Service, open_store
 IMAGES = Path(__file__).parent / "images"
 SIZES = {"wide": {"width": 1280, "height": 800}, "phone": {"width": 390, "height": 844}}
 INSTRUCTIONS = "Prefer the clip that hops forward, upright and far."
+EVERY_LOOK = ("wide-light", "wide-dark", "phone-light", "phone-dark")
 MOMENT_S = 0.6
 """When clips are pictured, from their beginning."""
 
@@ -66,7 +68,9 @@ class Studio:
         context = self.browser.new_context(**options)  # pyright: ignore[reportArgumentType]
         try:
             page = context.new_page()
-            page.goto(self.service.link(path))
+            # Note: with a token, whoever opens an invite would be the owner.
+            is_invite = path.startswith("/join")
+            page.goto(self.service.address.url + path if is_invite else self.service.link(path))
             yield page
         finally:
             context.close()
@@ -82,8 +86,11 @@ class Studio:
             size, scheme = look.split("-")
             with self.page(sight.path, size, scheme) as page:
                 sight.visit(page)
+                is_whole = sight.is_whole and size == "wide"
+                if is_whole:
+                    see_all(page)
                 page.wait_for_timeout(500)
-                picture = page.screenshot(full_page=sight.is_whole and size == "wide")
+                picture = page.screenshot(full_page=is_whole)
                 save(picture, IMAGES / f"{sight.name}-{look}.png")
 
 
@@ -92,6 +99,13 @@ def save(png: bytes, path: Path) -> None:
     image = Image.open(io.BytesIO(png)).convert("RGB")
     image.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
     print(f"{path.name}: {path.stat().st_size / 1000:.0f} KB", flush=True)  # noqa: T201
+
+
+def see_all(page: Page) -> None:
+    """Let everything come into sight once: clips are drawn when they do."""
+    page.mouse.wheel(0, 10_000)
+    page.wait_for_timeout(1_500)
+    page.mouse.wheel(0, -10_000)
 
 
 # --- what is there to see ---
@@ -135,6 +149,29 @@ def wait_for_experiments(page: Page) -> None:
     page.wait_for_timeout(1_000)
 
 
+def wait_for(selector: str) -> Callable[[Page], None]:
+    """A visit that is ready once this is there, and a moment later what it holds."""
+
+    def wait(page: Page) -> None:
+        page.locator(selector).first.wait_for(timeout=PATIENCE_MS)
+        page.wait_for_timeout(1_500)
+
+    return wait
+
+
+def wait_for_replay(page: Page) -> None:
+    """A comparison that labelers disagree about, opened."""
+    wait_for("main li button")(page)
+    page.locator("main li button").first.click()
+    page.locator("dialog canvas").wait_for(timeout=PATIENCE_MS)
+    go_to_moment(LabellingPage(page))
+
+
+def wait_for_invite(page: Page) -> None:
+    """The page for guests, with a name on it."""
+    page.get_by_label("Your name").fill("Fatima")
+
+
 def go_to_moment(labelling: LabellingPage) -> None:
     """Step through the clips to where their bodies have begun to move."""
     while labelling.hook("time_s") < MOMENT_S:
@@ -156,7 +193,9 @@ def main() -> None:
         service = Service(home)
         runs = begun(home)
         try:
-            picture_all(Studio(browser, service), home, runs)
+            studio = Studio(browser, service)
+            picture_all(studio, home, runs)
+            picture_owners_pages(studio, PicturedStudy(home, "hopper").fill())
         finally:
             for running in [*runs.values(), service]:
                 running.end()
@@ -181,14 +220,30 @@ def picture_all(studio: Studio, home: Path, runs: Mapping[str, Running]) -> None
         person = Person(LabellingPage(page), home, store)
         person.answer_until(60)
         person.labelling.shown_comparison()
-        whole = Sight("experiment", "/e/hopper", wait_for_experiment, is_whole=True)
-        studio.picture(whole, "wide-light", "wide-dark", "phone-light")
         studio.picture(Sight("experiments", "/", wait_for_experiments), "wide-light", "phone-dark")
         studio.picture(Sight("help", label, wait_for_help), "wide-light")
         clips = Sight("label", label, wait_for_clips)
         studio.picture(clips, "wide-light", "wide-dark", "phone-light", "phone-dark")
         idle = Sight("idle", label, partial(wait_until_idle, home=home, store=store))
         studio.picture(idle, "wide-dark")
+
+
+def picture_owners_pages(studio: Studio, invite: str) -> None:
+    """What there is to see once several people have labeled."""
+    page = "/e/hopper"
+    sights = (
+        Sight("experiment", page, wait_for_experiment, is_whole=True),
+        Sight("comparisons", f"{page}?tab=comparisons", wait_for("main li button")),
+        Sight("disagreements", f"{page}?tab=disagreements", wait_for("main li canvas")),
+        Sight("clips", f"{page}?tab=clips", wait_for("figure canvas")),
+        Sight("labelers", f"{page}?tab=labelers", wait_for(".labelers dd"), is_whole=True),
+        Sight("settings", f"{page}?tab=settings", wait_for("textarea"), is_whole=True),
+        Sight("audit", f"{page}?tab=audit", wait_for(".event")),
+        Sight("replay", f"{page}?tab=disagreements", wait_for_replay),
+    )
+    for sight in sights:
+        studio.picture(sight, *EVERY_LOOK)
+    studio.picture(Sight("join", invite, wait_for_invite), "phone-light", "phone-dark")
 
 
 if __name__ == "__main__":

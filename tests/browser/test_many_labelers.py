@@ -8,7 +8,7 @@ import pytest
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.sides import is_swapped, turned
-from rl_teacher.store.records import NewLabel, Study
+from rl_teacher.store.records import Control, NewLabel, Study
 from rl_teacher.web.address import experiment_path
 from tests.browser.conftest import PHONE
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
@@ -24,7 +24,7 @@ def invite(store, experiment, service):
 
     def made(*, lasts=timedelta(days=1)):
         expires_at = datetime.now(UTC) + lasts
-        token = store.invite(experiment=experiment.name, expires_at=expires_at)
+        token = store.invite(experiment=experiment.name, expires_at=expires_at).token
         return f"{service.address.url}/join?invite={token}"
 
     return made
@@ -193,6 +193,17 @@ class TestTheOwner:
         assert store.experiment(experiment.name).instructions == "Prefer the higher jump."
         assert store.study(experiment.id) == Study(overlap=0.25)
         assert store.control(experiment.id).seconds_between == 2.5
+
+    def test_empties_what_was_said_before(self, open_tab, experiment, store):
+        store.set_control(experiment.id, Control(seconds_between=2.5, target_labels=70))
+        page = open_tab("Settings")
+        page.get_by_label("Labels wanted in all").fill("", timeout=PATIENCE_MS)
+        page.get_by_label("Seconds between labels").fill("")
+        page.get_by_role("button", name="Save", exact=True).click()
+        page.get_by_text("Saved.").wait_for()
+        assert store.control(experiment.id) == Control("run")
+        page.get_by_role("link", name="Audit trail").click()
+        page.get_by_text("target labels none").wait_for(timeout=PATIENCE_MS)
 
     def test_finds_a_disagreement_and_says_what_is_right(self, open_tab, experiment, store):
         agreed, disputed = experiment.ask(2)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rl_teacher.clips.answer import Answer
 from rl_teacher.web.address import label_path
 from tests.browser.conftest import PHONE, WIDE
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
@@ -18,7 +19,15 @@ INSTALL_AXE = f"There is no axe-core ({AXE} is not there): cd web-ui && npm ci"
 
 @pytest.fixture
 def full(experiment):
-    """An experiment with something of everything: comparisons, figures, an episode."""
+    """An experiment with something of everything: comparisons, labelers, figures, an episode."""
+    disputed, agreed = experiment.ask(2)
+    store, names = experiment.store, [f"{who} of {experiment.name}" for who in ("Ada", "Ben")]
+    for name, answer in zip(names, (Answer.LEFT, Answer.RIGHT), strict=True):
+        store.answer(disputed, answer, name)
+        store.answer(agreed, Answer.LEFT, name)
+        store.answer(agreed, Answer.EQUAL, "left out")
+    store.exclude_labeler("left out", is_excluded=True)
+    store.set_gold(agreed, Answer.LEFT)
     experiment.ask(3)
     for step in range(1, 30):
         figures = {
@@ -29,11 +38,15 @@ def full(experiment):
             "labels_answered": step,
             "episodes": 10 * step,
         }
-        experiment.store.append_metrics(experiment.id, 1000 * step, figures)
+        store.append_metrics(experiment.id, 1000 * step, figures)
     rewards = [0.1 * (frame % 7) - 0.2 for frame in range(30)]
     clip = experiment.hang_body(99)
     episode = {"clip": clip, "predicted_rewards": rewards, "true_return": 240.0, "step": 29_000}
-    experiment.store.set_latest_episode(experiment.id, episode)
+    store.set_latest_episode(experiment.id, episode)
+    liked = {"clip": clip, "predicted_return": 1.5}
+    bins = [{"predicted": 0.1, "observed": 0.2, "count": 7}]
+    findings = {"step": 29_000, "best": [liked], "least": [liked], "calibration": bins}
+    store.set_findings(experiment.id, findings)
     return experiment
 
 
@@ -93,6 +106,25 @@ def go_to_an_opened_comparison(page, service, full):
     page.locator("dialog canvas").wait_for(timeout=PATIENCE_MS)
 
 
+def go_to_a_made_link(page, service, full):
+    go_to_part("labelers", ".labelers dd .line")(page, service, full)
+    page.get_by_role("button", name="Make a link").click()
+    page.get_by_label("The link of the invite").wait_for()
+
+
+def go_to_a_question(page, service, full):
+    go_to_part("labelers", ".labelers dd .line")(page, service, full)
+    page.get_by_role("button", name="Sign out").first.click()
+    page.get_by_role("dialog").wait_for()
+
+
+def go_to_an_invite_that_leads_nowhere(page, service, full):
+    go_to_an_invite(page, service, full)
+    page.get_by_label("Your name").fill("Zoë")
+    page.get_by_role("button", name="Begin").click()
+    page.get_by_role("heading", name="This invite is not known here").wait_for()
+
+
 def go_to_an_invite(page, service, full):
     page.goto(f"{service.address.url}/join?invite=none")
     page.get_by_label("Your name").wait_for(timeout=PATIENCE_MS)
@@ -108,13 +140,22 @@ PAGES = {
     "no token": go_without_a_token,
     "comparisons": go_to_part("comparisons", "main li button"),
     "an opened comparison": go_to_an_opened_comparison,
-    "disagreements": go_to_part("disagreements", "main p"),
+    "disagreements": go_to_part("disagreements", "main li button"),
     "clips": go_to_part("clips", "figure canvas"),
-    "labelers": go_to_part("labelers", ".labelers"),
+    "labelers": go_to_part("labelers", ".labelers dd .line"),
+    "a made link": go_to_a_made_link,
+    "a question": go_to_a_question,
     "settings": go_to_part("settings", "textarea"),
     "audit trail": go_to_part("audit", "main .card"),
     "an invite": go_to_an_invite,
+    "an invite that leads nowhere": go_to_an_invite_that_leads_nowhere,
 }
+
+WITH_ALL_OF_AN_EXPERIMENT = [
+    *(go_to_experiments, go_to_experiment, go_to_labelling, go_to_help),
+    *(PAGES[name] for name in ("comparisons", "disagreements", "clips", "settings", "audit trail")),
+    *(go_to_a_made_link, go_to_a_question, go_to_an_opened_comparison),
+]
 
 
 class TestAccess:
@@ -160,8 +201,7 @@ class TestEveryPage:
         context.on("request", lambda request: requests.append(request.url))
         context.on("console", lambda message: complaints.append((message.type, message.text)))
         page = context.new_page()
-        visits = [go_to_experiments, go_to_experiment, go_to_labelling, go_to_help]
-        for visit in visits:
+        for visit in WITH_ALL_OF_AN_EXPERIMENT:
             visit(page, service, full)
             assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
         allowed = (service.address.url + "/", "data:", f"blob:{service.address.url}/")

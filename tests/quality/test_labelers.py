@@ -45,6 +45,20 @@ def test_a_repeat_is_no_answer_but_shows_who_answers_alike_twice():
     assert len(votes_of(labels)) == 2
 
 
+def test_a_repeat_that_was_taken_back_says_nothing_and_its_newest_answer_counts():
+    labels = [
+        given(0, ANN, LEFT),
+        given(1, ANN, RIGHT),
+        given(0, ANN, RIGHT, is_repeat=True),
+        given(0, ANN, None, is_repeat=True),
+        given(1, ANN, LEFT, is_repeat=True),
+        given(1, ANN, None, is_repeat=True),
+        given(1, ANN, RIGHT, is_repeat=True),
+    ]
+    consistency = labeler_reports(labels)[ANN].self_consistency
+    assert (consistency.share, consistency.num) == (1.0, 1)
+
+
 def test_side_bias_is_about_the_side_that_was_shown():
     """Left as it was, left of the page, which is the comparison's right; ties do not count."""
     labels = [

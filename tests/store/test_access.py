@@ -199,7 +199,7 @@ class TestCredentials:
         assert token not in repr(view)
 
     def test_no_secret_is_in_the_database(self, store, tomorrow):
-        invite = store.invite("labeler", expires_at=tomorrow)
+        invite = store.invite("labeler", expires_at=tomorrow).token
         _, token = store.accept_invite(invite, "Zoë")
         assert token not in kept_text(store)
         assert invite not in kept_text(store)
@@ -214,7 +214,7 @@ class TestCredentials:
 
 class TestInvites:
     def test_an_invite_lets_somebody_new_in(self, store, tomorrow):
-        invite = store.invite("labeler", expires_at=tomorrow)
+        invite = store.invite("labeler", expires_at=tomorrow).token
         identity, token = store.accept_invite(invite, "Zoë")
         assert (identity.name, identity.role) == ("Zoë", "labeler")
         assert store.who_has(token) == identity
@@ -223,7 +223,7 @@ class TestInvites:
         assert kinds(store) == ["invite", "accept"]
 
     def test_an_invite_is_used_once(self, store, tomorrow):
-        invite = store.invite("labeler", expires_at=tomorrow)
+        invite = store.invite("labeler", expires_at=tomorrow).token
         store.accept_invite(invite, "Zoë")
         with pytest.raises(InviteUnusable, match="used already") as caught:
             store.accept_invite(invite, "Ada")
@@ -231,7 +231,7 @@ class TestInvites:
         assert [each.name for each in store.labelers() if each.role == "labeler"] == ["Zoë"]
 
     def test_of_several_who_use_an_invite_at_once_one_is_let_in(self, store, tomorrow):
-        invite = store.invite("labeler", expires_at=tomorrow)
+        invite = store.invite("labeler", expires_at=tomorrow).token
         let_in, refused = [], []
         all_are_there = threading.Barrier(6)
 
@@ -250,7 +250,7 @@ class TestInvites:
         assert (len(let_in), refused) == (1, ["used"] * 5)
 
     def test_an_expired_invite_says_so(self, store, clock, tomorrow):
-        invite = store.invite("labeler", expires_at=tomorrow)
+        invite = store.invite("labeler", expires_at=tomorrow).token
         clock.pass_by(86_400)
         with pytest.raises(InviteUnusable) as caught:
             store.accept_invite(invite, "Zoë")
@@ -258,7 +258,7 @@ class TestInvites:
         assert store.invites()[0].status == "expired"
 
     def test_a_revoked_invite_says_so(self, store, tomorrow):
-        invite = store.invite("labeler", expires_at=tomorrow)
+        invite = store.invite("labeler", expires_at=tomorrow).token
         store.revoke_invite(store.invites()[0].id)
         with pytest.raises(InviteUnusable) as caught:
             store.accept_invite(invite, "Zoë")
@@ -273,7 +273,7 @@ class TestInvites:
     @pytest.mark.parametrize(("name", "error"), [("Ada", LabelerExists), ("owner", BadLabelerName)])
     def test_with_a_name_that_is_taken_it_can_be_tried_again(self, store, tomorrow, name, error):
         store.add_labeler("Ada")
-        invite = store.invite("labeler", expires_at=tomorrow)
+        invite = store.invite("labeler", expires_at=tomorrow).token
         with pytest.raises(error):
             store.accept_invite(invite, name)
         identity, _ = store.accept_invite(invite, "Zoë")
@@ -281,7 +281,7 @@ class TestInvites:
 
     def test_an_invite_for_somebody_known_gives_them_another_token(self, store, tomorrow):
         labeler_id = store.add_labeler("Zoë")
-        invite = store.invite("labeler", "Zoë", expires_at=tomorrow)
+        invite = store.invite("labeler", "Zoë", expires_at=tomorrow).token
         identity, _ = store.accept_invite(invite, "Mallory")
         assert identity == Identity(labeler_id, "Zoë", "labeler")
 
@@ -291,7 +291,38 @@ class TestInvites:
         with pytest.raises(ExperimentNotFound):
             store.invite("labeler", experiment="other", expires_at=tomorrow)
         store.delete_experiment("human-175")
-        assert store.invites()[0].experiment is None
+        assert store.invites()[0].experiment == "human-175"
+
+    def test_whoever_was_invited_to_an_experiment_sees_no_other(
+        self, store, experiment_id, tomorrow
+    ):
+        invite = store.invite(experiment="human-175", expires_at=tomorrow).token
+        identity, token = store.accept_invite(invite, "Zoë")
+        assert store.who_has(token) == identity
+        assert (identity.sees("human-175"), identity.sees("other")) == (True, False)
+        by_hand = store.who_has(store.issue_credential("Zoë"))
+        assert by_hand is not None
+        assert by_hand.sees("other")
+
+    def test_an_experiment_begun_anew_is_there_for_whoever_was_invited_to_it(
+        self, store, experiment_id, tomorrow
+    ):
+        invite = store.invite(experiment="human-175", expires_at=tomorrow).token
+        store.delete_experiment("human-175")
+        identity, _ = store.accept_invite(invite, "Zoë")
+        assert identity.experiment == "human-175"
+
+    def test_an_owner_is_invited_to_all_experiments(self, store, experiment_id, tomorrow):
+        with pytest.raises(BadConfig, match="every experiment"):
+            store.invite("owner", experiment="human-175", expires_at=tomorrow)
+        store.add_labeler("Olga", "owner")
+        made = store.invite("labeler", "Olga", "human-175", expires_at=tomorrow)
+        assert store.accept_invite(made.token)[0].experiment is None
+
+    def test_what_was_made_is_said_with_its_secret_apart(self, store, experiment_id, tomorrow):
+        made = store.invite("labeler", "Zoë", "human-175", expires_at=tomorrow)
+        assert [made.invite] == store.invites()
+        assert made.token not in repr(made)
 
     @pytest.mark.parametrize("invite_id", [0, 999, 2**40, -1])
     def test_an_invite_that_is_not_there_cannot_be_revoked(self, store, invite_id):
@@ -299,7 +330,7 @@ class TestInvites:
             store.revoke_invite(invite_id)
 
     def test_revoking_what_was_used_changes_nothing(self, store, tomorrow):
-        _, token = store.accept_invite(store.invite("labeler", expires_at=tomorrow), "Zoë")
+        _, token = store.accept_invite(store.invite("labeler", expires_at=tomorrow).token, "Zoë")
         store.revoke_invite(store.invites()[0].id)
         assert store.invites()[0].status == "used"
         assert store.who_has(token) is not None

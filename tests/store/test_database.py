@@ -150,7 +150,7 @@ class TestVersions:
     def test_an_older_database_is_brought_to_this_version_without_losing_a_row(self, first_version):
         before = count_rows(first_version)
         with Store.open(first_version) as store:
-            assert store.schema_version() == "0003"
+            assert store.schema_version() == "0004"
             assert store.answers([1, 2, 9]) == {1: Answer.EQUAL, 9: Answer.CANNOT_TELL}
             assert store.counts_of(1, "Zoë") == 1
             assert store.counts_of(1, "synthetic:oracle") == 1

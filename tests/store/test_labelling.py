@@ -504,7 +504,7 @@ class TestEvents:
 class TestServing:
     def test_a_store_that_answers_says_its_version(self, store):
         store.ping()
-        assert store.schema_version() == "0003"
+        assert store.schema_version() == "0004"
 
     @pytest.mark.parametrize(
         "statement",

@@ -325,6 +325,72 @@ class TestRepeatsAndGold:
         store.answer(ids[0], Answer.EQUAL, "Ada")
         assert repeated.lease in store.renew("Ada", [repeated.lease])
 
+    def repeated(self, store, experiment_id):
+        """A comparison that Ada answered with left, and when asked again with right."""
+        ids = ask_and_show(store, experiment_id, *range(LAST_SEEN + 1))
+        for each in ids:
+            store.answer(each, Answer.LEFT, "Ada")
+        store.set_study(experiment_id, Study(repeats=1.0))
+        [repeated] = store.claim(experiment_id, "Ada", 1)
+        label = NewLabel(ids[0], Answer.RIGHT, "Ada", lease=repeated.lease)
+        store.answer_many([label])
+        return label
+
+    def purposes(self, store, comparison_id):
+        return rows_of(
+            store,
+            select(Label.purpose, Label.answer)
+            .where(Label.comparison_id == comparison_id)
+            .order_by(Label.id),
+        )
+
+    def test_taking_back_an_answer_to_a_repeat_leaves_the_first_answer(self, store, experiment_id):
+        repeat = self.repeated(store, experiment_id)
+        store.answer(repeat.comparison_id, None, "Ada")
+        store.answer(repeat.comparison_id, Answer.EQUAL, "Ada")
+        assert self.purposes(store, repeat.comparison_id) == [
+            ("answer", "left"),
+            ("repeat", "right"),
+            ("repeat", None),
+            ("repeat", "equal"),
+        ]
+        assert store.answers([repeat.comparison_id]) == {repeat.comparison_id: Answer.LEFT}
+        assert store.counts_of(experiment_id, "Ada") == LAST_SEEN + 1
+
+    def test_a_repeat_can_be_taken_back_in_the_request_that_answers_it(self, store, experiment_id):
+        repeat = self.repeated(store, experiment_id)
+        # Note: the first one is sent a second time, as after a network that was lost.
+        taken_back = NewLabel(repeat.comparison_id, None, "Ada")
+        for _ in range(2):
+            store.answer_many([repeat, taken_back])
+            assert self.purposes(store, repeat.comparison_id)[1:] == [
+                ("repeat", "right"),
+                ("repeat", None),
+            ]
+
+    def test_once_the_repeat_is_gone_the_answer_before_it_is_taken_back(self, store, experiment_id):
+        repeat = self.repeated(store, experiment_id)
+        store.answer_many([NewLabel(repeat.comparison_id, None, "Ada") for _ in range(2)])
+        assert self.purposes(store, repeat.comparison_id)[2:] == [
+            ("repeat", None),
+            ("answer", None),
+        ]
+        assert store.answers([repeat.comparison_id]) == {}
+
+    def test_an_answer_that_is_changed_after_its_repeat_is_changed(self, store, experiment_id):
+        repeat = self.repeated(store, experiment_id)
+        store.answer(repeat.comparison_id, Answer.EQUAL, "Ada")
+        assert self.purposes(store, repeat.comparison_id)[-1] == ("answer", "equal")
+
+    def test_anothers_repeat_is_not_ones_own(self, store, experiment_id):
+        repeat = self.repeated(store, experiment_id)
+        store.answer(repeat.comparison_id, Answer.LEFT, "Bob")
+        store.answer(repeat.comparison_id, None, "Bob")
+        assert self.purposes(store, repeat.comparison_id)[2:] == [
+            ("answer", "left"),
+            ("answer", None),
+        ]
+
     def test_a_gold_comparison_comes_to_everybody_once(self, store, experiment_id):
         gold, plain = ask_and_show(store, experiment_id, 1, 2)
         store.set_gold(gold, Answer.LEFT)

@@ -77,6 +77,14 @@ class TestControl:
         assert store.control(experiment_id) == Control("pause", 2.5, 700)
         assert store.experiment("human-175").target_labels == 700
 
+    def test_what_is_emptied_was_never_said(self, store, experiment_id):
+        store.set_control(experiment_id, Control("pause", 2.5, 700))
+        store.set_control(experiment_id, Control(), emptied=["seconds_between", "target_labels"])
+        assert store.control(experiment_id) == Control("pause")
+        assert store.experiment("human-175").target_labels is None
+        emptied = {"seconds_between": None, "target_labels": None}
+        assert told(store)[0] == ("control", emptied, "owner")
+
     def test_instructions_are_the_experiments(self, store, experiment_id):
         store.set_control(experiment_id, Control(instructions="Run <fast>."), by="Zoë")
         assert store.experiment("human-175").instructions == "Run <fast>."

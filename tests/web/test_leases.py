@@ -180,6 +180,16 @@ class TestRepeats:
         assert again["answer"] is None
         assert set(again) == set(first)
 
+    def test_are_taken_back_without_the_answer_given_before(self, guest, store, repeated):
+        _, again = repeated
+        before = store.votes([again["id"]])
+        sent = {"left": again["left"]["hash"]}
+        post(guest, label(again["id"], "left", lease=again["lease"], **sent))
+        post(guest, label(again["id"], None, **sent), label(again["id"], "equal", **sent))
+        assert store.votes([again["id"]]) == before
+        rows = [each for each in store.label_rows(1) if each.comparison_id == again["id"]]
+        assert [each.purpose for each in rows] == ["answer", "repeat", "repeat", "repeat"]
+
     @pytest.mark.parametrize("says_left", [True, False])
     def test_are_turned_back_and_change_no_answer(self, guest, store, repeated, says_left):
         first, again = repeated

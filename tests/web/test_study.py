@@ -187,6 +187,15 @@ class TestChanging:
         assert said["instructions"] == "Higher."
         assert store.control(trainer.id) == Control("run", 2.0, 50)
 
+    def test_null_empties_and_what_is_left_out_stays(self, program, trainer, store):
+        program.patch(URL, json={"target_labels": 50, "seconds_between": 2})
+        said = program.patch(URL, json={"target_labels": None}).json()
+        assert (said["control"]["target_labels"], said["progress"]["target"]) == (None, None)
+        assert store.control(trainer.id) == Control("run", 2.0)
+        program.patch(URL, json={"seconds_between": None, "instructions": None})
+        assert store.control(trainer.id) == Control("run")
+        assert program.patch(URL, json={}).json()["control"]["seconds_between"] is None
+
     def test_labelers_are_told_the_new_instructions(self, program, guest, trainer):
         program.patch(URL, json={"instructions": "<b>Higher</b>"})
         assert guest.get(URL).json()["instructions"] == "<b>Higher</b>"

@@ -142,6 +142,7 @@ export class OwnersPart {
   quality() {
     return {
       alpha: { alpha: 0.71, low: 0.63, high: 0.78 }, agreement: share(0.84, 214), num_shared: 214,
+      num_labels: 20_000, is_all: false,
       labelers: this.labelers.map(({ id, name, num_labels }, i) => ({
         id, name, num_answers: num_labels, median_seconds: i === 5 ? null : 2.4 + i, left_shown: share(i === 4 ? 0.93 : 0.51, num_labels),
         self_consistency: share(0.9 - 0.1 * i, i === 5 ? 0 : 20), gold_accuracy: share(0.95 - 0.12 * i, i > 3 ? 0 : 12),

@@ -125,6 +125,11 @@ def labeler_reports(
     return {who: _report(who, theirs, yardstick) for who, theirs in _by_labeler(labels).items()}
 
 
+def nothing_known(labeler: int) -> LabelerReport:
+    """The report on somebody none of whose labels are looked at."""
+    return _report(labeler, [], Yardstick({}, {}, {}))
+
+
 @dataclass(frozen=True)
 class Yardstick:
     """What a labeler's answers are held against.
@@ -156,7 +161,8 @@ def _report(who: int, labels: Sequence[GivenLabel], yardstick: Yardstick) -> Lab
     """On some labels of one labeler."""
     current, gold = yardstick.current, yardstick.gold
     own = [each for each in labels if current.get(each.comparison, {}).get(who) is each]
-    repeats = [each for each in labels if each.is_repeat and each.answer is not None]
+    newest = {each.comparison: each for each in labels if each.is_repeat}
+    repeats = [each for each in newest.values() if each.answer is not None]
     seen = [*own, *repeats]
     times = [each.response_ms / 1e3 for each in seen if each.response_ms is not None]
     return LabelerReport(

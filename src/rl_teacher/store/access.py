@@ -13,7 +13,6 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 from rl_teacher.errors import (
     BadConfig,
     BadLabelerName,
-    ExperimentNotFound,
     InviteNotFound,
     InviteUnusable,
     LabelerExists,
@@ -23,7 +22,15 @@ from rl_teacher.errors import (
 from rl_teacher.store.asking import MAX_ID
 from rl_teacher.store.counting import COMPARISONS_OF_LABELER, recount
 from rl_teacher.store.database import Database
-from rl_teacher.store.records import CredentialView, Identity, InviteView, LabelerView, Role
+from rl_teacher.store.labelling import no_experiment
+from rl_teacher.store.records import (
+    CredentialView,
+    Identity,
+    InviteView,
+    LabelerView,
+    NewInvite,
+    Role,
+)
 from rl_teacher.store.tables import Credential, Experiment, Invite, Labeler, Lease, Tally
 from rl_teacher.store.writer import OWNER, TEACHER_PREFIX, StoreWriter, role_of, utc_now
 from rl_teacher.store.writing import in_order
@@ -71,6 +78,7 @@ BEARERS = (
         Credential.expires_at,
         Credential.revoked_at,
         Credential.last_used_at,
+        Credential.experiment,
         Labeler.id.label("labeler_id"),
         Labeler.name,
         Labeler.role,
@@ -99,20 +107,21 @@ NOTE_USE = (
     .values(last_used_at=bindparam("moment"))
 )
 
+EXPERIMENT_ID = select(Experiment.id).where(Experiment.name == bindparam("name"))
+
 INVITES = (
     select(
         Invite.id,
         Invite.hint,
         Invite.name,
         Invite.role,
-        Experiment.name.label("experiment"),
+        Invite.experiment,
         Invite.created_at,
         Invite.expires_at,
         Invite.used_at,
         Labeler.name.label("used_by"),
         Invite.revoked_at,
     )
-    .outerjoin(Experiment, Experiment.id == Invite.experiment_id)
     .outerjoin(Labeler, Labeler.id == Invite.used_by)
     .order_by(Invite.id.desc())
 )
@@ -255,45 +264,50 @@ class AccessStore(StoreWriter):
         *,
         expires_at: datetime,
         by: str = OWNER,
-    ) -> str:
+    ) -> NewInvite:
         """A new token that lets one person in, once; to be shown once.
 
         Args:
             role: what they may do.
             name: of the labeler whom it is for, new or known; else they choose a new one.
-            experiment: what they are shown first.
+            experiment: the only one that they see; None for all.
             expires_at: until when it can be used.
             by: who invites.
 
         Raises:
             BadLabelerName: nobody may have this name.
-            BadConfig: nobody can be invited to this role.
+            BadConfig: nobody can be invited to this role, or an owner to one experiment.
             ExperimentNotFound: there is no such experiment.
         """
         check_role(role)
+        if role == "owner" and experiment is not None:
+            raise BadConfig("An owner sees every experiment. Leave the experiment out.")
         by_id = self._id_of_labeler(by)
         token = new_token()
+        moment = self._now()
         with self._database.writing() as connection:
+            experiment_id = find_experiment(connection, experiment)
             row = {
                 "token_hash": hash_of(token),
                 "hint": hint_of(token),
                 "name": None if name is None else clean_name(name, role),
                 "role": role,
-                "experiment_id": find_experiment(connection, experiment),
-                "created_at": self._now(),
+                "experiment": experiment,
+                "created_at": moment,
                 "expires_at": expires_at,
             }
-            connection.execute(insert(Invite), row)
+            invite_id = connection.execute(insert(Invite).returning(Invite.id), row).scalar_one()
             told = {"name": row["name"], "role": role, "hint": row["hint"]}
-            self._write_down(connection, "invite", told, by_id, row["experiment_id"])
-        return token
+            self._write_down(connection, "invite", told, by_id, experiment_id)
+            made = connection.execute(INVITES.where(Invite.id == invite_id)).mappings().one()
+        return NewInvite(token, invite_view(made, moment))
 
     def invites(self) -> list[InviteView]:
         """Every invite, the newest first; without their secrets, which nobody has."""
         moment = self._now()
         with self._database.reading() as connection:
             rows = connection.execute(INVITES).mappings()
-            return [InviteView(**row, status=status_of(row, moment)) for row in rows]
+            return [invite_view(row, moment) for row in rows]
 
     def accept_invite(self, token: str, name: str | None = None) -> tuple[Identity, str]:
         """Let somebody in: who they are from now on, and their token, to be shown once.
@@ -313,11 +327,12 @@ class AccessStore(StoreWriter):
             identity = self._let_in(connection, invite, name)
             used = update(Invite).where(Invite.id == invite["id"])
             connection.execute(used.values(used_by=identity.labeler_id))
-            credential = self._new_credential(connection, identity.labeler_id, None)
-            told = {"invite": invite["id"], "hint": hint_of(credential)}
-            self._write_down(
-                connection, "accept", told, identity.labeler_id, invite["experiment_id"]
+            credential = self._new_credential(
+                connection, identity.labeler_id, None, identity.experiment
             )
+            told = {"invite": invite["id"], "hint": hint_of(credential)}
+            about = connection.execute(EXPERIMENT_ID, {"name": invite["experiment"]}).scalar()
+            self._write_down(connection, "accept", told, identity.labeler_id, about)
         return identity, credential
 
     def revoke_invite(self, invite_id: int, *, by: str = OWNER) -> None:
@@ -346,10 +361,11 @@ class AccessStore(StoreWriter):
         if invite["name"] is not None:
             known = connection.execute(ONE_LABELER, {"name": invite["name"]}).one_or_none()
             if known is not None:
-                return Identity(known.id, known.name, known.role)
+                only = None if known.role == "owner" else invite["experiment"]
+                return Identity(known.id, known.name, known.role, only)
         wanted = clean_name(invite["name"] or name or "", invite["role"])
         labeler_id = self._new_labeler(connection, wanted, invite["role"])
-        return Identity(labeler_id, wanted, invite["role"])
+        return Identity(labeler_id, wanted, invite["role"], invite["experiment"])
 
     def _new_labeler(self, connection: Connection, name: str, role: Role) -> int:
         check_role(role)
@@ -361,7 +377,11 @@ class AccessStore(StoreWriter):
         return labeler_id
 
     def _new_credential(
-        self, connection: Connection, labeler_id: int, expires_at: datetime | None
+        self,
+        connection: Connection,
+        labeler_id: int,
+        expires_at: datetime | None,
+        experiment: str | None = None,
     ) -> str:
         token = new_token()
         row = {
@@ -370,6 +390,7 @@ class AccessStore(StoreWriter):
             "hint": hint_of(token),
             "created_at": self._now(),
             "expires_at": expires_at,
+            "experiment": experiment,
         }
         connection.execute(insert(Credential), row)
         return token
@@ -382,7 +403,14 @@ def new_token() -> str:
 
 def identity_of(bearer: Any) -> Identity | None:
     """Of a row of `BEARERS`; nobody's where there is none."""
-    return None if bearer is None else Identity(bearer.labeler_id, bearer.name, bearer.role)
+    if bearer is None:
+        return None
+    return Identity(bearer.labeler_id, bearer.name, bearer.role, bearer.experiment)
+
+
+def invite_view(row: Mapping[Any, Any], moment: datetime) -> InviteView:
+    """A row of `INVITES`, as it stands now."""
+    return InviteView(**row, status=status_of(row, moment))
 
 
 def may_be_token(text: str) -> bool:
@@ -455,11 +483,9 @@ def find_experiment(connection: Connection, name: str | None) -> int | None:
     """
     if name is None:
         return None
-    found = connection.execute(select(Experiment.id).where(Experiment.name == name)).scalar()
+    found = connection.execute(EXPERIMENT_ID, {"name": name}).scalar()
     if found is None:
-        raise ExperimentNotFound(
-            f"There is no experiment {name[:80]!r} in the store. Look at the list of experiments."
-        )
+        raise no_experiment(name)
     return found
 
 

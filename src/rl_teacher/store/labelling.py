@@ -157,10 +157,15 @@ def experiment(connection: Connection, name: str) -> ExperimentView:
     """
     row = connection.execute(ONE_EXPERIMENT, {"name": name}).mappings().one_or_none()
     if row is None:
-        raise ExperimentNotFound(
-            f"There is no experiment {name[:80]!r} in the store. Look at the list of experiments."
-        )
+        raise no_experiment(name)
     return ExperimentView(**row)
+
+
+def no_experiment(name: str) -> ExperimentNotFound:
+    """What is said of an experiment that is not there."""
+    return ExperimentNotFound(
+        f"There is no experiment {name[:80]!r} in the store. Look at the list of experiments."
+    )
 
 
 def waiting(

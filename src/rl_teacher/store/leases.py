@@ -5,7 +5,7 @@ PostgreSQL a claim locks the comparisons that it takes and passes over those tha
 locked.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import aliased
 
-from rl_teacher.store.asking import IS_CURRENT, possible
+from rl_teacher.store.asking import IS_CURRENT, in_chunks, possible
 from rl_teacher.store.counting import CAN_BE_SHOWN
 from rl_teacher.store.draw import drawn
 from rl_teacher.store.labelling import COMPARISONS, comparison_view
@@ -166,6 +166,26 @@ IN_MY_HANDS = (
 HANDS = select(
     Lease.comparison_id, Lease.labeler_id, Lease.token, Lease.purpose, Lease.expires_at
 ).where(Lease.labeler_id.in_(bindparam("labeler_ids", expanding=True)))
+
+REPEATED = select(Label.comparison_id, Label.labeler_id).where(
+    Label.comparison_id.in_(bindparam("comparison_ids", expanding=True)),
+    Label.labeler_id.in_(bindparam("labeler_ids", expanding=True)),
+    Label.purpose == "repeat",
+)
+
+KNOWN_REQUESTS = select(Label.request_id).where(
+    Label.request_id.in_(bindparam("request_ids", expanding=True))
+)
+
+# Note: the newest last, which is the one that stays.
+SAID_LAST = (
+    select(Label.comparison_id, Label.labeler_id, Label.purpose, Label.answer)
+    .where(
+        Label.comparison_id.in_(bindparam("comparison_ids", expanding=True)),
+        Label.labeler_id.in_(bindparam("labeler_ids", expanding=True)),
+    )
+    .order_by(Label.id)
+)
 
 END = delete(Lease).where(Lease.token.in_(bindparam("ended", expanding=True)))
 
@@ -468,20 +488,73 @@ def end_leases(
     """End the leases that labels answer, and say in their rows what became of each."""
     labeler_ids = sorted({row["labeler_id"] for row in rows})
     found = connection.execute(HANDS, {"labeler_ids": labeler_ids}).all()
-    if not found:
-        return
     lease_of = {(lease.comparison_id, lease.labeler_id): lease for lease in found}
     ended: list[UUID] = []
+    held: set[UUID] = set()
     for row, label in zip(rows, labels, strict=True):
-        hands = row["comparison_id"], row["labeler_id"]
+        hands = hands_of(row)
         lease = lease_of.get(hands)
         if lease is None:
             continue
         if lease.token == label.lease:
             row["purpose"] = lease.purpose
             row["lease"] = "held" if lease.expires_at > moment else "late"
+            held.add(row["request_id"])
         elif lease.purpose == "repeat" or label.answer is None:
             continue
         ended.append(lease_of.pop(hands).token)
     if ended:
         connection.execute(END, {"ended": ended})
+    go_on_with_repeats(connection, rows, held)
+
+
+def go_on_with_repeats(
+    connection: Connection, rows: Sequence[dict[str, Any]], held: Collection[UUID]
+) -> None:
+    """Say in the rows which labels without a lease are about a repeat.
+
+    Whoever takes back what they said last takes the repeat back, if it was one; and what they say
+    instead is the repeat's new answer. The answer that the comparison had before stays.
+
+    Args:
+        connection: of the transaction.
+        rows: labels in the order given.
+        held: the requests among them that answered under a lease, whose purpose is known.
+    """
+    repeated = {hands_of(row) for row in rows if row["purpose"] == "repeat"}
+    repeated |= repeated_before(connection, rows)
+    about_repeats = [row for row in rows if hands_of(row) in repeated]
+    if not about_repeats:
+        return
+    sought = {
+        "request_ids": [row["request_id"] for row in about_repeats],
+        "comparison_ids": [row["comparison_id"] for row in about_repeats],
+        "labeler_ids": [row["labeler_id"] for row in about_repeats],
+    }
+    known = set(connection.execute(KNOWN_REQUESTS, sought).scalars())
+    said = {
+        (label.comparison_id, label.labeler_id): (label.purpose, label.answer)
+        for label in connection.execute(SAID_LAST, sought)
+    }
+    for row in about_repeats:
+        if row["request_id"] in known:
+            continue
+        purpose, answer = said.get(hands_of(row), ("answer", None))
+        if row["request_id"] not in held and (row["answer"] is None) != (answer is None):
+            row["purpose"] = purpose
+        said[hands_of(row)] = row["purpose"], row["answer"]
+
+
+def repeated_before(connection: Connection, rows: Sequence[dict[str, Any]]) -> set[tuple[int, int]]:
+    """Comparisons among these, and the labelers who were asked again about them."""
+    labeler_ids = sorted({row["labeler_id"] for row in rows})
+    found: set[tuple[int, int]] = set()
+    for chunk in in_chunks(sorted({row["comparison_id"] for row in rows})):
+        sought = {"comparison_ids": chunk, "labeler_ids": labeler_ids}
+        found.update((row[0], row[1]) for row in connection.execute(REPEATED, sought))
+    return found
+
+
+def hands_of(row: Mapping[str, Any]) -> tuple[int, int]:
+    """A label's comparison and labeler."""
+    return row["comparison_id"], row["labeler_id"]

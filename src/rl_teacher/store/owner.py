@@ -37,6 +37,7 @@ from rl_teacher.store.records import (
     Sort,
     Vote,
 )
+from rl_teacher.store.sampling import LabelSample, maybe_answer, sample
 from rl_teacher.store.tables import Clip, Comparison, Event, Experiment, Label, Labeler
 
 Row = TypeVar("Row")
@@ -212,6 +213,11 @@ class OwnerReader(StoreReader):
             rows = connection.execute(LABEL_ROWS, sought).mappings()
             return [exported(row) for row in rows]
 
+    def label_sample(self, experiment_id: int, most: int) -> LabelSample:
+        """An experiment's newest labels, some so many; see `LabelSample`."""
+        with self._database.reading() as connection:
+            return sample(connection, experiment_id, most)
+
     def environment_clips(
         self, env_id: str, after: str | None = None, limit: int = 50
     ) -> Page[LibraryClip]:
@@ -259,7 +265,8 @@ def conditions(wanted: ComparisonFilter) -> list[ColumnElement[bool]]:
     """What a comparison must fulfil."""
     found: list[ColumnElement[bool]] = []
     if wanted.status == "answered":
-        found.append(Comparison.num_labels > 0)
+        # Note: the sum keeps SQLite from an index in which it would have to sort what it finds.
+        found.append(Comparison.num_labels + 0 > 0)
     if wanted.status == "open":
         found.append(Comparison.is_open.is_(True))
     if wanted.is_disputed is not None:
@@ -355,8 +362,3 @@ def library_clip(row: Mapping[Any, Any]) -> LibraryClip:
     """A row of `LIBRARY`."""
     clip = ClipView(**{name: row[name] for name in CLIP_FIELDS})
     return LibraryClip(clip, row["created_at"], row["num_comparisons"])
-
-
-def maybe_answer(said: str | None) -> Answer | None:
-    """An answer as the database has it."""
-    return None if said is None else Answer(said)

@@ -218,11 +218,23 @@ class LabelerView:
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a credential belongs to."""
+    """Who a credential belongs to.
+
+    Attributes:
+        labeler_id: in the store.
+        name: theirs.
+        role: what they may do.
+        experiment: the only one that they see, by name; None for all.
+    """
 
     labeler_id: int
     name: str
     role: Role
+    experiment: str | None = None
+
+    def sees(self, experiment: str) -> bool:
+        """Whether an experiment of this name is there for them."""
+        return self.experiment is None or self.experiment == experiment
 
 
 @dataclass(frozen=True)
@@ -252,6 +264,19 @@ class InviteView:
     used_by: str | None
     revoked_at: datetime | None
     status: str
+
+
+@dataclass(frozen=True)
+class NewInvite:
+    """An invite that was just made.
+
+    Attributes:
+        token: lets one person in; nobody can read it again.
+        invite: the same without its secret.
+    """
+
+    token: str = field(repr=False)
+    invite: InviteView
 
 
 @dataclass(frozen=True)

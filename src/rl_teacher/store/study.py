@@ -1,9 +1,9 @@
 """What an owner decides: how a study is run, what the trainer shall do, which answers are known."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import Connection, bindparam, select, update
 
@@ -14,6 +14,8 @@ from rl_teacher.store.plain import plain
 from rl_teacher.store.records import Control, Study
 from rl_teacher.store.tables import Comparison, Experiment
 from rl_teacher.store.writer import OWNER, StoreWriter
+
+Emptiable = Literal["seconds_between", "target_labels"]
 
 STATES = ("run", "pause", "stop")
 
@@ -52,8 +54,22 @@ class StudyStore(StoreWriter):
         with self._database.reading() as connection:
             return study_of(connection, experiment_id)
 
-    def set_control(self, experiment_id: int, control: Control, *, by: str = OWNER) -> None:
+    def set_control(
+        self,
+        experiment_id: int,
+        control: Control,
+        *,
+        emptied: Collection[Emptiable] = (),
+        by: str = OWNER,
+    ) -> None:
         """Say what the trainer shall do; None leaves as it is.
+
+        Args:
+            experiment_id: whose trainer.
+            control: what is wanted.
+            emptied: what shall be as if the owner had never said it: a trainer that runs leaves it
+                as it is, and one that is started goes by its own settings.
+            by: who says so.
 
         Raises:
             BadConfig: a value out of range.
@@ -61,11 +77,15 @@ class StudyStore(StoreWriter):
         """
         check_control(control)
         by_id = self._id_of_labeler(by)
-        wanted = {name: value for name, value in vars(control).items() if value is not None}
+        wanted: dict[str, Any] = dict.fromkeys(emptied)
+        wanted |= {name: value for name, value in vars(control).items() if value is not None}
         instructions = wanted.pop("instructions", None)
         with self._database.writing() as connection:
             before = said_of(connection, CONTROL_OF, experiment_id)
-            columns: dict[str, Any] = {"control": {**before, **wanted}}
+            after = {
+                name: value for name, value in {**before, **wanted}.items() if value is not None
+            }
+            columns: dict[str, Any] = {"control": after}
             if "target_labels" in wanted:
                 columns["target_labels"] = wanted["target_labels"]
             if instructions is not None:

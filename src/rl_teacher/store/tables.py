@@ -220,6 +220,7 @@ class Credential(Base):
     Attributes:
         hint: the token's first characters, by which a person tells two apart.
         last_used_at: to the minute.
+        experiment: the only one that it opens, by name; null for all.
     """
 
     __tablename__ = "credentials"
@@ -233,6 +234,7 @@ class Credential(Base):
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    experiment: Mapped[str | None] = mapped_column(String(255))
 
 
 class Invite(Base):
@@ -240,8 +242,8 @@ class Invite(Base):
 
     Attributes:
         name: of the labeler whom it is for; null where they choose one.
-        experiment_id: what they are shown first.
         used_by: the labeler whom it let in.
+        experiment: the only one that its credential opens, by name; null for all.
     """
 
     __tablename__ = "invites"
@@ -252,14 +254,12 @@ class Invite(Base):
     hint: Mapped[str] = mapped_column(String(16))
     name: Mapped[str | None]
     role: Mapped[str] = mapped_column(String(16))
-    experiment_id: Mapped[int | None] = mapped_column(
-        ForeignKey("experiments.id", ondelete="SET NULL")
-    )
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
     used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     used_by: Mapped[int | None] = mapped_column(ForeignKey("labelers.id"))
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    experiment: Mapped[str | None] = mapped_column(String(255))
 
 
 class Lease(Base):

@@ -15,6 +15,8 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rl_teacher.errors import RlTeacherError
+from rl_teacher.experiment import validate_name
+from rl_teacher.store.labelling import no_experiment
 from rl_teacher.store.records import Identity
 from rl_teacher.web.identity import Identities, TooMany, is_owner
 from rl_teacher.web.limits import neighbourhood, retry_after
@@ -33,6 +35,9 @@ COOKIE_AGE_S = 90 * 24 * 3600
 HARMLESS_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 NO_PAGES = ("/api/", "/assets/", "/readyz", "/healthz")
 """Where programs ask: they get problem details, and no cookie for a link."""
+
+EXPERIMENT_PATH = "/api/v1/experiments/{name}"
+"""How the paths of all routes begin that are about one experiment."""
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
@@ -58,6 +63,13 @@ def open_to(access: Access) -> Callable[[Endpoint], Endpoint]:
 def declared_access(route: BaseRoute) -> Access | None:
     """What a route declares."""
     return getattr(getattr(route, "endpoint", None), "access", None)
+
+
+def experiment_of(route: BaseRoute, found: Scope) -> str | None:
+    """The experiment that a request of the API names in its path."""
+    if not getattr(route, "path", "").startswith(EXPERIMENT_PATH):
+        return None
+    return found["path_params"]["name"]
 
 
 def identity_of(request: Request) -> Identity:
@@ -102,7 +114,7 @@ class Gate:
             return response_of(problem_of(error), unread_body_headers(request))
 
     async def _judge(self, request: Request) -> Response | None:
-        is_known, access = self._access_to(request.scope)
+        is_known, access, asked = self._access_to(request.scope)
         if access is Access.ANYBODY:
             return self._judge_stranger(request)
         if is_link(request):
@@ -115,6 +127,8 @@ class Gate:
         request.state.credential = credentials[0]
         if is_known and access is None:
             return refuse(request, "This is open to nobody.")
+        if asked is not None and not identity.sees(asked):
+            raise no_experiment(validate_name(asked))
         return self._judge_known(request, access, identity)
 
     def _judge_known(
@@ -135,20 +149,20 @@ class Gate:
         self._identities.knock(address_of(request))
         return None
 
-    def _access_to(self, scope: Scope) -> tuple[bool, Access | None]:
-        """Whether there is such a route, and who may ask it.
+    def _access_to(self, scope: Scope) -> tuple[bool, Access | None, str | None]:
+        """Whether there is such a route, who may ask it, and about which experiment it is.
 
         Note: of a path that is there with other methods, the answer would say so; it is as closed
         as its most closed method.
         """
         near: list[Access | None] = []
         for route in self._routes:
-            match, _ = route.matches(scope)
+            match, found = route.matches(scope)
             if match is Match.FULL:
-                return True, declared_access(route)
+                return True, declared_access(route), experiment_of(route, found)
             if match is Match.PARTIAL:
                 near.append(declared_access(route))
-        return False, Access.OWNER if near and set(near) == {Access.OWNER} else None
+        return False, Access.OWNER if near and set(near) == {Access.OWNER} else None, None
 
     async def _whose(self, credentials: Sequence[str], request: Request) -> Identity | None:
         """Note: a wrong bearer token is refused even beside a right cookie."""

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.sides import turned
 from rl_teacher.errors import ComparisonNotFound
-from rl_teacher.store.records import InQuestion, NewLabel
+from rl_teacher.store.records import Identity, InQuestion, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.web.problems import NOT_VALID, Problem, Refusal, problem_of
 from rl_teacher.web.shapes import LabelIn, LabelsOut, RefusedLabel
@@ -23,11 +23,11 @@ class Sent:
     """What one labeler sent at a time.
 
     Attributes:
-        labeler: who.
+        by: who.
         labels: as they came, nobody has looked at them.
     """
 
-    labeler: str
+    by: Identity
     labels: Sequence[Any]
 
 
@@ -40,7 +40,7 @@ def take(store: Store, sent: Sequence[Sent]) -> list[LabelsOut]:
     check_version(store)
     parcels = [opened(each) for each in sent]
     asked = store.in_question(
-        {(parcel.labeler, label.comparison_id) for parcel in parcels for label in parcel.read}
+        {(parcel.by.name, label.comparison_id) for parcel in parcels for label in parcel.read}
     )
     for parcel in parcels:
         parcel.sort_out(asked)
@@ -53,13 +53,13 @@ class Parcel:
     """One labeler's labels on their way.
 
     Attributes:
-        labeler: who sent them.
+        by: who sent them.
         read: those that make sense by themselves.
         good: those that can be kept.
         refused: the others.
     """
 
-    labeler: str
+    by: Identity
     read: list[LabelIn] = field(default_factory=list)
     good: list[NewLabel] = field(default_factory=list)
     refused: list[RefusedLabel] = field(default_factory=list)
@@ -68,10 +68,10 @@ class Parcel:
         """Look at each label beside what it is about."""
         for label in self.read:
             try:
-                about = asked.get((self.labeler, label.comparison_id))
-                if about is None:
+                about = asked.get((self.by.name, label.comparison_id))
+                if about is None or not self.by.sees(about.comparison.experiment_name):
                     raise ComparisonNotFound([label.comparison_id])
-                self.good.append(in_its_own_sides(label, about, self.labeler))
+                self.good.append(in_its_own_sides(label, about, self.by.name))
             except (ComparisonNotFound, Refusal) as error:
                 self.refused.append(refused(label.request_id, problem_of(error)))
 
@@ -94,7 +94,7 @@ class Parcel:
 
 def opened(sent: Sent) -> Parcel:
     """Look at each label by itself."""
-    parcel = Parcel(sent.labeler)
+    parcel = Parcel(sent.by)
     for each in sent.labels:
         try:
             parcel.read.append(LabelIn.model_validate(each))

@@ -55,7 +55,7 @@ def create_app(store: Store, media_files: MediaFiles, settings: Settings) -> Fas
         settings: how it behaves.
     """
     routes = [route for router in ROUTERS for route in router.routes]
-    app = FastAPI(
+    app = docs.DescribedApi(
         title="rl-teacher",
         version=version("rl-teacher"),
         routes=routes,

@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
+from rl_teacher.store.labelling import no_experiment
 from rl_teacher.web.access import Access, Me, open_to
 from rl_teacher.web.identity import is_owner
 from rl_teacher.web.overview import as_labelers_see
@@ -31,8 +32,10 @@ def listener_of(work: Work, me: Me, experiment: Annotated[str | None, Query()] =
     """
     if work.poller.num_streams(me.name) >= work.settings.limits.streams:
         raise Refusal(TOO_MANY, "Too many streams of events are open. Close some of the pages.")
+    if experiment is not None and not me.sees(experiment):
+        raise no_experiment(experiment)
     name = None if experiment is None else work.overview.find(experiment).name
-    return Listener(name, me.name, is_owner(me))
+    return Listener(name, me.name, is_owner(me), me.experiment)
 
 
 @router.get("/events", response_class=EventSourceResponse)
@@ -76,6 +79,8 @@ class News:
             return
         self._told.pop(("problem", ""), None)
         for name, summary in sight.summaries.items():
+            if self._name is None and self._listener.only not in (None, name):
+                continue
             if self._name is None:
                 mine = self._as_seen(summary, sight)
                 yield from self._if_new("experiment", name, mine.model_dump_json())

@@ -22,8 +22,9 @@ router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"])
 @router.get("")
 @open_to(Access.LABELER)
 def list_experiments(work: Work, me: Me) -> Experiments:
-    """Every experiment, the newest first."""
-    summaries = [work.overview.summary(view, me.name) for view in work.store.experiments()]
+    """Every experiment that is there for me, the newest first."""
+    views = [view for view in work.store.experiments() if me.sees(view.name)]
+    summaries = [work.overview.summary(view, me.name) for view in views]
     return Experiments(experiments=[as_seen_by(me, each) for each in summaries])
 
 

@@ -24,6 +24,4 @@ def join(given: JoinIn, request: Request, response: Response, work: Work) -> Joi
     identity, credential = work.store.accept_invite(invite, given.name)
     work.identities.welcome(identity, credential, address_of(request))
     set_cookie(response, request, credential)
-    used = (each for each in work.store.invites() if each.used_by == identity.name)
-    experiment = next((each.experiment for each in used if invite.startswith(each.hint)), None)
-    return Joined(name=identity.name, role=identity.role, experiment=experiment)
+    return Joined(name=identity.name, role=identity.role, experiment=identity.experiment)

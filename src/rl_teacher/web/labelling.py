@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
+from rl_teacher.errors import ComparisonNotFound
 from rl_teacher.web.access import Access, Labeler, Me, open_to
 from rl_teacher.web.answers import Sent
 from rl_teacher.web.leases import LEASE_S
@@ -87,15 +88,17 @@ def list_labels(
 def show_comparison(comparison_id: ComparisonId, work: Work, me: Me) -> Comparison:
     """One comparison, to look at or to answer again; with what I said of it, and nobody else."""
     view = work.store.comparison(comparison_id)
+    if not me.sees(view.experiment_name):
+        raise ComparisonNotFound([comparison_id])
     votes = work.store.votes([comparison_id]).get(comparison_id, {})
     return as_shown(view, me.name, votes.get(work.identities.id_of(me)))
 
 
 @router.post("/labels")
 @open_to(Access.LABELER)
-async def give_labels(given: LabelsIn, work: Work, labeler: Labeler) -> LabelsOut:
+async def give_labels(given: LabelsIn, work: Work, me: Me) -> LabelsOut:
     """Keep answers: what is accepted is in the database. Sending one again changes nothing.
 
     An answer whose lease has ended, or that never had one, is kept beside those of others.
     """
-    return await work.answers(Sent(labeler, given.labels))
+    return await work.answers(Sent(me, given.labels))

@@ -69,8 +69,9 @@ class RevokedOut(BaseModel):
 
 
 class NewInviteIn(Strict):
-    """An invite; `name` is who it is for, and null where they choose one. It lasts a week, where
-    nothing else is said.
+    """An invite; `name` is who it is for, and null where they choose one. A labeler who comes by
+    it sees `experiment` and no other, and all where that is null. It lasts a week, where nothing
+    else is said.
     """
 
     role: GivenRole = "labeler"
@@ -211,12 +212,20 @@ class StudyOut(BaseModel):
 
 
 class ExperimentIn(Strict):
-    """What shall change; what is left out, or null, stays as it is."""
+    """What shall change; what is left out stays as it is.
+
+    `target_labels` and `seconds_between` are empty where they are null: then a trainer goes by its
+    own settings, once it is started again.
+    """
 
     instructions: Annotated[str, Field(max_length=MAX_INSTRUCTIONS, pattern=NO_NULL)] | None = None
     target_labels: Annotated[int, Field(strict=True, ge=1, le=MAX_ID)] | None = None
     seconds_between: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)] | None = None
     study: StudyIn | None = None
+
+    def says_none(self, name: str) -> bool:
+        """Whether a field is there, and null."""
+        return name in self.model_fields_set and getattr(self, name) is None
 
 
 class State(StrEnum):
@@ -338,9 +347,13 @@ class QualityOut(BaseModel):
 
     `alpha` takes answers to be the same or not, `ordinal` left and right to be further apart than
     either from equal. `agreement` is the share of pairs of answers that are the same.
+
+    All of it but each labeler's `num_answers` is told from `num_labels` labels, those of the newest
+    comparisons where `is_all` is false.
     """
 
     num_labels: int
+    is_all: bool
     alpha: AlphaOut
     ordinal: AlphaOut
     agreement: ShareOut

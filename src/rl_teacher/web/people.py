@@ -88,12 +88,11 @@ def make_invite(given: NewInviteIn, request: Request, work: Work, owner: Labeler
     if given.experiment is not None:
         work.overview.find(given.experiment)
     expires_at = given.expires_at or work.settings.now() + INVITE_LASTS
-    token = work.store.invite(
+    made = work.store.invite(
         given.role, given.name, given.experiment, expires_at=expires_at, by=owner
     )
-    made = next(each for each in work.store.invites() if token.startswith(each.hint))
-    link = f"{service_url(request)}/join?invite={quote(token)}"
-    return NewInviteOut(**asdict(made), link=link)
+    link = f"{service_url(request)}/join?invite={quote(made.token)}"
+    return NewInviteOut(**asdict(made.invite), link=link)
 
 
 @router.delete("/invites/{invite_id}", status_code=204)

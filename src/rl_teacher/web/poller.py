@@ -30,11 +30,13 @@ class Listener:
         name: of the experiment that is listened to; None for all in short.
         labeler: who listens.
         is_owner: whether figures and settings are for them.
+        only: the one experiment that is there for them, by name; None for all.
     """
 
     name: str | None
     labeler: str
     is_owner: bool
+    only: str | None = None
 
 
 @dataclass(frozen=True)

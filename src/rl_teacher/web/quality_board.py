@@ -1,11 +1,9 @@
 """How good an experiment's labels are, for its owner."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock
 
-from rl_teacher.clips.answer import Answer
 from rl_teacher.quality.agreement import Agreement, agreement
 from rl_teacher.quality.labelers import (
     GivenLabel,
@@ -13,10 +11,12 @@ from rl_teacher.quality.labelers import (
     Period,
     Share,
     labeler_reports,
+    nothing_known,
     over_time,
     votes_of,
 )
-from rl_teacher.store.records import ExportedLabel, LabelerView
+from rl_teacher.store.records import LabelerView
+from rl_teacher.store.sampling import LabelSample, SampledLabel
 from rl_teacher.store.store import Store
 from rl_teacher.web.overview import finite
 from rl_teacher.web.owner_shapes import (
@@ -27,7 +27,9 @@ from rl_teacher.web.owner_shapes import (
     ShareOut,
 )
 
-PAGE = 2_000
+MOST_LABELS = 20_000
+"""Of the newest; more would say the same, and keep others waiting."""
+
 NUM_PERIODS = 12
 FRESH_S = 10.0
 """How long what was computed is shown again, before it is computed anew."""
@@ -47,30 +49,13 @@ class QualityBoard:
         with self._computing:
             at_s, shown = self._shown.get(experiment_id, (float("-inf"), None))
             if shown is None or self._clock_s() - at_s >= FRESH_S:
-                shown = quality(self._read(experiment_id), self._store.labelers())
+                labels = self._store.label_sample(experiment_id, MOST_LABELS)
+                shown = quality(labels, self._store.labelers())
                 self._shown[experiment_id] = (self._clock_s(), shown)
             return shown
 
-    def _read(self, experiment_id: int) -> "Labels":
-        labels: list[GivenLabel] = []
-        gold: dict[int, Answer] = {}
-        after_id = 0
-        while page := self._store.label_rows(experiment_id, after_id, PAGE):
-            after_id = page[-1].id
-            labels += map(given_label, page)
-            gold |= {each.comparison_id: each.gold for each in page if each.gold is not None}
-        return Labels(labels, gold)
 
-
-@dataclass(frozen=True)
-class Labels:
-    """Every label of an experiment, oldest first, and the known answers among its comparisons."""
-
-    given: Sequence[GivenLabel]
-    gold: Mapping[int, Answer]
-
-
-def given_label(row: ExportedLabel) -> GivenLabel:
+def given_label(row: SampledLabel) -> GivenLabel:
     """A label as quality is computed from it."""
     return GivenLabel(
         comparison=row.comparison_id,
@@ -83,15 +68,20 @@ def given_label(row: ExportedLabel) -> GivenLabel:
     )
 
 
-def quality(labels: Labels, labelers: Sequence[LabelerView]) -> QualityOut:
+def quality(labels: LabelSample, labelers: Sequence[LabelerView]) -> QualityOut:
     """How much labelers agree, and what each one does."""
     who = {each.id: each for each in labelers}
     excluded = {each.id for each in labelers if each.excluded_at is not None}
-    counted = [each for each in labels.given if each.labeler not in excluded]
+    counted = [
+        given_label(each)
+        for each in labels.labels
+        if each.comparison_id >= labels.from_id and each.labeler_id not in excluded
+    ]
     votes = votes_of(counted).telling
     nominal = agreement(votes, "nominal")
     return QualityOut(
-        num_labels=len(labels.given),
+        num_labels=len(labels.labels),
+        is_all=labels.is_all,
         alpha=alpha_out(nominal),
         ordinal=alpha_out(agreement(votes, "ordinal")),
         agreement=ShareOut(share=finite(nominal.raw), low=None, high=None, num=nominal.num_votes),
@@ -100,16 +90,25 @@ def quality(labels: Labels, labelers: Sequence[LabelerView]) -> QualityOut:
     )
 
 
-def labelers_out(labels: Labels, who: Mapping[int, LabelerView]) -> list[LabelerQuality]:
+def labelers_out(labels: LabelSample, who: Mapping[int, LabelerView]) -> list[LabelerQuality]:
     """Each labeler, in the order of their names."""
-    reports = labeler_reports(labels.given, labels.gold)
-    periods = over_time(labels.given, NUM_PERIODS, labels.gold)
-    known = sorted((who[each] for each in reports if each in who), key=lambda each: each.name)
-    return [labeler_out(each, reports[each.id], periods) for each in known]
+    given = [given_label(each) for each in labels.labels]
+    reports = labeler_reports(given, labels.gold)
+    periods = over_time(given, NUM_PERIODS, labels.gold)
+    known = [who[each] for each in labels.num_answered if each in who]
+    return [
+        labeler_out(
+            each,
+            reports.get(each.id) or nothing_known(each.id),
+            periods,
+            labels.num_answered[each.id],
+        )
+        for each in sorted(known, key=lambda each: each.name)
+    ]
 
 
 def labeler_out(
-    labeler: LabelerView, report: LabelerReport, periods: Sequence[Period]
+    labeler: LabelerView, report: LabelerReport, periods: Sequence[Period], num_answers: int
 ) -> LabelerQuality:
     """A labeler as the API has them."""
     return LabelerQuality(
@@ -117,7 +116,7 @@ def labeler_out(
         name=labeler.name,
         role=labeler.role,
         is_excluded=labeler.excluded_at is not None,
-        num_answers=report.num_answers,
+        num_answers=num_answers,
         median_seconds=finite(report.median_seconds),
         left_shown=share_out(report.left_shown),
         self_consistency=share_out(report.self_consistency),

@@ -71,7 +71,11 @@ class Comparison(BaseModel):
 
 
 class Progress(BaseModel):
-    """How many comparisons of an experiment have an answer, and why none waits."""
+    """How many comparisons of an experiment have an answer, and why none waits.
+
+    `waiting` are those that somebody may still answer: some of them may be in others' hands, or
+    have the answer of whoever asks.
+    """
 
     mine: int
     answered: int

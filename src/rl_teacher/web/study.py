@@ -15,6 +15,7 @@ from rl_teacher.store.records import (
     OwnersComparison,
     Vote,
 )
+from rl_teacher.store.study import Emptiable
 from rl_teacher.web.access import Access, Labeler, open_to
 from rl_teacher.web.experiments import owners_detail
 from rl_teacher.web.overview import finite
@@ -45,6 +46,8 @@ from rl_teacher.web.shapes import MAX_ID, Clip
 from rl_teacher.web.showing import shown_clip
 
 router = APIRouter(prefix="/api/v1", tags=["studies"])
+
+EMPTIABLE: tuple[Emptiable, ...] = ("seconds_between", "target_labels")
 
 ComparisonId = Annotated[int, Path(ge=1, le=MAX_ID)]
 Cursor = Annotated[str | None, Query(max_length=MAX_CURSOR, pattern=CURSOR)]
@@ -112,8 +115,9 @@ def change_experiment(name: str, given: ExperimentIn, work: Work, owner: Labeler
         target_labels=given.target_labels,
         instructions=given.instructions,
     )
-    if control != Control():
-        work.store.set_control(view.id, control, by=owner)
+    emptied: list[Emptiable] = [name for name in EMPTIABLE if given.says_none(name)]
+    if control != Control() or emptied:
+        work.store.set_control(view.id, control, emptied=emptied, by=owner)
     if given.study is not None:
         changes = given.study.model_dump(exclude_none=True)
         work.store.set_study(view.id, replace(work.store.study(view.id), **changes), by=owner)

@@ -1,7 +1,7 @@
 /** What an experiment does, in a sentence that says more than its badge. */
 
 import type { Summary } from './types'
-import { count, duration, plural, short } from './words'
+import { duration, plural, short } from './words'
 
 type Facts = Pick<Summary, 'phase' | 'says' | 'step' | 'num_steps' | 'steps_per_second' | 'progress'>
 
@@ -35,6 +35,6 @@ function training({ step, num_steps, steps_per_second, progress }: Facts): strin
   const share = `${short(step)} of ${short(num_steps)} steps`
   const left_s = steps_per_second ? (num_steps - step) / steps_per_second : null
   const pace = left_s === null || left_s <= 0 ? share : `${share}, about ${duration(left_s)} left`
-  const waiting = progress.waiting > 0 ? `; ${count(progress.waiting)} comparisons wait meanwhile` : ''
+  const waiting = progress.waiting > 0 ? `; ${plural(progress.waiting, 'comparison waits', 'comparisons wait')} meanwhile` : ''
   return `${pace}${waiting}.`
 }

@@ -102,6 +102,9 @@ export interface Quality {
   agreement: Share
   /** Comparisons that more than one labeler answered. */
   num_shared: number
+  num_labels: number
+  /** False where only the newest labels were looked at. */
+  is_all: boolean
   labelers: LabelerQuality[]
 }
 
@@ -178,11 +181,11 @@ export interface OwnedDetail extends Detail {
   control: Control
 }
 
-/** What is left out stays as it is. */
+/** What is left out stays as it is; null empties. */
 export interface Change {
   instructions?: string
-  target_labels?: number
-  seconds_between?: number
+  target_labels?: number | null
+  seconds_between?: number | null
   study?: Partial<Study>
 }
 

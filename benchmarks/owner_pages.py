@@ -1,0 +1,122 @@
+"""How soon the owner's pages show something, of an experiment with very many comparisons."""
+
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from playwright.sync_api import Browser
+from sqlalchemy import text
+
+from benchmarks.children import ChildFailed
+from benchmarks.filled import ENV_ID, LABELS_EACH, fill
+from benchmarks.options import Options
+from benchmarks.parts import keep
+from benchmarks.records import Record, Records
+from benchmarks.tables import middle, number, table
+from rl_teacher.store.store import Store
+from tests.browser import chromium
+from tests.browser.experiments import Experiment
+from tests.browser.processes import Service, media_of, open_store
+
+PART = "owner_pages"
+NUM_OPEN = 200
+NUM_CLIPS = 40
+ROUNDS = 5
+WINDOW = {"width": 1280, "height": 800}
+
+FIRST_DRAWN = {
+    "overview": ".facts .big",
+    "comparisons": "main li button",
+    "disagreements": "main li button",
+    "clips": "figure canvas",
+    "labelers": ".labelers li",
+}
+"""What is on each page once its first rows are."""
+
+ONE_IN_FIVE_IS_DISPUTED = "UPDATE comparisons SET is_disputed = id % 5 = 0 WHERE NOT is_open"
+
+REAL_CLIPS = """UPDATE clips SET (media_key, scene_hash, num_frames, fps) = (
+    SELECT real.media_key, real.scene_hash, real.num_frames, real.fps FROM clips AS real
+    WHERE real.num_steps = 60 ORDER BY real.content_hash
+    LIMIT 1 OFFSET CAST(clips.content_hash AS INTEGER) % :num_clips) WHERE num_steps = 30"""
+"""The clips that were filled in are shown as those that were really made."""
+
+
+def measure_owner_pages(options: Options, records: Records) -> None:
+    """Each page, in a browser that has nothing of it yet, and what it asks the service for.
+
+    Raises:
+        ChildFailed: there is no browser.
+    """
+    if missing := chromium.missing():
+        raise ChildFailed(missing)
+    num_comparisons = 2_000 if options.is_quick else 100_000
+    with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as folder:
+        home = Path(folder) / "home"
+        service = Service(home)
+        try:
+            with open_store(home) as store:
+                fill_home(store, home, num_comparisons)
+            with chromium.launched() as browser:
+                # Note: the first page of all also waits for a service that has just begun.
+                opened(browser, service, "settings", "textarea")
+                for page, selector in FIRST_DRAWN.items():
+                    rounds = range(1 if options.is_quick else ROUNDS)
+                    first_s = [opened(browser, service, page, selector) for _ in rounds]
+                    keep(
+                        options,
+                        records,
+                        PART,
+                        page=page,
+                        comparisons=num_comparisons,
+                        labels=LABELS_EACH * (num_comparisons - NUM_OPEN),
+                        median_s=round(middle(first_s), 3),
+                        slowest_s=round(max(first_s), 3),
+                    )
+        finally:
+            service.end()
+
+
+def fill_home(store: Store, home: Path, num_comparisons: int) -> None:
+    """An experiment of so many comparisons, as a hundred labelers have answered them."""
+    store.ensure_experiment("load", ENV_ID, {})
+    with store._database.writing() as connection:
+        fill(connection, num_comparisons - NUM_OPEN, NUM_OPEN)
+        connection.execute(text(ONE_IN_FIVE_IS_DISPUTED))
+    experiment = Experiment(store, media_of(home), "load", ENV_ID)
+    for seed in range(NUM_CLIPS):
+        experiment.hang_body(seed)
+    with store._database.writing() as connection:
+        connection.execute(text(REAL_CLIPS), {"num_clips": NUM_CLIPS})
+
+
+def opened(browser: Browser, service: Service, page: str, selector: str) -> float:
+    """Seconds from the address to the first rows, in a browser that knows nothing but its key."""
+    context = browser.new_context(viewport=WINDOW)  # pyright: ignore[reportArgumentType]
+    try:
+        # Note: brings the cookie, and nothing of the page.
+        context.request.get(service.link("/"))
+        tab = context.new_page()
+        begun_s = time.perf_counter()
+        tab.goto(f"{service.address.url}/e/load?tab={page}", wait_until="commit")
+        tab.locator(selector).first.wait_for(timeout=60_000)
+        return time.perf_counter() - begun_s
+    finally:
+        context.close()
+
+
+def report(records: Sequence[Record]) -> list[str]:
+    """A table of the newest run."""
+    newest = records[-1]
+    rows = [[each["page"], number(each["median_s"]), number(each["slowest_s"])] for each in records]
+    return [
+        "",
+        f"The owner's pages of an experiment with {newest['comparisons']:,} comparisons and "
+        f"{newest['labels']:,} labels of a hundred labelers in SQLite, in Chromium with nothing of "
+        "the page in its cache, on the same machine as the service. Seconds from the address to "
+        f"the first rows drawn, {ROUNDS} times each (to reach: under 1 s):",
+        "",
+        *table(["page", "median", "slowest"], rows),
+        "",
+    ]

@@ -1,0 +1,114 @@
+"""The study that is pictured: labelers who are right as often as each one is."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+import numpy as np
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.sides import MIRRORED, is_swapped
+from rl_teacher.store.database import default_url
+from rl_teacher.store.media import SegmentFiles
+from rl_teacher.store.records import ComparisonView, Control, NewLabel, OwnersComparison, Study
+from rl_teacher.store.store import Store
+
+LABELERS = {
+    "Amara": (0.95, 1.0),
+    "Bjarne": (0.9, 0.8),
+    "Chloë": (0.85, 0.9),
+    "Dmitri": (0.75, 0.6),
+    "Zoë": (0.45, 0.5),
+}
+"""How often each one is right, and the share of the comparisons that they answered."""
+
+LEFT_OUT = "Zoë"
+INVITED = ("Emeka", "Fatima", None)
+NUM_GOLD = 6
+REPEATS_AT_ONCE = 8
+LASTED = timedelta(hours=3)
+SEED = 4
+
+
+class PicturedStudy:
+    """Fills an experiment's store as a study of some hours does."""
+
+    def __init__(self, home: Path, name: str) -> None:
+        self._rng = np.random.default_rng(SEED)
+        self._now = datetime.now(UTC) - LASTED
+        self._store = Store.open(default_url(home), now=lambda: self._now)
+        self._segments = SegmentFiles(home / "segments")
+        self._id = self._store.experiment(name).id
+        self._name = name
+
+    def fill(self) -> str:
+        """Everything that owners see; the link's end of an invite that nobody has used."""
+        with self._store:
+            return self._fill()
+
+    def _fill(self) -> str:
+        self._store.set_study(self._id, Study(0.3, 3, 0.05, 0.05))
+        for name in LABELERS:
+            expires_at = self._now + timedelta(days=7)
+            invite = self._store.invite(experiment=self._name, expires_at=expires_at).token
+            self._store.accept_invite(invite, name)
+        asked = list(self._asked())
+        for each in asked[-NUM_GOLD:]:
+            self._store.set_gold(each.id, self._better(each))
+        self._label(asked)
+        self._store.exclude_labeler(LEFT_OUT, is_excluded=True)
+        self._store.set_control(self._id, Control(seconds_between=2.5))
+        self._now = datetime.now(UTC)
+        tokens = [self._invited(each) for each in INVITED]
+        return f"/join?invite={tokens[-1]}"
+
+    def _invited(self, name: str | None) -> str:
+        expires_at = self._now + timedelta(days=7)
+        return self._store.invite(name=name, experiment=self._name, expires_at=expires_at).token
+
+    def _asked(self) -> Iterator[OwnersComparison]:
+        after = None
+        while True:
+            page = self._store.comparisons(self._id, after=after, limit=200)
+            yield from page.rows
+            if (after := page.next) is None:
+                return
+
+    def _label(self, asked: list[OwnersComparison]) -> None:
+        """One comparison after another, by whoever gets to it; then some of them once more."""
+        step = 0.9 * LASTED / (len(asked) * len(LABELERS))
+        for each in reversed(asked):
+            for name, (_, share) in LABELERS.items():
+                self._now += step
+                if self._rng.random() < share:
+                    self._store.answer_many([self._said(name, each)])
+        self._store.set_study(self._id, Study(0.3, 3, repeats=1.0))
+        for name in LABELERS:
+            again = self._store.claim(self._id, name, REPEATS_AT_ONCE)
+            self._store.answer_many(
+                [self._said(name, each.comparison, each.lease) for each in again]
+            )
+        self._store.set_study(self._id, Study(0.3, 3, 0.05, 0.05))
+
+    def _said(
+        self, name: str, about: ComparisonView | OwnersComparison, lease: UUID | None = None
+    ) -> NewLabel:
+        better = self._better(about)
+        answer = better if self._rng.random() < LABELERS[name][0] else MIRRORED[better]
+        if self._rng.random() < 0.06:
+            answer = Answer.EQUAL if self._rng.random() < 0.7 else Answer.CANNOT_TELL
+        return NewLabel(
+            about.id,
+            answer,
+            name,
+            is_swapped=is_swapped(about.id, name),
+            response_ms=int(self._rng.lognormal(7.8, 0.5)),
+            lease=lease,
+        )
+
+    def _better(self, about: ComparisonView | OwnersComparison) -> Answer:
+        left, right = (
+            self._segments.load(side.content_hash).true_return for side in (about.left, about.right)
+        )
+        return Answer.LEFT if left > right else Answer.RIGHT

@@ -1,0 +1,136 @@
+"""Who was invited to one experiment: for them there is no other."""
+
+from datetime import timedelta
+
+import pytest
+
+from rl_teacher.web.access import EXPERIMENT_PATH, Access, declared_access
+from tests.web.conftest import Trainer, assert_problem, enter, label, post
+
+WITHOUT_A_NAME = {
+    "/",
+    "/api/docs",
+    "/api/openapi.json",
+    "/api/v1/clips/{content_hash}",
+    "/api/v1/comparisons/{comparison_id}",
+    "/api/v1/events",
+    "/api/v1/experiments",
+    "/api/v1/labels",
+    "/api/v1/leases/release",
+    "/api/v1/leases/renew",
+    "/api/v1/me",
+    "/api/v1/scenes/{scene_hash}",
+    "/e/{name}",
+    "/e/{name}/label",
+    "/readyz",
+}
+"""Open to labelers, and about no experiment by its path. Those that tell of one ask who sees it:
+see below. What is new here needs a test there."""
+
+
+@pytest.fixture
+def secret(store, media):
+    """Another experiment, with comparisons that wait."""
+    made = Trainer(store, media, "secret")
+    made.ask(3)
+    return made
+
+
+@pytest.fixture
+def token(store, trainer, clock):
+    """Of Cleo, who was invited to `hopper`."""
+    trainer.ask(3)
+    expires_at = clock() + timedelta(days=1)
+    invite = store.invite(experiment="hopper", expires_at=expires_at)
+    return store.accept_invite(invite.token, "Cleo")[1]
+
+
+@pytest.fixture
+def bound(app, token):
+    return enter(app, token)
+
+
+def first_of(store, trainer):
+    return store.comparisons(trainer.id).rows[-1].id
+
+
+def test_every_route_for_labelers_names_an_experiment_or_is_looked_at_here(app):
+    unnamed = {
+        route.path
+        for route in app.routes
+        if declared_access(route) is Access.LABELER and not route.path.startswith(EXPERIMENT_PATH)
+    }
+    assert unnamed == WITHOUT_A_NAME
+
+
+def test_their_own_experiment_is_there_to_see_and_to_label(bound, store, trainer, secret):
+    assert bound.get("/api/v1/experiments/hopper").status_code == 200
+    [first, *_] = bound.get("/api/v1/experiments/hopper/comparisons/next").json()["comparisons"]
+    assert bound.get(f"/api/v1/comparisons/{first['id']}").status_code == 200
+    said = post(bound, label(first["id"], lease=first["lease"])).json()
+    assert (len(said["accepted"]), said["refused"]) == (1, [])
+    assert store.counts_of(trainer.id, "Cleo") == 1
+    assert len(bound.get("/api/v1/experiments/hopper/labels").json()["labels"]) == 1
+
+
+def test_no_other_experiment_is_listed(bound, guest, secret):
+    def names(client):
+        return [each["name"] for each in client.get("/api/v1/experiments").json()["experiments"]]
+
+    assert names(bound) == ["hopper"]
+    assert names(guest) == ["secret", "hopper"]
+
+
+@pytest.mark.parametrize("rest", ["", "/comparisons/next", "/labels", "/comparisons/next?limit=99"])
+def test_another_experiment_is_answered_as_one_that_is_missing(app, bound, store, secret, rest):
+    there = bound.get(f"/api/v1/experiments/secret{rest}")
+    assert_problem(there, 404)
+    store.delete_experiment("secret")
+    assert bound.get(f"/api/v1/experiments/secret{rest}").content == there.content
+
+
+@pytest.mark.parametrize("name", ["%2e%2e", "Hopper", "hopper%20", "a" * 300])
+def test_names_that_are_nearly_theirs_or_none_at_all_lead_nowhere(bound, name):
+    assert_problem(bound.get(f"/api/v1/experiments/{name}"), 404)
+
+
+def test_a_comparison_of_another_experiment_is_answered_as_one_that_is_missing(
+    bound, store, secret
+):
+    comparison_id = first_of(store, secret)
+    there = bound.get(f"/api/v1/comparisons/{comparison_id}")
+    assert_problem(there, 404)
+    store.delete_experiment("secret")
+    assert bound.get(f"/api/v1/comparisons/{comparison_id}").content == there.content
+
+
+def test_an_answer_to_another_experiment_is_refused_and_the_others_are_kept(
+    bound, store, trainer, secret
+):
+    own, foreign = first_of(store, trainer), first_of(store, secret)
+    said = post(bound, label(own), label(foreign)).json()
+    assert len(said["accepted"]) == 1
+    assert [each["problem"]["status"] for each in said["refused"]] == [404]
+    assert store.counts_of(secret.id, "Cleo") == 0
+
+
+def test_other_experiments_cannot_be_listened_to(bound, secret):
+    assert_problem(bound.get("/api/v1/events?experiment=secret"), 404)
+
+
+def test_an_invite_outlives_its_experiment_and_opens_no_other(app, store, trainer, secret, clock):
+    made = store.invite(experiment="hopper", expires_at=clock() + timedelta(days=1))
+    store.delete_experiment("hopper")
+    late = enter(app, store.accept_invite(made.token, "Late")[1])
+    assert late.get("/api/v1/experiments").json() == {"experiments": []}
+    assert_problem(late.get("/api/v1/experiments/secret"), 404)
+
+
+def test_whoever_has_two_invites_has_a_credential_for_each(app, bound, store, secret, clock):
+    made = store.invite("labeler", "Cleo", "secret", expires_at=clock() + timedelta(days=1))
+    identity, token = store.accept_invite(made.token)
+    assert identity.experiment == "secret"
+    second = enter(app, token)
+    assert second.get("/api/v1/experiments/secret").status_code == 200
+    assert_problem(second.get("/api/v1/experiments/hopper"), 404)
+    assert_problem(bound.get("/api/v1/experiments/secret"), 404)
