@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from rl_teacher.queries.schedules import Schedule
 from rl_teacher.queries.selectors import Selector
 
 
+@runtime_checkable
 class LabelledComparison(Protocol):
     """A comparison with what was said of it, as a label data set holds it."""
 
@@ -94,12 +95,12 @@ class WrapperSettings:
     predictor: str | Path | RewardPredictor | None = None
     keep_asking: bool = False
     wait_for_labels: bool = False
-    answer_timeout_s: float | None = None
+    answer_timeout_s: float | int | None = None
     checkpoint_interval: int = 10_000
     refresh_interval: int = 0
     observation_transform: Callable[[Any], np.ndarray] | None = None
     show_ends: bool = True
-    fit: Literal["background", "sync"] = "background"
+    fit: str = "background"
     seed: int = 0
     instructions: str = ""
     reward: PredictorConfig = field(default_factory=PredictorConfig)

@@ -106,7 +106,7 @@ def vector_world(venv: VectorEnv, settings: WrapperSettings) -> World:
     )
 
 
-def card_of(spec: EnvSpec | None, name: str, fps: float | None) -> EnvCard:
+def card_of(spec: EnvSpec | None, name: str, fps: float | int | None) -> EnvCard:
     """What is known of an environment that somebody made.
 
     Args:
