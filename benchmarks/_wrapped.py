@@ -14,6 +14,7 @@ import torch
 from stable_baselines3 import DQN, SAC
 
 from rl_teacher import PreferenceWrapper
+from rl_teacher.wrappers.sb3 import RelabelReplay
 
 AGENTS: dict[str, Any] = {"DQN": DQN, "SAC": SAC}
 
@@ -48,7 +49,8 @@ def train(  # noqa: PLR0913 - as the benchmark names them
         env = PreferenceWrapper(env, total_steps=steps, seed=seed, fit="sync", **wrapper)
         env.pretrain()
     model = AGENTS[agent]("MlpPolicy", env, seed=seed, **agent_settings)
-    model.learn(steps)
+    relabels = RelabelReplay(env) if isinstance(env, PreferenceWrapper) else None
+    model.learn(steps, callback=relabels)
     if isinstance(env, PreferenceWrapper):
         labels = env.session.num_labels
     env.close()

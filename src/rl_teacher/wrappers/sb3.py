@@ -1,4 +1,4 @@
-"""A Gymnasium vector environment as Stable-Baselines3 wants it."""
+"""For Stable-Baselines3: vector environments as it wants them, and replay kept up to date."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -7,10 +7,14 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from jaxtyping import Bool
+from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
 
 from rl_teacher.errors import BadInput
+from rl_teacher.wrappers.controls import Controls
 
 
 class GymnasiumVecEnv(VecEnv):
@@ -161,3 +165,52 @@ def one_by_one(infos: Mapping[str, Any], num_envs: int) -> list[dict[str, Any]]:
         for place in np.flatnonzero(is_meant):
             each[place][name] = parts[place]
     return each
+
+
+class RelabelReplay(BaseCallback):
+    """Gives every step in an agent's replay buffer the reward that is predicted for it now.
+
+    What was predicted early, of states that no label was about yet, can be far off; an off-policy
+    agent would go on learning from it long after labels have put it right.
+
+    Source: PEBBLE (Lee et al. 2021), section 4.2.
+    """
+
+    def __init__(self, wrapper: Controls, every_steps: int = 1_000) -> None:
+        """Relabel from time to time.
+
+        Args:
+            wrapper: whose predictor it is.
+            every_steps: environment steps between two times.
+        """
+        super().__init__()
+        self._wrapper = wrapper
+        self._every_steps = every_steps
+        self._relabelled_at = 0
+
+    def _init_callback(self) -> None:
+        buffer = getattr(self.model, "replay_buffer", None)
+        if not isinstance(buffer, ReplayBuffer) or isinstance(buffer, DictReplayBuffer):
+            raise BadInput(
+                f"{type(self.model).__name__} has no replay buffer of plain observations, so there "
+                "is nothing that RelabelReplay could relabel. Leave it out."
+            )
+
+    def _on_step(self) -> bool:
+        is_due = self.num_timesteps - self._relabelled_at >= self._every_steps
+        if is_due and self._wrapper.using_predicted_reward:
+            assert isinstance(self.model, OffPolicyAlgorithm)  # noqa: S101 - it has a buffer
+            relabel(self.model, self._wrapper)
+            self._relabelled_at = self.num_timesteps
+        return True
+
+
+def relabel(agent: OffPolicyAlgorithm, wrapper: Controls) -> None:
+    """Predict anew the reward of every step in an agent's replay buffer."""
+    buffer = agent.replay_buffer
+    assert buffer is not None  # noqa: S101 - an off-policy agent has one
+    lived = slice(buffer.size())
+    actions = buffer.actions[lived]
+    if isinstance(agent.action_space, gym.spaces.Box):  # they are kept scaled to -1..1
+        actions = agent.policy.unscale_action(actions)
+    buffer.rewards[lived] = wrapper.session.rewards_of(buffer.observations[lived], actions)

@@ -147,6 +147,27 @@ class PreferenceSession:
         """[N] predicted rewards, in one call."""
         return self.predictor(step.observations, step.actions)
 
+    def rewards_of(
+        self, observations: Shaped[np.ndarray, "time env ..."], actions: Shaped[np.ndarray, "..."]
+    ) -> Float32[np.ndarray, "time env"]:
+        """[T, N] what is predicted now of steps that were lived before.
+
+        Args:
+            observations: [T, N, ...] as the environment returned them.
+            actions: [T, N, ...].
+        """
+        view, space = self._world.view, self.predictor.space
+        if view.is_plain:
+            seen = np.asarray(observations, view.space.dtype)
+        else:
+            each = observations.reshape(-1, *observations.shape[2:])
+            seen = np.stack([view.one(one) for one in each])
+        batch = observations.shape[:2]
+        seen = seen.reshape(*batch, *space.observation_shape)
+        taken = actions.reshape(*batch, *space.action_shape)
+        is_continuous = not (space.num_actions or space.action_choices)
+        return self.predictor(seen, taken if is_continuous else taken.astype(np.int64))
+
     def _hand_over_if_full(self) -> None:
         if self._buffer.is_full:
             self._hand_over()

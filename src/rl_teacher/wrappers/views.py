@@ -20,6 +20,7 @@ class ObservationView:
 
     Attributes:
         space: of what is seen of one observation.
+        is_plain: whether observations are seen as they are.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class ObservationView:
         self._batched_space = batched_space
         self._transform = transform or self._default_transform()
         self.space = self._space_of_outcome() if transform else self._default_space()
-        self._is_whole = transform is None and isinstance(own_space, gym.spaces.Box)
+        self.is_plain = transform is None and isinstance(own_space, gym.spaces.Box)
 
     def _default_transform(self) -> Transform:
         if isinstance(self._own_space, gym.spaces.Box):
@@ -94,7 +95,7 @@ class ObservationView:
 
     def many(self, observations: Any) -> Shaped[np.ndarray, "env ..."]:
         """What is seen of N observations, as the vector environment returned them."""
-        if self._is_whole:
+        if self.is_plain:
             return np.array(observations, self.space.dtype)
         assert self._batched_space is not None  # noqa: S101 - a vector environment has one
         return np.stack([self.one(each) for each in iterate(self._batched_space, observations)])
