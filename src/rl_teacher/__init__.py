@@ -10,17 +10,21 @@ if TYPE_CHECKING:
     from rl_teacher.experiment import Experiment
     from rl_teacher.predictor.ensemble import RewardPredictor
     from rl_teacher.teach import teach
+    from rl_teacher.wrappers import PreferenceVectorWrapper, PreferenceWrapper, to_sb3
 
 __all__ = [
     "Answer",
     "Experiment",
     "PPOConfig",
     "PredictorConfig",
+    "PreferenceVectorWrapper",
+    "PreferenceWrapper",
     "RewardPredictor",
     "RunOptions",
     "Segment",
     "TeachConfig",
     "teach",
+    "to_sb3",
 ]
 
 _HOMES = {
@@ -28,11 +32,14 @@ _HOMES = {
     "Experiment": "experiment",
     "PPOConfig": "config",
     "PredictorConfig": "config",
+    "PreferenceVectorWrapper": "wrappers",
+    "PreferenceWrapper": "wrappers",
     "RewardPredictor": "predictor.ensemble",
     "RunOptions": "config",
     "Segment": "clips.segment",
     "TeachConfig": "config",
     "teach": "teach",
+    "to_sb3": "wrappers",
 }
 
 

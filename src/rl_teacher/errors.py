@@ -9,6 +9,7 @@
     |   |-- SegmentTooLong             clips longer than an episode
     |   |-- BadObservation             NaN or infinite numbers from an environment
     |   |-- TeacherFailed              a teacher's own function raised, or answered nonsense
+    |   |-- NoPredictor                a predicted reward before anything was fitted
     |   |-- ExperimentNotFound
     |   |-- ComparisonNotFound         never asked, or deleted
     |   |-- BadLabelerName             a name that nobody may have
@@ -76,6 +77,10 @@ class BadObservation(BadInput):
 
 class TeacherFailed(BadInput):
     """A teacher raised, or answered something that is not an answer."""
+
+
+class NoPredictor(BadInput):
+    """A predicted reward was asked for before anything was fitted."""
 
 
 class ExperimentNotFound(BadInput):

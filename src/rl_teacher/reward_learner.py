@@ -189,12 +189,18 @@ class Subject:
         space: shapes of observations and actions.
         num_envs: N, environments of a rollout.
         segment_steps: L, the length of a segment.
+        shows_ends: whether segments may be cut short by an end of the environment's own rules,
+            after which nothing is earned; see `Recorder` and `RewardPredictor.keeps_zero`.
+        most_remembered: steps, at most, that are remembered of each environment; None: as many as
+            are usual.
     """
 
     env_id: str
     space: InputSpace
     num_envs: int
     segment_steps: int
+    shows_ends: bool = False
+    most_remembered: int | None = None
 
 
 @dataclass(frozen=True)
@@ -254,13 +260,18 @@ class RewardLearner:
         self._rng = np.random.default_rng([seed, 6])
         self.predictor = RewardPredictor(subject.space, config, seed)
         remembered = remembered_steps(asking.budget.pretraining, length, subject.num_envs)
+        capacity = remembered // subject.num_envs
         self.recorder = Recorder(
-            subject.env_id, segment_steps=length, capacity=remembered // subject.num_envs
+            subject.env_id,
+            segment_steps=length,
+            capacity=min(capacity, subject.most_remembered or capacity),
+            shows_ends=subject.shows_ends,
         )
         self._fitter = Fitter(subject.space, config, seed=seed)
         self._predictor_config, self._seed = config, seed
         self._budget = asking.budget
         self._labeler_weights = fitting.labeler_weights
+        self._given: list[LabelledPair] = []
         self._labels = self._no_labels()
         self._place_of: dict[int, int] = {}
         self._is_revised = False
@@ -282,6 +293,20 @@ class RewardLearner:
             self._seed,
             config.segment_discount,
         )
+
+    # --- begin with what others learned ---
+
+    def learn_from(self, pairs: Iterable[LabelledPair]) -> None:
+        """Take in labels that no question of this experiment's asked for; before all others."""
+        for pair in pairs:
+            self._given.append(pair)
+            self._labels.add(pair)
+
+    def begin_with(self, predictor: RewardPredictor) -> None:
+        """Begin with a predictor that was fitted elsewhere; the next fit goes on from it."""
+        self.predictor.load_state(predictor.state())
+        self._fitter.begin_with(predictor.networks)
+        self._num_fits = max(self._num_fits, 1)
 
     # --- observe ---
 
@@ -390,6 +415,16 @@ class RewardLearner:
     # --- fit ---
 
     @property
+    def num_fits(self) -> int:
+        """Fits that are done."""
+        return self._num_fits
+
+    @property
+    def num_labels(self) -> int:
+        """Comparisons that are learned from."""
+        return len(self._labels)
+
+    @property
     def _has_fitted(self) -> bool:
         return self._num_fits > 0
 
@@ -412,13 +447,18 @@ class RewardLearner:
         """Take over what a run that was killed had asked a person; see `Questionnaire.adopt`."""
         self._questionnaire.adopt()
 
-    def fit(self) -> FitReport | None:
-        """Take in the answers that have come, and fit if there are enough new ones."""
+    def fit(self, *, again: bool = False) -> FitReport | None:
+        """Take in the answers that have come, and fit if there are enough new ones.
+
+        Args:
+            again: fit although there is nothing new.
+        """
         if self._running is not None:
             return self._finish_running(wait=False)
         self.take_answers()
         num_new = len(self._labels) - self._fitted_labels + self._num_more
         is_due = num_new > 0 and num_new >= FIT_GROWTH * self._fitted_labels
+        is_due = is_due or (again and len(self._labels) > 0)
         return self._start_fit() if is_due or self._is_revised else None
 
     def _learn_of(self, questions: Iterable[Question]) -> None:
@@ -452,6 +492,8 @@ class RewardLearner:
         Note: a label's bootstrap draw belongs to its place among the labels, so most keep theirs.
         """
         self._labels, self._place_of = self._no_labels(), {}
+        for pair in self._given:
+            self._labels.add(pair)
         self._learn_of(self._questionnaire.answered())
         self._is_revised = len(self._labels) > 0
 
@@ -482,6 +524,8 @@ class RewardLearner:
 
     def _adopt(self, fitted: Fitted) -> FitReport:
         self.predictor.adopt(fitted.networks, fitted.input_mean, fitted.input_std)
+        if self._subject.shows_ends:
+            self.predictor.keeps_zero = self._labels.compares_lengths
         self._measure_spread()
         self._report = fitted.report
         self._num_fits += 1
@@ -491,9 +535,13 @@ class RewardLearner:
     def _measure_spread(self) -> None:
         """Begin the window of predicted rewards anew: what the new networks say of recent steps."""
         cuts = self.recorder.cut(REMEASURED_SEGMENTS, self._rng)
-        rows, is_real = self._input_rows(cuts)
         self.predictor.recent.forget()
-        self.predictor.recent.update(self.predictor.member_rewards(rows[is_real]))
+        if len(cuts):
+            rows, is_real = self._input_rows(cuts)
+            rows = rows[is_real]
+        else:  # nothing was lived: what was labelled is all there is
+            rows = self._labels.rows[self._labels.weights > 0]
+        self.predictor.recent.update(self.predictor.member_rewards(rows))
 
     # --- report, save, load ---
 

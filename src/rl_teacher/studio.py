@@ -22,10 +22,9 @@ from rl_teacher.clips.drawing import shown_steps
 from rl_teacher.clips.scene import scene_bytes, scene_of
 from rl_teacher.clips.segment import Segment
 from rl_teacher.clips.video import encode_mp4
+from rl_teacher.envs.recipes import Recipe, Replayer
 from rl_teacher.envs.registry import EnvCard, camera_of, make_filmed, mujoco_model
 from rl_teacher.envs.rendering import render_steps
-from rl_teacher.envs.replay import Recipe, ReplayVectorEnv
-from rl_teacher.envs.teachable import TeachableVectorEnv
 from rl_teacher.errors import MediaNotFound
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import ShownClip, Store
@@ -52,12 +51,12 @@ class Studio:
 
     Attributes:
         env_card: the environment.
-        venv: where the segments are lived; it knows how a video is replayed.
+        venv: where the segments are lived; without MuJoCo it has `recipe`, how a video is replayed.
         gallery: where the clips go.
     """
 
     env_card: EnvCard
-    venv: TeachableVectorEnv
+    venv: object
     gallery: Gallery
     _asked_for: set[str] = field(default_factory=set)
     _work: list[Future[None]] = field(default_factory=list)
@@ -147,7 +146,7 @@ class Studio:
 
     def _recipe_of(self, segment: Segment) -> Recipe | None:
         """How a video is replayed; asked for here, before the environment forgets it."""
-        if self._model is not None or not isinstance(self.venv, ReplayVectorEnv):
+        if self._model is not None or not isinstance(self.venv, Replayer):
             return None
         return self.venv.recipe(int(segment.scene_states[0, 0]))
 

@@ -13,7 +13,7 @@ from rl_teacher.clips.segment import Segment
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.named_arrays import NamedArrays
 
-COLUMNS = ("observations", "actions", "rewards", "scene_states", "ended", "is_valid")
+COLUMNS = ("observations", "actions", "rewards", "scene_states", "ended", "is_valid", "terminated")
 DRAWS_PER_SEGMENT = 8
 MAX_ROUNDS = 40
 
@@ -25,7 +25,8 @@ class Cuts:
     Attributes:
         first: [C] the step each begins with, counted from the oldest remembered.
         env: [C] the environment.
-        num_steps: [C] how long each is: L, or less where a whole episode is shorter.
+        num_steps: [C] how long each is: L, or less where a whole episode is shorter, or where the
+            recorder shows ends.
     """
 
     first: Int64[np.ndarray, " segment"]
@@ -48,17 +49,22 @@ def _joined(parts: list[Cuts]) -> Cuts:
 class Recorder:
     """Remembers the latest steps of every environment, in a ring."""
 
-    def __init__(self, env_id: str, *, segment_steps: int, capacity: int) -> None:
+    def __init__(
+        self, env_id: str, *, segment_steps: int, capacity: int, shows_ends: bool = False
+    ) -> None:
         """Make an empty recorder.
 
         Args:
             env_id: what its segments say they come from.
             segment_steps: L.
             capacity: K; at least L.
+            shows_ends: also cut segments that an end by the environment's own rules cuts short:
+                what would have come after it is worth nothing, so they earn less.
         """
         self._env_id = env_id
         self.segment_steps = segment_steps
         self._capacity = max(capacity, segment_steps)
+        self._shows_ends = shows_ends
         self._ring: dict[str, np.ndarray] = {}
         self._written = 0
 
@@ -88,7 +94,8 @@ class Recorder:
     def cut(self, num: int, rng: np.random.Generator) -> Cuts:
         """Choose segments at random: each lies within one episode.
 
-        An episode shorter than L is one whole segment; of a longer one, any L steps.
+        An episode shorter than L is one whole segment; of a longer one, any L steps. Where ends
+        are shown, also the last steps, however few, of one that ended by the environment's rules.
 
         Returns:
             `num` cuts; fewer, perhaps none, while too little was lived.
@@ -110,8 +117,11 @@ class Recorder:
         ends_within = ended.any(1)
         num_steps = np.where(ends_within, ended.argmax(1) + 1, self.segment_steps)
         is_full = (num_steps == self.segment_steps) & (first + self.segment_steps <= self.num_steps)
-        is_whole_episode = ends_within & self._begins_episode(first, env)
-        usable = (is_full | is_whole_episode) & self._ring["is_valid"][self._places(first), env]
+        usable = is_full | (ends_within & self._begins_episode(first, env))
+        if self._shows_ends:
+            last = self._places(first + num_steps - 1)
+            usable |= ends_within & self._ring["terminated"][last, env]
+        usable &= self._ring["is_valid"][self._places(first), env]
         return Cuts(first, env, num_steps).take(np.nonzero(usable)[0])
 
     def _begins_episode(
@@ -161,6 +171,8 @@ class Recorder:
         """Go on from a saved state."""
         self._written = int(state["written"])
         self._ring = {name: state[name].copy() for name in COLUMNS if name in state}
+        if self._ring and "terminated" not in self._ring:  # an older checkpoint
+            self._ring["terminated"] = np.zeros_like(self._ring["ended"])
 
 
 _NO_CUTS = Cuts(*(np.zeros(0, np.int64) for _ in range(3)))

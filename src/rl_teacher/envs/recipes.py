@@ -6,7 +6,7 @@ The generator as it was before the episode's reset, and the actions since, say e
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
 import numpy as np
@@ -32,6 +32,19 @@ class Recipe:
 
     def __len__(self) -> int:
         return len(self.actions)
+
+
+@runtime_checkable
+class Replayer(Protocol):
+    """Knows how an episode is lived again."""
+
+    def recipe(self, episode: int) -> Recipe:
+        """Of an episode, by its number.
+
+        Raises:
+            LookupError: it is forgotten.
+        """
+        ...
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,11 @@ class RewardPredictor:
 
     `predictor(observations, actions)` gives the mean over members, each first brought to mean 0
     and a known spread over recent steps.
+
+    Attributes:
+        keeps_zero: whether labels say where the zero of the reward is, because some compare
+            segments that an end cut short, after which nothing is earned. The zero then stays, and
+            only the scale is brought to a known one.
     """
 
     def __init__(self, space: InputSpace, config: PredictorConfig, seed: int = 0) -> None:
@@ -57,6 +62,7 @@ class RewardPredictor:
         self.input_mean = np.zeros(space.num_features, np.float32)
         self.input_std = np.ones(space.num_features, np.float32)
         self.recent = RecentMoments(config.ensemble_size, config.window_steps)
+        self.keeps_zero = False
         self.networks = new_networks(space, config, seed)
 
     @property
@@ -92,7 +98,8 @@ class RewardPredictor:
         self, member_rewards: Float32[np.ndarray, "member *batch"]
     ) -> Float32[np.ndarray, "*batch"]:
         """The ensemble's reward, from its members' raw ones."""
-        return self.recent.normalise(member_rewards, self.config.reward_std).astype(np.float32)
+        std, keeps_zero = self.config.reward_std, self.keeps_zero
+        return self.recent.normalise(member_rewards, std, keeps_zero=keeps_zero).astype(np.float32)
 
     def __call__(
         self, observations: Shaped[np.ndarray, "..."], actions: Shaped[np.ndarray, "..."]
@@ -114,12 +121,15 @@ class RewardPredictor:
     def state(self) -> NamedArrays:
         """Everything needed to go on exactly."""
         inputs = {"mean": self.input_mean, "std": self.input_std}
+        if self.keeps_zero:
+            inputs["keeps_zero"] = np.asarray(1)
         parts = {"inputs": inputs, "recent": self.recent.state()}
         return nest({"networks": tree_to_arrays(self.networks), **parts})
 
     def load_state(self, state: NamedArrays) -> None:
         """Go on from a saved state."""
         self.input_mean, self.input_std = state["inputs/mean"], state["inputs/std"]
+        self.keeps_zero = "inputs/keeps_zero" in state
         self.recent.load_state(part_of(state, "recent"))
         self.networks = arrays_to_tree(self.networks, part_of(state, "networks"))
 

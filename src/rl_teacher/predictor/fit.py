@@ -229,6 +229,14 @@ class Fitter:
         self._input_moments = _input_moments(None, space.num_features)
         self._cores = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="fit")
 
+    def begin_with(self, networks: MLP) -> None:
+        """Begin the next fit with these M networks, stacked, instead of the latest."""
+        begin = jax.jit(optax.scale_by_adam().init)
+        self._members = [
+            member._replace(network=network, state=begin(network))
+            for member, network in zip(self._members, unstacked(networks), strict=True)
+        ]
+
     def fit(self, labels: LabelSet, max_steps: int, *, patience: int = PATIENCE) -> Fitted:
         """Descend until the held-out loss stops improving, or `max_steps` are done.
 

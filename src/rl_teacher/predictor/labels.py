@@ -96,6 +96,12 @@ class LabelSet:
         self._targets, self._counts = doubled(self._targets), doubled(self._counts, axis=1)
 
     @property
+    def compares_lengths(self) -> bool:
+        """Whether some comparison is of two segments of different lengths."""
+        lengths = (self.weights > 0).sum(-1)
+        return bool((lengths[:, 0] != lengths[:, 1]).any())
+
+    @property
     def rows(self) -> Float32[np.ndarray, "comparison side time features"]:
         """[C, 2, T, F] left, then right."""
         return self._rows[: self._size]

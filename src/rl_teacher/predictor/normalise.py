@@ -45,10 +45,22 @@ class RecentMoments:
         return mean, np.maximum(np.sqrt(variance), 1e-6)
 
     def normalise(
-        self, rewards: Float32[np.ndarray, "member *batch"], std: float
+        self,
+        rewards: Float32[np.ndarray, "member *batch"],
+        std: float,
+        *,
+        keeps_zero: bool = False,
     ) -> Float[np.ndarray, "*batch"]:
-        """Each member's rewards to mean 0 and the given std, then the mean over members."""
+        """Each member's rewards to mean 0 and the given std, then the mean over members.
+
+        Args:
+            rewards: raw ones.
+            std: the spread wanted.
+            keeps_zero: leave the zero where it is, and bring the root of the mean square to `std`.
+        """
         mean, spread = self.mean_and_std
+        if keeps_zero:
+            mean, spread = np.zeros_like(mean), np.sqrt(mean**2 + spread**2)
         shape = (self._num_members, *[1] * (rewards.ndim - 1))
         return (std * (rewards - mean.reshape(shape)) / spread.reshape(shape)).mean(0)
 

@@ -62,7 +62,16 @@ def own_teacher(path: str) -> Teacher:
     It returns an Answer or its word (`left`, `right`, `equal`, `cannot_tell`), or a number:
     positive where the left segment is better, negative where the right one is, 0 where neither.
     """
-    function = _import(path)
+    return from_function(_import(path), path)
+
+
+def from_function(function: Callable[[Segment, Segment], Any], path: str) -> Teacher:
+    """A teacher from a function of two segments; see `own_teacher`.
+
+    Args:
+        function: of the left and the right segment.
+        path: what it is called in messages.
+    """
 
     def answer(left: Segment, right: Segment, circumstances: Circumstances) -> Answer:  # noqa: ARG001
         try:

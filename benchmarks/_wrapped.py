@@ -1,0 +1,87 @@
+"""One Stable-Baselines3 run in a process of its own: `python -m benchmarks._wrapped SETTINGS`.
+
+Prints one JSON line.
+"""
+
+import json
+import sys
+import time
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from stable_baselines3 import DQN, SAC
+
+from rl_teacher import PreferenceWrapper
+from rl_teacher.wrappers.sb3 import RelabelReplay
+
+AGENTS: dict[str, Any] = {"DQN": DQN, "SAC": SAC}
+
+Figures = dict[str, Any]
+
+
+def train(  # noqa: PLR0913 - as the benchmark names them
+    env_id: str,
+    agent: str,
+    agent_settings: dict[str, Any],
+    wrapper: dict[str, Any] | None,
+    steps: int,
+    seed: int,
+    evaluated: int,
+) -> Figures:
+    """Train an agent, and play with it in the environment as it is.
+
+    Args:
+        env_id: of the environment.
+        agent: of Stable-Baselines3.
+        agent_settings: of the agent.
+        wrapper: keywords of the PreferenceWrapper; None for the true reward.
+        steps: of the agent's training.
+        seed: of everything.
+        evaluated: episodes to play.
+    """
+    torch.set_num_threads(1)
+    began_s = time.perf_counter()
+    env = gym.make(env_id)
+    labels = 0
+    if wrapper is not None:
+        env = PreferenceWrapper(env, total_steps=steps, seed=seed, fit="sync", **wrapper)
+        env.pretrain()
+    model = AGENTS[agent]("MlpPolicy", env, seed=seed, **agent_settings)
+    relabels = RelabelReplay(env) if isinstance(env, PreferenceWrapper) else None
+    model.learn(steps, callback=relabels)
+    if isinstance(env, PreferenceWrapper):
+        labels = env.session.num_labels
+    env.close()
+    work_s = time.perf_counter() - began_s
+    returns = play(env_id, lambda obs: model.predict(obs, deterministic=True)[0], evaluated)
+    actions = gym.make(env_id).action_space
+    actions.seed(seed)
+    random_returns = play(env_id, lambda obs: actions.sample(), evaluated)  # noqa: ARG005
+    return {
+        "return": float(np.mean(returns)),
+        "return_std": float(np.std(returns)),
+        "random_return": float(np.mean(random_returns)),
+        "labels": labels,
+        "work_s": work_s,
+    }
+
+
+def play(env_id: str, act: Any, num_episodes: int) -> list[float]:
+    """True returns of some episodes."""
+    env = gym.make(env_id)
+    returns = []
+    for episode in range(num_episodes):
+        observation, _ = env.reset(seed=10_000 + episode)
+        total, is_over = 0.0, False
+        while not is_over:
+            observation, reward, terminated, truncated, _ = env.step(act(observation))
+            total, is_over = total + float(reward), terminated or truncated
+        returns.append(total)
+    env.close()
+    return returns
+
+
+if __name__ == "__main__":
+    print(json.dumps(train(**json.loads(sys.argv[1]))))

@@ -1,0 +1,62 @@
+"""What can be asked of both wrappers while somebody else's training runs."""
+
+from pathlib import Path
+
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.wrappers.session import PreferenceSession
+
+
+class Controls:
+    """The methods of a wrapper beside those of an environment.
+
+    Attributes:
+        session: what learns.
+    """
+
+    session: PreferenceSession
+
+    @property
+    def using_predicted_reward(self) -> bool:
+        """Whether the next step returns the predicted reward."""
+        return self.session.using_predicted_reward
+
+    @property
+    def predictor(self) -> RewardPredictor:
+        """The predictor as it is now."""
+        return self.session.predictor
+
+    def switch_to_true_reward(self) -> None:
+        """Return the true reward from now on."""
+        self.session.switch_to_true_reward()
+
+    def switch_to_predicted_reward(self) -> None:
+        """Return the predicted reward from now on.
+
+        Raises:
+            NoPredictor: nothing was fitted yet.
+        """
+        self.session.switch_to_predicted_reward()
+
+    def save_labels(self, path: str | Path) -> None:
+        """Write every label so far, with its segments, as a label data set.
+
+        Raises:
+            BadInput: there is none.
+        """
+        self.session.save_labels(path)
+
+    def save_predictor(self, path: str | Path) -> None:
+        """Write the predictor into a folder, as `RewardPredictor.load` reads it.
+
+        Raises:
+            NoPredictor: nothing was fitted yet.
+        """
+        self.session.save_predictor(path)
+
+    def start_segment_collection(self) -> None:
+        """Cut segments out of what is lived from now on."""
+        self.session.start_segment_collection()
+
+    def stop_segment_collection(self) -> None:
+        """Cut no more segments, so that nothing is asked or fitted either."""
+        self.session.stop_segment_collection()

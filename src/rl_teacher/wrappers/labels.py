@@ -1,0 +1,46 @@
+"""Labels that a wrapper begins with, from a label data set."""
+
+import importlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from rl_teacher.errors import BadInput
+from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.predictor.labels import LabelledPair
+from rl_teacher.wrappers.settings import LabelledComparison
+
+
+def given_labels(
+    labels: str | Path | Iterable[LabelledComparison] | None, space: InputSpace, num_steps: int
+) -> list[LabelledPair]:
+    """The labels as the predictor is fitted to them.
+
+    Args:
+        labels: a data set's path, or comparisons.
+        space: what the predictor is given.
+        num_steps: L; longer segments are refused.
+
+    Raises:
+        BadInput: segments of another environment's shapes, or longer than L.
+    """
+    if labels is None:
+        return []
+    is_path = isinstance(labels, str | Path)
+    comparisons: Iterable[LabelledComparison] = (
+        importlib.import_module("rl_teacher.datasets").load(labels) if is_path else labels
+    )
+    pairs = [
+        LabelledPair(
+            space.rows(each.left.observations, each.left.actions),
+            space.rows(each.right.observations, each.right.actions),
+            float(each.target),
+        )
+        for each in comparisons
+    ]
+    longest = max((len(side) for pair in pairs for side in (pair.left, pair.right)), default=0)
+    if longest > num_steps:
+        raise BadInput(
+            f"The labels given compare segments of up to {longest} steps, but segments have "
+            f"{num_steps} here. Give segment_length={longest}."
+        )
+    return pairs

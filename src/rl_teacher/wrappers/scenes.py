@@ -1,0 +1,111 @@
+"""What the clips of somebody's environments are drawn from, where a person is going to see them."""
+
+from collections.abc import Callable, Sequence
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import SyncVectorEnv, VectorEnv
+from jaxtyping import Float
+
+from rl_teacher.envs.recipes import KEEP_STEPS, Recipe, RecipeBook, Replayer
+from rl_teacher.envs.replay import EpisodeMemory, positions_of
+from rl_teacher.errors import BadInput
+
+SceneStates = Callable[[], Float[np.ndarray, "env scene"]]
+
+
+class Memories:
+    """The episodes of N environments that are remembered one by one."""
+
+    def __init__(self, memories: Sequence[EpisodeMemory], book: RecipeBook) -> None:
+        self._memories = memories
+        self._book = book
+
+    def recipe(self, episode: int) -> Recipe:
+        """See `Replayer`."""
+        for memory in self._memories:
+            if memory.episode == episode:
+                return memory.recipe
+        return self._book[episode]
+
+    def scene_states(self) -> Float[np.ndarray, "env scene"]:
+        """[N, nq] MuJoCo's positions now; without MuJoCo [N, 2], the episode and the step in it."""
+        return np.stack([memory.scene_state for memory in self._memories])
+
+
+def nothing_to_draw(num_envs: int) -> SceneStates:
+    """[N, 0]: no clip is ever drawn."""
+    return lambda: np.empty((num_envs, 0))
+
+
+def remembered(env: gym.Env, keep_steps: int = KEEP_STEPS) -> tuple[gym.Env, Memories]:
+    """One environment whose clips can be drawn, and what they are drawn from.
+
+    Raises:
+        BadInput: they cannot.
+    """
+    check_drawable(env)
+    book = RecipeBook(keep_steps)
+    memory = EpisodeMemory(env, book)
+    return memory, Memories([memory], book)
+
+
+def remembered_vector(
+    venv: VectorEnv, keep_steps: int = KEEP_STEPS
+) -> tuple[SceneStates, Replayer | None]:
+    """What the clips of a vector of environments are drawn from.
+
+    Note: a SyncVectorEnv's environments are wrapped in their places.
+
+    Raises:
+        BadInput: nothing is at hand.
+    """
+    inner = venv.unwrapped
+    own_states = getattr(inner, "scene_states", None)
+    if own_states is not None:
+        return lambda: np.array(getattr(inner, "scene_states")), _own_replayer(inner)  # noqa: B009
+    if not isinstance(inner, SyncVectorEnv):
+        raise BadInput(
+            f"teacher='human' needs clips of {inner}, whose environments are in other processes. "
+            "Use gymnasium.vector.SyncVectorEnv, or rl_teacher.envs.registry.make_vector."
+        )
+    for env in inner.envs:
+        check_drawable(env)
+    book = RecipeBook(keep_steps)
+    memories = [EpisodeMemory(env, book) for env in inner.envs]
+    inner.envs = list[gym.Env](memories)
+    together = Memories(memories, book)
+    return together.scene_states, together
+
+
+def _own_replayer(inner: VectorEnv) -> Replayer | None:
+    return inner if isinstance(inner, Replayer) else None
+
+
+def check_drawable(env: gym.Env) -> None:
+    """Refuse an environment of which a person could see nothing.
+
+    Raises:
+        BadInput: says what is missing.
+    """
+    spec = env.spec
+    if spec is None:
+        raise BadInput(
+            f"teacher='human' needs clips of {env}, but it was not made by gymnasium.make, so "
+            "nobody else can make it again to draw them. Register it with gymnasium.register and "
+            "make it by its id."
+        )
+    if positions_of(env) is not None:
+        return
+    if "rgb_array" not in env.metadata.get("render_modes", []):
+        raise BadInput(
+            f"teacher='human' needs clips of {spec.id}, which has neither MuJoCo bodies nor the "
+            "render mode rgb_array. Give it that mode, or use a synthetic teacher or a function."
+        )
+    if spec.additional_wrappers:
+        names = ", ".join(each.name for each in spec.additional_wrappers)
+        raise BadInput(
+            f"teacher='human' replays the episodes of {spec.id} to draw them, which wrappers "
+            f"inside ({names}) may change. Put the preference wrapper right around what "
+            "gymnasium.make returns, and the other wrappers around that."
+        )

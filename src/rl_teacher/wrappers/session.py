@@ -1,0 +1,289 @@
+"""What both wrappers are: steps in, rewards out; the true one first, then the predicted one.
+
+N: environments.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from jaxtyping import Bool, Float, Float32, Shaped
+
+from rl_teacher.errors import BadInput, BadObservation, NoPredictor
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.wrappers.learning import Learning
+from rl_teacher.wrappers.parts import fitting_predictor
+from rl_teacher.wrappers.settings import WrapperSettings
+from rl_teacher.wrappers.steps import LivedStep, StepBuffer
+from rl_teacher.wrappers.world import World
+
+ROLLOUT_STEPS = 32
+"""Steps of each environment, at least, that are handed to the reward learner at once."""
+ROLLOUT_SIZE = 128
+"""Steps of all environments together, at least."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one step of N environments led to.
+
+    Attributes:
+        observations: [N, ...] as the predictor sees them, after any reset.
+        led_to: [N, ...] before any reset.
+        rewards: [N] true ones.
+        terminated: [N].
+        truncated: [N].
+    """
+
+    observations: Shaped[np.ndarray, "env ..."]
+    led_to: Shaped[np.ndarray, "env ..."]
+    rewards: Float[np.ndarray, " env"]
+    terminated: Bool[np.ndarray, " env"]
+    truncated: Bool[np.ndarray, " env"]
+
+
+class PreferenceSession:
+    """Everything that a wrapper does beside stepping.
+
+    Attributes:
+        is_over: [N] where the next step is not lived: the environment only resets itself, or waits
+            for somebody to reset it.
+        is_closed: whether `close` was called.
+    """
+
+    def __init__(self, world: World, settings: WrapperSettings) -> None:
+        self._world = world
+        self._learning: Learning | None = None
+        if settings.is_frozen:
+            self._frozen = fitting_predictor(settings, world.input_space)
+        else:
+            self._learning = Learning(world, settings)
+        self._is_wanted: bool | None = None
+        self._is_collecting = not settings.train_only
+        self.is_closed = False
+        num_envs = world.num_envs
+        self._buffer = StepBuffer(max(ROLLOUT_STEPS, -(-ROLLOUT_SIZE // num_envs)))
+        self._observations: np.ndarray | None = None
+        self._scene_states = world.scene_states()
+        self.is_over = np.zeros(num_envs, bool)
+
+    # --- stepping ---
+
+    def begin(
+        self,
+        observations: Shaped[np.ndarray, "env ..."],
+        begun: Bool[np.ndarray, " env"] | None = None,
+    ) -> None:
+        """Episodes began.
+
+        Args:
+            observations: [N, ...] as the predictor sees them; in the environments that did not
+                begin anew, what was seen before.
+            begun: [N] which; all without it.
+        """
+        _check_finite("observations", observations)
+        begun = np.ones(self._world.num_envs, bool) if begun is None else begun
+        self._buffer.break_off(begun)
+        self.is_over = self.is_over & ~begun
+        self._observations = observations
+        self._scene_states = self._world.scene_states()
+
+    def live(self, actions: Any, outcome: Outcome) -> Float[np.ndarray, " env"]:
+        """Take in one step.
+
+        Args:
+            actions: [N, ...] as the environments were given them.
+            outcome: what they led to.
+
+        Returns:
+            [N] rewards for the agent; 0 where an environment only reset itself.
+
+        Raises:
+            BadObservation: observations or rewards are not finite.
+            TeacherFailed: the teacher raised, or answered nonsense.
+        """
+        if self._observations is None:
+            raise BadInput("step was called before reset. Call reset first.")
+        _check_finite("observations", outcome.led_to)
+        _check_finite("rewards", outcome.rewards)
+        self._hand_over_if_full()
+        step = self._lived(actions, outcome)
+        rewards = self._rewards_of(step, outcome.rewards)
+        self._buffer.append(step)
+        self._observations = outcome.observations
+        self._scene_states = self._world.scene_states()
+        return rewards
+
+    def _lived(self, actions: Any, outcome: Outcome) -> LivedStep:
+        assert self._observations is not None  # noqa: S101 - `live` has looked
+        is_valid = ~self.is_over
+        terminated, truncated = outcome.terminated & is_valid, outcome.truncated & is_valid
+        ended = terminated | truncated
+        if self._world.autoreset_mode == AutoresetMode.NEXT_STEP:
+            self.is_over = ended
+        elif self._world.autoreset_mode == AutoresetMode.DISABLED:
+            self.is_over = self.is_over | ended
+        return LivedStep(
+            observations=self._observations,
+            actions=self._world.actions(actions),
+            rewards=outcome.rewards.astype(np.float32),
+            next_observations=outcome.led_to,
+            terminated=terminated,
+            truncated=truncated,
+            is_valid=is_valid,
+            scene_states=self._scene_states,
+        )
+
+    def _rewards_of(
+        self, step: LivedStep, true_rewards: Float[np.ndarray, " env"]
+    ) -> Float[np.ndarray, " env"]:
+        if not self.using_predicted_reward:
+            return true_rewards
+        return np.where(step.is_valid, self.predicted(step), 0.0)
+
+    def predicted(self, step: LivedStep) -> Float32[np.ndarray, " env"]:
+        """[N] predicted rewards, in one call."""
+        return self.predictor(step.observations, step.actions)
+
+    def rewards_of(
+        self, observations: Shaped[np.ndarray, "time env ..."], actions: Shaped[np.ndarray, "..."]
+    ) -> Float32[np.ndarray, "time env"]:
+        """[T, N] what is predicted now of steps that were lived before.
+
+        Args:
+            observations: [T, N, ...] as the environment returned them.
+            actions: [T, N, ...].
+        """
+        view, space = self._world.view, self.predictor.space
+        if view.is_plain:
+            seen = np.asarray(observations, view.space.dtype)
+        else:
+            each = observations.reshape(-1, *observations.shape[2:])
+            seen = np.stack([view.one(one) for one in each])
+        batch = observations.shape[:2]
+        seen = seen.reshape(*batch, *space.observation_shape)
+        taken = actions.reshape(*batch, *space.action_shape)
+        is_continuous = not (space.num_actions or space.action_choices)
+        return self.predictor(seen, taken if is_continuous else taken.astype(np.int64))
+
+    def _hand_over_if_full(self) -> None:
+        if self._buffer.is_full:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Give the learner what was gathered."""
+        rollout = self._buffer.take()
+        if rollout is None or self._learning is None:
+            return
+        if self._is_collecting:
+            self._learning.take_in(rollout)
+        else:
+            self._learning.predict_only(rollout)
+
+    def await_first_answers(self) -> None:
+        """Wait for a teacher who has everything to answer that the first fit needs."""
+        if self._learning is not None:
+            self._learning.await_first_answers()
+
+    # --- which reward ---
+
+    @property
+    def predictor(self) -> RewardPredictor:
+        """The predictor as it is now."""
+        return self._frozen if self._learning is None else self._learning.predictor
+
+    @property
+    def using_predicted_reward(self) -> bool:
+        """Whether the next step returns the predicted reward."""
+        is_ready = self._learning is None or self._learning.has_fitted
+        return is_ready if self._is_wanted is None else self._is_wanted
+
+    def switch_to_true_reward(self) -> None:
+        """Return the true reward from now on."""
+        self._is_wanted = False
+
+    def switch_to_predicted_reward(self) -> None:
+        """Return the predicted reward from now on.
+
+        Raises:
+            NoPredictor: nothing was fitted yet.
+        """
+        self._need_predictor("switched to")
+        self._is_wanted = True
+
+    def _need_predictor(self, purpose: str) -> None:
+        if self._learning is not None and not self._learning.has_predictor:
+            raise NoPredictor(
+                f"There is no fitted predictor yet that could be {purpose}: "
+                f"{self._learning.num_labels} labels have come. Go on stepping until "
+                "using_predicted_reward is True, or give labels or predictor."
+            )
+
+    # --- saving ---
+
+    @property
+    def name(self) -> str | None:
+        """Of the experiment; None with a predictor that is used as it is."""
+        return None if self._learning is None else self._learning.name
+
+    @property
+    def num_labels(self) -> int:
+        """Comparisons that are learned from."""
+        return 0 if self._learning is None else self._learning.num_labels
+
+    def save_labels(self, path: str | Path) -> None:
+        """Write every label so far, with its segments.
+
+        Raises:
+            BadInput: there is none.
+        """
+        if self._learning is None:
+            raise BadInput("A predictor that is used as it is asks for no labels; none to save.")
+        self._learning.save_labels(path)
+
+    def save_predictor(self, path: str | Path) -> None:
+        """Write the predictor into a folder, as `RewardPredictor.load` reads it.
+
+        Raises:
+            NoPredictor: nothing was fitted yet.
+        """
+        self._need_predictor("saved")
+        self.predictor.save(path)
+
+    def start_segment_collection(self) -> None:
+        """Cut segments out of what is lived from now on."""
+        if not self._is_collecting:
+            self._break_off()
+            self._is_collecting = True
+
+    def stop_segment_collection(self) -> None:
+        """Cut no more segments, so that nothing is asked or fitted either."""
+        if self._is_collecting:
+            self._break_off()
+            self._is_collecting = False
+
+    def _break_off(self) -> None:
+        """What comes next does not continue what was gathered."""
+        self._buffer.break_off(np.ones(self._world.num_envs, bool))
+        self._hand_over()
+
+    def close(self) -> None:
+        """Save, and let go; a second time does nothing."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self._learning is not None:
+            self._learning.close()
+
+
+def _check_finite(what: str, values: np.ndarray) -> None:
+    if not np.issubdtype(values.dtype, np.floating) or np.isfinite(values).all():
+        return
+    env = int(np.argwhere(~np.isfinite(values))[0][0])
+    raise BadObservation(
+        f"Environment number {env} returned {what} that are not finite numbers: {values[env]}. "
+        "Nothing was learned from it. Mend the environment, or wrap it so that it never returns "
+        "NaN or infinity."
+    )

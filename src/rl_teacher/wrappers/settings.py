@@ -1,0 +1,229 @@
+"""What a wrapper is told: every keyword of `PreferenceWrapper` and `PreferenceVectorWrapper`."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from rl_teacher.clips.segment import Segment
+from rl_teacher.config import DEFAULT_PRETRAIN_LABELS, PredictorConfig
+from rl_teacher.errors import BadConfig, UnknownName
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.queries.schedules import Schedule
+from rl_teacher.queries.selectors import Selector
+
+
+@runtime_checkable
+class LabelledComparison(Protocol):
+    """A comparison with what was said of it, as a label data set holds it."""
+
+    @property
+    def left(self) -> Segment:
+        """One segment."""
+        ...
+
+    @property
+    def right(self) -> Segment:
+        """The other."""
+        ...
+
+    @property
+    def target(self) -> float:
+        """1 where the left is better, 0 where the right is, 1/2 where they are equal."""
+        ...
+
+
+@dataclass(frozen=True)
+class WrapperSettings:
+    """The keywords of the wrappers.
+
+    Attributes:
+        name: of the experiment that the labels belong to; the same name goes on with it. Made from
+            the environment and the time where none is given.
+        teacher: who answers: a synthetic teacher or a task by name, `human`, `module:function`, or
+            a function of two segments.
+        teacher_strength: the synthetic teacher's one number, if not B-Pref's.
+        segment_length: steps of a segment; without it 1.5 s at the environment's pace, or 30.
+        initial_labels: answers to wait for before the first fit; without it, a quarter of
+            max_labels, or 50.
+        initial_fits: fits to do before the predicted reward is returned.
+        max_labels: comparisons to ask in all; None: no end.
+        steps_between_labels: environment steps between two comparisons of the constant schedule;
+            without it 2,000, or one every 3 s where a person answers.
+        schedule: `constant`, `annealed`, `hyperbolic`, `upfront`, or a function.
+        total_steps: environment steps of the whole training, which `annealed` and `hyperbolic`
+            spread the labels over.
+        selector: which pairs are asked: a name, or a function.
+        candidates: pairs looked at for each one asked.
+        collect_only: ask, and keep the labels; fit nothing.
+        train_only: ask nothing; fit to `labels` once, and return that reward.
+        labels: a label data set to begin with: its path, or comparisons with left, right, target.
+        predictor: a trained one, or its folder. It is used as it is, and nothing is asked.
+        keep_asking: go on from `predictor` instead: ask, and fit.
+        wait_for_labels: let `step` wait until everything asked is answered.
+        answer_timeout_s: how long an answer is waited for; then training goes on without, and
+            nobody is waited for again. None: without a limit.
+        checkpoint_interval: environment steps between two checkpoints of what was learned.
+        refresh_interval: environment steps between two fits; 0: as soon as there are new labels.
+        observation_transform: of one observation; what the predictor and the teacher see of it.
+            Without it, what is no Box is flattened.
+        show_ends: let segments be cut short by an end of the environment's own rules, after which
+            nothing is earned, and keep the predicted reward's zero where this says what it is.
+        fit: in the background, or `sync`, before the next step (repeatable).
+        seed: of networks, selectors and synthetic teachers.
+        instructions: what the page tells a person to look for.
+        reward: settings of the predictor.
+    """
+
+    name: str | None = None
+    teacher: str | Callable[[Segment, Segment], Any] = "oracle"
+    teacher_strength: float | None = None
+    segment_length: int | None = None
+    initial_labels: int | None = None
+    initial_fits: int = 1
+    max_labels: int | None = None
+    steps_between_labels: int | None = None
+    schedule: str | Schedule = "constant"
+    total_steps: int | None = None
+    selector: str | Selector = "disagreement"
+    candidates: int = 10
+    collect_only: bool = False
+    train_only: bool = False
+    labels: str | Path | Iterable[LabelledComparison] | None = None
+    predictor: str | Path | RewardPredictor | None = None
+    keep_asking: bool = False
+    wait_for_labels: bool = False
+    answer_timeout_s: float | int | None = None
+    checkpoint_interval: int = 10_000
+    refresh_interval: int = 0
+    observation_transform: Callable[[Any], np.ndarray] | None = None
+    show_ends: bool = True
+    fit: str = "background"
+    seed: int = 0
+    instructions: str = ""
+    reward: PredictorConfig = field(default_factory=PredictorConfig)
+
+    @property
+    def is_human(self) -> bool:
+        """Whether a person answers, through the store."""
+        return self.teacher == "human"
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether a predictor is used as it is."""
+        return self.predictor is not None and not self.keep_asking
+
+    @property
+    def first_labels(self) -> int:
+        """Answers to wait for before the first fit."""
+        if self.schedule == "upfront" and self.max_labels is not None:
+            return self.max_labels
+        if self.initial_labels is not None:
+            return self.initial_labels
+        if self.max_labels is not None:
+            return max(self.max_labels // 4, 1)
+        return DEFAULT_PRETRAIN_LABELS
+
+    @property
+    def teacher_name(self) -> str:
+        """What the store and messages call the teacher."""
+        if isinstance(self.teacher, str):
+            return self.teacher
+        module = getattr(self.teacher, "__module__", None) or "?"
+        return f"{module}:{name_of(self.teacher)}"
+
+
+def name_of(function: Any) -> str:
+    """A function's own name, or its type's."""
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+COUNTS = (
+    "segment_length",
+    "initial_labels",
+    "initial_fits",
+    "max_labels",
+    "steps_between_labels",
+    "total_steps",
+    "candidates",
+    "checkpoint_interval",
+)
+"""Keywords that must be at least 1, where they are given."""
+
+
+def settings_of(keywords: dict[str, Any]) -> WrapperSettings:
+    """The settings that keywords make, checked.
+
+    Raises:
+        UnknownName, BadConfig: says which keyword, and what is possible.
+    """
+    known = [each.name for each in fields(WrapperSettings)]
+    for keyword in keywords:
+        if keyword not in known:
+            raise UnknownName("keyword of the wrapper", keyword, known)
+    settings = WrapperSettings(**keywords)
+    check(settings)
+    return settings
+
+
+def check(settings: WrapperSettings) -> None:
+    """Refuse what cannot be meant.
+
+    Raises:
+        BadConfig: says what was given, what is needed, what to do.
+    """
+    for keyword in COUNTS:
+        value = getattr(settings, keyword)
+        if value is not None and not value >= 1:
+            raise BadConfig(f"{keyword}={value} was given; at least 1 is needed.")
+    if settings.refresh_interval < 0:
+        raise BadConfig(f"refresh_interval={settings.refresh_interval} was given; not below 0.")
+    if settings.fit not in ("background", "sync"):
+        raise BadConfig(f"fit={settings.fit!r} was given; background and sync are possible.")
+    if settings.answer_timeout_s is not None and not settings.answer_timeout_s > 0:
+        raise BadConfig(f"answer_timeout_s={settings.answer_timeout_s} was given; above 0, please.")
+    if settings.max_labels is not None and settings.first_labels > settings.max_labels:
+        raise BadConfig(
+            f"initial_labels={settings.initial_labels} was given, but only "
+            f"max_labels={settings.max_labels} in all. Ask for fewer at first, or for more in all."
+        )
+    _check_schedule(settings)
+    _check_workflow(settings)
+
+
+def _check_schedule(settings: WrapperSettings) -> None:
+    name = settings.schedule
+    if name in ("annealed", "hyperbolic", "upfront") and settings.max_labels is None:
+        raise BadConfig(
+            f"schedule={name!r} spreads a number of labels, and none was given. Say how many with "
+            "max_labels."
+        )
+    if name in ("annealed", "hyperbolic") and settings.total_steps is None:
+        raise BadConfig(
+            f"schedule={name!r} spreads labels over the whole training. Say how many environment "
+            "steps that has with total_steps."
+        )
+
+
+def _check_workflow(settings: WrapperSettings) -> None:
+    if settings.collect_only and settings.train_only:
+        raise BadConfig(
+            "collect_only and train_only were both given, and nothing is left to do. Without both, "
+            "labels are collected and fitted."
+        )
+    if settings.train_only and settings.labels is None:
+        raise BadConfig(
+            "train_only fits a predictor to labels, and none were given. Name a label data set "
+            "with labels=PATH."
+        )
+    if settings.is_frozen and (settings.labels is not None or settings.collect_only):
+        raise BadConfig(
+            "A predictor was given, which is used as it is: neither collect_only nor labels can be "
+            "meant beside it. To go on from it, give keep_asking=True too."
+        )
+    if settings.keep_asking and settings.predictor is None:
+        raise BadConfig(
+            "keep_asking goes on from a predictor, and none was given (predictor=PATH)."
+        )

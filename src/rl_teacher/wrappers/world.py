@@ -1,0 +1,144 @@
+"""What is taught inside somebody else's loop: the environments, as the reward learner sees them."""
+
+from dataclasses import dataclass
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode, VectorEnv
+from jaxtyping import Shaped
+
+from rl_teacher.envs.mujoco_suite import TASKS
+from rl_teacher.envs.recipes import Replayer
+from rl_teacher.envs.registry import EnvCard
+from rl_teacher.errors import SegmentTooLong
+from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.wrappers.scenes import (
+    SceneStates,
+    nothing_to_draw,
+    remembered,
+    remembered_vector,
+)
+from rl_teacher.wrappers.settings import WrapperSettings
+from rl_teacher.wrappers.views import ObservationView
+
+CLIP_SECONDS = 1.5
+USUAL_FPS = 20.0
+"""Steps per second where an environment does not say its pace: a segment then has 30 steps."""
+
+
+@dataclass(frozen=True)
+class World:
+    """N environments.
+
+    Attributes:
+        env_card: what is known of them.
+        num_envs: N.
+        view: what the predictor sees of observations.
+        action_space: of one action.
+        segment_steps: L, the length of a segment.
+        autoreset_mode: how they begin anew; DISABLED where whoever steps them does that.
+        scene_states: what clips are drawn from.
+        replayer: how episodes are lived again; None where clips need that not, or are not drawn.
+    """
+
+    env_card: EnvCard
+    num_envs: int
+    view: ObservationView
+    action_space: gym.Space
+    segment_steps: int
+    autoreset_mode: AutoresetMode
+    scene_states: SceneStates
+    replayer: Replayer | None = None
+
+    @property
+    def input_space(self) -> InputSpace:
+        """What the predictor is given.
+
+        Raises:
+            BadConfig: actions of a kind that it cannot be given.
+        """
+        return InputSpace.of(self.view.space, self.action_space)
+
+    def actions(self, actions: object) -> Shaped[np.ndarray, "env ..."]:
+        """[N, ...] copies of actions, as segments hold them."""
+        is_box = isinstance(self.action_space, gym.spaces.Box)
+        copied = np.array(actions, np.float32 if is_box else np.int64)
+        return copied.reshape(self.num_envs, *(self.action_space.shape or ()))
+
+
+def single_world(env: gym.Env, settings: WrapperSettings) -> tuple[gym.Env, World]:
+    """One environment, remembered where a person has to see it."""
+    scene_states, replayer = nothing_to_draw(1), None
+    env_card = card_of(env.spec, type(env.unwrapped).__name__, env.metadata.get("render_fps"))
+    if settings.is_human:
+        env, memories = remembered(env)
+        scene_states, replayer = memories.scene_states, memories
+    world = World(
+        env_card=env_card,
+        num_envs=1,
+        view=ObservationView(env.observation_space, None, settings.observation_transform),
+        action_space=env.action_space,
+        segment_steps=segment_steps(settings, env_card),
+        autoreset_mode=AutoresetMode.DISABLED,
+        scene_states=scene_states,
+        replayer=replayer,
+    )
+    return env, world
+
+
+def vector_world(venv: VectorEnv, settings: WrapperSettings) -> World:
+    """A vector of environments."""
+    scene_states, replayer = nothing_to_draw(venv.num_envs), None
+    if settings.is_human:
+        scene_states, replayer = remembered_vector(venv)
+    env_card = card_of(venv.spec, type(venv.unwrapped).__name__, venv.metadata.get("render_fps"))
+    own_space, batched_space = venv.single_observation_space, venv.observation_space
+    return World(
+        env_card=env_card,
+        num_envs=venv.num_envs,
+        view=ObservationView(own_space, batched_space, settings.observation_transform),
+        action_space=venv.single_action_space,
+        segment_steps=segment_steps(settings, env_card),
+        autoreset_mode=venv.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP),
+        scene_states=scene_states,
+        replayer=replayer,
+    )
+
+
+def card_of(spec: EnvSpec | None, name: str, fps: float | int | None) -> EnvCard:
+    """What is known of an environment that somebody made.
+
+    Args:
+        spec: how it was made; None for one that Gymnasium did not make.
+        name: what to call it then.
+        fps: its pace, if it says so.
+    """
+    env_id = name if spec is None else spec.id
+    task = TASKS.get(env_id.removeprefix("rl_teacher/"))
+    return EnvCard(
+        id=env_id,
+        fps=float((task.body.fps if task else fps) or USUAL_FPS),
+        max_episode_steps=None if spec is None else spec.max_episode_steps,
+        can_terminate=task is None or task.can_terminate,
+        backend="gymnasium" if task is None else "batch",
+        description=env_id,
+    )
+
+
+def segment_steps(settings: WrapperSettings, env_card: EnvCard) -> int:
+    """Steps of a segment: as asked for, or 1.5 s at the environment's pace, or 30.
+
+    Raises:
+        SegmentTooLong: an episode is shorter than what was asked for.
+    """
+    longest = env_card.max_episode_steps
+    if settings.segment_length is None:
+        usual = round(CLIP_SECONDS * env_card.fps)
+        return max(min(usual, longest or usual), 1)
+    if longest is not None and settings.segment_length > longest:
+        raise SegmentTooLong(
+            f"segment_length={settings.segment_length} was given, but an episode of {env_card.id} "
+            f"has {longest} steps. Use segment_length={longest} or less."
+        )
+    return settings.segment_length

@@ -1,0 +1,40 @@
+"""What Gymnasium and Stable-Baselines3 say of wrapped environments."""
+
+import warnings
+
+import gymnasium as gym
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from rl_teacher import PreferenceWrapper
+from tests.wrappers.worlds import KINDS, QUICK
+
+IDS = ["Pendulum-v1", "CartPole-v1", *(f"wrapped/{kind}-v0" for kind in KINDS)]
+
+
+@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("is_predicted", [False, True])
+def test_gymnasium_finds_nothing_wrong(env_id, is_predicted):
+    env = PreferenceWrapper(gym.make(env_id, disable_env_checker=True), **QUICK)
+    if is_predicted:
+        env.pretrain()
+    with warnings.catch_warnings():
+        # What it says of wrappers as such, of what the environments are, and of pictures' size.
+        warnings.filterwarnings("ignore", message=".*different from the unwrapped version.*")
+        warnings.filterwarnings("ignore", message=".*infinity.*")
+        check_env(env, skip_render_check=True)
+    env.close()
+
+
+@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("is_predicted", [False, True])
+def test_stable_baselines3_finds_nothing_wrong(env_id, is_predicted):
+    from stable_baselines3.common.env_checker import check_env as check_for_sb3
+
+    env = PreferenceWrapper(gym.make(env_id), **QUICK)
+    if is_predicted:
+        env.pretrain()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*symmetric and normalized.*")
+        check_for_sb3(env, skip_render_check=True)
+    env.close()

@@ -1,0 +1,86 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
+
+from rl_teacher import PreferenceVectorWrapper, to_sb3
+from rl_teacher.envs.registry import make_vector
+from rl_teacher.errors import BadInput
+from tests.wrappers.worlds import QUICK, Counter, Parts
+
+MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
+
+
+def vector(mode, kind=Counter, **others):
+    makers = [lambda length=length: kind(length=length, **others) for length in (3, 4)]
+    return SyncVectorEnv(makers, autoreset_mode=mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", [Counter, Parts])
+@pytest.mark.parametrize("terminates", [True, False])
+def test_it_does_what_stable_baselines3_s_own_vector_does(mode, kind, terminates):
+    theirs = DummyVecEnv([lambda n=n: kind(n, terminates) for n in (3, 4)])
+    ours = to_sb3(vector(mode, kind, terminates=terminates))
+    for venv in (theirs, ours):
+        venv.seed(0)
+    assert_equal(theirs.reset(), ours.reset())
+    for t in range(12):
+        actions = np.array([t % 3, (t + 1) % 3])
+        outcomes = [venv.step(actions) for venv in (theirs, ours)]
+        for their, our in zip(outcomes[0][:3], outcomes[1][:3], strict=True):
+            assert_equal(their, our)
+        for their, our in zip(outcomes[0][3], outcomes[1][3], strict=True):
+            assert their.keys() == our.keys()
+            assert their["TimeLimit.truncated"] == our["TimeLimit.truncated"]
+            if "terminal_observation" in their:
+                assert_equal(their["terminal_observation"], our["terminal_observation"])
+    ours.close()
+
+
+def assert_equal(one, other):
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name])
+    else:
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_agent_learns_through_it_from_labels(mode):
+    wrapper = PreferenceVectorWrapper(vector(mode), **QUICK)
+    wrapper.pretrain()
+    venv = VecMonitor(to_sb3(wrapper))
+    agent = A2C("MlpPolicy", venv, seed=0, learning_rate=3e-3, device="cpu")
+    agent.learn(2_500)
+    observations = np.array([[0, 1], [0, 2]], np.float32)
+    actions, _ = agent.predict(observations, deterministic=True)
+    assert (actions == 2).all()
+    venv.close()
+
+
+def test_our_own_fast_environments_become_one_of_theirs():
+    venv = to_sb3(make_vector("ShortReacher-v1", 4))
+    agent = PPO("MlpPolicy", venv, n_steps=32, batch_size=64, seed=0, device="cpu")
+    agent.learn(256)
+    assert agent.num_timesteps == 256
+    venv.close()
+
+
+def test_attributes_and_methods_of_the_environments_are_reached():
+    venv = to_sb3(vector(AutoresetMode.SAME_STEP))
+    assert venv.get_attr("length") == [3, 4]
+    assert venv.get_attr("length", indices=1) == [4]
+    assert venv.get_attr("num_envs") == [2, 2]
+    assert not venv.has_attr("nothing_of_this_name")
+    venv.set_attr("length", 9)
+    assert venv.get_attr("length") == [9, 9]
+    venv.reset()
+    assert_equal(venv.env_method("seen"), [[0, 0], [0, 0]])
+    assert venv.env_is_wrapped(gym.wrappers.TimeLimit) == [False, False]
+    with pytest.raises(BadInput, match="all together"):
+        venv.set_attr("length", 1, indices=[0])
+    venv.close()

@@ -1,0 +1,510 @@
+import importlib.util
+import json
+import subprocess
+import sys
+import threading
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rl_teacher import PreferenceWrapper
+from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.segment import Segment
+from rl_teacher.errors import (
+    BadConfig,
+    BadInput,
+    BadObservation,
+    ConfigMismatch,
+    ExperimentInUse,
+    NoPredictor,
+    SegmentTooLong,
+    TeacherFailed,
+    UnknownName,
+)
+from rl_teacher.experiment import Experiment, home
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.store.database import default_url
+from rl_teacher.store.store import Store
+from tests.wrappers.worlds import (
+    QUICK,
+    Continuous,
+    Counter,
+    ManyActions,
+    Parts,
+    Pictures,
+    Switches,
+    live,
+    wrapped,
+)
+
+
+def answers_of(name):
+    with Store.open(default_url(home())) as store:
+        return store.answered_comparisons(store.experiment(name).id)
+
+
+# --- which reward ---
+
+
+def test_the_true_reward_is_returned_until_the_first_labels_are_fitted():
+    env = wrapped()
+    rewards = live(env, 100)
+    assert all(returned == true for returned, true in rewards)
+    assert not env.using_predicted_reward
+    env.close()
+
+
+def test_the_predicted_reward_comes_by_itself_and_follows_the_true_one():
+    env = wrapped(max_labels=60, initial_labels=40)
+    live(env, 600)
+    assert env.using_predicted_reward
+    returned, true = np.array(live(env, 300, seed=1)).T
+    assert np.corrcoef(returned, true)[0, 1] > 0.8
+    env.close()
+
+
+def test_it_works_without_any_keyword():
+    env = PreferenceWrapper(gym.make("CartPole-v1"))
+    env.pretrain()
+    assert env.using_predicted_reward
+    assert env.session.num_labels == 50
+    env.close()
+
+
+@pytest.mark.parametrize("kind", [Counter, Continuous, ManyActions, Switches, Parts, Pictures])
+def test_predicted_rewards_are_those_of_the_predictor_on_the_same_arrays(kind):
+    env = wrapped(kind)
+    env.pretrain()
+    observation, _ = env.reset(seed=3)
+    view = env._view
+    for _ in range(5):
+        action = env.action_space.sample()
+        seen = view.one(observation)
+        observation, reward, *_ = env.step(action)
+        expected = env.predictor(seen[None], np.asarray(action)[None])[0]
+        assert reward == pytest.approx(expected, abs=1e-6)
+    env.close()
+
+
+def test_rewards_can_be_switched_to_and_fro():
+    env = wrapped()
+    env.pretrain()
+    env.switch_to_true_reward()
+    assert not env.using_predicted_reward
+    assert all(returned == true for returned, true in live(env, 20))
+    env.switch_to_predicted_reward()
+    assert env.using_predicted_reward
+    assert any(returned != true for returned, true in live(env, 20))
+    env.close()
+
+
+def test_switching_to_a_predictor_that_is_not_there_is_refused_in_words(tmp_path):
+    env = wrapped()
+    with pytest.raises(NoPredictor, match="0 labels have come"):
+        env.switch_to_predicted_reward()
+    with pytest.raises(NoPredictor, match="saved"):
+        env.save_predictor(tmp_path)
+    assert not env.using_predicted_reward
+    env.close()
+
+
+def test_as_many_fits_as_were_asked_for_come_before_the_predicted_reward():
+    env = wrapped(initial_fits=3)
+    env.pretrain()
+    assert env.session._learning is not None
+    assert env.session._learning._learner.num_fits >= 3
+    env.close()
+
+
+def test_pretraining_gives_up_when_no_labels_come():
+    env = wrapped(teacher=lambda left, right: "cannot_tell")
+    with pytest.raises(NoPredictor, match="0 labels have come"):
+        env.pretrain(max_steps=600)
+    env.close()
+
+
+def test_the_same_seed_gives_the_same_rewards():
+    def rewards():
+        env = wrapped(seed=5)
+        env.pretrain()
+        lived = live(env, 200)
+        env.close()
+        return lived
+
+    assert rewards() == rewards()
+
+
+def test_fitting_in_the_background_reaches_the_same_place():
+    env = wrapped(fit="background", max_labels=40)
+    env.pretrain()
+    live(env, 2000)
+    env.close()
+    assert len(answers_of(env.session.name)) == 40
+
+
+# --- what is compared ---
+
+
+def test_an_episode_that_its_own_rules_end_is_worth_less_than_one_that_goes_on():
+    """With a reward of 1 for every step, only ends tell segments apart, as in CartPole."""
+    env = PreferenceWrapper(
+        gym.wrappers.TransformReward(Counter(length=9), lambda reward: 1.0), **QUICK
+    )
+    env.pretrain()
+    answers = answers_of(env.session.name)
+    assert any(each.answer is not Answer.EQUAL for each in answers)
+    returned = [reward for reward, _ in live(env, 100)]
+    assert env.predictor.keeps_zero
+    assert np.mean(returned) == pytest.approx(0.9, abs=0.3)
+    assert min(returned) > 0
+    env.close()
+
+
+def test_ends_need_not_be_shown():
+    env = wrapped(show_ends=False)
+    env.pretrain()
+    assert not env.predictor.keeps_zero
+    env.close()
+
+
+def test_a_reset_in_the_middle_of_an_episode_ends_its_segments():
+    seen: list[Segment] = []
+
+    def watch(left, right):
+        seen.extend([left, right])
+        return left.true_return - right.true_return
+
+    env = wrapped(length=1000, teacher=watch)
+    env.reset(seed=0)
+    for step in range(700):
+        env.step(0)
+        if step % 9 == 8:
+            env.reset()
+    assert len(seen) >= 20
+    for segment in seen:
+        assert len(set(segment.observations[:, 0])) == 1
+        np.testing.assert_array_equal(np.diff(segment.observations[:, 1]), 1)
+    env.close()
+
+
+def test_what_is_compared_can_be_chosen_by_a_transform_that_prediction_sees_too():
+    env = wrapped(Parts, observation_transform=lambda observation: observation["place"] * 2)
+    env.pretrain()
+    assert env.predictor.space.observation_shape == (1,)
+    observation, _ = env.reset(seed=0)
+    reward = env.step(2)[1]
+    expected = env.predictor(2 * observation["place"][None], np.array([2]))[0]
+    assert reward == pytest.approx(expected, abs=1e-6)
+    env.close()
+
+
+def test_no_segments_are_cut_while_collection_is_stopped():
+    env = wrapped()
+    env.stop_segment_collection()
+    live(env, 500)
+    assert env.session.num_labels == 0
+    env.start_segment_collection()
+    live(env, 500)
+    assert env.session.num_labels > 0
+    env.close()
+
+
+# --- workflows ---
+
+
+def test_collecting_only_keeps_labels_and_fits_nothing():
+    env = wrapped(collect_only=True, name="collected")
+    live(env, 600)
+    assert not env.using_predicted_reward
+    with pytest.raises(NoPredictor):
+        env.switch_to_predicted_reward()
+    env.close()
+    assert len(answers_of("collected")) >= 10
+
+
+class Labelled:
+    """What a label data set holds."""
+
+    def __init__(self, left, right, target):
+        self.left, self.right, self.target = left, right, target
+
+
+def segment_of(actions, episode, age):
+    ages = age + np.arange(len(actions))
+    observations = np.stack([0 * ages + episode, ages], axis=1).astype(np.float32)
+    rewards = np.array(actions, np.float32)
+    return Segment("Counter", observations, np.array(actions), rewards, np.empty((len(actions), 0)))
+
+
+def labels_that_prefer_2():
+    rng = np.random.default_rng(0)
+    pairs = [
+        [segment_of(rng.integers(0, 3, 4), *rng.integers((0, 0), (40, 4))) for _ in range(2)]
+        for _ in range(40)
+    ]
+    return [
+        Labelled(left, right, (1 + np.sign(left.true_return - right.true_return)) / 2)
+        for left, right in pairs
+    ]
+
+
+def test_training_only_fits_to_given_labels_at_once_and_asks_nothing():
+    env = wrapped(train_only=True, labels=labels_that_prefer_2(), name="trained")
+    assert env.using_predicted_reward
+    returned, true = np.array(live(env, 200)).T
+    assert np.corrcoef(returned, true)[0, 1] > 0.8
+    env.close()
+    assert answers_of("trained") == []
+
+
+def test_given_labels_count_among_the_first_ones():
+    env = wrapped(labels=labels_that_prefer_2(), initial_labels=30, max_labels=35, name="more")
+    assert env.using_predicted_reward
+    live(env, 500)
+    assert env.session.num_labels > 40
+    env.close()
+    assert 0 < len(answers_of("more")) <= 35
+
+
+needs_datasets = pytest.mark.skipif(
+    importlib.util.find_spec("rl_teacher.datasets") is None, reason="label data sets are not here"
+)
+
+
+@needs_datasets
+def test_labels_that_were_saved_train_another_wrapper(tmp_path):
+    first = wrapped(collect_only=True, max_labels=40, initial_labels=40)
+    live(first, 900)
+    first.save_labels(tmp_path / "labels")
+    first.close()
+    second = wrapped(train_only=True, labels=tmp_path / "labels")
+    returned, true = np.array(live(second, 200)).T
+    assert np.corrcoef(returned, true)[0, 1] > 0.7
+    second.close()
+
+
+def test_labels_of_longer_segments_are_refused_in_words():
+    with pytest.raises(BadInput, match="segment_length=4"):
+        wrapped(train_only=True, labels=labels_that_prefer_2(), segment_length=3)
+
+
+def test_a_saved_predictor_is_used_as_it_is_and_asks_for_nothing(tmp_path):
+    first = wrapped()
+    first.pretrain()
+    first.save_predictor(tmp_path / "predictor")
+    first.close()
+    second = wrapped(predictor=tmp_path / "predictor")
+    saved = RewardPredictor.load(tmp_path / "predictor")
+    assert second.using_predicted_reward
+    observation, _ = second.reset(seed=0)
+    for action in [0, 1, 2] * 30:
+        expected = saved(observation[None], np.array([action]))[0]
+        observation, reward, terminated, *_ = second.step(action)
+        assert reward == pytest.approx(expected, abs=1e-6)
+        if terminated:
+            observation, _ = second.reset()
+    assert second.session.name is None
+    with pytest.raises(BadInput, match="asks for no labels"):
+        second.save_labels(tmp_path / "labels")
+    second.close()
+
+
+def test_a_saved_predictor_can_be_gone_on_from(tmp_path):
+    first = wrapped()
+    first.pretrain()
+    first.save_predictor(tmp_path)
+    first.close()
+    second = wrapped(predictor=tmp_path, keep_asking=True)
+    assert second.using_predicted_reward
+    observation = np.zeros((1, 2), np.float32)
+    before = second.predictor(observation, np.array([2]))
+    np.testing.assert_allclose(before, RewardPredictor.load(tmp_path)(observation, np.array([2])))
+    live(second, 500)
+    assert second.session.num_labels > 0
+    second.close()
+
+
+def test_a_predictor_for_other_spaces_is_refused_in_words(tmp_path):
+    env = wrapped()
+    env.pretrain()
+    env.save_predictor(tmp_path)
+    env.close()
+    with pytest.raises(BadConfig, match=r"3 discrete actions.*discrete actions of \(3, 2\)"):
+        wrapped(ManyActions, predictor=tmp_path)
+
+
+# --- what is kept ---
+
+
+def test_a_checkpoint_and_the_predictor_are_left_in_the_experiment():
+    env = wrapped(name="kept", checkpoint_interval=200)
+    env.pretrain()
+    live(env, 500)
+    folder = Experiment.find("kept").folder
+    assert RewardPredictor.load(folder / "predictor").space == env.predictor.space
+    env.close()
+
+
+def test_the_same_name_goes_on_where_it_was():
+    first = wrapped(name="again")
+    first.pretrain()
+    before = first.session.num_labels
+    observation, action = np.zeros((1, 2), np.float32), np.array([2])
+    first.close()
+    expected = first.predictor(observation, action)
+    second = wrapped(name="again")
+    assert second.using_predicted_reward
+    assert second.session.num_labels == before
+    np.testing.assert_allclose(second.predictor(observation, action), expected, atol=1e-6)
+    second.close()
+
+
+def test_labels_survive_a_process_that_is_killed():
+    script = (
+        "import os\n"
+        "from tests.wrappers.worlds import live, wrapped\n"
+        "env = wrapped(name='killed')\n"
+        "env.pretrain()\n"
+        "print(env.session.num_labels, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert done.returncode == -9, done.stderr
+    env = wrapped(name="killed")
+    assert env.session.num_labels == int(done.stdout)
+    assert env.using_predicted_reward
+    env.close()
+
+
+def test_the_same_name_with_other_settings_is_refused():
+    wrapped(name="same").close()
+    with pytest.raises(ConfigMismatch, match="segment_steps"):
+        wrapped(name="same", segment_length=5)
+
+
+def test_two_wrappers_cannot_have_one_name_at_a_time():
+    env = wrapped(name="mine")
+    with pytest.raises(ExperimentInUse):
+        wrapped(name="mine")
+    env.close()
+
+
+def test_closing_twice_is_fine():
+    env = wrapped()
+    env.close()
+    env.close()
+    assert env.session.is_closed
+
+
+def test_figures_are_kept_for_the_page_and_for_reports():
+    env = wrapped(name="shown")
+    assert env.session._learning is not None
+    env.session._learning._reported_s = -1e9
+    env.pretrain()
+    env.close()
+    rows = Experiment.find("shown").metrics()
+    assert rows
+    assert rows[-1]["labels_answered"] >= 0
+    assert json.dumps(rows[-1])
+
+
+# --- bad input ---
+
+
+def test_an_unknown_keyword_is_refused_with_the_nearest_one():
+    with pytest.raises(UnknownName, match="segment_length"):
+        wrapped(segment_lenght=4)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({"segment_length": 0}, "at least 1"),
+        ({"initial_labels": 30, "max_labels": 20}, "fewer at first"),
+        ({"collect_only": True, "train_only": True}, "nothing is left"),
+        ({"train_only": True}, "labels=PATH"),
+        ({"keep_asking": True}, "predictor=PATH"),
+        ({"schedule": "annealed"}, "total_steps"),
+        ({"schedule": "annealed", "max_labels": None}, "max_labels"),
+        ({"fit": "async"}, "background and sync"),
+        ({"answer_timeout_s": 0}, "above 0"),
+        ({"predictor": "somewhere", "collect_only": True}, "keep_asking"),
+        ({"refresh_interval": -1}, "not below 0"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_words(keywords, words):
+    with pytest.raises(BadConfig, match=words):
+        wrapped(**keywords)
+
+
+def test_a_segment_longer_than_an_episode_is_refused():
+    env = gym.wrappers.TimeLimit(gym.make("Pendulum-v1"), 30)
+    with pytest.raises(SegmentTooLong, match="segment_length=30"):
+        PreferenceWrapper(env, segment_length=31)
+
+
+def test_an_unknown_teacher_is_refused_with_the_nearest_one():
+    with pytest.raises(UnknownName, match="oracle"):
+        wrapped(teacher="oracel")
+
+
+def test_a_teacher_that_raises_ends_training_with_its_message():
+    def broken(left, right):
+        raise ZeroDivisionError("no")
+
+    env = wrapped(teacher=broken)
+    with pytest.raises(TeacherFailed, match="ZeroDivisionError: no"):
+        live(env, 500)
+    env.close()
+
+
+def test_a_teacher_that_never_answers_is_given_up_and_training_goes_on(caplog):
+    hangs = threading.Event()
+
+    def never(left, right):
+        hangs.wait(30)
+
+    env = wrapped(teacher=never, answer_timeout_s=0.2)
+    rewards = live(env, 500)
+    hangs.set()
+    assert all(returned == true for returned, true in rewards)
+    assert caplog.text.count("has not answered within 0.2 s") == 1
+    env.close()
+
+
+class Broken(Counter):
+    """Returns NaN where it is told to."""
+
+    broken = ""
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        return (observation * np.nan if self.broken == "reset" else observation), info
+
+    def step(self, action):
+        observation, reward, *others = super().step(action)
+        if self.broken == "observation":
+            observation = observation + np.inf
+        return observation, np.nan if self.broken == "reward" else reward, *others
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [("reset", "observations"), ("observation", "observations"), ("reward", "rewards")],
+)
+def test_numbers_that_are_not_finite_are_refused_in_words(broken, words):
+    world = Broken()
+    world.broken = broken
+    env = PreferenceWrapper(world, **QUICK)
+    with pytest.raises(BadObservation, match=f"returned {words} that are not finite"):
+        live(env, 2)
+    env.close()
+
+
+def test_a_step_before_any_reset_is_refused_in_words():
+    env = wrapped()
+    env.env.reset()
+    with pytest.raises(BadInput, match="Call reset first"):
+        env.step(0)
+    env.close()

@@ -1,0 +1,192 @@
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from rl_teacher import PreferenceVectorWrapper
+from rl_teacher.clips.segment import Segment
+from rl_teacher.envs.registry import make_vector
+from rl_teacher.errors import BadObservation
+from tests.wrappers.worlds import QUICK, Counter, Parts
+
+MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
+
+
+def vector(mode=AutoresetMode.SAME_STEP, kind=Counter, lengths=(5, 7, 9), **keywords):
+    venv = SyncVectorEnv(
+        [lambda length=length: kind(length=length) for length in lengths], autoreset_mode=mode
+    )
+    return PreferenceVectorWrapper(venv, **{**QUICK, **keywords})
+
+
+def act_by_place(observations):
+    """Actions that follow from where each environment is, whatever the mode."""
+    return ((observations[:, 0] + observations[:, 1]) % 3).astype(int)
+
+
+def live(venv, num_steps):
+    """Observations, actions, rewards and infos of some steps."""
+    return list(lived(venv, num_steps))
+
+
+def lived(venv, num_steps):
+    observations, _ = venv.reset(seed=0)
+    for _ in range(num_steps):
+        actions = act_by_place(observations)
+        led_to, rewards, terminated, truncated, infos = venv.step(actions)
+        yield observations, actions, rewards, infos
+        observations = led_to
+        ended = terminated | truncated
+        if venv.metadata["autoreset_mode"] == AutoresetMode.DISABLED and ended.any():
+            observations, _ = venv.reset(options={"reset_mask": ended})
+
+
+def segments_of(venv):
+    """Every segment that could be cut out of the first 60 episodes of each environment."""
+    learner = venv.session._learning._learner
+    venv.session._hand_over()
+    cuts = learner.recorder.cut(6_000, np.random.default_rng(0))
+    segments = learner.recorder.segments(cuts)
+    return {each.content_hash for each in segments if each.observations[0, 0] in range(3, 30)}
+
+
+def test_all_ways_of_beginning_anew_give_the_same_segments():
+    found = []
+    for mode in MODES:
+        venv = vector(mode, lengths=(5, 7), collect_only=True)
+        live(venv, 420)
+        found.append(segments_of(venv))
+        venv.close()
+    assert len(found[0]) > 100
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_segment_lies_within_one_episode(mode):
+    seen: list[Segment] = []
+
+    def watch(left, right):
+        seen.extend([left, right])
+        return left.true_return - right.true_return
+
+    venv = vector(mode, teacher=watch)
+    live(venv, 300)
+    assert len(seen) >= 20
+    for segment in seen:
+        assert len(set(segment.observations[:, 0])) == 1
+        np.testing.assert_array_equal(np.diff(segment.observations[:, 1]), 1)
+        expected = (segment.observations[:, 0] + segment.observations[:, 1]) % 3
+        np.testing.assert_array_equal(segment.actions, expected)
+        np.testing.assert_array_equal(segment.rewards, segment.actions)
+    venv.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_predicted_rewards_are_those_of_the_predictor_in_one_call(mode):
+    venv = vector(mode)
+    venv.pretrain()
+    assert venv.using_predicted_reward
+    predictor, calls = venv.predictor, []
+    original = predictor.member_rewards
+    predictor.member_rewards = lambda rows: calls.append(rows.shape) or original(rows)
+    for observations, actions, rewards, infos in lived(venv, 20):
+        expected = predictor.normalised(original(predictor.space.rows(observations, actions)))
+        is_lived = infos["_true_reward"]
+        np.testing.assert_allclose(rewards[is_lived], expected[is_lived], atol=1e-6)
+        np.testing.assert_array_equal(rewards[~is_lived], 0)
+    assert calls
+    assert {shape[0] for shape in calls} == {3}
+    venv.close()
+
+
+def test_the_true_rewards_are_in_the_infos_but_not_those_of_mere_resets():
+    venv = vector(AutoresetMode.NEXT_STEP, lengths=(2, 100))
+    steps = live(venv, 6)
+    is_lived = np.array([infos["_true_reward"] for *_, infos in steps])
+    np.testing.assert_array_equal(is_lived[:, 0], [True, True, False, True, True, False])
+    assert is_lived[:, 1].all()
+    for _, actions, rewards, infos in steps:
+        expected = np.where(infos["_true_reward"], actions, 0)
+        np.testing.assert_array_equal(infos["true_reward"], expected)
+        np.testing.assert_array_equal(rewards, expected)
+    venv.close()
+
+
+def test_observations_of_parts_are_flattened():
+    venv = vector(kind=Parts)
+    venv.pretrain()
+    assert venv.predictor.space.observation_shape == (4,)
+    venv.close()
+
+
+def test_our_own_fast_environments_can_be_wrapped():
+    keywords = {**QUICK, "segment_length": 10}
+    venv = PreferenceVectorWrapper(make_vector("ShortReacher-v1", 4), **keywords)
+    venv.pretrain()
+    _, rewards, *_ = venv.step(venv.action_space.sample())
+    assert rewards.shape == (4,)
+    venv.close()
+
+
+def test_not_a_number_is_refused_with_the_environment_s_number():
+    class Broken(Counter):
+        def step(self, action):
+            observation, reward, *others = super().step(action)
+            return observation, np.nan if self.length == 7 else reward, *others
+
+    venv = vector(kind=Broken)
+    with pytest.raises(BadObservation, match="number 1 returned rewards"):
+        live(venv, 1)
+    venv.close()
+
+
+def test_closing_twice_is_fine():
+    venv = vector()
+    venv.close()
+    venv.close()
+    assert venv.session.is_closed
+
+
+def test_environments_in_other_processes_can_be_wrapped_together():
+    venv = PreferenceVectorWrapper(
+        AsyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2, context="spawn"), **QUICK
+    )
+    venv.pretrain()
+    _, rewards, *_, infos = venv.step(np.zeros(2, int))
+    assert rewards.shape == (2,)
+    np.testing.assert_array_equal(infos["true_reward"], [1, 1])
+    venv.close()
+
+
+SPAWNED = """
+import gymnasium as gym
+import numpy as np
+from rl_teacher import PreferenceWrapper
+from tests.wrappers.worlds import QUICK, Counter
+
+
+def make():
+    env = PreferenceWrapper(Counter(), **QUICK)
+    env.pretrain()
+    return env
+
+
+if __name__ == "__main__":
+    venv = gym.vector.AsyncVectorEnv([make, make], context="spawn")
+    venv.reset(seed=0)
+    print(venv.get_attr("using_predicted_reward"))
+    *_, infos = venv.step(np.array([1, 2]))
+    print(infos["true_reward"].tolist())
+    venv.close()
+"""
+
+
+def test_wrappers_in_spawned_processes_learn_each_for_itself(tmp_path):
+    script = tmp_path / "spawned.py"
+    script.write_text(SPAWNED)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["(True, True)", "[1.0, 2.0]"]
