@@ -12,7 +12,7 @@ from rl_teacher.config import (
 )
 from rl_teacher.errors import BadConfig
 
-CONFIG = TeachConfig("ShortHopper-v1", "synth", "test")
+CONFIG = TeachConfig("ShortHopper-v1", "synth", name="test")
 
 
 def changed(**changes):

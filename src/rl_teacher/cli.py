@@ -16,6 +16,8 @@ from rl_teacher.errors import BadInput, RlTeacherError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from rl_teacher.config import FitConfig, RunOptions, TeachConfig
+    from rl_teacher.datasets.dataset import Dataset
     from rl_teacher.store.records import LabelerView
     from rl_teacher.web.roster import Added
 
@@ -25,14 +27,19 @@ usage: rl-teacher COMMAND ...
 Teach agents by saying which of two short clips is better.
 
 commands:
-  teach            teach an agent: from labels, or with the true reward
+  teach            teach an agent: from labels, with the true reward, or a saved predictor
+  collect          ask for labels, wait for all of them, and stop
+  fit LABELS       fit a reward predictor to saved labels
   serve            the page alone: label and watch every experiment
   label NAME       answer an experiment's comparisons at the terminal
   envs             what can be taught
+  check ENV        try an environment, and say in words what is wrong
   runs             the experiments there are, and how they stand
   report NAME ...  an experiment's figures, and a picture of one or more
   labelers         who may label: add, list, revoke
   export-labels NAME  an experiment's labels, for other programs
+  export NAME      an experiment's labels and segments: a data set
+  import PATH      a data set's labels as an experiment
 
 examples:
   rl-teacher teach -p rl -e ShortHopper-v1 -n base-rl
@@ -68,13 +75,18 @@ def _command(name: str) -> Callable[[Sequence[str]], int]:
 
     commands = {
         "teach": teach,
+        "collect": collect,
+        "fit": fit,
         "serve": serve,
         "label": label,
         "envs": envs,
+        "check": check,
         "runs": runs,
         "report": report,
         "labelers": labelers,
         "export-labels": export_labels,
+        "export": export,
+        "import": import_,
     }
     if name not in commands:
         raise UnknownName("command", name, commands)
@@ -94,11 +106,7 @@ def version() -> int:
 
 def teach(arguments: Sequence[str]) -> int:
     """Teach an agent."""
-    import logging
-
     import tyro
-    from rich.console import Console
-    from rich.logging import RichHandler
 
     from rl_teacher.config import RunOptions, TeachConfig
 
@@ -114,12 +122,22 @@ def teach(arguments: Sequence[str]) -> int:
         args=list(arguments),
         config=(tyro.conf.FlagCreatePairsOff,),
     )
+    return teach_as_told(given.config, given.options)
+
+
+def teach_as_told(config: "TeachConfig", options: "RunOptions") -> int:
+    """Run an experiment, with warnings on the terminal; forget one only after asking."""
+    import logging
+
+    from rich.console import Console
+    from rich.logging import RichHandler
+
     console = Console()
     handler = RichHandler(console=console, show_path=False)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
-    if given.options.force_new and not given.options.yes:
-        confirm_force_new(given.config.name)
-    return run_teach(given.config, given.options, console)
+    if options.force_new and not options.yes:
+        confirm_force_new(config.name)
+    return run_teach(config, options, console)
 
 
 def run_teach(config, options, console) -> int:  # noqa: ANN001
@@ -129,12 +147,26 @@ def run_teach(config, options, console) -> int:  # noqa: ANN001
     from rl_teacher.teach import teach as run
 
     outcome = run(config, options)
+    if config.collect_only:
+        print_collected(config, outcome.is_finished)
+        return 0
     rows = Experiment.find(config.name).metrics()
     console.print(summary(config.name, rows, config.saved()))
     console.print(f"plot: {outcome.plot_path}", soft_wrap=True, highlight=False)
     if not outcome.is_finished:
         console.print("Stopped, and saved. The same command again continues from here.")
     return 0
+
+
+def print_collected(config: "TeachConfig", is_finished: bool) -> None:
+    """Say what was collected, and what can be done with it."""
+    from rl_teacher.experiment import Experiment
+
+    print(f"{Experiment.find(config.name).summary().labels:,} labels in experiment {config.name}")
+    if is_finished:
+        print(f"next: rl-teacher fit {config.name} -n NEW, or rl-teacher export {config.name}")
+    else:
+        print("Stopped, and saved. The same command again continues from here.")
 
 
 def confirm_force_new(name: str) -> None:
@@ -160,6 +192,64 @@ def confirm_force_new(name: str) -> None:
         raise BadInput(
             "Nothing was forgotten. Choose another name with -n, or leave --force-new out."
         )
+
+
+# --- collect, fit ---
+
+
+def collect(arguments: Sequence[str]) -> int:
+    """Collect labels, and stop."""
+    import tyro
+
+    from rl_teacher.config import CollectConfig, RunOptions
+
+    @dataclass(frozen=True)
+    class Arguments:
+        config: Annotated[CollectConfig, tyro.conf.arg(name="")]
+        options: Annotated[RunOptions, tyro.conf.arg(name="")]
+
+    given = tyro.cli(
+        Arguments,
+        prog="rl-teacher collect",
+        description="Ask for labels, wait for all of them, and stop: nothing is trained.",
+        args=list(arguments),
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    return teach_as_told(given.config.as_teaching(), given.options)
+
+
+def fit(arguments: Sequence[str]) -> int:
+    """Fit a reward predictor."""
+    import tyro
+
+    from rl_teacher.config import FitConfig
+
+    @dataclass(frozen=True)
+    class Arguments:
+        config: Annotated[FitConfig, tyro.conf.arg(name="")]
+
+    given = tyro.cli(
+        Arguments,
+        prog="rl-teacher fit",
+        description="Fit a reward predictor to saved labels, and save it.",
+        args=list(arguments),
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    return run_fit(given.config)
+
+
+def run_fit(config: "FitConfig") -> int:
+    """Fit, and say how good it is and where."""
+    from rl_teacher.fit_labels import fit_labels
+    from rl_teacher.report.figures import percent
+
+    outcome = fit_labels(config)
+    accuracy = outcome.report.held_out_accuracy
+    right = "unknown: no label was held out" if accuracy != accuracy else percent(accuracy)  # noqa: PLR0124
+    print(f"fitted to {outcome.num_comparisons:,} comparisons, {outcome.report.num_steps:,} steps")
+    print(f"held-out accuracy: {right}")
+    print(f"predictor: {outcome.folder}")
+    return 0
 
 
 # --- serve, label ---
@@ -201,6 +291,35 @@ def label(arguments: Sequence[str]) -> int:
 
 
 # --- envs, runs, report ---
+
+
+def check(arguments: Sequence[str]) -> int:
+    """Try an environment."""
+    import tyro
+
+    def check_environment(
+        env_id: tyro.conf.Positional[str],
+        /,
+        predictor: Annotated[str, tyro.conf.arg(aliases=["-p"])] = "synth",
+    ) -> None:
+        """Try an environment, and say in words what is wrong with it.
+
+        Args:
+            env_id: a registered id, module:id, or module:function.
+            predictor: where rewards are going to come from; with human, its clips are tried too.
+        """
+        from rl_teacher.envs.check import check_thoroughly
+
+        card, faults = check_thoroughly(env_id, is_shown=predictor == "human")
+        for fault in faults:
+            print(f"{'error' if fault.is_fatal else 'warning'}: {fault.text}")
+        if any(fault.is_fatal for fault in faults):
+            raise BadInput(f"{card.id} cannot be taught as it is.")
+        limit = f"{card.max_episode_steps} steps" if card.max_episode_steps else "no limit"
+        print(f"{card.id} can be taught: episodes of {limit}, clips of {card.fps:g} steps a second")
+
+    tyro.cli(check_environment, prog="rl-teacher check", args=list(arguments))
+    return 0
 
 
 def envs(arguments: Sequence[str]) -> int:
@@ -401,6 +520,70 @@ def export_labels(arguments: Sequence[str]) -> int:
 
     tyro.cli(export_experiment, prog="rl-teacher export-labels", args=list(arguments))
     return 0
+
+
+# --- export, import ---
+
+
+def export(arguments: Sequence[str]) -> int:
+    """Write an experiment's labels and segments."""
+    import tyro
+
+    def export_data_set(
+        name: tyro.conf.Positional[str],
+        /,
+        out: Path | None = None,
+        format: str = "jsonl",  # noqa: A002 - the flag's name
+    ) -> None:
+        """Write a data set: an experiment's labels, and the segments that they are about.
+
+        Args:
+            name: of the experiment.
+            out: a new folder, or a file that ends with .zip; NAME.zip here without it.
+            format: of the labels: jsonl or parquet.
+        """
+        from rl_teacher.datasets.homes import labels_in_home
+
+        dataset, path = labels_in_home(name), out or Path(f"{name}.zip")
+        dataset.save(path, format)
+        print(f"{_counted(dataset)} in {path}")
+
+    tyro.cli(export_data_set, prog="rl-teacher export", args=list(arguments))
+    return 0
+
+
+def import_(arguments: Sequence[str]) -> int:
+    """Make an experiment of a data set."""
+    import tyro
+
+    def import_data_set(
+        path: tyro.conf.Positional[Path],
+        /,
+        name: Annotated[str, tyro.conf.arg(aliases=["-n"])],
+        env_id: Annotated[str | None, tyro.conf.arg(aliases=["-e"])] = None,
+    ) -> None:
+        """Make an experiment of a data set's labels; nothing that is in the files is run.
+
+        Args:
+            path: a data set, as a folder or .zip; or imitation's preferences as .npz.
+            name: of the experiment.
+            env_id: the environment, where the file does not say it: imitation's does not.
+        """
+        from rl_teacher.datasets.homes import import_as, read_any
+
+        dataset = read_any(path, env_id)
+        num_answered = import_as(dataset, name)
+        print(f"{num_answered} labeled comparisons of {dataset.env_id} in experiment {name}")
+
+    tyro.cli(import_data_set, prog="rl-teacher import", args=list(arguments))
+    return 0
+
+
+def _counted(dataset: "Dataset") -> str:
+    return (
+        f"{len(dataset.rows):,} labels of {len(dataset):,} comparisons, "
+        f"{len(dataset.segments):,} segments of {dataset.env_id}"
+    )
 
 
 def _table(*headings: str) -> "Table":

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -104,9 +104,10 @@ class TeachConfig:
 
     env_id: Annotated[str, _short("e")]
     """environment to teach, for example ShortHopper-v1; `rl-teacher envs` lists them"""
-    predictor: Annotated[Literal["rl", "synth", "human"], _short("p")]
-    """where rewards come from: the environment itself, a synthetic teacher's labels, a person's"""
-    name: Annotated[str, _short("n")]
+    predictor: Annotated[Literal["rl", "synth", "human"] | None, _short("p")] = None
+    """where rewards come from: the environment itself, a synthetic teacher's labels, a person's;
+    not needed with --predictor-path"""
+    name: Annotated[str, _short("n")] = field(kw_only=True)
     """of the experiment; the same command again continues it"""
     n_labels: Annotated[_WholeNumber | None, _short("l")] = None
     """labels over the whole run; without it, labels are asked at a constant rate: one every 3 s by
@@ -142,12 +143,104 @@ class TeachConfig:
     fresh_start: float = 0.5
     """share of --n-labels after which the agent begins anew, once, so that it keeps no habit that
     the first labels misled it to; 0: never"""
+    predictor_path: str | None = None
+    """begin with a saved reward predictor: an experiment's name, or a folder. It is frozen: nothing
+    is asked or fitted, unless --keep-asking, --n-labels or --pretrain-labels says so"""
+    keep_asking: bool = False
+    """with --predictor-path: ask for labels, and go on fitting that predictor to them"""
+    agent_path: str | None = None
+    """begin with an earlier experiment's agent: its name, or its folder"""
+    collect_only: bool = False
+    """ask for --n-labels labels, wait for all of them, and stop; what `rl-teacher collect` does"""
     ppo: PPOConfig = field(default_factory=PPOConfig)
     reward: PredictorConfig = field(default_factory=PredictorConfig)
 
     def saved(self) -> dict[str, Any]:
-        """As plain values: what makes two experiments the same."""
-        return asdict(self)
+        """As plain values: what makes two experiments the same.
+
+        Note: settings that came later are there only where they are used, so that experiments
+        that are older than they are can be continued.
+        """
+        saved = asdict(self)
+        return {name: each for name, each in saved.items() if name not in LATER or each}
+
+    @property
+    def wants_labels(self) -> bool:
+        """Whether labels were asked for in so many words."""
+        wanted = self.n_labels, self.pretrain_labels
+        return self.keep_asking or any(each is not None for each in wanted)
+
+    @property
+    def asks(self) -> bool:
+        """Whether somebody is asked for labels."""
+        is_frozen = self.predictor_path is not None and not self.wants_labels
+        return self.predictor in ("synth", "human") and not is_frozen
+
+    @property
+    def asks_a_person(self) -> bool:
+        """Whether a person is asked for labels."""
+        return self.asks and self.predictor == "human"
+
+
+LATER = ("predictor_path", "keep_asking", "agent_path", "collect_only")
+"""Settings that experiments of the first versions do not have."""
+
+
+@dataclass(frozen=True)
+class CollectConfig:
+    """Labels to collect: the settings of `rl-teacher teach` that mean something without training."""
+
+    env_id: Annotated[str, _short("e")]
+    """environment whose segments are compared"""
+    name: Annotated[str, _short("n")]
+    """of the experiment that the labels belong to; the same command again continues it"""
+    n_labels: Annotated[_WholeNumber, _short("l")]
+    """labels to collect"""
+    predictor: Annotated[Literal["synth", "human"], _short("p")] = "human"
+    """who answers: a synthetic teacher, or you"""
+    seed: Annotated[int, _short("s")] = 1
+    """of environments, selectors and synthetic teachers"""
+    clip_length: Annotated[float, _short("c")] = 1.5
+    """seconds that a clip lasts"""
+    agent: Annotated[str, _short("a")] = "ppo"
+    """who acts, with --agent-path"""
+    agent_path: str | None = None
+    """whose behaviour is compared: an earlier experiment's agent; a random policy without it"""
+    predictor_path: str | None = None
+    """a saved reward predictor that helps to choose the pairs, by --selector"""
+    selector: Literal["disagreement", "uniform", "entropy", "k_center"] = "disagreement"
+    """which pairs are asked, with --predictor-path; any without it"""
+    candidates: int = 10
+    """pairs looked at for each one asked, with --predictor-path"""
+    teacher: str = "oracle"
+    """who answers with -p synth"""
+    teacher_strength: float | None = None
+    """the synthetic teacher's one number"""
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+
+    def as_teaching(self) -> TeachConfig:
+        """The same as an experiment that ends when all labels are there."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        return TeachConfig(**given, schedule="upfront", collect_only=True)
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """A reward predictor to fit to labels that are there."""
+
+    labels: tyro.conf.Positional[str]
+    """an experiment's name, or a data set: a folder or a .zip"""
+    name: Annotated[str | None, _short("n")] = None
+    """a new experiment, which the predictor is kept in"""
+    out: str | None = None
+    """a folder for the predictor, in the place of an experiment"""
+    predictor_path: str | None = None
+    """begin with a saved predictor: an experiment's name, or a folder"""
+    seed: Annotated[int, _short("s")] = 1
+    """of networks and bootstrap samples"""
+    pretrain_iters: Annotated[_WholeNumber, _short("i")] = 10_000
+    """gradient steps at most; the fit ends when it stops improving"""
+    reward: PredictorConfig = field(default_factory=PredictorConfig)
 
 
 @dataclass(frozen=True)
@@ -263,6 +356,29 @@ def validate(config: TeachConfig) -> None:
         for units in _value(config, setting):
             _at_least(1, setting, units)
     _check_labels(config)
+    _check_source(config)
+
+
+def validate_fit(config: FitConfig) -> None:
+    """Refuse settings of a fit that cannot be meant.
+
+    Raises:
+        BadConfig: says which value, what is allowed, and what to do.
+    """
+    if (config.name is None) == (config.out is None):
+        raise BadConfig(
+            "Say where the predictor goes: an experiment with -n, or a folder with --out."
+        )
+    validate(
+        TeachConfig(
+            "",
+            "synth",
+            name="",
+            seed=config.seed,
+            pretrain_iters=config.pretrain_iters,
+            reward=config.reward,
+        )
+    )
 
 
 def validate_options(options: RunOptions) -> None:
@@ -317,8 +433,43 @@ def _check_labels(config: TeachConfig) -> None:
         )
 
 
+def _check_source(config: TeachConfig) -> None:
+    """Refuse rewards that come from nowhere, or from two places."""
+    if config.predictor_path is None:
+        if config.keep_asking:
+            raise BadConfig(
+                "--keep-asking says that a saved predictor is fitted further, and none was given. "
+                "Name it with --predictor-path, or leave --keep-asking out."
+            )
+        if config.predictor is None:
+            raise BadConfig(
+                "It was not said where rewards come from. Give -p rl, -p synth or -p human, or a "
+                "saved predictor with --predictor-path."
+            )
+    elif config.predictor == "rl":
+        raise BadConfig(
+            "-p rl takes the environment's reward, --predictor-path that of a predictor. "
+            "Leave one of them out."
+        )
+    tells_to = (
+        config.keep_asking or config.n_labels is not None or config.pretrain_labels is not None
+    )
+    if config.predictor is None and tells_to:
+        raise BadConfig("Labels were asked for. Say who answers: -p synth or -p human.")
+    if config.collect_only and (not config.asks or config.n_labels is None):
+        raise BadConfig(
+            "--collect-only needs to know how many labels, and who answers: give -l, and -p synth "
+            "or -p human."
+        )
+
+
 def pretraining_labels(config: TeachConfig) -> int:
-    """How many labels are asked before training: -L, or a quarter of -l, at least 1."""
+    """How many labels are asked before training: -L, or a quarter of -l, at least 1.
+
+    With a saved predictor none, unless -L says so.
+    """
+    if config.predictor_path is not None and not config.collect_only:
+        return config.pretrain_labels or 0
     if config.schedule == "upfront" and config.n_labels is not None:
         return config.n_labels
     if config.pretrain_labels is not None:

@@ -55,6 +55,8 @@ FIT_GROWTH = 0.02
 REFIT_STEPS = 32
 """Gradient steps, at most, of such a fit: it starts warm."""
 REFIT_PATIENCE = 1
+LEAST_TO_REFIT = 20
+"""Labels, at least, before a predictor that was fitted elsewhere is fitted further."""
 REMEASURED_SEGMENTS = 64
 """Recent segments on which the spread of the predicted reward is measured after a fit."""
 
@@ -129,12 +131,8 @@ class RewardSource(Protocol):
         ...
 
 
-class TrueReward:
-    """The baseline: the environment's own reward, no teacher, no predictor."""
-
-    def observe(self, rollout: Rollout) -> Observed:
-        """The rollout's own rewards."""
-        return Observed(rollout.rewards, {})
+class Untaught:
+    """Half of a source of rewards that nobody teaches: it asks nothing, and never changes."""
 
     def ask(self, progress: Progress, recent: RecentEpisodes) -> int:  # noqa: ARG002
         """Nothing is asked."""
@@ -178,6 +176,31 @@ class TrueReward:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+class TrueReward(Untaught):
+    """The baseline: the environment's own reward, no teacher, no predictor."""
+
+    def observe(self, rollout: Rollout) -> Observed:
+        """The rollout's own rewards."""
+        return Observed(rollout.rewards, {})
+
+
+class FrozenReward(Untaught):
+    """A saved predictor as it is: the same step is worth the same, from first to last.
+
+    Note: its scale is frozen too. What it was measured over comes with the saved predictor.
+    """
+
+    def __init__(self, predictor: RewardPredictor) -> None:
+        self.predictor = predictor
+
+    def observe(self, rollout: Rollout) -> Observed:
+        """What the predictor says of the rollout."""
+        rows = self.predictor.space.rows(rollout.observations, rollout.actions)
+        members = self.predictor.member_rewards(rows)
+        rewards = self.predictor.normalised(members)
+        return Observed(rewards, _figures_of(rollout, members, rewards))
 
 
 @dataclass(frozen=True)
@@ -237,6 +260,8 @@ class Fitting:
         seed: of networks, bootstrap samples, and the selection of comparisons.
         labeler_weights: what labelers who disagree count: the same, or by how often each is
             estimated to be right.
+        pretrained: a predictor that was fitted before, with networks as large as the config says;
+            it gives the rewards from the start, and is fitted further.
     """
 
     config: PredictorConfig
@@ -244,6 +269,7 @@ class Fitting:
     in_background: bool
     seed: int
     labeler_weights: LabelerWeights = "equal"
+    pretrained: RewardPredictor | None = None
 
 
 class RewardLearner:
@@ -272,6 +298,9 @@ class RewardLearner:
         self._budget = asking.budget
         self._labeler_weights = fitting.labeler_weights
         self._given: list[LabelledPair] = []
+        self._pretrained = fitting.pretrained
+        if fitting.pretrained is not None:
+            self._begin_with(fitting.pretrained)
         self._labels = self._no_labels()
         self._place_of: dict[int, int] = {}
         self._is_revised = False
@@ -284,15 +313,25 @@ class RewardLearner:
         self._thread = ThreadPoolExecutor(1, "reward-fit") if fitting.in_background else None
         self._running: Future[Fitted] | None = None
 
+    def _begin_with(self, pretrained: RewardPredictor) -> None:
+        """Have the networks, the scales and the window of one that was fitted before."""
+        moments = pretrained.input_mean, pretrained.input_std
+        self.predictor.adopt(pretrained.networks, *moments)
+        self.predictor.recent.load_state(pretrained.recent.state())
+        self._fitter.begin_with(pretrained.networks, *moments)
+
     def _no_labels(self) -> LabelSet:
         config = self._predictor_config
-        return LabelSet(
+        labels = LabelSet(
             self._subject.segment_steps,
             self._subject.space.num_features,
             config.ensemble_size,
             self._seed,
             config.segment_discount,
         )
+        if self._pretrained is not None:
+            labels.begin_with_moments(self._pretrained.input_mean, self._pretrained.input_std)
+        return labels
 
     # --- begin with what others learned ---
 
@@ -301,12 +340,6 @@ class RewardLearner:
         for pair in pairs:
             self._given.append(pair)
             self._labels.add(pair)
-
-    def begin_with(self, predictor: RewardPredictor) -> None:
-        """Begin with a predictor that was fitted elsewhere; the next fit goes on from it."""
-        self.predictor.load_state(predictor.state())
-        self._fitter.begin_with(predictor.networks)
-        self._num_fits = max(self._num_fits, 1)
 
     # --- observe ---
 
@@ -333,7 +366,7 @@ class RewardLearner:
         """
         self._num_due = self._asking.schedule(self._budget, progress)
         due = self._num_due - self._questionnaire.num_asked
-        if self._has_fitted:
+        if self._has_fitted and progress.step > 0:
             most_waiting, waiting = self._asking.most_waiting, self._questionnaire.num_waiting
             due = min(due, ASKED_AT_ONCE if most_waiting is None else most_waiting - waiting)
         pairs = self._choose(due) if due > 0 else []
@@ -416,8 +449,8 @@ class RewardLearner:
 
     @property
     def num_fits(self) -> int:
-        """Fits that are done."""
-        return self._num_fits
+        """Fits that are done; that of a predictor to begin with is one."""
+        return self._num_fits + (self._pretrained is not None)
 
     @property
     def num_labels(self) -> int:
@@ -426,7 +459,12 @@ class RewardLearner:
 
     @property
     def _has_fitted(self) -> bool:
-        return self._num_fits > 0
+        return self.num_fits > 0
+
+    @property
+    def _least_to_refit(self) -> int:
+        """A handful of labels would only make a predictor forget what it has learned before."""
+        return min(LEAST_TO_REFIT, self._budget.pretraining or self._budget.total or LEAST_TO_REFIT)
 
     def take_answers(self) -> int:
         """Take in the answers that have come, unless a fit in the background needs the labels.
@@ -458,6 +496,8 @@ class RewardLearner:
         self.take_answers()
         num_new = len(self._labels) - self._fitted_labels + self._num_more
         is_due = num_new > 0 and num_new >= FIT_GROWTH * self._fitted_labels
+        if self._pretrained is not None and len(self._labels) < self._least_to_refit:
+            return None
         is_due = is_due or (again and len(self._labels) > 0)
         return self._start_fit() if is_due or self._is_revised else None
 

@@ -23,6 +23,7 @@ from rl_teacher.agents.agent import Agent
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.episodes import EpisodeReturns
 from rl_teacher.agents.registry import check_agent, make_agent, num_envs_of
+from rl_teacher.beginnings import NOTHING, Beginnings, beginnings_of
 from rl_teacher.bulletin import Bulletin, Phase, Standing
 from rl_teacher.clips.episode import EpisodeWatcher
 from rl_teacher.clock import Clock
@@ -34,12 +35,14 @@ from rl_teacher.config import (
     validate,
     validate_options,
 )
+from rl_teacher.envs.check import check_environment
 from rl_teacher.envs.registry import EnvCard, card, make_vector
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.errors import SegmentTooLong, TeacherFailed
 from rl_teacher.experiment import Experiment, home
 from rl_teacher.named_arrays import NamedArrays, nest, part_of
 from rl_teacher.orders import Orders
+from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.queries.schedules import Budget, Progress, schedule
 from rl_teacher.queries.selectors import selector
@@ -50,6 +53,7 @@ from rl_teacher.reward_learner import (
     Asking,
     Figures,
     Fitting,
+    FrozenReward,
     RewardLearner,
     RewardSource,
     Subject,
@@ -99,8 +103,9 @@ def check(config: TeachConfig) -> EnvCard:
     validate(config)
     check_agent(config.agent)
     env_card = card(config.env_id)
+    check_environment(env_card)
     segment_steps(config, env_card)
-    if config.predictor == "human":
+    if config.asks_a_person:
         check_can_be_shown(env_card.id)
     if config.predictor == "synth":
         teacher = teacher_named(config.teacher, config.teacher_strength)
@@ -143,26 +148,26 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
     validate_options(options)
     env_card = check(config)
     config = replace(config, env_id=env_card.id)
+    beginnings = beginnings_of(config)
+    config = beginnings.named(config)
     with contextlib.ExitStack() as stack:
         experiment = stack.enter_context(
             Experiment.open(config.name, config.saved(), options.force_new)
         )
         # Note: a power cut may cost a synthetic answer; it is asked again, and is the same.
-        store = stack.enter_context(
-            Store.open(default_url(home()), is_synced=config.predictor == "human")
-        )
+        store = stack.enter_context(Store.open(default_url(home()), is_synced=config.asks_a_person))
         if options.force_new:
             store.delete_experiment(config.name)
         gallery = Gallery(store, MediaFiles(options.media or home() / "media"))
         display = stack.enter_context(Display(config.name, env_card.id, config.num_timesteps))
         display.status("setting up")
-        page = ServedPage(options) if options.serve or config.predictor == "human" else None
+        page = ServedPage(options) if options.serve or config.asks_a_person else None
         if page is not None:
             stack.callback(page.close)
-        teaching = Teaching(config, options, env_card, experiment, gallery, display)
+        teaching = Teaching(config, options, env_card, experiment, gallery, display, beginnings)
         stack.callback(teaching.close)
         if page is not None:
-            show_page(page.link(config.name, config.predictor == "human"), display, options)
+            show_page(page.link(config.name, config.asks_a_person), display, options)
         return teaching.run()
 
 
@@ -176,7 +181,7 @@ def show_page(link: str, display: Display, options: RunOptions) -> None:
 class Teaching:
     """One run of one experiment."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a run, one after the other
         self,
         config: TeachConfig,
         options: RunOptions,
@@ -184,6 +189,7 @@ class Teaching:
         experiment: Experiment,
         gallery: Gallery,
         display: Display,
+        beginnings: Beginnings = NOTHING,
     ) -> None:
         self._config = config
         self._options = options
@@ -206,29 +212,39 @@ class Teaching:
             hides_ends=config.hide_episode_ends,
         )
         self._agent: Agent = make_agent(config, self._venv)
+        self._act_first = self._collector.random_actions
+        if beginnings.agent is not None:
+            self._agent.begin_with(beginnings.agent)
+            self._act_first = self._agent.try_out
         begins_whole = not (stagger and is_ours)
         self._true = EpisodeReturns(num_envs, begins_whole=begins_whole)
         self._predicted = EpisodeReturns(num_envs, begins_whole=False)
         experiment_id = enter_experiment(gallery.store, experiment.name, env_card, config, options)
         self._studio = Studio(env_card, self._venv, gallery)
         # Note: poses cost nothing, but a video is drawn in a process of its own.
-        is_watched = self._studio.kind == "poses" or options.serve or config.predictor == "human"
+        is_watched = self._studio.kind == "poses" or options.serve or config.asks_a_person
         watcher = EpisodeWatcher(env_card.id, begins_whole=begins_whole) if is_watched else None
         self._bulletin = Bulletin(gallery.store, experiment_id, self._studio, watcher)
         shelf = Shelf(gallery.store, experiment_id, SegmentFiles(home() / "segments"))
-        if config.predictor == "human":
+        if config.asks_a_person:
             shelf = replace(shelf, show=self._studio.show)
         self._rewards = make_reward_source(
-            config, self._venv, self._segment_steps, shelf, options.labeler_weights
+            config,
+            self._venv,
+            self._segment_steps,
+            shelf,
+            beginnings.predictor,
+            options.labeler_weights,
         )
         self._orders = Orders(gallery.store, experiment_id)
         self._orders.set_study(options)
         self._step = 0
-        self._is_pretrained = config.predictor == "rl"
+        self._is_pretrained = not config.asks or pretraining_labels(config) == 0
         self._has_begun_anew = False
         self._clock = Clock()
         self._saved_s = self._reported_s = -math.inf
         self._steps_this_run = 0
+        self._has_collected = False
         self._figures: Figures = {}
         self._tensorboard: TensorBoard | None = None
 
@@ -236,6 +252,8 @@ class Teaching:
         """Go on from the last checkpoint until everything is learned, or a stop is asked for."""
         self._resume()
         with stop_requests() as stop:
+            if self._config.collect_only:
+                return self._collect(stop)
             if not self._is_pretrained:
                 self._pretrain(stop)
             self._clock.begin_training()
@@ -307,16 +325,7 @@ class Teaching:
         finds them.
         """
         wanted = pretraining_labels(self._config)
-        self._say("random", "acting at random, for the first comparisons")
-        needed = 2 * wanted * self._segment_steps
-        for _ in range(math.ceil(needed / self._collector.num_envs / self._agent.rollout_steps)):
-            if not self._may_go_on(stop):
-                return
-            self._live_at_random()
-        while self._rewards.num_asked < wanted and self._may_go_on(stop):
-            if not self._rewards.ask(Progress(0, 0.0), self._recent()):
-                self._live_at_random()
-        self._await_answers(wanted, stop)
+        self._ask_first(wanted, stop)
         if stop:
             return
         self._say("fitting", f"fitting the reward predictor to {wanted} labels")
@@ -325,6 +334,35 @@ class Teaching:
         self._is_pretrained = True
         self._save()
 
+    def _collect(self, stop: StopRequest) -> Outcome:
+        """Ask for labels, and wait for all of them; the end, since nothing is learned.
+
+        A stop leaves nothing behind but labels: the next run asks the same, and finds them.
+        """
+        wanted = pretraining_labels(self._config)
+        self._ask_first(wanted, stop)
+        self._has_collected = self._rewards.take_answers() >= wanted
+        self._report()
+        return self._end()
+
+    def _ask_first(self, wanted: int, stop: StopRequest) -> None:
+        """Live for a while before training, ask about that, and wait for the answers."""
+        self._say_first()
+        needed = 2 * wanted * self._segment_steps
+        for _ in range(math.ceil(needed / self._collector.num_envs / self._agent.rollout_steps)):
+            if not self._may_go_on(stop):
+                return
+            self._live_first()
+        while self._rewards.num_asked < wanted and self._may_go_on(stop):
+            if not self._rewards.ask(Progress(0, 0.0), self._recent()):
+                self._live_first()
+        self._await_answers(wanted, stop)
+
+    def _say_first(self) -> None:
+        is_random = self._config.agent_path is None
+        who = "at random" if is_random else "as the agent that it begins with"
+        self._say("random", f"acting {who}, for the first comparisons")
+
     def _await_answers(self, needed: int, stop: StopRequest) -> None:
         """Wait until so many comparisons have an answer, and say so meanwhile."""
         while (answered := self._rewards.take_answers()) < needed and self._may_go_on(stop):
@@ -332,12 +370,12 @@ class Teaching:
             self._say("waiting", f"{answered}/{needed} comparisons labeled: waiting for yours")
             time.sleep(WAITING_POLL_S)
 
-    def _live_at_random(self) -> None:
-        rollout = self._collector.collect(self._collector.random_actions, self._agent.rollout_steps)
+    def _live_first(self) -> None:
+        rollout = self._collector.collect(self._act_first, self._agent.rollout_steps)
         self._rewards.observe(rollout)
         self._agent.observe(rollout)
         self._true.observe(rollout, rollout.rewards)
-        self._say("random", "acting at random, for the first comparisons")
+        self._say_first()
 
     def _progress(self) -> Progress:
         return Progress(self._step, self._clock.training_s)
@@ -413,7 +451,7 @@ class Teaching:
         if checkpoint is not None:
             self._say("starting", f"going on from step {checkpoint.step:,}")
             self._load(checkpoint.step, checkpoint.arrays, checkpoint.meta)
-        if self._config.predictor == "human" and isinstance(self._rewards, RewardLearner):
+        if self._config.asks_a_person and isinstance(self._rewards, RewardLearner):
             self._rewards.adopt_earlier_questions()
         self._experiment.truncate_metrics(self._step)
         self._bulletin.forget_after(self._step)
@@ -431,12 +469,12 @@ class Teaching:
         self._has_begun_anew = bool(meta["has_begun_anew"])
 
     def _end(self) -> Outcome:
-        is_finished = self._step >= self._config.num_timesteps
+        is_finished = self._has_collected or self._step >= self._config.num_timesteps
         if self._steps_this_run:
             self._display.status("saving")
             self._report()
             self._save()
-        if isinstance(self._rewards, RewardLearner):
+        if isinstance(self._rewards, RewardLearner) and not self._config.collect_only:
             self._rewards.predictor.save(self._experiment.folder / "predictor")
         from rl_teacher.report.plot import plot  # noqa: PLC0415 - heavy
 
@@ -486,20 +524,27 @@ def make_reward_source(
     venv: gym.vector.VectorEnv,
     length: int,
     shelf: Shelf,
+    pretrained: RewardPredictor | None = None,
     labeler_weights: LabelerWeights = "equal",
 ) -> RewardSource:
-    """The true reward for -p rl; otherwise a reward learner with its teacher.
+    """Whoever gives the rewards.
+
+    The environment for -p rl; a saved predictor, frozen, where nobody is asked; otherwise a reward
+    learner with its teacher.
 
     Args:
         config: of the experiment.
         venv: whose observations and actions the predictor sees.
         length: steps of a segment.
         shelf: where questions and answers are kept.
+        pretrained: a predictor that was fitted before, if there is one.
         labeler_weights: what labelers who disagree count.
     """
+    if pretrained is not None and not config.asks:
+        return FrozenReward(pretrained)
     if config.predictor == "rl":
         return TrueReward()
-    is_person = config.predictor == "human"
+    is_person = config.asks_a_person
     budget = Budget(
         total=config.n_labels,
         pretraining=pretraining_labels(config),
@@ -529,6 +574,7 @@ def make_reward_source(
             in_background=config.fit == "async",
             seed=config.seed,
             labeler_weights=labeler_weights,
+            pretrained=pretrained,
         ),
         Questionnaire(shelf, respondent),
     )

@@ -23,6 +23,10 @@ class Agent(Protocol):
         """Actions for N environments, ready to be given to them."""
         ...
 
+    def try_out(self, observations: Shaped[np.ndarray, "env ..."]) -> Shaped[np.ndarray, "env ..."]:
+        """Actions like those of `act`, of a rollout that nothing is going to be learned from."""
+        ...
+
     def observe(self, rollout: Rollout) -> None:
         """Learn only what observations look like, from a rollout of any policy."""
         ...
@@ -37,6 +41,17 @@ class Agent(Protocol):
 
     def begin_anew(self) -> None:
         """Forget what was learned, but for what observations look like."""
+        ...
+
+    def begin_with(self, state: Mapping[str, np.ndarray]) -> None:
+        """Begin as another agent of this kind is: its weights and normalisers, not its counters.
+
+        Args:
+            state: of that agent, which may have learned in any number of environments.
+
+        Raises:
+            BadConfig: it has networks of other sizes.
+        """
         ...
 
     def state(self) -> dict[str, np.ndarray]:

@@ -35,6 +35,10 @@ class ReturnScaler:
         scaled = rewards / self._moments.std
         return np.clip(scaled, -self._limit, self._limit).astype(np.float32)
 
+    def adopt(self, state: dict[str, np.ndarray]) -> None:
+        """Take over another's scale, and begin with episodes of one's own."""
+        self._moments.load_state(state)
+
     def state(self) -> dict[str, np.ndarray]:
         """Everything needed to go on exactly."""
         return {"returns": self._returns, **self._moments.state()}

@@ -26,6 +26,7 @@ from rl_teacher.agents.on_policy import ActionScale, advantages_of, make_policy,
 from rl_teacher.agents.policies import HostPolicy, Policy
 from rl_teacher.config import PPOConfig
 from rl_teacher.envs.rollout import Rollout
+from rl_teacher.errors import BadConfig
 from rl_teacher.moments import RunningMoments
 from rl_teacher.named_arrays import (
     NamedArrays,
@@ -151,6 +152,21 @@ def _improve_value(value, state, batch, order, learning_rate, config):  # noqa: 
     return _descend(value_loss, _optimiser(config), learning_rate, value, state, batch, order)
 
 
+def check_shapes(own: NamedArrays, other: NamedArrays) -> None:
+    """Refuse networks of other sizes.
+
+    Raises:
+        BadConfig: says which sizes.
+    """
+    wanted = [array.shape for array in own.values()]
+    given = [other[name].shape if name in other else None for name in own]
+    if given != wanted:
+        raise BadConfig(
+            f"The agent to begin with has networks of {given}, and this one of {wanted}. Give the "
+            "--ppo.hidden that it had, and an environment with its observations and actions."
+        )
+
+
 class PPO:
     """The agent: see the module's text."""
 
@@ -213,6 +229,11 @@ class PPO:
         """Draw actions; remembers what was drawn, before it is clipped, for `learn`."""
         sampled = self._host_policy.sample(self._normalise(observations), self._rng)
         self._sampled.append(sampled)
+        return self._scale.to_environment(sampled.reshape(-1, *self._action_shape))
+
+    def try_out(self, observations: Shaped[np.ndarray, "env ..."]) -> Shaped[np.ndarray, "env ..."]:
+        """Draw actions that nothing is going to be learned from."""
+        sampled = self._host_policy.sample(self._normalise(observations), self._rng)
         return self._scale.to_environment(sampled.reshape(-1, *self._action_shape))
 
     def act_best(
@@ -285,6 +306,23 @@ class PPO:
         done = min(self._steps / self._total_steps, 1.0)
         config = self.config
         return config.learning_rate + done * (config.final_learning_rate - config.learning_rate)
+
+    def begin_with(self, state: Mapping[str, np.ndarray]) -> None:
+        """Begin with another agent's networks and normalisers.
+
+        Optimisers, exploration and the learning rate's schedule are new. The scale of returns
+        comes along, since the value function speaks in it.
+
+        Raises:
+            BadConfig: it has networks of other sizes.
+        """
+        networks = self._policy, self._value
+        saved = part_of(state, "networks")
+        check_shapes(tree_to_arrays(networks), saved)
+        self._policy, self._value = arrays_to_tree(networks, saved)
+        self._observation_moments.load_state(part_of(state, "observations"))
+        self._scale_rewards.adopt(part_of(state, "returns"))
+        self._refresh_host()
 
     def _trees(self) -> tuple:
         return self._policy, self._value, self._policy_state, self._value_state

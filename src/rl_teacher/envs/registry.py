@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
 
+from rl_teacher.envs.factories import from_factory, is_factory, time_limit_of
 from rl_teacher.envs.mujoco_suite import ALIASES, PLAIN, SUITE, TASKS
 from rl_teacher.envs.mujoco_task import Task
 from rl_teacher.envs.recipes import KEEP_STEPS
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
     import mujoco
 
 NAMESPACE = "rl_teacher"
+
+REGISTERED_BY = {
+    "dm_control": ("shimmy", "shimmy[dm-control]"),
+    "Meta-World": ("metaworld", "metaworld"),
+}
+"""What ids with a prefix are registered by: the module to import, and what pip calls it."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,15 @@ def make_vector(
     return ReplayVectorEnv(make_env, num_envs, keep_steps)
 
 
+def make_one(env_id: str) -> gymnasium.Env:
+    """One environment by itself, as Gymnasium or its factory makes it.
+
+    Raises:
+        BadInput: it cannot be made here.
+    """
+    return _make_gymnasium(_full_id(env_id))
+
+
 def make_filmed(env_id: str) -> gymnasium.Env:
     """One of Gymnasium's environments, whose `render` returns a picture.
 
@@ -116,6 +133,16 @@ def mujoco_model(env_id: str) -> "mujoco.MjModel | None":  # pyright: ignore[rep
 
     with closing(_make_gymnasium(full_id)) as env:
         return None if positions_of(env) is None else env.unwrapped.model  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def spaces_of(env_id: str) -> tuple[gymnasium.Space, gymnasium.Space]:
+    """Observation and action space of one of an environment's copies.
+
+    Raises:
+        BadInput: it cannot be taught, see `card`.
+    """
+    with closing(make_vector(env_id, 1)) as venv:
+        return venv.single_observation_space, venv.single_action_space
 
 
 def camera_of(env_id: str) -> Mapping[str, Any]:
@@ -163,26 +190,48 @@ def _full_id(env_id: str) -> str:
     wanted = env_id.strip().removeprefix(f"{NAMESPACE}/")
     module, _, own_id = wanted.rpartition(":")
     if module:
-        _import_to_register(module, wanted)
+        own = _imported(module, wanted)
+        if own_id not in gymnasium.registry and is_factory(own, own_id):
+            return wanted
         full_id = _full_id(own_id)
         return full_id if full_id in TASKS else f"{module}:{full_id}"
     if wanted in TASKS or wanted in gymnasium.registry:
         return wanted
+    _import_registering(wanted)
     by_lower = _ids_by_lower_name()
     if wanted.lower() in by_lower:
         return by_lower[wanted.lower()]
     raise UnknownName("environment", env_id, [*TASKS, *_latest_gymnasium_ids()])
 
 
-def _import_to_register(module: str, env_id: str) -> None:
-    """Gymnasium's way to name an environment that a module of one's own registers."""
+def _imported(module: str, env_id: str) -> ModuleType:
+    """The module that registers, or makes, an environment of one's own."""
     try:
-        importlib.import_module(module)
+        return importlib.import_module(module)
     except Exception as error:
         raise BadInput(
             f"{env_id} cannot be found: importing {module} failed with {type(error).__name__}: "
-            f"{error}. It must be module:id, and the module must be on Python's path (PYTHONPATH=. "
-            "for the current folder)."
+            f"{error}. It must be module:id or module:function, and the module must be on Python's "
+            "path (PYTHONPATH=. for the current folder)."
+        ) from error
+
+
+def _import_registering(env_id: str) -> None:
+    """Import the package that registers ids like this one with Gymnasium.
+
+    Raises:
+        BadInput: it is not installed.
+    """
+    prefix = env_id.partition("/")[0]
+    if prefix not in REGISTERED_BY:
+        return
+    module, requirement = REGISTERED_BY[prefix]
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise BadInput(
+            f"{env_id} needs a package that is not installed here ({error}). Install it with "
+            f"`pip install '{requirement}'`."
         ) from error
 
 
@@ -253,20 +302,18 @@ _NEVER_TERMINATE = frozenset(
 
 
 def _gymnasium_card(full_id: str) -> EnvCard:
-    env = _make_gymnasium(full_id)
-    try:
+    with closing(_make_gymnasium(full_id)) as env:
         _check_teachable(full_id, env)
-        spec = gymnasium.registry[full_id.rpartition(":")[2]]
         fps = float(env.metadata.get("render_fps") or 30.0)
-    finally:
-        env.close()
+        longest = time_limit_of(env)
+    spec = gymnasium.registry.get(full_id.rpartition(":")[2])
     return EnvCard(
         id=full_id,
         fps=fps,
-        max_episode_steps=spec.max_episode_steps,
-        can_terminate=spec.name not in _NEVER_TERMINATE,
+        max_episode_steps=longest,
+        can_terminate=spec is None or spec.name not in _NEVER_TERMINATE,
         backend="gymnasium",
-        description=f"Gymnasium's {spec.name}",
+        description=f"your {full_id}" if spec is None else f"Gymnasium's {spec.name}",
     )
 
 
@@ -285,6 +332,9 @@ def _make_gymnasium(full_id: str, render_mode: str | None = None) -> gymnasium.E
     """One of Gymnasium's environments, without its advice to upgrade."""
     from rl_teacher.envs.mujoco_physics import quiet_mujoco  # noqa: PLC0415
 
+    own_id = full_id.rpartition(":")[2]
+    if ":" in full_id and own_id not in gymnasium.registry:
+        return from_factory(full_id, render_mode)
     try:
         with warnings.catch_warnings(), quiet_mujoco():
             warnings.simplefilter("ignore")

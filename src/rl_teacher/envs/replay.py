@@ -262,7 +262,12 @@ def _time_limit(env: gymnasium.Env) -> TimeLimit | None:
 
 
 def positions_of(env: gymnasium.Env) -> Float[np.ndarray, " nq"] | None:
-    """MuJoCo's qpos, live; None where there is no MuJoCo to draw poses with."""
-    if not hasattr(env.unwrapped, "model"):
+    """MuJoCo's qpos, live; None where there is no MuJoCo to draw poses with.
+
+    Note: by the type's module, since importing MuJoCo for an environment without it is slow, and
+    others call a neural network their model.
+    """
+    model = getattr(env.unwrapped, "model", None)
+    if not type(model).__module__.startswith("mujoco"):
         return None
     return getattr(getattr(env.unwrapped, "data", None), "qpos", None)

@@ -29,7 +29,7 @@ from rl_teacher.named_arrays import (
 from rl_teacher.networks import ACTIVATIONS, MLP
 from rl_teacher.predictor.ensemble import new_networks, stacked, unstacked
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.predictor.labels import LabelSet
+from rl_teacher.predictor.labels import LEAST_STD, LabelSet
 from rl_teacher.predictor.likelihood import preference_logit, preference_loss
 
 CHUNK_STEPS = 8
@@ -229,13 +229,19 @@ class Fitter:
         self._input_moments = _input_moments(None, space.num_features)
         self._cores = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="fit")
 
-    def begin_with(self, networks: MLP) -> None:
-        """Begin the next fit with these M networks, stacked, instead of the latest."""
+    def begin_with(
+        self,
+        networks: MLP,
+        input_mean: Float32[np.ndarray, " features"],
+        input_std: Float32[np.ndarray, " features"],
+    ) -> None:
+        """Have networks, and the scales of their inputs, that were fitted before."""
         begin = jax.jit(optax.scale_by_adam().init)
         self._members = [
             member._replace(network=network, state=begin(network))
             for member, network in zip(self._members, unstacked(networks), strict=True)
         ]
+        self._input_moments = input_mean, input_std
 
     def fit(self, labels: LabelSet, max_steps: int, *, patience: int = PATIENCE) -> Fitted:
         """Descend until the held-out loss stops improving, or `max_steps` are done.
@@ -360,7 +366,7 @@ def _input_moments(
     if labels is None:
         return np.zeros(num_features, np.float32), np.ones(num_features, np.float32)
     moments = labels.input_moments
-    return moments.mean.astype(np.float32), (moments.std + 1e-3).astype(np.float32)
+    return moments.mean.astype(np.float32), (moments.std + LEAST_STD).astype(np.float32)
 
 
 def stride_of(segment_steps: int) -> int:

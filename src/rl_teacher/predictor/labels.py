@@ -10,6 +10,12 @@ from jaxtyping import Float32, Int64
 
 from rl_teacher.moments import RunningMoments
 
+LEAST_STD = 1e-3
+"""Added to the spread of every input: one that never changes is not blown up."""
+EARLIER_STEPS = 10_000
+"""What moments that were measured before count, in steps: networks that learned with them must not
+lose their footing over a few labels."""
+
 
 @dataclass(frozen=True)
 class LabelledPair:
@@ -68,6 +74,14 @@ class LabelSet:
 
     def __len__(self) -> int:
         return self._size
+
+    def begin_with_moments(
+        self, mean: Float32[np.ndarray, " features"], std: Float32[np.ndarray, " features"]
+    ) -> None:
+        """Take input moments that were measured before as if over so many steps."""
+        variance = np.square(np.maximum(std - LEAST_STD, 0.0), dtype=np.float64)
+        moments = {"mean": mean.astype(np.float64), "variance": variance}
+        self.input_moments.load_state(moments | {"count": np.array(float(EARLIER_STEPS))})
 
     def add(self, pair: LabelledPair) -> int:
         """Take in one comparison; its place among the others."""

@@ -28,7 +28,7 @@ from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.store import Store
 from rl_teacher.studio import Gallery, Studio
 from rl_teacher.wrappers.labels import given_labels
-from rl_teacher.wrappers.parts import fitting_predictor, generated_name, identity, learner_for
+from rl_teacher.wrappers.parts import generated_name, identity, learner_for
 from rl_teacher.wrappers.settings import WrapperSettings
 from rl_teacher.wrappers.world import World
 
@@ -105,9 +105,6 @@ class Learning:
             self._step = self._saved_step = checkpoint.step
             self._trained_steps = int(checkpoint.meta["trained_steps"])
             self._learner.plan(self._progress, None, self._settings.max_labels)
-        elif self._settings.predictor is not None:
-            space = self._world.input_space
-            self._learner.begin_with(fitting_predictor(self._settings, space))
         self._learner.adopt_earlier_questions()
         self._bulletin.forget_after(self._step)
         self._experiment.truncate_metrics(self._step)

@@ -128,6 +128,7 @@ def learner_for(
         FIRST_FIT_STEPS,
         in_background=settings.fit == "background",
         seed=settings.seed,
+        pretrained=None if settings.predictor is None else fitting_predictor(settings, space),
     )
     questionnaire = Questionnaire(shelf, respondent_of(world, settings))
     library = library_of(shelf, world.env_card.id, steps) if settings.is_human else ()

@@ -1,0 +1,243 @@
+"""A label data set in memory: what was compared, and what was said of it."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.segment import Segment
+from rl_teacher.datasets.rows import Row, counts
+from rl_teacher.datasets.spaces import Spaces
+from rl_teacher.errors import BadInput
+
+Pair = tuple[str, str]
+
+TARGETS = {Answer.LEFT: 1.0, Answer.EQUAL: 0.5, Answer.RIGHT: 0.0}
+"""What is learned of an answer; `cannot_tell` says nothing."""
+
+
+@dataclass(frozen=True)
+class LabelledComparison:
+    """A comparison, and what was said of it.
+
+    Attributes:
+        left: the one segment.
+        right: the other.
+        target: share of the labels that say left is better; ties count half.
+        labeler: who said it; None where several did.
+        num_labels: how many say so.
+        asked_at_step: environment steps of training when it was asked.
+        answered_at: when the last of them came, as ISO 8601.
+    """
+
+    left: Segment
+    right: Segment
+    target: float
+    labeler: str | None
+    num_labels: int
+    asked_at_step: int
+    answered_at: str
+
+    @property
+    def pair(self) -> Pair:
+        """The segments' content hashes."""
+        return self.left.content_hash, self.right.content_hash
+
+
+ORDERS: dict[str, Callable[[LabelledComparison], float | str]] = {
+    "asked_at_step": lambda each: each.asked_at_step,
+    "answered_at": lambda each: each.answered_at,
+    "target": lambda each: each.target,
+    "certainty": lambda each: -abs(each.target - 0.5),
+}
+"""What a data set can be sorted by; `certainty` has the surest first."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Comparisons of one environment's segments, with their labels; see `__iter__`.
+
+    Attributes:
+        env_id: where the segments were lived.
+        spaces: of that environment.
+        segments: by content hash.
+        rows: every label, taken back and excluded ones too.
+    """
+
+    env_id: str
+    spaces: Spaces
+    segments: Mapping[str, Segment]
+    rows: tuple[Row, ...]
+
+    def __iter__(self) -> Iterator[LabelledComparison]:
+        """Every comparison that something is to be learned from, in order.
+
+        Labels that were taken back, labels of excluded labelers, and those who could not tell are
+        left out.
+        """
+        return iter(self._comparisons)
+
+    def __len__(self) -> int:
+        return len(self._comparisons)
+
+    def __getitem__(self, place: int) -> LabelledComparison:
+        return self._comparisons[place]
+
+    @cached_property
+    def _rows_of(self) -> dict[Pair, list[Row]]:
+        """The rows of each comparison, in the order of their first one."""
+        rows_of: dict[Pair, list[Row]] = {}
+        for row in self.rows:
+            rows_of.setdefault((row["left_clip"], row["right_clip"]), []).append(row)
+        return rows_of
+
+    @cached_property
+    def _comparisons(self) -> list[LabelledComparison]:
+        found = (self._comparison(pair, rows) for pair, rows in self._rows_of.items())
+        return [each for each in found if each is not None]
+
+    def _comparison(self, pair: Pair, rows: Sequence[Row]) -> LabelledComparison | None:
+        """What is learned of a comparison; None where nobody could tell."""
+        telling = [row for row in rows if counts(row) and row["answer"] != Answer.CANNOT_TELL]
+        if not telling:
+            return None
+        labelers = {row["labeler"] for row in telling}
+        left, right = (self.segments[each] for each in pair)
+        return LabelledComparison(
+            left=left,
+            right=right,
+            target=sum(TARGETS[Answer(row["answer"])] for row in telling) / len(telling),
+            labeler=telling[0]["labeler"] if len(labelers) == 1 else None,
+            num_labels=len(telling),
+            asked_at_step=telling[0]["asked_at_step"],
+            answered_at=max(row["answered_at"] for row in telling),
+        )
+
+    @property
+    def content_hash(self) -> str:
+        """SHA-256 over what is learned from it, in order."""
+        learned = [[*each.pair, each.target] for each in self]
+        content = json.dumps([self.env_id, self.spaces.to_json(), learned])
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    def save(self, path: Path | str, format: str = "jsonl") -> None:  # noqa: A002 - as the flag
+        """Write it; see `datasets.writing.save`."""
+        from rl_teacher.datasets.writing import save  # noqa: PLC0415 - imports this module
+
+        save(self, path, format)
+
+    def sorted(
+        self, by: str | Callable[[LabelledComparison], float | str] = "asked_at_step"
+    ) -> "Dataset":
+        """The same comparisons in another order; equal ones stay as they are.
+
+        Args:
+            by: one of `ORDERS`, or a function of a comparison.
+
+        Raises:
+            BadInput: there is no such order.
+        """
+        if isinstance(by, str) and by not in ORDERS:
+            raise BadInput(f"by={by!r} was given; {', '.join(ORDERS)} or a function is possible.")
+        return self._of(sorted(self, key=ORDERS[by] if isinstance(by, str) else by))
+
+    def subset(self, chosen: int | slice, seed: int | None = None) -> "Dataset":
+        """Some of the comparisons, with all their labels.
+
+        Args:
+            chosen: a slice of them; or how many: the first, or with a seed any, in their order.
+            seed: of that choice.
+
+        Raises:
+            BadInput: more than there are.
+        """
+        if isinstance(chosen, slice):
+            return self._of(self._comparisons[chosen])
+        if not 0 <= chosen <= len(self):
+            raise BadInput(f"{chosen} comparisons were asked for; there are {len(self)}.")
+        places: Iterable[int] = range(chosen)
+        if seed is not None:
+            drawn = np.random.default_rng(seed).choice(len(self), chosen, replace=False)
+            places = sorted(drawn.tolist())
+        return self._of([self._comparisons[place] for place in places])
+
+    def _of(self, comparisons: Sequence[LabelledComparison]) -> "Dataset":
+        rows = tuple(row for each in comparisons for row in self._rows_of[each.pair])
+        return replace(self, rows=rows, segments=used(self.segments, rows))
+
+    @staticmethod
+    def merged(datasets: Iterable["Dataset"]) -> "Dataset":
+        """Several in one; what is in more than one of them is in it once.
+
+        A comparison is known by its clips, a label by its request id. Where a labeler answered a
+        comparison in several of them, the newest answer counts; one that was taken back in any of
+        them is taken back.
+
+        Raises:
+            BadInput: none was given, or their spaces, or their scenes, are not the same.
+        """
+        given = list(datasets)
+        if not given:
+            raise BadInput("No data sets were given; at least one is needed.")
+        first = given[0]
+        for other in given[1:]:
+            check_same(first, other)
+        segments = {name: each for dataset in given for name, each in dataset.segments.items()}
+        return replace(first, segments=segments, rows=merged_rows(given))
+
+
+def used(segments: Mapping[str, Segment], rows: Iterable[Row]) -> dict[str, Segment]:
+    """The segments that labels are about."""
+    names = dict.fromkeys(row[side] for row in rows for side in ("left_clip", "right_clip"))
+    return {name: segments[name] for name in names}
+
+
+def check_same(first: Dataset, other: Dataset) -> None:
+    """Refuse to put together what is not of one kind.
+
+    Raises:
+        BadInput: says what differs.
+    """
+    was, now = first.spaces.to_json(), other.spaces.to_json()
+    if was != now:
+        raise BadInput(
+            f"The data sets have other spaces: {was} in {first.env_id}, {now} in {other.env_id}. "
+            "Merge those of one environment only."
+        )
+    widths = {
+        segment.scene_states.shape[1] for d in (first, other) for segment in d.segments.values()
+    }
+    if len(widths) > 1:
+        raise BadInput(
+            f"The segments' scene states have {sorted(widths)} numbers a step, so they were "
+            "recorded in other ways. Merge those that were recorded in one way only."
+        )
+
+
+def merged_rows(datasets: Sequence[Dataset]) -> tuple[Row, ...]:
+    """Every label once, numbered anew; of a labeler's answers to a comparison the newest counts."""
+    by_request: dict[tuple[Pair, str], Row] = {}
+    for row in (row for dataset in datasets for row in dataset.rows):
+        pair = row["left_clip"], row["right_clip"]
+        known = by_request.setdefault((pair, row["request_id"]), row)
+        if known is not row and not row["is_current"]:
+            by_request[pair, row["request_id"]] = row
+    newest: dict[tuple[Pair, str], tuple[str, str]] = {}
+    for (pair, request_id), row in by_request.items():
+        if row["is_current"]:
+            key, stamp = (pair, row["labeler"]), (row["answered_at"], request_id)
+            newest[key] = max(newest.get(key, stamp), stamp)
+    number_of: dict[Pair, int] = {}
+    rows = []
+    for number, ((pair, request_id), row) in enumerate(by_request.items(), 1):
+        stamp = row["answered_at"], request_id
+        is_current = row["is_current"] and newest[pair, row["labeler"]] == stamp
+        comparison_id = number_of.setdefault(pair, len(number_of) + 1)
+        changes = {"label_id": number, "comparison_id": comparison_id, "is_current": is_current}
+        rows.append({**row, **changes})
+    return tuple(rows)

@@ -1,0 +1,349 @@
+"""Reading a data set, as from a stranger."""
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rl_teacher.clips.segment import Segment
+from rl_teacher.datasets.arrays import check_size, open_archive, read_npz
+from rl_teacher.datasets.dataset import Dataset
+from rl_teacher.datasets.rows import Row, checked_row, is_storable
+from rl_teacher.datasets.spaces import Spaces
+from rl_teacher.datasets.writing import (
+    ARRAYS,
+    DESCRIPTION,
+    FORMAT_NAME,
+    LABELS,
+    SCHEMA_VERSION,
+    SEGMENTS,
+)
+from rl_teacher.errors import BadInput, RlTeacherError
+from rl_teacher.report.label_export import parquet_schema, pyarrow
+
+MAX_BYTES = 4 * 2**30
+"""Of everything in a data set, unpacked, unless more is allowed."""
+MAX_DESCRIPTION_BYTES = 2**20
+MOST_MEMBERS = 20
+"""Files in an archive, at most; a data set has three."""
+LONGEST_ENV_ID = 200
+
+Read = Callable[[str, int], bytes | None]
+"""The content of one of the files, up to a number of bytes; None where it is not there."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """What `dataset.json` says.
+
+    Attributes:
+        env_id: where the segments were lived.
+        spaces: of that environment.
+        sha256: of the other files, by name.
+    """
+
+    env_id: str
+    spaces: Spaces
+    sha256: Mapping[str, str]
+
+
+def load(path: Path | str, max_bytes: int = MAX_BYTES) -> Dataset:
+    """Read a data set; nothing in it is run, whoever made it.
+
+    Args:
+        path: a folder, or a `.zip` of it.
+        max_bytes: of everything in it, unpacked.
+
+    Raises:
+        BadInput: it is none, it was altered, it is of a newer version, or it is too large.
+    """
+    path = Path(path)
+    with faults_in_words(path):
+        if path.is_dir():
+            return read(folder_reader(path), max_bytes)
+        if not path.is_file():
+            raise BadInput("there is no such file or folder")
+        check_size(path.stat().st_size, max_bytes)
+        with open_archive(
+            path.read_bytes(), "a label data set: a folder, or a .zip of one"
+        ) as file:
+            return read(archive_reader(file, max_bytes), max_bytes)
+
+
+@contextmanager
+def faults_in_words(path: Path) -> Iterator[None]:
+    """Say of whatever is wrong with a file that the file is wrong.
+
+    Note: every exception. The file is a stranger's, and whatever it makes a library raise says
+    one thing: it is not what it should be.
+    """
+    try:
+        yield
+    except RlTeacherError as error:
+        raise BadInput(f"{path} cannot be read as a label data set: {error}") from error
+    except Exception as error:
+        raise BadInput(
+            f"{path} cannot be read as a label data set: {type(error).__name__}: {error!s:.300}. "
+            "Ask whoever made it for it again; `rl-teacher export` writes one."
+        ) from error
+
+
+def folder_reader(folder: Path) -> Read:
+    """Reads the files of a folder."""
+
+    def read_file(name: str, max_bytes: int) -> bytes | None:
+        path = folder / name
+        if not path.is_file():
+            return None
+        check_size(path.stat().st_size, max_bytes)
+        return path.read_bytes()
+
+    return read_file
+
+
+def archive_reader(file: zipfile.ZipFile, max_bytes: int) -> Read:
+    """Reads the files of an archive, without unpacking it anywhere.
+
+    Raises:
+        BadInput: it has names in it that no data set has, or is too large.
+    """
+    members = [info for info in file.infolist() if not info.is_dir()]
+    names = {info.filename: info for info in members}
+    if len(members) > MOST_MEMBERS or len(names) != len(members):
+        raise BadInput(f"the archive has {len(members)} files, or two of one name; 3 are needed")
+    check_size(sum(info.file_size for info in members), max_bytes)
+    for name in names:
+        if not is_plain(name):
+            raise BadInput(f"the archive has a file {name!r:.100}, which leads out of it")
+    prefixes = {name.rpartition("/")[0] for name in names}
+    if len(prefixes) != 1:
+        raise BadInput("the archive has files in several folders; those of one are needed")
+    [prefix] = prefixes
+
+    def read_member(name: str, max_bytes: int) -> bytes | None:
+        info = names.get(f"{prefix}/{name}" if prefix else name)
+        if info is None:
+            return None
+        check_size(info.file_size, max_bytes)
+        with file.open(info) as opened:
+            return opened.read(info.file_size)
+
+    return read_member
+
+
+def is_plain(name: str) -> bool:
+    """Whether a name in an archive is that of a file, or of one in a folder."""
+    parts = name.split("/")
+    return len(parts) <= 2 and not {"", ".", ".."} & set(parts) and not {"\\", ":"} & set(name)
+
+
+def read(read_file: Read, max_bytes: int) -> Dataset:
+    """A data set from its three files."""
+    text = read_file(DESCRIPTION, MAX_DESCRIPTION_BYTES)
+    if text is None:
+        raise BadInput(f"it has no {DESCRIPTION}")
+    described = described_by(json.loads(text))
+    label_names = [name for name in LABELS.values() if name in described.sha256]
+    if len(label_names) != 1 or SEGMENTS not in described.sha256:
+        raise BadInput(f"{DESCRIPTION} does not name one file of labels and {SEGMENTS}")
+    contents = {
+        name: read_whole(read_file, name, described.sha256[name], max_bytes)
+        for name in (*label_names, SEGMENTS)
+    }
+    raw_rows = ROW_READERS[label_names[0]](contents[label_names[0]], max_bytes)
+    rows = tuple(checked_row(row, number) for number, row in enumerate(raw_rows, 1))
+    segments = read_segments(contents[SEGMENTS], described, max_bytes)
+    check_segments_are_there(rows, segments)
+    return Dataset(described.env_id, described.spaces, segments, rows)
+
+
+def described_by(said: Any) -> Described:
+    """What `dataset.json` says, if it is one of ours.
+
+    Raises:
+        BadInput: it is not, or is of a newer version.
+    """
+    if not isinstance(said, Mapping) or said.get("format") != FORMAT_NAME:
+        raise BadInput(f"{DESCRIPTION} does not say that its format is {FORMAT_NAME!r}")
+    version = said.get("schema_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise BadInput(f"its schema version is {version!r:.80}; a number is needed")
+    if version > SCHEMA_VERSION:
+        raise BadInput(
+            f"its schema version is {version}, and this rl-teacher reads up to {SCHEMA_VERSION}. "
+            "Install a newer one."
+        )
+    env_id, sha256 = said.get("env_id"), said.get("sha256")
+    if not isinstance(env_id, str) or not is_name(env_id):
+        raise BadInput(f"its environment is {env_id!r:.80}; a name is needed")
+    if not isinstance(sha256, Mapping) or not all(
+        isinstance(each, str) for each in sha256.values()
+    ):
+        raise BadInput(f"{DESCRIPTION} does not give the SHA-256 of the other files")
+    return Described(env_id, Spaces.from_json(said.get("spaces")), sha256)
+
+
+def is_name(env_id: str) -> bool:
+    """Whether it can be the name of an environment."""
+    is_long = len(env_id) > LONGEST_ENV_ID
+    return bool(env_id) and not is_long and env_id.isprintable() and is_storable(env_id)
+
+
+def read_whole(read_file: Read, name: str, sha256: str, max_bytes: int) -> bytes:
+    """A file that is what was written.
+
+    Raises:
+        BadInput: it is missing, or was altered.
+    """
+    content = read_file(name, max_bytes)
+    if content is None:
+        raise BadInput(f"it has no {name}")
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise BadInput(f"{name} is not what was written: it has another SHA-256")
+    return content
+
+
+# --- labels ---
+
+
+def rows_of_jsonl(content: bytes, max_bytes: int) -> Iterator[Row]:  # noqa: ARG001 - as Parquet's
+    """The objects, line by line."""
+    for line in io.BytesIO(content):
+        yield json.loads(line)
+
+
+def rows_of_parquet(content: bytes, max_bytes: int) -> Iterator[Row]:
+    """The rows of a Parquet file, if its columns are those of ours.
+
+    Raises:
+        BadInput: pyarrow is not installed, other columns, or too large.
+    """
+    arrow = pyarrow()
+    file = arrow.parquet.ParquetFile(io.BytesIO(content))
+    groups = range(file.metadata.num_row_groups)
+    check_size(sum(file.metadata.row_group(i).total_byte_size for i in groups), max_bytes)
+    schema = parquet_schema(arrow)
+    if not file.schema_arrow.equals(schema):
+        raise BadInput(f"the columns of {LABELS['parquet']} are not those of our labels")
+    for batch in file.iter_batches(batch_size=1000):
+        yield from map(from_parquet, batch.to_pylist())
+
+
+def from_parquet(row: Mapping[str, Any]) -> Row:
+    """A row as JSON has it."""
+    answered_at, details = row["answered_at"], row["details"]
+    return {
+        **row,
+        "answered_at": None if answered_at is None else answered_at.isoformat(),
+        "details": None if details is None else json.loads(details),
+    }
+
+
+ROW_READERS: dict[str, Callable[[bytes, int], Iterable[Row]]] = {
+    LABELS["jsonl"]: rows_of_jsonl,
+    LABELS["parquet"]: rows_of_parquet,
+}
+
+
+# --- segments ---
+
+
+def read_segments(content: bytes, described: Described, max_bytes: int) -> dict[str, Segment]:
+    """Every segment by its hash, which its content has.
+
+    Raises:
+        BadInput: the arrays do not fit together, or not the spaces; or one has another hash.
+    """
+    arrays = read_npz(content, (*ARRAYS, "offsets", "hashes"), max_bytes)
+    check_arrays(arrays, described.spaces)
+    segments: dict[str, Segment] = {}
+    offsets = arrays["offsets"].tolist()
+    for place, (begin, end) in enumerate(pairwise(offsets)):
+        parts = {name: arrays[name][begin:end] for name in ARRAYS}
+        segment = Segment(env_id=described.env_id, **parts)
+        if bytes.fromhex(segment.content_hash) != arrays["hashes"][place].tobytes():
+            raise BadInput(f"segment {place} of {SEGMENTS} does not have the hash that it says")
+        segments[segment.content_hash] = segment
+    return segments
+
+
+def check_arrays(arrays: Mapping[str, np.ndarray], spaces: Spaces) -> None:
+    """Refuse arrays that do not fit together, or not the spaces.
+
+    Raises:
+        BadInput: says which.
+    """
+    offsets, hashes = arrays["offsets"], arrays["hashes"]
+    if offsets.ndim != 1 or offsets.dtype != np.int64 or len(offsets) < 2:
+        raise BadInput(
+            f"the offsets are {offsets.dtype} {offsets.shape}; [segments + 1] are needed"
+        )
+    if hashes.shape != (len(offsets) - 1, 32) or hashes.dtype != np.uint8:
+        raise BadInput(
+            f"the hashes are {hashes.dtype} {hashes.shape}; uint8 [segments, 32] is needed"
+        )
+    num_steps = int(offsets[-1])
+    if offsets[0] != 0 or (np.diff(offsets) < 1).any():
+        raise BadInput("the offsets do not rise from 0")
+    check_columns(arrays, num_steps)
+    check_fits(arrays["observations"], spaces.observation, "observations")
+    check_fits(arrays["actions"], spaces.action, "actions")
+
+
+def check_columns(arrays: Mapping[str, np.ndarray], num_steps: int) -> None:
+    """Refuse columns of another length, and numbers that are none."""
+    for name in ARRAYS:
+        array = arrays[name]
+        if array.ndim < 1 or len(array) != num_steps:
+            raise BadInput(f"the {name} are {array.shape}; {num_steps} steps are needed")
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            raise BadInput(f"the {name} have NaN or infinity in them")
+    rewards, scenes = arrays["rewards"], arrays["scene_states"]
+    if rewards.ndim != 1 or rewards.dtype != np.float32:
+        raise BadInput(
+            f"the rewards are {rewards.dtype} {rewards.shape}; float32 [steps] is needed"
+        )
+    if scenes.ndim != 2:
+        raise BadInput(f"the scene states are {scenes.shape}; [steps, numbers] is needed")
+
+
+def check_fits(array: np.ndarray, space: gym.Space, name: str) -> None:
+    """Refuse what is not of a space.
+
+    Raises:
+        BadInput: of another shape, or a choice that there is not.
+    """
+    shape = space.shape or ()
+    if array.shape[1:] != shape:
+        raise BadInput(f"the {name} are {array.shape[1:]} each; the space says {shape}")
+    if isinstance(space, gym.spaces.Box):
+        return
+    if not np.issubdtype(array.dtype, np.integer):
+        raise BadInput(f"the {name} are {array.dtype}; whole numbers are needed for {space}")
+    if isinstance(space, gym.spaces.Discrete):
+        low, high = int(space.start), int(space.start + space.n)
+    else:
+        low, high = 0, np.asarray(getattr(space, "nvec"))  # noqa: B009 - MultiDiscrete's
+    if ((array < low) | (array >= high)).any():
+        raise BadInput(f"the {name} have choices in them that are not in {space}")
+
+
+def check_segments_are_there(rows: Iterable[Row], segments: Mapping[str, Segment]) -> None:
+    """Refuse labels of segments that are missing.
+
+    Raises:
+        BadInput: says which label.
+    """
+    for number, row in enumerate(rows, 1):
+        for side in ("left_clip", "right_clip"):
+            if row[side] not in segments:
+                raise BadInput(f"label {number} is about segment {row[side]}, which is not there")

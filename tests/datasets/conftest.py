@@ -1,0 +1,80 @@
+"""A small data set made by hand, and an experiment whose labels it has."""
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.segment import Segment
+from rl_teacher.datasets import Spaces
+from rl_teacher.datasets.homes import from_experiment
+from rl_teacher.experiment import Experiment, home
+from rl_teacher.store.database import default_url
+from rl_teacher.store.media import SegmentFiles
+from rl_teacher.store.records import NewLabel
+from rl_teacher.store.store import Store
+
+ENV_ID = "ShortReacher-v1"
+SPACES = Spaces(
+    gym.spaces.Box(-np.inf, np.inf, (10,), np.float32), gym.spaces.Box(-1, 1, (2,), np.float32)
+)
+MOMENT = datetime(2026, 11, 3, 12, tzinfo=UTC)
+
+
+def segment(seed, steps=5, env_id=ENV_ID):
+    rng = np.random.default_rng(seed)
+    return Segment(
+        env_id=env_id,
+        observations=rng.normal(size=(steps, 10)).astype(np.float32),
+        actions=rng.uniform(-1, 1, (steps, 2)).astype(np.float32),
+        rewards=rng.normal(size=steps).astype(np.float32),
+        scene_states=rng.normal(size=(steps, 4)),
+    )
+
+
+class Desk:
+    """An experiment in this home, and whoever answers."""
+
+    def __init__(self, store, name="desk"):
+        self.store, self.name = store, name
+        self.files = SegmentFiles(home() / "segments")
+        with Experiment.open(name, {"env_id": ENV_ID}) as experiment:
+            self.id = store.ensure_experiment(experiment.name, ENV_ID, {"env_id": ENV_ID})
+        self._requests = 0
+
+    def ask(self, seed, step=0):
+        pair = segment(2 * seed), segment(2 * seed + 1, steps=4)
+        for each in pair:
+            self.files.save(each)
+        hashes = [(pair[0].content_hash, pair[1].content_hash)]
+        lengths = {each.content_hash: len(each) for each in pair}
+        [comparison_id] = self.store.ask(self.id, hashes, ENV_ID, lengths, step)
+        return comparison_id
+
+    def say(self, comparison_id, answer, labeler="zoe", **details):
+        self._requests += 1
+        request_id = UUID(int=self._requests)
+        answer = None if answer is None else Answer(answer)
+        label = NewLabel(comparison_id, answer, labeler, request_id, **details)
+        self.store.answer_many([label])
+
+    def dataset(self):
+        return from_experiment(self.store, self.files, self.name)
+
+
+@pytest.fixture
+def desk():
+    home().mkdir(parents=True, exist_ok=True)
+    with Store.open(default_url(home()), now=lambda: MOMENT) as store:
+        yield Desk(store)
+
+
+@pytest.fixture
+def dataset(desk):
+    """Four comparisons: left, right, equal, and one of which nobody could tell."""
+    for seed, answer in enumerate(("left", "right", "equal", "cannot_tell")):
+        desk.say(desk.ask(seed, step=10 - seed), answer)
+    return desk.dataset()

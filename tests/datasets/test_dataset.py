@@ -1,0 +1,138 @@
+"""Comparisons, targets, order, subsets and merging."""
+
+from dataclasses import replace
+
+import gymnasium as gym
+import pytest
+
+from rl_teacher.datasets import Dataset, Spaces
+from rl_teacher.errors import BadInput
+from tests.datasets.conftest import ENV_ID, SPACES, segment
+
+
+def targets(dataset):
+    return [each.target for each in dataset]
+
+
+def pairs(dataset):
+    return [each.pair for each in dataset]
+
+
+def test_left_is_1_right_is_0_and_a_tie_is_a_half(dataset):
+    assert targets(dataset) == [1.0, 0.0, 0.5]
+    assert [each.labeler for each in dataset] == ["zoe"] * 3
+
+
+def test_a_comparison_has_its_segments(dataset):
+    first = dataset[0]
+    assert first.pair == (segment(0).content_hash, segment(1, steps=4).content_hash)
+    assert (first.left.observations == segment(0).observations).all()
+    assert first.asked_at_step == 10
+
+
+def test_the_target_is_the_share_of_the_labelers_who_prefer_left(desk):
+    comparison = desk.ask(0)
+    answers = {"a": "left", "b": "left", "c": "equal", "d": "right", "e": "cannot_tell"}
+    for labeler, answer in answers.items():
+        desk.say(comparison, answer, labeler)
+    [each] = desk.dataset()
+    assert each.target == pytest.approx((1 + 1 + 0.5 + 0) / 4)
+    assert (each.labeler, each.num_labels) == (None, 4)
+
+
+def test_a_label_that_was_taken_back_is_left_out_and_one_that_was_changed_counts_once(desk):
+    first, second = desk.ask(0), desk.ask(1)
+    desk.say(first, "left")
+    desk.say(first, None)
+    desk.say(second, "left")
+    desk.say(second, "right")
+    dataset = desk.dataset()
+    assert targets(dataset) == [0.0]
+    assert len(dataset.rows) == 4
+
+
+def test_labels_of_an_excluded_labeler_are_left_out(desk):
+    comparison = desk.ask(0)
+    desk.say(comparison, "left", "zoe")
+    desk.say(comparison, "right", "bot")
+    desk.store.exclude_labeler("bot", is_excluded=True)
+    [each] = desk.dataset()
+    assert (each.target, each.labeler) == (1.0, "zoe")
+
+
+def test_it_is_sorted_by_a_name_or_a_function(dataset):
+    by_step = dataset.sorted("asked_at_step")
+    assert [each.asked_at_step for each in by_step] == [8, 9, 10]
+    assert targets(dataset.sorted("target")) == [0.0, 0.5, 1.0]
+    assert targets(dataset.sorted("certainty")) == [1.0, 0.0, 0.5]
+    assert targets(dataset.sorted(lambda each: -each.target)) == [1.0, 0.5, 0.0]
+    with pytest.raises(BadInput, match="asked_at_step, answered_at"):
+        dataset.sorted("colour")
+
+
+def test_a_subset_is_the_first_or_a_slice_or_any_by_a_seed(desk):
+    for seed in range(10):
+        desk.say(desk.ask(seed), "left")
+    dataset = desk.dataset()
+    assert pairs(dataset.subset(3)) == pairs(dataset)[:3]
+    assert pairs(dataset.subset(slice(2, 5))) == pairs(dataset)[2:5]
+    drawn = pairs(dataset.subset(4, seed=1))
+    assert drawn == pairs(dataset.subset(4, seed=1))
+    assert drawn != pairs(dataset)[:4]
+    assert [each for each in pairs(dataset) if each in drawn] == drawn
+    assert len(dataset.subset(3).segments) == 6
+    with pytest.raises(BadInput, match="11 comparisons were asked for; there are 10"):
+        dataset.subset(11)
+
+
+def test_merging_a_data_set_with_itself_changes_nothing(dataset):
+    merged = Dataset.merged([dataset, dataset])
+    assert (pairs(merged), targets(merged)) == (pairs(dataset), targets(dataset))
+    assert len(merged.rows) == len(dataset.rows)
+
+
+def test_merging_halves_gives_the_whole(desk):
+    for seed in range(4):
+        desk.say(desk.ask(seed), "left" if seed % 2 else "right")
+    whole = desk.dataset()
+    merged = Dataset.merged([whole.subset(slice(0, 2)), whole.subset(slice(1, 4))])
+    assert merged.content_hash == whole.content_hash
+
+
+def test_what_was_taken_back_in_one_of_them_is_taken_back(desk):
+    comparison = desk.ask(0)
+    desk.say(comparison, "left")
+    before = desk.dataset()
+    desk.say(comparison, None)
+    after = desk.dataset()
+    for both in ([before, after], [after, before]):
+        assert targets(Dataset.merged(both)) == []
+
+
+def test_two_labelers_of_one_comparison_are_merged_into_one(desk):
+    comparison = desk.ask(0)
+    desk.say(comparison, "left", "zoe")
+    one = desk.dataset()
+    other = replace(
+        one,
+        rows=tuple(
+            {**row, "labeler": "max", "answer": "right", "request_id": f"{7:032x}"}
+            for row in one.rows
+        ),
+    )
+    assert targets(Dataset.merged([one, other])) == [0.5]
+
+
+def test_data_sets_of_other_spaces_are_not_merged(dataset):
+    other = replace(dataset, spaces=Spaces(SPACES.observation, gym.spaces.Discrete(2)))
+    with pytest.raises(BadInput, match="other spaces"):
+        Dataset.merged([dataset, other])
+    with pytest.raises(BadInput, match="at least one"):
+        Dataset.merged([])
+
+
+def test_its_hash_is_that_of_what_is_learned_from_it(dataset):
+    turned = dataset.sorted("target")
+    assert dataset.content_hash == replace(dataset, rows=dataset.rows).content_hash
+    assert dataset.content_hash != turned.content_hash
+    assert dataset.env_id == ENV_ID

@@ -1,0 +1,70 @@
+"""imitation's preferences, as arrays."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rl_teacher.cli import main
+from rl_teacher.datasets import Spaces, from_imitation
+from rl_teacher.errors import BadInput
+from rl_teacher.experiment import Experiment
+
+CARTPOLE = Spaces(gym.spaces.Box(-np.inf, np.inf, (4,), np.float32), gym.spaces.Discrete(2))
+
+
+def fragments(num=3, steps=6, **changes):
+    """What the lines in docs/datasets.md write."""
+    rng = np.random.default_rng(0)
+    arrays = {"preferences": np.array([1.0, 0.0, 0.5], np.float32)}
+    for side in "12":
+        arrays[f"obs{side}"] = rng.normal(size=(num, steps + 1, 4)).astype(np.float32)
+        arrays[f"acts{side}"] = rng.integers(0, 2, (num, steps))
+        arrays[f"rews{side}"] = rng.normal(size=(num, steps))
+    return arrays | changes
+
+
+def file_of(tmp_path, **changes):
+    path = tmp_path / "preferences.npz"
+    np.savez(path, **fragments(**changes))
+    return path
+
+
+def test_a_preference_of_1_means_that_the_first_fragment_is_better(tmp_path):
+    dataset = from_imitation(file_of(tmp_path), "CartPole-v1", CARTPOLE)
+    assert [each.target for each in dataset] == [1.0, 0.0, 0.5]
+    first, given = dataset[0], fragments()
+    np.testing.assert_array_equal(first.left.observations, given["obs1"][0, :6])
+    np.testing.assert_array_equal(first.right.actions, given["acts2"][0])
+    assert first.right.true_return == pytest.approx(given["rews2"][0].sum(), rel=1e-5)
+
+
+def test_it_is_imported_with_the_name_of_its_environment(tmp_path, capsys):
+    path = str(file_of(tmp_path))
+    assert main(["import", path, "-n", "theirs"]) == 2
+    assert "--env-id" in capsys.readouterr().err
+    assert main(["import", path, "-n", "theirs", "-e", "CartPole-v1"]) == 0
+    assert "3 labeled comparisons of CartPole-v1" in capsys.readouterr().out
+    assert Experiment.find("theirs").config["env_id"] == "CartPole-v1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"preferences": np.array([1.0, 0.3, 0.0], np.float32)}, "round them"),
+        ({"preferences": np.array([1.0, 0.0], np.float32)}, "all must have as many"),
+        ({"acts1": np.full((3, 6), 2)}, "not in Discrete"),
+        ({"obs2": np.zeros((3, 7, 5), np.float32)}, "the space says"),
+        ({"obs1": np.zeros((3, 9, 4), np.float32)}, "obs1 has 9 steps"),
+        ({"rews1": np.full((3, 6), np.nan)}, "NaN"),
+        ({"rews2": np.array([[None] * 6] * 3)}, "array of object"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(tmp_path, changes, says):
+    with pytest.raises(BadInput, match=says):
+        from_imitation(file_of(tmp_path, **changes), "CartPole-v1", CARTPOLE)
+
+
+def test_a_file_without_the_arrays_is_refused(tmp_path):
+    np.savez(tmp_path / "other.npz", weights=np.zeros(3))
+    with pytest.raises(BadInput, match="obs1, acts1"):
+        from_imitation(tmp_path / "other.npz", "CartPole-v1", CARTPOLE)

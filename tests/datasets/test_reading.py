@@ -1,0 +1,404 @@
+"""What comes from a stranger is read safely, or refused in words."""
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rl_teacher.datasets import load
+from rl_teacher.datasets.arrays import pack_npz, read_npz
+from rl_teacher.datasets.writing import arrays_of, files_of, zipped
+from rl_teacher.errors import BadInput, RlTeacherError
+
+
+def contents(dataset):
+    return [(each.pair, each.target, each.labeler) for each in dataset]
+
+
+@pytest.fixture
+def files(dataset):
+    return files_of(dataset, "jsonl")
+
+
+def written(folder, files, **descriptions):
+    """The files in a folder; with other entries in dataset.json, and the hashes that fit."""
+    said = json.loads(files["dataset.json"])
+    said["sha256"] = {
+        name: hashlib.sha256(each).hexdigest()
+        for name, each in files.items()
+        if name != "dataset.json"
+    }
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    (folder / "dataset.json").write_text(json.dumps(said | descriptions))
+    return folder
+
+
+@pytest.mark.parametrize("format_name", ["jsonl", "parquet"])
+@pytest.mark.parametrize("name", ["folder", "file.zip"])
+def test_what_was_saved_is_read_again(dataset, tmp_path, name, format_name):
+    dataset.save(tmp_path / name, format_name)
+    read = load(tmp_path / name)
+    assert contents(read) == contents(dataset)
+    assert read.rows == dataset.rows
+    assert read.content_hash == dataset.content_hash
+    assert read.spaces.to_json() == dataset.spaces.to_json()
+
+
+def test_the_same_data_set_makes_the_same_bytes(dataset, tmp_path):
+    for name in ("one.zip", "other.zip"):
+        dataset.save(tmp_path / name)
+    assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "other.zip").read_bytes()
+
+
+def test_a_data_set_may_be_written_over_and_other_files_may_not(dataset, tmp_path):
+    dataset.save(tmp_path / "set", "parquet")
+    dataset.save(tmp_path / "set")
+    names = {each.name for each in (tmp_path / "set").iterdir()}
+    assert names == {"dataset.json", "labels.jsonl", "segments.npz"}
+    (tmp_path / "set" / "thesis.tex").write_text("years of work")
+    with pytest.raises(BadInput, match=r"thesis\.tex"):
+        dataset.save(tmp_path / "set")
+
+
+def test_an_archive_may_have_the_files_in_a_folder(dataset, files, tmp_path):
+    inner = {f"my set/{name}": content for name, content in files.items()}
+    (tmp_path / "set.zip").write_bytes(zipped(inner))
+    assert contents(load(tmp_path / "set.zip")) == contents(dataset)
+
+
+# --- pickles ---
+
+
+class Trap:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_the_trap_snaps_when_it_is_unpickled(tmp_path):
+    pickle.loads(pickle.dumps(Trap(tmp_path / "sprung")))  # noqa: S301 - that is the point
+    assert (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize("name", ["set.zip", "set.npz", "set"])
+def test_a_pickle_by_another_name_is_refused_and_does_not_run(tmp_path, name):
+    (tmp_path / name).write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
+    with pytest.raises(BadInput, match="looks like a pickle"):
+        load(tmp_path / name)
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_pickle_in_the_place_of_the_arrays_is_refused_and_does_not_run(files, tmp_path):
+    files["segments.npz"] = pickle.dumps(Trap(tmp_path / "sprung"))
+    with pytest.raises(BadInput, match="looks like a pickle"):
+        load(written(tmp_path / "set", files))
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_an_array_of_pickled_objects_is_refused_and_does_not_run(files, dataset, tmp_path):
+    arrays = arrays_of(dataset.segments)
+    arrays["rewards"] = np.array([Trap(tmp_path / "sprung")] * len(arrays["rewards"]), object)
+    archive = io.BytesIO()
+    np.savez(archive, **arrays)  # pyright: ignore[reportArgumentType]
+    files["segments.npz"] = archive.getvalue()
+    with pytest.raises(BadInput, match="array of object"):
+        load(written(tmp_path / "set", files))
+    assert not (tmp_path / "sprung").exists()
+
+
+# --- sizes ---
+
+
+def test_an_archive_that_would_fill_the_memory_is_refused_before_it_does(dataset, files, tmp_path):
+    files["segments.npz"] = zipped({"observations.npy": bytes(10**8)})
+    (tmp_path / "bomb.zip").write_bytes(zipped(files))
+    assert (tmp_path / "bomb.zip").stat().st_size < 10**6
+    written(tmp_path / "set", files)
+    with pytest.raises(BadInput, match=r"arrays .* are missing"):
+        load(tmp_path / "set", max_bytes=10**7)
+    files["segments.npz"] = pack_npz(
+        arrays_of(dataset.segments) | {"scene_states": np.zeros((10**6, 10))}
+    )
+    with pytest.raises(BadInput, match=r"would fill [\d,]+ bytes; 10,000,000 are allowed"):
+        load(written(tmp_path / "set", files), max_bytes=10**7)
+
+
+def test_a_large_data_set_is_read_when_it_is_allowed(dataset, tmp_path):
+    dataset.save(tmp_path / "set.zip")
+    with pytest.raises(BadInput, match="allow more with max_bytes"):
+        load(tmp_path / "set.zip", max_bytes=1000)
+    assert len(load(tmp_path / "set.zip", max_bytes=10**6)) == len(dataset)
+
+
+def claiming(shape, descr="<f4"):
+    """An array file whose header claims a shape, with 8 bytes in it."""
+    member = io.BytesIO()
+    header = {"descr": descr, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(member, header)
+    return member.getvalue() + bytes(8)
+
+
+@pytest.mark.parametrize("shape", [(10**15,), (2**62, 2**62), (3,), (1, 1), (0,)])
+def test_a_header_that_claims_another_size_than_there_is_is_refused(shape):
+    content = zipped({"a.npy": claiming(shape)})
+    with pytest.raises(BadInput, match=r"a\.npy says it has"):
+        read_npz(content, ["a"], 10**9)
+
+
+@pytest.mark.parametrize("descr", ["|O", "<U4", "<c8", "<M8[s]", ">f4", [("a", "<f4")]])
+def test_an_array_of_another_kind_is_refused(descr):
+    with pytest.raises(BadInput, match="is an array of"):
+        read_npz(zipped({"a.npy": claiming((1,), descr)}), ["a"], 10**9)
+
+
+# --- archives ---
+
+
+@pytest.mark.parametrize("name", ["../dataset.json", "/etc/dataset.json", "a/../../b", "C:\\x"])
+def test_a_name_that_leads_out_of_an_archive_is_refused(files, tmp_path, name):
+    (tmp_path / "set.zip").write_bytes(zipped(files | {name: b"{}"}))
+    with pytest.raises(BadInput, match="leads out of it"):
+        load(tmp_path / "set.zip")
+    assert {each.name for each in tmp_path.iterdir()} == {"set.zip", "rl-teacher"}
+
+
+def test_two_files_of_one_name_are_refused(files, tmp_path):
+    with zipfile.ZipFile(tmp_path / "set.zip", "w") as file:
+        for content in ("{}", "[]"):
+            with pytest.warns(UserWarning, match="Duplicate") if content == "[]" else no_warning():
+                file.writestr("dataset.json", content)
+    with pytest.raises(BadInput, match="two of one name"):
+        load(tmp_path / "set.zip")
+
+
+class no_warning:
+    def __enter__(self):
+        return None
+
+    def __exit__(self, *_):
+        return None
+
+
+def test_what_is_not_there_is_said(tmp_path):
+    with pytest.raises(BadInput, match="no such file"):
+        load(tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadInput, match=r"no dataset\.json"):
+        load(tmp_path / "empty")
+    (tmp_path / "labels.jsonl").write_text("{}\n")
+    with pytest.raises(BadInput, match="is not a label data set"):
+        load(tmp_path / "labels.jsonl")
+
+
+# --- versions, hashes, shapes ---
+
+
+@pytest.mark.parametrize("name", ["labels.jsonl", "segments.npz"])
+def test_a_file_that_was_altered_is_refused(files, tmp_path, name):
+    written(tmp_path / "set", files)
+    content = bytearray((tmp_path / "set" / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "set" / name).write_bytes(content)
+    with pytest.raises(BadInput, match="another SHA-256"):
+        load(tmp_path / "set")
+
+
+def test_a_newer_version_is_refused_in_words(files, tmp_path):
+    with pytest.raises(BadInput, match="version is 2, and this rl-teacher reads up to 1"):
+        load(written(tmp_path / "set", files, schema_version=2))
+    newer = files["labels.jsonl"].replace(b'"schema_version": 1', b'"schema_version": 7')
+    with pytest.raises(BadInput, match="label 1 is 7; this rl-teacher reads up to 1"):
+        load(written(tmp_path / "other", files | {"labels.jsonl": newer}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("format", "recipes", "format is 'rl-teacher-labels'"),
+        ("schema_version", "1", "a number is needed"),
+        ("env_id", "", "a name is needed"),
+        ("env_id", 7, "a name is needed"),
+        ("spaces", {}, "is no space"),
+        ("spaces", None, "observation and action"),
+        ("sha256", {}, "one file of labels"),
+        ("sha256", {"labels.jsonl": 3}, "SHA-256"),
+    ],
+)
+def test_a_description_that_makes_no_sense_is_refused(files, tmp_path, name, value, says):
+    with pytest.raises(BadInput, match=says):
+        load(written(tmp_path / "set", files, **{name: value}))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("answer", "maybe"),
+        ("left_clip", "../../etc/passwd"),
+        ("is_current", 1),
+        ("labeler", "x" * 201),
+        ("labeler", "\ud800"),
+        ("request_id", "1"),
+        ("answered_at", "yesterday"),
+        ("asked_at_step", -1),
+        ("asked_at_step", 2**80),
+        ("details", [1]),
+    ],
+)
+def test_a_label_that_makes_no_sense_is_refused_with_its_number(files, tmp_path, column, value):
+    rows = [json.loads(line) for line in files["labels.jsonl"].splitlines()]
+    rows[1][column] = value
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    with pytest.raises(BadInput, match=f"Label 2 has .* for its {column}"):
+        load(written(tmp_path / "set", files | {"labels.jsonl": lines}))
+
+
+def test_a_label_of_a_segment_that_is_missing_is_refused(files, tmp_path):
+    lines = files["labels.jsonl"].splitlines()
+    row = json.loads(lines[0])
+    lines[0] = json.dumps(row | {"right_clip": "f" * 64}).encode()
+    with pytest.raises(BadInput, match="label 1 is about segment ffff"):
+        load(written(tmp_path / "set", files | {"labels.jsonl": b"\n".join(lines)}))
+
+
+WRONG = {
+    "offsets": lambda a: a[::-1].copy(),
+    "hashes": lambda a: np.roll(a, 1, axis=0),
+    "observations": lambda a: a[:, :3],
+    "actions": lambda a: a[:-1],
+    "rewards": lambda a: a.astype(np.float64),
+    "scene_states": lambda a: a.ravel(),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_arrays_that_do_not_fit_are_refused(dataset, files, tmp_path, name):
+    arrays = arrays_of(dataset.segments)
+    files["segments.npz"] = pack_npz(arrays | {name: WRONG[name](arrays[name])})
+    with pytest.raises(BadInput, match=r"offsets|hash|space says|steps are needed|needed"):
+        load(written(tmp_path / "set", files))
+
+
+def test_nan_is_refused(dataset, files, tmp_path):
+    arrays = arrays_of(dataset.segments)
+    arrays["observations"][3, 2] = np.nan
+    files["segments.npz"] = pack_npz(arrays)
+    with pytest.raises(BadInput, match="the observations have NaN"):
+        load(written(tmp_path / "set", files))
+
+
+# --- broken bytes ---
+
+BROKEN = settings(
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+def only_our_errors(path):
+    """It is read, or refused in words that name it; any other error fails the test."""
+    said = str(path)
+    try:
+        load(path, max_bytes=10**7)
+    except RlTeacherError as error:
+        said = str(error)
+    assert str(path) in said
+
+
+@st.composite
+def damaged(draw, content):
+    """Bytes with some changed, cut out or put in."""
+    broken = bytearray(content)
+    for _ in range(draw(st.integers(1, 4))):
+        place = draw(st.integers(0, len(broken)))
+        broken[place : place + draw(st.integers(0, 6))] = draw(st.binary(max_size=6))
+    return bytes(broken)
+
+
+@BROKEN
+@given(data=st.data())
+@pytest.mark.parametrize("name", ["dataset.json", "labels.jsonl", "segments.npz"])
+def test_broken_bytes_are_only_ever_refused(files, tmp_path, name, data):
+    broken = files | {name: data.draw(damaged(files[name]))}
+    folder = tmp_path / "set"
+    if name == "dataset.json":
+        folder.mkdir(exist_ok=True)
+        for each, content in broken.items():
+            (folder / each).write_bytes(content)
+    else:
+        written(folder, broken)
+    only_our_errors(folder)
+
+
+@BROKEN
+@given(data=st.data())
+def test_a_broken_archive_is_only_ever_refused(files, tmp_path, data):
+    path = tmp_path / "set.zip"
+    path.write_bytes(data.draw(st.one_of(st.binary(max_size=200), damaged(zipped(files)))))
+    only_our_errors(path)
+
+
+@BROKEN
+@given(
+    header=st.fixed_dictionaries(
+        {
+            "descr": st.sampled_from(["<f4", "<i8", "|O", "<f8", "junk"]),
+            "fortran_order": st.booleans(),
+            "shape": st.lists(st.integers(-2, 2**40), max_size=4).map(tuple),
+        }
+    ),
+    tail=st.binary(max_size=64),
+)
+def test_a_header_that_anybody_could_write_is_only_ever_refused(files, tmp_path, header, tail):
+    member = io.BytesIO()
+    np.lib.format.write_array_header_1_0(member, header)
+    arrays = {name: member.getvalue() + tail for name in ("observations", "actions", "rewards")}
+    others = ("scene_states", "offsets", "hashes")
+    arrays |= {name: claiming((2,)) for name in others}
+    files["segments.npz"] = zipped({f"{name}.npy": each for name, each in arrays.items()})
+    only_our_errors(written(tmp_path / "set", files))
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@BROKEN
+@given(data=st.data())
+def test_json_that_anybody_could_write_is_only_ever_refused(files, tmp_path, data):
+    said = json.loads(files["dataset.json"])
+    row = json.loads(files["labels.jsonl"].splitlines()[0])
+    key, column = data.draw(st.sampled_from(list(said))), data.draw(st.sampled_from(list(row)))
+    row[column] = data.draw(json_values)
+    lines = json.dumps(row).encode()
+    only_our_errors(written(tmp_path / "set", files | {"labels.jsonl": lines}))
+    only_our_errors(written(tmp_path / "set", files, **{key: data.draw(json_values)}))
+
+
+def test_json_nested_without_end_is_refused(files, tmp_path):
+    nested = files | {"labels.jsonl": b"[" * 200_000}
+    with pytest.raises(BadInput, match="cannot be read"):
+        load(written(tmp_path / "set", nested))
+
+
+def test_the_path_is_named_in_the_message(tmp_path):
+    path = Path(tmp_path / "holiday.zip")
+    path.write_bytes(b"PK\x03\x04 not really")
+    with pytest.raises(BadInput, match=r"holiday\.zip cannot be read as a label data set"):
+        load(path)
