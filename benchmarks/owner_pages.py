@@ -36,10 +36,11 @@ FIRST_DRAWN = {
 
 ONE_IN_FIVE_IS_DISPUTED = "UPDATE comparisons SET is_disputed = id % 5 = 0 WHERE NOT is_open"
 
-REAL_CLIPS = """UPDATE clips SET (media_key, scene_hash, num_frames, fps) = (
-    SELECT real.media_key, real.scene_hash, real.num_frames, real.fps FROM clips AS real
-    WHERE real.num_steps = 60 ORDER BY real.content_hash
-    LIMIT 1 OFFSET CAST(clips.content_hash AS INTEGER) % :num_clips) WHERE num_steps = 30"""
+REAL_CLIPS = """UPDATE clips SET media_key = real.media_key, scene_hash = real.scene_hash,
+    num_frames = real.num_frames, fps = real.fps
+FROM (SELECT media_key, scene_hash, num_frames, fps,
+    row_number() OVER (ORDER BY content_hash) - 1 AS place FROM clips WHERE num_steps = 60) AS real
+WHERE clips.num_steps = 30 AND real.place = CAST(clips.content_hash AS INTEGER) % :num_clips"""
 """The clips that were filled in are shown as those that were really made."""
 
 

@@ -86,6 +86,14 @@ class TestNewsOfOne:
         events = told(News(owners("hopper")), watch, *listeners)
         assert {content.get("name", "hopper") for _, content in events} == {"hopper"}
 
+    def test_of_all_are_of_one_for_whoever_was_invited_to_it(self, watch, trainer, store, media):
+        Trainer(store, media, "other").say("training")
+        bound = Listener(None, "cleo", is_owner=False, only="hopper")
+        events = told(News(bound), watch, bound, labelers(None))
+        assert [content["name"] for _, content in events] == ["hopper"]
+        everything = told(News(labelers(None)), watch, bound, labelers(None))
+        assert {content["name"] for _, content in everything} == {"hopper", "other"}
+
     def test_tell_that_a_trainer_fell_silent(self, watch, trainer, clock):
         trainer.say("training")
         news = News(owners("hopper"))

@@ -15,6 +15,7 @@ from tests.web.conftest import TOKEN, assert_problem, label, post
 OWNER = {"Authorization": f"Bearer {TOKEN}"}
 CHECKS = [not_a_server_error, response_schema_conformance]
 NEVER_ENDING = "/api/v1/events"
+OPEN_PATHS = {"/healthz", "/api/v1/join"}
 
 
 @pytest.fixture
@@ -89,3 +90,37 @@ def test_a_request_with_a_null_byte_in_each_part_is_refused(program, trainer):
         response = program.get(path)
         assert response.status_code in (404, 422)
         assert_problem(response, response.status_code)
+
+
+def test_the_description_says_how_each_request_may_fail(program):
+    described = program.get("/api/openapi.json").json()
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            failures = {
+                status: said for status, said in operation["responses"].items() if status >= "400"
+            }
+            assert {"429", "503"} <= set(failures), path
+            assert ("401" in failures) == (path not in OPEN_PATHS), path
+            assert ("403" in failures) == (method != "get"), path
+            for said in failures.values():
+                shape = said["content"]["application/problem+json"]["schema"]
+                assert shape == {"$ref": "#/components/schemas/Problem"}
+    assert "HTTPValidationError" not in described["components"]["schemas"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "statuses"),
+    [
+        ("get", "/api/v1/experiments/{name}", {"401", "404", "422", "429", "503"}),
+        ("get", "/api/v1/me", {"401", "429", "503"}),
+        ("post", "/api/v1/join", {"400", "403", "409", "413", "422", "429", "503"}),
+        (
+            "post",
+            "/api/v1/labelers",
+            {"400", "401", "403", "404", "409", "413", "422", "429", "503"},
+        ),
+    ],
+)
+def test_the_description_promises_these_failures(program, method, path, statuses):
+    operation = program.get("/api/openapi.json").json()["paths"][path][method]
+    assert {each for each in operation["responses"] if each >= "400"} == statuses

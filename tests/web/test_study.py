@@ -4,6 +4,7 @@ import pytest
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.store.records import Control
+from rl_teacher.web import quality_board
 from tests.web.conftest import ENV_ID, assert_problem, label, post
 
 URL = "/api/v1/experiments/hopper"
@@ -243,6 +244,14 @@ class TestQuality:
     def test_of_nothing_says_nothing(self, program, trainer):
         said = program.get(f"{URL}/quality").json()
         assert (said["num_labels"], said["labelers"], said["alpha"]["alpha"]) == (0, [], None)
+
+    def test_of_very_many_labels_is_that_of_the_newest_and_says_so(
+        self, program, answered, monkeypatch
+    ):
+        monkeypatch.setattr(quality_board, "MOST_LABELS", 3)
+        said = program.get(f"{URL}/quality").json()
+        assert (said["is_all"], said["num_labels"], said["num_shared"]) == (False, 3, 1)
+        assert [each["num_answers"] for each in said["labelers"]] == [3, 2]
 
     def test_says_how_much_labelers_agree_and_what_each_does(self, program, answered):
         said = program.get(f"{URL}/quality").json()

@@ -177,14 +177,10 @@ KNOWN_REQUESTS = select(Label.request_id).where(
     Label.request_id.in_(bindparam("request_ids", expanding=True))
 )
 
-# Note: the newest last, which is the one that stays.
-SAID_LAST = (
-    select(Label.comparison_id, Label.labeler_id, Label.purpose, Label.answer)
-    .where(
-        Label.comparison_id.in_(bindparam("comparison_ids", expanding=True)),
-        Label.labeler_id.in_(bindparam("labeler_ids", expanding=True)),
-    )
-    .order_by(Label.id)
+# Note: in no order, or SQLite would look through all labels of these labelers.
+SAID = select(Label.id, Label.comparison_id, Label.labeler_id, Label.purpose, Label.answer).where(
+    Label.comparison_id.in_(bindparam("comparison_ids", expanding=True)),
+    Label.labeler_id.in_(bindparam("labeler_ids", expanding=True)),
 )
 
 END = delete(Lease).where(Lease.token.in_(bindparam("ended", expanding=True)))
@@ -532,9 +528,10 @@ def go_on_with_repeats(
         "labeler_ids": [row["labeler_id"] for row in about_repeats],
     }
     known = set(connection.execute(KNOWN_REQUESTS, sought).scalars())
+    oldest_first = sorted(connection.execute(SAID, sought), key=lambda label: label.id)
     said = {
         (label.comparison_id, label.labeler_id): (label.purpose, label.answer)
-        for label in connection.execute(SAID_LAST, sought)
+        for label in oldest_first
     }
     for row in about_repeats:
         if row["request_id"] in known:
