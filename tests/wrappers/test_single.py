@@ -483,10 +483,11 @@ class Broken(Counter):
         return (observation * np.nan if self.broken == "reset" else observation), info
 
     def step(self, action):
-        observation, reward, *others = super().step(action)
+        observation, reward, terminated, truncated, info = super().step(action)
         if self.broken == "observation":
             observation = observation + np.inf
-        return observation, np.nan if self.broken == "reward" else reward, *others
+        reward = np.nan if self.broken == "reward" else reward
+        return observation, reward, terminated, truncated, info
 
 
 @pytest.mark.parametrize(
