@@ -70,7 +70,7 @@ class World:
 def single_world(env: gym.Env, settings: WrapperSettings) -> tuple[gym.Env, World]:
     """One environment, remembered where a person has to see it."""
     scene_states, replayer = nothing_to_draw(1), None
-    env_card = card_of(env.spec, name_of(env), env.metadata.get("render_fps"))
+    env_card = card_of(env.spec, type(env.unwrapped).__name__, env.metadata.get("render_fps"))
     if settings.is_human:
         env, memories = remembered(env)
         scene_states, replayer = memories.scene_states, memories
@@ -92,7 +92,8 @@ def vector_world(venv: VectorEnv, settings: WrapperSettings) -> World:
     scene_states, replayer = nothing_to_draw(venv.num_envs), None
     if settings.is_human:
         scene_states, replayer = remembered_vector(venv)
-    env_card = card_of(venv.spec, name_of(venv.unwrapped), venv.metadata.get("render_fps"))
+    first, fps = first_of(venv.unwrapped), venv.metadata.get("render_fps")
+    env_card = card_of(venv.spec or first.spec, type(first.unwrapped).__name__, fps)
     own_space, batched_space = venv.single_observation_space, venv.observation_space
     return World(
         env_card=env_card,
@@ -106,10 +107,9 @@ def vector_world(venv: VectorEnv, settings: WrapperSettings) -> World:
     )
 
 
-def name_of(env: gym.Env | VectorEnv) -> str:
-    """The class of an environment, or of the first of several that can be looked at."""
-    first = env.envs[0] if isinstance(env, SyncVectorEnv) else env
-    return type(first.unwrapped).__name__
+def first_of(venv: VectorEnv) -> gym.Env | VectorEnv:
+    """The first of several environments, where these can be looked at; else all of them."""
+    return venv.envs[0] if isinstance(venv, SyncVectorEnv) else venv
 
 
 def card_of(spec: EnvSpec | None, name: str, fps: float | int | None) -> EnvCard:
