@@ -100,7 +100,7 @@ def test_an_environment_without_pictures_is_refused():
 
 
 def test_wrappers_inside_of_what_is_replayed_are_refused():
-    inside = gym.wrappers.TransformReward(gym.make("CartPole-v1"), lambda reward: 2 * reward)
+    inside = gym.wrappers.TransformReward(gym.make("CartPole-v1"), lambda reward: -float(reward))
     with pytest.raises(BadInput, match="TransformReward"):
         PreferenceWrapper(inside, **HUMAN)
 

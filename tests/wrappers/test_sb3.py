@@ -56,7 +56,7 @@ def test_an_agent_learns_through_it_from_labels(mode):
     wrapper.pretrain()
     venv = VecMonitor(to_sb3(wrapper))
     agent = A2C("MlpPolicy", venv, seed=0, learning_rate=3e-3, device="cpu")
-    agent.learn(2_500)
+    agent.learn(6_000)
     observations = np.array([[0, 1], [0, 2]], np.float32)
     actions, _ = agent.predict(observations, deterministic=True)
     assert (actions == 2).all()
