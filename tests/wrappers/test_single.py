@@ -55,6 +55,16 @@ def test_the_true_reward_is_returned_until_the_first_labels_are_fitted():
     env.close()
 
 
+def test_the_first_comparisons_are_asked_once_they_need_not_overlap():
+    env = wrapped(initial_labels=20, name="spread")
+    live(env, 2 * 20 * 4)
+    with Store.open(default_url(home())) as store:
+        assert store.counts(store.experiment("spread").id).asked == 0
+        live(env, 130)
+        assert store.counts(store.experiment("spread").id).asked == 20
+    env.close()
+
+
 def test_the_predicted_reward_comes_by_itself_and_follows_the_true_one():
     env = wrapped(max_labels=60, initial_labels=40)
     live(env, 600)
