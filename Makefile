@@ -48,9 +48,9 @@ test-slow: $(SETUP)
 bench: $(SETUP)
 	$(BIN)/python -m benchmarks.run
 
-# The versions that were tested together, written anew from what .venv holds.
+# The versions that were tested together, written anew from what .venv holds; any build of torch.
 lock:
-	$(BIN)/python -m pip freeze --exclude-editable > requirements.lock
+	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' > requirements.lock
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis

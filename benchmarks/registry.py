@@ -12,6 +12,7 @@ from benchmarks import (
     throughput,
     versus_imitation,
     web_load,
+    wrappers,
 )
 
 BENCHMARKS: dict[str, ModuleType] = {
@@ -24,4 +25,5 @@ BENCHMARKS: dict[str, ModuleType] = {
     "page": page,
     "study": study,
     "web_load": web_load,
+    "wrappers": wrappers,
 }

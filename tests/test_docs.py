@@ -44,6 +44,9 @@ from rl_teacher.web import (
 )
 from rl_teacher.web.limits import Limits
 from rl_teacher.web.settings import MAX_BODY_BYTES, OWNER, Settings
+from rl_teacher.wrappers.parts import SECONDS_BETWEEN, STEPS_BETWEEN
+from rl_teacher.wrappers.settings import WrapperSettings
+from rl_teacher.wrappers.world import CLIP_SECONDS, USUAL_FPS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -260,7 +263,7 @@ def run_as_script(source, folder):
 
 @pytest.mark.slow
 def test_the_example_of_the_readme_learns_to_lean_back(tmp_path):
-    (example,) = blocks(ROOT / "README.md", "python")
+    example = blocks(ROOT / "README.md", "python")[0]
     done = run_as_script(example, tmp_path)
     assert done.returncode == 0, done.stderr
     last_line = done.stdout.splitlines()[-1]
@@ -352,6 +355,10 @@ def text_of(name):
         ("docs/service.md", f"up to {Limits().streams} streams"),
         ("docs/labelling.md", f"within {people.INVITE_LASTS.days} days"),
         ("docs/labelling.md", f"theirs for {leases.LEASE_S / 60:g} minutes"),
+        ("docs/wrappers.md", f"1.5 s, or {round(CLIP_SECONDS * USUAL_FPS)}"),
+        ("docs/wrappers.md", f"or {DEFAULT_PRETRAIN_LABELS} | answers before the first fit"),
+        ("docs/wrappers.md", f"{STEPS_BETWEEN:,}; for a person one every {SECONDS_BETWEEN:g} s"),
+        ("docs/wrappers.md", f"{WrapperSettings().checkpoint_interval:,} | steps between two ch"),
         ("docs/files.md", f"`{poses.MAGIC.decode()}`"),
         ("docs/files.md", f"version: {poses.VERSION} |"),
         ("docs/files.md", f"two float32 arrays of {poses.POSE} follow"),
@@ -388,6 +395,12 @@ def table(name, *heading):
 def quoted(cell):
     """What is in backquotes in a cell."""
     return re.findall(r"`([^`]+)`", cell)
+
+
+def test_every_keyword_of_the_wrappers_is_in_their_page():
+    keywords = table("docs/wrappers.md", "keyword", "default", "what it is")
+    named = [name for keyword, *_ in keywords for name in quoted(keyword)]
+    assert set(named) == set(WrapperSettings.__dataclass_fields__)
 
 
 def routes_of_the_service():

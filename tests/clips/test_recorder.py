@@ -25,8 +25,10 @@ def rollout_of(lengths, num_steps, num_envs=2, first=0):
     )
 
 
-def recorder_with(*rollouts, segment_steps=5, capacity=100):
-    recorder = Recorder("Test-v0", segment_steps=segment_steps, capacity=capacity)
+def recorder_with(*rollouts, segment_steps=5, capacity=100, shows_ends=False):
+    recorder = Recorder(
+        "Test-v0", segment_steps=segment_steps, capacity=capacity, shows_ends=shows_ends
+    )
     for rollout in rollouts:
         recorder.observe(rollout)
     return recorder
@@ -59,6 +61,32 @@ def test_an_episode_shorter_than_a_segment_is_one_whole_segment():
     assert segments
     for segment in segments:
         np.testing.assert_array_equal(segment.observations[:, 0], [0, 1, 2])
+
+
+def test_where_ends_are_shown_the_last_steps_before_one_are_segments_too():
+    recorder = recorder_with(rollout_of(8, 80), shows_ends=True)
+    segments = recorder.segments(recorder.cut(400, RNG(0)))
+    assert {len(segment) for segment in segments} == {1, 2, 3, 4, 5}
+    for segment in segments:
+        ages = segment.observations[:, 0]
+        np.testing.assert_array_equal(np.diff(ages), 1)
+        assert len(segment) == 5 or ages[-1] == 7
+
+
+def test_an_episode_that_time_cut_is_not_shown_to_end():
+    rollout = rollout_of(8, 80)
+    by_time = {"terminated": np.zeros_like(rollout.terminated), "truncated": rollout.terminated}
+    recorder = recorder_with(Rollout(**(vars(rollout) | by_time)), shows_ends=True)
+    assert {len(segment) for segment in recorder.segments(recorder.cut(200, RNG(0)))} == {5}
+
+
+def test_an_older_checkpoint_without_the_kind_of_end_is_understood():
+    one = recorder_with(rollout_of(8, 80))
+    older = {name: array for name, array in one.state().items() if name != "terminated"}
+    other = Recorder("Test-v0", segment_steps=5, capacity=100)
+    other.load_state(older)
+    other.observe(rollout_of(8, 8))
+    assert len(other.cut(20, RNG(0))) == 20
 
 
 def test_nothing_can_be_cut_before_enough_was_lived():

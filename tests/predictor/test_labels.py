@@ -16,6 +16,15 @@ def test_targets_may_lie_between_where_labelers_disagree():
     np.testing.assert_array_equal(labels.targets, [1, 0, 0.5, 0.75])
 
 
+def test_whether_lengths_are_compared_is_known():
+    labels = LabelSet(3, 2, 3, seed=0)
+    labels.add(pair())
+    labels.add(pair(num_left=2, num_right=2))
+    assert not labels.compares_lengths
+    labels.add(pair(num_left=1))
+    assert labels.compares_lengths
+
+
 def test_a_changed_target_keeps_its_place_and_who_held_it_out():
     labels = LabelSet(3, 2, 3, seed=0)
     places = [labels.add(pair()) for _ in range(3)]

@@ -17,6 +17,15 @@ def test_each_member_is_brought_to_its_own_scale_before_the_mean():
     np.testing.assert_allclose(normalised, [1.0])
 
 
+def test_the_zero_can_be_kept_and_only_the_scale_be_changed():
+    recent = RecentMoments(1, 100)
+    recent.update(np.array([[3.0, 4.0, 0.0]]))
+    # the root of the mean square of 3, 4 and 0
+    scale = np.sqrt(25 / 3)
+    normalised = recent.normalise(np.array([[0.0, 3.0]], np.float32), 0.5, keeps_zero=True)
+    np.testing.assert_allclose(normalised, [0, 0.5 * 3 / scale])
+
+
 def test_the_wanted_spread_is_reached():
     rng = np.random.default_rng(0)
     rewards = rng.normal(5, 7, (1, 1000)).astype(np.float32)

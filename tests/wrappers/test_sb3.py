@@ -2,12 +2,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from stable_baselines3 import A2C, PPO
+from stable_baselines3 import A2C, DQN, PPO, SAC
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
-from rl_teacher import PreferenceVectorWrapper, to_sb3
+from rl_teacher import PreferenceVectorWrapper, PreferenceWrapper, to_sb3
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.errors import BadInput
+from rl_teacher.wrappers.sb3 import RelabelReplay, relabel
 from tests.wrappers.worlds import QUICK, Counter, Parts
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
@@ -55,7 +56,7 @@ def test_an_agent_learns_through_it_from_labels(mode):
     wrapper.pretrain()
     venv = VecMonitor(to_sb3(wrapper))
     agent = A2C("MlpPolicy", venv, seed=0, learning_rate=3e-3, device="cpu")
-    agent.learn(2_500)
+    agent.learn(6_000)
     observations = np.array([[0, 1], [0, 2]], np.float32)
     actions, _ = agent.predict(observations, deterministic=True)
     assert (actions == 2).all()
@@ -68,6 +69,34 @@ def test_our_own_fast_environments_become_one_of_theirs():
     agent.learn(256)
     assert agent.num_timesteps == 256
     venv.close()
+
+
+@pytest.mark.parametrize(("agent", "env_id"), [(DQN, "CartPole-v1"), (SAC, "Pendulum-v1")])
+def test_rewards_in_a_replay_buffer_are_those_predicted_now(agent, env_id):
+    env = PreferenceWrapper(gym.make(env_id), **QUICK)
+    env.pretrain()
+    relabels = RelabelReplay(env, every_steps=50)
+    taught = agent("MlpPolicy", env, seed=0, learning_starts=1_000, device="cpu", buffer_size=500)
+    taught.learn(60)
+    replay = taught.replay_buffer
+    replay.rewards[:60] = 77
+    relabel(taught, env)
+    lived = replay.observations[:60, 0]
+    actions = replay.actions[:60, 0]
+    acted = actions[:, 0] if agent is DQN else 2 * actions  # torques from -2 to 2
+    np.testing.assert_allclose(replay.rewards[:60, 0], env.predictor(lived, acted), atol=1e-5)
+    replay.rewards[:60] = 77
+    taught.learn(51, callback=relabels, reset_num_timesteps=True)
+    assert (replay.rewards[:60] != 77).all()
+    env.close()
+
+
+def test_an_agent_without_a_replay_buffer_is_not_relabelled():
+    env = PreferenceWrapper(gym.make("CartPole-v1"), **QUICK)
+    agent = A2C("MlpPolicy", env, device="cpu")
+    with pytest.raises(BadInput, match="A2C has no replay buffer"):
+        agent.learn(10, callback=RelabelReplay(env))
+    env.close()
 
 
 def test_attributes_and_methods_of_the_environments_are_reached():

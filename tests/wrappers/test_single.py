@@ -55,6 +55,16 @@ def test_the_true_reward_is_returned_until_the_first_labels_are_fitted():
     env.close()
 
 
+def test_the_first_comparisons_are_asked_once_they_need_not_overlap():
+    env = wrapped(initial_labels=20, name="spread")
+    live(env, 2 * 20 * 4)
+    with Store.open(default_url(home())) as store:
+        assert store.counts(store.experiment("spread").id).asked == 0
+        live(env, 130)
+        assert store.counts(store.experiment("spread").id).asked == 20
+    env.close()
+
+
 def test_the_predicted_reward_comes_by_itself_and_follows_the_true_one():
     env = wrapped(max_labels=60, initial_labels=40)
     live(env, 600)
@@ -483,10 +493,11 @@ class Broken(Counter):
         return (observation * np.nan if self.broken == "reset" else observation), info
 
     def step(self, action):
-        observation, reward, *others = super().step(action)
+        observation, reward, terminated, truncated, info = super().step(action)
         if self.broken == "observation":
             observation = observation + np.inf
-        return observation, np.nan if self.broken == "reward" else reward, *others
+        reward = np.nan if self.broken == "reward" else reward
+        return observation, reward, terminated, truncated, info
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -97,8 +99,7 @@ def test_predicted_rewards_are_those_of_the_predictor_in_one_call(mode):
         is_lived = infos["_true_reward"]
         np.testing.assert_allclose(rewards[is_lived], expected[is_lived], atol=1e-6)
         np.testing.assert_array_equal(rewards[~is_lived], 0)
-    assert calls
-    assert {shape[0] for shape in calls} == {3}
+    assert calls.count((3, 5)) == 20
     venv.close()
 
 
@@ -134,8 +135,9 @@ def test_our_own_fast_environments_can_be_wrapped():
 def test_not_a_number_is_refused_with_the_environment_s_number():
     class Broken(Counter):
         def step(self, action):
-            observation, reward, *others = super().step(action)
-            return observation, np.nan if self.length == 7 else reward, *others
+            observation, reward, terminated, truncated, info = super().step(action)
+            reward = np.nan if self.length == 7 else reward
+            return observation, reward, terminated, truncated, info
 
     venv = vector(kind=Broken)
     with pytest.raises(BadObservation, match="number 1 returned rewards"):
@@ -187,6 +189,14 @@ if __name__ == "__main__":
 def test_wrappers_in_spawned_processes_learn_each_for_itself(tmp_path):
     script = tmp_path / "spawned.py"
     script.write_text(SPAWNED)
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    root = Path(__file__).parents[2]
+    python_path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": python_path},
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["(True, True)", "[1.0, 2.0]"]

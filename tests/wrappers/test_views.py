@@ -1,6 +1,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.spaces.utils import flatten
 
 from rl_teacher.errors import BadInput
 from rl_teacher.wrappers.views import ObservationView
@@ -37,10 +38,10 @@ def test_a_number_alone_is_one_hot():
 
 def test_a_transform_says_what_is_seen_and_does_not_disturb_the_space():
     PARTS.seed(0)
-    expected = gym.spaces.utils.flatten(PARTS, PARTS.sample())
+    expected = flatten(PARTS, PARTS.sample())
     PARTS.seed(0)
     view = ObservationView(PARTS, None, lambda observation: observation["a"][:1])
-    np.testing.assert_array_equal(gym.spaces.utils.flatten(PARTS, PARTS.sample()), expected)
+    np.testing.assert_array_equal(flatten(PARTS, PARTS.sample()), expected)
     assert view.space.shape == (1,)
 
 

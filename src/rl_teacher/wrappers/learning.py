@@ -165,7 +165,15 @@ class Learning:
         since_s = self._trained_since_s
         return Progress(self._trained_steps, 0.0 if since_s is None else time.monotonic() - since_s)
 
+    @property
+    def _has_lived_enough(self) -> bool:
+        """Whether the first comparisons need not show the same few steps over and over."""
+        first = max(self._settings.first_labels - self._num_given, 0)
+        return self.has_predictor or self._step >= 2 * first * self._world.segment_steps
+
     def _ask(self) -> None:
+        if not self._has_lived_enough:
+            return
         wanted = self._orders.latest()
         self._learner.plan(self._progress, wanted.seconds_between, wanted.target_labels)
         recent = RecentEpisodes(self._true.mean_return(10), self._true.mean_steps(10))

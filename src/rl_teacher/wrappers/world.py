@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from jaxtyping import Shaped
 
 from rl_teacher.envs.mujoco_suite import TASKS
@@ -92,7 +92,8 @@ def vector_world(venv: VectorEnv, settings: WrapperSettings) -> World:
     scene_states, replayer = nothing_to_draw(venv.num_envs), None
     if settings.is_human:
         scene_states, replayer = remembered_vector(venv)
-    env_card = card_of(venv.spec, type(venv.unwrapped).__name__, venv.metadata.get("render_fps"))
+    first, fps = first_of(venv.unwrapped), venv.metadata.get("render_fps")
+    env_card = card_of(venv.spec or first.spec, type(first.unwrapped).__name__, fps)
     own_space, batched_space = venv.single_observation_space, venv.observation_space
     return World(
         env_card=env_card,
@@ -104,6 +105,11 @@ def vector_world(venv: VectorEnv, settings: WrapperSettings) -> World:
         scene_states=scene_states,
         replayer=replayer,
     )
+
+
+def first_of(venv: VectorEnv) -> gym.Env | VectorEnv:
+    """The first of several environments, where these can be looked at; else all of them."""
+    return venv.envs[0] if isinstance(venv, SyncVectorEnv) else venv
 
 
 def card_of(spec: EnvSpec | None, name: str, fps: float | int | None) -> EnvCard:

@@ -1,0 +1,51 @@
+"""A selector of your own: which of many candidate pairs are worth asking about.
+
+python examples/own_selector.py [STEPS]
+"""
+
+import sys
+
+import gymnasium as gym
+import numpy as np
+
+from rl_teacher import PreferenceWrapper
+from rl_teacher.queries.selectors import Candidates
+
+
+def unsure_and_varied(candidates: Candidates, num: int, rng: np.random.Generator) -> np.ndarray:
+    """Of the half of the pairs on which the members disagree most, any.
+
+    Args:
+        candidates: `chances` [M, C] that left is preferred, by each of M members; `logits` alike;
+            `features` [C, F] of what the pairs show.
+        num: how many to choose.
+        rng: draw all randomness from it, and a run can be repeated.
+    """
+    by_disagreement = np.argsort(-candidates.chances.var(axis=0))
+    return rng.permutation(by_disagreement[: max(num, len(by_disagreement) // 2)])[:num]
+
+
+def main(num_steps: int = 3_000) -> None:
+    """See how well rewards are predicted from what it chose."""
+    env = PreferenceWrapper(
+        gym.make("Pendulum-v1"),
+        selector=unsure_and_varied,
+        candidates=20,
+        max_labels=60,
+        steps_between_labels=100,
+    )
+    env.pretrain()
+    env.reset(seed=0)
+    predicted, true = [], []
+    for _ in range(num_steps):
+        _, reward, _, is_over, info = env.step(env.action_space.sample())
+        predicted.append(float(reward))
+        true.append(info["true_reward"])
+        if is_over:
+            env.reset()
+    print(f"correlation with the true reward: {np.corrcoef(predicted, true)[0, 1]:.2f}")
+    env.close()
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:2]))

@@ -1,0 +1,44 @@
+"""A Stable-Baselines3 agent learns CartPole from comparisons alone: python examples/sb3_agent.py.
+
+Needs the extra: pip install "rl-teacher[sb3]".
+"""
+
+import sys
+
+import gymnasium as gym
+from stable_baselines3 import DQN
+from stable_baselines3.common.evaluation import evaluate_policy
+
+from rl_teacher import PreferenceWrapper
+from rl_teacher.wrappers.sb3 import RelabelReplay
+
+
+def main(num_steps: int = 50_000) -> None:
+    """Teach, then see what the true reward says."""
+    env = PreferenceWrapper(
+        gym.make("CartPole-v1"), max_labels=200, schedule="annealed", total_steps=num_steps
+    )
+    env.pretrain()  # acts at random until rewards are predicted: the agent never sees true ones
+    agent = DQN(
+        "MlpPolicy",
+        env,
+        learning_rate=2.3e-3,
+        batch_size=64,
+        learning_starts=500,
+        target_update_interval=10,
+        train_freq=256,
+        gradient_steps=128,
+        exploration_fraction=0.16,
+        exploration_final_eps=0.04,
+        policy_kwargs={"net_arch": [256, 256]},
+        seed=0,
+    )
+    agent.learn(num_steps, callback=RelabelReplay(env))
+    labels = env.session.num_labels
+    env.close()
+    mean, spread = evaluate_policy(agent, gym.make("CartPole-v1"), 20, warn=False)
+    print(f"true return {mean:.0f} +- {spread:.0f}, from {labels} labels")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:2]))

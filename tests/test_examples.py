@@ -1,0 +1,62 @@
+"""The examples run, and what they print is so."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+LONGEST = 60
+
+
+def printed_by(name, num_steps):
+    path = Path(__file__).parents[1] / "examples" / f"{name}.py"
+    done = subprocess.run(
+        [sys.executable, path, str(num_steps)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def numbers_in(text):
+    return [float(number) for number in re.findall(r"-?\d+\.\d+|\d+", text)]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_has_fewer_than_60_lines(path):
+    assert len(path.read_text().splitlines()) < LONGEST
+
+
+def test_a_stable_baselines3_agent_learns_from_labels_alone():
+    mean, _, labels = numbers_in(printed_by("sb3_agent", 1_500))
+    assert mean >= 8
+    assert labels >= 50
+
+
+def test_a_loop_in_one_file_learns_from_labels_alone():
+    *lines, last = printed_by("cleanrl_loop", 12_000).splitlines()
+    returns = [numbers_in(line)[-1] for line in lines]
+    assert returns[-1] > returns[0]
+    assert numbers_in(last)[0] >= 37
+
+
+def test_an_own_environment_without_a_reward_is_taught():
+    dark_red, bright_green = numbers_in(printed_by("own_environment", 500))
+    assert bright_green > dark_red
+
+
+def test_an_own_teacher_is_understood():
+    still, whirling = numbers_in(printed_by("own_teacher", 500))
+    assert still > whirling
+
+
+def test_an_own_selector_chooses():
+    (correlation,) = numbers_in(printed_by("own_selector", 1_000))
+    assert correlation > 0.5

@@ -1,0 +1,112 @@
+"""A person teaches inside somebody else's loop: through the store, with clips to look at."""
+
+import time
+
+import gymnasium as gym
+import pytest
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+
+from rl_teacher import PreferenceVectorWrapper, PreferenceWrapper
+from rl_teacher.clips.answer import Answer
+from rl_teacher.errors import BadInput
+from rl_teacher.experiment import home
+from rl_teacher.store.database import default_url
+from rl_teacher.store.media import MediaFiles
+from rl_teacher.store.store import Store
+from tests.wrappers.worlds import QUICK, Counter
+
+HUMAN = {**QUICK, "teacher": "human", "initial_labels": 3, "max_labels": 3, "segment_length": 8}
+
+
+def asked(store, name):
+    return store.asked_comparisons(store.experiment(name).id)
+
+
+def step_until(env, is_enough, actions, patience_s=60.0):
+    """Random steps, not too fast, until something is so."""
+    deadline_s = time.monotonic() + patience_s
+    while not is_enough():
+        assert time.monotonic() < deadline_s
+        *_, terminated, truncated, _ = env.step(actions.sample())
+        if not hasattr(env, "num_envs") and (terminated or truncated):
+            env.reset()
+
+
+def label_all(env, kind):
+    """Live until there are clips of all questions, and answer them; which clips these were."""
+    with Store.open(default_url(home())) as store:
+        name = env.session.name
+        env.reset(seed=0)
+        step_until(env, lambda: len(asked(store, name)) == 3, env.action_space)
+        env.session._learning._studio.wait()
+        questions = asked(store, name)
+        assert all(each.is_shown for each in questions)
+        clips = [store.clip(each.left_hash) for each in questions]
+        assert not env.using_predicted_reward
+        for each in questions:
+            store.answer(each.id, Answer.LEFT, "somebody")
+        step_until(env, lambda: env.using_predicted_reward, env.action_space)
+    assert {clip.kind for clip in clips} == {kind}
+    return clips
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kind"), [("InvertedPendulum-v5", "poses"), ("CartPole-v1", "video")]
+)
+def test_a_person_is_shown_clips_and_what_they_answer_is_learned(env_id, kind):
+    env = PreferenceWrapper(gym.make(env_id), **HUMAN)
+    clips = label_all(env, kind)
+    media = MediaFiles(home() / "media")
+    for clip in clips:
+        assert clip.media_key is not None
+        assert media.exists(clip.media_key)
+    assert env.session.num_labels == 3
+    env.close()
+
+
+def test_a_person_is_shown_clips_of_a_vector_of_environments():
+    venv = SyncVectorEnv([lambda: gym.make("InvertedPendulum-v5")] * 2)
+    env = PreferenceVectorWrapper(venv, **HUMAN)
+    label_all(env, "poses")
+    env.close()
+
+
+def test_who_does_not_answer_is_waited_for_only_if_told_and_not_for_ever(caplog):
+    env = PreferenceWrapper(
+        gym.make("InvertedPendulum-v5"), wait_for_labels=True, answer_timeout_s=0.3, **HUMAN
+    )
+    env.reset(seed=0)
+    began_s = time.monotonic()
+    env.action_space.seed(0)
+    for _ in range(400):
+        _, reward, terminated, _, info = env.step(env.action_space.sample())
+        assert reward == info["true_reward"]
+        if terminated:
+            env.reset()
+    assert time.monotonic() - began_s > 0.3
+    assert caplog.text.count("waits no more") == 1
+    assert "rl-teacher serve" in caplog.text
+    env.close()
+
+
+def test_an_environment_that_nobody_can_make_again_is_refused():
+    with pytest.raises(BadInput, match=r"gymnasium\.register"):
+        PreferenceWrapper(Counter(), **HUMAN)
+
+
+def test_an_environment_without_pictures_is_refused():
+    with pytest.raises(BadInput, match="neither MuJoCo bodies nor the render mode rgb_array"):
+        PreferenceWrapper(gym.make("wrapped/Counter-v0"), **HUMAN)
+
+
+def test_wrappers_inside_of_what_is_replayed_are_refused():
+    inside = gym.wrappers.TransformReward(gym.make("CartPole-v1"), lambda reward: -float(reward))
+    with pytest.raises(BadInput, match="TransformReward"):
+        PreferenceWrapper(inside, **HUMAN)
+
+
+def test_environments_in_other_processes_are_refused():
+    venv = AsyncVectorEnv([lambda: gym.make("CartPole-v1")], context="spawn")
+    with pytest.raises(BadInput, match="in other processes"):
+        PreferenceVectorWrapper(venv, **HUMAN)
+    venv.close()
