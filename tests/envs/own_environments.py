@@ -1,6 +1,6 @@
 """Environments as somebody might write them, each with one thing wrong."""
-
-from pathlib import Path
+# They are wrong on purpose.
+# pyright: reportIncompatibleMethodOverride=false
 
 import gymnasium as gym
 import numpy as np
@@ -44,17 +44,17 @@ class Endless(Point):
 
 
 class OldReset(Point):
-    def reset(self):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def reset(self):
         return self.seen(), {}
 
 
 class OldResetValue(Point):
-    def reset(self, *, seed=None, options=None):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def reset(self, *, seed=None, options=None):
         return self.seen()
 
 
 class OldStep(Point):
-    def step(self, action):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, action):
         return self.seen(), 0.0, False, {}
 
 
@@ -69,7 +69,7 @@ class WrongShape(Point):
 
 
 class IsAList(Point):
-    def seen(self):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def seen(self):
         return [self.place]
 
 
@@ -89,7 +89,7 @@ class OtherType(Point):
 
 
 class RewardIsAnArray(Point):
-    def step(self, action):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, action):
         return self.seen(), np.zeros(3), False, False, {}
 
 
@@ -149,4 +149,3 @@ def fails():
 
 
 MODULE = __name__
-HERE = Path(__file__)
