@@ -16,9 +16,11 @@ from fastapi.routing import APIRoute
 
 from rl_teacher import bulletin, cli, questionnaire, reward_learner, served_page
 from rl_teacher.clips import drawing, poses
-from rl_teacher.config import DEFAULT_PRETRAIN_LABELS, RunOptions
+from rl_teacher.config import DEFAULT_PRETRAIN_LABELS, RunOptions, validate_fit
+from rl_teacher.datasets import reading, writing
+from rl_teacher.envs import check as check_of_envs
 from rl_teacher.envs.mujoco_suite import SUITE
-from rl_teacher.predictor import fit
+from rl_teacher.predictor import fit, labels
 from rl_teacher.quality import agreement, reliability
 from rl_teacher.queries.schedules import HYPERBOLIC_STEPS, Budget
 from rl_teacher.report import label_export
@@ -140,14 +142,18 @@ def test_a_command_line_in_the_docs_is_understood(arguments, monkeypatch, capsys
         return 0
 
     monkeypatch.setattr(cli, "run_teach", remember)
+    monkeypatch.setattr(cli, "run_fit", lambda config: validate_fit(config) or 0)
     monkeypatch.setattr(serve, "serve", lambda options: 0)
     monkeypatch.setattr(terminal, "label_at_terminal", lambda name: 0)
     monkeypatch.setattr(roster, "add", lambda name, *_: roster.Added(name, "rlt_x", None))
     monkeypatch.setattr(roster, "revoke", lambda name: 1)
     exit_code = cli.main(arguments)
     printed = capsys.readouterr()
-    if arguments[0] in ("report", "export-labels"):
+    if arguments[0] in ("report", "export-labels", "export"):
         assert "There is no experiment" in printed.err
+        return
+    if arguments[0] == "import":
+        assert "cannot be read as a label data set" in printed.err
         return
     assert exit_code == 0, printed.err
     for config in taught:
@@ -159,7 +165,7 @@ def test_command_lines_were_found():
     found = {words[0] for words, _ in command_lines()}
     assert found == {
         *("teach", "serve", "label", "envs", "runs", "report"),
-        *("labelers", "export-labels"),
+        *("labelers", "export-labels", "collect", "fit", "check", "export", "import"),
     }
 
 
@@ -307,6 +313,8 @@ def test_an_example_of_own_code_runs(number, tmp_path):
         f"silent for {words.LOST_AFTER.total_seconds():g} s",
         f"every {bulletin.EPISODE_EVERY_S['poses']:g} s at most where clips are poses",
         f"every {bulletin.EPISODE_EVERY_S['video']:g} s where they are video",
+        f"starts warm, and waits for {reward_learner.LEAST_TO_REFIT} labels",
+        f"as if measured over {labels.EARLIER_STEPS:,} steps",
     ],
 )
 def test_a_number_in_how_it_works_is_that_of_the_code(said):
@@ -359,6 +367,12 @@ def text_of(name):
         ("docs/wrappers.md", f"or {DEFAULT_PRETRAIN_LABELS} | answers before the first fit"),
         ("docs/wrappers.md", f"{STEPS_BETWEEN:,}; for a person one every {SECONDS_BETWEEN:g} s"),
         ("docs/wrappers.md", f"{WrapperSettings().checkpoint_interval:,} | steps between two ch"),
+        ("docs/workflows.md", f"once there are {reward_learner.LEAST_TO_REFIT} new labels"),
+        ("docs/environments.md", f"environment for {check_of_envs.LONG_CHECK_STEPS} steps"),
+        ("docs/environments.md", f"same for {check_of_envs.SHORT_CHECK_STEPS} steps before"),
+        ("docs/datasets.md", f"more than {reading.MAX_BYTES / 2**30:g} GiB, unpacked"),
+        ("docs/datasets.md", f"| `schema_version` | {writing.SCHEMA_VERSION};"),
+        ("docs/datasets.md", f"| `format` | `{writing.FORMAT_NAME}` |"),
         ("docs/files.md", f"`{poses.MAGIC.decode()}`"),
         ("docs/files.md", f"version: {poses.VERSION} |"),
         ("docs/files.md", f"two float32 arrays of {poses.POSE} follow"),

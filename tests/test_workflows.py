@@ -353,7 +353,7 @@ def test_another_predictor_in_the_same_place_is_refused_on_going_on(fitted):
     teach(config, QUIET)
     assert teach(config, QUIET).is_finished
     fit(name="other", seed=2)
-    with pytest.raises(ConfigMismatch, match="predictor_path: was .sha256:"):
+    with pytest.raises(ConfigMismatch, match=r"predictor_path: was .sha256:"):
         teach(dataclasses.replace(config, predictor_path="other"), QUIET)
 
 

@@ -120,8 +120,8 @@ def check_spaces(predictor: RewardPredictor, config: TeachConfig) -> None:
     if predictor.space != needed:
         raise BadConfig(
             f"The predictor {config.predictor_path} was made for "
-            f"{spaces_in_words(predictor.space)}; {config.env_id} has {spaces_in_words(needed)}. Choose the environment that it was "
-            "made for, or fit another one with `rl-teacher fit`."
+            f"{spaces_in_words(predictor.space)}; {config.env_id} has {spaces_in_words(needed)}. "
+            "Choose the environment that it was made for, or fit another one with `rl-teacher fit`."
         )
 
 

@@ -188,7 +188,7 @@ LATER = ("predictor_path", "keep_asking", "agent_path", "collect_only")
 
 @dataclass(frozen=True)
 class CollectConfig:
-    """Labels to collect: the settings of `rl-teacher teach` that mean something without training."""
+    """Labels to collect: what of `rl-teacher teach` means something without training."""
 
     env_id: Annotated[str, _short("e")]
     """environment whose segments are compared"""

@@ -15,7 +15,7 @@ CARTPOLE = Spaces(gym.spaces.Box(-np.inf, np.inf, (4,), np.float32), gym.spaces.
 def fragments(num=3, steps=6, **changes):
     """What the lines in docs/datasets.md write."""
     rng = np.random.default_rng(0)
-    arrays = {"preferences": np.array([1.0, 0.0, 0.5], np.float32)}
+    arrays: dict[str, np.ndarray] = {"preferences": np.array([1.0, 0.0, 0.5], np.float32)}
     for side in "12":
         arrays[f"obs{side}"] = rng.normal(size=(num, steps + 1, 4)).astype(np.float32)
         arrays[f"acts{side}"] = rng.integers(0, 2, (num, steps))
@@ -25,7 +25,7 @@ def fragments(num=3, steps=6, **changes):
 
 def file_of(tmp_path, **changes):
     path = tmp_path / "preferences.npz"
-    np.savez(path, **fragments(**changes))
+    np.savez(path, **fragments(**changes))  # pyright: ignore[reportArgumentType]
     return path
 
 

@@ -1,0 +1,98 @@
+"""What is wrong with an environment is said before anything is learned from it."""
+
+import pytest
+
+from rl_teacher.cli import main
+from rl_teacher.envs.check import check_environment, check_thoroughly
+from rl_teacher.envs.registry import card
+from rl_teacher.errors import BadInput
+from tests.envs.own_environments import MODULE
+
+
+def own(name):
+    return f"{MODULE}:{name}"
+
+
+def faults(name, *, is_shown=True):
+    return check_thoroughly(own(name), is_shown=is_shown)[1]
+
+
+def test_nothing_is_wrong_with_what_is_right():
+    assert faults("point") == []
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "ShortReacher-v1", "Pusher-v5"])
+def test_nothing_that_matters_is_wrong_with_what_is_known(env_id):
+    assert not any(each.is_fatal for each in check_thoroughly(env_id, is_shown=False)[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("OldReset", "`def reset(self, *, seed=None, options=None)`"),
+        ("OldResetValue", "reset() returned numpy.ndarray: an observation and a dict"),
+        ("OldStep", "step() returned 4 values"),
+        ("Raises", "step() raised KeyError: 'wheel'"),
+        ("WrongShape", "observation of shape (2,): observation_space says (1,)"),
+        ("IsAList", "returned builtins.list as the observation: a NumPy array is needed"),
+        ("IsNaN", "not finite: nan at (0,)"),
+        ("RewardIsAnArray", "returned numpy.ndarray as the reward: a number is needed"),
+        ("RewardIsNaN", "a reward that is not finite: nan"),
+        ("TruncatedIsANumber", "for truncated: True or False is needed"),
+        ("NoPictures", "render mode rgb_array"),
+        ("WrongPicture", "render() returned float64 (4, 4): uint8 [height, width, 3]"),
+    ],
+)
+def test_what_must_be_mended_is_said_in_words(name, says):
+    fatal = [each.text for each in faults(name) if each.is_fatal]
+    assert any(says in each for each in fatal), fatal
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("OutOfBounds", "outside its space: 1000.0 at (0,), where -100.0 to 100.0"),
+        ("OtherType", "observation of float64: observation_space says float32"),
+        ("Random", "clips are videos of episodes lived again"),
+        ("Endless", "no time limit"),
+    ],
+)
+def test_what_is_only_a_pity_is_a_warning(name, says):
+    found = faults(name)
+    assert not any(each.is_fatal for each in found)
+    assert any(says in each.text for each in found), found
+
+
+def test_pictures_matter_only_where_somebody_looks():
+    assert not any(each.is_fatal for each in faults("NoPictures", is_shown=False))
+
+
+def test_before_training_it_is_refused_with_what_to_do(caplog):
+    with pytest.raises(BadInput, match=r"cannot be taught as it is. step.. returned 4 values"):
+        check_environment(card(own("OldStep")))
+    check_environment(card(own("Random")))
+    assert "Draw all randomness from self.np_random" in caplog.text
+
+
+def test_spaces_that_nobody_can_learn_with_are_refused():
+    with pytest.raises(BadInput, match="a Box that is a vector is needed"):
+        check_thoroughly(own("Words"), is_shown=False)
+
+
+def test_the_command_says_what_is_wrong_with_exit_code_2(capsys):
+    assert main(["check", own("point"), "-p", "human"]) == 0
+    assert (
+        "can be taught: episodes of 40 steps, clips of 20 steps a second" in capsys.readouterr().out
+    )
+    assert main(["check", own("OldStep")]) == 2
+    printed = capsys.readouterr()
+    assert "error: step() returned 4 values" in printed.out
+    assert "cannot be taught as it is" in printed.err
+    assert main(["check", "Hoper-v5"]) == 2
+    assert "Hopper-v5" in capsys.readouterr().err
+
+
+def test_training_does_not_begin_with_what_is_broken(capsys):
+    arguments = ["-e", own("IsNaN"), "-p", "rl", "-n", "x", "-t", "100"]
+    assert main(["teach", *arguments]) == 2
+    assert "not finite: nan" in capsys.readouterr().err
