@@ -314,11 +314,9 @@ class RewardLearner:
         self._running: Future[Fitted] | None = None
 
     def _begin_with(self, pretrained: RewardPredictor) -> None:
-        """Have the networks, the scales and the window of one that was fitted before."""
-        moments = pretrained.input_mean, pretrained.input_std
-        self.predictor.adopt(pretrained.networks, *moments)
-        self.predictor.recent.load_state(pretrained.recent.state())
-        self._fitter.begin_with(pretrained.networks, *moments)
+        """Be as one that was fitted before, and go on from its networks."""
+        self.predictor.load_state(pretrained.state())
+        self._fitter.begin_with(pretrained.networks, pretrained.input_mean, pretrained.input_std)
 
     def _no_labels(self) -> LabelSet:
         config = self._predictor_config

@@ -1,4 +1,3 @@
-import importlib.util
 import json
 import subprocess
 import sys
@@ -278,12 +277,6 @@ def test_given_labels_count_among_the_first_ones():
     assert 0 < len(answers_of("more")) <= 35
 
 
-needs_datasets = pytest.mark.skipif(
-    importlib.util.find_spec("rl_teacher.datasets") is None, reason="label data sets are not here"
-)
-
-
-@needs_datasets
 def test_labels_that_were_saved_train_another_wrapper(tmp_path):
     first = wrapped(collect_only=True, max_labels=40, initial_labels=40)
     live(first, 900)

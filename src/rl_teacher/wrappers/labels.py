@@ -1,9 +1,9 @@
 """Labels that a wrapper begins with, from a label data set."""
 
-import importlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from rl_teacher.datasets import load
 from rl_teacher.errors import BadInput
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair
@@ -25,9 +25,8 @@ def given_labels(
     """
     if labels is None:
         return []
-    is_path = isinstance(labels, str | Path)
     comparisons: Iterable[LabelledComparison] = (
-        importlib.import_module("rl_teacher.datasets").load(labels) if is_path else labels
+        load(labels) if isinstance(labels, str | Path) else labels
     )
     pairs = [
         LabelledPair(

@@ -4,7 +4,6 @@ Begin with `Learning.take_in`: it is `Teaching._train_once` without the agent.
 """
 
 import contextlib
-import importlib
 import logging
 import time
 from pathlib import Path
@@ -13,6 +12,8 @@ import numpy as np
 
 from rl_teacher.agents.episodes import EpisodeReturns
 from rl_teacher.bulletin import Bulletin, Phase, Standing
+from rl_teacher.datasets import Dataset, Spaces
+from rl_teacher.datasets.rows import plain_row
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.errors import BadInput
 from rl_teacher.experiment import Experiment, home
@@ -280,14 +281,13 @@ class Learning:
         Raises:
             BadInput: there is none yet.
         """
-        datasets = importlib.import_module("rl_teacher.datasets")
-        rows = tuple(label_rows(self._store, self.name))
+        rows = tuple(plain_row(row) for row in label_rows(self._store, self.name))
         if not rows:
             raise BadInput(f"{self.name} has no labels yet, so none can be saved.")
         hashes = {row[side] for row in rows for side in ("left_clip", "right_clip")}
         segments = {each: self._segments.load(each) for each in sorted(hashes)}
-        spaces = datasets.Spaces(self._world.view.space, self._world.action_space)
-        datasets.Dataset(self._world.env_card.id, spaces, segments, rows).save(path)
+        spaces = Spaces(self._world.view.space, self._world.action_space)
+        Dataset(self._world.env_card.id, spaces, segments, rows).save(path)
 
     def close(self) -> None:
         """Save, and let go of threads, files and the name."""
