@@ -31,10 +31,13 @@ def main(num_steps: int = 3_000) -> None:
         gym.make("Pendulum-v1"),
         selector=unsure_and_varied,
         candidates=20,
-        max_labels=60,
+        initial_labels=60,
+        max_labels=90,
         steps_between_labels=100,
+        fit="sync",
     )
     env.pretrain()
+    env.action_space.seed(0)
     env.reset(seed=0)
     predicted, true = [], []
     for _ in range(num_steps):

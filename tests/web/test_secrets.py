@@ -13,8 +13,8 @@ from tests.web.conftest import SAME_ORIGIN, TOKEN, TestClient, assert_problem, e
 
 SOURCE = Path(__file__).parents[2] / "src" / "rl_teacher"
 RUNS_DATA = re.compile(
-    r"\bpickle\b(?!\.|'s)|\beval\(|\bexec\(|allow_pickle\s*=\s*True|\btorch\.load\b|yaml\.load\b"
-    r"|\bmarshal\b|\bshelve\b|\bdill\b|\bjoblib\b"
+    r"\b(import|from)\s+(pickle|cloudpickle|marshal|shelve|dill|joblib)\b|\bpickle\.(load|Unpick)"
+    r"|\beval\(|\bexec\(|allow_pickle\s*=\s*True|\btorch\.load\b|\byaml\.(unsafe_)?load\b"
 )
 
 
@@ -104,11 +104,25 @@ def test_credentials_have_256_random_bits_and_a_prefix_that_scanners_see(store, 
     assert store.issue_credential("ann") != secret
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import pickle",
+        "    from pickle import loads",
+        "x = pickle.loads(b)",
+        "np.load(f, allow_pickle=True)",
+        "eval(text)",
+    ],
+)
+def test_what_would_run_data_is_known_when_it_is_seen(line):
+    assert RUNS_DATA.search(line)
+
+
 def test_nothing_in_the_package_runs_what_it_reads():
     found = {
         f"{path.relative_to(SOURCE)}: {line.strip()}"
         for path in SOURCE.rglob("*.py")
         for line in path.read_text().splitlines()
-        if RUNS_DATA.search(line) and "without pickle" not in line
+        if RUNS_DATA.search(line)
     }
     assert found == set()
