@@ -119,20 +119,10 @@ def check_spaces(predictor: RewardPredictor, config: TeachConfig) -> None:
     needed = InputSpace.of(*spaces_of(config.env_id))
     if predictor.space != needed:
         raise BadConfig(
-            f"The predictor {config.predictor_path} was made for "
-            f"{spaces_in_words(predictor.space)}; {config.env_id} has {spaces_in_words(needed)}. "
+            f"The predictor {config.predictor_path} was made for {predictor.space.in_words}; "
+            f"{config.env_id} has {needed.in_words}. "
             "Choose the environment that it was made for, or fit another one with `rl-teacher fit`."
         )
-
-
-def spaces_in_words(space: InputSpace) -> str:
-    """Observations and actions, for a message."""
-    actions = (
-        f"{space.num_actions} discrete actions"
-        if space.num_actions
-        else f"actions of shape {space.action_shape}"
-    )
-    return f"observations of shape {space.observation_shape} and {actions}"
 
 
 # --- agents ---

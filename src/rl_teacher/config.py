@@ -470,10 +470,20 @@ def pretraining_labels(config: TeachConfig) -> int:
     """
     if config.predictor_path is not None and not config.collect_only:
         return config.pretrain_labels or 0
-    if config.schedule == "upfront" and config.n_labels is not None:
-        return config.n_labels
-    if config.pretrain_labels is not None:
-        return config.pretrain_labels
-    if config.n_labels is not None:
-        return max(config.n_labels // 4, 1)
-    return DEFAULT_PRETRAIN_LABELS
+    is_upfront = config.schedule == "upfront"
+    return first_labels(config.n_labels, config.pretrain_labels, is_upfront=is_upfront)
+
+
+def first_labels(total: int | None, wanted: int | None, *, is_upfront: bool) -> int:
+    """How many labels come before any fit: as wanted, or a quarter of all, at least 1.
+
+    Args:
+        total: labels in all; None: no end.
+        wanted: said outright.
+        is_upfront: all of them do, where there is an end.
+    """
+    if is_upfront and total is not None:
+        return total
+    if wanted is not None:
+        return wanted
+    return DEFAULT_PRETRAIN_LABELS if total is None else max(total // 4, 1)

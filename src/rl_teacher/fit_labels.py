@@ -78,9 +78,9 @@ def beginning_of(config: FitConfig, space: InputSpace) -> RewardPredictor | None
     predictor = load_predictor(config.predictor_path)
     if predictor.space != space:
         raise BadConfig(
-            f"The predictor {config.predictor_path} was made for {predictor.space}, and the labels "
-            f"of {config.labels} are about {space}. Begin with one that was made for these, or "
-            "without."
+            f"The predictor {config.predictor_path} was made for {predictor.space.in_words}, "
+            f"and the labels of {config.labels} are about {space.in_words}. Begin with one "
+            "that was made for these, or without."
         )
     return predictor
 

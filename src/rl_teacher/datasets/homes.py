@@ -22,8 +22,16 @@ from rl_teacher.store.store import Store
 CHUNK = 1_000
 
 
-def from_experiment(store: Store, segments: SegmentFiles, name: str) -> Dataset:
+def from_experiment(
+    store: Store, segments: SegmentFiles, name: str, spaces: Spaces | None = None
+) -> Dataset:
     """An experiment's labels, with what they are about.
+
+    Args:
+        store: where the labels are.
+        segments: what they are about.
+        name: of the experiment.
+        spaces: of its environment, where whoever calls knows them; else they are found out.
 
     Raises:
         ExperimentNotFound: there is none of this name.
@@ -37,7 +45,7 @@ def from_experiment(store: Store, segments: SegmentFiles, name: str) -> Dataset:
     hashes = dict.fromkeys(row[side] for row in rows for side in ("left_clip", "right_clip"))
     return Dataset(
         env_id=view.env_id,
-        spaces=spaces_kept(view.config) or Spaces(*spaces_of(view.env_id)),
+        spaces=spaces or spaces_kept(view.config) or Spaces(*spaces_of(view.env_id)),
         segments={each: segments.load(each) for each in hashes},
         rows=rows,
     )

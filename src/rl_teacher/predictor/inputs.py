@@ -125,6 +125,17 @@ class InputSpace:
             )
         return batch
 
+    @property
+    def in_words(self) -> str:
+        """Shapes of observations and actions, for a message."""
+        if self.num_actions:
+            actions = f"{self.num_actions} discrete actions"
+        elif self.action_choices:
+            actions = f"discrete actions of {self.action_choices}"
+        else:
+            actions = f"actions of shape {self.action_shape}"
+        return f"observations of shape {self.observation_shape} and {actions}"
+
     def to_json(self) -> dict:
         """As plain values."""
         return asdict(self)

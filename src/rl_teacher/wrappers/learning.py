@@ -12,17 +12,15 @@ import numpy as np
 
 from rl_teacher.agents.episodes import EpisodeReturns
 from rl_teacher.bulletin import Bulletin, Phase, Standing
-from rl_teacher.datasets import Dataset, Spaces
-from rl_teacher.datasets.rows import plain_row
+from rl_teacher.datasets import Spaces
+from rl_teacher.datasets.homes import from_experiment
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.errors import BadInput
 from rl_teacher.experiment import Experiment, home
 from rl_teacher.named_arrays import nest, part_of
 from rl_teacher.orders import Orders
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.queries.schedules import Progress
 from rl_teacher.questionnaire import RecentEpisodes, Shelf
-from rl_teacher.report.label_export import label_rows
 from rl_teacher.reward_learner import Figures, RewardLearner
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import MediaFiles, SegmentFiles
@@ -281,13 +279,8 @@ class Learning:
         Raises:
             BadInput: there is none yet.
         """
-        rows = tuple(plain_row(row) for row in label_rows(self._store, self.name))
-        if not rows:
-            raise BadInput(f"{self.name} has no labels yet, so none can be saved.")
-        hashes = {row[side] for row in rows for side in ("left_clip", "right_clip")}
-        segments = {each: self._segments.load(each) for each in sorted(hashes)}
         spaces = Spaces(self._world.view.space, self._world.action_space)
-        Dataset(self._world.env_card.id, spaces, segments, rows).save(path)
+        from_experiment(self._store, self._segments, self.name, spaces).save(path)
 
     def close(self) -> None:
         """Save, and let go of threads, files and the name."""

@@ -60,9 +60,7 @@ def identity(world: World, settings: WrapperSettings) -> dict[str, Any]:
 
 def predictor_config(settings: WrapperSettings) -> PredictorConfig:
     """Settings of the predictor: those of the one that is gone on from, if there is one."""
-    if settings.predictor is None:
-        return settings.reward
-    return loaded(settings.predictor).config
+    return settings.reward if settings.predictor is None else loaded(settings.predictor).config
 
 
 def loaded(predictor: str | Path | RewardPredictor) -> RewardPredictor:
@@ -85,22 +83,11 @@ def fitting_predictor(settings: WrapperSettings, space: InputSpace) -> RewardPre
     predictor = loaded(settings.predictor)
     if predictor.space != space:
         raise BadConfig(
-            f"The predictor was made for {in_words(predictor.space)}, but this environment has "
-            f"{in_words(space)}. Use one that was fitted in this environment, with the same "
+            f"The predictor was made for {predictor.space.in_words}, but this environment has "
+            f"{space.in_words}. Use one that was fitted in this environment, with the same "
             "observation_transform."
         )
     return predictor
-
-
-def in_words(space: InputSpace) -> str:
-    """Shapes of observations and actions."""
-    if space.num_actions:
-        actions = f"{space.num_actions} discrete actions"
-    elif space.action_choices:
-        actions = f"discrete actions of {space.action_choices}"
-    else:
-        actions = f"actions of shape {space.action_shape}"
-    return f"observations of shape {space.observation_shape} and {actions}"
 
 
 def learner_for(
@@ -123,12 +110,13 @@ def learner_for(
         shows_ends=settings.show_ends,
         most_remembered=most_remembered(world),
     )
+    pretrained = None if settings.predictor is None else fitting_predictor(settings, space)
     fitting = Fitting(
-        predictor_config(settings),
+        settings.reward if pretrained is None else pretrained.config,
         FIRST_FIT_STEPS,
         in_background=settings.fit == "background",
         seed=settings.seed,
-        pretrained=None if settings.predictor is None else fitting_predictor(settings, space),
+        pretrained=pretrained,
     )
     questionnaire = Questionnaire(shelf, respondent_of(world, settings))
     library = library_of(shelf, world.env_card.id, steps) if settings.is_human else ()

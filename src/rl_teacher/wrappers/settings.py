@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from rl_teacher.clips.segment import Segment
-from rl_teacher.config import DEFAULT_PRETRAIN_LABELS, PredictorConfig
+from rl_teacher.config import PredictorConfig, first_labels
 from rl_teacher.errors import BadConfig, UnknownName
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.queries.schedules import Schedule
@@ -118,13 +118,8 @@ class WrapperSettings:
     @property
     def first_labels(self) -> int:
         """Answers to wait for before the first fit."""
-        if self.schedule == "upfront" and self.max_labels is not None:
-            return self.max_labels
-        if self.initial_labels is not None:
-            return self.initial_labels
-        if self.max_labels is not None:
-            return max(self.max_labels // 4, 1)
-        return DEFAULT_PRETRAIN_LABELS
+        is_upfront = self.schedule == "upfront"
+        return first_labels(self.max_labels, self.initial_labels, is_upfront=is_upfront)
 
     @property
     def teacher_name(self) -> str:
