@@ -8,7 +8,15 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from rl_teacher.config import PPOConfig, PredictorConfig, RunOptions, TeachConfig
+from rl_teacher.agent_settings import (
+    A2CConfig,
+    GA3CConfig,
+    OtherAgentConfig,
+    PPOConfig,
+    SACConfig,
+    TRPOConfig,
+)
+from rl_teacher.config import PredictorConfig, RunOptions, TeachConfig
 
 SETTINGS_PAGE = Path(__file__).with_name("settings.md")
 
@@ -16,10 +24,13 @@ INTRODUCTION = """\
 # Settings
 
 Every setting of `rl-teacher teach`. This page is written by `python docs/make_settings.py` from
-`src/rl_teacher/config.py`, which the command line is made from too; do not edit it by hand.
+`src/rl_teacher/config.py` and `agent_settings.py`, which the command line is made from too; do not
+edit it by hand.
 
 Underscores are understood as well: `--n_labels` is `--n-labels`. Whole numbers may be spelt `5e6`.
 """
+
+OF_AGENT = "Those of the agent that learns (`--agent`) belong to the experiment too."
 
 CHAPTERS = (
     (
@@ -28,7 +39,12 @@ CHAPTERS = (
         TeachConfig,
         "",
     ),
-    ("The agent: PPO", "They belong to the experiment too.", PPOConfig, "ppo."),
+    ("PPO", OF_AGENT, PPOConfig, "ppo."),
+    ("TRPO", OF_AGENT, TRPOConfig, "trpo."),
+    ("A2C", OF_AGENT, A2CConfig, "a2c."),
+    ("GA3C", OF_AGENT, GA3CConfig, "ga3c."),
+    ("SAC", OF_AGENT, SACConfig, "sac."),
+    ("Any other agent", OF_AGENT, OtherAgentConfig, "other."),
     ("The reward predictor", "They belong to the experiment too.", PredictorConfig, "reward."),
     ("How a run is carried out", "These may change when a run is continued.", RunOptions, ""),
 )

@@ -2,47 +2,25 @@
 
 import functools
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any, Literal
 
 import tyro
 
+from rl_teacher.agent_settings import (
+    A2CConfig,
+    AgentConfig,
+    GA3CConfig,
+    OtherAgentConfig,
+    PPOConfig,
+    SACConfig,
+    TRPOConfig,
+)
 from rl_teacher.errors import BadConfig
 
 DEFAULT_PRETRAIN_LABELS = 50
 """Labels before training where neither -l nor -L says how many."""
-
-
-@dataclass(frozen=True)
-class PPOConfig:
-    """Settings of PPO (Schulman et al. 2017)."""
-
-    num_envs: int = 32
-    """environments stepped together"""
-    rollout_steps: int = 64
-    """steps of each environment between two updates"""
-    minibatch_size: int = 256
-    """samples in one gradient step"""
-    num_epochs: int = 10
-    """times each sample is used"""
-    learning_rate: float = 3e-4
-    """of Adam"""
-    final_learning_rate: float = 3e-4
-    """what the learning rate has become, linearly, at the last step"""
-    discount: float = 0.99
-    """gamma: what a reward is worth one step later"""
-    trace: float = 0.98
-    """lambda of generalised advantage estimation"""
-    clip: float = 0.2
-    """how far the probability ratio may pay off"""
-    entropy_bonus: float = 0.0
-    """reward for staying random"""
-    max_grad_norm: float = 0.5
-    """gradients longer than this are shortened"""
-    hidden: tuple[int, ...] = (64, 64)
-    """units of each layer, in the policy and in the value function"""
-    observation_limit: float = 10.0
-    """normalised observations are clipped to this"""
 
 
 @dataclass(frozen=True)
@@ -153,6 +131,11 @@ class TeachConfig:
     collect_only: bool = False
     """ask for --n-labels labels, wait for all of them, and stop; what `rl-teacher collect` does"""
     ppo: PPOConfig = field(default_factory=PPOConfig)
+    trpo: TRPOConfig = field(default_factory=TRPOConfig)
+    a2c: A2CConfig = field(default_factory=A2CConfig)
+    ga3c: GA3CConfig = field(default_factory=GA3CConfig)
+    sac: SACConfig = field(default_factory=SACConfig)
+    other: OtherAgentConfig = field(default_factory=OtherAgentConfig)
     reward: PredictorConfig = field(default_factory=PredictorConfig)
 
     def saved(self) -> dict[str, Any]:
@@ -161,8 +144,17 @@ class TeachConfig:
         Note: settings that came later are there only where they are used, so that experiments
         that are older than they are can be continued.
         """
-        saved = asdict(self)
-        return {name: each for name, each in saved.items() if name not in LATER or each}
+        idle = {*AGENT_SECTIONS} - {agent_section(self.agent)}
+        return {
+            name: each
+            for name, each in asdict(self).items()
+            if name not in idle and (name not in LATER or each)
+        }
+
+    @property
+    def agent_settings(self) -> AgentConfig:
+        """The settings of the agent that learns."""
+        return getattr(self, agent_section(self.agent))
 
     @property
     def wants_labels(self) -> bool:
@@ -180,6 +172,15 @@ class TeachConfig:
     def asks_a_person(self) -> bool:
         """Whether a person is asked for labels."""
         return self.asks and self.predictor == "human"
+
+
+AGENT_SECTIONS = ("ppo", "trpo", "a2c", "ga3c", "sac", "other")
+"""Where the settings of agents are; the last is for all that are not this package's own."""
+
+
+def agent_section(agent: str) -> str:
+    """Where an agent's settings are."""
+    return agent if agent in AGENT_SECTIONS else AGENT_SECTIONS[-1]
 
 
 LATER = ("predictor_path", "keep_asking", "agent_path", "collect_only")
@@ -217,6 +218,11 @@ class CollectConfig:
     teacher_strength: float | None = None
     """the synthetic teacher's one number"""
     ppo: PPOConfig = field(default_factory=PPOConfig)
+    trpo: TRPOConfig = field(default_factory=TRPOConfig)
+    a2c: A2CConfig = field(default_factory=A2CConfig)
+    ga3c: GA3CConfig = field(default_factory=GA3CConfig)
+    sac: SACConfig = field(default_factory=SACConfig)
+    other: OtherAgentConfig = field(default_factory=OtherAgentConfig)
 
     def as_teaching(self) -> TeachConfig:
         """The same as an experiment that ends when all labels are there."""
@@ -294,40 +300,57 @@ COUNTS = (
     "num_timesteps",
     "pretrain_iters",
     "candidates",
-    "ppo.num_envs",
-    "ppo.rollout_steps",
-    "ppo.minibatch_size",
-    "ppo.num_epochs",
     "reward.ensemble_size",
     "reward.batch_size",
     "reward.window_steps",
 )
 """Settings that must be at least 1."""
 
-ABOVE_ZERO = (
-    "clip_length",
-    "ppo.learning_rate",
-    "ppo.max_grad_norm",
-    "ppo.observation_limit",
-    "ppo.clip",
-    "reward.learning_rate",
-    "reward.reward_std",
-)
+ABOVE_ZERO = ("clip_length", "reward.learning_rate", "reward.reward_std")
 """Settings that must be finite numbers above 0."""
 
 RANGES = {
     "seed": (0, 2**31 - 1),
     "fresh_start": (0.0, 1.0),
-    "ppo.discount": (0.0, 1.0),
-    "ppo.trace": (0.0, 1.0),
-    "ppo.entropy_bonus": (0.0, 100.0),
-    "ppo.final_learning_rate": (0.0, 100.0),
     "reward.dropout": (0.0, 0.99),
     "reward.error_rate": (0.0, 0.99),
     "reward.segment_discount": (0.0, 1.0),
     "reward.l2": (0.0, 1.0),
 }
 """Settings with a lowest and a highest value."""
+
+COUNTS_OF_AGENTS = (
+    "num_envs",
+    "rollout_steps",
+    "minibatch_size",
+    "num_epochs",
+    "cg_steps",
+    "line_search_steps",
+)
+"""What must be at least 1 in the settings of whichever agent has it."""
+
+ABOVE_ZERO_OF_AGENTS = (
+    "learning_rate",
+    "max_grad_norm",
+    "observation_limit",
+    "clip",
+    "kl_limit",
+    "rms_epsilon",
+    "rho_limit",
+    "c_limit",
+)
+"""What must be a finite number above 0 there."""
+
+RANGES_OF_AGENTS = {
+    "discount": (0.0, 1.0),
+    "trace": (0.0, 1.0),
+    "entropy_bonus": (0.0, 100.0),
+    "final_learning_rate": (0.0, 100.0),
+    "cg_damping": (0.0, 100.0),
+    "line_search_shrinkage": (0.01, 0.99),
+    "rms_decay": (0.0, 1.0),
+}
+"""What has a lowest and a highest value there."""
 
 SHARES = ("overlap", "repeats", "gold")
 """Options that are shares of the comparisons."""
@@ -339,20 +362,20 @@ def validate(config: TeachConfig) -> None:
     Raises:
         BadConfig: says which value, what is allowed, and what to do.
     """
-    for setting in COUNTS:
+    section = agent_section(config.agent)
+    has = {f"{section}.{each.name}" for each in fields(config.agent_settings)}
+
+    def of_agent(names: Iterable[str]) -> list[str]:
+        return [f"{section}.{name}" for name in names if f"{section}.{name}" in has]
+
+    for setting in (*COUNTS, *of_agent(COUNTS_OF_AGENTS)):
         _at_least(1, setting, _value(config, setting))
-    for setting in ABOVE_ZERO:
-        if not 0 < _value(config, setting) < math.inf:
-            raise BadConfig(
-                f"{flag(setting)} {_value(config, setting)} was given; a number above 0 is needed."
-            )
-    for setting, (low, high) in RANGES.items():
-        if not low <= _value(config, setting) <= high:
-            raise BadConfig(
-                f"{flag(setting)} {_value(config, setting)} was given; from {low} to {high} is "
-                "possible."
-            )
-    for setting in ("ppo.hidden", "reward.hidden"):
+    for setting in (*ABOVE_ZERO, *of_agent(ABOVE_ZERO_OF_AGENTS)):
+        _above_zero(setting, _value(config, setting))
+    for setting in (*RANGES, *of_agent(RANGES_OF_AGENTS)):
+        low, high = RANGES.get(setting) or RANGES_OF_AGENTS[setting.removeprefix(f"{section}.")]
+        _within(low, high, setting, _value(config, setting))
+    for setting in (*of_agent(["hidden"]), "reward.hidden"):
         for units in _value(config, setting):
             _at_least(1, setting, units)
     _check_labels(config)
@@ -413,6 +436,16 @@ def _value(config: TeachConfig, setting: str) -> Any:
 def _at_least(least: int, setting: str, given: int) -> None:
     if given < least:
         raise BadConfig(f"{flag(setting)} {given} was given; at least {least} is needed.")
+
+
+def _above_zero(setting: str, given: float | int) -> None:
+    if not 0 < given < math.inf:
+        raise BadConfig(f"{flag(setting)} {given} was given; a number above 0 is needed.")
+
+
+def _within(low: float | int, high: float | int, setting: str, given: float | int) -> None:
+    if not low <= given <= high:
+        raise BadConfig(f"{flag(setting)} {given} was given; from {low} to {high} is possible.")
 
 
 def _check_labels(config: TeachConfig) -> None:

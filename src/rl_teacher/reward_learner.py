@@ -80,6 +80,11 @@ class Observed:
 class RewardSource(Protocol):
     """Whoever gives a rollout its rewards."""
 
+    @property
+    def predictor(self) -> RewardPredictor | None:
+        """What says what a step is worth; None where the environment does."""
+        ...
+
     def observe(self, rollout: Rollout) -> Observed:
         """Take in a rollout, and give it its rewards."""
         ...
@@ -180,6 +185,8 @@ class Untaught:
 
 class TrueReward(Untaught):
     """The baseline: the environment's own reward, no teacher, no predictor."""
+
+    predictor = None
 
     def observe(self, rollout: Rollout) -> Observed:
         """The rollout's own rewards."""

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from rl_teacher import compute
-from rl_teacher.agents.agent import Agent
+from rl_teacher.agents.agent import Agent, Explorer
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.episodes import EpisodeReturns
 from rl_teacher.agents.registry import check_agent, make_agent, num_envs_of
@@ -216,6 +216,8 @@ class Teaching:
         if beginnings.agent is not None:
             self._agent.begin_with(beginnings.agent)
             self._act_first = self._agent.try_out
+        elif config.asks and isinstance(self._agent, Explorer):
+            self._act_first = self._agent.explore
         begins_whole = not (stagger and is_ours)
         self._true = EpisodeReturns(num_envs, begins_whole=begins_whole)
         self._predicted = EpisodeReturns(num_envs, begins_whole=False)
@@ -295,10 +297,18 @@ class Teaching:
         self._steps_this_run += rollout.num_steps
         self._watch(rollout, observed.rewards)
         self._rewards.ask(self._progress(), self._recent())
-        self._rewards.fit()
+        self._fit()
         self._begin_anew_if_due()
         self._figures = {f"agent/{name}": value for name, value in losses.items()}
         self._figures |= observed.figures
+
+    def _fit(self) -> bool:
+        """Fit if there are labels for it; the agent then looks at what it remembers anew."""
+        if self._rewards.fit() is None:
+            return False
+        if self._rewards.predictor is not None:
+            self._agent.reconsider(self._rewards.predictor)
+        return True
 
     def _begin_anew_if_due(self) -> None:
         """Once, when enough labels have come, so that no habit stays that the first misled it to.
@@ -329,7 +339,7 @@ class Teaching:
         if stop:
             return
         self._say("fitting", f"fitting the reward predictor to {wanted} labels")
-        if self._rewards.fit() is None:
+        if not self._fit():
             raise TeacherFailed(nothing_to_learn_from(self._config, wanted))
         self._is_pretrained = True
         self._save()

@@ -96,3 +96,47 @@ def test_a_restored_collector_lives_on_exactly():
     here, there = (c.collect(c.random_actions, 60) for c in (one, other))
     np.testing.assert_array_equal(here.next_observations, there.next_observations)
     np.testing.assert_array_equal(here.rewards, there.rewards)
+
+
+class Picky(gym.Env):
+    """Allows one action at a time, and tells which; an episode lasts five steps."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    action_space = gym.spaces.Discrete(3, start=4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.allowed, self.steps = 0, 0
+        return np.zeros(2, np.float32), self._info()
+
+    def step(self, action):
+        assert action - 4 == self.allowed, "a forbidden action was taken"
+        self.steps += 1
+        self.allowed = self.steps % 3
+        return np.zeros(2, np.float32), 1.0, False, self.steps == 5, self._info()
+
+    def _info(self):
+        mask = np.zeros(3, np.int8)
+        mask[self.allowed] = 1
+        return {"action_mask": mask}
+
+
+def picky(mode):
+    make = [Picky] * 2
+    return gym.vector.SyncVectorEnv(make, autoreset_mode=mode)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
+def test_agents_are_told_which_actions_an_environment_allows(mode):
+    collector = Collector(picky(mode), seed=0)
+    rollout = collector.collect(collector.random_actions, 12)
+    assert rollout.action_masks is not None
+    assert (rollout.action_masks.sum(-1) == 1).all()
+    taken = np.take_along_axis(rollout.action_masks, rollout.actions[..., None] - 4, -1)
+    assert taken.all()
+
+
+def test_masks_are_saved_with_the_environments():
+    collector = Collector(make_vector("CartPole-v1", 2), seed=0)
+    assert collector.collect(collector.random_actions, 3).action_masks is None
+    assert "self/masks" not in collector.state()

@@ -3,7 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rl_teacher.agents.on_policy import ActionScale, advantages_of, make_policy, shuffled_epochs
+from rl_teacher.agents.actions import ActionScale
+from rl_teacher.agents.on_policy import advantages_of, make_policy, shuffled_epochs
 from rl_teacher.errors import BadConfig
 
 
@@ -78,3 +79,8 @@ def test_unbounded_actions_are_left_as_they_are():
 def test_other_action_spaces_are_refused_in_words():
     with pytest.raises(BadConfig, match="Box or Discrete"):
         make_policy(3, gym.spaces.MultiBinary(2), (8,), np.random.default_rng(0))
+
+
+def test_the_first_discrete_action_has_the_environments_number():
+    scale = ActionScale.of(gym.spaces.Discrete(3, start=4))
+    assert scale.to_environment(np.array([0, 2])).tolist() == [4, 6]

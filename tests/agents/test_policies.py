@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from rl_teacher.agents.on_policy import make_policy
-from rl_teacher.agents.policies import HostPolicy
+from rl_teacher.agents.policies import CategoricalPolicy, HostPolicy
 from rl_teacher.networks import MLP, HostMLP, orthogonal
 
 OBSERVATIONS = np.random.default_rng(0).normal(size=(20_000, 3)).astype(np.float32)
@@ -85,3 +85,17 @@ def test_initial_weights_are_orthonormal_along_the_shorter_side(shape):
     weight = orthogonal(shape, np.random.default_rng(0))
     product = weight @ weight.T if shape[0] <= shape[1] else weight.T @ weight
     np.testing.assert_allclose(product, np.eye(min(shape)), atol=1e-5)
+
+
+def test_a_forbidden_action_is_never_drawn_and_weighs_nothing():
+    rng = np.random.default_rng(0)
+    policy = CategoricalPolicy(MLP((2, 3), "tanh", 1.0, rng))
+    observations = rng.normal(size=(500, 2)).astype(np.float32)
+    masks = np.tile([True, False, True], (500, 1))
+    host = HostPolicy(policy)
+    assert set(host.sample(observations, rng, masks).tolist()) == {0, 2}
+    assert set(host.best(observations, masks).tolist()) <= {0, 2}
+    log_probs = policy.log_probs(jnp.asarray(observations), jnp.asarray(masks))
+    np.testing.assert_allclose(np.exp(log_probs[:, [0, 2]]).sum(-1), 1.0, rtol=1e-5)
+    # With two actions left, entropy is that of a coin: at most log 2.
+    assert policy.entropy(jnp.asarray(observations), jnp.asarray(masks)).max() <= np.log(2) + 1e-6

@@ -124,4 +124,4 @@ def test_the_learning_rate_falls_linearly_to_its_end():
         gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2), config, total_steps=1000, seed=0
     )
     agent._steps = 250
-    assert agent._learning_rate() == pytest.approx(0.75 * 3e-4)
+    assert agent._falling(3e-4, 0.0) == pytest.approx(0.75 * 3e-4)

@@ -1,12 +1,16 @@
 """What the loop asks of an agent."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from rl_teacher.agents.actions import Masks
 from rl_teacher.envs.rollout import Rollout
+
+RewardsOf = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""What steps are worth by now: (observations [..., *O], actions [..., *A]) -> [...] float32."""
 
 
 @runtime_checkable
@@ -19,16 +23,31 @@ class Agent(Protocol):
     rollout_steps: int
     """Steps of each environment between two calls of `learn`."""
 
-    def act(self, observations: Shaped[np.ndarray, "env ..."]) -> Shaped[np.ndarray, "env ..."]:
-        """Actions for N environments, ready to be given to them."""
+    def act(
+        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
+    ) -> Shaped[np.ndarray, "env ..."]:
+        """Actions for N environments, ready to be given to them.
+
+        Args:
+            observations: [N, ...]
+            masks: [N, A] which of the discrete actions each environment allows; None: all.
+        """
         ...
 
-    def try_out(self, observations: Shaped[np.ndarray, "env ..."]) -> Shaped[np.ndarray, "env ..."]:
+    def try_out(
+        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
+    ) -> Shaped[np.ndarray, "env ..."]:
         """Actions like those of `act`, of a rollout that nothing is going to be learned from."""
         ...
 
+    def act_best(
+        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
+    ) -> Shaped[np.ndarray, "env ..."]:
+        """The actions it thinks best, without exploration: for watching it."""
+        ...
+
     def observe(self, rollout: Rollout) -> None:
-        """Learn only what observations look like, from a rollout of any policy."""
+        """Learn what can be learned without rewards, from a rollout of any policy."""
         ...
 
     def learn(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> dict[str, float]:
@@ -37,6 +56,10 @@ class Agent(Protocol):
         Returns:
             Figures to report, by name.
         """
+        ...
+
+    def reconsider(self, rewards_of: RewardsOf) -> None:
+        """The predictor was fitted: what is remembered is worth something else by now."""
         ...
 
     def begin_anew(self) -> None:
@@ -60,4 +83,15 @@ class Agent(Protocol):
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from a saved state."""
+        ...
+
+
+@runtime_checkable
+class Explorer(Protocol):
+    """An agent with its own way to act before the first labels; others act at random."""
+
+    def explore(
+        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
+    ) -> Shaped[np.ndarray, "env ..."]:
+        """Actions that lead where it has not been; what comes of them is given to `observe`."""
         ...

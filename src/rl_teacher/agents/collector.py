@@ -8,11 +8,16 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from jaxtyping import Shaped
 
+from rl_teacher.agents.actions import Masks
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.errors import BadObservation
 from rl_teacher.named_arrays import NamedArrays, array_to_rng, nest, part_of, rng_to_array
 
-Act = Callable[[np.ndarray], np.ndarray]
+Act = Callable[..., np.ndarray]
+"""(observations [N, ...]) -> actions [N, ...]; with the masks [N, A] after them where the
+environment has some."""
+ACTION_MASK = "action_mask"
+"""What an environment's info calls the actions that it allows now."""
 
 
 class Collector:
@@ -46,12 +51,33 @@ class Collector:
         if stagger:
             ages = self._rng.integers(0, stagger, self.num_envs)
             options = {"elapsed_steps": ages}
-        self._observations, _ = venv.reset(seed=seed, options=options)
+        self._observations, infos = venv.reset(seed=seed, options=options)
+        self._masks = self._first_masks(infos)
         self._resets_next = np.zeros(self.num_envs, bool)
 
-    def random_actions(self, observations: np.ndarray) -> np.ndarray:
+    def _first_masks(self, infos: Mapping[str, Any]) -> Masks:
+        """The masks of environments that tell which actions they allow; None where they do not."""
+        if ACTION_MASK not in infos or not isinstance(
+            self.venv.single_action_space, gym.spaces.Discrete
+        ):
+            return None
+        everything = np.ones((self.num_envs, int(self.venv.single_action_space.n)), bool)
+        return self._newer_masks(everything, infos)
+
+    def _newer_masks(self, masks: np.ndarray, infos: Mapping[str, Any]) -> np.ndarray:
+        """The masks, where the environments have told of new ones."""
+        given, tells = infos.get(ACTION_MASK, ()), infos.get(f"_{ACTION_MASK}")
+        newer = masks.copy()
+        for env in range(len(given)):
+            if tells is None or tells[env]:
+                newer[env] = np.asarray(given[env], bool)
+        return newer
+
+    def random_actions(self, observations: np.ndarray, masks: Masks = None) -> np.ndarray:
         """Actions of the random policy: uniform over the action space (Box: -1..1 if unbounded)."""
         space = self.venv.single_action_space
+        if isinstance(space, gym.spaces.Discrete) and masks is not None:
+            return space.start + np.argmax(masks * self._rng.random(masks.shape), axis=-1)
         if isinstance(space, gym.spaces.Discrete):
             return self._rng.integers(space.start, space.start + space.n, len(observations))
         if not isinstance(space, gym.spaces.Box):
@@ -80,7 +106,7 @@ class Collector:
         observed = (*shape, *(observation.shape or ()))
         observed_dtype = np.float32 if is_float else observation.dtype
         acted_dtype = np.float32 if isinstance(action, gym.spaces.Box) else np.int64
-        return {
+        columns = {
             "observations": np.empty(observed, observed_dtype),
             "actions": np.empty((*shape, *(action.shape or ())), acted_dtype),
             "rewards": np.empty(shape, np.float32),
@@ -90,6 +116,9 @@ class Collector:
             "is_valid": np.empty(shape, bool),
             "scene_states": np.empty((*shape, self._scene_states().shape[1])),
         }
+        if self._masks is not None:
+            columns["action_masks"] = np.empty((*shape, self._masks.shape[1]), bool)
+        return columns
 
     def _scene_states(self) -> Shaped[np.ndarray, "env scene"]:
         states = getattr(self.venv, "scene_states", None)
@@ -99,9 +128,15 @@ class Collector:
         columns["observations"][t] = self._observations
         columns["scene_states"][t] = self._scene_states()
         columns["is_valid"][t] = ~self._resets_next
-        actions = act(self._observations)
+        if self._masks is None:
+            actions = act(self._observations)
+        else:
+            columns["action_masks"][t] = self._masks
+            actions = act(self._observations, self._masks)
         columns["actions"][t] = actions
         observations, rewards, terminated, truncated, step_infos = self.venv.step(actions)
+        if self._masks is not None:
+            self._masks = self._newer_masks(self._masks, step_infos)
         columns["rewards"][t] = rewards
         columns["next_observations"][t] = observations
         ended = terminated | truncated
@@ -115,7 +150,9 @@ class Collector:
                 for env in np.nonzero(ended)[0]:
                     columns["next_observations"][t, env] = step_infos["final_obs"][env]
             else:
-                self._observations, _ = self.venv.reset(options={"reset_mask": ended})
+                self._observations, infos = self.venv.reset(options={"reset_mask": ended})
+                if self._masks is not None:
+                    self._masks = self._newer_masks(self._masks, infos)
 
     def _saver(self) -> Any:
         """The environment's own way to be saved (see envs.registry.make_vector)."""
@@ -128,6 +165,8 @@ class Collector:
             "resets_next": self._resets_next,
             "rng": rng_to_array(self._rng),
         }
+        if self._masks is not None:
+            own["masks"] = self._masks
         return nest({"self": own, "envs": self._saver().get_state()})
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
@@ -137,6 +176,7 @@ class Collector:
         self._observations = own["observations"].copy()
         self._resets_next = own["resets_next"].copy()
         array_to_rng(self._rng, own["rng"])
+        self._masks = own["masks"].copy() if "masks" in own else None
 
 
 def _check_finite(rollout: Rollout) -> None:

@@ -1,9 +1,12 @@
-"""What every on-policy agent shares: spaces, advantages, minibatches.
+"""What every on-policy agent shares: acting, advantages, minibatches, saving.
 
-T: steps of a rollout, N: environments, B = T * N.
+T: steps of a rollout, N: environments, D: features of an observation, A: actions, B = T * N.
 """
 
-from dataclasses import dataclass
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import gymnasium as gym
 import jax
@@ -11,60 +14,136 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int32, Shaped
 
-from rl_teacher.agents.policies import CategoricalPolicy, GaussianPolicy, Policy
+from rl_teacher.agent_settings import A2CConfig, OnPolicyConfig, PPOConfig, TRPOConfig
+from rl_teacher.agents.actions import ActionScale, Masks
+from rl_teacher.agents.agent import RewardsOf
+from rl_teacher.agents.normalise import ReturnScaler
+from rl_teacher.agents.policies import CategoricalPolicy, GaussianPolicy, HostPolicy, Policy
+from rl_teacher.envs.rollout import Rollout
 from rl_teacher.errors import BadConfig
+from rl_teacher.moments import RunningMoments
+from rl_teacher.named_arrays import (
+    NamedArrays,
+    array_to_rng,
+    arrays_to_tree,
+    nest,
+    part_of,
+    rng_to_array,
+    tree_to_arrays,
+)
 from rl_teacher.networks import MLP
 
 
-@dataclass(frozen=True)
-class ActionScale:
-    """From the agent's actions, which live around [-1, 1], to the environment's.
+class Lived(NamedTuple):
+    """A rollout as a compiled update takes it: NumPy arrays outside, traced ones inside.
 
     Attributes:
-        middle: [A] or None when actions are discrete.
-        half_range: [A] or None.
+        observations: [T, N, D] as the environment gave them.
+        next_observations: [T, N, D] before any reset.
+        actions: [T, N, ...] as they were drawn, before they were clipped.
+        masks: [T, N, A] which actions were allowed; None: all of them.
+        rewards: [T, N] what is learned from, scaled.
+        terminated: [T, N] 1 where the episode ended by the environment's rules: nothing follows.
+        ended: [T, N] 1 where it ended for any reason: no trace runs across.
+        weights: [T, N] 1 where a step counts.
+        mean: [D] by which observations were normalised while the policy acted.
+        std: [D]
     """
 
-    middle: np.ndarray | None
-    half_range: np.ndarray | None
+    observations: Any
+    next_observations: Any
+    actions: Any
+    masks: Any
+    rewards: Any
+    terminated: Any
+    ended: Any
+    weights: Any
+    mean: Any
+    std: Any
 
-    @staticmethod
-    def of(space: gym.Space) -> "ActionScale":
-        """The scale of one environment's action space; unbounded boxes are left as they are."""
-        if not isinstance(space, gym.spaces.Box):
-            return ActionScale(None, None)
-        if not np.all(np.isfinite(space.low)) or not np.all(np.isfinite(space.high)):
-            return ActionScale(np.zeros(space.shape), np.full(space.shape, np.inf))
-        return ActionScale((space.low + space.high) / 2, (space.high - space.low) / 2)
-
-    def to_environment(self, actions: Shaped[np.ndarray, "env ..."]) -> np.ndarray:
-        """What the environment is given: clipped to its bounds."""
-        if self.middle is None or self.half_range is None:
-            return actions
-        if np.isinf(self.half_range).any():
-            return actions
-        clipped = np.clip(actions, -1.0, 1.0)
-        return (self.middle + self.half_range * clipped).astype(np.float32)
+    def normalised(self, observations: Array, limit: float) -> Array:
+        """Observations as the policy sees them."""
+        return jnp.clip((observations - self.mean) / self.std, -limit, limit)
 
 
-def make_policy(
-    observation_size: int, space: gym.Space, hidden: tuple[int, ...], rng: np.random.Generator
-) -> Policy:
-    """A Gaussian for Box actions, a softmax for Discrete ones.
+class PolicyBatch(NamedTuple):
+    """What a policy learns from, step by step.
 
-    Raises:
-        BadConfig: for any other action space.
+    Attributes:
+        observations: [B, D] normalised.
+        weights: [B] 1 where a step counts.
+        actions: [B, ...]
+        masks: [B, A] which actions were allowed; None: all of them.
+        log_probs: [B] of the actions, by the policy that is going to be improved.
+        advantages: [B]
     """
-    if isinstance(space, gym.spaces.Box):
-        size = int(np.prod(space.shape))
-        mean = MLP((observation_size, *hidden, size), "tanh", 0.01, rng)
-        return GaussianPolicy(mean, jnp.asarray(np.zeros(size, np.float32)))
-    if isinstance(space, gym.spaces.Discrete):
-        return CategoricalPolicy(MLP((observation_size, *hidden, int(space.n)), "tanh", 0.01, rng))
-    raise BadConfig(
-        f"The action space is {space}, but this agent needs Box or Discrete actions. "
-        "Wrap the environment so that its actions are one of the two."
+
+    observations: Array
+    weights: Array
+    actions: Array
+    masks: Array | None
+    log_probs: Array
+    advantages: Array
+
+
+class ValueBatch(NamedTuple):
+    """What a value function learns from, step by step.
+
+    Attributes:
+        observations: [B, D] normalised.
+        weights: [B] 1 where a step counts.
+        returns: [B] what it is to say.
+    """
+
+    observations: Array
+    weights: Array
+    returns: Array
+
+
+def weighted_mean(x: Shaped[Array, " batch"], weights: Float[Array, " batch"]) -> Float[Array, ""]:
+    """The mean over the steps that count."""
+    return jnp.sum(weights * x) / jnp.maximum(weights.sum(), 1.0)
+
+
+def standardised(x: Float[Array, " batch"], weights: Float[Array, " batch"]) -> Array:
+    """[B] with mean 0 and standard deviation 1 over the steps that count."""
+    centred = x - weighted_mean(x, weights)
+    return centred / (jnp.sqrt(weighted_mean(centred**2, weights)) + 1e-8)
+
+
+def flat(x: Shaped[Array, "time env ..."]) -> Shaped[Array, "batch ..."]:
+    """[B, ...] all steps, one after the other."""
+    return x.reshape(-1, *x.shape[2:])
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def prepare(
+    policy: Policy, value: MLP, lived: Lived, config: PPOConfig | TRPOConfig | A2CConfig
+) -> tuple[PolicyBatch, ValueBatch]:
+    """Normalise the observations once; work out log-probabilities, advantages and returns."""
+    observations = lived.normalised(lived.observations, config.observation_limit)
+    following = lived.normalised(lived.next_observations, config.observation_limit)
+    values = value(observations)[..., 0]
+    advantages = advantages_of(
+        lived.rewards,
+        values,
+        value(following)[..., 0],
+        lived.terminated,
+        lived.ended,
+        discount=config.discount,
+        trace=config.trace,
     )
+    seen, actions = flat(observations), flat(lived.actions)
+    masks = None if lived.masks is None else flat(lived.masks)
+    for_policy = PolicyBatch(
+        observations=seen,
+        weights=flat(lived.weights),
+        actions=actions,
+        masks=masks,
+        log_probs=policy.log_prob(seen, actions, masks),
+        advantages=flat(advantages),
+    )
+    return for_policy, ValueBatch(seen, for_policy.weights, flat(advantages + values))
 
 
 def advantages_of(  # noqa: PLR0913 - one array each
@@ -111,3 +190,221 @@ def shuffled_epochs(
     """[E, B] for each epoch, every sample once, in a random order."""
     order = np.tile(np.arange(batch_size, dtype=np.int32), (num_epochs, 1))
     return rng.permuted(order, axis=1)
+
+
+def minibatches(
+    rng: np.random.Generator, batch_size: int, num_epochs: int, minibatch_size: int
+) -> Int32[np.ndarray, "epoch minibatch sample"]:
+    """[E, K, M] the samples of each minibatch; what does not fill one is left out."""
+    size = min(minibatch_size, batch_size)
+    order = shuffled_epochs(rng, batch_size, num_epochs)
+    return order[:, : batch_size // size * size].reshape(num_epochs, -1, size)
+
+
+def make_policy(
+    observation_size: int, space: gym.Space, hidden: tuple[int, ...], rng: np.random.Generator
+) -> Policy:
+    """A Gaussian for Box actions, a softmax for Discrete ones.
+
+    Raises:
+        BadConfig: for any other action space.
+    """
+    if isinstance(space, gym.spaces.Box):
+        size = int(np.prod(space.shape))
+        mean = MLP((observation_size, *hidden, size), "tanh", 0.01, rng)
+        return GaussianPolicy(mean, jnp.asarray(np.zeros(size, np.float32)))
+    if isinstance(space, gym.spaces.Discrete):
+        return CategoricalPolicy(MLP((observation_size, *hidden, int(space.n)), "tanh", 0.01, rng))
+    raise BadConfig(
+        f"The action space is {space}, but this agent needs Box or Discrete actions. "
+        "Wrap the environment so that its actions are one of the two."
+    )
+
+
+def check_shapes(own: NamedArrays, other: NamedArrays) -> None:
+    """Refuse networks of other sizes.
+
+    Raises:
+        BadConfig: says which sizes.
+    """
+    wanted = [array.shape for array in own.values()]
+    given = [other[name].shape if name in other else None for name in own]
+    if given != wanted:
+        raise BadConfig(
+            f"The agent to begin with has networks of {given}, and this one of {wanted}. Give the "
+            "`hidden` that it had, and an environment with its observations and actions."
+        )
+
+
+Config = TypeVar("Config", bound=OnPolicyConfig)
+
+
+class OnPolicyAgent(ABC, Generic[Config]):
+    """Acts, and learns from each rollout once; how it improves is its own."""
+
+    def __init__(
+        self,
+        observation_space: gym.Space,
+        action_space: gym.Space,
+        config: Config,
+        *,
+        total_steps: int,
+        seed: int,
+    ) -> None:
+        """Make a new agent.
+
+        Args:
+            observation_space: of one environment; a Box, which is flattened.
+            action_space: of one environment; Box or Discrete.
+            config: the settings.
+            total_steps: environment steps after which the learning rate has reached its end.
+            seed: of the weights, the exploration and the minibatches.
+        """
+        self.config = config
+        self.rollout_steps = config.rollout_steps
+        self._total_steps = max(total_steps, 1)
+        self._steps = 0
+        self._rng = np.random.default_rng([seed, 1])
+        self._action_shape = action_space.shape or ()
+        self._scale = ActionScale.of(action_space)
+        self._action_space = action_space
+        self._size = int(np.prod(observation_space.shape or ()))
+        self._observation_moments = RunningMoments((self._size,))
+        self._scale_rewards = ReturnScaler(config.num_envs, config.discount)
+        self._sampled: list[np.ndarray] = []
+        self.begin_anew()
+
+    @abstractmethod
+    def _begin_optimisers(self) -> Any:
+        """What the optimisers of the new networks begin with: a tree of arrays."""
+
+    @abstractmethod
+    def _improve(self, lived: Lived) -> Mapping[str, Array]:
+        """Replace `_policy`, `_value` and `_optimisers` by better ones; figures, by name."""
+
+    def begin_anew(self) -> None:
+        """New weights and new optimisers; what is known of observations and rewards stays."""
+        hidden = self.config.hidden
+        self._policy = make_policy(self._size, self._action_space, hidden, self._rng)
+        self._value = MLP((self._size, *hidden, 1), "tanh", 1.0, self._rng)
+        self._optimisers = self._begin_optimisers()
+        self._refresh_host()
+
+    def _refresh_host(self) -> None:
+        """Bring the NumPy twins, which act, up to date."""
+        self._host_policy = HostPolicy(self._policy)
+        self._mean = self._observation_moments.mean.astype(np.float32)
+        self._inverse_std = (1 / self._observation_moments.std).astype(np.float32)
+
+    def _normalise(
+        self, observations: Shaped[np.ndarray, "env ..."]
+    ) -> Float[np.ndarray, "env features"]:
+        flat = observations.reshape(len(observations), -1).astype(np.float32, copy=False)
+        limit = self.config.observation_limit
+        return np.clip((flat - self._mean) * self._inverse_std, -limit, limit)
+
+    def act(
+        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
+    ) -> Shaped[np.ndarray, "env ..."]:
+        """Draw actions; remembers what was drawn, before it is clipped, for `learn`."""
+        sampled = self._host_policy.sample(self._normalise(observations), self._rng, masks)
+        self._sampled.append(sampled)
+        return self._scale.to_environment(sampled.reshape(-1, *self._action_shape))
+
+    def try_out(
+        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
+    ) -> Shaped[np.ndarray, "env ..."]:
+        """Draw actions that nothing is going to be learned from."""
+        sampled = self._host_policy.sample(self._normalise(observations), self._rng, masks)
+        return self._scale.to_environment(sampled.reshape(-1, *self._action_shape))
+
+    def act_best(
+        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
+    ) -> Shaped[np.ndarray, "env ..."]:
+        """The most likely actions, without exploration."""
+        actions = self._host_policy.best(self._normalise(observations), masks)
+        return self._scale.to_environment(actions.reshape(-1, *self._action_shape))
+
+    def observe(self, rollout: Rollout) -> None:
+        """Learn only what observations look like, from a rollout of any policy."""
+        valid = rollout.observations[rollout.is_valid]
+        self._observation_moments.update(valid.reshape(len(valid), -1))
+        self._refresh_host()
+
+    def learn(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> dict[str, float]:
+        """Improve on one rollout, rewarded as told.
+
+        Note: the policy's observations were normalised by the moments known while it acted. The
+        update must see the same numbers, so the moments move on only after it.
+        """
+        figures = self._improve(self._lived(rollout, rewards))
+        self._steps += rollout.num_steps
+        self.observe(rollout)
+        return {name: float(value) for name, value in figures.items()}
+
+    def _lived(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> Lived:
+        shape = rollout.ended.shape
+        sampled, self._sampled = np.stack(self._sampled), []
+        return Lived(
+            observations=rollout.observations.reshape(*shape, -1),
+            next_observations=rollout.next_observations.reshape(*shape, -1),
+            actions=sampled,
+            masks=rollout.action_masks,
+            rewards=self._scale_rewards(rewards, rollout.ended, rollout.is_valid),
+            terminated=rollout.terminated.astype(np.float32),
+            ended=(rollout.ended | ~rollout.is_valid).astype(np.float32),
+            weights=rollout.is_valid.astype(np.float32),
+            mean=self._mean,
+            std=1 / self._inverse_std,
+        )
+
+    def reconsider(self, rewards_of: RewardsOf) -> None:
+        """Nothing: rollouts are learned from once, with the rewards of their time."""
+
+    def _falling(self, first: float, last: float) -> np.float32:
+        """A setting that goes linearly from the first step of the run to the last."""
+        done = min(self._steps / self._total_steps, 1.0)
+        return np.float32(first + done * (last - first))
+
+    def begin_with(self, state: Mapping[str, np.ndarray]) -> None:
+        """Begin with another agent's networks and normalisers.
+
+        Optimisers, exploration and the learning rate's schedule are new. The scale of returns
+        comes along, since the value function speaks in it.
+
+        Raises:
+            BadConfig: it has networks of other sizes.
+        """
+        networks = self._policy, self._value
+        saved = part_of(state, "networks")
+        check_shapes(tree_to_arrays(networks), saved)
+        self._policy, self._value = arrays_to_tree(networks, saved)
+        self._observation_moments.load_state(part_of(state, "observations"))
+        self._scale_rewards.adopt(part_of(state, "returns"))
+        self._refresh_host()
+
+    def _trees(self) -> tuple:
+        return self._policy, self._value, *self._optimisers
+
+    def state(self) -> NamedArrays:
+        """Everything needed to go on exactly, between two rollouts."""
+        return nest(
+            {
+                "networks": tree_to_arrays(self._trees()),
+                "observations": self._observation_moments.state(),
+                "returns": self._scale_rewards.state(),
+                "self": {"rng": rng_to_array(self._rng), "steps": np.asarray(self._steps)},
+            }
+        )
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from a saved state."""
+        trees = arrays_to_tree(self._trees(), part_of(state, "networks"))
+        self._policy, self._value, *optimisers = trees
+        self._optimisers = tuple(optimisers)
+        self._observation_moments.load_state(part_of(state, "observations"))
+        self._scale_rewards.load_state(part_of(state, "returns"))
+        array_to_rng(self._rng, state["self/rng"])
+        self._steps = int(state["self/steps"])
+        self._sampled = []
+        self._refresh_host()

@@ -1,12 +1,17 @@
 """Every agent, by name."""
 
+from importlib import import_module
+
 import gymnasium as gym
 
 from rl_teacher.agents.agent import Agent
 from rl_teacher.config import TeachConfig
 from rl_teacher.errors import UnknownName
 
-AGENTS = ("ppo",)
+AGENTS = {
+    "ppo": "rl_teacher.agents.ppo:PPO",
+}
+"""Where each is, so that only the one that learns is loaded."""
 
 
 def check_agent(name: str) -> None:
@@ -24,14 +29,15 @@ def make_agent(config: TeachConfig, venv: gym.vector.VectorEnv) -> Agent:
 
     Raises:
         UnknownName: there is no such agent.
+        BadConfig: it cannot act in them.
     """
     check_agent(config.agent)
-    from rl_teacher.agents.ppo import PPO  # noqa: PLC0415 - heavy
-
-    return PPO(
+    module, _, name = AGENTS[config.agent].partition(":")
+    make = getattr(import_module(module), name)
+    return make(
         venv.single_observation_space,
         venv.single_action_space,
-        config.ppo,
+        config.agent_settings,
         total_steps=config.num_timesteps,
         seed=config.seed,
     )
@@ -39,4 +45,4 @@ def make_agent(config: TeachConfig, venv: gym.vector.VectorEnv) -> Agent:
 
 def num_envs_of(config: TeachConfig) -> int:
     """How many environments the agent wants stepped together."""
-    return config.ppo.num_envs
+    return config.agent_settings.num_envs

@@ -21,6 +21,8 @@ class Rollout:
             (Gymnasium's NEXT_STEP autoreset); such a step belongs to no episode.
         scene_states: [T, N, K] what a clip is drawn from (MuJoCo: qpos; else which
             episode, and which of its steps).
+        action_masks: [T, N, A] which of the discrete actions the environment allowed; None where
+            it does not say, which means all of them.
     """
 
     observations: Shaped[np.ndarray, "time env ..."]
@@ -31,6 +33,7 @@ class Rollout:
     truncated: Bool[np.ndarray, "time env"]
     is_valid: Bool[np.ndarray, "time env"]
     scene_states: Shaped[np.ndarray, "time env scene"]
+    action_masks: Bool[np.ndarray, "time env action"] | None = None
 
     @property
     def ended(self) -> Bool[np.ndarray, "time env"]:
