@@ -6,9 +6,15 @@ import pytest
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.named_arrays import array_to_text, text_to_array
-from rl_teacher.questionnaire import Questionnaire, RecentEpisodes, Respondent, Shelf
+from rl_teacher.questionnaire import (
+    Questionnaire,
+    RecentEpisodes,
+    Respondent,
+    Shelf,
+    library_of,
+)
 from rl_teacher.store.media import SegmentFiles
-from rl_teacher.store.store import Store
+from rl_teacher.store.store import ShownClip, Store
 from rl_teacher.teachers.human import through_the_store
 
 LEFT, RIGHT, EQUAL, CANNOT_TELL = Answer
@@ -189,3 +195,18 @@ def test_an_answer_of_an_older_checkpoint_that_was_changed_since_is_a_revision(s
     survey.questions.load_state(state, ENV_ID)
     assert survey.take() == ([], [], True)
     assert survey.answers(0) == [RIGHT]
+
+
+@pytest.mark.parametrize("shows_others", [True, False])
+def test_what_others_lived_is_borrowed_only_if_it_can_be_shown(tmp_path, shows_others):
+    theirs = Survey(tmp_path)
+    shown = theirs.questions.asked()[0].left
+    clip = ShownClip(ENV_ID, 6, "video", f"clips/{shown}.mp4", None, 6, 10.0)
+    theirs.store.show_clips({shown: clip})
+    own_id = theirs.store.ensure_experiment("other", ENV_ID, {})
+    segments = SegmentFiles(tmp_path / "segments")
+    shelf = Shelf(theirs.store, own_id, segments, shows_others=shows_others)
+    library = {each.content_hash for each in library_of(shelf, ENV_ID, 6)}
+    assert shown in library
+    assert len(library) == (6 if shows_others else 1)
+    theirs.store.close()

@@ -430,7 +430,7 @@ def labelers(arguments: Sequence[str]) -> int:
             name: what they are called.
             role: labeler, or owner for whoever may do everything.
             days: how long they are let in; until they are revoked without it.
-            experiment: what their link opens; the list of all without it.
+            experiment: the only one that they see; all of them without it.
         """
         from rl_teacher.web import roster
 

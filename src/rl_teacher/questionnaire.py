@@ -33,12 +33,15 @@ class Shelf:
         experiment_id: whose.
         segments: the arrays of what was compared.
         show: makes the clips of segments that somebody is going to see; None where nobody is.
+        shows_others: whether it can make clips of what another experiment has lived. A video needs
+            to know how the episode went, which that experiment alone remembers.
     """
 
     store: Store
     experiment_id: int
     segments: SegmentFiles
     show: Callable[[Iterable[Segment]], None] | None = None
+    shows_others: bool = True
 
 
 def library_of(shelf: Shelf, env_id: str, num_steps: int) -> list[Segment]:
@@ -48,7 +51,8 @@ def library_of(shelf: Shelf, env_id: str, num_steps: int) -> list[Segment]:
         for asked in shelf.store.asked_comparisons(shelf.experiment_id)
         for content_hash in (asked.left_hash, asked.right_hash)
     }
-    shared = [each for each in shelf.store.shared_clips(env_id, num_steps) if each not in own]
+    there = shelf.store.shared_clips(env_id, num_steps, only_shown=not shelf.shows_others)
+    shared = [each for each in there if each not in own]
     library = []
     for content_hash in shared[-LIBRARY_SIZE:]:
         # Note: another machine may have made it, and kept the segment to itself.

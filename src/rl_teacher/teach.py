@@ -229,7 +229,8 @@ class Teaching:
         self._bulletin = Bulletin(gallery.store, experiment_id, self._studio, watcher)
         shelf = Shelf(gallery.store, experiment_id, SegmentFiles(home() / "segments"))
         if config.asks_a_person:
-            shelf = replace(shelf, show=self._studio.show)
+            shows_others = self._studio.kind == "poses"
+            shelf = replace(shelf, show=self._studio.show, shows_others=shows_others)
         self._rewards = make_reward_source(
             config,
             self._venv,

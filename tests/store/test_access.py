@@ -173,6 +173,24 @@ class TestCredentials:
         clock.pass_by(1)
         assert store.who_has(token) is None
 
+    def test_a_token_for_one_experiment_says_so(self, store):
+        store.ensure_experiment("walker", "ShortWalker-v1", {})
+        store.add_labeler("Zoë")
+        token = store.issue_credential("Zoë", experiment="walker")
+        assert store.who_has(token).experiment == "walker"
+
+    def test_no_token_is_issued_for_an_experiment_that_there_is_not_or_to_an_owner_for_one(
+        self, store
+    ):
+        store.ensure_experiment("walker", "ShortWalker-v1", {})
+        store.add_labeler("Zoë")
+        store.add_labeler("Olga", "owner")
+        with pytest.raises(ExperimentNotFound):
+            store.issue_credential("Zoë", experiment="hopper")
+        with pytest.raises(BadConfig, match="every experiment"):
+            store.issue_credential("Olga", experiment="walker")
+        assert store.credentials("Zoë") == store.credentials("Olga") == []
+
     def test_revoking_takes_every_token_of_one_labeler_and_nobody_elses(self, store):
         for name in ("Zoë", "Ada"):
             store.add_labeler(name)

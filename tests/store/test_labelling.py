@@ -103,6 +103,14 @@ class TestClips:
         store.delete_experiment("human-175")
         assert store.shared_clips(ENV_ID, 30) == sorted(pair(1))
 
+    def test_clips_that_nobody_can_look_at_are_left_out_where_that_matters(
+        self, store, experiment_id
+    ):
+        ask_and_show(store, experiment_id, 1)
+        ask(store, experiment_id, 2)
+        assert set(store.shared_clips(ENV_ID, 30)) == {*pair(1), *pair(2)}
+        assert set(store.shared_clips(ENV_ID, 30, only_shown=True)) == {*pair(1)}
+
     def test_a_clip_that_nobody_needs_is_forgotten_and_its_file_named(self, store):
         show(store, 1)
         left, right = pair(1)
@@ -517,6 +525,7 @@ class TestServing:
             labelling.LABELS_OF,
             labelling.NUM_LABELS_OF,
             labelling.SHARED_CLIPS,
+            labelling.SHARED_SHOWN_CLIPS,
             leases.FREE,
             leases.FREE_GOLD,
             leases.TO_ASK_AGAIN,
@@ -545,6 +554,7 @@ class TestServing:
             "labels",
             "mine",
             "shared",
+            "shared and shown",
             "free",
             "free gold",
             "to ask again",

@@ -47,6 +47,15 @@ class TestAdd:
         [token] = parse_qs(urlsplit(link).query)["token"]
         assert who_has(token) == ("Ann", "labeler")
 
+    def test_binds_them_to_the_experiment_that_is_named(self, experiment):
+        only = roster.add("Ann", "labeler", None, experiment).credential
+        everything = roster.add("Bob", "labeler", None).credential
+        with roster.opened() as store:
+            bound, free = store.who_have([only, everything])
+        assert bound is not None
+        assert free is not None
+        assert (bound.experiment, free.experiment) == (experiment, None)
+
     def test_makes_owners_and_those_who_stay_for_some_days(self):
         assert who_has(roster.add("Olga", "owner", None).credential) == ("Olga", "owner")
         roster.add("Bob", "labeler", 2.0)
@@ -67,6 +76,7 @@ class TestAdd:
             ["Zoë", "--days", "nan"],
             ["Zoë", "--days", "1e9"],
             ["Zoë", "--experiment", "walker"],
+            ["Zoë", "--experiment", "hopper", "--role", "owner"],
         ],
     )
     def test_refuses_what_cannot_be_and_adds_nobody(self, arguments, capsys):

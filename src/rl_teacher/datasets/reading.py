@@ -329,12 +329,18 @@ def check_fits(array: np.ndarray, space: gym.Space, name: str) -> None:
         return
     if not np.issubdtype(array.dtype, np.integer):
         raise BadInput(f"the {name} are {array.dtype}; whole numbers are needed for {space}")
-    if isinstance(space, gym.spaces.Discrete):
-        low, high = int(space.start), int(space.start + space.n)
-    else:
-        low, high = 0, np.asarray(getattr(space, "nvec"))  # noqa: B009 - MultiDiscrete's
+    low, high = choices_of(space)
     if ((array < low) | (array >= high)).any():
         raise BadInput(f"the {name} have choices in them that are not in {space}")
+
+
+def choices_of(space: gym.Space) -> tuple[Any, Any]:
+    """The first choice of a discrete space, or of its parts, and the one after the last."""
+    if isinstance(space, gym.spaces.Discrete):
+        return int(space.start), int(space.start + space.n)
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return np.asarray(space.start), np.asarray(space.start + space.nvec)
+    return 0, 2
 
 
 def check_segments_are_there(rows: Iterable[Row], segments: Mapping[str, Segment]) -> None:

@@ -23,7 +23,7 @@ class Spaces:
 
     Attributes:
         observation: a Box.
-        action: Box, Discrete or MultiDiscrete.
+        action: Box, Discrete, MultiDiscrete or MultiBinary.
     """
 
     observation: gym.Space
@@ -62,10 +62,14 @@ def described(space: gym.Space) -> dict[str, Any]:
     if isinstance(space, gym.spaces.Discrete):
         return {"kind": "discrete", "n": int(space.n), "start": int(space.start)}
     if isinstance(space, gym.spaces.MultiDiscrete):
-        return {"kind": "multi_discrete", "nvec": np.asarray(space.nvec).tolist()}
+        values = {"kind": "multi_discrete", "nvec": np.asarray(space.nvec).tolist()}
+        start = np.asarray(space.start)
+        return values | ({"start": start.tolist()} if start.any() else {})
+    if isinstance(space, gym.spaces.MultiBinary):
+        return {"kind": "multi_binary", "shape": list(space.shape)}
     raise BadInput(
-        f"The space {space} cannot be kept in a data set. Box, Discrete and MultiDiscrete can: "
-        "wrap the environment so that it has these."
+        f"The space {space} cannot be kept in a data set. Box, Discrete, MultiDiscrete "
+        "and MultiBinary can: wrap the environment so that it has these."
     )
 
 
@@ -77,18 +81,23 @@ def space_from(values: Any) -> gym.Space:
     """
     match values:
         case {"kind": "box", "shape": list(shape), "dtype": str(dtype)}:
-            is_shape = len(shape) <= MOST_AXES and all(map(is_count, shape))
-            if is_shape and math.prod(shape) <= LARGEST and dtype in DTYPES:
+            if may_be_shape(shape) and dtype in DTYPES:
                 return box(tuple(shape), dtype)
         case {"kind": "discrete", "n": n, "start": start}:
-            if is_count(n) and is_whole(start) and abs(start) <= LARGEST:
+            if is_count(n) and is_start(start):
                 return gym.spaces.Discrete(n, start=start)
         case {"kind": "multi_discrete", "nvec": list(nvec)}:
-            if 0 < len(nvec) <= LARGEST and all(map(is_count, nvec)):
-                return gym.spaces.MultiDiscrete(nvec)
+            start = values.get("start", [0] * len(nvec))
+            are_starts = isinstance(start, list) and all(map(is_start, start))
+            is_whole_space = 0 < len(nvec) <= LARGEST and all(map(is_count, nvec))
+            if is_whole_space and are_starts and len(start) == len(nvec):
+                return gym.spaces.MultiDiscrete(nvec, start=start)
+        case {"kind": "multi_binary", "shape": list(shape)}:
+            if shape and may_be_shape(shape):
+                return gym.spaces.MultiBinary(shape)
     raise BadInput(
-        f"{values!r:.200} is no space: a kind (box, discrete, multi_discrete) with its shape and "
-        "dtype, n and start, or nvec is needed."
+        f"{values!r:.200} is no space: a kind (box, discrete, multi_discrete, multi_binary) with "
+        "its shape and dtype, n and start, nvec, or shape is needed."
     )
 
 
@@ -104,6 +113,16 @@ def box(shape: tuple[int, ...], dtype: str) -> gym.spaces.Box:
 def is_whole(value: Any) -> bool:
     """Whether it is a whole number, and no bool."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def may_be_shape(shape: list[Any]) -> bool:
+    """Whether an array of one observation or action may have this shape."""
+    return len(shape) <= MOST_AXES and all(map(is_count, shape)) and math.prod(shape) <= LARGEST
+
+
+def is_start(value: Any) -> bool:
+    """Whether it may be the number of a first choice."""
+    return is_whole(value) and abs(value) <= LARGEST
 
 
 def is_count(value: Any) -> bool:

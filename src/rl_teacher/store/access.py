@@ -177,17 +177,32 @@ class AccessStore(StoreWriter):
     # --- credentials ---
 
     def issue_credential(
-        self, name: str, expires_at: datetime | None = None, *, by: str = OWNER
+        self,
+        name: str,
+        expires_at: datetime | None = None,
+        experiment: str | None = None,
+        *,
+        by: str = OWNER,
     ) -> str:
         """A new token for somebody, to be shown once; only its SHA-256 stays here.
 
+        Args:
+            name: whose.
+            expires_at: until when it can be used; None: as long as it is not revoked.
+            experiment: the only one that it opens; None for all.
+            by: who issues it.
+
         Raises:
             LabelerNotFound: nobody has this name.
+            BadConfig: an owner's credential for one experiment.
+            ExperimentNotFound: there is no such experiment.
         """
         by_id = self._id_of_labeler(by)
         with self._database.writing() as connection:
             labeler = find_labeler(connection, name)
-            token = self._new_credential(connection, labeler.id, expires_at)
+            check_binding(labeler.role, experiment)
+            find_experiment(connection, experiment)
+            token = self._new_credential(connection, labeler.id, expires_at, experiment)
             told = {"labeler": name, "hint": hint_of(token)}
             self._write_down(connection, "credential", told, by_id)
         return token
@@ -280,8 +295,7 @@ class AccessStore(StoreWriter):
             ExperimentNotFound: there is no such experiment.
         """
         check_role(role)
-        if role == "owner" and experiment is not None:
-            raise BadConfig("An owner sees every experiment. Leave the experiment out.")
+        check_binding(role, experiment)
         by_id = self._id_of_labeler(by)
         token = new_token()
         moment = self._now()
@@ -394,6 +408,16 @@ class AccessStore(StoreWriter):
         }
         connection.execute(insert(Credential), row)
         return token
+
+
+def check_binding(role: str, experiment: str | None) -> None:
+    """Refuse to bind an owner to one experiment.
+
+    Raises:
+        BadConfig: says what to do.
+    """
+    if role == "owner" and experiment is not None:
+        raise BadConfig("An owner sees every experiment. Leave the experiment out.")
 
 
 def new_token() -> str:

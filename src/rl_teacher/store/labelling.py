@@ -135,6 +135,7 @@ SHARED_CLIPS = (
     .where(Clip.env_id == bindparam("env_id"), Clip.num_steps == bindparam("num_steps"))
     .order_by(Clip.created_at, Clip.content_hash)
 )
+SHARED_SHOWN_CLIPS = SHARED_CLIPS.where(Clip.kind.is_not(None))
 
 
 def counts(connection: Connection, experiment_id: int) -> Counts:
@@ -237,10 +238,13 @@ def counts_of(connection: Connection, experiment_id: int, labeler: str) -> int:
     return connection.execute(NUM_LABELS_OF, sought).scalar() or 0
 
 
-def shared_clips(connection: Connection, env_id: str, num_steps: int) -> list[str]:
+def shared_clips(
+    connection: Connection, env_id: str, num_steps: int, *, only_shown: bool
+) -> list[str]:
     """Content hashes of an environment's clips of one length, the oldest first."""
     sought = {"env_id": env_id, "num_steps": num_steps}
-    return list(connection.execute(SHARED_CLIPS, sought).scalars())
+    statement = SHARED_SHOWN_CLIPS if only_shown else SHARED_CLIPS
+    return list(connection.execute(statement, sought).scalars())
 
 
 def comparison_view(row: Mapping[Any, Any]) -> ComparisonView:

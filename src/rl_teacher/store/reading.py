@@ -126,10 +126,16 @@ class StoreReader:
         with self._database.reading() as connection:
             return labelling.counts_of(connection, experiment_id, labeler)
 
-    def shared_clips(self, env_id: str, num_steps: int) -> list[str]:
-        """Content hashes of an environment's clips of one length, whoever asked about them."""
+    def shared_clips(self, env_id: str, num_steps: int, *, only_shown: bool = False) -> list[str]:
+        """Content hashes of an environment's clips of one length, whoever asked about them.
+
+        Args:
+            env_id: the environment.
+            num_steps: their length.
+            only_shown: leave out those that nobody has made to be looked at.
+        """
         with self._database.reading() as connection:
-            return labelling.shared_clips(connection, env_id, num_steps)
+            return labelling.shared_clips(connection, env_id, num_steps, only_shown=only_shown)
 
     def metrics(
         self, experiment_id: int, after_id: int = 0, at_most: int | None = None

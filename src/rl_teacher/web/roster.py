@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from rl_teacher.errors import BadInput
 from rl_teacher.experiment import home
+from rl_teacher.store.access import check_binding
 from rl_teacher.store.database import default_url
 from rl_teacher.store.records import LabelerView
 from rl_teacher.store.store import Store, utc_now
@@ -39,12 +40,12 @@ def add(name: str, role: str, days: float | None, experiment: str | None = None)
         name: of a new labeler.
         role: `labeler` or `owner`.
         days: how long the credential lasts; None for as long as it is not revoked.
-        experiment: what their link opens; None for the list of all.
+        experiment: the only one that they see; None for all.
 
     Raises:
         LabelerExists: the name is taken.
         ExperimentNotFound: there is none of this name.
-        BadInput: a name or a time that cannot be.
+        BadInput: a name or a time that cannot be, or an owner of one experiment.
     """
     if role not in ROLES:
         raise BadInput(f"--role {role} was given; {' or '.join(ROLES)} is possible.")
@@ -52,11 +53,12 @@ def add(name: str, role: str, days: float | None, experiment: str | None = None)
         raise BadInput(f"--days {days:g} was given; more than 0 and up to {LONGEST_DAYS} can be.")
     expires_at = None if days is None else utc_now() + timedelta(days=days)
     with opened() as store:
+        check_binding(role, experiment)
         if experiment is not None:
             store.experiment(experiment)
         labeler_id = store.add_labeler(name, role)
         kept = next(each.name for each in store.labelers() if each.id == labeler_id)
-        credential = store.issue_credential(kept, expires_at)
+        credential = store.issue_credential(kept, expires_at, experiment)
     service = running_service()
     link = None if service is None else credential_link(service, credential, experiment)
     return Added(kept, credential, link)

@@ -88,7 +88,8 @@ class Learning:
         self._orders = Orders(store, self._experiment_id)
         self._segments = SegmentFiles(home() / "segments")
         show = self._studio.show if settings.is_human else None
-        shelf = Shelf(store, self._experiment_id, self._segments, show)
+        shows_others = self._studio.kind == "poses"
+        shelf = Shelf(store, self._experiment_id, self._segments, show, shows_others)
         self._learner: RewardLearner = learner_for(world, settings, shelf, self._num_given)
         stack.callback(self._learner.close)
 

@@ -1,0 +1,58 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rl_teacher.datasets.reading import check_fits
+from rl_teacher.datasets.spaces import Spaces
+from rl_teacher.errors import BadInput
+from rl_teacher.predictor.inputs import InputSpace
+
+SEEN = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+ACTIONS = [
+    gym.spaces.Box(-np.inf, np.inf, (2,), np.float32),
+    gym.spaces.Discrete(3, start=5),
+    gym.spaces.MultiDiscrete([2, 3]),
+    gym.spaces.MultiDiscrete([2, 3], start=[0, 4]),
+    gym.spaces.MultiBinary(4),
+]
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=str)
+def test_what_a_predictor_needs_to_know_comes_back_from_plain_values(action):
+    back = Spaces.from_json(Spaces(SEEN, action).to_json())
+    assert InputSpace.of(back.observation, back.action) == InputSpace.of(SEEN, action)
+    rng = np.random.default_rng(0)
+    action.seed(int(rng.integers(100)))
+    taken = np.array([action.sample() for _ in range(50)])
+    check_fits(taken, back.action, "actions")
+
+
+@pytest.mark.parametrize(
+    ("action", "taken"),
+    [
+        (gym.spaces.MultiDiscrete([2, 3], start=[0, 4]), [[1, 3]]),
+        (gym.spaces.MultiDiscrete([2, 3], start=[0, 4]), [[1, 7]]),
+        (gym.spaces.MultiBinary(2), [[0, 2]]),
+        (gym.spaces.Discrete(3, start=5), [4]),
+    ],
+)
+def test_choices_that_there_are_not_are_refused(action, taken):
+    with pytest.raises(BadInput, match="not in"):
+        check_fits(np.array(taken), action, "actions")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"kind": "multi_discrete", "nvec": [2, 3], "start": [0]},
+        {"kind": "multi_discrete", "nvec": [2, 3], "start": "ab"},
+        {"kind": "multi_discrete", "nvec": [2, 3], "start": [0, 2**40]},
+        {"kind": "multi_binary", "shape": []},
+        {"kind": "multi_binary", "shape": [2**20, 2**20]},
+        {"kind": "multi_binary", "shape": [0]},
+    ],
+)
+def test_plain_values_that_describe_no_space_are_refused(values):
+    seen = {"kind": "box", "shape": [3], "dtype": "float32"}
+    with pytest.raises(BadInput, match="is no space"):
+        Spaces.from_json({"observation": seen, "action": values})
