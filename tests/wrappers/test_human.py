@@ -1,6 +1,7 @@
 """A person teaches inside somebody else's loop: through the store, with clips to look at."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import gymnasium as gym
 import pytest
@@ -12,6 +13,7 @@ from rl_teacher.errors import BadInput
 from rl_teacher.experiment import home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import MediaFiles
+from rl_teacher.store.records import Control
 from rl_teacher.store.store import Store
 from tests.wrappers.worlds import QUICK, Counter
 
@@ -30,6 +32,14 @@ def step_until(env, is_enough, actions, patience_s=60.0):
         *_, terminated, truncated, _ = env.step(actions.sample())
         if not hasattr(env, "num_envs") and (terminated or truncated):
             env.reset()
+
+
+def step_until_phase(store, name, *phases, patience_s=60.0):
+    """Until the experiment stands where it is said to."""
+    deadline_s = time.monotonic() + patience_s
+    while (standing := (store.experiment(name).status or {}).get("phase")) not in phases:
+        assert time.monotonic() < deadline_s, standing
+        time.sleep(0.05)
 
 
 def label_all(env, kind):
@@ -86,6 +96,26 @@ def test_who_does_not_answer_is_waited_for_only_if_told_and_not_for_ever(caplog)
     assert time.monotonic() - began_s > 0.3
     assert caplog.text.count("waits no more") == 1
     assert "rl-teacher serve" in caplog.text
+    env.close()
+
+
+def test_the_owner_pauses_resumes_and_stops_on_the_page():
+    env = PreferenceWrapper(gym.make("InvertedPendulum-v5"), **QUICK)
+    env.reset(seed=0)
+    with Store.open(default_url(home())) as store:
+        name = env.session.name
+        assert name is not None
+        experiment_id = store.experiment(name).id
+        store.set_control(experiment_id, Control(state="pause"))
+        with ThreadPoolExecutor(1) as stepper:
+            living = stepper.submit(step_until, env, lambda: env.is_stop_wanted, env.action_space)
+            step_until_phase(store, name, "paused")
+            assert not living.done()
+            store.set_control(experiment_id, Control(state="run"))
+            step_until_phase(store, name, "random", "training")
+            assert not env.is_stop_wanted
+            store.set_control(experiment_id, Control(state="stop"))
+            living.result(timeout=60)
     env.close()
 
 

@@ -25,6 +25,14 @@ class Controls:
         """The predictor as it is now."""
         return self.session.predictor
 
+    @property
+    def is_stop_wanted(self) -> bool:
+        """Whether the owner pressed stop on the experiment's page.
+
+        The loop is yours, so ending it is too: nothing is stopped from here.
+        """
+        return self.session.is_stop_wanted
+
     def switch_to_true_reward(self) -> None:
         """Return the true reward from now on."""
         self.session.switch_to_true_reward()

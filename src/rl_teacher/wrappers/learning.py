@@ -6,6 +6,7 @@ Begin with `Learning.take_in`: it is `Teaching._train_once` without the agent.
 import contextlib
 import logging
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -87,9 +88,10 @@ class Learning:
         self._bulletin = Bulletin(store, self._experiment_id, self._studio, None)
         self._orders = Orders(store, self._experiment_id)
         self._segments = SegmentFiles(home() / "segments")
-        show = self._studio.show if settings.is_human else None
-        shows_others = self._studio.kind == "poses"
-        shelf = Shelf(store, self._experiment_id, self._segments, show, shows_others)
+        shelf = Shelf(store, self._experiment_id, self._segments)
+        if settings.is_human:
+            shows_others = self._studio.kind == "poses"
+            shelf = replace(shelf, show=self._studio.show, shows_others=shows_others)
         self._learner: RewardLearner = learner_for(world, settings, shelf, self._num_given)
         stack.callback(self._learner.close)
 
@@ -143,6 +145,7 @@ class Learning:
 
     def take_in(self, rollout: Rollout) -> None:
         """Remember a rollout; ask what is due, and fit when labels have come."""
+        self._pause_if_wanted()
         self._true.observe(rollout, rollout.rewards)
         self._step += rollout.num_steps
         if self.has_fitted:
@@ -154,6 +157,28 @@ class Learning:
         self._report_if_due()
         if self._step - self._saved_step >= self._settings.checkpoint_interval:
             self.save()
+
+    @property
+    def is_stop_wanted(self) -> bool:
+        """Whether the owner pressed stop on the page."""
+        return self._orders.latest().state == "stop"
+
+    def _pause_if_wanted(self) -> None:
+        """Let `step` wait for as long as the owner wants to pause; answers are taken in."""
+        if not self._orders.is_paused:
+            return
+        self.save()
+        logger.warning(
+            "%s: paused on the page; training waits until it is resumed there.", self.name
+        )
+        self._stand("paused", "paused on the page, and goes on from there")
+        began_s = time.monotonic()
+        while self._orders.is_paused:
+            self._learner.take_answers()
+            time.sleep(WAITING_POLL_S)
+        if self._trained_since_s is not None:
+            self._trained_since_s += time.monotonic() - began_s
+        self._stand("training" if self.has_fitted else "random", "training")
 
     def predict_only(self, rollout: Rollout) -> None:
         """Count a rollout that nothing shall be cut from."""

@@ -187,6 +187,11 @@ class PreferenceSession:
         if self._learning is not None:
             self._learning.await_first_answers()
 
+    @property
+    def is_stop_wanted(self) -> bool:
+        """Whether the owner pressed stop on the experiment's page."""
+        return self._learning is not None and self._learning.is_stop_wanted
+
     # --- which reward ---
 
     @property
