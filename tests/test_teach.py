@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import os
 import random
@@ -200,12 +201,14 @@ def start(name, num_timesteps):
 
 
 def kill_until_finished(name, num_timesteps, kills, rng):
-    """Run it, ending it with SIGKILL at random moments, until it has been killed enough."""
+    """Run it, ending it with SIGKILL some moments after a checkpoint, until killed enough."""
     for _ in range(kills):
+        before = newest_checkpoint(name)
         process = start(name, num_timesteps)
-        time.sleep(rng.uniform(3.0, 9.0))
+        wait_for_checkpoint(name, before)
+        time.sleep(rng.uniform(0.0, 0.5))
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        assert process.wait() == -signal.SIGKILL, "it had finished before it was killed"
     assert start(name, num_timesteps).wait(timeout=600) == 0
 
 
@@ -243,10 +246,19 @@ def test_a_polite_stop_saves_first(signal_number):
     assert checkpoint.step == last_row("stopped")["step"] > 0
 
 
-def wait_for_checkpoint(name):
+def newest_checkpoint(name):
+    """When it was written; 0 if there is none."""
     folder = home() / "experiments" / name / "checkpoints"
-    deadline = time.monotonic() + 120
-    while not list(folder.glob("*.safetensors")):
-        assert time.monotonic() < deadline, "no checkpoint within two minutes"
-        time.sleep(0.1)
-    time.sleep(1.0)
+    written = [0]
+    for path in folder.glob("*.safetensors"):
+        with contextlib.suppress(FileNotFoundError):  # a newer one has taken its place
+            written.append(path.stat().st_mtime_ns)
+    return max(written)
+
+
+def wait_for_checkpoint(name, after=0):
+    """Until there is one that was written after that moment."""
+    deadline = time.monotonic() + 300
+    while newest_checkpoint(name) <= after:
+        assert time.monotonic() < deadline, "no checkpoint within five minutes"
+        time.sleep(0.02)
