@@ -1,4 +1,3 @@
-import contextlib
 import dataclasses
 import os
 import random
@@ -203,7 +202,7 @@ def start(name, num_timesteps):
 def kill_until_finished(name, num_timesteps, kills, rng):
     """Run it, ending it with SIGKILL some moments after a checkpoint, until killed enough."""
     for _ in range(kills):
-        before = newest_checkpoint(name)
+        before = saved_step(name)
         process = start(name, num_timesteps)
         wait_for_checkpoint(name, before)
         time.sleep(rng.uniform(0.0, 0.5))
@@ -246,19 +245,15 @@ def test_a_polite_stop_saves_first(signal_number):
     assert checkpoint.step == last_row("stopped")["step"] > 0
 
 
-def newest_checkpoint(name):
-    """When it was written; 0 if there is none."""
-    folder = home() / "experiments" / name / "checkpoints"
-    written = [0]
-    for path in folder.glob("*.safetensors"):
-        with contextlib.suppress(FileNotFoundError):  # a newer one has taken its place
-            written.append(path.stat().st_mtime_ns)
-    return max(written)
+def saved_step(name):
+    """The newest checkpoint's; 0 if there is none."""
+    found = (home() / "experiments" / name / "checkpoints").glob("checkpoint-*-step-*.safetensors")
+    return max((int(path.name.split("-")[3]) for path in found), default=0)
 
 
 def wait_for_checkpoint(name, after=0):
-    """Until there is one that was written after that moment."""
+    """Until there is one of a later step: the first one, of step 0, was not trained yet."""
     deadline = time.monotonic() + 300
-    while newest_checkpoint(name) <= after:
+    while saved_step(name) <= after:
         assert time.monotonic() < deadline, "no checkpoint within five minutes"
         time.sleep(0.02)
