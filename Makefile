@@ -37,9 +37,11 @@ check-page: $(SETUP)
 	$(BIN)/python hatch_build.py run check
 	$(BIN)/python hatch_build.py test
 
-test: check check-page
+# Each of the two checks keeps one core busy.
+test: $(SETUP)
+	$(MAKE) --jobs 2 check check-page
 	tests/system-packages.sh
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(SETUP)
 	tests/system-packages.sh

@@ -53,8 +53,8 @@ class ScriptedWatcher(EpisodeWatcher):
 
 
 @pytest.fixture
-def board(tmp_path):
-    with Store.open(tmp_path / "labels.sqlite") as store:
+def board(tmp_path, database):
+    with Store.open(database) as store:
         experiment_id = store.ensure_experiment("mine", "ShortHopper-v1", {})
         clock = SimpleNamespace(s=100.0)
         media = MediaFiles(tmp_path / "media")

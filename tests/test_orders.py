@@ -9,8 +9,8 @@ from rl_teacher.store.store import Store
 
 
 @pytest.fixture
-def desk(tmp_path):
-    with Store.open(tmp_path / "labels.sqlite") as store:
+def desk(database):
+    with Store.open(database) as store:
         experiment_id = store.ensure_experiment("mine", "ShortHopper-v1", {})
         yield SimpleNamespace(store=store, id=experiment_id, clock=SimpleNamespace(s=100.0))
 

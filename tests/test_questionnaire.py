@@ -30,8 +30,8 @@ def a_segment(number):
 class Survey:
     """A questionnaire with three questions that several people answer through the store."""
 
-    def __init__(self, folder):
-        self.store = Store.open(folder / "labels.sqlite")
+    def __init__(self, folder, database):
+        self.store = Store.open(database)
         experiment_id = self.store.ensure_experiment("mine", ENV_ID, {})
         self._shelf = Shelf(self.store, experiment_id, SegmentFiles(folder / "segments"))
         self.questions = self.new_questionnaire()
@@ -57,8 +57,8 @@ class Survey:
 
 
 @pytest.fixture
-def survey(tmp_path):
-    survey = Survey(tmp_path)
+def survey(tmp_path, database):
+    survey = Survey(tmp_path, database)
     yield survey
     survey.store.close()
 

@@ -22,6 +22,9 @@ import sys
 from rl_teacher import served_page
 from rl_teacher.config import RunOptions
 served_page.END_AFTER_S = float(sys.argv[1])
+served_page.END_TIMEOUT_S = 60.0
+print("ready", flush=True)
+sys.stdin.readline()
 page = served_page.ServedPage(RunOptions(port=0))
 print(page.link("mine", True), flush=True)
 sys.stdin.read()
@@ -30,7 +33,11 @@ page.close()
 
 
 class Run:
-    """A run in a process of its own, as far as its page is concerned."""
+    """A run in a process of its own, as far as its page is concerned.
+
+    Note: to import everything takes longer, on a busy machine, than a service waits for a run. So
+    it is done before.
+    """
 
     def __init__(self, end_after_s):
         self.process = subprocess.Popen(
@@ -38,8 +45,20 @@ class Run:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
+        assert self._said() == "ready"
+        self.link = ""
+
+    def begin(self):
+        """Show the page, which has this link from then on."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"begin\n")
+        self.process.stdin.flush()
+        self.link = self._said()
+        return self
+
+    def _said(self):
         assert self.process.stdout is not None
-        self.link = self.process.stdout.readline().decode().strip()
+        return self.process.stdout.readline().decode().strip()
 
     def end(self):
         """As a run ends that has finished, or was stopped; the exit code."""
@@ -77,7 +96,7 @@ def _no_service_stays():
 
 
 def test_a_run_ends_the_service_that_it_began():
-    run = Run(end_after_s=1000)
+    run = Run(end_after_s=1000).begin()
     service = service_of(run)
     assert run.end() == 0
     assert running_service() is None
@@ -87,10 +106,11 @@ def test_a_run_ends_the_service_that_it_began():
 
 
 def test_the_service_of_a_run_that_was_killed_is_found_by_the_next_and_ends_after_it():
-    killed = Run(end_after_s=2)
+    again = Run(end_after_s=1000)
+    killed = Run(end_after_s=2).begin()
     service = service_of(killed)
     killed.kill()
-    again = Run(end_after_s=1000)
+    again.begin()
     assert again.link == killed.link
     assert running_service() == service
     time.sleep(3)  # longer than it stays without a run
@@ -101,19 +121,19 @@ def test_the_service_of_a_run_that_was_killed_is_found_by_the_next_and_ends_afte
 
 
 def test_the_service_of_a_run_that_was_killed_ends_by_itself():
-    killed = Run(end_after_s=0.2)
+    killed = Run(end_after_s=0.2).begin()
     service = service_of(killed)
     killed.kill()
     assert has_ended(service)
 
 
 def test_a_run_that_began_the_service_leaves_it_to_another_that_shows_it(monkeypatch):
-    first = Run(end_after_s=0.5)
+    first = Run(end_after_s=0.5).begin()
     service = service_of(first)
     second = ServedPage(OPTIONS)
     assert second.link("other", labels=False).startswith(service.url)
     assert first.end() == 0
-    time.sleep(2)
+    time.sleep(1)  # longer than it stays without a run
     assert running_service() == service
     second.close()
     assert has_ended(service)

@@ -14,8 +14,8 @@ from rl_teacher.studio import Gallery, Studio, check_can_be_shown
 
 
 @pytest.fixture
-def gallery(tmp_path):
-    with Store.open(tmp_path / "labels.sqlite") as store:
+def gallery(tmp_path, database):
+    with Store.open(database) as store:
         yield Gallery(store, MediaFiles(tmp_path / "media"))
 
 

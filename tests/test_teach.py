@@ -200,12 +200,14 @@ def start(name, num_timesteps):
 
 
 def kill_until_finished(name, num_timesteps, kills, rng):
-    """Run it, ending it with SIGKILL at random moments, until it has been killed enough."""
+    """Run it, ending it with SIGKILL some moments after a checkpoint, until killed enough."""
     for _ in range(kills):
+        before = saved_step(name)
         process = start(name, num_timesteps)
-        time.sleep(rng.uniform(3.0, 9.0))
+        wait_for_checkpoint(name, before)
+        time.sleep(rng.uniform(0.0, 0.5))
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        assert process.wait() == -signal.SIGKILL, "it had finished before it was killed"
     assert start(name, num_timesteps).wait(timeout=600) == 0
 
 
@@ -243,10 +245,15 @@ def test_a_polite_stop_saves_first(signal_number):
     assert checkpoint.step == last_row("stopped")["step"] > 0
 
 
-def wait_for_checkpoint(name):
-    folder = home() / "experiments" / name / "checkpoints"
-    deadline = time.monotonic() + 120
-    while not list(folder.glob("*.safetensors")):
-        assert time.monotonic() < deadline, "no checkpoint within two minutes"
-        time.sleep(0.1)
-    time.sleep(1.0)
+def saved_step(name):
+    """The newest checkpoint's; 0 if there is none."""
+    found = (home() / "experiments" / name / "checkpoints").glob("checkpoint-*-step-*.safetensors")
+    return max((int(path.name.split("-")[3]) for path in found), default=0)
+
+
+def wait_for_checkpoint(name, after=0):
+    """Until there is one of a later step: the first one, of step 0, was not trained yet."""
+    deadline = time.monotonic() + 300
+    while saved_step(name) <= after:
+        assert time.monotonic() < deadline, "no checkpoint within five minutes"
+        time.sleep(0.02)

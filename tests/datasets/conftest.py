@@ -1,6 +1,7 @@
 """A small data set made by hand, and an experiment whose labels it has."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from uuid import UUID
 
 import gymnasium as gym
@@ -66,8 +67,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk():
-    home().mkdir(parents=True, exist_ok=True)
+def desk(make_database):
+    make_database(Path(default_url(home())))
     with Store.open(default_url(home()), now=lambda: MOMENT) as store:
         yield Desk(store)
 

@@ -20,11 +20,11 @@ REQUEST = UUID("7f3c2a51-6f0e-4a52-9d4e-0c8a5b0e7d11")
 
 
 @pytest.fixture
-def store(tmp_path):
+def store(database):
     def now():
         return datetime(2026, 11, 3, 12, tzinfo=UTC)
 
-    with Store.open(tmp_path / "labels.sqlite", now=now) as opened:
+    with Store.open(database, now=now) as opened:
         yield opened
 
 

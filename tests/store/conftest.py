@@ -8,6 +8,9 @@ import pytest
 
 from rl_teacher.store.store import Store
 from tests.store import postgres
+from tests.store.postgres import name_of
+
+BOTH = pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 
 
 @pytest.fixture(scope="session")
@@ -21,8 +24,24 @@ def postgres_server():
         yield server
 
 
+@pytest.fixture(scope="session")
+def _made_on_postgres(postgres_server):
+    url = postgres_server.new_database()
+    Store.open(url).close()
+    return name_of(url)
+
+
+@pytest.fixture
+def made_postgres_url(postgres_server, _made_on_postgres):
+    """Of an empty database of this version."""
+    url = postgres_server.new_database(like=_made_on_postgres)
+    yield url
+    postgres_server.drop(url)
+
+
 @pytest.fixture
 def postgres_url(postgres_server):
+    """Of a database that has no tables yet."""
     url = postgres_server.new_database()
     yield url
     postgres_server.drop(url)
@@ -33,9 +52,17 @@ def path(tmp_path):
     return tmp_path / "labels.sqlite"
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@BOTH
 def url(request):
-    """A test that asks for this runs on both."""
+    """Of an empty database of this version; a test that asks for this runs on both."""
+    if request.param == "sqlite":
+        return f"sqlite:///{request.getfixturevalue('database')}"
+    return request.getfixturevalue("made_postgres_url")
+
+
+@BOTH
+def new_url(request):
+    """Of a database that has no tables yet, on both."""
     if request.param == "sqlite":
         return f"sqlite:///{request.getfixturevalue('path')}"
     return request.getfixturevalue("postgres_url")

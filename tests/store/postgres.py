@@ -43,17 +43,16 @@ class Server:
         """The URL of a database, as a person would give it."""
         return f"postgresql://{self.user}@/{database}?host={self.folder}"
 
-    def new_database(self) -> str:
-        """The URL of a database that nobody has used."""
+    def new_database(self, like: str = "template1") -> str:
+        """The URL of a database that nobody has used: empty, or a copy of another."""
         self._num_made += 1
         name = f"test_{self._num_made}"
-        self.run(f"CREATE DATABASE {name} STRATEGY file_copy")
+        self.run(f"CREATE DATABASE {name} TEMPLATE {like} STRATEGY file_copy")
         return self.url(name)
 
     def drop(self, url: str) -> None:
         """Drop a database, whoever is still connected to it."""
-        name = url.split("@/")[1].split("?", maxsplit=1)[0]
-        self.run(f"DROP DATABASE {name} WITH (FORCE)")
+        self.run(f"DROP DATABASE {name_of(url)} WITH (FORCE)")
 
     def run(self, statement: str) -> None:
         """Run a statement outside any transaction."""
@@ -61,6 +60,11 @@ class Server:
 
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             connection.execute(statement.encode())
+
+
+def name_of(url: str) -> str:
+    """The name of the database that has this URL."""
+    return url.split("@/")[1].split("?", maxsplit=1)[0]
 
 
 def missing() -> str | None:

@@ -58,6 +58,12 @@ SELECT setval('experiments_id_seq', 7), setval('comparisons_id_seq', 9), setval(
 
 
 @pytest.fixture
+def url(new_url):
+    """Here the migrations run."""
+    return new_url
+
+
+@pytest.fixture
 def made(path):
     Store.open(path).close()
     return path

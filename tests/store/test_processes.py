@@ -117,12 +117,12 @@ with Store.open(sys.argv[1]) as store:
 """
 
 
-def test_processes_that_race_agree_on_every_id_and_lose_no_label(url):
+def test_processes_that_race_agree_on_every_id_and_lose_no_label(new_url):
     """Note: they also race to make the database and its tables."""
-    racers = [start(ASK_THE_SAME, url, f"racer {number}") for number in range(3)]
+    racers = [start(ASK_THE_SAME, new_url, f"racer {number}") for number in range(3)]
     ids = [finish(racer) for racer in racers]
     assert ids[0] == ids[1] == ids[2]
-    with Store.open(url) as store:
+    with Store.open(new_url) as store:
         experiment_id = store.ensure_experiment("x", "E", {})
         assert store.counts(experiment_id).asked == 41
         with store._database.reading() as connection:

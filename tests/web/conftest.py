@@ -17,7 +17,11 @@ from rl_teacher.store.store import Store
 from rl_teacher.web.app import create_app
 from rl_teacher.web.limits import Limits, Rate
 from rl_teacher.web.settings import Settings
-from tests.store.conftest import postgres_server, postgres_url  # noqa: F401 - fixtures
+from tests.store.conftest import (
+    _made_on_postgres,  # noqa: F401 - fixtures
+    made_postgres_url,  # noqa: F401
+    postgres_server,  # noqa: F401
+)
 
 with warnings.catch_warnings():
     # The library is about to change which HTTP client its tests use; both work.
@@ -90,11 +94,6 @@ def clock():
 @pytest.fixture
 def home():
     return Path(os.environ["RL_TEACHER_HOME"])
-
-
-@pytest.fixture
-def database(tmp_path):
-    return tmp_path / "labels.sqlite"
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ SHOWN = ShownClip("ShortHopper-v1", 60, "poses", "clips/x.poses", "5" * 64, 30, 
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store.open(tmp_path / "labels.sqlite") as opened:
+def store(database):
+    with Store.open(database) as opened:
         yield opened
 
 

@@ -24,14 +24,15 @@ def asked(store, name):
     return store.asked_comparisons(store.experiment(name).id)
 
 
-def step_until(env, is_enough, actions, patience_s=60.0):
-    """Random steps, not too fast, until something is so."""
-    deadline_s = time.monotonic() + patience_s
-    while not is_enough():
-        assert time.monotonic() < deadline_s
+def step_until(env, is_enough, actions, most_steps=2_000):
+    """Random steps until something is so; all that it waits for happens within steps."""
+    for _ in range(most_steps):
+        if is_enough():
+            return
         *_, terminated, truncated, _ = env.step(actions.sample())
         if not hasattr(env, "num_envs") and (terminated or truncated):
             env.reset()
+    raise AssertionError(f"not within {most_steps} steps")
 
 
 def step_until_phase(store, name, *phases, patience_s=60.0):
@@ -47,6 +48,7 @@ def label_all(env, kind):
     with Store.open(default_url(home())) as store:
         name = env.session.name
         env.reset(seed=0)
+        env.action_space.seed(0)
         step_until(env, lambda: len(asked(store, name)) == 3, env.action_space)
         env.session._learning._studio.wait()
         questions = asked(store, name)
