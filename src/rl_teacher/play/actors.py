@@ -109,7 +109,7 @@ def actor_of(name: str, checkpoint: str, predictor_path: str | None = None) -> A
         raise
     notes = [chosen.note] if chosen.note else []
     if predictor is None:
-        notes.append(NO_PREDICTOR)
+        notes.append(FROM_TRUE_REWARD if config.predictor == "rl" else NO_PREDICTOR)
     return Actor(
         name=experiment.name,
         kind=config.agent,
@@ -125,9 +125,11 @@ def actor_of(name: str, checkpoint: str, predictor_path: str | None = None) -> A
     )
 
 
+FROM_TRUE_REWARD = (
+    "It learned from the true reward, so none is predicted; --predictor-path names a predictor."
+)
 NO_PREDICTOR = (
-    "It learned without a reward predictor that could be found, so no rewards are predicted; "
-    "--predictor-path shows another's."
+    "The reward predictor that it learned from is no longer here; --predictor-path names another."
 )
 
 
