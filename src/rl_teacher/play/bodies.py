@@ -23,6 +23,8 @@ CHUNK_FRAMES = 25
 WITHOUT_A_DISPLAY = ("egl", "osmesa")
 NARROWEST = 1.25
 """Narrower pictures than this, width by height, are seen from farther away, as on the page."""
+SHADOW_SIZE = 1024
+GROUND_GREY, GROUND_CONTRAST = 150, 0.12
 
 Frames = UInt8[np.ndarray, "time height width 3"]
 
@@ -127,6 +129,7 @@ def drawn(shot: Shot, scene_states: Inexact[np.ndarray, "time nq"]) -> Frames:
     from rl_teacher.envs.registry import mujoco_model  # noqa: PLC0415
 
     model: Any = mujoco_model(shot.env_id)
+    make_plain(model)
     model.vis.global_.offwidth, model.vis.global_.offheight = shot.width, shot.height
     pose: Any = mujoco.MjData(model)  # pyright: ignore[reportAttributeAccessIssue]
     frames = np.empty((len(scene_states), shot.height, shot.width, 3), np.uint8)
@@ -137,6 +140,22 @@ def drawn(shot: Shot, scene_states: Inexact[np.ndarray, "time nq"]) -> Frames:
             renderer.update_scene(pose, _camera(shot, model, pose))
             renderer.render(out=frame)
     return frames
+
+
+def make_plain(model: Any) -> None:
+    """Let bodies stand out from the ground, as on the page, and be drawn in half the time."""
+    import mujoco  # noqa: PLC0415
+
+    model.mat_reflectance[:] = 0
+    model.vis.quality.shadowsize = SHADOW_SIZE
+    planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE  # pyright: ignore[reportAttributeAccessIssue]
+    materials = model.geom_matid[planes]
+    for texture in np.unique(model.mat_texid[materials[materials >= 0]]):
+        if texture >= 0:
+            height, width = model.tex_height[texture], model.tex_width[texture]
+            first = model.tex_adr[texture]
+            pixels = model.tex_data[first : first + height * width * model.tex_nchannel[texture]]
+            pixels[:] = GROUND_GREY + GROUND_CONTRAST * (pixels.astype(np.float64) - GROUND_GREY)
 
 
 def _camera(shot: Shot, model: Any, pose: Any) -> Any:
