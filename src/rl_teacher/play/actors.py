@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Protocol, TypeVar, cast, get_type_hints
+from typing import Any, Protocol, TypeVar, cast, get_type_hints, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
@@ -23,6 +23,7 @@ Settings = TypeVar("Settings")
 Act = Callable[[np.ndarray], np.ndarray]
 
 
+@runtime_checkable
 class Acts(Protocol):
     """What is asked of an agent that is only watched."""
 

@@ -1,7 +1,7 @@
 """What is said of who plays, and what makes it."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -62,6 +62,7 @@ class Picture:
     content: bytes
 
 
+@runtime_checkable
 class Desk(Protocol):
     """Makes what is played."""
 
