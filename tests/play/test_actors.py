@@ -12,6 +12,7 @@ from rl_teacher.play.actors import actor_of, as_settings, config_of
 from rl_teacher.predictor.ensemble import RewardPredictor
 from tests.play.conftest import COMMON
 
+
 def loaded(name, **more):
     actor = actor_of(name, "latest", **more)
     actor.venv.close()

@@ -98,7 +98,8 @@ def export_agent(name: str, out: Path, checkpoint: str) -> Path:
     compute.prepare(home() / "cache" / "xla")
     check_is_native(name)
     out = out.expanduser()
-    check_is_ours(out)
+    with failures_in_words(out):
+        check_is_ours(out)
     actor = actor_of(name, checkpoint)
     with contextlib.closing(actor.venv):
         acting = acting_of(actor.agent)
@@ -109,14 +110,25 @@ def export_agent(name: str, out: Path, checkpoint: str) -> Path:
         "step": actor.step,
         "rl_teacher": version("rl-teacher"),
     }
-    try:
+    with failures_in_words(out):
         replace(acting, made_from=made_from).save(out)
+    return out
+
+
+@contextlib.contextmanager
+def failures_in_words(out: Path) -> Iterator[None]:
+    """Turn the operating system's error into one that says what to do.
+
+    Raises:
+        RunFolderUnusable: the agent cannot be written.
+    """
+    try:
+        yield
     except OSError as error:
         raise RunFolderUnusable(
             f"The agent cannot be written into {out}: {error.strerror or error}. Name another "
             "folder with --out."
         ) from error
-    return out
 
 
 def check_is_native(name: str) -> None:

@@ -37,7 +37,7 @@ HOLD_S = 0.5
 """How long an episode's last picture stays."""
 GIF_FPS = 20.0
 
-Picture = UInt8[np.ndarray, "height width 3"]
+Picture = UInt8[np.ndarray, "_ _ 3"]
 
 
 @dataclass(frozen=True)

@@ -75,10 +75,18 @@ def check_video(path: Path) -> None:
             f"--video {path} was given; a file that ends with {' or '.join(VIDEO_ENDINGS)} is "
             "needed."
         )
-    if not path.parent.is_dir():
+    if not _is_folder(path.parent):
         raise BadInput(
             f"--video {path} was given, but there is no folder {path.parent}. Make it, or name "
             "another place."
         )
-    if path.is_dir():
+    if _is_folder(path):
         raise BadInput(f"--video {path} was given, but that is a folder. Name a file.")
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is one, as far as anybody here may know."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False

@@ -1,7 +1,4 @@
-"""A curve below a film, with a mark that runs along with it.
-
-H, W: height and width of the strip in pixels.
-"""
+"""A curve below a film, with a mark that runs along with it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +25,7 @@ AREA = (35, 40, 58)
 TRUTH = (242, 213, 146)
 TRUTH_AREA = (47, 45, 42)
 
-Picture = UInt8[np.ndarray, "H W 3"]
+Picture = UInt8[np.ndarray, "_ _ 3"]
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,7 @@ class Strip:
         return large.resize((11, 11), Image.Resampling.LANCZOS)
 
 
-def with_title(frame: UInt8[np.ndarray, "height width 3"], said: Sequence[str]) -> Image.Image:
+def with_title(frame: Picture, said: Sequence[str]) -> Image.Image:
     """A picture with a line or two of text in its top left corner."""
     picture = Image.fromarray(frame)
     pen = ImageDraw.Draw(picture, "RGBA")
