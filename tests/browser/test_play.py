@@ -94,7 +94,7 @@ class TestKeys:
     def test_digits_set_the_speed(self, open_played):
         opened = open_played("alone")
         opened.press("1")
-        opened.page.get_by_role("button", name="0.25×", pressed=True).wait_for()
+        opened.page.get_by_role("button", name="0.25", pressed=True).wait_for()
 
 
 class TestRewards:

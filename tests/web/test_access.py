@@ -46,8 +46,6 @@ FOR_OWNERS = {
     "GET /api/v1/play/clips/{content_hash}",
     "GET /api/v1/play/episodes/{number}",
     "GET /api/v1/play/scenes/{scene_hash}",
-    "HEAD /api/v1/play/clips/{content_hash}",
-    "HEAD /api/v1/play/scenes/{scene_hash}",
     "DELETE /api/v1/invites/{invite_id}",
     "PATCH /api/v1/experiments/{name}",
     "POST /api/v1/comparisons/{comparison_id}/adjudicate",

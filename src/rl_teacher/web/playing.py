@@ -46,7 +46,6 @@ def show_episode(number: Annotated[int, Path(ge=0, le=10_000)], work: Work) -> P
     return episode
 
 
-@router.head("/clips/{content_hash}", include_in_schema=False)
 @router.get("/clips/{content_hash}", responses=BYTES)
 @open_to(Access.OWNER)
 def send_played_clip(content_hash: str, request: Request, work: Work) -> Response:
@@ -60,7 +59,6 @@ def send_played_clip(content_hash: str, request: Request, work: Work) -> Respons
     return answer_in_ranges(request, picture.content, headers)
 
 
-@router.head("/scenes/{scene_hash}", include_in_schema=False)
 @router.get("/scenes/{scene_hash}")
 @open_to(Access.OWNER)
 def send_played_scene(scene_hash: str, work: Work) -> Response:
