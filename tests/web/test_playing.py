@@ -86,7 +86,8 @@ class TestWhatIsPlayed:
             "explores": False,
         }
 
-    def test_an_episode_leads_to_its_clip_and_scene(self, owner):
+    def test_an_episode_leads_to_its_clip_and_scene(self, playing_app, owner):
+        playing_app.state.services.desk.episode(1, 60.0)
         episode = owner.get("/api/v1/play/episodes/1").json()
         assert (episode["number"], episode["seed"]) == (1, 2)
         [side] = episode["sides"]
@@ -98,7 +99,9 @@ class TestWhatIsPlayed:
         assert owner.get(side["clip"]["url"], headers=etag).status_code == 304
 
     def test_a_part_of_a_video_can_be_asked_for(self, open_app):
-        owner = enter(open_app("cart"), TOKEN)
+        app = open_app("cart")
+        app.state.services.desk.episode(0, 60.0)
+        owner = enter(app, TOKEN)
         url = owner.get("/api/v1/play/episodes/0").json()["sides"][0]["clip"]["url"]
         part = owner.get(url, headers={"Range": "bytes=4-7"})
         assert part.status_code == 206
@@ -122,7 +125,6 @@ class TestWhatIsPlayed:
     ):
         desk = playing_app.state.services.desk
         monkeypatch.setattr(playing, "PATIENCE_S", 0.0)
-        owner.get("/api/v1/play/episodes/0")
         ready = partial(owner.get, "/api/v1/play/episodes/1")
         desk.episode(1, 60.0)
         assert ready().status_code == 200
