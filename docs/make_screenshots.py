@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 from PIL import Image
 from playwright.sync_api import Browser, Page
 
 from docs.pictured_study import PicturedStudy
 from rl_teacher.store.store import Store
+from rl_teacher.web.address import Address
 from tests.browser import chromium
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
 from tests.browser.person import Person
@@ -44,16 +46,33 @@ class Sight:
 
 
 @dataclass(frozen=True)
+class Shown:
+    """A service that is not `rl-teacher serve`.
+
+    Attributes:
+        address: where it listens.
+        token: that opens it.
+    """
+
+    address: Address
+    token: str
+
+    def link(self, path: str) -> str:
+        """A path's link, with the token."""
+        return f"{self.address.url}{path}?token={self.token}"
+
+
+@dataclass(frozen=True)
 class Studio:
     """Where pictures are taken.
 
     Attributes:
         browser: Chromium.
-        service: of the run.
+        service: whose pages.
     """
 
     browser: Browser
-    service: Service
+    service: Service | Shown
 
     @contextmanager
     def page(self, path: str, size: str, scheme: str) -> Iterator[Page]:
@@ -172,6 +191,13 @@ def wait_for_invite(page: Page) -> None:
     page.get_by_label("Your name").fill("Fatima")
 
 
+def wait_for_play(page: Page) -> None:
+    """An episode, and the one that follows it in the table."""
+    page.locator(".strip").first.wait_for(timeout=PATIENCE_MS)
+    page.wait_for_timeout(3_000)
+    go_to_moment(LabellingPage(page))
+
+
 def go_to_moment(labelling: LabellingPage) -> None:
     """Step through the clips to where their bodies have begun to move."""
     while labelling.hook("time_s") < MOMENT_S:
@@ -196,6 +222,7 @@ def main() -> None:
             studio = Studio(browser, service)
             picture_all(studio, home, runs)
             picture_owners_pages(studio, PicturedStudy(home, "hopper").fill())
+            picture_play(browser, home)
         finally:
             for running in [*runs.values(), service]:
                 running.end()
@@ -244,6 +271,21 @@ def picture_owners_pages(studio: Studio, invite: str) -> None:
     for sight in sights:
         studio.picture(sight, *EVERY_LOOK)
     studio.picture(Sight("join", invite, wait_for_invite), "phone-light", "phone-dark")
+
+
+def picture_play(browser: Browser, home: Path) -> None:
+    """An agent that learned from labels; and the same beside one that is a little younger."""
+    rl = ["-p", "rl", "-e", "ShortHopper-v1", "-n", "true-reward", "-t", "200000"]
+    Running(home, "true-reward", "teach", *rl, "--no-tensorboard").process.wait()
+    for name, more in (("play", []), ("play-two", ["--compare", "true-reward"])):
+        running = Running(home, name, "play", "hopper", *more, "--no-browser", "--port", "0")
+        try:
+            link = urlsplit(running.printed_link())
+            address = Address(f"{link.scheme}://{link.netloc}", "", 0, 0, "", "")
+            studio = Studio(browser, Shown(address, parse_qs(link.query)["token"][0]))
+            studio.picture(Sight(name, link.path, wait_for_play, is_whole=True), *EVERY_LOOK)
+        finally:
+            running.end()
 
 
 if __name__ == "__main__":

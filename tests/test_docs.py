@@ -15,11 +15,15 @@ import pytest
 from fastapi.routing import APIRoute
 
 from rl_teacher import bulletin, cli, questionnaire, reward_learner, served_page
+from rl_teacher.agents import acting
 from rl_teacher.clips import drawing, poses
 from rl_teacher.config import DEFAULT_PRETRAIN_LABELS, RunOptions, validate_fit
 from rl_teacher.datasets import reading, writing
 from rl_teacher.envs import check as check_of_envs
 from rl_teacher.envs.mujoco_suite import SUITE
+from rl_teacher.play import living
+from rl_teacher.play.film import GIF_FPS
+from rl_teacher.play.options import MOST_EPISODES, PlayOptions
 from rl_teacher.predictor import fit, labels
 from rl_teacher.quality import agreement, reliability
 from rl_teacher.queries.schedules import HYPERBOLIC_STEPS, Budget
@@ -149,7 +153,7 @@ def test_a_command_line_in_the_docs_is_understood(arguments, monkeypatch, capsys
     monkeypatch.setattr(roster, "revoke", lambda name: 1)
     exit_code = cli.main(arguments)
     printed = capsys.readouterr()
-    if arguments[0] in ("report", "export-labels", "export"):
+    if arguments[0] in ("report", "export-labels", "export", "play", "export-agent"):
         assert "There is no experiment" in printed.err
         return
     if arguments[0] == "import":
@@ -166,6 +170,7 @@ def test_command_lines_were_found():
     assert found == {
         *("teach", "serve", "label", "envs", "runs", "report"),
         *("labelers", "export-labels", "collect", "fit", "check", "export", "import"),
+        *("play", "export-agent"),
     }
 
 
@@ -192,8 +197,9 @@ def test_every_npm_script_that_is_mentioned_exists():
 @pytest.mark.parametrize("path", PAGES, ids=page_named)
 def test_every_flag_that_is_mentioned_exists(path, settings):
     of_serve = {f"--{name.replace('_', '-')}" for name in serve.ServeOptions.__dataclass_fields__}
+    of_play = {f"--{name.replace('_', '-')}" for name in PlayOptions.__dataclass_fields__}
     others = {"--help", "--version", "--plot", "--experiment", "--format", "--out"}
-    known = {setting.flag for setting in settings} | of_serve | others
+    known = {setting.flag for setting in settings} | of_serve | of_play | others
     mentioned = {
         flag.replace("_", "-")
         for line in path.read_text().splitlines()
@@ -373,6 +379,11 @@ def text_of(name):
         ("docs/datasets.md", f"more than {reading.MAX_BYTES / 2**30:g} GiB, unpacked"),
         ("docs/datasets.md", f"| `schema_version` | {writing.SCHEMA_VERSION};"),
         ("docs/datasets.md", f"| `format` | `{writing.FORMAT_NAME}` |"),
+        ("docs/play.md", f"({PlayOptions('').episodes} if not said, {MOST_EPISODES} at most)"),
+        ("docs/play.md", f"is cut after {living.MOST_STEPS:,} steps"),
+        ("docs/play.md", f"at most {GIF_FPS:g} pictures a second"),
+        ("docs/play.md", f"| `schema_version` | {acting.SCHEMA_VERSION};"),
+        ("docs/play.md", f"| `format` | `{acting.FORMAT_NAME}` |"),
         ("docs/files.md", f"`{poses.MAGIC.decode()}`"),
         ("docs/files.md", f"version: {poses.VERSION} |"),
         ("docs/files.md", f"two float32 arrays of {poses.POSE} follow"),

@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rl_teacher.agents.acting import load_agent
     from rl_teacher.clips.answer import Answer
     from rl_teacher.clips.segment import Segment
     from rl_teacher.config import PPOConfig, PredictorConfig, RunOptions, TeachConfig
@@ -23,6 +24,7 @@ __all__ = [
     "RunOptions",
     "Segment",
     "TeachConfig",
+    "load_agent",
     "teach",
     "to_sb3",
 ]
@@ -38,6 +40,7 @@ _HOMES = {
     "RunOptions": "config",
     "Segment": "clips.segment",
     "TeachConfig": "config",
+    "load_agent": "agents.acting",
     "teach": "teach",
     "to_sb3": "wrappers",
 }

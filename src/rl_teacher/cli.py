@@ -36,6 +36,8 @@ commands:
   check ENV        try an environment, and say in words what is wrong
   runs             the experiments there are, and how they stand
   report NAME ...  an experiment's figures, and a picture of one or more
+  play NAME        watch an experiment's agent, or write a video of it
+  export-agent NAME  an experiment's agent alone, for other programs
   labelers         who may label: add, list, revoke
   export-labels NAME  an experiment's labels, for other programs
   export NAME      an experiment's labels and segments: a data set
@@ -83,6 +85,8 @@ def _command(name: str) -> Callable[[Sequence[str]], int]:
         "check": check,
         "runs": runs,
         "report": report,
+        "play": play,
+        "export-agent": export_agent,
         "labelers": labelers,
         "export-labels": export_labels,
         "export": export,
@@ -407,6 +411,51 @@ def report(arguments: Sequence[str]) -> int:
         console.print(f"plot: {path}", soft_wrap=True, highlight=False)
 
     tyro.cli(report_experiments, prog="rl-teacher report", args=list(arguments))
+    return 0
+
+
+# --- play, export-agent ---
+
+
+def play(arguments: Sequence[str]) -> int:
+    """Watch an agent."""
+    import tyro
+
+    from rl_teacher.play.options import PlayOptions
+
+    options = tyro.cli(
+        PlayOptions,
+        prog="rl-teacher play",
+        description="Watch an experiment's agent on the page, or write a video of it.",
+        args=list(arguments),
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    from rl_teacher.play.commands import play as run
+
+    return run(options)
+
+
+def export_agent(arguments: Sequence[str]) -> int:
+    """Write an agent alone."""
+    import tyro
+
+    def export_an_agent(
+        name: tyro.conf.Positional[str], /, out: Path, checkpoint: str = "latest"
+    ) -> None:
+        """Write an experiment's agent alone: NumPy is enough to act with it.
+
+        Args:
+            name: of the experiment.
+            out: a new folder, or one with an agent in it.
+            checkpoint: latest, previous, or the step that it was written at.
+        """
+        from rl_teacher.play.commands import export_agent as run
+
+        folder = run(name, out, checkpoint)
+        print(f"agent: {folder}")
+        print(f"next: rl_teacher.load_agent({str(folder)!r})(observations) gives actions")
+
+    tyro.cli(export_an_agent, prog="rl-teacher export-agent", args=list(arguments))
     return 0
 
 

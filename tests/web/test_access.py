@@ -30,6 +30,7 @@ POSSIBLE_PATHS = {
     "{env_id:path}": "ALE/Nothing-v5",
     "{content_hash}": "0" * 64,
     "{scene_hash}": "0" * 64,
+    "{number}": "0",
 }
 FOR_OWNERS = {
     "GET /api/v1/audit",
@@ -41,6 +42,10 @@ FOR_OWNERS = {
     "GET /api/v1/experiments/{name}/quality",
     "GET /api/v1/invites",
     "GET /api/v1/labelers",
+    "GET /api/v1/play",
+    "GET /api/v1/play/clips/{content_hash}",
+    "GET /api/v1/play/episodes/{number}",
+    "GET /api/v1/play/scenes/{scene_hash}",
     "DELETE /api/v1/invites/{invite_id}",
     "PATCH /api/v1/experiments/{name}",
     "POST /api/v1/comparisons/{comparison_id}/adjudicate",

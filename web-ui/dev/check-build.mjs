@@ -10,8 +10,8 @@ const STATIC = fileURLToPath(new URL('../../src/rl_teacher/web/static', import.m
 const MOST_BYTES = 200 * 1024
 const MOST_BYTES_IN_ALL = 250 * 1024
 const ENTRY = 'index.html'
-/** The page that owners alone get to see; what only it leads to, no labeler loads. */
-const OWNERS = 'src/pages/Experiment.svelte'
+/** The pages that owners alone get to see; what only they lead to, no labeler loads. */
+const OWNERS = ['src/pages/Experiment.svelte', 'src/pages/Play.svelte']
 
 /** Names of XML vocabularies: never fetched. */
 const NAMES = ['http://www.w3.org/2000/svg', 'http://www.w3.org/1999/xhtml', 'http://www.w3.org/1999/xlink',
@@ -22,7 +22,7 @@ const chunks = JSON.parse(readFileSync(LIST, 'utf8'))
 rmSync(LIST)
 
 const forLabelers = new Set([ENTRY])
-const visited = new Set([OWNERS])
+const visited = new Set(OWNERS)
 visit(ENTRY)
 
 function visit(key) {

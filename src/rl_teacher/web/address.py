@@ -20,6 +20,7 @@ from rl_teacher.web.token import access_token
 FILE_NAME = "service.json"
 HEALTH_TIMEOUT_S = 2.0
 LOOK_EVERY_S = 0.05
+PLAY_PATH = "/play"
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,11 @@ def link(address: Address, name: str | None = None, *, labels: bool = True) -> s
     if name is None:
         return with_token(address, "/")
     return with_token(address, label_path(name) if labels else experiment_path(name))
+
+
+def play_link(address: Address) -> str:
+    """What a person opens to watch what is played."""
+    return with_token(address, PLAY_PATH)
 
 
 def comparison_link(address: Address, name: str, comparison_id: int) -> str:

@@ -23,6 +23,7 @@ from rl_teacher.web import (
     media,
     pages,
     people,
+    playing,
     problems,
     study,
 )
@@ -31,6 +32,7 @@ from rl_teacher.web.answers import take
 from rl_teacher.web.identity import Identities
 from rl_teacher.web.lane import Lane, Together
 from rl_teacher.web.overview import Overview
+from rl_teacher.web.play_shapes import Desk
 from rl_teacher.web.poller import Poller, Watch
 from rl_teacher.web.quality_board import QualityBoard
 from rl_teacher.web.services import Services
@@ -40,19 +42,22 @@ from rl_teacher.web.wrapping import BodyLimit, RequestLog, SecurityHeaders
 ROUTERS = (
     *(health.router, docs.router, joining.router, experiments.router, labelling.router),
     *(leases.router, media.router, events.router, people.router, study.router),
-    *(export.router, audit.router, pages.router),
+    *(export.router, audit.router, playing.router, pages.router),
 )
 
 GZIP_LEVEL = 5
 
 
-def create_app(store: Store, media_files: MediaFiles, settings: Settings) -> FastAPI:
+def create_app(
+    store: Store, media_files: MediaFiles, settings: Settings, desk: Desk | None = None
+) -> FastAPI:
     """The service as an ASGI application.
 
     Args:
         store: labels and experiments.
         media_files: clips and scenes.
         settings: how it behaves.
+        desk: makes what is played; None where nothing is.
     """
     routes = [route for router in ROUTERS for route in router.routes]
     app = docs.DescribedApi(
@@ -80,6 +85,7 @@ def create_app(store: Store, media_files: MediaFiles, settings: Settings) -> Fas
         quality=QualityBoard(store, settings.clock_s),
         lane=lane,
         answers=Together(lane, partial(take, store)),
+        desk=desk,
     )
     problems.add_to(app)
     # Note: the last one added is the first that a request meets.

@@ -19,7 +19,7 @@ router = APIRouter(prefix="/api", include_in_schema=False)
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
-MAY_CONFLICT = ("join", "add_labeler", "show_comparison", "send_clip")
+MAY_CONFLICT = ("join", "add_labeler", "show_comparison", "send_clip", "show_episode")
 """Where what is asked for may stand in the way of something that is there, or not yet be."""
 
 ACCESS = (

@@ -39,6 +39,7 @@ def send_page_for_guests(work: Work) -> Response:
 
 
 @router.api_route("/", methods=READ)
+@router.api_route("/play", methods=READ)
 @router.api_route("/e/{name}", methods=READ)
 @router.api_route("/e/{name}/label", methods=READ)
 @open_to(Access.LABELER)

@@ -19,12 +19,20 @@ from rl_teacher.experiment import home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
-from rl_teacher.web.address import Address, announced, link, serves, this_process
+from rl_teacher.web.address import (
+    Address,
+    announced,
+    link,
+    play_link,
+    serves,
+    this_process,
+)
 from rl_teacher.web.app import create_app
 from rl_teacher.web.browser import open_in_browser
 from rl_teacher.web.lifetime import Lifetime
 from rl_teacher.web.logs import logged
-from rl_teacher.web.poller import Poller
+from rl_teacher.web.play_shapes import Desk
+from rl_teacher.web.services import Services
 from rl_teacher.web.settings import Settings
 from rl_teacher.web.token import access_token
 
@@ -56,8 +64,12 @@ class ServeOptions:
     its service so"""
 
 
-def serve(options: ServeOptions) -> int:
+def serve(options: ServeOptions, desk: Desk | None = None) -> int:
     """Serve the page until a signal ends it; the exit code.
+
+    Args:
+        options: where.
+        desk: makes what is played, which is what is shown then. No run looks for such a service.
 
     Raises:
         BadInput: it cannot listen there, or the media's URL is none.
@@ -72,7 +84,7 @@ def serve(options: ServeOptions) -> int:
         listening(options.host, options.port) as listener,
         Store.open(database, busy_timeout_s=BUSY_TIMEOUT_S) as store,
     ):
-        app = create_app(store, MediaFiles(media), settings)
+        app = create_app(store, MediaFiles(media), settings, desk)
         port = listener.getsockname()[1]
         address = this_process(options.host, port, settings.instance, serves(database, media))
         config = uvicorn.Config(
@@ -86,7 +98,7 @@ def serve(options: ServeOptions) -> int:
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
         )
-        Service(config, address, options, app.state.services.poller).run([listener])
+        Service(config, address, options, app.state.services).run([listener])
     return 0
 
 
@@ -94,12 +106,13 @@ class Service(uvicorn.Server):
     """A server that says where it listens, and whose listeners to events do not keep it alive."""
 
     def __init__(
-        self, config: uvicorn.Config, address: Address, options: ServeOptions, poller: Poller
+        self, config: uvicorn.Config, address: Address, options: ServeOptions, services: Services
     ) -> None:
         super().__init__(config)
         self._address = address
         self._options = options
-        self._poller = poller
+        self._poller = services.poller
+        self._plays = services.desk is not None
         self._announcement = contextlib.ExitStack()
         end_after_s = options.end_after_runs
         self._lifetime = None if end_after_s is None else Lifetime(home(), end_after_s)
@@ -107,8 +120,9 @@ class Service(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and say where."""
         await super().startup(sockets)
-        self._announcement.enter_context(announced(self._address))
-        greet(self._address, self._options)
+        if not self._plays:
+            self._announcement.enter_context(announced(self._address))
+        greet(self._options, play_link(self._address) if self._plays else link(self._address))
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: whether to stop."""
@@ -205,10 +219,9 @@ def bound(listener: socket.socket, place: Any) -> socket.socket:
     return listener
 
 
-def greet(address: Address, options: ServeOptions) -> None:
+def greet(options: ServeOptions, opened: str) -> None:
     """Print the link, and open it where there is a display."""
     console = Console()
-    opened = link(address)
     console.print(f"The page: {opened}", soft_wrap=True, highlight=False, markup=False)
     if not options.host.startswith(LOOPBACK):
         console.print(

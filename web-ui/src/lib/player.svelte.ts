@@ -17,6 +17,8 @@ export class Player {
   duration_s = $state(0)
   /** Set by what draws: called after every change. */
   wake: () => void = () => undefined
+  /** Called when the clips have ended and begin again by themselves. */
+  onround: () => void = () => undefined
   #unseen_s = 0
 
   load(clips: readonly Timed[]): void {
@@ -26,9 +28,11 @@ export class Player {
 
   /** Lets time pass; the controls follow, some times a second. */
   advance(elapsed_s: number): void {
+    const rounds = this.clock.numReplays
     this.clock.advance(elapsed_s)
     this.#unseen_s += elapsed_s
     if (this.#unseen_s >= LOOK_EVERY_S) this.#look()
+    if (this.clock.numReplays > rounds) this.onround()
   }
 
   toggle(): void {

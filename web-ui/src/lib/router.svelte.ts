@@ -1,13 +1,14 @@
 /** Which page the address names. */
 
 export type Route =
-  | { page: 'experiments' | 'join' }
+  | { page: 'experiments' | 'join' | 'play' }
   | { page: 'experiment' | 'label'; name: string }
   | { page: 'nowhere' }
 
 export function routeOf(path: string): Route {
   if (path === '/') return { page: 'experiments' }
   if (path === '/join') return { page: 'join' }
+  if (path === '/play') return { page: 'play' }
   const match = /^\/e\/([^/]+)(\/label)?\/?$/.exec(path)
   if (match === null) return { page: 'nowhere' }
   try {

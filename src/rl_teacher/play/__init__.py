@@ -1,0 +1,1 @@
+"""Watching an experiment's agent, and taking it elsewhere."""

@@ -1,0 +1,256 @@
+"""An experiment's agent as one of its checkpoints has it, with what predicts its rewards."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Protocol, TypeVar, cast, get_type_hints, runtime_checkable
+
+import gymnasium as gym
+import numpy as np
+
+from rl_teacher.agents.registry import make_agent
+from rl_teacher.beginnings import PREDICTOR_FILE, content_name, load_predictor
+from rl_teacher.config import TeachConfig
+from rl_teacher.envs.registry import EnvCard, card, make_vector, mujoco_model, spaces_of
+from rl_teacher.envs.teachable import TeachableVectorEnv
+from rl_teacher.errors import BadConfig, BadInput, CorruptCheckpoint, RlTeacherError
+from rl_teacher.experiment import Experiment, State, existing_names
+from rl_teacher.named_arrays import NamedArrays, part_of
+from rl_teacher.play.checkpoints import Chosen, choose
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.predictor.inputs import InputSpace
+
+Settings = TypeVar("Settings")
+Act = Callable[[np.ndarray], np.ndarray]
+
+
+@runtime_checkable
+class Acts(Protocol):
+    """What is asked of an agent that is only watched."""
+
+    def act_best(self, observations: np.ndarray) -> np.ndarray:
+        """The most likely actions."""
+        ...
+
+    def try_out(self, observations: np.ndarray) -> np.ndarray:
+        """Actions that are drawn as in training."""
+        ...
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Become the agent that was saved."""
+        ...
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who is watched.
+
+    Attributes:
+        name: of the experiment.
+        kind: of agent.
+        env_card: the environment.
+        agent: as the checkpoint has it.
+        predictor: of its rewards; None where there is none.
+        venv: one environment, in which it acts.
+        model: MuJoCo's, whose positions are drawn; None where there is none.
+        step: environment steps of training that it had behind it.
+        checkpoint: which of the kept ones it is, in words.
+        is_training: whether its experiment runs just now.
+        notes: what whoever watches should know.
+    """
+
+    name: str
+    kind: str
+    env_card: EnvCard
+    agent: Acts
+    predictor: RewardPredictor | None
+    venv: TeachableVectorEnv
+    model: Any
+    step: int
+    checkpoint: str
+    is_training: bool
+    notes: tuple[str, ...] = ()
+
+    def acting(self, *, explore: bool) -> Act:
+        """How it acts."""
+        return self.agent.try_out if explore else self.agent.act_best
+
+    @property
+    def in_words(self) -> str:
+        """Who it is, in one line."""
+        training = "; it is still training" if self.is_training else ""
+        return (
+            f"{self.name}: {self.kind} in {self.env_card.id}, step {self.step:,} "
+            f"({self.checkpoint} checkpoint{training})"
+        )
+
+
+def actor_of(name: str, checkpoint: str, predictor_path: str | None = None) -> Actor:
+    """The agent of an experiment.
+
+    Args:
+        name: of the experiment.
+        checkpoint: `latest`, `previous`, or a step.
+        predictor_path: of a predictor, in the place of its own.
+
+    Raises:
+        BadInput: there is no such experiment, agent or checkpoint, or the predictor is for another
+            environment.
+        CorruptCheckpoint: what was saved is damaged.
+    """
+    experiment = Experiment.find(name)
+    config = config_of(experiment)
+    chosen = choose(experiment.name, experiment.folder / "checkpoints", checkpoint)
+    env_card = card(config.env_id)
+    venv = make_vector(env_card.id, 1, 1)
+    try:
+        agent = agent_of(experiment.name, config, chosen, venv)
+        predictor = predictor_for(config, chosen, predictor_path)
+    except BaseException:
+        venv.close()
+        raise
+    notes = [chosen.note] if chosen.note else []
+    if predictor is None:
+        notes.append(FROM_TRUE_REWARD if config.predictor == "rl" else NO_PREDICTOR)
+    return Actor(
+        name=experiment.name,
+        kind=config.agent,
+        env_card=env_card,
+        agent=agent,
+        predictor=predictor,
+        venv=venv,
+        model=mujoco_model(env_card.id),
+        step=chosen.checkpoint.step,
+        checkpoint=chosen.place,
+        is_training=experiment.state is State.RUNNING,
+        notes=tuple(notes),
+    )
+
+
+FROM_TRUE_REWARD = (
+    "It learned from the true reward, so none is predicted; --predictor-path names a predictor."
+)
+NO_PREDICTOR = (
+    "The reward predictor that it learned from is no longer here; --predictor-path names another."
+)
+
+
+def agent_of(name: str, config: TeachConfig, chosen: Chosen, venv: gym.vector.VectorEnv) -> Acts:
+    """The agent that a checkpoint holds.
+
+    Raises:
+        BadInput: there is none in it.
+        CorruptCheckpoint: it is of another version.
+    """
+    state = part_of(chosen.checkpoint.arrays, "agent")
+    if not state:
+        raise BadInput(no_agent(name))
+    # Note: what is asked of it here, every agent has.
+    agent = cast("Acts", make_agent(config, venv))
+    try:
+        agent.load_state(state)
+    except (LookupError, ValueError, TypeError) as error:
+        raise CorruptCheckpoint(
+            f"The agent of {name} cannot be loaded from its checkpoint of step "
+            f"{chosen.checkpoint.step:,} ({error!r}): another version of rl-teacher wrote it, or "
+            "its environment has changed since."
+        ) from error
+    return agent
+
+
+# --- its settings ---
+
+
+def config_of(experiment: Experiment) -> TeachConfig:
+    """The settings that an experiment was made with.
+
+    Raises:
+        BadInput: nothing acts in it: it only has labels, or a predictor, or is a wrapper's.
+        CorruptCheckpoint: they cannot be read.
+    """
+    saved = experiment.config
+    if "agent" not in saved or saved.get("collect_only"):
+        raise BadInput(no_agent(experiment.name))
+    try:
+        return as_settings(TeachConfig, saved)
+    except TypeError as error:
+        raise CorruptCheckpoint(
+            f"The settings of {experiment.name} cannot be read ({error}): another version of "
+            "rl-teacher wrote them."
+        ) from error
+
+
+def no_agent(name: str) -> str:
+    """What to do where nothing acts."""
+    return (
+        f"{name} has no agent: only experiments that `rl-teacher teach` trained have one. "
+        "`rl-teacher runs` lists them all."
+    )
+
+
+def as_settings(kind: type[Settings], saved: Mapping[str, Any]) -> Settings:
+    """Settings as they were before they became JSON; what is not there has its default."""
+    hints = get_type_hints(kind)
+    given = {
+        each.name: saved[each.name] for each in fields(cast("Any", kind)) if each.name in saved
+    }
+    return kind(**{name: _as_type(hints[name], value) for name, value in given.items()})
+
+
+def _as_type(hint: Any, value: Any) -> Any:
+    if is_dataclass(hint) and isinstance(value, Mapping):
+        return as_settings(cast("type[Any]", hint), value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+# --- its predictor ---
+
+
+def predictor_for(
+    config: TeachConfig, chosen: Chosen, predictor_path: str | None
+) -> RewardPredictor | None:
+    """What predicts the rewards of an agent: what it learned from, unless another was named.
+
+    Raises:
+        BadInput: the one that was named is not there, or for other spaces.
+        CorruptCheckpoint: it is damaged.
+    """
+    space = InputSpace.of(*spaces_of(config.env_id))
+    if predictor_path is not None:
+        predictor = load_predictor(predictor_path)
+        if predictor.space != space:
+            raise BadConfig(
+                f"The predictor {predictor_path} was made for {predictor.space.in_words}; "
+                f"{config.env_id} has {space.in_words}. Name one of that environment."
+            )
+        return predictor
+    own = part_of(part_of(chosen.checkpoint.arrays, "rewards"), "predictor")
+    if own:
+        return _loaded(space, config, own)
+    return None if config.predictor_path is None else find_predictor(config.predictor_path)
+
+
+def _loaded(space: InputSpace, config: TeachConfig, state: NamedArrays) -> RewardPredictor:
+    predictor = RewardPredictor(space, config.reward)
+    try:
+        predictor.load_state(state)
+    except (LookupError, ValueError, TypeError) as error:
+        raise CorruptCheckpoint(
+            f"The reward predictor of {config.name} cannot be loaded ({error!r}): another version "
+            "of rl-teacher wrote it."
+        ) from error
+    return predictor
+
+
+def find_predictor(named: str) -> RewardPredictor | None:
+    """The saved predictor of this content, in whichever experiment it lies; None where in none."""
+    for name in existing_names():
+        folder = Experiment.find(name).folder / "predictor"
+        if not (folder / PREDICTOR_FILE).exists():
+            continue
+        try:
+            predictor = RewardPredictor.load(folder)
+        except RlTeacherError:
+            continue
+        if content_name(predictor.state(), predictor.space) == named:
+            return predictor
+    return None

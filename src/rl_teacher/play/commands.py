@@ -1,0 +1,165 @@
+"""`rl-teacher play` and `rl-teacher export-agent`."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+from rich.console import Console
+
+from rl_teacher import compute
+from rl_teacher.agents.acting import ARRAYS, DESCRIPTION, acting_of
+from rl_teacher.errors import BadConfig, BadInput, RunFolderUnusable
+from rl_teacher.experiment import Experiment, home
+from rl_teacher.play.actors import Actor, actor_of, config_of
+from rl_teacher.play.options import PlayOptions, validate
+from rl_teacher.studio import check_can_be_shown
+
+
+def play(options: PlayOptions) -> int:
+    """Watch an agent on the page, or write a video; the exit code.
+
+    Raises:
+        RlTeacherError: with a text for the person.
+    """
+    validate(options)
+    compute.prepare(home() / "cache" / "xla")
+    with cast_of(options) as actors:
+        console = Console()
+        for actor in actors:
+            console.print(actor.in_words, soft_wrap=True, highlight=False, markup=False)
+            for note in actor.notes:
+                console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
+        if options.video is not None:
+            from rl_teacher.play.film import write_film  # noqa: PLC0415 - heavy
+
+            write_film(actors, options, options.video.expanduser(), console)
+            return 0
+        return play_on_page(actors, options)
+
+
+def play_on_page(actors: Sequence[Actor], options: PlayOptions) -> int:
+    """Serve the page until a signal ends it."""
+    from rl_teacher.play.desk import PlayDesk  # noqa: PLC0415 - heavy
+    from rl_teacher.web.serve import ServeOptions, serve  # noqa: PLC0415
+
+    desk = PlayDesk(actors, options)
+    with contextlib.closing(desk):
+        return serve(ServeOptions(options.host, options.port, options.no_browser), desk)
+
+
+@contextlib.contextmanager
+def cast_of(options: PlayOptions) -> Iterator[Sequence[Actor]]:
+    """One agent, or two of one environment.
+
+    Raises:
+        BadInput: they are of two environments, or nobody could look at theirs.
+    """
+    with contextlib.ExitStack() as stack:
+        first = actor_of(options.name, options.checkpoint, options.predictor_path)
+        stack.callback(first.venv.close)
+        check_can_be_shown(first.env_card.id)
+        if options.compare is None:
+            yield [first]
+            return
+        check_same_environment(options, first)
+        other = actor_of(options.compare, options.compare_checkpoint, options.predictor_path)
+        stack.callback(other.venv.close)
+        yield [first, other]
+
+
+def check_same_environment(options: PlayOptions, first: Actor) -> None:
+    """Refuse to show two environments side by side.
+
+    Raises:
+        BadConfig: they are two.
+    """
+    assert options.compare is not None  # noqa: S101 - asked by the caller
+    env_id = config_of(Experiment.find(options.compare)).env_id
+    if env_id != first.env_card.id:
+        raise BadConfig(
+            f"--compare {options.compare} is of {env_id}, and {options.name} of "
+            f"{first.env_card.id}. Two agents of one environment are needed."
+        )
+
+
+# --- export ---
+
+
+def export_agent(name: str, out: Path, checkpoint: str) -> Path:
+    """Write an experiment's agent alone; the folder.
+
+    Raises:
+        BadInput: there is none, it is another library's, or something else is in the folder.
+        CorruptCheckpoint: what was saved is damaged.
+        RunFolderUnusable: the folder cannot be written.
+    """
+    compute.prepare(home() / "cache" / "xla")
+    check_is_native(name)
+    out = out.expanduser()
+    with failures_in_words(out):
+        check_is_ours(out)
+    actor = actor_of(name, checkpoint)
+    with contextlib.closing(actor.venv):
+        acting = acting_of(actor.agent)
+    made_from = {
+        "experiment": actor.name,
+        "env_id": actor.env_card.id,
+        "agent": actor.kind,
+        "step": actor.step,
+        "rl_teacher": version("rl-teacher"),
+    }
+    with failures_in_words(out):
+        replace(acting, made_from=made_from).save(out)
+    return out
+
+
+@contextlib.contextmanager
+def failures_in_words(out: Path) -> Iterator[None]:
+    """Turn the operating system's error into one that says what to do.
+
+    Raises:
+        RunFolderUnusable: the agent cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise RunFolderUnusable(
+            f"The agent cannot be written into {out}: {error.strerror or error}. Name another "
+            "folder with --out."
+        ) from error
+
+
+def check_is_native(name: str) -> None:
+    """Refuse another library's agent.
+
+    Raises:
+        BadInput: it is one.
+    """
+    kind = config_of(Experiment.find(name)).agent
+    if ":" in kind:
+        raise BadInput(
+            f"The agent of {name} is {kind}, which is another library's, and cannot be exported. "
+            "Use that library's own file."
+        )
+
+
+def check_is_ours(folder: Path) -> None:
+    """Refuse a folder in which something else is.
+
+    Raises:
+        BadInput: it has other files, or is one.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"--out {folder} is a file. Name a new folder.")
+    known = {ARRAYS, DESCRIPTION}
+    others = (
+        [each.name for each in folder.iterdir() if each.name not in known]
+        if folder.is_dir()
+        else []
+    )
+    if others:
+        raise BadInput(
+            f"{folder} has other files in it, such as {others[0]}. Name a new folder with --out."
+        )

@@ -1,0 +1,271 @@
+"""A video of what is played, made without a display; the rewards run along below it."""
+
+import itertools
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image
+from rich.console import Console
+from rich.progress import Progress
+
+from rl_teacher.clips.drawing import shown_steps
+from rl_teacher.clips.poses import body_poses
+from rl_teacher.clips.scene import scene_of
+from rl_teacher.clips.video import encode_mp4
+from rl_teacher.envs.registry import camera_of
+from rl_teacher.envs.rendering import film
+from rl_teacher.errors import RunFolderUnusable
+from rl_teacher.play.actors import Actor
+from rl_teacher.play.bodies import BodyArtist, Shot
+from rl_teacher.play.living import Lived, live, per_frame
+from rl_teacher.play.options import PlayOptions
+from rl_teacher.play.strip import CARD, Curve, Strip, figure, with_title
+from rl_teacher.store.files import write_whole
+
+WIDTH, HEIGHT = 480, 360
+"""Of a picture of bodies; an environment's own pictures are as large as it draws them."""
+SMALLEST_WIDTH, LARGEST_WIDTH = 320, 640
+GAP = 8
+"""Pixels between two who are compared."""
+HOLD_S = 0.5
+"""How long an episode's last picture stays."""
+GIF_FPS = 20.0
+
+Picture = UInt8[np.ndarray, "_ _ 3"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One side of an episode's film.
+
+    Attributes:
+        actor: who acts.
+        lived: what it lived.
+        curves: what runs along.
+    """
+
+    actor: Actor
+    lived: Lived
+    curves: Sequence[Curve]
+
+    @property
+    def num_frames(self) -> int:
+        """Pictures of it."""
+        return len(self.steps)
+
+    @property
+    def steps(self) -> np.ndarray:
+        """The steps that are shown."""
+        return shown_steps(len(self.lived.segment), self.actor.env_card.fps)[0]
+
+
+def write_film(actors: Sequence[Actor], options: PlayOptions, path: Path, console: Console) -> None:
+    """Play episodes into a file, which is there whole or as it was before.
+
+    Args:
+        actors: one, or two of one environment.
+        options: how many episodes, and how they begin.
+        path: of the video, .mp4 or .gif.
+        console: says how far it is, and what was played.
+
+    Raises:
+        RunFolderUnusable: it cannot be written.
+        BadInput: nothing can be drawn here.
+    """
+    with failures_in_words(path):
+        tempfile.TemporaryFile(dir=path.parent).close()
+    _, fps = shown_steps(1, actors[0].env_card.fps)
+    with ExitStack() as stack:
+        artist = None
+        if actors[0].model is not None:
+            artist = stack.enter_context(closing(BodyArtist()))
+        progress = stack.enter_context(Progress(console=console, transient=True))
+        pictures = played(actors, options, artist, progress)
+        is_gif = path.suffix.lower() == ".gif"
+        content = encode_gif(pictures, fps) if is_gif else encode_mp4(pictures, fps)
+    with failures_in_words(path):
+        write_whole(path, content, is_synced=False)
+    console.print(f"video: {path}", soft_wrap=True, highlight=False, markup=False)
+
+
+@contextmanager
+def failures_in_words(path: Path) -> Iterator[None]:
+    """Turn the operating system's error into one that says what to do.
+
+    Raises:
+        RunFolderUnusable: the video cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise RunFolderUnusable(
+            f"The video cannot be written to {path}: {error.strerror or error}. Name another "
+            "place with --video."
+        ) from error
+
+
+def played(
+    actors: Sequence[Actor], options: PlayOptions, artist: BodyArtist | None, progress: Progress
+) -> Iterator[Picture]:
+    """The pictures of all episodes, one after the other."""
+    for number in range(options.episodes):
+        seed = options.seed + number
+        lived = [live(actor, seed, explore=options.explore) for actor in actors]
+        columns = columns_of(actors, lived)
+        progress.console.print(in_words(number, columns), highlight=False, markup=False)
+        titles = [
+            [f"{actor.name} · step {actor.step:,}", f"episode {number + 1} of {options.episodes}"]
+            for actor in actors
+        ]
+        num_frames = max(column.num_frames for column in columns)
+        task = progress.add_task(f"episode {number + 1} of {options.episodes}", total=num_frames)
+        for picture in film_of(columns, titles, artist):
+            progress.advance(task)
+            yield picture
+        progress.remove_task(task)
+
+
+def columns_of(actors: Sequence[Actor], lived: Sequence[Lived]) -> list[Column]:
+    """Who acts, with the curves; true rewards have one scale for both."""
+    truths = [each.true_rewards for each in lived if each.true_rewards is not None]
+    limits = (
+        (min(float(t.min()) for t in truths), max(float(t.max()) for t in truths))
+        if truths
+        else None
+    )
+    return [
+        Column(actor, each, list(curves_of(actor, each, limits)))
+        for actor, each in zip(actors, lived, strict=True)
+    ]
+
+
+def curves_of(actor: Actor, lived: Lived, limits: tuple[float, float] | None) -> Iterator[Curve]:
+    """What is known of an episode's rewards."""
+    steps, _ = shown_steps(len(lived.segment), actor.env_card.fps)
+    if lived.predicted_rewards is not None:
+        values = per_frame(lived.predicted_rewards, steps)
+        yield Curve("predicted reward", values, float(lived.predicted_rewards.sum()))
+    if lived.true_rewards is not None:
+        values = per_frame(lived.true_rewards, steps)
+        total = lived.segment.true_return
+        yield Curve("true reward", values, total, is_truth=True, limits=limits)
+
+
+def in_words(number: int, columns: Sequence[Column]) -> str:
+    """How an episode went."""
+    said = []
+    for column in columns:
+        totals = "".join(f", {each.title} {figure(each.total)}" for each in column.curves)
+        name = f"{column.actor.name}: " if len(columns) > 1 else ""
+        said.append(f"{name}{len(column.lived.segment):,} steps{totals}")
+    return f"episode {number + 1}: {'; '.join(said)}"
+
+
+# --- pictures ---
+
+
+def film_of(
+    columns: Sequence[Column], titles: Sequence[Sequence[str]], artist: BodyArtist | None
+) -> Iterator[Picture]:
+    """An episode's pictures; whoever ends first rests on the last one."""
+    sides = [with_last(pictures_of(column, artist)) for column in columns]
+    num_frames = max(column.num_frames for column in columns)
+    strips: list[list[Strip]] = []
+    fps = shown_steps(1, columns[0].actor.env_card.fps)[1]
+    picture = None
+    for frame in range(num_frames):
+        panes = [
+            np.asarray(with_title(next(side), t)) for side, t in zip(sides, titles, strict=True)
+        ]
+        strips = strips or [
+            [Strip(curve, pane.shape[1]) for curve in column.curves]
+            for column, pane in zip(columns, panes, strict=True)
+        ]
+        picture = beside(
+            [
+                np.concatenate([pane, *(strip.at(frame) for strip in below)])
+                for pane, below in zip(panes, strips, strict=True)
+            ]
+        )
+        yield picture
+    if picture is not None:
+        yield from itertools.repeat(picture, round(HOLD_S * fps))
+
+
+def with_last(pictures: Iterator[Picture]) -> Iterator[Picture]:
+    """Pictures, and then the last one for ever."""
+    picture = None
+    for picture in pictures:
+        yield picture
+    while picture is not None:
+        yield picture
+
+
+def pictures_of(column: Column, artist: BodyArtist | None) -> Iterator[Picture]:
+    """What is seen of one of them."""
+    segment, env_id = column.lived.segment, column.actor.env_card.id
+    if artist is not None:
+        return artist.draw(shot_of(column), segment.scene_states[column.steps])
+    recipe = column.lived.recipe
+    assert recipe is not None  # noqa: S101 - only MuJoCo has none
+    return (in_good_size(frame) for _, frame in film(env_id, recipe, column.steps))
+
+
+def shot_of(column: Column) -> Shot:
+    """How the page would look at the bodies, before anybody turned the camera."""
+    model, env_id = column.actor.model, column.actor.env_card.id
+    heights = body_poses(model, column.lived.segment.scene_states)[..., 2]
+    camera = scene_of(model, camera_of(env_id))["camera"]
+    return Shot(env_id, camera, float(heights.mean()), WIDTH, HEIGHT)
+
+
+def in_good_size(frame: Picture) -> Picture:
+    """A picture that is neither tiny nor huge."""
+    height, width = frame.shape[:2]
+    wanted = min(max(width, SMALLEST_WIDTH), LARGEST_WIDTH)
+    if wanted == width:
+        return frame
+    is_larger = wanted > width
+    how = Image.Resampling.NEAREST if is_larger else Image.Resampling.LANCZOS
+    size = wanted, max(round(height * wanted / width), 1)
+    return np.asarray(Image.fromarray(frame).resize(size, how))
+
+
+def beside(columns: Sequence[Picture]) -> Picture:
+    """Pictures beside one another; the shorter ones are filled up."""
+    height = max(len(column) for column in columns)
+    parts: list[np.ndarray] = []
+    for column in columns:
+        if parts:
+            parts.append(np.full((height, GAP, 3), CARD, np.uint8))
+        rest = np.full((height - len(column), column.shape[1], 3), CARD, np.uint8)
+        parts.append(np.concatenate([column, rest]))
+    return np.concatenate(parts, axis=1)
+
+
+def encode_gif(pictures: Iterable[Picture], fps: float) -> bytes:
+    """A GIF that begins again and again, of at most 20 pictures a second."""
+    every = max(1, int(np.ceil(fps / GIF_FPS)))
+    chosen = itertools.islice(iter(pictures), 0, None, every)
+    images = (
+        Image.fromarray(each).quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        for each in chosen
+    )
+    content = BytesIO()
+    # Note: a GIF counts in hundredths of a second.
+    duration_ms = 10 * round(100 * every / fps)
+    next(images).save(
+        content,
+        "GIF",
+        save_all=True,
+        append_images=images,
+        duration=duration_ms,
+        loop=0,
+    )
+    return content.getvalue()

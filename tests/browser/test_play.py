@@ -1,0 +1,241 @@
+"""`rl-teacher play` on its real page: two agents, an agent in 3-D, an agent as video."""
+
+import os
+import shutil
+
+import pytest
+
+from rl_teacher.store.database import default_url
+from rl_teacher.store.store import Store
+from tests.browser.conftest import PHONE, WIDE
+from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
+from tests.browser.processes import Running
+from tests.browser.test_pages import AXE, INSTALL_AXE
+from tests.play.conftest import trained  # noqa: F401 - a fixture
+
+pytestmark = pytest.mark.browser
+
+PLAYED = {
+    "alone": ["synth", "--episodes", "3"],
+    "two": ["synth", "--compare", "rl", "--episodes", "2"],
+    "video": ["cart", "--episodes", "2", "--explore"],
+}
+
+
+@pytest.fixture(scope="module")
+def played(browser, trained, tmp_path_factory):  # noqa: F811
+    """What is played, by name: three processes, begun when they are needed."""
+    home = tmp_path_factory.mktemp("played") / "home"
+    shutil.copytree(trained, home)
+    running: dict[str, Running] = {}
+
+    def play(name):
+        if name not in running:
+            arguments = ["play", *PLAYED[name], "--no-browser", "--port", "0"]
+            running[name] = Running(home, name, *arguments)
+        return running[name]
+
+    yield play
+    codes = {name: each.end() for name, each in running.items()}
+    assert codes == dict.fromkeys(running, 0)
+
+
+@pytest.fixture
+def open_played(open_context, played):
+    """A function that opens what is played in a browser of its own."""
+
+    def opened(name, **options):
+        page = LabellingPage(open_context(**options).new_page())
+        page.page.goto(played(name).printed_link())
+        wait_for_episode(page, 0)
+        return page
+
+    return opened
+
+
+def wait_for_episode(opened, number):
+    shown = opened.page.locator(f".stage[data-shown='episode {number}']")
+    shown.wait_for(timeout=PATIENCE_MS)
+
+
+def pause(opened):
+    opened.press(" ")
+    opened.wait_until("!hooks.isPlaying")
+
+
+def mark(opened, strip=0):
+    """Where a curve's mark is, as a share of its width."""
+    left = opened.page.locator(".playhead").nth(strip).evaluate("mark => mark.style.left")
+    return float(left.removesuffix("%")) / 100
+
+
+class TestKeys:
+    def test_space_pauses_and_arrows_go_one_frame_on_and_back(self, open_played):
+        opened = open_played("alone")
+        pause(opened)
+        opened.press("r")
+        opened.wait_until("hooks.time_s === 0")
+        opened.press("ArrowRight")
+        opened.press("ArrowRight")
+        # the Reacher's clips have 10 frames a second
+        opened.wait_until("Math.abs(hooks.time_s - 0.2) < 1e-6")
+        opened.press("ArrowLeft")
+        opened.wait_until("Math.abs(hooks.time_s - 0.1) < 1e-6")
+        opened.press(" ")
+        opened.wait_until("hooks.isPlaying")
+
+    def test_n_and_p_go_to_the_next_and_the_previous_episode_and_around(self, open_played):
+        opened = open_played("alone", reduced_motion="reduce")
+        for key, number in (("n", 1), ("n", 2), ("n", 0), ("p", 2)):
+            opened.press(key)
+            wait_for_episode(opened, number)
+            opened.page.get_by_text(f"Episode {number + 1} of 3").wait_for()
+
+    def test_digits_set_the_speed(self, open_played):
+        opened = open_played("alone")
+        opened.press("1")
+        opened.page.get_by_role("button", name="0.25", pressed=True).wait_for()
+
+
+class TestRewards:
+    def test_the_mark_runs_with_the_clip(self, open_played):
+        opened = open_played("alone")
+        pause(opened)
+        opened.press("r")
+        opened.wait_until("hooks.time_s === 0")
+        assert mark(opened) == 0
+        for _ in range(5):
+            opened.press(".")
+        opened.wait_until("Math.abs(hooks.time_s - 0.5) < 1e-6")
+        # 20 frames at 10 a second are 2 s
+        assert mark(opened) == pytest.approx(0.25, abs=0.001)
+
+    def test_a_place_in_the_curve_leads_to_that_place_in_the_clip(self, open_played):
+        opened = open_played("alone")
+        pause(opened)
+        track = opened.page.get_by_role("slider", name="Place in the episode").first
+        box = track.bounding_box()
+        assert box is not None
+        opened.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 10)
+        opened.wait_until("Math.abs(hooks.time_s - 1) < 0.05")
+
+    def test_predicted_and_true_rewards_are_added_up_in_the_table(self, open_played, played):
+        opened = open_played("alone", reduced_motion="reduce")
+        for number in (1, 2):
+            opened.press("n")
+            wait_for_episode(opened, number)
+        rows = opened.page.locator("tbody tr, tfoot tr").all_inner_texts()
+        cells = [[each.replace(",", "") for each in row.split("\t")] for row in rows]
+        steps, predicted, true = zip(*(map(float, row[1:]) for row in cells), strict=True)
+        assert steps == (20,) * 4
+        assert sum(predicted[:3]) / 3 == pytest.approx(predicted[3], abs=0.1)
+        assert sum(true[:3]) / 3 == pytest.approx(true[3], abs=0.1)
+        assert max(true) < 0
+
+
+class TestEpisodes:
+    def test_follow_one_another_by_themselves(self, open_played):
+        opened = open_played("alone")
+        opened.press("5")
+        for number in (1, 2, 0):
+            wait_for_episode(opened, number)
+
+    def test_of_two_agents_begin_alike_and_run_on_one_clock(self, open_played):
+        opened = open_played("two")
+        pause(opened)
+        text = opened.page.locator("main").inner_text()
+        assert "synth and rl" in text
+        assert "ppo, step 1,024, latest checkpoint" in text
+        assert "It learned from the true reward" in text
+        assert opened.page.locator(".pane").count() == 2
+        # one predicts rewards and has true ones, the other has true ones alone
+        assert opened.page.locator(".strip").count() == 3
+        opened.press(".")
+        opened.wait_until("hooks.time_s > 0")
+        opened.page.wait_for_timeout(300)
+        assert mark(opened, 0) == mark(opened, 1) == mark(opened, 2)
+
+    def test_without_mujoco_are_videos(self, open_played):
+        opened = open_played("video")
+        film = "document.querySelector('video.film')"
+        opened.wait_until(f"{film}.readyState >= 2 && {film}.videoWidth === 600")
+        opened.page.get_by_text("exploring: actions are drawn").wait_for()
+
+
+class TestWhoever:
+    def test_comes_without_the_key_is_told_how_to_get_it(self, open_context, played):
+        address = played("alone").printed_link().partition("?")[0]
+        page = open_context().new_page()
+        answered = page.goto(address)
+        assert answered is not None
+        assert answered.status == 401
+        assert "This page needs its key" in page.locator("body").inner_text()
+
+    def test_labels_is_led_to_what_there_is_to_label(self, open_context, played):
+        running = played("alone")
+        link = running.printed_link()
+        with Store.open(default_url(running.home)) as store:
+            store.add_labeler("ann")
+            credential = store.issue_credential("ann")
+        page = open_context().new_page()
+        page.goto(f"{link.partition('?')[0]}?token={credential}")
+        page.wait_for_url(lambda url: url.endswith("/"), timeout=PATIENCE_MS)
+
+    def test_opens_the_page_of_a_service_that_plays_nothing_is_told_the_command(
+        self, open_context, service
+    ):
+        page = open_context().new_page()
+        page.goto(service.link("/play"))
+        page.get_by_text("rl-teacher play NAME").wait_for(timeout=PATIENCE_MS)
+
+    def test_goes_on_watching_when_the_command_has_ended(self, open_context, trained, tmp_path):  # noqa: F811
+        home = tmp_path / "home"
+        shutil.copytree(trained, home)
+        running = Running(home, "play", "play", "synth", "--episodes", "3", "--no-browser")
+        opened = LabellingPage(open_context().new_page())
+        opened.page.goto(running.printed_link())
+        wait_for_episode(opened, 0)
+        opened.page.wait_for_timeout(1_000)
+        assert running.end() == 0
+        opened.press("n")
+        opened.press("n")
+        opened.page.get_by_text("play has ended").wait_for(timeout=PATIENCE_MS)
+        opened.wait_until("hooks.isPlaying")
+
+
+class TestThePage:
+    @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+    @pytest.mark.parametrize("name", PLAYED)
+    def test_fits_the_screen_and_loads_nothing_from_elsewhere(
+        self, open_context, played, name, size
+    ):
+        context = open_context(viewport=size, has_touch=size == PHONE)
+        requests, complaints = [], []
+        context.on("request", lambda request: requests.append(request.url))
+        context.on("console", lambda message: complaints.append((message.type, message.text)))
+        opened = LabellingPage(context.new_page())
+        link = played(name).printed_link()
+        opened.page.goto(link)
+        wait_for_episode(opened, 0)
+        assert opened.page.url == link.partition("?")[0]
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        own = link.partition("/play")[0]
+        allowed = (f"{own}/", "data:", f"blob:{own}/")
+        assert [url for url in requests if not url.startswith(allowed)] == []
+        assert [text for kind, text in complaints if kind == "error"] == []
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    @pytest.mark.parametrize("name", ["alone", "two"])
+    def test_can_be_used_by_everybody(self, open_played, name, scheme):
+        if not AXE.is_file():
+            (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(INSTALL_AXE)
+        opened = open_played(name, color_scheme=scheme, reduced_motion="reduce")
+        opened.page.evaluate(AXE.read_text())
+        found = opened.page.evaluate("() => axe.run(document, { resultTypes: ['violations'] })")
+        serious = [
+            f"{rule['id']}: {node['target']} {node['failureSummary']}"
+            for rule in found["violations"]
+            for node in rule["nodes"]
+            if rule["impact"] in ("serious", "critical")
+        ]
+        assert serious == []

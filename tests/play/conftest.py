@@ -1,0 +1,44 @@
+"""Three small experiments that were really trained, once for all tests."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rl_teacher.cli import main
+
+TINY = ["--ppo.num-envs", "8", "--ppo.rollout-steps", "32", "-t", "1024", "-i", "40"]
+COMMON = [*TINY, "--no-tensorboard", "--checkpoint-seconds", "0"]
+SYNTH = ["-p", "synth", "-l", "12", "-L", "8"]
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """A home with `synth` and `rl` of ShortReacher-v1, and `cart` of CartPole-v1."""
+    home = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RL_TEACHER_HOME", str(home))
+        for name, env_id, how in (
+            ("synth", "ShortReacher-v1", SYNTH),
+            ("rl", "ShortReacher-v1", ["-p", "rl"]),
+            ("cart", "CartPole-v1", ["-p", "rl"]),
+        ):
+            assert main(["teach", "-e", env_id, "-n", name, *how, *COMMON]) == 0
+    return home
+
+
+@pytest.fixture
+def home(trained):
+    """This test's own home, with a copy of them."""
+    own = Path(os.environ["RL_TEACHER_HOME"])
+    shutil.copytree(trained, own)
+    return own
+
+
+@pytest.fixture
+def checkpoints(home):
+    """The two checkpoints of `synth`, newest first."""
+    found = sorted((home / "experiments" / "synth" / "checkpoints").glob("*"), reverse=True)
+    assert len(found) == 2
+    return found

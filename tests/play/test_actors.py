@@ -1,0 +1,119 @@
+import json
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from rl_teacher.cli import main
+from rl_teacher.config import PPOConfig, TeachConfig
+from rl_teacher.errors import BadInput, CorruptCheckpoint, UnknownName
+from rl_teacher.experiment import Experiment
+from rl_teacher.play.actors import actor_of, as_settings, config_of
+from rl_teacher.predictor.ensemble import RewardPredictor
+from tests.play.conftest import COMMON
+
+
+def loaded(name, **more):
+    actor = actor_of(name, "latest", **more)
+    actor.venv.close()
+    return actor
+
+
+def change_config(home, name, **changed):
+    path = home / "experiments" / name / "config.json"
+    config = json.loads(path.read_text()) | changed
+    path.write_text(json.dumps({key: each for key, each in config.items() if each != "gone"}))
+
+
+def test_it_predicts_as_the_predictor_that_the_run_saved(home):
+    actor = loaded("synth")
+    with closing(actor.venv):
+        size = int(np.prod(actor.venv.single_observation_space.shape or ()))
+    observations = np.linspace(-1, 1, 2 * size, dtype=np.float32).reshape(2, size)
+    actions = np.ones((2, 2), np.float32)
+    saved = RewardPredictor.load(home / "experiments" / "synth" / "predictor")
+    assert actor.predictor is not None
+    np.testing.assert_allclose(actor.predictor(observations, actions), saved(observations, actions))
+
+
+def test_it_says_who_it_is_and_from_which_step(home):
+    actor = loaded("synth")
+    assert actor.in_words == "synth: ppo in ShortReacher-v1, step 1,024 (latest checkpoint)"
+    assert actor.notes == ()
+
+
+def test_while_its_experiment_runs_it_says_so(home):
+    config = Experiment.find("synth").config
+    with Experiment.open("synth", config):
+        assert "still training" in loaded("synth").in_words
+
+
+def test_an_agent_of_the_true_reward_predicts_none_and_says_how_it_could(home):
+    actor = loaded("rl")
+    assert actor.predictor is None
+    assert "--predictor-path" in actor.notes[0]
+
+
+def test_anothers_predictor_can_be_shown(home):
+    assert loaded("rl", predictor_path="synth").predictor is not None
+
+
+def test_a_predictor_of_another_environment_is_refused(home):
+    with pytest.raises(BadInput, match="CartPole-v1 has observations"):
+        loaded("cart", predictor_path="synth")
+
+
+def test_a_frozen_predictor_is_found_by_its_content_wherever_it_lies(home):
+    arguments = ["teach", "-e", "ShortReacher-v1", "-n", "frozen", "--predictor-path", "synth"]
+    assert main([*arguments, *COMMON]) == 0
+    assert loaded("frozen").predictor is not None
+    (home / "experiments" / "synth").rename(home / "experiments" / "renamed")
+    assert loaded("frozen").predictor is not None
+    (home / "experiments" / "renamed" / "predictor" / "predictor.json").unlink()
+    actor = loaded("frozen")
+    assert actor.predictor is None
+    assert "no longer here" in actor.notes[0]
+
+
+def test_an_unknown_experiment_is_answered_with_the_nearest(home):
+    with pytest.raises(BadInput, match="synth"):
+        loaded("snyth")
+
+
+def test_labels_that_were_imported_or_collected_have_no_agent(home):
+    change_config(home, "synth", agent="gone")
+    with pytest.raises(BadInput, match="has no agent"):
+        loaded("synth")
+    change_config(home, "rl", collect_only=True)
+    with pytest.raises(BadInput, match="has no agent"):
+        loaded("rl")
+
+
+def test_an_agent_of_another_size_than_its_settings_say_is_damaged(home):
+    change_config(home, "rl", env_id="ShortHopper-v1")
+    actor = loaded("synth")
+    assert actor.step == 1024
+    change_config(home, "synth", agent="of-tomorrow")
+    with pytest.raises(UnknownName):
+        loaded("synth")
+
+
+def test_settings_that_cannot_be_read_are_told(home):
+    (home / "experiments" / "synth" / "config.json").write_text("{")
+    with pytest.raises(CorruptCheckpoint, match="cannot be read"):
+        loaded("synth")
+
+
+def test_settings_come_back_as_they_were(home):
+    config = config_of(Experiment.find("synth"))
+    assert config.saved() == TeachConfig(**vars(config)).saved()
+    assert isinstance(config.ppo, PPOConfig)
+    assert config.ppo.hidden == (64, 64)
+    assert config.ppo.num_envs == 8
+    assert config.n_labels == 12
+
+
+def test_settings_that_are_newer_than_the_experiment_have_their_defaults():
+    config = as_settings(TeachConfig, {"env_id": "x", "name": "n", "ppo": {"num_envs": 3}})
+    assert config.ppo == PPOConfig(num_envs=3)
+    assert config.fresh_start == TeachConfig("x", name="n").fresh_start

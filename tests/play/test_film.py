@@ -1,0 +1,216 @@
+import io
+from contextlib import closing
+
+import av
+import numpy as np
+import pytest
+from PIL import Image, ImageSequence
+
+from rl_teacher.cli import main
+from rl_teacher.errors import BadInput
+from rl_teacher.play import bodies, film
+from rl_teacher.play.actors import actor_of
+from rl_teacher.play.bodies import BodyArtist, Shot, working_pool
+from rl_teacher.play.film import beside, encode_gif, in_good_size
+from rl_teacher.play.strip import EDGE, HEAD, HEIGHT, TRACK, Curve, Strip, figure, fitting, font
+
+BLACK = np.zeros((4, 6, 3), np.uint8)
+
+
+def frames_of(path):
+    with av.open(str(path), mode="r") as file:
+        return [each.to_ndarray(format="rgb24") for each in file.decode(video=0)]
+
+
+def number_of(picture):
+    """Frames of a GIF."""
+    return sum(1 for _ in ImageSequence.Iterator(picture))
+
+
+class TestVideo:
+    def test_of_an_environments_own_pictures_has_every_episode_and_its_rewards_below(
+        self, home, tmp_path, capsys
+    ):
+        path = tmp_path / "cart.mp4"
+        assert main(["play", "cart", "--video", str(path), "--episodes", "2"]) == 0
+        printed = capsys.readouterr().out
+        assert "episode 2:" in printed
+        assert str(path) in printed
+        frames = frames_of(path)
+        with closing((actor := actor_of("cart", "latest")).venv):
+            lived = [film.live(actor, seed, explore=False) for seed in (1, 2)]
+        # 50 steps a second are shown as 25 pictures; each episode's last one stays half a second.
+        assert len(frames) == sum((len(each.segment) + 1) // 2 + 12 for each in lived)
+        # CartPole's picture is 600 x 400; it learned from the true reward, so there is one strip.
+        assert frames[0].shape == (400 + HEIGHT, 600, 3)
+        assert frames[0][200:300, 200:400].min() < 50
+        assert np.abs(frames[0][:400].astype(int) - frames[3][:400]).max() > 50
+
+    def test_of_two_shows_them_side_by_side_and_a_gif_runs_for_ever(self, home, tmp_path, capsys):
+        path = tmp_path / "both.GIF"
+        arguments = ["play", "cart", "--compare", "cart", "--compare-checkpoint", "previous"]
+        assert main([*arguments, "--video", str(path), "--episodes", "1", "--explore"]) == 0
+        with Image.open(path) as picture:
+            assert picture.format == "GIF"
+            assert picture.size == (600 + film.GAP + 600, 400 + HEIGHT)
+            assert picture.info["loop"] == 0
+            assert number_of(picture) > 1
+        capsys.readouterr()
+
+    @pytest.mark.usefixtures("_opengl")
+    def test_of_bodies_needs_no_display(self, home, tmp_path, monkeypatch, capsys):
+        for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+            monkeypatch.delenv(name, raising=False)
+        path = tmp_path / "reacher.mp4"
+        assert main(["play", "synth", "--video", str(path), "--episodes", "1"]) == 0
+        frames = frames_of(path)
+        assert frames[0].shape == (film.HEIGHT + 2 * HEIGHT, film.WIDTH, 3)
+        assert len(frames) == 20 + 5
+        moved = np.abs(frames[0][: film.HEIGHT].astype(int) - frames[19][: film.HEIGHT])
+        assert moved.max() > 60
+        capsys.readouterr()
+
+
+@pytest.fixture
+def _opengl():
+    try:
+        working_pool().shutdown()
+    except BadInput as error:
+        pytest.skip(str(error))
+
+
+class TestBodies:
+    @pytest.mark.usefixtures("_opengl")
+    def test_are_where_the_page_shows_them(self, home):
+        """A camera from above sees the arm's finger on the right where it is at positive x."""
+        camera = {
+            "distance": 0.8,
+            "elevation_deg": -90.0,
+            "azimuth_deg": 90.0,
+            "lookat": [0.0, 0.0, 0.0],
+            "tracks": None,
+        }
+        shot = Shot("ShortReacher-v1", camera, 0.0, 160, 160)
+        states = np.zeros((2, 4))
+        states[1, 0] = np.pi  # the shoulder, half a turn
+        with closing(BodyArtist()) as artist:
+            right, left = (picture.astype(int) for picture in artist.draw(shot, states))
+        changed = np.abs(right - left).max(-1) > 60
+        columns = np.flatnonzero(changed.any(0))
+        assert columns.min() < 60
+        assert columns.max() > 100
+
+    def test_cannot_be_drawn_without_opengl_and_the_text_says_what_to_do(self, monkeypatch):
+        monkeypatch.setattr(bodies, "backends", lambda: ("no-such-opengl",))
+        with pytest.raises(BadInput, match="libegl1"):
+            working_pool()
+
+    def test_are_drawn_as_the_person_says_where_they_say_it(self, monkeypatch):
+        monkeypatch.setenv("MUJOCO_GL", "osmesa")
+        assert bodies.backends() == ("osmesa",)
+
+
+class TestPlace:
+    @pytest.mark.parametrize(
+        ("name", "says"),
+        [
+            ("film.avi", "ends with .mp4 or .gif"),
+            ("film", "ends with .mp4 or .gif"),
+            ("nowhere/film.mp4", "there is no folder"),
+            ("folder.mp4", "that is a folder"),
+        ],
+    )
+    def test_that_cannot_be_is_refused_before_anything_is_played(
+        self, home, tmp_path, capsys, name, says
+    ):
+        (tmp_path / "folder.mp4").mkdir()
+        assert main(["play", "cart", "--video", str(tmp_path / name)]) == 2
+        printed = capsys.readouterr()
+        assert says in printed.err
+        assert printed.out == ""
+
+    def test_that_is_read_only_is_refused_before_anything_is_played(
+        self, home, tmp_path, capsys, as_nobody
+    ):
+        folder = tmp_path / "locked"
+        folder.mkdir(mode=0o555)
+        with closing((actor := actor_of("cart", "latest")).venv):
+            as_nobody()
+            options = film.PlayOptions("cart", episodes=1)
+            with pytest.raises(film.RunFolderUnusable, match="--video"):
+                film.write_film([actor], options, folder / "film.mp4", film.Console())
+        assert capsys.readouterr().out == ""
+
+    def test_keeps_an_earlier_video_where_the_new_one_fails(
+        self, home, tmp_path, capsys, monkeypatch
+    ):
+        path = tmp_path / "film.mp4"
+        path.write_bytes(b"earlier")
+
+        def break_off(*_):
+            raise BadInput("in the middle")
+            yield
+
+        monkeypatch.setattr(film, "pictures_of", break_off)
+        assert main(["play", "cart", "--video", str(path)]) == 2
+        assert path.read_bytes() == b"earlier"
+        assert [each.name for each in tmp_path.iterdir() if "film" in each.name] == ["film.mp4"]
+        capsys.readouterr()
+
+
+class TestPictures:
+    def test_beside_one_another_have_one_height(self):
+        joined = beside([BLACK, np.full((2, 3, 3), 255, np.uint8)])
+        assert joined.shape == (4, 6 + film.GAP + 3, 3)
+        assert joined[:2, -3:].min() == 255
+        assert joined[2:, -3:].max() < 50
+
+    @pytest.mark.parametrize(
+        ("size", "expected"),
+        [((210, 160), (420, 320)), ((1000, 2000), (320, 640)), ((400, 600),) * 2],
+    )
+    def test_are_neither_tiny_nor_huge(self, size, expected):
+        assert in_good_size(np.zeros((*size, 3), np.uint8)).shape[:2] == expected
+
+    def test_of_a_gif_are_at_most_twenty_a_second(self):
+        frames = [np.full((8, 8, 3), 8 * number, np.uint8) for number in range(30)]
+        with Image.open(io.BytesIO(encode_gif(frames, 30.0))) as picture:
+            assert number_of(picture) == 15
+            assert picture.info["duration"] == 70
+
+
+class TestStrip:
+    def strip(self, *values, **more):
+        return Strip(Curve("reward", np.array(values, np.float64), 3.0, **more), 200)
+
+    def test_the_mark_is_where_the_frame_is(self):
+        strip = self.strip(0, 1, 2, 3, 4)
+        for frame in range(5):
+            line = strip.at(frame)[HEAD + 1].astype(int)
+            before = strip.at((frame + 2) % 5)[HEAD + 1].astype(int)
+            changed = np.flatnonzero(np.abs(line - before).max(-1) > 40)
+            assert EDGE + round(180 * frame / 4) in changed
+
+    def test_the_mark_stays_at_the_end(self):
+        strip = self.strip(0, 1, 2)
+        np.testing.assert_array_equal(strip.at(2), strip.at(9))
+
+    def test_zero_is_always_in_it_and_what_is_above_is_above(self):
+        strip = self.strip(1, 1)
+        assert strip._place(0, 0.0)[1] == HEAD + TRACK
+        assert strip._place(0, 1.0)[1] == HEAD
+        assert self.strip(-2, 2)._place(0, 0.0)[1] == HEAD + TRACK / 2
+
+    def test_a_shared_scale_is_kept(self):
+        assert self.strip(0, 1, limits=(0.0, 4.0))._place(1, 1.0)[1] == HEAD + 0.75 * TRACK
+
+    @pytest.mark.parametrize("values", [(0.0,), (0.0, 0.0), (5.0, 5.0)])
+    def test_a_flat_curve_and_one_of_a_single_frame_can_be_drawn(self, values):
+        assert self.strip(*values).at(0).shape == (HEIGHT, 200, 3)
+
+    def test_figures_have_fewer_digits_the_larger_they_are(self):
+        assert [figure(each) for each in (0.123, -12.34, 1234.5)] == ["0.12", "-12.3", "1,234"]
+
+    def test_a_long_name_is_cut(self):
+        assert fitting("short", 200) == "short"
+        assert font(12).getlength(fitting("x" * 300, 200)) <= 200

@@ -1,0 +1,121 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import rl_teacher
+from rl_teacher.cli import main
+from rl_teacher.play import commands
+
+
+class TestPlay:
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (["snyth"], "synth"),
+            (["a/b"], "slash"),
+            (["synth", "--checkpoint", "7"], "step 1,024 (latest)"),
+            (["synth", "--checkpoint", "newest"], "latest, previous or a step"),
+            (["synth", "--compare", "cart"], "CartPole-v1"),
+            (["synth", "--compare", "crat"], "cart"),
+            (["synth", "--episodes", "0"], "--episodes 0"),
+            (["synth", "--episodes", "101"], "100 is possible"),
+            (["synth", "--seed", "-1"], "--seed -1"),
+            (["synth", "--predictor-path", "rl"], "no reward predictor"),
+            (["cart", "--predictor-path", "synth"], "observations"),
+            (["synth", "--port", "70000"], "--port 70000"),
+        ],
+    )
+    def test_bad_input_is_refused_in_words_with_exit_code_2(self, home, capsys, arguments, says):
+        assert main(["play", *arguments, "--no-browser"]) == 2
+        printed = capsys.readouterr().err
+        assert says in printed
+        assert "Traceback" not in printed
+
+    def test_an_experiment_that_is_just_beginning_has_no_agent_yet(self, home, capsys):
+        for each in (home / "experiments" / "synth" / "checkpoints").iterdir():
+            each.unlink()
+        assert main(["play", "synth", "--no-browser"]) == 2
+        assert "no checkpoint yet" in capsys.readouterr().err
+
+    def test_a_damaged_checkpoint_is_told(self, home, capsys):
+        for each in (home / "experiments" / "synth" / "checkpoints").iterdir():
+            each.write_bytes(b"")
+        assert main(["play", "synth", "--no-browser"]) == 2
+        assert "is what was written" in capsys.readouterr().err
+
+    def test_nothing_of_an_experiment_is_changed_by_playing_it(self, home, tmp_path, capsys):
+        folder = home / "experiments" / "cart"
+        before = {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+        video = str(tmp_path / "film.mp4")
+        assert main(["play", "cart", "--video", video, "--episodes", "1"]) == 0
+        assert {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()} == before
+        capsys.readouterr()
+
+    def test_its_help_loads_nothing_heavy(self):
+        code = (
+            "import sys\nfrom rl_teacher.cli import main\n"
+            "try: main(['play', '--help'])\nexcept SystemExit: pass\nprint(*sys.modules)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert "--compare-checkpoint" in done.stdout
+        heavy = {"jax", "mujoco", "gymnasium", "sqlalchemy", "fastapi", "PIL", "matplotlib"}
+        assert heavy.isdisjoint(done.stdout.splitlines()[-1].split())
+
+
+class TestExportAgent:
+    @pytest.mark.parametrize("name", ["synth", "cart"])
+    def test_what_is_exported_acts_as_the_agent_does(self, home, tmp_path, capsys, name):
+        folder = tmp_path / "agents" / name
+        assert main(["export-agent", name, "--out", str(folder)]) == 0
+        assert str(folder) in capsys.readouterr().out
+        loaded = rl_teacher.load_agent(folder)
+        actor = commands.actor_of(name, "latest")
+        actor.venv.close()
+        observations = np.random.default_rng(0).normal(size=(7, *loaded.observed.shape))
+        observations = observations.astype(np.float32)
+        best = actor.agent.act_best(observations)
+        np.testing.assert_allclose(loaded(observations), best, rtol=1e-6, atol=1e-6)
+        assert loaded.made_from["step"] == 1024
+        assert loaded.made_from["env_id"] == actor.env_card.id
+
+    def test_it_may_be_exported_again_to_the_same_folder(self, home, tmp_path, capsys):
+        for _ in range(2):
+            assert main(["export-agent", "cart", "--out", str(tmp_path / "agent")]) == 0
+        capsys.readouterr()
+
+    def test_a_folder_with_something_else_in_it_is_left_alone(self, home, tmp_path, capsys):
+        (tmp_path / "thesis.txt").write_text("mine")
+        assert main(["export-agent", "cart", "--out", str(tmp_path)]) == 2
+        assert "has other files in it" in capsys.readouterr().err
+
+    def test_a_file_is_no_folder(self, home, tmp_path, capsys):
+        (tmp_path / "file").write_text("mine")
+        assert main(["export-agent", "cart", "--out", str(tmp_path / "file")]) == 2
+        assert "is a file" in capsys.readouterr().err
+        assert main(["export-agent", "cart", "--out", str(tmp_path / "file" / "in")]) == 2
+        assert "cannot be written" in capsys.readouterr().err
+        assert (tmp_path / "file").read_text() == "mine"
+
+    def test_a_read_only_place_is_told(self, home, tmp_path, as_nobody):
+        (tmp_path / "locked").mkdir(mode=0o555)
+        actor = commands.actor_of("cart", "latest")
+        actor.venv.close()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(commands, "actor_of", lambda *_: actor)
+            patch.setattr(commands, "check_is_native", lambda _: None)
+            patch.setattr(commands.compute, "prepare", lambda _: None)
+            as_nobody()
+            with pytest.raises(commands.RunFolderUnusable, match="--out"):
+                commands.export_agent("cart", tmp_path / "locked" / "agent", "latest")
+
+    def test_another_librarys_agent_is_refused_with_what_to_do(self, home, tmp_path, capsys):
+        path = home / "experiments" / "cart" / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"agent": "sb3:PPO"}))
+        assert main(["export-agent", "cart", "--out", str(tmp_path / "agent")]) == 2
+        assert "that library's own file" in capsys.readouterr().err
+        assert not (tmp_path / "agent").exists()

@@ -1,0 +1,132 @@
+"""What `rl-teacher play` serves, and to whom."""
+
+import contextlib
+from contextlib import closing
+from functools import partial
+
+import pytest
+
+from rl_teacher.play.actors import actor_of
+from rl_teacher.play.desk import PlayDesk
+from rl_teacher.play.options import PlayOptions
+from rl_teacher.web import playing
+from rl_teacher.web.app import create_app
+from rl_teacher.web.settings import Settings
+from tests.play.conftest import home, trained  # noqa: F401 - fixtures
+from tests.web.conftest import TOKEN, TestClient, assert_problem, enter
+
+PATHS = ("/api/v1/play", "/api/v1/play/episodes/0", "/api/v1/play/clips/x", "/api/v1/play/scenes/x")
+
+
+@pytest.fixture
+def open_app(home, store, media, static):  # noqa: F811
+    """A function that makes the service which plays an experiment."""
+    with contextlib.ExitStack() as stack:
+
+        def opened(name, **options):
+            actors = [actor_of(name, "latest")]
+            desk = stack.enter_context(closing(PlayDesk(actors, PlayOptions(name, **options))))
+            return create_app(store, media, Settings(TOKEN, static=static), desk)
+
+        yield opened
+
+
+@pytest.fixture
+def playing_app(open_app):
+    return open_app("synth", episodes=2)
+
+
+@pytest.fixture
+def owner(playing_app):
+    return enter(playing_app, TOKEN)
+
+
+class TestAccess:
+    @pytest.mark.parametrize("path", PATHS)
+    def test_strangers_are_refused(self, playing_app, path):
+        assert_problem(TestClient(playing_app).get(path), 401)
+
+    @pytest.mark.parametrize("path", PATHS)
+    def test_labelers_see_nothing_of_it(self, playing_app, store, path):
+        store.add_labeler("ann")
+        ann = enter(playing_app, store.issue_credential("ann"))
+        assert ann.get(path).content == ann.get("/api/v1/nothing").content
+        assert ann.get(path).status_code == 404
+
+    def test_the_page_needs_its_key_and_takes_it_from_the_link(self, playing_app):
+        stranger = TestClient(playing_app, follow_redirects=False)
+        assert stranger.get("/play").status_code == 401
+        answered = stranger.get(f"/play?token={TOKEN}")
+        assert answered.status_code == 303
+        assert answered.headers["location"] == "/play"
+        assert stranger.get("/play").status_code == 200
+        assert stranger.get("/api/v1/play").status_code == 200
+
+    @pytest.mark.parametrize("path", PATHS)
+    def test_another_service_says_that_nothing_is_played(self, program, path):
+        assert "rl-teacher play NAME" in assert_problem(program.get(path), 404)
+
+
+class TestWhatIsPlayed:
+    def test_who_plays_is_said(self, owner):
+        assert owner.get("/api/v1/play").json() == {
+            "actors": [
+                {
+                    "name": "synth",
+                    "env_id": "ShortReacher-v1",
+                    "agent": "ppo",
+                    "step": 1024,
+                    "checkpoint": "latest",
+                    "is_training": False,
+                    "notes": [],
+                }
+            ],
+            "num_episodes": 2,
+            "seed": 1,
+            "explores": False,
+        }
+
+    def test_an_episode_leads_to_its_clip_and_scene(self, playing_app, owner):
+        playing_app.state.services.desk.episode(1, 60.0)
+        episode = owner.get("/api/v1/play/episodes/1").json()
+        assert (episode["number"], episode["seed"]) == (1, 2)
+        [side] = episode["sides"]
+        clip = owner.get(side["clip"]["url"])
+        assert clip.content.startswith(b"RLTP")
+        assert "immutable" in clip.headers["cache-control"]
+        assert owner.get(side["clip"]["scene_url"]).json()["bodies"]
+        etag = {"If-None-Match": clip.headers["etag"]}
+        assert owner.get(side["clip"]["url"], headers=etag).status_code == 304
+
+    def test_a_part_of_a_video_can_be_asked_for(self, open_app):
+        app = open_app("cart")
+        app.state.services.desk.episode(0, 60.0)
+        owner = enter(app, TOKEN)
+        url = owner.get("/api/v1/play/episodes/0").json()["sides"][0]["clip"]["url"]
+        part = owner.get(url, headers={"Range": "bytes=4-7"})
+        assert part.status_code == 206
+        assert part.content == b"ftyp"
+        assert part.headers["content-type"] == "video/mp4"
+
+    @pytest.mark.parametrize("number", ["2", "10000"])
+    def test_an_episode_that_is_none_is_not_found(self, owner, number):
+        assert "2 are played" in assert_problem(owner.get(f"/api/v1/play/episodes/{number}"), 404)
+
+    @pytest.mark.parametrize("number", ["-1", "x", "10001", "1.5"])
+    def test_a_number_that_is_none_is_not_valid(self, owner, number):
+        assert_problem(owner.get(f"/api/v1/play/episodes/{number}"), 422)
+
+    def test_a_clip_or_scene_that_is_none_is_not_found(self, owner):
+        assert_problem(owner.get("/api/v1/play/clips/" + "0" * 64), 404)
+        assert_problem(owner.get("/api/v1/play/scenes/" + "0" * 64), 404)
+
+    def test_an_episode_that_is_still_being_made_can_be_asked_for_again(
+        self, playing_app, owner, monkeypatch
+    ):
+        desk = playing_app.state.services.desk
+        monkeypatch.setattr(playing, "PATIENCE_S", 0.0)
+        ready = partial(owner.get, "/api/v1/play/episodes/1")
+        desk.episode(1, 60.0)
+        assert ready().status_code == 200
+        monkeypatch.setattr(desk, "episode", lambda number, patience_s: None)
+        assert "Ask again" in assert_problem(ready(), 409)
