@@ -30,11 +30,11 @@ TASKS: dict[str, dict[str, Any]] = {
             "exploration_final_eps": 0.04,
             "policy_kwargs": {"net_arch": [256, 256]},
         },
-        "wrapper": {"max_labels": 300, "initial_labels": 100, "schedule": "annealed"},
+        "wrapper": {"max_labels": 300, "initial_labels": 200, "schedule": "annealed"},
     },
     "Pendulum-v1": {
         "agent": "SAC",
-        "steps": 20_000,
+        "steps": 10_000,
         "agent_settings": {"learning_rate": 1e-3},
         "wrapper": {"max_labels": 300, "initial_labels": 150, "schedule": "annealed"},
     },

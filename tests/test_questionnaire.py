@@ -198,15 +198,13 @@ def test_an_answer_of_an_older_checkpoint_that_was_changed_since_is_a_revision(s
 
 
 @pytest.mark.parametrize("shows_others", [True, False])
-def test_what_others_lived_is_borrowed_only_if_it_can_be_shown(tmp_path, shows_others):
-    theirs = Survey(tmp_path)
-    shown = theirs.questions.asked()[0].left
+def test_what_others_lived_is_borrowed_only_if_it_can_be_shown(survey, tmp_path, shows_others):
+    shown = survey.questions.asked()[0].left
     clip = ShownClip(ENV_ID, 6, "video", f"clips/{shown}.mp4", None, 6, 10.0)
-    theirs.store.show_clips({shown: clip})
-    own_id = theirs.store.ensure_experiment("other", ENV_ID, {})
+    survey.store.show_clips({shown: clip})
+    own_id = survey.store.ensure_experiment("other", ENV_ID, {})
     segments = SegmentFiles(tmp_path / "segments")
-    shelf = Shelf(theirs.store, own_id, segments, shows_others=shows_others)
+    shelf = Shelf(survey.store, own_id, segments, shows_others=shows_others)
     library = {each.content_hash for each in library_of(shelf, ENV_ID, 6)}
     assert shown in library
     assert len(library) == (6 if shows_others else 1)
-    theirs.store.close()
