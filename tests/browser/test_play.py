@@ -218,6 +218,7 @@ class TestThePage:
         opened.page.goto(link)
         wait_for_episode(opened, 0)
         assert opened.page.url == link.partition("?")[0]
+        assert opened.page.evaluate("scrollY") == 0
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= size["width"]
         own = link.partition("/play")[0]
         allowed = (f"{own}/", "data:", f"blob:{own}/")
