@@ -10,6 +10,7 @@ from rl_teacher.errors import UnknownName
 
 AGENTS = {
     "ppo": "rl_teacher.agents.ppo:PPO",
+    "trpo": "rl_teacher.agents.trpo:TRPO",
 }
 """Where each is, so that only the one that learns is loaded."""
 
