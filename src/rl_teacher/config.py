@@ -322,6 +322,7 @@ RANGES = {
 COUNTS_OF_AGENTS = (
     "num_envs",
     "rollout_steps",
+    "batch_envs",
     "minibatch_size",
     "num_epochs",
     "cg_steps",
