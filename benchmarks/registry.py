@@ -3,6 +3,8 @@
 from types import ModuleType
 
 from benchmarks import (
+    agents,
+    agents_matrix,
     backflip,
     growth,
     page,
@@ -21,6 +23,8 @@ BENCHMARKS: dict[str, ModuleType] = {
     "tasks": tasks,
     "growth": growth,
     "ppo_returns": ppo_returns,
+    "agents": agents,
+    "agents_matrix": agents_matrix,
     "backflip": backflip,
     "page": page,
     "study": study,

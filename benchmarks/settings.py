@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from rl_teacher.config import PPOConfig, PredictorConfig, TeachConfig
+from rl_teacher.config import AGENT_SECTIONS, TeachConfig
 
 
 def teach_config(*layers: Mapping[str, Any]) -> TeachConfig:
@@ -40,9 +40,10 @@ def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:
 
 def saved_to_config(saved: Mapping[str, Any]) -> TeachConfig:
     """The configuration of which `TeachConfig.saved` gave these values, perhaps through JSON."""
-    parts = {"ppo": PPOConfig(), "reward": PredictorConfig()}
-    nested = {name: with_settings(part, saved[name]) for name, part in parts.items()}
-    return replace(teach_config(), **{**saved, **nested})
+    config = teach_config()
+    parts = [name for name in (*AGENT_SECTIONS, "reward") if name in saved]
+    nested = {name: with_settings(getattr(config, name), saved[name]) for name in parts}
+    return replace(config, **{**saved, **nested})
 
 
 def setting(text: str) -> tuple[str, Any]:

@@ -110,6 +110,8 @@ class GA3CConfig:
     """environments stepped together"""
     rollout_steps: int = 5
     """steps of each environment between two updates"""
+    batch_envs: int = 16
+    """environments, at least, whose steps of a rollout make one gradient step"""
     learning_rate: float = 7e-4
     """of RMSProp"""
     final_learning_rate: float = 7e-4

@@ -115,7 +115,7 @@ class TeachConfig:
     """pairs looked at for each one asked"""
     hide_episode_ends: bool = False
     """do not tell the agent where the environment's own rules end an episode: it would learn about
-    the true reward from that"""
+    the true reward from that. Whoever teaches does not see such ends then either"""
     fit: Literal["sync", "async"] = "sync"
     """fit the predictor between two rollouts (repeatable), or beside them"""
     fresh_start: float = 0.5
@@ -322,6 +322,7 @@ RANGES = {
 COUNTS_OF_AGENTS = (
     "num_envs",
     "rollout_steps",
+    "batch_envs",
     "minibatch_size",
     "num_epochs",
     "cg_steps",

@@ -530,6 +530,14 @@ def enter_experiment(
     return experiment_id
 
 
+def shows_ends(config: TeachConfig) -> bool:
+    """Whether whoever teaches sees what the agent is told: where rules end an episode early.
+
+    In CartPole there is nothing else to tell two segments apart by.
+    """
+    return card(config.env_id).can_terminate and not config.hide_episode_ends
+
+
 def make_reward_source(
     config: TeachConfig,
     venv: gym.vector.VectorEnv,
@@ -570,7 +578,7 @@ def make_reward_source(
         teacher = teacher_named(config.teacher, config.teacher_strength)
         respondent = Respondent(teacher, f"synthetic:{config.teacher}", config.seed)
     return RewardLearner(
-        Subject(config.env_id, space, venv.num_envs, length),
+        Subject(config.env_id, space, venv.num_envs, length, shows_ends=shows_ends(config)),
         Asking(
             selector=selector(config.selector),
             schedule=schedule(config.schedule or default_schedule),

@@ -11,6 +11,11 @@ def test_a_configuration_survives_json():
     assert saved_to_config(json.loads(json.dumps(config.saved()))) == config
 
 
+def test_so_does_that_of_any_agent():
+    config = teach_config({"env_id": "Hopper-v5", "agent": "trpo", "trpo.trace": 0.95})
+    assert saved_to_config(json.loads(json.dumps(config.saved()))) == config
+
+
 def test_later_settings_change_earlier_ones():
     assert teach_config({"seed": 1, "ppo.num_envs": 4}, {"ppo.num_envs": 8}).ppo.num_envs == 8
 

@@ -279,7 +279,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         """What the optimisers of the new networks begin with: a tree of arrays."""
 
     @abstractmethod
-    def _improve(self, lived: Lived) -> Mapping[str, Array]:
+    def _improve(self, lived: Lived) -> Mapping[str, Any]:
         """Replace `_policy`, `_value` and `_optimisers` by better ones; figures, by name."""
 
     def begin_anew(self) -> None:

@@ -20,18 +20,17 @@ import optax
 from jaxtyping import Array, Float
 
 from rl_teacher.agent_settings import PPOConfig
+from rl_teacher.agents.descent import descend, value_loss
 from rl_teacher.agents.on_policy import (
     Lived,
     OnPolicyAgent,
     PolicyBatch,
-    ValueBatch,
     minibatches,
     prepare,
     standardised,
     weighted_mean,
 )
 from rl_teacher.agents.policies import Policy
-from rl_teacher.networks import MLP
 
 
 def _optimiser(config: PPOConfig) -> optax.GradientTransformation:
@@ -66,47 +65,15 @@ def policy_loss(
     return -surrogate - config.entropy_bonus * entropy, figures
 
 
-def value_loss(value: MLP, batch: ValueBatch) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """Half the squared error against the returns, over the valid steps of a minibatch."""
-    errors = value(batch.observations)[:, 0] - batch.returns
-    loss = weighted_mean(errors**2, batch.weights)
-    return 0.5 * loss, {"value_loss": loss}
-
-
-def _descend(loss, optimiser, learning_rate, network, optimiser_state, batch, order):  # noqa: ANN001, ANN202, PLR0913
-    """All epochs of minibatches as one compiled scan; then the figures, on the whole rollout.
-
-    Args:
-        loss: (network, minibatch) -> (loss, figures).
-        order: [E, K, M] the samples of each minibatch, epoch by epoch.
-    """
-
-    def minibatch_step(carry, minibatch):  # noqa: ANN001, ANN202
-        network, optimiser_state = carry
-        gradients, _ = jax.grad(loss, has_aux=True)(network, minibatch)
-        updates, optimiser_state = optimiser.update(gradients, optimiser_state)
-        network = jax.tree.map(lambda p, u: p - learning_rate * u, network, updates)
-        return (network, optimiser_state), None
-
-    def epoch(carry, order):  # noqa: ANN001, ANN202
-        return jax.lax.scan(
-            minibatch_step, carry, jax.tree.map(lambda column: column[order], batch)
-        )
-
-    (network, optimiser_state), _ = jax.lax.scan(epoch, (network, optimiser_state), order)
-    _, figures = loss(network, batch)
-    return network, optimiser_state, figures
-
-
 @functools.partial(jax.jit, static_argnames="config")
 def _improve_policy(policy, state, batch, order, learning_rate, config):  # noqa: ANN001, ANN202
     loss = functools.partial(policy_loss, config=config)
-    return _descend(loss, _optimiser(config), learning_rate, policy, state, batch, order)
+    return descend(loss, _optimiser(config), learning_rate, policy, state, batch, order)
 
 
 @functools.partial(jax.jit, static_argnames="config")
 def _improve_value(value, state, batch, order, learning_rate, config):  # noqa: ANN001, ANN202
-    return _descend(value_loss, _optimiser(config), learning_rate, value, state, batch, order)
+    return descend(value_loss, _optimiser(config), learning_rate, value, state, batch, order)
 
 
 class PPO(OnPolicyAgent[PPOConfig]):

@@ -10,6 +10,9 @@ from rl_teacher.errors import UnknownName
 
 AGENTS = {
     "ppo": "rl_teacher.agents.ppo:PPO",
+    "trpo": "rl_teacher.agents.trpo:TRPO",
+    "a2c": "rl_teacher.agents.a2c:A2C",
+    "ga3c": "rl_teacher.agents.ga3c:GA3C",
 }
 """Where each is, so that only the one that learns is loaded."""
 

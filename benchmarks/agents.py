@@ -1,0 +1,180 @@
+"""Our on-policy agents against those of other libraries, and against each other.
+
+Parts: `trpo` against sb3-contrib's, `a2c` against Stable-Baselines3's, `ga3c` against our A2C.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from benchmarks.children import run_ours, run_peer
+from benchmarks.grid import Cell, fill
+from benchmarks.options import Options
+from benchmarks.records import Record, Records, latest_by
+from benchmarks.settings import teach_config
+from benchmarks.tables import average, mean_and_spread, ratio, table
+
+SEEDS = (0, 1, 2)
+HOW = "python -m benchmarks.run agents [--only trpo a2c ga3c] [--seeds 0 1 2]"
+
+
+@dataclass(frozen=True)
+class Match:
+    """Two agents with the same settings in the same environments.
+
+    Attributes:
+        env_ids: where.
+        steps: of each run.
+        settings: of ours, by dotted name.
+        peer: who it is measured against, in words.
+        peer_job: what the peer's script is told; None where the peer is another agent of ours.
+        peer_settings: of that one.
+        to_reach: in words.
+    """
+
+    env_ids: tuple[str, ...]
+    steps: int
+    settings: Mapping[str, Any]
+    peer: str
+    peer_job: Mapping[str, Any] | None
+    peer_settings: Mapping[str, Any]
+    to_reach: str
+
+
+MATCHES = {
+    "trpo": Match(
+        env_ids=("Hopper-v5", "Swimmer-v5"),
+        steps=1_000_000,
+        settings={
+            "agent": "trpo",
+            "trpo.num_envs": 16,
+            "trpo.rollout_steps": 128,
+            "trpo.trace": 0.95,
+        },
+        peer="sb3-contrib's TRPO",
+        peer_job={
+            "agent": "TRPO",
+            "num_envs": 16,
+            "arguments": {"n_steps": 128, "gae_lambda": 0.95},
+        },
+        peer_settings={},
+        to_reach="as high a return; 3x the steps/s",
+    ),
+    "a2c": Match(
+        env_ids=("CartPole-v1",),
+        steps=300_000,
+        settings={"agent": "a2c"},
+        peer="Stable-Baselines3's A2C",
+        peer_job={"agent": "A2C", "num_envs": 16, "arguments": {}},
+        peer_settings={},
+        to_reach="as high a return",
+    ),
+    "ga3c": Match(
+        env_ids=("CartPole-v1", "ShortHopper-v1"),
+        steps=300_000,
+        settings={"agent": "ga3c"},
+        peer="our A2C",
+        peer_job=None,
+        peer_settings={"agent": "a2c"},
+        to_reach="1.5x the steps/s",
+    ),
+}
+
+
+def run(options: Options, records: Records) -> None:
+    """Peer, ours, peer, ours; what is recorded is not done again."""
+    fill(cells(options), options, records)
+
+
+def cells(options: Options) -> Iterator[Cell]:
+    """Every run, seed by seed."""
+    for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
+        for part, match in MATCHES.items():
+            if options.wants(part):
+                for env_id in match.env_ids[: 1 if options.is_quick else None]:
+                    yield _peer_cell(part, match, env_id, seed, options)
+                    yield _our_cell(
+                        part, f"our {part.upper()}", match.settings, env_id, seed, options
+                    )
+
+
+def _steps(match: Match, options: Options) -> int:
+    return options.steps or (10_240 if options.is_quick else match.steps)
+
+
+def _peer_cell(part: str, match: Match, env_id: str, seed: int, options: Options) -> Cell:
+    if match.peer_job is None:
+        return _our_cell(part, match.peer, match.peer_settings, env_id, seed, options)
+    job = {
+        **match.peer_job,
+        "env_id": env_id,
+        "seed": seed,
+        "threads": 1,
+        "is_normalised": True,
+        "steps": _steps(match, options),
+    }
+    facts = {"part": part, "env_id": env_id, "seed": seed}
+    return Cell(match.peer, facts, job, partial(run_peer, "sb3", "sb3_agents.py", **job))
+
+
+def _our_cell(
+    part: str, who: str, settings: Mapping[str, Any], env_id: str, seed: int, options: Options
+) -> Cell:
+    steps = _steps(MATCHES[part], options)
+    config = teach_config(
+        {"env_id": env_id, "num_timesteps": steps, "seed": seed}, settings, options.settings
+    )
+    # Note: beside another run, each has one core.
+    workers = 1 if options.parallel > 1 else None
+    work = partial(run_ours, "teach", saved=config.saved(), workers=workers)
+    facts = {"part": part, "env_id": env_id, "seed": seed}
+    return Cell(who, facts, {"config": config.saved()}, work)
+
+
+# --- report ---
+
+
+def report(records: list[Record]) -> list[str]:
+    """A table for each agent; of each run, the newest."""
+    newest = latest_by(records, "part", "who", "env_id", "seed")
+    lines: list[str] = []
+    for part in MATCHES:
+        of_part = [record for record in newest if record["part"] == part]
+        lines += _compared(part, of_part) if of_part else []
+    return lines
+
+
+def pace(record: Record) -> float:
+    """Steps/s without the first rollout, in which ours is compiled."""
+    return record.get("steady_steps_per_second") or record["steps_per_second"]
+
+
+def _compared(part: str, records: list[Record]) -> list[str]:
+    match, ours = MATCHES[part], f"our {part.upper()}"
+    rows = []
+    for env_id in dict.fromkeys(record["env_id"] for record in records):
+        mine, theirs = (
+            [r for r in records if r["env_id"] == env_id and r["who"] == who]
+            for who in (ours, match.peer)
+        )
+        rows.append(
+            [
+                env_id,
+                *(mean_and_spread([r["final_return"] for r in g]) for g in (mine, theirs)),
+                *(mean_and_spread([pace(r) for r in g]) for g in (mine, theirs)),
+                f"**{ratio(average(map(pace, mine)) / average(map(pace, theirs)))}**",
+                f"{len(mine)} / {len(theirs)}",
+            ]
+        )
+    headings = ["", "return", "the peer's", "steps/s", "the peer's", "ratio", "seeds"]
+    return [
+        f"### {ours}, against {match.peer}",
+        "",
+        f"With the true reward, {records[-1]['steps']:,} steps; the return is the mean of the last "
+        f"100 episodes. To reach: {match.to_reach}. Normalised observations and rewards on both "
+        "sides, the peer on one thread, settings as in `benchmarks/agents.py`.",
+        "",
+        *table(headings, rows),
+        "",
+    ]

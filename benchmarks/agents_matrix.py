@@ -1,0 +1,95 @@
+"""Every agent learns, from the true reward and from labels: the matrix agent x environment.
+
+A cell learns when the mean return of its last 100 episodes passes its bar. The bars lie well above
+what a random policy gets (22 on CartPole-v1, 107 on ShortHopper-v1), and are the same for all: what
+is shown is that all of them work, not which is best.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from benchmarks.children import run_ours
+from benchmarks.grid import Cell, fill
+from benchmarks.options import Options
+from benchmarks.records import Record, Records, latest_by
+from benchmarks.settings import teach_config
+from benchmarks.tables import mean_and_spread, table
+
+AGENTS = ("ppo", "trpo", "a2c", "ga3c")
+BARS = {"CartPole-v1": 400.0, "ShortHopper-v1": 400.0}
+STEPS = {"CartPole-v1": 400_000, "ShortHopper-v1": 800_000}
+TRUE_REWARD = 0
+LABELS = (TRUE_REWARD, 200)
+SEEDS = (0, 1, 2)
+HOW = (
+    "python -m benchmarks.run agents_matrix "
+    "[--only CartPole-v1] [--labels 0 200] [--seeds 0 1 2] [--set agent=a2c]"
+)
+
+
+def run(options: Options, records: Records) -> None:
+    """Do what is not recorded yet, two at a time, each with one thread of physics."""
+    fill(cells(options), replace(options, parallel=options.parallel or 2), records)
+
+
+def cells(options: Options) -> Iterator[Cell]:
+    """Every run, seed by seed."""
+    is_quick = options.is_quick
+    agent = options.settings.get("agent")
+    for seed in options.seeds or SEEDS[: 1 if is_quick else None]:
+        for env_id in options.only or tuple(BARS)[: 1 if is_quick else None]:
+            for num_labels in options.labels or LABELS:
+                for name in [agent] if agent else AGENTS:
+                    yield cell(name, env_id, num_labels, seed, options)
+
+
+def cell(agent: str, env_id: str, num_labels: int, seed: int, options: Options) -> Cell:
+    """One run."""
+    labels: dict[str, Any] = {"predictor": "rl"}
+    if num_labels != TRUE_REWARD:
+        labels = {"predictor": "synth", "n_labels": num_labels}
+    steps = options.steps or (10_000 if options.is_quick else STEPS[env_id])
+    config = teach_config(
+        {"env_id": env_id, "num_timesteps": steps, "seed": seed, "agent": agent},
+        labels,
+        options.settings,
+    )
+    facts = {"env_id": env_id, "labels": num_labels, "seed": seed}
+    work = partial(run_ours, "teach", saved=config.saved(), workers=1)
+    return Cell(agent, facts, {"config": config.saved()}, work)
+
+
+def report(records: list[Record]) -> list[str]:
+    """Returns by agent, and in how many runs it learned."""
+    newest = latest_by(records, "who", "env_id", "labels", "seed")
+    columns = [(env_id, labels) for env_id in BARS for labels in LABELS]
+    rows = []
+    for agent in dict.fromkeys(record["who"] for record in newest):
+        of_agent = [record for record in newest if record["who"] == agent]
+        rows.append([agent, *(_said(of_agent, *column) for column in columns)])
+    headings = [
+        f"{env_id}, {f'{labels} labels' if labels else 'true reward'}" for env_id, labels in columns
+    ]
+    bars = ", ".join(f"{bar:.0f} on {env_id}" for env_id, bar in BARS.items())
+    steps = ", ".join(f"{each:,} of {env_id}" for env_id, each in STEPS.items())
+    return [
+        "Mean return of the last 100 episodes, over seeds, and in how many runs it is above the "
+        f"bar: {bars}. Steps: {steps}. Each agent with the settings that it has by itself.",
+        "",
+        *table(["", *headings], rows),
+        "",
+    ]
+
+
+def learns(record: Record) -> bool:
+    """Whether the run passed its bar."""
+    reached = record["final_return"]
+    return reached is not None and reached >= BARS[record["env_id"]]
+
+
+def _said(records: list[Record], env_id: str, labels: int) -> str:
+    group = [r for r in records if r["env_id"] == env_id and r["labels"] == labels]
+    reached = mean_and_spread([record["final_return"] for record in group])
+    return f"{reached} ({sum(map(learns, group))} of {len(group)})" if group else reached

@@ -1,0 +1,92 @@
+"""One gradient step of an actor and its critic on a whole rollout: what A2C and GA3C share.
+
+B: steps of a rollout over all environments.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import optax
+from jaxtyping import Array, Float
+
+from rl_teacher.agent_settings import A2CConfig, GA3CConfig
+from rl_teacher.agents.on_policy import PolicyBatch, ValueBatch, weighted_mean
+from rl_teacher.agents.packing import Layout
+from rl_teacher.agents.policies import Policy
+from rl_teacher.networks import MLP
+
+VALUE_COEFFICIENT = 0.5
+"""What the value function's squared error counts beside the policy's loss, in every A2C."""
+
+
+class ActorCritic(NamedTuple):
+    """Who acts, and who says what that is worth; they share no weights, but one optimiser."""
+
+    policy: Policy
+    value: MLP
+
+
+def optimiser(config: A2CConfig | GA3CConfig) -> optax.GradientTransformation:
+    """Clipping by the norm over both networks, and RMSProp as TensorFlow had it.
+
+    Source: Stable-Baselines3's RMSpropTFLike. The mean square begins at 1, not at 0, and epsilon is
+    added before the root is taken: both keep the first steps small.
+    """
+    return optax.chain(
+        optax.clip_by_global_norm(config.max_grad_norm),
+        optax.scale_by_rms(
+            config.rms_decay, config.rms_epsilon, initial_scale=1.0, eps_in_sqrt=True
+        ),
+    )
+
+
+def begun(packed: Any, config: A2CConfig | GA3CConfig) -> tuple[Any, ...]:
+    """The optimiser's state before the first step of networks that are packed."""
+    state: Any = optimiser(config).init(packed)
+    return tuple(state)
+
+
+def actor_critic_loss(
+    networks: ActorCritic,
+    for_policy: PolicyBatch,
+    for_value: ValueBatch,
+    entropy_bonus: float,
+) -> tuple[Float[Array, ""], dict[str, Array]]:
+    """-log pi * A + 1/2 (V - R)^2 - bonus * entropy, over the valid steps (Mnih et al. 2016)."""
+    policy, value = networks
+    seen, masks, weights = for_policy.observations, for_policy.masks, for_policy.weights
+    log_probs = policy.log_prob(seen, for_policy.actions, masks)
+    policy_loss = -weighted_mean(log_probs * for_policy.advantages, weights)
+    value_loss = weighted_mean((value(seen)[:, 0] - for_value.returns) ** 2, weights)
+    entropy = weighted_mean(policy.entropy(seen, masks), weights)
+    figures = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+    return policy_loss + VALUE_COEFFICIENT * value_loss - entropy_bonus * entropy, figures
+
+
+def step(  # noqa: PLR0913 - the networks, what they learn from, and how
+    packed: Float[Array, " parameter"],
+    optimiser_state: Any,
+    for_policy: PolicyBatch,
+    for_value: ValueBatch,
+    learning_rate: Any,
+    layout: Layout,
+    config: A2CConfig | GA3CConfig,
+) -> tuple[Float[Array, " parameter"], Any, dict[str, Array]]:
+    """Both networks after one gradient step, their optimiser's state, and figures by name.
+
+    Args:
+        packed: [P] an `ActorCritic`, packed.
+        optimiser_state: of `optimiser`.
+        for_policy: what the policy learns from.
+        for_value: what the value function learns from.
+        learning_rate: of this step.
+        layout: of the networks.
+        config: the settings.
+    """
+
+    def loss(packed: Array) -> tuple[Array, dict[str, Array]]:
+        return actor_critic_loss(layout.unpack(packed), for_policy, for_value, config.entropy_bonus)
+
+    gradients, figures = jax.grad(loss, has_aux=True)(packed)
+    updates, optimiser_state = optimiser(config).update(gradients, optimiser_state)
+    return packed - learning_rate * updates, optimiser_state, figures

@@ -1,0 +1,116 @@
+import dataclasses
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rl_teacher.agent_settings import A2CConfig
+from rl_teacher.agents.a2c import A2C
+from rl_teacher.agents.actor_critic import ActorCritic, actor_critic_loss, optimiser
+from rl_teacher.agents.on_policy import PolicyBatch, ValueBatch, make_policy
+from rl_teacher.agents.packing import Layout
+from rl_teacher.envs.registry import make_vector
+from rl_teacher.errors import BadConfig
+from rl_teacher.networks import MLP
+from tests.agents.living import new_agent, state_after, train
+
+CARTPOLE = A2CConfig(learning_rate=2e-3)
+
+
+def networks_for(space):
+    rng = np.random.default_rng(0)
+    return ActorCritic(make_policy(3, space, (4,), rng), MLP((3, 4, 1), "tanh", 1.0, rng))
+
+
+def test_the_first_step_of_rmsprop_by_hand():
+    # mean square = 0.9 * 1 + 0.1 * 0.3^2 = 0.909; step = 0.3 / sqrt(0.909 + 0.01)
+    config = A2CConfig(rms_decay=0.9, rms_epsilon=0.01)
+    made = optimiser(config)
+    updates, _ = made.update(jnp.array([0.3]), made.init(jnp.array([0.0])))
+    assert jnp.asarray(updates)[0] == pytest.approx(0.3 / np.sqrt(0.919), rel=1e-6)
+
+
+def test_gradients_longer_than_the_limit_are_shortened_over_both_networks():
+    made = optimiser(A2CConfig(rms_decay=1.0, rms_epsilon=1e-12, max_grad_norm=0.5))
+    updates, _ = made.update(jnp.array([3.0, 4.0]), made.init(jnp.zeros(2)))
+    np.testing.assert_allclose(jnp.asarray(updates), [0.3, 0.4], rtol=1e-5)
+
+
+def test_the_loss_by_hand():
+    networks = networks_for(gym.spaces.Discrete(2))
+    seen = jnp.asarray(np.random.default_rng(1).normal(size=(3, 3)).astype(np.float32))
+    actions, weights = jnp.array([0, 1, 1]), jnp.array([1.0, 1.0, 0.0])
+    log_probs = networks.policy.log_prob(seen, actions)
+    for_policy = PolicyBatch(seen, weights, actions, None, log_probs, jnp.array([2.0, -1.0, 9.0]))
+    for_value = ValueBatch(seen, weights, jnp.array([1.0, 2.0, 99.0]))
+    loss, figures = actor_critic_loss(networks, for_policy, for_value, 0.1)
+    values = networks.value(seen)[:, 0]
+    policy_loss = -(2 * log_probs[0] - log_probs[1]) / 2
+    value_loss = ((values[0] - 1) ** 2 + (values[1] - 2) ** 2) / 2
+    entropy = networks.policy.entropy(seen)[:2].mean()
+    assert figures["policy_loss"] == pytest.approx(float(policy_loss), rel=1e-5)
+    assert loss == pytest.approx(float(policy_loss + 0.5 * value_loss - 0.1 * entropy), rel=1e-5)
+
+
+def test_a_packed_tree_unpacks_to_itself():
+    networks = networks_for(gym.spaces.Box(-1, 1, (2,)))
+    layout = Layout.of(networks)
+    there_and_back = layout.unpack(layout.pack(networks))
+    for before, after in zip(
+        jax.tree.leaves(networks), jax.tree.leaves(there_and_back), strict=True
+    ):
+        np.testing.assert_array_equal(before, after)
+    assert layout == Layout.of(there_and_back)
+    assert hash(layout) == hash(Layout.of(there_and_back))
+
+
+def test_it_balances_the_cartpole():
+    _, _, episodes = train(A2C, make_vector("CartPole-v1", 16), CARTPOLE, 800, seed=0)
+    assert episodes.mean_return(20) > 150
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_it_swings_the_pendulum_up(seed):
+    config = A2CConfig(rollout_steps=8, discount=0.9, trace=0.95, learning_rate=2e-3)
+    _, _, episodes = train(A2C, make_vector("Pendulum-v1", 16), config, 8000, seed)
+    assert episodes.mean_return(50) > -400
+
+
+def test_a_saved_agent_goes_on_exactly():
+    venv, other_venv = (make_vector("CartPole-v1", 16) for _ in range(2))
+    agent, collector, _ = train(A2C, venv, CARTPOLE, 20, seed=0)
+    other, other_collector, _ = train(A2C, other_venv, CARTPOLE, 3, seed=1)
+    other.load_state(agent.state())
+    other_collector.load_state(collector.state())
+    here, there = state_after(agent, collector, 20), state_after(other, other_collector, 20)
+    assert here.keys() == there.keys()
+    for name, array in here.items():
+        np.testing.assert_array_equal(array, there[name], err_msg=name)
+
+
+def test_the_same_seed_gives_the_same_numbers():
+    first, again = (
+        train(A2C, make_vector("CartPole-v1", 16), CARTPOLE, 10, seed=3)[0].state()
+        for _ in range(2)
+    )
+    for name, array in first.items():
+        np.testing.assert_array_equal(array, again[name], err_msg=name)
+
+
+def test_it_begins_as_another_of_its_kind_acts():
+    venv = make_vector("CartPole-v1", 16)
+    agent, _, _ = train(A2C, venv, CARTPOLE, 20, seed=0)
+    other = new_agent(A2C, venv, CARTPOLE, seed=5)
+    other.begin_with(agent.state())
+    somewhere = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+    np.testing.assert_array_equal(agent.act_best(somewhere), other.act_best(somewhere))
+
+
+def test_networks_of_another_size_are_refused_in_words():
+    venv = make_vector("CartPole-v1", 2)
+    small = new_agent(A2C, venv, dataclasses.replace(CARTPOLE, hidden=(8,)))
+    with pytest.raises(BadConfig, match="hidden"):
+        new_agent(A2C, venv, CARTPOLE).begin_with(small.state())

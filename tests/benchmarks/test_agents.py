@@ -1,0 +1,51 @@
+import pytest
+
+from benchmarks import agents, agents_matrix
+from benchmarks.options import Options
+
+
+def run_of(part, who, pace, final_return, seed=0):
+    return {
+        "part": part,
+        "who": who,
+        "env_id": "CartPole-v1",
+        "seed": seed,
+        "steps": 1000,
+        "final_return": final_return,
+        "steps_per_second": pace / 2,
+        "steady_steps_per_second": pace,
+    }
+
+
+def test_the_ratio_is_that_of_the_mean_paces():
+    records = [
+        run_of("ga3c", "our A2C", 100.0, 480.0),
+        run_of("ga3c", "our GA3C", 150.0, 500.0),
+        run_of("ga3c", "our GA3C", 250.0, 490.0, seed=1),
+    ]
+    (row,) = [line for line in agents.report(records) if line.startswith("| CartPole")]
+    assert "**2.00x**" in row
+    assert "2 / 1" in row
+
+
+def test_a_peer_that_compiles_nothing_has_one_pace():
+    assert agents.pace({"steps_per_second": 7.0}) == 7.0
+
+
+@pytest.mark.parametrize("part", agents.MATCHES)
+def test_each_part_can_be_asked_for_alone(part):
+    cells = list(agents.cells(Options(run="", only=(part,), seeds=(0,))))
+    assert {cell.facts["part"] for cell in cells} == {part}
+    assert len(cells) == 2 * len(agents.MATCHES[part].env_ids)
+
+
+def test_the_matrix_has_every_agent_with_and_without_labels():
+    cells = list(agents_matrix.cells(Options(run="", seeds=(0,))))
+    assert len({cell.key for cell in cells}) == 4 * 2 * 2
+
+
+def test_a_run_learned_when_it_passed_its_bar():
+    low, high = ({"env_id": "CartPole-v1", "final_return": x} for x in (399.0, 401.0))
+    assert agents_matrix.learns(high)
+    assert not agents_matrix.learns(low)
+    assert not agents_matrix.learns({"env_id": "CartPole-v1", "final_return": None})
