@@ -10,6 +10,7 @@ from rl_teacher.errors import UnknownName
 
 AGENTS = {
     "ppo": "rl_teacher.agents.ppo:PPO",
+    "sac": "rl_teacher.agents.sac:SAC",
 }
 """Where each is, so that only the one that learns is loaded."""
 
