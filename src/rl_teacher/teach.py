@@ -73,6 +73,8 @@ from rl_teacher.web.browser import open_in_browser
 
 REPORT_EVERY_S = 1.0
 WAITING_POLL_S = 0.2
+SAVING_SHARE = 0.1
+"""Of the time, at most, that is spent on checkpoints; an agent's memory may be large."""
 MOST_WAITING = 20
 """Comparisons that wait for a person during training, at most: a minute's work."""
 
@@ -245,6 +247,7 @@ class Teaching:
         self._has_begun_anew = False
         self._clock = Clock()
         self._saved_s = self._reported_s = -math.inf
+        self._save_took_s = 0.0
         self._steps_this_run = 0
         self._has_collected = False
         self._figures: Figures = {}
@@ -434,7 +437,10 @@ class Teaching:
     # --- saving ---
 
     def _save_if_due(self) -> None:
-        if time.monotonic() - self._saved_s >= self._options.checkpoint_seconds:
+        pause_s = self._options.checkpoint_seconds
+        if pause_s:
+            pause_s = max(pause_s, self._save_took_s / SAVING_SHARE)
+        if time.monotonic() - self._saved_s >= pause_s:
             self._save()
 
     def _parts(self) -> dict:
@@ -447,6 +453,7 @@ class Teaching:
         }
 
     def _save(self) -> None:
+        began_s = time.monotonic()
         arrays = nest({name: part.state() for name, part in self._parts().items()})
         meta = {
             "clock": self._clock.to_json(),
@@ -455,6 +462,7 @@ class Teaching:
         }
         self._experiment.save_checkpoint(self._step, arrays, meta)
         self._saved_s = time.monotonic()
+        self._save_took_s = self._saved_s - began_s
 
     def _resume(self) -> None:
         checkpoint = self._experiment.load_checkpoint()
