@@ -3,6 +3,7 @@
 from types import ModuleType
 
 from benchmarks import (
+    agents_sac,
     backflip,
     growth,
     page,
@@ -21,6 +22,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "tasks": tasks,
     "growth": growth,
     "ppo_returns": ppo_returns,
+    "agents_sac": agents_sac,
     "backflip": backflip,
     "page": page,
     "study": study,

@@ -27,16 +27,16 @@ PACKAGES = ("sbx-rl", "stable-baselines3", "jax", "torch", "gymnasium", "mujoco"
 
 
 class Clock(BaseCallback):
-    """When the warm-up was over, and at what step."""
+    """When the warm-up was over, by the wall and by the processor, and at what step."""
 
     def __init__(self, warm_up_steps: int) -> None:
         super().__init__()
         self.warm_up_steps = warm_up_steps
-        self.began: tuple[float, int] | None = None
+        self.began: tuple[float, float, int] | None = None
 
     def _on_step(self) -> bool:
         if self.began is None and self.num_timesteps >= self.warm_up_steps:
-            self.began = time.perf_counter(), self.num_timesteps
+            self.began = time.perf_counter(), time.process_time(), self.num_timesteps
         return True
 
 
@@ -74,13 +74,14 @@ def main() -> None:
     clock = Clock(JOB["warm_up_steps"])
     agent.learn(JOB["steps"], callback=clock)
     assert clock.began is not None, "fewer steps than the warm-up has"  # noqa: S101
-    began_s, began_at = clock.began
-    seconds, num_steps = time.perf_counter() - began_s, agent.num_timesteps - began_at
+    began_s, began_cpu_s, began_at = clock.began
+    seconds, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
+    num_steps = agent.num_timesteps - began_at
     returns = [episode["r"] for episode in agent.ep_info_buffer]
     figures = {
         "steps": agent.num_timesteps,
         "seconds": seconds,
-        "cpu_s": time.process_time(),
+        "cpu_s": cpu_s,
         "steps_per_second": num_steps / seconds,
         "final_return": float(np.mean(returns)) if returns else None,
         "latest_return": float(np.mean(returns[-2 * JOB["num_envs"] :])) if returns else None,

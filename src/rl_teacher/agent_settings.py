@@ -146,7 +146,7 @@ class SACConfig:
     """environment steps at random before anything is learned"""
     buffer_steps: int = 300_000
     """latest environment steps that are remembered"""
-    minibatch_size: int = 256
+    minibatch_size: int = 128
     """samples in one gradient step"""
     updates_per_step: float = 1.0
     """gradient steps for each environment step"""
@@ -160,7 +160,7 @@ class SACConfig:
     """tau: share of the critics in their targets' every step"""
     initial_temperature: float = 1.0
     """worth of a nat of entropy at first; it adapts until there is -1 nat for each action"""
-    hidden: tuple[int, ...] = (256, 256)
+    hidden: tuple[int, ...] = (128, 128)
     """units of each layer, in the actor and in both critics"""
     observation_limit: float = 10.0
     """normalised observations are clipped to this"""

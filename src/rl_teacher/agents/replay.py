@@ -12,7 +12,7 @@ from rl_teacher.agents.agent import RewardsOf
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.named_arrays import NamedArrays
 
-CHUNK = 4096
+CHUNK = 2048
 """Steps that are looked at anew at a time: what a predictor makes of them stays in the caches."""
 
 
