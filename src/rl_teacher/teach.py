@@ -73,6 +73,8 @@ from rl_teacher.web.browser import open_in_browser
 
 REPORT_EVERY_S = 1.0
 WAITING_POLL_S = 0.2
+RECONSIDERED_EVERY = 5_000
+"""Steps, at most, until what an agent remembers has the scale that rewards have by then."""
 SAVING_SHARE = 0.1
 """Of the time, at most, that is spent on checkpoints; an agent's memory may be large."""
 MOST_WAITING = 20
@@ -300,7 +302,8 @@ class Teaching:
         self._steps_this_run += rollout.num_steps
         self._watch(rollout, observed.rewards)
         self._rewards.ask(self._progress(), self._recent())
-        self._fit()
+        if not self._fit():
+            self._reconsider_if_due(rollout.num_steps)
         self._begin_anew_if_due()
         self._figures = {f"agent/{name}": value for name, value in losses.items()}
         self._figures |= observed.figures
@@ -312,6 +315,12 @@ class Teaching:
         if self._rewards.predictor is not None:
             self._agent.reconsider(self._rewards.predictor)
         return True
+
+    def _reconsider_if_due(self, num_steps: int) -> None:
+        """Between fits too, since predicted rewards are normalised over a window that moves."""
+        is_due = self._step // RECONSIDERED_EVERY > (self._step - num_steps) // RECONSIDERED_EVERY
+        if is_due and self._config.asks and self._rewards.predictor is not None:
+            self._agent.reconsider(self._rewards.predictor)
 
     def _begin_anew_if_due(self) -> None:
         """Once, when enough labels have come, so that no habit stays that the first misled it to.

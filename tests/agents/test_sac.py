@@ -424,6 +424,21 @@ def teaching(name, steps):
     )
 
 
+def test_between_fits_too_memory_keeps_to_the_scale_of_the_newest_rewards(tmp_path, monkeypatch):
+    monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path))
+    monkeypatch.setattr("rl_teacher.teach.RECONSIDERED_EVERY", 32)
+    told = []
+
+    def reconsider(agent, rewards_of):
+        told.append(len(agent.state()["buffer/rewards"]))
+
+    monkeypatch.setattr(SAC, "reconsider", reconsider)
+    config = dataclasses.replace(teaching("scale", 256), n_labels=4)
+    teach(config)
+    explored = told[0]  # by the only fit
+    assert told[1:] == [explored + step for step in range(32, 257, 32)]
+
+
 def agents_state(name):
     checkpoint = Experiment.find(name).load_checkpoint()
     assert checkpoint is not None
