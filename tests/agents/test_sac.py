@@ -321,6 +321,17 @@ def test_what_another_policy_lived_is_remembered_and_teaches_nothing_yet():
     assert not changed(before, part(agent, "networks"))
 
 
+def test_without_exploration_it_acts_at_random_until_there_are_rewards():
+    venv = lines()
+    agent = agent_for(venv, dataclasses.replace(TINY, explore=False))
+    collector, before = Collector(venv, seed=0), part(agent, "networks")
+    for _ in range(10):
+        agent.observe(collector.collect(agent.explore, agent.rollout_steps))
+    actions = agent.state()["buffer/actions"]
+    assert np.quantile(actions, 0.75) - np.quantile(actions, 0.25) == pytest.approx(2.0, abs=0.5)
+    assert not changed(before, part(agent, "networks"))
+
+
 def test_an_explorer_goes_farther_than_chance():
     def spread(explores):
         venv = lines()

@@ -152,9 +152,12 @@ class SAC:
     ) -> Shaped[np.ndarray, "env ..."]:
         """Draw actions; any that are possible, until enough is remembered to learn from."""
         if self._acts_at_random:
-            shape = len(observations), self._num_actions
-            return self._to_environment(self._rng.uniform(-1, 1, shape).astype(np.float32))
+            return self._at_random(len(observations))
         return self.try_out(observations, masks)
+
+    def _at_random(self, num_envs: int) -> np.ndarray:
+        drawn = self._rng.uniform(-1, 1, (num_envs, self._num_actions))
+        return self._to_environment(drawn.astype(np.float32))
 
     def try_out(
         self,
@@ -178,7 +181,9 @@ class SAC:
         self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
     ) -> Shaped[np.ndarray, "env ..."]:
         """Draw actions as `act` does; `observe` then rewards them for where they led."""
-        self._is_exploring = self.config.explore
+        if not self.config.explore:
+            return self._at_random(len(observations))
+        self._is_exploring = True
         return self.act(observations, masks)
 
     def observe(self, rollout: Rollout) -> None:
