@@ -5,6 +5,7 @@ from types import ModuleType
 from benchmarks import (
     agents,
     agents_matrix,
+    agents_sac,
     backflip,
     growth,
     page,
@@ -25,6 +26,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "ppo_returns": ppo_returns,
     "agents": agents,
     "agents_matrix": agents_matrix,
+    "agents_sac": agents_sac,
     "backflip": backflip,
     "page": page,
     "study": study,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from rl_teacher.config import AGENT_SECTIONS, TeachConfig
+from rl_teacher.config import TeachConfig
 
 
 def teach_config(*layers: Mapping[str, Any]) -> TeachConfig:
@@ -40,10 +40,13 @@ def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:
 
 def saved_to_config(saved: Mapping[str, Any]) -> TeachConfig:
     """The configuration of which `TeachConfig.saved` gave these values, perhaps through JSON."""
-    config = teach_config()
-    parts = [name for name in (*AGENT_SECTIONS, "reward") if name in saved]
-    nested = {name: with_settings(getattr(config, name), saved[name]) for name in parts}
-    return replace(config, **{**saved, **nested})
+    default = teach_config()
+    nested = {
+        name: with_settings(part, saved[name])
+        for name in saved
+        if is_dataclass(part := getattr(default, name))
+    }
+    return replace(default, **{**saved, **nested})
 
 
 def setting(text: str) -> tuple[str, Any]:

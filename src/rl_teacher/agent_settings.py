@@ -144,14 +144,34 @@ class SACConfig:
     """environments stepped together"""
     rollout_steps: int = 8
     """steps of each environment between two updates"""
+    learning_starts: int = 1000
+    """environment steps at random before anything is learned"""
+    buffer_steps: int = 300_000
+    """latest environment steps that are remembered"""
+    minibatch_size: int = 128
+    """samples in one gradient step"""
+    updates_per_step: float = 1.0
+    """gradient steps for each environment step"""
+    policy_delay: int = 1
+    """gradient steps of the critics for each of the actor"""
     learning_rate: float = 3e-4
-    """of Adam, for actor, critic and temperature"""
+    """of Adam, for actor, critics and temperature"""
     discount: float = 0.99
     """gamma: what a reward is worth one step later"""
-    minibatch_size: int = 256
-    """samples in one gradient step"""
-    hidden: tuple[int, ...] = (256, 256)
+    target_rate: float = 0.005
+    """tau: share of the critics in their targets' every step"""
+    initial_temperature: float = 1.0
+    """worth of a nat of entropy at first; it adapts until there is -1 nat for each action"""
+    hidden: tuple[int, ...] = (128, 128)
     """units of each layer, in the actor and in both critics"""
+    observation_limit: float = 10.0
+    """normalised observations are clipped to this"""
+    relabel: bool = True
+    """give all that is remembered its new rewards after every fit of the predictor"""
+    explore: bool = True
+    """look for states far from all others before the first labels, instead of acting at random"""
+    compared_states: int = 512
+    """remembered states, drawn at random, to which that distance is measured; 0: all"""
 
 
 @dataclass(frozen=True)

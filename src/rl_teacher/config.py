@@ -327,6 +327,8 @@ COUNTS_OF_AGENTS = (
     "num_epochs",
     "cg_steps",
     "line_search_steps",
+    "buffer_steps",
+    "policy_delay",
 )
 """What must be at least 1 in the settings of whichever agent has it."""
 
@@ -339,6 +341,8 @@ ABOVE_ZERO_OF_AGENTS = (
     "rms_epsilon",
     "rho_limit",
     "c_limit",
+    "updates_per_step",
+    "initial_temperature",
 )
 """What must be a finite number above 0 there."""
 
@@ -350,6 +354,9 @@ RANGES_OF_AGENTS = {
     "cg_damping": (0.0, 100.0),
     "line_search_shrinkage": (0.01, 0.99),
     "rms_decay": (0.0, 1.0),
+    "target_rate": (0.0, 1.0),
+    "learning_starts": (0, 10**9),
+    "compared_states": (0, 10**9),
 }
 """What has a lowest and a highest value there."""
 

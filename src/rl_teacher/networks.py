@@ -16,6 +16,7 @@ ACTIVATIONS: dict[str, tuple[Callable, Callable]] = {
         lambda x: jax.nn.leaky_relu(x, 0.01),
         lambda x: np.maximum(x, 0.01 * x),
     ),
+    "relu": (jax.nn.relu, lambda x: np.maximum(x, 0)),
 }
 
 
@@ -39,7 +40,7 @@ class MLP(eqx.Module):
     def __init__(
         self,
         sizes: Sequence[int],
-        activation: Literal["tanh", "leaky_relu"],
+        activation: Literal["tanh", "leaky_relu", "relu"],
         output_scale: float,
         rng: np.random.Generator,
     ) -> None:

@@ -73,6 +73,10 @@ from rl_teacher.web.browser import open_in_browser
 
 REPORT_EVERY_S = 1.0
 WAITING_POLL_S = 0.2
+RECONSIDERED_EVERY = 5_000
+"""Steps, at most, until what an agent remembers has the scale that rewards have by then."""
+SAVING_SHARE = 0.1
+"""Of the time, at most, that is spent on checkpoints; an agent's memory may be large."""
 MOST_WAITING = 20
 """Comparisons that wait for a person during training, at most: a minute's work."""
 
@@ -246,6 +250,7 @@ class Teaching:
         self._has_begun_anew = False
         self._clock = Clock()
         self._saved_s = self._reported_s = -math.inf
+        self._save_took_s = 0.0
         self._steps_this_run = 0
         self._has_collected = False
         self._figures: Figures = {}
@@ -298,7 +303,8 @@ class Teaching:
         self._steps_this_run += rollout.num_steps
         self._watch(rollout, observed.rewards)
         self._rewards.ask(self._progress(), self._recent())
-        self._fit()
+        if not self._fit():
+            self._reconsider_if_due(rollout.num_steps)
         self._begin_anew_if_due()
         self._figures = {f"agent/{name}": value for name, value in losses.items()}
         self._figures |= observed.figures
@@ -310,6 +316,12 @@ class Teaching:
         if self._rewards.predictor is not None:
             self._agent.reconsider(self._rewards.predictor)
         return True
+
+    def _reconsider_if_due(self, num_steps: int) -> None:
+        """Between fits too, since predicted rewards are normalised over a window that moves."""
+        is_due = self._step // RECONSIDERED_EVERY > (self._step - num_steps) // RECONSIDERED_EVERY
+        if is_due and self._config.asks and self._rewards.predictor is not None:
+            self._agent.reconsider(self._rewards.predictor)
 
     def _begin_anew_if_due(self) -> None:
         """Once, when enough labels have come, so that no habit stays that the first misled it to.
@@ -435,7 +447,10 @@ class Teaching:
     # --- saving ---
 
     def _save_if_due(self) -> None:
-        if time.monotonic() - self._saved_s >= self._options.checkpoint_seconds:
+        pause_s = self._options.checkpoint_seconds
+        if pause_s:
+            pause_s = max(pause_s, self._save_took_s / SAVING_SHARE)
+        if time.monotonic() - self._saved_s >= pause_s:
             self._save()
 
     def _parts(self) -> dict:
@@ -448,6 +463,7 @@ class Teaching:
         }
 
     def _save(self) -> None:
+        began_s = time.monotonic()
         arrays = nest({name: part.state() for name, part in self._parts().items()})
         meta = {
             "clock": self._clock.to_json(),
@@ -456,6 +472,7 @@ class Teaching:
         }
         self._experiment.save_checkpoint(self._step, arrays, meta)
         self._saved_s = time.monotonic()
+        self._save_took_s = self._saved_s - began_s
 
     def _resume(self) -> None:
         checkpoint = self._experiment.load_checkpoint()

@@ -43,3 +43,11 @@ class ActionScale:
             return actions
         clipped = np.clip(actions, -1.0, 1.0)
         return (self.middle + self.half_range * clipped).astype(np.float32)
+
+    def from_environment(self, actions: Shaped[np.ndarray, "..."]) -> np.ndarray:
+        """Bounded actions of the environment as the agent's, in -1..1 and float32."""
+        if self.middle is None or self.half_range is None:
+            return actions - self.start
+        width = np.where(self.half_range > 0, self.half_range, 1.0)
+        scaled = (actions - self.middle) / width
+        return np.asarray(scaled, np.float32)

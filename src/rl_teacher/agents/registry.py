@@ -13,6 +13,7 @@ AGENTS = {
     "trpo": "rl_teacher.agents.trpo:TRPO",
     "a2c": "rl_teacher.agents.a2c:A2C",
     "ga3c": "rl_teacher.agents.ga3c:GA3C",
+    "sac": "rl_teacher.agents.sac:SAC",
 }
 """Where each is, so that only the one that learns is loaded."""
 

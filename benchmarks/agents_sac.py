@@ -1,0 +1,169 @@
+"""Our SAC by itself: returns against SBX's, pace against SBX's and Stable-Baselines3's."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from benchmarks.children import run_ours, run_peer
+from benchmarks.grid import Cell, fill
+from benchmarks.options import Options
+from benchmarks.records import Record, Records, latest_by
+from benchmarks.settings import teach_config
+from benchmarks.tables import average, mean_and_spread, number, ratio, table
+from rl_teacher.agent_settings import SACConfig
+
+RETURNS = {"Pendulum-v1": 20_000, "HalfCheetah-v5": 100_000}
+"""Environments, and steps of a run."""
+PACE_STEPS = 6_000
+WARM_UP_STEPS = 1_000
+SEEDS = (0, 1, 2)
+NUM_ENVS, ROLLOUT_STEPS = 8, 8
+LEARNING_STARTS = {"returns": 1_000, "pace": NUM_ENVS * ROLLOUT_STEPS}
+USUAL = {"hidden": (256, 256), "minibatch_size": 256}
+"""What both libraries have without being told."""
+CHOSEN = {name: getattr(SACConfig(), name) for name in USUAL}
+OURS, DEFAULT = "rl-teacher", "rl-teacher, its default sizes"
+PEERS = {"SBX": "sbx", "Stable-Baselines3": "sb3"}
+HOW = (
+    "python -m benchmarks.run agents_sac [--only returns pace] [--seeds 0 1 2] "
+    "[--set NAME=VALUE ...]"
+)
+
+
+def run(options: Options, records: Records) -> None:
+    """Peer, ours, peer, ours."""
+    fill(cells(options), options, records)
+
+
+def cells(options: Options) -> Iterator[Cell]:
+    """Every run, in the order in which they are done."""
+    returns = {"Pendulum-v1": 2_000} if options.is_quick else RETURNS
+    seeds = options.seeds or SEEDS[: 1 if options.is_quick else None]
+    if options.wants("returns"):
+        for seed in seeds:
+            for env_id, steps in returns.items():
+                facts = {"part": "returns", "env_id": env_id, "seed": seed}
+                yield peers_cell("SBX", facts, options.steps or steps, USUAL)
+                yield our_cell(OURS, facts, options.steps or steps, USUAL, options)
+                if CHOSEN != USUAL:
+                    yield our_cell(DEFAULT, facts, options.steps or steps, CHOSEN, options)
+    if options.wants("pace"):
+        for env_id in returns:
+            facts = {"part": "pace", "env_id": env_id, "seed": 0}
+            steps = 2_000 if options.is_quick else options.steps or PACE_STEPS
+            for who in PEERS:
+                yield peers_cell(who, facts, steps, USUAL)
+            yield our_cell(OURS, facts, steps, USUAL, options)
+            yield our_cell(DEFAULT, facts, steps, CHOSEN, options)
+
+
+def peers_cell(who: str, facts: dict[str, Any], steps: int, sizes: dict[str, Any]) -> Cell:
+    """A run of a peer: one gradient step for each environment step."""
+    job = {
+        "library": PEERS[who],
+        "env_id": facts["env_id"],
+        "num_envs": NUM_ENVS,
+        **sizes,
+        "learning_rate": 3e-4,
+        "buffer_steps": 300_000,
+        "learning_starts": LEARNING_STARTS[facts["part"]],
+        "seed": facts["seed"],
+        "threads": 2,
+        "warm_up_steps": WARM_UP_STEPS,
+        "steps": steps,
+    }
+    return Cell(who, facts, job, partial(run_peer, "sbx", "sac_train.py", **job))
+
+
+def our_cell(
+    who: str, facts: dict[str, Any], steps: int, sizes: dict[str, Any], options: Options
+) -> Cell:
+    """A run of ours with the same settings, and what `--set` changes."""
+    settings = {
+        "env_id": facts["env_id"],
+        "num_timesteps": steps,
+        "seed": facts["seed"],
+        "agent": "sac",
+        "sac.num_envs": NUM_ENVS,
+        "sac.rollout_steps": ROLLOUT_STEPS,
+        "sac.updates_per_step": 1.0,
+        "sac.learning_starts": LEARNING_STARTS[facts["part"]],
+        **{f"sac.{name}": value for name, value in sizes.items()},
+    }
+    config = teach_config(settings, options.settings)
+    work = partial(run_ours, "teach", saved=config.saved())
+    return Cell(who, facts, {"config": config.saved()}, work)
+
+
+def report(records: list[Record]) -> list[str]:
+    """Two tables: returns, and pace."""
+    newest = latest_by(records, "part", "who", "env_id", "seed")
+    parts = {
+        name: [each for each in newest if each["part"] == name] for name in ("returns", "pace")
+    }
+    lines = []
+    if parts["returns"]:
+        lines += returns_table(parts["returns"])
+    if parts["pace"]:
+        lines += pace_table(parts["pace"])
+    return lines
+
+
+def returns_table(records: list[Record]) -> list[str]:
+    """Mean return of the latest episodes, over seeds."""
+    rows = []
+    for env_id in dict.fromkeys(record["env_id"] for record in records):
+        reached = {
+            who: [r["final_return"] for r in records if r["env_id"] == env_id and r["who"] == who]
+            for who in ("SBX", OURS, DEFAULT)
+        }
+        steps = next(r["steps"] for r in records if r["env_id"] == env_id)
+        gain = average(reached[OURS]) - average(reached["SBX"])
+        rows.append(
+            [
+                env_id,
+                f"{steps:,}",
+                *[mean_and_spread(reached[who]) for who in (OURS, DEFAULT, "SBX")],
+                number(gain),
+                f"{len(reached[OURS])} / {len(reached['SBX'])}",
+            ]
+        )
+    headings = ["", "steps", "ours", "ours, default sizes", "SBX", "ours more than SBX", "seeds"]
+    return [
+        "SAC with the true reward: mean return of the last 100 episodes (to reach: as much as "
+        f"SBX). {NUM_ENVS} environments, one gradient step for each environment step, 2 x 256 and "
+        f"minibatches of 256, learning rate 3e-4, {LEARNING_STARTS['returns']:,} random steps "
+        f"first; our default sizes are {sizes_in_words(CHOSEN)}.",
+        "",
+        *table(headings, rows),
+        "",
+    ]
+
+
+def pace_table(records: list[Record]) -> list[str]:
+    """Environment steps per second of training, after the first."""
+    rows = []
+    for env_id in dict.fromkeys(record["env_id"] for record in records):
+        pace = {r["who"]: pace_of(r) for r in records if r["env_id"] == env_id}
+        theirs = pace.get("Stable-Baselines3", float("nan"))
+        for who, steps_per_second in pace.items():
+            rows.append([env_id, who, number(steps_per_second), ratio(steps_per_second / theirs)])
+    return [
+        "Environment steps per second, each with one gradient step (to reach: three times "
+        "Stable-Baselines3). All with 2 x 256 and minibatches of 256, where nothing else is said; "
+        f"our default sizes are {sizes_in_words(CHOSEN)}.",
+        "",
+        *table(["", "who", "steps/s", "to Stable-Baselines3"], rows),
+        "",
+    ]
+
+
+def pace_of(record: Record) -> float:
+    """Without what comes first: compilation and warm-up."""
+    return record.get("steady_steps_per_second") or record["steps_per_second"]
+
+
+def sizes_in_words(sizes: dict[str, Any]) -> str:
+    """Layers and minibatches."""
+    layers = " x ".join(map(str, sizes["hidden"]))
+    return f"layers of {layers} units and minibatches of {sizes['minibatch_size']}"

@@ -1,0 +1,94 @@
+"""SAC of SBX or of Stable-Baselines3 on one environment; prints one JSON line.
+
+Run in its own virtual environment: `python sac_train.py JOB`, where JOB is JSON with library
+("sbx" or "sb3"), env_id, num_envs, hidden, minibatch_size, learning_rate, buffer_steps,
+learning_starts, seed, threads, warm_up_steps (not timed) and steps. One gradient step for each
+environment step, as both libraries recommend.
+"""
+
+import importlib.metadata
+import json
+import os
+import sys
+import time
+
+JOB = json.loads(sys.argv[1])
+os.environ["OMP_NUM_THREADS"] = str(JOB["threads"])
+if JOB["threads"] == 1:
+    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from stable_baselines3 import SAC as SB3  # noqa: E402
+from stable_baselines3.common.callbacks import BaseCallback  # noqa: E402
+from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
+
+PACKAGES = ("sbx-rl", "stable-baselines3", "jax", "torch", "gymnasium", "mujoco", "numpy")
+
+
+class Clock(BaseCallback):
+    """When the warm-up was over, by the wall and by the processor, and at what step."""
+
+    def __init__(self, warm_up_steps: int) -> None:
+        super().__init__()
+        self.warm_up_steps = warm_up_steps
+        self.began: tuple[float, float, int] | None = None
+
+    def _on_step(self) -> bool:
+        if self.began is None and self.num_timesteps >= self.warm_up_steps:
+            self.began = time.perf_counter(), time.process_time(), self.num_timesteps
+        return True
+
+
+def make_agent(job: dict) -> SB3:
+    """An agent with the networks that were asked for; the rest as the library has it."""
+    if job["library"] == "sbx":
+        from sbx import SAC
+    else:
+        SAC = SB3  # noqa: N806
+    return SAC(
+        "MlpPolicy",
+        make_vec_env(job["env_id"], n_envs=job["num_envs"], seed=job["seed"]),
+        train_freq=1,
+        gradient_steps=job["num_envs"],
+        batch_size=job["minibatch_size"],
+        learning_rate=job["learning_rate"],
+        buffer_size=job["buffer_steps"],
+        learning_starts=job["learning_starts"],
+        policy_kwargs={"net_arch": list(job["hidden"])},
+        seed=job["seed"],
+        device="cpu",
+    )
+
+
+def versions() -> dict[str, str]:
+    """Of what is installed."""
+    installed = {each.metadata["Name"] for each in importlib.metadata.distributions()}
+    return {name: importlib.metadata.version(name) for name in PACKAGES if name in installed}
+
+
+def main() -> None:
+    """Warm up, train, report."""
+    torch.set_num_threads(JOB["threads"])
+    agent = make_agent(JOB)
+    clock = Clock(JOB["warm_up_steps"])
+    agent.learn(JOB["steps"], callback=clock)
+    assert clock.began is not None, "fewer steps than the warm-up has"  # noqa: S101
+    began_s, began_cpu_s, began_at = clock.began
+    seconds, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
+    num_steps = agent.num_timesteps - began_at
+    returns = [episode["r"] for episode in agent.ep_info_buffer]
+    figures = {
+        "steps": agent.num_timesteps,
+        "seconds": seconds,
+        "cpu_s": cpu_s,
+        "steps_per_second": num_steps / seconds,
+        "final_return": float(np.mean(returns)) if returns else None,
+        "latest_return": float(np.mean(returns[-2 * JOB["num_envs"] :])) if returns else None,
+        "peer_versions": versions(),
+    }
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+import numpy as np
+import pytest
+
+from rl_teacher.agents import explore
+from rl_teacher.agents.explore import StateEntropy, neighbour_distances
+
+LINE = np.array([[0.0], [1.0], [3.0], [7.0]], np.float32)
+EVERY = np.arange(4)
+
+
+@pytest.mark.parametrize(
+    ("neighbour", "distances"), [(1, [1, 1, 2, 4]), (2, [3, 2, 3, 6]), (3, [7, 6, 4, 7])]
+)
+def test_distances_to_neighbours_on_a_line(neighbour, distances):
+    found = neighbour_distances(LINE, EVERY, LINE, EVERY, neighbour)
+    np.testing.assert_allclose(found, distances, rtol=1e-5)
+
+
+def test_of_too_few_states_the_farthest_counts():
+    np.testing.assert_allclose(neighbour_distances(LINE, EVERY, LINE, EVERY), [7, 6, 4, 7])
+
+
+def test_a_single_state_is_nowhere_new():
+    assert neighbour_distances(LINE[:1], EVERY[:1], LINE[:1], EVERY[:1]).tolist() == [0.0]
+
+
+def test_a_state_that_was_visited_twice_is_near_itself():
+    twice = np.concatenate([LINE, LINE])
+    found = neighbour_distances(twice, np.arange(8), twice, np.arange(8), 1)
+    np.testing.assert_allclose(found, 0.0, atol=1e-3)
+
+
+def test_the_reward_is_the_logarithm_over_its_spread():
+    rng = np.random.default_rng(0)
+    rewards = StateEntropy(0)(LINE, EVERY, rng)
+    entropies = np.log1p([7, 6, 4, 7])
+    np.testing.assert_allclose(rewards, entropies / entropies.std(), rtol=5e-3)
+
+
+def test_rare_states_are_worth_more_when_compared_with_a_part_of_all():
+    rng = np.random.default_rng(0)
+    crowd = rng.normal(size=(1000, 3)).astype(np.float32)
+    states = np.concatenate([crowd, 5 + np.eye(3, dtype=np.float32)])
+    rewards = StateEntropy(100)(states, np.arange(1003).reshape(17, 59), rng)
+    assert rewards.shape == (17, 59)
+    assert rewards.ravel()[-3:].min() > np.quantile(rewards, 0.99)
+
+
+def test_states_are_looked_at_in_parts_with_the_same_outcome(monkeypatch):
+    rng = np.random.default_rng(0)
+    states = rng.normal(size=(50, 2)).astype(np.float32)
+    places = rng.integers(50, size=(4, 30))
+    whole = StateEntropy(0)(states, places, rng)
+    monkeypatch.setattr(explore, "CHUNK", 7)
+    np.testing.assert_allclose(StateEntropy(0)(states, places, rng), whole, rtol=1e-4)
+
+
+def test_a_saved_spread_goes_on():
+    rng = np.random.default_rng(0)
+    entropy, other = StateEntropy(0), StateEntropy(0)
+    entropy(LINE, EVERY, rng)
+    other.load_state(entropy.state())
+    np.testing.assert_array_equal(entropy(LINE, EVERY, rng), other(LINE, EVERY, rng))

@@ -1,0 +1,91 @@
+import numpy as np
+
+from rl_teacher.agents import replay
+from rl_teacher.agents.replay import ReplayBuffer
+from rl_teacher.envs.rollout import Rollout
+
+
+def rollout_of(numbers, is_valid=None):
+    """Steps of one environment, whose every array holds the step's number."""
+    numbers = np.asarray(numbers, np.float32)[:, None]
+    steps = numbers[..., None]
+    never = np.zeros(numbers.shape, bool)
+    return Rollout(
+        observations=np.repeat(steps, 2, axis=-1),
+        actions=steps,
+        rewards=numbers,
+        next_observations=np.repeat(steps + 1, 2, axis=-1),
+        terminated=numbers % 2 == 1,
+        truncated=never,
+        is_valid=~never if is_valid is None else np.asarray(is_valid)[:, None],
+        scene_states=np.empty((*numbers.shape, 0)),
+    )
+
+
+def buffer_after(*rollouts, capacity=5):
+    buffer = ReplayBuffer(capacity, (2,), (1,))
+    for rollout in rollouts:
+        buffer.add(rollout, rollout.rewards)
+    return buffer
+
+
+def test_the_oldest_steps_give_way_once_it_is_full():
+    buffer = buffer_after(rollout_of([0, 1, 2]), rollout_of([3, 4, 5, 6]))
+    assert len(buffer) == 5
+    assert buffer.num_added == 7
+    assert buffer.rewards.tolist() == [5, 6, 2, 3, 4]
+
+
+def test_of_a_rollout_longer_than_it_the_last_steps_are_remembered():
+    buffer = buffer_after(rollout_of(range(12)))
+    assert sorted(buffer.rewards.tolist()) == [7, 8, 9, 10, 11]
+    buffer.add(rollout_of([12]), rollout_of([12]).rewards)
+    assert sorted(buffer.rewards.tolist()) == [8, 9, 10, 11, 12]
+
+
+def test_steps_that_only_reset_are_not_remembered():
+    buffer = buffer_after(rollout_of([0, 1, 2], is_valid=[True, False, True]))
+    assert buffer.rewards.tolist() == [0, 2]
+
+
+def test_every_column_keeps_to_its_step():
+    steps = buffer_after(rollout_of(range(8))).gather(np.array([[0, 3], [4, 1]]))
+    numbers = steps["rewards"]
+    assert steps["observations"].shape == (2, 2, 2)
+    np.testing.assert_array_equal(steps["observations"][..., 0], numbers)
+    np.testing.assert_array_equal(steps["actions"][..., 0], numbers)
+    np.testing.assert_array_equal(steps["next_observations"][..., 1], numbers + 1)
+    np.testing.assert_array_equal(steps["terminated"], numbers % 2 == 1)
+
+
+def test_looking_at_them_anew_changes_the_stored_rewards_and_nothing_else(monkeypatch):
+    monkeypatch.setattr(replay, "CHUNK", 2)
+    buffer = buffer_after(rollout_of([0, 1, 2]))
+    before = buffer.state()
+    buffer.reconsider(lambda observations, actions: 10 * observations[:, 0] + actions[:, 0])
+    after = buffer.state()
+    assert after["rewards"].tolist() == [0, 11, 22]
+    for name in before.keys() - {"rewards"}:
+        np.testing.assert_array_equal(before[name], after[name], err_msg=name)
+
+
+def test_only_what_is_filled_is_saved():
+    state = buffer_after(rollout_of([0, 1]), capacity=1000).state()
+    assert state["observations"].shape == (2, 2)
+    assert sum(array.nbytes for array in state.values()) < 100
+
+
+def test_a_saved_one_goes_on_where_it_stood():
+    buffer = buffer_after(rollout_of(range(7)))
+    other = ReplayBuffer(5, (2,), (1,))
+    other.load_state(buffer.state())
+    for each in (buffer, other):
+        each.add(rollout_of([7, 8]), rollout_of([7, 8]).rewards)
+    assert other.rewards.tolist() == buffer.rewards.tolist() == [5, 6, 7, 8, 4]
+
+
+def test_what_was_saved_does_not_change_afterwards():
+    buffer = buffer_after(rollout_of([0, 1]))
+    state = buffer.state()
+    buffer.reconsider(lambda observations, actions: np.full(len(actions), 9.0, np.float32))
+    assert state["rewards"].tolist() == [0, 1]

@@ -1,0 +1,466 @@
+import dataclasses
+
+import equinox as eqx
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from rl_teacher.agent_settings import SACConfig
+from rl_teacher.agents.collector import Collector
+from rl_teacher.agents.episodes import EpisodeReturns
+from rl_teacher.agents.sac import SAC
+from rl_teacher.agents.sac_update import (
+    Minibatch,
+    actor_loss,
+    improve,
+    new_networks,
+    new_optimisers,
+    soft_target,
+    temperature_loss,
+)
+from rl_teacher.agents.squashed import HostSquashedGaussian, SquashedGaussian
+from rl_teacher.config import TeachConfig
+from rl_teacher.envs.registry import make_vector
+from rl_teacher.errors import BadConfig
+from rl_teacher.experiment import Experiment
+from rl_teacher.networks import MLP
+from rl_teacher.teach import teach
+
+TINY = SACConfig(
+    num_envs=4,
+    rollout_steps=4,
+    learning_starts=32,
+    buffer_steps=2000,
+    minibatch_size=32,
+    hidden=(16,),
+    learning_rate=3e-3,
+    compared_states=64,
+)
+
+
+class Line(gym.Env):
+    """A point on a line, for twenty steps: the action moves it, and 0.5 is where it belongs."""
+
+    observation_space = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)
+    action_space = gym.spaces.Box(-1.0, 3.0, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place, self.age = self.np_random.uniform(-1, 1), 0
+        return np.array([self.place], np.float32), {}
+
+    def step(self, action):
+        move = 0.2 * (action[0] - 1) / 2
+        self.place = float(np.clip(self.place + move, -2, 2))
+        self.age += 1
+        reward = -abs(self.place - 0.5)
+        return np.array([self.place], np.float32), reward, False, self.age >= 20, {}
+
+
+def lines(num_envs=4, mode=AutoresetMode.NEXT_STEP):
+    return gym.vector.SyncVectorEnv([Line] * num_envs, autoreset_mode=mode)
+
+
+def agent_for(venv, config=TINY, seed=0):
+    return SAC(
+        venv.single_observation_space,
+        venv.single_action_space,
+        config,
+        total_steps=10**6,
+        seed=seed,
+    )
+
+
+def train(agent, collector, num_rollouts, rewards_of=lambda rollout: rollout.rewards):
+    episodes = EpisodeReturns(collector.num_envs, begins_whole=True)
+    for _ in range(num_rollouts):
+        rollout = collector.collect(agent.act, agent.rollout_steps)
+        agent.learn(rollout, rewards_of(rollout))
+        episodes.observe(rollout, rollout.rewards)
+    return episodes
+
+
+def explored(num_rollouts=6):
+    """An agent that explored without rewards, and where it lives."""
+    venv = lines()
+    agent, collector = agent_for(venv), Collector(venv, seed=0)
+    for _ in range(num_rollouts):
+        agent.observe(collector.collect(agent.explore, agent.rollout_steps))
+    return agent, collector
+
+
+def part(agent, prefix):
+    return {name: array for name, array in agent.state().items() if name.startswith(prefix)}
+
+
+def changed(before, after):
+    return {name for name, array in before.items() if not np.array_equal(array, after[name])}
+
+
+# --- formulas, by hand ---
+
+
+def constant_policy(mean, log_std):
+    policy = SquashedGaussian(MLP((1, 2 * len(mean)), "relu", 0.0, np.random.default_rng(0)))
+    biases = [jnp.asarray(np.array([*mean, *log_std], np.float32))]
+    return eqx.tree_at(lambda each: each.network.biases, policy, biases)
+
+
+def test_soft_target_by_hand():
+    # y = 1 + 0.9 * (min(5, 4) - 0.5 * -2) = 1 + 0.9 * 5; the second step is the last: 2
+    target = soft_target(
+        jnp.array([1.0, 2.0]),
+        jnp.array([0.0, 1.0]),
+        jnp.array([[5.0, 100.0], [4.0, 100.0]]),
+        jnp.array([-2.0, 7.0]),
+        jnp.array(0.5),
+        0.9,
+    )
+    np.testing.assert_allclose(target, [5.5, 2.0])
+
+
+def test_squashed_log_density_by_hand():
+    # u = 0.3 + 2 * 0.5 = 1.3; log N(u; 0.3, 2) = -0.125 - log 2 - log(2 pi) / 2 = -1.737086
+    # log(1 - tanh(1.3)^2) = log(1 - 0.861723^2) = -1.356995; the difference is -0.380091
+    actions, log_prob = constant_policy([0.3], [np.log(2)])(
+        jnp.zeros((1, 1)), jnp.full((1, 1), 0.5)
+    )
+    assert actions[0, 0] == pytest.approx(np.tanh(1.3))
+    assert log_prob[0] == pytest.approx(-0.380091, abs=2e-5)
+
+
+def test_squashed_density_adds_up_to_one():
+    noise = jnp.linspace(-7, 7, 4001)[:, None]
+    actions, log_probs = constant_policy([0.2], [-0.3])(jnp.zeros((4001, 1)), noise)
+    assert np.trapezoid(np.exp(log_probs), actions[:, 0]) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_far_out_the_log_density_stays_finite_and_has_a_slope():
+    policy = constant_policy([30.0, -30.0], [0.0, 0.0])
+    noise = jnp.zeros((1, 2))
+    slope = jax.grad(lambda p: p(jnp.zeros((1, 1)), noise)[1][0])(policy)
+    assert np.isfinite(policy(jnp.zeros((1, 1)), noise)[1]).all()
+    np.testing.assert_allclose(slope.network.biases[0][:2], [2.0, -2.0], atol=1e-4)
+
+
+def test_temperature_rises_while_there_is_less_entropy_than_wanted():
+    # d/da -exp(a) * mean(log pi + H) = -exp(a) * (1 - 3) = 2 exp(a) at log pi = 1, H = -3
+    slope = jax.grad(temperature_loss)
+    assert slope(jnp.log(0.5), jnp.array([0.5, 1.5]), -3.0) == pytest.approx(1.0)
+    assert slope(jnp.log(0.5), jnp.array([4.0, 6.0]), -3.0) == pytest.approx(-1.0)
+
+
+def a_minibatch(rng, num_updates=3):
+    def normal(*shape):
+        return rng.standard_normal((num_updates, 8, *shape)).astype(np.float32)
+
+    actions = np.tanh(normal(2))
+    return Minibatch(
+        normal(3), actions, normal(), normal(3), np.zeros_like(normal()), normal(2), normal(2)
+    )
+
+
+def test_the_actors_loss_is_its_entropys_worth_less_the_lower_value():
+    rng = np.random.default_rng(0)
+    networks = new_networks(3, 2, TINY, rng)
+    batch = jax.tree.map(lambda column: jnp.asarray(column[0]), a_minibatch(rng))
+    loss, log_probs = actor_loss(networks.actor, networks.critics, jnp.array(0.3), batch)
+    actions, expected = networks.actor(batch.observations, batch.noise)
+    np.testing.assert_allclose(log_probs, expected, rtol=1e-6)
+    lower = np.minimum(*np.asarray(networks.critics(batch.observations, actions)))
+    assert loss == pytest.approx(float(np.mean(0.3 * expected - lower)), rel=1e-5)
+
+
+def test_targets_follow_their_critics_slowly():
+    rng = np.random.default_rng(0)
+    before = new_networks(3, 2, TINY, rng)
+    config = dataclasses.replace(TINY, target_rate=0.25)
+    after, _, _ = improve(before, new_optimisers(before), a_minibatch(rng, 1), config)
+    old, new, slow = (
+        np.asarray(each.first.weights[0]) for each in (before.targets, after.critics, after.targets)
+    )
+    assert not np.array_equal(old, new)
+    np.testing.assert_allclose(slow, old + 0.25 * (new - old), rtol=1e-4, atol=1e-7)
+
+
+def test_a_delayed_actor_takes_every_second_step():
+    rng = np.random.default_rng(0)
+    networks, batches = new_networks(3, 2, TINY, rng), a_minibatch(rng, 4)
+    counts = []
+    for delay in (1, 2):
+        config = dataclasses.replace(TINY, policy_delay=delay)
+        _, optimisers, _ = improve(networks, new_optimisers(networks), batches, config)
+        counts.append((int(optimisers.critics.count), int(optimisers.actor.count)))
+    assert counts == [(4, 4), (4, 2)]
+
+
+def test_the_numpy_twin_acts_as_the_network_does():
+    rng = np.random.default_rng(0)
+    policy = new_networks(3, 2, TINY, rng).actor
+    observations = rng.normal(size=(5, 3)).astype(np.float32)
+    noise = np.random.default_rng(7).standard_normal((5, 2), dtype=np.float32)
+    expected, _ = policy(jnp.asarray(observations), jnp.asarray(noise))
+    host = HostSquashedGaussian(policy)
+    np.testing.assert_allclose(
+        host.sample(observations, np.random.default_rng(7)), expected, atol=1e-5
+    )
+    middle, _ = policy(jnp.asarray(observations), jnp.zeros((5, 2)))
+    np.testing.assert_allclose(host.best(observations), middle, atol=1e-5)
+
+
+# --- the agent ---
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_it_finds_its_place_on_a_line(seed):
+    venv = lines()
+    agent = agent_for(venv, seed=seed)
+    episodes = train(agent, Collector(venv, seed=seed), 120)
+    assert episodes.mean_return(8) > -4.5  # at random: -17; the best that can be: -2.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_it_swings_the_pendulum_up(seed):
+    venv = make_vector("Pendulum-v1", 8)
+    config = SACConfig(hidden=(64, 64), minibatch_size=128)
+    episodes = train(agent_for(venv, config, seed), Collector(venv, seed=seed), 320)
+    assert episodes.mean_return(8) > -250
+
+
+def test_actions_are_within_the_environments_bounds_and_at_random_at_first():
+    venv = lines()
+    agent = agent_for(venv)
+    first = np.concatenate([agent.act(np.zeros((4, 1), np.float32)) for _ in range(200)])
+    assert first.min() < -0.9
+    assert first.max() > 2.9
+    assert first.mean() == pytest.approx(1.0, abs=0.2)
+    train(agent, Collector(venv, seed=0), 4)
+    assert agent.act_best(np.zeros((4, 1), np.float32)).mean() == pytest.approx(1.0, abs=0.9)
+
+
+def test_it_learns_from_the_rewards_it_is_told_and_not_from_the_environments():
+    venv = lines()
+    agent = agent_for(venv, dataclasses.replace(TINY, discount=0.0))
+    train(agent, Collector(venv, seed=0), 60, lambda rollout: rollout.actions[..., 0])
+    assert agent.act_best(np.zeros((4, 1), np.float32)).min() > 2.0
+
+
+def test_steps_that_only_reset_teach_nothing():
+    def learned(poison):
+        venv = lines()
+        agent = agent_for(venv)
+        told = []
+
+        def rewards_of(rollout):
+            told.append(rollout.is_valid.all())
+            return np.where(rollout.is_valid, rollout.rewards, poison).astype(np.float32)
+
+        train(agent, Collector(venv, seed=0), 12, rewards_of)
+        assert not all(told)
+        return agent.state()
+
+    assert not changed(learned(0.0), learned(0.5))
+
+
+def test_only_the_environments_own_end_cuts_what_follows():
+    venv = lines()
+    agent, collector = agent_for(venv), Collector(venv, seed=0)
+    train(agent, collector, 12)
+    assert not agent.state()["buffer/terminated"].any()
+
+
+@pytest.mark.parametrize(
+    "space",
+    [gym.spaces.Discrete(3), gym.spaces.Box(-np.inf, np.inf, (2,)), gym.spaces.MultiBinary(2)],
+)
+def test_other_actions_are_refused_in_words(space):
+    with pytest.raises(BadConfig, match="-a ppo"):
+        SAC(gym.spaces.Box(-1, 1, (3,)), space, TINY, total_steps=1, seed=0)
+
+
+def test_a_saved_agent_goes_on_exactly():
+    venv, other_venv = make_vector("Pendulum-v1", 4), make_vector("Pendulum-v1", 4)
+    agent, collector = agent_for(venv), Collector(venv, seed=0)
+    other, other_collector = agent_for(other_venv, seed=1), Collector(other_venv, seed=1)
+    train(agent, collector, 5)
+    train(other, other_collector, 3)
+    other.load_state(agent.state())
+    other_collector.load_state(collector.state())
+    train(agent, collector, 3)
+    train(other, other_collector, 3)
+    here, there = agent.state(), other.state()
+    assert here.keys() == there.keys()
+    assert not changed(here, there)
+
+
+def test_an_agent_that_was_exploring_goes_on_exactly():
+    agent, _ = explored()
+    other = agent_for(lines(), seed=1)
+    other.load_state(agent.state())
+    for each in (agent, other):
+        each.reconsider(lambda observations, actions: observations[..., 0])
+    assert not changed(agent.state(), other.state())
+
+
+def test_exploring_trains_the_actor_without_any_reward():
+    agent, collector = explored(2)
+    before = part(agent, "networks")
+    agent.observe(collector.collect(agent.explore, agent.rollout_steps))
+    assert changed(before, part(agent, "networks"))
+    assert not agent.state()["buffer/rewards"].any()
+
+
+def test_what_another_policy_lived_is_remembered_and_teaches_nothing_yet():
+    agent, collector = explored(3)
+    before = part(agent, "networks")
+    agent.observe(collector.collect(agent.try_out, agent.rollout_steps))
+    assert not changed(before, part(agent, "networks"))
+
+
+def test_without_exploration_it_acts_at_random_until_there_are_rewards():
+    venv = lines()
+    agent = agent_for(venv, dataclasses.replace(TINY, explore=False))
+    collector, before = Collector(venv, seed=0), part(agent, "networks")
+    for _ in range(10):
+        agent.observe(collector.collect(agent.explore, agent.rollout_steps))
+    actions = agent.state()["buffer/actions"]
+    assert np.quantile(actions, 0.75) - np.quantile(actions, 0.25) == pytest.approx(2.0, abs=0.5)
+    assert not changed(before, part(agent, "networks"))
+
+
+def test_an_explorer_goes_farther_than_chance():
+    def spread(explores):
+        venv = lines()
+        agent, collector = agent_for(venv), Collector(venv, seed=0)
+        act = agent.explore if explores else collector.random_actions
+        for _ in range(60):
+            agent.observe(collector.collect(act, agent.rollout_steps))
+        return agent.state()["buffer/observations"][500:].std()
+
+    assert spread(True) > 1.3 * spread(False)
+
+
+def test_the_first_rewards_reset_the_critics_and_keep_the_actor(monkeypatch):
+    monkeypatch.setattr("rl_teacher.agents.sac.STEPS_AFTER_RESET", 0)
+    agent, _ = explored()
+    before = part(agent, "networks") | part(agent, "optimisers")
+    agent.reconsider(lambda observations, actions: observations[..., 0])
+    after = part(agent, "networks") | part(agent, "optimisers")
+    differs = changed(before, after)
+    assert not {name for name in differs if ".actor" in name}
+    weights = {name for name in before if "networks/.critics" in name and "weights" in name}
+    assert weights <= differs
+    agent.reconsider(lambda observations, actions: observations[..., 0])
+    assert not changed(after, part(agent, "networks") | part(agent, "optimisers"))
+
+
+def test_after_every_fit_all_that_is_remembered_is_worth_something_else():
+    agent, _ = explored()
+    agent.reconsider(lambda observations, actions: observations[..., 0] + actions[..., 0])
+    state = agent.state()
+    np.testing.assert_array_equal(
+        state["buffer/rewards"],
+        state["buffer/observations"][:, 0] + state["buffer/actions"][:, 0],
+    )
+    agent.reconsider(lambda observations, actions: actions[..., 0])
+    np.testing.assert_array_equal(agent.state()["buffer/rewards"], state["buffer/actions"][:, 0])
+
+
+def test_without_relabelling_only_what_had_no_reward_gets_one():
+    venv = lines()
+    agent = agent_for(venv, dataclasses.replace(TINY, relabel=False))
+    agent.observe(Collector(venv, seed=0).collect(agent.explore, 4))
+    agent.reconsider(lambda observations, actions: actions[..., 0])
+    first = agent.state()["buffer/rewards"]
+    assert first.any()
+    agent.reconsider(lambda observations, actions: 2 * actions[..., 0])
+    np.testing.assert_array_equal(agent.state()["buffer/rewards"], first)
+
+
+def test_one_that_begins_anew_keeps_what_it_remembers_and_knows_of_observations():
+    venv = lines()
+    agent = agent_for(venv)
+    train(agent, Collector(venv, seed=0), 6)
+    before = agent.state()
+    agent.begin_anew()
+    after = agent.state()
+    differs = changed(before, after)
+    assert not {name for name in differs if name.startswith(("buffer", "observations"))}
+    assert {name for name in before if "networks" in name and "weights" in name} <= differs
+
+
+def test_it_begins_as_another_one_is_and_acts_by_it_at_once():
+    venv = lines()
+    taught = agent_for(venv)
+    train(taught, Collector(venv, seed=0), 10)
+    agent = agent_for(venv, seed=5)
+    agent.begin_with(taught.state())
+    places = np.linspace(-1, 1, 7, dtype=np.float32)[:, None]
+    np.testing.assert_array_equal(agent.act_best(places), taught.act_best(places))
+    assert not changed(part(taught, "networks"), part(agent, "networks"))
+    assert len(agent.state()["buffer/rewards"]) == 0
+    drawn = np.concatenate([agent.act(places) for _ in range(300)])
+    assert not np.allclose(drawn.mean(), 1.0, atol=0.02)
+
+
+def test_it_refuses_to_begin_with_networks_of_other_sizes():
+    venv = lines()
+    other = agent_for(venv, dataclasses.replace(TINY, hidden=(8,)))
+    with pytest.raises(BadConfig, match="hidden"):
+        agent_for(venv).begin_with(other.state())
+
+
+@pytest.mark.parametrize(("updates_per_step", "taken"), [(0.25, 4), (0.001, 1)])
+def test_gradient_steps_for_each_environment_step(updates_per_step, taken):
+    venv = lines()
+    agent = agent_for(
+        venv, dataclasses.replace(TINY, updates_per_step=updates_per_step, learning_starts=0)
+    )
+    train(agent, Collector(venv, seed=0), 1)
+    assert int(agent.state()["optimisers/.critics.count"]) == taken
+
+
+# --- in the loop ---
+
+
+def teaching(name, steps):
+    config = TeachConfig("Pendulum-v1", "synth", name=name, agent="sac", n_labels=8, seed=3)
+    reward = dataclasses.replace(config.reward, hidden=(8,))
+    return dataclasses.replace(
+        config, num_timesteps=steps, pretrain_labels=4, pretrain_iters=20, sac=TINY, reward=reward
+    )
+
+
+def test_between_fits_too_memory_keeps_to_the_scale_of_the_newest_rewards(tmp_path, monkeypatch):
+    monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path))
+    monkeypatch.setattr("rl_teacher.teach.RECONSIDERED_EVERY", 32)
+    told = []
+
+    def reconsider(agent, rewards_of):
+        told.append(len(agent.state()["buffer/rewards"]))
+
+    monkeypatch.setattr(SAC, "reconsider", reconsider)
+    config = dataclasses.replace(teaching("scale", 256), n_labels=4)
+    teach(config)
+    explored = told[0]  # by the only fit
+    assert told[1:] == [explored + step for step in range(32, 257, 32)]
+
+
+def agents_state(name):
+    checkpoint = Experiment.find(name).load_checkpoint()
+    assert checkpoint is not None
+    return {key: array for key, array in checkpoint.arrays.items() if key.startswith("agent")}
+
+
+def test_it_is_taught_from_labels_and_a_second_time_the_same(tmp_path, monkeypatch):
+    monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path))
+    assert teach(teaching("first", 160)).is_finished
+    teach(teaching("second", 160))
+    first = agents_state("first")
+    assert not changed(first, agents_state("second"))
+    assert first["agent/buffer/rewards"].any()
+    assert not first["agent/self/has_unrewarded"]
