@@ -19,21 +19,37 @@ from rl_teacher.agents.acting import (
 )
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.ppo import PPO
-from rl_teacher.config import PPOConfig
+from rl_teacher.agents.registry import make_agent
+from rl_teacher.config import (
+    A2CConfig,
+    GA3CConfig,
+    PPOConfig,
+    SACConfig,
+    TeachConfig,
+    TRPOConfig,
+)
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.errors import BadInput, BadObservation, CorruptCheckpoint
 
 CONFIG = PPOConfig(num_envs=4, rollout_steps=16)
+SETTINGS = {
+    "ppo": CONFIG,
+    "trpo": TRPOConfig(num_envs=4, rollout_steps=16),
+    "a2c": A2CConfig(num_envs=4, rollout_steps=16),
+    "ga3c": GA3CConfig(num_envs=4, rollout_steps=16),
+    "sac": SACConfig(num_envs=4, rollout_steps=16, learning_starts=16, hidden=(16,)),
+}
 
 
-def trained(env_id):
+def trained(env_id, name="ppo"):
     """An agent that has learned a little, so that nothing of it is at its beginning."""
-    venv = make_vector(env_id, CONFIG.num_envs, 1)
-    spaces = venv.single_observation_space, venv.single_action_space
-    agent = PPO(*spaces, CONFIG, total_steps=1000, seed=3)
+    settings = SETTINGS[name]
+    config = TeachConfig(env_id, "rl", name="x", agent=name, seed=3, **{name: settings})
+    venv = make_vector(env_id, settings.num_envs, 1)
+    agent = make_agent(config, venv)
     collector = Collector(venv, seed=3)
-    for _ in range(2):
-        rollout = collector.collect(agent.act, CONFIG.rollout_steps)
+    for _ in range(3):
+        rollout = collector.collect(agent.act, settings.rollout_steps)
         agent.learn(rollout, rollout.rewards)
     return agent, collector.collect(agent.try_out, 1).observations[0]
 
@@ -110,9 +126,19 @@ class TestExploring:
 
 
 class TestRoundTrip:
-    @pytest.mark.parametrize("env_id", ["ShortHopper-v1", "CartPole-v1", "Pendulum-v1"])
-    def test_what_is_loaded_acts_as_the_agent_does(self, env_id, tmp_path):
-        agent, observations = trained(env_id)
+    @pytest.mark.parametrize(
+        ("env_id", "name"),
+        [
+            ("ShortHopper-v1", "ppo"),
+            ("CartPole-v1", "ppo"),
+            ("Pendulum-v1", "trpo"),
+            ("Pendulum-v1", "a2c"),
+            ("CartPole-v1", "ga3c"),
+            ("Pendulum-v1", "sac"),
+        ],
+    )
+    def test_what_is_loaded_acts_as_the_agent_does(self, env_id, name, tmp_path):
+        agent, observations = trained(env_id, name)
         acting_of(agent).save(tmp_path)
         loaded = rl_teacher.load_agent(tmp_path)
         best = agent.act_best(observations)
@@ -128,6 +154,15 @@ class TestRoundTrip:
         np.testing.assert_allclose(
             load_agent(tmp_path)(observations), agent.act_best(observations), rtol=1e-6, atol=1e-7
         )
+
+    def test_the_first_discrete_action_keeps_its_number(self, tmp_path):
+        space = gym.spaces.Discrete(3, start=5)
+        agent = PPO(gym.spaces.Box(-1, 1, (2, 2)), space, CONFIG, total_steps=10, seed=0)
+        observations = np.random.default_rng(0).normal(size=(50, 2, 2)).astype(np.float32)
+        acting_of(agent).save(tmp_path)
+        loaded = load_agent(tmp_path)
+        np.testing.assert_array_equal(loaded(observations), agent.act_best(observations))
+        assert set(loaded(observations, explore=True).tolist()) == {5, 6, 7}
 
     def test_where_it_comes_from_is_kept(self, hopper, tmp_path):
         acting = acting_of(hopper[0])

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Float32, Shaped
@@ -19,6 +19,10 @@ from safetensors.numpy import load as unpack
 from safetensors.numpy import save as pack
 
 from rl_teacher.errors import BadInput, BadObservation, CorruptCheckpoint
+
+if TYPE_CHECKING:
+    from rl_teacher.agents.actions import ActionScale
+    from rl_teacher.networks import MLP
 
 FORMAT_NAME = "rl-teacher-agent"
 SCHEMA_VERSION = 1
@@ -355,50 +359,57 @@ def _shape_of(array: np.ndarray | None) -> tuple[int, ...] | None:
 # --- from an agent ---
 
 
-def acting_of(agent: Any) -> ActingNetwork:
+@runtime_checkable
+class Exportable(Protocol):
+    """An agent of which what acts can be taken out."""
+
+    def acting(self) -> ActingNetwork:
+        """What of it acts."""
+        ...
+
+
+def acting_of(agent: object) -> ActingNetwork:
     """What of an agent acts.
 
     Raises:
         BadInput: it is another library's, or has none that can be taken out.
     """
-    if hasattr(agent, "acting"):
+    if isinstance(agent, Exportable):
         return agent.acting()
-    if hasattr(agent, "_policy"):
-        return _acting_of_on_policy(agent)
     raise BadInput(
         f"An agent of the kind {type(agent).__name__} cannot be exported: it is another library's. "
         "Use that library's own file."
     )
 
 
-def _acting_of_on_policy(agent: Any) -> ActingNetwork:
-    """Of an agent that has a policy, moments of observations, and a scale of actions."""
-    policy, scale = agent._policy, agent._scale
-    is_gaussian = hasattr(policy, "log_std")
-    network = policy.mean if is_gaussian else policy.logits
+def observed_by(
+    shape: tuple[int, ...], mean: np.ndarray, inverse_std: np.ndarray, limit: float
+) -> Observed:
+    """How an agent that normalises its observations takes them in."""
+    return Observed(shape, floats(mean), floats(inverse_std), float(limit))
+
+
+def layers_of(network: "MLP") -> Layers:
+    """The layers of a network."""
+    weights, biases = (tuple(map(floats, each)) for each in (network.weights, network.biases))
+    return Layers(weights, biases, network.activation)
+
+
+def acted_by(
+    kind: Kind, shape: tuple[int, ...], scale: "ActionScale", log_std: Any = None
+) -> Acted:
+    """How an agent whose actions are scaled so gives them out."""
     is_scaled = scale.half_range is not None and not np.isinf(scale.half_range).any()
-    return ActingNetwork(
-        Observed(
-            (agent._size,), _floats(agent._mean), _floats(agent._inverse_std), _limit_of(agent)
-        ),
-        Layers(
-            tuple(map(_floats, network.weights)),
-            tuple(map(_floats, network.biases)),
-            network.activation,
-        ),
-        Acted(
-            "gaussian" if is_gaussian else "categorical",
-            agent._action_shape,
-            _floats(policy.log_std) if is_gaussian else None,
-            _floats(scale.middle) if is_scaled else None,
-            _floats(scale.half_range) if is_scaled else None,
-        ),
+    return Acted(
+        kind,
+        shape,
+        None if log_std is None else floats(log_std),
+        floats(scale.middle) if is_scaled else None,
+        floats(scale.half_range) if is_scaled else None,
+        scale.start,
     )
 
 
-def _limit_of(agent: Any) -> float:
-    return float(agent.config.observation_limit)
-
-
-def _floats(array: Any) -> Float32[np.ndarray, "..."]:
+def floats(array: Any) -> Float32[np.ndarray, "..."]:
+    """A copy that does not change with the agent."""
     return np.array(array, np.float32)

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int32, Shaped
 
 from rl_teacher.agent_settings import A2CConfig, OnPolicyConfig, PPOConfig, TRPOConfig
+from rl_teacher.agents.acting import ActingNetwork, acted_by, layers_of, observed_by
 from rl_teacher.agents.actions import ActionScale, Masks
 from rl_teacher.agents.agent import RewardsOf
 from rl_teacher.agents.normalise import ReturnScaler
@@ -268,7 +269,8 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self._action_shape = action_space.shape or ()
         self._scale = ActionScale.of(action_space)
         self._action_space = action_space
-        self._size = int(np.prod(observation_space.shape or ()))
+        self._observation_shape = observation_space.shape or ()
+        self._size = int(np.prod(self._observation_shape))
         self._observation_moments = RunningMoments((self._size,))
         self._scale_rewards = ReturnScaler(config.num_envs, config.discount)
         self._sampled: list[np.ndarray] = []
@@ -324,6 +326,17 @@ class OnPolicyAgent(ABC, Generic[Config]):
         """The most likely actions, without exploration."""
         actions = self._host_policy.best(self._normalise(observations), masks)
         return self._scale.to_environment(actions.reshape(-1, *self._action_shape))
+
+    def acting(self) -> ActingNetwork:
+        """What of it acts, alone: it needs nothing but NumPy."""
+        policy, limit = self._policy, self.config.observation_limit
+        observed = observed_by(self._observation_shape, self._mean, self._inverse_std, limit)
+        if isinstance(policy, GaussianPolicy):
+            layers, kind, log_std = layers_of(policy.mean), "gaussian", policy.log_std
+        else:
+            layers, kind, log_std = layers_of(policy.logits), "categorical", None
+        acted = acted_by(kind, self._action_shape, self._scale, log_std)
+        return ActingNetwork(observed, layers, acted)
 
     def observe(self, rollout: Rollout) -> None:
         """Learn only what observations look like, from a rollout of any policy."""

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from rl_teacher.agent_settings import SACConfig
+from rl_teacher.agents.acting import ActingNetwork, acted_by, layers_of, observed_by
 from rl_teacher.agents.actions import ActionScale, Masks
 from rl_teacher.agents.agent import RewardsOf
 from rl_teacher.agents.explore import StateEntropy
@@ -99,9 +100,10 @@ class SAC:
         self._action_shape = action_space.shape or ()
         self._num_actions = int(np.prod(self._action_shape))
         self._scale = ActionScale.of(action_space)
-        self._observation_moments = RunningMoments((int(np.prod(observation_space.shape or ())),))
+        self._observation_shape = observation_space.shape or ()
+        self._observation_moments = RunningMoments((math.prod(self._observation_shape),))
         self._buffer = ReplayBuffer(
-            config.buffer_steps, observation_space.shape or (), self._action_shape
+            config.buffer_steps, self._observation_shape, self._action_shape
         )
         self._entropy = StateEntropy(config.compared_states)
         self._random_steps = config.learning_starts
@@ -176,6 +178,15 @@ class SAC:
         """The actor's actions without noise."""
         seen = self._normalise(observations.reshape(len(observations), -1))
         return self._to_environment(self._host_policy.best(seen))
+
+    def acting(self) -> ActingNetwork:
+        """What of it acts, alone: it needs nothing but NumPy."""
+        limit = self.config.observation_limit
+        return ActingNetwork(
+            observed_by(self._observation_shape, self._mean, self._inverse_std, limit),
+            layers_of(self._networks.actor.network),
+            acted_by("squashed_gaussian", self._action_shape, self._scale),
+        )
 
     def explore(
         self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
