@@ -166,10 +166,11 @@ class SACConfig:
     """units of each layer, in the actor and in both critics"""
     observation_limit: float = 10.0
     """normalised observations are clipped to this"""
-    relabel: bool = True
-    """give all that is remembered its new rewards after every fit of the predictor"""
-    explore: bool = True
-    """look for states far from all others before the first labels, instead of acting at random"""
+    no_relabel: bool = False
+    """keep the rewards of their time; without it, all that is remembered gets its new ones after
+    every fit of the predictor"""
+    no_explore: bool = False
+    """act at random before the first labels; without it, look for states far from all others"""
     compared_states: int = 512
     """remembered states, drawn at random, to which that distance is measured; 0: all"""
 

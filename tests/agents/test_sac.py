@@ -323,7 +323,7 @@ def test_what_another_policy_lived_is_remembered_and_teaches_nothing_yet():
 
 def test_without_exploration_it_acts_at_random_until_there_are_rewards():
     venv = lines()
-    agent = agent_for(venv, dataclasses.replace(TINY, explore=False))
+    agent = agent_for(venv, dataclasses.replace(TINY, no_explore=True))
     collector, before = Collector(venv, seed=0), part(agent, "networks")
     for _ in range(10):
         agent.observe(collector.collect(agent.explore, agent.rollout_steps))
@@ -372,7 +372,7 @@ def test_after_every_fit_all_that_is_remembered_is_worth_something_else():
 
 def test_without_relabelling_only_what_had_no_reward_gets_one():
     venv = lines()
-    agent = agent_for(venv, dataclasses.replace(TINY, relabel=False))
+    agent = agent_for(venv, dataclasses.replace(TINY, no_relabel=True))
     agent.observe(Collector(venv, seed=0).collect(agent.explore, 4))
     agent.reconsider(lambda observations, actions: actions[..., 0])
     first = agent.state()["buffer/rewards"]

@@ -192,7 +192,7 @@ class SAC:
         self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
     ) -> Shaped[np.ndarray, "env ..."]:
         """Draw actions as `act` does; `observe` then rewards them for where they led."""
-        if not self.config.explore:
+        if self.config.no_explore:
             return self._at_random(len(observations))
         self._is_exploring = True
         return self.act(observations, masks)
@@ -272,7 +272,7 @@ class SAC:
 
         The first time after exploring, the critics begin anew: what they knew was another reward.
         """
-        if self.config.relabel or self._has_unrewarded:
+        if self._has_unrewarded or not self.config.no_relabel:
             self._buffer.reconsider(rewards_of)
         self._has_unrewarded = False
         if not self._has_explored:
