@@ -101,7 +101,7 @@ def check(config: TeachConfig) -> EnvCard:
         BadInput: says what was given, what is needed, what to do.
     """
     validate(config)
-    check_agent(config.agent)
+    check_agent(config)
     env_card = card(config.env_id)
     check_environment(env_card)
     segment_steps(config, env_card)
