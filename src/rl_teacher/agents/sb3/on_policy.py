@@ -120,7 +120,7 @@ class OnPolicyLibraryAgent(LibraryAgent):
         if not self.algorithm.use_sde or isinstance(self._action_space, gym.spaces.Discrete):
             policy.reset_noise()
         actions, log_probs, values = policy.predict_all(seen, policy.noise_key)
-        return np.asarray(actions), np.asarray(values), np.asarray(log_probs)
+        return np.array(actions), np.array(values), np.array(log_probs)  # torch must own them
 
     def _within_bounds(self, actions: np.ndarray) -> np.ndarray:
         space = self._action_space
@@ -193,7 +193,7 @@ class OnPolicyLibraryAgent(LibraryAgent):
         seen, algorithm = self._seen(observations), self.algorithm
         if is_sbx(algorithm):
             values = algorithm.vf.apply(algorithm.policy.vf_state.params, seen)
-            return np.asarray(values).reshape(-1)
+            return np.array(values).reshape(-1)
         with torch.no_grad():
             return algorithm.policy.predict_values(self._tensor(seen)).cpu().numpy().reshape(-1)
 
