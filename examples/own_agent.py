@@ -22,7 +22,8 @@ class CrossEntropy(OwnAgent):
 
     def __init__(self, *args: Any, **others: Any) -> None:
         super().__init__(*args, **others)
-        self.mean = np.zeros((*self.observation_space.shape, *self.action_space.shape))
+        spaces = self.observation_space, self.action_space
+        self.mean = np.zeros([size for space in spaces for size in space.shape or ()])
         self.std = np.ones_like(self.mean)
         self.drawn = self._draw()
 

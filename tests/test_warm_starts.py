@@ -5,6 +5,7 @@ import io
 import pickle
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -30,7 +31,9 @@ class Lopsided(gym.Env):
     """Bounds that are not -1 and 1, and observations that would be clipped."""
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
-    action_space = gym.spaces.Box(np.array([0.0, -4.0]), np.array([3.0, 1.0]), dtype=np.float32)
+    action_space = gym.spaces.Box(
+        np.array([0, -4], np.float32), np.array([3, 1], np.float32), dtype=np.float32
+    )
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -40,10 +43,10 @@ class Lopsided(gym.Env):
         return self.np_random.normal(size=3).astype(np.float32), 0.0, False, False, {}
 
 
-gym.register("Lopsided-v0", entry_point=Lopsided, max_episode_steps=20)
+gym.register("Lopsided-v0", entry_point=lambda **_: Lopsided(), max_episode_steps=20)
 
 
-def saved(path, algorithm=PPO, env_id="Lopsided-v0", net_arch=HIDDEN, **kwargs):
+def saved(path, algorithm=PPO, env_id="Lopsided-v0", net_arch=HIDDEN, **kwargs) -> Any:
     """A file of an agent whose networks are far from 0."""
     policy_kwargs = {"net_arch": list(net_arch), **kwargs}
     model = algorithm("MlpPolicy", gym.make(env_id), policy_kwargs=policy_kwargs, device="cpu")
@@ -71,7 +74,7 @@ def config(path, agent="ppo", env_id="Lopsided-v0", **changes):
     return dataclasses.replace(start, **changes)
 
 
-def begun(start):
+def begun(start) -> Any:
     agent = make_agent(start, make_vector(start.env_id, 4))
     state = beginnings_of(start).agent
     assert state is not None

@@ -2,6 +2,7 @@
 
 import dataclasses
 from importlib.metadata import EntryPoint
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,7 +84,7 @@ def changed(**changes):
     return dataclasses.replace(CONFIG, **changes)
 
 
-def made(config=CONFIG):
+def made(config=CONFIG) -> Any:
     return make_agent(config, make_vector(config.env_id, config.other.num_envs))
 
 
@@ -93,6 +94,7 @@ def made(config=CONFIG):
 def test_act_and_learn_are_all_that_an_agent_of_ones_own_needs():
     agent = made(changed(other=OtherAgentConfig(4, ("pace=0.5",))))
     assert isinstance(agent, Agent)
+    assert isinstance(agent, Constant)
     assert agent.arguments == {"pace": 0.5}
     assert agent.num_envs == 4
     assert agent.total_steps == 320

@@ -1,6 +1,7 @@
 """Other libraries' agents in our loop: they learn as they do in their own."""
 
 import dataclasses
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -58,7 +59,7 @@ def config_of(name, *arguments, num_envs=NUM_ENVS, **changes):
     return dataclasses.replace(config, **changes)
 
 
-def made(name, *arguments, venv=None, **changes):
+def made(name, *arguments, venv: Any = None, **changes) -> Any:
     config = config_of(name, *arguments, **changes)
     return make_agent(config, venv or make_vector(config.env_id, config.other.num_envs))
 
@@ -185,7 +186,12 @@ def test_a_large_buffer_is_told_in_parts(monkeypatch):
     agent = made("sb3:DQN", *OFF_POLICY["sb3:DQN"])
     train(agent, collector_for("sb3:DQN"), 2)
     sizes = []
-    agent.reconsider(lambda observations, _: sizes.append(len(observations)) or np.float32(7.0))
+
+    def seven(observations, _):
+        sizes.append(len(observations))
+        return np.full(observations.shape[:2], 7.0)
+
+    agent.reconsider(seven)
     assert sizes == [2, 2, 2, 2]
     assert (agent.algorithm.replay_buffer.rewards[:8] == 7).all()
 
@@ -229,7 +235,7 @@ def assert_goes_on_exactly(name, arguments):
     torch.manual_seed(7)
     train(other, other_collector, 3)
     assert_same(agent.state(), other.state())
-    weights = [key for key in saved if key.startswith("weights") and "Dense" in key + "Dense"]
+    weights = [key for key in saved if key.startswith("weights/policy")]
     assert any(not np.array_equal(saved[key], agent.state()[key]) for key in weights)
 
 
@@ -289,7 +295,11 @@ def test_one_that_begins_anew_keeps_what_it_lived_and_what_observations_look_lik
     for key, array in before.items():
         if key.startswith(("observations/", "returns/", "replay/", "counters/")):
             np.testing.assert_array_equal(array, after[key], err_msg=key)
-    changed = [key for key, array in before.items() if not np.array_equal(array, after.get(key))]
+    changed = [
+        key
+        for key, array in before.items()
+        if key not in after or not np.array_equal(array, after[key])
+    ]
     assert any(key.startswith("weights/policy/") for key in changed)
     assert not any(key.startswith("weights/policy.optimizer/state") for key in after)
     assert train(agent, collector_for(name), 2).algorithm._n_updates > 0
@@ -372,7 +382,7 @@ def test_a_name_or_an_argument_that_is_not_there_is_refused_before_anything_is_m
     ("name", "arguments", "says"),
     [
         ("sb3:DQN", (), "only supports.*Discrete"),
-        ("sb3:SAC", ("learning_rate=fast",), "could not convert|ValueError|TypeError"),
+        ("sb3:SAC", ("learning_rate=fast",), "learning rate schedule must be"),
         ("sb3:SAC", ("train_freq=(1, 'episode')",), "train_freq|episode"),
         ("sb3:TD3", ("policy=NoPolicy",), "Policy NoPolicy unknown"),
     ],
@@ -455,9 +465,9 @@ def test_it_balances_the_cartpole(name, arguments, num_steps):
 # --- whole runs ---
 
 
-def taught(name, *arguments, **changes):
+def taught(agent, *arguments, **changes):
     config = config_of(
-        name,
+        agent,
         *arguments,
         env_id="ShortReacher-v1",
         predictor="synth",

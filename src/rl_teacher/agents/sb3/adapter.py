@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import gymnasium as gym
@@ -115,8 +116,8 @@ class LibraryAgent(ABC):
         arguments = dict(self._constructor_arguments())
         try:
             with self._randomness.seeded_within():
-                if isinstance(arguments.get("action_noise"), tuple):
-                    arguments["action_noise"] = self._noise(*arguments["action_noise"])
+                if isinstance(arguments.get("action_noise"), float | int):
+                    arguments["action_noise"] = self._noise(arguments["action_noise"])
                 algorithm = self._class(env=env, seed=seed, **arguments)
         except Exception as error:
             raise BadConfig(
@@ -131,10 +132,11 @@ class LibraryAgent(ABC):
     def _constructor_arguments(self) -> Mapping[str, Any]:
         return self._arguments
 
-    def _noise(self, kind: str, spread: float, num_envs: int) -> VectorizedActionNoise:  # noqa: ARG002
-        shape = self._action_space.shape
+    def _noise(self, spread: float) -> VectorizedActionNoise:
+        """Gaussian noise on actions scaled to -1..1, drawn for each environment."""
+        shape = self._action_space.shape or ()
         each = NormalActionNoise(np.zeros(shape), np.full(shape, spread))
-        return VectorizedActionNoise(each, num_envs)
+        return VectorizedActionNoise(each, self._num_envs)
 
     @abstractmethod
     def _seen(self, observations: Shaped[np.ndarray, "..."]) -> np.ndarray:
@@ -185,7 +187,7 @@ class LibraryAgent(ABC):
         return {
             name.rpartition("/")[2]: float(value)
             for name, value in recorded.items()
-            if np.isscalar(value) or getattr(value, "shape", None) == ()
+            if isinstance(value, Real)
         }
 
     def _make_anew(self) -> None:

@@ -67,7 +67,7 @@ def arguments_for(algorithm: Any, name: str, settings: OtherAgentConfig) -> dict
     given = parse_arguments(settings.arguments)
     parameters = inspect.signature(algorithm.__init__).parameters
     _check_names(given, parameters, name, is_on_policy=is_on_policy(algorithm))
-    made = {key: _as_meant(key, value, settings.num_envs) for key, value in given.items()}
+    made = {key: _as_meant(key, value) for key, value in given.items()}
     made.setdefault("policy", "MlpPolicy")
     if is_on_policy(algorithm):
         made.setdefault(NORMALISE, True)
@@ -105,18 +105,16 @@ def _check_names(
             raise UnknownName(f"argument of {name}", each, known)
 
 
-def _as_meant(name: str, value: Any, num_envs: int) -> Any:
-    """Schedules and noise, which no literal can be, from what stands for them."""
-    if isinstance(value, str) and value.startswith("lin_"):
-        from stable_baselines3.common.utils import LinearSchedule  # noqa: PLC0415
+def _as_meant(name: str, value: Any) -> Any:
+    """A schedule, which no literal can be, from the word that stands for it."""
+    if not isinstance(value, str) or not value.startswith("lin_"):
+        return value
+    from stable_baselines3.common.utils import LinearSchedule  # noqa: PLC0415 - brings torch
 
-        try:
-            return LinearSchedule(float(value.removeprefix("lin_")), 0.0, 1.0)
-        except ValueError as error:
-            raise BadConfig(
-                f"--other.arguments {name}={value} was given; a number must follow lin_, such as "
-                "lin_3e-4 for what falls linearly from 3e-4 to 0."
-            ) from error
-    if name == "action_noise" and isinstance(value, float | int):
-        return ("normal", float(value), num_envs)
-    return value
+    try:
+        return LinearSchedule(float(value.removeprefix("lin_")), 0.0, 1.0)
+    except ValueError as error:
+        raise BadConfig(
+            f"--other.arguments {name}={value} was given; a number must follow lin_, such as "
+            "lin_3e-4 for what falls linearly from 3e-4 to 0."
+        ) from error

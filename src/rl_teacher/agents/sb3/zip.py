@@ -171,9 +171,9 @@ def _as_networks(
             f"of this agent of {_in_words(hidden)}. Give --{kind}.hidden {given}"
         )
     _check_spaces(saved, layers, spaces)
-    is_box = isinstance(spaces[1], gym.spaces.Box)
-    network, networks = ("mean" if is_box else "logits"), {}
-    if is_box:
+    network, networks = "logits", {}
+    if isinstance(spaces[1], gym.spaces.Box):
+        network = "mean"
         layers["policy"][-1], networks["[0].log_std"] = _in_our_units(saved, layers, spaces[1])
     for prefix, net in ((f"[0].{network}", "policy"), ("[1]", "value")):
         for i, (weight, bias) in enumerate(layers[net]):
@@ -241,7 +241,9 @@ def _check_spaces(saved: SavedPolicy, layers: Mapping[str, list], spaces: Spaces
 
 
 def _num_outputs(space: gym.Space) -> int:
-    return int(space.n) if isinstance(space, gym.spaces.Discrete) else int(np.prod(space.shape))
+    return (
+        int(space.n) if isinstance(space, gym.spaces.Discrete) else int(np.prod(space.shape or ()))
+    )
 
 
 def _in_our_units(
