@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -120,7 +121,7 @@ def test_its_value_function_comes_along(tmp_path):
     seen = observations(3)
     with torch.no_grad():
         expected = theirs.policy.predict_values(torch.as_tensor(seen)).numpy()
-    np.testing.assert_allclose(ours._value(seen), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(ours._value(jnp.asarray(seen)), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_it_still_sees_observations_as_they_are_after_it_has_learned(tmp_path):
@@ -161,7 +162,7 @@ def test_a_run_begins_with_it_and_goes_on(tmp_path):
         ({"algorithm": SAC}, {}, r"no plain policy of PPO, A2C or TRPO \(it has actor"),
         ({"algorithm": SAC}, {"agent": "sb3:PPO"}, "other networks.*policy/act"),
         ({"net_arch": (8,)}, {"agent": "sb3:PPO"}, r"other networks.*\(8,"),
-        ({}, {"agent": "sac"}, "Only ppo, a2c, trpo and sb3"),
+        ({}, {"agent": "tests.agents.test_own_agent:Constant"}, "Only ppo, a2c, trpo and sb3"),
     ],
 )
 def test_one_that_does_not_fit_is_refused_in_words(made, changes, says, tmp_path):
@@ -271,4 +272,4 @@ def test_agents_of_every_kind_begin_where_another_experiment_ended(agent):
     )
     np.testing.assert_array_equal(begun(second).act_best(seen), taught.act_best(seen))
     teach(second, QUIET)
-    assert Experiment.find("second").metrics()[-1]["step"] == 256
+    assert Experiment.find("second").metrics()[-1]["step"] >= 256
