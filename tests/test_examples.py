@@ -60,3 +60,8 @@ def test_an_own_teacher_is_understood():
 def test_an_own_selector_chooses():
     (correlation,) = numbers_in(printed_by("own_selector", 1_000))
     assert correlation > 0.5
+
+
+def test_an_own_agent_balances_a_pole_from_labels_alone():
+    *_, true_return = numbers_in(printed_by("own_agent", 3_200))
+    assert true_return > 15

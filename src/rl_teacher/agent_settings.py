@@ -182,7 +182,7 @@ class OtherAgentConfig:
     num_envs: int = 8
     """environments stepped together"""
     arguments: tuple[str, ...] = ()
-    """NAME=VALUE, for the constructor of the agent"""
+    """NAME=VALUE, for the constructor of the agent: Python literals or words"""
 
 
 AgentConfig = PPOConfig | TRPOConfig | A2CConfig | GA3CConfig | SACConfig | OtherAgentConfig

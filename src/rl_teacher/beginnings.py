@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rl_teacher.agents.sb3.zip import agent_state
 from rl_teacher.config import FitConfig, TeachConfig
 from rl_teacher.envs.registry import spaces_of
 from rl_teacher.errors import BadConfig, BadInput, CorruptCheckpoint, ExperimentNotFound
@@ -70,7 +71,7 @@ def beginnings_of(config: TeachConfig) -> Beginnings:
         predictor = load_predictor(config.predictor_path)
         check_spaces(predictor, config)
     if config.agent_path is not None:
-        agent = load_agent(config.agent_path, config.agent)
+        agent = agent_state_of(config.agent_path, config)
     return Beginnings(predictor, agent)
 
 
@@ -128,6 +129,20 @@ def check_spaces(predictor: RewardPredictor, config: TeachConfig) -> None:
 # --- agents ---
 
 
+def agent_state_of(path: str, config: TeachConfig) -> NamedArrays:
+    """What an agent begins with: an earlier experiment's, or a file of Stable-Baselines3.
+
+    Raises:
+        BadInput: it is not there, or is of another kind or other sizes.
+        CorruptCheckpoint: its files are not what was written.
+    """
+    file = Path(path).expanduser()
+    if not file.is_file():
+        return load_agent(path, config.agent)
+    hidden = getattr(config.agent_settings, "hidden", ())
+    return agent_state(file, config.agent, hidden, spaces_of(config.env_id))
+
+
 def load_agent(name_or_folder: str, kind: str) -> NamedArrays:
     """The state of an experiment's agent at its latest checkpoint.
 
@@ -171,7 +186,7 @@ def folder_of_experiment(name_or_folder: str) -> Path:
             raise ExperimentNotFound(not_found_in_words(name_or_folder)) from None
         raise BadInput(
             f"There is no experiment in {name_or_folder!r}: it has no config.json. Give the name "
-            "of an experiment, or its folder."
+            "of an experiment, its folder, or a .zip file of Stable-Baselines3."
         ) from None
 
 

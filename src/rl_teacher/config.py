@@ -95,7 +95,8 @@ class TeachConfig:
     num_timesteps: Annotated[_WholeNumber, _short("t")] = 5_000_000
     """environment steps of training, whatever the agent"""
     agent: Annotated[str, _short("a")] = "ppo"
-    """who learns"""
+    """who learns: ppo; another library's, such as sb3:PPO, sb3:TRPO or sbx:SAC; your own as
+    module:Class"""
     seed: Annotated[int, _short("s")] = 1
     """of environments, networks, selectors and synthetic teachers"""
     pretrain_iters: Annotated[_WholeNumber, _short("i")] = 10_000
@@ -120,14 +121,15 @@ class TeachConfig:
     """fit the predictor between two rollouts (repeatable), or beside them"""
     fresh_start: float = 0.5
     """share of --n-labels after which the agent begins anew, once, so that it keeps no habit that
-    the first labels misled it to; 0: never"""
+    the first labels misled it to; 0, or with --agent-path: never"""
     predictor_path: str | None = None
     """begin with a saved reward predictor: an experiment's name, or a folder. It is frozen: nothing
     is asked or fitted, unless --keep-asking, --n-labels or --pretrain-labels says so"""
     keep_asking: bool = False
     """with --predictor-path: ask for labels, and go on fitting that predictor to them"""
     agent_path: str | None = None
-    """begin with an earlier experiment's agent: its name, or its folder"""
+    """begin with an earlier experiment's agent: its name, or its folder; or with the .zip file of
+    one of Stable-Baselines3"""
     collect_only: bool = False
     """ask for --n-labels labels, wait for all of them, and stop; what `rl-teacher collect` does"""
     ppo: PPOConfig = field(default_factory=PPOConfig)

@@ -3,6 +3,14 @@
 import numpy as np
 from jaxtyping import Float, Shaped
 
+UNMOVING = 1e30
+"""A count beside which any number of samples is nothing."""
+
+
+def unmoving(shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """The state of moments that are 0 and 1, and stay so whatever is taken in."""
+    return {"mean": np.zeros(shape), "variance": np.ones(shape), "count": np.array(UNMOVING)}
+
 
 class RunningMoments:
     """Mean and variance over everything seen (Chan et al. 1979, parallel variance)."""
@@ -34,6 +42,11 @@ class RunningMoments:
     def std(self) -> Float[np.ndarray, "*shape"]:
         """Standard deviation, never 0."""
         return np.asarray(np.sqrt(self.variance + 1e-8))
+
+    @property
+    def is_unmoving(self) -> bool:
+        """Whether nothing that is taken in changes them."""
+        return bool(self.count >= UNMOVING)
 
     def state(self) -> dict[str, np.ndarray]:
         """Everything needed to go on exactly."""

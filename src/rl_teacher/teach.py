@@ -105,7 +105,7 @@ def check(config: TeachConfig) -> EnvCard:
         BadInput: says what was given, what is needed, what to do.
     """
     validate(config)
-    check_agent(config.agent)
+    check_agent(config)
     env_card = card(config.env_id)
     check_environment(env_card)
     segment_steps(config, env_card)
@@ -329,7 +329,8 @@ class Teaching:
         Source: Nikishin et al., "The primacy bias in deep reinforcement learning" (2022).
         """
         share, total = self._config.fresh_start, self._config.n_labels
-        if self._has_begun_anew or not share or total is None:
+        has_begun = self._has_begun_anew or self._config.agent_path is not None
+        if has_begun or not share or total is None:
             return
         if self._rewards.num_answered >= share * total:
             self._agent.begin_anew()

@@ -4,8 +4,10 @@ T: steps of a rollout, N: environments, D: features of an observation, A: action
 """
 
 import functools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import gymnasium as gym
@@ -392,9 +394,15 @@ class OnPolicyAgent(ABC, Generic[Config]):
         saved = part_of(state, "networks")
         check_shapes(tree_to_arrays(networks), saved)
         self._policy, self._value = arrays_to_tree(networks, saved)
-        self._observation_moments.load_state(part_of(state, "observations"))
+        self._load_moments(state)
         self._scale_rewards.adopt(part_of(state, "returns"))
         self._refresh_host()
+
+    def _load_moments(self, state: Mapping[str, np.ndarray]) -> None:
+        """Take over moments; one that saw observations as they are sees them unclipped too."""
+        self._observation_moments.load_state(part_of(state, "observations"))
+        if self._observation_moments.is_unmoving:
+            self.config = replace(self.config, observation_limit=math.inf)
 
     def _trees(self) -> tuple:
         return self._policy, self._value, *self._optimisers
@@ -415,7 +423,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         trees = arrays_to_tree(self._trees(), part_of(state, "networks"))
         self._policy, self._value, *optimisers = trees
         self._optimisers = tuple(optimisers)
-        self._observation_moments.load_state(part_of(state, "observations"))
+        self._load_moments(state)
         self._scale_rewards.load_state(part_of(state, "returns"))
         array_to_rng(self._rng, state["self/rng"])
         self._steps = int(state["self/steps"])

@@ -1,10 +1,20 @@
-"""Every agent, by name."""
+"""Every agent, by name: this package's own, other libraries', and those of the user."""
 
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 
 import gymnasium as gym
 
 from rl_teacher.agents.agent import Agent
+from rl_teacher.agents.own import installed_agents, make_own_agent, own_agent_class
+from rl_teacher.agents.sb3.libraries import (
+    ALGORITHMS,
+    LIBRARIES,
+    algorithm_class,
+    check_algorithm,
+    is_on_policy,
+)
 from rl_teacher.config import TeachConfig
 from rl_teacher.errors import UnknownName
 
@@ -15,17 +25,32 @@ AGENTS = {
     "ga3c": "rl_teacher.agents.ga3c:GA3C",
     "sac": "rl_teacher.agents.sac:SAC",
 }
-"""Where each is, so that only the one that learns is loaded."""
+"""Where each of this package's own is, so that only the one that learns is loaded."""
 
 
-def check_agent(name: str) -> None:
-    """Refuse an unknown name.
+def check_agent(config: TeachConfig) -> None:
+    """Refuse what is no agent.
 
     Raises:
-        UnknownName: and offers the nearest names.
+        UnknownName: there is none of this name; the nearest are offered.
+        BadInput: it cannot be imported, is no agent, or has no such arguments.
     """
-    if name not in AGENTS:
-        raise UnknownName("agent", name, AGENTS)
+    name = config.agent
+    if name in AGENTS:
+        return
+    if is_of_library(name):
+        check_algorithm(name, config.other)
+    elif ":" in name or name in installed_agents():
+        own_agent_class(name)
+    else:
+        known = [*AGENTS, *installed_agents(), *ALGORITHMS, "module:Class"]
+        raise UnknownName("agent", name, known)
+
+
+def is_of_library(name: str) -> bool:
+    """Whether a name is that of another library's algorithm, such as `sb3:PPO`."""
+    library, colon, _ = name.partition(":")
+    return bool(colon) and library in LIBRARIES
 
 
 def make_agent(config: TeachConfig, venv: gym.vector.VectorEnv) -> Agent:
@@ -33,18 +58,33 @@ def make_agent(config: TeachConfig, venv: gym.vector.VectorEnv) -> Agent:
 
     Raises:
         UnknownName: there is no such agent.
-        BadConfig: it cannot act in them.
+        BadInput: it cannot be made, or cannot act in them.
     """
-    check_agent(config.agent)
-    module, _, name = AGENTS[config.agent].partition(":")
-    make = getattr(import_module(module), name)
-    return make(
+    check_agent(config)
+    return _maker(config.agent)(
         venv.single_observation_space,
         venv.single_action_space,
         config.agent_settings,
         total_steps=config.num_timesteps,
         seed=config.seed,
     )
+
+
+def _maker(name: str) -> Callable[..., Agent]:
+    if name in AGENTS:
+        module, _, attribute = AGENTS[name].partition(":")
+        return getattr(import_module(module), attribute)
+    if not is_of_library(name):
+        return partial(make_own_agent, name)
+    if is_on_policy(algorithm_class(name)):
+        from rl_teacher.agents.sb3.on_policy import (  # noqa: PLC0415 - brings torch
+            OnPolicyLibraryAgent,
+        )
+
+        return partial(OnPolicyLibraryAgent, name)
+    from rl_teacher.agents.sb3.off_policy import OffPolicyLibraryAgent  # noqa: PLC0415
+
+    return partial(OffPolicyLibraryAgent, name)
 
 
 def num_envs_of(config: TeachConfig) -> int:

@@ -13,6 +13,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
 
+from rl_teacher.agents.sb3.replay import relabel as relabel_buffer
 from rl_teacher.errors import BadInput
 from rl_teacher.wrappers.controls import Controls
 
@@ -207,10 +208,5 @@ class RelabelReplay(BaseCallback):
 
 def relabel(agent: OffPolicyAlgorithm, wrapper: Controls) -> None:
     """Predict anew the reward of every step in an agent's replay buffer."""
-    buffer = agent.replay_buffer
-    assert buffer is not None  # noqa: S101 - an off-policy agent has one
-    lived = slice(buffer.size())
-    actions = buffer.actions[lived]
-    if isinstance(agent.action_space, gym.spaces.Box):  # they are kept scaled to -1..1
-        actions = agent.policy.unscale_action(actions)
-    buffer.rewards[lived] = wrapper.session.rewards_of(buffer.observations[lived], actions)
+    assert agent.replay_buffer is not None  # noqa: S101 - an off-policy agent has one
+    relabel_buffer(agent.replay_buffer, agent.action_space, wrapper.session.rewards_of)

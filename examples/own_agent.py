@@ -1,0 +1,59 @@
+"""An agent of your own, the cross-entropy method: python examples/own_agent.py [STEPS].
+
+From the command line, with the folder on Python's path: rl-teacher teach -a own_agent:CrossEntropy
+"""
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from rl_teacher.agents.own import OwnAgent
+from rl_teacher.config import OtherAgentConfig, RunOptions, TeachConfig
+from rl_teacher.experiment import Experiment
+from rl_teacher.teach import teach
+
+
+class CrossEntropy(OwnAgent):
+    """Linear policies around a mean, one for each environment; the mean moves to the best."""
+
+    rollout_steps = 50
+    remembers = ("mean", "std", "drawn")
+
+    def __init__(self, *args: Any, **others: Any) -> None:
+        super().__init__(*args, **others)
+        spaces = self.observation_space, self.action_space
+        self.mean = np.zeros([size for space in spaces for size in space.shape or ()])
+        self.std = np.ones_like(self.mean)
+        self.drawn = self._draw()
+
+    def _draw(self) -> np.ndarray:
+        return self.rng.normal(self.mean, self.std, (self.num_envs, *self.mean.shape))
+
+    def act(self, observations: np.ndarray, masks: Any = None) -> np.ndarray:  # noqa: ARG002
+        """What each environment's policy does."""
+        return np.tanh(np.einsum("ni,nia->na", observations, self.drawn)).astype(np.float32)
+
+    def act_best(self, observations: np.ndarray, masks: Any = None) -> np.ndarray:  # noqa: ARG002
+        """What the mean policy does."""
+        return np.tanh(observations @ self.mean).astype(np.float32)
+
+    def learn(self, rollout: Any, rewards: np.ndarray) -> dict[str, float]:  # noqa: ARG002
+        """Move to the best quarter, by the rewards that it is told."""
+        best = self.drawn[np.argsort(rewards.mean(axis=0))[-self.num_envs // 4 :]]
+        self.mean, self.std = best.mean(axis=0), best.std(axis=0) + 0.05
+        self.drawn = self._draw()
+        return {"spread": float(self.std.mean())}
+
+
+def main(steps: int = 16_000) -> None:
+    """Teach it from a synthetic teacher's labels."""
+    own: Any = {"agent": "__main__:CrossEntropy", "other": OtherAgentConfig(num_envs=32)}
+    budget: Any = {"n_labels": 60, "num_timesteps": steps, "fresh_start": 0.0}
+    config = TeachConfig("ShortInvertedPendulum-v1", "synth", name="own-agent", **own, **budget)
+    teach(config, RunOptions(no_tensorboard=True))
+    print(f"true return {Experiment.find('own-agent').metrics()[-1]['true_return']:.1f}")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:2]))

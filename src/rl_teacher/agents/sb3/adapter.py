@@ -1,0 +1,249 @@
+"""What agents of other libraries share, on-policy or off-policy: making, counting, saving."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from jaxtyping import Shaped
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.noise import NormalActionNoise, VectorizedActionNoise
+from stable_baselines3.common.vec_env import VecEnv
+
+from rl_teacher.agent_settings import OtherAgentConfig
+from rl_teacher.agents.actions import Masks
+from rl_teacher.agents.sb3.libraries import algorithm_class, arguments_for
+from rl_teacher.agents.sb3.randomness import OwnRandomness
+from rl_teacher.agents.sb3.weights import begin_with_weights, load_weights, weights_of
+from rl_teacher.errors import BadConfig
+from rl_teacher.named_arrays import NamedArrays, array_to_rng, nest, part_of, rng_to_array
+
+COUNTERS = (
+    "num_timesteps",
+    "_n_updates",
+    "_n_calls",
+    "_current_progress_remaining",
+    "exploration_rate",
+    "reset_idx",
+    "adaptive_lr.current_adaptive_lr",
+)
+"""Numbers of an algorithm that change while it learns; each has some of them."""
+
+
+class SpacesOnly(VecEnv):
+    """What a constructor wants to see of environments that somebody else steps."""
+
+    def __init__(self, num_envs: int, observations: gym.Space, actions: gym.Space) -> None:
+        self.render_mode = None
+        super().__init__(num_envs, observations, actions)
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("these environments are stepped by rl-teacher's own loop")
+
+    reset = step_async = step_wait = set_attr = env_method = _refuse
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:  # noqa: ARG002
+        """`render_mode` alone is known."""
+        return [getattr(self, attr_name)] * self.num_envs
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:  # noqa: ARG002
+        """In nothing."""
+        return [False] * self.num_envs
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class LibraryAgent(ABC):
+    """An algorithm of another library whose own loop is never entered.
+
+    Attributes:
+        algorithm: the library's object.
+        rollout_steps: steps of each environment between two calls of `learn`.
+    """
+
+    algorithm: Any
+    rollout_steps: int
+
+    def __init__(
+        self,
+        name: str,
+        observation_space: gym.Space,
+        action_space: gym.Space,
+        settings: OtherAgentConfig,
+        *,
+        total_steps: int,
+        seed: int,
+    ) -> None:
+        """Make a new agent.
+
+        Args:
+            name: such as `sb3:PPO`.
+            observation_space: of one environment.
+            action_space: of one environment.
+            settings: how many environments, and the arguments of the algorithm's constructor.
+            total_steps: environment steps after which schedules have reached their end.
+            seed: of the weights and the exploration.
+
+        Raises:
+            BadConfig: the algorithm cannot act in such environments, or refuses an argument.
+        """
+        self.name = name
+        self._num_envs = settings.num_envs
+        self._class = algorithm_class(name)
+        self._arguments = arguments_for(self._class, name, settings)
+        self._action_space = action_space
+        self._first_action = 0
+        self._algorithm_spaces = observation_space, action_space
+        if isinstance(action_space, gym.spaces.Discrete):
+            # Note: these libraries count actions from 0, whatever the space says.
+            self._first_action = int(action_space.start)
+            self._algorithm_spaces = observation_space, gym.spaces.Discrete(int(action_space.n))
+        if isinstance(observation_space, gym.spaces.Box) and observation_space.dtype.kind == "f":
+            unbounded = gym.spaces.Box(-np.inf, np.inf, observation_space.shape, np.float32)
+            self._algorithm_spaces = unbounded, self._algorithm_spaces[1]
+        self._total_steps = max(total_steps, 1)
+        self._rng = np.random.default_rng([seed, 1])
+        self._randomness = OwnRandomness()
+        self.algorithm = self._made(seed)
+
+    def _made(self, seed: int) -> Any:
+        """A new algorithm."""
+        env = SpacesOnly(self._num_envs, *self._algorithm_spaces)
+        arguments = dict(self._constructor_arguments())
+        try:
+            with self._randomness.seeded_within():
+                if isinstance(arguments.get("action_noise"), float | int):
+                    arguments["action_noise"] = self._noise(arguments["action_noise"])
+                algorithm = self._class(env=env, seed=seed, **arguments)
+        except Exception as error:
+            raise BadConfig(
+                f"{self.name} cannot be made for observations of {self._algorithm_spaces[0]} and "
+                f"actions of {self._action_space}. It says: {type(error).__name__}: {error}. Mend "
+                "--other.arguments, or choose another agent or environment."
+            ) from error
+        algorithm.set_logger(Logger(folder=None, output_formats=[]))
+        algorithm._total_timesteps = self._total_steps
+        return algorithm
+
+    def _constructor_arguments(self) -> Mapping[str, Any]:
+        return self._arguments
+
+    def _noise(self, spread: float) -> VectorizedActionNoise:
+        """Gaussian noise on actions scaled to -1..1, drawn for each environment."""
+        shape = self._action_space.shape or ()
+        each = NormalActionNoise(np.zeros(shape), np.full(shape, spread))
+        return VectorizedActionNoise(each, self._num_envs)
+
+    @abstractmethod
+    def _seen(self, observations: Shaped[np.ndarray, "..."]) -> np.ndarray:
+        """Observations as the algorithm is given them."""
+
+    def act_best(
+        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
+    ) -> Shaped[np.ndarray, "env ..."]:
+        """The actions it thinks best, without exploration."""
+        with self._randomness.in_use():
+            actions, _ = self.algorithm.policy.predict(
+                self._seen(observations), deterministic=True, **self._masking(masks)
+            )
+        return self._to_environment(actions)
+
+    def _to_environment(self, actions: np.ndarray) -> np.ndarray:
+        """Actions that are within bounds, as an environment is given them."""
+        if isinstance(self._action_space, gym.spaces.Box):
+            return actions.reshape(-1, *self._action_space.shape).astype(np.float32)
+        return actions.astype(np.int64) + self._first_action
+
+    def _masking(self, masks: Masks) -> dict[str, np.ndarray]:
+        """The masks, for the algorithm that knows of some.
+
+        Raises:
+            BadConfig: another one is told which actions are allowed.
+        """
+        if masks is None:
+            return {}
+        if self.name == "sb3:MaskablePPO":
+            return {"action_masks": masks}
+        raise BadConfig(
+            f"The environment says which actions it allows, and {self.name} cannot be told that. "
+            "Give --agent sb3:MaskablePPO, or ppo."
+        )
+
+    def _advance(self, num_steps: int) -> None:
+        """Count environment steps, which schedules go by."""
+        self.algorithm.num_timesteps += num_steps
+        self.algorithm._update_current_progress_remaining(
+            self.algorithm.num_timesteps, self._total_steps
+        )
+
+    def _figures(self) -> dict[str, float]:
+        """What the algorithm has recorded since the last time."""
+        recorded = dict(self.algorithm.logger.name_to_value)
+        self.algorithm.logger.dump()
+        return {
+            name.rpartition("/")[2]: float(value)
+            for name, value in recorded.items()
+            if isinstance(value, Real)
+        }
+
+    def _make_anew(self) -> None:
+        """Other networks and new optimisers; step counts and schedules go on."""
+        counters = self._counters()
+        self.algorithm = self._made(int(self._rng.integers(2**31)))
+        self._set_counters(counters)
+
+    # --- saving ---
+
+    def begin_with(self, state: Mapping[str, np.ndarray]) -> None:
+        """Begin with another agent's networks; optimisers and exploration are new.
+
+        Raises:
+            BadConfig: it has other networks, or networks of other sizes.
+        """
+        begin_with_weights(self.algorithm, part_of(state, "weights"))
+
+    def state(self) -> NamedArrays:
+        """Everything needed to go on exactly, between two rollouts."""
+        parts = {
+            "weights": weights_of(self.algorithm),
+            "counters": self._counters(),
+            "randomness": self._randomness.state(),
+            "self": {
+                "rng": rng_to_array(self._rng),
+                "actions": rng_to_array(self.algorithm.action_space.np_random),
+            },
+        }
+        return nest(parts)
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from a saved state."""
+        load_weights(self.algorithm, part_of(state, "weights"))
+        self._set_counters(part_of(state, "counters"))
+        self._randomness.load_state(part_of(state, "randomness"))
+        array_to_rng(self._rng, state["self/rng"])
+        array_to_rng(self.algorithm.action_space.np_random, state["self/actions"])
+
+    def _counters(self) -> NamedArrays:
+        return {
+            name: np.asarray(getattr(holder, last))
+            for name in COUNTERS
+            for holder, last in [_place(self.algorithm, name)]
+            if hasattr(holder, last)
+        }
+
+    def _set_counters(self, counters: Mapping[str, np.ndarray]) -> None:
+        for name, value in counters.items():
+            holder, last = _place(self.algorithm, name)
+            setattr(holder, last, value.item())
+
+    def _tensor(self, array: np.ndarray) -> torch.Tensor:
+        return torch.as_tensor(array, device=self.algorithm.device)
+
+
+def _place(algorithm: Any, name: str) -> tuple[Any, str]:
+    holder, _, last = name.rpartition(".")
+    return (getattr(algorithm, holder, None) if holder else algorithm), last

@@ -1,0 +1,125 @@
+"""SAC, TD3, DQN and the like of other libraries, driven by our loop.
+
+T: steps of a rollout, N: environments.
+"""
+
+from collections.abc import Mapping
+
+import gymnasium as gym
+import numpy as np
+from jaxtyping import Float, Shaped
+from stable_baselines3.common.buffers import DictReplayBuffer
+
+from rl_teacher.agent_settings import OtherAgentConfig
+from rl_teacher.agents.actions import Masks
+from rl_teacher.agents.agent import RewardsOf
+from rl_teacher.agents.sb3.adapter import LibraryAgent
+from rl_teacher.agents.sb3.replay import Rows, buffer_state, load_buffer, relabel
+from rl_teacher.envs.rollout import Rollout
+from rl_teacher.errors import BadConfig
+from rl_teacher.named_arrays import NamedArrays, nest, part_of
+
+
+class OffPolicyLibraryAgent(LibraryAgent):
+    """Fills the algorithm's replay buffer with what it is told, and has it train on samples."""
+
+    def __init__(
+        self,
+        name: str,
+        observation_space: gym.Space,
+        action_space: gym.Space,
+        settings: OtherAgentConfig,
+        *,
+        total_steps: int,
+        seed: int,
+    ) -> None:
+        """Make a new agent; see `LibraryAgent`."""
+        super().__init__(
+            name, observation_space, action_space, settings, total_steps=total_steps, seed=seed
+        )
+        unit = self.algorithm.train_freq.unit.value
+        buffer = self.algorithm.replay_buffer
+        if unit != "step":
+            raise BadConfig(
+                f"--other.arguments train_freq={self._arguments.get('train_freq')} was given, but "
+                "rollouts have a number of steps here. Give train_freq=1, or another number."
+            )
+        if isinstance(buffer, DictReplayBuffer) or buffer.optimize_memory_usage:
+            raise BadConfig(
+                f"{name} was given a {type(buffer).__name__} that cannot be filled here. Leave "
+                "replay_buffer_class and optimize_memory_usage out."
+            )
+        self.rollout_steps = int(self.algorithm.train_freq.frequency)
+        self._kept: list[np.ndarray] = []
+
+    def _seen(self, observations: Shaped[np.ndarray, "..."]) -> np.ndarray:
+        return observations
+
+    # --- acting ---
+
+    def act(
+        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
+    ) -> Shaped[np.ndarray, "env ..."]:
+        """Explore as the algorithm does; remembers how its buffer keeps the actions."""
+        self._masking(masks)
+        algorithm = self.algorithm
+        algorithm._last_obs = observations
+        with self._randomness.in_use():
+            actions, kept = algorithm._sample_action(
+                algorithm.learning_starts, algorithm.action_noise, self._num_envs
+            )
+            self._advance(self._num_envs)
+            algorithm._on_step()
+        self._kept.append(kept)
+        return self._to_environment(actions)
+
+    def try_out(
+        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
+    ) -> Shaped[np.ndarray, "env ..."]:
+        """Draw actions of the policy that nothing is going to be learned from."""
+        self._masking(masks)
+        with self._randomness.in_use():
+            actions, _ = self.algorithm.policy.predict(observations, deterministic=False)
+        return self._to_environment(actions)
+
+    # --- learning ---
+
+    def observe(self, rollout: Rollout) -> None:
+        """Nothing: without rewards there is nothing to learn."""
+
+    def learn(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> dict[str, float]:
+        """Remember one rollout, rewarded as told, and take gradient steps on samples."""
+        algorithm = self.algorithm
+        rows, self._kept = Rows.of(rollout, rewards, np.stack(self._kept)), []
+        rows.add_to(algorithm.replay_buffer)
+        self._advance(rollout.num_steps - rollout.is_valid.size)  # resets are no steps
+        gradient_steps = algorithm.gradient_steps
+        if gradient_steps < 0:
+            gradient_steps = rollout.num_steps
+        if gradient_steps > 0 and algorithm.num_timesteps > algorithm.learning_starts:
+            with self._randomness.in_use():
+                algorithm.train(gradient_steps=gradient_steps, batch_size=algorithm.batch_size)
+        return self._figures()
+
+    def reconsider(self, rewards_of: RewardsOf) -> None:
+        """Say anew what every remembered step is worth."""
+        buffer = self.algorithm.replay_buffer
+        relabel(buffer, self._action_space, rewards_of, self._first_action)
+
+    def begin_anew(self) -> None:
+        """New networks and optimisers; what was lived stays, worth what it is by now."""
+        buffer = self.algorithm.replay_buffer
+        self._make_anew()
+        self.algorithm.replay_buffer = buffer
+
+    # --- saving ---
+
+    def state(self) -> NamedArrays:
+        """Everything needed to go on exactly, between two rollouts."""
+        return {**super().state(), **nest({"replay": buffer_state(self.algorithm.replay_buffer)})}
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from a saved state."""
+        super().load_state(state)
+        load_buffer(self.algorithm.replay_buffer, part_of(state, "replay"))
+        self._kept = []

@@ -1,0 +1,266 @@
+"""A file of Stable-Baselines3: the networks in it, read without running anything that is there.
+
+Such a file holds pickles too. They are left alone: of `policy.pth` and `pytorch_variables.pth`
+torch reads tensors only, and of `data` we read what is plain JSON.
+"""
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rl_teacher.agents.actions import ActionScale
+from rl_teacher.errors import BadConfig, BadInput
+from rl_teacher.moments import RunningMoments, unmoving
+from rl_teacher.named_arrays import NamedArrays, nest
+
+Spaces = tuple[gym.Space, gym.Space]
+"""Of an environment's observations and actions."""
+
+NATIVE = ("ppo", "a2c", "trpo")
+"""This package's own agents that have networks like those in such files."""
+MOST_BYTES = 1 << 30
+"""Larger parts are not read."""
+
+LAYER = re.compile(r"mlp_extractor\.(policy|value)_net\.(\d+)\.(weight|bias)")
+HEADS = ("action_net.weight", "action_net.bias", "value_net.weight", "value_net.bias")
+
+
+@dataclass(frozen=True)
+class SavedPolicy:
+    """What a file says of an agent.
+
+    Attributes:
+        path: of the file.
+        weights: of all its networks, by the library's names.
+        variables: what else it has learned, such as a temperature.
+        settings: the plain part of what it was made with.
+    """
+
+    path: Path
+    weights: NamedArrays
+    variables: NamedArrays
+    settings: Mapping[str, Any]
+
+
+def agent_state(path: Path, kind: str, hidden: tuple[int, ...], spaces: Spaces) -> NamedArrays:
+    """What an agent may begin with, as `Agent.begin_with` wants it.
+
+    These agents saw observations as they are, so the moments that come along never move.
+
+    Args:
+        path: of the file.
+        kind: of the agent that begins: `ppo`, `a2c`, `trpo`, or `sb3:...`.
+        hidden: units of each layer of that agent; of `sb3:...` they are not asked for.
+        spaces: of its observations and actions.
+
+    Raises:
+        BadInput: it is no such file, or holds what cannot be read safely.
+        BadConfig: that agent cannot begin with it.
+    """
+    if kind not in NATIVE and not kind.startswith("sb3:"):
+        raise BadConfig(
+            f"{path} is a file of Stable-Baselines3, and --agent is {kind}. Only "
+            f"{', '.join(NATIVE)} and sb3:... can begin with one."
+        )
+    saved = read_zip(path)
+    observed = spaces[0].shape or ()
+    returns = RunningMoments(()).state()
+    if kind in NATIVE:
+        networks = _as_networks(saved, kind, hidden, spaces)
+        observations = unmoving((int(np.prod(observed)),))
+        return nest({"networks": networks, "observations": observations, "returns": returns})
+    parts = {
+        "weights/policy": saved.weights,
+        "weights/variables": saved.variables,
+        "observations": unmoving(observed),
+        "returns": returns,
+    }
+    return nest(parts)
+
+
+# --- reading ---
+
+
+def read_zip(path: Path) -> SavedPolicy:
+    """Read a file that `model.save` of Stable-Baselines3 has written.
+
+    Raises:
+        BadInput: it is no such file, or holds what cannot be read safely.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            sizes = {each.filename: each.file_size for each in archive.infolist()}
+            if max(sizes.values(), default=0) > MOST_BYTES:
+                raise BadInput(f"{path} holds a part of more than {MOST_BYTES >> 30} GiB.")
+            read = {
+                name: archive.read(name)
+                for name in ("policy.pth", "pytorch_variables.pth", "data")
+                if name in sizes
+            }
+    except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError) as error:
+        raise BadInput(
+            f"{path} is no .zip file that Stable-Baselines3 has saved: {error}. Nothing in it was "
+            "run. Give a file that model.save has written, or an experiment."
+        ) from error
+    if "policy.pth" not in read:
+        raise BadInput(
+            f"{path} has no policy.pth: Stable-Baselines3 has not saved it. (SBX saves its "
+            "networks as pickles, which are not read.) Give a file that model.save of "
+            "Stable-Baselines3 or sb3-contrib has written."
+        )
+    tensors = {name: _tensors(path, name, read[name]) for name in read if name != "data"}
+    variables = tensors.get("pytorch_variables.pth", {})
+    return SavedPolicy(path, tensors["policy.pth"], variables, _settings(read.get("data", b"{}")))
+
+
+def _tensors(path: Path, name: str, content: bytes) -> NamedArrays:
+    try:
+        import torch  # noqa: PLC0415 - heavy, and not everybody has it
+    except ImportError as error:
+        raise BadInput(
+            f"{path} can be read with torch only, which cannot be imported: {error}. Install it "
+            'with pip install "rl-teacher[sb3]".'
+        ) from error
+    try:
+        loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        return {str(key): tensor.detach().numpy().copy() for key, tensor in (loaded or {}).items()}
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise BadInput(
+            f"{name} in {path} is not what Stable-Baselines3 saves, tensors alone ({reason}). "
+            "Nothing in it was run. Do not use files from people you do not trust."
+        ) from error
+
+
+def _settings(content: bytes) -> Mapping[str, Any]:
+    try:
+        settings = json.loads(content)
+    except ValueError:
+        return {}
+    return settings if isinstance(settings, dict) else {}
+
+
+# --- as networks of our own ---
+
+
+def _as_networks(
+    saved: SavedPolicy, kind: str, hidden: tuple[int, ...], spaces: Spaces
+) -> NamedArrays:
+    """The policy and the value function, by the names of `OnPolicyAgent`'s networks."""
+    layers = _layers(saved)
+    _check_activation(saved)
+    sizes = {net: [len(bias) for _, bias in layers[net][:-1]] for net in ("policy", "value")}
+    if sizes["policy"] != sizes["value"]:
+        raise BadConfig(
+            f"The policy in {saved.path} has layers of {_in_words(sizes['policy'])}, and its value "
+            f"function of {_in_words(sizes['value'])}; those of {kind} are alike. Give --agent "
+            "sb3:PPO and its policy_kwargs, or another file."
+        )
+    if tuple(sizes["policy"]) != tuple(hidden):
+        given = " ".join(map(str, sizes["policy"]))
+        raise BadConfig(
+            f"The networks in {saved.path} have layers of {_in_words(sizes['policy'])}, and those "
+            f"of this agent of {_in_words(hidden)}. Give --{kind}.hidden {given}"
+        )
+    _check_spaces(saved, layers, spaces)
+    network, networks = "logits", {}
+    if isinstance(spaces[1], gym.spaces.Box):
+        network = "mean"
+        layers["policy"][-1], networks["[0].log_std"] = _in_our_units(saved, layers, spaces[1])
+    for prefix, net in ((f"[0].{network}", "policy"), ("[1]", "value")):
+        for i, (weight, bias) in enumerate(layers[net]):
+            networks[f"{prefix}.weights[{i}]"] = np.ascontiguousarray(weight.T)
+            networks[f"{prefix}.biases[{i}]"] = bias
+    return networks
+
+
+def _layers(saved: SavedPolicy) -> dict[str, list[tuple[np.ndarray, np.ndarray]]]:
+    """[out, in] weights and biases of each layer, the last one included."""
+    weights = saved.weights
+    unknown = [
+        name for name in weights if not (LAYER.fullmatch(name) or name in (*HEADS, "log_std"))
+    ]
+    if unknown or not set(HEADS) <= set(weights):
+        what = unknown[0] if unknown else "no action_net"
+        raise BadConfig(
+            f"{saved.path} holds no plain policy of PPO, A2C or TRPO (it has {what}). Give one of "
+            "an MlpPolicy of these, or --agent sb3:... with the algorithm that it is of."
+        )
+    layers: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for net, head in (("policy", "action_net"), ("value", "value_net")):
+        prefix = f"mlp_extractor.{net}_net"
+        places = sorted(
+            int(match[2])
+            for match in map(LAYER.fullmatch, weights)
+            if match and match[1] == net and match[3] == "weight"
+        )
+        names = [*(f"{prefix}.{place}" for place in places), head]
+        layers[net] = [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in names]
+    return layers
+
+
+def _check_activation(saved: SavedPolicy) -> None:
+    """Refuse networks that compute with something else than tanh.
+
+    Note: what a class is called is in the plain part of the file, beside its pickle.
+    """
+    kwargs = saved.settings.get("policy_kwargs")
+    activation = kwargs.get("activation_fn", "Tanh") if isinstance(kwargs, dict) else "Tanh"
+    if "Tanh" not in str(activation):
+        raise BadConfig(
+            f"The networks in {saved.path} compute with {activation}, and ours with tanh. Begin "
+            "with an agent that has the usual activation."
+        )
+
+
+def _check_spaces(saved: SavedPolicy, layers: Mapping[str, list], spaces: Spaces) -> None:
+    observation_space, action_space = spaces
+    is_box = isinstance(action_space, gym.spaces.Box)
+    needed = int(np.prod(observation_space.shape or ())), _num_outputs(action_space)
+    given = layers["policy"][0][0].shape[1], len(layers["policy"][-1][1])
+    if given != needed or is_box != ("log_std" in saved.weights):
+        kind = "continuous" if "log_std" in saved.weights else "discrete"
+        raise BadConfig(
+            f"The agent in {saved.path} sees {given[0]} numbers and has {given[1]} {kind} actions; "
+            f"the environment has observations of {needed[0]} and actions of {action_space}. "
+            "Choose the environment that it was made for."
+        )
+    if is_box and saved.weights["log_std"].shape != (needed[1],):
+        raise BadConfig(
+            f"The agent in {saved.path} explores by the state (use_sde), which ours do not. Begin "
+            "with one that does not."
+        )
+
+
+def _num_outputs(space: gym.Space) -> int:
+    return (
+        int(space.n) if isinstance(space, gym.spaces.Discrete) else int(np.prod(space.shape or ()))
+    )
+
+
+def _in_our_units(
+    saved: SavedPolicy, layers: Mapping[str, list], space: gym.spaces.Box
+) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+    """The last layer and log_std, so that the bounds of the environment's actions are -1 and 1.
+
+    Their actions are the environment's, u, clipped; ours are (u - middle) / half range.
+    """
+    weight, bias = layers["policy"][-1]
+    log_std, scale = saved.weights["log_std"], ActionScale.of(space)
+    if scale.middle is None or scale.half_range is None or np.isinf(scale.half_range).any():
+        return (weight, bias), log_std
+    middle, half = scale.middle.reshape(-1), scale.half_range.reshape(-1)
+    last = (weight / half[:, None]).astype(np.float32), ((bias - middle) / half).astype(np.float32)
+    return last, (log_std - np.log(half)).astype(np.float32)
+
+
+def _in_words(sizes: tuple[int, ...] | list[int]) -> str:
+    return " and ".join(map(str, sizes)) + " units" if sizes else "no units"

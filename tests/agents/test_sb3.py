@@ -1,0 +1,501 @@
+"""Other libraries' agents in our loop: they learn as they do in their own."""
+
+import dataclasses
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from rl_teacher import to_sb3
+from rl_teacher.agents.collector import Collector
+from rl_teacher.agents.episodes import EpisodeReturns
+from rl_teacher.agents.registry import check_agent, make_agent
+from rl_teacher.agents.sb3.libraries import ALGORITHMS, algorithm_class, arguments_for
+from rl_teacher.agents.sb3.weights import flattened, unflattened, weights_of
+from rl_teacher.config import OtherAgentConfig, RunOptions, TeachConfig
+from rl_teacher.envs.registry import make_vector
+from rl_teacher.errors import BadConfig, UnknownName
+from rl_teacher.experiment import Experiment
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.teach import teach
+
+ON_POLICY = {
+    "sb3:PPO": ("n_steps=16", "batch_size=16", "n_epochs=2"),
+    "sb3:A2C": (),
+    "sb3:TRPO": ("n_steps=16", "batch_size=16", "n_critic_updates=2"),
+    "sb3:MaskablePPO": ("n_steps=16", "batch_size=16", "n_epochs=2"),
+}
+SMALL = "policy_kwargs={'net_arch': [16]}"
+OFF_POLICY = {
+    "sb3:SAC": ("learning_starts=8", "batch_size=16", SMALL),
+    "sb3:TD3": ("learning_starts=8", "batch_size=16", "action_noise=0.1", SMALL),
+    "sb3:DDPG": ("learning_starts=8", "batch_size=16", SMALL),
+    "sb3:TQC": ("learning_starts=8", "batch_size=16", SMALL),
+    "sb3:CrossQ": ("learning_starts=8", "batch_size=16", SMALL),
+    "sb3:DQN": ("learning_starts=8", "batch_size=16", "target_update_interval=16", SMALL),
+    "sb3:QRDQN": ("learning_starts=8", "batch_size=16", "target_update_interval=16", SMALL),
+}
+WITH_JAX = {
+    "sbx:PPO": ("n_steps=16", "batch_size=16", "n_epochs=2"),
+    "sbx:SAC": ("learning_starts=8", "batch_size=16", SMALL),
+    "sbx:DQN": ("learning_starts=8", "batch_size=16", "target_update_interval=16"),
+}
+DISCRETE = ("DQN", "QRDQN", "MaskablePPO")
+NUM_ENVS = 4
+
+
+def env_for(name):
+    return "CartPole-v1" if name.partition(":")[2] in DISCRETE else "Pendulum-v1"
+
+
+def config_of(name, *arguments, num_envs=NUM_ENVS, **changes):
+    other = OtherAgentConfig(num_envs, tuple(arguments))
+    config = TeachConfig(
+        env_for(name), "rl", name="test", agent=name, other=other, num_timesteps=400
+    )
+    return dataclasses.replace(config, **changes)
+
+
+def made(name, *arguments, venv: Any = None, **changes) -> Any:
+    config = config_of(name, *arguments, **changes)
+    return make_agent(config, venv or make_vector(config.env_id, config.other.num_envs))
+
+
+def train(agent, collector, num_rollouts):
+    for _ in range(num_rollouts):
+        rollout = collector.collect(agent.act, agent.rollout_steps)
+        agent.learn(rollout, rollout.rewards)
+    return agent
+
+
+def collector_for(name, seed=0):
+    return Collector(make_vector(env_for(name), NUM_ENVS), seed=seed)
+
+
+def rollouts_of(name):
+    return 3 if name.rpartition(":")[2] in ("PPO", "A2C", "TRPO", "MaskablePPO") else 8
+
+
+def assert_same(here, there):
+    assert here.keys() == there.keys()
+    for name, array in here.items():
+        np.testing.assert_array_equal(array, there[name], err_msg=name)
+
+
+# --- as in the library's own loop ---
+
+
+@pytest.mark.parametrize("name", [*ON_POLICY, *OFF_POLICY])
+def test_it_learns_the_same_numbers_as_in_the_librarys_own_loop(name):
+    arguments = (*(ON_POLICY | OFF_POLICY)[name], *["normalise=False"] * (name in ON_POLICY))
+    agent = made(name, *arguments, seed=3)
+    total = 4 * NUM_ENVS * max(agent.rollout_steps, 5)
+    agent = made(name, *arguments, seed=3, num_timesteps=total)
+    train(agent, collector_for(name, seed=3), total // NUM_ENVS // agent.rollout_steps)
+
+    given = arguments_for(algorithm_class(name), name, OtherAgentConfig(NUM_ENVS, arguments))
+    given.pop("normalise", None)
+    if "action_noise" in given:
+        given["action_noise"] = agent.algorithm.action_noise
+    theirs = algorithm_class(name)(
+        env=to_sb3(make_vector(env_for(name), NUM_ENVS)), seed=3, **given
+    )
+    theirs.learn(total, **({"use_masking": False} if name == "sb3:MaskablePPO" else {}))
+
+    assert theirs.num_timesteps == agent.algorithm.num_timesteps == total
+    assert theirs._n_updates == agent.algorithm._n_updates > 0
+    assert_same(weights_of(theirs), weights_of(agent.algorithm))
+
+
+def test_a_time_limit_is_worth_what_would_have_followed_and_an_end_is_worth_nothing():
+    def advantages(ending):
+        agent = made("sb3:PPO", "n_steps=4", "batch_size=8", "normalise=False", num_envs=2)
+        rollout = Collector(make_vector("Pendulum-v1", 2), seed=0).collect(agent.act, 4)
+        ended = np.zeros((4, 2), bool)
+        ended[1, 0] = True
+        rollout = dataclasses.replace(rollout, **{ending: ended})
+        value = agent._values(rollout.next_observations[1])[0]
+        agent.learn(rollout, np.ones((4, 2)))
+        buffer = agent.algorithm.rollout_buffer
+        returns = buffer.returns.reshape(2, 4).T  # the library has made one axis of both by now
+        return float(value), float(returns[1, 0])
+
+    value, told = advantages("truncated")
+    assert told == pytest.approx(1 + 0.99 * value, abs=1e-5)
+    _, told = advantages("terminated")
+    assert told == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_replay_buffer_tells_time_limits_from_ends():
+    agent = made("sb3:SAC", *OFF_POLICY["sb3:SAC"], "train_freq=3", num_envs=2)
+    rollout = Collector(make_vector("Pendulum-v1", 2), seed=0).collect(agent.act, 3)
+    cut, over = np.zeros((3, 2), bool), np.zeros((3, 2), bool)
+    cut[1, 0] = over[2, 1] = True
+    agent.learn(dataclasses.replace(rollout, truncated=cut, terminated=over), rollout.rewards)
+    buffer = agent.algorithm.replay_buffer
+    np.testing.assert_array_equal(buffer.dones[:3], cut | over)
+    np.testing.assert_array_equal(buffer.timeouts[:3], cut)
+    np.testing.assert_array_equal(buffer.next_observations[:3], rollout.next_observations)
+
+
+# --- what it is told ---
+
+
+@pytest.mark.parametrize("name", ["sb3:PPO", "sb3:DQN"])
+def test_it_learns_from_the_rewards_it_is_told_and_not_from_the_environments(name):
+    arguments = {
+        "sb3:PPO": ("n_steps=32", "batch_size=64", "learning_rate=3e-3", "gamma=0.0"),
+        "sb3:DQN": (
+            *("learning_starts=32", "learning_rate=1e-2", "gamma=0.0", "exploration_fraction=0.3"),
+            "target_update_interval=8",
+        ),
+    }[name]
+    agent = made(name, *arguments, num_timesteps=1_600, env_id="CartPole-v1")
+    collector = Collector(make_vector("CartPole-v1", NUM_ENVS), seed=0)
+    shares = []
+    for _ in range(1_600 // NUM_ENVS // agent.rollout_steps):
+        rollout = collector.collect(agent.act, agent.rollout_steps)
+        agent.learn(rollout, (rollout.actions == 1).astype(np.float32))
+        shares.append((rollout.actions == 1).mean())
+    assert np.mean(shares[-len(shares) // 6 :]) > 0.8
+
+
+def test_what_is_remembered_is_worth_what_it_is_by_now():
+    agent = made("sb3:SAC", *OFF_POLICY["sb3:SAC"])
+    train(agent, collector_for("sb3:SAC"), 5)
+    buffer, seen = agent.algorithm.replay_buffer, []
+
+    def rewards_of(observations, actions):
+        seen.append((observations, actions))
+        return 100 * actions[..., 0] + observations[..., 2]
+
+    agent.reconsider(rewards_of)
+    ((observations, actions),) = seen
+    assert observations.shape == (5, NUM_ENVS, 3)
+    np.testing.assert_allclose(actions, 2 * buffer.actions[:5])  # torque: -2..2
+    expected = 200 * buffer.actions[:5, :, 0] + buffer.observations[:5, :, 2]
+    np.testing.assert_allclose(buffer.rewards[:5], expected, rtol=1e-6)
+    assert not buffer.rewards[5:].any()
+
+
+def test_a_large_buffer_is_told_in_parts(monkeypatch):
+    monkeypatch.setattr("rl_teacher.agents.sb3.replay.ROWS_AT_ONCE", 2 * NUM_ENVS)
+    agent = made("sb3:DQN", *OFF_POLICY["sb3:DQN"])
+    train(agent, collector_for("sb3:DQN"), 2)
+    sizes = []
+
+    def seven(observations, _):
+        sizes.append(len(observations))
+        return np.full(observations.shape[:2], 7.0)
+
+    agent.reconsider(seven)
+    assert sizes == [2, 2, 2, 2]
+    assert (agent.algorithm.replay_buffer.rewards[:8] == 7).all()
+
+
+@pytest.mark.parametrize("name", ["sb3:PPO", "sb3:SAC"])
+def test_steps_that_only_reset_teach_nothing(name):
+    def learned(poison):
+        arguments = (ON_POLICY | OFF_POLICY)[name]
+        makers = [lambda: gym.make("Pendulum-v1", max_episode_steps=3)] * NUM_ENVS
+        venv = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.NEXT_STEP)
+        agent = made(name, *arguments)
+        collector, num_resets = Collector(venv, seed=0), 0
+        for _ in range(rollouts_of(name)):
+            rollout = collector.collect(agent.act, agent.rollout_steps)
+            num_resets += (~rollout.is_valid).sum()
+            agent.learn(rollout, np.where(rollout.is_valid, rollout.rewards, poison))
+        assert num_resets > 0
+        return agent
+
+    one, other = learned(0.0), learned(1000.0)
+    assert_same(weights_of(one.algorithm), weights_of(other.algorithm))
+    if name == "sb3:SAC":
+        assert abs(one.algorithm.replay_buffer.rewards).max() < 20
+        assert one.algorithm.num_timesteps < 8 * NUM_ENVS
+
+
+# --- going on ---
+
+
+def assert_goes_on_exactly(name, arguments):
+    agent = made(name, *arguments)
+    collector = collector_for(name)
+    train(agent, collector, rollouts_of(name))
+    other, other_collector = made(name, *arguments, seed=2), collector_for(name, seed=1)
+    train(other, other_collector, 1)
+    saved = {key: array.copy() for key, array in agent.state().items()}
+    other.load_state(saved)
+    other_collector.load_state(collector.state())
+    train(agent, collector, 3)
+    np.random.seed(7)
+    torch.manual_seed(7)
+    train(other, other_collector, 3)
+    assert_same(agent.state(), other.state())
+    weights = [key for key in saved if key.startswith("weights/policy")]
+    assert any(not np.array_equal(saved[key], agent.state()[key]) for key in weights)
+
+
+@pytest.mark.parametrize("name", [*ON_POLICY, *OFF_POLICY])
+def test_a_saved_agent_goes_on_exactly(name):
+    assert_goes_on_exactly(name, (ON_POLICY | OFF_POLICY)[name])
+
+
+@pytest.mark.parametrize("name", WITH_JAX)
+def test_a_saved_agent_of_sbx_goes_on_exactly(name):
+    pytest.importorskip("sbx")
+    assert_goes_on_exactly(name, WITH_JAX[name])
+
+
+def test_a_full_buffer_goes_on_where_it_was():
+    arguments = (*OFF_POLICY["sb3:DQN"], "buffer_size=24")
+    assert_goes_on_exactly("sb3:DQN", arguments)
+
+
+def test_nobody_elses_random_numbers_are_touched():
+    np.random.seed(1)
+    torch.manual_seed(1)
+    expected = np.random.random(), torch.rand(1).item()
+    np.random.seed(1)
+    torch.manual_seed(1)
+    train(made("sb3:A2C"), collector_for("sb3:A2C"), 2)
+    assert (np.random.random(), torch.rand(1).item()) == expected
+
+
+@pytest.mark.parametrize("name", ["sb3:PPO", "sb3:SAC"])
+def test_one_begins_as_another_ended(name):
+    arguments = (ON_POLICY | OFF_POLICY)[name]
+    first = train(made(name, *arguments), collector_for(name), rollouts_of(name))
+    second = made(name, *arguments, num_envs=2, seed=5)
+    second.begin_with(first.state())
+    observations = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    np.testing.assert_array_equal(first.act_best(observations), second.act_best(observations))
+    assert second.algorithm.num_timesteps == 0
+    assert not second.algorithm.policy.optimizer.state if name == "sb3:PPO" else True
+
+
+def test_networks_of_other_sizes_are_refused_in_words():
+    first = made("sb3:SAC", *OFF_POLICY["sb3:SAC"])
+    second = made("sb3:SAC", "policy_kwargs={'net_arch': [8]}")
+    with pytest.raises(BadConfig, match=r"other networks.*\(16, 3\).*policy_kwargs"):
+        second.begin_with(first.state())
+
+
+@pytest.mark.parametrize("name", ["sb3:PPO", "sb3:SAC"])
+def test_one_that_begins_anew_keeps_what_it_lived_and_what_observations_look_like(name):
+    agent = train(
+        made(name, *(ON_POLICY | OFF_POLICY)[name]), collector_for(name), rollouts_of(name)
+    )
+    before = agent.state()
+    agent.begin_anew()
+    after = agent.state()
+    for key, array in before.items():
+        if key.startswith(("observations/", "returns/", "replay/", "counters/")):
+            np.testing.assert_array_equal(array, after[key], err_msg=key)
+    changed = [
+        key
+        for key, array in before.items()
+        if key not in after or not np.array_equal(array, after[key])
+    ]
+    assert any(key.startswith("weights/policy/") for key in changed)
+    assert not any(key.startswith("weights/policy.optimizer/state") for key in after)
+    assert train(agent, collector_for(name), 2).algorithm._n_updates > 0
+
+
+def test_a_tree_of_tensors_is_the_same_after_it_was_arrays():
+    tree = {"state": {0: {"step": torch.tensor(3.0)}}, "groups": [{"lr": 0.1, "fused": None}]}
+    arrays = flattened(tree)
+    assert arrays["state/0/step"] == 3.0
+    assert unflattened(arrays) == tree
+
+
+# --- masks, and the first discrete action ---
+
+
+class Doors(gym.Env):
+    """Four doors, numbered from 5, of which two are open; the lower one is worth 1."""
+
+    observation_space = gym.spaces.Box(0, 1, (4,), np.float32)
+    action_space = gym.spaces.Discrete(4, start=5)
+
+    def _open(self):
+        self.mask = np.zeros(4, bool)
+        self.mask[self.np_random.choice(4, 2, replace=False)] = True
+        return self.mask.astype(np.float32), {"action_mask": self.mask}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._open()
+
+    def step(self, action):
+        assert self.mask[action - 5], "this door is closed"
+        observation, told = self._open()
+        return observation, 0.0, False, False, told
+
+
+def doors():
+    mode = AutoresetMode.SAME_STEP
+    return SyncVectorEnv([Doors] * NUM_ENVS, autoreset_mode=mode)
+
+
+def test_forbidden_actions_are_never_taken_by_the_one_that_can_be_told():
+    agent = made("sb3:MaskablePPO", *ON_POLICY["sb3:MaskablePPO"], venv=doors())
+    collector = Collector(doors(), seed=0)
+    rollout = collector.collect(agent.act, 16)
+    assert np.isfinite(list(agent.learn(rollout, rollout.rewards).values())).all()
+    collector.collect(agent.act_best, 4)
+
+
+def test_one_that_cannot_be_told_of_masks_says_who_can():
+    agent = made("sb3:DQN", *OFF_POLICY["sb3:DQN"], venv=doors())
+    with pytest.raises(BadConfig, match="MaskablePPO"):
+        Collector(doors(), seed=0).collect(agent.act, 1)
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "says"),
+    [
+        ("sb3:PPOO", (), "Did you mean sb3:PPO"),
+        ("sb3:dqn", (), "sb3:DQN"),
+        ("sb3:ARS", (), "There is no agent"),
+        ("sb3:PPO", ("n_step=5",), "Did you mean n_steps"),
+        ("sb3:PPO", ("seed=5",), "Leave it out"),
+        ("sb3:SAC", ("normalise=True",), "no argument of sb3:SAC"),
+        ("sb3:PPO", ("learning_rate=lin_x",), "a number must follow lin_"),
+        ("sb3:PPO", ("n_steps",), "NAME=VALUE"),
+    ],
+)
+def test_a_name_or_an_argument_that_is_not_there_is_refused_before_anything_is_made(
+    name, arguments, says
+):
+    with pytest.raises((UnknownName, BadConfig), match=says):
+        check_agent(config_of(name, *arguments))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "says"),
+    [
+        ("sb3:DQN", (), "only supports.*Discrete"),
+        ("sb3:SAC", ("learning_rate=fast",), "learning rate schedule must be"),
+        ("sb3:SAC", ("train_freq=(1, 'episode')",), "train_freq|episode"),
+        ("sb3:TD3", ("policy=NoPolicy",), "Policy NoPolicy unknown"),
+    ],
+)
+def test_what_the_library_refuses_is_said_in_its_own_words(name, arguments, says):
+    with pytest.raises(BadConfig, match=says):
+        made(name, *arguments, env_id="Pendulum-v1", num_envs=1)
+
+
+def test_a_library_that_is_not_there_is_named_with_the_command_that_installs_it(monkeypatch):
+    monkeypatch.setitem(ALGORITHMS, "sbx:SAC", "no_such_library")
+    with pytest.raises(BadConfig, match=r'pip install "rl-teacher\[sbx\]"'):
+        check_agent(config_of("sbx:SAC"))
+
+
+# --- defaults ---
+
+
+def test_the_librarys_numbers_are_for_one_environment_and_stay_so_for_each():
+    def steps(name, num_envs, *arguments):
+        settings = OtherAgentConfig(num_envs, arguments)
+        made = arguments_for(algorithm_class(name), name, settings)
+        return made.get("n_steps") if name in ON_POLICY else made["gradient_steps"]
+
+    assert steps("sb3:PPO", 8) == 256  # 2048 in all
+    assert steps("sb3:A2C", 8) == 5
+    assert steps("sb3:PPO", 8, "n_steps=64") == 64
+    assert steps("sb3:SAC", 8) == 8  # 1 for each step
+    assert steps("sb3:SAC", 8, "gradient_steps=2") == 2
+    assert steps("sb3:SAC", 8, "gradient_steps=-1") == -1
+
+
+def test_a_rate_may_fall_linearly():
+    agent = made("sb3:PPO", *ON_POLICY["sb3:PPO"], "learning_rate=lin_1e-3", num_timesteps=128)
+    train(agent, collector_for("sb3:PPO"), 1)
+    (group,) = agent.algorithm.policy.optimizer.param_groups
+    assert group["lr"] == pytest.approx(0.5e-3)
+
+
+def test_observations_are_normalised_for_agents_on_policy_unless_it_is_said_otherwise():
+    for arguments, mean in ((("normalise=True",), 0.0), (("normalise=False",), 7.0)):
+        agent = made("sb3:PPO", *ON_POLICY["sb3:PPO"], *arguments)
+        agent._moments.update(
+            np.full((100, 3), 7.0) + np.random.default_rng(0).normal(size=(100, 3))
+        )
+        seen = agent._seen(np.full((1, 3), 7.0, np.float32))
+        assert seen.mean() == pytest.approx(mean, abs=0.3)
+
+
+# --- it solves a small world ---
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "arguments", "num_steps"),
+    [
+        ("sb3:PPO", ("n_steps=32", "learning_rate=1e-3", "gae_lambda=0.8", "gamma=0.98"), 30_000),
+        (
+            "sb3:DQN",
+            (
+                *("learning_rate=2.3e-3", "batch_size=64", "learning_starts=1000", "train_freq=32"),
+                *("gradient_steps=128", "target_update_interval=10", "exploration_fraction=0.16"),
+                *("exploration_final_eps=0.04", "policy_kwargs={'net_arch': [256, 256]}"),
+            ),
+            50_000,
+        ),
+    ],
+)
+def test_it_balances_the_cartpole(name, arguments, num_steps):
+    agent = made(name, *arguments, num_envs=8, env_id="CartPole-v1", num_timesteps=num_steps)
+    collector = Collector(make_vector("CartPole-v1", 8), seed=0)
+    episodes = EpisodeReturns(8, begins_whole=True)
+    for _ in range(num_steps // 8 // agent.rollout_steps):
+        rollout = collector.collect(agent.act, agent.rollout_steps)
+        agent.learn(rollout, rollout.rewards)
+        episodes.observe(rollout, rollout.rewards)
+    assert episodes.mean_return(20) > 300
+
+
+# --- whole runs ---
+
+
+def taught(agent, *arguments, **changes):
+    config = config_of(
+        agent,
+        *arguments,
+        env_id="ShortReacher-v1",
+        predictor="synth",
+        n_labels=12,
+        num_timesteps=320,
+        clip_length=1.0,
+        pretrain_iters=20,
+    )
+    config = dataclasses.replace(config, **changes)
+    teach(config, RunOptions(no_tensorboard=True))
+    return Experiment.find(config.name).metrics()[-1]
+
+
+def curve(row):
+    return {key: each for key, each in row.items() if key not in ("wall_s", "steps_per_second")}
+
+
+@pytest.mark.parametrize("name", ["sb3:PPO", "sb3:SAC"])
+def test_a_run_teaches_it_from_labels_and_is_repeatable(name):
+    arguments = (ON_POLICY | OFF_POLICY)[name]
+    row = taught(name, *arguments, name="one")
+    assert row["labels_answered"] == 12
+    assert row["step"] == 320
+    assert curve(row) == curve(taught(name, *arguments, name="other"))
+    assert Experiment.find("one").config["agent"] == name
+    assert RewardPredictor.load(Experiment.find("one").folder / "predictor") is not None
+
+
+def test_a_run_of_sbx_teaches_it_from_labels():
+    pytest.importorskip("sbx")
+    assert taught("sbx:SAC", *WITH_JAX["sbx:SAC"])["labels_answered"] == 12
