@@ -95,8 +95,8 @@ class TeachConfig:
     num_timesteps: Annotated[_WholeNumber, _short("t")] = 5_000_000
     """environment steps of training, whatever the agent"""
     agent: Annotated[str, _short("a")] = "ppo"
-    """who learns: ppo; another library's, such as sb3:PPO, sb3:TRPO or sbx:SAC; your own as
-    module:Class"""
+    """who learns: ppo, trpo, a2c, ga3c or sac; another library's, such as sb3:TD3 or sbx:SAC; your
+    own as module:Class"""
     seed: Annotated[int, _short("s")] = 1
     """of environments, networks, selectors and synthetic teachers"""
     pretrain_iters: Annotated[_WholeNumber, _short("i")] = 10_000
