@@ -7,8 +7,6 @@ from jaxtyping import Bool, Float, Float32, Shaped
 
 from rl_teacher.envs.rollout import Rollout
 
-COLUMNS = tuple(Rollout.__dataclass_fields__)
-
 
 @dataclass(frozen=True)
 class LivedStep:
@@ -64,6 +62,7 @@ class StepBuffer:
         """Everything gathered, as one rollout; None where there is nothing."""
         if not self._steps:
             return None
-        columns = {name: np.stack([getattr(s, name) for s in self._steps]) for name in COLUMNS}
+        names = LivedStep.__dataclass_fields__
+        columns = {name: np.stack([getattr(s, name) for s in self._steps]) for name in names}
         self._steps = []
         return Rollout(**columns)
