@@ -14,6 +14,7 @@ from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.episodes import EpisodeReturns
 from rl_teacher.agents.registry import check_agent, make_agent
 from rl_teacher.agents.sb3.libraries import ALGORITHMS, algorithm_class, arguments_for
+from rl_teacher.agents.sb3.off_policy import OffPolicyLibraryAgent
 from rl_teacher.agents.sb3.weights import flattened, unflattened, weights_of
 from rl_teacher.config import OtherAgentConfig, RunOptions, TeachConfig
 from rl_teacher.envs.registry import make_vector
@@ -45,6 +46,8 @@ WITH_JAX = {
 }
 DISCRETE = ("DQN", "QRDQN", "MaskablePPO")
 NUM_ENVS = 4
+QUIET = RunOptions(no_tensorboard=True)
+SAVES_ALWAYS = RunOptions(no_tensorboard=True, checkpoint_seconds=0.0)
 
 
 def env_for(name):
@@ -465,7 +468,7 @@ def test_it_balances_the_cartpole(name, arguments, num_steps):
 # --- whole runs ---
 
 
-def taught(agent, *arguments, **changes):
+def taught(agent, *arguments, options=QUIET, **changes):
     config = config_of(
         agent,
         *arguments,
@@ -477,7 +480,7 @@ def taught(agent, *arguments, **changes):
         pretrain_iters=20,
     )
     config = dataclasses.replace(config, **changes)
-    teach(config, RunOptions(no_tensorboard=True))
+    teach(config, options)
     return Experiment.find(config.name).metrics()[-1]
 
 
@@ -494,6 +497,23 @@ def test_a_run_teaches_it_from_labels_and_is_repeatable(name):
     assert curve(row) == curve(taught(name, *arguments, name="other"))
     assert Experiment.find("one").config["agent"] == name
     assert RewardPredictor.load(Experiment.find("one").folder / "predictor") is not None
+
+
+def test_a_run_that_was_cut_ends_with_the_same_numbers(monkeypatch):
+    learn, calls = OffPolicyLibraryAgent.learn, []
+
+    def cut_at_40(agent, rollout, rewards):
+        calls.append(rollout)
+        if len(calls) == 40:
+            raise ConnectionAbortedError
+        return learn(agent, rollout, rewards)
+
+    whole = curve(taught("sb3:SAC", *OFF_POLICY["sb3:SAC"], name="whole"))
+    monkeypatch.setattr(OffPolicyLibraryAgent, "learn", cut_at_40)
+    with pytest.raises(ConnectionAbortedError):
+        taught("sb3:SAC", *OFF_POLICY["sb3:SAC"], name="cut", options=SAVES_ALWAYS)
+    assert Experiment.find("cut").load_checkpoint() is not None
+    assert curve(taught("sb3:SAC", *OFF_POLICY["sb3:SAC"], name="cut")) == whole
 
 
 def test_a_run_of_sbx_teaches_it_from_labels():
