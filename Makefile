@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.installed
 
-.PHONY: setup demo teach page check check-page test test-slow bench lock clean
+.PHONY: setup demo teach page check check-page test test-slow test-sbx bench lock clean
 
 setup: $(SETUP)
 
@@ -41,11 +41,23 @@ check-page: $(SETUP)
 test: $(SETUP)
 	$(MAKE) --jobs 2 check check-page
 	tests/system-packages.sh
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not sbx"
 
 test-slow: $(SETUP)
 	tests/system-packages.sh
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m "slow and not sbx"
+
+# SBX brings some 20 packages that nothing else here needs, so it gets an environment of its own.
+SBX := .venv-sbx/.installed
+
+test-sbx: $(SBX)
+	.venv-sbx/bin/python -m pytest -m sbx
+
+$(SBX): requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv-sbx
+	.venv-sbx/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock "sbx-rl==0.28.0"
+	.venv-sbx/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(SBX)
 
 bench: $(SETUP)
 	$(BIN)/python -m benchmarks.run
@@ -55,4 +67,4 @@ lock:
 	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' > requirements.lock
 
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-sbx .pytest_cache .ruff_cache .hypothesis

@@ -134,8 +134,6 @@ def test_it_still_sees_observations_as_they_are_after_it_has_learned(tmp_path):
 
 @pytest.mark.parametrize(("algorithm", "agent"), [(PPO, "a2c"), (A2C, "ppo"), (A2C, "sb3:PPO")])
 def test_networks_alike_of_another_algorithm_will_do(algorithm, agent, tmp_path):
-    if agent == "a2c":
-        pytest.importorskip("rl_teacher.agents.a2c")
     theirs = saved(tmp_path / "a.zip", algorithm)
     ours = begun(config(tmp_path / "a.zip", agent))
     expected, _ = theirs.predict(observations(3), deterministic=True)

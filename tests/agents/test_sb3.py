@@ -247,9 +247,9 @@ def test_a_saved_agent_goes_on_exactly(name):
     assert_goes_on_exactly(name, (ON_POLICY | OFF_POLICY)[name])
 
 
+@pytest.mark.sbx
 @pytest.mark.parametrize("name", WITH_JAX)
 def test_a_saved_agent_of_sbx_goes_on_exactly(name):
-    pytest.importorskip("sbx")
     assert_goes_on_exactly(name, WITH_JAX[name])
 
 
@@ -516,6 +516,6 @@ def test_a_run_that_was_cut_ends_with_the_same_numbers(monkeypatch):
     assert curve(taught("sb3:SAC", *OFF_POLICY["sb3:SAC"], name="cut")) == whole
 
 
+@pytest.mark.sbx
 def test_a_run_of_sbx_teaches_it_from_labels():
-    pytest.importorskip("sbx")
     assert taught("sbx:SAC", *WITH_JAX["sbx:SAC"])["labels_answered"] == 12
