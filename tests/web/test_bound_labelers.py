@@ -22,6 +22,7 @@ WITHOUT_A_NAME = {
     "/api/v1/scenes/{scene_hash}",
     "/e/{name}",
     "/e/{name}/label",
+    "/play",
     "/readyz",
 }
 """Open to labelers, and about no experiment by its path. Those that tell of one ask who sees it:

@@ -14,7 +14,7 @@ from tests.web.conftest import SAME_ORIGIN, TOKEN, TestClient, assert_problem, e
 SOURCE = Path(__file__).parents[2] / "src" / "rl_teacher"
 RUNS_DATA = re.compile(
     r"\b(import|from)\s+(pickle|cloudpickle|marshal|shelve|dill|joblib)\b|\bpickle\.(load|Unpick)"
-    r"|\beval\(|\bexec\(|allow_pickle\s*=\s*True|\btorch\.load\b|\byaml\.(unsafe_)?load\b"
+    r"|\beval\(|\bexec\(|allow_pickle\s*=\s*True|\btorch\.load\((?!.*\bweights_only=True\))|\byaml\.(unsafe_)?load\b"
 )
 
 
@@ -112,10 +112,16 @@ def test_credentials_have_256_random_bits_and_a_prefix_that_scanners_see(store, 
         "x = pickle.loads(b)",
         "np.load(f, allow_pickle=True)",
         "eval(text)",
+        "torch.load(f)",
+        "torch.load(f, weights_only=False)",
     ],
 )
 def test_what_would_run_data_is_known_when_it_is_seen(line):
     assert RUNS_DATA.search(line)
+
+
+def test_tensors_alone_may_be_read_with_torch():
+    assert not RUNS_DATA.search('torch.load(f, map_location="cpu", weights_only=True)')
 
 
 def test_nothing_in_the_package_runs_what_it_reads():
