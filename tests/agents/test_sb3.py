@@ -44,6 +44,12 @@ WITH_JAX = {
     "sbx:SAC": ("learning_starts=8", "batch_size=16", SMALL),
     "sbx:DQN": ("learning_starts=8", "batch_size=16", "target_update_interval=16"),
 }
+AT_ONCE = ("sb3:PPO", "sb3:TRPO", "sb3:MaskablePPO", "sb3:SAC", "sb3:DQN")
+"""One of each kind, with every test; the others follow with the slow ones."""
+EVERY = [
+    name if name in AT_ONCE else pytest.param(name, marks=pytest.mark.slow)
+    for name in (*ON_POLICY, *OFF_POLICY)
+]
 DISCRETE = ("DQN", "QRDQN", "MaskablePPO")
 NUM_ENVS = 4
 QUIET = RunOptions(no_tensorboard=True)
@@ -91,7 +97,7 @@ def assert_same(here, there):
 # --- as in the library's own loop ---
 
 
-@pytest.mark.parametrize("name", [*ON_POLICY, *OFF_POLICY])
+@pytest.mark.parametrize("name", EVERY)
 def test_it_learns_the_same_numbers_as_in_the_librarys_own_loop(name):
     arguments = (*(ON_POLICY | OFF_POLICY)[name], *["normalise=False"] * (name in ON_POLICY))
     agent = made(name, *arguments, seed=3)
@@ -242,7 +248,7 @@ def assert_goes_on_exactly(name, arguments):
     assert any(not np.array_equal(saved[key], agent.state()[key]) for key in weights)
 
 
-@pytest.mark.parametrize("name", [*ON_POLICY, *OFF_POLICY])
+@pytest.mark.parametrize("name", EVERY)
 def test_a_saved_agent_goes_on_exactly(name):
     assert_goes_on_exactly(name, (ON_POLICY | OFF_POLICY)[name])
 
