@@ -1,8 +1,6 @@
 """Every setting, once: the command line, the saved run file and the docs are made from these."""
 
-import functools
 import math
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any, Literal
 
@@ -302,26 +300,6 @@ COUNTS = (
     "num_timesteps",
     "pretrain_iters",
     "candidates",
-    "reward.ensemble_size",
-    "reward.batch_size",
-    "reward.window_steps",
-)
-"""Settings that must be at least 1."""
-
-ABOVE_ZERO = ("clip_length", "reward.learning_rate", "reward.reward_std")
-"""Settings that must be finite numbers above 0."""
-
-RANGES = {
-    "seed": (0, 2**31 - 1),
-    "fresh_start": (0.0, 1.0),
-    "reward.dropout": (0.0, 0.99),
-    "reward.error_rate": (0.0, 0.99),
-    "reward.segment_discount": (0.0, 1.0),
-    "reward.l2": (0.0, 1.0),
-}
-"""Settings with a lowest and a highest value."""
-
-COUNTS_OF_AGENTS = (
     "num_envs",
     "rollout_steps",
     "batch_envs",
@@ -331,10 +309,14 @@ COUNTS_OF_AGENTS = (
     "line_search_steps",
     "buffer_steps",
     "policy_delay",
+    "ensemble_size",
+    "batch_size",
+    "window_steps",
 )
-"""What must be at least 1 in the settings of whichever agent has it."""
+"""Settings that must be at least 1, in whichever part of the configuration they are."""
 
-ABOVE_ZERO_OF_AGENTS = (
+ABOVE_ZERO = (
+    "clip_length",
     "learning_rate",
     "max_grad_norm",
     "observation_limit",
@@ -345,10 +327,13 @@ ABOVE_ZERO_OF_AGENTS = (
     "c_limit",
     "updates_per_step",
     "initial_temperature",
+    "reward_std",
 )
-"""What must be a finite number above 0 there."""
+"""Settings that must be finite numbers above 0."""
 
-RANGES_OF_AGENTS = {
+RANGES = {
+    "seed": (0, 2**31 - 1),
+    "fresh_start": (0.0, 1.0),
     "discount": (0.0, 1.0),
     "trace": (0.0, 1.0),
     "entropy_bonus": (0.0, 100.0),
@@ -359,8 +344,12 @@ RANGES_OF_AGENTS = {
     "target_rate": (0.0, 1.0),
     "learning_starts": (0, 10**9),
     "compared_states": (0, 10**9),
+    "dropout": (0.0, 0.99),
+    "error_rate": (0.0, 0.99),
+    "segment_discount": (0.0, 1.0),
+    "l2": (0.0, 1.0),
 }
-"""What has a lowest and a highest value there."""
+"""Settings with a lowest and a highest value."""
 
 SHARES = ("overlap", "repeats", "gold")
 """Options that are shares of the comparisons."""
@@ -372,22 +361,9 @@ def validate(config: TeachConfig) -> None:
     Raises:
         BadConfig: says which value, what is allowed, and what to do.
     """
-    section = agent_section(config.agent)
-    has = {f"{section}.{each.name}" for each in fields(config.agent_settings)}
-
-    def of_agent(names: Iterable[str]) -> list[str]:
-        return [f"{section}.{name}" for name in names if f"{section}.{name}" in has]
-
-    for setting in (*COUNTS, *of_agent(COUNTS_OF_AGENTS)):
-        _at_least(1, setting, _value(config, setting))
-    for setting in (*ABOVE_ZERO, *of_agent(ABOVE_ZERO_OF_AGENTS)):
-        _above_zero(setting, _value(config, setting))
-    for setting in (*RANGES, *of_agent(RANGES_OF_AGENTS)):
-        low, high = RANGES.get(setting) or RANGES_OF_AGENTS[setting.removeprefix(f"{section}.")]
-        _within(low, high, setting, _value(config, setting))
-    for setting in (*of_agent(["hidden"]), "reward.hidden"):
-        for units in _value(config, setting):
-            _at_least(1, setting, units)
+    _check_limits(config, "")
+    _check_limits(config.agent_settings, f"{agent_section(config.agent)}.")
+    _check_limits(config.reward, "reward.")
     _check_labels(config)
     _check_source(config)
 
@@ -439,8 +415,25 @@ def flag(setting: str) -> str:
     return "--" + setting.replace("_", "-")
 
 
-def _value(config: TeachConfig, setting: str) -> Any:
-    return functools.reduce(getattr, setting.split("."), config)
+def _check_limits(settings: TeachConfig | AgentConfig | PredictorConfig, prefix: str) -> None:
+    """Refuse numbers beyond the limits of what bears their name.
+
+    Args:
+        settings: a part of the configuration, or the whole without its parts.
+        prefix: of its flags.
+    """
+    for each in fields(settings):
+        name, given = each.name, getattr(settings, each.name)
+        if name in COUNTS:
+            _at_least(1, prefix + name, given)
+        elif name in ABOVE_ZERO:
+            _above_zero(prefix + name, given)
+        elif name in RANGES:
+            low, high = RANGES[name]
+            _within(low, high, prefix + name, given)
+        elif name == "hidden":
+            for units in given:
+                _at_least(1, prefix + name, units)
 
 
 def _at_least(least: int, setting: str, given: int) -> None:
