@@ -45,7 +45,9 @@ class Person:
 
     def reload(self):
         self.labelling.page.reload()
-        assert self.labelling.shown_comparison() not in dict(self.log)
+        shown = self.labelling.shown_comparison()
+        stored = self._store.comparison(shown)
+        assert shown not in dict(self.log), f"{shown} is asked again; given: {self.log}; {stored}"
 
     def _say(self, comparison_id, answer):
         assert self.labelling.answer(answer) == comparison_id

@@ -12,6 +12,13 @@ from tests.browser.processes import Service, media_of, open_store
 
 pytestmark = pytest.mark.browser
 
+ANSWER_LEFT_AND_RELOAD = """() => {
+    document.dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowLeft", bubbles: true}))
+    location.reload()
+    const begun_ms = performance.now()
+    while (performance.now() < begun_ms + 500);
+}"""
+
 
 class TestKeys:
     def test_each_gives_the_answer_that_is_printed_on_its_button(self, labelling, experiment):
@@ -120,6 +127,19 @@ class TestNothingIsLost:
         labelling.wait_until_sent()
         assert experiment.answers() == given
         assert len(experiment.log()) == 2
+
+    def test_an_answer_in_the_instant_before_a_reload_is_kept(self, labelling, experiment):
+        labels = "**/api/v1/labels"
+        labelling.page.route(labels, lambda route: route.abort())
+        given = {}
+        for _ in range(4):
+            given[labelling.shown_comparison()] = Answer.LEFT
+            with labelling.page.expect_navigation():
+                labelling.page.evaluate(ANSWER_LEFT_AND_RELOAD)
+            assert labelling.shown_comparison() not in given
+        labelling.page.unroute(labels)
+        labelling.wait_until_sent()
+        assert experiment.answers() == given
 
     def test_a_service_that_is_killed_gets_every_answer_when_it_is_started_again(
         self, open_context, tmp_path

@@ -184,6 +184,8 @@ function write(database: IDBDatabase, stored: Stored): Promise<number> {
   return new Promise((resolve, reject) => {
     const transaction = database.transaction(STORE, 'readwrite')
     const asked = transaction.objectStore(STORE).add(plain(stored))
+    // Note: else a page that is left in this moment takes the answer along.
+    transaction.commit()
     transaction.oncomplete = () => resolve(asked.result as number)
     transaction.onabort = () => reject(transaction.error ?? new Error('The answer was not kept.'))
   })
