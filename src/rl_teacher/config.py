@@ -16,6 +16,7 @@ from rl_teacher.agent_settings import (
     TRPOConfig,
 )
 from rl_teacher.errors import BadConfig
+from rl_teacher.frame_settings import FrameSettings
 
 DEFAULT_PRETRAIN_LABELS = 50
 """Labels before training where neither -l nor -L says how many."""
@@ -101,6 +102,12 @@ class TeachConfig:
     """gradient steps on the pretraining labels, at most; the fit ends when it stops improving"""
     clip_length: Annotated[float, _short("c")] = 1.5
     """seconds that a clip lasts"""
+    stacked_frames: Annotated[int, _short("f")] = 4
+    """of an environment that shows pictures: how many of the latest are seen together; 0: one"""
+    frame_size: int = 84
+    """pixels of height and width that larger pictures are shrunk to; 0: none is shrunk"""
+    colour: bool = False
+    """let agent and predictor see pictures in colour; a person always does"""
     teacher: str = "oracle"
     """who answers with -p synth: oracle, mistake, noisy, skip, equal, myopic; a task such as
     backflip; or module:function"""
@@ -148,8 +155,13 @@ class TeachConfig:
         return {
             name: each
             for name, each in asdict(self).items()
-            if name not in idle and (name not in LATER or each)
+            if name not in idle and (name not in LATER or each != LATER[name])
         }
+
+    @property
+    def frames(self) -> FrameSettings:
+        """What is shown of an environment that shows pictures."""
+        return FrameSettings(self.stacked_frames, self.frame_size, grey=not self.colour)
 
     @property
     def agent_settings(self) -> AgentConfig:
@@ -183,8 +195,16 @@ def agent_section(agent: str) -> str:
     return agent if agent in AGENT_SECTIONS else AGENT_SECTIONS[-1]
 
 
-LATER = ("predictor_path", "keep_asking", "agent_path", "collect_only")
-"""Settings that experiments of the first versions do not have."""
+LATER: dict[str, Any] = {
+    "predictor_path": None,
+    "keep_asking": False,
+    "agent_path": None,
+    "collect_only": False,
+    "stacked_frames": 4,
+    "frame_size": 84,
+    "colour": False,
+}
+"""Settings that experiments of the first versions do not have, and what they are without them."""
 
 
 @dataclass(frozen=True)

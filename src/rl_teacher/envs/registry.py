@@ -20,6 +20,7 @@ from rl_teacher.envs.mujoco_task import Task
 from rl_teacher.envs.recipes import KEEP_STEPS
 from rl_teacher.envs.teachable import TeachableVectorEnv
 from rl_teacher.errors import BadInput, UnknownName
+from rl_teacher.frame_settings import FrameSettings
 
 if TYPE_CHECKING:
     import mujoco
@@ -74,7 +75,11 @@ def cards() -> list[EnvCard]:
 
 
 def make_vector(
-    env_id: str, num_envs: int, num_threads: int | None = None, keep_steps: int = KEEP_STEPS
+    env_id: str,
+    num_envs: int,
+    num_threads: int | None = None,
+    keep_steps: int = KEEP_STEPS,
+    frames: FrameSettings = FrameSettings(),  # noqa: B008 - it cannot change
 ) -> TeachableVectorEnv:
     """N environments that step together, with SAME_STEP autoreset.
 
@@ -84,6 +89,7 @@ def make_vector(
         num_threads: for MuJoCo's batch; all CPUs by default. Results do not depend on it.
         keep_steps: how long the recipes of ended episodes are kept where clips are drawn from
             these (see `ReplayVectorEnv`).
+        frames: what is shown of an environment that shows pictures.
     """
     full_id = _full_id(env_id)
     if full_id in TASKS:
