@@ -5,6 +5,8 @@ Fields of the same name mean the same in all of them, and have the same limits (
 
 from dataclasses import dataclass
 
+from rl_teacher.pictures import NetworkSize
+
 
 @dataclass(frozen=True)
 class PPOConfig:
@@ -34,6 +36,8 @@ class PPOConfig:
     """gradients longer than this are shortened"""
     hidden: tuple[int, ...] = (64, 64)
     """units of each layer, in the policy and in the value function"""
+    picture_network: NetworkSize = "small"
+    """what sees pictures: a network for CPUs, or the larger one of Mnih et al. 2015"""
     observation_limit: float = 10.0
     """normalised observations are clipped to this"""
 
@@ -98,6 +102,8 @@ class A2CConfig:
     """gradients longer than this are shortened"""
     hidden: tuple[int, ...] = (64, 64)
     """units of each layer, in the policy and in the value function"""
+    picture_network: NetworkSize = "small"
+    """what sees pictures: a network for CPUs, or the larger one of Mnih et al. 2015"""
     observation_limit: float = 10.0
     """normalised observations are clipped to this"""
 
@@ -132,6 +138,8 @@ class GA3CConfig:
     """gradients longer than this are shortened"""
     hidden: tuple[int, ...] = (64, 64)
     """units of each layer, in the policy and in the value function"""
+    picture_network: NetworkSize = "small"
+    """what sees pictures: a network for CPUs, or the larger one of Mnih et al. 2015"""
     observation_limit: float = 10.0
     """normalised observations are clipped to this"""
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rl_teacher.errors import BadInput, RlTeacherError
 
@@ -113,20 +113,50 @@ def teach(arguments: Sequence[str]) -> int:
     import tyro
 
     from rl_teacher.config import RunOptions, TeachConfig
+    from rl_teacher.presets import PresetName
 
     @dataclass(frozen=True)
     class Arguments:
         config: Annotated[TeachConfig, tyro.conf.arg(name="")]
         options: Annotated[RunOptions, tyro.conf.arg(name="")]
+        preset: PresetName | None = None
+        """settings to begin with, before those that are given: for vectors, for pictures, or the
+        paper's for Atari; without it, what suits the environment"""
 
+    begun = TeachConfig(env_id=tyro.MISSING, name=tyro.MISSING, **_preset_settings(arguments))
     given = tyro.cli(
         Arguments,
         prog="rl-teacher teach",
         description="Teach an agent from labels, or train it with the true reward.",
+        default=Arguments(begun, RunOptions()),
         args=list(arguments),
         config=(tyro.conf.FlagCreatePairsOff,),
     )
     return teach_as_told(given.config, given.options)
+
+
+def _preset_settings(arguments: Sequence[str]) -> dict[str, Any]:
+    """What the settings are before the arguments are read: those of a preset.
+
+    Note: it depends on three of the arguments, so these are looked for first.
+    """
+    from argparse import ArgumentError, ArgumentParser
+
+    from rl_teacher.envs.registry import card
+    from rl_teacher.presets import PRESETS, preset
+
+    scanner = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    scanner.add_argument("-e", "--env-id", "--env_id")
+    scanner.add_argument("-p", "--predictor")
+    scanner.add_argument("--preset")
+    try:
+        found, _ = scanner.parse_known_args(list(arguments))
+        name = found.preset
+        if name is None and found.env_id is not None:
+            name = "pictures" if card(found.env_id).shows_pictures else "vectors"
+    except (ArgumentError, BadInput):  # whoever reads the arguments says so better
+        return {}
+    return preset(name, has_labels=found.predictor != "rl") if name in PRESETS else {}
 
 
 def teach_as_told(config: "TeachConfig", options: "RunOptions") -> int:

@@ -17,6 +17,7 @@ from rl_teacher.agent_settings import (
 )
 from rl_teacher.errors import BadConfig
 from rl_teacher.frame_settings import FrameSettings
+from rl_teacher.pictures import NetworkSize
 
 DEFAULT_PRETRAIN_LABELS = 50
 """Labels before training where neither -l nor -L says how many."""
@@ -29,9 +30,13 @@ class PredictorConfig:
     ensemble_size: int = 3
     """members; each learns from its own bootstrap sample"""
     hidden: tuple[int, ...] = (64, 64)
-    """units of each layer"""
+    """units of each layer, where observations are vectors"""
+    picture_network: NetworkSize = "small"
+    """where they are pictures: a network for CPUs, or the paper's four convolutions"""
+    batch_norm: bool = False
+    """normalise what each convolution says over the minibatch, as the paper does"""
     dropout: float = 0.0
-    """chance that a hidden unit is left out while fitting"""
+    """chance that a hidden unit is left out while fitting; of pictures, what a convolution says"""
     learning_rate: float = 1e-3
     """of Adam"""
     batch_size: int = 32
@@ -115,10 +120,15 @@ class TeachConfig:
     """the synthetic teacher's one number (its epsilon, beta or gamma), if not B-Pref's"""
     schedule: Literal["annealed", "hyperbolic", "constant", "upfront"] | None = None
     """when labels are asked; annealed with --n-labels, constant without"""
+    hyperbolic_steps: _WholeNumber = 2_000_000
+    """T0 of the hyperbolic schedule, whose rate is in proportion to T0 / (t + T0)"""
     selector: Literal["disagreement", "uniform", "entropy", "k_center"] = "disagreement"
     """which pairs are asked"""
     candidates: int = 10
     """pairs looked at for each one asked"""
+    clip_reward: float = 0.0
+    """with -p rl: rewards beyond this size count no more than it, as is usual for Atari; 0: all
+    count in full. What is reported stays as it is"""
     hide_episode_ends: bool = False
     """do not tell the agent where the environment's own rules end an episode: it would learn about
     the true reward from that. Whoever teaches does not see such ends then either"""
@@ -152,11 +162,7 @@ class TeachConfig:
         that are older than they are can be continued.
         """
         idle = {*AGENT_SECTIONS} - {agent_section(self.agent)}
-        return {
-            name: each
-            for name, each in asdict(self).items()
-            if name not in idle and (name not in LATER or each != LATER[name])
-        }
+        return {name: each for name, each in as_saved(self).items() if name not in idle}
 
     @property
     def frames(self) -> FrameSettings:
@@ -195,6 +201,19 @@ def agent_section(agent: str) -> str:
     return agent if agent in AGENT_SECTIONS else AGENT_SECTIONS[-1]
 
 
+def as_saved(settings: Any) -> dict[str, Any]:
+    """Settings as plain values, without those that came later and are not used."""
+
+    def used(values: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: used(each) if isinstance(each, dict) else each
+            for name, each in values.items()
+            if name not in LATER or each != LATER[name]
+        }
+
+    return used(asdict(settings))
+
+
 LATER: dict[str, Any] = {
     "predictor_path": None,
     "keep_asking": False,
@@ -203,6 +222,10 @@ LATER: dict[str, Any] = {
     "stacked_frames": 4,
     "frame_size": 84,
     "colour": False,
+    "hyperbolic_steps": 2_000_000,
+    "clip_reward": 0.0,
+    "picture_network": "small",
+    "batch_norm": False,
 }
 """Settings that experiments of the first versions do not have, and what they are without them."""
 
@@ -318,6 +341,7 @@ class RunOptions:
 
 COUNTS = (
     "num_timesteps",
+    "hyperbolic_steps",
     "pretrain_iters",
     "candidates",
     "num_envs",
@@ -354,6 +378,9 @@ ABOVE_ZERO = (
 RANGES = {
     "seed": (0, 2**31 - 1),
     "fresh_start": (0.0, 1.0),
+    "stacked_frames": (0, 16),
+    "frame_size": (0, 1024),
+    "clip_reward": (0.0, 1e9),
     "discount": (0.0, 1.0),
     "trace": (0.0, 1.0),
     "entropy_bonus": (0.0, 100.0),

@@ -2,13 +2,13 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rl_teacher import compute
 from rl_teacher.beginnings import as_large_as, content_name, load_predictor
-from rl_teacher.config import FitConfig, validate_fit
+from rl_teacher.config import FitConfig, as_saved, validate_fit
 from rl_teacher.datasets.dataset import Dataset
 from rl_teacher.datasets.homes import labels_of
 from rl_teacher.errors import BadConfig, BadInput
@@ -105,7 +105,7 @@ def described(
         "labels": f"sha256:{dataset.content_hash}",
         "seed": config.seed,
         "pretrain_iters": config.pretrain_iters,
-        "reward": asdict(config.reward),
+        "reward": as_saved(config.reward),
     }
     if begun_with is not None:
         fit["predictor_path"] = content_name(begun_with.state(), begun_with.space)
@@ -139,7 +139,7 @@ def label_set(
     longest = max(len(side) for each in dataset for side in (each.left, each.right))
     labels = LabelSet(
         longest,
-        space.num_features,
+        space,
         config.reward.ensemble_size,
         config.seed,
         config.reward.segment_discount,

@@ -57,6 +57,10 @@ REFIT_STEPS = 32
 REFIT_PATIENCE = 1
 LEAST_TO_REFIT = 20
 """Labels, at least, before a predictor that was fitted elsewhere is fitted further."""
+REMEMBERED_BYTES = 400_000_000
+"""That observations may fill there; pictures are large."""
+FEATURE_STRIDE = 16
+"""Of how many bytes of a picture one is compared where pairs are to be unlike each other."""
 REMEASURED_SEGMENTS = 64
 """Recent segments on which the spread of the predicted reward is measured after a fit."""
 
@@ -188,9 +192,14 @@ class TrueReward(Untaught):
 
     predictor = None
 
+    def __init__(self, clip: float = 0.0) -> None:
+        """Rewards beyond the size `clip` count no more than it; with 0, all count in full."""
+        self._clip = clip
+
     def observe(self, rollout: Rollout) -> Observed:
         """The rollout's own rewards."""
-        return Observed(rollout.rewards, {})
+        rewards = rollout.rewards
+        return Observed(rewards.clip(-self._clip, self._clip) if self._clip else rewards, {})
 
 
 class FrozenReward(Untaught):
@@ -231,6 +240,11 @@ class Subject:
     segment_steps: int
     shows_ends: bool = False
     most_remembered: int | None = None
+
+    @property
+    def stride(self) -> int:
+        """Of how many consecutive steps of a segment one is looked at."""
+        return stride_of(self.segment_steps, are_pictures=self.space.picture is not None)
 
 
 @dataclass(frozen=True)
@@ -292,7 +306,9 @@ class RewardLearner:
         self._questionnaire = questionnaire
         self._rng = np.random.default_rng([seed, 6])
         self.predictor = RewardPredictor(subject.space, config, seed)
-        remembered = remembered_steps(asking.budget.pretraining, length, subject.num_envs)
+        remembered = remembered_steps(
+            asking.budget.pretraining, length, subject.num_envs, subject.space
+        )
         capacity = remembered // subject.num_envs
         self.recorder = Recorder(
             subject.env_id,
@@ -329,7 +345,7 @@ class RewardLearner:
         config = self._predictor_config
         labels = LabelSet(
             self._subject.segment_steps,
-            self._subject.space.num_features,
+            self._subject.space,
             config.ensemble_size,
             self._seed,
             config.segment_discount,
@@ -438,11 +454,16 @@ class RewardLearner:
 
     def _judge(self, cuts: Cuts) -> tuple[np.ndarray, np.ndarray]:
         """[M, C] each member's return of the segments, and [C, F] their mean input row."""
-        stride = stride_of(self._subject.segment_steps)
+        stride = self._subject.stride
         rows, is_real = self._input_rows(cuts, stride)
         rewards = self.predictor.member_rewards(rows) * is_real
-        scaled = (rows - self.predictor.input_mean) / self.predictor.input_std
-        return stride * rewards.sum(-1), scaled.mean(1)
+        return stride * rewards.sum(-1), self._features(rows)
+
+    def _features(self, rows: np.ndarray) -> np.ndarray:
+        """[C, F] the mean input row of segments; of pictures, that of some of their pixels."""
+        if self._subject.space.picture is not None:
+            return rows[..., ::FEATURE_STRIDE].mean(1, dtype=np.float32) / 255
+        return ((rows - self.predictor.input_mean) / self.predictor.input_std).mean(1)
 
     def _input_rows(self, cuts: Cuts, stride: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """[C, L/k, F] what the predictor sees of segments, and [C, L/k] which steps are real."""
@@ -624,7 +645,7 @@ class RewardLearner:
         if not places:
             return {}
         chosen = tuple(np.array(list(places.values())).T)
-        stride = stride_of(self._subject.segment_steps)
+        stride = self._subject.stride
         rows = self._labels.rows[chosen][:, ::stride]
         is_real = self._labels.weights[chosen][:, ::stride] > 0
         rewards = self.predictor.normalised(self.predictor.member_rewards(rows))
@@ -693,10 +714,15 @@ class RewardLearner:
             self._thread.shutdown()
 
 
-def remembered_steps(pretraining: int, segment_steps: int, num_envs: int) -> int:
+def remembered_steps(
+    pretraining: int, segment_steps: int, num_envs: int, space: InputSpace | None = None
+) -> int:
     """Environment steps to remember: enough for all the first comparisons, a multiple of N."""
     first_steps = 2 * pretraining * segment_steps
-    per_env = -(-max(REMEMBERED_STEPS, first_steps) // num_envs)
+    usual = REMEMBERED_STEPS
+    if space is not None and space.picture is not None:
+        usual = min(usual, REMEMBERED_BYTES // space.picture.num_bytes)
+    per_env = -(-max(usual, first_steps) // num_envs)
     return num_envs * max(per_env, 2 * segment_steps)
 
 

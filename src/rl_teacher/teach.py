@@ -208,6 +208,7 @@ class Teaching:
             num_envs,
             options.workers,
             keep_steps=remembered_steps(pretraining_labels(config), self._segment_steps, num_envs),
+            frames=config.frames,
         )
         self._collector = Collector(
             self._venv,
@@ -580,13 +581,14 @@ def make_reward_source(
     if pretrained is not None and not config.asks:
         return FrozenReward(pretrained)
     if config.predictor == "rl":
-        return TrueReward()
+        return TrueReward(config.clip_reward)
     is_person = config.asks_a_person
     budget = Budget(
         total=config.n_labels,
         pretraining=pretraining_labels(config),
         num_steps=config.num_timesteps,
         seconds_between=3.0 if is_person else 0.0,
+        hyperbolic_steps=config.hyperbolic_steps,
     )
     default_schedule = "constant" if config.n_labels is None else "annealed"
     space = InputSpace.of(venv.single_observation_space, venv.single_action_space)

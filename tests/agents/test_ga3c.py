@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from rl_teacher.agent_settings import GA3CConfig
-from rl_teacher.agents.actor_critic import ActorCritic
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.ga3c import GA3C, in_batches, num_batches, prepare_late
 from rl_teacher.envs.registry import make_vector
@@ -124,7 +123,7 @@ def test_a_batch_holds_all_steps_of_its_environments():
 
 def test_without_a_lag_nothing_is_corrected():
     agent, collector, _ = train(GA3C, make_vector("CartPole-v1", 32), CARTPOLE, 0, seed=0)
-    networks = ActorCritic(agent._policy, agent._value)
+    networks = agent._networks
     rollout = collector.collect(agent.act, 5)
     lived = on_device(agent._lived(rollout, rollout.rewards))
     _, _, ratio = prepare_late(networks, networks, lived, CARTPOLE)

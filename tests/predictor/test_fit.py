@@ -29,7 +29,7 @@ def a_segment(rng, num_steps=10):
 
 def oracle_labels(num, seed=0, target=None):
     rng = np.random.default_rng(seed)
-    labels = LabelSet(10, 5, CONFIG.ensemble_size, seed)
+    labels = LabelSet(10, SPACE, CONFIG.ensemble_size, seed)
     for _ in range(num):
         left, right = a_segment(rng), a_segment(rng)
         is_left = (left @ TRUE_WEIGHTS).sum() > (right @ TRUE_WEIGHTS).sum()
@@ -53,7 +53,7 @@ def test_it_recovers_a_linear_reward_from_200_comparisons(seed):
 
 
 def test_random_answers_are_not_learned_and_are_reported_as_such():
-    labels = LabelSet(10, 5, 3, 0)
+    labels = LabelSet(10, SPACE, 3, 0)
     rng = np.random.default_rng(0)
     for _ in range(300):
         target = float(rng.random() < 0.5)
@@ -122,7 +122,7 @@ def test_dropout_changes_the_fit_and_still_learns():
 
 def test_long_segments_are_sampled_and_count_in_full():
     rng = np.random.default_rng(0)
-    labels = LabelSet(90, 5, 3, 0)
+    labels = LabelSet(90, SPACE, 3, 0)
     for _ in range(20):
         labels.add(LabelledPair(a_segment(rng, 90), a_segment(rng, 40), 1.0))
     batch = looked_at(labels, np.array([[3, 7], [0, 3]]), first=2)

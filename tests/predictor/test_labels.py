@@ -1,7 +1,10 @@
 import numpy as np
 import pytest
 
+from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
+
+SPACE = InputSpace((1,), (1,), 0)
 
 
 def pair(target=1.0, num_left=3, num_right=3):
@@ -10,14 +13,14 @@ def pair(target=1.0, num_left=3, num_right=3):
 
 
 def test_targets_may_lie_between_where_labelers_disagree():
-    labels = LabelSet(3, 2, 3, seed=0)
+    labels = LabelSet(3, SPACE, 3, seed=0)
     for target in (1.0, 0.0, 0.5, 0.75):
         labels.add(pair(target))
     np.testing.assert_array_equal(labels.targets, [1, 0, 0.5, 0.75])
 
 
 def test_whether_lengths_are_compared_is_known():
-    labels = LabelSet(3, 2, 3, seed=0)
+    labels = LabelSet(3, SPACE, 3, seed=0)
     labels.add(pair())
     labels.add(pair(num_left=2, num_right=2))
     assert not labels.compares_lengths
@@ -26,7 +29,7 @@ def test_whether_lengths_are_compared_is_known():
 
 
 def test_a_changed_target_keeps_its_place_and_who_held_it_out():
-    labels = LabelSet(3, 2, 3, seed=0)
+    labels = LabelSet(3, SPACE, 3, seed=0)
     places = [labels.add(pair()) for _ in range(3)]
     counts = labels.counts.copy()
     labels.change_target(places[1], 0.25)
@@ -35,27 +38,27 @@ def test_a_changed_target_keeps_its_place_and_who_held_it_out():
 
 
 def test_shorter_segments_are_padded_and_masked():
-    labels = LabelSet(3, 2, 3, seed=0)
+    labels = LabelSet(3, SPACE, 3, seed=0)
     labels.add(pair(num_right=2))
     np.testing.assert_array_equal(labels.weights[0], [[1, 1, 1], [1, 1, 0]])
     assert labels.rows[0, 1, 2].sum() == 0
 
 
 def test_later_steps_may_count_less():
-    labels = LabelSet(3, 2, 3, seed=0, discount=0.5)
+    labels = LabelSet(3, SPACE, 3, seed=0, discount=0.5)
     labels.add(pair(num_right=2))
     np.testing.assert_allclose(labels.weights[0], [[1, 0.5, 0.25], [1, 0.5, 0]])
 
 
 def test_it_grows_without_losing_anything():
-    labels = LabelSet(3, 2, 3, seed=0)
+    labels = LabelSet(3, SPACE, 3, seed=0)
     for index in range(200):
         labels.add(pair(float(index % 2)))
     np.testing.assert_array_equal(labels.targets, np.arange(200) % 2)
 
 
 def test_about_one_label_in_e_is_held_out_from_each_member():
-    labels = LabelSet(1, 2, 3, seed=0)
+    labels = LabelSet(1, SPACE, 3, seed=0)
     for _ in range(3000):
         labels.add(pair(num_left=1, num_right=1))
     held_out = (labels.counts == 0).mean(axis=1)
@@ -63,7 +66,7 @@ def test_about_one_label_in_e_is_held_out_from_each_member():
 
 
 def test_what_is_held_out_does_not_change_as_labels_arrive():
-    labels = LabelSet(1, 2, 3, seed=0)
+    labels = LabelSet(1, SPACE, 3, seed=0)
     for _ in range(10):
         labels.add(pair(num_left=1, num_right=1))
     before = labels.counts.copy()
@@ -73,6 +76,6 @@ def test_what_is_held_out_does_not_change_as_labels_arrive():
 
 
 def test_the_input_moments_are_those_of_all_labelled_steps():
-    labels = LabelSet(3, 2, 3, seed=0)
+    labels = LabelSet(3, SPACE, 3, seed=0)
     labels.add(pair(num_left=3, num_right=1))
     assert labels.input_moments.mean == pytest.approx([1.25, 1.25], rel=1e-3)

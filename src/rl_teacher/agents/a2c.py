@@ -13,15 +13,14 @@ import numpy as np
 from jaxtyping import Array
 
 from rl_teacher.agent_settings import A2CConfig
-from rl_teacher.agents.actor_critic import ActorCritic, begun, step
+from rl_teacher.agents.actor_critic import begun, step
 from rl_teacher.agents.on_policy import Lived, OnPolicyAgent, prepare
 from rl_teacher.agents.packing import Layout
 
 
 @functools.partial(jax.jit, static_argnames=("layout", "config"))
 def _improve(packed, state, lived, learning_rate, layout, config):  # noqa: ANN001, ANN202
-    networks = layout.unpack(packed)
-    for_policy, for_value = prepare(*networks, lived, config)
+    for_policy, for_value = prepare(layout.unpack(packed), lived, config)
     return step(packed, state, for_policy, for_value, learning_rate, layout, config)
 
 
@@ -29,16 +28,15 @@ class A2C(OnPolicyAgent[A2CConfig]):
     """The agent: see the module's text."""
 
     def _begin_optimisers(self) -> tuple[Any, ...]:
-        networks = ActorCritic(self._policy, self._value)
-        self._layout = Layout.of(networks)
-        return begun(self._layout.pack(networks), self.config)
+        self._layout = Layout.of(self._networks)
+        return begun(self._layout.pack(self._networks), self.config)
 
     def _improve(self, lived: Lived) -> dict[str, Array]:
         config = self.config
         rate = self._falling(config.learning_rate, config.final_learning_rate)
-        packed = self._layout.pack((self._policy, self._value))
+        packed = self._layout.pack(self._networks)
         packed, self._optimisers, figures = _improve(
             packed, self._optimisers, lived, rate, self._layout, config
         )
-        self._policy, self._value = self._layout.unpack(np.asarray(packed))
+        self._networks = self._layout.unpack(np.asarray(packed))
         return figures

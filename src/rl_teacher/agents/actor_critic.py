@@ -3,27 +3,18 @@
 B: steps of a rollout over all environments.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import optax
 from jaxtyping import Array, Float
 
 from rl_teacher.agent_settings import A2CConfig, GA3CConfig
-from rl_teacher.agents.on_policy import PolicyBatch, ValueBatch, weighted_mean
+from rl_teacher.agents.on_policy import ActorCritic, PolicyBatch, ValueBatch, weighted_mean
 from rl_teacher.agents.packing import Layout
-from rl_teacher.agents.policies import Policy
-from rl_teacher.networks import MLP
 
 VALUE_COEFFICIENT = 0.5
 """What the value function's squared error counts beside the policy's loss, in every A2C."""
-
-
-class ActorCritic(NamedTuple):
-    """Who acts, and who says what that is worth; they share no weights, but one optimiser."""
-
-    policy: Policy
-    value: MLP
 
 
 def optimiser(config: A2CConfig | GA3CConfig) -> optax.GradientTransformation:
@@ -53,8 +44,8 @@ def actor_critic_loss(
     entropy_bonus: float,
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
     """-log pi * A + 1/2 (V - R)^2 - bonus * entropy, over the valid steps (Mnih et al. 2016)."""
-    policy, value = networks
-    seen, masks, weights = for_policy.observations, for_policy.masks, for_policy.weights
+    policy, value, encoder = networks
+    seen, masks, weights = encoder(for_policy.observations), for_policy.masks, for_policy.weights
     log_probs = policy.log_prob(seen, for_policy.actions, masks)
     policy_loss = -weighted_mean(log_probs * for_policy.advantages, weights)
     value_loss = weighted_mean((value(seen)[:, 0] - for_value.returns) ** 2, weights)

@@ -25,8 +25,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from rl_teacher.agent_settings import GA3CConfig
-from rl_teacher.agents.actor_critic import ActorCritic, begun, step
+from rl_teacher.agents.actor_critic import begun, step
+from rl_teacher.agents.encoders import encoded
 from rl_teacher.agents.on_policy import (
+    ActorCritic,
     Lived,
     OnPolicyAgent,
     PolicyBatch,
@@ -36,7 +38,7 @@ from rl_teacher.agents.on_policy import (
 )
 from rl_teacher.agents.packing import Layout
 from rl_teacher.agents.vtrace import vtrace
-from rl_teacher.named_arrays import NamedArrays, nest
+from rl_teacher.named_arrays import NamedArrays, nest, tree_to_arrays
 
 FIGURES = ("entropy", "policy_loss", "ratio", "value_loss")
 
@@ -102,15 +104,16 @@ def prepare_late(
     following = lived.normalised(lived.next_observations, config.observation_limit)
     seen, actions = flat(observations), flat(lived.actions)
     masks = None if lived.masks is None else flat(lived.masks)
-    log_probs, acted_log_probs = (
-        each.policy.log_prob(seen, actions, masks) for each in (networks, acted)
-    )
+    features = encoded(networks.encoder, observations)
+    log_probs = networks.policy.log_prob(flat(features), actions, masks)
+    acted_features = flat(encoded(acted.encoder, observations))
+    acted_log_probs = acted.policy.log_prob(acted_features, actions, masks)
     log_ratios = log_probs - acted_log_probs
     corrected = vtrace(
         log_ratios.reshape(lived.weights.shape),
         lived.rewards,
-        networks.value(observations)[..., 0],
-        networks.value(following)[..., 0],
+        networks.value(features)[..., 0],
+        networks.value(encoded(networks.encoder, following))[..., 0],
         lived.terminated,
         lived.ended,
         discount=config.discount,
@@ -126,13 +129,12 @@ def prepare_late(
 class GA3C(OnPolicyAgent[GA3CConfig]):
     """The agent: see the module's text.
 
-    `_policy` and `_value` are those that act; `_learned` is what comes of the last rollout.
+    `_networks` are those that act; `_learned` is what comes of the last rollout.
     """
 
     def _begin_optimisers(self) -> tuple[Any, ...]:
-        networks = ActorCritic(self._policy, self._value)
-        self._layout = Layout.of(networks)
-        self._acting = self._layout.pack(networks)
+        self._layout = Layout.of(self._networks)
+        self._acting = self._layout.pack(self._networks)
         state = begun(self._acting, self.config)
         self._learned = Learned(self._acting, state, np.full(len(FIGURES), np.nan, np.float32))
         return state
@@ -156,28 +158,29 @@ class GA3C(OnPolicyAgent[GA3CConfig]):
 
     def _act_by(self, packed: Any) -> None:
         self._acting = np.asarray(packed)
-        self._policy, self._value = self._layout.unpack(self._acting)
+        self._networks = self._layout.unpack(self._acting)
         self._refresh_host()
 
     def begin_with(self, state: Mapping[str, np.ndarray]) -> None:
         """Begin with what another agent had learned; see `OnPolicyAgent`."""
         super().begin_with(state)
-        packed = self._layout.pack((self._policy, self._value))
+        packed = self._layout.pack(self._networks)
         self._learned = self._learned._replace(networks=packed)
         self._act_by(packed)
 
     def _trees(self) -> tuple:
         networks = self._layout.unpack(np.asarray(self._learned.networks))
-        return *networks, *self._learned.optimiser
+        return networks.policy, networks.value, *self._learned.optimiser
 
     def state(self) -> NamedArrays:
         """Everything needed to go on exactly: what acts, and what it leads to; waits for that."""
         late = {"acting": self._acting, "figures": np.asarray(self._learned.figures)}
-        return super().state() | nest({"late": late})
+        learned = self._layout.unpack(np.asarray(self._learned.networks)).encoder
+        return super().state() | nest({"late": late, "encoder": tree_to_arrays(learned)})
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from a saved state."""
         super().load_state(state)
-        packed = self._layout.pack((self._policy, self._value))
+        packed = self._layout.pack(self._networks)
         self._learned = Learned(packed, self._optimisers, state["late/figures"])
         self._act_by(state["late/acting"])

@@ -20,11 +20,12 @@ from rl_teacher.agent_settings import A2CConfig, OnPolicyConfig, PPOConfig, TRPO
 from rl_teacher.agents.acting import ActingNetwork, acted_by, layers_of, observed_by
 from rl_teacher.agents.actions import ActionScale, Masks
 from rl_teacher.agents.agent import RewardsOf
+from rl_teacher.agents.encoders import Encoder, Identity, encoded, make_encoder
 from rl_teacher.agents.normalise import ReturnScaler
 from rl_teacher.agents.policies import CategoricalPolicy, GaussianPolicy, HostPolicy, Policy
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.errors import BadConfig
-from rl_teacher.moments import RunningMoments
+from rl_teacher.errors import BadConfig, BadInput
+from rl_teacher.moments import RunningMoments, unmoving
 from rl_teacher.named_arrays import (
     NamedArrays,
     array_to_rng,
@@ -35,13 +36,14 @@ from rl_teacher.named_arrays import (
     tree_to_arrays,
 )
 from rl_teacher.networks import MLP
+from rl_teacher.pictures import NetworkSize, PictureShape
 
 
 class Lived(NamedTuple):
     """A rollout as a compiled update takes it: NumPy arrays outside, traced ones inside.
 
     Attributes:
-        observations: [T, N, D] as the environment gave them.
+        observations: [T, N, D] as the environment gave them; bytes where they are pictures.
         next_observations: [T, N, D] before any reset.
         actions: [T, N, ...] as they were drawn, before they were clipped.
         masks: [T, N, A] which actions were allowed; None: all of them.
@@ -65,15 +67,32 @@ class Lived(NamedTuple):
     std: Any
 
     def normalised(self, observations: Array, limit: float) -> Array:
-        """Observations as the policy sees them."""
+        """Observations as the policy sees them; bytes of pictures stay as they are."""
+        if observations.dtype == jnp.uint8:
+            return observations
         return jnp.clip((observations - self.mean) / self.std, -limit, limit)
+
+
+class ActorCritic(NamedTuple):
+    """Who acts, and who says what that is worth.
+
+    Attributes:
+        policy: of features.
+        value: of features.
+        encoder: makes features of observations; of vectors nothing but those themselves, so that
+            the two share no weights.
+    """
+
+    policy: Policy
+    value: MLP
+    encoder: Encoder = Identity()
 
 
 class PolicyBatch(NamedTuple):
     """What a policy learns from, step by step.
 
     Attributes:
-        observations: [B, D] normalised.
+        observations: [B, D] normalised; bytes where they are pictures.
         weights: [B] 1 where a step counts.
         actions: [B, ...]
         masks: [B, A] which actions were allowed; None: all of them.
@@ -93,7 +112,7 @@ class ValueBatch(NamedTuple):
     """What a value function learns from, step by step.
 
     Attributes:
-        observations: [B, D] normalised.
+        observations: [B, D] normalised; bytes where they are pictures.
         weights: [B] 1 where a step counts.
         returns: [B] what it is to say.
     """
@@ -121,16 +140,18 @@ def flat(x: Shaped[Array, "time env ..."]) -> Shaped[Array, "batch ..."]:
 
 @functools.partial(jax.jit, static_argnames="config")
 def prepare(
-    policy: Policy, value: MLP, lived: Lived, config: PPOConfig | TRPOConfig | A2CConfig
+    networks: ActorCritic, lived: Lived, config: PPOConfig | TRPOConfig | A2CConfig
 ) -> tuple[PolicyBatch, ValueBatch]:
     """Normalise the observations once; work out log-probabilities, advantages and returns."""
+    policy, value, encoder = networks
     observations = lived.normalised(lived.observations, config.observation_limit)
     following = lived.normalised(lived.next_observations, config.observation_limit)
-    values = value(observations)[..., 0]
+    features = encoded(encoder, observations)
+    values = value(features)[..., 0]
     advantages = advantages_of(
         lived.rewards,
         values,
-        value(following)[..., 0],
+        value(encoded(encoder, following))[..., 0],
         lived.terminated,
         lived.ended,
         discount=config.discount,
@@ -143,7 +164,7 @@ def prepare(
         weights=flat(lived.weights),
         actions=actions,
         masks=masks,
-        log_probs=policy.log_prob(seen, actions, masks),
+        log_probs=policy.log_prob(flat(features), actions, masks),
         advantages=flat(advantages),
     )
     return for_policy, ValueBatch(seen, for_policy.weights, flat(advantages + values))
@@ -239,6 +260,19 @@ def check_shapes(own: NamedArrays, other: NamedArrays) -> None:
         )
 
 
+def _encoder_from(like: Encoder, state: Mapping[str, np.ndarray]) -> Encoder:
+    """The encoder of another agent's state, or of an earlier one of the same.
+
+    Raises:
+        BadConfig: it has layers of other sizes.
+    """
+    saved = part_of(state, "encoder")
+    check_shapes(tree_to_arrays(like), saved)
+    return arrays_to_tree(like, saved)
+
+
+_encode = jax.jit(lambda encoder, rows: encoder(rows))
+
 Config = TypeVar("Config", bound=OnPolicyConfig)
 
 
@@ -273,10 +307,38 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self._action_space = action_space
         self._observation_shape = observation_space.shape or ()
         self._size = int(np.prod(self._observation_shape))
-        self._observation_moments = RunningMoments((self._size,))
+        self._picture = self._picture_of(observation_space)
+        self._observation_moments = self._new_moments()
         self._scale_rewards = ReturnScaler(config.num_envs, config.discount)
         self._sampled: list[np.ndarray] = []
         self.begin_anew()
+
+    def _picture_of(self, observation_space: gym.Space) -> PictureShape | None:
+        """How pictures lie, if that is what is observed.
+
+        Raises:
+            BadConfig: this agent cannot see.
+        """
+        picture = PictureShape.of(observation_space)
+        if picture is not None and self._network_size is None:
+            raise BadConfig(
+                f"The observations are pictures ({observation_space.shape}), and "
+                f"{type(self).__name__} learns from vectors alone. Use -a ppo, a2c or ga3c."
+            )
+        return picture
+
+    @property
+    def _network_size(self) -> NetworkSize | None:
+        """Of the network for pictures; None where there is none."""
+        return getattr(self.config, "picture_network", None)
+
+    def _new_moments(self) -> RunningMoments:
+        """Of observations; pictures come on a known scale."""
+        if self._picture is None:
+            return RunningMoments((self._size,))
+        moments = RunningMoments((1,))
+        moments.load_state(unmoving((1,)))
+        return moments
 
     @abstractmethod
     def _begin_optimisers(self) -> Any:
@@ -284,25 +346,36 @@ class OnPolicyAgent(ABC, Generic[Config]):
 
     @abstractmethod
     def _improve(self, lived: Lived) -> Mapping[str, Any]:
-        """Replace `_policy`, `_value` and `_optimisers` by better ones; figures, by name."""
+        """Replace `_networks` and `_optimisers` by better ones; figures, by name."""
 
     def begin_anew(self) -> None:
         """New weights and new optimisers; what is known of observations and rewards stays."""
-        hidden = self.config.hidden
-        self._policy = make_policy(self._size, self._action_space, hidden, self._rng)
-        self._value = MLP((self._size, *hidden, 1), "tanh", 1.0, self._rng)
+        size, hidden, encoder = self._size, self.config.hidden, Identity()
+        if self._picture is not None and self._network_size is not None:
+            encoder = make_encoder(self._picture, self._network_size, self._rng)
+            # Note: policy and value function are one layer each on what they see together.
+            size, hidden = len(encoder.bias), ()
+        self._networks = ActorCritic(
+            make_policy(size, self._action_space, hidden, self._rng),
+            MLP((size, *hidden, 1), "tanh", 1.0, self._rng),
+            encoder,
+        )
         self._optimisers = self._begin_optimisers()
         self._refresh_host()
 
     def _refresh_host(self) -> None:
         """Bring the NumPy twins, which act, up to date."""
-        self._host_policy = HostPolicy(self._policy)
+        self._host_policy = HostPolicy(self._networks.policy)
         self._mean = self._observation_moments.mean.astype(np.float32)
         self._inverse_std = (1 / self._observation_moments.std).astype(np.float32)
 
-    def _normalise(
+    def _seen(
         self, observations: Shaped[np.ndarray, "env ..."]
     ) -> Float[np.ndarray, "env features"]:
+        """What the policy is a function of."""
+        if self._picture is not None:
+            rows = observations.reshape(len(observations), -1)
+            return np.asarray(_encode(self._networks.encoder, rows))
         flat = observations.reshape(len(observations), -1).astype(np.float32, copy=False)
         limit = self.config.observation_limit
         return np.clip((flat - self._mean) * self._inverse_std, -limit, limit)
@@ -311,7 +384,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
     ) -> Shaped[np.ndarray, "env ..."]:
         """Draw actions; remembers what was drawn, before it is clipped, for `learn`."""
-        sampled = self._host_policy.sample(self._normalise(observations), self._rng, masks)
+        sampled = self._host_policy.sample(self._seen(observations), self._rng, masks)
         self._sampled.append(sampled)
         return self._scale.to_environment(sampled.reshape(-1, *self._action_shape))
 
@@ -319,19 +392,24 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
     ) -> Shaped[np.ndarray, "env ..."]:
         """Draw actions that nothing is going to be learned from."""
-        sampled = self._host_policy.sample(self._normalise(observations), self._rng, masks)
+        sampled = self._host_policy.sample(self._seen(observations), self._rng, masks)
         return self._scale.to_environment(sampled.reshape(-1, *self._action_shape))
 
     def act_best(
         self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
     ) -> Shaped[np.ndarray, "env ..."]:
         """The most likely actions, without exploration."""
-        actions = self._host_policy.best(self._normalise(observations), masks)
+        actions = self._host_policy.best(self._seen(observations), masks)
         return self._scale.to_environment(actions.reshape(-1, *self._action_shape))
 
     def acting(self) -> ActingNetwork:
         """What of it acts, alone: it needs nothing but NumPy."""
-        policy, limit = self._policy, self.config.observation_limit
+        policy, limit = self._networks.policy, self.config.observation_limit
+        if self._picture is not None:
+            raise BadInput(
+                "An agent that sees pictures cannot be exported yet. Watch it with "
+                "`rl-teacher play`, or begin with it: --agent-path."
+            )
         observed = observed_by(self._observation_shape, self._mean, self._inverse_std, limit)
         if isinstance(policy, GaussianPolicy):
             layers, kind, log_std = layers_of(policy.mean), "gaussian", policy.log_std
@@ -342,6 +420,9 @@ class OnPolicyAgent(ABC, Generic[Config]):
 
     def observe(self, rollout: Rollout) -> None:
         """Learn only what observations look like, from a rollout of any policy."""
+        if self._picture is not None:
+            self._refresh_host()
+            return
         valid = rollout.observations[rollout.is_valid]
         self._observation_moments.update(valid.reshape(len(valid), -1))
         self._refresh_host()
@@ -390,10 +471,11 @@ class OnPolicyAgent(ABC, Generic[Config]):
         Raises:
             BadConfig: it has networks of other sizes.
         """
-        networks = self._policy, self._value
         saved = part_of(state, "networks")
-        check_shapes(tree_to_arrays(networks), saved)
-        self._policy, self._value = arrays_to_tree(networks, saved)
+        policy, value, encoder = self._networks
+        check_shapes(tree_to_arrays((policy, value)), saved)
+        policy, value = arrays_to_tree((policy, value), saved)
+        self._networks = ActorCritic(policy, value, _encoder_from(encoder, state))
         self._load_moments(state)
         self._scale_rewards.adopt(part_of(state, "returns"))
         self._refresh_host()
@@ -405,13 +487,14 @@ class OnPolicyAgent(ABC, Generic[Config]):
             self.config = replace(self.config, observation_limit=math.inf)
 
     def _trees(self) -> tuple:
-        return self._policy, self._value, *self._optimisers
+        return self._networks.policy, self._networks.value, *self._optimisers
 
     def state(self) -> NamedArrays:
         """Everything needed to go on exactly, between two rollouts."""
         return nest(
             {
                 "networks": tree_to_arrays(self._trees()),
+                "encoder": tree_to_arrays(self._networks.encoder),
                 "observations": self._observation_moments.state(),
                 "returns": self._scale_rewards.state(),
                 "self": {"rng": rng_to_array(self._rng), "steps": np.asarray(self._steps)},
@@ -421,7 +504,8 @@ class OnPolicyAgent(ABC, Generic[Config]):
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from a saved state."""
         trees = arrays_to_tree(self._trees(), part_of(state, "networks"))
-        self._policy, self._value, *optimisers = trees
+        policy, value, *optimisers = trees
+        self._networks = ActorCritic(policy, value, _encoder_from(self._networks.encoder, state))
         self._optimisers = tuple(optimisers)
         self._load_moments(state)
         self._scale_rewards.load_state(part_of(state, "returns"))

@@ -7,6 +7,9 @@ Two things differ from the usual code, both for speed:
 * Policy and value function share no weights, so their updates do not wait for each other: they
   are two compiled calls that run side by side on two cores. Each is clipped by its own norm.
 
+Of pictures both see the same features, since those are what costs; then there is one loss for
+everything, one optimiser, and one norm.
+
 T: steps of a rollout, N: environments, B = T * N.
 """
 
@@ -22,9 +25,11 @@ from jaxtyping import Array, Float
 from rl_teacher.agent_settings import PPOConfig
 from rl_teacher.agents.descent import descend, value_loss
 from rl_teacher.agents.on_policy import (
+    ActorCritic,
     Lived,
     OnPolicyAgent,
     PolicyBatch,
+    ValueBatch,
     minibatches,
     prepare,
     standardised,
@@ -76,6 +81,28 @@ def _improve_value(value, state, batch, order, learning_rate, config):  # noqa: 
     return descend(value_loss, _optimiser(config), learning_rate, value, state, batch, order)
 
 
+def joint_loss(
+    networks: ActorCritic, batch: tuple[PolicyBatch, ValueBatch], config: PPOConfig
+) -> tuple[Float[Array, ""], dict[str, Array]]:
+    """Both losses on features that are shared, as the paper's eq. 9 has it."""
+    for_policy, for_value = batch
+    features = networks.encoder(for_policy.observations)
+    of_policy, figures = policy_loss(
+        networks.policy, for_policy._replace(observations=features), config
+    )
+    of_value, value_figures = value_loss(networks.value, for_value._replace(observations=features))
+    return of_policy + of_value, figures | value_figures
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def _improve_both(networks, state, lived, order, learning_rate, config):  # noqa: ANN001, ANN202
+    loss = functools.partial(joint_loss, config=config)
+    for_policy, for_value = prepare(networks, lived, config)
+    # Note: the pictures are there once.
+    batch = for_policy, for_value._replace(observations=for_value.weights)
+    return descend(loss, _optimiser(config), learning_rate, networks, state, batch, order)
+
+
 class PPO(OnPolicyAgent[PPOConfig]):
     """The agent: see the module's text."""
 
@@ -96,22 +123,33 @@ class PPO(OnPolicyAgent[PPOConfig]):
 
     def _begin_optimisers(self) -> tuple:
         begin = jax.jit(_optimiser(self.config).init)
-        return begin(self._policy), begin(self._value)
+        if self._picture is not None:
+            return (begin(self._networks),)
+        return begin(self._networks.policy), begin(self._networks.value)
 
     def _improve(self, lived: Lived) -> dict[str, Array]:
         config = self.config
-        for_policy, for_value = prepare(self._policy, self._value, lived, config)
         order = minibatches(self._rng, lived.weights.size, config.num_epochs, config.minibatch_size)
         rate = self._falling(config.learning_rate, config.final_learning_rate)
+        if self._picture is not None:
+            (state,) = self._optimisers
+            self._networks, state, figures = _improve_both(
+                self._networks, state, lived, order, rate, config
+            )
+            self._optimisers = (state,)
+            return figures
+        policy, value, _ = self._networks
+        for_policy, for_value = prepare(self._networks, lived, config)
         policy_state, value_state = self._optimisers
         value_update = self._second_core.submit(
             lambda: jax.block_until_ready(
-                _improve_value(self._value, value_state, for_value, order, rate, config)
+                _improve_value(value, value_state, for_value, order, rate, config)
             )
         )
-        self._policy, policy_state, figures = _improve_policy(
-            self._policy, policy_state, for_policy, order, rate, config
+        policy, policy_state, figures = _improve_policy(
+            policy, policy_state, for_policy, order, rate, config
         )
-        self._value, value_state, value_figures = value_update.result()
+        value, value_state, value_figures = value_update.result()
+        self._networks = ActorCritic(policy, value)
         self._optimisers = policy_state, value_state
         return figures | value_figures

@@ -27,6 +27,7 @@ from jaxtyping import Array, Bool, Float
 from rl_teacher.agent_settings import TRPOConfig
 from rl_teacher.agents.descent import descend, value_loss
 from rl_teacher.agents.on_policy import (
+    ActorCritic,
     Lived,
     OnPolicyAgent,
     PolicyBatch,
@@ -220,19 +221,20 @@ class TRPO(OnPolicyAgent[TRPOConfig]):
         )
 
     def _begin_optimisers(self) -> tuple[Any, ...]:
-        return (jax.jit(_optimiser().init)(self._value),)
+        return (jax.jit(_optimiser().init)(self._networks.value),)
 
     def _improve(self, lived: Lived) -> dict[str, Array]:
         config = self.config
-        for_policy, for_value = prepare(self._policy, self._value, lived, config)
+        policy, value, _ = self._networks
+        for_policy, for_value = prepare(self._networks, lived, config)
         order = minibatches(self._rng, lived.weights.size, config.num_epochs, config.minibatch_size)
         (value_state,) = self._optimisers
         value_update = self._second_core.submit(
             lambda: jax.block_until_ready(
-                _improve_value(self._value, value_state, for_value, order, config.learning_rate)
+                _improve_value(value, value_state, for_value, order, config.learning_rate)
             )
         )
-        self._policy, figures = _improve_policy(self._policy, for_policy, config)
-        self._value, value_state, value_figures = value_update.result()
-        self._optimisers = (value_state,)
+        policy, figures = _improve_policy(policy, for_policy, config)
+        value, value_state, value_figures = value_update.result()
+        self._networks, self._optimisers = ActorCritic(policy, value), (value_state,)
         return figures | value_figures

@@ -4,12 +4,12 @@ M: members, F: features of an input row, S: steps.
 """
 
 import json
-from collections.abc import Sequence
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float32, Shaped
 from safetensors import SafetensorError
@@ -20,28 +20,47 @@ from rl_teacher.errors import CorruptCheckpoint
 from rl_teacher.named_arrays import NamedArrays, arrays_to_tree, nest, part_of, tree_to_arrays
 from rl_teacher.networks import MLP, HostMLP
 from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.predictor.networks import PictureNetwork, RewardNetwork, new_networks, unstacked
 from rl_teacher.predictor.normalise import RecentMoments
 
 FORMAT_VERSION = 1
+PICTURES_AT_ONCE = 256
+"""Rows of a compiled call: what the first convolution says of them fits into the caches."""
 
 
-def new_networks(space: InputSpace, config: PredictorConfig, seed: int) -> MLP:
-    """The M networks, stacked: every array has a first axis of members."""
-    sizes = (space.num_features, *config.hidden, 1)
-    rng = np.random.default_rng([seed, 7])
-    members = [MLP(sizes, "leaky_relu", 1.0, rng) for _ in range(config.ensemble_size)]
-    return stacked(members)
+class PictureEnsemble:
+    """M networks for pictures as a callable on NumPy rows: [B, F] -> [M, B, 1].
+
+    Note: compiled code runs on one thread here, so calls for several members, and for several
+    pieces of a large batch, run side by side.
+    """
+
+    _cores = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="see")
+
+    def __init__(self, networks: PictureNetwork) -> None:
+        self._members = unstacked(networks)
+
+    def __call__(self, rows: Shaped[np.ndarray, "batch byte"]) -> Float32[np.ndarray, "..."]:
+        """What each member says of each row."""
+        padded = _padded(rows)
+        pieces = np.split(padded, range(PICTURES_AT_ONCE, len(padded), PICTURES_AT_ONCE))
+        calls = [(member, piece) for member in self._members for piece in pieces]
+        said = list(self._cores.map(lambda call: np.asarray(_say(*call)), calls))
+        by_member = np.concatenate(said).reshape(len(self._members), len(padded), 1)
+        return by_member[:, : len(rows)]
 
 
-def stacked(members: Sequence[MLP]) -> MLP:
-    """M networks as one whose every array has a first axis of members."""
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *members)
+_say = jax.jit(lambda network, rows: network(rows))
 
 
-def unstacked(networks: MLP) -> list[MLP]:
-    """The M networks, each for itself."""
-    num_members = len(networks.biases[0])
-    return [jax.tree.map(lambda leaf, m=m: leaf[m], networks) for m in range(num_members)]
+def _padded(rows: Shaped[np.ndarray, "batch byte"]) -> Shaped[np.ndarray, "padded byte"]:
+    """Rows of one of few lengths, so that few programs are compiled."""
+    num = len(rows)
+    if num > PICTURES_AT_ONCE:
+        wanted = -(-num // PICTURES_AT_ONCE) * PICTURES_AT_ONCE
+    else:
+        wanted = 1 << max(num - 1, 0).bit_length()
+    return np.concatenate([rows, np.zeros((wanted - num, rows.shape[1]), rows.dtype)])
 
 
 class RewardPredictor:
@@ -59,25 +78,25 @@ class RewardPredictor:
     def __init__(self, space: InputSpace, config: PredictorConfig, seed: int = 0) -> None:
         self.space = space
         self.config = config
-        self.input_mean = np.zeros(space.num_features, np.float32)
-        self.input_std = np.ones(space.num_features, np.float32)
+        self.input_mean, self.input_std = unscaled(space)
         self.recent = RecentMoments(config.ensemble_size, config.window_steps)
         self.keeps_zero = False
         self.networks = new_networks(space, config, seed)
 
     @property
-    def networks(self) -> MLP:
+    def networks(self) -> RewardNetwork:
         """The M networks, stacked."""
         return self._networks
 
     @networks.setter
-    def networks(self, networks: MLP) -> None:
+    def networks(self, networks: RewardNetwork) -> None:
         self._networks = networks
-        self._host = HostMLP(networks)
+        is_vector = isinstance(networks, MLP)
+        self._say = HostMLP(networks) if is_vector else PictureEnsemble(networks)
 
     def adopt(
         self,
-        networks: MLP,
+        networks: RewardNetwork,
         input_mean: Float32[np.ndarray, " features"],
         input_std: Float32[np.ndarray, " features"],
     ) -> None:
@@ -86,12 +105,14 @@ class RewardPredictor:
         self.input_mean, self.input_std = input_mean, input_std
 
     def member_rewards(
-        self, rows: Float32[np.ndarray, "*batch features"]
+        self, rows: Shaped[np.ndarray, "*batch features"]
     ) -> Float32[np.ndarray, "member *batch"]:
         """Each member's raw reward of each input row (see InputSpace.rows)."""
         batch = rows.shape[:-1]
-        flat = (rows.reshape(-1, rows.shape[-1]) - self.input_mean) / self.input_std
-        rewards = self._host(flat)[..., 0]
+        flat = rows.reshape(-1, rows.shape[-1])
+        if self.space.picture is None:
+            flat = (flat - self.input_mean) / self.input_std
+        rewards = self._say(flat)[..., 0]
         return rewards.reshape(self.config.ensemble_size, *batch)
 
     def normalised(
@@ -170,3 +191,11 @@ class RewardPredictor:
                 "predictor.safetensors as RewardPredictor.save wrote them; save it again."
             ) from error
         return predictor
+
+
+def unscaled(
+    space: InputSpace,
+) -> tuple[Float32[np.ndarray, " features"], Float32[np.ndarray, " features"]]:
+    """A mean and a spread that leave rows as they are; of no numbers where rows are pictures."""
+    size = space.num_features if space.picture is None else 0
+    return np.zeros(size, np.float32), np.ones(size, np.float32)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Float, Float32, Float64, Int64
@@ -26,20 +25,31 @@ from rl_teacher.named_arrays import (
     rng_to_array,
     tree_to_arrays,
 )
-from rl_teacher.networks import ACTIVATIONS, MLP
-from rl_teacher.predictor.ensemble import new_networks, stacked, unstacked
+from rl_teacher.predictor.ensemble import unscaled
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LEAST_STD, LabelSet
 from rl_teacher.predictor.likelihood import preference_logit, preference_loss
+from rl_teacher.predictor.networks import (
+    RewardNetwork,
+    new_networks,
+    rewards_while_fitting,
+    stacked,
+    unstacked,
+    with_statistics,
+)
 
 CHUNK_STEPS = 8
 """Gradient steps of one compiled call."""
 SAMPLED_STEPS = 30
 """Steps of a longer segment, about, that one gradient step looks at; see `looked_at`."""
+SAMPLED_PICTURES = 8
+"""The same where steps show pictures, each of which costs a hundred times as much."""
 EVALUATED = 128
 """Comparisons, at most, on which the losses are measured after a chunk."""
 PATIENCE = 8
 """Chunks without improvement after which a fit to convergence ends."""
+PATIENCE_WITH_DROPOUT = 24
+"""The same with dropout, which begins by improving nothing."""
 IMPROVEMENT = 1e-3
 """Nats by which the held-out loss must fall to count as better."""
 L2_RANGE = (1e-4, 1.0)
@@ -113,32 +123,20 @@ class FitReport:
         }
 
 
-def _segment_rewards(
-    network: MLP, rows: Array, weights: Array, dropout: float, key: Array
-) -> Array:
-    """[..., T] weighted rewards of one member; padded steps are 0."""
-    if dropout == 0.0:
-        return network(rows)[..., 0] * weights
-    activate, _ = ACTIVATIONS[network.activation]
-    keys = jax.random.split(key, len(network.weights))
-    layers = list(zip(network.weights, network.biases, keys, strict=True))
-    for weight, bias, layer_key in layers[:-1]:
-        rows = activate(rows @ weight + bias)
-        kept = jax.random.bernoulli(layer_key, 1 - dropout, rows.shape)
-        rows = jnp.where(kept, rows / (1 - dropout), 0.0)
-    weight, bias, _ = layers[-1]
-    return (rows @ weight + bias)[..., 0] * weights
-
-
-def _logits(network: MLP, batch: Mapping[str, Array], dropout: float, key: Array) -> Array:
+def _logits(network: RewardNetwork, batch: Mapping[str, Array]) -> Array:
     """[B] log-odds that the left clip is preferred, by one member."""
-    rewards = _segment_rewards(network, batch["rows"], batch["weights"], dropout, key)
+    rewards = network(batch["rows"])[..., 0] * batch["weights"]
     return preference_logit(rewards[:, 0], rewards[:, 1])
 
 
-def _loss(network: MLP, batch: Mapping[str, Array], config: PredictorConfig, key: Array) -> Array:
-    logits = _logits(network, batch, config.dropout, key)
-    return preference_loss(logits, batch["targets"], config.error_rate).mean()
+def _loss(
+    network: RewardNetwork, batch: Mapping[str, Array], config: PredictorConfig, key: Array
+) -> tuple[Array, RewardNetwork]:
+    """Of a minibatch, and the network with its running statistics moved on."""
+    rewards, network = rewards_while_fitting(network, batch["rows"], config.dropout, key)
+    rewards = rewards * batch["weights"]
+    logits = preference_logit(rewards[:, 0], rewards[:, 1])
+    return preference_loss(logits, batch["targets"], config.error_rate).mean(), network
 
 
 @functools.partial(jax.jit, static_argnames="config")
@@ -148,7 +146,7 @@ def _improve(network, state, minibatches, sample, input_moments, l2, key, config
     Args:
         minibatches: rows [K, B, 2, T, F] as recorded, weights [K, B, 2, T] and targets [K, B].
         sample: comparisons that the outcome is measured on, with the same names and no K.
-        input_moments: mean [F] and std [F] that the rows are scaled by.
+        input_moments: mean [F] and std [F] that the rows are scaled by; pictures are not.
         l2: decoupled weight decay.
 
     Returns:
@@ -156,24 +154,25 @@ def _improve(network, state, minibatches, sample, input_moments, l2, key, config
         the sample the log-odds [B] and their cross-entropy [B], in nats.
     """
     optimiser = optax.scale_by_adam()
-    mean, std = input_moments
-    minibatches, sample = (
-        batch | {"rows": (batch["rows"] - mean) / std} for batch in (minibatches, sample)
-    )
+    if len(input_moments[0]):
+        mean, std = input_moments
+        minibatches, sample = (
+            batch | {"rows": (batch["rows"] - mean) / std} for batch in (minibatches, sample)
+        )
 
     def step(carry, minibatch):  # noqa: ANN001, ANN202
         network, state, key = carry
         key, step_key = jax.random.split(key)
-        gradients = jax.grad(_loss)(network, minibatch, config, step_key)
+        gradients, seen = jax.grad(_loss, has_aux=True)(network, minibatch, config, step_key)
         updates, state = optimiser.update(gradients, state)
 
         def move(parameter: Array, update: Array) -> Array:
             return parameter - config.learning_rate * (update + l2 * parameter)
 
-        return (jax.tree.map(move, network, updates), state, key), None
+        return (with_statistics(jax.tree.map(move, network, updates), seen), state, key), None
 
     (network, state, key), _ = jax.lax.scan(step, (network, state, key), minibatches)
-    logits = _logits(network, sample, 0.0, key)
+    logits = _logits(network, sample)
     return (
         network,
         state,
@@ -194,7 +193,7 @@ class Fitted:
         report: how good they are.
     """
 
-    networks: MLP
+    networks: RewardNetwork
     input_mean: Float32[np.ndarray, " features"]
     input_std: Float32[np.ndarray, " features"]
     report: FitReport
@@ -203,7 +202,7 @@ class Fitted:
 class _Member(NamedTuple):
     """What a warm start of one member needs."""
 
-    network: MLP
+    network: RewardNetwork
     state: optax.OptState
     key: Array
 
@@ -226,12 +225,12 @@ class Fitter:
             for network, key in zip(unstacked(networks), keys, strict=True)
         ]
         self._l2 = np.full(config.ensemble_size, config.l2, np.float32)
-        self._input_moments = _input_moments(None, space.num_features)
+        self._input_moments = unscaled(space)
         self._cores = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="fit")
 
     def begin_with(
         self,
-        networks: MLP,
+        networks: RewardNetwork,
         input_mean: Float32[np.ndarray, " features"],
         input_std: Float32[np.ndarray, " features"],
     ) -> None:
@@ -243,7 +242,7 @@ class Fitter:
         ]
         self._input_moments = input_mean, input_std
 
-    def fit(self, labels: LabelSet, max_steps: int, *, patience: int = PATIENCE) -> Fitted:
+    def fit(self, labels: LabelSet, max_steps: int, *, patience: int | None = None) -> Fitted:
         """Descend until the held-out loss stops improving, or `max_steps` are done.
 
         Ends with the weights that did best on held-out labels.
@@ -251,9 +250,12 @@ class Fitter:
         Args:
             labels: at least one.
             max_steps: gradient steps at most; at least one chunk is done.
-            patience: chunks without improvement after which the fit ends.
+            patience: chunks without improvement after which the fit ends; None: as many as a fit
+                to convergence needs.
         """
-        self._input_moments = _input_moments(labels, 0)
+        if patience is None:
+            patience = PATIENCE_WITH_DROPOUT if self._config.dropout else PATIENCE
+        self._input_moments = _input_moments(labels)
         sample = self._rng.permutation(len(labels))[:EVALUATED]
         best_networks, best = self._descend_chunk(labels, sample)
         num_steps, since_best = CHUNK_STEPS, 0
@@ -271,9 +273,11 @@ class Fitter:
         report = replace(best, num_steps=num_steps)
         return Fitted(stacked(best_networks), *self._input_moments, report)
 
-    def _descend_chunk(self, labels: LabelSet, sample: np.ndarray) -> tuple[list[MLP], FitReport]:
+    def _descend_chunk(
+        self, labels: LabelSet, sample: np.ndarray
+    ) -> tuple[list[RewardNetwork], FitReport]:
         """One chunk of gradient steps, and what it reached on a sample of the labels."""
-        stride = stride_of(labels.num_steps)
+        stride = stride_of(labels.num_steps, are_pictures=labels.are_pictures)
         first = int(self._rng.integers(stride))
         held_out = looked_at(labels, np.resize(sample, EVALUATED), stride // 2)
 
@@ -360,18 +364,17 @@ class Fitter:
 
 
 def _input_moments(
-    labels: LabelSet | None, num_features: int
+    labels: LabelSet,
 ) -> tuple[Float32[np.ndarray, " features"], Float32[np.ndarray, " features"]]:
-    """Mean and std of all labelled steps; 0 and 1 before there are any."""
-    if labels is None:
-        return np.zeros(num_features, np.float32), np.ones(num_features, np.float32)
+    """Mean and std of all labelled steps."""
     moments = labels.input_moments
     return moments.mean.astype(np.float32), (moments.std + LEAST_STD).astype(np.float32)
 
 
-def stride_of(segment_steps: int) -> int:
+def stride_of(segment_steps: int, *, are_pictures: bool) -> int:
     """Of how many consecutive steps of a segment one is looked at."""
-    return max(round(segment_steps / SAMPLED_STEPS), 1)
+    sampled = SAMPLED_PICTURES if are_pictures else SAMPLED_STEPS
+    return max(round(segment_steps / sampled), 1)
 
 
 def looked_at(labels: LabelSet, indices: np.ndarray, first: int) -> dict[str, np.ndarray]:
@@ -381,7 +384,7 @@ def looked_at(labels: LabelSet, indices: np.ndarray, first: int) -> dict[str, np
     counts for k: consecutive steps are much alike, so this estimates the same return at a k-th
     of the cost.
     """
-    stride = stride_of(labels.num_steps)
+    stride = stride_of(labels.num_steps, are_pictures=labels.are_pictures)
     steps = slice(first, first + labels.num_steps // stride * stride, stride)
     weights = labels.weights[indices]
     sampled = weights[..., steps]

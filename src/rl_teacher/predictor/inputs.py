@@ -1,12 +1,20 @@
-"""What the reward predictor is given: an observation and an action as one row of numbers."""
+"""What the reward predictor is given: an observation and an action as one row of numbers.
+
+Of pictures a row is bytes, since there they are what fills the memory: first the picture's, then
+a byte for each choice of a discrete action, or the four of each number of a continuous one.
+"""
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from jaxtyping import Float32, Shaped
 
 from rl_teacher.errors import BadConfig
+from rl_teacher.pictures import PictureShape
+
+FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -22,7 +30,8 @@ class InputSpace:
         action_choices: number of choices of each part of a MultiDiscrete or MultiBinary action, or
             nothing.
         first_choices: the number of the first choice of each part.
-        observation_scale: what observations are multiplied by: 1/255 for pictures' bytes.
+        observation_scale: what observations are multiplied by: 1/255 for bytes that are no picture.
+        picture: how the bytes of an observation lie, where it is a picture.
     """
 
     observation_shape: tuple[int, ...]
@@ -32,6 +41,7 @@ class InputSpace:
     action_choices: tuple[int, ...] = ()
     first_choices: tuple[int, ...] = ()
     observation_scale: float = 1.0
+    picture: PictureShape | None = None
 
     @staticmethod
     def of(observation_space: gym.Space, action_space: gym.Space) -> "InputSpace":
@@ -48,30 +58,47 @@ class InputSpace:
             )
         observed = observation_space.shape
         scale = 1 / 255 if observation_space.dtype == np.uint8 else 1.0
+        seen = {"observation_scale": scale, "picture": PictureShape.of(observation_space)}
         if isinstance(action_space, gym.spaces.Discrete):
             n, start = int(action_space.n), int(action_space.start)
-            return InputSpace(observed, (), n, start, observation_scale=scale)
+            return InputSpace(observed, (), n, start, **seen)
         if isinstance(action_space, gym.spaces.Box):
-            return InputSpace(observed, action_space.shape, 0, observation_scale=scale)
+            return InputSpace(observed, action_space.shape, 0, **seen)
         if isinstance(action_space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary):
             choices, first = _choices_of(action_space)
-            return InputSpace(observed, action_space.shape, 0, 0, choices, first, scale)
+            return InputSpace(observed, action_space.shape, 0, 0, choices, first, **seen)
         raise BadConfig(
             f"The action space is {action_space}, but the reward predictor needs Box, Discrete, "
             "MultiDiscrete or MultiBinary."
         )
 
     @property
+    def is_discrete(self) -> bool:
+        """Whether actions are choices."""
+        return bool(self.num_actions or self.action_choices)
+
+    @property
+    def num_action_inputs(self) -> int:
+        """Numbers that an action is told by: one for each choice of a discrete one."""
+        return self.num_actions or sum(self.action_choices) or int(np.prod(self.action_shape))
+
+    @property
     def num_features(self) -> int:
-        """Numbers in one row."""
-        actions = self.num_actions or sum(self.action_choices) or int(np.prod(self.action_shape))
-        return int(np.prod(self.observation_shape)) + actions
+        """Numbers in one row; bytes where observations are pictures."""
+        has_bytes = self.picture is not None and not self.is_discrete
+        action_size = FLOAT_BYTES * self.num_action_inputs if has_bytes else self.num_action_inputs
+        return int(np.prod(self.observation_shape)) + action_size
+
+    @property
+    def row_type(self) -> type:
+        """Of the numbers in a row."""
+        return np.float32 if self.picture is None else np.uint8
 
     def rows(
         self,
         observations: Shaped[np.ndarray, "..."],
         actions: Shaped[np.ndarray, "..."],
-    ) -> Float32[np.ndarray, "... features"]:
+    ) -> Shaped[np.ndarray, "... features"]:
         """Observations flattened, then actions: one-hot when discrete, one after the other.
 
         Args:
@@ -79,26 +106,51 @@ class InputSpace:
             actions: [..., *action_shape].
 
         Returns:
-            [..., F] float32.
+            [..., F] float32, or uint8 where observations are pictures.
 
         Raises:
             BadConfig: the arrays do not have these shapes.
         """
         batch = self._batch_shape(observations, actions)
-        rows = np.empty((*batch, self.num_features), np.float32)
+        rows = np.empty((*batch, self.num_features), self.row_type)
         split = int(np.prod(self.observation_shape))
         rows[..., :split] = observations.reshape(*batch, -1)
-        if self.observation_scale != 1.0:
+        if self.picture is None and self.observation_scale != 1.0:
             rows[..., :split] *= self.observation_scale
-        if self.action_choices:
-            rows[..., split:] = self._one_hots(actions.reshape(*batch, -1))
-        elif self.num_actions:
-            rows[..., split:] = np.eye(self.num_actions, dtype=np.float32)[
-                actions - self.first_action
-            ]
-        else:
-            rows[..., split:] = actions.reshape(*batch, -1)
+        told = self._told(actions, batch)
+        if self.picture is not None and not self.is_discrete:
+            told = np.ascontiguousarray(told).view(np.uint8)
+        rows[..., split:] = told
         return rows
+
+    def _told(
+        self, actions: Shaped[np.ndarray, "..."], batch: tuple[int, ...]
+    ) -> Float32[np.ndarray, "... inputs"]:
+        """Actions as the numbers that they are told by."""
+        if self.action_choices:
+            return self._one_hots(actions.reshape(*batch, -1))
+        if self.num_actions:
+            return np.eye(self.num_actions, dtype=np.float32)[actions - self.first_action]
+        return actions.reshape(*batch, -1).astype(np.float32, copy=False)
+
+    def split(self, rows: Any) -> tuple[Any, Any]:
+        """What was put together, in a compiled function: pictures' bytes, and what tells actions.
+
+        Args:
+            rows: [B, F] traced bytes.
+
+        Returns:
+            [B, P] bytes, and [B, A] float32.
+        """
+        import jax  # noqa: PLC0415 - this module is also needed where nothing is computed
+        import jax.numpy as jnp  # noqa: PLC0415
+
+        end = int(np.prod(self.observation_shape))
+        pictures, told = rows[:, :end], rows[:, end:]
+        if self.is_discrete:
+            return pictures, told.astype(jnp.float32)
+        quads = told.reshape(len(rows), self.num_action_inputs, FLOAT_BYTES)
+        return pictures, jax.lax.bitcast_convert_type(quads, jnp.float32)
 
     def _one_hots(
         self, actions: Shaped[np.ndarray, "... part"]
@@ -151,7 +203,14 @@ class InputSpace:
             action_choices=tuple(values.get("action_choices", ())),
             first_choices=tuple(values.get("first_choices", ())),
             observation_scale=values.get("observation_scale", 1.0),
+            picture=_picture_from(values.get("picture")),
         )
+
+
+def _picture_from(values: dict[str, Any] | None) -> PictureShape | None:
+    if values is None:  # a predictor of vectors, or from before pictures were seen as such
+        return None
+    return PictureShape(tuple(values["shape"]), values["channel_axis"])
 
 
 def _choices_of(

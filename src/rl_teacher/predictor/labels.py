@@ -6,9 +6,10 @@ C: comparisons, T: steps of a segment, F: features of an input row, M: members.
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32, Int64, Shaped
 
 from rl_teacher.moments import RunningMoments
+from rl_teacher.predictor.inputs import InputSpace
 
 LEAST_STD = 1e-3
 """Added to the spread of every input: one that never changes is not blown up."""
@@ -27,8 +28,8 @@ class LabelledPair:
         target: 1 for left, 0 for right, 1/2 for equal; or between, where labelers disagree.
     """
 
-    left: Float32[np.ndarray, "left_time features"]
-    right: Float32[np.ndarray, "right_time features"]
+    left: Shaped[np.ndarray, "left_time features"]
+    right: Shaped[np.ndarray, "right_time features"]
     target: float
 
 
@@ -41,13 +42,15 @@ class LabelSet:
     on what they are validated on.
 
     Attributes:
-        input_moments: mean and spread of all labelled input rows.
+        are_pictures: whether the rows are bytes of pictures.
+        input_moments: mean and spread of all labelled input rows; of nothing where they are
+            pictures, which come on a known scale.
     """
 
     def __init__(
         self,
         num_steps: int,
-        num_features: int,
+        space: InputSpace,
         num_members: int,
         seed: int,
         discount: float = 1.0,
@@ -56,7 +59,7 @@ class LabelSet:
 
         Args:
             num_steps: T.
-            num_features: F.
+            space: what the rows are made of.
             num_members: M.
             seed: of the bootstrap samples.
             discount: step t of a segment counts discount^t.
@@ -66,11 +69,12 @@ class LabelSet:
         self._step_weights = discount ** np.arange(num_steps, dtype=np.float32)
         self.num_members = num_members
         self._size = 0
-        self._rows = np.zeros((64, 2, num_steps, num_features), np.float32)
+        self._rows = np.zeros((64, 2, num_steps, space.num_features), space.row_type)
         self._weights = np.zeros((64, 2, num_steps), np.float32)
         self._targets = np.zeros(64, np.float32)
         self._counts = np.zeros((num_members, 64), np.int64)
-        self.input_moments = RunningMoments((num_features,))
+        self.are_pictures = space.picture is not None
+        self.input_moments = RunningMoments((0 if self.are_pictures else space.num_features,))
 
     def __len__(self) -> int:
         return self._size
@@ -91,7 +95,8 @@ class LabelSet:
         for side, rows in enumerate((pair.left, pair.right)):
             self._rows[index, side, : len(rows)] = rows
             self._weights[index, side, : len(rows)] = self._step_weights[: len(rows)]
-            self.input_moments.update(rows)
+            if not self.are_pictures:
+                self.input_moments.update(rows)
         self._targets[index] = pair.target
         rng = np.random.default_rng([self._seed, 3, index])
         self._counts[:, index] = rng.poisson(1.0, self.num_members)
@@ -116,7 +121,7 @@ class LabelSet:
         return bool((lengths[:, 0] != lengths[:, 1]).any())
 
     @property
-    def rows(self) -> Float32[np.ndarray, "comparison side time features"]:
+    def rows(self) -> Shaped[np.ndarray, "comparison side time features"]:
         """[C, 2, T, F] left, then right."""
         return self._rows[: self._size]
 

@@ -36,6 +36,7 @@ class Budget:
         due_before: of the constant schedule: comparisons due when its rate was changed last; None:
             it never was.
         changed_at_s: seconds of training at that moment.
+        hyperbolic_steps: T0 of the hyperbolic schedule.
     """
 
     total: int | None
@@ -45,6 +46,7 @@ class Budget:
     steps_between: int = 2_000
     due_before: int | None = None
     changed_at_s: float = 0.0
+    hyperbolic_steps: int = 2_000_000
 
 
 Schedule = Callable[[Budget, Progress], int]
@@ -63,17 +65,14 @@ def annealed(budget: Budget, progress: Progress) -> int:
     return math.ceil(budget.pretraining + later * min(share, 1.0))
 
 
-HYPERBOLIC_STEPS = 2_000_000
-
-
 def hyperbolic(budget: Budget, progress: Progress) -> int:
-    """At a rate in proportion to T0 / (t + T0), with T0 two million steps.
+    """At a rate in proportion to T0 / (t + T0); T0 is two million steps, for Atari five.
 
-    Source: Christiano et al. 2017, appendix A.1; its integral, scaled to reach N at step T.
+    Source: Christiano et al. 2017, appendix A; its integral, scaled to reach N at step T.
     """
     later = (budget.total or 0) - budget.pretraining
-    share = math.log1p(progress.step / HYPERBOLIC_STEPS)
-    whole = math.log1p(budget.num_steps / HYPERBOLIC_STEPS)
+    share = math.log1p(progress.step / budget.hyperbolic_steps)
+    whole = math.log1p(budget.num_steps / budget.hyperbolic_steps)
     return math.floor(budget.pretraining + later * min(share / whole, 1.0))
 
 

@@ -1,0 +1,80 @@
+"""Settings that go together: what `rl-teacher teach` begins with, before any flag is read."""
+
+from typing import Any, Literal, get_args
+
+from rl_teacher.agent_settings import A2CConfig, GA3CConfig, PPOConfig
+from rl_teacher.config import PredictorConfig
+
+PresetName = Literal["vectors", "pictures", "paper-atari"]
+PRESETS: tuple[PresetName, ...] = get_args(PresetName)
+
+
+def preset(name: PresetName, *, has_labels: bool) -> dict[str, Any]:
+    """The fields of a `TeachConfig` that differ from its defaults.
+
+    Args:
+        name: `vectors` for MuJoCo and its like; `pictures` for Atari and other pictures, on a CPU;
+            `paper-atari` as Christiano et al. 2017 (A.2) have it, which wants a GPU.
+        has_labels: whether the reward comes from labels. An agent is then not told where episodes
+            end, which would say something about the true reward; otherwise its rewards are clipped.
+    """
+    match name:
+        case "vectors":
+            return {}
+        case "pictures":
+            return _pictures() | _episodes(has_labels=has_labels)
+        case "paper-atari":
+            return _paper_atari() | _episodes(has_labels=has_labels)
+
+
+def _episodes(*, has_labels: bool) -> dict[str, Any]:
+    return {"hide_episode_ends": True} if has_labels else {"clip_reward": 1.0}
+
+
+def _pictures() -> dict[str, Any]:
+    """Source: Schulman et al. 2017, table 5, with twice the environments; A2C's entropy bonus."""
+    return {
+        "num_timesteps": 10_000_000,
+        "ppo": PPOConfig(
+            num_envs=16,
+            rollout_steps=128,
+            num_epochs=4,
+            learning_rate=2.5e-4,
+            final_learning_rate=0.0,
+            trace=0.95,
+            clip=0.1,
+            entropy_bonus=0.01,
+        ),
+        "a2c": A2CConfig(entropy_bonus=0.01),
+        "ga3c": GA3CConfig(num_envs=32, entropy_bonus=0.01),
+        "reward": PredictorConfig(batch_size=16),
+    }
+
+
+def _paper_atari() -> dict[str, Any]:
+    """Clips are 25 steps at 15 a second; 500 comparisons come first; 200 epochs learn from them."""
+    batch_size = 32
+    return {
+        "agent": "a2c",
+        "num_timesteps": 50_000_000,
+        "n_labels": 5_500,
+        "pretrain_labels": 500,
+        "pretrain_iters": 200 * 500 // batch_size,
+        "clip_length": 25 / 15,
+        "schedule": "hyperbolic",
+        "hyperbolic_steps": 5_000_000,
+        "a2c": A2CConfig(
+            entropy_bonus=0.01,
+            # Note: to 0 at 80 million steps, of which 50 are done.
+            final_learning_rate=7e-4 * (1 - 50 / 80),
+            picture_network="paper",
+        ),
+        "reward": PredictorConfig(
+            picture_network="paper",
+            batch_norm=True,
+            dropout=0.5,
+            learning_rate=2e-4,
+            batch_size=batch_size,
+            reward_std=0.05,
+        ),
+    }

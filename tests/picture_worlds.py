@@ -1,0 +1,60 @@
+"""Tiny worlds that show pictures."""
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+
+class Corridor(gym.Env):
+    """A bright column in a dark picture; going right earns 1, going left costs 1.
+
+    With `is_continuous` the action is one number, of which the sign counts.
+    """
+
+    SIZE, STEPS = 12, 20
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+
+    def __init__(self, *, is_continuous=False, render_mode=None):
+        self.render_mode = render_mode
+        self.observation_space = gym.spaces.Box(0, 255, (2, self.SIZE, self.SIZE), np.uint8)
+        if is_continuous:
+            self.action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+        else:
+            self.action_space = gym.spaces.Discrete(2)
+        self._is_continuous = is_continuous
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._place, self._step = int(self.np_random.integers(self.SIZE)), 0
+        return self._picture(), {}
+
+    def step(self, action):
+        goes_right = action[0] > 0 if self._is_continuous else action == 1
+        self._place = (self._place + (1 if goes_right else -1)) % self.SIZE
+        self._step += 1
+        return self._picture(), 1.0 if goes_right else -1.0, False, self._step >= self.STEPS, {}
+
+    def render(self):
+        return np.repeat(self._picture()[0][..., None], 3, axis=-1)
+
+    def _picture(self):
+        picture = np.zeros((2, self.SIZE, self.SIZE), np.uint8)
+        picture[0, :, self._place] = 255
+        picture[1, self._place] = 128
+        return picture
+
+
+class Seeker(Corridor):
+    """Going right earns 1 only left of the middle, going left only right of it: one must look."""
+
+    def step(self, action):
+        is_left = self._place < self.SIZE // 2
+        picture, reward, *rest = super().step(action)
+        return picture, reward if is_left else -reward, *rest
+
+
+def make_corridors(num_envs, kind=Corridor, **settings):
+    """A vector of them."""
+    return SyncVectorEnv(
+        [lambda: kind(**settings)] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP
+    )
