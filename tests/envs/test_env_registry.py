@@ -107,9 +107,10 @@ def test_a_name_like_no_other_is_answered_with_all():
         make_vector("zzz", 1)
 
 
-def test_pictures_are_for_later():
-    with pytest.raises(BadInput, match="Pixels come in a later version"):
-        card("CarRacing-v3")
+def test_a_card_says_whether_it_shows_pictures():
+    assert card("MovingDot-v0").shows_pictures
+    assert not card("CartPole-v1").shows_pictures
+    assert not card("ShortHopper-v1").shows_pictures
 
 
 def test_observations_that_are_no_vectors_are_refused():
