@@ -145,7 +145,7 @@ class Lamp(gym.Env):
         return self.seen(), {}
 
     def step(self, action):
-        self.place += action
+        self.place += int(action)
         return self.seen(), float(action), self.place > 30, False, {}
 
     def seen(self):
