@@ -206,13 +206,14 @@ def framed(env: gymnasium.Env, settings: FrameSettings | None) -> gymnasium.Env:
 def in_words(env: gymnasium.Env, settings: FrameSettings) -> str:
     """What is seen of an environment that shows pictures, in one line."""
     shown = Layout.of(env.observation_space.shape or ())
-    frames = Frames(env, settings)
-    _, height, width = frames.observation_space.shape or ()
-    colours = "grey" if frames._channels == 1 else f"{frames._channels} channels"
+    seen = Shrinking.of(shown, settings.size)
+    is_grey = shown.channels == 1 or (settings.grey and shown.channels == 3)
+    colours = "grey" if is_grey else f"{shown.channels} channels"
     together = f"{max(settings.stacked, 1)} together" if settings.stacked > 1 else "one at a time"
     return (
         f"pictures of {shown.height} x {shown.width} pixels, {shown.channels} channel"
-        f"{'' if shown.channels == 1 else 's'}; seen are {height} x {width}, {colours}, {together}"
+        f"{'' if shown.channels == 1 else 's'}; "
+        f"seen are {seen.height} x {seen.width}, {colours}, {together}"
     )
 
 
