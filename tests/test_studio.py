@@ -89,7 +89,7 @@ def test_a_clip_of_pictures_is_in_colour_and_whole_whatever_was_seen(gallery):
     (waiting,) = gallery.store.waiting(experiment_id, limit=5)
     studio.close()
     assert segments[0].observations.shape == (10, 2, 20, 20)
-    with av.open(io.BytesIO(gallery.media.get(waiting.left.media_key))) as file:
+    with av.open(io.BytesIO(gallery.media.get(waiting.left.media_key)), mode="r") as file:
         pictures = [each.to_ndarray(format="rgb24") for each in file.decode(video=0)]
         assert file.streams.video[0].average_rate == 20
     assert [each.shape for each in pictures] == [(210, 160, 3)] * 10

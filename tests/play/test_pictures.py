@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from rl_teacher.cli import main
 from rl_teacher.envs.registry import card, make_vector
 from rl_teacher.frame_settings import FrameSettings
-from rl_teacher.play.actors import Actor
+from rl_teacher.play.actors import Actor, actor_of
 from rl_teacher.play.desk import rendered
 from rl_teacher.play.film import write_film
 from rl_teacher.play.living import live
@@ -67,3 +68,14 @@ def test_on_the_page(actor):
     clip = rendered(LAMP, FRAMES, lived.recipe, steps, lived.segment.observations[steps], 10.0)
     with av.open(io.BytesIO(clip), mode="r") as file:
         assert [(each.height, each.width) for each in file.decode(video=0)] == [(24, 20)] * 4
+
+
+def test_an_experiments_agent_sees_the_frames_that_it_was_trained_with():
+    small = ["--ppo.num-envs", "2", "--ppo.rollout-steps", "16", "-t", "32", "--no-tensorboard"]
+    assert main(["teach", "-p", "rl", "-e", "MovingDot-v0", "-n", "dot", "-f", "2", *small]) == 0
+    actor = actor_of("dot", "latest")
+    with closing(actor.venv) as venv:
+        assert actor.frames == FrameSettings(stacked=2)
+        assert venv.single_observation_space.shape == (2, 84, 84)
+        observations, _ = venv.reset(seed=1)
+        assert actor.agent.act_best(observations).shape == (1,)

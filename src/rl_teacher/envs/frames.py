@@ -16,8 +16,8 @@ from rl_teacher.frame_settings import FrameSettings
 
 MOST_CHANNELS = 16
 """That a picture may have behind its pixels; where there are more, they are in front."""
-RED, GREEN, BLUE = (np.float32(each) for each in (0.299, 0.587, 0.114))
-"""What each colour adds to grey. Source: ITU-R BT.601."""
+COLOURS = (0.299, 0.587, 0.114)
+"""What red, green and blue add to grey. Source: ITU-R BT.601."""
 
 Picture = UInt8[np.ndarray, "channel height width"]
 
@@ -240,10 +240,11 @@ def grey(picture: UInt8[np.ndarray, "3 h w"]) -> Float32[np.ndarray, "h w"]:
     Note: one operation after the other, and no product of matrices: a library may take that apart
     in another way in the next process, and a film is compared with what was seen to the last byte.
     """
-    brightness = np.multiply(picture[0], RED)
-    part = np.multiply(picture[1], GREEN)
+    red, green, blue = (np.float32(each) for each in COLOURS)
+    brightness = np.multiply(picture[0], red)
+    part = np.multiply(picture[1], green)
     brightness += part
-    np.multiply(picture[2], BLUE, out=part)
+    np.multiply(picture[2], blue, out=part)
     brightness += part
     return brightness
 
