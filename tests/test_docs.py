@@ -393,6 +393,7 @@ def text_of(name):
         ("docs/pictures.md", f"`--stacked-frames` | {FrameSettings().stacked} |"),
         ("docs/pictures.md", f"at least {moving_dot.THRESHOLD} from 0"),
         ("docs/pictures.md", f"nearer to the centre {moving_dot.CENTRE}"),
+        ("docs/pictures.md", f"the usual limit of {reading.MAX_BYTES / 2**30:g} GiB"),
         ("docs/pictures.md", f"ends after {moving_dot.NUM_MOVES:,} moves"),
         ("docs/play.md", f"({PlayOptions('').episodes} if not said, {MOST_EPISODES} at most)"),
         ("docs/play.md", f"is cut after {living.MOST_STEPS:,} steps"),
