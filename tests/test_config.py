@@ -11,6 +11,7 @@ from rl_teacher.config import (
     validate_options,
 )
 from rl_teacher.errors import BadConfig
+from rl_teacher.frame_settings import FrameSettings
 
 CONFIG = TeachConfig("ShortHopper-v1", "synth", name="test")
 
@@ -51,6 +52,8 @@ def test_a_single_label_in_all_is_asked_before_training():
         ({"clip_length": float("inf")}, "--clip-length inf"),
         ({"schedule": "annealed"}, "--n-labels"),
         ({"candidates": 0}, "--candidates"),
+        ({"stacked_frames": -1}, "--stacked-frames -1"),
+        ({"frame_size": 5000}, "--frame-size 5000"),
         ({"ppo": PPOConfig(learning_rate=-1.0)}, "--ppo.learning-rate"),
         ({"ppo": PPOConfig(num_envs=0)}, "--ppo.num-envs"),
     ],
@@ -72,3 +75,9 @@ def test_what_cannot_be_meant_is_refused_in_words(changes, says):
 def test_a_study_that_cannot_be_is_refused_in_words(options, says):
     with pytest.raises(BadConfig, match=says):
         validate_options(options)
+
+
+def test_frames_that_are_asked_for_belong_to_the_experiment():
+    asked = changed(stacked_frames=2, frame_size=40, colour=True)
+    assert FrameSettings.saved_in(asked.saved()) == asked.frames == FrameSettings(2, 40, grey=False)
+    assert FrameSettings.saved_in(CONFIG.saved()) == CONFIG.frames == FrameSettings()

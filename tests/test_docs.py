@@ -20,7 +20,9 @@ from rl_teacher.clips import drawing, poses
 from rl_teacher.config import DEFAULT_PRETRAIN_LABELS, RunOptions, validate_fit
 from rl_teacher.datasets import reading, writing
 from rl_teacher.envs import check as check_of_envs
+from rl_teacher.envs import frames, moving_dot
 from rl_teacher.envs.mujoco_suite import SUITE
+from rl_teacher.frame_settings import FrameSettings
 from rl_teacher.play import living
 from rl_teacher.play.film import GIF_FPS
 from rl_teacher.play.options import MOST_EPISODES, PlayOptions
@@ -138,6 +140,7 @@ def anchors(path):
 @pytest.mark.parametrize("arguments", commands())
 def test_a_command_line_in_the_docs_is_understood(arguments, monkeypatch, capsys, tmp_path):
     (tmp_path / "point.py").write_text(blocks(ROOT / "docs" / "own-code.md", "python")[2])
+    (tmp_path / "lamp.py").write_text(blocks(ROOT / "docs" / "pictures.md", "python")[0])
     monkeypatch.syspath_prepend(tmp_path)
     taught = []
 
@@ -291,6 +294,11 @@ def test_an_example_of_own_code_runs(number, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_of_pictures_check_says_what_the_docs_say(capsys):
+    assert cli.main(["check", "MovingDot-v0", "-f", "2", "--colour"]) == 0
+    assert capsys.readouterr().out in blocks(ROOT / "docs" / "pictures.md", "text")
+
+
 # --- numbers and tables ---
 
 
@@ -379,6 +387,14 @@ def text_of(name):
         ("docs/datasets.md", f"more than {reading.MAX_BYTES / 2**30:g} GiB, unpacked"),
         ("docs/datasets.md", f"| `schema_version` | {writing.SCHEMA_VERSION};"),
         ("docs/datasets.md", f"| `format` | `{writing.FORMAT_NAME}` |"),
+        ("docs/pictures.md", f"where it has at most {frames.MOST_CHANNELS} and"),
+        ("docs/pictures.md", "{} red + {} green + {} blue".format(*frames.COLOURS)),
+        ("docs/pictures.md", f"`--frame-size` | {FrameSettings().size} |"),
+        ("docs/pictures.md", f"`--stacked-frames` | {FrameSettings().stacked} |"),
+        ("docs/pictures.md", f"at least {moving_dot.THRESHOLD} from 0"),
+        ("docs/pictures.md", f"nearer to the centre {moving_dot.CENTRE}"),
+        ("docs/pictures.md", f"the usual limit of {reading.MAX_BYTES / 2**30:g} GiB"),
+        ("docs/pictures.md", f"ends after {moving_dot.NUM_MOVES:,} moves"),
         ("docs/play.md", f"({PlayOptions('').episodes} if not said, {MOST_EPISODES} at most)"),
         ("docs/play.md", f"is cut after {living.MOST_STEPS:,} steps"),
         ("docs/play.md", f"at most {GIF_FPS:g} pictures a second"),

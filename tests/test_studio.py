@@ -1,3 +1,6 @@
+import io
+
+import av
 import gymnasium
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ from rl_teacher.clips.poses import unpack
 from rl_teacher.clips.recorder import Recorder
 from rl_teacher.envs.registry import card, make_vector
 from rl_teacher.errors import BadInput
+from rl_teacher.frame_settings import FrameSettings
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from rl_teacher.studio import Gallery, Studio, check_can_be_shown
@@ -19,9 +23,9 @@ def gallery(tmp_path, database):
         yield Gallery(store, MediaFiles(tmp_path / "media"))
 
 
-def lived(env_id, num_steps=40):
+def lived(env_id, num_steps=40, **options):
     """Two segments of a random policy, and the environment they were lived in."""
-    venv = make_vector(env_id, 2)
+    venv = make_vector(env_id, 2, **options)
     collector = Collector(venv, seed=0)
     recorder = Recorder(env_id, segment_steps=10, capacity=100)
     recorder.observe(collector.collect(collector.random_actions, num_steps))
@@ -72,6 +76,24 @@ def test_a_clip_without_mujoco_is_a_video(gallery):
     assert waiting.right.scene_hash is None
     assert waiting.right.media_key is not None
     assert gallery.media.get(waiting.right.media_key)[4:8] == b"ftyp"
+    venv.close()
+
+
+def test_a_clip_of_pictures_is_in_colour_and_whole_whatever_was_seen(gallery):
+    frames = FrameSettings(stacked=2, size=20)
+    venv, segments = lived("MovingDot-v0", frames=frames)
+    experiment_id = ask(gallery, "MovingDot-v0", segments)
+    studio = Studio(card("MovingDot-v0"), venv, gallery, frames)
+    studio.show(segments)
+    studio.wait()
+    (waiting,) = gallery.store.waiting(experiment_id, limit=5)
+    studio.close()
+    assert segments[0].observations.shape == (10, 2, 20, 20)
+    with av.open(io.BytesIO(gallery.media.get(waiting.left.media_key)), mode="r") as file:
+        pictures = [each.to_ndarray(format="rgb24") for each in file.decode(video=0)]
+        assert file.streams.video[0].average_rate == 20
+    assert [each.shape for each in pictures] == [(210, 160, 3)] * 10
+    assert pictures[0].max() > 200
     venv.close()
 
 

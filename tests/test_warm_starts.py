@@ -16,11 +16,14 @@ from stable_baselines3 import A2C, PPO, SAC
 
 from rl_teacher.agents.registry import make_agent
 from rl_teacher.agents.sb3.zip import read_zip
-from rl_teacher.beginnings import beginnings_of
+from rl_teacher.beginnings import beginnings_of, check_spaces
 from rl_teacher.config import A2CConfig, OtherAgentConfig, PPOConfig, RunOptions, TeachConfig
-from rl_teacher.envs.registry import make_vector
+from rl_teacher.envs.registry import make_vector, spaces_of
 from rl_teacher.errors import BadConfig, BadInput
 from rl_teacher.experiment import Experiment
+from rl_teacher.frame_settings import FrameSettings
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.teach import teach
 
 QUIET = RunOptions(no_tensorboard=True)
@@ -271,3 +274,15 @@ def test_agents_of_every_kind_begin_where_another_experiment_ended(agent):
     np.testing.assert_array_equal(begun(second).act_best(seen), taught.act_best(seen))
     teach(second, QUIET)
     assert Experiment.find("second").metrics()[-1]["step"] >= 256
+
+
+def test_a_predictor_of_other_frames_is_refused():
+    config = TeachConfig("MovingDot-v0", "synth", name="two", stacked_frames=2)
+    for stacked in (2, 4):
+        spaces = spaces_of(config.env_id, FrameSettings(stacked=stacked))
+        predictor = RewardPredictor(InputSpace.of(*spaces), config.reward)
+        if stacked == config.stacked_frames:
+            check_spaces(predictor, config)
+            continue
+        with pytest.raises(BadConfig, match=r"\(4, 84, 84\) .* has observations of shape \(2, 84"):
+            check_spaces(predictor, config)

@@ -117,7 +117,7 @@ def check_spaces(predictor: RewardPredictor, config: TeachConfig) -> None:
     Raises:
         BadConfig: its observations or actions are of other shapes.
     """
-    needed = InputSpace.of(*spaces_of(config.env_id))
+    needed = InputSpace.of(*spaces_of(config.env_id, config.frames))
     if predictor.space != needed:
         raise BadConfig(
             f"The predictor {config.predictor_path} was made for {predictor.space.in_words}; "
@@ -140,7 +140,7 @@ def agent_state_of(path: str, config: TeachConfig) -> NamedArrays:
     if not file.is_file():
         return load_agent(path, config.agent)
     hidden = getattr(config.agent_settings, "hidden", ())
-    return agent_state(file, config.agent, hidden, spaces_of(config.env_id))
+    return agent_state(file, config.agent, hidden, spaces_of(config.env_id, config.frames))
 
 
 def load_agent(name_or_folder: str, kind: str) -> NamedArrays:

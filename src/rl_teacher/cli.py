@@ -335,14 +335,21 @@ def check(arguments: Sequence[str]) -> int:
         env_id: tyro.conf.Positional[str],
         /,
         predictor: Annotated[str, tyro.conf.arg(aliases=["-p"])] = "synth",
+        stacked_frames: Annotated[int, tyro.conf.arg(aliases=["-f"])] = 4,
+        frame_size: int = 84,
+        colour: bool = False,
     ) -> None:
         """Try an environment, and say in words what is wrong with it.
 
         Args:
             env_id: a registered id, module:id, or module:function.
             predictor: where rewards are going to come from; with human, its clips are tried too.
+            stacked_frames: of one that shows pictures: how many of the latest are seen together.
+            frame_size: pixels of height and width that larger pictures are shrunk to; 0: none is.
+            colour: let agent and predictor see pictures in colour.
         """
-        from rl_teacher.envs.check import check_thoroughly
+        from rl_teacher.envs.check import check_thoroughly, seen_of
+        from rl_teacher.frame_settings import FrameSettings
 
         card, faults = check_thoroughly(env_id, is_shown=predictor == "human")
         for fault in faults:
@@ -351,6 +358,8 @@ def check(arguments: Sequence[str]) -> int:
             raise BadInput(f"{card.id} cannot be taught as it is.")
         limit = f"{card.max_episode_steps} steps" if card.max_episode_steps else "no limit"
         print(f"{card.id} can be taught: episodes of {limit}, clips of {card.fps:g} steps a second")
+        if card.shows_pictures:
+            print(seen_of(card.id, FrameSettings(stacked_frames, frame_size, grey=not colour)))
 
     tyro.cli(check_environment, prog="rl-teacher check", args=list(arguments))
     return 0

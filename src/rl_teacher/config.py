@@ -252,6 +252,12 @@ class CollectConfig:
     """whose behaviour is compared: an earlier experiment's agent; a random policy without it"""
     predictor_path: str | None = None
     """a saved reward predictor that helps to choose the pairs, by --selector"""
+    stacked_frames: Annotated[int, _short("f")] = 4
+    """of an environment that shows pictures: how many of the latest are seen together; 0: one"""
+    frame_size: int = 84
+    """pixels of height and width that larger pictures are shrunk to; 0: none is shrunk"""
+    colour: bool = False
+    """let agent and predictor see pictures in colour; a person always does"""
     selector: Literal["disagreement", "uniform", "entropy", "k_center"] = "disagreement"
     """which pairs are asked, with --predictor-path; any without it"""
     candidates: int = 10
@@ -377,6 +383,8 @@ ABOVE_ZERO = (
 
 RANGES = {
     "seed": (0, 2**31 - 1),
+    "stacked_frames": (0, 64),
+    "frame_size": (0, 4096),
     "fresh_start": (0.0, 1.0),
     "stacked_frames": (0, 16),
     "frame_size": (0, 1024),

@@ -1,6 +1,8 @@
 """What an agent and a predictor are shown of an environment that shows pictures."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -19,3 +21,13 @@ class FrameSettings:
     stacked: int = 4
     size: int = 84
     grey: bool = True
+
+    @staticmethod
+    def saved_in(config: Mapping[str, Any]) -> "FrameSettings":
+        """Those of an experiment, from its saved settings; what is not there has its default."""
+        usual = FrameSettings()
+        return FrameSettings(
+            stacked=config.get("stacked_frames", usual.stacked),
+            size=config.get("frame_size", usual.size),
+            grey=not config.get("colour", not usual.grey),
+        )

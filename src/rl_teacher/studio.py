@@ -26,6 +26,7 @@ from rl_teacher.envs.recipes import Recipe, Replayer
 from rl_teacher.envs.registry import EnvCard, camera_of, make_filmed, mujoco_model
 from rl_teacher.envs.rendering import render_steps
 from rl_teacher.errors import MediaNotFound
+from rl_teacher.frame_settings import FrameSettings
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import ShownClip, Store
 
@@ -53,11 +54,14 @@ class Studio:
         env_card: the environment.
         venv: where the segments are lived; without MuJoCo it has `recipe`, how a video is replayed.
         gallery: where the clips go.
+        frames: what is seen of an environment that shows pictures, in the segments too; None: these
+            as they are.
     """
 
     env_card: EnvCard
     venv: object
     gallery: Gallery
+    frames: FrameSettings | None = None
     _asked_for: set[str] = field(default_factory=set)
     _work: list[Future[None]] = field(default_factory=list)
     _is_out_of_order: bool = False
@@ -171,7 +175,7 @@ class Studio:
         first = int(segment.scene_states[0, 1])
         lived = segment.observations[steps]
         rendering = self._renderers.submit(
-            _rendered, self.env_card.id, recipe, first + steps, lived, fps
+            _rendered, self.env_card.id, self.frames, recipe, first + steps, lived, fps
         )
         key = f"clips/{segment.content_hash}.mp4"
         self.gallery.media.put(key, rendering.result())
@@ -225,10 +229,15 @@ class Studio:
 
 
 def _rendered(
-    env_id: str, recipe: Recipe, steps: np.ndarray, observations: np.ndarray, fps: float
+    env_id: str,
+    frames: FrameSettings | None,
+    recipe: Recipe,
+    steps: np.ndarray,
+    observations: np.ndarray,
+    fps: float,
 ) -> bytes:
     """In another process: the video of some steps of an episode."""
-    return encode_mp4(render_steps(env_id, recipe, steps, observations), fps)
+    return encode_mp4(render_steps(env_id, recipe, steps, observations, frames), fps)
 
 
 def check_can_be_shown(env_id: str) -> None:

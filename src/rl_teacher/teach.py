@@ -227,7 +227,7 @@ class Teaching:
         self._true = EpisodeReturns(num_envs, begins_whole=begins_whole)
         self._predicted = EpisodeReturns(num_envs, begins_whole=False)
         experiment_id = enter_experiment(gallery.store, experiment.name, env_card, config, options)
-        self._studio = Studio(env_card, self._venv, gallery)
+        self._studio = Studio(env_card, self._venv, gallery, config.frames)
         # Note: poses cost nothing, but a video is drawn in a process of its own.
         is_watched = self._studio.kind == "poses" or options.serve or config.asks_a_person
         watcher = EpisodeWatcher(env_card.id, begins_whole=begins_whole) if is_watched else None

@@ -132,6 +132,63 @@ class HasANetwork(Point):
     model, data = object(), Data()
 
 
+class Lamp(gym.Env):
+    """A picture that a lamp walks through; it has no other way to be drawn."""
+
+    observation_space = gym.spaces.Box(0, 255, (24, 20, 3), np.uint8)
+    action_space = gym.spaces.Discrete(2)
+    metadata = {"render_modes": [], "render_fps": 10}  # noqa: RUF012
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = int(self.np_random.integers(10))
+        return self.seen(), {}
+
+    def step(self, action):
+        self.place += int(action)
+        return self.seen(), float(action), self.place > 30, False, {}
+
+    def seen(self):
+        picture = np.zeros((24, 20, 3), np.uint8)
+        picture[self.place % 24, :, 1] = 200
+        return picture
+
+
+class GrowingLamp(Lamp):
+    def seen(self):
+        return np.zeros((24, 20 + self.place // 12, 3), np.uint8)
+
+
+class LampOfInts(Lamp):
+    def seen(self):
+        return super().seen().astype(np.int64)
+
+
+class FaintLamp(Lamp):
+    observation_space = gym.spaces.Box(0, 1, (24, 20), np.float32)
+
+    def seen(self):
+        return super().seen()[..., 1] / np.float32(200)
+
+
+class GlaringLamp(FaintLamp):
+    def seen(self):
+        return 3 * super().seen()
+
+
+class Heights(Lamp):
+    """A table of numbers, which is no picture."""
+
+    observation_space = gym.spaces.Box(-1000, 1000, (4, 4), np.float32)
+
+
+class ManyColours(Lamp):
+    observation_space = gym.spaces.Box(0, 255, (24, 20, 7), np.uint8)
+
+    def seen(self):
+        return np.zeros((24, 20, 7), np.uint8)
+
+
 def hopper():
     return gym.make("Hopper-v5")
 

@@ -40,6 +40,10 @@ def test_nothing_that_matters_is_wrong_with_what_is_known(env_id):
         ("RewardIsNaN", "a reward that is not finite: nan"),
         ("TruncatedIsANumber", "for truncated: True or False is needed"),
         ("NoPictures", "render mode rgb_array"),
+        ("GrowingLamp", "a picture of uint8 (24, 21, 3): observation_space says uint8 (24, 20, 3)"),
+        ("LampOfInts", "a picture of int64 (24, 20, 3)"),
+        ("GlaringLamp", "a picture with numbers from 0.0 to 3.0"),
+        ("ManyColours", "render mode rgb_array"),
         ("WrongPicture", "render() returned float64 (4, 4): uint8 [height, width, 3]"),
     ],
 )
@@ -96,3 +100,13 @@ def test_training_does_not_begin_with_what_is_broken(capsys):
     arguments = ["-e", own("IsNaN"), "-p", "rl", "-n", "x", "-t", "100"]
     assert main(["teach", *arguments]) == 2
     assert "not finite: nan" in capsys.readouterr().err
+
+
+def test_of_pictures_it_is_said_what_will_be_seen(capsys):
+    assert main(["check", own("Lamp"), "-f", "2", "--frame-size", "12"]) == 0
+    assert (
+        "pictures of 24 x 20 pixels, 3 channels; seen are 12 x 12, grey, 2 together"
+        in capsys.readouterr().out
+    )
+    assert main(["check", own("Lamp"), "-f", "0", "--colour"]) == 0
+    assert "seen are 24 x 20, 3 channels, one at a time" in capsys.readouterr().out

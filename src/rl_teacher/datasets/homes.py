@@ -1,7 +1,9 @@
 """Between data sets and this home: an experiment's labels as a data set, and the way back."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from rl_teacher.clips.answer import Answer
@@ -10,9 +12,10 @@ from rl_teacher.datasets.imitation import from_imitation
 from rl_teacher.datasets.reading import load
 from rl_teacher.datasets.rows import IMPORTED, PREFIX, RESTORED, Row, counts, plain_row
 from rl_teacher.datasets.spaces import Spaces
-from rl_teacher.envs.registry import card, spaces_of
+from rl_teacher.envs.registry import card, make_one, spaces_of
 from rl_teacher.errors import BadInput, ExperimentNotFound
 from rl_teacher.experiment import Experiment, home
+from rl_teacher.frame_settings import FrameSettings
 from rl_teacher.report.label_export import label_rows
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
@@ -45,7 +48,7 @@ def from_experiment(
     hashes = dict.fromkeys(row[side] for row in rows for side in ("left_clip", "right_clip"))
     return Dataset(
         env_id=view.env_id,
-        spaces=spaces or spaces_kept(view.config) or Spaces(*spaces_of(view.env_id)),
+        spaces=spaces or spaces_kept(view.config) or spaces_lived_in(view.env_id, view.config),
         segments={each: segments.load(each) for each in hashes},
         rows=rows,
     )
@@ -55,6 +58,18 @@ def spaces_kept(config: object) -> Spaces | None:
     """The spaces that came with a data set: its environment need not be here."""
     kept = config.get(IMPORTED) if isinstance(config, dict) else None
     return None if kept is None else Spaces.from_json(kept["spaces"])
+
+
+def spaces_lived_in(env_id: str, config: Mapping[str, Any]) -> Spaces:
+    """The spaces of an experiment's environment, as its segments have them.
+
+    Note: a wrapper's segments have pictures as they are, and only what `rl-teacher teach` began has
+    an agent among its settings.
+    """
+    if "agent" not in config and card(env_id).shows_pictures:
+        with closing(make_one(env_id)) as env:
+            return Spaces(env.observation_space, env.action_space)
+    return Spaces(*spaces_of(env_id, FrameSettings.saved_in(config)))
 
 
 def labels_in_home(name: str) -> Dataset:

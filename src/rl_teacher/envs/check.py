@@ -17,8 +17,10 @@ import gymnasium
 import numpy as np
 
 from rl_teacher.envs.factories import described
+from rl_teacher.envs.frames import fault_of_picture, in_words, is_picture
 from rl_teacher.envs.registry import EnvCard, card, make_filmed, make_one, mujoco_model
 from rl_teacher.errors import BadInput
+from rl_teacher.frame_settings import FrameSettings
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +82,12 @@ def check_thoroughly(env_id: str, *, is_shown: bool) -> tuple[EnvCard, list[Faul
     if not any(fault.is_fatal for fault in faults):
         faults += faults_of_clips(env_card.id, is_shown=is_shown)
     return env_card, faults
+
+
+def seen_of(env_id: str, frames: FrameSettings) -> str | None:
+    """What is seen of an environment that shows pictures, in one line; None of any other."""
+    with closing(make_one(env_id)) as env:
+        return in_words(env, frames) if is_picture(env.observation_space) else None
 
 
 def faults_of(env_card: EnvCard, num_steps: int) -> list[Fault]:
@@ -222,6 +230,11 @@ def check_observation(env: gymnasium.Env, obs: Any, source: str, note: Note) -> 
             f"Return np.array(..., {dtype})."
         )
         raise Wrong
+    if isinstance(space, gymnasium.spaces.Box) and is_picture(space):
+        fault = fault_of_picture(space, obs)
+        if fault is not None:
+            note(f"{source} returned {fault}")
+            raise Wrong
     if obs.shape != shape:
         note(
             f"{source} returned an observation of shape {obs.shape}: observation_space says "

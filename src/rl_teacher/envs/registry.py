@@ -14,7 +14,9 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
 
+from rl_teacher.envs import moving_dot
 from rl_teacher.envs.factories import from_factory, is_factory, time_limit_of
+from rl_teacher.envs.frames import ShowsItsView, can_be_seen, framed, is_picture
 from rl_teacher.envs.mujoco_suite import ALIASES, PLAIN, SUITE, TASKS
 from rl_teacher.envs.mujoco_task import Task
 from rl_teacher.envs.recipes import KEEP_STEPS
@@ -46,6 +48,7 @@ class EnvCard:
             the true reward.
         backend: `batch`, MuJoCo's thread-pooled batch, or `gymnasium`, one after the other.
         description: one line.
+        shows_pictures: whether its observations are pictures; `FrameSettings` say what is seen.
     """
 
     id: str
@@ -54,6 +57,7 @@ class EnvCard:
     can_terminate: bool
     backend: Literal["batch", "gymnasium"]
     description: str
+    shows_pictures: bool = False
 
 
 def card(env_id: str) -> EnvCard:
@@ -61,8 +65,8 @@ def card(env_id: str) -> EnvCard:
 
     Raises:
         UnknownName: nothing of this name is registered; the text offers the nearest names.
-        BadInput: it cannot be taught: a dependency is missing, its observations are no vectors, or
-            the module that should register it cannot be imported.
+        BadInput: it cannot be taught: a dependency is missing, its observations are neither vectors
+            nor pictures, or the module that should register it cannot be imported.
     """
     full_id = _full_id(env_id)
     return _task_card(TASKS[full_id]) if full_id in TASKS else _gymnasium_card(full_id)
@@ -99,7 +103,7 @@ def make_vector(
     from rl_teacher.envs.replay import ReplayVectorEnv  # noqa: PLC0415
 
     _gymnasium_card(full_id)
-    make_env = partial(_make_gymnasium, full_id)
+    make_env = partial(_make_seen, full_id, frames)
     return ReplayVectorEnv(make_env, num_envs, keep_steps)
 
 
@@ -112,14 +116,30 @@ def make_one(env_id: str) -> gymnasium.Env:
     return _make_gymnasium(_full_id(env_id))
 
 
-def make_filmed(env_id: str) -> gymnasium.Env:
+def make_filmed(env_id: str, frames: FrameSettings | None = None) -> gymnasium.Env:
     """One of Gymnasium's environments, whose `render` returns a picture.
+
+    Args:
+        env_id: any name that `card` accepts.
+        frames: what becomes of its observations, where these are pictures; None: they stay.
 
     Raises:
         BadInput: it cannot be made so, or draws no pictures.
     """
-    env = _make_gymnasium(_full_id(env_id), render_mode="rgb_array")
+    return framed(_make_drawing(_full_id(env_id)), frames)
+
+
+def _make_drawing(env_id: str) -> gymnasium.Env:
+    try:
+        env = _make_gymnasium(env_id, render_mode="rgb_array")
+    except BadInput:
+        env = _make_gymnasium(env_id)  # it may not know of the argument
+        if "rgb_array" in env.metadata.get("render_modes", []):
+            env.close()
+            raise
     if "rgb_array" not in env.metadata.get("render_modes", []):
+        if can_be_seen(env.observation_space):
+            return ShowsItsView(env)
         env.close()
         raise BadInput(
             f"Clips of {env_id} cannot be shown to a person: it has neither MuJoCo bodies nor the "
@@ -141,13 +161,20 @@ def mujoco_model(env_id: str) -> "mujoco.MjModel | None":  # pyright: ignore[rep
         return None if positions_of(env) is None else env.unwrapped.model  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def spaces_of(env_id: str) -> tuple[gymnasium.Space, gymnasium.Space]:
+def spaces_of(
+    env_id: str,
+    frames: FrameSettings = FrameSettings(),  # noqa: B008 - it cannot change
+) -> tuple[gymnasium.Space, gymnasium.Space]:
     """Observation and action space of one of an environment's copies.
+
+    Args:
+        env_id: any name that `card` accepts.
+        frames: what is shown of an environment that shows pictures.
 
     Raises:
         BadInput: it cannot be taught, see `card`.
     """
-    with closing(make_vector(env_id, 1)) as venv:
+    with closing(make_vector(env_id, 1, frames=frames)) as venv:
         return venv.single_observation_space, venv.single_action_space
 
 
@@ -162,7 +189,8 @@ def camera_of(env_id: str) -> Mapping[str, Any]:
 
 
 def register_tasks() -> None:
-    """Tell Gymnasium of the suite's ids, and of the plain ones as `rl_teacher/Hopper-v5`."""
+    """Tell Gymnasium of MovingDot, the suite, and the plain ids as `rl_teacher/Hopper-v5`."""
+    moving_dot.register()
     for task in SUITE.values():
         _register(task.id, task)
     for task in PLAIN.values():
@@ -283,7 +311,8 @@ def _latest_gymnasium_ids() -> list[str]:
 
 
 def _is_ours(spec: EnvSpec) -> bool:
-    return str(spec.entry_point).startswith(f"{NAMESPACE}.")
+    """Whether it is known by the name of its task."""
+    return str(spec.entry_point).startswith(f"{NAMESPACE}.envs.mujoco_batch:")
 
 
 # --- cards ---
@@ -303,7 +332,10 @@ def _task_card(task: Task) -> EnvCard:
 
 # Gymnasium does not say whether rules may end an episode; of these it is known that they do not.
 _NEVER_TERMINATE = frozenset(
-    ("Pendulum", "Pusher", "HumanoidStandup", "HalfCheetah", "Reacher", "Swimmer")
+    (
+        *("Pendulum", "Pusher", "HumanoidStandup", "HalfCheetah", "Reacher", "Swimmer"),
+        *(env_id.removesuffix("-v0") for env_id in moving_dot.KINDS),
+    )
 )
 
 
@@ -312,6 +344,7 @@ def _gymnasium_card(full_id: str) -> EnvCard:
         _check_teachable(full_id, env)
         fps = float(env.metadata.get("render_fps") or 30.0)
         longest = time_limit_of(env)
+        shows_pictures = is_picture(env.observation_space)
     spec = gymnasium.registry.get(full_id.rpartition(":")[2])
     return EnvCard(
         id=full_id,
@@ -319,15 +352,23 @@ def _gymnasium_card(full_id: str) -> EnvCard:
         max_episode_steps=longest,
         can_terminate=spec is None or spec.name not in _NEVER_TERMINATE,
         backend="gymnasium",
-        description=f"your {full_id}" if spec is None else f"Gymnasium's {spec.name}",
+        description=_described(full_id, spec),
+        shows_pictures=shows_pictures,
     )
 
 
+def _described(full_id: str, spec: EnvSpec | None) -> str:
+    if spec is None:
+        return f"your {full_id}"
+    return moving_dot.DESCRIPTION if full_id in moving_dot.KINDS else f"Gymnasium's {spec.name}"
+
+
 def _gymnasium_cards() -> Iterator[EnvCard]:
-    """Gymnasium's own environments, those that can be made here."""
+    """MovingDot, and Gymnasium's own environments; those that can be made here."""
     for full_id in _latest_gymnasium_ids():
         entry_point = str(gymnasium.registry[full_id].entry_point)
-        if entry_point.startswith("gymnasium.envs.") and "/" not in full_id:
+        is_known = entry_point.startswith(("gymnasium.envs.", f"{moving_dot.__name__}:"))
+        if is_known and "/" not in full_id:
             try:
                 yield _gymnasium_card(full_id)
             except BadInput:
@@ -354,17 +395,20 @@ def _make_gymnasium(full_id: str, render_mode: str | None = None) -> gymnasium.E
         ) from error
 
 
+def _make_seen(full_id: str, frames: FrameSettings) -> gymnasium.Env:
+    """One of Gymnasium's environments, as agents see it."""
+    return framed(_make_gymnasium(full_id), frames)
+
+
 def _check_teachable(full_id: str, env: gymnasium.Env) -> None:
     observations, actions = env.observation_space, env.action_space
-    if isinstance(observations, Box) and len(observations.shape) > 1:
+    is_vector = isinstance(observations, Box) and len(observations.shape) == 1
+    if not is_vector and not is_picture(observations):
         raise BadInput(
-            f"{full_id} shows pictures ({observations.shape}); environments that show vectors are "
-            "needed. Pixels come in a later version."
-        )
-    if not isinstance(observations, Box) or not observations.shape:
-        raise BadInput(
-            f"{full_id} has observations of {observations}; a Box that is a vector is needed. "
-            "Wrap it (gymnasium.wrappers.FlattenObservation) and register the result."
+            f"{full_id} has observations of {observations!s:.200}; a Box that is a vector is "
+            "needed, or one of pictures: [H, W], [H, W, C] or [C, H, W], of uint8 or of floats "
+            "from 0 to 1. Wrap it (gymnasium.wrappers.FlattenObservation makes vectors) and "
+            "register the result."
         )
     if not isinstance(actions, Box | Discrete):
         raise BadInput(f"{full_id} has actions of {actions}; a Box or Discrete space is needed.")

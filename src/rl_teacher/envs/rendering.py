@@ -12,6 +12,7 @@ from rl_teacher.envs.recipes import Recipe, RecipeBook
 from rl_teacher.envs.registry import make_filmed
 from rl_teacher.envs.replay import EpisodeMemory
 from rl_teacher.errors import BadInput
+from rl_teacher.frame_settings import FrameSettings
 
 Frame = UInt8[np.ndarray, "height width 3"]
 Observation = Shaped[np.ndarray, "..."]
@@ -25,6 +26,7 @@ def render_steps(
     recipe: Recipe,
     steps: Integer[np.ndarray, " time"],
     observations: Shaped[np.ndarray, "time ..."] | None = None,
+    frames: FrameSettings | None = None,
 ) -> UInt8[np.ndarray, "time height width 3"]:
     """Pictures of an episode; no display is needed.
 
@@ -34,25 +36,29 @@ def render_steps(
         steps: [T] which steps, rising; step s is what the first s actions led to.
         observations: [T, ...] what was observed in these steps, to be sure that the pictures show
             what was lived.
+        frames: what was seen of it, where it shows pictures; None: these as they are.
 
     Raises:
         BadInput: the environment draws no pictures, or lives its episode otherwise than before.
     """
-    frames = []
-    for place, (obs, frame) in enumerate(film(env_id, recipe, steps)):
+    shown = []
+    for place, (obs, frame) in enumerate(film(env_id, recipe, steps, frames)):
         if observations is not None:
             _check_lived(env_id, obs, observations[place])
-        frames.append(frame)
-    return np.stack(frames)
+        shown.append(frame)
+    return np.stack(shown)
 
 
 def film(
-    env_id: str, recipe: Recipe, steps: Integer[np.ndarray, " time"]
+    env_id: str,
+    recipe: Recipe,
+    steps: Integer[np.ndarray, " time"],
+    frames: FrameSettings | None = None,
 ) -> Iterator[tuple[Observation, Frame]]:
     """The observation and the picture of each of some steps, one after the other."""
     _do_without_a_display()
     wanted = set(steps.tolist())
-    with closing(EpisodeMemory(make_filmed(env_id), RecipeBook(0))) as env:
+    with closing(EpisodeMemory(make_filmed(env_id, frames), RecipeBook(0))) as env:
         obs = env.begin_again(recipe.beginning)
         for step in range(max(wanted) + 1):
             if step > 0:

@@ -145,8 +145,8 @@ class ReplayVectorEnv(SyncVectorEnv, TeachableVectorEnv):  # pyright: ignore[rep
         return self._book[episode]
 
     @property
-    def observations(self) -> Shaped[np.ndarray, "env obs"]:
-        """[N, D] what the last `reset`, `step` or `set_state` led to."""
+    def observations(self) -> Shaped[np.ndarray, "env ..."]:
+        """[N, ...] what the last `reset`, `step` or `set_state` led to."""
         return np.asarray(self._observations)
 
     def reset(
@@ -199,7 +199,7 @@ class ReplayVectorEnv(SyncVectorEnv, TeachableVectorEnv):  # pyright: ignore[rep
         for env, episode in zip(self.envs, state["episodes"].tolist(), strict=True):
             env.episode = episode
 
-    def _warn_unless_observing(self, saved: Shaped[np.ndarray, "env obs"]) -> None:
+    def _warn_unless_observing(self, saved: Shaped[np.ndarray, "env ..."]) -> None:
         if not np.array_equal(self.observations, saved, equal_nan=True):
             logger.warning(
                 "%s did not replay to the saved observations: it is not deterministic. "
@@ -215,7 +215,7 @@ class ReplayVectorEnv(SyncVectorEnv, TeachableVectorEnv):  # pyright: ignore[rep
             for env, steps in zip(self.envs, elapsed.tolist(), strict=True):
                 env.start_at(steps)
 
-    def _adopt(self, observations: Shaped[np.ndarray, "env obs"]) -> None:
+    def _adopt(self, observations: Shaped[np.ndarray, "env ..."]) -> None:
         """Make these the current observations, with no episode ended."""
         self._env_obs = list(observations)
         self._observations = observations
@@ -233,9 +233,9 @@ def _plain_seed(seed: int | Sequence[int | None] | None) -> int | list[int | Non
 def _dense(
     final_obs: Shaped[np.ndarray, "..."],
     is_final: Shaped[np.ndarray, " env"],
-    obs: Shaped[np.ndarray, "env obs"],
-) -> Shaped[np.ndarray, "env obs"]:
-    """[N, D] what every action led to, before any reset."""
+    obs: Shaped[np.ndarray, "env ..."],
+) -> Shaped[np.ndarray, "env ..."]:
+    """[N, ...] what every action led to, before any reset."""
     led_to = obs.copy()
     for index in np.flatnonzero(is_final):
         led_to[index] = final_obs[index]

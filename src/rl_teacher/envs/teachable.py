@@ -16,7 +16,7 @@ class TeachableVectorEnv(VectorEnv):
 
     Beyond Gymnasium's SAME_STEP convention:
 
-    * `infos["final_obs"]`, present where an episode ended, is a dense [N, D] array: what every
+    * `infos["final_obs"]`, present where an episode ended, is a dense [N, ...] array: what every
       action led to, before any reset; `infos["_final_obs"]` says where an episode ended;
     * `reset(options={"elapsed_steps": ...})`, [N] integers, starts the step counters there, so that
       episodes that only time can end do not all end together.
@@ -28,7 +28,7 @@ class TeachableVectorEnv(VectorEnv):
         *,
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
-    ) -> tuple[Shaped[np.ndarray, "env obs"], dict[str, Any]]:
+    ) -> tuple[Shaped[np.ndarray, "env ..."], dict[str, Any]]:
         """Begin new episodes.
 
         Args:
@@ -46,8 +46,8 @@ class TeachableVectorEnv(VectorEnv):
 
     @property
     @abstractmethod
-    def observations(self) -> Shaped[np.ndarray, "env obs"]:
-        """[N, D] what the last `reset`, `step` or `set_state` led to."""
+    def observations(self) -> Shaped[np.ndarray, "env ..."]:
+        """[N, ...] what the last `reset`, `step` or `set_state` led to."""
 
     @abstractmethod
     def get_state(self) -> dict[str, np.ndarray]:

@@ -14,6 +14,7 @@ from rl_teacher.envs.registry import EnvCard, card, make_vector, mujoco_model, s
 from rl_teacher.envs.teachable import TeachableVectorEnv
 from rl_teacher.errors import BadConfig, BadInput, CorruptCheckpoint, RlTeacherError
 from rl_teacher.experiment import Experiment, State, existing_names
+from rl_teacher.frame_settings import FrameSettings
 from rl_teacher.named_arrays import NamedArrays, part_of
 from rl_teacher.play.checkpoints import Chosen, choose
 from rl_teacher.predictor.ensemble import RewardPredictor
@@ -54,6 +55,7 @@ class Actor:
         model: MuJoCo's, whose positions are drawn; None where there is none.
         step: environment steps of training that it had behind it.
         checkpoint: which of the kept ones it is, in words.
+        frames: what it sees of an environment that shows pictures.
         is_training: whether its experiment runs just now.
         notes: what whoever watches should know.
     """
@@ -67,6 +69,7 @@ class Actor:
     model: Any
     step: int
     checkpoint: str
+    frames: FrameSettings
     is_training: bool
     notes: tuple[str, ...] = ()
 
@@ -101,7 +104,7 @@ def actor_of(name: str, checkpoint: str, predictor_path: str | None = None) -> A
     config = config_of(experiment)
     chosen = choose(experiment.name, experiment.folder / "checkpoints", checkpoint)
     env_card = card(config.env_id)
-    venv = make_vector(env_card.id, 1, 1)
+    venv = make_vector(env_card.id, 1, 1, frames=config.frames)
     try:
         agent = agent_of(experiment.name, config, chosen, venv)
         predictor = predictor_for(config, chosen, predictor_path)
@@ -121,6 +124,7 @@ def actor_of(name: str, checkpoint: str, predictor_path: str | None = None) -> A
         model=mujoco_model(env_card.id),
         step=chosen.checkpoint.step,
         checkpoint=chosen.place,
+        frames=config.frames,
         is_training=experiment.state is State.RUNNING,
         notes=tuple(notes),
     )
@@ -214,7 +218,7 @@ def predictor_for(
         BadInput: the one that was named is not there, or for other spaces.
         CorruptCheckpoint: it is damaged.
     """
-    space = InputSpace.of(*spaces_of(config.env_id))
+    space = InputSpace.of(*spaces_of(config.env_id, config.frames))
     if predictor_path is not None:
         predictor = load_predictor(predictor_path)
         if predictor.space != space:

@@ -19,6 +19,7 @@ from rl_teacher.envs.recipes import Recipe
 from rl_teacher.envs.registry import camera_of
 from rl_teacher.envs.rendering import render_steps
 from rl_teacher.errors import BadInput, RlTeacherError
+from rl_teacher.frame_settings import FrameSettings
 from rl_teacher.play.actors import Actor
 from rl_teacher.play.living import Lived, live, per_frame
 from rl_teacher.play.options import PlayOptions
@@ -149,7 +150,7 @@ class PlayDesk:
             return Picture("poses", pack(poses, fps))
         lived_before = lived.segment.observations[steps]
         rendering = self._renderers.submit(
-            rendered, actor.env_card.id, lived.recipe, steps, lived_before, fps
+            rendered, actor.env_card.id, actor.frames, lived.recipe, steps, lived_before, fps
         )
         return Picture("video", rendering.result())
 
@@ -169,10 +170,15 @@ class PlayDesk:
 
 
 def rendered(
-    env_id: str, recipe: Recipe, steps: np.ndarray, observations: np.ndarray, fps: float
+    env_id: str,
+    frames: FrameSettings,
+    recipe: Recipe,
+    steps: np.ndarray,
+    observations: np.ndarray,
+    fps: float,
 ) -> bytes:
     """In another process: the video of some steps of an episode."""
-    return encode_mp4(render_steps(env_id, recipe, steps, observations), fps)
+    return encode_mp4(render_steps(env_id, recipe, steps, observations, frames), fps)
 
 
 def _curve(rewards: Float32[np.ndarray, " time"] | None, steps: np.ndarray) -> list[Figure] | None:
