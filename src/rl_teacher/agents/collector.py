@@ -18,6 +18,8 @@ Act = Callable[..., np.ndarray]
 environment has some."""
 ACTION_MASK = "action_mask"
 """What an environment's info calls the actions that it allows now."""
+IGNORES_ACTION = "ignores_action"
+"""What an environment's info calls that its next step belongs to no episode."""
 
 
 class Collector:
@@ -53,7 +55,11 @@ class Collector:
             options = {"elapsed_steps": ages}
         self._observations, infos = venv.reset(seed=seed, options=options)
         self._masks = self._first_masks(infos)
-        self._resets_next = np.zeros(self.num_envs, bool)
+        self._resets_next = self._ignores_action(infos)
+
+    def _ignores_action(self, infos: Mapping[str, Any]) -> np.ndarray:
+        """[N] where the next step belongs to no episode, as an environment of ours tells."""
+        return np.array(infos.get(IGNORES_ACTION, np.zeros(self.num_envs)), bool)
 
     def _first_masks(self, infos: Mapping[str, Any]) -> Masks:
         """The masks of environments that tell which actions they allow; None where they do not."""
@@ -143,8 +149,9 @@ class Collector:
         columns["terminated"][t] = False if self._hides_ends else terminated
         columns["truncated"][t] = ended if self._hides_ends else truncated
         self._observations = observations
+        self._resets_next = self._ignores_action(step_infos)
         if self._mode == AutoresetMode.NEXT_STEP:
-            self._resets_next = ended
+            self._resets_next |= ended
         elif ended.any():
             if self._mode == AutoresetMode.SAME_STEP:
                 for env in np.nonzero(ended)[0]:

@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 from jaxtyping import Integer, Shaped, UInt8
 
+from rl_teacher.envs.atari_names import AtariGame, game_of
 from rl_teacher.envs.recipes import Recipe, RecipeBook
 from rl_teacher.envs.registry import make_filmed
 from rl_teacher.envs.replay import EpisodeMemory
@@ -39,17 +40,51 @@ def render_steps(
         BadInput: the environment draws no pictures, or lives its episode otherwise than before.
     """
     frames = []
-    for place, (obs, frame) in enumerate(film(env_id, recipe, steps)):
-        if observations is not None:
+    filmed = film(env_id, recipe, steps, is_observed=observations is not None)
+    for place, (obs, frame) in enumerate(filmed):
+        if observations is not None and obs is not None:
             _check_lived(env_id, obs, observations[place])
         frames.append(frame)
     return np.stack(frames)
 
 
 def film(
+    env_id: str,
+    recipe: Recipe,
+    steps: Integer[np.ndarray, " time"],
+    *,
+    is_observed: bool = True,
+) -> Iterator[tuple[Observation | None, Frame]]:
+    """The observation and the picture of each of some steps, one after the other.
+
+    Args:
+        env_id: any name that `envs.registry.card` accepts.
+        recipe: of the episode.
+        steps: [T] which steps, rising.
+        is_observed: whether the observations are needed; None may come where they are not.
+    """
+    game = game_of(env_id)
+    if game is not None:
+        return _film_of_game(game, recipe, steps, is_observed=is_observed)
+    return _film_of_gymnasium(env_id, recipe, steps)
+
+
+def _film_of_game(
+    game: AtariGame,
+    recipe: Recipe,
+    steps: Integer[np.ndarray, " time"],
+    *,
+    is_observed: bool,
+) -> Iterator[tuple[Observation | None, Frame]]:
+    from rl_teacher.envs.atari_film import frames_of, kept_projector  # noqa: PLC0415
+
+    projector = kept_projector(game, frames_of(recipe) if is_observed else None)
+    return projector.film(recipe, steps)
+
+
+def _film_of_gymnasium(
     env_id: str, recipe: Recipe, steps: Integer[np.ndarray, " time"]
 ) -> Iterator[tuple[Observation, Frame]]:
-    """The observation and the picture of each of some steps, one after the other."""
     _do_without_a_display()
     wanted = set(steps.tolist())
     with closing(EpisodeMemory(make_filmed(env_id), RecipeBook(0))) as env:

@@ -214,7 +214,9 @@ def pictures_of(column: Column, artist: BodyArtist | None) -> Iterator[Picture]:
         return artist.draw(shot_of(column), segment.scene_states[column.steps])
     recipe = column.lived.recipe
     assert recipe is not None  # noqa: S101 - only MuJoCo has none
-    return (in_good_size(frame) for _, frame in film(env_id, recipe, column.steps))
+    return (
+        in_good_size(frame) for _, frame in film(env_id, recipe, column.steps, is_observed=False)
+    )
 
 
 def shot_of(column: Column) -> Shot:
