@@ -165,11 +165,11 @@ def test_steps_that_ignore_the_action_belong_to_no_episode():
 def test_a_step_that_ignores_the_action_still_does_so_after_a_restart():
     class Saved(SyncVectorEnv):
         def get_state(self):
-            return {"at": np.array([env.at for env in self.envs])}
+            return {"at": np.array(self.get_attr("at"))}
 
         def set_state(self, state):
             self.reset()
-            self.envs[0].at = state["at"][0]
+            self.set_attr("at", state["at"].tolist())
 
     one, other = (
         Collector(Saved([Launched], autoreset_mode=AutoresetMode.SAME_STEP), seed=0)

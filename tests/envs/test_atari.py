@@ -96,7 +96,7 @@ def test_too_few_lives_end_an_episode(rule):
     envs = games("Breakout-v0")
     envs.reset(seed=0)
     lives = []
-    terminated = np.zeros(1, bool)
+    terminated = truncated = np.zeros(1, bool)
     while not terminated[0] and len(lives) < 120:
         *_, terminated, truncated, infos = envs.step(np.array([1]))
         lives.append(int(infos["lives"][0]))

@@ -1,5 +1,7 @@
 """Atari games lived again in colour."""
 
+# pyright: reportAttributeAccessIssue=false
+
 import numpy as np
 import pytest
 

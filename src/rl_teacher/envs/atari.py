@@ -78,6 +78,7 @@ class AtariVectorEnv(TeachableVectorEnv):
         self._emulators = Emulators(game, num_envs, num_threads, frames)
         self.single_observation_space = self._emulators.observation_space
         self.single_action_space = self._emulators.action_space
+        self._num_actions = int(self._emulators.action_space.n)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._book = RecipeBook(keep_steps)
@@ -119,7 +120,7 @@ class AtariVectorEnv(TeachableVectorEnv):
         Raises:
             LookupError: it ended longer than `keep_steps` ago.
         """
-        for env in np.flatnonzero(self._episodes == episode):
+        for env in np.flatnonzero(self._episodes == episode).tolist():
             return self._recipe_of(env)
         return self._book[episode]
 
@@ -174,7 +175,7 @@ class AtariVectorEnv(TeachableVectorEnv):
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Everything that the future depends on: recipes, since emulators cannot be saved so."""
-        running = [self._recipe_of(env) for env in self._everyone]
+        running = [self._recipe_of(env) for env in range(self.num_envs)]
         return {
             **pack_recipes(running, self.single_action_space),
             "episodes": self._episodes.copy(),
@@ -214,8 +215,8 @@ class AtariVectorEnv(TeachableVectorEnv):
         given = np.asarray(actions)
         if given.shape != (self.num_envs,):
             raise ValueError(f"Actions of shape {given.shape}; {(self.num_envs,)} is needed.")
-        if given.min() < 0 or given.max() >= self.single_action_space.n:
-            raise ValueError(f"Actions {given}; 0 to {self.single_action_space.n - 1} are known.")
+        if given.min() < 0 or given.max() >= self._num_actions:
+            raise ValueError(f"Actions {given}; 0 to {self._num_actions - 1} are known.")
         return given.astype(np.int64)
 
     def _to_be_lived(
@@ -248,7 +249,8 @@ class AtariVectorEnv(TeachableVectorEnv):
         """Begin episodes in some environments; what all of them show then."""
         if not self._beginnings:
             self._beginnings = [{} for _ in self._everyone]
-        for env in np.flatnonzero(which):
+        begun = np.flatnonzero(which).tolist()
+        for env in begun:
             if self._steps[env] > 0:
                 self._book.end(int(self._episodes[env]), self._recipe_of(env))
             self._beginnings[env] = self._drawn_beginning(self._rngs[env], int(elapsed[env]))
@@ -256,7 +258,7 @@ class AtariVectorEnv(TeachableVectorEnv):
             self._start_left[env] = len(self._beginnings[env]["start"])
         self._steps[which] = 0
         self._elapsed[which] = elapsed[which]
-        seeds = [self._beginnings[env]["seed"] for env in np.flatnonzero(which)]
+        seeds = [self._beginnings[env]["seed"] for env in begun]
         return self._emulators.begin(np.array(seeds), which)
 
     def _drawn_beginning(self, rng: np.random.Generator, elapsed: int) -> dict[str, Any]:

@@ -60,6 +60,9 @@ class Emulators:
             is_blanked: whether the score areas are black.
         """
         self._blanked = game.name if is_blanked else None
+        height, width = frames.size or SCREEN_HEIGHT, frames.size or SCREEN_WIDTH
+        pictures = max(frames.stacked, 1)
+        self._shape = (pictures * (1 if frames.grey else 3), height, width)
         self._emulated = _Emulated(
             game.rom,
             num,
@@ -67,10 +70,10 @@ class Emulators:
             autoreset_mode=AutoresetMode.NEXT_STEP,
             max_num_frames_per_episode=NO_LIMIT_FRAMES,
             repeat_action_probability=STICKINESS if game.is_sticky else 0.0,
-            img_height=frames.size or SCREEN_HEIGHT,
-            img_width=frames.size or SCREEN_WIDTH,
+            img_height=height,
+            img_width=width,
             grayscale=frames.grey,
-            stack_num=max(frames.stacked, 1),
+            stack_num=pictures,
             frameskip=FRAME_SKIP,
             noop_max=MOST_NOOPS,
             reward_clipping=False,
@@ -79,8 +82,7 @@ class Emulators:
     @property
     def observation_space(self) -> Box:
         """[C, H, W] of each."""
-        pictures, height, width, *colours = self._emulated.single_observation_space.shape or ()
-        return Box(0, 255, (pictures * int(np.prod(colours)), height, width), np.uint8)
+        return Box(0, 255, self._shape, np.uint8)
 
     @property
     def action_space(self) -> Discrete:
@@ -122,8 +124,7 @@ class Emulators:
     def _seen(self, shown: UInt8[np.ndarray, "env picture height width *colour"]) -> Pictures:
         """As observations; ALE fills new arrays each time, so these may be kept, and written to."""
         if shown.ndim == 5:
-            num, _, height, width, _ = shown.shape
-            shown = np.moveaxis(shown, 4, 2).reshape(num, -1, height, width)
+            shown = np.moveaxis(shown, 4, 2).reshape(len(shown), *self._shape)
         if self._blanked is not None:
             blank(shown, self._blanked)
         return shown
