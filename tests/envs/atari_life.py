@@ -19,5 +19,7 @@ def lived(envs, num_steps, *, begins=True, **reset):
         before = envs.observations, envs.scene_states.astype(int)
         actions = rng.integers(0, envs.single_action_space.n, envs.num_envs)
         rows.append((*before, *envs.step(actions)[:4], envs.observations))
+    if not rows:
+        return {}
     names = ("observations", "scenes", "next", "rewards", "terminated", "truncated", "now")
     return dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))

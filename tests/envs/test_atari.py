@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rl_teacher.agents.collector import Collector
+from rl_teacher.envs.atari_rules import MONTEZUMAS_LADDER
 from rl_teacher.envs.check import faults_of
 from rl_teacher.envs.registry import card, make_filmed, mujoco_model, spaces_of
 from rl_teacher.errors import BadConfig, CorruptCheckpoint
@@ -134,6 +135,21 @@ def test_an_episode_begins_where_its_start_point_leads(rule):
     for _ in range(6):
         plain.step(np.array([2]))
     np.testing.assert_array_equal(started.observations, plain.observations)
+
+
+def test_montezumas_start_point_is_the_foot_of_the_right_ladder(rule):
+    rule("MontezumaRevenge", start_points=(MONTEZUMAS_LADDER,))
+    envs = games("MontezumaRevenge-v0", 3, frames=FrameSettings(stacked=1, size=0, grey=False))
+    _, infos = envs.reset(seed=11)
+    while infos["ignores_action"].any():
+        *_, infos = envs.step(np.zeros(3, int))
+    np.testing.assert_array_equal(infos["lives"], 6)
+    red, green, _ = envs.observations.astype(int).transpose(1, 0, 2, 3)
+    for env in range(3):
+        coat = (red[env, 46:] == 200) & (green[env, 46:] == 72)
+        row, column = np.argwhere(coat).mean(0)
+        assert 160 < row + 46 < 180
+        assert 128 < column < 140
 
 
 def test_every_start_point_has_its_turn(rule):

@@ -1,6 +1,7 @@
 """Clips of Atari games: episodes lived again in front of the whole screen, in colour."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from threading import Lock
 from typing import Any
@@ -29,7 +30,6 @@ class Projector:
             game: which one.
             frames: the agent's; with None nobody sees what it saw.
         """
-        self._lock = Lock()
         self._emulators = [Emulators(game, 1, 1, IN_COLOUR, is_blanked=False)]
         if frames is not None:
             self._emulators.append(Emulators(game, 1, 1, frames))
@@ -41,11 +41,10 @@ class Projector:
         self, recipe: Recipe, steps: Integer[np.ndarray, " time"]
     ) -> Iterator[tuple[Observation | None, Frame]]:
         """What the agent saw in each of some steps, rising, and the screen."""
-        with self._lock:
-            for step in steps.tolist():
-                self._go_to(recipe, step)
-                screen, *seen = self._shown
-                yield seen[0] if seen else None, screen.transpose(1, 2, 0)
+        for step in steps.tolist():
+            self._go_to(recipe, step)
+            screen, *seen = self._shown
+            yield seen[0] if seen else None, screen.transpose(1, 2, 0)
 
     def _go_to(self, recipe: Recipe, step: int) -> None:
         wanted = recipe.actions[:step]
@@ -71,9 +70,18 @@ class Projector:
         self._shown = [each.receive()[0][0] for each in self._emulators]
 
 
-@lru_cache(1)
-def kept_projector(game: AtariGame, frames: FrameSettings | None) -> Projector:
+@contextmanager
+def kept_projector(game: AtariGame, frames: FrameSettings | None) -> Iterator[Projector]:
     """A projector that stays where it is until the next clip, which may be of the same episode."""
+    with _IN_USE:
+        yield _kept(game, frames)
+
+
+_IN_USE = Lock()
+
+
+@lru_cache(1)
+def _kept(game: AtariGame, frames: FrameSettings | None) -> Projector:
     return Projector(game, frames)
 
 

@@ -32,8 +32,23 @@ class GameRules:
         return any(self.start_points)
 
 
+_JUMP_RIGHT, _RIGHT, _DOWN = 11, 3, 5
+
+MONTEZUMAS_LADDER = (
+    *(0,) * 12,
+    *(_JUMP_RIGHT,) * 2,
+    *(0,) * 10,
+    *(_JUMP_RIGHT,) * 2,
+    *(0,) * 12,
+    *(_RIGHT,) * 1,
+    *(_DOWN,) * 21,
+)
+"""A start point in MontezumaRevenge, at the foot of the first room's right ladder: onto the rope,
+onto the ledge, and down."""
+
 GAME_RULES: dict[str, GameRules] = {
-    # The weather changes after 3,052 frames; as learning-from-human-preferences, 3,000 are played.
+    # The weather changes after some 3,050 frames. As learning-from-human-preferences, which played
+    # 3,000.
     "Enduro": GameRules(max_episode_steps=750, can_terminate=False),
     # As rl-teacher-atari: an episode ends when the second life is lost.
     "MontezumaRevenge": GameRules(min_lives=5),

@@ -1,14 +1,14 @@
 """Episodes lived again in front of a camera: the clips of environments without MuJoCo."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 
 import gymnasium
 import numpy as np
 from jaxtyping import Integer, Shaped, UInt8
 
-from rl_teacher.envs.atari_names import AtariGame, game_of
+from rl_teacher.envs.atari_names import game_of
 from rl_teacher.envs.recipes import Recipe, RecipeBook
 from rl_teacher.envs.registry import make_filmed
 from rl_teacher.envs.replay import EpisodeMemory
@@ -39,10 +39,29 @@ def render_steps(
     Raises:
         BadInput: the environment draws no pictures, or lives its episode otherwise than before.
     """
+    game = game_of(env_id)
+    if game is None:
+        return _stacked(env_id, _film_of_gymnasium(env_id, recipe, steps), observations)
+    from rl_teacher.envs.atari_film import frames_of, kept_projector  # noqa: PLC0415
+
+    frames = None if observations is None else frames_of(recipe)
+    with kept_projector(game, frames) as projector:
+        return _stacked(env_id, projector.film(recipe, steps), observations)
+
+
+def _stacked(
+    env_id: str,
+    filmed: Iterable[tuple[Observation | None, Frame]],
+    observations: Shaped[np.ndarray, "time ..."] | None,
+) -> UInt8[np.ndarray, "time height width 3"]:
+    """The pictures of what was lived.
+
+    Raises:
+        BadInput: something else was filmed.
+    """
     frames = []
-    filmed = film(env_id, recipe, steps, is_observed=observations is not None)
     for place, (obs, frame) in enumerate(filmed):
-        if observations is not None and obs is not None:
+        if obs is not None and observations is not None:
             _check_lived(env_id, obs, observations[place])
         frames.append(frame)
     return np.stack(frames)
@@ -64,22 +83,11 @@ def film(
         is_observed: whether the observations are needed; None may come where they are not.
     """
     game = game_of(env_id)
-    if game is not None:
-        return _film_of_game(game, recipe, steps, is_observed=is_observed)
-    return _film_of_gymnasium(env_id, recipe, steps)
+    if game is None:
+        return _film_of_gymnasium(env_id, recipe, steps)
+    from rl_teacher.envs.atari_film import Projector, frames_of  # noqa: PLC0415
 
-
-def _film_of_game(
-    game: AtariGame,
-    recipe: Recipe,
-    steps: Integer[np.ndarray, " time"],
-    *,
-    is_observed: bool,
-) -> Iterator[tuple[Observation | None, Frame]]:
-    from rl_teacher.envs.atari_film import frames_of, kept_projector  # noqa: PLC0415
-
-    projector = kept_projector(game, frames_of(recipe) if is_observed else None)
-    return projector.film(recipe, steps)
+    return Projector(game, frames_of(recipe) if is_observed else None).film(recipe, steps)
 
 
 def _film_of_gymnasium(
