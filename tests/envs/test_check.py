@@ -3,6 +3,7 @@
 import pytest
 
 from rl_teacher.cli import main
+from rl_teacher.envs import check
 from rl_teacher.envs.check import check_environment, check_thoroughly
 from rl_teacher.envs.registry import card
 from rl_teacher.errors import BadInput
@@ -96,3 +97,11 @@ def test_training_does_not_begin_with_what_is_broken(capsys):
     arguments = ["-e", own("IsNaN"), "-p", "rl", "-n", "x", "-t", "100"]
     assert main(["teach", *arguments]) == 2
     assert "not finite: nan" in capsys.readouterr().err
+
+
+def test_a_game_is_checked_too(capsys, monkeypatch):
+    monkeypatch.setattr(check, "LONG_CHECK_STEPS", 10)
+    assert main(["check", "Pong-v0", "-p", "human"]) == 0
+    assert capsys.readouterr().out == (
+        "PongNoFrameskip-v4 can be taught: episodes of 27000 steps, clips of 15 steps a second\n"
+    )

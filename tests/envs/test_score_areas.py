@@ -1,5 +1,8 @@
 """Score areas, which the agent is not shown."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -47,3 +50,16 @@ def test_anyone_can_add_areas(monkeypatch):
 def test_an_area_off_the_screen_is_refused(corners):
     with pytest.raises(BadConfig, match="no part of the screen"):
         Area(*corners)
+
+
+def test_the_documentation_has_every_area():
+    page = (Path(__file__).parents[2] / "docs" / "atari.md").read_text()
+    rows = re.findall(r"^\| (\w+) \| (\d[^|]*) \| ([^|]*) \|$", page, re.MULTILINE)
+    documented = {
+        name: tuple(
+            Area(*(int(n) for n in re.findall(r"\d+", f"{height} {width}")))
+            for height, width in zip(heights.split(";"), widths.split(";"), strict=True)
+        )
+        for name, heights, widths in rows
+    }
+    assert documented == SCORE_AREAS
