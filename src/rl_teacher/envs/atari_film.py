@@ -1,5 +1,6 @@
 """Clips of Atari games: episodes lived again in front of the whole screen, in colour."""
 
+import atexit
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -83,6 +84,10 @@ _IN_USE = Lock()
 @lru_cache(1)
 def _kept(game: AtariGame, frames: FrameSettings | None) -> Projector:
     return Projector(game, frames)
+
+
+# Note: ALE complains at the end of a process of whatever is still there.
+atexit.register(_kept.cache_clear)
 
 
 def frames_of(recipe: Recipe) -> FrameSettings:
