@@ -93,6 +93,7 @@ class AtariVectorEnv(TeachableVectorEnv):
         self._elapsed = np.zeros(num_envs, np.int64)
         # Actions of the start points that are still to be lived.
         self._start_left = np.zeros(num_envs, np.int64)
+        self._is_starting = np.zeros(num_envs, np.bool_)
 
     @property
     def scene_states(self) -> Float[np.ndarray, "env 2"]:
@@ -154,9 +155,20 @@ class AtariVectorEnv(TeachableVectorEnv):
         self, actions: Integer[np.ndarray, " env"]
     ) -> tuple[Pictures, Float64[np.ndarray, " env"], np.ndarray, np.ndarray, Infos]:
         """One step of every environment; ended episodes begin anew."""
-        is_starting = self._start_left > 0
-        actions = self._to_be_lived(self._checked(actions), is_starting)
-        pictures, rewards, terminated, lives = self._emulators.act(actions)
+        self.begin_step(actions)
+        return self.end_step()
+
+    def begin_step(self, actions: Integer[np.ndarray, " env"]) -> None:
+        """Let the emulators act; until `end_step` there is time for something else."""
+        self._is_starting = self._start_left > 0
+        self._emulators.send(self._to_be_lived(self._checked(actions), self._is_starting))
+
+    def end_step(
+        self,
+    ) -> tuple[Pictures, Float64[np.ndarray, " env"], np.ndarray, np.ndarray, Infos]:
+        """What `step` returns, of the step that began."""
+        is_starting = self._is_starting
+        pictures, rewards, terminated, lives = self._emulators.receive()
         if self._rules.min_lives is not None:
             terminated = terminated | (lives < self._rules.min_lives)
         is_over_at_start = terminated & is_starting
