@@ -197,6 +197,53 @@ def physics(env_id: str, num_envs: int, seconds: float) -> Figures:
     return {"steps_per_second": num_steps / (time.perf_counter() - began_s)}
 
 
+# --- Atari: what arrives at the agent, and what ALE alone makes ---
+
+
+def emulators(rom: str, num_envs: int, seconds: float) -> Figures:
+    """Steps/s of ALE's own vector environment alone, with random actions."""
+    from ale_py.vector_env import AtariVectorEnv
+
+    envs = AtariVectorEnv(rom, num_envs)
+    envs.reset(seed=0)
+    rng = np.random.default_rng(0)
+    num_actions = len(envs.ale.get_action_set())
+
+    def live() -> int:
+        envs.step(rng.integers(0, num_actions, num_envs))
+        return num_envs
+
+    return paced(live, seconds)
+
+
+def atari(env_id: str, num_envs: int, seconds: float, rollout_steps: int) -> Figures:
+    """Steps/s of the same, collected into rollouts and recorded for clips, as in training."""
+    from rl_teacher.agents.collector import Collector
+    from rl_teacher.clips.recorder import Recorder
+    from rl_teacher.envs.registry import make_vector
+
+    envs = make_vector(env_id, num_envs)
+    collector = Collector(envs, seed=0)
+    # Note: as short as is of use; what is written once is paid for once.
+    recorder = Recorder(env_id, segment_steps=25, capacity=2 * rollout_steps)
+
+    def live() -> int:
+        recorder.observe(collector.collect(collector.random_actions, rollout_steps))
+        return num_envs * rollout_steps
+
+    for _ in range(3):
+        live()
+    return paced(live, seconds)
+
+
+def paced(live: Callable[[], int], seconds: float) -> Figures:
+    """Steps/s of something that lives some steps each time it is called."""
+    num_steps, began_s = 0, time.perf_counter()
+    while time.perf_counter() - began_s < seconds:
+        num_steps += live()
+    return {"steps": num_steps, "steps_per_second": num_steps / (time.perf_counter() - began_s)}
+
+
 # --- labels: what a fit, a question and their memory cost ---
 
 
@@ -337,6 +384,8 @@ JOBS: dict[str, Callable[..., Figures]] = {
     "flips": flips,
     "random": random,
     "physics": physics,
+    "emulators": emulators,
+    "atari": atari,
     "labels": labels,
     "study": study,
 }

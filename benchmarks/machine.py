@@ -9,7 +9,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("rl-teacher", "jax", "jaxlib", "equinox", "optax", "mujoco", "gymnasium", "numpy")
+PACKAGES = (
+    *("rl-teacher", "jax", "jaxlib", "equinox", "optax"),
+    *("mujoco", "gymnasium", "ale-py", "numpy"),
+)
 ROOT = Path(__file__).parent.parent
 
 

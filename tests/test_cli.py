@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rl_teacher.cli import main
+from rl_teacher.envs import registry
 from rl_teacher.experiment import Experiment
 
 TINY = ["--ppo.num-envs", "8", "--ppo.rollout-steps", "32", "-t", "1024", "-i", "40"]
@@ -127,6 +128,20 @@ def test_a_report_of_nothing_is_refused_in_words(capsys):
 def test_envs_lists_the_suite(capsys):
     assert main(["envs", "short"]) == 0
     assert "ShortHopper-v1" in capsys.readouterr().out
+
+
+def test_envs_names_the_games_without_burying_the_others(capsys, monkeypatch):
+    monkeypatch.setattr(registry, "cards", lambda: [registry.card("Hopper-v1")])
+    assert main(["envs"]) == 0
+    table, _, games = capsys.readouterr().out.partition("And 104 Atari games")
+    assert "Hopper-v1" in table
+    assert "Pong" not in table
+    assert "MontezumaRevenge" in games
+    assert main(["envs", "pong"]) == 0
+    printed = capsys.readouterr().out
+    assert "PongNoFrameskip-v4" in printed
+    assert "ALE/Pong-v5" in printed
+    assert "Breakout" not in printed
 
 
 def test_no_library_warns_on_the_persons_terminal(tmp_path):

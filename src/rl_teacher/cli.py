@@ -377,10 +377,10 @@ def envs(arguments: Sequence[str]) -> int:
         """
         from rich.console import Console
 
-        from rl_teacher.envs.registry import cards
+        from rl_teacher.envs.registry import atari_cards, atari_names, cards
 
         table = _table("environment", "clip steps/s", "episode steps", "ends early", "")
-        for each in cards():
+        for each in [*cards(), *(atari_cards() if search else ())]:
             if search.lower() in each.id.lower():
                 table.add_row(
                     each.id,
@@ -390,6 +390,12 @@ def envs(arguments: Sequence[str]) -> int:
                     each.description,
                 )
         Console().print(table)
+        if not search:
+            names = atari_names()
+            print(
+                f"\nAnd {len(names)} Atari games, each as Pong-v4 or, with sticky actions, as "
+                f"ALE/Pong-v5 (`rl-teacher envs pong` shows both): {', '.join(names)}."
+            )
 
     tyro.cli(list_environments, prog="rl-teacher envs", args=list(arguments))
     return 0

@@ -386,8 +386,6 @@ RANGES = {
     "stacked_frames": (0, 64),
     "frame_size": (0, 4096),
     "fresh_start": (0.0, 1.0),
-    "stacked_frames": (0, 16),
-    "frame_size": (0, 1024),
     "clip_reward": (0.0, 1e9),
     "discount": (0.0, 1.0),
     "trace": (0.0, 1.0),

@@ -140,3 +140,43 @@ def test_masks_are_saved_with_the_environments():
     collector = Collector(make_vector("CartPole-v1", 2), seed=0)
     assert collector.collect(collector.random_actions, 3).action_masks is None
     assert "self/masks" not in collector.state()
+
+
+class Launched(Countdown):
+    """Gets to where its episodes start by itself, in two steps."""
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at = -2.0
+        return np.array([self.at]), {"ignores_action": True}
+
+    def step(self, action):
+        observation, at, terminated, truncated, _ = super().step(action)
+        reward = max(at, 0.0)
+        return observation, reward, terminated, truncated, {"ignores_action": self.at < 0}
+
+
+def test_steps_that_ignore_the_action_belong_to_no_episode():
+    rollout = rollout_in(AutoresetMode.SAME_STEP, 11, Launched)
+    np.testing.assert_array_equal(rollout.is_valid[:, 0], [0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 0])
+    np.testing.assert_array_equal(rollout.observations[rollout.is_valid][:, 0], [0, 1, 2] * 2)
+
+
+def test_a_step_that_ignores_the_action_still_does_so_after_a_restart():
+    class Saved(SyncVectorEnv):
+        def get_state(self):
+            return {"at": np.array(self.get_attr("at"))}
+
+        def set_state(self, state):
+            self.reset()
+            self.set_attr("at", state["at"].tolist())
+
+    one, other = (
+        Collector(Saved([Launched], autoreset_mode=AutoresetMode.SAME_STEP), seed=0)
+        for _ in range(2)
+    )
+    one.collect(one.random_actions, 6)
+    other.load_state(one.state())
+    for collector in (one, other):
+        rollout = collector.collect(collector.random_actions, 3)
+        np.testing.assert_array_equal(rollout.is_valid[:, 0], [0, 1, 1])

@@ -3,6 +3,7 @@
 import pytest
 
 from rl_teacher.cli import main
+from rl_teacher.envs import check
 from rl_teacher.envs.check import check_environment, check_thoroughly
 from rl_teacher.envs.registry import card
 from rl_teacher.errors import BadInput
@@ -110,3 +111,11 @@ def test_of_pictures_it_is_said_what_will_be_seen(capsys):
     )
     assert main(["check", own("Lamp"), "-f", "0", "--colour"]) == 0
     assert "seen are 24 x 20, 3 channels, one at a time" in capsys.readouterr().out
+
+
+def test_a_game_is_checked_too(capsys, monkeypatch):
+    monkeypatch.setattr(check, "LONG_CHECK_STEPS", 10)
+    assert main(["check", "Pong-v0", "-p", "human"]) == 0
+    assert capsys.readouterr().out == (
+        "PongNoFrameskip-v4 can be taught: episodes of 27000 steps, clips of 15 steps a second\n"
+    )

@@ -3,9 +3,11 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from rl_teacher.envs.atari_rules import GAME_RULES, GameRules
+from rl_teacher.envs.registry import card, make_vector
 from rl_teacher.envs.rendering import render_steps
 from rl_teacher.play import living
-from rl_teacher.play.actors import actor_of
+from rl_teacher.play.actors import Actor, actor_of
 from rl_teacher.play.living import live, per_frame
 
 
@@ -82,3 +84,38 @@ def test_an_environment_without_rewards_has_no_true_ones(actor):
 def test_the_reward_of_a_frame_is_the_mean_of_its_steps():
     rewards = np.array([1, 3, 5, 9, 4], np.float32)
     assert per_frame(rewards, np.array([0, 2, 4])).tolist() == [2.0, 7.0, 4.0]
+
+
+class GoesRight:
+    def act_best(self, observations, masks=None):
+        return np.full(len(observations), 2)
+
+    try_out = act_best
+
+    def load_state(self, state):
+        raise NotImplementedError
+
+
+def test_what_belongs_to_no_episode_is_not_played(monkeypatch):
+    rules = GameRules(start_points=((2, 2, 2),), max_episode_steps=6)
+    monkeypatch.setitem(GAME_RULES, "Pong", rules)
+    with closing(make_vector("Pong-v0", 1, 1)) as venv:
+        actor = Actor(
+            name="right",
+            kind="own",
+            env_card=card("Pong-v0"),
+            agent=GoesRight(),
+            predictor=None,
+            venv=venv,
+            model=None,
+            step=0,
+            checkpoint="latest",
+            is_training=False,
+        )
+        lived = live(actor, 1, explore=False)
+    assert len(lived.segment) == 6
+    assert lived.end == "truncated"
+    np.testing.assert_array_equal(lived.segment.scene_states[:, 1], np.arange(6))
+    steps = np.array([0, 5])
+    assert lived.recipe is not None
+    render_steps(actor.env_card.id, lived.recipe, steps, lived.segment.observations[steps])

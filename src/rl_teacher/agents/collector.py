@@ -1,6 +1,7 @@
 """Stepping a vector of environments, whatever its way of starting anew."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -18,6 +19,8 @@ Act = Callable[..., np.ndarray]
 environment has some."""
 ACTION_MASK = "action_mask"
 """What an environment's info calls the actions that it allows now."""
+IGNORES_ACTION = "ignores_action"
+"""What an environment's info calls that its next step belongs to no episode."""
 
 
 class Collector:
@@ -53,7 +56,12 @@ class Collector:
             options = {"elapsed_steps": ages}
         self._observations, infos = venv.reset(seed=seed, options=options)
         self._masks = self._first_masks(infos)
-        self._resets_next = np.zeros(self.num_envs, bool)
+        self._led_to = self._observations
+        self._resets_next = self._ignores_action(infos)
+
+    def _ignores_action(self, infos: Mapping[str, Any]) -> np.ndarray:
+        """[N] where the next step belongs to no episode, as an environment of ours tells."""
+        return np.array(infos.get(IGNORES_ACTION, np.zeros(self.num_envs)), bool)
 
     def _first_masks(self, infos: Mapping[str, Any]) -> Masks:
         """The masks of environments that tell which actions they allow; None where they do not."""
@@ -95,6 +103,8 @@ class Collector:
         columns = self._allocate(num_steps)
         for t in range(num_steps):
             self._step(act, columns, t)
+        if num_steps:
+            columns["next_observations"][-1] = self._led_to
         rollout = Rollout(**columns)
         _check_finite(rollout)
         return rollout
@@ -125,7 +135,6 @@ class Collector:
         return np.empty((self.num_envs, 0)) if states is None else states
 
     def _step(self, act: Act, columns: dict[str, np.ndarray], t: int) -> None:
-        columns["observations"][t] = self._observations
         columns["scene_states"][t] = self._scene_states()
         columns["is_valid"][t] = ~self._resets_next
         if self._masks is None:
@@ -134,25 +143,43 @@ class Collector:
             columns["action_masks"][t] = self._masks
             actions = act(self._observations, self._masks)
         columns["actions"][t] = actions
-        observations, rewards, terminated, truncated, step_infos = self.venv.step(actions)
+        observations, rewards, terminated, truncated, step_infos = self._stepped(
+            actions, partial(self._keep_observations, columns, t)
+        )
         if self._masks is not None:
             self._masks = self._newer_masks(self._masks, step_infos)
         columns["rewards"][t] = rewards
-        columns["next_observations"][t] = observations
         ended = terminated | truncated
         columns["terminated"][t] = False if self._hides_ends else terminated
         columns["truncated"][t] = ended if self._hides_ends else truncated
-        self._observations = observations
+        self._observations = self._led_to = observations
+        self._resets_next = self._ignores_action(step_infos)
         if self._mode == AutoresetMode.NEXT_STEP:
-            self._resets_next = ended
+            self._resets_next |= ended
         elif ended.any():
+            self._led_to = np.array(observations)
             if self._mode == AutoresetMode.SAME_STEP:
                 for env in np.nonzero(ended)[0]:
-                    columns["next_observations"][t, env] = step_infos["final_obs"][env]
+                    self._led_to[env] = step_infos["final_obs"][env]
             else:
                 self._observations, infos = self.venv.reset(options={"reset_mask": ended})
                 if self._masks is not None:
                     self._masks = self._newer_masks(self._masks, infos)
+
+    def _stepped(self, actions: np.ndarray, keep: Callable[[], None]) -> Any:
+        """What a step returns; what was seen before is kept while the environments work."""
+        if not hasattr(self.venv, "begin_step"):
+            keep()
+            return self.venv.step(actions)
+        venv: Any = self.venv
+        venv.begin_step(actions)
+        keep()
+        return venv.end_step()
+
+    def _keep_observations(self, columns: dict[str, np.ndarray], t: int) -> None:
+        columns["observations"][t] = self._observations
+        if t > 0:
+            columns["next_observations"][t - 1] = self._led_to
 
     def _saver(self) -> Any:
         """The environment's own way to be saved (see envs.registry.make_vector)."""

@@ -17,7 +17,12 @@ from jaxtyping import Float, Inexact, Int, Shaped
 from rl_teacher.envs.mujoco_physics import Simulations
 from rl_teacher.envs.mujoco_suite import TASKS
 from rl_teacher.envs.mujoco_task import Task
-from rl_teacher.envs.teachable import TeachableVectorEnv, checked_elapsed, generator_at
+from rl_teacher.envs.teachable import (
+    TeachableVectorEnv,
+    checked_elapsed,
+    generator_at,
+    generators_after,
+)
 from rl_teacher.errors import BadConfig, CorruptCheckpoint
 from rl_teacher.named_arrays import array_to_text, text_to_array
 
@@ -98,7 +103,7 @@ class MujocoVectorEnv(TeachableVectorEnv):
                 [N] booleans, which environments begin anew (Gymnasium's).
         """
         options = options or {}
-        self._rngs = _seeded(self.np_random, seed)
+        self._rngs = generators_after(self.np_random, seed)
         ids = self._everyone
         if "reset_mask" in options:
             ids = ids[np.asarray(options["reset_mask"], dtype=np.bool_)]
@@ -235,21 +240,6 @@ def make_vector(
 ) -> MujocoVectorEnv:
     """Gymnasium's vector entry point."""
     return MujocoVectorEnv(TASKS[env_id], num_envs, num_threads, max_episode_steps)
-
-
-def _seeded(
-    rngs: Sequence[np.random.Generator], seed: int | Sequence[int | None] | None
-) -> list[np.random.Generator]:
-    """The generators after a reset with this seed; None lets a generator draw on."""
-    if seed is None:
-        return list(rngs)
-    seeds = range(seed, seed + len(rngs)) if isinstance(seed, int | np.integer) else seed
-    if len(seeds) != len(rngs):
-        raise BadConfig(f"{len(seeds)} seeds were given for {len(rngs)} environments.")
-    return [
-        rng if one is None else seeding.np_random(int(one))[0]
-        for rng, one in zip(rngs, seeds, strict=True)
-    ]
 
 
 def _check_same_shapes(given: Mapping[str, np.ndarray], needed: Mapping[str, np.ndarray]) -> None:

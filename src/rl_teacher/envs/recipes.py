@@ -74,9 +74,9 @@ class RecipeBook:
         self._num_begun += 1
         return self._num_begun - 1
 
-    def live(self) -> None:
-        """Count one step of one environment."""
-        self._num_lived += 1
+    def live(self, num_steps: int = 1) -> None:
+        """Count steps of environments."""
+        self._num_lived += num_steps
 
     def end(self, episode: int, recipe: Recipe) -> None:
         """Keep an episode that ended, and forget those that ended too long ago."""

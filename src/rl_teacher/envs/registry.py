@@ -5,7 +5,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +15,8 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
 
 from rl_teacher.envs import moving_dot
+from rl_teacher.envs.atari_names import AtariGame, game_called, game_of, games, nearest_names
+from rl_teacher.envs.atari_rules import CLIP_FPS, rules_of
 from rl_teacher.envs.factories import from_factory, is_factory, time_limit_of
 from rl_teacher.envs.frames import ShowsItsView, can_be_seen, framed, is_picture
 from rl_teacher.envs.mujoco_suite import ALIASES, PLAIN, SUITE, TASKS
@@ -46,7 +48,8 @@ class EnvCard:
         max_episode_steps: where episodes are cut, or None.
         can_terminate: whether its own rules may end an episode early, which tells the agent about
             the true reward.
-        backend: `batch`, MuJoCo's thread-pooled batch, or `gymnasium`, one after the other.
+        backend: `batch`, MuJoCo's thread-pooled batch, `atari`, ALE's, or `gymnasium`, one after
+            the other.
         description: one line.
         shows_pictures: whether its observations are pictures; `FrameSettings` say what is seen.
     """
@@ -55,7 +58,7 @@ class EnvCard:
     fps: float
     max_episode_steps: int | None
     can_terminate: bool
-    backend: Literal["batch", "gymnasium"]
+    backend: Literal["batch", "atari", "gymnasium"]
     description: str
     shows_pictures: bool = False
 
@@ -69,13 +72,30 @@ def card(env_id: str) -> EnvCard:
             nor pictures, or the module that should register it cannot be imported.
     """
     full_id = _full_id(env_id)
-    return _task_card(TASKS[full_id]) if full_id in TASKS else _gymnasium_card(full_id)
+    if full_id in TASKS:
+        return _task_card(TASKS[full_id])
+    game = game_of(full_id)
+    return _gymnasium_card(full_id) if game is None else _atari_card(full_id, game)
 
 
 def cards() -> list[EnvCard]:
-    """The cards of all environments that can be taught here: suite, plain, Gymnasium's own."""
+    """The cards of all environments that can be taught here: suite, plain, Gymnasium's own.
+
+    Atari's are many, and by themselves: see `atari_cards`.
+    """
     ours = [_task_card(task) for task in TASKS.values()]
     return ours + list(_gymnasium_cards())
+
+
+def atari_cards() -> list[EnvCard]:
+    """The cards of Atari's games, each without and with sticky actions."""
+    both = [replace(game, is_sticky=sticks) for game in games() for sticks in (False, True)]
+    return [_atari_card(game.id, game) for game in both]
+
+
+def atari_names() -> list[str]:
+    """The names of Atari's games, without what says in which kind they are played."""
+    return [game.name for game in games()]
 
 
 def make_vector(
@@ -90,7 +110,7 @@ def make_vector(
     Args:
         env_id: any name that `card` accepts.
         num_envs: N.
-        num_threads: for MuJoCo's batch; all CPUs by default. Results do not depend on it.
+        num_threads: for MuJoCo's batch and Atari; all CPUs by default. Results do not depend on it.
         keep_steps: how long the recipes of ended episodes are kept where clips are drawn from
             these (see `ReplayVectorEnv`).
         frames: what is shown of an environment that shows pictures.
@@ -100,6 +120,11 @@ def make_vector(
         from rl_teacher.envs.mujoco_batch import MujocoVectorEnv  # noqa: PLC0415
 
         return MujocoVectorEnv(TASKS[full_id], num_envs, num_threads)
+    game = game_of(full_id)
+    if game is not None:
+        from rl_teacher.envs.atari import AtariVectorEnv  # noqa: PLC0415
+
+        return AtariVectorEnv(game, num_envs, num_threads, keep_steps, frames)
     from rl_teacher.envs.replay import ReplayVectorEnv  # noqa: PLC0415
 
     _gymnasium_card(full_id)
@@ -155,6 +180,8 @@ def mujoco_model(env_id: str) -> "mujoco.MjModel | None":  # pyright: ignore[rep
         from rl_teacher.envs.mujoco_physics import load_model  # noqa: PLC0415
 
         return load_model(TASKS[full_id])
+    if game_of(full_id) is not None:
+        return None
     from rl_teacher.envs.replay import positions_of  # noqa: PLC0415
 
     with closing(_make_gymnasium(full_id)) as env:
@@ -229,13 +256,18 @@ def _full_id(env_id: str) -> str:
             return wanted
         full_id = _full_id(own_id)
         return full_id if full_id in TASKS else f"{module}:{full_id}"
-    if wanted in TASKS or wanted in gymnasium.registry:
+    spec = gymnasium.registry.get(wanted)
+    if wanted in TASKS or (spec is not None and not _is_ales(spec)):
         return wanted
     _import_registering(wanted)
     by_lower = _ids_by_lower_name()
     if wanted.lower() in by_lower:
         return by_lower[wanted.lower()]
-    raise UnknownName("environment", env_id, [*TASKS, *_latest_gymnasium_ids()])
+    game = game_called(wanted)
+    if game is not None:
+        return game.id
+    known = [*TASKS, *_latest_gymnasium_ids(), *nearest_names(wanted)]
+    raise UnknownName("environment", env_id, known)
 
 
 def _imported(module: str, env_id: str) -> ModuleType:
@@ -275,7 +307,8 @@ def _ids_by_lower_name() -> dict[str, str]:
     Where two claim a name, the first has it: tasks, then Gymnasium's, then other spellings.
     """
     names: dict[str, str] = {}
-    for full_id in [*TASKS, *sorted(gymnasium.registry)]:
+    registered = [spec.id for spec in gymnasium.registry.values() if not _is_ales(spec)]
+    for full_id in [*TASKS, *sorted(registered)]:
         names.setdefault(full_id.lower(), full_id)
     for spelling, full_id in [*_task_spellings(), *_unversioned_gymnasium()]:
         names.setdefault(spelling.lower(), full_id)
@@ -300,12 +333,12 @@ def _unversioned_gymnasium() -> Iterator[tuple[str, str]]:
 
 
 def _latest_gymnasium_ids() -> list[str]:
-    """The newest version of everything registered that is not ours."""
+    """The newest version of everything registered that is neither ours nor a game of Atari's."""
     latest: dict[str, EnvSpec] = {}
     for spec in gymnasium.registry.values():
         name = spec.id.rsplit("-v", 1)[0]
         is_newest = name not in latest or (spec.version or 0) > (latest[name].version or 0)
-        if is_newest and not _is_ours(spec):
+        if is_newest and not _is_ours(spec) and not _is_ales(spec):
             latest[name] = spec
     return [spec.id for spec in latest.values() if spec.id not in TASKS]
 
@@ -313,6 +346,11 @@ def _latest_gymnasium_ids() -> list[str]:
 def _is_ours(spec: EnvSpec) -> bool:
     """Whether it is known by the name of its task."""
     return str(spec.entry_point).startswith(f"{NAMESPACE}.envs.mujoco_batch:")
+
+
+def _is_ales(spec: EnvSpec) -> bool:
+    """Whether it is one of the ids that ALE registers: games have full ids of our own."""
+    return str(spec.entry_point).startswith("ale_py.")
 
 
 # --- cards ---
@@ -327,6 +365,19 @@ def _task_card(task: Task) -> EnvCard:
         can_terminate=task.can_terminate,
         backend="batch",
         description=task.description,
+    )
+
+
+def _atari_card(full_id: str, game: AtariGame) -> EnvCard:
+    rules = rules_of(game.name)
+    return EnvCard(
+        id=full_id,
+        fps=CLIP_FPS,
+        max_episode_steps=rules.max_episode_steps,
+        can_terminate=rules.can_terminate,
+        backend="atari",
+        description="Atari, with sticky actions" if game.is_sticky else "Atari",
+        shows_pictures=True,
     )
 
 
@@ -376,7 +427,12 @@ def _gymnasium_cards() -> Iterator[EnvCard]:
 
 
 def _make_gymnasium(full_id: str, render_mode: str | None = None) -> gymnasium.Env:
-    """One of Gymnasium's environments, without its advice to upgrade."""
+    """One of Gymnasium's environments, without its advice to upgrade, or one game."""
+    game = game_of(full_id)
+    if game is not None:
+        from rl_teacher.envs.atari_single import AtariSingleEnv  # noqa: PLC0415
+
+        return AtariSingleEnv(game, render_mode=render_mode)
     from rl_teacher.envs.mujoco_physics import quiet_mujoco  # noqa: PLC0415
 
     own_id = full_id.rpartition(":")[2]

@@ -1,13 +1,14 @@
 """Episodes lived again in front of a camera: the clips of environments without MuJoCo."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 
 import gymnasium
 import numpy as np
 from jaxtyping import Integer, Shaped, UInt8
 
+from rl_teacher.envs.atari_names import game_of
 from rl_teacher.envs.recipes import Recipe, RecipeBook
 from rl_teacher.envs.registry import make_filmed
 from rl_teacher.envs.replay import EpisodeMemory
@@ -41,9 +42,30 @@ def render_steps(
     Raises:
         BadInput: the environment draws no pictures, or lives its episode otherwise than before.
     """
+    game = game_of(env_id)
+    if game is None:
+        filmed = _film_of_gymnasium(env_id, recipe, steps, frames)
+        return _stacked(env_id, filmed, observations)
+    from rl_teacher.envs.atari_film import frames_of, kept_projector  # noqa: PLC0415
+
+    seen = None if observations is None else frames_of(recipe)
+    with kept_projector(game, seen) as projector:
+        return _stacked(env_id, projector.film(recipe, steps), observations)
+
+
+def _stacked(
+    env_id: str,
+    filmed: Iterable[tuple[Observation | None, Frame]],
+    observations: Shaped[np.ndarray, "time ..."] | None,
+) -> UInt8[np.ndarray, "time height width 3"]:
+    """The pictures of what was lived.
+
+    Raises:
+        BadInput: something else was filmed.
+    """
     shown = []
-    for place, (obs, frame) in enumerate(film(env_id, recipe, steps, frames)):
-        if observations is not None:
+    for place, (obs, frame) in enumerate(filmed):
+        if obs is not None and observations is not None:
             _check_lived(env_id, obs, observations[place])
         shown.append(frame)
     return np.stack(shown)
@@ -54,8 +76,32 @@ def film(
     recipe: Recipe,
     steps: Integer[np.ndarray, " time"],
     frames: FrameSettings | None = None,
+    *,
+    is_observed: bool = True,
+) -> Iterator[tuple[Observation | None, Frame]]:
+    """The observation and the picture of each of some steps, one after the other.
+
+    Args:
+        env_id: any name that `envs.registry.card` accepts.
+        recipe: of the episode.
+        steps: [T] which steps, rising.
+        frames: what was shown of an environment that shows pictures; recipes of Atari say so.
+        is_observed: whether the observations are needed; None may come where they are not.
+    """
+    game = game_of(env_id)
+    if game is None:
+        return _film_of_gymnasium(env_id, recipe, steps, frames)
+    from rl_teacher.envs.atari_film import Projector, frames_of  # noqa: PLC0415
+
+    return Projector(game, frames_of(recipe) if is_observed else None).film(recipe, steps)
+
+
+def _film_of_gymnasium(
+    env_id: str,
+    recipe: Recipe,
+    steps: Integer[np.ndarray, " time"],
+    frames: FrameSettings | None = None,
 ) -> Iterator[tuple[Observation, Frame]]:
-    """The observation and the picture of each of some steps, one after the other."""
     _do_without_a_display()
     wanted = set(steps.tolist())
     with closing(EpisodeMemory(make_filmed(env_id, frames), RecipeBook(0))) as env:

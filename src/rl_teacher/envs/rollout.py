@@ -17,8 +17,9 @@ class Rollout:
         next_observations: [T, N, ...] what the action led to, *before* any reset.
         terminated: [T, N] the episode ended by the environment's rules.
         truncated: [T, N] the episode was cut by its time limit.
-        is_valid: [T, N] False where the environment only reset itself and ignored the action
-            (Gymnasium's NEXT_STEP autoreset); such a step belongs to no episode.
+        is_valid: [T, N] False where the environment only reset itself, or went to where an episode
+            starts, and ignored the action (Gymnasium's NEXT_STEP autoreset; Atari's start points);
+            such a step belongs to no episode.
         scene_states: [T, N, K] what a clip is drawn from (MuJoCo: qpos; else which
             episode, and which of its steps).
         action_masks: [T, N, A] which of the discrete actions the environment allowed; None where

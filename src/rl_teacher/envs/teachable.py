@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium.utils import seeding
 from gymnasium.vector import VectorEnv
 from jaxtyping import Float, Int, Shaped
 
@@ -19,7 +20,9 @@ class TeachableVectorEnv(VectorEnv):
     * `infos["final_obs"]`, present where an episode ended, is a dense [N, ...] array: what every
       action led to, before any reset; `infos["_final_obs"]` says where an episode ended;
     * `reset(options={"elapsed_steps": ...})`, [N] integers, starts the step counters there, so that
-      episodes that only time can end do not all end together.
+      episodes that only time can end do not all end together;
+    * `infos["ignores_action"]`, [N] booleans where an environment ever does so: the next step there
+      ignores the agent's action, and belongs to no episode.
     """
 
     @abstractmethod
@@ -81,3 +84,18 @@ def generator_at(state: dict[str, Any]) -> np.random.Generator:
     rng = np.random.default_rng()
     rng.bit_generator.state = state
     return rng
+
+
+def generators_after(
+    rngs: Sequence[np.random.Generator], seed: int | Sequence[int | None] | None
+) -> list[np.random.Generator]:
+    """The generators after a reset with this seed; None lets a generator draw on."""
+    if seed is None:
+        return list(rngs)
+    seeds = range(seed, seed + len(rngs)) if isinstance(seed, int | np.integer) else seed
+    if len(seeds) != len(rngs):
+        raise BadConfig(f"{len(seeds)} seeds were given for {len(rngs)} environments.")
+    return [
+        rng if one is None else seeding.np_random(int(one))[0]
+        for rng, one in zip(rngs, seeds, strict=True)
+    ]

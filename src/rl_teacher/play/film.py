@@ -214,7 +214,7 @@ def pictures_of(column: Column, artist: BodyArtist | None) -> Iterator[Picture]:
         return artist.draw(shot_of(column), segment.scene_states[column.steps])
     recipe = column.lived.recipe
     assert recipe is not None  # noqa: S101 - only MuJoCo has none
-    filmed = film(env_id, recipe, column.steps, column.actor.frames)
+    filmed = film(env_id, recipe, column.steps, column.actor.frames, is_observed=False)
     return (in_good_size(frame) for _, frame in filmed)
 
 

@@ -60,8 +60,9 @@ def live(actor: Actor, seed: int, *, explore: bool) -> Lived:
         rollout = collector.collect(act, min(CHUNK_STEPS, MOST_STEPS - num_steps))
         ends = np.flatnonzero(rollout.ended[:, 0])
         taken = int(ends[0]) + 1 if len(ends) else len(rollout.rewards)
-        parts.append({name: getattr(rollout, name)[:taken, 0] for name in COLUMNS})
-        num_steps += taken
+        in_it = np.flatnonzero(rollout.is_valid[:taken, 0])
+        parts.append({name: getattr(rollout, name)[in_it, 0] for name in COLUMNS})
+        num_steps += len(in_it)
         if len(ends):
             end = "terminated" if rollout.terminated[ends[0], 0] else "truncated"
         elif num_steps >= MOST_STEPS:

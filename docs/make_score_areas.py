@@ -1,0 +1,73 @@
+"""Draw what is blanked of Atari games: `python docs/make_score_areas.py`.
+
+Writes images/score-areas.png: of every game with score areas the screen that the person sees, with
+the areas framed, and beside it what the agent and the predictor see.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from rl_teacher.envs.atari_emulators import IN_COLOUR, Emulators
+from rl_teacher.envs.atari_names import AtariGame, game_called
+from rl_teacher.envs.score_areas import SCORE_AREAS
+from rl_teacher.frame_settings import FrameSettings
+
+PICTURE = Path(__file__).parent / "images" / "score-areas.png"
+COLUMNS = 2
+MARGIN, TITLE = 12, 22
+SCALE = 2
+HEIGHT = 210 * SCALE
+SCREEN = 160 * SCALE, HEIGHT
+SEEN = 84 * 4, HEIGHT
+CELL = SCREEN[0] + SEEN[0] + 3 * MARGIN, HEIGHT + TITLE + MARGIN
+PAPER, INK, FRAME = "white", "black", "#ff2bd6"
+STEPS = 130
+ALWAYS = {"Enduro": 1}
+"""Games in which random actions lead nowhere, and what does: FIRE accelerates."""
+
+
+def played(game: AtariGame) -> tuple[np.ndarray, np.ndarray]:
+    """The screen [210, 160, 3] after some random actions, and what the agent sees [84, 84]."""
+    shown = Emulators(game, 1, 1, IN_COLOUR, is_blanked=False)
+    seen = Emulators(game, 1, 1, FrameSettings())
+    seed, only = np.array([3]), np.ones(1, np.bool_)
+    pictures = shown.begin(seed, only), seen.begin(seed, only)
+    rng = np.random.default_rng(1)
+    for _ in range(STEPS):
+        action = np.array([ALWAYS.get(game.name, rng.integers(shown.action_space.n))])
+        pictures = shown.act(action)[0], seen.act(action)[0]
+    screen, stack = pictures
+    return screen[0].transpose(1, 2, 0), stack[0, -1]
+
+
+def drawn(game: AtariGame) -> Image.Image:
+    """Both, side by side, under the game's name."""
+    screen, seen = played(game)
+    cell = Image.new("RGB", CELL, PAPER)
+    draw = ImageDraw.Draw(cell)
+    draw.text((MARGIN, 5), game.name, fill=INK)
+    cell.paste(Image.fromarray(screen).resize(SCREEN, Image.Resampling.NEAREST), (MARGIN, TITLE))
+    left = SCREEN[0] + 2 * MARGIN
+    cell.paste(Image.fromarray(seen).resize(SEEN, Image.Resampling.NEAREST), (left, TITLE))
+    for area in SCORE_AREAS[game.name]:
+        corners = np.array([area.left, area.top, area.right, area.bottom]) * SCALE
+        corners += np.array([MARGIN, TITLE, MARGIN - 1, TITLE - 1])
+        draw.rectangle(tuple(corners.tolist()), outline=FRAME, width=2)
+    return cell
+
+
+def main() -> None:
+    """Draw every game that has score areas."""
+    games = [game for name in sorted(SCORE_AREAS) if (game := game_called(name)) is not None]
+    rows = -(-len(games) // COLUMNS)
+    sheet = Image.new("RGB", (COLUMNS * CELL[0], rows * CELL[1]), PAPER)
+    for place, game in enumerate(games):
+        row, column = divmod(place, COLUMNS)
+        sheet.paste(drawn(game), (column * CELL[0], row * CELL[1]))
+    sheet.quantize(256).save(PICTURE, optimize=True)
+
+
+if __name__ == "__main__":
+    main()
