@@ -49,8 +49,8 @@ class Seeker(Corridor):
 
     def step(self, action):
         is_left = self._place < self.SIZE // 2
-        picture, reward, *rest = super().step(action)
-        return picture, reward if is_left else -reward, *rest
+        picture, reward, terminated, truncated, info = super().step(action)
+        return picture, reward if is_left else -reward, terminated, truncated, info
 
 
 def make_corridors(num_envs, kind=Corridor, **settings):

@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 from rl_teacher import bulletin, cli, questionnaire, reward_learner, served_page
 from rl_teacher.agents import acting
 from rl_teacher.clips import drawing, poses
-from rl_teacher.config import DEFAULT_PRETRAIN_LABELS, RunOptions, validate_fit
+from rl_teacher.config import DEFAULT_PRETRAIN_LABELS, RunOptions, TeachConfig, validate_fit
 from rl_teacher.datasets import reading, writing
 from rl_teacher.envs import check as check_of_envs
 from rl_teacher.envs import frames, moving_dot
@@ -28,7 +28,7 @@ from rl_teacher.play.film import GIF_FPS
 from rl_teacher.play.options import MOST_EPISODES, PlayOptions
 from rl_teacher.predictor import fit, labels
 from rl_teacher.quality import agreement, reliability
-from rl_teacher.queries.schedules import HYPERBOLIC_STEPS, Budget
+from rl_teacher.queries.schedules import Budget
 from rl_teacher.report import label_export
 from rl_teacher.store import media
 from rl_teacher.store.tables import Base
@@ -316,7 +316,7 @@ def test_of_pictures_check_says_what_the_docs_say(capsys):
         f"if ratio > {fit.LOSS_RATIO_RANGE[1]}",
         f"if ratio < {fit.LOSS_RATIO_RANGE[0]}",
         f"within {fit.L2_RANGE[0]} .. {fit.L2_RANGE[1]:g}",
-        f"`T0` = {HYPERBOLIC_STEPS:,} steps",
+        f"`T0` = {TeachConfig.hyperbolic_steps:,} steps",
         f"`P + t / {Budget(None, 0, 1).steps_between}`",
         f"At most {reward_learner.ASKED_AT_ONCE} comparisons",
         f"the latest {reward_learner.REMEMBERED_STEPS:,} steps",

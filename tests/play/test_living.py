@@ -6,6 +6,7 @@ import pytest
 from rl_teacher.envs.atari_rules import GAME_RULES, GameRules
 from rl_teacher.envs.registry import card, make_vector
 from rl_teacher.envs.rendering import render_steps
+from rl_teacher.frame_settings import FrameSettings
 from rl_teacher.play import living
 from rl_teacher.play.actors import Actor, actor_of
 from rl_teacher.play.living import live, per_frame
@@ -106,6 +107,7 @@ def test_what_belongs_to_no_episode_is_not_played(monkeypatch):
             env_card=card("Pong-v0"),
             agent=GoesRight(),
             predictor=None,
+            frames=FrameSettings(),
             venv=venv,
             model=None,
             step=0,

@@ -50,13 +50,6 @@ class PictureEncoder(eqx.Module):
 Encoder = Identity | PictureEncoder
 
 
-def make_encoder(
-    picture: PictureShape | None, size: NetworkSize, rng: np.random.Generator
-) -> Encoder:
-    """One for pictures, or for vectors."""
-    return Identity() if picture is None else PictureEncoder(picture, size, rng)
-
-
 def encoded(
     encoder: Encoder, observations: Shaped[Array, "time env inputs"]
 ) -> Float[Array, "time env features"]:

@@ -20,7 +20,7 @@ from rl_teacher.agent_settings import A2CConfig, OnPolicyConfig, PPOConfig, TRPO
 from rl_teacher.agents.acting import ActingNetwork, acted_by, layers_of, observed_by
 from rl_teacher.agents.actions import ActionScale, Masks
 from rl_teacher.agents.agent import RewardsOf
-from rl_teacher.agents.encoders import Encoder, Identity, encoded, make_encoder
+from rl_teacher.agents.encoders import Encoder, Identity, PictureEncoder, encoded
 from rl_teacher.agents.normalise import ReturnScaler
 from rl_teacher.agents.policies import CategoricalPolicy, GaussianPolicy, HostPolicy, Policy
 from rl_teacher.envs.rollout import Rollout
@@ -279,6 +279,9 @@ Config = TypeVar("Config", bound=OnPolicyConfig)
 class OnPolicyAgent(ABC, Generic[Config]):
     """Acts, and learns from each rollout once; how it improves is its own."""
 
+    _networks: ActorCritic
+    _optimisers: tuple[Any, ...]
+
     def __init__(
         self,
         observation_space: gym.Space,
@@ -350,9 +353,9 @@ class OnPolicyAgent(ABC, Generic[Config]):
 
     def begin_anew(self) -> None:
         """New weights and new optimisers; what is known of observations and rewards stays."""
-        size, hidden, encoder = self._size, self.config.hidden, Identity()
+        encoder, size, hidden = Identity(), self._size, self.config.hidden
         if self._picture is not None and self._network_size is not None:
-            encoder = make_encoder(self._picture, self._network_size, self._rng)
+            encoder = PictureEncoder(self._picture, self._network_size, self._rng)
             # Note: policy and value function are one layer each on what they see together.
             size, hidden = len(encoder.bias), ()
         self._networks = ActorCritic(

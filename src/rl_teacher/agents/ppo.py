@@ -15,6 +15,7 @@ T: steps of a rollout, N: environments, B = T * N.
 
 import functools
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import gymnasium as gym
 import jax
@@ -121,7 +122,7 @@ class PPO(OnPolicyAgent[PPOConfig]):
             observation_space, action_space, config, total_steps=total_steps, seed=seed
         )
 
-    def _begin_optimisers(self) -> tuple:
+    def _begin_optimisers(self) -> tuple[Any, ...]:
         begin = jax.jit(_optimiser(self.config).init)
         if self._picture is not None:
             return (begin(self._networks),)

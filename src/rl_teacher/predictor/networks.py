@@ -3,7 +3,7 @@
 B: input rows, F: their length; see `InputSpace.rows`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import equinox as eqx
@@ -70,21 +70,19 @@ RewardNetwork = MLP | PictureNetwork
 def new_networks(space: InputSpace, config: PredictorConfig, seed: int) -> RewardNetwork:
     """The M networks, stacked: every array has a first axis of members."""
     rng = np.random.default_rng([seed, 7])
-    make: Callable[[], RewardNetwork]
+    return stacked([new_network(space, config, rng) for _ in range(config.ensemble_size)])
+
+
+def new_network(
+    space: InputSpace, config: PredictorConfig, rng: np.random.Generator
+) -> RewardNetwork:
+    """One of them."""
     if space.picture is not None:
-
-        def make() -> RewardNetwork:
-            return PictureNetwork(space, config, rng)
-    else:
-        sizes = (space.num_features, *config.hidden, 1)
-
-        def make() -> RewardNetwork:
-            return MLP(sizes, "leaky_relu", 1.0, rng)
-
-    return stacked([make() for _ in range(config.ensemble_size)])
+        return PictureNetwork(space, config, rng)
+    return MLP((space.num_features, *config.hidden, 1), "leaky_relu", 1.0, rng)
 
 
-Network = TypeVar("Network", bound=RewardNetwork)
+Network = TypeVar("Network", MLP, PictureNetwork, RewardNetwork)
 
 
 def stacked(members: Sequence[Network]) -> Network:
@@ -124,7 +122,9 @@ def with_statistics(network: Network, of: Network) -> Network:
     def statistics(each: PictureNetwork) -> list[Array]:
         return [part for norm in each.convolutions.norms for part in (norm.mean, norm.variance)]
 
-    return eqx.tree_at(statistics, network, statistics(of)) if statistics(of) else network
+    if not statistics(of):
+        return network
+    return eqx.tree_at(statistics, network, statistics(of))  # pyright: ignore[reportReturnType]
 
 
 def dropped(x: Array, dropout: float, key: Array) -> Array:
