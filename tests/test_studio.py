@@ -64,10 +64,12 @@ def test_a_comparison_waits_once_both_its_mujoco_clips_can_be_shown(env_id, gall
     venv.close()
 
 
-def test_a_clip_without_mujoco_is_a_video(gallery):
-    venv, segments = lived("CartPole-v1")
-    experiment_id = ask(gallery, "CartPole-v1", segments)
-    studio = studio_of("CartPole-v1", venv, gallery)
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "PongNoFrameskip-v4"])
+def test_a_clip_without_mujoco_is_a_video(env_id, gallery):
+    check_can_be_shown(env_id)
+    venv, segments = lived(env_id)
+    experiment_id = ask(gallery, env_id, segments)
+    studio = studio_of(env_id, venv, gallery)
     studio.show(segments)
     studio.wait()
     (waiting,) = gallery.store.waiting(experiment_id, limit=5)

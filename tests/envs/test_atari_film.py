@@ -9,6 +9,7 @@ from rl_teacher.envs import atari_film
 from rl_teacher.envs.atari_film import Projector, frames_of
 from rl_teacher.envs.atari_names import game_called
 from rl_teacher.envs.rendering import film, render_steps
+from rl_teacher.envs.score_areas import SCORE_AREAS
 from rl_teacher.errors import BadInput
 from rl_teacher.frame_settings import FrameSettings
 from tests.envs.atari_life import games, lived
@@ -19,12 +20,11 @@ def test_a_film_shows_what_was_lived_in_colour(rule, env_id):
     rule("Breakout", max_episode_steps=25, start_points=((1, 2, 2),))
     envs = games(env_id, 2)
     life = lived(envs, 60)
-    full_id = "ALE/Breakout-v5" if "ALE" in env_id else "BreakoutNoFrameskip-v4"
     in_it = np.flatnonzero(life["scenes"][:, 1, 0] == life["scenes"][40, 1, 0])[4::3]
     assert len(in_it) > 5
     steps = life["scenes"][in_it, 1, 1]
     recipe = envs.recipe(int(life["scenes"][40, 1, 0]))
-    frames = render_steps(full_id, recipe, steps, life["observations"][in_it, 1])
+    frames = render_steps(env_id, recipe, steps, life["observations"][in_it, 1])
     assert frames.shape == (len(steps), 210, 160, 3)
     assert frames.dtype == np.uint8
     assert (frames[..., 0] != frames[..., 2]).any()
@@ -48,6 +48,20 @@ def test_pictures_of_another_life_are_refused():
         render_steps(
             "PongNoFrameskip-v4", envs.recipe(0), np.array([5]), life["observations"][[25], 0]
         )
+
+
+def test_the_module_before_a_game_is_imported_to_film_it(tmp_path, monkeypatch):
+    (tmp_path / "shy_pong.py").write_text(
+        "from rl_teacher.envs.score_areas import Area, register_score_area\n"
+        "register_score_area('Pong', Area(0, 100))\n"
+    )
+    monkeypatch.setitem(SCORE_AREAS, "Pong", SCORE_AREAS["Pong"])
+    envs = games("Pong-v0")
+    seen = lived(envs, 3)["observations"][:, 0].copy()
+    seen[..., :40, :] = 0
+    monkeypatch.syspath_prepend(tmp_path)
+    render_steps("shy_pong:Pong-v0", envs.recipe(0), np.arange(3), seen)
+    assert SCORE_AREAS["Pong"][0].bottom == 100
 
 
 def test_a_film_needs_no_observations():

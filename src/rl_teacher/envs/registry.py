@@ -98,6 +98,15 @@ def atari_names() -> list[str]:
     return [game.name for game in games()]
 
 
+def atari_game(env_id: str) -> AtariGame | None:
+    """The game of Atari's that a name means, in the kind it means; None if it is none.
+
+    Raises:
+        UnknownName: nothing of this name is registered.
+    """
+    return game_of(_full_id(env_id))
+
+
 def make_vector(
     env_id: str,
     num_envs: int,

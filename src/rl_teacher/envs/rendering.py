@@ -8,9 +8,8 @@ import gymnasium
 import numpy as np
 from jaxtyping import Integer, Shaped, UInt8
 
-from rl_teacher.envs.atari_names import game_of
 from rl_teacher.envs.recipes import Recipe, RecipeBook
-from rl_teacher.envs.registry import make_filmed
+from rl_teacher.envs.registry import atari_game, make_filmed
 from rl_teacher.envs.replay import EpisodeMemory
 from rl_teacher.errors import BadInput
 from rl_teacher.frame_settings import FrameSettings
@@ -42,7 +41,7 @@ def render_steps(
     Raises:
         BadInput: the environment draws no pictures, or lives its episode otherwise than before.
     """
-    game = game_of(env_id)
+    game = atari_game(env_id)
     if game is None:
         filmed = _film_of_gymnasium(env_id, recipe, steps, frames)
         return _stacked(env_id, filmed, observations)
@@ -88,7 +87,7 @@ def film(
         frames: what was shown of an environment that shows pictures; recipes of Atari say so.
         is_observed: whether the observations are needed; None may come where they are not.
     """
-    game = game_of(env_id)
+    game = atari_game(env_id)
     if game is None:
         return _film_of_gymnasium(env_id, recipe, steps, frames)
     from rl_teacher.envs.atari_film import Projector, frames_of  # noqa: PLC0415
