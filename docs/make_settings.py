@@ -17,6 +17,7 @@ from rl_teacher.agent_settings import (
     TRPOConfig,
 )
 from rl_teacher.config import PredictorConfig, RunOptions, TeachConfig
+from rl_teacher.presets import PresetChoice
 
 SETTINGS_PAGE = Path(__file__).with_name("settings.md")
 
@@ -37,6 +38,12 @@ CHAPTERS = (
         "The experiment",
         "Together these say which experiment it is: the same name with other values is refused.",
         TeachConfig,
+        "",
+    ),
+    (
+        "What they are to begin with",
+        "Defaults here are those for vectors; `rl-teacher teach -e ENV --help` has those for ENV.",
+        PresetChoice,
         "",
     ),
     ("PPO", OF_AGENT, PPOConfig, "ppo."),

@@ -73,7 +73,7 @@ def test_steps_may_be_spelt_1e3(capsys):
         (["-e", "ShortHopper-v1", "-p", "rl", "-n", "x" * 300], "100"),
         (["-e", "ShortReacher-v1", "-p", "synth", "-n", "x", "-c", "3"], "--clip-length 2 or less"),
         (["-e", "ShortHopper-v1", "-p", "synth", "-n", "x", "-l", "-3"], "--n-labels -3"),
-        (["-e", "ALE/Pong-v5", "-p", "rl", "-n", "x"], "Pong"),
+        (["-e", "ALE/Pnog-v5", "-p", "rl", "-n", "x"], "Pong"),
     ],
 )
 def test_bad_input_is_refused_in_words_with_exit_code_2(arguments, says, capsys):

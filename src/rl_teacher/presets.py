@@ -1,5 +1,6 @@
 """Settings that go together: what `rl-teacher teach` begins with, before any flag is read."""
 
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from rl_teacher.agent_settings import A2CConfig, GA3CConfig, PPOConfig
@@ -7,6 +8,15 @@ from rl_teacher.config import PredictorConfig
 
 PresetName = Literal["vectors", "pictures", "paper-atari"]
 PRESETS: tuple[PresetName, ...] = get_args(PresetName)
+
+
+@dataclass(frozen=True)
+class PresetChoice:
+    """Which settings to begin with."""
+
+    preset: PresetName | None = None
+    """what the settings are before those that are given: as suits vectors, or pictures, or as the
+    paper has them for Atari; without it, as suits the environment"""
 
 
 def preset(name: PresetName, *, has_labels: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32, Int64, Shaped
 
 from rl_teacher.clips.recorder import Cuts, Recorder
 from rl_teacher.clips.segment import Segment
@@ -563,7 +563,7 @@ class RewardLearner:
         self._learn_of(self._questionnaire.answered())
         self._is_revised = len(self._labels) > 0
 
-    def _rows_of(self, content_hash: str) -> Float32[np.ndarray, "time features"]:
+    def _rows_of(self, content_hash: str) -> Shaped[np.ndarray, "time features"]:
         segment = self._questionnaire.segment(content_hash)
         return self._subject.space.rows(segment.observations, segment.actions)
 

@@ -202,7 +202,7 @@ class Teaching:
         self._display = display
         num_envs = num_envs_of(config)
         stagger = 0 if env_card.can_terminate else env_card.max_episode_steps or 0
-        is_ours = env_card.backend == "batch"
+        is_ours = env_card.backend in ("batch", "atari")
         self._venv = make_vector(
             env_card.id,
             num_envs,

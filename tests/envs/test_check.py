@@ -118,4 +118,5 @@ def test_a_game_is_checked_too(capsys, monkeypatch):
     assert main(["check", "Pong-v0", "-p", "human"]) == 0
     assert capsys.readouterr().out == (
         "PongNoFrameskip-v4 can be taught: episodes of 27000 steps, clips of 15 steps a second\n"
+        "pictures of 210 x 160 pixels, 3 channels; seen are 84 x 84, grey, 4 together\n"
     )

@@ -14,7 +14,7 @@ QUICK: dict[str, Any] = {
     "initial_labels": 10,
     "max_labels": 20,
     "steps_between_labels": 50,
-    "reward": PredictorConfig(hidden=(16,)),
+    "reward": PredictorConfig(hidden=(16,), ensemble_size=2, batch_size=8),
 }
 """Keywords with which a predictor is there after some hundred steps."""
 

@@ -17,8 +17,9 @@ import gymnasium
 import numpy as np
 
 from rl_teacher.envs.factories import described
-from rl_teacher.envs.frames import fault_of_picture, in_words, is_picture
+from rl_teacher.envs.frames import fault_of_picture, frames_in_words, in_words, is_picture
 from rl_teacher.envs.registry import EnvCard, card, make_filmed, make_one, mujoco_model
+from rl_teacher.envs.score_areas import SCREEN_HEIGHT, SCREEN_WIDTH
 from rl_teacher.errors import BadInput
 from rl_teacher.frame_settings import FrameSettings
 
@@ -86,6 +87,8 @@ def check_thoroughly(env_id: str, *, is_shown: bool) -> tuple[EnvCard, list[Faul
 
 def seen_of(env_id: str, frames: FrameSettings) -> str | None:
     """What is seen of an environment that shows pictures, in one line; None of any other."""
+    if card(env_id).backend == "atari":
+        return frames_in_words((SCREEN_HEIGHT, SCREEN_WIDTH, 3), frames)
     with closing(make_one(env_id)) as env:
         return in_words(env, frames) if is_picture(env.observation_space) else None
 

@@ -205,7 +205,12 @@ def framed(env: gymnasium.Env, settings: FrameSettings | None) -> gymnasium.Env:
 
 def in_words(env: gymnasium.Env, settings: FrameSettings) -> str:
     """What is seen of an environment that shows pictures, in one line."""
-    shown = Layout.of(env.observation_space.shape or ())
+    return frames_in_words(env.observation_space.shape or (), settings)
+
+
+def frames_in_words(shape: tuple[int, ...], settings: FrameSettings) -> str:
+    """What is seen of pictures of a shape."""
+    shown = Layout.of(shape)
     seen = Shrinking.of(shown, settings.size)
     is_grey = shown.channels == 1 or (settings.grey and shown.channels == 3)
     colours = "grey" if is_grey else f"{shown.channels} channels"

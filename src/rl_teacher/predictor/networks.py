@@ -4,7 +4,7 @@ B: input rows, F: their length; see `InputSpace.rows`.
 """
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -119,7 +119,7 @@ def with_statistics(network: Network, of: Network) -> Network:
     if not isinstance(network, PictureNetwork) or not isinstance(of, PictureNetwork):
         return network
 
-    def statistics(each: PictureNetwork) -> list[Array]:
+    def statistics(each: Any) -> list[Any]:
         return [part for norm in each.convolutions.norms for part in (norm.mean, norm.variance)]
 
     if not statistics(of):

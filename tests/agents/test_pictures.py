@@ -1,0 +1,96 @@
+"""Agents where observations are pictures."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rl_teacher.agent_settings import A2CConfig, GA3CConfig, PPOConfig, TRPOConfig
+from rl_teacher.agents.a2c import A2C
+from rl_teacher.agents.collector import Collector
+from rl_teacher.agents.encoders import ENCODED_AT_ONCE, PictureEncoder, encoded
+from rl_teacher.agents.ga3c import GA3C
+from rl_teacher.agents.ppo import PPO
+from rl_teacher.agents.trpo import TRPO
+from rl_teacher.errors import BadConfig
+from rl_teacher.pictures import POLICIES, PictureShape
+from tests.picture_worlds import Corridor, Seeker, make_corridors
+
+SETTINGS = {
+    PPO: PPOConfig(
+        num_envs=8, rollout_steps=32, num_epochs=4, minibatch_size=64, learning_rate=1e-3
+    ),
+    A2C: A2CConfig(num_envs=8, learning_rate=7e-3),
+    GA3C: GA3CConfig(num_envs=8, batch_envs=8, learning_rate=7e-3),
+}
+
+
+def made(kind, venv, seed=0):
+    return kind(
+        venv.single_observation_space,
+        venv.single_action_space,
+        SETTINGS[kind],
+        total_steps=10_000,
+        seed=seed,
+    )
+
+
+def train(agent, venv, num_rollouts):
+    """The mean reward of a step in the last rollouts."""
+    collector, means = Collector(venv, seed=0), []
+    for _ in range(num_rollouts):
+        rollout = collector.collect(agent.act, agent.rollout_steps)
+        agent.learn(rollout, rollout.rewards)
+        means.append(rollout.rewards.mean())
+    return np.mean(means[-num_rollouts // 5 :])
+
+
+@pytest.mark.parametrize("is_continuous", [False, True])
+def test_ppo_learns_where_one_must_look(is_continuous):
+    venv = make_corridors(8, Seeker, is_continuous=is_continuous)
+    assert train(made(PPO, venv), venv, 15) > 0.8
+
+
+@pytest.mark.parametrize(("kind", "num_rollouts"), [(A2C, 300), (GA3C, 300)])
+def test_the_others_learn_too(kind, num_rollouts):
+    venv = make_corridors(8, Corridor)
+    assert train(made(kind, venv), venv, num_rollouts) > 0.7
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_a_saved_agent_goes_on_exactly(kind):
+    venv, other_venv = make_corridors(8), make_corridors(8)
+    one, other = made(kind, venv), made(kind, other_venv, seed=1)
+    train(one, venv, 2)
+    other.load_state(one.state())
+    seen = Collector(venv, seed=3).collect(one.try_out, 4)
+    other.load_state(one.state())
+    np.testing.assert_array_equal(*(each.act_best(seen.observations[-1]) for each in (one, other)))
+    means = [train(each, make_corridors(8), 3) for each in (one, other)]
+    assert means[0] == means[1]
+    for name, array in one.state().items():
+        np.testing.assert_array_equal(array, other.state()[name], err_msg=name)
+
+
+def test_one_begins_with_what_another_sees():
+    venv = make_corridors(8)
+    one, other = made(PPO, venv), made(PPO, venv, seed=1)
+    other.begin_with(one.state())
+    pictures = np.random.default_rng(0).integers(0, 256, (50, 2, 12, 12), np.uint8)
+    np.testing.assert_array_equal(one._seen(pictures), other._seen(pictures))
+
+
+def test_a_whole_rollout_is_seen_piece_by_piece_and_no_different():
+    encoder = PictureEncoder(PictureShape((1, 12, 12), 0), "small", np.random.default_rng(0))
+    shape = (3, ENCODED_AT_ONCE // 2, 144)
+    pictures = jnp.asarray(np.random.default_rng(0).integers(0, 256, shape, np.uint8))
+    features = jax.jit(encoded)(encoder, pictures)
+    assert features.shape == (*shape[:2], POLICIES["small"].dense)
+    np.testing.assert_allclose(features, encoder(pictures), atol=1e-5)
+
+
+def test_an_agent_that_cannot_see_says_so_and_names_those_that_can():
+    venv = make_corridors(1)
+    spaces = venv.single_observation_space, venv.single_action_space
+    with pytest.raises(BadConfig, match="-a ppo, a2c or ga3c"):
+        TRPO(*spaces, TRPOConfig(), total_steps=1, seed=0)

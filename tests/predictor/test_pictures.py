@@ -1,0 +1,128 @@
+"""The predictor where observations are pictures."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rl_teacher.agents.collector import Collector
+from rl_teacher.config import PredictorConfig
+from rl_teacher.predictor.ensemble import PICTURES_AT_ONCE, RewardPredictor
+from rl_teacher.predictor.fit import Fitter, looked_at, stride_of
+from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.predictor.labels import LabelledPair, LabelSet
+from tests.picture_worlds import Seeker, make_corridors
+
+PICTURES = gym.spaces.Box(0, 255, (2, 12, 12), np.uint8)
+CONFIG = PredictorConfig(ensemble_size=2)
+ACTIONS = {
+    "discrete": gym.spaces.Discrete(3, start=5),
+    "several": gym.spaces.MultiDiscrete([2, 3]),
+    "continuous": gym.spaces.Box(-2, 2, (2,), np.float32),
+}
+
+
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_a_row_is_bytes_and_holds_the_picture_and_the_action(kind):
+    space = InputSpace.of(PICTURES, ACTIONS[kind])
+    rng = np.random.default_rng(0)
+    pictures = rng.integers(0, 256, (3, 2, 12, 12), np.uint8)
+    actions = {
+        "discrete": np.array([5, 7, 6]),
+        "several": np.array([[0, 0], [1, 2], [0, 1]]),
+        "continuous": np.array([[0.5, -1.25], [2.0, 0.0], [1e-3, -2.0]], np.float32),
+    }[kind]
+    told = {
+        "discrete": [[1, 0, 0], [0, 0, 1], [0, 1, 0]],
+        "several": [[1, 0, 1, 0, 0], [0, 1, 0, 0, 1], [1, 0, 0, 1, 0]],
+        "continuous": actions,
+    }[kind]
+    rows = space.rows(pictures, actions)
+    assert rows.dtype == np.uint8
+    assert rows.shape == (3, space.num_features)
+    seen, numbers = space.split(rows)
+    np.testing.assert_array_equal(seen, pictures.reshape(3, -1))
+    np.testing.assert_array_equal(numbers, np.asarray(told, np.float32))
+
+
+def test_a_space_of_pictures_survives_json_and_one_from_before_has_none():
+    space = InputSpace.of(PICTURES, ACTIONS["discrete"])
+    assert InputSpace.from_json(space.to_json()) == space
+    older = {name: value for name, value in space.to_json().items() if name != "picture"}
+    assert InputSpace.from_json(older).picture is None
+
+
+def lived(num_steps=120):
+    """What a random policy lived where one must look to know what is good."""
+    venv = make_corridors(8, Seeker)
+    collector = Collector(venv, seed=0)
+    rollout = collector.collect(collector.random_actions, num_steps)
+    return rollout, InputSpace.of(venv.single_observation_space, venv.single_action_space)
+
+
+def labelled(rollout, rows, space, num, num_steps=5):
+    rng = np.random.default_rng(0)
+    labels = LabelSet(num_steps, space, CONFIG.ensemble_size, seed=0)
+    for _ in range(num):
+        cuts = [
+            (slice(first, first + num_steps), rng.integers(8))
+            for first in rng.integers(0, len(rows) - num_steps, 2)
+        ]
+        left, right = (rollout.rewards[cut].sum() for cut in cuts)
+        target = 0.5 if left == right else float(left > right)
+        labels.add(LabelledPair(*(rows[cut] for cut in cuts), target))
+    return labels
+
+
+def test_it_learns_what_is_good_from_comparisons_and_survives_saving(tmp_path):
+    rollout, space = lived()
+    rows = space.rows(rollout.observations, rollout.actions)
+    fitter = Fitter(space, CONFIG, seed=0)
+    outcome = fitter.fit(labelled(rollout, rows, space, 150), 400)
+    fitter.close()
+    predictor = RewardPredictor(space, CONFIG)
+    predictor.adopt(outcome.networks, outcome.input_mean, outcome.input_std)
+    members = predictor.member_rewards(rows)
+    predictor.recent.update(members.reshape(2, -1))
+    rewards = predictor(rollout.observations, rollout.actions)
+    assert np.corrcoef(rewards.ravel(), rollout.rewards.ravel())[0, 1] > 0.9
+    predictor.save(tmp_path)
+    again = RewardPredictor.load(tmp_path)
+    np.testing.assert_array_equal(again(rollout.observations, rollout.actions), rewards)
+
+
+def test_batches_of_any_length_are_said_alike():
+    rollout, space = lived(40)
+    rows = space.rows(rollout.observations, rollout.actions).reshape(-1, space.num_features)
+    predictor = RewardPredictor(space, CONFIG)
+    whole = predictor.member_rewards(rows)
+    assert len(rows) > PICTURES_AT_ONCE
+    for num in (0, 1, 3, 300):
+        np.testing.assert_allclose(predictor.member_rewards(rows[:num]), whole[:, :num], atol=1e-5)
+
+
+def test_a_fit_of_the_papers_network_moves_its_statistics_and_goes_on_exactly_when_loaded():
+    rollout, space = lived(40)
+    rows = space.rows(rollout.observations, rollout.actions)
+    config = PredictorConfig(
+        ensemble_size=2, picture_network="paper", batch_norm=True, dropout=0.5, batch_size=8
+    )
+    labels = labelled(rollout, rows, space, 20)
+    one, other = (Fitter(space, config, seed=seed) for seed in (0, 1))
+    first = one.fit(labels, 8)
+    assert all(norm.mean.any() for norm in first.networks.convolutions.norms)
+    other.load_state(one.state())
+    ours, theirs = (each.fit(labels, 8).networks.head.weights[0] for each in (one, other))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_fewer_steps_of_a_segment_are_looked_at_since_pictures_cost_more():
+    assert stride_of(25, are_pictures=True) == 3
+    assert stride_of(25, are_pictures=False) == 1
+    rollout, space = lived(40)
+    rows = space.rows(rollout.observations, rollout.actions)
+    labels = labelled(rollout, rows, space, 2, num_steps=25)
+    batch = looked_at(labels, np.array([0, 1]), 1)
+    assert batch["rows"].shape == (2, 2, 8, space.num_features)
+    np.testing.assert_array_equal(batch["rows"], labels.rows[:, :, 1:25:3])
+    # Each of the 8 steps counts for 25 / 8 of the 25.
+    np.testing.assert_allclose(batch["weights"], 25 / 8)
