@@ -1,6 +1,7 @@
 """The predictor where observations are pictures."""
 
 import gymnasium as gym
+import jax
 import numpy as np
 import pytest
 
@@ -10,6 +11,7 @@ from rl_teacher.predictor.ensemble import PICTURES_AT_ONCE, RewardPredictor
 from rl_teacher.predictor.fit import Fitter, looked_at, stride_of
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
+from rl_teacher.predictor.networks import PictureNetwork
 from tests.picture_worlds import Seeker, make_corridors
 
 PICTURES = gym.spaces.Box(0, 255, (2, 12, 12), np.uint8)
@@ -108,11 +110,13 @@ def test_a_fit_of_the_papers_network_moves_its_statistics_and_goes_on_exactly_wh
     )
     labels = labelled(rollout, rows, space, 20)
     one, other = (Fitter(space, config, seed=seed) for seed in (0, 1))
-    first = one.fit(labels, 8)
-    assert all(norm.mean.any() for norm in first.networks.convolutions.norms)
+    networks = one.fit(labels, 8).networks
+    assert isinstance(networks, PictureNetwork)
+    assert all(norm.mean.any() for norm in networks.convolutions.norms)
     other.load_state(one.state())
-    ours, theirs = (each.fit(labels, 8).networks.head.weights[0] for each in (one, other))
-    np.testing.assert_array_equal(ours, theirs)
+    ours, theirs = (jax.tree.leaves(each.fit(labels, 8).networks) for each in (one, other))
+    for our_array, their_array in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(our_array, their_array)
 
 
 def test_fewer_steps_of_a_segment_are_looked_at_since_pictures_cost_more():
