@@ -71,7 +71,7 @@ def labelled(rollout, rows, space, num, num_steps=5):
         ]
         left, right = (rollout.rewards[cut].sum() for cut in cuts)
         target = 0.5 if left == right else float(left > right)
-        labels.add(LabelledPair(*(rows[cut] for cut in cuts), target))
+        labels.add(LabelledPair(rows[cuts[0]], rows[cuts[1]], target))
     return labels
 
 
