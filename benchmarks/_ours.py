@@ -31,7 +31,12 @@ Figures = dict[str, Any]
 # --- teach: one experiment ---
 
 
-def teach(saved: Mapping[str, Any], workers: int | None = None, evaluated: int = 0) -> Figures:
+def teach(
+    saved: Mapping[str, Any],
+    workers: int | None = None,
+    evaluated: int = 0,
+    bar: float | None = None,
+) -> Figures:
     """Run an experiment from beginning to end.
 
     Args:
@@ -39,6 +44,7 @@ def teach(saved: Mapping[str, Any], workers: int | None = None, evaluated: int =
         workers: threads of the physics.
         evaluated: episodes to play afterwards with the final policy, deterministically; only for
             environments whose episodes all have one length.
+        bar: a true return; when it was first reached is said.
     """
     import rl_teacher.envs.mujoco_batch  # noqa: F401 - imported now, so that it is not timed
     from rl_teacher.experiment import Experiment
@@ -50,6 +56,8 @@ def teach(saved: Mapping[str, Any], workers: int | None = None, evaluated: int =
     run(config, RunOptions(workers=workers, no_tensorboard=True))
     ended_s = time.perf_counter()
     figures = curve_figures(Experiment.find(config.name).metrics()) | {"work_s": ended_s - began_s}
+    if bar is not None:
+        figures |= reached(bar, Experiment.find(config.name).metrics(), figures["work_s"])
     figures["steps_per_second_with_pretraining"] = figures["steps"] / figures["work_s"]
     if evaluated:
         rewards, _ = play(config, evaluated, is_exploring=False)
@@ -57,6 +65,16 @@ def teach(saved: Mapping[str, Any], workers: int | None = None, evaluated: int =
         figures["return_std"] = float(rewards.sum(0).std())
         figures["evaluation_s"] = time.perf_counter() - ended_s
     return figures
+
+
+def reached(bar: float, rows: list[dict[str, Any]], work_s: float) -> Figures:
+    """Seconds from the launch, and steps, until a true return was first reached; None: never."""
+    known = [row for row in rows if row["true_return"] is not None and row["true_return"] >= bar]
+    if not known:
+        return {"reached_s": None, "reached_step": None}
+    # Note: rows count from when training began; what came before is in the whole alone.
+    before_s = work_s - rows[-1]["wall_s"]
+    return {"reached_s": before_s + known[0]["wall_s"], "reached_step": known[0]["step"]}
 
 
 def curve_figures(rows: list[dict[str, Any]]) -> Figures:

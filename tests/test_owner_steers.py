@@ -62,7 +62,7 @@ class Owner(threading.Thread):
         self.join()
 
 
-@pytest.mark.parametrize("predictor", ["synth", "rl"])
+@pytest.mark.parametrize("predictor", [pytest.param("synth", marks=pytest.mark.slow), "rl"])
 def test_a_run_is_paused_resumed_and_stopped_and_saves(predictor):
     wishes = (
         ("training", Control(state="pause")),
@@ -82,6 +82,7 @@ def test_a_run_is_paused_resumed_and_stopped_and_saves(predictor):
         assert (store.experiment("mine").status or {})["phase"] == "stopped"
 
 
+@pytest.mark.slow
 def test_a_paused_run_can_be_stopped_and_its_next_run_goes_on():
     wishes = (("training", Control(state="pause")), ("paused", Control(state="stop")))
     with Owner(*wishes):

@@ -163,6 +163,7 @@ def test_answers_given_after_the_last_checkpoint_survive_a_kill_of_the_trainer(m
     assert last["labels_answered"] == len(answered | labeler.answers)
 
 
+@pytest.mark.slow
 def test_the_first_comparisons_show_clips_of_other_experiments_too():
     with Labeler() as labeler:
         teach(replace(CONFIG, name="mine", num_timesteps=512), OPTIONS)

@@ -105,6 +105,7 @@ def test_a_run_ends_the_service_that_it_began():
         os.kill(service.pid, 0)
 
 
+@pytest.mark.slow
 def test_the_service_of_a_run_that_was_killed_is_found_by_the_next_and_ends_after_it():
     again = Run(end_after_s=1000)
     killed = Run(end_after_s=2).begin()

@@ -212,7 +212,7 @@ def kill_until_finished(name, num_timesteps, kills, rng):
 
 
 def test_a_run_killed_and_continued_ends_with_the_numbers_of_one_never_stopped():
-    num_timesteps = 60_000
+    num_timesteps = 40_000
     assert start("whole", num_timesteps).wait(timeout=600) == 0
     kill_until_finished("killed", num_timesteps, 2, random.Random(0))
     assert curve("killed") == curve("whole")
@@ -233,7 +233,9 @@ def test_a_run_killed_ten_times_ends_with_the_numbers_of_one_never_stopped():
     assert labels[0] == labels[1]
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "signal_number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_polite_stop_saves_first(signal_number):
     process = start("stopped", 10**7)
     wait_for_checkpoint("stopped")

@@ -31,7 +31,7 @@ from rl_teacher.named_arrays import (
     text_to_array,
 )
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.predictor.fit import FitReport, Fitted, Fitter, stride_of
+from rl_teacher.predictor.fit import FitReport, Fitted, Fitter, looked_at, stride_of
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
 from rl_teacher.quality.reliability import (
@@ -644,12 +644,11 @@ class RewardLearner:
         }
         if not places:
             return {}
-        chosen = tuple(np.array(list(places.values())).T)
-        stride = self._subject.stride
-        rows = self._labels.rows[chosen][:, ::stride]
-        is_real = self._labels.weights[chosen][:, ::stride] > 0
+        comparisons, sides = np.array(list(places.values())).T
+        seen = looked_at(self._labels, comparisons, 0)
+        rows, weights = (seen[name][np.arange(len(sides)), sides] for name in ("rows", "weights"))
         rewards = self.predictor.normalised(self.predictor.member_rewards(rows))
-        returns = stride * (rewards * is_real).sum(-1)
+        returns = (rewards * weights).sum(-1)
         return dict(zip(places, returns.tolist(), strict=True))
 
     def state(self) -> NamedArrays:

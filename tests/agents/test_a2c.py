@@ -66,6 +66,7 @@ def test_a_packed_tree_unpacks_to_itself():
     assert hash(layout) == hash(Layout.of(there_and_back))
 
 
+@pytest.mark.slow
 def test_it_balances_the_cartpole():
     _, _, episodes = train(A2C, make_vector("CartPole-v1", 16), CARTPOLE, 800, seed=0)
     assert episodes.mean_return(20) > 150

@@ -25,6 +25,7 @@ def same(here, there):
         np.testing.assert_array_equal(array, there[name], err_msg=name)
 
 
+@pytest.mark.slow
 def test_it_balances_the_cartpole():
     _, _, episodes = train(GA3C, make_vector("CartPole-v1", 32), CARTPOLE, 500, seed=0)
     assert episodes.mean_return(20) > 200

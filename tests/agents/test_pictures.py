@@ -5,14 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rl_teacher.agent_settings import A2CConfig, GA3CConfig, PPOConfig, TRPOConfig
+from rl_teacher.agent_settings import A2CConfig, GA3CConfig, PPOConfig
 from rl_teacher.agents.a2c import A2C
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.encoders import ENCODED_AT_ONCE, PictureEncoder, encoded
 from rl_teacher.agents.ga3c import GA3C
+from rl_teacher.agents.on_policy import Elsewhere, next_values_of
 from rl_teacher.agents.ppo import PPO
-from rl_teacher.agents.trpo import TRPO
-from rl_teacher.errors import BadConfig
+from rl_teacher.agents.registry import make_agent
+from rl_teacher.config import TeachConfig
+from rl_teacher.errors import BadInput
 from rl_teacher.pictures import POLICIES, PictureShape
 from tests.picture_worlds import Corridor, Seeker, make_corridors
 
@@ -45,7 +47,7 @@ def train(agent, venv, num_rollouts):
     return np.mean(means[-num_rollouts // 5 :])
 
 
-@pytest.mark.parametrize("is_continuous", [False, True])
+@pytest.mark.parametrize("is_continuous", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_ppo_learns_where_one_must_look(is_continuous):
     venv = make_corridors(8, Seeker, is_continuous=is_continuous)
     assert train(made(PPO, venv), venv, 15) > 0.8
@@ -89,8 +91,24 @@ def test_a_whole_rollout_is_seen_piece_by_piece_and_no_different():
     np.testing.assert_allclose(features, encoder(pictures), atol=1e-5)
 
 
-def test_an_agent_that_cannot_see_says_so_and_names_those_that_can():
-    venv = make_corridors(1)
-    spaces = venv.single_observation_space, venv.single_action_space
-    with pytest.raises(BadConfig, match="-a ppo, a2c or ga3c"):
-        TRPO(*spaces, TRPOConfig(), total_steps=1, seed=0)
+def test_what_steps_led_to_is_worth_the_same_whether_it_is_looked_at_again_or_not():
+    venv = make_corridors(8)
+    agent = made(PPO, venv)
+    rollout = Collector(venv, seed=0).collect(agent.act, 32)
+    assert rollout.ended.any()
+    lived = agent._lived(rollout, rollout.rewards)
+    assert isinstance(lived.next_observations, Elsewhere)
+    assert len(lived.next_observations.places) <= 8 + 8 * 2
+    values = agent._networks.value(agent._networks.encoder(lived.observations))[..., 0]
+    again = lived._replace(next_observations=rollout.next_observations.reshape(32, 8, -1))
+    ours, others = (
+        next_values_of(agent._networks, each, values, np.inf) for each in (lived, again)
+    )
+    np.testing.assert_allclose(ours, others, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["trpo", "sac", "sb3:PPO"])
+def test_an_agent_that_cannot_see_says_so_and_names_those_that_can(name):
+    config = TeachConfig("Corridor", "rl", name="x", agent=name)
+    with pytest.raises(BadInput, match="-a ppo, a2c or ga3c"):
+        make_agent(config, make_corridors(1))

@@ -494,7 +494,7 @@ def curve(row):
     return {key: each for key, each in row.items() if key not in ("wall_s", "steps_per_second")}
 
 
-@pytest.mark.parametrize("name", ["sb3:PPO", "sb3:SAC"])
+@pytest.mark.parametrize("name", ["sb3:PPO", pytest.param("sb3:SAC", marks=pytest.mark.slow)])
 def test_a_run_teaches_it_from_labels_and_is_repeatable(name):
     arguments = (ON_POLICY | OFF_POLICY)[name]
     row = taught(name, *arguments, name="one")
@@ -505,6 +505,7 @@ def test_a_run_teaches_it_from_labels_and_is_repeatable(name):
     assert RewardPredictor.load(Experiment.find("one").folder / "predictor") is not None
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_ends_with_the_same_numbers(monkeypatch):
     learn, calls = OffPolicyLibraryAgent.learn, []
 

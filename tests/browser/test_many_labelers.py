@@ -137,6 +137,7 @@ class TestTwoLabelers:
         shown = [LabellingPage(page).shown_comparison() for page in pages]
         assert len(set(shown)) == 2
 
+    @pytest.mark.slow
     def test_whoever_leaves_gives_back_what_was_not_answered(self, invite, join, experiment):
         experiment.ask(2)
         first = join(invite(), f"hasty of {experiment.name}")

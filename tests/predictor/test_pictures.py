@@ -130,3 +130,16 @@ def test_fewer_steps_of_a_segment_are_looked_at_since_pictures_cost_more():
     np.testing.assert_array_equal(batch["rows"], labels.rows[:, :, 1:25:3])
     # Each of the 8 steps counts for 25 / 8 of the 25.
     np.testing.assert_allclose(batch["weights"], 25 / 8)
+
+
+def test_of_a_long_segment_only_some_pictures_are_kept_and_each_counts_for_several():
+    rollout, space = lived(100)
+    rows = space.rows(rollout.observations, rollout.actions)
+    labels = LabelSet(100, space, CONFIG.ensemble_size, seed=0)
+    labels.add(LabelledPair(rows[:100, 0], rows[:9, 1], 1.0))
+    # 100 steps, 30 at most: every 4th is kept, 25 of them.
+    assert labels.num_steps == 25
+    np.testing.assert_array_equal(labels.rows[0, 0], rows[:100:4, 0])
+    np.testing.assert_array_equal(labels.rows[0, 1, :3], rows[:9:4, 1])
+    np.testing.assert_array_equal(labels.weights[0, 0], 4)
+    np.testing.assert_array_equal(labels.weights[0, 1, :4], [4, 4, 1, 0])

@@ -429,7 +429,7 @@ class TestRepeatsAndGold:
         assert 23 <= purposes["repeat"] <= 57
 
 
-@pytest.mark.parametrize("wanted", [1, 2])
+@pytest.mark.parametrize("wanted", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_two_labelers_race_a_thousand_times_and_nobody_is_doubled_or_lost(url, wanted):
     """Each has a store of their own, as two processes of a service would."""
     with Store.open(url, is_synced=False) as store:

@@ -44,7 +44,7 @@ def test_no_request_is_answered_with_a_fault(description):
     for operation in (found.ok() for found in description.get_all_operations()):
 
         @settings(
-            max_examples=30,
+            max_examples=20,
             phases=[Phase.explicit, Phase.generate],
             suppress_health_check=[*HealthCheck],  # pyright: ignore[reportArgumentType]
         )

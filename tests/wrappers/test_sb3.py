@@ -50,7 +50,9 @@ def assert_equal(one, other):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", [MODES[0], *(pytest.param(mode, marks=pytest.mark.slow) for mode in MODES[1:])]
+)
 def test_an_agent_learns_through_it_from_labels(mode):
     wrapper = PreferenceVectorWrapper(vector(mode), **QUICK)
     wrapper.pretrain()

@@ -132,6 +132,8 @@ class GA3C(OnPolicyAgent[GA3CConfig]):
     `_networks` are those that act; `_learned` is what comes of the last rollout.
     """
 
+    _learns_as_a_whole = False
+
     def _begin_optimisers(self) -> tuple[Any, ...]:
         self._layout = Layout.of(self._networks)
         self._acting = self._layout.pack(self._networks)

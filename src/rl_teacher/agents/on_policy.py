@@ -39,12 +39,38 @@ from rl_teacher.networks import MLP
 from rl_teacher.pictures import NetworkSize, PictureShape
 
 
+class Elsewhere(NamedTuple):
+    """What steps led to, of those steps alone after which the rollout does not simply go on.
+
+    Pictures are dear to look at, and of most steps the next observation is looked at anyway.
+
+    Attributes:
+        places: [E] which of the T * N steps; some may be there several times.
+        observations: [E, D] before any reset.
+    """
+
+    places: Any
+    observations: Any
+
+    @staticmethod
+    def of(rollout: Rollout) -> "Elsewhere":
+        """Ends of episodes, and the last steps; as many as make a multiple of N."""
+        is_elsewhere = rollout.ended | ~rollout.is_valid
+        is_elsewhere[-1] = True
+        places = np.flatnonzero(is_elsewhere)
+        num_envs = rollout.ended.shape[1]
+        # Note: few lengths, so that few programs are compiled.
+        padded = np.resize(places, -(-len(places) // num_envs) * num_envs)
+        time, env = np.unravel_index(padded, rollout.ended.shape)
+        return Elsewhere(padded, rollout.next_observations[time, env].reshape(len(padded), -1))
+
+
 class Lived(NamedTuple):
     """A rollout as a compiled update takes it: NumPy arrays outside, traced ones inside.
 
     Attributes:
         observations: [T, N, D] as the environment gave them; bytes where they are pictures.
-        next_observations: [T, N, D] before any reset.
+        next_observations: [T, N, D] before any reset; or what of them is not in the rollout.
         actions: [T, N, ...] as they were drawn, before they were clipped.
         masks: [T, N, A] which actions were allowed; None: all of them.
         rewards: [T, N] what is learned from, scaled.
@@ -145,13 +171,12 @@ def prepare(
     """Normalise the observations once; work out log-probabilities, advantages and returns."""
     policy, value, encoder = networks
     observations = lived.normalised(lived.observations, config.observation_limit)
-    following = lived.normalised(lived.next_observations, config.observation_limit)
     features = encoded(encoder, observations)
     values = value(features)[..., 0]
     advantages = advantages_of(
         lived.rewards,
         values,
-        value(encoded(encoder, following))[..., 0],
+        next_values_of(networks, lived, values, config.observation_limit),
         lived.terminated,
         lived.ended,
         discount=config.discount,
@@ -168,6 +193,26 @@ def prepare(
         advantages=flat(advantages),
     )
     return for_policy, ValueBatch(seen, for_policy.weights, flat(advantages + values))
+
+
+def next_values_of(
+    networks: ActorCritic, lived: Lived, values: Float[Array, "time env"], limit: float
+) -> Float[Array, "time env"]:
+    """[T, N] V(o_{t+1}) of the observation before any reset.
+
+    Args:
+        networks: of which the value function says it.
+        lived: the rollout.
+        values: [T, N] V(o_t), which need not be worked out again.
+        limit: of normalised observations.
+    """
+    following = lived.next_observations
+    if not isinstance(following, Elsewhere):
+        return networks.value(encoded(networks.encoder, lived.normalised(following, limit)))[..., 0]
+    features = encoded(networks.encoder, following.observations[:, None])
+    elsewhere = networks.value(features)[:, 0, 0]
+    gone_on = jnp.concatenate([values[1:], values[-1:]]).reshape(-1)
+    return gone_on.at[following.places].set(elsewhere).reshape(values.shape)
 
 
 def advantages_of(  # noqa: PLR0913 - one array each
@@ -279,6 +324,8 @@ Config = TypeVar("Config", bound=OnPolicyConfig)
 class OnPolicyAgent(ABC, Generic[Config]):
     """Acts, and learns from each rollout once; how it improves is its own."""
 
+    _learns_as_a_whole = True
+    """Whether a rollout is learned from in one piece, and by those who lived it."""
     _networks: ActorCritic
     _optimisers: tuple[Any, ...]
 
@@ -310,29 +357,16 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self._action_space = action_space
         self._observation_shape = observation_space.shape or ()
         self._size = int(np.prod(self._observation_shape))
-        self._picture = self._picture_of(observation_space)
+        can_see = self._network_size is not None
+        self._picture = PictureShape.of(observation_space) if can_see else None
         self._observation_moments = self._new_moments()
         self._scale_rewards = ReturnScaler(config.num_envs, config.discount)
         self._sampled: list[np.ndarray] = []
         self.begin_anew()
 
-    def _picture_of(self, observation_space: gym.Space) -> PictureShape | None:
-        """How pictures lie, if that is what is observed.
-
-        Raises:
-            BadConfig: this agent cannot see.
-        """
-        picture = PictureShape.of(observation_space)
-        if picture is not None and self._network_size is None:
-            raise BadConfig(
-                f"The observations are pictures ({observation_space.shape}), and "
-                f"{type(self).__name__} learns from vectors alone. Use -a ppo, a2c or ga3c."
-            )
-        return picture
-
     @property
     def _network_size(self) -> NetworkSize | None:
-        """Of the network for pictures; None where there is none."""
+        """Of the network for pictures; None where pictures are so many numbers."""
         return getattr(self.config, "picture_network", None)
 
     def _new_moments(self) -> RunningMoments:
@@ -444,9 +478,12 @@ class OnPolicyAgent(ABC, Generic[Config]):
     def _lived(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> Lived:
         shape = rollout.ended.shape
         sampled, self._sampled = np.stack(self._sampled), []
+        following: Any = rollout.next_observations.reshape(*shape, -1)
+        if self._picture is not None and self._learns_as_a_whole:
+            following = Elsewhere.of(rollout)
         return Lived(
             observations=rollout.observations.reshape(*shape, -1),
-            next_observations=rollout.next_observations.reshape(*shape, -1),
+            next_observations=following,
             actions=sampled,
             masks=rollout.action_masks,
             rewards=self._scale_rewards(rewards, rollout.ended, rollout.is_valid),

@@ -16,7 +16,8 @@ from rl_teacher.agents.sb3.libraries import (
     is_on_policy,
 )
 from rl_teacher.config import TeachConfig
-from rl_teacher.errors import UnknownName
+from rl_teacher.errors import BadInput, UnknownName
+from rl_teacher.pictures import PictureShape
 
 AGENTS = {
     "ppo": "rl_teacher.agents.ppo:PPO",
@@ -26,6 +27,8 @@ AGENTS = {
     "sac": "rl_teacher.agents.sac:SAC",
 }
 """Where each of this package's own is, so that only the one that learns is loaded."""
+SEEING = ("ppo", "a2c", "ga3c")
+"""Those of them that learn from pictures."""
 
 
 def check_agent(config: TeachConfig) -> None:
@@ -61,12 +64,28 @@ def make_agent(config: TeachConfig, venv: gym.vector.VectorEnv) -> Agent:
         BadInput: it cannot be made, or cannot act in them.
     """
     check_agent(config)
+    check_sees(config.agent, venv.single_observation_space)
     return _maker(config.agent)(
         venv.single_observation_space,
         venv.single_action_space,
         config.agent_settings,
         total_steps=config.num_timesteps,
         seed=config.seed,
+    )
+
+
+def check_sees(name: str, observation_space: gym.Space) -> None:
+    """Refuse pictures for who only learns from vectors.
+
+    Raises:
+        BadInput: it is one of those.
+    """
+    is_blind = name in AGENTS and name not in SEEING
+    if PictureShape.of(observation_space) is None or not (is_blind or is_of_library(name)):
+        return
+    raise BadInput(
+        f"The observations are pictures ({observation_space.shape}), and {name} learns from "
+        f"vectors alone here. Take one that sees: -a {', '.join(SEEING[:-1])} or {SEEING[-1]}."
     )
 
 

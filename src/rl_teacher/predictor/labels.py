@@ -11,6 +11,8 @@ from jaxtyping import Float32, Int64, Shaped
 from rl_teacher.moments import RunningMoments
 from rl_teacher.predictor.inputs import InputSpace
 
+MOST_PICTURES = 30
+"""Of a segment, at most, that are kept; of a longer one only every k-th, which counts for k."""
 LEAST_STD = 1e-3
 """Added to the spread of every input: one that never changes is not blown up."""
 EARLIER_STEPS = 10_000
@@ -43,6 +45,7 @@ class LabelSet:
 
     Attributes:
         are_pictures: whether the rows are bytes of pictures.
+        num_steps: T, of those that are kept.
         input_moments: mean and spread of all labelled input rows; of nothing where they are
             pictures, which come on a known scale.
     """
@@ -65,15 +68,16 @@ class LabelSet:
             discount: step t of a segment counts discount^t.
         """
         self._seed = seed
-        self.num_steps = num_steps
+        self.are_pictures = space.picture is not None
+        self._thinned = -(-num_steps // MOST_PICTURES) if self.are_pictures else 1
+        self.num_steps = num_kept = -(-num_steps // self._thinned)
         self._step_weights = discount ** np.arange(num_steps, dtype=np.float32)
         self.num_members = num_members
         self._size = 0
-        self._rows = np.zeros((64, 2, num_steps, space.num_features), space.row_type)
-        self._weights = np.zeros((64, 2, num_steps), np.float32)
+        self._rows = np.zeros((64, 2, num_kept, space.num_features), space.row_type)
+        self._weights = np.zeros((64, 2, num_kept), np.float32)
         self._targets = np.zeros(64, np.float32)
         self._counts = np.zeros((num_members, 64), np.int64)
-        self.are_pictures = space.picture is not None
         self.input_moments = RunningMoments((0 if self.are_pictures else space.num_features,))
 
     def __len__(self) -> int:
@@ -93,8 +97,13 @@ class LabelSet:
             self._grow()
         index = self._size
         for side, rows in enumerate((pair.left, pair.right)):
-            self._rows[index, side, : len(rows)] = rows
-            self._weights[index, side, : len(rows)] = self._step_weights[: len(rows)]
+            kept = slice(None, None, self._thinned)
+            num_kept = len(rows[kept])
+            self._rows[index, side, :num_kept] = rows[kept]
+            weights = np.add.reduceat(
+                self._step_weights[: len(rows)], np.arange(0, len(rows), self._thinned)
+            )
+            self._weights[index, side, :num_kept] = weights
             if not self.are_pictures:
                 self.input_moments.update(rows)
         self._targets[index] = pair.target
@@ -117,7 +126,7 @@ class LabelSet:
     @property
     def compares_lengths(self) -> bool:
         """Whether some comparison is of two segments of different lengths."""
-        lengths = (self.weights > 0).sum(-1)
+        lengths = self.weights.sum(-1)
         return bool((lengths[:, 0] != lengths[:, 1]).any())
 
     @property
