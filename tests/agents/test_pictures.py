@@ -99,8 +99,12 @@ def test_what_steps_led_to_is_worth_the_same_whether_it_is_looked_at_again_or_no
     lived = agent._lived(rollout, rollout.rewards)
     assert isinstance(lived.next_observations, Elsewhere)
     assert len(lived.next_observations.places) <= 8 + 8 * 2
+    everything = rollout.next_observations.reshape(32, 8, -1)
+    lived, again = (
+        jax.tree.map(jnp.asarray, each)
+        for each in (lived, lived._replace(next_observations=everything))
+    )
     values = agent._networks.value(agent._networks.encoder(lived.observations))[..., 0]
-    again = lived._replace(next_observations=rollout.next_observations.reshape(32, 8, -1))
     ours, others = (
         next_values_of(agent._networks, each, values, np.inf) for each in (lived, again)
     )
