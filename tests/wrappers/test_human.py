@@ -110,7 +110,10 @@ def test_the_owner_pauses_resumes_and_stops_on_the_page():
         experiment_id = store.experiment(name).id
         store.set_control(experiment_id, Control(state="pause"))
         with ThreadPoolExecutor(1) as stepper:
-            living = stepper.submit(step_until, env, lambda: env.is_stop_wanted, env.action_space)
+            # Note: it steps on for as long as this thread takes to look at the phase.
+            living = stepper.submit(
+                step_until, env, lambda: env.is_stop_wanted, env.action_space, 300_000
+            )
             step_until_phase(store, name, "paused")
             assert not living.done()
             store.set_control(experiment_id, Control(state="run"))
