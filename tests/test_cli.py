@@ -181,9 +181,8 @@ def test_an_environment_of_ones_own_is_taught_by_module_and_id(tmp_path):
     environment = {"PYTHONPATH": str(tmp_path), "RL_TEACHER_HOME": str(tmp_path / "home")}
     arguments = ["teach", "-p", "synth", "-l", "12", "-L", "8", "-e", "own:Point-v0"]
     arguments += ["-n", "point", "-c", "0.5", *TINY]
-    for _ in range(2):
-        done = run(*arguments, HOME=str(tmp_path), **environment)
-        assert done.returncode == 0, done.stderr
+    done = run(*arguments, HOME=str(tmp_path), **environment)
+    assert done.returncode == 0, done.stderr
     config = json.loads((tmp_path / "home/experiments/point/config.json").read_text())
     assert config["env_id"] == "own:Point-v0"
 

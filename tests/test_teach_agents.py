@@ -50,7 +50,9 @@ class Killed(Exception):
     """Ends a run without its leave."""
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize(
+    "agent", [AGENTS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in AGENTS[1:])]
+)
 def test_a_run_killed_and_continued_ends_with_the_numbers_of_one_never_stopped(agent, monkeypatch):
     teach(changed(agent=agent, name="whole"), QUIET)
     every_time = dataclasses.replace(QUIET, checkpoint_seconds=0.0)

@@ -134,6 +134,7 @@ def test_forbidden_actions_stay_forbidden():
     assert jnp.exp(after.log_probs(batch.observations, batch.masks))[:, 2].max() == 0
 
 
+@pytest.mark.slow
 def test_it_balances_the_cartpole():
     _, _, episodes = train(TRPO, make_vector("CartPole-v1", 16), CARTPOLE, 40, seed=0)
     assert episodes.mean_return(20) > 300
