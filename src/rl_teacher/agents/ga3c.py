@@ -38,7 +38,7 @@ from rl_teacher.agents.on_policy import (
 )
 from rl_teacher.agents.packing import Layout
 from rl_teacher.agents.vtrace import vtrace
-from rl_teacher.named_arrays import NamedArrays, nest, tree_to_arrays
+from rl_teacher.named_arrays import NamedArrays, nest
 
 FIGURES = ("entropy", "policy_loss", "ratio", "value_loss")
 
@@ -170,15 +170,14 @@ class GA3C(OnPolicyAgent[GA3CConfig]):
         self._learned = self._learned._replace(networks=packed)
         self._act_by(packed)
 
-    def _trees(self) -> tuple:
+    def _newest(self) -> tuple[ActorCritic, tuple[Any, ...]]:
         networks = self._layout.unpack(np.asarray(self._learned.networks))
-        return networks.policy, networks.value, *self._learned.optimiser
+        return networks, tuple(self._learned.optimiser)
 
     def state(self) -> NamedArrays:
         """Everything needed to go on exactly: what acts, and what it leads to; waits for that."""
         late = {"acting": self._acting, "figures": np.asarray(self._learned.figures)}
-        learned = self._layout.unpack(np.asarray(self._learned.networks)).encoder
-        return super().state() | nest({"late": late, "encoder": tree_to_arrays(learned)})
+        return super().state() | nest({"late": late})
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from a saved state."""

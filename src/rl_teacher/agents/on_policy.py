@@ -35,7 +35,7 @@ from rl_teacher.named_arrays import (
     rng_to_array,
     tree_to_arrays,
 )
-from rl_teacher.networks import MLP
+from rl_teacher.networks import MLP, applied
 from rl_teacher.pictures import NetworkSize, PictureShape
 
 
@@ -316,8 +316,6 @@ def _encoder_from(like: Encoder, state: Mapping[str, np.ndarray]) -> Encoder:
     return arrays_to_tree(like, saved)
 
 
-_encode = jax.jit(lambda encoder, rows: encoder(rows))
-
 Config = TypeVar("Config", bound=OnPolicyConfig)
 
 
@@ -412,7 +410,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         """What the policy is a function of."""
         if self._picture is not None:
             rows = observations.reshape(len(observations), -1)
-            return np.asarray(_encode(self._networks.encoder, rows))
+            return np.asarray(applied(self._networks.encoder, rows))
         flat = observations.reshape(len(observations), -1).astype(np.float32, copy=False)
         limit = self.config.observation_limit
         return np.clip((flat - self._mean) * self._inverse_std, -limit, limit)
@@ -526,15 +524,20 @@ class OnPolicyAgent(ABC, Generic[Config]):
         if self._observation_moments.is_unmoving:
             self.config = replace(self.config, observation_limit=math.inf)
 
+    def _newest(self) -> tuple[ActorCritic, tuple[Any, ...]]:
+        """The networks that were improved last, and what their optimisers go on with."""
+        return self._networks, self._optimisers
+
     def _trees(self) -> tuple:
-        return self._networks.policy, self._networks.value, *self._optimisers
+        networks, optimisers = self._newest()
+        return networks.policy, networks.value, *optimisers
 
     def state(self) -> NamedArrays:
         """Everything needed to go on exactly, between two rollouts."""
         return nest(
             {
                 "networks": tree_to_arrays(self._trees()),
-                "encoder": tree_to_arrays(self._networks.encoder),
+                "encoder": tree_to_arrays(self._newest()[0].encoder),
                 "observations": self._observation_moments.state(),
                 "returns": self._scale_rewards.state(),
                 "self": {"rng": rng_to_array(self._rng), "steps": np.asarray(self._steps)},

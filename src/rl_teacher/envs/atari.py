@@ -11,7 +11,6 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float, Float64, Int64, Integer
@@ -27,12 +26,12 @@ from rl_teacher.envs.recipes import (
     unpack_recipes,
 )
 from rl_teacher.envs.teachable import (
-    TeachableVectorEnv,
+    SeededVectorEnv,
     checked_elapsed,
     generator_at,
     generators_after,
 )
-from rl_teacher.errors import BadConfig, CorruptCheckpoint
+from rl_teacher.errors import CorruptCheckpoint
 from rl_teacher.frame_settings import FrameSettings
 from rl_teacher.named_arrays import array_to_text, nest, part_of, text_to_array
 
@@ -41,7 +40,7 @@ logger = logging.getLogger(__name__)
 Infos = dict[str, Any]
 
 
-class AtariVectorEnv(TeachableVectorEnv):
+class AtariVectorEnv(SeededVectorEnv):
     """N environments of one game; an episode that ends begins anew in the same step.
 
     The observations are new arrays each time, which are not copied: keep them, but write to none.
@@ -69,10 +68,7 @@ class AtariVectorEnv(TeachableVectorEnv):
                 environments, were lived after its end.
             frames: what is shown of it.
         """
-        if num_envs < 1:
-            raise BadConfig(f"{num_envs} environments were asked for; ask for 1 or more.")
-        self.num_envs = num_envs
-        self.render_mode = None
+        super().__init__(num_envs)
         self._rules = rules_of(game.name)
         self._frames = asdict(frames)
         self._emulators = Emulators(game, num_envs, num_threads, frames)
@@ -82,7 +78,6 @@ class AtariVectorEnv(TeachableVectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._book = RecipeBook(keep_steps)
-        self._rngs: list[np.random.Generator] = []
         self._everyone = np.arange(num_envs)
         self._observations = np.zeros(self.observation_space.shape or (), np.uint8)
         # Of the running episodes: number, beginning, actions, and how many of these are lived.
@@ -104,13 +99,6 @@ class AtariVectorEnv(TeachableVectorEnv):
     def observations(self) -> Pictures:
         """[N, C, H, W] what the last `reset`, `step` or `set_state` led to."""
         return self._observations
-
-    @property
-    def np_random(self) -> tuple[np.random.Generator, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """One generator per environment; it draws the seeds of episodes."""
-        if not self._rngs:
-            self._rngs = [seeding.np_random()[0] for _ in range(self.num_envs)]
-        return tuple(self._rngs)
 
     def recipe(self, episode: int) -> Recipe:
         """How an episode is lived again.

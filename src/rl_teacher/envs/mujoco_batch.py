@@ -9,7 +9,6 @@ from typing import Any
 import gymnasium
 import mujoco
 import numpy as np
-from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Float, Inexact, Int, Shaped
@@ -18,12 +17,12 @@ from rl_teacher.envs.mujoco_physics import Simulations
 from rl_teacher.envs.mujoco_suite import TASKS
 from rl_teacher.envs.mujoco_task import Task
 from rl_teacher.envs.teachable import (
-    TeachableVectorEnv,
+    SeededVectorEnv,
     checked_elapsed,
     generator_at,
     generators_after,
 )
-from rl_teacher.errors import BadConfig, CorruptCheckpoint
+from rl_teacher.errors import CorruptCheckpoint
 from rl_teacher.named_arrays import array_to_text, text_to_array
 
 Infos = dict[str, Any]
@@ -31,7 +30,7 @@ Infos = dict[str, Any]
 RENDER_SIZE = 480  # Pixels, as Gymnasium's.
 
 
-class MujocoVectorEnv(TeachableVectorEnv):
+class MujocoVectorEnv(SeededVectorEnv):
     """N environments of one task; an episode that ends begins anew in the same step.
 
     Equal to Gymnasium's `SyncVectorEnv` with SAME_STEP autoreset and the same seeds.
@@ -46,14 +45,10 @@ class MujocoVectorEnv(TeachableVectorEnv):
         num_threads: int | None = None,
         max_episode_steps: int | None = None,
     ) -> None:
-        if num_envs < 1:
-            raise BadConfig(f"{num_envs} environments were asked for; ask for 1 or more.")
-        self.num_envs = num_envs
-        self.render_mode = None
+        super().__init__(num_envs)
         self._simulations = Simulations(task, num_envs, num_threads)
         self._max_episode_steps = max_episode_steps or task.max_episode_steps
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
-        self._rngs: list[np.random.Generator] = []
         self._everyone = np.arange(num_envs, dtype=np.int32)
         self.single_observation_space = self._simulations.observation_space
         self.single_action_space = self._simulations.action_space
@@ -81,13 +76,6 @@ class MujocoVectorEnv(TeachableVectorEnv):
     def observations(self) -> Inexact[np.ndarray, "env obs"]:
         """[N, D] what the last `reset`, `step` or `set_state` led to."""
         return self._obs
-
-    @property
-    def np_random(self) -> tuple[np.random.Generator, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """One generator per environment."""
-        if not self._rngs:
-            self._rngs = [seeding.np_random()[0] for _ in range(self.num_envs)]
-        return tuple(self._rngs)
 
     def reset(
         self,

@@ -61,6 +61,29 @@ class TeachableVectorEnv(VectorEnv):
         """Continue from what `get_state` returned, here or in another process."""
 
 
+class SeededVectorEnv(TeachableVectorEnv):
+    """One whose environments draw from generators that are its own, one each."""
+
+    def __init__(self, num_envs: int) -> None:
+        """Of N environments.
+
+        Raises:
+            BadConfig: N is less than 1.
+        """
+        if num_envs < 1:
+            raise BadConfig(f"{num_envs} environments were asked for; ask for 1 or more.")
+        self.num_envs = num_envs
+        self.render_mode = None
+        self._rngs: list[np.random.Generator] = []
+
+    @property
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """One generator per environment."""
+        if not self._rngs:
+            self._rngs = [seeding.np_random()[0] for _ in range(self.num_envs)]
+        return tuple(self._rngs)
+
+
 def checked_elapsed(
     elapsed_steps: Any, num_envs: int, max_episode_steps: int
 ) -> Int[np.ndarray, " env"]:

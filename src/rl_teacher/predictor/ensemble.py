@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
-import jax
 import numpy as np
 from jaxtyping import Float32, Shaped
 from safetensors import SafetensorError
@@ -18,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 from rl_teacher.config import PredictorConfig
 from rl_teacher.errors import CorruptCheckpoint
 from rl_teacher.named_arrays import NamedArrays, arrays_to_tree, nest, part_of, tree_to_arrays
-from rl_teacher.networks import MLP, HostMLP
+from rl_teacher.networks import MLP, HostMLP, applied
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.networks import PictureNetwork, RewardNetwork, new_networks, unstacked
 from rl_teacher.predictor.normalise import RecentMoments
@@ -45,12 +44,9 @@ class PictureEnsemble:
         padded = _padded(rows)
         pieces = np.split(padded, range(PICTURES_AT_ONCE, len(padded), PICTURES_AT_ONCE))
         calls = [(member, piece) for member in self._members for piece in pieces]
-        said = list(self._cores.map(lambda call: np.asarray(_say(*call)), calls))
+        said = list(self._cores.map(lambda call: np.asarray(applied(*call)), calls))
         by_member = np.concatenate(said).reshape(len(self._members), len(padded), 1)
         return by_member[:, : len(rows)]
-
-
-_say = jax.jit(lambda network, rows: network(rows))
 
 
 def _padded(rows: Shaped[np.ndarray, "batch byte"]) -> Shaped[np.ndarray, "padded byte"]:
