@@ -1,23 +1,55 @@
-"""How many Atari steps a second arrive at the agent, of those that ALE's emulators make."""
+"""Atari: how many steps a second arrive, how many are learned from, and what memory that takes."""
 
-from benchmarks.children import run_ours
+from typing import Any
+
+from benchmarks.children import run_ours, run_peer
 from benchmarks.options import Options
+from benchmarks.parts import measure_parts
 from benchmarks.records import Record, Records, latest_run
+from benchmarks.settings import teach_config
 from benchmarks.tables import middle, number, ratio, table
+from rl_teacher.pictures import NetworkSize
+from rl_teacher.presets import preset
 
 GAMES = (("Pong-v0", "pong"), ("Breakout-v0", "breakout"))
 NUM_ENVS = 16
 ROLLOUT_STEPS = 128
-HOW = "python -m benchmarks.run atari_pace [--only Pong-v0]"
-ALONE, OURS = "ALE alone", "rl-teacher"
+NETWORKS: tuple[NetworkSize, ...] = ("small", "paper")
+PEERS = (
+    {"threads": 1, "processes": False},
+    {"threads": 2, "processes": False},
+    {"threads": 1, "processes": True},
+)
+"""Threads of torch, and whether each of its environments has a process of its own."""
+LABELS = 500
+"""Comparisons, of 1,000 segments."""
+HOW = "python -m benchmarks.run atari_pace [--only delivered learning memory]"
+ALONE, OURS, PEER = "ALE alone", "rl-teacher", "Stable-Baselines3"
 
 
 def run(options: Options, records: Records) -> None:
-    """ALE alone and ours, in turn, each in a fresh process; three rounds of it."""
+    """Measure the parts that are asked for: delivered, learning, memory."""
+    parts = {
+        "delivered": measure_delivered,
+        "learning": measure_learning,
+        "memory": measure_memory,
+    }
+    measure_parts(parts, options, records)
+
+
+def rounds(options: Options) -> range:
+    """Three times in turn, or once to show that it works."""
+    return range(1 if options.is_quick else 3)
+
+
+# --- delivered: steps/s that arrive at the agent ---
+
+
+def measure_delivered(options: Options, records: Records) -> None:
+    """ALE alone and ours, in turn, each in a fresh process."""
     seconds = 1.0 if options.is_quick else 15.0
-    games = [game for game in GAMES if options.wants(game[0])]
-    for number_of_round in range(1 if options.is_quick else 3):
-        for env_id, rom in games[:1] if options.is_quick else games:
+    for number_of_round in rounds(options):
+        for env_id, rom in GAMES[:1] if options.is_quick else GAMES:
             common = {"num_envs": NUM_ENVS, "seconds": seconds}
             measured = {
                 ALONE: run_ours("emulators", rom=rom, **common),
@@ -26,6 +58,7 @@ def run(options: Options, records: Records) -> None:
             for who, finished in measured.items():
                 kept = records.append(
                     run=options.run,
+                    part="delivered",
                     round=number_of_round,
                     env_id=env_id,
                     who=who,
@@ -37,28 +70,191 @@ def run(options: Options, records: Records) -> None:
                 print(said, flush=True)
 
 
-def report(records: list[Record]) -> list[str]:
-    """The newest run, game by game."""
-    newest = latest_run(records)
+def delivered_report(records: list[Record]) -> list[str]:
+    """Game by game."""
     rows, shares = [], []
-    for env_id in dict.fromkeys(record["env_id"] for record in newest):
+    for env_id in dict.fromkeys(record["env_id"] for record in records):
         alone, ours = (
             middle(
                 record["steps_per_second"]
-                for record in newest
+                for record in records
                 if (record["env_id"], record["who"]) == (env_id, who)
             )
             for who in (ALONE, OURS)
         )
         rows.append([env_id, number(alone), number(ours), ratio(ours / alone)])
         shares.append(f"{ratio(ours / alone)} on {env_id}")
-    num_rounds = len({record["round"] for record in newest})
     return [
+        "### Steps/s that arrive at the agent",
+        "",
         f"**{', '.join(shares)}** of ALE's vector environment alone with {NUM_ENVS} environments "
         "(to reach: 0.90x). Random actions; ours are collected into rollouts of "
-        f"{ROLLOUT_STEPS} steps and recorded for clips. Medians of {num_rounds} rounds, in turn, "
-        "each in a fresh process.",
+        f"{ROLLOUT_STEPS} steps and recorded for clips. Medians of {num_rounds(records)} rounds, "
+        "in turn, each in a fresh process.",
         "",
         *table(["steps/s", ALONE, OURS, "ratio"], rows),
         "",
     ]
+
+
+# --- learning: steps/s of PPO with the true reward ---
+
+
+def measure_learning(options: Options, records: Records) -> None:
+    """Stable-Baselines3 at its threads and processes, then ours; with each network."""
+    for number_of_round in rounds(options):
+        for network in NETWORKS[:1] if options.is_quick else NETWORKS:
+            peers = [peer_learning(network, how, options) for how in PEERS]
+            for figures in [*peers, our_learning(network, options)]:
+                kept = records.append(
+                    run=options.run,
+                    part="learning",
+                    round=number_of_round,
+                    network=network,
+                    **figures,
+                )
+                said = f"  {network}, {kept['who']}: {number(kept['steps_per_second'])} steps/s"
+                print(said, flush=True)
+
+
+def peer_learning(network: NetworkSize, how: dict[str, Any], options: Options) -> dict[str, Any]:
+    """The same game, rollouts, minibatches, epochs and network."""
+    per_rollout = NUM_ENVS * ROLLOUT_STEPS
+    settings = teach_config(preset("pictures", has_labels=False), {"env_id": GAMES[0][0]}).ppo
+    finished = run_peer(
+        "sb3",
+        "sb3_atari.py",
+        env_id="ALE/Pong-v5",
+        network=network,
+        num_envs=settings.num_envs,
+        rollout_steps=settings.rollout_steps,
+        minibatch_size=settings.minibatch_size,
+        num_epochs=settings.num_epochs,
+        learning_rate=settings.learning_rate,
+        seed=1,
+        warm_up_steps=per_rollout,
+        steps=per_rollout * (1 if options.is_quick else 5),
+        **how,
+    )
+    processes = "a process each" if how["processes"] else "one process"
+    return {
+        "who": f"{PEER}, {how['threads']} threads, {processes}",
+        "peak_mb": finished.peak_mb,
+        **finished.figures,
+    }
+
+
+def our_learning(network: NetworkSize, options: Options) -> dict[str, Any]:
+    """`rl-teacher teach -p rl -e Pong-v0`, whole: reports, checkpoints."""
+    config = teach_config(
+        preset("pictures", has_labels=False)
+        | {
+            "env_id": GAMES[0][0],
+            "num_timesteps": NUM_ENVS * ROLLOUT_STEPS * (2 if options.is_quick else 10),
+        },
+        {"ppo.picture_network": network},
+        options.settings,
+    )
+    finished = run_ours("teach", saved=config.saved())
+    return {
+        "who": OURS,
+        "settings": config.saved(),
+        "steps": finished.figures["steps"],
+        "steps_per_second": finished.figures["steady_steps_per_second"],
+        "with_compilation": finished.figures["steps_per_second"],
+        "peak_mb": finished.peak_mb,
+    }
+
+
+def learning_report(records: list[Record]) -> list[str]:
+    """Network by network, against the peer's best."""
+    rows, ratios = [], []
+    for network in dict.fromkeys(record["network"] for record in records):
+        those = [record for record in records if record["network"] == network]
+        paces = {
+            who: middle(each["steps_per_second"] for each in those if each["who"] == who)
+            for who in dict.fromkeys(each["who"] for each in those)
+        }
+        peak = {who: max(e["peak_mb"] for e in those if e["who"] == who) for who in paces}
+        rows += [[network, who, number(paces[who]), number(peak[who])] for who in paces]
+        best = max(pace for who, pace in paces.items() if who != OURS)
+        ratios.append(f"{ratio(paces[OURS] / best)} with the {network} network")
+    return [
+        "### Steps/s of PPO on Pong with the true reward",
+        "",
+        f"**{', '.join(ratios)}**, of Stable-Baselines3's PPO with the same network at its best "
+        f"(to reach: 2.00x). {NUM_ENVS} environments, rollouts of {ROLLOUT_STEPS} steps each, "
+        "minibatches of 256, 4 epochs. Ours is the whole command with its reports and checkpoints. "
+        f"The first rollout is not counted. Medians of {num_rounds(records)} rounds, in turn, each "
+        "in a fresh process; peak MB is of the main process alone.",
+        "",
+        *table(["network", "", "steps/s", "peak MB"], rows),
+        "",
+    ]
+
+
+# --- memory: 16 environments and 1,000 segments ---
+
+
+def measure_memory(options: Options, records: Records) -> None:
+    """A run whose labels are all asked at its beginning."""
+    num_labels = 20 if options.is_quick else LABELS
+    config = teach_config(
+        preset("pictures", has_labels=True)
+        | {
+            "env_id": GAMES[0][0],
+            "predictor": "synth",
+            "n_labels": num_labels,
+            "schedule": "upfront",
+            "pretrain_iters": 64,
+            "num_timesteps": 4 * NUM_ENVS * ROLLOUT_STEPS,
+        },
+        options.settings,
+    )
+    finished = run_ours("teach", saved=config.saved())
+    kept = records.append(
+        run=options.run,
+        part="memory",
+        settings=config.saved(),
+        segments=2 * num_labels,
+        peak_mb=finished.peak_mb,
+        **finished.figures,
+    )
+    print(f"  memory: {number(kept['peak_mb'])} MB", flush=True)
+
+
+def memory_report(records: list[Record]) -> list[str]:
+    """The peak."""
+    newest = records[-1]
+    return [
+        "### Memory",
+        "",
+        f"**{number(newest['peak_mb'])} MB** at the most (to reach: under 4,000 MB), of a run on "
+        f"Pong with {NUM_ENVS} environments that learns from {newest['segments']:,} segments.",
+        "",
+    ]
+
+
+# --- report ---
+
+
+def num_rounds(records: list[Record]) -> int:
+    """Rounds that were measured."""
+    return len({record["round"] for record in records})
+
+
+REPORTS = {
+    "delivered": delivered_report,
+    "learning": learning_report,
+    "memory": memory_report,
+}
+
+
+def report(records: list[Record]) -> list[str]:
+    """The newest run of each part."""
+    lines = []
+    for part, report_of in REPORTS.items():
+        of_part = [record for record in records if record["part"] == part]
+        if of_part:
+            lines += report_of(latest_run(of_part))
+    return lines

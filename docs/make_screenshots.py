@@ -223,6 +223,7 @@ def main() -> None:
             picture_all(studio, home, runs)
             picture_owners_pages(studio, PicturedStudy(home, "hopper").fill())
             picture_play(browser, home)
+            picture_a_game(studio, home)
         finally:
             for running in [*runs.values(), service]:
                 running.end()
@@ -271,6 +272,19 @@ def picture_owners_pages(studio: Studio, invite: str) -> None:
     for sight in sights:
         studio.picture(sight, *EVERY_LOOK)
     studio.picture(Sight("join", invite, wait_for_invite), "phone-light", "phone-dark")
+
+
+def picture_a_game(studio: Studio, home: Path) -> None:
+    """Clips of Pong, while a run waits for its first answers."""
+    human = ["-p", "human", "-e", "Pong-v0", "-L", "8", "-l", "20", "-n", "pong"]
+    asks = ["--instructions", "Prefer the clip in which the green paddle meets the ball."]
+    running = Running(home, "pong", "teach", *human, *asks, "--no-tensorboard", "--no-browser")
+    try:
+        running.printed_link()
+        sight = Sight("label-pong", "/e/pong/label", wait_for_clips)
+        studio.picture(sight, *EVERY_LOOK)
+    finally:
+        running.end()
 
 
 def picture_play(browser: Browser, home: Path) -> None:

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from rl_teacher.convolutions import BatchNorm, Convolutions, convolve
+from rl_teacher.picture_shape import PictureShape
 from rl_teacher.pictures import (
     POLICIES,
     PREDICTORS,
     Convolution,
-    PictureShape,
     Plan,
+    picture_of,
     plan_for,
     seen_by,
 )
@@ -59,7 +60,7 @@ def test_bytes_count_as_255ths():
 def test_channels_are_found_wherever_they_are(shape, channel_axis, size, channels):
     import gymnasium as gym
 
-    found = PictureShape.of(gym.spaces.Box(0, 255, shape, np.uint8))
+    found = picture_of(gym.spaces.Box(0, 255, shape, np.uint8))
     assert found is not None
     assert (found.channel_axis, found.size, found.num_channels) == (channel_axis, size, channels)
     picture = np.arange(np.prod(shape)).reshape(shape) % 251
@@ -73,8 +74,8 @@ def test_channels_are_found_wherever_they_are(shape, channel_axis, size, channel
 def test_what_is_no_picture_is_not_taken_for_one(shape):
     import gymnasium as gym
 
-    assert PictureShape.of(gym.spaces.Box(0, 255, shape, np.uint8)) is None
-    assert PictureShape.of(gym.spaces.Box(0, 1, (4, 84, 84), np.float32)) is None
+    assert picture_of(gym.spaces.Box(0, 255, shape, np.uint8)) is None
+    assert picture_of(gym.spaces.Box(0, 1, (4, 84, 84), np.float32)) is None
 
 
 @pytest.mark.parametrize("plans", [POLICIES, PREDICTORS])

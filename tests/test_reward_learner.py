@@ -26,7 +26,12 @@ class World:
     """A learner, its store, and rollouts of random actions to feed it."""
 
     def __init__(
-        self, folder, teacher: Teacher = ORACLE, seed=0, weights: LabelerWeights = "equal"
+        self,
+        folder,
+        teacher: Teacher = ORACLE,
+        seed=0,
+        weights: LabelerWeights = "equal",
+        label_buffer=0,
     ):
         self.venv = make_vector("ShortReacher-v1", 8)
         self.collector = Collector(self.venv, seed=seed)
@@ -39,7 +44,9 @@ class World:
         self.learner = RewardLearner(
             Subject("ShortReacher-v1", space, 8, 10),
             Asking(selector("disagreement"), schedule("annealed"), budget, 10),
-            Fitting(PredictorConfig(hidden=(16, 16)), 100, False, 0, weights),
+            Fitting(
+                PredictorConfig(hidden=(16, 16), label_buffer=label_buffer), 100, False, 0, weights
+            ),
             self.questionnaire,
         )
 
@@ -147,6 +154,26 @@ def test_a_learner_restored_from_its_state_goes_on_exactly(tmp_path):
     other.learner.load_state(state)
     other.collector.load_state(envs)
     for rewards, step in zip(expected, (200, 300), strict=True):
+        np.testing.assert_array_equal(other.once_round(step), rewards)
+
+
+def test_a_learner_that_forgets_old_labels_goes_on_exactly(tmp_path):
+    """Of 60 labels 16 are kept; the predictor is fitted to them as new ones come."""
+    one = World(tmp_path, label_buffer=16)
+    one.live(3)
+    for step in (0, 100):
+        one.once_round(step)
+    state, envs = one.learner.state(), one.collector.state()
+    expected = [one.once_round(step) for step in (200, 900)]
+    assert one.learner.figures()["comparisons"] == 16
+    assert one.learner.figures()["labels_answered"] > 50
+    assert one.learner.figures()["fits"] > 2
+    one.store.close()
+
+    other = World(tmp_path, seed=5, label_buffer=16)
+    other.learner.load_state(state)
+    other.collector.load_state(envs)
+    for rewards, step in zip(expected, (200, 900), strict=True):
         np.testing.assert_array_equal(other.once_round(step), rewards)
 
 

@@ -51,6 +51,8 @@ class PredictorConfig:
     """spread of the predicted reward that the agent is told"""
     window_steps: int = 20_000
     """environment steps over which that spread is measured"""
+    label_buffer: int = 0
+    """the newest labels that it learns from, so many; 0: all of them"""
 
 
 LabelerWeights = Literal["equal", "reliability"]
@@ -226,6 +228,7 @@ LATER: dict[str, Any] = {
     "clip_reward": 0.0,
     "picture_network": "small",
     "batch_norm": False,
+    "label_buffer": 0,
 }
 """Settings that experiments of the first versions do not have, and what they are without them."""
 
@@ -387,6 +390,7 @@ RANGES = {
     "frame_size": (0, 4096),
     "fresh_start": (0.0, 1.0),
     "clip_reward": (0.0, 1e9),
+    "label_buffer": (0, 2**31 - 1),
     "discount": (0.0, 1.0),
     "trace": (0.0, 1.0),
     "entropy_bonus": (0.0, 100.0),

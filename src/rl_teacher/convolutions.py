@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from rl_teacher.networks import ACTIVATIONS, orthogonal
-from rl_teacher.pictures import PictureShape, Plan
+from rl_teacher.picture_shape import PictureShape
+from rl_teacher.pictures import Plan
 
 STATISTICS_SHARE = 0.1
 """Of a minibatch, in the running statistics of batch normalisation."""

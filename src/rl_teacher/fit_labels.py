@@ -143,6 +143,7 @@ def label_set(
         config.reward.ensemble_size,
         config.seed,
         config.reward.segment_discount,
+        config.reward.label_buffer,
     )
     if begun_with is not None:
         labels.begin_with_moments(begun_with.input_mean, begun_with.input_std)

@@ -1,13 +1,11 @@
-"""Pictures as observations: how their bytes lie, and which convolutions see them.
+"""Pictures as observations: which there are, and which convolutions see them."""
 
-H, W: pixels of height and width, C: channels, P = H * W * C bytes.
-"""
-
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+
+from rl_teacher.picture_shape import PictureShape
 
 MOST_CHANNELS = 16
 """An axis with more than so many entries counts pixels."""
@@ -19,57 +17,21 @@ LEAST_PIXELS = 8
 """Of the shorter side; smaller ones are seen as so many numbers."""
 
 
-@dataclass(frozen=True)
-class PictureShape:
-    """How the bytes of one picture, or of several stacked ones, lie in an observation.
+def picture_of(space: gym.Space) -> PictureShape | None:
+    """How the pictures of an observation space lie; None where it shows none.
 
-    Attributes:
-        shape: of an observation.
-        channel_axis: where in it the channels are, or None where there is one, without an axis.
+    Pictures are uint8, of two axes, or of three with the channels first or last.
     """
-
-    shape: tuple[int, ...]
-    channel_axis: int | None
-
-    @staticmethod
-    def of(space: gym.Space) -> "PictureShape | None":
-        """That of an observation space; None where it shows no pictures.
-
-        Pictures are uint8, of two axes, or of three with the channels first or last.
-        """
-        shape = space.shape or ()
-        if not isinstance(space, gym.spaces.Box) or space.dtype != np.uint8:
-            return None
-        if len(shape) == 2:
-            found = PictureShape(shape, None)
-        elif len(shape) == 3 and min(shape[0], shape[2]) <= MOST_CHANNELS:
-            found = PictureShape(shape, 2 if shape[2] <= shape[0] else 0)
-        else:
-            return None
-        return found if min(found.size) >= LEAST_PIXELS else None
-
-    @property
-    def num_channels(self) -> int:
-        """C."""
-        return 1 if self.channel_axis is None else self.shape[self.channel_axis]
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """H and W."""
-        height, width = (n for axis, n in enumerate(self.shape) if axis != self.channel_axis)
-        return height, width
-
-    @property
-    def num_bytes(self) -> int:
-        """P."""
-        return int(np.prod(self.shape))
-
-    def channels_last(self, pictures: Any) -> Any:
-        """[B, H, W, C] of [B, P] bytes, NumPy's or JAX's."""
-        shaped = pictures.reshape(-1, *self.shape)
-        if self.channel_axis is None:
-            return shaped[..., None]
-        return shaped if self.channel_axis != 0 else shaped.transpose(0, 2, 3, 1)
+    shape = space.shape or ()
+    if not isinstance(space, gym.spaces.Box) or space.dtype != np.uint8:
+        return None
+    if len(shape) == 2:
+        found = PictureShape(shape, None)
+    elif len(shape) == 3 and min(shape[0], shape[2]) <= MOST_CHANNELS:
+        found = PictureShape(shape, 2 if shape[2] <= shape[0] else 0)
+    else:
+        return None
+    return found if min(found.size) >= LEAST_PIXELS else None
 
 
 class Convolution(NamedTuple):

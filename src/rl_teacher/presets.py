@@ -62,7 +62,9 @@ def _pictures() -> dict[str, Any]:
 
 
 def _paper_atari() -> dict[str, Any]:
-    """Clips are 25 steps at 15 a second; 500 comparisons come first; 200 epochs learn from them."""
+    """Clips are 25 steps at 15 a second; 500 comparisons come first, and 200 epochs learn from
+    them; later the newest 3,000 are learned from.
+    """
     batch_size = 32
     return {
         "agent": "a2c",
@@ -86,5 +88,6 @@ def _paper_atari() -> dict[str, Any]:
             learning_rate=2e-4,
             batch_size=batch_size,
             reward_std=0.05,
+            label_buffer=3_000,
         ),
     }

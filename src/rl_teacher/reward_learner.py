@@ -325,7 +325,7 @@ class RewardLearner:
         if fitting.pretrained is not None:
             self._begin_with(fitting.pretrained)
         self._labels = self._no_labels()
-        self._place_of: dict[int, int] = {}
+        self._number_of: dict[int, int] = {}
         self._is_revised = False
         self._fitted_labels = 0
         self._num_more = 0
@@ -349,6 +349,7 @@ class RewardLearner:
             config.ensemble_size,
             self._seed,
             config.segment_discount,
+            config.label_buffer,
         )
         if self._pretrained is not None:
             labels.begin_with_moments(self._pretrained.input_mean, self._pretrained.input_std)
@@ -520,8 +521,9 @@ class RewardLearner:
         if self._running is not None:
             return self._finish_running(wait=False)
         self.take_answers()
-        num_new = len(self._labels) - self._fitted_labels + self._num_more
-        is_due = num_new > 0 and num_new >= FIT_GROWTH * self._fitted_labels
+        num_new = self._labels.num_added - self._fitted_labels + self._num_more
+        num_known = min(self._fitted_labels, len(self._labels))
+        is_due = num_new > 0 and num_new >= FIT_GROWTH * num_known
         if self._pretrained is not None and len(self._labels) < self._least_to_refit:
             return None
         is_due = is_due or (again and len(self._labels) > 0)
@@ -532,12 +534,12 @@ class RewardLearner:
         answered = list(questions)
         targets = self._targets_of(answered)
         for question in answered:
-            if question.id in targets and question.id not in self._place_of:
+            if question.id in targets and question.id not in self._number_of:
                 left, right = (self._rows_of(each) for each in (question.left, question.right))
                 pair = LabelledPair(left, right, targets[question.id])
-                self._place_of[question.id] = self._labels.add(pair)
-        for i in targets.keys() & self._place_of.keys():
-            self._labels.change_target(self._place_of[i], targets[i])
+                self._number_of[question.id] = self._labels.add(pair)
+        for i in targets.keys() & self._number_of.keys():
+            self._labels.change_target(self._number_of[i], targets[i])
 
     def _targets_of(self, questions: Sequence[Question]) -> dict[int, float]:
         """What is to be learned of comparisons; nothing where nobody could tell.
@@ -555,9 +557,9 @@ class RewardLearner:
     def _learn_anew(self) -> None:
         """Somebody thought better of an answer: read all of them again, as they are now.
 
-        Note: a label's bootstrap draw belongs to its place among the labels, so most keep theirs.
+        Note: a label's bootstrap draw belongs to its number among the labels, so most keep theirs.
         """
-        self._labels, self._place_of = self._no_labels(), {}
+        self._labels, self._number_of = self._no_labels(), {}
         for pair in self._given:
             self._labels.add(pair)
         self._learn_of(self._questionnaire.answered())
@@ -569,7 +571,7 @@ class RewardLearner:
 
     def _start_fit(self) -> FitReport | None:
         """The first fit goes on to convergence, and is waited for; later ones start warm."""
-        self._fitted_labels, self._num_more = len(self._labels), 0
+        self._fitted_labels, self._num_more = self._labels.num_added, 0
         self._is_revised = False
         if not self._has_fitted:
             return self._adopt(self._fitter.fit(self._labels, self._pretrain_iters))
@@ -638,9 +640,9 @@ class RewardLearner:
         questions = {each.id: each for each in self._questionnaire.asked()}
         places = {
             segment: (place, side)
-            for i, place in self._place_of.items()
+            for i, number in self._number_of.items()
             for side, segment in enumerate((questions[i].left, questions[i].right))
-            if segment in shown
+            if segment in shown and (place := self._labels.place(number)) is not None
         }
         if not places:
             return {}
@@ -704,7 +706,7 @@ class RewardLearner:
     def _learned(self) -> Int64[np.ndarray, " comparison"]:
         """[C] which of the questions each comparison of the label set is, by the order asked."""
         order_asked = {each.id: place for place, each in enumerate(self._questionnaire.asked())}
-        return np.array([order_asked[i] for i in self._place_of], np.int64)
+        return np.array([order_asked[i] for i in self._number_of], np.int64)
 
     def close(self) -> None:
         """Let go of threads."""

@@ -3,6 +3,7 @@ import subprocess
 import sys
 
 import gymnasium as gym
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -14,6 +15,7 @@ from rl_teacher.agents.acting import (
     ActingNetwork,
     Layers,
     Observed,
+    ObservedPictures,
     acting_of,
     load_agent,
 )
@@ -30,6 +32,7 @@ from rl_teacher.config import (
 )
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.errors import BadInput, BadObservation, CorruptCheckpoint
+from rl_teacher.picture_shape import PictureShape
 
 CONFIG = PPOConfig(num_envs=4, rollout_steps=16)
 SETTINGS = {
@@ -96,6 +99,18 @@ class TestByHand:
         assert agent(np.array([[2.0, 0.0], [0.0, 2.0]])).tolist() == [5, 7]
         assert agent(np.array([2.0, 0.0])) == 5
 
+    def test_pictures_are_looked_at_by_filters_and_a_dense_layer(self):
+        picture = PictureShape((3, 4), None)
+        filters = floats(*range(1, 5)).reshape(2, 2, 1, 1)  # 1 2 over 3 4
+        weights = np.eye(2, dtype=np.float32)
+        observed = ObservedPictures(
+            picture, (filters,), (floats(-2),), (2,), weights, floats(0, -20)
+        )
+        pixels = np.zeros((1, 3, 4), np.uint8)
+        pixels[0, 0], pixels[0, 1] = (255, 0, 0, 255), (0, 255, 255, 255)
+        # Left 1 + 4 - 2 = 3, right 2 + 3 + 4 - 2 = 7; the last row has no second one below it.
+        np.testing.assert_allclose(observed.features(pixels), [[3, 0]], rtol=1e-6)
+
 
 class TestExploring:
     def test_a_gaussian_is_drawn_with_its_spread(self):
@@ -145,6 +160,23 @@ class TestRoundTrip:
         np.testing.assert_allclose(loaded(observations), best, rtol=1e-6, atol=1e-6)
         assert loaded(observations).dtype == best.dtype
         np.testing.assert_allclose(loaded(observations[0]), best[0], rtol=1e-6, atol=1e-6)
+
+    @pytest.mark.parametrize("network", ["small", "paper"])
+    def test_an_agent_that_sees_acts_from_pictures_as_in_training(self, network, tmp_path):
+        space = gym.spaces.Box(0, 255, (2, 44, 50), np.uint8)
+        config = PPOConfig(num_envs=4, rollout_steps=16, picture_network=network)
+        agent = PPO(space, gym.spaces.Discrete(6), config, total_steps=10, seed=0)
+        rng = np.random.default_rng(0)
+        pictures = rng.integers(0, 256, (20, 2, 44, 50), dtype=np.uint8)
+        acting_of(agent).save(tmp_path)
+        loaded = load_agent(tmp_path)
+        np.testing.assert_array_equal(loaded(pictures), agent.act_best(pictures))
+        assert loaded(pictures[0]) == loaded(pictures)[0]
+        policy, _, encoder = agent._networks
+        expected = policy.logits(encoder(jnp.asarray(pictures.reshape(20, -1))))
+        logits = loaded.layers(loaded.observed.features(pictures))
+        np.testing.assert_allclose(logits, expected, rtol=1e-3, atol=1e-5)
+        assert np.ptp(logits, axis=0).min() > 1e-3
 
     def test_a_box_without_bounds_is_left_as_it_is(self, tmp_path):
         space = gym.spaces.Box(-np.inf, np.inf, (2,))
@@ -239,6 +271,24 @@ class TestWrongFiles:
         described(folder, **changed)
         with pytest.raises(CorruptCheckpoint, match="is not what was written"):
             load_agent(folder)
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"shape": [1, 44, 50], "channel_axis": 0, "strides": [4, 2]},
+            {"shape": [2, 44, 50], "channel_axis": None, "strides": [4, 2]},
+            {"shape": [2, 44, 50], "channel_axis": 0, "strides": [4]},
+            {"shape": [2, 44, 50], "channel_axis": 0, "strides": [4, 0]},
+            {"shape": [2, 44, 60], "channel_axis": 0, "strides": [4, 2]},
+        ],
+    )
+    def test_of_an_agent_that_sees_are_looked_at_too(self, changed, tmp_path):
+        space = gym.spaces.Box(0, 255, (2, 44, 50), np.uint8)
+        agent = PPO(space, gym.spaces.Discrete(2), CONFIG, total_steps=10, seed=0)
+        acting_of(agent).save(tmp_path)
+        described(tmp_path, observations=changed)
+        with pytest.raises(CorruptCheckpoint, match="is not what was written"):
+            load_agent(tmp_path)
 
     @pytest.mark.parametrize("name", ["agent.json", "agent.safetensors"])
     @pytest.mark.parametrize("keep", [0, 10, -1])

@@ -1,21 +1,26 @@
 """Agents where observations are pictures."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from rl_teacher.agent_settings import A2CConfig, GA3CConfig, PPOConfig
+from rl_teacher.agents import ppo_update
 from rl_teacher.agents.a2c import A2C
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.encoders import ENCODED_AT_ONCE, PictureEncoder, encoded
 from rl_teacher.agents.ga3c import GA3C
-from rl_teacher.agents.on_policy import Elsewhere, next_values_of
+from rl_teacher.agents.on_policy import Elsewhere, minibatches, next_values_of, prepare
 from rl_teacher.agents.ppo import PPO
 from rl_teacher.agents.registry import make_agent
 from rl_teacher.config import TeachConfig
 from rl_teacher.errors import BadInput
-from rl_teacher.pictures import POLICIES, PictureShape
+from rl_teacher.named_arrays import tree_to_arrays
+from rl_teacher.picture_shape import PictureShape
+from rl_teacher.pictures import POLICIES
 from tests.picture_worlds import Corridor, Seeker, make_corridors
 
 SETTINGS = {
@@ -109,6 +114,59 @@ def test_what_steps_led_to_is_worth_the_same_whether_it_is_looked_at_again_or_no
         next_values_of(agent._networks, each, values, np.inf) for each in (lived, again)
     )
     np.testing.assert_allclose(ours, others, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [PPO, A2C])
+def test_what_was_seen_while_acting_is_not_looked_at_again_and_is_the_same(kind):
+    venv = make_corridors(8)
+    agent = made(kind, venv)
+    for _ in range(2):
+        rollout = Collector(venv, seed=0).collect(agent.act, agent.rollout_steps)
+        lived = agent._lived(rollout, rollout.rewards)
+        features = encoded(agent._networks.encoder, jnp.asarray(lived.observations))
+        np.testing.assert_allclose(lived.features, features, atol=1e-5)
+
+
+def improved(agent, lived, num_threads):
+    """The networks after two epochs, and the figures."""
+    batch = prepare(agent._networks, lived, agent.config)
+    order = minibatches(np.random.default_rng(0), lived.weights.size, 2, 100)
+    (state,) = agent._optimisers
+    with ThreadPoolExecutor(num_threads) as cores:
+        networks, _, figures = ppo_update.improve_by_sight(
+            agent._networks, state, batch, order, 1e-3, agent.config, cores
+        )
+    return tree_to_arrays(networks), figures
+
+
+def lived_with_gaps():
+    """A PPO and a rollout in which some steps do not count."""
+    venv = make_corridors(8)
+    agent = made(PPO, venv)
+    rollout = Collector(venv, seed=0).collect(agent.act, 32)
+    lived = agent._lived(rollout, np.random.default_rng(0).normal(size=(32, 8)).astype(np.float32))
+    weights = (np.random.default_rng(1).random((32, 8)) < 0.8).astype(np.float32)
+    return agent, lived._replace(weights=weights)
+
+
+def test_a_minibatchs_pieces_have_the_gradient_of_the_whole(monkeypatch):
+    agent, lived = lived_with_gaps()
+    monkeypatch.setattr(ppo_update, "PIECE", 30)
+    in_pieces, figures = improved(agent, lived, 2)
+    monkeypatch.setattr(ppo_update, "PIECE", 1000)
+    whole, expected = improved(agent, lived, 2)
+    for name, array in whole.items():
+        np.testing.assert_allclose(in_pieces[name], array, atol=2e-5, err_msg=name)
+    assert figures.keys() == expected.keys()
+    for name, value in expected.items():
+        assert figures[name] == pytest.approx(value, abs=1e-3)
+
+
+def test_the_number_of_cores_changes_nothing():
+    agent, lived = lived_with_gaps()
+    (one, _), (three, _) = (improved(agent, lived, num) for num in (1, 3))
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, three[name], err_msg=name)
 
 
 @pytest.mark.parametrize("name", ["trpo", "sac", "sb3:PPO"])

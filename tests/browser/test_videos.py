@@ -5,8 +5,12 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from rl_teacher.envs.registry import make_filmed
-from tests.browser.experiments import in_shown_order
+from rl_teacher.agents.collector import Collector
+from rl_teacher.clips.recorder import Recorder
+from rl_teacher.envs.registry import card, make_filmed, make_vector
+from rl_teacher.studio import Gallery, Studio
+from tests.browser.experiments import Experiment, in_shown_order
+from tests.browser.processes import media_of
 
 pytestmark = pytest.mark.browser
 
@@ -49,10 +53,14 @@ def shrunk(frames):
     return blocks.mean(axis=(2, 4, 5))
 
 
+def seen_in_colour(opened):
+    """[2, 40, 60, 3] what both videos show now."""
+    return np.array(opened.page.evaluate(READ_FRAMES)).reshape(2, 40, 60, 4)[..., :3]
+
+
 def seen(opened):
     """[2, 40, 60] what both videos show now, in shades of grey."""
-    pixels = np.array(opened.page.evaluate(READ_FRAMES)).reshape(2, 40, 60, 4)
-    return pixels[..., :3].mean(axis=-1)
+    return seen_in_colour(opened).mean(axis=-1)
 
 
 def step_to(opened, frame):
@@ -66,6 +74,16 @@ def step_to(opened, frame):
         " && Math.floor(film.currentTime * given.fps) === given.frame)",
         {"fps": FPS, "frame": frame},
     )
+
+
+def run_on_one_clock(opened):
+    """Wait until both films run, begin again, and were never far apart."""
+    opened.wait_until(f"{SHOWN}.every((film) => !film.paused && film.currentTime > 0.2)")
+    apart = f"const [left, right] = {SHOWN}; return Math.abs(left.currentTime - right.currentTime)"
+    together = f"(() => {{ {apart} < 0.1 }})()"
+    opened.wait_until(together)
+    opened.wait_until(f"{SHOWN}.every((film) => film.currentTime < 0.2)")
+    opened.wait_until(together)
 
 
 @pytest.fixture(params=["CartPole-v1", "LunarLander-v3"])
@@ -82,13 +100,7 @@ def shown(request, open_page, experiment):
 
 def test_both_run_on_one_clock(shown):
     opened, _ = shown
-    opened.wait_until(f"{SHOWN}.every((film) => !film.paused && film.currentTime > 0.2)")
-    apart = f"const [left, right] = {SHOWN}; return Math.abs(left.currentTime - right.currentTime)"
-    together = f"(() => {{ {apart} < 0.1 }})()"
-    opened.wait_until(together)
-    begun_again = f"{SHOWN}.every((film) => film.currentTime < 0.2)"
-    opened.wait_until(begun_again)
-    opened.wait_until(together)
+    run_on_one_clock(opened)
 
 
 def test_stepping_shows_the_very_frame_on_both_sides(shown):
@@ -101,3 +113,28 @@ def test_stepping_shows_the_very_frame_on_both_sides(shown):
             differences = np.abs(shrunk(films[side]) - picture).mean(axis=(1, 2))
             assert differences[frame] < 6
             assert differences[frame] <= differences.min() + 0.3
+
+
+def test_a_game_is_shown_as_it_is_and_not_as_the_agent_sees_it(open_page, store, service):
+    """Pong's 210 x 160 pixels on brown ground, at 15 steps a second; the agent sees grey stacks."""
+    experiment = Experiment(store, media_of(service.home), "pong", "Pong-v0")
+    with closing(make_vector("Pong-v0", 2)) as venv:
+        collector = Collector(venv, seed=0)
+        recorder = Recorder("Pong-v0", segment_steps=22, capacity=150)
+        recorder.observe(collector.collect(collector.random_actions, 100))
+        segments = recorder.segments(recorder.cut(2, np.random.default_rng(0)))
+        studio = Studio(card("Pong-v0"), venv, Gallery(store, experiment.media))
+        studio.show(segments)
+        studio.close(finish=True)
+    first, second = (segment.content_hash for segment in segments)
+    [asked] = experiment.ask_about([(first, second)])
+    opened = open_page("pong")
+    opened.wait_for_comparison(asked)
+    opened.wait_until(f"{SHOWN}.length === 2 && {SHOWN}.every((film) => film.readyState >= 2)")
+    sizes = f"{SHOWN}.map((film) => [film.videoWidth, film.videoHeight])"
+    assert opened.page.evaluate(f"() => {sizes}") == [[160, 210], [160, 210]]
+    durations = opened.page.evaluate(f"() => {SHOWN}.map((film) => film.duration)")
+    assert durations == pytest.approx([22 / 15] * 2, abs=0.05)
+    ground = np.median(seen_in_colour(opened), axis=(1, 2))
+    np.testing.assert_allclose(ground, [[144, 72, 17]] * 2, atol=12)
+    run_on_one_clock(opened)

@@ -79,3 +79,36 @@ def test_the_input_moments_are_those_of_all_labelled_steps():
     labels = LabelSet(3, SPACE, 3, seed=0)
     labels.add(pair(num_left=3, num_right=1))
     assert labels.input_moments.mean == pytest.approx([1.25, 1.25], rel=1e-3)
+
+
+def test_the_newest_take_the_place_of_the_oldest_where_only_so_many_are_kept():
+    labels = LabelSet(3, SPACE, 3, seed=0, capacity=4)
+    numbers = [labels.add(pair(target)) for target in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
+    assert (len(labels), labels.num_added, numbers) == (4, 6, [0, 1, 2, 3, 4, 5])
+    assert [labels.place(number) for number in numbers] == [None, None, 2, 3, 0, 1]
+    np.testing.assert_allclose(labels.targets, [0.5, 0.6, 0.3, 0.4])
+
+
+def test_nothing_of_a_forgotten_comparison_is_left_over():
+    labels = LabelSet(3, SPACE, 3, seed=0, capacity=1)
+    labels.add(pair())
+    labels.add(pair(num_left=1, num_right=2))
+    np.testing.assert_array_equal(labels.weights[0], [[1, 0, 0], [1, 1, 0]])
+
+
+def test_a_new_answer_to_a_forgotten_comparison_changes_no_other():
+    labels = LabelSet(3, SPACE, 3, seed=0, capacity=2)
+    for target in (0.0, 0.0, 1.0):
+        labels.add(pair(target))
+    labels.change_target(0, 0.5)
+    labels.change_target(1, 0.25)
+    np.testing.assert_array_equal(labels.targets, [1, 0.25])
+
+
+def test_who_held_a_comparison_out_is_the_same_with_a_buffer():
+    everything = LabelSet(3, SPACE, 3, seed=0)
+    newest = LabelSet(3, SPACE, 3, seed=0, capacity=5)
+    for _ in range(8):
+        everything.add(pair())
+        newest.add(pair())
+    np.testing.assert_array_equal(newest.counts[:, [3, 4, 0, 1, 2]], everything.counts[:, 3:])

@@ -18,15 +18,23 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as unpack
 from safetensors.numpy import save as pack
 
+from rl_teacher.agents.observing import (
+    Matrix,
+    Observed,
+    ObservedPictures,
+    Vector,
+    read_observed,
+)
 from rl_teacher.errors import BadInput, BadObservation, CorruptCheckpoint
 
 if TYPE_CHECKING:
     from rl_teacher.agents.actions import ActionScale
+    from rl_teacher.agents.encoders import PictureEncoder
     from rl_teacher.networks import MLP
 
 FORMAT_NAME = "rl-teacher-agent"
-SCHEMA_VERSION = 1
-"""Of the files; it grows when an older reader would misunderstand them."""
+SCHEMA_VERSION = 2
+"""Of the files; it grows when an older reader would misunderstand them. Agents that see are 2."""
 DESCRIPTION = "agent.json"
 ARRAYS = "agent.safetensors"
 
@@ -42,34 +50,6 @@ ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "leaky_relu": lambda x: np.maximum(x, 0.01 * x),
 }
 
-Vector = Float32[np.ndarray, " _"]
-
-
-@dataclass(frozen=True, eq=False)
-class Observed:
-    """How observations are brought to the scale that the network knows.
-
-    Attributes:
-        shape: of one observation; it is flattened to D numbers.
-        mean: [D].
-        inverse_std: [D].
-        limit: normalised numbers are clipped to this.
-    """
-
-    shape: tuple[int, ...]
-    mean: Vector
-    inverse_std: Vector
-    limit: float = math.inf
-
-    def normalise(
-        self, observations: Shaped[np.ndarray, "batch ..."]
-    ) -> Float[np.ndarray, "batch D"]:
-        """[B, D] what the network sees."""
-        flat = observations.reshape(len(observations), self.mean.size).astype(
-            np.float32, copy=False
-        )
-        return np.clip((flat - self.mean) * self.inverse_std, -self.limit, self.limit)
-
 
 @dataclass(frozen=True, eq=False)
 class Layers:
@@ -81,7 +61,7 @@ class Layers:
         activation: between two layers; one of `ACTIVATIONS`.
     """
 
-    weights: tuple[Float32[np.ndarray, "_ _"], ...]
+    weights: tuple[Matrix, ...]
     biases: tuple[Vector, ...]
     activation: str
 
@@ -161,7 +141,7 @@ class ActingNetwork:
         made_from: in JSON, where it comes from; nothing depends on it.
     """
 
-    observed: Observed
+    observed: Observed | ObservedPictures
     layers: Layers
     acted: Acted
     made_from: Mapping[str, Any] = field(default_factory=dict)
@@ -191,7 +171,7 @@ class ActingNetwork:
         is_one = given.shape == self.observed.shape
         batch = given[None] if is_one else given
         self._check(batch, given)
-        outputs = self.layers(self.observed.normalise(batch))
+        outputs = self.layers(self.observed.features(batch))
         if explore:
             actions = self.acted.sample(outputs, rng or np.random.default_rng())
         else:
@@ -222,8 +202,8 @@ class ActingNetwork:
         content = pack(_arrays_of(self))
         description = {
             "format": FORMAT_NAME,
-            "schema_version": SCHEMA_VERSION,
-            "observations": {"shape": self.observed.shape, "limit": _or_null(self.observed.limit)},
+            "schema_version": 1 if isinstance(self.observed, Observed) else SCHEMA_VERSION,
+            "observations": self.observed.described(),
             "layers": {"number": len(self.layers.weights), "activation": self.layers.activation},
             "actions": {
                 "kind": self.acted.kind,
@@ -266,17 +246,13 @@ load_agent = ActingNetwork.load
 
 
 def _arrays_of(network: ActingNetwork) -> dict[str, np.ndarray]:
-    observed, layers, acted = network.observed, network.layers, network.acted
-    arrays = {"observations/mean": observed.mean, "observations/inverse_std": observed.inverse_std}
+    layers, acted = network.layers, network.acted
+    arrays = {f"observations/{name}": each for name, each in network.observed.arrays().items()}
     for number, (weight, bias) in enumerate(zip(layers.weights, layers.biases, strict=True)):
         arrays |= {f"layers/{number}/weights": weight, f"layers/{number}/biases": bias}
     optional = {name: getattr(acted, name) for name in ("log_std", "middle", "half_range")}
     arrays |= {f"actions/{name}": each for name, each in optional.items() if each is not None}
     return {name: np.asarray(array, np.float32, order="C") for name, array in arrays.items()}
-
-
-def _or_null(limit: float) -> float | None:
-    return limit if math.isfinite(limit) else None
 
 
 # --- reading ---
@@ -289,15 +265,15 @@ def _read(folder: Path) -> ActingNetwork:
     if hashlib.sha256(content).hexdigest() != description["sha256"]:
         raise ValueError(f"{ARRAYS} does not have the SHA-256 that {DESCRIPTION} says")
     arrays = unpack(content)
-    said, actions = description["observations"], description["actions"]
+    seen = {
+        name.removeprefix("observations/"): array
+        for name, array in arrays.items()
+        if name.startswith("observations/")
+    }
+    actions = description["actions"]
     numbers = range(description["layers"]["number"])
     network = ActingNetwork(
-        Observed(
-            tuple(said["shape"]),
-            arrays["observations/mean"],
-            arrays["observations/inverse_std"],
-            math.inf if said["limit"] is None else float(said["limit"]),
-        ),
+        read_observed(description["observations"], seen),
         Layers(
             tuple(arrays[f"layers/{number}/weights"] for number in numbers),
             tuple(arrays[f"layers/{number}/biases"] for number in numbers),
@@ -336,9 +312,8 @@ def _check_sizes(network: ActingNetwork) -> None:
         raise ValueError(f"actions of the kind {acted.kind!r} are not known")
     if layers.activation not in ACTIVATIONS:
         raise ValueError(f"the activation {layers.activation!r} is not known")
-    size = math.prod(observed.shape)
-    if not observed.mean.shape == observed.inverse_std.shape == (size,):
-        raise ValueError("the observations' moments do not have their size")
+    observed.check()
+    size = observed.num_features
     for weight, bias in zip(layers.weights, layers.biases, strict=True):
         if weight.shape != (size, *bias.shape):
             raise ValueError("the layers do not fit one another")
@@ -387,6 +362,14 @@ def observed_by(
 ) -> Observed:
     """How an agent that normalises its observations takes them in."""
     return Observed(shape, floats(mean), floats(inverse_std), float(limit))
+
+
+def seen_by(encoder: "PictureEncoder") -> ObservedPictures:
+    """How an agent that sees takes pictures in."""
+    seen = encoder.convolutions
+    filters, biases = (tuple(map(floats, each)) for each in (seen.filters, seen.biases))
+    dense = floats(encoder.weights), floats(encoder.bias)
+    return ObservedPictures(seen.picture, filters, biases, seen.strides, *dense)
 
 
 def layers_of(network: "MLP") -> Layers:

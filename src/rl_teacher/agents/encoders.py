@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, Shaped
 
 from rl_teacher.convolutions import Convolutions
 from rl_teacher.networks import orthogonal
-from rl_teacher.pictures import POLICIES, NetworkSize, PictureShape, plan_for, seen_by
+from rl_teacher.picture_shape import PictureShape
+from rl_teacher.pictures import POLICIES, NetworkSize, plan_for, seen_by
 
 ENCODED_AT_ONCE = 256
 """Pictures at once where nothing is learned: what the first convolution says of them is large."""

@@ -17,14 +17,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int32, Shaped
 
 from rl_teacher.agent_settings import A2CConfig, OnPolicyConfig, PPOConfig, TRPOConfig
-from rl_teacher.agents.acting import ActingNetwork, acted_by, layers_of, observed_by
+from rl_teacher.agents.acting import ActingNetwork, acted_by, layers_of, observed_by, seen_by
 from rl_teacher.agents.actions import ActionScale, Masks
 from rl_teacher.agents.agent import RewardsOf
 from rl_teacher.agents.encoders import Encoder, Identity, PictureEncoder, encoded
 from rl_teacher.agents.normalise import ReturnScaler
 from rl_teacher.agents.policies import CategoricalPolicy, GaussianPolicy, HostPolicy, Policy
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.errors import BadConfig, BadInput
+from rl_teacher.errors import BadConfig
 from rl_teacher.moments import RunningMoments, unmoving
 from rl_teacher.named_arrays import (
     NamedArrays,
@@ -36,7 +36,7 @@ from rl_teacher.named_arrays import (
     tree_to_arrays,
 )
 from rl_teacher.networks import MLP, applied
-from rl_teacher.pictures import NetworkSize, PictureShape
+from rl_teacher.pictures import NetworkSize, picture_of
 
 
 class Elsewhere(NamedTuple):
@@ -79,6 +79,8 @@ class Lived(NamedTuple):
         weights: [T, N] 1 where a step counts.
         mean: [D] by which observations were normalised while the policy acted.
         std: [D]
+        features: [T, N, F] what the encoder made of pictures while the policy acted; None where it
+            is another's by now, or of vectors.
     """
 
     observations: Any
@@ -91,6 +93,7 @@ class Lived(NamedTuple):
     weights: Any
     mean: Any
     std: Any
+    features: Any = None
 
     def normalised(self, observations: Array, limit: float) -> Array:
         """Observations as the policy sees them; bytes of pictures stay as they are."""
@@ -171,7 +174,7 @@ def prepare(
     """Normalise the observations once; work out log-probabilities, advantages and returns."""
     policy, value, encoder = networks
     observations = lived.normalised(lived.observations, config.observation_limit)
-    features = encoded(encoder, observations)
+    features = encoded(encoder, observations) if lived.features is None else lived.features
     values = value(features)[..., 0]
     advantages = advantages_of(
         lived.rewards,
@@ -356,10 +359,11 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self._observation_shape = observation_space.shape or ()
         self._size = int(np.prod(self._observation_shape))
         can_see = self._network_size is not None
-        self._picture = PictureShape.of(observation_space) if can_see else None
+        self._picture = picture_of(observation_space) if can_see else None
         self._observation_moments = self._new_moments()
         self._scale_rewards = ReturnScaler(config.num_envs, config.discount)
         self._sampled: list[np.ndarray] = []
+        self._features: list[np.ndarray] = []
         self.begin_anew()
 
     @property
@@ -419,8 +423,11 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
     ) -> Shaped[np.ndarray, "env ..."]:
         """Draw actions; remembers what was drawn, before it is clipped, for `learn`."""
-        sampled = self._host_policy.sample(self._seen(observations), self._rng, masks)
+        features = self._seen(observations)
+        sampled = self._host_policy.sample(features, self._rng, masks)
         self._sampled.append(sampled)
+        if self._picture is not None and self._learns_as_a_whole:
+            self._features.append(features)
         return self._scale.to_environment(sampled.reshape(-1, *self._action_shape))
 
     def try_out(
@@ -440,12 +447,11 @@ class OnPolicyAgent(ABC, Generic[Config]):
     def acting(self) -> ActingNetwork:
         """What of it acts, alone: it needs nothing but NumPy."""
         policy, limit = self._networks.policy, self.config.observation_limit
-        if self._picture is not None:
-            raise BadInput(
-                "An agent that sees pictures cannot be exported yet. Watch it with "
-                "`rl-teacher play`, or begin with it: --agent-path."
-            )
-        observed = observed_by(self._observation_shape, self._mean, self._inverse_std, limit)
+        encoder = self._networks.encoder
+        if isinstance(encoder, PictureEncoder):
+            observed = seen_by(encoder)
+        else:
+            observed = observed_by(self._observation_shape, self._mean, self._inverse_std, limit)
         if isinstance(policy, GaussianPolicy):
             layers, kind, log_std = layers_of(policy.mean), "gaussian", policy.log_std
         else:
@@ -476,6 +482,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
     def _lived(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> Lived:
         shape = rollout.ended.shape
         sampled, self._sampled = np.stack(self._sampled), []
+        features, self._features = self._features, []
         following: Any = rollout.next_observations.reshape(*shape, -1)
         if self._picture is not None and self._learns_as_a_whole:
             following = Elsewhere.of(rollout)
@@ -490,6 +497,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
             weights=rollout.is_valid.astype(np.float32),
             mean=self._mean,
             std=1 / self._inverse_std,
+            features=np.stack(features) if features else None,
         )
 
     def reconsider(self, rewards_of: RewardsOf) -> None:
@@ -554,5 +562,5 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self._scale_rewards.load_state(part_of(state, "returns"))
         array_to_rng(self._rng, state["self/rng"])
         self._steps = int(state["self/steps"])
-        self._sampled = []
+        self._sampled, self._features = [], []
         self._refresh_host()

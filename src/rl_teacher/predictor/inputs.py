@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Float32, Shaped
 
 from rl_teacher.errors import BadConfig
-from rl_teacher.pictures import PictureShape
+from rl_teacher.picture_shape import PictureShape
+from rl_teacher.pictures import picture_of
 
 FLOAT_BYTES = 4
 
@@ -58,7 +59,7 @@ class InputSpace:
             )
         observed = observation_space.shape
         scale = 1 / 255 if observation_space.dtype == np.uint8 else 1.0
-        seen = {"observation_scale": scale, "picture": PictureShape.of(observation_space)}
+        seen = {"observation_scale": scale, "picture": picture_of(observation_space)}
         if isinstance(action_space, gym.spaces.Discrete):
             n, start = int(action_space.n), int(action_space.start)
             return InputSpace(observed, (), n, start, **seen)

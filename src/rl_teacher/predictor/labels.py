@@ -36,7 +36,7 @@ class LabelledPair:
 
 
 class LabelSet:
-    """All comparisons a predictor may learn from; grows, never forgets.
+    """The comparisons a predictor learns from: all of them, or the newest.
 
     Each member has its own bootstrap sample, drawn once per label when it arrives: the number of
     times it counts is a Poisson draw with mean 1, the limit of |D| draws with replacement. The
@@ -44,6 +44,7 @@ class LabelSet:
     on what they are validated on.
 
     Attributes:
+        num_added: comparisons taken in so far; those that newer ones took the place of count too.
         are_pictures: whether the rows are bytes of pictures.
         num_steps: T, of those that are kept.
         input_moments: mean and spread of all labelled input rows; of nothing where they are
@@ -57,6 +58,7 @@ class LabelSet:
         num_members: int,
         seed: int,
         discount: float = 1.0,
+        capacity: int = 0,
     ) -> None:
         """Begin empty.
 
@@ -66,6 +68,7 @@ class LabelSet:
             num_members: M.
             seed: of the bootstrap samples.
             discount: step t of a segment counts discount^t.
+            capacity: comparisons, at most, that are kept: the newest; 0: all.
         """
         self._seed = seed
         self.are_pictures = space.picture is not None
@@ -73,15 +76,17 @@ class LabelSet:
         self.num_steps = num_kept = -(-num_steps // self._thinned)
         self._step_weights = discount ** np.arange(num_steps, dtype=np.float32)
         self.num_members = num_members
-        self._size = 0
-        self._rows = np.zeros((64, 2, num_kept, space.num_features), space.row_type)
-        self._weights = np.zeros((64, 2, num_kept), np.float32)
-        self._targets = np.zeros(64, np.float32)
-        self._counts = np.zeros((num_members, 64), np.int64)
+        self.num_added = 0
+        self._capacity = capacity
+        room = capacity or 64  # Note: memory is taken only where something is written.
+        self._rows = np.zeros((room, 2, num_kept, space.num_features), space.row_type)
+        self._weights = np.zeros((room, 2, num_kept), np.float32)
+        self._targets = np.zeros(room, np.float32)
+        self._counts = np.zeros((num_members, room), np.int64)
         self.input_moments = RunningMoments((0 if self.are_pictures else space.num_features,))
 
     def __len__(self) -> int:
-        return self._size
+        return min(self.num_added, self._capacity or self.num_added)
 
     def begin_with_moments(
         self, mean: Float32[np.ndarray, " features"], std: Float32[np.ndarray, " features"]
@@ -92,29 +97,43 @@ class LabelSet:
         self.input_moments.load_state(moments | {"count": np.array(float(EARLIER_STEPS))})
 
     def add(self, pair: LabelledPair) -> int:
-        """Take in one comparison; its place among the others."""
-        if self._size == len(self._targets):
+        """Take in one comparison, in place of the oldest where there is no more room.
+
+        Returns:
+            Its number: how many were taken in before it.
+        """
+        number = self.num_added
+        if number == len(self._targets) and not self._capacity:
             self._grow()
-        index = self._size
+        place = number % len(self._targets)
         for side, rows in enumerate((pair.left, pair.right)):
             kept = slice(None, None, self._thinned)
             num_kept = len(rows[kept])
-            self._rows[index, side, :num_kept] = rows[kept]
+            self._rows[place, side, :num_kept] = rows[kept]
             weights = np.add.reduceat(
                 self._step_weights[: len(rows)], np.arange(0, len(rows), self._thinned)
             )
-            self._weights[index, side, :num_kept] = weights
+            self._weights[place, side] = 0
+            self._weights[place, side, :num_kept] = weights
             if not self.are_pictures:
                 self.input_moments.update(rows)
-        self._targets[index] = pair.target
-        rng = np.random.default_rng([self._seed, 3, index])
-        self._counts[:, index] = rng.poisson(1.0, self.num_members)
-        self._size += 1
-        return index
+        self._targets[place] = pair.target
+        rng = np.random.default_rng([self._seed, 3, number])
+        self._counts[:, place] = rng.poisson(1.0, self.num_members)
+        self.num_added += 1
+        return number
 
-    def change_target(self, place: int, target: float) -> None:
+    def place(self, number: int) -> int | None:
+        """Where among the comparisons kept the one of a number is; None where it is no more."""
+        if number < self.num_added - len(self):
+            return None
+        return number % len(self._targets)
+
+    def change_target(self, number: int, target: float) -> None:
         """Somebody else has answered a comparison too; who held it out still does."""
-        self._targets[place] = target
+        place = self.place(number)
+        if place is not None:
+            self._targets[place] = target
 
     def _grow(self) -> None:
         def doubled(array: np.ndarray, axis: int = 0) -> np.ndarray:
@@ -132,19 +151,19 @@ class LabelSet:
     @property
     def rows(self) -> Shaped[np.ndarray, "comparison side time features"]:
         """[C, 2, T, F] left, then right."""
-        return self._rows[: self._size]
+        return self._rows[: len(self)]
 
     @property
     def weights(self) -> Float32[np.ndarray, "comparison side time"]:
         """[C, 2, T] what each step counts; 0 where it is padding."""
-        return self._weights[: self._size]
+        return self._weights[: len(self)]
 
     @property
     def targets(self) -> Float32[np.ndarray, " comparison"]:
         """[C] 1 left, 0 right, 1/2 equal, or between."""
-        return self._targets[: self._size]
+        return self._targets[: len(self)]
 
     @property
     def counts(self) -> Int64[np.ndarray, "member comparison"]:
         """[M, C] how often each label is in each member's bootstrap sample; 0 is held out."""
-        return self._counts[:, : self._size]
+        return self._counts[:, : len(self)]

@@ -1,0 +1,102 @@
+"""Stable-Baselines3's PPO on an Atari game; prints one JSON line.
+
+Run in its own virtual environment: `python sb3_atari.py JOB`, where JOB is JSON with env_id,
+network (paper or small), num_envs, rollout_steps, minibatch_size, num_epochs, learning_rate, seed,
+threads, processes (whether each environment has one of its own), warm_up_steps (not timed) and
+steps.
+"""
+
+import json
+import sys
+import time
+
+import ale_py
+import gymnasium
+import numpy as np
+import stable_baselines3
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_atari_env
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, NatureCNN
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack
+from torch import nn
+
+gymnasium.register_envs(ale_py)
+
+
+class SmallCNN(BaseFeaturesExtractor):
+    """16 filters of 8 x 8 with stride 4, 32 of 4 x 4 with stride 2, 256 units."""
+
+    def __init__(self, observation_space: gymnasium.spaces.Box) -> None:
+        super().__init__(observation_space, 256)
+        self.see = nn.Sequential(
+            nn.Conv2d(observation_space.shape[0], 16, 8, stride=4),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 4, stride=2),
+            nn.ReLU(),
+            nn.Flatten(),
+        )
+        with torch.no_grad():
+            num_seen = self.see(torch.zeros(1, *observation_space.shape)).shape[1]
+        self.dense = nn.Sequential(nn.Linear(num_seen, 256), nn.ReLU())
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        """[B, 256] features."""
+        return self.dense(self.see(pictures))
+
+
+NETWORKS = {"paper": NatureCNN, "small": SmallCNN}
+
+
+def make_agent(job: dict) -> PPO:
+    """An agent in the usual wrappers, with four frames stacked."""
+    venv = make_atari_env(
+        job["env_id"],
+        n_envs=job["num_envs"],
+        seed=job["seed"],
+        env_kwargs={"frameskip": 1, "repeat_action_probability": 0.0},
+        vec_env_cls=SubprocVecEnv if job["processes"] else DummyVecEnv,
+    )
+    return PPO(
+        "CnnPolicy",
+        VecFrameStack(venv, 4),
+        n_steps=job["rollout_steps"],
+        batch_size=job["minibatch_size"],
+        n_epochs=job["num_epochs"],
+        learning_rate=job["learning_rate"],
+        gae_lambda=0.95,
+        clip_range=0.1,
+        ent_coef=0.01,
+        policy_kwargs={"features_extractor_class": NETWORKS[job["network"]]},
+        seed=job["seed"],
+        device="cpu",
+    )
+
+
+def main() -> None:
+    """Warm up, train, report."""
+    job = json.loads(sys.argv[1])
+    torch.set_num_threads(job["threads"])
+    agent = make_agent(job)
+    agent.learn(job["warm_up_steps"])
+    began_at, began_s = agent.num_timesteps, time.perf_counter()
+    agent.learn(job["steps"], reset_num_timesteps=False)
+    seconds = time.perf_counter() - began_s
+    num_steps = agent.num_timesteps - began_at
+    figures = {
+        "steps": num_steps,
+        "steps_per_second": num_steps / seconds,
+        "peer_versions": {
+            "stable-baselines3": stable_baselines3.__version__,
+            "torch": torch.__version__,
+            "gymnasium": gymnasium.__version__,
+            "ale-py": ale_py.__version__,
+            "numpy": np.__version__,
+        },
+    }
+    agent.env.close()
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
