@@ -20,6 +20,7 @@ from rl_teacher.agents.acting import (
     load_agent,
 )
 from rl_teacher.agents.collector import Collector
+from rl_teacher.agents.policies import CategoricalPolicy
 from rl_teacher.agents.ppo import PPO
 from rl_teacher.agents.registry import make_agent
 from rl_teacher.config import (
@@ -173,6 +174,7 @@ class TestRoundTrip:
         np.testing.assert_array_equal(loaded(pictures), agent.act_best(pictures))
         assert loaded(pictures[0]) == loaded(pictures)[0]
         policy, _, encoder = agent._networks
+        assert isinstance(policy, CategoricalPolicy)
         expected = policy.logits(encoder(jnp.asarray(pictures.reshape(20, -1))))
         logits = loaded.layers(loaded.observed.features(pictures))
         np.testing.assert_allclose(logits, expected, rtol=1e-3, atol=1e-5)

@@ -24,8 +24,8 @@ from rl_teacher.agents.on_policy import (
 )
 from rl_teacher.agents.policies import Policy
 
-PIECE = 64
-"""Pictures, at most, whose gradient is one compiled call."""
+PIECE = 32
+"""Pictures, at most, whose gradient is one compiled call: what is made of more fits no cache."""
 
 
 def optimiser(config: PPOConfig) -> optax.GradientTransformation:
