@@ -1,6 +1,8 @@
 """What TensorBoard is given."""
 
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -101,3 +103,12 @@ def test_a_new_run_drops_what_an_earlier_one_left(tmp_path):
 def test_an_experiment_has_its_own_folder(name, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert default_log_dir(name) == tmp_path / "tb" / "rl-teacher" / name
+
+
+def test_pytorch_is_not_loaded_for_it(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from rl_teacher.report import tensorboard; "
+        "tensorboard.TensorBoard(Path(sys.argv[1])).close(); "
+        "assert 'torch' not in sys.modules; import torch"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)

@@ -1,8 +1,10 @@
 """The figures as TensorBoard shows them, under the names that rl-teacher's users know."""
 
 import math
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -84,7 +86,9 @@ class TensorBoard:
 
 def open_writer(log_dir: Path, first_step: int) -> "SummaryWriter":
     """tensorboardX's writer, which tells TensorBoard to forget what is at `first_step` or later."""
-    from tensorboardX import SummaryWriter  # noqa: PLC0415 - heavy
+    # Note: it loads PyTorch, which takes two seconds, for tensors that it is never given here.
+    with _hidden("torch"):
+        from tensorboardX import SummaryWriter  # noqa: PLC0415 - heavy
 
     return SummaryWriter(
         str(log_dir),
@@ -94,6 +98,20 @@ def open_writer(log_dir: Path, first_step: int) -> "SummaryWriter":
         # Note: its own names tell seconds apart, and a file of the same name is overwritten.
         filename_suffix=f".{time.time_ns()}",
     )
+
+
+@contextmanager
+def _hidden(name: str) -> Iterator[None]:
+    """A module as if it were not installed, unless it is loaded already."""
+    is_loaded = name in sys.modules
+    modules: dict[str, Any] = sys.modules
+    if not is_loaded:
+        modules[name] = None
+    try:
+        yield
+    finally:
+        if not is_loaded:
+            del modules[name]
 
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:
