@@ -29,6 +29,7 @@ def train(  # noqa: PLR0913 - as the benchmark names them
     steps: int,
     seed: int,
     evaluated: int,
+    fresh_start: int | None = None,
 ) -> Figures:
     """Train an agent, and play with it in the environment as it is.
 
@@ -40,6 +41,7 @@ def train(  # noqa: PLR0913 - as the benchmark names them
         steps: of the agent's training.
         seed: of everything.
         evaluated: episodes to play.
+        fresh_start: labels after which the agent begins anew, once.
     """
     torch.set_num_threads(1)
     began_s = time.perf_counter()
@@ -49,7 +51,8 @@ def train(  # noqa: PLR0913 - as the benchmark names them
         env = PreferenceWrapper(env, total_steps=steps, seed=seed, fit="sync", **wrapper)
         env.pretrain()
     model = AGENTS[agent]("MlpPolicy", env, seed=seed, **agent_settings)
-    relabels = RelabelReplay(env) if isinstance(env, PreferenceWrapper) else None
+    is_taught = isinstance(env, PreferenceWrapper)
+    relabels = RelabelReplay(env, fresh_start=fresh_start) if is_taught else None
     model.learn(steps, callback=relabels)
     if isinstance(env, PreferenceWrapper):
         labels = env.session.num_labels

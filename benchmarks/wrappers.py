@@ -17,7 +17,7 @@ from benchmarks.tables import mean_and_spread, number, table
 TASKS: dict[str, dict[str, Any]] = {
     "CartPole-v1": {
         "agent": "DQN",
-        "steps": 50_000,
+        "steps": 80_000,
         "agent_settings": {
             "learning_rate": 2.3e-3,
             "batch_size": 64,
@@ -30,7 +30,8 @@ TASKS: dict[str, dict[str, Any]] = {
             "exploration_final_eps": 0.04,
             "policy_kwargs": {"net_arch": [256, 256]},
         },
-        "wrapper": {"max_labels": 300, "initial_labels": 200, "schedule": "annealed"},
+        "wrapper": {"max_labels": 600, "initial_labels": 100, "steps_between_labels": 60},
+        "fresh_start": 600,
     },
     "Pendulum-v1": {
         "agent": "SAC",

@@ -93,6 +93,36 @@ def test_rewards_in_a_replay_buffer_are_those_predicted_now(agent, env_id):
     env.close()
 
 
+@pytest.mark.parametrize(("agent", "env_id"), [(DQN, "CartPole-v1"), (SAC, "Pendulum-v1")])
+def test_an_agent_begins_anew_once_and_keeps_what_it_has_lived(agent, env_id):
+    env = PreferenceWrapper(gym.make(env_id), **QUICK)
+    env.pretrain()
+    taught = agent("MlpPolicy", env, seed=0, learning_starts=10, device="cpu")
+    taught.learn(40)
+    learned, labels = weights_of(taught), env.session.num_labels
+    look_after(taught, RelabelReplay(env, 1, fresh_start=labels + 1))
+    assert_equal(weights_of(taught), learned)
+    callback = RelabelReplay(env, 1, fresh_start=labels)
+    look_after(taught, callback)
+    begun = weights_of(agent("MlpPolicy", env, seed=0, device="cpu"))
+    assert_equal(weights_of(taught), begun)
+    assert any((begun[name] != learned[name]).any() for name in begun)
+    assert taught.replay_buffer.size() == 40
+    taught.learn(10, callback=callback, reset_num_timesteps=False)
+    assert any((begun[name] != each).any() for name, each in weights_of(taught).items())
+    env.close()
+
+
+def look_after(agent, callback):
+    """A callback's work after one step."""
+    callback.init_callback(agent)
+    callback.on_step()
+
+
+def weights_of(agent):
+    return {name: each.numpy().copy() for name, each in agent.policy.state_dict().items()}
+
+
 def test_an_agent_without_a_replay_buffer_is_not_relabelled():
     env = PreferenceWrapper(gym.make("CartPole-v1"), **QUICK)
     agent = A2C("MlpPolicy", env, device="cpu")

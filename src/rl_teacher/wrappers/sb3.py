@@ -174,20 +174,29 @@ class RelabelReplay(BaseCallback):
     What was predicted early, of states that no label was about yet, can be far off; an off-policy
     agent would go on learning from it long after labels have put it right.
 
-    Source: PEBBLE (Lee et al. 2021), section 4.2.
+    What its value function has learned from that does not go away with it: an excess shrinks by no
+    more than the discount, each time that the target network is renewed. So the agent may begin
+    anew once, when most labels have come: new networks, and everything that was lived.
+
+    Source: PEBBLE (Lee et al. 2021), section 4.2; Nikishin et al., "The primacy bias in deep
+    reinforcement learning" (2022).
     """
 
-    def __init__(self, wrapper: Controls, every_steps: int = 1_000) -> None:
+    def __init__(
+        self, wrapper: Controls, every_steps: int = 1_000, fresh_start: int | None = None
+    ) -> None:
         """Relabel from time to time.
 
         Args:
             wrapper: whose predictor it is.
             every_steps: environment steps between two times.
+            fresh_start: labels after which the agent begins anew, once; None: it never does.
         """
         super().__init__()
         self._wrapper = wrapper
         self._every_steps = every_steps
         self._relabelled_at = 0
+        self._fresh_start = fresh_start
 
     def _init_callback(self) -> None:
         buffer = getattr(self.model, "replay_buffer", None)
@@ -203,7 +212,14 @@ class RelabelReplay(BaseCallback):
             assert isinstance(self.model, OffPolicyAlgorithm)  # noqa: S101 - it has a buffer
             relabel(self.model, self._wrapper)
             self._relabelled_at = self.num_timesteps
+            self._begin_anew_if_due(self.model)
         return True
+
+    def _begin_anew_if_due(self, agent: OffPolicyAlgorithm) -> None:
+        if self._fresh_start is not None and self._wrapper.session.num_labels >= self._fresh_start:
+            # Note: makes networks and optimisers; the buffer stays where there is one.
+            agent._setup_model()
+            self._fresh_start = None
 
 
 def relabel(agent: OffPolicyAlgorithm, wrapper: Controls) -> None:
