@@ -8,6 +8,7 @@ import hypothesis
 import pytest
 
 from rl_teacher import compute
+from rl_teacher.store import database as store_database
 from rl_teacher.store.store import Store
 
 os.environ.setdefault(
@@ -59,6 +60,18 @@ def as_nobody():
     before = os.geteuid()
     yield become_nobody
     os.seteuid(before)
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(monkeypatch):
+    """Nobody pulls the plug: what the system has taken is safe, even from SIGKILL."""
+    set_up = store_database.set_up_sqlite
+
+    def set_up_unsynced(connection, *, is_synced):
+        set_up(connection, is_synced=is_synced)
+        connection.execute("PRAGMA synchronous=OFF")
+
+    monkeypatch.setattr(store_database, "set_up_sqlite", set_up_unsynced)
 
 
 @pytest.fixture(autouse=True)

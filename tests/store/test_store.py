@@ -245,6 +245,11 @@ def test_the_store_agrees_with_a_dictionary(store, given_answers):
     assert store.answers(ids) == said
 
 
+@pytest.fixture
+def _no_waiting_for_the_disk():
+    """Here it is waited for, as everywhere but in tests."""
+
+
 @pytest.mark.parametrize(("is_synced", "synchronous"), [(True, 2), (False, 1)])
 def test_sqlite_is_set_up_for_shared_and_durable_use(path, is_synced, synchronous):
     with (

@@ -1,5 +1,6 @@
 """Bring a database to this version of rl-teacher, whoever else is doing so at the same time."""
 
+import functools
 from pathlib import Path
 
 from alembic import command
@@ -10,6 +11,7 @@ from sqlalchemy import Connection, Engine
 
 from rl_teacher.errors import StoreUnavailable
 
+MIGRATIONS = Path(__file__).with_name("migrations")
 MIGRATION_LOCK = 7_236_001
 """Any number, known to every rl-teacher: the name of PostgreSQL's lock on migrating."""
 
@@ -23,12 +25,10 @@ def migrate(engine: Engine, label: str) -> None:
     """
     with engine.execution_options(is_writing=True).begin() as connection:
         wait_for_other_migrations(connection)
-        settings = alembic_settings(connection)
-        scripts = ScriptDirectory.from_config(settings)
         version = version_of(connection)
-        refuse_unknown_version(version, scripts, label)
-        if version != scripts.get_current_head():
-            command.upgrade(settings, "head")
+        refuse_unknown_version(version, label)
+        if version != versions()[0]:
+            command.upgrade(alembic_settings(connection), "head")
         prove_writable(connection)
 
 
@@ -40,8 +40,7 @@ def version_of(connection: Connection) -> str | None:
 def alembic_settings(connection: Connection) -> Config:
     """What an alembic.ini would say."""
     settings = Config()
-    folder = Path(__file__).with_name("migrations")
-    settings.set_main_option("script_location", str(folder).replace("%", "%%"))
+    settings.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     settings.set_main_option("path_separator", "os")
     settings.attributes["connection"] = connection
     return settings
@@ -58,12 +57,17 @@ def prove_writable(connection: Connection) -> None:
     connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
 
 
-def refuse_unknown_version(version: str | None, scripts: ScriptDirectory, label: str) -> None:
+@functools.cache
+def versions() -> tuple[str, ...]:
+    """All that this release has a script for, the newest first."""
+    return tuple(script.revision for script in ScriptDirectory(str(MIGRATIONS)).walk_revisions())
+
+
+def refuse_unknown_version(version: str | None, label: str) -> None:
     """A version that this release has no script for was written by a later one."""
-    known = {script.revision for script in scripts.walk_revisions()}
-    if version is not None and version not in known:
+    if version is not None and version not in versions():
         raise StoreUnavailable(
             f"The database {label} has version {version}, and this rl-teacher knows versions up "
-            f"to {scripts.get_current_head()}. Install the newer rl-teacher that wrote it, or "
-            "name another database."
+            f"to {versions()[0]}. Install the newer rl-teacher that wrote it, or name another "
+            "database."
         )

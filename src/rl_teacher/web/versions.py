@@ -4,21 +4,9 @@ It is brought up to date when it is opened; but another release, or a backup tha
 change it while the service runs.
 """
 
-import functools
-from pathlib import Path
-
-from alembic.script import ScriptDirectory
-
 from rl_teacher.errors import StoreUnavailable
-from rl_teacher.store import migrations
+from rl_teacher.store.migrate import versions
 from rl_teacher.store.store import Store
-
-
-@functools.cache
-def newest_version() -> str:
-    """The version that this release's last migration leads to."""
-    scripts = ScriptDirectory(str(Path(migrations.__file__).parent))
-    return scripts.get_current_head() or "none"
 
 
 def check_version(store: Store) -> str:
@@ -27,7 +15,7 @@ def check_version(store: Store) -> str:
     Raises:
         StoreUnavailable: it is not this release's, or it cannot be read.
     """
-    found, needed = store.schema_version(), newest_version()
+    found, needed = store.schema_version(), versions()[0]
     if found != needed:
         raise StoreUnavailable(
             f"The database has version {found}, and this service works with version {needed}: "
