@@ -50,9 +50,8 @@ def assert_equal(one, other):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize(
-    "mode", [MODES[0], *(pytest.param(mode, marks=pytest.mark.slow) for mode in MODES[1:])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
 def test_an_agent_learns_through_it_from_labels(mode):
     wrapper = PreferenceVectorWrapper(vector(mode), **QUICK)
     wrapper.pretrain()
@@ -93,7 +92,10 @@ def test_rewards_in_a_replay_buffer_are_those_predicted_now(agent, env_id):
     env.close()
 
 
-@pytest.mark.parametrize(("agent", "env_id"), [(DQN, "CartPole-v1"), (SAC, "Pendulum-v1")])
+@pytest.mark.parametrize(
+    ("agent", "env_id"),
+    [(DQN, "CartPole-v1"), pytest.param(SAC, "Pendulum-v1", marks=pytest.mark.slow)],
+)
 def test_an_agent_begins_anew_once_and_keeps_what_it_has_lived(agent, env_id):
     env = PreferenceWrapper(gym.make(env_id), **QUICK)
     env.pretrain()

@@ -81,7 +81,13 @@ def test_it_works_without_any_keyword():
     env.close()
 
 
-@pytest.mark.parametrize("kind", [Counter, Continuous, ManyActions, Switches, Parts, Pictures])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(Counter, Continuous, ManyActions, Switches, Parts),
+        pytest.param(Pictures, marks=pytest.mark.slow),
+    ],
+)
 def test_predicted_rewards_are_those_of_the_predictor_on_the_same_arrays(kind):
     env = wrapped(kind)
     env.pretrain()
