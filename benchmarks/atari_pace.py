@@ -4,7 +4,7 @@ from typing import Any
 
 from benchmarks.children import run_ours, run_peer
 from benchmarks.options import Options
-from benchmarks.parts import measure_parts
+from benchmarks.parts import measure_parts, pace_of
 from benchmarks.records import Record, Records, latest_run
 from benchmarks.settings import teach_config
 from benchmarks.tables import middle, number, ratio, table
@@ -120,17 +120,23 @@ def measure_learning(options: Options, records: Records) -> None:
 def peer_learning(network: NetworkSize, how: dict[str, Any], options: Options) -> dict[str, Any]:
     """The same game, rollouts, minibatches, epochs and network."""
     per_rollout = NUM_ENVS * ROLLOUT_STEPS
-    settings = teach_config(preset("pictures", has_labels=False), {"env_id": GAMES[0][0]}).ppo
+    settings = teach_config(preset("pictures", has_labels=False)).ppo
+    arguments = {
+        "n_steps": settings.rollout_steps,
+        "batch_size": settings.minibatch_size,
+        "n_epochs": settings.num_epochs,
+        "learning_rate": settings.learning_rate,
+        "gae_lambda": settings.trace,
+        "clip_range": settings.clip,
+        "ent_coef": settings.entropy_bonus,
+    }
     finished = run_peer(
         "sb3",
         "sb3_atari.py",
         env_id="ALE/Pong-v5",
         network=network,
         num_envs=settings.num_envs,
-        rollout_steps=settings.rollout_steps,
-        minibatch_size=settings.minibatch_size,
-        num_epochs=settings.num_epochs,
-        learning_rate=settings.learning_rate,
+        arguments=arguments,
         seed=1,
         warm_up_steps=per_rollout,
         steps=per_rollout * (1 if options.is_quick else 5),
@@ -156,14 +162,7 @@ def our_learning(network: NetworkSize, options: Options) -> dict[str, Any]:
         options.settings,
     )
     finished = run_ours("teach", saved=config.saved())
-    return {
-        "who": OURS,
-        "settings": config.saved(),
-        "steps": finished.figures["steps"],
-        "steps_per_second": finished.figures["steady_steps_per_second"],
-        "with_compilation": finished.figures["steps_per_second"],
-        "peak_mb": finished.peak_mb,
-    }
+    return {"who": OURS, **pace_of(finished, config)}
 
 
 def learning_report(records: list[Record]) -> list[str]:

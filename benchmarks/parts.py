@@ -3,8 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from benchmarks.children import Finished
 from benchmarks.options import Options
 from benchmarks.records import Records
+from rl_teacher.config import TeachConfig
 
 Measure = Callable[[Options, Records], None]
 
@@ -21,3 +23,14 @@ def keep(options: Options, records: Records, part: str, **figures: Any) -> None:
     records.append(run=options.run, part=part, **figures)
     said = ", ".join(f"{name} {value}" for name, value in figures.items())
     print(f"  {part}: {said}", flush=True)
+
+
+def pace_of(finished: Finished, config: TeachConfig) -> dict[str, Any]:
+    """How quick a whole run was, once its first rollout was done, and with it."""
+    return {
+        "settings": config.saved(),
+        "steps": finished.figures["steps"],
+        "steps_per_second": finished.figures["steady_steps_per_second"],
+        "with_compilation": finished.figures["steps_per_second"],
+        "peak_mb": finished.peak_mb,
+    }

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.children import child, run_ours, run_peer
 from benchmarks.options import Options
-from benchmarks.parts import measure_parts
+from benchmarks.parts import measure_parts, pace_of
 from benchmarks.records import Record, Records, latest_run
 from benchmarks.settings import teach_config
 from benchmarks.tables import middle, number, ratio, table
@@ -98,11 +98,7 @@ def our_pace(options: Options) -> list[dict[str, Any]]:
             {
                 "who": f"rl-teacher, {num_envs} environments",
                 "num_envs": num_envs,
-                "settings": config.saved(),
-                "steps": finished.figures["steps"],
-                "steps_per_second": finished.figures["steady_steps_per_second"],
-                "with_compilation": finished.figures["steps_per_second"],
-                "peak_mb": finished.peak_mb,
+                **pace_of(finished, config),
             }
         )
     return figures

@@ -1,9 +1,8 @@
 """Stable-Baselines3's PPO on an Atari game; prints one JSON line.
 
 Run in its own virtual environment: `python sb3_atari.py JOB`, where JOB is JSON with env_id,
-network (paper or small), num_envs, rollout_steps, minibatch_size, num_epochs, learning_rate, seed,
-threads, processes (whether each environment has one of its own), warm_up_steps (not timed) and
-steps.
+network (paper or small), num_envs, arguments (of the agent's constructor), seed, threads, processes
+(whether each environment has one of its own), warm_up_steps (not timed) and steps.
 """
 
 import json
@@ -60,13 +59,7 @@ def make_agent(job: dict) -> PPO:
     return PPO(
         "CnnPolicy",
         VecFrameStack(venv, 4),
-        n_steps=job["rollout_steps"],
-        batch_size=job["minibatch_size"],
-        n_epochs=job["num_epochs"],
-        learning_rate=job["learning_rate"],
-        gae_lambda=0.95,
-        clip_range=0.1,
-        ent_coef=0.01,
+        **job["arguments"],
         policy_kwargs={"features_extractor_class": NETWORKS[job["network"]]},
         seed=job["seed"],
         device="cpu",

@@ -371,6 +371,11 @@ class OnPolicyAgent(ABC, Generic[Config]):
         """Of the network for pictures; None where pictures are so many numbers."""
         return getattr(self.config, "picture_network", None)
 
+    @property
+    def _looks_once(self) -> bool:
+        """Whether what was seen while acting need not be looked at again to learn from it."""
+        return self._picture is not None and self._learns_as_a_whole
+
     def _new_moments(self) -> RunningMoments:
         """Of observations; pictures come on a known scale."""
         if self._picture is None:
@@ -426,7 +431,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         features = self._seen(observations)
         sampled = self._host_policy.sample(features, self._rng, masks)
         self._sampled.append(sampled)
-        if self._picture is not None and self._learns_as_a_whole:
+        if self._looks_once:
             self._features.append(features)
         return self._scale.to_environment(sampled.reshape(-1, *self._action_shape))
 
@@ -484,7 +489,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         sampled, self._sampled = np.stack(self._sampled), []
         features, self._features = self._features, []
         following: Any = rollout.next_observations.reshape(*shape, -1)
-        if self._picture is not None and self._learns_as_a_whole:
+        if self._looks_once:
             following = Elsewhere.of(rollout)
         return Lived(
             observations=rollout.observations.reshape(*shape, -1),

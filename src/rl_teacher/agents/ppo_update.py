@@ -145,8 +145,8 @@ def improve_by_sight(  # noqa: PLR0913 - what every descent needs
 ) -> tuple[ActorCritic, Any, dict[str, Any]]:
     """All gradient steps of a rollout of pictures; pieces of a minibatch run side by side.
 
-    Note: compiled code runs on one thread here, and pictures are worth several. However many there
-    are, the pieces are the same, and so are the numbers.
+    Note: what is made of a piece fits into the caches, and side by side pieces leave no core idle.
+    However many cores there are, the pieces are the same, and so are the numbers.
 
     Args:
         networks: who is improved.
