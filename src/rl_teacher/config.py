@@ -138,7 +138,8 @@ class TeachConfig:
     """fit the predictor between two rollouts (repeatable), or beside them"""
     fresh_start: float = 0.5
     """share of --n-labels after which the agent begins anew, once, so that it keeps no habit that
-    the first labels misled it to; 0, or with --agent-path: never"""
+    the first labels misled it to; the earlier one comes back where that is better after as many
+    steps. 0, or with --agent-path: never"""
     predictor_path: str | None = None
     """begin with a saved reward predictor: an experiment's name, or a folder. It is frozen: nothing
     is asked or fitted, unless --keep-asking, --n-labels or --pretrain-labels says so"""

@@ -40,6 +40,7 @@ from rl_teacher.envs.registry import EnvCard, card, make_vector
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.errors import SegmentTooLong, TeacherFailed
 from rl_teacher.experiment import Experiment, home
+from rl_teacher.fresh_start import FreshStart
 from rl_teacher.named_arrays import NamedArrays, nest, part_of
 from rl_teacher.orders import Orders
 from rl_teacher.predictor.ensemble import RewardPredictor
@@ -248,7 +249,7 @@ class Teaching:
         self._orders.set_study(options)
         self._step = 0
         self._is_pretrained = not config.asks or pretraining_labels(config) == 0
-        self._has_begun_anew = False
+        self._fresh_start = FreshStart(labels_before_fresh_start(config))
         self._clock = Clock()
         self._saved_s = self._reported_s = -math.inf
         self._save_took_s = 0.0
@@ -306,7 +307,9 @@ class Teaching:
         self._rewards.ask(self._progress(), self._recent())
         if not self._fit():
             self._reconsider_if_due(rollout.num_steps)
-        self._begin_anew_if_due()
+        self._fresh_start.take_if_due(
+            self._agent, self._step, self._rewards.num_answered, self._rewards.predictor
+        )
         self._figures = {f"agent/{name}": value for name, value in losses.items()}
         self._figures |= observed.figures
 
@@ -324,23 +327,11 @@ class Teaching:
         if is_due and self._config.asks and self._rewards.predictor is not None:
             self._agent.reconsider(self._rewards.predictor)
 
-    def _begin_anew_if_due(self) -> None:
-        """Once, when enough labels have come, so that no habit stays that the first misled it to.
-
-        Source: Nikishin et al., "The primacy bias in deep reinforcement learning" (2022).
-        """
-        share, total = self._config.fresh_start, self._config.n_labels
-        has_begun = self._has_begun_anew or self._config.agent_path is not None
-        if has_begun or not share or total is None:
-            return
-        if self._rewards.num_answered >= share * total:
-            self._agent.begin_anew()
-            self._has_begun_anew = True
-
     def _watch(self, rollout: Rollout, rewards: Float32[np.ndarray, "time env"]) -> None:
         """Follow the agent's episodes."""
         self._true.observe(rollout, rollout.rewards)
         self._predicted.observe(rollout, rewards)
+        self._fresh_start.observe(rollout)
         self._bulletin.watch(rollout, rewards, self._step)
 
     def _pretrain(self, stop: StopRequest) -> None:
@@ -462,6 +453,7 @@ class Teaching:
             "rewards": self._rewards,
             "true": self._true,
             "predicted": self._predicted,
+            "fresh_start": self._fresh_start,
         }
 
     def _save(self) -> None:
@@ -470,7 +462,6 @@ class Teaching:
         meta = {
             "clock": self._clock.to_json(),
             "is_pretrained": self._is_pretrained,
-            "has_begun_anew": self._has_begun_anew,
         }
         self._experiment.save_checkpoint(self._step, arrays, meta)
         self._saved_s = time.monotonic()
@@ -496,7 +487,6 @@ class Teaching:
         self._step = step
         self._clock.go_on(meta["clock"])
         self._is_pretrained = bool(meta["is_pretrained"])
-        self._has_begun_anew = bool(meta["has_begun_anew"])
 
     def _end(self) -> Outcome:
         is_finished = self._has_collected or self._step >= self._config.num_timesteps
@@ -547,6 +537,13 @@ def enter_experiment(
     target = store.control(experiment_id).target_labels or config.n_labels
     store.describe_experiment(experiment_id, instructions, target)
     return experiment_id
+
+
+def labels_before_fresh_start(config: TeachConfig) -> float:
+    """After how many the agent begins anew; infinity where it never does."""
+    if not config.asks or not config.fresh_start or config.n_labels is None:
+        return math.inf
+    return math.inf if config.agent_path is not None else config.fresh_start * config.n_labels
 
 
 def shows_ends(config: TeachConfig) -> bool:

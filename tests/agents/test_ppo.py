@@ -85,6 +85,19 @@ def test_one_that_begins_anew_knows_only_what_observations_look_like():
     assert 0.3 < agent.act_best(everywhere).mean() < 0.7
 
 
+def test_one_that_is_again_what_it_was_knows_that_and_counts_on_from_here():
+    agent, collector, _ = train(make_vector("CartPole-v1", 16), CARTPOLE, 2, seed=0)
+    earlier = agent.state()
+    agent.begin_anew()
+    now = state_after(agent, collector, 1)
+    agent.be_again(earlier)
+    again = agent.state()
+    for name, array in again.items():
+        is_own = name.startswith("self/")
+        np.testing.assert_array_equal(array, (now if is_own else earlier)[name], err_msg=name)
+    assert again["self/steps"] > earlier["self/steps"]
+
+
 def test_it_learns_from_the_rewards_it_is_told_and_not_from_the_environments():
     venv = cartpole(AutoresetMode.SAME_STEP)
     collector = Collector(venv, seed=0)

@@ -531,6 +531,13 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self._scale_rewards.adopt(part_of(state, "returns"))
         self._refresh_host()
 
+    def be_again(self, state: Mapping[str, np.ndarray]) -> None:
+        """Know what it knew at an earlier step; random numbers and rates go on from here."""
+        steps, rng = self._steps, rng_to_array(self._rng)
+        self.load_state(state)
+        self._steps = steps
+        array_to_rng(self._rng, rng)
+
     def _load_moments(self, state: Mapping[str, np.ndarray]) -> None:
         """Take over moments; one that saw observations as they are sees them unclipped too."""
         self._observation_moments.load_state(part_of(state, "observations"))
