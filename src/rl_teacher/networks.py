@@ -62,10 +62,6 @@ class MLP(eqx.Module):
         return x @ self.weights[-1] + self.biases[-1]
 
 
-applied = jax.jit(lambda network, x: network(x))
-"""What a network says of a batch, in one compiled call."""
-
-
 class HostMLP:
     """The same network, or a stack of M of them, in NumPy.
 

@@ -23,6 +23,7 @@ from rl_teacher.agents.on_policy import (
     weighted_mean,
 )
 from rl_teacher.agents.policies import Policy
+from rl_teacher.convolutions import outside_loops
 
 PIECE = 32
 """Pictures, at most, whose gradient is one compiled call: what is made of more fits no cache."""
@@ -112,7 +113,8 @@ def _gradients_of(networks, batch, samples, advantages, config):  # noqa: ANN001
     """Of a piece of a minibatch: gradients, figures, and the steps that count."""
     for_policy, for_value = jax.tree.map(lambda column: column[samples], batch)
     piece = for_policy._replace(advantages=advantages), for_value
-    gradients, figures = jax.grad(joint_loss, has_aux=True)(networks, piece, config)
+    with outside_loops():
+        gradients, figures = jax.grad(joint_loss, has_aux=True)(networks, piece, config)
     return gradients, figures, for_policy.weights.sum()
 
 
@@ -146,7 +148,7 @@ def improve_by_sight(  # noqa: PLR0913 - what every descent needs
     """All gradient steps of a rollout of pictures; pieces of a minibatch run side by side.
 
     Note: what is made of a piece fits into the caches, and side by side pieces leave no core idle.
-    However many cores there are, the pieces are the same, and so are the numbers.
+    However many cores there are, the pieces are the same; XLA rounds otherwise on one core alone.
 
     Args:
         networks: who is improved.
