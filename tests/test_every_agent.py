@@ -23,7 +23,8 @@ def environment():
     """No display, and the examples where Python finds them."""
     hidden = {"DISPLAY", "WAYLAND_DISPLAY"}
     kept = {name: value for name, value in os.environ.items() if name not in hidden}
-    return kept | {"PYTHONPATH": str(Path(__file__).parents[1] / "examples")}
+    found = [str(Path(__file__).parents[1] / "examples"), os.environ.get("PYTHONPATH", "")]
+    return kept | {"PYTHONPATH": os.pathsep.join(filter(None, found))}
 
 
 def start(agent, name):
