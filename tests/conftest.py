@@ -5,11 +5,19 @@ import shutil
 from pathlib import Path
 
 import hypothesis
+import jaxtyping
 import pytest
 
-from rl_teacher import compute
-from rl_teacher.store import database as store_database
-from rl_teacher.store.store import Store
+from tests import shapes
+
+shapes.check()
+
+# Note: only what is imported from here on is checked.
+from rl_teacher import compute  # noqa: E402
+from rl_teacher.report import plot as report_plot  # noqa: E402
+from rl_teacher.report.plot import plot  # noqa: E402
+from rl_teacher.store import database as store_database  # noqa: E402
+from rl_teacher.store.store import Store  # noqa: E402
 
 os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".pytest_cache" / "xla")
@@ -72,6 +80,24 @@ def _no_waiting_for_the_disk(monkeypatch):
         connection.execute("PRAGMA synchronous=OFF")
 
     monkeypatch.setattr(store_database, "set_up_sqlite", set_up_unsynced)
+
+
+@pytest.fixture
+def _shapes_unchecked(monkeypatch):
+    """For whole runs, which would check the same shapes at every step of them."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.fixture(autouse=True)
+def _no_picture(monkeypatch):
+    """Nobody looks at the picture of a small run, and to draw it takes as long as the run."""
+    monkeypatch.setattr(report_plot, "plot", lambda curves, path: path)
+
+
+@pytest.fixture
+def draws_pictures(_no_picture, monkeypatch):
+    """For a test that does look."""
+    monkeypatch.setattr(report_plot, "plot", plot)
 
 
 @pytest.fixture(autouse=True)

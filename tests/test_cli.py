@@ -11,6 +11,8 @@ from rl_teacher.cli import main
 from rl_teacher.envs import registry
 from rl_teacher.experiment import Experiment
 
+pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
+
 TINY = ["--ppo.num-envs", "8", "--ppo.rollout-steps", "32", "-t", "1024", "-i", "40"]
 
 
@@ -108,6 +110,7 @@ def test_force_new_asks_and_refuses_where_nobody_can_answer(capsys, monkeypatch)
     assert Experiment.find("again").config["seed"] == 7
 
 
+@pytest.mark.usefixtures("draws_pictures")
 def test_runs_and_report_show_what_there_is(capsys, tmp_path):
     assert main(["runs"]) == 0
     assert "No experiments" in capsys.readouterr().out

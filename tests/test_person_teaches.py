@@ -15,6 +15,8 @@ from rl_teacher.store.records import NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.teach import teach
 
+pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
+
 CONFIG = TeachConfig(
     env_id="ShortReacher-v1",
     predictor="human",

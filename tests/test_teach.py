@@ -18,6 +18,8 @@ from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.store.store import Store
 from rl_teacher.teach import teach
 
+pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
+
 QUIET = RunOptions(no_tensorboard=True)
 CONFIG = TeachConfig(
     env_id="ShortReacher-v1",
@@ -59,6 +61,7 @@ def test_it_asks_labels_by_the_schedule_and_learns_from_them():
     assert row["held_out_accuracy"] > 0.6
 
 
+@pytest.mark.usefixtures("draws_pictures")
 def test_it_leaves_a_predictor_a_plot_and_its_labels():
     outcome = teach(CONFIG, QUIET)
     predictor = RewardPredictor.load(Experiment.find("test").folder / "predictor")

@@ -19,6 +19,8 @@ from rl_teacher.config import (
 from rl_teacher.experiment import Experiment
 from rl_teacher.teach import shows_ends, teach
 
+pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
+
 QUIET = RunOptions(no_tensorboard=True)
 CONFIG = TeachConfig(
     env_id="ShortReacher-v1",

@@ -29,6 +29,8 @@ from rl_teacher.named_arrays import part_of
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.teach import teach
 
+pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
+
 QUIET = RunOptions(no_tensorboard=True)
 PPO = PPOConfig(num_envs=16, rollout_steps=32)
 SMALL = PredictorConfig(hidden=(16, 16))
