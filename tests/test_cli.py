@@ -1,4 +1,3 @@
-import json
 import os
 import re
 import subprocess
@@ -157,7 +156,7 @@ def test_no_library_warns_on_the_persons_terminal(tmp_path):
     assert "arning" not in done.stdout
 
 
-def test_a_teacher_that_raises_is_named_and_nothing_is_lost(tmp_path):
+def test_a_teacher_that_raises_is_named_and_nothing_is_lost(tmp_path, monkeypatch, capsys):
     (tmp_path / "own.py").write_text(
         "calls = 0\n"
         "def teacher(left, right):\n"
@@ -166,28 +165,29 @@ def test_a_teacher_that_raises_is_named_and_nothing_is_lost(tmp_path):
         "    if calls > 10: raise RuntimeError('I am tired')\n"
         "    return left.true_return - right.true_return\n"
     )
-    environment = {"PYTHONPATH": str(tmp_path), "RL_TEACHER_HOME": str(tmp_path / "home")}
+    importable(tmp_path, monkeypatch)
     arguments = ["teach", "-p", "synth", "-l", "40", "-L", "8", "-e", "ShortReacher-v1"]
     arguments += ["-n", "tired", "--teacher", "own:teacher", *TINY]
-    done = run(*arguments, HOME=str(tmp_path), **environment)
-    assert done.returncode == 2
-    assert "own:teacher raised RuntimeError: I am tired" in done.stderr
-    assert "Traceback" not in done.stderr
-    again = run(*arguments, HOME=str(tmp_path), **environment)
-    assert again.returncode == 2
-    state = json.loads((tmp_path / "home/experiments/tired/state.json").read_text())
-    assert state["state"] == "failed"
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert "own:teacher raised RuntimeError: I am tired" in said
+    assert "Traceback" not in said
+    assert main(arguments) == 2
+    assert Experiment.find("tired").state == "failed"
 
 
-def test_an_environment_of_ones_own_is_taught_by_module_and_id(tmp_path):
+def importable(folder, monkeypatch):
+    """What is in a folder is found there, as with PYTHONPATH, until the test ends."""
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "own", raising=False)
+
+
+def test_an_environment_of_ones_own_is_taught_by_module_and_id(tmp_path, monkeypatch):
     (tmp_path / "own.py").write_text(environment_of_the_docs())
-    environment = {"PYTHONPATH": str(tmp_path), "RL_TEACHER_HOME": str(tmp_path / "home")}
+    importable(tmp_path, monkeypatch)
     arguments = ["teach", "-p", "synth", "-l", "12", "-L", "8", "-e", "own:Point-v0"]
-    arguments += ["-n", "point", "-c", "0.5", *TINY]
-    done = run(*arguments, HOME=str(tmp_path), **environment)
-    assert done.returncode == 0, done.stderr
-    config = json.loads((tmp_path / "home/experiments/point/config.json").read_text())
-    assert config["env_id"] == "own:Point-v0"
+    assert main([*arguments, "-n", "point", "-c", "0.5", *TINY]) == 0
+    assert Experiment.find("point").config["env_id"] == "own:Point-v0"
 
 
 def environment_of_the_docs():

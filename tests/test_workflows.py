@@ -419,7 +419,8 @@ teach(config, dataclasses.replace(QUIET, checkpoint_seconds=0.3))
 """
 
 
-@pytest.mark.parametrize("how", [pytest.param("frozen", marks=pytest.mark.slow), "asking"])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["frozen", "asking"])
 def test_a_run_with_a_saved_predictor_killed_and_continued_ends_with_the_same_numbers(fitted, how):
     def start(name):
         return subprocess.Popen(

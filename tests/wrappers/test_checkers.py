@@ -10,10 +10,14 @@ from rl_teacher import PreferenceWrapper
 from tests.wrappers.worlds import KINDS, QUICK
 
 IDS = ["Pendulum-v1", "CartPole-v1", *(f"wrapped/{kind}-v0" for kind in KINDS)]
+CASES = [
+    *((env_id, False) for env_id in IDS),
+    *((env_id, True) for env_id in IDS if "Pictures" not in env_id),
+    pytest.param("wrapped/Pictures-v0", True, marks=pytest.mark.slow),
+]
 
 
-@pytest.mark.parametrize("env_id", IDS)
-@pytest.mark.parametrize("is_predicted", [False, True])
+@pytest.mark.parametrize(("env_id", "is_predicted"), CASES)
 def test_gymnasium_finds_nothing_wrong(env_id, is_predicted):
     env = PreferenceWrapper(gym.make(env_id, disable_env_checker=True), **QUICK)
     if is_predicted:
@@ -27,12 +31,7 @@ def test_gymnasium_finds_nothing_wrong(env_id, is_predicted):
     env.close()
 
 
-@pytest.mark.parametrize(
-    ("env_id", "is_predicted"),
-    [(env_id, False) for env_id in IDS]
-    + [(env_id, True) for env_id in IDS if "Pictures" not in env_id]
-    + [pytest.param("wrapped/Pictures-v0", True, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize(("env_id", "is_predicted"), CASES)
 def test_stable_baselines3_finds_nothing_wrong(env_id, is_predicted):
     from stable_baselines3.common.env_checker import check_env as check_for_sb3
 
