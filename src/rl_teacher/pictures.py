@@ -42,16 +42,25 @@ class Convolution(NamedTuple):
     stride: int
 
 
+NUMBERS_OF_A_PLACE = 3
+"""y, x, how much."""
+
+
 class Plan(NamedTuple):
     """The layers that look at a picture.
 
     Attributes:
         convolutions: the first sees the picture.
         dense: units of the layer after them.
+        tells_places: whether that layer is also told where the last filters find something.
+        weighs_actions: of a reward predictor, whether what is seen says what each action is worth;
+            else it says one number, of what is seen and of the action together.
     """
 
     convolutions: tuple[Convolution, ...]
     dense: int
+    tells_places: bool = False
+    weighs_actions: bool = False
 
 
 NetworkSize = Literal["small", "paper"]
@@ -64,7 +73,9 @@ POLICIES: dict[NetworkSize, Plan] = {
 }
 """What agents see with; "small" is that of Mnih et al. 2013, "paper" that of Mnih et al. 2015."""
 PREDICTORS: dict[NetworkSize, Plan] = {
-    "small": Plan((Convolution(8, 8, 4), Convolution(16, 4, 2)), 64),
+    "small": Plan(
+        (Convolution(8, 8, 4), Convolution(16, 4, 2)), 64, tells_places=True, weighs_actions=True
+    ),
     "paper": Plan(
         (
             Convolution(16, 7, 3),
@@ -87,9 +98,10 @@ def plan_for(picture: PictureShape, plans: dict[NetworkSize, Plan], size: Networ
 
 
 def seen_by(plan: Plan, picture: PictureShape) -> int:
-    """Numbers that the last convolution leaves of a picture."""
+    """Numbers that are told of what the last convolution says of a picture."""
+    filters = plan.convolutions[-1].filters
     height, width = picture.size
     for _, filter_width, stride in plan.convolutions:
         height = (height - filter_width) // stride + 1
         width = (width - filter_width) // stride + 1
-    return height * width * plan.convolutions[-1].filters
+    return filters * (height * width + plan.tells_places * NUMBERS_OF_A_PLACE)

@@ -1,12 +1,16 @@
 """The predictor where observations are pictures."""
 
+import equinox as eqx
 import gymnasium as gym
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from rl_teacher.agents.collector import Collector
 from rl_teacher.config import PredictorConfig
+from rl_teacher.errors import CorruptCheckpoint
 from rl_teacher.predictor.ensemble import PICTURES_AT_ONCE, RewardPredictor
 from rl_teacher.predictor.fit import Fitter, looked_at, stride_of
 from rl_teacher.predictor.inputs import InputSpace
@@ -90,6 +94,37 @@ def test_it_learns_what_is_good_from_comparisons_and_survives_saving(tmp_path):
     predictor.save(tmp_path)
     again = RewardPredictor.load(tmp_path)
     np.testing.assert_array_equal(again(rollout.observations, rollout.actions), rewards)
+
+
+def test_what_an_action_is_worth_is_said_for_each_and_that_of_the_one_done_counts():
+    space = InputSpace.of(PICTURES, ACTIONS["discrete"])
+    network = PictureNetwork(space, CONFIG, np.random.default_rng(0))
+    picture = np.random.default_rng(1).integers(0, 256, (1, 2, 12, 12), np.uint8)
+    rows = space.rows(np.repeat(picture, 3, 0), np.array([5, 6, 7]))
+    silent = jax.tree.map(jnp.zeros_like, network.head)
+    silent.biases[-1] = jnp.array([10.0, 1, 2, 3])
+    said = eqx.tree_at(lambda own: own.head, network, silent)(jnp.asarray(rows))
+    np.testing.assert_array_equal(said[:, 0], [11, 12, 13])
+
+
+def test_the_papers_predictor_says_one_number():
+    space = InputSpace.of(PICTURES, ACTIONS["discrete"])
+    config = PredictorConfig(picture_network="paper")
+    paper, small = (
+        PictureNetwork(space, each, np.random.default_rng(0)) for each in (config, CONFIG)
+    )
+    assert paper.head.biases[-1].shape == (1,)
+    assert small.head.biases[-1].shape == (1 + 3,)
+
+
+def test_a_predictor_with_other_layers_is_refused(tmp_path):
+    space = InputSpace.of(PICTURES, ACTIONS["discrete"])
+    RewardPredictor(space, CONFIG).save(tmp_path)
+    arrays = load_file(tmp_path / "predictor.safetensors")
+    arrays["networks/.head.weights[0]"] = np.zeros((2, 99, 64), np.float32)
+    save_file(arrays, tmp_path / "predictor.safetensors")
+    with pytest.raises(CorruptCheckpoint, match=r"head.weights\[0\] is \(2, 99, 64\), and"):
+        RewardPredictor.load(tmp_path)
 
 
 def test_batches_of_any_length_are_said_alike():

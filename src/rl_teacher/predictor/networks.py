@@ -39,13 +39,18 @@ class PictureNetwork(eqx.Module):
             space.picture, plan, "leaky_relu", rng, normalises=config.batch_norm
         )
         inputs = seen_by(plan, space.picture) + space.num_action_inputs
-        self.head = MLP((inputs, plan.dense, 1), "leaky_relu", 1.0, rng)
+        outputs = 1 + plan.weighs_actions * space.num_action_inputs
+        head = MLP((inputs, plan.dense, outputs), "leaky_relu", 1.0, rng)
+        # Note: what actions are worth begins with nothing. Where they are worth nothing, as in a
+        # game that random play always loses, any of it hides what the picture is worth.
+        only_whole = head.weights[-1].at[:, 1:].set(0.0)
+        self.head = eqx.tree_at(lambda own: own.weights[-1], head, only_whole)
 
     def __call__(self, rows: Shaped[Array, "*batch byte"]) -> Float[Array, "*batch 1"]:
         """The reward of each row."""
         pictures, told = self.space.split(rows.reshape(-1, rows.shape[-1]))
-        seen = jnp.concatenate([self.convolutions(pictures), told], axis=-1)
-        return self.head(seen).reshape(*rows.shape[:-1], 1)
+        rewards = self._rewards(self.convolutions(pictures), told)
+        return rewards.reshape(*rows.shape[:-1], 1)
 
     def train(
         self, rows: Shaped[Array, "*batch byte"], dropout: float, key: Array
@@ -59,9 +64,21 @@ class PictureNetwork(eqx.Module):
         features, moved = self.convolutions.train(
             pictures, lambda x, layer: dropped(x, dropout, keys[layer])
         )
-        rewards = self.head(jnp.concatenate([features, told], axis=-1))
+        rewards = self._rewards(features, told)
         own = eqx.tree_at(lambda network: network.convolutions, self, moved)
         return rewards.reshape(*rows.shape[:-1], 1), own
+
+    def _rewards(
+        self, features: Float[Array, "batch feature"], told: Float[Array, "batch action"]
+    ) -> Float[Array, " batch"]:
+        """Of what is seen and what was done: what the head says, and what it says of each action.
+
+        Note: that left is good on the right and bad on the left is a product of the two. A head
+        that is only told both must make it out of many hidden units, and needs more labels.
+        """
+        said = self.head(jnp.concatenate([features, told], axis=-1))
+        whole, of_actions = said[:, 0], said[:, 1:]
+        return whole + (of_actions * told[:, : of_actions.shape[1]]).sum(-1)
 
 
 RewardNetwork = MLP | PictureNetwork
