@@ -53,14 +53,14 @@ class Plan(NamedTuple):
         convolutions: the first sees the picture.
         dense: units of the layer after them.
         tells_places: whether that layer is also told where the last filters find something.
-        weighs_actions: of a reward predictor, whether what is seen says what each action is worth;
-            else it says one number, of what is seen and of the action together.
+        action_units: of a reward predictor, units of a layer that is told those places alone, and
+            says what each action is worth there; 0: there is none.
     """
 
     convolutions: tuple[Convolution, ...]
     dense: int
     tells_places: bool = False
-    weighs_actions: bool = False
+    action_units: int = 0
 
 
 NetworkSize = Literal["small", "paper"]
@@ -74,7 +74,7 @@ POLICIES: dict[NetworkSize, Plan] = {
 """What agents see with; "small" is that of Mnih et al. 2013, "paper" that of Mnih et al. 2015."""
 PREDICTORS: dict[NetworkSize, Plan] = {
     "small": Plan(
-        (Convolution(8, 8, 4), Convolution(16, 4, 2)), 64, tells_places=True, weighs_actions=True
+        (Convolution(8, 8, 4), Convolution(16, 4, 2)), 64, tells_places=True, action_units=32
     ),
     "paper": Plan(
         (
@@ -97,11 +97,15 @@ def plan_for(picture: PictureShape, plans: dict[NetworkSize, Plan], size: Networ
     return plans[size]._replace(convolutions=_TINY_PICTURES if is_tiny else _SMALL_PICTURES)
 
 
+def places_in(plan: Plan) -> int:
+    """Numbers that say where the last filters find something."""
+    return NUMBERS_OF_A_PLACE * plan.convolutions[-1].filters * plan.tells_places
+
+
 def seen_by(plan: Plan, picture: PictureShape) -> int:
     """Numbers that are told of what the last convolution says of a picture."""
-    filters = plan.convolutions[-1].filters
     height, width = picture.size
     for _, filter_width, stride in plan.convolutions:
         height = (height - filter_width) // stride + 1
         width = (width - filter_width) // stride + 1
-    return filters * (height * width + plan.tells_places * NUMBERS_OF_A_PLACE)
+    return height * width * plan.convolutions[-1].filters + places_in(plan)

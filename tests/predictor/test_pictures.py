@@ -101,20 +101,25 @@ def test_what_an_action_is_worth_is_said_for_each_and_that_of_the_one_done_count
     network = PictureNetwork(space, CONFIG, np.random.default_rng(0))
     picture = np.random.default_rng(1).integers(0, 256, (1, 2, 12, 12), np.uint8)
     rows = space.rows(np.repeat(picture, 3, 0), np.array([5, 6, 7]))
-    silent = jax.tree.map(jnp.zeros_like, network.head)
-    silent.biases[-1] = jnp.array([10.0, 1, 2, 3])
-    said = eqx.tree_at(lambda own: own.head, network, silent)(jnp.asarray(rows))
+    assert network.action_head is not None
+    head, action_head = (
+        jax.tree.map(jnp.zeros_like, each) for each in (network.head, network.action_head)
+    )
+    head.biases[-1] = jnp.array([10.0])
+    action_head.biases[-1] = jnp.array([1.0, 2, 3])
+    heads = (lambda own: (own.head, own.action_head), network, (head, action_head))
+    said = eqx.tree_at(*heads)(jnp.asarray(rows))
     np.testing.assert_array_equal(said[:, 0], [11, 12, 13])
 
 
-def test_the_papers_predictor_says_one_number():
+def test_what_actions_are_worth_begins_with_nothing_and_the_paper_knows_nothing_of_it():
     space = InputSpace.of(PICTURES, ACTIONS["discrete"])
-    config = PredictorConfig(picture_network="paper")
-    paper, small = (
-        PictureNetwork(space, each, np.random.default_rng(0)) for each in (config, CONFIG)
-    )
-    assert paper.head.biases[-1].shape == (1,)
-    assert small.head.biases[-1].shape == (1 + 3,)
+    paper = PredictorConfig(picture_network="paper")
+    rng = np.random.default_rng(0)
+    assert PictureNetwork(space, paper, rng).action_head is None
+    action_head = PictureNetwork(space, CONFIG, rng).action_head
+    assert action_head is not None
+    np.testing.assert_array_equal(action_head(jnp.ones((1, 48))), np.zeros((1, 3)))
 
 
 def test_a_predictor_with_other_layers_is_refused(tmp_path):
