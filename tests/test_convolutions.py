@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rl_teacher.convolutions import BatchNorm, Convolutions, convolve
+from rl_teacher.convolutions import BatchNorm, Convolutions, convolve, places
 from rl_teacher.picture_shape import PictureShape
 from rl_teacher.pictures import (
     POLICIES,
@@ -122,3 +122,34 @@ def test_dropout_is_asked_for_after_every_convolution():
     features, _ = network.train(jnp.zeros((1, 144), jnp.uint8), drop)
     assert layers == [0, 1]
     assert not features.any()
+
+
+def test_a_place_is_the_centre_of_what_a_filter_says_and_how_much_it_says():
+    x = np.zeros((1, 3, 5, 2), np.float32)
+    x[0, 2, 0, 0] = -6  # at the bottom on the left
+    x[0, 0, 3, 1], x[0, 0, 4, 1] = 3, 1  # at the top, three quarters in column 3
+    # Columns lie at -1, -0.5, 0, 0.5, 1: 3/4 * 0.5 + 1/4 * 1 = 0.625. Means are over 15 cells.
+    expected = [[1, -1, -1, 0.625, 6 / 15, 4 / 15]]
+    np.testing.assert_allclose(places(jnp.asarray(x)), expected, atol=1e-5)
+
+
+def test_a_filter_that_finds_nothing_finds_it_in_the_middle():
+    np.testing.assert_array_equal(places(jnp.zeros((2, 4, 4, 3))), np.zeros((2, 9)))
+
+
+def test_what_moves_by_a_cell_moves_its_place_as_much_wherever_it_is():
+    found = []
+    for column in range(9):
+        x = np.zeros((1, 9, 9, 1), np.float32)
+        x[0, 4, column, 0] = 2
+        found.append(places(jnp.asarray(x))[0])
+    moves = np.diff(found, axis=0)
+    np.testing.assert_allclose(moves, np.tile([0, 0.25, 0], (8, 1)), atol=1e-5)
+
+
+def test_the_small_predictor_is_told_places_too_and_the_papers_all_that_its_filters_say():
+    picture = PictureShape((4, 84, 84), 0)
+    small, paper = (plan_for(picture, PREDICTORS, size) for size in ("small", "paper"))
+    assert seen_by(small, picture) == 9 * 9 * 16 + 16 * 3
+    assert seen_by(paper, picture) == 7 * 7 * 16
+    assert seen_by(plan_for(picture, POLICIES, "small"), picture) == 9 * 9 * 32

@@ -21,6 +21,8 @@ from rl_teacher.pictures import Plan
 STATISTICS_SHARE = 0.1
 """Of a minibatch, in the running statistics of batch normalisation."""
 LEAST_VARIANCE = 1e-3
+NO_SIZE = 1e-6
+"""A filter that says no more than this of a whole picture finds it nowhere: in the middle."""
 
 
 _is_outside_loops = contextvars.ContextVar("is_outside_loops", default=False)
@@ -87,6 +89,7 @@ class Convolutions(eqx.Module):
         strides: of each layer.
         picture: how the bytes lie.
         activation: after each layer.
+        tells_places: whether it is also told where each of the last filters finds something.
     """
 
     filters: list[Float[Array, "... inputs outputs"]]
@@ -95,6 +98,7 @@ class Convolutions(eqx.Module):
     strides: tuple[int, ...] = eqx.field(static=True)
     picture: PictureShape = eqx.field(static=True)
     activation: str = eqx.field(static=True)
+    tells_places: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -107,6 +111,7 @@ class Convolutions(eqx.Module):
     ) -> None:
         """Orthogonal filters with a gain of sqrt(2); biases 0."""
         self.picture, self.activation = picture, activation
+        self.tells_places = plan.tells_places
         self.filters, self.biases, self.norms = [], [], []
         inputs = picture.num_channels
         for outputs, width, _ in plan.convolutions:
@@ -119,7 +124,7 @@ class Convolutions(eqx.Module):
         self.strides = tuple(layer.stride for layer in plan.convolutions)
 
     def __call__(self, pictures: Shaped[Array, "batch byte"]) -> Float[Array, "batch feature"]:
-        """[B, F] what the last layer makes of each picture, as one row."""
+        """[B, F] what is told of the last layer, one row for each picture."""
         activate, _ = ACTIVATIONS[self.activation]
         x = self.picture.channels_last(pictures)
         for layer, (weights, bias) in enumerate(zip(self.filters, self.biases, strict=True)):
@@ -127,7 +132,7 @@ class Convolutions(eqx.Module):
             if self.norms:
                 x = self.norms[layer](x)
             x = activate(x)
-        return x.reshape(len(x), -1)
+        return self._told(x)
 
     def train(
         self, pictures: Shaped[Array, "batch byte"], drop: Callable[[Array, int], Array]
@@ -149,7 +154,35 @@ class Convolutions(eqx.Module):
                 x, norm = self.norms[layer].train(x)
                 norms.append(norm)
             x = drop(activate(x), layer)
-        return x.reshape(len(x), -1), eqx.tree_at(lambda own: own.norms, self, norms)
+        return self._told(x), eqx.tree_at(lambda own: own.norms, self, norms)
+
+    def _told(self, x: Float[Array, "batch height width filter"]) -> Float[Array, "batch feature"]:
+        everything = x.reshape(len(x), -1)
+        return jnp.concatenate([everything, places(x)], -1) if self.tells_places else everything
+
+
+def places(
+    x: Float[Array, "batch height width filter"],
+) -> Float[Array, "batch three_of_each_filter"]:
+    """Where each filter finds something, and how much.
+
+    What is learned of one place then holds for the next, as what is learned of a map does not.
+
+    Source: the feature points of Levine et al. 2016 (End-to-end training of deep visuomotor
+    policies), of sizes in place of a softmax.
+
+    Returns:
+        [B, 3 F] the centres of each filter's sizes, y of all and then x of all, -1 to 1 from edge
+        to edge; then their means.
+    """
+    sizes = jnp.abs(x)
+    totals = sizes.sum((1, 2))
+    y, x_ = (jnp.linspace(-1, 1, length) for length in sizes.shape[1:3])
+    centres = [
+        jnp.einsum(f"bhwf,{axis}->bf", sizes, along) / (totals + NO_SIZE)
+        for axis, along in (("h", y), ("w", x_))
+    ]
+    return jnp.concatenate([*centres, sizes.mean((1, 2))], axis=-1)
 
 
 def convolve(

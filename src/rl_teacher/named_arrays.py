@@ -36,16 +36,24 @@ def tree_to_arrays(tree: Any) -> NamedArrays:
 
 
 def arrays_to_tree(like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """A tree built as `like` is, with the saved leaves in their places."""
+    """A tree built as `like` is, with the saved leaves in their places.
+
+    Raises:
+        KeyError: one is not there.
+        ValueError: one has another shape, as those of a network with other layers have.
+    """
     import jax  # noqa: PLC0415 - heavy
     import jax.numpy as jnp  # noqa: PLC0415
 
-    return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: (
-            jnp.asarray(arrays[jax.tree_util.keystr(path)]) if hasattr(leaf, "shape") else leaf
-        ),
-        like,
-    )
+    def saved(path: Any, leaf: Any) -> Any:
+        if not hasattr(leaf, "shape"):
+            return leaf
+        name = jax.tree_util.keystr(path)
+        if arrays[name].shape != leaf.shape:
+            raise ValueError(f"{name} is {arrays[name].shape}, and {leaf.shape} is needed")
+        return jnp.asarray(arrays[name])
+
+    return jax.tree_util.tree_map_with_path(saved, like)
 
 
 def text_to_array(text: str) -> UInt8[np.ndarray, " byte"]:

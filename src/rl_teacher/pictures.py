@@ -42,16 +42,25 @@ class Convolution(NamedTuple):
     stride: int
 
 
+NUMBERS_OF_A_PLACE = 3
+"""y, x, how much."""
+
+
 class Plan(NamedTuple):
     """The layers that look at a picture.
 
     Attributes:
         convolutions: the first sees the picture.
         dense: units of the layer after them.
+        tells_places: whether that layer is also told where the last filters find something.
+        action_units: of a reward predictor, units of a layer that is told those places alone, and
+            says what each action is worth there; 0: there is none.
     """
 
     convolutions: tuple[Convolution, ...]
     dense: int
+    tells_places: bool = False
+    action_units: int = 0
 
 
 NetworkSize = Literal["small", "paper"]
@@ -64,7 +73,9 @@ POLICIES: dict[NetworkSize, Plan] = {
 }
 """What agents see with; "small" is that of Mnih et al. 2013, "paper" that of Mnih et al. 2015."""
 PREDICTORS: dict[NetworkSize, Plan] = {
-    "small": Plan((Convolution(8, 8, 4), Convolution(16, 4, 2)), 64),
+    "small": Plan(
+        (Convolution(8, 8, 4), Convolution(16, 4, 2)), 64, tells_places=True, action_units=32
+    ),
     "paper": Plan(
         (
             Convolution(16, 7, 3),
@@ -86,10 +97,15 @@ def plan_for(picture: PictureShape, plans: dict[NetworkSize, Plan], size: Networ
     return plans[size]._replace(convolutions=_TINY_PICTURES if is_tiny else _SMALL_PICTURES)
 
 
+def places_in(plan: Plan) -> int:
+    """Numbers that say where the last filters find something."""
+    return NUMBERS_OF_A_PLACE * plan.convolutions[-1].filters * plan.tells_places
+
+
 def seen_by(plan: Plan, picture: PictureShape) -> int:
-    """Numbers that the last convolution leaves of a picture."""
+    """Numbers that are told of what the last convolution says of a picture."""
     height, width = picture.size
     for _, filter_width, stride in plan.convolutions:
         height = (height - filter_width) // stride + 1
         width = (width - filter_width) // stride + 1
-    return height * width * plan.convolutions[-1].filters
+    return height * width * plan.convolutions[-1].filters + places_in(plan)

@@ -1,12 +1,16 @@
 """The predictor where observations are pictures."""
 
+import equinox as eqx
 import gymnasium as gym
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from rl_teacher.agents.collector import Collector
 from rl_teacher.config import PredictorConfig
+from rl_teacher.errors import CorruptCheckpoint
 from rl_teacher.predictor.ensemble import PICTURES_AT_ONCE, RewardPredictor
 from rl_teacher.predictor.fit import Fitter, looked_at, stride_of
 from rl_teacher.predictor.inputs import InputSpace
@@ -90,6 +94,42 @@ def test_it_learns_what_is_good_from_comparisons_and_survives_saving(tmp_path):
     predictor.save(tmp_path)
     again = RewardPredictor.load(tmp_path)
     np.testing.assert_array_equal(again(rollout.observations, rollout.actions), rewards)
+
+
+def test_what_an_action_is_worth_is_said_for_each_and_that_of_the_one_done_counts():
+    space = InputSpace.of(PICTURES, ACTIONS["discrete"])
+    network = PictureNetwork(space, CONFIG, np.random.default_rng(0))
+    picture = np.random.default_rng(1).integers(0, 256, (1, 2, 12, 12), np.uint8)
+    rows = space.rows(np.repeat(picture, 3, 0), np.array([5, 6, 7]))
+    assert network.action_head is not None
+    head, action_head = (
+        jax.tree.map(jnp.zeros_like, each) for each in (network.head, network.action_head)
+    )
+    head.biases[-1] = jnp.array([10.0])
+    action_head.biases[-1] = jnp.array([1.0, 2, 3])
+    heads = (lambda own: (own.head, own.action_head), network, (head, action_head))
+    said = eqx.tree_at(*heads)(jnp.asarray(rows))
+    np.testing.assert_array_equal(said[:, 0], [11, 12, 13])
+
+
+def test_what_actions_are_worth_begins_with_nothing_and_the_paper_knows_nothing_of_it():
+    space = InputSpace.of(PICTURES, ACTIONS["discrete"])
+    paper = PredictorConfig(picture_network="paper")
+    rng = np.random.default_rng(0)
+    assert PictureNetwork(space, paper, rng).action_head is None
+    action_head = PictureNetwork(space, CONFIG, rng).action_head
+    assert action_head is not None
+    np.testing.assert_array_equal(action_head(jnp.ones((1, 48))), np.zeros((1, 3)))
+
+
+def test_a_predictor_with_other_layers_is_refused(tmp_path):
+    space = InputSpace.of(PICTURES, ACTIONS["discrete"])
+    RewardPredictor(space, CONFIG).save(tmp_path)
+    arrays = load_file(tmp_path / "predictor.safetensors")
+    arrays["networks/.head.weights[0]"] = np.zeros((2, 99, 64), np.float32)
+    save_file(arrays, tmp_path / "predictor.safetensors")
+    with pytest.raises(CorruptCheckpoint, match=r"head.weights\[0\] is \(2, 99, 64\), and"):
+        RewardPredictor.load(tmp_path)
 
 
 def test_batches_of_any_length_are_said_alike():

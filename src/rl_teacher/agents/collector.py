@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 from jaxtyping import Shaped
 
 from rl_teacher.agents.actions import Masks
+from rl_teacher.agents.reused import ReusedArrays
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.errors import BadObservation
 from rl_teacher.named_arrays import NamedArrays, array_to_rng, nest, part_of, rng_to_array
@@ -50,6 +51,7 @@ class Collector:
         self._hides_ends = hides_ends
         self._mode = venv.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self._rng = np.random.default_rng([seed, 2])
+        self._arrays = ReusedArrays()
         options = None
         if stagger:
             ages = self._rng.integers(0, stagger, self.num_envs)
@@ -114,13 +116,13 @@ class Collector:
         observation, action = self.venv.single_observation_space, self.venv.single_action_space
         is_float = np.issubdtype(observation.dtype, np.floating)
         observed = (*shape, *(observation.shape or ()))
-        observed_dtype = np.float32 if is_float else observation.dtype
+        observed_dtype = np.float32 if is_float or observation.dtype is None else observation.dtype
         acted_dtype = np.float32 if isinstance(action, gym.spaces.Box) else np.int64
         columns = {
-            "observations": np.empty(observed, observed_dtype),
+            "observations": self._arrays.empty(observed, observed_dtype),
             "actions": np.empty((*shape, *(action.shape or ())), acted_dtype),
             "rewards": np.empty(shape, np.float32),
-            "next_observations": np.empty(observed, observed_dtype),
+            "next_observations": self._arrays.empty(observed, observed_dtype),
             "terminated": np.empty(shape, bool),
             "truncated": np.empty(shape, bool),
             "is_valid": np.empty(shape, bool),

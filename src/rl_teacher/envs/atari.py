@@ -15,9 +15,9 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float, Float64, Int64, Integer
 
-from rl_teacher.envs.atari_emulators import MOST_SEEDS, Emulators, Pictures
+from rl_teacher.envs.atari_emulators import GO_ON, MOST_SEEDS, Emulators, Pictures
 from rl_teacher.envs.atari_names import AtariGame
-from rl_teacher.envs.atari_rules import rules_of
+from rl_teacher.envs.atari_rules import REMEMBERING, rules_of
 from rl_teacher.envs.recipes import (
     KEEP_STEPS,
     Recipe,
@@ -38,6 +38,10 @@ from rl_teacher.named_arrays import array_to_text, nest, part_of, text_to_array
 logger = logging.getLogger(__name__)
 
 Infos = dict[str, Any]
+
+EPISODES_OF_A_SEED = 64
+"""Episodes of an environment, at most, until it draws a seed: that costs as much as 170 steps, but
+to live an episode again, all beginnings since its seed are gone through again."""
 
 
 class AtariVectorEnv(SeededVectorEnv):
@@ -70,6 +74,8 @@ class AtariVectorEnv(SeededVectorEnv):
         """
         super().__init__(num_envs)
         self._rules = rules_of(game.name)
+        # Note: where actions stick, there are draws in every frame, as many as frames were lived.
+        self._has_fresh_seeds = game.is_sticky or game.rom in REMEMBERING
         self._frames = asdict(frames)
         self._emulators = Emulators(game, num_envs, num_threads, frames)
         self.single_observation_space = self._emulators.observation_space
@@ -93,7 +99,9 @@ class AtariVectorEnv(SeededVectorEnv):
     @property
     def scene_states(self) -> Float[np.ndarray, "env 2"]:
         """[N, 2] the running episode's number, and the step in it: see `recipe`."""
-        return np.stack([self._episodes, self._steps], axis=1).astype(np.float64)
+        states = np.empty((self.num_envs, 2))
+        states[:, 0], states[:, 1] = self._episodes, self._steps
+        return states
 
     @property
     def observations(self) -> Pictures:
@@ -136,7 +144,7 @@ class AtariVectorEnv(SeededVectorEnv):
             elapsed = checked_elapsed(
                 options["elapsed_steps"], self.num_envs, self._rules.max_episode_steps
             )
-        self._observations = self._begin(which, elapsed)
+        self._observations = self._begin(which, elapsed, draws_seeds=True)
         return self._observations, self._told()
 
     def step(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -149,7 +157,9 @@ class AtariVectorEnv(SeededVectorEnv):
     def begin_step(self, actions: Integer[np.ndarray, " env"]) -> None:
         """Let the emulators act; until `end_step` there is time for something else."""
         self._is_starting = self._start_left > 0
-        self._emulators.send(self._to_be_lived(self._checked(actions), self._is_starting))
+        checked = self._checked(actions)
+        self._emulators.send(self._to_be_lived(checked))
+        self._remember(checked)
 
     def end_step(
         self,
@@ -168,7 +178,8 @@ class AtariVectorEnv(SeededVectorEnv):
             infos |= {"final_obs": pictures, "_final_obs": ended}
             infos |= {"final_info": {}, "_final_info": ended}
         if ended.any() or is_over_at_start.any():
-            pictures = self._begin(ended | is_over_at_start, np.zeros_like(self._elapsed))
+            begins, elapsed = ended | is_over_at_start, np.zeros_like(self._elapsed)
+            pictures = self._begin(begins, elapsed, draws_seeds=self._has_fresh_seeds)
         self._observations = pictures
         rewards = np.where(is_starting, 0.0, rewards)
         return pictures, rewards, terminated, truncated, infos | self._told()
@@ -219,18 +230,22 @@ class AtariVectorEnv(SeededVectorEnv):
             raise ValueError(f"Actions {given}; 0 to {self._num_actions - 1} are known.")
         return given.astype(np.int64)
 
-    def _to_be_lived(
-        self, actions: Int64[np.ndarray, " env"], is_starting: Bool[np.ndarray, " env"]
-    ) -> Int64[np.ndarray, " env"]:
+    def _to_be_lived(self, actions: Int64[np.ndarray, " env"]) -> Int64[np.ndarray, " env"]:
         """The actions, with those of start points in place of what is ignored."""
-        acts = self._everyone[~is_starting]
+        if not self._rules.has_start_points:
+            return actions
+        lived = actions.copy()
+        for env in np.flatnonzero(self._is_starting):
+            lived[env] = self._beginnings[env]["start"][-self._start_left[env]]
+            self._start_left[env] -= 1
+        return lived
+
+    def _remember(self, actions: Int64[np.ndarray, " env"]) -> None:
+        """Take down what is done; the emulators are at work meanwhile."""
+        acts = self._everyone[~self._is_starting]
         self._taken[acts, self._steps[acts]] = actions[acts]
         self._steps[acts] += 1
         self._book.live(len(acts))
-        for env in np.flatnonzero(is_starting):
-            actions[env] = self._beginnings[env]["start"][-self._start_left[env]]
-            self._start_left[env] -= 1
-        return actions
 
     def _told(self) -> Infos:
         if not self._rules.has_start_points:
@@ -244,7 +259,11 @@ class AtariVectorEnv(SeededVectorEnv):
         return Recipe(self._beginnings[env], taken.astype(self.single_action_space.dtype))
 
     def _begin(
-        self, which: Bool[np.ndarray, " env"], elapsed: Int64[np.ndarray, " env"]
+        self,
+        which: Bool[np.ndarray, " env"],
+        elapsed: Int64[np.ndarray, " env"],
+        *,
+        draws_seeds: bool,
     ) -> Pictures:
         """Begin episodes in some environments; what all of them show then."""
         if not self._beginnings:
@@ -253,19 +272,29 @@ class AtariVectorEnv(SeededVectorEnv):
         for env in begun:
             if self._steps[env] > 0:
                 self._book.end(int(self._episodes[env]), self._recipe_of(env))
-            self._beginnings[env] = self._drawn_beginning(self._rngs[env], int(elapsed[env]))
+            before = {} if draws_seeds else self._beginnings[env]
+            self._beginnings[env] = self._next_beginning(env, before, int(elapsed[env]))
             self._episodes[env] = self._book.begin()
             self._start_left[env] = len(self._beginnings[env]["start"])
         self._steps[which] = 0
         self._elapsed[which] = elapsed[which]
-        seeds = [self._beginnings[env]["seed"] for env in begun]
+        beginnings = [self._beginnings[env] for env in begun]
+        seeds = [GO_ON if each["place"] else each["seed"] for each in beginnings]
         return self._emulators.begin(np.array(seeds), which)
 
-    def _drawn_beginning(self, rng: np.random.Generator, elapsed: int) -> dict[str, Any]:
-        """Seed and start point of an episode, in what JSON can say."""
-        start_points = self._rules.start_points
+    def _next_beginning(self, env: int, before: dict[str, Any], elapsed: int) -> dict[str, Any]:
+        """Seed, place after it, and start point of an episode, in what JSON can say.
+
+        Args:
+            env: whose generator draws.
+            before: the beginning that this one follows on; {} where a seed is to be drawn.
+            elapsed: where its step counter starts.
+        """
+        rng, start_points = self._rngs[env], self._rules.start_points
+        place = (before.get("place", -1) + 1) % EPISODES_OF_A_SEED if before else 0
         return {
-            "seed": int(rng.integers(MOST_SEEDS)),
+            "seed": before["seed"] if place else int(rng.integers(MOST_SEEDS)),
+            "place": place,
             "start": list(start_points[rng.integers(len(start_points))]),
             "elapsed": elapsed,
             "frames": self._frames,
@@ -298,15 +327,18 @@ class AtariVectorEnv(SeededVectorEnv):
         lengths = np.array([len(life) for life in lives])
         longest = int(lengths.max())
         seeds = np.array([recipe.beginning["seed"] for recipe in running])
-        # Note: every emulator begins once now; those with less to live begin again, later.
-        pictures = self._emulators.begin(seeds, np.ones(self.num_envs, np.bool_))
+        places = np.array([recipe.beginning.get("place", 0) for recipe in running])
+        dues = longest - lengths
         columns = np.zeros((longest, self.num_envs), np.int64)
         for env, life in enumerate(lives):
             columns[longest - len(life) :, env] = life
-        for step in range(longest):
-            begins = (longest - lengths == step) & (step > 0)
+        # Note: every emulator begins once now; those with less to live begin again, later.
+        self._emulators.begin(seeds, np.ones(self.num_envs, np.bool_))
+        pictures = self._emulators.go_on(np.where(dues == 0, places, 0))
+        for step in range(1, longest + 1):
+            pictures, *_ = self._emulators.act(columns[step - 1])
+            begins = dues == step
             if begins.any():
                 self._emulators.begin(seeds[begins], begins)
-            pictures, *_ = self._emulators.act(columns[step])
-        begins = (lengths == 0) & (longest > 0)
-        return self._emulators.begin(seeds[begins], begins) if begins.any() else pictures
+                pictures = self._emulators.go_on(np.where(begins, places, 0))
+        return pictures

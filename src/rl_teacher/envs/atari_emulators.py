@@ -18,6 +18,8 @@ MOST_NOOPS = 30
 NO_LIMIT_FRAMES = 2**30
 """Episodes are cut by whoever counts their steps."""
 MOST_SEEDS = 2**31 - 1
+GO_ON = -1
+"""In place of a seed."""
 
 IN_COLOUR = FrameSettings(stacked=1, size=0, grey=False)
 """The screen as a person sees it."""
@@ -34,7 +36,7 @@ class _Emulated(EmulatedVectorEnv):
 
 
 class Emulators:
-    """N emulators of one game; an episode follows from its seed and the actions alone.
+    """N emulators of one game; a seed, a place after it and the actions say all of an episode.
 
     Each action lasts 4 frames, of which the last two are laid over one another, because the
     console drew some things in every other frame only. An episode begins with up to 30 frames of
@@ -94,15 +96,35 @@ class Emulators:
     def begin(self, seeds: Int[np.ndarray, " some"], which: Bool[np.ndarray, " env"]) -> Pictures:
         """Begin episodes, at once, whether or not others have ended; the other emulators wait.
 
+        Note: a seed has ALE load the game anew, which takes as long as 170 steps; going on from the
+        seed of before takes as long as 9.
+
         Args:
-            seeds: one for each of those that begin.
-            which: [N]; all of them the first time.
+            seeds: one for each of those that begin; `GO_ON` for the next episode after the seed
+                that an emulator was given last.
+            which: [N]; all of them the first time, with seeds.
 
         Returns:
             What all of them show now.
         """
         shown, _ = self._emulated.reset(seed=seeds, options={"reset_mask": which})
         return self._seen(shown)
+
+    def go_on(self, times: Int[np.ndarray, " env"]) -> Pictures:
+        """Begin the next episode after the last seed, so many times.
+
+        Args:
+            times: [N]; of those that were given a seed just now, how many episodes come before
+                the one that is wanted.
+
+        Returns:
+            What all of them show now.
+        """
+        shown = self.begin(np.zeros(0, np.int64), times < 0)
+        while (times > 0).any():
+            shown = self.begin(np.full(np.count_nonzero(times > 0), GO_ON), times > 0)
+            times = times - 1
+        return shown
 
     def act(self, actions: Int[np.ndarray, " env"]) -> Outcome:
         """One action in each: pictures, rewards, whether the game ended, and lives left.

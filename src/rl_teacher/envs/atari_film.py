@@ -60,7 +60,10 @@ class Projector:
 
     def _begin(self, beginning: dict[str, Any]) -> None:
         seed = np.array([beginning["seed"]])
-        self._shown = [each.begin(seed, _ONLY)[0] for each in self._emulators]
+        place = np.array([beginning.get("place", 0)])
+        for each in self._emulators:
+            each.begin(seed, _ONLY)
+        self._shown = [each.go_on(place)[0] for each in self._emulators]
         self._beginning = beginning
         for action in beginning["start"]:
             self._act(action)

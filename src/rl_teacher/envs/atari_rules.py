@@ -57,6 +57,26 @@ GAME_RULES: dict[str, GameRules] = {
 docs/atari.md."""
 
 
+REMEMBERING: frozenset[str] = frozenset(
+    (
+        "crossbow",
+        "hangman",
+        "haunted_house",
+        "ice_hockey",
+        "kung_fu_master",
+        "pooyan",
+        "sir_lancelot",
+        "space_war",
+        "surround",
+        "time_pilot",
+        "yars_revenge",
+    )
+)
+"""Games, as ALE calls them, whose beginning depends on how the game before it was played, for they
+leave some of the console's memory as it is. Found by playing each game on, and comparing memories:
+see tests/envs/test_atari_beginnings.py."""
+
+
 def rules_of(name: str) -> GameRules:
     """The rules of a game, by its name."""
     return GAME_RULES.get(name, GameRules())

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Shaped
 from rl_teacher.config import PredictorConfig
 from rl_teacher.convolutions import Convolutions
 from rl_teacher.networks import ACTIVATIONS, MLP
-from rl_teacher.pictures import PREDICTORS, plan_for, seen_by
+from rl_teacher.pictures import PREDICTORS, places_in, plan_for, seen_by
 from rl_teacher.predictor.inputs import InputSpace
 
 
@@ -27,6 +27,7 @@ class PictureNetwork(eqx.Module):
 
     convolutions: Convolutions
     head: MLP
+    action_head: MLP | None
     space: InputSpace = eqx.field(static=True)
 
     def __init__(
@@ -40,12 +41,18 @@ class PictureNetwork(eqx.Module):
         )
         inputs = seen_by(plan, space.picture) + space.num_action_inputs
         self.head = MLP((inputs, plan.dense, 1), "leaky_relu", 1.0, rng)
+        self.action_head = None
+        if plan.action_units:
+            # Note: it begins with nothing. Where actions are worth nothing, as in a game that
+            # random play always loses, any of it hides what the picture is worth.
+            sizes = (places_in(plan), plan.action_units, space.num_action_inputs)
+            self.action_head = MLP(sizes, "leaky_relu", 0.0, rng)
 
     def __call__(self, rows: Shaped[Array, "*batch byte"]) -> Float[Array, "*batch 1"]:
         """The reward of each row."""
         pictures, told = self.space.split(rows.reshape(-1, rows.shape[-1]))
-        seen = jnp.concatenate([self.convolutions(pictures), told], axis=-1)
-        return self.head(seen).reshape(*rows.shape[:-1], 1)
+        rewards = self._rewards(self.convolutions(pictures), told)
+        return rewards.reshape(*rows.shape[:-1], 1)
 
     def train(
         self, rows: Shaped[Array, "*batch byte"], dropout: float, key: Array
@@ -59,9 +66,23 @@ class PictureNetwork(eqx.Module):
         features, moved = self.convolutions.train(
             pictures, lambda x, layer: dropped(x, dropout, keys[layer])
         )
-        rewards = self.head(jnp.concatenate([features, told], axis=-1))
+        rewards = self._rewards(features, told)
         own = eqx.tree_at(lambda network: network.convolutions, self, moved)
         return rewards.reshape(*rows.shape[:-1], 1), own
+
+    def _rewards(
+        self, features: Float[Array, "batch feature"], told: Float[Array, "batch action"]
+    ) -> Float[Array, " batch"]:
+        """Of what is seen and what was done, and what is done there.
+
+        Note: that left is good on the right and bad on the left is a product of the two. A head
+        that is only told both must make it out of many hidden units, and needs more labels.
+        """
+        whole = self.head(jnp.concatenate([features, told], axis=-1))[:, 0]
+        if self.action_head is None:
+            return whole
+        places = features[:, -self.action_head.weights[0].shape[0] :]
+        return whole + (self.action_head(places) * told).sum(-1)
 
 
 RewardNetwork = MLP | PictureNetwork
