@@ -52,6 +52,8 @@ LIBRARY_EVERY = 4
 """Of so many first comparisons, one is with a segment of another experiment."""
 FIT_GROWTH = 0.02
 """The predictor is fitted again when the labels have grown by this share, or by one."""
+FIT_GROWTH_PICTURES = 0.1
+"""The same where steps show pictures: a fit takes some ten seconds of a processor there."""
 REFIT_STEPS = 32
 """Gradient steps, at most, of such a fit: it starts warm."""
 REFIT_PATIENCE = 1
@@ -301,6 +303,8 @@ class RewardLearner:
     ) -> None:
         config, seed, length = fitting.config, fitting.seed, subject.segment_steps
         self._subject = subject
+        is_seen = subject.space.picture is not None
+        self._fit_growth = FIT_GROWTH_PICTURES if is_seen else FIT_GROWTH
         self._asking = asking
         self._pretrain_iters = fitting.pretrain_iters
         self._questionnaire = questionnaire
@@ -523,7 +527,7 @@ class RewardLearner:
         self.take_answers()
         num_new = self._labels.num_added - self._fitted_labels + self._num_more
         num_known = min(self._fitted_labels, len(self._labels))
-        is_due = num_new > 0 and num_new >= FIT_GROWTH * num_known
+        is_due = num_new > 0 and num_new >= self._fit_growth * num_known
         if self._pretrained is not None and len(self._labels) < self._least_to_refit:
             return None
         is_due = is_due or (again and len(self._labels) > 0)
