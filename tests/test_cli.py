@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 
 from rl_teacher.cli import main
@@ -156,8 +157,23 @@ def test_no_library_warns_on_the_persons_terminal(tmp_path):
     assert "arning" not in done.stdout
 
 
-def test_a_teacher_that_raises_is_named_and_nothing_is_lost(tmp_path, monkeypatch, capsys):
-    (tmp_path / "own.py").write_text(
+@pytest.fixture
+def own_code(tmp_path, monkeypatch):
+    """A function that writes a module, `own`, which is found until the test ends."""
+    registered = set(gym.registry)
+
+    def write(text):
+        (tmp_path / "own.py").write_text(text)
+        monkeypatch.syspath_prepend(str(tmp_path))
+
+    yield write
+    sys.modules.pop("own", None)
+    for env_id in set(gym.registry) - registered:
+        del gym.registry[env_id]
+
+
+def test_a_teacher_that_raises_is_named_and_nothing_is_lost(own_code, capsys):
+    own_code(
         "calls = 0\n"
         "def teacher(left, right):\n"
         "    global calls\n"
@@ -165,7 +181,6 @@ def test_a_teacher_that_raises_is_named_and_nothing_is_lost(tmp_path, monkeypatc
         "    if calls > 10: raise RuntimeError('I am tired')\n"
         "    return left.true_return - right.true_return\n"
     )
-    importable(tmp_path, monkeypatch)
     arguments = ["teach", "-p", "synth", "-l", "40", "-L", "8", "-e", "ShortReacher-v1"]
     arguments += ["-n", "tired", "--teacher", "own:teacher", *TINY]
     assert main(arguments) == 2
@@ -176,15 +191,8 @@ def test_a_teacher_that_raises_is_named_and_nothing_is_lost(tmp_path, monkeypatc
     assert Experiment.find("tired").state == "failed"
 
 
-def importable(folder, monkeypatch):
-    """What is in a folder is found there, as with PYTHONPATH, until the test ends."""
-    monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.delitem(sys.modules, "own", raising=False)
-
-
-def test_an_environment_of_ones_own_is_taught_by_module_and_id(tmp_path, monkeypatch):
-    (tmp_path / "own.py").write_text(environment_of_the_docs())
-    importable(tmp_path, monkeypatch)
+def test_an_environment_of_ones_own_is_taught_by_module_and_id(own_code):
+    own_code(environment_of_the_docs())
     arguments = ["teach", "-p", "synth", "-l", "12", "-L", "8", "-e", "own:Point-v0"]
     assert main([*arguments, "-n", "point", "-c", "0.5", *TINY]) == 0
     assert Experiment.find("point").config["env_id"] == "own:Point-v0"
