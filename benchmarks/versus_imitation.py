@@ -31,6 +31,8 @@ def run(options: Options, records: Records) -> None:
 def cells(options: Options) -> Iterator[Cell]:
     """Every run, in the order in which they are done."""
     for steps, labels in QUICK_SETTINGS if options.is_quick else SETTINGS:
+        if options.labels and labels not in options.labels:
+            continue
         for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
             facts = {"asked_steps": steps, "labels": labels, "seed": seed}
             job: dict[str, Any] = {
