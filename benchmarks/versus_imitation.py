@@ -20,7 +20,10 @@ SEGMENT_STEPS = 50
 PEER_THREADS = 2  # Of torch; on a busy machine they wait for each other, and 1 is quicker by far.
 SEEDS = (0, 1)
 OURS, PEER = "rl-teacher", "imitation"
-HOW = "python -m benchmarks.run versus_imitation [--seeds 0 1] [--set NAME=VALUE ...]"
+HOW = (
+    "python -m benchmarks.run versus_imitation [--labels 300 700 100] [--seeds 0 1] "
+    "[--set NAME=VALUE ...]"
+)
 
 
 def run(options: Options, records: Records) -> None:
