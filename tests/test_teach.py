@@ -12,8 +12,9 @@ import pytest
 
 from rl_teacher.agents.ppo import PPO
 from rl_teacher.config import PPOConfig, PredictorConfig, RunOptions, TeachConfig
-from rl_teacher.errors import BadObservation
+from rl_teacher.errors import BadObservation, CorruptCheckpoint
 from rl_teacher.experiment import Experiment, home
+from rl_teacher.fresh_start import FreshStart
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.store.store import Store
 from rl_teacher.teach import teach
@@ -183,6 +184,15 @@ def test_a_corrupted_checkpoint_is_passed_over_for_the_one_before(caplog):
     newest.write_bytes(newest.read_bytes()[:1000])
     assert teach(changed(num_timesteps=2048), QUIET).is_finished
     assert any("checkpoint" in record.message.lower() for record in caplog.records)
+
+
+def test_a_checkpoint_of_another_version_is_refused_in_words_and_stays(monkeypatch):
+    with monkeypatch.context() as earlier:
+        earlier.setattr(FreshStart, "state", lambda _: {})
+        teach(changed(num_timesteps=2048, name="earlier"), QUIET)
+    with pytest.raises(CorruptCheckpoint, match=r"of earlier does not fit.*fresh_start"):
+        teach(changed(num_timesteps=2048, name="earlier"), QUIET)
+    assert Experiment.find("earlier").load_checkpoint() is not None
 
 
 SCRIPT = """

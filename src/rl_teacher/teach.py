@@ -38,7 +38,7 @@ from rl_teacher.config import (
 from rl_teacher.envs.check import check_environment
 from rl_teacher.envs.registry import EnvCard, card, make_vector
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.errors import SegmentTooLong, TeacherFailed
+from rl_teacher.errors import CorruptCheckpoint, SegmentTooLong, TeacherFailed
 from rl_teacher.experiment import Experiment, home
 from rl_teacher.fresh_start import FreshStart
 from rl_teacher.named_arrays import NamedArrays, nest, part_of
@@ -483,7 +483,14 @@ class Teaching:
 
     def _load(self, step: int, arrays: NamedArrays, meta: dict) -> None:
         for name, part in self._parts().items():
-            part.load_state(part_of(arrays, name))
+            try:
+                part.load_state(part_of(arrays, name))
+            except (KeyError, ValueError) as error:
+                raise CorruptCheckpoint(
+                    f"The checkpoint of step {step:,} of {self._config.name} does not fit this "
+                    f"version of rl-teacher ({name}: {error}). Go on with the version that it is "
+                    "of, or begin another experiment with another -n; its labels are kept."
+                ) from error
         self._step = step
         self._clock.go_on(meta["clock"])
         self._is_pretrained = bool(meta["is_pretrained"])
