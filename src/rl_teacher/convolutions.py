@@ -39,7 +39,7 @@ def outside_loops() -> Iterator[None]:
 
 
 @jax.jit
-def looked_at(network, pictures):  # noqa: ANN001, ANN201
+def applied(network, pictures):  # noqa: ANN001, ANN201
     """What a network says of a batch of pictures, in one compiled call."""
     with outside_loops():
         return network(pictures)

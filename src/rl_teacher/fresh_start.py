@@ -77,10 +77,6 @@ class LatestSteps:
         observations, actions = zip(*self._steps, strict=True)
         return np.stack(observations), np.stack(actions)
 
-    def forget(self) -> None:
-        """Begin with another agent."""
-        self._steps.clear()
-
     def state(self) -> NamedArrays:
         """Everything needed to go on exactly."""
         if not self._steps:
@@ -90,7 +86,7 @@ class LatestSteps:
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from a saved state."""
-        self.forget()
+        self._steps.clear()
         if state:
             self._steps.extend(zip(state["observations"], state["actions"], strict=True))
 

@@ -23,7 +23,7 @@ from rl_teacher.agents.agent import RewardsOf
 from rl_teacher.agents.encoders import Encoder, Identity, PictureEncoder, encoded
 from rl_teacher.agents.normalise import ReturnScaler
 from rl_teacher.agents.policies import CategoricalPolicy, GaussianPolicy, HostPolicy, Policy
-from rl_teacher.convolutions import looked_at
+from rl_teacher.convolutions import applied
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.errors import BadConfig
 from rl_teacher.moments import RunningMoments, unmoving
@@ -420,7 +420,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         """What the policy is a function of."""
         if self._picture is not None:
             rows = observations.reshape(len(observations), -1)
-            return np.asarray(looked_at(self._networks.encoder, rows))
+            return np.asarray(applied(self._networks.encoder, rows))
         flat = observations.reshape(len(observations), -1).astype(np.float32, copy=False)
         limit = self.config.observation_limit
         return np.clip((flat - self._mean) * self._inverse_std, -limit, limit)

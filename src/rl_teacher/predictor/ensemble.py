@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from rl_teacher.config import PredictorConfig
-from rl_teacher.convolutions import looked_at
+from rl_teacher.convolutions import applied
 from rl_teacher.errors import CorruptCheckpoint
 from rl_teacher.named_arrays import NamedArrays, arrays_to_tree, nest, part_of, tree_to_arrays
 from rl_teacher.networks import MLP, HostMLP
@@ -45,7 +45,7 @@ class PictureEnsemble:
         padded = _padded(rows)
         pieces = np.split(padded, range(PICTURES_AT_ONCE, len(padded), PICTURES_AT_ONCE))
         calls = [(member, piece) for member in self._members for piece in pieces]
-        said = list(self._cores.map(lambda call: np.asarray(looked_at(*call)), calls))
+        said = list(self._cores.map(lambda call: np.asarray(applied(*call)), calls))
         by_member = np.concatenate(said).reshape(len(self._members), len(padded), 1)
         return by_member[:, : len(rows)]
 
