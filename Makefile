@@ -41,6 +41,8 @@ check-page: $(SETUP)
 test: $(SETUP)
 	$(MAKE) --jobs 2 check check-page
 	tests/system-packages.sh
+	@# Many tests start a command of their own, which may not be allowed to keep what it compiles.
+	$(BIN)/python -m compileall -q src
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not sbx"
 
 test-slow: $(SETUP)

@@ -10,7 +10,7 @@ from tests.browser.experiments import Experiment
 from tests.browser.labelling_page import LabellingPage
 from tests.browser.processes import Service, media_of, open_store
 
-WIDE = {"width": 1280, "height": 720}
+WIDE = {"width": 960, "height": 540}
 PHONE = {"width": 390, "height": 844}
 
 
