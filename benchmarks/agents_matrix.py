@@ -17,9 +17,12 @@ from benchmarks.records import Record, Records, latest_by
 from benchmarks.settings import teach_config
 from benchmarks.tables import mean_and_spread, table
 
-AGENTS = ("ppo", "trpo", "a2c", "ga3c")
+ON_POLICY = ("ppo", "trpo", "a2c", "ga3c")
+AGENTS = {"CartPole-v1": ON_POLICY, "ShortHopper-v1": (*ON_POLICY, "sac")}
 BARS = {"CartPole-v1": 400.0, "ShortHopper-v1": 400.0}
 STEPS = {"CartPole-v1": 400_000, "ShortHopper-v1": 800_000}
+STEPS_OF_SAC = 80_000
+"""It learns more from each step, and takes more time for it."""
 TRUE_REWARD = 0
 LABELS = (TRUE_REWARD, 200)
 SEEDS = (0, 1, 2)
@@ -41,7 +44,7 @@ def cells(options: Options) -> Iterator[Cell]:
     for seed in options.seeds or SEEDS[: 1 if is_quick else None]:
         for env_id in options.only or tuple(BARS)[: 1 if is_quick else None]:
             for num_labels in options.labels or LABELS:
-                for name in [agent] if agent else AGENTS:
+                for name in [agent] if agent else AGENTS[env_id]:
                     yield cell(name, env_id, num_labels, seed, options)
 
 
@@ -50,7 +53,8 @@ def cell(agent: str, env_id: str, num_labels: int, seed: int, options: Options) 
     labels: dict[str, Any] = {"predictor": "rl"}
     if num_labels != TRUE_REWARD:
         labels = {"predictor": "synth", "n_labels": num_labels}
-    steps = options.steps or (10_000 if options.is_quick else STEPS[env_id])
+    usual = STEPS_OF_SAC if agent == "sac" else STEPS[env_id]
+    steps = options.steps or (10_000 if options.is_quick else usual)
     config = teach_config(
         {"env_id": env_id, "num_timesteps": steps, "seed": seed, "agent": agent},
         labels,
@@ -74,6 +78,7 @@ def report(records: list[Record]) -> list[str]:
     ]
     bars = ", ".join(f"{bar:.0f} on {env_id}" for env_id, bar in BARS.items())
     steps = ", ".join(f"{each:,} of {env_id}" for env_id, each in STEPS.items())
+    steps += f"; SAC's {STEPS_OF_SAC:,}"
     return [
         "Mean return of the last 100 episodes, over seeds, and in how many runs it is above the "
         f"bar: {bars}. Steps: {steps}. Each agent with the settings that it has by itself.",
