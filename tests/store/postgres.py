@@ -25,6 +25,32 @@ kill -INT $server
 wait $server
 """
 
+DISCONNECT_OTHERS = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+# Note: only those with rows, since TRUNCATE makes the files of every table anew.
+EMPTY_ALL_TABLES = """
+DO $$
+DECLARE
+    each record;
+    has_rows boolean;
+    filled text := '';
+BEGIN
+    FOR each IN
+        SELECT oid::regclass AS name FROM pg_class
+        WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+        AND relname <> 'alembic_version'
+    LOOP
+        EXECUTE format('SELECT EXISTS (SELECT FROM %s)', each.name) INTO has_rows;
+        IF has_rows THEN filled := filled || ', ' || each.name; END IF;
+    END LOOP;
+    IF filled <> '' THEN
+        EXECUTE 'TRUNCATE ' || substr(filled, 3) || ' RESTART IDENTITY CASCADE';
+    END IF;
+END $$
+"""
+
 
 @dataclass
 class Server:
@@ -43,12 +69,20 @@ class Server:
         """The URL of a database, as a person would give it."""
         return f"postgresql://{self.user}@/{database}?host={self.folder}"
 
-    def new_database(self, like: str = "template1") -> str:
-        """The URL of a database that nobody has used: empty, or a copy of another."""
+    def new_database(self) -> str:
+        """The URL of a database that nobody has used."""
         self._num_made += 1
         name = f"test_{self._num_made}"
-        self.run(f"CREATE DATABASE {name} TEMPLATE {like} STRATEGY file_copy")
+        self.run(f"CREATE DATABASE {name} STRATEGY file_copy")
         return self.url(name)
+
+    def empty(self, url: str) -> None:
+        """Let go of all rows of a database but its version, whoever is still connected to it."""
+        import psycopg
+
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(DISCONNECT_OTHERS)
+            connection.execute(EMPTY_ALL_TABLES)
 
     def drop(self, url: str) -> None:
         """Drop a database, whoever is still connected to it."""
