@@ -134,6 +134,7 @@ def run(*arguments):
 TINY_PPO = ["--ppo.num-envs", "16", "--ppo.rollout-steps", "32"]
 
 
+@pytest.mark.slow
 def test_labels_are_collected_in_one_process_fitted_in_a_second_and_used_by_a_third():
     on = ["-e", "ShortReacher-v1", "-c", "1"]
     printed = run("collect", *on, "-n", "labels", "-l", "60", "-p", "synth", *TINY_PPO)

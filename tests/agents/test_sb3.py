@@ -153,7 +153,7 @@ def test_a_replay_buffer_tells_time_limits_from_ends():
 # --- what it is told ---
 
 
-@pytest.mark.parametrize("name", ["sb3:PPO", "sb3:DQN"])
+@pytest.mark.parametrize("name", ["sb3:PPO", pytest.param("sb3:DQN", marks=pytest.mark.slow)])
 def test_it_learns_from_the_rewards_it_is_told_and_not_from_the_environments(name):
     arguments = {
         "sb3:PPO": ("n_steps=32", "batch_size=64", "learning_rate=3e-3", "gamma=0.0"),

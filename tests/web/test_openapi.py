@@ -39,12 +39,13 @@ def map_path_parameters(_context, path_parameters):
     }
 
 
-def test_no_request_is_answered_with_a_fault(description):
+@pytest.mark.parametrize("num_requests", [8, pytest.param(50, marks=pytest.mark.slow)])
+def test_no_request_is_answered_with_a_fault(description, num_requests):
     asked = set()
     for operation in (found.ok() for found in description.get_all_operations()):
 
         @settings(
-            max_examples=20,
+            max_examples=num_requests,
             phases=[Phase.explicit, Phase.generate],
             suppress_health_check=[*HealthCheck],  # pyright: ignore[reportArgumentType]
         )
