@@ -128,8 +128,10 @@ def test_a_place_is_the_centre_of_what_a_filter_says_and_how_much_it_says():
     x = np.zeros((1, 3, 5, 2), np.float32)
     x[0, 2, 0, 0] = -6  # at the bottom on the left
     x[0, 0, 3, 1], x[0, 0, 4, 1] = 3, 1  # at the top, three quarters in column 3
-    # Columns lie at -1, -0.5, 0, 0.5, 1: 3/4 * 0.5 + 1/4 * 1 = 0.625. Means are over 15 cells.
-    expected = [[1, -1, -1, 0.625, 6 / 15, 4 / 15]]
+    # Of 15 cells the means are 6 / 15 = 0.4 and 4 / 15 = 0.267, above which are 5.6 in one cell,
+    # and 2.733 and 0.733 in two. Rows lie at -2, 0, 2 and columns at -2, -1, 0, 1, 2, so the second
+    # filter's centre is (2.733 * 1 + 0.733 * 2) / 3.467 = 4.2 / 3.467 across.
+    expected = [[2, -2, -2, 4.2 / 3.46667, 5.6 / 15, 3.46667 / 15]]
     np.testing.assert_allclose(places(jnp.asarray(x)), expected, atol=1e-5)
 
 
@@ -144,12 +146,20 @@ def test_what_moves_by_a_cell_moves_its_place_as_much_wherever_it_is():
         x[0, 4, column, 0] = 2
         found.append(places(jnp.asarray(x))[0])
     moves = np.diff(found, axis=0)
-    np.testing.assert_allclose(moves, np.tile([0, 0.25, 0], (8, 1)), atol=1e-5)
+    np.testing.assert_allclose(moves, np.tile([0, 0.5, 0], (8, 1)), atol=1e-5)
+
+
+def test_a_background_that_is_everywhere_draws_no_place_to_the_middle():
+    x = np.full((1, 9, 9, 1), 7, np.float32)
+    x[0, 2, 8, 0] = 9
+    y, across, _ = places(jnp.asarray(x))[0]
+    assert y == pytest.approx(-1)
+    assert across == pytest.approx(2)
 
 
 def test_the_small_predictor_is_told_places_too_and_the_papers_all_that_its_filters_say():
     picture = PictureShape((4, 84, 84), 0)
     small, paper = (plan_for(picture, PREDICTORS, size) for size in ("small", "paper"))
-    assert seen_by(small, picture) == 9 * 9 * 16 + 16 * 3
+    assert seen_by(small, picture) == 9 * 9 * 16 + 8 * 3
     assert seen_by(paper, picture) == 7 * 7 * 16
     assert seen_by(plan_for(picture, POLICIES, "small"), picture) == 9 * 9 * 32

@@ -89,7 +89,7 @@ class Convolutions(eqx.Module):
         strides: of each layer.
         picture: how the bytes lie.
         activation: after each layer.
-        tells_places: whether it is also told where each of the last filters finds something.
+        tells_places: whether it is also told where each of the first filters finds something.
     """
 
     filters: list[Float[Array, "... inputs outputs"]]
@@ -126,13 +126,14 @@ class Convolutions(eqx.Module):
     def __call__(self, pictures: Shaped[Array, "batch byte"]) -> Float[Array, "batch feature"]:
         """[B, F] what is told of the last layer, one row for each picture."""
         activate, _ = ACTIVATIONS[self.activation]
-        x = self.picture.channels_last(pictures)
+        x, said = self.picture.channels_last(pictures), []
         for layer, (weights, bias) in enumerate(zip(self.filters, self.biases, strict=True)):
             x = convolve(x, weights, self.strides[layer]) + bias
             if self.norms:
                 x = self.norms[layer](x)
             x = activate(x)
-        return self._told(x)
+            said.append(x)
+        return self._told(said)
 
     def train(
         self, pictures: Shaped[Array, "batch byte"], drop: Callable[[Array, int], Array]
@@ -147,18 +148,25 @@ class Convolutions(eqx.Module):
             [B, F], and these layers with their running statistics moved on.
         """
         activate, _ = ACTIVATIONS[self.activation]
-        x, norms = self.picture.channels_last(pictures), []
+        x, said, norms = self.picture.channels_last(pictures), [], []
         for layer, (weights, bias) in enumerate(zip(self.filters, self.biases, strict=True)):
             x = convolve(x, weights, self.strides[layer]) + bias
             if self.norms:
                 x, norm = self.norms[layer].train(x)
                 norms.append(norm)
             x = drop(activate(x), layer)
-        return self._told(x), eqx.tree_at(lambda own: own.norms, self, norms)
+            said.append(x)
+        return self._told(said), eqx.tree_at(lambda own: own.norms, self, norms)
 
-    def _told(self, x: Float[Array, "batch height width filter"]) -> Float[Array, "batch feature"]:
-        everything = x.reshape(len(x), -1)
-        return jnp.concatenate([everything, places(x)], -1) if self.tells_places else everything
+    def _told(self, said: list[Array]) -> Float[Array, "batch feature"]:
+        """All that the last layer says, and where the first one finds something.
+
+        Note: a second layer, whose filters look at more, no longer tells where something is.
+        """
+        everything = said[-1].reshape(len(said[-1]), -1)
+        if not self.tells_places:
+            return everything
+        return jnp.concatenate([everything, places(said[0])], axis=-1)
 
 
 def places(
@@ -167,17 +175,20 @@ def places(
     """Where each filter finds something, and how much.
 
     What is learned of one place then holds for the next, as what is learned of a map does not.
+    What counts is by how much the size of what a filter says is above its mean: the background,
+    which is everywhere, would draw each centre to the middle.
 
     Source: the feature points of Levine et al. 2016 (End-to-end training of deep visuomotor
     policies), of sizes in place of a softmax.
 
     Returns:
-        [B, 3 F] the centres of each filter's sizes, y of all and then x of all, -1 to 1 from edge
-        to edge; then their means.
+        [B, 3 F] the centres of each filter's sizes, y of all and then x of all, -2 to 2 from edge
+        to edge, as most lie well within; then the means of what counted.
     """
     sizes = jnp.abs(x)
+    sizes = jax.nn.relu(sizes - sizes.mean((1, 2), keepdims=True))
     totals = sizes.sum((1, 2))
-    y, x_ = (jnp.linspace(-1, 1, length) for length in sizes.shape[1:3])
+    y, x_ = (jnp.linspace(-2, 2, length) for length in sizes.shape[1:3])
     centres = [
         jnp.einsum(f"bhwf,{axis}->bf", sizes, along) / (totals + NO_SIZE)
         for axis, along in (("h", y), ("w", x_))

@@ -52,7 +52,7 @@ class Plan(NamedTuple):
     Attributes:
         convolutions: the first sees the picture.
         dense: units of the layer after them.
-        tells_places: whether that layer is also told where the last filters find something.
+        tells_places: whether that layer is also told where the first filters find something.
         action_units: of a reward predictor, units of a layer that is told those places alone, and
             says what each action is worth there; 0: there is none.
     """
@@ -98,8 +98,8 @@ def plan_for(picture: PictureShape, plans: dict[NetworkSize, Plan], size: Networ
 
 
 def places_in(plan: Plan) -> int:
-    """Numbers that say where the last filters find something."""
-    return NUMBERS_OF_A_PLACE * plan.convolutions[-1].filters * plan.tells_places
+    """Numbers that say where the first filters find something."""
+    return NUMBERS_OF_A_PLACE * plan.convolutions[0].filters * plan.tells_places
 
 
 def seen_by(plan: Plan, picture: PictureShape) -> int:

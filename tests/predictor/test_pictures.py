@@ -146,7 +146,7 @@ def test_a_fit_of_the_papers_network_moves_its_statistics_and_goes_on_exactly_wh
     rollout, space = lived(40)
     rows = space.rows(rollout.observations, rollout.actions)
     config = PredictorConfig(
-        ensemble_size=1, picture_network="paper", batch_norm=True, dropout=0.5, batch_size=8
+        ensemble_size=2, picture_network="paper", batch_norm=True, dropout=0.5, batch_size=8
     )
     labels = labelled(rollout, rows, space, 20)
     one, other = (Fitter(space, config, seed=seed) for seed in (0, 1))
