@@ -259,7 +259,13 @@ def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path):
 # --- earlier experiments ---
 
 
-@pytest.mark.parametrize("agent", ["sb3:PPO", "tests.agents.test_own_agent:Constant"])
+@pytest.mark.parametrize(
+    "agent",
+    [
+        pytest.param("sb3:PPO", marks=pytest.mark.slow),
+        "tests.agents.test_own_agent:Constant",
+    ],
+)
 def test_agents_of_every_kind_begin_where_another_experiment_ended(agent):
     env = {"env_id": "ShortReacher-v1", "clip_length": 1.0}
     other = config(None, agent).other if agent == "sb3:PPO" else OtherAgentConfig(4)

@@ -25,8 +25,9 @@ kill -INT $server
 wait $server
 """
 
+# Note: waits for the end of each connection, which otherwise is only asked for.
 DISCONNECT_OTHERS = """
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
 # Note: only those with rows, since TRUNCATE makes the files of every table anew.
@@ -81,7 +82,7 @@ class Server:
         import psycopg
 
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(DISCONNECT_OTHERS)
+            connection.execute(DISCONNECT_OTHERS.encode())
             connection.execute(EMPTY_ALL_TABLES)
 
     def drop(self, url: str) -> None:

@@ -409,7 +409,8 @@ class TestFaultsOfAServer:
     def test_a_server_that_was_restarted_is_found_again(self, postgres_url, postgres_server):
         with Store.open(postgres_url) as store:
             postgres_server.run(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname LIKE 'test%'"
+                "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
+                "WHERE datname LIKE 'test%'"
             )
             assert store.experiments() == []
 

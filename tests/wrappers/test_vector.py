@@ -186,6 +186,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_wrappers_in_spawned_processes_learn_each_for_itself(tmp_path):
     script = tmp_path / "spawned.py"
     script.write_text(SPAWNED)
