@@ -22,7 +22,7 @@ def browser():
         pytest.fail(missing)
     if missing:
         pytest.skip(missing)
-    with chromium.launched() as launched:
+    with chromium.launched(*chromium.PLAINLY) as launched:
         yield launched
 
 
