@@ -8,7 +8,14 @@ import pytest
 
 from rl_teacher.agent_settings import A2CConfig
 from rl_teacher.agents.a2c import A2C
-from rl_teacher.agents.actor_critic import ActorCritic, actor_critic_loss, optimiser
+from rl_teacher.agents.actor_critic import (
+    CONSTANT_RATE,
+    ActorCritic,
+    actor_critic_loss,
+    begun,
+    optimiser,
+    step,
+)
 from rl_teacher.agents.on_policy import PolicyBatch, ValueBatch, make_policy
 from rl_teacher.agents.packing import Layout
 from rl_teacher.envs.registry import make_vector
@@ -51,7 +58,26 @@ def test_the_loss_by_hand():
     value_loss = ((values[0] - 1) ** 2 + (values[1] - 2) ** 2) / 2
     entropy = networks.policy.entropy(seen)[:2].mean()
     assert figures["policy_loss"] == pytest.approx(float(policy_loss), rel=1e-5)
+    value_error = (1 - values[0] + 2 - values[1]) / 2
+    assert figures["value_error"] == pytest.approx(float(value_error), rel=1e-5)
     assert loss == pytest.approx(float(policy_loss + 0.5 * value_loss - 0.1 * entropy), rel=1e-5)
+
+
+def test_a_step_takes_away_a_tenth_of_what_values_are_too_low_by_on_average():
+    networks = networks_for(gym.spaces.Discrete(2))
+    layout = Layout.of(networks)
+    packed = jnp.asarray(layout.pack(networks))
+    seen = jnp.asarray(np.random.default_rng(1).normal(size=(3, 3)).astype(np.float32))
+    actions, weights = jnp.array([0, 1, 1]), jnp.array([1.0, 1.0, 0.0])
+    for_policy = PolicyBatch(seen, weights, actions, None, jnp.zeros(3), jnp.zeros(3))
+    for_value = ValueBatch(seen, weights, networks.value(seen)[:, 0] + jnp.array([5.0, 7.0, 99.0]))
+    # Note: with a learning rate of 0, all that moves is the constant.
+    moved, _, _ = step(
+        packed, begun(packed, CARTPOLE), for_policy, for_value, 0.0, layout, CARTPOLE
+    )
+    raised = layout.unpack(moved)
+    assert raised.value.biases[-1] == pytest.approx(6 * CONSTANT_RATE, rel=1e-5)
+    assert (moved != packed).sum() == 1
 
 
 def test_a_packed_tree_unpacks_to_itself():

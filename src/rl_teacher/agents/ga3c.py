@@ -40,7 +40,7 @@ from rl_teacher.agents.packing import Layout
 from rl_teacher.agents.vtrace import vtrace
 from rl_teacher.named_arrays import NamedArrays, nest
 
-FIGURES = ("entropy", "policy_loss", "ratio", "value_loss")
+FIGURES = ("entropy", "policy_loss", "ratio", "value_error", "value_loss")
 
 
 class Learned(NamedTuple):
