@@ -3,11 +3,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rl_teacher.convolutions import BatchNorm, Convolutions, convolve, places
+from rl_teacher.convolutions import BatchNorm, Convolutions, convolve
 from rl_teacher.picture_shape import PictureShape
 from rl_teacher.pictures import (
     POLICIES,
-    PREDICTORS,
+    PREDICTOR,
     Convolution,
     Plan,
     picture_of,
@@ -78,12 +78,11 @@ def test_what_is_no_picture_is_not_taken_for_one(shape):
     assert picture_of(gym.spaces.Box(0, 1, (4, 84, 84), np.float32)) is None
 
 
-@pytest.mark.parametrize("plans", [POLICIES, PREDICTORS])
-@pytest.mark.parametrize("size", ["small", "paper"])
+@pytest.mark.parametrize("plan", [*POLICIES.values(), PREDICTOR], ids=["small", "paper", "reward"])
 @pytest.mark.parametrize("pixels", [8, 12, 20, 43, 44, 84, 210])
-def test_every_network_sees_as_much_as_is_planned_of_a_picture_of_any_size(plans, size, pixels):
+def test_every_network_sees_as_much_as_is_planned_of_a_picture_of_any_size(plan, pixels):
     picture = PictureShape((3, pixels, pixels + 5), 0)
-    plan = plan_for(picture, plans, size)
+    plan = plan_for(picture, plan)
     network = Convolutions(picture, plan, "relu", np.random.default_rng(0))
     seen = jax.eval_shape(network, jnp.zeros((2, picture.num_bytes), jnp.uint8))
     assert seen.shape == (2, seen_by(plan, picture))
@@ -91,8 +90,9 @@ def test_every_network_sees_as_much_as_is_planned_of_a_picture_of_any_size(plans
 
 def test_the_papers_predictor_has_its_layers():
     picture = PictureShape((4, 84, 84), 0)
-    plan = plan_for(picture, PREDICTORS, "paper")
-    network = Convolutions(picture, plan, "leaky_relu", np.random.default_rng(0), normalises=True)
+    network = Convolutions(
+        picture, PREDICTOR, "leaky_relu", np.random.default_rng(0), normalises=True
+    )
     shapes = [(7, 7, 4, 16), (5, 5, 16, 16), (3, 3, 16, 16), (3, 3, 16, 16)]
     assert [each.shape for each in network.filters] == shapes
     assert network.strides == (3, 2, 1, 1)
@@ -124,42 +124,7 @@ def test_dropout_is_asked_for_after_every_convolution():
     assert not features.any()
 
 
-def test_a_place_is_the_centre_of_what_a_filter_says_and_how_much_it_says():
-    x = np.zeros((1, 3, 5, 2), np.float32)
-    x[0, 2, 0, 0] = -6  # at the bottom on the left
-    x[0, 0, 3, 1], x[0, 0, 4, 1] = 3, 1  # at the top, three quarters in column 3
-    # Of 15 cells the means are 6 / 15 = 0.4 and 4 / 15 = 0.267, above which are 5.6 in one cell,
-    # and 2.733 and 0.733 in two. Rows lie at -2, 0, 2 and columns at -2, -1, 0, 1, 2, so the second
-    # filter's centre is (2.733 * 1 + 0.733 * 2) / 3.467 = 4.2 / 3.467 across.
-    expected = [[2, -2, -2, 4.2 / 3.46667, 5.6 / 15, 3.46667 / 15]]
-    np.testing.assert_allclose(places(jnp.asarray(x)), expected, atol=1e-5)
-
-
-def test_a_filter_that_finds_nothing_finds_it_in_the_middle():
-    np.testing.assert_array_equal(places(jnp.zeros((2, 4, 4, 3))), np.zeros((2, 9)))
-
-
-def test_what_moves_by_a_cell_moves_its_place_as_much_wherever_it_is():
-    found = []
-    for column in range(9):
-        x = np.zeros((1, 9, 9, 1), np.float32)
-        x[0, 4, column, 0] = 2
-        found.append(places(jnp.asarray(x))[0])
-    moves = np.diff(found, axis=0)
-    np.testing.assert_allclose(moves, np.tile([0, 0.5, 0], (8, 1)), atol=1e-5)
-
-
-def test_a_background_that_is_everywhere_draws_no_place_to_the_middle():
-    x = np.full((1, 9, 9, 1), 7, np.float32)
-    x[0, 2, 8, 0] = 9
-    y, across, _ = places(jnp.asarray(x))[0]
-    assert y == pytest.approx(-1)
-    assert across == pytest.approx(2)
-
-
-def test_the_small_predictor_is_told_places_too_and_the_papers_all_that_its_filters_say():
+def test_the_last_layer_says_as_much_as_the_papers_have_it():
     picture = PictureShape((4, 84, 84), 0)
-    small, paper = (plan_for(picture, PREDICTORS, size) for size in ("small", "paper"))
-    assert seen_by(small, picture) == 9 * 9 * 16 + 8 * 3
-    assert seen_by(paper, picture) == 7 * 7 * 16
-    assert seen_by(plan_for(picture, POLICIES, "small"), picture) == 9 * 9 * 32
+    assert seen_by(PREDICTOR, picture) == 7 * 7 * 16
+    assert seen_by(POLICIES["small"], picture) == 9 * 9 * 32

@@ -55,8 +55,9 @@ NOTHING = Beginnings()
 
 def as_large_as(predictor: RewardPredictor, config: TeachConfig | FitConfig):  # noqa: ANN201
     """The settings of a predictor that goes on from a saved one: it has that one's networks."""
-    saved = predictor.config
-    return replace(config.reward, ensemble_size=saved.ensemble_size, hidden=saved.hidden)
+    of_networks = ("ensemble_size", "hidden", "picture_network", "batch_norm")
+    saved = {name: getattr(predictor.config, name) for name in of_networks}
+    return replace(config.reward, **saved)
 
 
 def beginnings_of(config: TeachConfig) -> Beginnings:

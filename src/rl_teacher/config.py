@@ -30,13 +30,14 @@ class PredictorConfig:
     ensemble_size: int = 3
     """members; each learns from its own bootstrap sample"""
     hidden: tuple[int, ...] = (64, 64)
-    """units of each layer, where observations are vectors"""
+    """units of each layer, but for the paper's network for pictures"""
     picture_network: NetworkSize = "small"
-    """where they are pictures: a network for CPUs, or the paper's four convolutions"""
+    """where observations are pictures: the same layers, told where fixed filters find something; or
+    the paper's four convolutions, which learn to see"""
     batch_norm: bool = False
     """normalise what each convolution says over the minibatch, as the paper does"""
     dropout: float = 0.0
-    """chance that a hidden unit is left out while fitting; of pictures, what a convolution says"""
+    """chance that a hidden unit is left out while fitting, or what a convolution says"""
     learning_rate: float = 1e-3
     """of Adam"""
     batch_size: int = 32

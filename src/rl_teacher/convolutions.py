@@ -21,8 +21,6 @@ from rl_teacher.pictures import Plan
 STATISTICS_SHARE = 0.1
 """Of a minibatch, in the running statistics of batch normalisation."""
 LEAST_VARIANCE = 1e-3
-NO_SIZE = 1e-6
-"""A filter that says no more than this of a whole picture finds it nowhere: in the middle."""
 
 
 _is_outside_loops = contextvars.ContextVar("is_outside_loops", default=False)
@@ -89,7 +87,6 @@ class Convolutions(eqx.Module):
         strides: of each layer.
         picture: how the bytes lie.
         activation: after each layer.
-        tells_places: whether it is also told where each of the first filters finds something.
     """
 
     filters: list[Float[Array, "... inputs outputs"]]
@@ -98,7 +95,6 @@ class Convolutions(eqx.Module):
     strides: tuple[int, ...] = eqx.field(static=True)
     picture: PictureShape = eqx.field(static=True)
     activation: str = eqx.field(static=True)
-    tells_places: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -111,7 +107,6 @@ class Convolutions(eqx.Module):
     ) -> None:
         """Orthogonal filters with a gain of sqrt(2); biases 0."""
         self.picture, self.activation = picture, activation
-        self.tells_places = plan.tells_places
         self.filters, self.biases, self.norms = [], [], []
         inputs = picture.num_channels
         for outputs, width, _ in plan.convolutions:
@@ -124,16 +119,15 @@ class Convolutions(eqx.Module):
         self.strides = tuple(layer.stride for layer in plan.convolutions)
 
     def __call__(self, pictures: Shaped[Array, "batch byte"]) -> Float[Array, "batch feature"]:
-        """[B, F] what is told of the last layer, one row for each picture."""
+        """[B, F] all that the last layer says, one row for each picture."""
         activate, _ = ACTIVATIONS[self.activation]
-        x, said = self.picture.channels_last(pictures), []
+        x = self.picture.channels_last(pictures)
         for layer, (weights, bias) in enumerate(zip(self.filters, self.biases, strict=True)):
             x = convolve(x, weights, self.strides[layer]) + bias
             if self.norms:
                 x = self.norms[layer](x)
             x = activate(x)
-            said.append(x)
-        return self._told(said)
+        return x.reshape(len(x), -1)
 
     def train(
         self, pictures: Shaped[Array, "batch byte"], drop: Callable[[Array, int], Array]
@@ -148,52 +142,14 @@ class Convolutions(eqx.Module):
             [B, F], and these layers with their running statistics moved on.
         """
         activate, _ = ACTIVATIONS[self.activation]
-        x, said, norms = self.picture.channels_last(pictures), [], []
+        x, norms = self.picture.channels_last(pictures), []
         for layer, (weights, bias) in enumerate(zip(self.filters, self.biases, strict=True)):
             x = convolve(x, weights, self.strides[layer]) + bias
             if self.norms:
                 x, norm = self.norms[layer].train(x)
                 norms.append(norm)
             x = drop(activate(x), layer)
-            said.append(x)
-        return self._told(said), eqx.tree_at(lambda own: own.norms, self, norms)
-
-    def _told(self, said: list[Array]) -> Float[Array, "batch feature"]:
-        """All that the last layer says, and where the first one finds something.
-
-        Note: a second layer, whose filters look at more, no longer tells where something is.
-        """
-        everything = said[-1].reshape(len(said[-1]), -1)
-        if not self.tells_places:
-            return everything
-        return jnp.concatenate([everything, places(said[0])], axis=-1)
-
-
-def places(
-    x: Float[Array, "batch height width filter"],
-) -> Float[Array, "batch three_of_each_filter"]:
-    """Where each filter finds something, and how much.
-
-    What is learned of one place then holds for the next, as what is learned of a map does not.
-    What counts is by how much the size of what a filter says is above its mean: the background,
-    which is everywhere, would draw each centre to the middle.
-
-    Source: the feature points of Levine et al. 2016 (End-to-end training of deep visuomotor
-    policies), of sizes in place of a softmax.
-
-    Returns:
-        [B, 3 F] the centres of each filter's sizes, y of all and then x of all, -2 to 2 from edge
-        to edge, as most lie well within; then the means of what counted.
-    """
-    sizes = jnp.abs(x)
-    sizes = jax.nn.relu(sizes - sizes.mean((1, 2), keepdims=True))
-    totals = sizes.sum((1, 2))
-    y, x_ = (jnp.linspace(-2, 2, length) for length in sizes.shape[1:3])
-    centres = [
-        jnp.einsum(f"bhwf,{axis}->bf", sizes, along) / (totals + NO_SIZE)
-        for axis, along in (("h", y), ("w", x_))
-    ]
-    return jnp.concatenate([*centres, sizes.mean((1, 2))], axis=-1)
+        return x.reshape(len(x), -1), eqx.tree_at(lambda own: own.norms, self, norms)
 
 
 def convolve(

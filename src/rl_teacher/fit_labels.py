@@ -116,6 +116,7 @@ def fitted(
     dataset: Dataset, space: InputSpace, config: FitConfig, begun_with: RewardPredictor | None
 ) -> tuple[RewardPredictor, FitReport]:
     """A predictor fitted to all labels of a data set, its scale measured on their segments."""
+    space = space.seen_by(config.reward.picture_network)
     labels = label_set(dataset, space, config, begun_with)
     fitter = Fitter(space, config.reward, seed=config.seed)
     try:

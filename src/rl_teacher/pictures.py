@@ -42,25 +42,16 @@ class Convolution(NamedTuple):
     stride: int
 
 
-NUMBERS_OF_A_PLACE = 3
-"""y, x, how much."""
-
-
 class Plan(NamedTuple):
     """The layers that look at a picture.
 
     Attributes:
         convolutions: the first sees the picture.
         dense: units of the layer after them.
-        tells_places: whether that layer is also told where the first filters find something.
-        action_units: of a reward predictor, units of a layer that is told those places alone, and
-            says what each action is worth there; 0: there is none.
     """
 
     convolutions: tuple[Convolution, ...]
     dense: int
-    tells_places: bool = False
-    action_units: int = 0
 
 
 NetworkSize = Literal["small", "paper"]
@@ -72,34 +63,32 @@ POLICIES: dict[NetworkSize, Plan] = {
     "paper": Plan((Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1)), 512),
 }
 """What agents see with; "small" is that of Mnih et al. 2013, "paper" that of Mnih et al. 2015."""
-PREDICTORS: dict[NetworkSize, Plan] = {
-    "small": Plan(
-        (Convolution(8, 8, 4), Convolution(16, 4, 2)), 64, tells_places=True, action_units=32
+PREDICTOR = Plan(
+    (
+        Convolution(16, 7, 3),
+        Convolution(16, 5, 2),
+        Convolution(16, 3, 1),
+        Convolution(16, 3, 1),
     ),
-    "paper": Plan(
-        (
-            Convolution(16, 7, 3),
-            Convolution(16, 5, 2),
-            Convolution(16, 3, 1),
-            Convolution(16, 3, 1),
-        ),
-        64,
-    ),
-}
-"""What the reward predictor sees with; "paper" is that of Christiano et al. 2017, A.2."""
+    64,
+)
+"""What the reward predictor sees with that learns to see: that of Christiano et al. 2017, A.2."""
 
 
-def plan_for(picture: PictureShape, plans: dict[NetworkSize, Plan], size: NetworkSize) -> Plan:
+def plan_for(picture: PictureShape, plan: Plan) -> Plan:
     """The layers for a picture; small ones get small filters."""
     if min(picture.size) >= LEAST_FOR_WIDE_FILTERS:
-        return plans[size]
+        return plan
     is_tiny = min(picture.size) < LEAST_FOR_STRIDES
-    return plans[size]._replace(convolutions=_TINY_PICTURES if is_tiny else _SMALL_PICTURES)
+    return plan._replace(convolutions=_TINY_PICTURES if is_tiny else _SMALL_PICTURES)
 
 
-def places_in(plan: Plan) -> int:
-    """Numbers that say where the first filters find something."""
-    return NUMBERS_OF_A_PLACE * plan.convolutions[0].filters * plan.tells_places
+def filters_for(picture: PictureShape) -> Convolution:
+    """The fixed filters that tell where something is; their width is so many strides."""
+    if min(picture.size) >= LEAST_FOR_WIDE_FILTERS:
+        return Convolution(8, 8, 4)
+    is_tiny = min(picture.size) < LEAST_FOR_STRIDES
+    return Convolution(8, 3, 1) if is_tiny else Convolution(8, 4, 2)
 
 
 def seen_by(plan: Plan, picture: PictureShape) -> int:
@@ -108,4 +97,4 @@ def seen_by(plan: Plan, picture: PictureShape) -> int:
     for _, filter_width, stride in plan.convolutions:
         height = (height - filter_width) // stride + 1
         width = (width - filter_width) // stride + 1
-    return height * width * plan.convolutions[-1].filters + places_in(plan)
+    return height * width * plan.convolutions[-1].filters

@@ -57,7 +57,6 @@ def _pictures() -> dict[str, Any]:
         ),
         "a2c": A2CConfig(entropy_bonus=0.01),
         "ga3c": GA3CConfig(num_envs=32, entropy_bonus=0.01),
-        "reward": PredictorConfig(batch_size=16),
     }
 
 

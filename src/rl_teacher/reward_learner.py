@@ -53,7 +53,7 @@ LIBRARY_EVERY = 4
 FIT_GROWTH = 0.02
 """The predictor is fitted again when the labels have grown by this share, or by one."""
 FIT_GROWTH_PICTURES = 0.1
-"""The same where steps show pictures: a fit takes some ten seconds of a processor there."""
+"""The same where it learns to see: a fit takes some ten seconds of a processor there."""
 REFIT_STEPS = 32
 """Gradient steps, at most, of such a fit: it starts warm."""
 REFIT_PATIENCE = 1
@@ -246,7 +246,7 @@ class Subject:
     @property
     def stride(self) -> int:
         """Of how many consecutive steps of a segment one is looked at."""
-        return stride_of(self.segment_steps, are_pictures=self.space.picture is not None)
+        return stride_of(self.segment_steps, are_pictures=self.space.is_bytes)
 
 
 @dataclass(frozen=True)
@@ -302,9 +302,9 @@ class RewardLearner:
         self, subject: Subject, asking: Asking, fitting: Fitting, questionnaire: Questionnaire
     ) -> None:
         config, seed, length = fitting.config, fitting.seed, subject.segment_steps
-        self._subject = subject
-        is_seen = subject.space.picture is not None
-        self._fit_growth = FIT_GROWTH_PICTURES if is_seen else FIT_GROWTH
+        space = subject.space.seen_by(config.picture_network)
+        self._subject = subject = replace(subject, space=space)
+        self._fit_growth = FIT_GROWTH_PICTURES if space.is_bytes else FIT_GROWTH
         self._asking = asking
         self._pretrain_iters = fitting.pretrain_iters
         self._questionnaire = questionnaire
@@ -466,7 +466,7 @@ class RewardLearner:
 
     def _features(self, rows: np.ndarray) -> np.ndarray:
         """[C, F] the mean input row of segments; of pictures, that of some of their pixels."""
-        if self._subject.space.picture is not None:
+        if self._subject.space.is_bytes:
             return rows[..., ::FEATURE_STRIDE].mean(1, dtype=np.float32) / 255
         return ((rows - self.predictor.input_mean) / self.predictor.input_std).mean(1)
 

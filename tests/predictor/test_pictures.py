@@ -1,9 +1,7 @@
 """The predictor where observations are pictures."""
 
-import equinox as eqx
 import gymnasium as gym
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -11,15 +9,19 @@ from safetensors.numpy import load_file, save_file
 from rl_teacher.agents.collector import Collector
 from rl_teacher.config import PredictorConfig
 from rl_teacher.errors import CorruptCheckpoint
+from rl_teacher.networks import MLP
+from rl_teacher.pictures import NetworkSize
 from rl_teacher.predictor.ensemble import PICTURES_AT_ONCE, RewardPredictor
 from rl_teacher.predictor.fit import Fitter, looked_at, stride_of
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.predictor.labels import LabelledPair, LabelSet
+from rl_teacher.predictor.labels import LEAST_STD, LabelledPair, LabelSet
 from rl_teacher.predictor.networks import PictureNetwork
+from rl_teacher.predictor.places import of_picture
 from tests.picture_worlds import Seeker, make_corridors
 
 PICTURES = gym.spaces.Box(0, 255, (2, 12, 12), np.uint8)
 CONFIG = PredictorConfig(ensemble_size=2)
+PAPER = PredictorConfig(ensemble_size=2, picture_network="paper")
 ACTIONS = {
     "discrete": gym.spaces.Discrete(3, start=5),
     "several": gym.spaces.MultiDiscrete([2, 3]),
@@ -28,7 +30,7 @@ ACTIONS = {
 
 
 @pytest.mark.parametrize("kind", ACTIONS)
-def test_a_row_is_bytes_and_holds_the_picture_and_the_action(kind):
+def test_a_row_for_the_papers_network_is_bytes_and_holds_the_picture_and_the_action(kind):
     space = InputSpace.of(PICTURES, ACTIONS[kind])
     rng = np.random.default_rng(0)
     pictures = rng.integers(0, 256, (3, 2, 12, 12), np.uint8)
@@ -50,6 +52,51 @@ def test_a_row_is_bytes_and_holds_the_picture_and_the_action(kind):
     np.testing.assert_array_equal(numbers, np.asarray(told, np.float32))
 
 
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_a_row_for_the_small_predictor_is_where_something_is_and_the_action(kind):
+    plain = InputSpace.of(PICTURES, ACTIONS[kind])
+    space = plain.seen_by("small")
+    assert plain.picture is not None
+    seen = of_picture(plain.picture)
+    pictures = np.random.default_rng(0).integers(0, 256, (3, 4, 2, 12, 12), np.uint8)
+    actions = np.stack([np.stack([ACTIONS[kind].sample() for _ in range(4)]) for _ in range(3)])
+    rows = space.rows(pictures, actions)
+    assert rows.dtype == np.float32
+    assert rows.shape == (3, 4, space.num_features) == (3, 4, seen.num + plain.num_action_inputs)
+    np.testing.assert_allclose(rows[1, 2, : seen.num], seen(pictures[1, 2:3])[0], atol=1e-5)
+    if kind == "continuous":
+        np.testing.assert_array_equal(rows[..., seen.num :], actions)
+    else:
+        assert (rows[..., seen.num :].sum(-1) == (2 if kind == "several" else 1)).all()
+    np.testing.assert_array_equal(space.input_weights[seen.num :], 1)
+    np.testing.assert_array_equal(space.input_weights[: seen.num], seen.weights)
+
+
+def test_what_a_predictor_is_told_of_pictures_follows_from_its_network():
+    plain = InputSpace.of(PICTURES, ACTIONS["discrete"])
+    small, paper = (RewardPredictor(plain, config) for config in (CONFIG, PAPER))
+    assert (small.space.is_bytes, paper.space.is_bytes) == (False, True)
+    assert isinstance(paper.networks, PictureNetwork)
+    assert isinstance(small.networks, MLP)
+    assert small.space == paper.space == plain  # the same environment
+    vectors = InputSpace.of(gym.spaces.Box(-1, 1, (3,)), ACTIONS["discrete"])
+    assert vectors.seen_by("small").num_features == vectors.num_features == 6
+
+
+def test_inputs_of_parts_keep_a_tenth_of_the_spread_and_a_fit_to_begin_with_keeps_its_scale():
+    rollout, space = lived(40)
+    rows = space.rows(rollout.observations, rollout.actions)
+    labels = labelled(rollout, rows, space, 10)
+    fitter = Fitter(space, CONFIG, seed=0)
+    outcome = fitter.fit(labels, 8)
+    fitter.close()
+    measured = labels.input_moments.std + LEAST_STD
+    np.testing.assert_allclose(outcome.input_std * space.input_weights, measured, rtol=1e-5)
+    later = LabelSet(5, space, CONFIG.ensemble_size, seed=0)
+    later.begin_with_moments(outcome.input_mean, outcome.input_std)
+    np.testing.assert_allclose(later.input_moments.std, labels.input_moments.std, atol=1e-5)
+
+
 def test_a_space_of_pictures_survives_json_and_one_from_before_has_none():
     space = InputSpace.of(PICTURES, ACTIONS["discrete"])
     assert InputSpace.from_json(space.to_json()) == space
@@ -57,12 +104,13 @@ def test_a_space_of_pictures_survives_json_and_one_from_before_has_none():
     assert InputSpace.from_json(older).picture is None
 
 
-def lived(num_steps=120):
+def lived(num_steps=120, network: NetworkSize = "small"):
     """What a random policy lived where one must look to know what is good."""
     venv = make_corridors(8, Seeker)
     collector = Collector(venv, seed=0)
     rollout = collector.collect(collector.random_actions, num_steps)
-    return rollout, InputSpace.of(venv.single_observation_space, venv.single_action_space)
+    space = InputSpace.of(venv.single_observation_space, venv.single_action_space)
+    return rollout, space.seen_by(network)
 
 
 def labelled(rollout, rows, space, num, num_steps=5):
@@ -79,13 +127,16 @@ def labelled(rollout, rows, space, num, num_steps=5):
     return labels
 
 
-def test_it_learns_what_is_good_from_comparisons_and_survives_saving(tmp_path):
-    rollout, space = lived()
+@pytest.mark.parametrize(
+    "config", [CONFIG, pytest.param(PAPER, marks=pytest.mark.slow)], ids=["small", "paper"]
+)
+def test_it_learns_what_is_good_from_comparisons_and_survives_saving(tmp_path, config):
+    rollout, space = lived(network=config.picture_network)
     rows = space.rows(rollout.observations, rollout.actions)
-    fitter = Fitter(space, CONFIG, seed=0)
+    fitter = Fitter(space, config, seed=0)
     outcome = fitter.fit(labelled(rollout, rows, space, 150), 400)
     fitter.close()
-    predictor = RewardPredictor(space, CONFIG)
+    predictor = RewardPredictor(space, config)
     predictor.adopt(outcome.networks, outcome.input_mean, outcome.input_std)
     members = predictor.member_rewards(rows)
     predictor.recent.update(members.reshape(2, -1))
@@ -96,35 +147,9 @@ def test_it_learns_what_is_good_from_comparisons_and_survives_saving(tmp_path):
     np.testing.assert_array_equal(again(rollout.observations, rollout.actions), rewards)
 
 
-def test_what_an_action_is_worth_is_said_for_each_and_that_of_the_one_done_counts():
-    space = InputSpace.of(PICTURES, ACTIONS["discrete"])
-    network = PictureNetwork(space, CONFIG, np.random.default_rng(0))
-    picture = np.random.default_rng(1).integers(0, 256, (1, 2, 12, 12), np.uint8)
-    rows = space.rows(np.repeat(picture, 3, 0), np.array([5, 6, 7]))
-    assert network.action_head is not None
-    head, action_head = (
-        jax.tree.map(jnp.zeros_like, each) for each in (network.head, network.action_head)
-    )
-    head.biases[-1] = jnp.array([10.0])
-    action_head.biases[-1] = jnp.array([1.0, 2, 3])
-    heads = (lambda own: (own.head, own.action_head), network, (head, action_head))
-    said = eqx.tree_at(*heads)(jnp.asarray(rows))
-    np.testing.assert_array_equal(said[:, 0], [11, 12, 13])
-
-
-def test_what_actions_are_worth_begins_with_nothing_and_the_paper_knows_nothing_of_it():
-    space = InputSpace.of(PICTURES, ACTIONS["discrete"])
-    paper = PredictorConfig(picture_network="paper")
-    rng = np.random.default_rng(0)
-    assert PictureNetwork(space, paper, rng).action_head is None
-    action_head = PictureNetwork(space, CONFIG, rng).action_head
-    assert action_head is not None
-    np.testing.assert_array_equal(action_head(jnp.ones((1, 48))), np.zeros((1, 3)))
-
-
 def test_a_predictor_with_other_layers_is_refused(tmp_path):
     space = InputSpace.of(PICTURES, ACTIONS["discrete"])
-    RewardPredictor(space, CONFIG).save(tmp_path)
+    RewardPredictor(space, PAPER).save(tmp_path)
     arrays = load_file(tmp_path / "predictor.safetensors")
     arrays["networks/.head.weights[0]"] = np.zeros((2, 99, 64), np.float32)
     save_file(arrays, tmp_path / "predictor.safetensors")
@@ -133,9 +158,9 @@ def test_a_predictor_with_other_layers_is_refused(tmp_path):
 
 
 def test_batches_of_any_length_are_said_alike():
-    rollout, space = lived(40)
+    rollout, space = lived(40, "paper")
     rows = space.rows(rollout.observations, rollout.actions).reshape(-1, space.num_features)
-    predictor = RewardPredictor(space, CONFIG)
+    predictor = RewardPredictor(space, PAPER)
     whole = predictor.member_rewards(rows)
     assert len(rows) > PICTURES_AT_ONCE
     for num in (0, 1, 3, 300):
@@ -143,7 +168,7 @@ def test_batches_of_any_length_are_said_alike():
 
 
 def test_a_fit_of_the_papers_network_moves_its_statistics_and_goes_on_exactly_when_loaded():
-    rollout, space = lived(40)
+    rollout, space = lived(40, "paper")
     rows = space.rows(rollout.observations, rollout.actions)
     config = PredictorConfig(
         ensemble_size=2, picture_network="paper", batch_norm=True, dropout=0.5, batch_size=8
@@ -162,7 +187,7 @@ def test_a_fit_of_the_papers_network_moves_its_statistics_and_goes_on_exactly_wh
 def test_fewer_steps_of_a_segment_are_looked_at_since_pictures_cost_more():
     assert stride_of(25, are_pictures=True) == 3
     assert stride_of(25, are_pictures=False) == 1
-    rollout, space = lived(40)
+    rollout, space = lived(40, "paper")
     rows = space.rows(rollout.observations, rollout.actions)
     labels = labelled(rollout, rows, space, 2, num_steps=25)
     batch = looked_at(labels, np.array([0, 1]), 1)
@@ -173,7 +198,7 @@ def test_fewer_steps_of_a_segment_are_looked_at_since_pictures_cost_more():
 
 
 def test_of_a_long_segment_only_some_pictures_are_kept_and_each_counts_for_several():
-    rollout, space = lived(100)
+    rollout, space = lived(100, "paper")
     rows = space.rows(rollout.observations, rollout.actions)
     labels = LabelSet(100, space, CONFIG.ensemble_size, seed=0)
     labels.add(LabelledPair(rows[:100, 0], rows[:9, 1], 1.0))

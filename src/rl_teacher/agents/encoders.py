@@ -35,7 +35,7 @@ class PictureEncoder(eqx.Module):
 
     def __init__(self, picture: PictureShape, size: NetworkSize, rng: np.random.Generator) -> None:
         """Orthogonal weights with a gain of sqrt(2); biases 0."""
-        plan = plan_for(picture, POLICIES, size)
+        plan = plan_for(picture, POLICIES[size])
         self.convolutions = Convolutions(picture, plan, "relu", rng)
         dense = 2**0.5 * orthogonal((seen_by(plan, picture), plan.dense), rng)
         self.weights = jnp.asarray(dense)

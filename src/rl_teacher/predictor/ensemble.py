@@ -73,7 +73,7 @@ class RewardPredictor:
     """
 
     def __init__(self, space: InputSpace, config: PredictorConfig, seed: int = 0) -> None:
-        self.space = space
+        self.space = space = space.seen_by(config.picture_network)
         self.config = config
         self.input_mean, self.input_std = unscaled(space)
         self.recent = RecentMoments(config.ensemble_size, config.window_steps)
@@ -107,7 +107,7 @@ class RewardPredictor:
         """Each member's raw reward of each input row (see InputSpace.rows)."""
         batch = rows.shape[:-1]
         flat = rows.reshape(-1, rows.shape[-1])
-        if self.space.picture is None:
+        if not self.space.is_bytes:
             flat = (flat - self.input_mean) / self.input_std
         rewards = self._say(flat)[..., 0]
         return rewards.reshape(self.config.ensemble_size, *batch)
@@ -194,5 +194,5 @@ def unscaled(
     space: InputSpace,
 ) -> tuple[Float32[np.ndarray, " features"], Float32[np.ndarray, " features"]]:
     """A mean and a spread that leave rows as they are; of no numbers where rows are pictures."""
-    size = space.num_features if space.picture is None else 0
+    size = 0 if space.is_bytes else space.num_features
     return np.zeros(size, np.float32), np.ones(size, np.float32)

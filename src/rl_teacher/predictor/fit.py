@@ -366,9 +366,10 @@ class Fitter:
 def _input_moments(
     labels: LabelSet,
 ) -> tuple[Float32[np.ndarray, " features"], Float32[np.ndarray, " features"]]:
-    """Mean and std of all labelled steps."""
+    """Mean of all labelled steps, and the spread over which each number shall have its weight."""
     moments = labels.input_moments
-    return moments.mean.astype(np.float32), (moments.std + LEAST_STD).astype(np.float32)
+    spread = (moments.std + LEAST_STD) / labels.input_weights
+    return moments.mean.astype(np.float32), spread.astype(np.float32)
 
 
 def stride_of(segment_steps: int, *, are_pictures: bool) -> int:

@@ -1,10 +1,12 @@
 """What the reward predictor is given: an observation and an action as one row of numbers.
 
-Of pictures a row is bytes, since there they are what fills the memory: first the picture's, then
-a byte for each choice of a discrete action, or the four of each number of a continuous one.
+Of a picture the small predictor is told where fixed filters find something in it; a row is numbers
+then as well. The paper's learns to see, and its rows are bytes, since there they are what fills the
+memory: first the picture's, then a byte for each choice of a discrete action, or the four of each
+number of a continuous one.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +15,8 @@ from jaxtyping import Float32, Shaped
 
 from rl_teacher.errors import BadConfig
 from rl_teacher.picture_shape import PictureShape
-from rl_teacher.pictures import picture_of
+from rl_teacher.pictures import NetworkSize, picture_of
+from rl_teacher.predictor.places import Places, of_picture
 
 FLOAT_BYTES = 4
 
@@ -33,6 +36,8 @@ class InputSpace:
         first_choices: the number of the first choice of each part.
         observation_scale: what observations are multiplied by: 1/255 for bytes that are no picture.
         picture: how the bytes of an observation lie, where it is a picture.
+        tells_places: whether rows tell of a picture where something is, in the place of its bytes.
+            Spaces that differ in this alone are equal: the environment is the same.
     """
 
     observation_shape: tuple[int, ...]
@@ -43,6 +48,7 @@ class InputSpace:
     first_choices: tuple[int, ...] = ()
     observation_scale: float = 1.0
     picture: PictureShape | None = None
+    tells_places: bool = field(default=False, compare=False)
 
     @staticmethod
     def of(observation_space: gym.Space, action_space: gym.Space) -> "InputSpace":
@@ -73,6 +79,10 @@ class InputSpace:
             "MultiDiscrete or MultiBinary."
         )
 
+    def seen_by(self, network: NetworkSize) -> "InputSpace":
+        """The same, with rows for a predictor that has this network for pictures."""
+        return replace(self, tells_places=self.picture is not None and network == "small")
+
     @property
     def is_discrete(self) -> bool:
         """Whether actions are choices."""
@@ -84,16 +94,41 @@ class InputSpace:
         return self.num_actions or sum(self.action_choices) or int(np.prod(self.action_shape))
 
     @property
+    def is_bytes(self) -> bool:
+        """Whether rows are the bytes of pictures, for a network that learns to see."""
+        return self.picture is not None and not self.tells_places
+
+    @property
+    def _places(self) -> Places | None:
+        """What tells of pictures where something is, if that is told."""
+        return of_picture(self.picture) if self.picture is not None and self.tells_places else None
+
+    @property
+    def num_observation_inputs(self) -> int:
+        """Numbers, or bytes, in a row before those of the action."""
+        return self._places.num if self._places else int(np.prod(self.observation_shape))
+
+    @property
     def num_features(self) -> int:
-        """Numbers in one row; bytes where observations are pictures."""
-        has_bytes = self.picture is not None and not self.is_discrete
-        action_size = FLOAT_BYTES * self.num_action_inputs if has_bytes else self.num_action_inputs
-        return int(np.prod(self.observation_shape)) + action_size
+        """Numbers in one row; or bytes."""
+        has_numbers = self.is_bytes and not self.is_discrete
+        action_size = (FLOAT_BYTES if has_numbers else 1) * self.num_action_inputs
+        return self.num_observation_inputs + action_size
+
+    @property
+    def input_weights(self) -> Float32[np.ndarray, " features"]:
+        """[F] what spread each number of a row is given beside the others; of bytes nothing."""
+        if self.is_bytes:
+            return np.ones(0, np.float32)
+        weights = np.ones(self.num_features, np.float32)
+        if self._places:
+            weights[: self._places.num] = self._places.weights
+        return weights
 
     @property
     def row_type(self) -> type:
         """Of the numbers in a row."""
-        return np.float32 if self.picture is None else np.uint8
+        return np.uint8 if self.is_bytes else np.float32
 
     def rows(
         self,
@@ -107,19 +142,23 @@ class InputSpace:
             actions: [..., *action_shape].
 
         Returns:
-            [..., F] float32, or uint8 where observations are pictures.
+            [..., F] float32, or uint8 where rows are the bytes of pictures.
 
         Raises:
             BadConfig: the arrays do not have these shapes.
         """
         batch = self._batch_shape(observations, actions)
         rows = np.empty((*batch, self.num_features), self.row_type)
-        split = int(np.prod(self.observation_shape))
-        rows[..., :split] = observations.reshape(*batch, -1)
-        if self.picture is None and self.observation_scale != 1.0:
-            rows[..., :split] *= self.observation_scale
+        split = self.num_observation_inputs
+        if self._places:
+            told_of = self._places(observations.reshape(-1, *self.observation_shape))
+            rows[..., :split] = told_of.reshape(*batch, split)
+        else:
+            rows[..., :split] = observations.reshape(*batch, -1)
+            if not self.is_bytes and self.observation_scale != 1.0:
+                rows[..., :split] *= self.observation_scale
         told = self._told(actions, batch)
-        if self.picture is not None and not self.is_discrete:
+        if self.is_bytes and not self.is_discrete:
             told = np.ascontiguousarray(told).view(np.uint8)
         rows[..., split:] = told
         return rows
@@ -190,8 +229,8 @@ class InputSpace:
         return f"observations of shape {self.observation_shape} and {actions}"
 
     def to_json(self) -> dict:
-        """As plain values."""
-        return asdict(self)
+        """As plain values, but for `tells_places`, which the predictor's network says."""
+        return {name: each for name, each in asdict(self).items() if name != "tells_places"}
 
     @staticmethod
     def from_json(values: dict) -> "InputSpace":

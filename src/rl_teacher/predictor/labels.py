@@ -49,6 +49,7 @@ class LabelSet:
         num_steps: T, of those that are kept.
         input_moments: mean and spread of all labelled input rows; of nothing where they are
             pictures, which come on a known scale.
+        input_weights: [F] what spread each of their numbers is given; of nothing there, too.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class LabelSet:
             capacity: comparisons, at most, that are kept: the newest; 0: all.
         """
         self._seed = seed
-        self.are_pictures = space.picture is not None
+        self.are_pictures = space.is_bytes
         self._thinned = -(-num_steps // MOST_PICTURES) if self.are_pictures else 1
         self.num_steps = num_kept = -(-num_steps // self._thinned)
         self._step_weights = discount ** np.arange(num_steps, dtype=np.float32)
@@ -83,7 +84,8 @@ class LabelSet:
         self._weights = np.zeros((room, 2, num_kept), np.float32)
         self._targets = np.zeros(room, np.float32)
         self._counts = np.zeros((num_members, room), np.int64)
-        self.input_moments = RunningMoments((0 if self.are_pictures else space.num_features,))
+        self.input_weights = space.input_weights
+        self.input_moments = RunningMoments(self.input_weights.shape)
 
     def __len__(self) -> int:
         return min(self.num_added, self._capacity or self.num_added)
@@ -91,8 +93,9 @@ class LabelSet:
     def begin_with_moments(
         self, mean: Float32[np.ndarray, " features"], std: Float32[np.ndarray, " features"]
     ) -> None:
-        """Take input moments that were measured before as if over so many steps."""
-        variance = np.square(np.maximum(std - LEAST_STD, 0.0), dtype=np.float64)
+        """Take input moments that a fit gave before as if measured over so many steps."""
+        measured = std * self.input_weights - LEAST_STD
+        variance = np.square(np.maximum(measured, 0.0), dtype=np.float64)
         moments = {"mean": mean.astype(np.float64), "variance": variance}
         self.input_moments.load_state(moments | {"count": np.array(float(EARLIER_STEPS))})
 

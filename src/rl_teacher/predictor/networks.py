@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Shaped
 from rl_teacher.config import PredictorConfig
 from rl_teacher.convolutions import Convolutions
 from rl_teacher.networks import ACTIVATIONS, MLP
-from rl_teacher.pictures import PREDICTORS, places_in, plan_for, seen_by
+from rl_teacher.pictures import PREDICTOR, plan_for, seen_by
 from rl_teacher.predictor.inputs import InputSpace
 
 
@@ -27,26 +27,19 @@ class PictureNetwork(eqx.Module):
 
     convolutions: Convolutions
     head: MLP
-    action_head: MLP | None
     space: InputSpace = eqx.field(static=True)
 
     def __init__(
         self, space: InputSpace, config: PredictorConfig, rng: np.random.Generator
     ) -> None:
         assert space.picture is not None  # noqa: S101 - this is the network for pictures
-        plan = plan_for(space.picture, PREDICTORS, config.picture_network)
+        plan = plan_for(space.picture, PREDICTOR)
         self.space = space
         self.convolutions = Convolutions(
             space.picture, plan, "leaky_relu", rng, normalises=config.batch_norm
         )
         inputs = seen_by(plan, space.picture) + space.num_action_inputs
         self.head = MLP((inputs, plan.dense, 1), "leaky_relu", 1.0, rng)
-        self.action_head = None
-        if plan.action_units:
-            # Note: it begins with nothing. Where actions are worth nothing, as in a game that
-            # random play always loses, any of it hides what the picture is worth.
-            sizes = (places_in(plan), plan.action_units, space.num_action_inputs)
-            self.action_head = MLP(sizes, "leaky_relu", 0.0, rng)
 
     def __call__(self, rows: Shaped[Array, "*batch byte"]) -> Float[Array, "*batch 1"]:
         """The reward of each row."""
@@ -73,16 +66,8 @@ class PictureNetwork(eqx.Module):
     def _rewards(
         self, features: Float[Array, "batch feature"], told: Float[Array, "batch action"]
     ) -> Float[Array, " batch"]:
-        """Of what is seen and what was done, and what is done there.
-
-        Note: that left is good on the right and bad on the left is a product of the two. A head
-        that is only told both must make it out of many hidden units, and needs more labels.
-        """
-        whole = self.head(jnp.concatenate([features, told], axis=-1))[:, 0]
-        if self.action_head is None:
-            return whole
-        places = features[:, -self.action_head.weights[0].shape[0] :]
-        return whole + (self.action_head(places) * told).sum(-1)
+        """Of what is seen and what was done."""
+        return self.head(jnp.concatenate([features, told], axis=-1))[:, 0]
 
 
 RewardNetwork = MLP | PictureNetwork
@@ -98,7 +83,7 @@ def new_network(
     space: InputSpace, config: PredictorConfig, rng: np.random.Generator
 ) -> RewardNetwork:
     """One of them."""
-    if space.picture is not None:
+    if space.is_bytes:
         return PictureNetwork(space, config, rng)
     return MLP((space.num_features, *config.hidden, 1), "leaky_relu", 1.0, rng)
 

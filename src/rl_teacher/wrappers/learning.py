@@ -28,7 +28,7 @@ from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.store import Store
 from rl_teacher.studio import Gallery, Studio
 from rl_teacher.wrappers.labels import given_labels
-from rl_teacher.wrappers.parts import generated_name, identity, learner_for
+from rl_teacher.wrappers.parts import generated_name, identity, learner_for, reward_config
 from rl_teacher.wrappers.settings import WrapperSettings
 from rl_teacher.wrappers.world import World
 
@@ -52,7 +52,8 @@ class Learning:
         self._world = world
         self._settings = settings
         self.name = settings.name or generated_name(world.env_card.id)
-        given = given_labels(settings.labels, world.input_space, world.segment_steps)
+        space = world.input_space.seen_by(reward_config(settings).picture_network)
+        given = given_labels(settings.labels, space, world.segment_steps)
         self._num_given = len(given)
         self._step = self._trained_steps = 0
         self._began_s = self._reported_s = time.monotonic()

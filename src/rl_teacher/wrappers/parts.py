@@ -73,6 +73,11 @@ def loaded(predictor: str | Path | RewardPredictor) -> RewardPredictor:
     return predictor if is_made else RewardPredictor.load(predictor)
 
 
+def reward_config(settings: WrapperSettings) -> PredictorConfig:
+    """Settings of the predictor: those that a given one was made with, or the wrapper's own."""
+    return settings.reward if settings.predictor is None else loaded(settings.predictor).config
+
+
 def fitting_predictor(settings: WrapperSettings, space: InputSpace) -> RewardPredictor:
     """The predictor that was given, if it is one for these spaces.
 
@@ -112,7 +117,7 @@ def learner_for(
     )
     pretrained = None if settings.predictor is None else fitting_predictor(settings, space)
     fitting = Fitting(
-        settings.reward if pretrained is None else pretrained.config,
+        reward_config(settings),
         FIRST_FIT_STEPS,
         in_background=settings.fit == "background",
         seed=settings.seed,

@@ -1,0 +1,103 @@
+import numpy as np
+import pytest
+
+from rl_teacher.picture_shape import PictureShape
+from rl_teacher.predictor.places import AT_ONCE, PARTS, WEIGHT_OF_PARTS, of_picture, places
+
+ATARI = PictureShape((4, 84, 84), 0)
+
+
+def test_a_place_is_the_centre_of_what_a_filter_says_and_how_much_it_says():
+    x = np.zeros((1, 3, 5, 2), np.float32)
+    x[0, 2, 0, 0] = 6  # at the bottom on the left
+    x[0, 0, 3, 1], x[0, 0, 4, 1] = 3, 1  # at the top, three quarters in column 3
+    # Of 15 cells the means are 6 / 15 = 0.4 and 4 / 15 = 0.267, above which are 5.6 in one cell,
+    # and 2.733 and 0.733 in two. Rows lie at -1, 0, 1 and columns at -1, -0.5, 0, 0.5, 1, so the
+    # second filter's centre is (2.733 * 0.5 + 0.733 * 1) / 3.467 = 2.1 / 3.467 across.
+    expected = [[1, -1, -1, 2.1 / 3.46667, 5.6 / 15, 3.46667 / 15]]
+    np.testing.assert_allclose(places(x), expected, atol=1e-5)
+
+
+def test_a_filter_that_finds_nothing_finds_it_in_the_middle():
+    np.testing.assert_array_equal(places(np.zeros((2, 4, 4, 3), np.float32)), np.zeros((2, 9)))
+
+
+def test_what_moves_by_a_cell_moves_its_place_as_much_wherever_it_is():
+    x = np.zeros((9, 9, 9, 1), np.float32)
+    for column in range(9):
+        x[column, 4, column, 0] = 2
+    moves = np.diff(places(x), axis=0)
+    np.testing.assert_allclose(moves, np.tile([0, 0.25, 0], (8, 1)), atol=1e-5)
+
+
+def test_a_background_that_is_everywhere_draws_no_place_to_the_middle():
+    x = np.full((1, 9, 9, 1), 7, np.float32)
+    x[0, 2, 8, 0] = 9
+    y, across, _ = places(x)[0]
+    assert y == pytest.approx(-0.5, abs=1e-5)
+    assert across == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "channel_axis"),
+    [((4, 84, 84), 0), ((30, 25, 3), 2), ((8, 11), None), ((2, 43, 44), 0), ((210, 160, 3), 2)],
+)
+def test_the_filters_say_what_a_convolution_by_hand_says(shape, channel_axis):
+    picture = PictureShape(shape, channel_axis)
+    seen = of_picture(picture)
+    pictures = np.random.default_rng(0).integers(0, 256, (2, *shape), np.uint8)
+    said = seen._said(pictures)
+    stride, width = seen._stride, seen._stride * seen._across
+    channels = picture.num_channels
+    # The filters as they lie: pixels of a tile and channels, then tiles, then filters.
+    tiles = seen._filters.reshape(stride, stride, channels, seen._across, seen._across, -1)
+    filters = tiles.transpose(3, 0, 4, 1, 2, 5).reshape(width, width, channels, -1)
+    last = picture.channels_last(pictures).astype(np.float32)
+    _, rows, columns, _ = said.shape
+    assert (rows, columns) == tuple((size - width) // stride + 1 for size in picture.size)
+    for row, column in ((0, 0), (rows - 1, columns - 1), (rows // 2, 1)):
+        y, x = row * stride, column * stride
+        window = last[:, y : y + width, x : x + width]
+        by_hand = np.einsum("byxc,yxcf->bf", window, filters)
+        np.testing.assert_allclose(said[:, row, column], by_hand, atol=1e-4)
+    lengths = np.sqrt((filters**2).sum((0, 1, 2)))
+    np.testing.assert_allclose(lengths * 255, 1, rtol=1e-5)
+
+
+def test_a_dot_is_told_where_it_is_in_the_whole_and_in_the_part_that_it_is_in():
+    seen = of_picture(ATARI)
+    dots = np.zeros((2, 4, 84, 84), np.uint8)
+    dots[0, :, 4:8, 4:8] = dots[1, :, 76:80, 76:80] = 255
+    told = seen(dots).reshape(2, 1 + 2 * PARTS, 3, -1)
+    finds = (told[:, 0, 2] > 0).all(0)  # the filters that a dot makes say something
+    assert finds.any()
+    assert (told[0, 0, :2, finds] < -0.8).all()  # at the top on the left
+    assert (told[1, 0, :2, finds] > 0.8).all()
+    # Of the parts, three from the top down and three from the left, one of each has the dot in it.
+    has_it = (told[:, 1:, 2][:, :, finds] > 0).all(-1)
+    np.testing.assert_array_equal(has_it, [[1, 0, 0, 1, 0, 0], [0, 0, 1, 0, 0, 1]])
+
+
+def test_pictures_are_told_alike_alone_and_among_many():
+    seen = of_picture(ATARI)
+    rng = np.random.default_rng(0)
+    pictures = rng.integers(0, 256, (AT_ONCE + 3, 4, 84, 84), np.uint8)
+    told = seen(pictures)
+    assert told.shape == (AT_ONCE + 3, seen.num)
+    assert told.dtype == np.float32
+    np.testing.assert_allclose(seen(pictures[-1:]), told[-1:], atol=1e-5)
+    assert seen(pictures[:0]).shape == (0, seen.num)
+
+
+def test_parts_have_a_tenth_of_the_weight_of_the_whole():
+    weights = of_picture(ATARI).weights.reshape(1 + 2 * PARTS, -1)
+    np.testing.assert_array_equal(weights[0], 1)
+    np.testing.assert_array_equal(weights[1:], np.float32(WEIGHT_OF_PARTS))
+
+
+def test_the_filters_are_the_same_numbers_in_every_process():
+    # A predictor that was saved has learned from what these filters say.
+    filters = of_picture(ATARI)._filters
+    known = [0.00834261, -0.00869909, 0.04072216]
+    np.testing.assert_allclose(filters[0, 0, :3] * 255, known, atol=1e-7)
+    assert filters.sum() * 255 == pytest.approx(-3.617273, abs=1e-4)
