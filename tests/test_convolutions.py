@@ -7,7 +7,7 @@ from rl_teacher.convolutions import BatchNorm, Convolutions, convolve
 from rl_teacher.picture_shape import PictureShape
 from rl_teacher.pictures import (
     POLICIES,
-    PREDICTOR,
+    PREDICTORS,
     Convolution,
     Plan,
     picture_of,
@@ -78,7 +78,7 @@ def test_what_is_no_picture_is_not_taken_for_one(shape):
     assert picture_of(gym.spaces.Box(0, 1, (4, 84, 84), np.float32)) is None
 
 
-@pytest.mark.parametrize("plan", [*POLICIES.values(), PREDICTOR], ids=["small", "paper", "reward"])
+@pytest.mark.parametrize("plan", [*POLICIES.values(), *PREDICTORS.values()])
 @pytest.mark.parametrize("pixels", [8, 12, 20, 43, 44, 84, 210])
 def test_every_network_sees_as_much_as_is_planned_of_a_picture_of_any_size(plan, pixels):
     picture = PictureShape((3, pixels, pixels + 5), 0)
@@ -90,9 +90,8 @@ def test_every_network_sees_as_much_as_is_planned_of_a_picture_of_any_size(plan,
 
 def test_the_papers_predictor_has_its_layers():
     picture = PictureShape((4, 84, 84), 0)
-    network = Convolutions(
-        picture, PREDICTOR, "leaky_relu", np.random.default_rng(0), normalises=True
-    )
+    plan, rng = PREDICTORS["paper"], np.random.default_rng(0)
+    network = Convolutions(picture, plan, "leaky_relu", rng, normalises=True)
     shapes = [(7, 7, 4, 16), (5, 5, 16, 16), (3, 3, 16, 16), (3, 3, 16, 16)]
     assert [each.shape for each in network.filters] == shapes
     assert network.strides == (3, 2, 1, 1)
@@ -126,5 +125,6 @@ def test_dropout_is_asked_for_after_every_convolution():
 
 def test_the_last_layer_says_as_much_as_the_papers_have_it():
     picture = PictureShape((4, 84, 84), 0)
-    assert seen_by(PREDICTOR, picture) == 7 * 7 * 16
+    assert seen_by(PREDICTORS["paper"], picture) == 7 * 7 * 16
+    assert seen_by(PREDICTORS["small"], picture) == 9 * 9 * 16
     assert seen_by(POLICIES["small"], picture) == 9 * 9 * 32

@@ -17,7 +17,7 @@ from rl_teacher.agent_settings import (
 )
 from rl_teacher.errors import BadConfig
 from rl_teacher.frame_settings import FrameSettings
-from rl_teacher.pictures import NetworkSize
+from rl_teacher.pictures import PredictorNetwork
 
 DEFAULT_PRETRAIN_LABELS = 50
 """Labels before training where neither -l nor -L says how many."""
@@ -30,10 +30,10 @@ class PredictorConfig:
     ensemble_size: int = 3
     """members; each learns from its own bootstrap sample"""
     hidden: tuple[int, ...] = (64, 64)
-    """units of each layer, but for the paper's network for pictures"""
-    picture_network: NetworkSize = "small"
+    """units of each layer, but where it learns to see"""
+    picture_network: PredictorNetwork = "places"
     """where observations are pictures: the same layers, told where fixed filters find something; or
-    the paper's four convolutions, which learn to see"""
+    a network that learns to see, a small one or the paper's four convolutions"""
     batch_norm: bool = False
     """normalise what each convolution says over the minibatch, as the paper does"""
     dropout: float = 0.0
@@ -228,7 +228,7 @@ LATER: dict[str, Any] = {
     "colour": False,
     "hyperbolic_steps": 2_000_000,
     "clip_reward": 0.0,
-    "picture_network": "small",
+    "picture_network": "places",
     "batch_norm": False,
     "label_buffer": 0,
 }

@@ -63,16 +63,21 @@ POLICIES: dict[NetworkSize, Plan] = {
     "paper": Plan((Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1)), 512),
 }
 """What agents see with; "small" is that of Mnih et al. 2013, "paper" that of Mnih et al. 2015."""
-PREDICTOR = Plan(
-    (
-        Convolution(16, 7, 3),
-        Convolution(16, 5, 2),
-        Convolution(16, 3, 1),
-        Convolution(16, 3, 1),
+PREDICTORS: dict[NetworkSize, Plan] = {
+    "small": Plan((Convolution(8, 8, 4), Convolution(16, 4, 2)), 64),
+    "paper": Plan(
+        (
+            Convolution(16, 7, 3),
+            Convolution(16, 5, 2),
+            Convolution(16, 3, 1),
+            Convolution(16, 3, 1),
+        ),
+        64,
     ),
-    64,
-)
-"""What the reward predictor sees with that learns to see: that of Christiano et al. 2017, A.2."""
+}
+"""Of a reward predictor that learns to see; "paper" is that of Christiano et al. 2017, A.2."""
+PredictorNetwork = Literal["places", "small", "paper"]
+"""A reward predictor that is told where fixed filters find something, or one of those."""
 
 
 def plan_for(picture: PictureShape, plan: Plan) -> Plan:

@@ -10,7 +10,7 @@ from rl_teacher.agents.collector import Collector
 from rl_teacher.config import PredictorConfig
 from rl_teacher.errors import CorruptCheckpoint
 from rl_teacher.networks import MLP
-from rl_teacher.pictures import NetworkSize
+from rl_teacher.pictures import PredictorNetwork
 from rl_teacher.predictor.ensemble import PICTURES_AT_ONCE, RewardPredictor
 from rl_teacher.predictor.fit import Fitter, looked_at, stride_of
 from rl_teacher.predictor.inputs import InputSpace
@@ -21,6 +21,7 @@ from tests.picture_worlds import Seeker, make_corridors
 
 PICTURES = gym.spaces.Box(0, 255, (2, 12, 12), np.uint8)
 CONFIG = PredictorConfig(ensemble_size=2)
+SMALL = PredictorConfig(ensemble_size=2, picture_network="small")
 PAPER = PredictorConfig(ensemble_size=2, picture_network="paper")
 ACTIONS = {
     "discrete": gym.spaces.Discrete(3, start=5),
@@ -53,9 +54,9 @@ def test_a_row_for_the_papers_network_is_bytes_and_holds_the_picture_and_the_act
 
 
 @pytest.mark.parametrize("kind", ACTIONS)
-def test_a_row_for_the_small_predictor_is_where_something_is_and_the_action(kind):
+def test_a_row_for_the_usual_predictor_is_where_something_is_and_the_action(kind):
     plain = InputSpace.of(PICTURES, ACTIONS[kind])
-    space = plain.seen_by("small")
+    space = plain.seen_by("places")
     assert plain.picture is not None
     seen = of_picture(plain.picture)
     pictures = np.random.default_rng(0).integers(0, 256, (3, 4, 2, 12, 12), np.uint8)
@@ -74,13 +75,17 @@ def test_a_row_for_the_small_predictor_is_where_something_is_and_the_action(kind
 
 def test_what_a_predictor_is_told_of_pictures_follows_from_its_network():
     plain = InputSpace.of(PICTURES, ACTIONS["discrete"])
-    small, paper = (RewardPredictor(plain, config) for config in (CONFIG, PAPER))
-    assert (small.space.is_bytes, paper.space.is_bytes) == (False, True)
-    assert isinstance(paper.networks, PictureNetwork)
-    assert isinstance(small.networks, MLP)
-    assert small.space == paper.space == plain  # the same environment
+    small, paper = (RewardPredictor(plain, config) for config in (SMALL, PAPER))
+    places = RewardPredictor(plain, CONFIG)
+    for learns_to_see, layers in ((small, 2), (paper, 2)):
+        assert learns_to_see.space.is_bytes
+        assert isinstance(learns_to_see.networks, PictureNetwork)
+        assert len(learns_to_see.networks.convolutions.filters) == layers
+    assert not places.space.is_bytes
+    assert isinstance(places.networks, MLP)
+    assert places.space == small.space == paper.space == plain  # the same environment
     vectors = InputSpace.of(gym.spaces.Box(-1, 1, (3,)), ACTIONS["discrete"])
-    assert vectors.seen_by("small").num_features == vectors.num_features == 6
+    assert vectors.seen_by("places").num_features == vectors.num_features == 6
 
 
 def test_inputs_of_parts_keep_a_tenth_of_the_spread_and_a_fit_to_begin_with_keeps_its_scale():
@@ -104,7 +109,7 @@ def test_a_space_of_pictures_survives_json_and_one_from_before_has_none():
     assert InputSpace.from_json(older).picture is None
 
 
-def lived(num_steps=120, network: NetworkSize = "small"):
+def lived(num_steps=120, network: PredictorNetwork = "places"):
     """What a random policy lived where one must look to know what is good."""
     venv = make_corridors(8, Seeker)
     collector = Collector(venv, seed=0)
@@ -128,7 +133,7 @@ def labelled(rollout, rows, space, num, num_steps=5):
 
 
 @pytest.mark.parametrize(
-    "config", [CONFIG, pytest.param(PAPER, marks=pytest.mark.slow)], ids=["small", "paper"]
+    "config", [CONFIG, pytest.param(PAPER, marks=pytest.mark.slow)], ids=["places", "paper"]
 )
 def test_it_learns_what_is_good_from_comparisons_and_survives_saving(tmp_path, config):
     rollout, space = lived(network=config.picture_network)

@@ -1,9 +1,9 @@
 """What the reward predictor is given: an observation and an action as one row of numbers.
 
-Of a picture the small predictor is told where fixed filters find something in it; a row is numbers
-then as well. The paper's learns to see, and its rows are bytes, since there they are what fills the
-memory: first the picture's, then a byte for each choice of a discrete action, or the four of each
-number of a continuous one.
+Of a picture a predictor is told where fixed filters find something in it; a row is numbers then as
+well. For one that learns to see a row is bytes, since there they are what fills the memory: first
+the picture's, then a byte for each choice of a discrete action, or the four of each number of a
+continuous one.
 """
 
 from dataclasses import asdict, dataclass, field, replace
@@ -15,7 +15,7 @@ from jaxtyping import Float32, Shaped
 
 from rl_teacher.errors import BadConfig
 from rl_teacher.picture_shape import PictureShape
-from rl_teacher.pictures import NetworkSize, picture_of
+from rl_teacher.pictures import PredictorNetwork, picture_of
 from rl_teacher.predictor.places import Places, of_picture
 
 FLOAT_BYTES = 4
@@ -79,9 +79,9 @@ class InputSpace:
             "MultiDiscrete or MultiBinary."
         )
 
-    def seen_by(self, network: NetworkSize) -> "InputSpace":
+    def seen_by(self, network: PredictorNetwork) -> "InputSpace":
         """The same, with rows for a predictor that has this network for pictures."""
-        return replace(self, tells_places=self.picture is not None and network == "small")
+        return replace(self, tells_places=self.picture is not None and network == "places")
 
     @property
     def is_discrete(self) -> bool:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Shaped
 from rl_teacher.config import PredictorConfig
 from rl_teacher.convolutions import Convolutions
 from rl_teacher.networks import ACTIVATIONS, MLP
-from rl_teacher.pictures import PREDICTOR, plan_for, seen_by
+from rl_teacher.pictures import PREDICTORS, plan_for, seen_by
 from rl_teacher.predictor.inputs import InputSpace
 
 
@@ -33,7 +33,8 @@ class PictureNetwork(eqx.Module):
         self, space: InputSpace, config: PredictorConfig, rng: np.random.Generator
     ) -> None:
         assert space.picture is not None  # noqa: S101 - this is the network for pictures
-        plan = plan_for(space.picture, PREDICTOR)
+        assert config.picture_network != "places"  # noqa: S101 - which is a perceptron
+        plan = plan_for(space.picture, PREDICTORS[config.picture_network])
         self.space = space
         self.convolutions = Convolutions(
             space.picture, plan, "leaky_relu", rng, normalises=config.batch_norm

@@ -1,4 +1,4 @@
-"""Where fixed filters find something in a picture: what the small reward predictor is told of one.
+"""Where fixed filters find something in a picture: what the reward predictor is told of one.
 
 A few hundred labels are too few to learn filters from, and a map of what filters say is learned by
 heart: what holds of one place says nothing of the next. Where something is, and how much of it, is
