@@ -43,7 +43,8 @@ test: $(SETUP)
 	tests/system-packages.sh
 	@# Many tests start a command of their own, which may not be allowed to keep what it compiles.
 	$(BIN)/python -m compileall -q src
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not sbx"
+	@# Tests wait a quarter of their time, for browsers and processes: three keep two cores busy.
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not sbx"
 
 test-slow: $(SETUP)
 	tests/system-packages.sh
