@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Float32, Shaped
 
+from rl_teacher.numpy_convolution import convolved
 from rl_teacher.picture_shape import PictureShape
 
 Vector = Float32[np.ndarray, " _"]
@@ -94,7 +95,7 @@ class ObservedPictures:
         flat = observations.reshape(len(observations), self.picture.num_bytes)
         x = self.picture.channels_last(flat.astype(np.float32)) / np.float32(255)
         for filters, bias, stride in zip(self.filters, self.biases, self.strides, strict=True):
-            x = _relu(_convolved(x, filters, stride) + bias)
+            x = _relu(convolved(x, filters, stride) + bias)
         return _relu(x.reshape(len(x), len(self.weights)) @ self.weights + self.bias)
 
     @property
@@ -161,13 +162,3 @@ def read_observed(
 
 def _relu(x: np.ndarray) -> np.ndarray:
     return np.maximum(x, 0.0)
-
-
-def _convolved(
-    x: Float[np.ndarray, "batch height width inputs"], filters: Filters, stride: int
-) -> Float[np.ndarray, "batch rows columns outputs"]:
-    """A convolution without padding: what each filter looks at, times the filters."""
-    window, outputs = len(filters), filters.shape[-1]
-    looks = np.lib.stride_tricks.sliding_window_view(x, (window, window), axis=(1, 2))
-    looks = looks[:, ::stride, ::stride].transpose(0, 1, 2, 4, 5, 3)
-    return looks.reshape(*looks.shape[:3], -1) @ filters.reshape(-1, outputs)

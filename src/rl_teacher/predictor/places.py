@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from jaxtyping import Float32, Shaped
 
+from rl_teacher.numpy_convolution import convolved
 from rl_teacher.picture_shape import PictureShape
 from rl_teacher.pictures import filters_for
 
@@ -44,11 +45,9 @@ class Places:
         """Filters of random numbers, each of length 1."""
         num_filters, width, self._stride = filters_for(picture)
         self._picture = picture
-        self._across = width // self._stride
-        inputs = picture.num_channels * self._stride**2
         rng = np.random.default_rng(FILTERS_SEED)
-        drawn = rng.standard_normal((inputs, self._across**2, num_filters))
-        lengths = np.sqrt((drawn**2).sum((0, 1)))
+        drawn = rng.standard_normal((width, width, picture.num_channels, num_filters))
+        lengths = np.sqrt((drawn**2).sum((0, 1, 2)))
         self._filters = (drawn / lengths / 255).astype(np.float32)
         size = 3 * num_filters
         self.num = size * (1 + 2 * PARTS)
@@ -61,28 +60,10 @@ class Places:
         return np.concatenate(list(self._cores.map(self._told, pieces)))
 
     def _told(self, pictures: np.ndarray) -> np.ndarray:
-        sizes = np.maximum(self._said(pictures), 0.0)
+        said = convolved(self._picture.channels_last(pictures), self._filters, self._stride)
+        sizes = np.maximum(said, 0.0)
         parts = [part for axis in (1, 2) for part in np.array_split(sizes, PARTS, axis)]
         return np.concatenate([places(each) for each in (sizes, *parts)], axis=-1)
-
-    def _said(self, pictures: np.ndarray) -> Float32[np.ndarray, "batch height width filter"]:
-        """What each filter says of each place: a convolution without padding.
-
-        Note: a filter covers k x k tiles, each as large as the stride. What it says is the sum of
-        what its parts say of them, so nothing is copied k * k times.
-        """
-        x, stride, k = self._picture.channels_last(pictures), self._stride, self._across
-        num, _, _, channels = x.shape
-        inputs, _, num_filters = self._filters.shape
-        high, wide = (size // stride for size in self._picture.size)
-        x = x[:, : high * stride, : wide * stride]
-        x = x.reshape(num, high, stride, wide, stride, channels).transpose(0, 1, 3, 2, 4, 5)
-        tiles = x.reshape(num * high * wide, inputs).astype(np.float32)
-        said = tiles @ self._filters.reshape(inputs, k * k * num_filters)
-        said = said.reshape(num, high, wide, k, k, num_filters)
-        rows, columns = high - k + 1, wide - k + 1
-        shifted = [said[:, i : i + rows, j : j + columns, i, j] for i in range(k) for j in range(k)]
-        return np.sum(shifted, axis=0)
 
 
 @functools.cache
