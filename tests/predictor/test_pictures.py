@@ -88,7 +88,7 @@ def test_what_a_predictor_is_told_of_pictures_follows_from_its_network():
     assert vectors.seen_by("places").num_features == vectors.num_features == 6
 
 
-def test_inputs_of_parts_keep_a_tenth_of_the_spread_and_a_fit_to_begin_with_keeps_its_scale():
+def test_inputs_get_the_spread_of_their_weight_and_a_fit_to_begin_with_keeps_its_scale():
     rollout, space = lived(40)
     rows = space.rows(rollout.observations, rollout.actions)
     labels = labelled(rollout, rows, space, 10)

@@ -68,10 +68,10 @@ def test_pictures_are_told_alike_alone_and_among_many():
     assert seen(pictures[:0]).shape == (0, seen.num)
 
 
-def test_parts_have_a_tenth_of_the_weight_of_the_whole():
-    weights = of_picture(ATARI).weights.reshape(1 + 2 * PARTS, -1)
-    np.testing.assert_array_equal(weights[0], 1)
-    np.testing.assert_array_equal(weights[1:], np.float32(WEIGHT_OF_PARTS))
+def test_all_filters_weigh_as_much_as_one_number_and_parts_a_tenth_of_that():
+    weights = of_picture(ATARI).weights.reshape(1 + 2 * PARTS, 3, -1)
+    np.testing.assert_allclose((weights[0] ** 2).sum(-1), 1, rtol=1e-6)  # rows, columns, sizes
+    np.testing.assert_allclose(weights[1:] / weights[:1], WEIGHT_OF_PARTS, rtol=1e-6)
 
 
 def test_the_filters_are_the_same_numbers_in_every_process():

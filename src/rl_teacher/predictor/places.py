@@ -19,7 +19,7 @@ from rl_teacher.picture_shape import PictureShape
 from rl_teacher.pictures import filters_for
 
 FILTERS_SEED = 0
-"""Other filters would be as good, but a predictor that was saved knows these."""
+"""Others would be as good, but a predictor that was saved knows these."""
 PARTS = 3
 """Into which a picture is divided, down and across; each has places of its own."""
 WEIGHT_OF_PARTS = 0.1
@@ -36,7 +36,9 @@ class Places:
 
     Attributes:
         num: P.
-        weights: [P] what spread each number shall have beside the others.
+        weights: [P] what spread each number shall have beside the others. All filters tell of the
+            same things, so together they have the weight of one: else a reward predictor learns by
+            heart where, and not what to do there.
     """
 
     _cores = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="places")
@@ -51,8 +53,9 @@ class Places:
         self._filters = (drawn / lengths / 255).astype(np.float32)
         size = 3 * num_filters
         self.num = size * (1 + 2 * PARTS)
-        self.weights = np.full(self.num, WEIGHT_OF_PARTS, np.float32)
-        self.weights[:size] = 1.0
+        each = num_filters**-0.5
+        self.weights = np.full(self.num, WEIGHT_OF_PARTS * each, np.float32)
+        self.weights[:size] = each
 
     def __call__(self, pictures: Shaped[np.ndarray, "batch ..."]) -> Float32[np.ndarray, "batch n"]:
         """Places in the whole picture, then in its parts from the top down, then from the left."""
