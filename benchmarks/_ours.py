@@ -44,20 +44,24 @@ def teach(
         workers: threads of the physics.
         evaluated: episodes to play afterwards with the final policy, deterministically; only for
             environments whose episodes all have one length.
-        bar: a true return; when it was first reached is said.
+        bar: a true return; when it was first reached is said, and the curve.
     """
     import rl_teacher.envs.mujoco_batch  # noqa: F401 - imported now, so that it is not timed
-    from rl_teacher.experiment import Experiment
+    from rl_teacher.experiment import Experiment, experiments_folder
     from rl_teacher.teach import teach as run
 
     fixed_hopper.register()
     config = saved_to_config(saved)
+    is_continued = (experiments_folder() / config.name).exists()
     began_s = time.perf_counter()
     run(config, RunOptions(workers=workers, no_tensorboard=True))
     ended_s = time.perf_counter()
-    figures = curve_figures(Experiment.find(config.name).metrics()) | {"work_s": ended_s - began_s}
+    rows = Experiment.find(config.name).metrics()
+    work_s = rows[-1]["wall_s"] if is_continued else ended_s - began_s
+    figures = curve_figures(rows) | {"work_s": work_s}
     if bar is not None:
-        figures |= reached(bar, Experiment.find(config.name).metrics(), figures["work_s"])
+        figures |= reached(bar, rows, work_s)
+        figures |= {"curve": curve(rows), "is_continued": is_continued}
     figures["steps_per_second_with_pretraining"] = figures["steps"] / figures["work_s"]
     if evaluated:
         rewards, _ = play(config, evaluated, is_exploring=False)
@@ -72,9 +76,17 @@ def reached(bar: float, rows: list[dict[str, Any]], work_s: float) -> Figures:
     known = [row for row in rows if row["true_return"] is not None and row["true_return"] >= bar]
     if not known:
         return {"reached_s": None, "reached_step": None}
-    # Note: rows count from when training began; what came before is in the whole alone.
+    # Note: rows count from when training began; what came before is in the whole alone, and of a
+    # run that was continued nobody knows it.
     before_s = work_s - rows[-1]["wall_s"]
     return {"reached_s": before_s + known[0]["wall_s"], "reached_step": known[0]["step"]}
+
+
+def curve(rows: list[dict[str, Any]]) -> list[tuple[int, float | None]]:
+    """Step and true return at the tenths of a run."""
+    tenths = [rows[-1]["step"] * tenth / 10 for tenth in range(1, 11)]
+    those = [next(row for row in rows if row["step"] >= step) for step in tenths]
+    return [(row["step"], row["true_return"]) for row in those]
 
 
 def curve_figures(rows: list[dict[str, Any]]) -> Figures:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from typing import Any
 from benchmarks.peer_environments import peer_command
 
 ROOT = Path(__file__).parent.parent
+UNFINISHED = Path(__file__).parent / ".unfinished"
 # Note: NumPy's threads and the physics' would fight for the cores; the command line says the same.
 ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
 
@@ -128,6 +130,21 @@ def run_ours(job: str, home: str | Path | None = None, **settings: Any) -> Finis
         return finish(command, RL_TEACHER_HOME=str(home))
     with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as folder:
         return finish(command, RL_TEACHER_HOME=folder)
+
+
+def continue_ours(name: str, job: str, **settings: Any) -> Finished:
+    """The same of a job that takes hours: stopped, and asked for again, it goes on.
+
+    Args:
+        name: under which its experiment is kept until it is done.
+        job: likewise.
+        settings: likewise.
+    """
+    home = UNFINISHED / name
+    home.mkdir(parents=True, exist_ok=True)
+    finished = run_ours(job, home, **settings)
+    shutil.rmtree(home)
+    return finished
 
 
 def run_peer(peer: str, script: str, **settings: Any) -> Finished:

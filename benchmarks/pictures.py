@@ -1,13 +1,14 @@
 """Taught by sight: MovingDot until it is solved, and curves of Pong and Breakout."""
 
+import zlib
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from benchmarks.children import run_ours
+from benchmarks.children import continue_ours
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
-from benchmarks.records import Record, Records, latest_by
+from benchmarks.records import Record, Records, key_of, latest_by
 from benchmarks.settings import teach_config
 from benchmarks.tables import mean_and_spread, number, table
 from rl_teacher.presets import preset
@@ -53,8 +54,10 @@ def cell(env_id: str, num_labels: int, seed: int, options: Options) -> Cell:
         options.settings,
     )
     facts = {"env_id": env_id, "labels": num_labels, "seed": seed}
-    work = partial(run_ours, "teach", saved=config.saved(), bar=BARS[env_id])
-    return Cell("rl-teacher", facts, {"config": config.saved()}, work)
+    settings = {"config": config.saved()}
+    name = f"{env_id}-{num_labels}-{seed}-{zlib.crc32(key_of(settings).encode()):08x}"
+    work = partial(continue_ours, name, "teach", saved=config.saved(), bar=BARS[env_id])
+    return Cell("rl-teacher", facts, settings, work)
 
 
 def report(records: list[Record]) -> list[str]:
@@ -82,8 +85,23 @@ def report(records: list[Record]) -> list[str]:
     return [
         "Mean return of the last 100 episodes, over seeds. MovingDot is to be solved, a return of "
         "81, within 10 minutes; Pong is to rise clearly above random within two hours. Minutes "
-        "count from the launch, first labels included.",
+        "count from the launch, first labels included; of a run that was stopped and went on, from "
+        "the first step of training.",
         "",
         *table(headings, rows),
         "",
+        *curves_table([each for each in newest if "curve" in each]),
     ]
+
+
+def curves_table(records: list[Record]) -> list[str]:
+    """The returns of each run at its tenths."""
+    rows = [
+        [
+            f"{each['env_id']}, {each['labels'] or 'true reward'}, seed {each['seed']}",
+            *(number(reached) for _, reached in each["curve"]),
+        ]
+        for each in records
+    ]
+    headings = ["after", *(f"{tenth}0 %" for tenth in range(1, 11))]
+    return ["Return on the way, of each run:", "", *table(headings, rows), ""] if rows else []

@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks import tasks
-from benchmarks._ours import backward_turns, curve_figures
+from benchmarks import children, tasks
+from benchmarks._ours import backward_turns, curve, curve_figures
 from benchmarks.registry import BENCHMARKS
 from benchmarks.results import document
 from benchmarks.settings import teach_config
@@ -42,6 +42,39 @@ def test_the_first_rollout_is_left_out_of_the_steady_pace():
     assert figures["steady_steps_per_second"] == 500
     assert figures["final_return"] == 3.0
     assert figures["auc"] == 2.0
+
+
+def test_a_curve_has_the_first_returns_at_or_after_each_tenth():
+    rows = [
+        {"step": step, "true_return": float(step) if step > 40 else None}
+        for step in range(25, 501, 25)
+    ]
+    assert curve(rows)[:2] == [(50, 50.0), (100, 100.0)]
+    assert curve(rows)[-1] == (500, 500.0)
+    assert len(curve(rows)) == 10
+    assert curve([{"step": 7, "true_return": None}]) == [(7, None)] * 10
+
+
+def test_a_run_that_was_stopped_is_still_there_when_it_goes_on_and_gone_when_done(
+    monkeypatch, tmp_path
+):
+    done = children.Finished({"steps": 3}, 1.0, 1.0)
+
+    def stopped(job, home, **_settings):
+        (home / "experiment").write_text(job)
+        raise children.ChildFailed("stopped")
+
+    def goes_on(job, home, **_settings):
+        assert (home / "experiment").read_text() == job
+        return done
+
+    monkeypatch.setattr(children, "UNFINISHED", tmp_path / "unfinished")
+    monkeypatch.setattr(children, "run_ours", stopped)
+    with pytest.raises(children.ChildFailed):
+        children.continue_ours("Pong-0", "teach", bar=1)
+    monkeypatch.setattr(children, "run_ours", goes_on)
+    assert children.continue_ours("Pong-0", "teach", bar=1) == done
+    assert not list((tmp_path / "unfinished").iterdir())
 
 
 def test_the_geometric_mean_of_2_and_8_is_4_and_takes_nothing_below_its_floor():
