@@ -26,7 +26,7 @@ def convolved(
     x = _of_size(x, (high * stride, wide * stride), (1, 2))
     x = x.reshape(num, high, stride, wide, stride, channels).transpose(0, 1, 3, 2, 4, 5)
     tiles = x.reshape(num * high * wide, stride * stride * channels).astype(np.float32, copy=False)
-    parts = _of_size(filters, (across * stride,) * 2, (0, 1))
+    parts = _of_size(filters, (across * stride, across * stride), (0, 1))
     parts = parts.reshape(across, stride, across, stride, channels, num_filters)
     parts = parts.transpose(1, 3, 4, 0, 2, 5).reshape(tiles.shape[1], -1)
     said = (tiles @ parts).reshape(num, high, wide, across, across, num_filters)
