@@ -38,6 +38,24 @@ def test_a_background_that_is_everywhere_draws_no_place_to_the_middle():
     assert across == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("shape", "channel_axis"),
+    [((4, 84, 84), 0), ((30, 25, 3), 2), ((8, 11), None), ((2, 43, 44), 0), ((210, 160, 3), 2)],
+)
+def test_places_are_those_of_what_a_convolution_by_hand_says(shape, channel_axis):
+    picture = PictureShape(shape, channel_axis)
+    seen = of_picture(picture)
+    pictures = np.random.default_rng(0).integers(0, 256, (2, *shape), np.uint8)
+    width, stride = len(seen._filters), seen._stride
+    last = picture.channels_last(pictures).astype(np.float32)
+    windows = np.lib.stride_tricks.sliding_window_view(last, (width, width), axis=(1, 2))
+    windows = windows[:, ::stride, ::stride]
+    said = np.einsum("bhwcyx,yxcf->bhwf", windows, seen._filters)
+    assert said.shape[1:3] == tuple((size - width) // stride + 1 for size in picture.size)
+    by_hand = places(np.maximum(said, 0))
+    np.testing.assert_allclose(seen(pictures)[:, : by_hand.shape[1]], by_hand, atol=1e-4)
+
+
 def test_each_filter_has_the_same_say():
     lengths = np.sqrt((of_picture(ATARI)._filters ** 2).sum((0, 1, 2)))
     np.testing.assert_allclose(lengths * 255, 1, rtol=1e-5)

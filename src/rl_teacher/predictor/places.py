@@ -23,8 +23,8 @@ FILTERS_SEED = 0
 PARTS = 3
 """Into which a picture is divided, down and across; each has places of its own."""
 WEIGHT_OF_PARTS = 0.1
-"""Spread of the numbers told of a part, where those of the whole have 1: they are learned from
-later, so what the whole explains is not learned by heart from parts."""
+"""Spread of the numbers told of a part, over that of those told of the whole: they are learned
+from later, so what the whole explains is not learned by heart from parts."""
 NO_SIZE = 1e-6
 """A filter that says no more than this of a whole picture finds it nowhere: in the middle."""
 AT_ONCE = 32
@@ -53,9 +53,8 @@ class Places:
         self._filters = (drawn / lengths / 255).astype(np.float32)
         size = 3 * num_filters
         self.num = size * (1 + 2 * PARTS)
-        each = num_filters**-0.5
-        self.weights = np.full(self.num, WEIGHT_OF_PARTS * each, np.float32)
-        self.weights[:size] = each
+        self.weights = np.full(self.num, num_filters**-0.5, np.float32)
+        self.weights[size:] *= WEIGHT_OF_PARTS
 
     def __call__(self, pictures: Shaped[np.ndarray, "batch ..."]) -> Float32[np.ndarray, "batch n"]:
         """Places in the whole picture, then in its parts from the top down, then from the left."""
