@@ -226,6 +226,28 @@ class TestTheOwner:
         page.get_by_role("link", name="Audit trail").click()
         page.get_by_text("gave a verdict").wait_for(timeout=PATIENCE_MS)
 
+    def test_closes_a_comparison_before_its_pictures_can_be_drawn(
+        self, open_tab, experiment, store
+    ):
+        (disputed,) = experiment.ask()
+        for who, answer in (("Ada", Answer.LEFT), ("Ben", Answer.RIGHT)):
+            say(store, f"{who} of {experiment.name}", disputed, answer)
+        page = open_tab("Disagreements")
+        held = []
+
+        def hold(route):
+            held.append(route)
+
+        page.route("**/scene3d*.js", hold)
+        with page.expect_request("**/scene3d*.js", timeout=PATIENCE_MS):
+            page.get_by_role("button", name=f"Comparison {disputed}").click(timeout=PATIENCE_MS)
+        page.get_by_role("button", name="Close").click()
+        page.get_by_role("dialog").wait_for(state="hidden")
+        for route in held:
+            route.continue_()
+        # The page's own wait for this file began earlier, so it has ended when this one does.
+        page.evaluate("file => import(file)", held[0].request.url)
+
     def test_leaves_a_labeler_out_and_takes_them_back_in(self, open_tab, experiment, store):
         name = f"Mallory of {experiment.name}"
         say(store, name, experiment.ask()[0], Answer.LEFT)
