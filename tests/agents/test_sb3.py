@@ -441,6 +441,22 @@ def test_observations_are_normalised_for_agents_on_policy_unless_it_is_said_othe
         assert seen.mean() == pytest.approx(mean, abs=0.3)
 
 
+@pytest.mark.parametrize(("said", "num_threads"), [(None, 1), ("2", 2)])
+def test_small_networks_are_computed_on_one_thread_unless_the_user_says_otherwise(
+    said, num_threads, monkeypatch
+):
+    before = torch.get_num_threads()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if said is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", said)
+    try:
+        torch.set_num_threads(2)
+        made("sb3:PPO", *ON_POLICY["sb3:PPO"])
+        assert torch.get_num_threads() == num_threads
+    finally:
+        torch.set_num_threads(before)
+
+
 # --- it solves a small world ---
 
 
