@@ -1,5 +1,6 @@
 """What agents of other libraries share, on-policy or off-policy: making, counting, saving."""
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from numbers import Real
@@ -31,6 +32,18 @@ COUNTERS = (
     "adaptive_lr.current_adaptive_lr",
 )
 """Numbers of an algorithm that change while it learns; each has some of them."""
+PICTURE_DIMENSIONS = 3
+"""Height, width and channels; large networks look at them."""
+
+
+def compute_on_one_thread() -> None:
+    """Keep torch to one core, unless the user has said otherwise.
+
+    Networks for vectors are hardly quicker on two, and where other work runs beside them, threads
+    that wait for each other are many times slower.
+    """
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
 
 
 class SpacesOnly(VecEnv):
@@ -91,6 +104,8 @@ class LibraryAgent(ABC):
         Raises:
             BadConfig: the algorithm cannot act in such environments, or refuses an argument.
         """
+        if len(observation_space.shape or ()) < PICTURE_DIMENSIONS:
+            compute_on_one_thread()
         self.name = name
         self._num_envs = settings.num_envs
         self._class = algorithm_class(name)

@@ -3,7 +3,6 @@
 T: steps of a rollout, N: environments.
 """
 
-import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -25,20 +24,6 @@ from rl_teacher.named_arrays import NamedArrays, nest, part_of
 
 OBSERVATION_LIMIT = 10.0
 """Normalised observations are clipped to this, as VecNormalize does."""
-
-
-VECTORS_BELOW = 3
-"""Dimensions; what has as many is a picture."""
-
-
-def compute_on_one_thread() -> None:
-    """Keep torch to one core, unless the user has said otherwise.
-
-    Small networks are no quicker on two, and where other work runs beside them, threads that wait
-    for each other are several times slower.
-    """
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)
 
 
 class Drawn(NamedTuple):
@@ -73,8 +58,6 @@ class OnPolicyLibraryAgent(LibraryAgent):
         seed: int,
     ) -> None:
         """Make a new agent; see `LibraryAgent`."""
-        if len(observation_space.shape or ()) < VECTORS_BELOW:
-            compute_on_one_thread()
         super().__init__(
             name, observation_space, action_space, settings, total_steps=total_steps, seed=seed
         )
