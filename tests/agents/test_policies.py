@@ -7,7 +7,8 @@ from scipy import stats
 
 from rl_teacher.agents.on_policy import make_policy
 from rl_teacher.agents.policies import CategoricalPolicy, HostPolicy
-from rl_teacher.networks import MLP, HostMLP, orthogonal
+from rl_teacher.networks import MLP, ROWS_AT_ONCE, HostMLP, orthogonal
+from rl_teacher.predictor.networks import stacked
 
 OBSERVATIONS = np.random.default_rng(0).normal(size=(20_000, 3)).astype(np.float32)
 SEEN = jnp.asarray(OBSERVATIONS)
@@ -72,12 +73,24 @@ def test_the_best_action_is_the_mean():
     )
 
 
-@pytest.mark.parametrize("activation", ["tanh", "leaky_relu"])
-def test_the_numpy_network_equals_the_jax_network(activation):
+@pytest.mark.parametrize("activation", ["tanh", "leaky_relu", "relu"])
+@pytest.mark.parametrize("num_rows", [0, 1, ROWS_AT_ONCE, ROWS_AT_ONCE + 1, 3 * ROWS_AT_ONCE + 5])
+def test_the_numpy_network_equals_the_jax_network(activation, num_rows):
     network = MLP((3, 16, 16, 2), activation, 1.0, np.random.default_rng(0))
+    observations = np.resize(OBSERVATIONS, (num_rows, 3))
+    before = observations.copy()
     np.testing.assert_allclose(
-        HostMLP(network)(OBSERVATIONS[:50]), network(SEEN[:50]), rtol=1e-4, atol=1e-5
+        HostMLP(network)(observations), network(jnp.asarray(before)), rtol=1e-4, atol=1e-5
     )
+    np.testing.assert_array_equal(observations, before)
+
+
+def test_a_stack_of_numpy_networks_says_what_each_of_them_says():
+    networks = [MLP((3, 16, 2), "tanh", 1.0, np.random.default_rng(seed)) for seed in range(3)]
+    observations = np.resize(OBSERVATIONS, (2 * ROWS_AT_ONCE + 3, 3))
+    said = HostMLP(stacked(networks))(observations)
+    each = [network(jnp.asarray(observations)) for network in networks]
+    np.testing.assert_allclose(said, np.stack(each), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(4, 7), (7, 4), (5, 5)])
