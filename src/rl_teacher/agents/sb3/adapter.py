@@ -39,8 +39,8 @@ PICTURE_DIMENSIONS = 3
 def compute_on_one_thread() -> None:
     """Keep torch to one core, unless the user has said otherwise.
 
-    Networks for vectors are hardly quicker on two, and where other work runs beside them, threads
-    that wait for each other are many times slower.
+    Small networks are no quicker on two, and large ones by half at most; but where other work runs
+    beside them, threads that wait for each other are many times slower.
     """
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
