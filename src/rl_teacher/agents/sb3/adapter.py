@@ -21,6 +21,7 @@ from rl_teacher.agents.sb3.randomness import OwnRandomness
 from rl_teacher.agents.sb3.weights import begin_with_weights, load_weights, weights_of
 from rl_teacher.errors import BadConfig
 from rl_teacher.named_arrays import NamedArrays, array_to_rng, nest, part_of, rng_to_array
+from rl_teacher.pictures import picture_of
 
 COUNTERS = (
     "num_timesteps",
@@ -32,8 +33,6 @@ COUNTERS = (
     "adaptive_lr.current_adaptive_lr",
 )
 """Numbers of an algorithm that change while it learns; each has some of them."""
-PICTURE_DIMENSIONS = 3
-"""Height, width and channels; large networks look at them."""
 
 
 def compute_on_one_thread() -> None:
@@ -104,7 +103,7 @@ class LibraryAgent(ABC):
         Raises:
             BadConfig: the algorithm cannot act in such environments, or refuses an argument.
         """
-        if len(observation_space.shape or ()) < PICTURE_DIMENSIONS:
+        if picture_of(observation_space) is None:
             compute_on_one_thread()
         self.name = name
         self._num_envs = settings.num_envs
