@@ -248,6 +248,18 @@ class TestTheOwner:
         # The page's own wait for this file began earlier, so it has ended when this one does.
         page.evaluate("file => import(file)", held[0].request.url)
 
+    def test_sees_all_of_an_opened_comparison_in_a_narrow_window(self, open_tab, experiment, store):
+        (judged,) = experiment.ask()
+        say(store, f"Ada of {experiment.name}", judged, Answer.LEFT)
+        page = open_tab("Comparisons")
+        page.set_viewport_size({"width": 390, "height": 844})
+        rows = page.get_by_role("list", name="Comparisons").get_by_role("button")
+        rows.first.click(timeout=PATIENCE_MS)
+        page.get_by_role("dialog").get_by_role("group", name="Known answer").wait_for()
+        widths = "dialog => [dialog.scrollWidth, dialog.clientWidth]"
+        content, room = page.locator("dialog[open]").evaluate(widths)
+        assert content <= room
+
     def test_leaves_a_labeler_out_and_takes_them_back_in(self, open_tab, experiment, store):
         name = f"Mallory of {experiment.name}"
         say(store, name, experiment.ask()[0], Answer.LEFT)
