@@ -2,7 +2,15 @@ import numpy as np
 import pytest
 
 from rl_teacher.picture_shape import PictureShape
-from rl_teacher.predictor.places import AT_ONCE, PARTS, WEIGHT_OF_PARTS, of_picture, places
+from rl_teacher.predictor.places import (
+    AT_ONCE,
+    PARTS,
+    WEIGHT_OF_PARTS,
+    above_mean,
+    of_picture,
+    places,
+    places_in_parts,
+)
 
 ATARI = PictureShape((4, 84, 84), 0)
 
@@ -15,7 +23,7 @@ def test_a_place_is_the_centre_of_what_a_filter_says_and_how_much_it_says():
     # and 2.733 and 0.733 in two. Rows lie at -1, 0, 1 and columns at -1, -0.5, 0, 0.5, 1, so the
     # second filter's centre is (2.733 * 0.5 + 0.733 * 1) / 3.467 = 2.1 / 3.467 across.
     expected = [[1, -1, -1, 2.1 / 3.46667, 5.6 / 15, 3.46667 / 15]]
-    np.testing.assert_allclose(places(x), expected, atol=1e-5)
+    np.testing.assert_allclose(places(above_mean(x)), expected, atol=1e-5)
 
 
 def test_a_filter_that_finds_nothing_finds_it_in_the_middle():
@@ -26,16 +34,44 @@ def test_what_moves_by_a_cell_moves_its_place_as_much_wherever_it_is():
     x = np.zeros((9, 9, 9, 1), np.float32)
     for column in range(9):
         x[column, 4, column, 0] = 2
-    moves = np.diff(places(x), axis=0)
+    moves = np.diff(places(above_mean(x)), axis=0)
     np.testing.assert_allclose(moves, np.tile([0, 0.25, 0], (8, 1)), atol=1e-5)
 
 
 def test_a_background_that_is_everywhere_draws_no_place_to_the_middle():
     x = np.full((1, 9, 9, 1), 7, np.float32)
     x[0, 2, 8, 0] = 9
-    y, across, _ = places(x)[0]
+    y, across, _ = places(above_mean(x))[0]
     assert y == pytest.approx(-0.5, abs=1e-5)
     assert across == pytest.approx(1, abs=1e-5)
+
+
+def test_a_part_is_told_how_much_is_in_it_and_how_far_from_its_middle():
+    found = np.zeros((1, 9, 6, 1), np.float32)
+    found[0, 2, 5, 0] = 54
+    # Nine rows lie at -1, -0.75 .. 1 and have their parts' middles at rows 1, 4 and 7: row 2 is two
+    # thirds of the first part and one third of the second. The rows of the first weigh 1, 1, 2/3
+    # and 1/3, so its mean place is (-1 - 0.75 - 0.5 * 2/3 - 0.25 / 3) / 3 = -13/18, and that of the
+    # second is 0. Six columns have the middles 0.5, 2.5 and 4.5: column 5 is of the third part
+    # alone, whose columns 3, 4, 5, at 0.2, 0.6 and 1, weigh 1/4, 3/4 and 1: its mean place is 0.75.
+    # Of 54 cells one has 54, so the sums are as large as the shares.
+    row, column = -0.5, 1.0
+    down = [
+        [2 / 3 * (row + 13 / 18), 2 / 3 * column, 2 / 3],
+        [1 / 3 * row, 1 / 3 * column, 1 / 3],
+        [0, 0, 0],
+    ]
+    across = [[0, 0, 0], [0, 0, 0], [row, column - 0.75, 1]]
+    told = places_in_parts(found).reshape(2, PARTS, 3)
+    np.testing.assert_allclose(told, [down, across], atol=1e-6)
+
+
+def test_what_moves_on_into_the_next_part_changes_nothing_at_once():
+    found = np.zeros((18, 18, 18, 1), np.float32)
+    for row in range(18):
+        found[row, row, 9, 0] = 18 * 18
+    steps = np.abs(np.diff(places_in_parts(found), axis=0))
+    assert steps.max() < 0.25
 
 
 @pytest.mark.parametrize(
@@ -52,8 +88,9 @@ def test_places_are_those_of_what_a_convolution_by_hand_says(shape, channel_axis
     windows = windows[:, ::stride, ::stride]
     said = np.einsum("bhwcyx,yxcf->bhwf", windows, seen._filters)
     assert said.shape[1:3] == tuple((size - width) // stride + 1 for size in picture.size)
-    by_hand = places(np.maximum(said, 0))
-    np.testing.assert_allclose(seen(pictures)[:, : by_hand.shape[1]], by_hand, atol=1e-4)
+    found = above_mean(np.maximum(said, 0))
+    by_hand = np.concatenate([places(found), places_in_parts(found)], axis=1)
+    np.testing.assert_allclose(seen(pictures), by_hand, atol=1e-4)
 
 
 def test_each_filter_has_the_same_say():
