@@ -54,11 +54,11 @@ def teach(
     config = saved_to_config(saved)
     is_continued = (experiments_folder() / config.name).exists()
     began_s = time.perf_counter()
-    run(config, RunOptions(workers=workers, no_tensorboard=True))
+    outcome = run(config, RunOptions(workers=workers, no_tensorboard=True))
     ended_s = time.perf_counter()
+    if not outcome.is_finished:
+        raise SystemExit(f"stopped after {outcome.step:,} of {config.num_timesteps:,} steps")
     rows = Experiment.find(config.name).metrics()
-    if rows[-1]["step"] < config.num_timesteps:
-        raise SystemExit(f"stopped after {rows[-1]['step']:,} of {config.num_timesteps:,} steps")
     work_s = rows[-1]["wall_s"] if is_continued else ended_s - began_s
     figures = curve_figures(rows) | {"work_s": work_s}
     if bar is not None:
