@@ -36,9 +36,11 @@ def test_with_labels_an_agent_that_sees_is_not_told_of_ends_and_looks_ahead_less
     taught = told("-e", env_id, "-p", "synth", "-l", "300")
     assert (taught.hide_episode_ends, taught.clip_reward) == (True, 0.0)
     assert {taught.ppo.discount, taught.a2c.discount, taught.ga3c.discount} == {0.95}
+    assert taught.ppo.entropy_bonus == 0.03
     trained = told("-e", env_id, "-p", "rl")
     assert (trained.hide_episode_ends, trained.clip_reward) == (False, 1.0)
     assert {trained.ppo.discount, trained.a2c.discount, trained.ga3c.discount} == {0.99}
+    assert trained.ppo.entropy_bonus == 0.01
 
 
 def test_what_is_given_goes_before_the_preset(told):
@@ -55,4 +57,5 @@ def test_the_paper_s_settings_for_atari_are_the_paper_s(told):
     assert (config.n_labels, config.pretrain_labels) == (5_500, 500)
     assert (config.schedule, config.hyperbolic_steps) == ("hyperbolic", 5_000_000)
     assert (config.reward.label_buffer, config.reward.reward_std) == (3_000, 0.05)
+    assert config.reward.sees_actions == "no"
     assert config.pretrain_iters * config.reward.batch_size == 200 * 500

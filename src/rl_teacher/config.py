@@ -34,6 +34,9 @@ class PredictorConfig:
     picture_network: PredictorNetwork = "places"
     """where observations are pictures: the same layers, told where fixed filters find something; or
     a network that learns to see, a small one or the paper's four convolutions"""
+    sees_actions: Literal["auto", "yes", "no"] = "auto"
+    """whether it is told what was done, beside what was seen: yes, no, or auto, which is yes but for
+    places; those only if held-out labels are told better by it"""
     batch_norm: bool = False
     """normalise what each convolution says over the minibatch, as the paper does"""
     dropout: float = 0.0
@@ -229,6 +232,7 @@ LATER: dict[str, Any] = {
     "hyperbolic_steps": 2_000_000,
     "clip_reward": 0.0,
     "picture_network": "places",
+    "sees_actions": "auto",
     "batch_norm": False,
     "label_buffer": 0,
 }

@@ -102,6 +102,104 @@ def test_inputs_get_the_spread_of_their_weight_and_a_fit_to_begin_with_keeps_its
     np.testing.assert_allclose(later.input_moments.std, labels.input_moments.std, atol=1e-5)
 
 
+def comparisons(space, of_action, num, seed=0, into=None):
+    """Labels about the first thing that is told of pictures, or about the first action."""
+    rng = np.random.default_rng(seed)
+    labels = into or LabelSet(5, space, CONFIG.ensemble_size, seed=0)
+    column = space.num_observation_inputs if of_action else 0
+    for _ in range(num):
+        rows = rng.normal(size=(2, 5, space.num_features)).astype(np.float32)
+        # Note: all of a clip's steps are a little alike, as they are in life.
+        rows[..., : space.num_observation_inputs] += rng.normal(size=(2, 1, 1))
+        chosen = rng.integers(0, 3, (2, 5))
+        rows[..., space.num_observation_inputs :] = np.eye(3)[chosen]
+        left, right = rows[..., column].sum(-1)
+        target = 0.5 if left == right else float(left > right)
+        labels.add(LabelledPair(rows[0], rows[1], target))
+    return labels
+
+
+def differs_between_actions(outcome, space):
+    """Whether a fitted predictor says other things of other actions."""
+    predictor = RewardPredictor(space, CONFIG)
+    predictor.adopt(outcome.networks, outcome.input_mean, outcome.input_std)
+    rows = np.zeros((3, space.num_features), np.float32)
+    rows[:, space.num_observation_inputs :] = np.eye(3)
+    said = predictor.member_rewards(rows)
+    assert np.isfinite(said).all()
+    return bool((said.std(-1) > 1e-6).any())
+
+
+def told_space():
+    return InputSpace.of(PICTURES, gym.spaces.Discrete(3)).seen_by("places")
+
+
+@pytest.mark.parametrize("of_action", [False, True])
+def test_actions_are_told_where_held_out_labels_are_told_better_by_it(of_action):
+    space = told_space()
+    fitter = Fitter(space, CONFIG, seed=0)
+    outcome = fitter.fit(comparisons(space, of_action, 150), 1_000)
+    fitter.close()
+    assert fitter.sees_actions == of_action
+    assert differs_between_actions(outcome, space) == of_action
+    assert outcome.report.held_out_accuracy > 0.7
+
+
+def test_whether_actions_are_told_is_found_out_again_with_twice_the_labels():
+    space = told_space()
+    fitter = Fitter(space, CONFIG, seed=0)
+    labels = comparisons(space, False, 40)
+    fitter.fit(labels, 400)
+    assert not fitter.sees_actions
+    comparisons(space, True, 39, 1, into=labels)
+    assert not differs_between_actions(fitter.fit(labels, 8), space)
+    comparisons(space, True, 300, 2, into=labels)
+    assert differs_between_actions(fitter.fit(labels, 8), space)
+    assert fitter.sees_actions
+    fitter.close()
+
+
+def test_a_saved_fitter_knows_whether_actions_are_told_and_when_to_find_out_again():
+    space = told_space()
+    one, other = (Fitter(space, CONFIG, seed=seed) for seed in (0, 1))
+    labels = comparisons(space, False, 40)
+    one.fit(labels, 100)
+    other.load_state(one.state())
+    assert not other.sees_actions
+    for num in (20, 60):  # found out again with the latter
+        comparisons(space, True, num, num, into=labels)
+        ours, theirs = (jax.tree.leaves(each.fit(labels, 16)) for each in (one, other))
+        assert one.sees_actions == other.sees_actions
+        for our_array, their_array in zip(ours[:-1], theirs[:-1], strict=True):
+            np.testing.assert_array_equal(our_array, their_array)
+
+
+@pytest.mark.parametrize(("said", "told"), [("yes", True), ("no", False)])
+def test_a_setting_says_whether_actions_are_told_and_what_goes_on_from_it_keeps_to_that(said, told):
+    space = told_space()
+    config = PredictorConfig(ensemble_size=2, sees_actions=said)
+    fitter = Fitter(space, config, seed=0)
+    outcome = fitter.fit(comparisons(space, not told, 100), 100)
+    assert differs_between_actions(outcome, space) == told
+    later = Fitter(space, CONFIG, seed=0)
+    later.begin_with(outcome.networks, outcome.input_mean, outcome.input_std)
+    labels = LabelSet(5, space, CONFIG.ensemble_size, seed=0)
+    labels.begin_with_moments(outcome.input_mean, outcome.input_std)
+    assert np.isfinite(labels.input_moments.std).all()
+    outcome = later.fit(comparisons(space, not told, 100, into=labels), 100)
+    assert differs_between_actions(outcome, space) == told
+
+
+@pytest.mark.parametrize(("said", "told"), [("auto", True), ("no", False), ("yes", True)])
+def test_a_network_that_learns_to_see_is_told_actions_unless_a_setting_says_no(said, told):
+    space = InputSpace.of(PICTURES, gym.spaces.Discrete(3))
+    config = PredictorConfig(ensemble_size=2, picture_network="small", sees_actions=said)
+    predictor = RewardPredictor(space, config)
+    pictures = np.repeat(PICTURES.sample()[None], 3, axis=0)
+    said_of = predictor.member_rewards(predictor.space.rows(pictures, np.arange(3)))
+    assert (said_of.std(-1) > 1e-6).all() == told
+
+
 def test_a_space_of_pictures_survives_json_and_one_from_before_has_none():
     space = InputSpace.of(PICTURES, ACTIONS["discrete"])
     assert InputSpace.from_json(space.to_json()) == space

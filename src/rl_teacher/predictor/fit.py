@@ -52,12 +52,18 @@ PATIENCE_WITH_DROPOUT = 24
 """The same with dropout, which begins by improving nothing."""
 IMPROVEMENT = 1e-3
 """Nats by which the held-out loss must fall to count as better."""
+ACTIONS_HELP = 0.05
+"""Nats, at least, that the held-out loss must fall by for actions to be told beside pictures."""
+TRIAL_STEPS = 2_000
+"""Gradient steps, at most, of finding that out once more."""
 L2_RANGE = (1e-4, 1.0)
 LOSS_RATIO_RANGE = (1.1, 1.5)
 """Held-out loss over training loss, kept in here by the weight decay (Christiano et al., 2.2.3)."""
 
 
 NUM_BINS = 10
+NEVER = 0
+"""As the number of labels at which something is decided."""
 
 
 @dataclass(frozen=True)
@@ -212,10 +218,31 @@ class Fitter:
 
     Note: members know nothing of each other, so each has its own compiled call, and the calls run
     side by side. One call for all of them, by vmap, keeps to one core and takes 1.6 times as long.
+
+    Attributes:
+        sees_actions: whether the networks are told what was done, beside what was seen.
     """
 
-    def __init__(self, space: InputSpace, config: PredictorConfig, *, seed: int) -> None:
-        self._config = config
+    def __init__(
+        self,
+        space: InputSpace,
+        config: PredictorConfig,
+        *,
+        seed: int,
+        sees_actions: bool | None = None,
+    ) -> None:
+        """Begin with random networks.
+
+        Args:
+            space: what input rows are made of.
+            config: what is fitted, and how.
+            seed: of networks, minibatches and samples.
+            sees_actions: as the attribute; None: as the config says.
+        """
+        self._space, self._config, self._seed = space, config, seed
+        decides = sees_actions is None and config.sees_actions == "auto" and space.tells_places
+        self._decide_at = 1 if decides else NEVER
+        self.sees_actions = config.sees_actions != "no" if sees_actions is None else sees_actions
         self._rng = np.random.default_rng([seed, 4])
         networks = new_networks(space, config, seed)
         begin = jax.jit(optax.scale_by_adam().init)
@@ -241,6 +268,7 @@ class Fitter:
             for member, network in zip(self._members, unstacked(networks), strict=True)
         ]
         self._input_moments = input_mean, input_std
+        self.sees_actions, self._decide_at = bool(np.isfinite(input_std).all()), NEVER
 
     def fit(self, labels: LabelSet, max_steps: int, *, patience: int | None = None) -> Fitted:
         """Descend until the held-out loss stops improving, or `max_steps` are done.
@@ -255,7 +283,11 @@ class Fitter:
         """
         if patience is None:
             patience = PATIENCE_WITH_DROPOUT if self._config.dropout else PATIENCE
-        self._input_moments = _input_moments(labels)
+        if self._decide_at != NEVER and labels.num_added >= self._decide_at:
+            changed = self._decide(labels, max_steps)
+            if changed is not None:
+                return changed
+        self._input_moments = self._moments_of(labels)
         sample = self._rng.permutation(len(labels))[:EVALUATED]
         best_networks, best = self._descend_chunk(labels, sample)
         num_steps, since_best = CHUNK_STEPS, 0
@@ -272,6 +304,51 @@ class Fitter:
         ]
         report = replace(best, num_steps=num_steps)
         return Fitted(stacked(best_networks), *self._input_moments, report)
+
+    def _decide(self, labels: LabelSet, max_steps: int) -> Fitted | None:
+        """Whether the networks are told actions: if held-out labels are told better by it.
+
+        Where what was done has no bearing on the reward, chance still makes some of it look better,
+        and an agent does that at once and nothing else. So this is found out with the first labels,
+        and again whenever there are twice as many.
+
+        Returns:
+            What was fitted anew, where it is the first fit or is to be otherwise than it was.
+        """
+        is_first, self._decide_at = self._decide_at == 1, 2 * labels.num_added
+        num_steps = max_steps if is_first else TRIAL_STEPS
+        trials = [self._trial(sees_actions=each) for each in (False, True)]
+        outcomes = [trial.fit(labels, num_steps) for trial in trials]
+        untold, told = (outcome.report.held_out_loss for outcome in outcomes)
+        helps = untold - told > ACTIONS_HELP
+        for trial in trials:
+            trial.close()
+        if helps == self.sees_actions and not is_first:
+            return None
+        self._become(trials[helps])
+        return outcomes[helps]
+
+    def _trial(self, *, sees_actions: bool) -> "Fitter":
+        return Fitter(self._space, self._config, seed=self._seed, sees_actions=sees_actions)
+
+    def _become(self, trial: "Fitter") -> None:
+        """Go on from where a trial is."""
+        self.sees_actions = trial.sees_actions
+        self._members, self._l2 = trial._members, trial._l2
+        self._input_moments = trial._input_moments
+
+    def _moments_of(
+        self, labels: LabelSet
+    ) -> tuple[Float32[np.ndarray, " features"], Float32[np.ndarray, " features"]]:
+        """Mean of all labelled steps, and the spread over which each number has its weight.
+
+        Note: actions that are not to be seen are as if infinitely spread: always in the middle.
+        """
+        moments = labels.input_moments
+        spread = ((moments.std + LEAST_STD) / labels.input_weights).astype(np.float32)
+        if not self.sees_actions:
+            spread[self._space.num_observation_inputs :] = np.inf
+        return moments.mean.astype(np.float32), spread
 
     def _descend_chunk(
         self, labels: LabelSet, sample: np.ndarray
@@ -346,6 +423,8 @@ class Fitter:
         own = {
             "rng": rng_to_array(self._rng),
             "l2": self._l2,
+            "sees_actions": np.asarray(int(self.sees_actions)),
+            "decide_at": np.asarray(self._decide_at),
             "input_mean": self._input_moments[0],
             "input_std": self._input_moments[1],
         }
@@ -355,21 +434,17 @@ class Fitter:
         """Go on from a saved state."""
         array_to_rng(self._rng, state["self/rng"])
         self._l2 = state["self/l2"]
+        if "self/decide_at" in state:
+            self._decide_at = int(state["self/decide_at"])
+            self.sees_actions = bool(state["self/sees_actions"])
+        else:  # an older version's, which always told them
+            self._decide_at, self.sees_actions = NEVER, True
         self._input_moments = state["self/input_mean"], state["self/input_std"]
         self._members = arrays_to_tree(self._members, part_of(state, "members"))
 
     def close(self) -> None:
         """Let go of threads."""
         self._cores.shutdown()
-
-
-def _input_moments(
-    labels: LabelSet,
-) -> tuple[Float32[np.ndarray, " features"], Float32[np.ndarray, " features"]]:
-    """Mean of all labelled steps, and the spread over which each number shall have its weight."""
-    moments = labels.input_moments
-    spread = (moments.std + LEAST_STD) / labels.input_weights
-    return moments.mean.astype(np.float32), spread.astype(np.float32)
 
 
 def stride_of(segment_steps: int, *, are_pictures: bool) -> int:

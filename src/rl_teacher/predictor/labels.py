@@ -93,8 +93,11 @@ class LabelSet:
     def begin_with_moments(
         self, mean: Float32[np.ndarray, " features"], std: Float32[np.ndarray, " features"]
     ) -> None:
-        """Take input moments that a fit gave before as if measured over so many steps."""
-        measured = std * self.input_weights - LEAST_STD
+        """Take input moments that a fit gave before as if measured over so many steps.
+
+        Note: of what it left out it had no spread.
+        """
+        measured = np.where(np.isfinite(std), std * self.input_weights - LEAST_STD, 0.0)
         variance = np.square(np.maximum(measured, 0.0), dtype=np.float64)
         moments = {"mean": mean.astype(np.float64), "variance": variance}
         self.input_moments.load_state(moments | {"count": np.array(float(EARLIER_STEPS))})

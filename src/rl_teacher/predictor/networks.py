@@ -20,14 +20,15 @@ from rl_teacher.predictor.inputs import InputSpace
 
 
 class PictureNetwork(eqx.Module):
-    """Convolutions on the picture, then a perceptron on what they see and what was done.
+    """Convolutions on the picture, then a perceptron on what they see.
 
-    Source: Christiano et al. 2017, A.2; there the action is no input.
+    Source: Christiano et al. 2017, A.2; there the action is no input, which is a setting here.
     """
 
     convolutions: Convolutions
     head: MLP
     space: InputSpace = eqx.field(static=True)
+    sees_actions: bool = eqx.field(static=True)
 
     def __init__(
         self, space: InputSpace, config: PredictorConfig, rng: np.random.Generator
@@ -39,7 +40,8 @@ class PictureNetwork(eqx.Module):
         self.convolutions = Convolutions(
             space.picture, plan, "leaky_relu", rng, normalises=config.batch_norm
         )
-        inputs = seen_by(plan, space.picture) + space.num_action_inputs
+        self.sees_actions = config.sees_actions != "no"
+        inputs = seen_by(plan, space.picture) + self.sees_actions * space.num_action_inputs
         self.head = MLP((inputs, plan.dense, 1), "leaky_relu", 1.0, rng)
 
     def __call__(self, rows: Shaped[Array, "*batch byte"]) -> Float[Array, "*batch 1"]:
@@ -67,8 +69,9 @@ class PictureNetwork(eqx.Module):
     def _rewards(
         self, features: Float[Array, "batch feature"], told: Float[Array, "batch action"]
     ) -> Float[Array, " batch"]:
-        """Of what is seen and what was done."""
-        return self.head(jnp.concatenate([features, told], axis=-1))[:, 0]
+        """Of what is seen and, if that is told, what was done."""
+        seen = jnp.concatenate([features, told], axis=-1) if self.sees_actions else features
+        return self.head(seen)[:, 0]
 
 
 RewardNetwork = MLP | PictureNetwork
