@@ -31,12 +31,13 @@ class PredictorConfig:
     """members; each learns from its own bootstrap sample"""
     hidden: tuple[int, ...] = (64, 64)
     """units of each layer, but where it learns to see"""
-    picture_network: PredictorNetwork = "places"
-    """where observations are pictures: the same layers, told where fixed filters find something; or
-    a network that learns to see, a small one or the paper's four convolutions"""
-    sees_actions: Literal["auto", "yes", "no"] = "auto"
-    """whether it is told what was done, beside what was seen: yes, no, or auto, which is yes but for
-    places; those only if held-out labels are told better by it"""
+    picture_network: PredictorNetwork = "auto"
+    """where observations are pictures: the same layers, told where fixed filters find something
+    (places), or how much in each row and column (lines), or what held-out labels are predicted
+    better from (auto); or a network that learns to see, a small one or the paper's four
+    convolutions"""
+    sees_actions: bool = True
+    """tell it what was done, beside what was seen; with lines it never is"""
     batch_norm: bool = False
     """normalise what each convolution says over the minibatch, as the paper does"""
     dropout: float = 0.0
@@ -231,8 +232,8 @@ LATER: dict[str, Any] = {
     "colour": False,
     "hyperbolic_steps": 2_000_000,
     "clip_reward": 0.0,
-    "picture_network": "places",
-    "sees_actions": "auto",
+    "picture_network": "auto",
+    "sees_actions": True,
     "batch_norm": False,
     "label_buffer": 0,
 }

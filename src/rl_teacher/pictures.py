@@ -63,7 +63,10 @@ POLICIES: dict[NetworkSize, Plan] = {
     "paper": Plan((Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1)), 512),
 }
 """What agents see with; "small" is that of Mnih et al. 2013, "paper" that of Mnih et al. 2015."""
-PREDICTORS: dict[NetworkSize, Plan] = {
+PredictorNetwork = Literal["auto", "places", "lines", "small", "paper"]
+"""A reward predictor that is told what fixed filters find: where it is, how much of it each line
+holds, or what predicts labels better; or one that learns to see."""
+PREDICTORS: dict[PredictorNetwork, Plan] = {
     "small": Plan((Convolution(8, 8, 4), Convolution(16, 4, 2)), 64),
     "paper": Plan(
         (
@@ -75,9 +78,7 @@ PREDICTORS: dict[NetworkSize, Plan] = {
         64,
     ),
 }
-"""Of a reward predictor that learns to see; "paper" is that of Christiano et al. 2017, A.2."""
-PredictorNetwork = Literal["places", "small", "paper"]
-"""A reward predictor that is told where fixed filters find something, or one of those."""
+"""What those that learn to see see with; "paper" is that of Christiano et al. 2017, A.2."""
 
 
 def plan_for(picture: PictureShape, plan: Plan) -> Plan:

@@ -105,14 +105,14 @@ def test_the_same_seed_gives_the_same_weights():
     np.testing.assert_array_equal(*map(first_weights, (one, other)))
 
 
-@pytest.mark.parametrize("said", ["auto", "yes", "no"])
-def test_of_vectors_actions_are_told_unless_a_setting_says_no(said):
-    config = PredictorConfig(hidden=(32, 32), sees_actions=said)
+@pytest.mark.parametrize("told", [True, False])
+def test_of_vectors_actions_are_told_unless_a_setting_says_no(told):
+    config = PredictorConfig(hidden=(32, 32), sees_actions=told)
     fitted = Fitter(SPACE, config, seed=0).fit(oracle_labels(200), 400)
     rows = np.zeros((2, 5), np.float32)
     rows[1, 4] = 1.0  # the action
     said_of = fitted_predictor(fitted).member_rewards(rows)
-    assert (said_of[:, 0] == said_of[:, 1]).all() == (said == "no")
+    assert (said_of[:, 0] == said_of[:, 1]).all() == (not told)
 
 
 def test_members_differ():

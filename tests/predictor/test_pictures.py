@@ -96,24 +96,26 @@ def test_inputs_get_the_spread_of_their_weight_and_a_fit_to_begin_with_keeps_its
     outcome = fitter.fit(labels, 8)
     fitter.close()
     measured = labels.input_moments.std + LEAST_STD
-    np.testing.assert_allclose(outcome.input_std * space.input_weights, measured, rtol=1e-5)
+    is_told = np.isfinite(outcome.input_std)
+    given = (outcome.input_std * space.input_weights)[is_told]
+    np.testing.assert_allclose(given, measured[is_told], rtol=1e-5)
     later = LabelSet(5, space, CONFIG.ensemble_size, seed=0)
     later.begin_with_moments(outcome.input_mean, outcome.input_std)
-    np.testing.assert_allclose(later.input_moments.std, labels.input_moments.std, atol=1e-5)
+    known = later.input_moments.std, labels.input_moments.std
+    np.testing.assert_allclose(*(each[is_told] for each in known), atol=1e-5)
 
 
-def comparisons(space, of_action, num, seed=0, into=None):
-    """Labels about the first thing that is told of pictures, or about the first action."""
+def comparisons(space, are_of, num, seed=0, into=None):
+    """Labels about how much is in all lines, or about how often the first action was taken."""
     rng = np.random.default_rng(seed)
     labels = into or LabelSet(5, space, CONFIG.ensemble_size, seed=0)
-    column = space.num_observation_inputs if of_action else 0
+    lines, first_action = space.told("lines"), space.num_observation_inputs
     for _ in range(num):
         rows = rng.normal(size=(2, 5, space.num_features)).astype(np.float32)
-        # Note: all of a clip's steps are a little alike, as they are in life.
-        rows[..., : space.num_observation_inputs] += rng.normal(size=(2, 1, 1))
-        chosen = rng.integers(0, 3, (2, 5))
-        rows[..., space.num_observation_inputs :] = np.eye(3)[chosen]
-        left, right = rows[..., column].sum(-1)
+        rows[..., lines] += rng.normal(size=(2, 1, 1))
+        rows[..., first_action:] = np.eye(3)[rng.integers(0, 3, (2, 5))]
+        good = rows[..., lines].mean(-1) if are_of == "lines" else rows[..., first_action]
+        left, right = good.sum(-1)
         target = 0.5 if left == right else float(left > right)
         labels.add(LabelledPair(rows[0], rows[1], target))
     return labels
@@ -131,69 +133,80 @@ def differs_between_actions(outcome, space):
 
 
 def told_space():
-    return InputSpace.of(PICTURES, gym.spaces.Discrete(3)).seen_by("places")
+    return InputSpace.of(PICTURES, gym.spaces.Discrete(3)).seen_by("auto")
 
 
-@pytest.mark.parametrize("of_action", [False, True])
-def test_actions_are_told_where_held_out_labels_are_told_better_by_it(of_action):
+def test_places_come_with_actions_and_lines_without():
+    space = told_space()
+    places, lines = space.told("places"), space.told("lines")
+    np.testing.assert_array_equal(np.flatnonzero(places), [*range(24), *range(184, 187)])
+    np.testing.assert_array_equal(np.flatnonzero(lines), range(24, 184))  # of 10 rows, 10 columns
+    assert space.told("places", sees_actions=False).sum() == 24
+    vectors = InputSpace.of(gym.spaces.Box(-1, 1, (3,)), ACTIONS["discrete"])
+    assert vectors.told("auto").all()
+    assert vectors.told("auto", sees_actions=False).tolist() == [True] * 3 + [False] * 3
+
+
+@pytest.mark.parametrize(("are_of", "told"), [("lines", "lines"), ("actions", "places")])
+def test_what_is_told_is_what_predicts_held_out_labels_better(are_of, told):
     space = told_space()
     fitter = Fitter(space, CONFIG, seed=0)
-    outcome = fitter.fit(comparisons(space, of_action, 150), 1_000)
+    outcome = fitter.fit(comparisons(space, are_of, 150), 1_000)
     fitter.close()
-    assert fitter.sees_actions == of_action
-    assert differs_between_actions(outcome, space) == of_action
+    np.testing.assert_array_equal(fitter.told, space.told(told))
+    assert differs_between_actions(outcome, space) == (told == "places")
     assert outcome.report.held_out_accuracy > 0.7
 
 
-def test_whether_actions_are_told_is_found_out_again_with_twice_the_labels():
+def test_what_predicts_better_is_found_out_again_with_twice_the_labels():
     space = told_space()
     fitter = Fitter(space, CONFIG, seed=0)
-    labels = comparisons(space, False, 40)
+    labels = comparisons(space, "lines", 40)
     fitter.fit(labels, 400)
-    assert not fitter.sees_actions
-    comparisons(space, True, 39, 1, into=labels)
+    comparisons(space, "actions", 39, 1, into=labels)
     assert not differs_between_actions(fitter.fit(labels, 8), space)
-    comparisons(space, True, 300, 2, into=labels)
+    comparisons(space, "actions", 400, 2, into=labels)
     assert differs_between_actions(fitter.fit(labels, 8), space)
-    assert fitter.sees_actions
+    np.testing.assert_array_equal(fitter.told, space.told("places"))
     fitter.close()
 
 
-def test_a_saved_fitter_knows_whether_actions_are_told_and_when_to_find_out_again():
+def test_a_saved_fitter_knows_what_is_told_and_when_to_find_out_again():
     space = told_space()
-    one, other = (Fitter(space, CONFIG, seed=seed) for seed in (0, 1))
-    labels = comparisons(space, False, 40)
+    one, other = (Fitter(space, CONFIG, seed=0) for _ in range(2))
+    labels = comparisons(space, "lines", 40)
     one.fit(labels, 100)
     other.load_state(one.state())
-    assert not other.sees_actions
+    np.testing.assert_array_equal(other.told, space.told("lines"))
     for num in (20, 60):  # found out again with the latter
-        comparisons(space, True, num, num, into=labels)
-        ours, theirs = (jax.tree.leaves(each.fit(labels, 16)) for each in (one, other))
-        assert one.sees_actions == other.sees_actions
-        for our_array, their_array in zip(ours[:-1], theirs[:-1], strict=True):
+        comparisons(space, "actions", num, num, into=labels)
+        ours, theirs = (jax.tree.leaves(each.fit(labels, 16).networks) for each in (one, other))
+        np.testing.assert_array_equal(one.told, other.told)
+        for our_array, their_array in zip(ours, theirs, strict=True):
             np.testing.assert_array_equal(our_array, their_array)
 
 
-@pytest.mark.parametrize(("said", "told"), [("yes", True), ("no", False)])
-def test_a_setting_says_whether_actions_are_told_and_what_goes_on_from_it_keeps_to_that(said, told):
+@pytest.mark.parametrize("network", ["places", "lines"])
+def test_a_setting_says_what_is_told_and_what_goes_on_from_it_keeps_to_that(network):
     space = told_space()
-    config = PredictorConfig(ensemble_size=2, sees_actions=said)
+    config = PredictorConfig(ensemble_size=2, picture_network=network)
     fitter = Fitter(space, config, seed=0)
-    outcome = fitter.fit(comparisons(space, not told, 100), 100)
-    assert differs_between_actions(outcome, space) == told
+    are_of = "lines" if network == "places" else "actions"
+    outcome = fitter.fit(comparisons(space, are_of, 100), 100)
+    np.testing.assert_array_equal(np.isfinite(outcome.input_std), space.told(network))
     later = Fitter(space, CONFIG, seed=0)
     later.begin_with(outcome.networks, outcome.input_mean, outcome.input_std)
     labels = LabelSet(5, space, CONFIG.ensemble_size, seed=0)
     labels.begin_with_moments(outcome.input_mean, outcome.input_std)
     assert np.isfinite(labels.input_moments.std).all()
-    outcome = later.fit(comparisons(space, not told, 100, into=labels), 100)
-    assert differs_between_actions(outcome, space) == told
+    outcome = later.fit(comparisons(space, are_of, 100, into=labels), 100)
+    np.testing.assert_array_equal(np.isfinite(outcome.input_std), space.told(network))
 
 
-@pytest.mark.parametrize(("said", "told"), [("auto", True), ("no", False), ("yes", True)])
-def test_a_network_that_learns_to_see_is_told_actions_unless_a_setting_says_no(said, told):
+@pytest.mark.parametrize(("says", "told"), [(True, True), (False, False)])
+def test_a_network_that_learns_to_see_is_told_actions_unless_a_setting_says_no(says, told):
     space = InputSpace.of(PICTURES, gym.spaces.Discrete(3))
-    config = PredictorConfig(ensemble_size=2, picture_network="small", sees_actions=said)
+    config = PredictorConfig(ensemble_size=2, picture_network="small", sees_actions=says)
     predictor = RewardPredictor(space, config)
     pictures = np.repeat(PICTURES.sample()[None], 3, axis=0)
     said_of = predictor.member_rewards(predictor.space.rows(pictures, np.arange(3)))
@@ -207,7 +220,7 @@ def test_a_space_of_pictures_survives_json_and_one_from_before_has_none():
     assert InputSpace.from_json(older).picture is None
 
 
-def lived(num_steps=120, network: PredictorNetwork = "places"):
+def lived(num_steps=120, network: PredictorNetwork = "auto"):
     """What a random policy lived where one must look to know what is good."""
     venv = make_corridors(8, Seeker)
     collector = Collector(venv, seed=0)
@@ -231,7 +244,7 @@ def labelled(rollout, rows, space, num, num_steps=5):
 
 
 @pytest.mark.parametrize(
-    "config", [CONFIG, pytest.param(PAPER, marks=pytest.mark.slow)], ids=["places", "paper"]
+    "config", [CONFIG, pytest.param(PAPER, marks=pytest.mark.slow)], ids=["auto", "paper"]
 )
 def test_it_learns_what_is_good_from_comparisons_and_survives_saving(tmp_path, config):
     rollout, space = lived(network=config.picture_network)

@@ -4,15 +4,17 @@ import pytest
 from rl_teacher.picture_shape import PictureShape
 from rl_teacher.predictor.places import (
     AT_ONCE,
-    PARTS,
-    WEIGHT_OF_PARTS,
     above_mean,
+    lines,
     of_picture,
     places,
-    places_in_parts,
 )
 
 ATARI = PictureShape((4, 84, 84), 0)
+
+
+def places_of(found):
+    return places(found.sum(2), found.sum(1))
 
 
 def test_a_place_is_the_centre_of_what_a_filter_says_and_how_much_it_says():
@@ -23,55 +25,33 @@ def test_a_place_is_the_centre_of_what_a_filter_says_and_how_much_it_says():
     # and 2.733 and 0.733 in two. Rows lie at -1, 0, 1 and columns at -1, -0.5, 0, 0.5, 1, so the
     # second filter's centre is (2.733 * 0.5 + 0.733 * 1) / 3.467 = 2.1 / 3.467 across.
     expected = [[1, -1, -1, 2.1 / 3.46667, 5.6 / 15, 3.46667 / 15]]
-    np.testing.assert_allclose(places(above_mean(x)), expected, atol=1e-5)
+    np.testing.assert_allclose(places_of(above_mean(x)), expected, atol=1e-5)
 
 
 def test_a_filter_that_finds_nothing_finds_it_in_the_middle():
-    np.testing.assert_array_equal(places(np.zeros((2, 4, 4, 3), np.float32)), np.zeros((2, 9)))
+    np.testing.assert_array_equal(places_of(np.zeros((2, 4, 4, 3), np.float32)), np.zeros((2, 9)))
 
 
 def test_what_moves_by_a_cell_moves_its_place_as_much_wherever_it_is():
     x = np.zeros((9, 9, 9, 1), np.float32)
     for column in range(9):
         x[column, 4, column, 0] = 2
-    moves = np.diff(places(above_mean(x)), axis=0)
+    moves = np.diff(places_of(above_mean(x)), axis=0)
     np.testing.assert_allclose(moves, np.tile([0, 0.25, 0], (8, 1)), atol=1e-5)
 
 
 def test_a_background_that_is_everywhere_draws_no_place_to_the_middle():
     x = np.full((1, 9, 9, 1), 7, np.float32)
     x[0, 2, 8, 0] = 9
-    y, across, _ = places(above_mean(x))[0]
+    y, across, _ = places_of(above_mean(x))[0]
     assert y == pytest.approx(-0.5, abs=1e-5)
     assert across == pytest.approx(1, abs=1e-5)
 
 
-def test_a_part_is_told_how_much_is_in_it_and_how_far_from_its_middle():
-    found = np.zeros((1, 9, 6, 1), np.float32)
-    found[0, 2, 5, 0] = 54
-    # Nine rows lie at -1, -0.75 .. 1 and have their parts' middles at rows 1, 4 and 7: row 2 is two
-    # thirds of the first part and one third of the second. The rows of the first weigh 1, 1, 2/3
-    # and 1/3, so its mean place is (-1 - 0.75 - 0.5 * 2/3 - 0.25 / 3) / 3 = -13/18, and that of the
-    # second is 0. Six columns have the middles 0.5, 2.5 and 4.5: column 5 is of the third part
-    # alone, whose columns 3, 4, 5, at 0.2, 0.6 and 1, weigh 1/4, 3/4 and 1: its mean place is 0.75.
-    # Of 54 cells one has 54, so the sums are as large as the shares.
-    row, column = -0.5, 1.0
-    down = [
-        [2 / 3 * (row + 13 / 18), 2 / 3 * column, 2 / 3],
-        [1 / 3 * row, 1 / 3 * column, 1 / 3],
-        [0, 0, 0],
-    ]
-    across = [[0, 0, 0], [0, 0, 0], [row, column - 0.75, 1]]
-    told = places_in_parts(found).reshape(2, PARTS, 3)
-    np.testing.assert_allclose(told, [down, across], atol=1e-6)
-
-
-def test_what_moves_on_into_the_next_part_changes_nothing_at_once():
-    found = np.zeros((18, 18, 18, 1), np.float32)
-    for row in range(18):
-        found[row, row, 9, 0] = 18 * 18
-    steps = np.abs(np.diff(places_in_parts(found), axis=0))
-    assert steps.max() < 0.25
+def test_a_line_is_told_the_logarithm_of_how_much_is_in_it():
+    sums = np.array([[[0, 1], [np.e - 1, 3], [np.e**2 - 1, 0]]], np.float32)
+    # Line by line, of both filters: log(1 + 0), log(1 + 1), 1, log(1 + 3), 2, 0.
+    np.testing.assert_allclose(lines(sums), [[0, np.log(2), 1, np.log(4), 2, 0]], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +69,9 @@ def test_places_are_those_of_what_a_convolution_by_hand_says(shape, channel_axis
     said = np.einsum("bhwcyx,yxcf->bhwf", windows, seen._filters)
     assert said.shape[1:3] == tuple((size - width) // stride + 1 for size in picture.size)
     found = above_mean(np.maximum(said, 0))
-    by_hand = np.concatenate([places(found), places_in_parts(found)], axis=1)
+    of_lines = [lines(found.sum(2)), lines(found.sum(1))]
+    by_hand = np.concatenate([places_of(found), *of_lines], axis=1)
+    assert seen(pictures).shape == (2, seen.num)
     np.testing.assert_allclose(seen(pictures), by_hand, atol=1e-4)
 
 
@@ -98,18 +80,20 @@ def test_each_filter_has_the_same_say():
     np.testing.assert_allclose(lengths * 255, 1, rtol=1e-5)
 
 
-def test_a_dot_is_told_where_it_is_in_the_whole_and_in_the_part_that_it_is_in():
+def test_a_dot_is_told_where_it_is_and_in_the_lines_that_it_is_in():
     seen = of_picture(ATARI)
     dots = np.zeros((2, 4, 84, 84), np.uint8)
-    dots[0, :, 4:8, 4:8] = dots[1, :, 76:80, 76:80] = 255
-    told = seen(dots).reshape(2, 1 + 2 * PARTS, 3, -1)
-    finds = (told[:, 0, 2] > 0).all(0)  # the filters that a dot makes say something
+    dots[0, :, 4:8, 8:12] = dots[1, :, 76:80, 72:76] = 255
+    told = seen(dots)
+    of_places = told[:, : seen.num_places].reshape(2, 3, -1)
+    finds = (of_places[:, 2] > 0).all(0)  # the filters that a dot makes say something
     assert finds.any()
-    assert (told[0, 0, :2, finds] < -0.8).all()  # at the top on the left
-    assert (told[1, 0, :2, finds] > 0.8).all()
-    # Of the parts, three from the top down and three from the left, one of each has the dot in it.
-    has_it = (told[:, 1:, 2][:, :, finds] > 0).all(-1)
-    np.testing.assert_array_equal(has_it, [[1, 0, 0, 1, 0, 0], [0, 0, 1, 0, 0, 1]])
+    assert (of_places[0, :2, finds] < -0.7).all()  # at the top on the left
+    assert (of_places[1, :2, finds] > 0.7).all()
+    # Filters of 8 pixels begin every 4: rows 0 and 1, and columns 1 and 2, see the first dot.
+    in_lines = (told[:, seen.num_places :].reshape(2, 2, 20, -1) > 0).any(-1)
+    assert [np.flatnonzero(each).tolist() for each in in_lines[0]] == [[0, 1], [1, 2]]
+    assert [np.flatnonzero(each).tolist() for each in in_lines[1]] == [[18, 19], [17, 18]]
 
 
 def test_pictures_are_told_alike_alone_and_among_many():
@@ -123,10 +107,12 @@ def test_pictures_are_told_alike_alone_and_among_many():
     assert seen(pictures[:0]).shape == (0, seen.num)
 
 
-def test_all_filters_weigh_as_much_as_one_number_and_parts_a_tenth_of_that():
-    weights = of_picture(ATARI).weights.reshape(1 + 2 * PARTS, 3, -1)
-    np.testing.assert_allclose((weights[0] ** 2).sum(-1), 1, rtol=1e-6)  # rows, columns, sizes
-    np.testing.assert_allclose(weights[1:] / weights[:1], WEIGHT_OF_PARTS, rtol=1e-6)
+def test_each_kind_of_place_weighs_as_much_as_one_number_and_so_do_all_lines():
+    seen = of_picture(ATARI)
+    of_places = seen.weights[: seen.num_places].reshape(3, -1)  # down, across, how much
+    np.testing.assert_allclose((of_places**2).sum(-1), 1, rtol=1e-6)
+    np.testing.assert_allclose((seen.weights[seen.num_places :] ** 2).sum(), 1, rtol=1e-6)
+    assert seen.num == 3 * 8 + (20 + 20) * 8
 
 
 def test_the_filters_are_the_same_numbers_in_every_process():

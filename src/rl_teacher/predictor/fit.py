@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Float32, Float64, Int64
+from jaxtyping import Array, Bool, Float, Float32, Float64, Int64
 
 from rl_teacher.config import PredictorConfig
 from rl_teacher.named_arrays import (
@@ -25,6 +25,7 @@ from rl_teacher.named_arrays import (
     rng_to_array,
     tree_to_arrays,
 )
+from rl_teacher.pictures import PredictorNetwork
 from rl_teacher.predictor.ensemble import unscaled
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LEAST_STD, LabelSet
@@ -52,10 +53,8 @@ PATIENCE_WITH_DROPOUT = 24
 """The same with dropout, which begins by improving nothing."""
 IMPROVEMENT = 1e-3
 """Nats by which the held-out loss must fall to count as better."""
-ACTIONS_HELP = 0.05
-"""Nats, at least, that the held-out loss must fall by for actions to be told beside pictures."""
 TRIAL_STEPS = 2_000
-"""Gradient steps, at most, of finding that out once more."""
+"""Gradient steps, at most, of finding out once more what labels are predicted better from."""
 L2_RANGE = (1e-4, 1.0)
 LOSS_RATIO_RANGE = (1.1, 1.5)
 """Held-out loss over training loss, kept in here by the weight decay (Christiano et al., 2.2.3)."""
@@ -220,7 +219,7 @@ class Fitter:
     side by side. One call for all of them, by vmap, keeps to one core and takes 1.6 times as long.
 
     Attributes:
-        sees_actions: whether the networks are told what was done, beside what was seen.
+        told: [F] which numbers of an input row the networks are told.
     """
 
     def __init__(
@@ -229,7 +228,7 @@ class Fitter:
         config: PredictorConfig,
         *,
         seed: int,
-        sees_actions: bool | None = None,
+        told: Bool[np.ndarray, " features"] | None = None,
     ) -> None:
         """Begin with random networks.
 
@@ -237,12 +236,12 @@ class Fitter:
             space: what input rows are made of.
             config: what is fitted, and how.
             seed: of networks, minibatches and samples.
-            sees_actions: as the attribute; None: as the config says.
+            told: as the attribute; None: as the config says.
         """
         self._space, self._config, self._seed = space, config, seed
-        decides = sees_actions is None and config.sees_actions == "auto" and space.tells_places
+        decides = told is None and config.picture_network == "auto" and space.tells_places
         self._decide_at = 1 if decides else NEVER
-        self.sees_actions = config.sees_actions != "no" if sees_actions is None else sees_actions
+        self.told = self._told_with(config.picture_network) if told is None else told
         self._rng = np.random.default_rng([seed, 4])
         networks = new_networks(space, config, seed)
         begin = jax.jit(optax.scale_by_adam().init)
@@ -268,7 +267,7 @@ class Fitter:
             for member, network in zip(self._members, unstacked(networks), strict=True)
         ]
         self._input_moments = input_mean, input_std
-        self.sees_actions, self._decide_at = bool(np.isfinite(input_std).all()), NEVER
+        self.told, self._decide_at = np.isfinite(input_std), NEVER
 
     def fit(self, labels: LabelSet, max_steps: int, *, patience: int | None = None) -> Fitted:
         """Descend until the held-out loss stops improving, or `max_steps` are done.
@@ -306,34 +305,37 @@ class Fitter:
         return Fitted(stacked(best_networks), *self._input_moments, report)
 
     def _decide(self, labels: LabelSet, max_steps: int) -> Fitted | None:
-        """Whether the networks are told actions: if held-out labels are told better by it.
+        """Tell the networks places and actions, or lines: what predicts held-out labels better.
 
-        Where what was done has no bearing on the reward, chance still makes some of it look better,
-        and an agent does that at once and nothing else. So this is found out with the first labels,
-        and again whenever there are twice as many.
+        Actions are not told beside lines. Where what was done has no bearing on the reward, chance
+        still makes some of it look better, and an agent does that at once and nothing else.
+
+        This is found out with the first labels, and again whenever there are twice as many.
 
         Returns:
             What was fitted anew, where it is the first fit or is to be otherwise than it was.
         """
         is_first, self._decide_at = self._decide_at == 1, 2 * labels.num_added
         num_steps = max_steps if is_first else TRIAL_STEPS
-        trials = [self._trial(sees_actions=each) for each in (False, True)]
+        trials = [self._trial(network) for network in ("places", "lines")]
         outcomes = [trial.fit(labels, num_steps) for trial in trials]
-        untold, told = (outcome.report.held_out_loss for outcome in outcomes)
-        helps = untold - told > ACTIONS_HELP
         for trial in trials:
             trial.close()
-        if helps == self.sees_actions and not is_first:
+        best = int(np.argmin([outcome.report.held_out_loss for outcome in outcomes]))
+        if (trials[best].told == self.told).all() and not is_first:
             return None
-        self._become(trials[helps])
-        return outcomes[helps]
+        self._become(trials[best])
+        return outcomes[best]
 
-    def _trial(self, *, sees_actions: bool) -> "Fitter":
-        return Fitter(self._space, self._config, seed=self._seed, sees_actions=sees_actions)
+    def _trial(self, network: PredictorNetwork) -> "Fitter":
+        return Fitter(self._space, self._config, seed=self._seed, told=self._told_with(network))
+
+    def _told_with(self, network: PredictorNetwork) -> Bool[np.ndarray, " features"]:
+        return self._space.told(network, sees_actions=self._config.sees_actions)
 
     def _become(self, trial: "Fitter") -> None:
         """Go on from where a trial is."""
-        self.sees_actions = trial.sees_actions
+        self.told = trial.told
         self._members, self._l2 = trial._members, trial._l2
         self._input_moments = trial._input_moments
 
@@ -342,12 +344,11 @@ class Fitter:
     ) -> tuple[Float32[np.ndarray, " features"], Float32[np.ndarray, " features"]]:
         """Mean of all labelled steps, and the spread over which each number has its weight.
 
-        Note: actions that are not to be seen are as if infinitely spread: always in the middle.
+        Note: what is not to be told is as if infinitely spread: always in the middle.
         """
         moments = labels.input_moments
         spread = ((moments.std + LEAST_STD) / labels.input_weights).astype(np.float32)
-        if not self.sees_actions:
-            spread[self._space.num_observation_inputs :] = np.inf
+        spread[~self.told] = np.inf
         return moments.mean.astype(np.float32), spread
 
     def _descend_chunk(
@@ -423,7 +424,7 @@ class Fitter:
         own = {
             "rng": rng_to_array(self._rng),
             "l2": self._l2,
-            "sees_actions": np.asarray(int(self.sees_actions)),
+            "told": self.told,
             "decide_at": np.asarray(self._decide_at),
             "input_mean": self._input_moments[0],
             "input_std": self._input_moments[1],
@@ -436,9 +437,7 @@ class Fitter:
         self._l2 = state["self/l2"]
         if "self/decide_at" in state:
             self._decide_at = int(state["self/decide_at"])
-            self.sees_actions = bool(state["self/sees_actions"])
-        else:  # an older version's, which always told them
-            self._decide_at, self.sees_actions = NEVER, True
+            self.told = state["self/told"]
         self._input_moments = state["self/input_mean"], state["self/input_std"]
         self._members = arrays_to_tree(self._members, part_of(state, "members"))
 

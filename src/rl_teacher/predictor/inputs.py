@@ -1,6 +1,6 @@
 """What the reward predictor is given: an observation and an action as one row of numbers.
 
-Of a picture a predictor is told where fixed filters find something in it; a row is numbers then as
+Of a picture a predictor is told what fixed filters find in it, and where; a row is numbers then as
 well. For one that learns to see a row is bytes, since there they are what fills the memory: first
 the picture's, then a byte for each choice of a discrete action, or the four of each number of a
 continuous one.
@@ -11,11 +11,11 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from jaxtyping import Float32, Shaped
+from jaxtyping import Bool, Float32, Shaped
 
 from rl_teacher.errors import BadConfig
 from rl_teacher.picture_shape import PictureShape
-from rl_teacher.pictures import PredictorNetwork, picture_of
+from rl_teacher.pictures import PREDICTORS, PredictorNetwork, picture_of
 from rl_teacher.predictor.places import Places, of_picture
 
 FLOAT_BYTES = 4
@@ -36,7 +36,7 @@ class InputSpace:
         first_choices: the number of the first choice of each part.
         observation_scale: what observations are multiplied by: 1/255 for bytes that are no picture.
         picture: how the bytes of an observation lie, where it is a picture.
-        tells_places: whether rows tell of a picture where something is, in the place of its bytes.
+        tells_places: whether rows tell of a picture what is found in it, in the place of its bytes.
             Spaces that differ in this alone are equal: the environment is the same.
     """
 
@@ -81,7 +81,8 @@ class InputSpace:
 
     def seen_by(self, network: PredictorNetwork) -> "InputSpace":
         """The same, with rows for a predictor that has this network for pictures."""
-        return replace(self, tells_places=self.picture is not None and network == "places")
+        tells_places = self.picture is not None and network not in PREDICTORS
+        return replace(self, tells_places=tells_places)
 
     @property
     def is_discrete(self) -> bool:
@@ -124,6 +125,25 @@ class InputSpace:
         if self._places:
             weights[: self._places.num] = self._places.weights
         return weights
+
+    def told(
+        self, network: PredictorNetwork, *, sees_actions: bool = True
+    ) -> Bool[np.ndarray, " features"]:
+        """[F] which numbers of a row a predictor is told; of bytes nothing.
+
+        Args:
+            network: `lines` are told, and no actions; or `places`, as with `auto` at first.
+            sees_actions: whether others are told actions.
+        """
+        if self.is_bytes:
+            return np.ones(0, bool)
+        told = np.ones(self.num_features, bool)
+        told[self.num_observation_inputs :] = sees_actions
+        if self._places:
+            is_line = np.arange(len(told)) >= self._places.num_places
+            is_line[self._places.num :] = False
+            told = is_line if network == "lines" else told & ~is_line
+        return told
 
     @property
     def row_type(self) -> type:

@@ -34,13 +34,13 @@ class PictureNetwork(eqx.Module):
         self, space: InputSpace, config: PredictorConfig, rng: np.random.Generator
     ) -> None:
         assert space.picture is not None  # noqa: S101 - this is the network for pictures
-        assert config.picture_network != "places"  # noqa: S101 - which is a perceptron
+        assert config.picture_network in PREDICTORS  # noqa: S101 - others are perceptrons
         plan = plan_for(space.picture, PREDICTORS[config.picture_network])
         self.space = space
         self.convolutions = Convolutions(
             space.picture, plan, "leaky_relu", rng, normalises=config.batch_norm
         )
-        self.sees_actions = config.sees_actions != "no"
+        self.sees_actions = config.sees_actions
         inputs = seen_by(plan, space.picture) + self.sees_actions * space.num_action_inputs
         self.head = MLP((inputs, plan.dense, 1), "leaky_relu", 1.0, rng)
 
