@@ -16,7 +16,7 @@ from rl_teacher.presets import preset
 TRUE_REWARD = 0
 LABELS = {
     "MovingDot-v0": (300,),
-    "Pong-v0": (TRUE_REWARD, 1_000),
+    "Pong-v0": (TRUE_REWARD, 1_000, 5_500),
     "Breakout-v0": (TRUE_REWARD, 1_000),
 }
 STEPS = {"MovingDot-v0": 200_000, "Pong-v0": 3_000_000, "Breakout-v0": 3_000_000}

@@ -55,7 +55,7 @@ NOTHING = Beginnings()
 
 def as_large_as(predictor: RewardPredictor, config: TeachConfig | FitConfig):  # noqa: ANN201
     """The settings of a predictor that goes on from a saved one: it has that one's networks."""
-    of_networks = ("ensemble_size", "hidden", "picture_network", "sees_actions", "batch_norm")
+    of_networks = ("ensemble_size", "hidden", "picture_network", "ignores_actions", "batch_norm")
     saved = {name: getattr(predictor.config, name) for name in of_networks}
     return replace(config.reward, **saved)
 

@@ -36,8 +36,8 @@ class PredictorConfig:
     (places), or how much in each row and column (lines), or what held-out labels are predicted
     better from (auto); or a network that learns to see, a small one or the paper's four
     convolutions"""
-    sees_actions: bool = True
-    """tell it what was done, beside what was seen; with lines it never is"""
+    ignores_actions: bool = False
+    """do not tell it what was done, beside what was seen; with lines it never is told"""
     batch_norm: bool = False
     """normalise what each convolution says over the minibatch, as the paper does"""
     dropout: float = 0.0
@@ -233,7 +233,7 @@ LATER: dict[str, Any] = {
     "hyperbolic_steps": 2_000_000,
     "clip_reward": 0.0,
     "picture_network": "auto",
-    "sees_actions": True,
+    "ignores_actions": False,
     "batch_norm": False,
     "label_buffer": 0,
 }

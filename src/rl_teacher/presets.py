@@ -98,7 +98,7 @@ def _paper_atari() -> dict[str, Any]:
         ),
         "reward": PredictorConfig(
             picture_network="paper",
-            sees_actions=False,
+            ignores_actions=True,
             batch_norm=True,
             dropout=0.5,
             learning_rate=2e-4,

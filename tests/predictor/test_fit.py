@@ -107,7 +107,7 @@ def test_the_same_seed_gives_the_same_weights():
 
 @pytest.mark.parametrize("told", [True, False])
 def test_of_vectors_actions_are_told_unless_a_setting_says_no(told):
-    config = PredictorConfig(hidden=(32, 32), sees_actions=told)
+    config = PredictorConfig(hidden=(32, 32), ignores_actions=not told)
     fitted = Fitter(SPACE, config, seed=0).fit(oracle_labels(200), 400)
     rows = np.zeros((2, 5), np.float32)
     rows[1, 4] = 1.0  # the action

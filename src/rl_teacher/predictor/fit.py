@@ -331,7 +331,7 @@ class Fitter:
         return Fitter(self._space, self._config, seed=self._seed, told=self._told_with(network))
 
     def _told_with(self, network: PredictorNetwork) -> Bool[np.ndarray, " features"]:
-        return self._space.told(network, sees_actions=self._config.sees_actions)
+        return self._space.told(network, sees_actions=not self._config.ignores_actions)
 
     def _become(self, trial: "Fitter") -> None:
         """Go on from where a trial is."""

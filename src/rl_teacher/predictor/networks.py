@@ -40,7 +40,7 @@ class PictureNetwork(eqx.Module):
         self.convolutions = Convolutions(
             space.picture, plan, "leaky_relu", rng, normalises=config.batch_norm
         )
-        self.sees_actions = config.sees_actions
+        self.sees_actions = not config.ignores_actions
         inputs = seen_by(plan, space.picture) + self.sees_actions * space.num_action_inputs
         self.head = MLP((inputs, plan.dense, 1), "leaky_relu", 1.0, rng)
 
