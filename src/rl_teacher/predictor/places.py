@@ -117,8 +117,8 @@ def lines(sums: Float32[np.ndarray, "batch line filter"]) -> np.ndarray:
         sums: [B, H or W, F] of what is found, at least 0.
 
     Returns:
-        [B, (H or W) F] the logarithms of 1 and that, line by line: so a small thing, which is there
-        or not, counts beside a large one that is always there.
+        [B, (H or W) F] the logarithms of 1 plus that, line by line: so a small thing shows beside a
+        large one that is always there.
     """
     num, num_lines, num_filters = sums.shape
     return np.log1p(sums).reshape(num, num_lines * num_filters)
