@@ -3,9 +3,7 @@
 B: batch, P: bytes of a picture, H, W: its height and width, I, O: channels in and out.
 """
 
-import contextlib
-import contextvars
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Literal
 
 import equinox as eqx
@@ -15,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from rl_teacher.networks import ACTIVATIONS, orthogonal
-from rl_teacher.picture_shape import PictureShape
+from rl_teacher.picture_shape import PictureShape, num_tiles
 from rl_teacher.pictures import Plan
 
 STATISTICS_SHARE = 0.1
@@ -23,24 +21,10 @@ STATISTICS_SHARE = 0.1
 LEAST_VARIANCE = 1e-3
 
 
-_is_outside_loops = contextvars.ContextVar("is_outside_loops", default=False)
-
-
-@contextlib.contextmanager
-def outside_loops() -> Iterator[None]:
-    """Say, where a compiled function begins, that what follows is in no loop; see `convolve`."""
-    before = _is_outside_loops.set(True)
-    try:
-        yield
-    finally:
-        _is_outside_loops.reset(before)
-
-
 @jax.jit
 def applied(network, pictures):  # noqa: ANN001, ANN201
     """What a network says of a batch of pictures, in one compiled call."""
-    with outside_loops():
-        return network(pictures)
+    return network(pictures)
 
 
 class BatchNorm(eqx.Module):
@@ -120,10 +104,29 @@ class Convolutions(eqx.Module):
 
     def __call__(self, pictures: Shaped[Array, "batch byte"]) -> Float[Array, "batch feature"]:
         """[B, F] all that the last layer says, one row for each picture."""
-        activate, _ = ACTIVATIONS[self.activation]
         x = self.picture.channels_last(pictures)
-        for layer, (weights, bias) in enumerate(zip(self.filters, self.biases, strict=True)):
-            x = convolve(x, weights, self.strides[layer]) + bias
+        return self._from_first(convolve(x, self.filters[0], self.strides[0]))
+
+    def of_tiles(self, tiles: Shaped[Array, "batch byte"]) -> Float[Array, "batch feature"]:
+        """The same of pictures that lie tile by tile, as the first layer looks at them.
+
+        Args:
+            tiles: [B, P'] by `PictureShape.in_tiles`, as large as the first layer's stride, which
+                divides its width.
+        """
+        stride, window = self.strides[0], len(self.filters[0])
+        size = (num_tiles(pixels, stride, window) for pixels in self.picture.size)
+        parts = by_tiles(self.filters[0], stride, channels_first=self.picture.channel_axis == 0)
+        return self._from_first(of_tiles(tiles.reshape(len(tiles), *size, parts.shape[2]), parts))
+
+    def _from_first(self, said: Array) -> Array:
+        """[B, F] of the last layer, from what the filters of the first one say."""
+        activate, _ = ACTIVATIONS[self.activation]
+        x = said
+        for layer, bias in enumerate(self.biases):
+            if layer > 0:
+                x = convolve(x, self.filters[layer], self.strides[layer])
+            x = x + bias
             if self.norms:
                 x = self.norms[layer](x)
             x = activate(x)
@@ -159,52 +162,123 @@ def convolve(
 ) -> Float[Array, "batch out_height out_width outputs"]:
     """A convolution without padding; of bytes as if each were a 255th.
 
-    Note: on a CPU, XLA's own is 10 times slower within a loop, such as a scan over minibatches.
-    Products of matrices are as quick there as elsewhere; outside of loops XLA's own is quicker.
+    Note: on a CPU, XLA's own is 10 times slower within a loop, such as one over minibatches, and
+    loops over few pictures are quickest, since what is said of many fits no cache. Products of
+    matrices are as quick there as elsewhere.
     """
-    if x.dtype == jnp.uint8:
-        weights = weights / 255
-    if _is_outside_loops.get() or jax.default_backend() != "cpu":
-        return jax.lax.conv_general_dilated(
-            x.astype(jnp.float32),
-            weights,
-            (stride, stride),
-            "VALID",
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        )
-    is_tiled = stride > 1 and len(weights) % stride == 0
-    return _by_tiles(x, weights, stride) if is_tiled else _by_patches(x, weights, stride)
+    if jax.default_backend() != "cpu":
+        return _xlas_own(x, weights / 255 if x.dtype == jnp.uint8 else weights, stride)
+    return of_tiles(in_tiles(x, stride, len(weights)), by_tiles(weights, stride))
 
 
-def _by_patches(x: Array, weights: Array, stride: int) -> Array:
-    """What each filter looks at, side by side, times the filters: one large product."""
-    batch, height, width, _ = x.shape
-    window, outputs = len(weights), weights.shape[-1]
-    rows, columns = (1 + (size - window) // stride for size in (height, width))
-    parts = [
-        x[:, i : i + (rows - 1) * stride + 1 : stride, j : j + (columns - 1) * stride + 1 : stride]
-        for i in range(window)
-        for j in range(window)
-    ]
-    patches = jnp.concatenate(parts, axis=-1).astype(jnp.float32)
-    product = patches.reshape(batch * rows * columns, -1) @ weights.reshape(-1, outputs)
-    return product.reshape(batch, rows, columns, outputs)
+def _xlas_own(x: Array, weights: Array, stride: int) -> Array:
+    layout = ("NHWC", "HWIO", "NHWC")
+    x, strides = x.astype(jnp.float32), (stride, stride)
+    return jax.lax.conv_general_dilated(x, weights, strides, "VALID", dimension_numbers=layout)
 
 
-def _by_tiles(x: Array, weights: Array, stride: int) -> Array:
-    """The picture in tiles as large as the stride, each times its part of every filter.
+# --- by tiles: pictures cut into squares as large as the stride ---
 
-    A filter covers k x k tiles. What it says is the sum of what its parts say of them, so nothing
-    that it looks at is copied k * k times, as patches are.
+
+def in_tiles(x: Array, stride: int, window: int) -> Shaped[Array, "batch rows columns tile"]:
+    """[B, H, W, I] tile by tile, as far as some filter looks; in each the channels come last."""
+    batch, *size, inputs = x.shape
+    rows, columns = (num_tiles(pixels, stride, window) for pixels in size)
+    x = _of_size(x, {1: rows * stride, 2: columns * stride})
+    x = x.reshape(batch, rows, stride, columns, stride, inputs).transpose(0, 1, 3, 2, 4, 5)
+    return x.reshape(batch, rows, columns, stride * stride * inputs)
+
+
+def by_tiles(
+    weights: Float[Array, "window window inputs outputs"],
+    stride: int,
+    *,
+    channels_first: bool = False,
+) -> Float[Array, "across across tile outputs"]:
+    """Filters in parts, each for one of the tiles that they cover.
+
+    Where the stride does not divide their width they get zeros at their ends.
+
+    Args:
+        weights: the filters.
+        stride: as wide is a tile.
+        channels_first: how the numbers of a tile lie.
     """
-    batch, height, width, inputs = x.shape
-    window, outputs = len(weights), weights.shape[-1]
-    k = window // stride
-    rows, columns = (1 + (size - window) // stride for size in (height, width))
-    high, wide = rows - 1 + k, columns - 1 + k
-    x = x[:, : high * stride, : wide * stride]
-    x = x.reshape(batch, high, stride, wide, stride, inputs).transpose(0, 1, 3, 2, 4, 5)
-    tiles = x.reshape(batch * high * wide, -1).astype(jnp.float32)
-    parts = weights.reshape(k, stride, k, stride, inputs, outputs).transpose(1, 3, 4, 0, 2, 5)
-    said = (tiles @ parts.reshape(tiles.shape[1], -1)).reshape(batch, high, wide, k, k, outputs)
-    return sum(said[:, i : i + rows, j : j + columns, i, j] for i in range(k) for j in range(k))  # pyright: ignore[reportReturnType]
+    window, _, inputs, outputs = weights.shape
+    across = -(-window // stride)
+    weights = _of_size(weights, {0: across * stride, 1: across * stride})
+    parts = weights.reshape(across, stride, across, stride, inputs, outputs)
+    order = (0, 2, 4, 1, 3, 5) if channels_first else (0, 2, 1, 3, 4, 5)
+    return parts.transpose(order).reshape(across, across, stride * stride * inputs, outputs)
+
+
+def _of_size(x: Array, sizes: dict[int, int]) -> Array:
+    """Cut off at the end of some axes, or with zeros there."""
+    cut = [slice(sizes.get(axis)) for axis in range(x.ndim)]
+    more = [(0, max(sizes.get(axis, 0) - size, 0)) for axis, size in enumerate(x.shape)]
+    return jnp.pad(x[tuple(cut)], more)
+
+
+def of_tiles(
+    tiles: Shaped[Array, "batch rows columns tile"],
+    parts: Float[Array, "across across tile outputs"],
+) -> Float[Array, "batch out_rows out_columns outputs"]:
+    """What filters say that move by whole tiles; of bytes as if each were a 255th."""
+    if tiles.dtype == jnp.uint8:
+        parts = parts / 255
+    return _of_tiles(tiles, parts) if jax.default_backend() == "cpu" else _xlas_own(tiles, parts, 1)
+
+
+@jax.custom_vjp
+def _of_tiles(tiles, parts):  # noqa: ANN001, ANN202
+    """Each tile times all parts of the filters; what a filter says is the sum of its parts.
+
+    Nothing that a filter looks at is copied, as it is where patches are made, and the gradients are
+    two more products. They are written out, since those that JAX derives are five times slower.
+    """
+    # Note: the barriers keep XLA from working a sum out anew wherever it is used.
+    across, _, size, outputs = parts.shape
+    batch, rows, columns, _ = tiles.shape
+    flat = jax.lax.optimization_barrier(tiles.astype(jnp.float32)).reshape(-1, size)
+    said = jax.lax.optimization_barrier(flat @ _side_by_side(parts))
+    said = said.reshape(batch, rows, columns, across, across, outputs)
+    high, wide = rows - across + 1, columns - across + 1
+    places = [(i, j) for i in range(across) for j in range(across)]
+    return jax.lax.optimization_barrier(
+        sum(said[:, i : i + high, j : j + wide, i, j] for i, j in places)
+    )
+
+
+def _side_by_side(parts: Array) -> Array:
+    """[I, k * k * O] of [k, k, I, O]."""
+    return parts.transpose(2, 0, 1, 3).reshape(parts.shape[2], -1)
+
+
+def _of_tiles_forward(tiles: Array, parts: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _of_tiles(tiles, parts), (tiles, parts)
+
+
+def _of_tiles_backward(seen: tuple[Array, Array], gradient: Array) -> tuple[Array | None, Array]:
+    """The gradients; bytes have none."""
+    tiles, parts = seen
+    across, _, size, outputs = parts.shape
+    flat = jax.lax.optimization_barrier(tiles.astype(jnp.float32)).reshape(-1, size)
+    # Note: with the outputs in front, the products below take their quickest way through memory.
+    batch, rows, columns, _ = tiles.shape
+    rest = across - 1
+    on_grid = jax.lax.optimization_barrier(gradient.transpose(3, 0, 1, 2))
+    on_grid = jnp.pad(on_grid, ((0, 0), (0, 0), (0, rest), (0, rest)))
+    on_grid = jax.lax.optimization_barrier(on_grid.reshape(outputs, batch * rows * columns))
+    # The part i, j of a filter looks at the tile that is i rows and j tiles further on. What comes
+    # around from the end is 0, since no filter begins in the last rows and columns.
+    offsets = [i * columns + j for i in range(across) for j in range(across)]
+    of_said = jnp.concatenate([jnp.roll(on_grid, offset, axis=1) for offset in offsets])
+    of_said = jax.lax.optimization_barrier(of_said)
+    of_parts = jax.lax.optimization_barrier(of_said @ flat)
+    of_parts = of_parts.reshape(across, across, outputs, size).transpose(0, 1, 3, 2)
+    if tiles.dtype == jnp.uint8:
+        return None, of_parts
+    return (of_said.T @ _side_by_side(parts).T).reshape(tiles.shape), of_parts
+
+
+_of_tiles.defvjp(_of_tiles_forward, _of_tiles_backward)

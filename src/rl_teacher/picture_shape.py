@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import UInt8
 
 
 @dataclass(frozen=True)
@@ -43,3 +44,35 @@ class PictureShape:
         if self.channel_axis is None:
             return shaped[..., None]
         return shaped if self.channel_axis != 0 else shaped.transpose(0, 2, 3, 1)
+
+    def in_tiles(
+        self, pictures: UInt8[np.ndarray, "batch bytes"], side: int, window: int
+    ) -> UInt8[np.ndarray, "batch bytes_of_tiles"]:
+        """[B, P'] the same bytes tile by tile, as filters look at them that move by whole tiles.
+
+        Each tile's bytes lie as a picture's do: its channels first, or last. What no filter reaches
+        is left out.
+
+        Args:
+            pictures: [B, P].
+            side: pixels of a tile, the filters' stride.
+            window: the filters' width, a multiple of it.
+        """
+        rows, columns = (num_tiles(pixels, side, window) for pixels in self.size)
+        x = pictures.reshape(-1, *self.shape)
+        if self.channel_axis == 0:
+            x = x[:, :, : rows * side, : columns * side]
+            x = x.reshape(len(x), -1, rows, side, columns, side)
+            order = (0, 2, 4, 1, 3)
+        else:
+            x = x[:, : rows * side, : columns * side]
+            x = x.reshape(len(x), rows, side, columns, side * self.num_channels)
+            order = (0, 1, 3, 2)
+        # Note: a row of a tile is moved as one; byte by byte takes twice as long.
+        whole_rows = x.view(f"V{x.shape[-1]}")[..., 0].transpose(order)
+        return np.ascontiguousarray(whole_rows).view(np.uint8).reshape(len(x), -1)
+
+
+def num_tiles(pixels: int, side: int, window: int) -> int:
+    """Tiles along one axis of which some filter sees something."""
+    return (pixels - window) // side + -(-window // side)

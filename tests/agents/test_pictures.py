@@ -11,7 +11,7 @@ from rl_teacher.agent_settings import A2CConfig, GA3CConfig, PPOConfig
 from rl_teacher.agents import ppo_update
 from rl_teacher.agents.a2c import A2C
 from rl_teacher.agents.collector import Collector
-from rl_teacher.agents.encoders import ENCODED_AT_ONCE, PictureEncoder, encoded
+from rl_teacher.agents.encoders import SEEN_AT_ONCE, PictureEncoder
 from rl_teacher.agents.ga3c import GA3C
 from rl_teacher.agents.on_policy import Elsewhere, minibatches, next_values_of, prepare
 from rl_teacher.agents.ppo import PPO
@@ -87,13 +87,27 @@ def test_one_begins_with_what_another_sees():
     np.testing.assert_array_equal(one._seen(pictures), other._seen(pictures))
 
 
-def test_a_whole_rollout_is_seen_piece_by_piece_and_no_different():
+@pytest.mark.parametrize(
+    ("shape", "channel_axis"),
+    [((2, 13, 12), 0), ((12, 14, 3), 2), ((20, 21), None), ((4, 84, 84), 0), ((90, 45, 3), 2)],
+)
+def test_pictures_tile_by_tile_look_the_same(shape, channel_axis):
+    picture = PictureShape(shape, channel_axis)
+    encoder = PictureEncoder(picture, "small", np.random.default_rng(0))
+    pictures = np.random.default_rng(0).integers(0, 256, (3, picture.num_bytes), np.uint8)
+    said = encoder.convolutions.of_tiles(jnp.asarray(encoder.in_tiles(pictures)))
+    np.testing.assert_allclose(said, encoder.convolutions(jnp.asarray(pictures)), atol=1e-5)
+
+
+@pytest.mark.parametrize("num", [1, SEEN_AT_ONCE, 3 * SEEN_AT_ONCE - 1])
+def test_a_whole_rollout_is_seen_piece_by_piece_and_no_different(num):
     encoder = PictureEncoder(PictureShape((1, 12, 12), 0), "small", np.random.default_rng(0))
-    shape = (3, ENCODED_AT_ONCE // 2, 144)
-    pictures = jnp.asarray(np.random.default_rng(0).integers(0, 256, shape, np.uint8))
-    features = jax.jit(encoded)(encoder, pictures)
-    assert features.shape == (*shape[:2], POLICIES["small"].dense)
-    np.testing.assert_allclose(features, encoder(pictures), atol=1e-5)
+    pictures = np.random.default_rng(0).integers(0, 256, (3, num, 144), np.uint8)
+    tiles = jnp.asarray(encoder.in_tiles(pictures.reshape(-1, 144)))
+    features = jax.jit(encoder.__call__)(tiles.reshape(3, num, -1))
+    assert features.shape == (3, num, POLICIES["small"].dense)
+    for one, expected in zip(tiles, features.reshape(3 * num, -1), strict=True):
+        np.testing.assert_allclose(encoder(one), expected, atol=1e-5)
 
 
 def test_what_steps_led_to_is_worth_the_same_whether_it_is_looked_at_again_or_not():
@@ -104,7 +118,7 @@ def test_what_steps_led_to_is_worth_the_same_whether_it_is_looked_at_again_or_no
     lived = agent._lived(rollout, rollout.rewards)
     assert isinstance(lived.next_observations, Elsewhere)
     assert len(lived.next_observations.places) <= 8 + 8 * 2
-    everything = rollout.next_observations.reshape(32, 8, -1)
+    everything = agent._rows(rollout.next_observations)
     lived, again = (
         jax.tree.map(jnp.asarray, each)
         for each in (lived, lived._replace(next_observations=everything))
@@ -123,7 +137,7 @@ def test_what_was_seen_while_acting_is_not_looked_at_again_and_is_the_same(kind)
     for _ in range(2):
         rollout = Collector(venv, seed=0).collect(agent.act, agent.rollout_steps)
         lived = agent._lived(rollout, rollout.rewards)
-        features = encoded(agent._networks.encoder, jnp.asarray(lived.observations))
+        features = agent._networks.encoder(jnp.asarray(lived.observations))
         np.testing.assert_allclose(lived.features, features, atol=1e-5)
 
 

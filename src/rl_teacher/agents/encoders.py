@@ -3,19 +3,21 @@
 B: batch, P: bytes of a picture, F: features.
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float, Shaped, UInt8
 
 from rl_teacher.convolutions import Convolutions
 from rl_teacher.networks import orthogonal
 from rl_teacher.picture_shape import PictureShape
 from rl_teacher.pictures import POLICIES, NetworkSize, plan_for, seen_by
 
-ENCODED_AT_ONCE = 256
-"""Pictures at once where nothing is learned: what the first convolution says of them is large."""
+SEEN_AT_ONCE = 8
+"""Pictures that go through the convolutions at once: what is said of more fits no cache."""
 
 
 class Identity(eqx.Module):
@@ -41,22 +43,27 @@ class PictureEncoder(eqx.Module):
         self.weights = jnp.asarray(dense)
         self.bias = jnp.asarray(np.zeros(plan.dense, np.float32))
 
-    def __call__(self, pictures: Shaped[Array, "*batch byte"]) -> Float[Array, "*batch features"]:
-        """The features of each picture."""
-        seen = self.convolutions(pictures.reshape(-1, pictures.shape[-1]))
+    def in_tiles(self, pictures: UInt8[np.ndarray, "batch byte"]) -> UInt8[np.ndarray, "batch _"]:
+        """Pictures in the order in which they are looked at."""
+        layers = self.convolutions
+        return layers.picture.in_tiles(pictures, layers.strides[0], len(layers.filters[0]))
+
+    def __call__(self, tiles: Shaped[Array, "*batch byte"]) -> Float[Array, "*batch features"]:
+        """The features of each picture, given tile by tile."""
+        rows = tiles.reshape(-1, tiles.shape[-1])
+        seen = _some_at_once(self.convolutions.of_tiles, rows)
         features = jax.nn.relu(seen @ self.weights + self.bias)
-        return features.reshape(*pictures.shape[:-1], -1)
+        return features.reshape(*tiles.shape[:-1], -1)
+
+
+def _some_at_once(f: Callable[[Array], Array], rows: Array) -> Array:
+    """What a function says of each row, told few of them at a time."""
+    num = len(rows)
+    if num <= SEEN_AT_ONCE:
+        return f(rows)
+    padded = jnp.pad(rows, ((0, -num % SEEN_AT_ONCE), (0, 0)))
+    said = jax.lax.map(f, padded.reshape(-1, SEEN_AT_ONCE, rows.shape[-1]))
+    return said.reshape(len(padded), -1)[:num]
 
 
 Encoder = Identity | PictureEncoder
-
-
-def encoded(
-    encoder: Encoder, observations: Shaped[Array, "time env inputs"]
-) -> Float[Array, "time env features"]:
-    """The features of a whole rollout, piece by piece where they are pictures."""
-    if isinstance(encoder, Identity):
-        return observations
-    rows = observations.reshape(-1, observations.shape[-1])
-    features = jax.lax.map(encoder, rows, batch_size=ENCODED_AT_ONCE)
-    return features.reshape(*observations.shape[:-1], -1)

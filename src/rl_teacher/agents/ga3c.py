@@ -26,7 +26,6 @@ from jaxtyping import Array, Float
 
 from rl_teacher.agent_settings import GA3CConfig
 from rl_teacher.agents.actor_critic import begun, step
-from rl_teacher.agents.encoders import encoded
 from rl_teacher.agents.on_policy import (
     ActorCritic,
     Lived,
@@ -104,16 +103,16 @@ def prepare_late(
     following = lived.normalised(lived.next_observations, config.observation_limit)
     seen, actions = flat(observations), flat(lived.actions)
     masks = None if lived.masks is None else flat(lived.masks)
-    features = encoded(networks.encoder, observations)
+    features = networks.encoder(observations)
     log_probs = networks.policy.log_prob(flat(features), actions, masks)
-    acted_features = flat(encoded(acted.encoder, observations))
+    acted_features = flat(acted.encoder(observations))
     acted_log_probs = acted.policy.log_prob(acted_features, actions, masks)
     log_ratios = log_probs - acted_log_probs
     corrected = vtrace(
         log_ratios.reshape(lived.weights.shape),
         lived.rewards,
         networks.value(features)[..., 0],
-        networks.value(encoded(networks.encoder, following))[..., 0],
+        networks.value(networks.encoder(following))[..., 0],
         lived.terminated,
         lived.ended,
         discount=config.discount,

@@ -20,7 +20,7 @@ from rl_teacher.agent_settings import A2CConfig, OnPolicyConfig, PPOConfig, TRPO
 from rl_teacher.agents.acting import ActingNetwork, acted_by, layers_of, observed_by, seen_by
 from rl_teacher.agents.actions import ActionScale, Masks
 from rl_teacher.agents.agent import RewardsOf
-from rl_teacher.agents.encoders import Encoder, Identity, PictureEncoder, encoded
+from rl_teacher.agents.encoders import Encoder, Identity, PictureEncoder
 from rl_teacher.agents.normalise import ReturnScaler
 from rl_teacher.agents.policies import CategoricalPolicy, GaussianPolicy, HostPolicy, Policy
 from rl_teacher.convolutions import applied
@@ -63,7 +63,7 @@ class Elsewhere(NamedTuple):
         # Note: few lengths, so that few programs are compiled.
         padded = np.resize(places, -(-len(places) // num_envs) * num_envs)
         time, env = np.unravel_index(padded, rollout.ended.shape)
-        return Elsewhere(padded, rollout.next_observations[time, env].reshape(len(padded), -1))
+        return Elsewhere(padded, rollout.next_observations[time, env])
 
 
 class Lived(NamedTuple):
@@ -175,7 +175,7 @@ def prepare(
     """Normalise the observations once; work out log-probabilities, advantages and returns."""
     policy, value, encoder = networks
     observations = lived.normalised(lived.observations, config.observation_limit)
-    features = encoded(encoder, observations) if lived.features is None else lived.features
+    features = encoder(observations) if lived.features is None else lived.features
     values = value(features)[..., 0]
     advantages = advantages_of(
         lived.rewards,
@@ -212,9 +212,8 @@ def next_values_of(
     """
     following = lived.next_observations
     if not isinstance(following, Elsewhere):
-        return networks.value(encoded(networks.encoder, lived.normalised(following, limit)))[..., 0]
-    features = encoded(networks.encoder, following.observations[:, None])
-    elsewhere = networks.value(features)[:, 0, 0]
+        return networks.value(networks.encoder(lived.normalised(following, limit)))[..., 0]
+    elsewhere = networks.value(networks.encoder(following.observations))[:, 0]
     gone_on = jnp.concatenate([values[1:], values[-1:]]).reshape(-1)
     return gone_on.at[following.places].set(elsewhere).reshape(values.shape)
 
@@ -414,16 +413,23 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self._mean = self._observation_moments.mean.astype(np.float32)
         self._inverse_std = (1 / self._observation_moments.std).astype(np.float32)
 
+    def _rows(self, observations: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "... D"]:
+        """[..., D] one row each; pictures in the order in which they are looked at."""
+        leading = observations.shape[: observations.ndim - len(self._observation_shape)]
+        encoder, rows = self._networks.encoder, observations.reshape(-1, self._size)
+        if isinstance(encoder, PictureEncoder):
+            rows = encoder.in_tiles(rows)
+        return rows.reshape(*leading, -1)
+
     def _seen(
         self, observations: Shaped[np.ndarray, "env ..."]
     ) -> Float[np.ndarray, "env features"]:
         """What the policy is a function of."""
         if self._picture is not None:
-            rows = observations.reshape(len(observations), -1)
-            return np.asarray(applied(self._networks.encoder, rows))
-        flat = observations.reshape(len(observations), -1).astype(np.float32, copy=False)
+            return np.asarray(applied(self._networks.encoder, self._rows(observations)))
+        rows = self._rows(observations).astype(np.float32, copy=False)
         limit = self.config.observation_limit
-        return np.clip((flat - self._mean) * self._inverse_std, -limit, limit)
+        return np.clip((rows - self._mean) * self._inverse_std, -limit, limit)
 
     def act(
         self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
@@ -486,14 +492,15 @@ class OnPolicyAgent(ABC, Generic[Config]):
         return {name: float(value) for name, value in figures.items()}
 
     def _lived(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> Lived:
-        shape = rollout.ended.shape
         sampled, self._sampled = np.stack(self._sampled), []
         features, self._features = self._features, []
-        following: Any = rollout.next_observations.reshape(*shape, -1)
         if self._looks_once:
-            following = Elsewhere.of(rollout)
+            elsewhere = Elsewhere.of(rollout)
+            following = elsewhere._replace(observations=self._rows(elsewhere.observations))
+        else:
+            following = self._rows(rollout.next_observations)
         return Lived(
-            observations=rollout.observations.reshape(*shape, -1),
+            observations=self._rows(rollout.observations),
             next_observations=following,
             actions=sampled,
             masks=rollout.action_masks,

@@ -23,10 +23,10 @@ from rl_teacher.agents.on_policy import (
     weighted_mean,
 )
 from rl_teacher.agents.policies import Policy
-from rl_teacher.convolutions import outside_loops
 
-PIECE = 32
-"""Pictures, at most, whose gradient is one compiled call: what is made of more fits no cache."""
+PIECE = 128
+"""Pictures, at most, whose gradient is one compiled call; so many cores have something to do as a
+minibatch has pieces."""
 
 
 def optimiser(config: PPOConfig) -> optax.GradientTransformation:
@@ -113,8 +113,7 @@ def _gradients_of(networks, batch, samples, advantages, config):  # noqa: ANN001
     """Of a piece of a minibatch: gradients, figures, and the steps that count."""
     for_policy, for_value = jax.tree.map(lambda column: column[samples], batch)
     piece = for_policy._replace(advantages=advantages), for_value
-    with outside_loops():
-        gradients, figures = jax.grad(joint_loss, has_aux=True)(networks, piece, config)
+    gradients, figures = jax.grad(joint_loss, has_aux=True)(networks, piece, config)
     return gradients, figures, for_policy.weights.sum()
 
 
