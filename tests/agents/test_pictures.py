@@ -13,7 +13,7 @@ from rl_teacher.agents.a2c import A2C
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.encoders import SEEN_AT_ONCE, PictureEncoder
 from rl_teacher.agents.ga3c import GA3C
-from rl_teacher.agents.on_policy import Elsewhere, minibatches, next_values_of, prepare
+from rl_teacher.agents.on_policy import Elsewhere, flat, minibatches, next_values_of, prepare
 from rl_teacher.agents.ppo import PPO
 from rl_teacher.agents.registry import make_agent
 from rl_teacher.config import TeachConfig
@@ -144,11 +144,12 @@ def test_what_was_seen_while_acting_is_not_looked_at_again_and_is_the_same(kind)
 def improved(agent, lived, num_threads):
     """The networks after two epochs, and the figures."""
     batch = prepare(agent._networks, lived, agent.config)
+    pictures = jnp.asarray(flat(lived.observations))
     order = minibatches(np.random.default_rng(0), lived.weights.size, 2, 100)
     (state,) = agent._optimisers
     with ThreadPoolExecutor(num_threads) as cores:
         networks, _, figures = ppo_update.improve_by_sight(
-            agent._networks, state, batch, order, 1e-3, agent.config, cores
+            agent._networks, state, pictures, batch, order, 1e-3, agent.config, cores
         )
     return tree_to_arrays(networks), figures
 

@@ -163,9 +163,9 @@ def standardised(x: Float[Array, " batch"], weights: Float[Array, " batch"]) -> 
     return centred / (jnp.sqrt(weighted_mean(centred**2, weights)) + 1e-8)
 
 
-def flat(x: Shaped[Array, "time env ..."]) -> Shaped[Array, "batch ..."]:
+def flat(x: Shaped[Any, "time env ..."]) -> Shaped[Any, "batch ..."]:
     """[B, ...] all steps, one after the other."""
-    return x.reshape(-1, *x.shape[2:])
+    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
 
 @functools.partial(jax.jit, static_argnames="config")

@@ -17,9 +17,17 @@ from typing import Any
 
 import gymnasium as gym
 import jax
+import jax.numpy as jnp
 
 from rl_teacher.agent_settings import PPOConfig
-from rl_teacher.agents.on_policy import ActorCritic, Lived, OnPolicyAgent, minibatches, prepare
+from rl_teacher.agents.on_policy import (
+    ActorCritic,
+    Lived,
+    OnPolicyAgent,
+    flat,
+    minibatches,
+    prepare,
+)
 from rl_teacher.agents.ppo_update import (
     improve_by_sight,
     improve_policy,
@@ -56,14 +64,18 @@ class PPO(OnPolicyAgent[PPOConfig]):
         config = self.config
         order = minibatches(self._rng, lived.weights.size, config.num_epochs, config.minibatch_size)
         rate = self._falling(config.learning_rate, config.final_learning_rate)
-        for_policy, for_value = prepare(self._networks, lived, config)
         if self._picture is not None:
+            # Note: pictures are large, and were looked at while acting; nothing more is prepared.
+            pictures = jnp.asarray(flat(lived.observations))
+            lived = lived._replace(observations=lived.observations[..., :0])
+            batch = prepare(self._networks, lived, config)
             (state,) = self._optimisers
             self._networks, state, figures = improve_by_sight(
-                self._networks, state, (for_policy, for_value), order, rate, config, self._cores
+                self._networks, state, pictures, batch, order, rate, config, self._cores
             )
             self._optimisers = (state,)
             return figures
+        for_policy, for_value = prepare(self._networks, lived, config)
         policy, value, _ = self._networks
         policy_state, value_state = self._optimisers
         value_update = self._cores.submit(

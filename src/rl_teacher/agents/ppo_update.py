@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int32
+from jaxtyping import Array, Float, Int32, UInt8
 
 from rl_teacher.agent_settings import PPOConfig
 from rl_teacher.agents.descent import descend, value_loss
@@ -138,6 +138,7 @@ def _step(networks, state, pieces, learning_rate, config):  # noqa: ANN001, ANN2
 def improve_by_sight(  # noqa: PLR0913 - what every descent needs
     networks: ActorCritic,
     state: Any,
+    pictures: UInt8[Array, "batch byte"],
     batch: tuple[PolicyBatch, ValueBatch],
     order: Int32[np.ndarray, "epoch minibatch sample"],
     learning_rate: Any,
@@ -152,7 +153,8 @@ def improve_by_sight(  # noqa: PLR0913 - what every descent needs
     Args:
         networks: who is improved.
         state: of the optimiser.
-        batch: [B, ...] what is learned from; the pictures are needed once.
+        pictures: [B, P] that were observed.
+        batch: [B, ...] what is learned from them.
         order: [E, K, M] the samples of each minibatch, epoch by epoch.
         learning_rate: of every step.
         config: the settings.
@@ -162,7 +164,7 @@ def improve_by_sight(  # noqa: PLR0913 - what every descent needs
         The networks, the optimiser's state, and figures by name, means over all gradient steps.
     """
     for_policy, for_value = batch
-    batch = for_policy, for_value._replace(observations=for_value.weights)
+    batch = for_policy._replace(observations=pictures), for_value
     samples = order.reshape(-1, order.shape[-1])
     advantages = _standardised_by_minibatch(for_policy.advantages, for_policy.weights, samples)
     num_pieces = -(-samples.shape[1] // PIECE) if jax.default_backend() == "cpu" else 1
