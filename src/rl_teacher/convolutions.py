@@ -19,6 +19,8 @@ from rl_teacher.pictures import Plan
 STATISTICS_SHARE = 0.1
 """Of a minibatch, in the running statistics of batch normalisation."""
 LEAST_VARIANCE = 1e-3
+SEEN_AT_ONCE = 8
+"""Pictures that go through the layers at once on a CPU: what is said of more fits no cache."""
 
 
 @jax.jit
@@ -104,6 +106,9 @@ class Convolutions(eqx.Module):
 
     def __call__(self, pictures: Shaped[Array, "batch byte"]) -> Float[Array, "batch feature"]:
         """[B, F] all that the last layer says, one row for each picture."""
+        return some_at_once(self._of_pictures, pictures)
+
+    def _of_pictures(self, pictures: Array) -> Array:
         x = self.picture.channels_last(pictures)
         return self._from_first(convolve(x, self.filters[0], self.strides[0]))
 
@@ -114,6 +119,9 @@ class Convolutions(eqx.Module):
             tiles: [B, P'] by `PictureShape.in_tiles`, as large as the first layer's stride, which
                 divides its width.
         """
+        return some_at_once(self._of_tiles, tiles)
+
+    def _of_tiles(self, tiles: Array) -> Array:
         stride, window = self.strides[0], len(self.filters[0])
         size = (num_tiles(pixels, stride, window) for pixels in self.picture.size)
         parts = by_tiles(self.filters[0], stride, channels_first=self.picture.channel_axis == 0)
@@ -155,6 +163,18 @@ class Convolutions(eqx.Module):
         return x.reshape(len(x), -1), eqx.tree_at(lambda own: own.norms, self, norms)
 
 
+def some_at_once(
+    f: Callable[[Array], Array], rows: Shaped[Array, "batch byte"]
+) -> Float[Array, "batch feature"]:
+    """[B, F] what a function says of each row, told few of them at a time where that is quicker."""
+    num = len(rows)
+    if num <= SEEN_AT_ONCE or not _is_cpu():
+        return f(rows)
+    padded = jnp.pad(rows, ((0, -num % SEEN_AT_ONCE), (0, 0)))
+    said = jax.lax.map(f, padded.reshape(-1, SEEN_AT_ONCE, rows.shape[-1]))
+    return said.reshape(len(padded), -1)[:num]
+
+
 def convolve(
     x: Shaped[Array, "batch height width inputs"],
     weights: Float[Array, "window window inputs outputs"],
@@ -162,19 +182,39 @@ def convolve(
 ) -> Float[Array, "batch out_height out_width outputs"]:
     """A convolution without padding; of bytes as if each were a 255th.
 
-    Note: on a CPU, XLA's own is 10 times slower within a loop, such as one over minibatches, and
-    loops over few pictures are quickest, since what is said of many fits no cache. Products of
-    matrices are as quick there as elsewhere.
+    Note: on a CPU, XLA's own is 10 times slower within a loop, such as one over minibatches or over
+    few pictures at a time. Products of matrices are as quick there as elsewhere.
     """
-    if jax.default_backend() != "cpu":
-        return _xlas_own(x, weights / 255 if x.dtype == jnp.uint8 else weights, stride)
-    return of_tiles(in_tiles(x, stride, len(weights)), by_tiles(weights, stride))
+    if stride > 1 and len(weights) % stride == 0:
+        return of_tiles(in_tiles(x, stride, len(weights)), by_tiles(weights, stride))
+    if x.dtype == jnp.uint8:
+        weights = weights / 255
+    return (_by_patches if _is_cpu() else _xlas_own)(x, weights, stride)
+
+
+def _is_cpu() -> bool:
+    return jax.default_backend() == "cpu"
 
 
 def _xlas_own(x: Array, weights: Array, stride: int) -> Array:
     layout = ("NHWC", "HWIO", "NHWC")
     x, strides = x.astype(jnp.float32), (stride, stride)
     return jax.lax.conv_general_dilated(x, weights, strides, "VALID", dimension_numbers=layout)
+
+
+def _by_patches(x: Array, weights: Array, stride: int) -> Array:
+    """What each filter looks at, side by side, times the filters: one large product."""
+    batch, height, width, _ = x.shape
+    window, outputs = len(weights), weights.shape[-1]
+    rows, columns = (1 + (size - window) // stride for size in (height, width))
+    parts = [
+        x[:, i : i + (rows - 1) * stride + 1 : stride, j : j + (columns - 1) * stride + 1 : stride]
+        for i in range(window)
+        for j in range(window)
+    ]
+    patches = jnp.concatenate(parts, axis=-1).astype(jnp.float32)
+    product = patches.reshape(batch * rows * columns, -1) @ weights.reshape(-1, outputs)
+    return product.reshape(batch, rows, columns, outputs)
 
 
 # --- by tiles: pictures cut into squares as large as the stride ---
@@ -184,7 +224,7 @@ def in_tiles(x: Array, stride: int, window: int) -> Shaped[Array, "batch rows co
     """[B, H, W, I] tile by tile, as far as some filter looks; in each the channels come last."""
     batch, *size, inputs = x.shape
     rows, columns = (num_tiles(pixels, stride, window) for pixels in size)
-    x = _of_size(x, {1: rows * stride, 2: columns * stride})
+    x = x[:, : rows * stride, : columns * stride]
     x = x.reshape(batch, rows, stride, columns, stride, inputs).transpose(0, 1, 3, 2, 4, 5)
     return x.reshape(batch, rows, columns, stride * stride * inputs)
 
@@ -197,26 +237,16 @@ def by_tiles(
 ) -> Float[Array, "across across tile outputs"]:
     """Filters in parts, each for one of the tiles that they cover.
 
-    Where the stride does not divide their width they get zeros at their ends.
-
     Args:
-        weights: the filters.
+        weights: the filters, whose width is a multiple of the stride.
         stride: as wide is a tile.
         channels_first: how the numbers of a tile lie.
     """
     window, _, inputs, outputs = weights.shape
-    across = -(-window // stride)
-    weights = _of_size(weights, {0: across * stride, 1: across * stride})
+    across = window // stride
     parts = weights.reshape(across, stride, across, stride, inputs, outputs)
     order = (0, 2, 4, 1, 3, 5) if channels_first else (0, 2, 1, 3, 4, 5)
     return parts.transpose(order).reshape(across, across, stride * stride * inputs, outputs)
-
-
-def _of_size(x: Array, sizes: dict[int, int]) -> Array:
-    """Cut off at the end of some axes, or with zeros there."""
-    cut = [slice(sizes.get(axis)) for axis in range(x.ndim)]
-    more = [(0, max(sizes.get(axis, 0) - size, 0)) for axis, size in enumerate(x.shape)]
-    return jnp.pad(x[tuple(cut)], more)
 
 
 def of_tiles(
@@ -226,15 +256,15 @@ def of_tiles(
     """What filters say that move by whole tiles; of bytes as if each were a 255th."""
     if tiles.dtype == jnp.uint8:
         parts = parts / 255
-    return _of_tiles(tiles, parts) if jax.default_backend() == "cpu" else _xlas_own(tiles, parts, 1)
+    return _of_tiles(tiles, parts) if _is_cpu() else _xlas_own(tiles, parts, 1)
 
 
 @jax.custom_vjp
 def _of_tiles(tiles, parts):  # noqa: ANN001, ANN202
     """Each tile times all parts of the filters; what a filter says is the sum of its parts.
 
-    Nothing that a filter looks at is copied, as it is where patches are made, and the gradients are
-    two more products. They are written out, since those that JAX derives are five times slower.
+    Nothing that a filter looks at is copied, as it is where patches are made. The gradients are
+    written out, so that they are two more products.
     """
     # Note: the barriers keep XLA from working a sum out anew wherever it is used.
     across, _, size, outputs = parts.shape

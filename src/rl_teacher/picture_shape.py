@@ -75,4 +75,4 @@ class PictureShape:
 
 def num_tiles(pixels: int, side: int, window: int) -> int:
     """Tiles along one axis of which some filter sees something."""
-    return (pixels - window) // side + -(-window // side)
+    return (pixels - window) // side + window // side

@@ -11,12 +11,13 @@ from rl_teacher.agent_settings import A2CConfig, GA3CConfig, PPOConfig
 from rl_teacher.agents import ppo_update
 from rl_teacher.agents.a2c import A2C
 from rl_teacher.agents.collector import Collector
-from rl_teacher.agents.encoders import SEEN_AT_ONCE, PictureEncoder
+from rl_teacher.agents.encoders import PictureEncoder
 from rl_teacher.agents.ga3c import GA3C
 from rl_teacher.agents.on_policy import Elsewhere, flat, minibatches, next_values_of, prepare
 from rl_teacher.agents.ppo import PPO
 from rl_teacher.agents.registry import make_agent
 from rl_teacher.config import TeachConfig
+from rl_teacher.convolutions import SEEN_AT_ONCE
 from rl_teacher.errors import BadInput
 from rl_teacher.named_arrays import tree_to_arrays
 from rl_teacher.picture_shape import PictureShape

@@ -3,8 +3,6 @@
 B: batch, P: bytes of a picture, F: features.
 """
 
-from collections.abc import Callable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,9 +13,6 @@ from rl_teacher.convolutions import Convolutions
 from rl_teacher.networks import orthogonal
 from rl_teacher.picture_shape import PictureShape
 from rl_teacher.pictures import POLICIES, NetworkSize, plan_for, seen_by
-
-SEEN_AT_ONCE = 8
-"""Pictures that go through the convolutions at once: what is said of more fits no cache."""
 
 
 class Identity(eqx.Module):
@@ -51,19 +46,9 @@ class PictureEncoder(eqx.Module):
     def __call__(self, tiles: Shaped[Array, "*batch byte"]) -> Float[Array, "*batch features"]:
         """The features of each picture, given tile by tile."""
         rows = tiles.reshape(-1, tiles.shape[-1])
-        seen = _some_at_once(self.convolutions.of_tiles, rows)
+        seen = self.convolutions.of_tiles(rows)
         features = jax.nn.relu(seen @ self.weights + self.bias)
         return features.reshape(*tiles.shape[:-1], -1)
-
-
-def _some_at_once(f: Callable[[Array], Array], rows: Array) -> Array:
-    """What a function says of each row, told few of them at a time."""
-    num = len(rows)
-    if num <= SEEN_AT_ONCE:
-        return f(rows)
-    padded = jnp.pad(rows, ((0, -num % SEEN_AT_ONCE), (0, 0)))
-    said = jax.lax.map(f, padded.reshape(-1, SEEN_AT_ONCE, rows.shape[-1]))
-    return said.reshape(len(padded), -1)[:num]
 
 
 Encoder = Identity | PictureEncoder
