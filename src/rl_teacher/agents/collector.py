@@ -23,6 +23,9 @@ ACTION_MASK = "action_mask"
 IGNORES_ACTION = "ignores_action"
 """What an environment's info calls that its next step belongs to no episode."""
 
+Finals = list[tuple[int, int, np.ndarray]]
+"""Steps that ended an episode, in which environment, and what they led to."""
+
 
 class Collector:
     """Lives in N environments and hands out what was lived as rollouts."""
@@ -103,10 +106,19 @@ class Collector:
             BadObservation: an observation or reward is NaN or infinite.
         """
         columns = self._allocate(num_steps)
+        shown, finals = columns["observations"], Finals()
         for t in range(num_steps):
-            self._step(act, columns, t)
+            self._step(act, columns, t, finals)
+        # Note: as a rule a step leads to what is shown before the next one, so that nothing is
+        # written twice; pictures are large, and while emulators work each copy costs them time.
         if num_steps:
-            columns["next_observations"][-1] = self._led_to
+            shown[-1] = self._led_to
+        columns["observations"], columns["next_observations"] = shown[:-1], shown[1:]
+        if finals:
+            columns["next_observations"] = self._arrays.empty(shown[1:].shape, shown.dtype)
+            columns["next_observations"][:] = shown[1:]
+            for t, env, observation in finals:
+                columns["next_observations"][t, env] = observation
         rollout = Rollout(**columns)
         _check_finite(rollout)
         return rollout
@@ -119,10 +131,10 @@ class Collector:
         observed_dtype = np.float32 if is_float or observation.dtype is None else observation.dtype
         acted_dtype = np.float32 if isinstance(action, gym.spaces.Box) else np.int64
         columns = {
-            "observations": self._arrays.empty(observed, observed_dtype),
+            # Note: one more, for what the last step led to.
+            "observations": self._arrays.empty((num_steps + 1, *observed[1:]), observed_dtype),
             "actions": np.empty((*shape, *(action.shape or ())), acted_dtype),
             "rewards": np.empty(shape, np.float32),
-            "next_observations": self._arrays.empty(observed, observed_dtype),
             "terminated": np.empty(shape, bool),
             "truncated": np.empty(shape, bool),
             "is_valid": np.empty(shape, bool),
@@ -136,7 +148,7 @@ class Collector:
         states = getattr(self.venv, "scene_states", None)
         return np.empty((self.num_envs, 0)) if states is None else states
 
-    def _step(self, act: Act, columns: dict[str, np.ndarray], t: int) -> None:
+    def _step(self, act: Act, columns: dict[str, np.ndarray], t: int, finals: Finals) -> None:
         columns["scene_states"][t] = self._scene_states()
         columns["is_valid"][t] = ~self._resets_next
         if self._masks is None:
@@ -167,6 +179,7 @@ class Collector:
                 self._observations, infos = self.venv.reset(options={"reset_mask": ended})
                 if self._masks is not None:
                     self._masks = self._newer_masks(self._masks, infos)
+            finals += [(t, env, self._led_to[env]) for env in np.nonzero(ended)[0].tolist()]
 
     def _stepped(self, actions: np.ndarray, keep: Callable[[], None]) -> Any:
         """What a step returns; what was seen before is kept while the environments work."""
@@ -180,8 +193,6 @@ class Collector:
 
     def _keep_observations(self, columns: dict[str, np.ndarray], t: int) -> None:
         columns["observations"][t] = self._observations
-        if t > 0:
-            columns["next_observations"][t - 1] = self._led_to
 
     def _saver(self) -> Any:
         """The environment's own way to be saved (see envs.registry.make_vector)."""
