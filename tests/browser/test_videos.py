@@ -1,5 +1,6 @@
 """Clips of environments without MuJoCo: videos, side by side on one clock."""
 
+import itertools
 from contextlib import closing
 
 import numpy as np
@@ -115,8 +116,9 @@ def test_stepping_shows_the_very_frame_on_both_sides(shown):
             assert differences[frame] <= differences.min() + 0.3
 
 
-def test_a_game_is_shown_as_it_is_and_not_as_the_agent_sees_it(open_page, store, service):
-    """Pong's 210 x 160 pixels on brown ground, at 15 steps a second; the agent sees grey stacks."""
+@pytest.fixture
+def games_of_pong(open_page, store, service):
+    """The page with two clips of Pong."""
     experiment = Experiment(store, media_of(service.home), "pong", "Pong-v0")
     with closing(make_vector("Pong-v0", 2)) as venv:
         collector = Collector(venv, seed=0)
@@ -131,6 +133,12 @@ def test_a_game_is_shown_as_it_is_and_not_as_the_agent_sees_it(open_page, store,
     opened = open_page("pong")
     opened.wait_for_comparison(asked)
     opened.wait_until(f"{SHOWN}.length === 2 && {SHOWN}.every((film) => film.readyState >= 2)")
+    return opened
+
+
+def test_a_game_is_shown_as_it_is_and_not_as_the_agent_sees_it(games_of_pong):
+    """Pong's 210 x 160 pixels on brown ground, at 15 steps a second; the agent sees grey stacks."""
+    opened = games_of_pong
     sizes = f"{SHOWN}.map((film) => [film.videoWidth, film.videoHeight])"
     assert opened.page.evaluate(f"() => {sizes}") == [[160, 210], [160, 210]]
     durations = opened.page.evaluate(f"() => {SHOWN}.map((film) => film.duration)")
@@ -138,3 +146,16 @@ def test_a_game_is_shown_as_it_is_and_not_as_the_agent_sees_it(open_page, store,
     ground = np.median(seen_in_colour(opened), axis=(1, 2))
     np.testing.assert_allclose(ground, [[144, 72, 17]] * 2, atol=12)
     run_on_one_clock(opened)
+
+
+def test_on_a_phone_no_button_hides_any_of_a_game(games_of_pong):
+    page = games_of_pong.page
+    page.set_viewport_size({"width": 390, "height": 844})
+    games_of_pong.wait_until("document.querySelectorAll('.prefer').length === 2")
+    films = page.evaluate(f"() => {SHOWN}.map((film) => film.getBoundingClientRect().toJSON())")
+    lefts = "() => [...document.querySelectorAll('.prefer, .tag')].map((it) => it.offsetLeft)"
+    for film, left in itertools.product(films, page.evaluate(lefts)):
+        # Upright: as high as there is room, and as wide as 210 x 160 is then, from the left.
+        assert left >= film["height"] * 160 / 210
+    positions = f"{SHOWN}.map((film) => getComputedStyle(film).objectPosition)"
+    assert page.evaluate(f"() => {positions}") == ["0% 50%"] * 2
