@@ -20,6 +20,7 @@ from rl_teacher.agents.acting import (
     load_agent,
 )
 from rl_teacher.agents.collector import Collector
+from rl_teacher.agents.encoders import PictureEncoder
 from rl_teacher.agents.policies import CategoricalPolicy
 from rl_teacher.agents.ppo import PPO
 from rl_teacher.agents.registry import make_agent
@@ -175,7 +176,8 @@ class TestRoundTrip:
         assert loaded(pictures[0]) == loaded(pictures)[0]
         policy, _, encoder = agent._networks
         assert isinstance(policy, CategoricalPolicy)
-        expected = policy.logits(encoder(jnp.asarray(pictures.reshape(20, -1))))
+        assert isinstance(encoder, PictureEncoder)
+        expected = policy.logits(encoder(jnp.asarray(encoder.in_tiles(pictures.reshape(20, -1)))))
         logits = loaded.layers(loaded.observed.features(pictures))
         np.testing.assert_allclose(logits, expected, rtol=1e-3, atol=1e-5)
         assert np.ptp(logits, axis=0).min() > 1e-3

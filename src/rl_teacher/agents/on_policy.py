@@ -47,7 +47,7 @@ class Elsewhere(NamedTuple):
 
     Attributes:
         places: [E] which of the T * N steps; some may be there several times.
-        observations: [E, D] before any reset.
+        observations: [E, ...] before any reset.
     """
 
     places: Any
@@ -70,7 +70,7 @@ class Lived(NamedTuple):
     """A rollout as a compiled update takes it: NumPy arrays outside, traced ones inside.
 
     Attributes:
-        observations: [T, N, D] as the environment gave them; bytes where they are pictures.
+        observations: [T, N, D] as the environment gave them; pictures as bytes, tile by tile.
         next_observations: [T, N, D] before any reset; or what of them is not in the rollout.
         actions: [T, N, ...] as they were drawn, before they were clipped.
         masks: [T, N, A] which actions were allowed; None: all of them.
