@@ -11,6 +11,7 @@ XLA_FLAGS = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Names of glibc's `mallopt`."""
 KEPT_BYTES = 1 << 28
+"""Of freed memory, at the end of what the process has."""
 LARGE_BYTES = 1 << 26
 """Larger arrays than this go back to the system at once; a rollout of pictures is 58 MB."""
 
