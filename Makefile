@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.installed
 
-.PHONY: setup demo teach page check check-page test test-slow test-sbx bench lock clean
+.PHONY: setup demo teach page check check-page test test-slow test-sbx golden bench lock clean
 
 setup: $(SETUP)
 
@@ -61,6 +61,10 @@ $(SBX): requirements.lock pyproject.toml
 	.venv-sbx/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock "sbx-rl==0.28.0"
 	.venv-sbx/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(SBX)
+
+# Short seeded runs of every agent, compared bit for bit with benchmarks/golden.json.
+golden: $(SETUP)
+	$(BIN)/python -m benchmarks.golden
 
 bench: $(SETUP)
 	$(BIN)/python -m benchmarks.run
