@@ -18,12 +18,12 @@ import numpy as np
 
 from benchmarks import fixed_hopper
 from benchmarks.settings import saved_to_config
-from rl_teacher.config import PredictorConfig, RunOptions, TeachConfig
+from rl_teacher.config.experiment import PredictorConfig, RunOptions, TeachConfig
 
 if TYPE_CHECKING:
     from rl_teacher.agents.ppo import PPO
-    from rl_teacher.envs.teachable import TeachableVectorEnv
-    from rl_teacher.reward_learner import RewardLearner
+    from rl_teacher.envs.interface import TeachableVectorEnv
+    from rl_teacher.session import RewardLearner
 
 Figures = dict[str, Any]
 
@@ -46,8 +46,8 @@ def teach(
             environments whose episodes all have one length.
         bar: a true return; when it was first reached is said, and the curve.
     """
-    import rl_teacher.envs.mujoco_batch  # noqa: F401 - imported now, so that it is not timed
-    from rl_teacher.experiment import Experiment, experiments_folder
+    import rl_teacher.envs.mujoco.vector  # noqa: F401 - imported now, so that it is not timed
+    from rl_teacher.runs.folder import Experiment, experiments_folder
     from rl_teacher.teach import teach as run
 
     fixed_hopper.register()
@@ -142,8 +142,8 @@ def trained_agent(config: TeachConfig, venv: "TeachableVectorEnv") -> "PPO":
     """The agent of the newest checkpoint."""
     from rl_teacher.agents.ppo import PPO
     from rl_teacher.agents.registry import make_agent
-    from rl_teacher.experiment import Experiment
-    from rl_teacher.named_arrays import part_of
+    from rl_teacher.common.state_dict import part_of
+    from rl_teacher.runs.folder import Experiment
 
     checkpoint = Experiment.find(config.name).load_checkpoint()
     agent = make_agent(config, venv)
@@ -187,7 +187,7 @@ def backward_turns(pitch: np.ndarray) -> np.ndarray:
 def random(env_id: str, num_episodes: int, seed: int) -> Figures:
     """The mean true return of the random policy."""
     from rl_teacher.agents.collector import Collector
-    from rl_teacher.agents.episodes import EpisodeReturns
+    from rl_teacher.agents.episode_stats import EpisodeReturns
     from rl_teacher.envs.registry import make_vector
 
     fixed_hopper.register()
@@ -209,8 +209,8 @@ def physics(env_id: str, num_envs: int, seconds: float) -> Figures:
 
     from mujoco.batch import Batch
 
-    from rl_teacher.envs.mujoco_physics import load_model, quiet_mujoco
-    from rl_teacher.envs.mujoco_suite import TASKS
+    from rl_teacher.envs.mujoco.physics import load_model, quiet_mujoco
+    from rl_teacher.envs.mujoco.suite import TASKS
 
     task = TASKS[env_id]
     model = load_model(task)
@@ -287,9 +287,9 @@ def labels(env_id: str, num_labels: int, num_rounds: int) -> Figures:
         num_labels: asked and answered before anything is measured.
         num_rounds: warm fits to measure.
     """
-    from rl_teacher import compute
+    from rl_teacher.common import runtime
 
-    compute.prepare()
+    runtime.prepare()
     with tempfile.TemporaryDirectory() as folder:
         world = LabelledWorld(env_id, Path(folder))
         empty_mb = resident_mb()
@@ -328,10 +328,10 @@ class LabelledWorld:
 
     def _make_learner(self, env_id: str, folder: Path) -> "RewardLearner":
         from rl_teacher.predictor.inputs import InputSpace
+        from rl_teacher.queries.queue import Questionnaire, Respondent, Shelf
         from rl_teacher.queries.schedules import Budget, Progress
         from rl_teacher.queries.selectors import selector
-        from rl_teacher.questionnaire import Questionnaire, Respondent, Shelf
-        from rl_teacher.reward_learner import Asking, Fitting, RewardLearner, Subject
+        from rl_teacher.session import Asking, Fitting, RewardLearner, Subject
         from rl_teacher.store.media import SegmentFiles
         from rl_teacher.teachers.registry import teacher_named
 
@@ -357,8 +357,8 @@ class LabelledWorld:
 
     def ask_up_to(self, wanted: int) -> None:
         """Ask until there are so many labels, or as many more as are asked at once."""
+        from rl_teacher.queries.queue import RecentEpisodes
         from rl_teacher.queries.schedules import Progress
-        from rl_teacher.questionnaire import RecentEpisodes
 
         asked = self.learner.ask(Progress(wanted, 0.0), RecentEpisodes(100.0, 1000.0))
         self.num_asked += asked

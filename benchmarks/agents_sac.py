@@ -10,7 +10,7 @@ from benchmarks.options import Options
 from benchmarks.records import Record, Records, latest_by
 from benchmarks.settings import teach_config
 from benchmarks.tables import average, mean_and_spread, number, ratio, table
-from rl_teacher.agent_settings import SACConfig
+from rl_teacher.config.agents import SACConfig
 
 RETURNS = {"Pendulum-v1": 20_000, "HalfCheetah-v5": 50_000}
 """Environments, and steps of a run."""

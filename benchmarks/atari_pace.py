@@ -8,8 +8,8 @@ from benchmarks.parts import measure_parts, pace_of
 from benchmarks.records import Record, Records, latest_run
 from benchmarks.settings import teach_config
 from benchmarks.tables import middle, number, ratio, table
-from rl_teacher.pictures import NetworkSize
-from rl_teacher.presets import preset
+from rl_teacher.config.presets import preset
+from rl_teacher.nn.encoders import NetworkSize
 
 GAMES = (("Pong-v0", "pong"), ("Breakout-v0", "breakout"))
 NUM_ENVS = 16

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from rl_teacher.envs import mujoco_rules
-from rl_teacher.envs.mujoco_suite import PLAIN, TASKS
-from rl_teacher.envs.mujoco_task import Physics, Score
+from rl_teacher.envs.mujoco import rules
+from rl_teacher.envs.mujoco.suite import PLAIN, TASKS
+from rl_teacher.envs.mujoco.task import Physics, Score
 
 ENV_ID = "FixedHopper-v4"
 
 
 def score(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """Forward velocity + 1 while upright - 1e-3 * squared torques; never ends early."""
-    rewards, _ = mujoco_rules.score_hopper_v5(physics, velocity_x, actions)
+    rewards, _ = rules.score_hopper_v5(physics, velocity_x, actions)
     return rewards, None
 
 

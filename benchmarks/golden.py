@@ -1,8 +1,10 @@
 """Golden runs: short seeded runs whose metrics and final arrays a refactoring must not change.
 
-    python -m benchmarks.golden                    # compare with golden.json; exit code 1 on a difference
+    python -m benchmarks.golden                    # compare with golden.json
     python -m benchmarks.golden --renew            # replace golden.json
     python -m benchmarks.golden --only ppo/MuJoCo  # runs whose name contains the text
+
+The exit code is 1 where a run differs.
 
 The digests are exact for one set of library versions on one kind of processor: record them on the
 commit before a change, and compare on the same machine.
@@ -95,7 +97,7 @@ def run(name: str) -> dict[str, Any]:
 
 
 def digest(arrays: Iterable[np.ndarray]) -> str:
-    """Hash float32 arrays without regard to their order and names, which a refactoring may change."""
+    """Hash float32 arrays regardless of order and names, which a refactoring may change."""
     hashes = [
         hashlib.sha256(str(each.shape).encode() + np.ascontiguousarray(each).tobytes()).digest()
         for each in arrays
@@ -157,7 +159,9 @@ def main() -> int:
                 continue
             lines = differences(recorded[name], found)
             num_different += bool(lines)
-            print(f"{name}: {'equal' if not lines else 'DIFFERENT'}", *lines, sep="\n    ", flush=True)
+            print(
+                f"{name}: {'equal' if not lines else 'DIFFERENT'}", *lines, sep="\n    ", flush=True
+            )
     if options.renew:
         GOLDEN_FILE.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n")
         return 0

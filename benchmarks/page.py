@@ -19,8 +19,8 @@ from benchmarks.parts import keep, measure_parts
 from benchmarks.records import Record, Records, latest_run
 from benchmarks.tables import middle, number, ratio, table
 from rl_teacher.clips.answer import Answer
-from rl_teacher.envs.mujoco_suite import SUITE
-from rl_teacher.experiment import Experiment
+from rl_teacher.envs.mujoco.suite import SUITE
+from rl_teacher.runs.folder import Experiment
 from rl_teacher.store.media import SegmentFiles
 from tests.browser import chromium
 from tests.browser.labelling_page import KEYS, LabellingPage

@@ -6,7 +6,7 @@ from typing import Any
 from benchmarks.children import Finished
 from benchmarks.options import Options
 from benchmarks.records import Records
-from rl_teacher.config import TeachConfig
+from rl_teacher.config.experiment import TeachConfig
 
 Measure = Callable[[Options, Records], None]
 

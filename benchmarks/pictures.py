@@ -11,7 +11,7 @@ from benchmarks.options import Options
 from benchmarks.records import Record, Records, key_of, latest_by
 from benchmarks.settings import teach_config
 from benchmarks.tables import mean_and_spread, number, table
-from rl_teacher.presets import preset
+from rl_teacher.config.presets import preset
 
 TRUE_REWARD = 0
 LABELS = {

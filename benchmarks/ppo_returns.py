@@ -9,7 +9,7 @@ from benchmarks.options import Options
 from benchmarks.records import Record, Records, latest_by
 from benchmarks.settings import teach_config
 from benchmarks.tables import average, mean_and_spread, ratio, table
-from rl_teacher.config import TeachConfig
+from rl_teacher.config.experiment import TeachConfig
 
 ENV_IDS = ("Hopper-v5", "HalfCheetah-v5", "Walker2d-v5")
 SEEDS = (0, 1, 2)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from rl_teacher.config import TeachConfig
+from rl_teacher.config.experiment import TeachConfig
 
 
 def teach_config(*layers: Mapping[str, Any]) -> TeachConfig:

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.settings import saved_to_config
 from rl_teacher.clips.answer import Answer
-from rl_teacher.config import RunOptions, TeachConfig
+from rl_teacher.config.experiment import RunOptions, TeachConfig
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.records import Claimed, NewLabel
 from rl_teacher.store.store import Store
@@ -45,8 +45,8 @@ class Labelers(threading.Thread):
 
     def run(self) -> None:
         """Answer what can be claimed until the run is over."""
-        from rl_teacher.errors import ExperimentNotFound
-        from rl_teacher.experiment import home
+        from rl_teacher.common.errors import ExperimentNotFound
+        from rl_teacher.runs.folder import home
         from rl_teacher.store.database import default_url
 
         segments = SegmentFiles(home() / "segments")
@@ -110,7 +110,7 @@ def study(saved: Mapping[str, Any], weights: str, overlap: float, overlap_labele
         overlap_labelers: how many.
     """
     from benchmarks._ours import curve_figures
-    from rl_teacher.experiment import Experiment, home
+    from rl_teacher.runs.folder import Experiment, home
     from rl_teacher.store.database import default_url
 
     config = saved_to_config(saved)
@@ -135,15 +135,15 @@ def study(saved: Mapping[str, Any], weights: str, overlap: float, overlap_labele
 
 def teach_without_a_page(config: TeachConfig, options: RunOptions) -> None:
     """As `teach` does, but nobody has to look."""
-    from rl_teacher import compute
-    from rl_teacher.experiment import Experiment, home
+    from rl_teacher.common import runtime
     from rl_teacher.report.progress import Progress
+    from rl_teacher.runs.clip_renderer import Gallery
+    from rl_teacher.runs.folder import Experiment, home
     from rl_teacher.store.database import default_url
     from rl_teacher.store.media import MediaFiles
-    from rl_teacher.studio import Gallery
     from rl_teacher.teach import Teaching, check
 
-    compute.prepare(home() / "cache" / "xla")
+    runtime.prepare(home() / "cache" / "xla")
     env_card = check(config)
     config = replace(config, env_id=env_card.id)
     with contextlib.ExitStack() as stack:

@@ -11,7 +11,7 @@ from benchmarks.options import Options
 from benchmarks.records import Record, Records, latest_by
 from benchmarks.settings import teach_config
 from benchmarks.tables import average, mean_and_spread, number, ratio, table
-from rl_teacher.config import TeachConfig
+from rl_teacher.config.experiment import TeachConfig
 
 SETTINGS = ((200_000, 300), (800_000, 700), (800_000, 100))
 QUICK_SETTINGS = ((8_192, 60),)
@@ -55,7 +55,7 @@ def cells(options: Options) -> Iterator[Cell]:
 
 def our_config(steps: int, labels: int, seed: int, options: Options) -> TeachConfig:
     """Our settings; the teacher errs as imitation's does: Boltzmann with temperature 1."""
-    from rl_teacher.envs.mujoco_suite import HOPPER
+    from rl_teacher.envs.mujoco.suite import HOPPER
 
     settings = {
         "env_id": ENV_ID,

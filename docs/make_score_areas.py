@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from rl_teacher.envs.atari_emulators import IN_COLOUR, Emulators
-from rl_teacher.envs.atari_names import AtariGame, game_called
-from rl_teacher.envs.score_areas import SCORE_AREAS
-from rl_teacher.frame_settings import FrameSettings
+from rl_teacher.config.preprocessing import FrameSettings
+from rl_teacher.envs.atari.emulators import IN_COLOUR, Emulators
+from rl_teacher.envs.atari.names import AtariGame, game_called
+from rl_teacher.envs.atari.score_areas import SCORE_AREAS
 
 PICTURE = Path(__file__).parent / "images" / "score-areas.png"
 COLUMNS = 2

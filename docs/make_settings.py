@@ -8,7 +8,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from rl_teacher.agent_settings import (
+from rl_teacher.config.agents import (
     A2CConfig,
     GA3CConfig,
     OtherAgentConfig,
@@ -16,8 +16,8 @@ from rl_teacher.agent_settings import (
     SACConfig,
     TRPOConfig,
 )
-from rl_teacher.config import PredictorConfig, RunOptions, TeachConfig
-from rl_teacher.presets import PresetChoice
+from rl_teacher.config.experiment import PredictorConfig, RunOptions, TeachConfig
+from rl_teacher.config.presets import PresetChoice
 
 SETTINGS_PAGE = Path(__file__).with_name("settings.md")
 
@@ -25,8 +25,7 @@ INTRODUCTION = """\
 # Settings
 
 Every setting of `rl-teacher teach`. This page is written by `python docs/make_settings.py` from
-`src/rl_teacher/config.py` and `agent_settings.py`, which the command line is made from too; do not
-edit it by hand.
+`src/rl_teacher/config/`, which the command line is made from too; do not edit it by hand.
 
 Underscores are understood as well: `--n_labels` is `--n-labels`. Whole numbers may be spelt `5e6`.
 """

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rl_teacher.agents.own import OwnAgent
-from rl_teacher.config import OtherAgentConfig, RunOptions, TeachConfig
-from rl_teacher.experiment import Experiment
+from rl_teacher.agents.custom import OwnAgent
+from rl_teacher.config.experiment import OtherAgentConfig, RunOptions, TeachConfig
+from rl_teacher.runs.folder import Experiment
 from rl_teacher.teach import teach
 
 

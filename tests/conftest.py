@@ -13,7 +13,7 @@ from tests import shapes
 shapes.check()
 
 # Note: only what is imported from here on is checked.
-from rl_teacher import compute  # noqa: E402
+from rl_teacher.common import runtime  # noqa: E402
 from rl_teacher.report import plot as report_plot  # noqa: E402
 from rl_teacher.report.plot import plot  # noqa: E402
 from rl_teacher.store import database as store_database  # noqa: E402
@@ -22,7 +22,7 @@ from rl_teacher.store.store import Store  # noqa: E402
 os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".pytest_cache" / "xla")
 )
-compute.prepare()
+runtime.prepare()
 
 # Note: the machines that run this are shared, so a slow example is no failure.
 hypothesis.settings.register_profile("shared-machine", deadline=None)

@@ -9,7 +9,7 @@ import pytest
 
 from rl_teacher.cli import main
 from rl_teacher.envs import registry
-from rl_teacher.experiment import Experiment
+from rl_teacher.runs.folder import Experiment
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
 

@@ -14,43 +14,48 @@ from pathlib import Path
 import pytest
 from fastapi.routing import APIRoute
 
-from rl_teacher import bulletin, cli, questionnaire, reward_learner, served_page
-from rl_teacher.agents import acting
+from rl_teacher import cli, session
+from rl_teacher.agents import numpy_policy
 from rl_teacher.clips import drawing, poses
-from rl_teacher.config import DEFAULT_PRETRAIN_LABELS, RunOptions, TeachConfig, validate_fit
+from rl_teacher.config.experiment import (
+    DEFAULT_PRETRAIN_LABELS,
+    RunOptions,
+    TeachConfig,
+    validate_fit,
+)
+from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.datasets import reading, writing
 from rl_teacher.envs import check as check_of_envs
-from rl_teacher.envs import frames, moving_dot
-from rl_teacher.envs.mujoco_suite import SUITE
-from rl_teacher.frame_settings import FrameSettings
-from rl_teacher.play import living
+from rl_teacher.envs import moving_dot, preprocessing
+from rl_teacher.envs.mujoco.suite import SUITE
+from rl_teacher.play import episodes
 from rl_teacher.play.film import GIF_FPS
 from rl_teacher.play.options import MOST_EPISODES, PlayOptions
 from rl_teacher.predictor import fit, labels
 from rl_teacher.quality import agreement, reliability
+from rl_teacher.queries import queue
 from rl_teacher.queries.schedules import Budget
 from rl_teacher.report import label_export
+from rl_teacher.runs import status
 from rl_teacher.store import media
 from rl_teacher.store.tables import Base
 from rl_teacher.teach import MOST_WAITING, check
 from rl_teacher.web import (
     access,
     app,
-    events,
-    experiments,
-    leases,
+    labelers_cli,
     lifetime,
     logs,
-    people,
+    messages,
     problems,
-    roster,
     serve,
+    service_process,
     shapes,
     terminal,
     token,
-    words,
 )
 from rl_teacher.web.limits import Limits
+from rl_teacher.web.routes import events, experiments, labelers, leases
 from rl_teacher.web.settings import MAX_BODY_BYTES, OWNER, Settings
 from rl_teacher.wrappers.parts import SECONDS_BETWEEN, STEPS_BETWEEN
 from rl_teacher.wrappers.settings import WrapperSettings
@@ -152,8 +157,10 @@ def test_a_command_line_in_the_docs_is_understood(arguments, monkeypatch, capsys
     monkeypatch.setattr(cli, "run_fit", lambda config: validate_fit(config) or 0)
     monkeypatch.setattr(serve, "serve", lambda options: 0)
     monkeypatch.setattr(terminal, "label_at_terminal", lambda name: 0)
-    monkeypatch.setattr(roster, "add", lambda name, *_: roster.Added(name, "rlt_x", None))
-    monkeypatch.setattr(roster, "revoke", lambda name: 1)
+    monkeypatch.setattr(
+        labelers_cli, "add", lambda name, *_: labelers_cli.Added(name, "rlt_x", None)
+    )
+    monkeypatch.setattr(labelers_cli, "revoke", lambda name: 1)
     exit_code = cli.main(arguments)
     printed = capsys.readouterr()
     if arguments[0] in ("report", "export-labels", "export", "play", "export-agent"):
@@ -310,24 +317,24 @@ def test_of_pictures_check_says_what_the_docs_say(capsys):
         f"looks at about {fit.SAMPLED_STEPS} of its steps",
         f"on up to {fit.EVALUATED} labels",
         f"has not fallen by {fit.IMPROVEMENT} nats in {fit.PATIENCE} calls",
-        f"take {reward_learner.REFIT_STEPS} gradient steps at most",
-        f"end after {reward_learner.REFIT_PATIENCE} call",
-        f"have grown by {reward_learner.FIT_GROWTH:.0%}".replace("%", " %"),
+        f"take {session.REFIT_STEPS} gradient steps at most",
+        f"end after {session.REFIT_PATIENCE} call",
+        f"have grown by {session.FIT_GROWTH:.0%}".replace("%", " %"),
         f"if ratio > {fit.LOSS_RATIO_RANGE[1]}",
         f"if ratio < {fit.LOSS_RATIO_RANGE[0]}",
         f"within {fit.L2_RANGE[0]} .. {fit.L2_RANGE[1]:g}",
         f"`T0` = {TeachConfig.hyperbolic_steps:,} steps",
         f"`P + t / {Budget(None, 0, 1).steps_between}`",
-        f"At most {reward_learner.ASKED_AT_ONCE} comparisons",
-        f"the latest {reward_learner.REMEMBERED_STEPS:,} steps",
+        f"At most {session.ASKED_AT_ONCE} comparisons",
+        f"the latest {session.REMEMBERED_STEPS:,} steps",
         f"at most {MOST_WAITING} wait at any time",
-        f"one in {reward_learner.LIBRARY_EVERY} of the first pairs",
-        f"one of up to {questionnaire.LIBRARY_SIZE}",
+        f"one in {session.LIBRARY_EVERY} of the first pairs",
+        f"one of up to {queue.LIBRARY_SIZE}",
         f"`P + s / {Budget(None, 0, 1).seconds_between:g}`",
-        f"silent for {words.LOST_AFTER.total_seconds():g} s",
-        f"every {bulletin.EPISODE_EVERY_S['poses']:g} s at most where clips are poses",
-        f"every {bulletin.EPISODE_EVERY_S['video']:g} s where they are video",
-        f"starts warm, and waits for {reward_learner.LEAST_TO_REFIT} labels",
+        f"silent for {messages.LOST_AFTER.total_seconds():g} s",
+        f"every {status.EPISODE_EVERY_S['poses']:g} s at most where clips are poses",
+        f"every {status.EPISODE_EVERY_S['video']:g} s where they are video",
+        f"starts warm, and waits for {session.LEAST_TO_REFIT} labels",
         f"as if measured over {labels.EARLIER_STEPS:,} steps",
     ],
 )
@@ -355,14 +362,14 @@ def text_of(name):
         ("docs/quality.md", f"that of {agreement.RESAMPLES:,} bootstrap samples"),
         ("docs/quality.md", "`a` = {:g} and `b` = {:g}".format(*reliability.PRIOR)),
         ("docs/quality.md", "at least {} and at most {}".format(*reliability.TRUSTED)),
-        ("docs/quality.md", f"Every {bulletin.FINDINGS_EVERY_S:g} seconds a run tells"),
+        ("docs/quality.md", f"Every {status.FINDINGS_EVERY_S:g} seconds a run tells"),
         ("docs/service.md", f"--host {serve.ServeOptions().host} --port {RunOptions().port}"),
         ("docs/service.md", f"one of the next {serve.PORTS_TRIED - 1} is used"),
         ("docs/service.md", f"up to {shapes.MAX_LABELS} at a time"),
         ("docs/service.md", f"At most {experiments.MAX_ROWS} rows"),
         ("docs/service.md", f"Bodies are limited to {MAX_BODY_BYTES:,} bytes"),
         ("docs/service.md", f"{8 * token.NUM_BYTES} random bits"),
-        ("docs/service.md", f"`--end-after-runs {served_page.END_AFTER_S:g}`"),
+        ("docs/service.md", f"`--end-after-runs {service_process.END_AFTER_S:g}`"),
         ("docs/service.md", f"`{lifetime.FILE_NAME}` in the home"),
         ("docs/service.md", f"`{logs.FOLDER}/{logs.FILE_NAME}` in the home"),
         ("docs/service.md", f"begun after {logs.MAX_BYTES:,} bytes; {logs.NUM_OLD} old ones"),
@@ -375,20 +382,20 @@ def text_of(name):
         ("docs/service.md", f"an owner's {Limits().owner.per_s:g} and {Limits().owner.burst}"),
         ("docs/service.md", f"{60 * Limits().stranger.per_s:g} wrong credentials a min"),
         ("docs/service.md", f"up to {Limits().streams} streams"),
-        ("docs/labelling.md", f"within {people.INVITE_LASTS.days} days"),
+        ("docs/labelling.md", f"within {labelers.INVITE_LASTS.days} days"),
         ("docs/labelling.md", f"theirs for {leases.LEASE_S / 60:g} minutes"),
         ("docs/wrappers.md", f"1.5 s, or {round(CLIP_SECONDS * USUAL_FPS)}"),
         ("docs/wrappers.md", f"or {DEFAULT_PRETRAIN_LABELS} | answers before the first fit"),
         ("docs/wrappers.md", f"{STEPS_BETWEEN:,}; for a person one every {SECONDS_BETWEEN:g} s"),
         ("docs/wrappers.md", f"{WrapperSettings().checkpoint_interval:,} | steps between two ch"),
-        ("docs/workflows.md", f"once there are {reward_learner.LEAST_TO_REFIT} new labels"),
+        ("docs/workflows.md", f"once there are {session.LEAST_TO_REFIT} new labels"),
         ("docs/environments.md", f"environment for {check_of_envs.LONG_CHECK_STEPS} steps"),
         ("docs/environments.md", f"same for {check_of_envs.SHORT_CHECK_STEPS} steps before"),
         ("docs/datasets.md", f"more than {reading.MAX_BYTES / 2**30:g} GiB, unpacked"),
         ("docs/datasets.md", f"| `schema_version` | {writing.SCHEMA_VERSION};"),
         ("docs/datasets.md", f"| `format` | `{writing.FORMAT_NAME}` |"),
-        ("docs/pictures.md", f"where it has at most {frames.MOST_CHANNELS} and"),
-        ("docs/pictures.md", "{} red + {} green + {} blue".format(*frames.COLOURS)),
+        ("docs/pictures.md", f"where it has at most {preprocessing.MOST_CHANNELS} and"),
+        ("docs/pictures.md", "{} red + {} green + {} blue".format(*preprocessing.COLOURS)),
         ("docs/pictures.md", f"`--frame-size` | {FrameSettings().size} |"),
         ("docs/pictures.md", f"`--stacked-frames` | {FrameSettings().stacked} |"),
         ("docs/pictures.md", f"at least {moving_dot.THRESHOLD} from 0"),
@@ -396,17 +403,17 @@ def text_of(name):
         ("docs/pictures.md", f"the usual limit of {reading.MAX_BYTES / 2**30:g} GiB"),
         ("docs/pictures.md", f"ends after {moving_dot.NUM_MOVES:,} moves"),
         ("docs/play.md", f"({PlayOptions('').episodes} if not said, {MOST_EPISODES} at most)"),
-        ("docs/play.md", f"is cut after {living.MOST_STEPS:,} steps"),
+        ("docs/play.md", f"is cut after {episodes.MOST_STEPS:,} steps"),
         ("docs/play.md", f"at most {GIF_FPS:g} pictures a second"),
-        ("docs/play.md", f"| `schema_version` | {acting.SCHEMA_VERSION};"),
-        ("docs/play.md", f"| `format` | `{acting.FORMAT_NAME}` |"),
+        ("docs/play.md", f"| `schema_version` | {numpy_policy.SCHEMA_VERSION};"),
+        ("docs/play.md", f"| `format` | `{numpy_policy.FORMAT_NAME}` |"),
         ("docs/files.md", f"`{poses.MAGIC.decode()}`"),
         ("docs/files.md", f"version: {poses.VERSION} |"),
         ("docs/files.md", f"two float32 arrays of {poses.POSE} follow"),
         ("docs/files.md", f"where `scale` is at most {poses.FINEST_STEP:.4f}"),
         ("docs/files.md", f"At its end are {media.SEAL_BYTES} bytes more"),
         ("docs/files.md", f"`{media.SEAL_HEAD.hex(' ')}`"),
-        ("docs/files.md", f"latest episodes, the last {bulletin.EPISODES_KEPT} stay"),
+        ("docs/files.md", f"latest episodes, the last {status.EPISODES_KEPT} stay"),
     ],
 )
 def test_a_figure_in_the_docs_is_that_of_the_code(page, said):

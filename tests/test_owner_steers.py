@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from rl_teacher.config import PPOConfig, PredictorConfig, RunOptions, TeachConfig
-from rl_teacher.errors import ExperimentNotFound
-from rl_teacher.experiment import Experiment, home
+from rl_teacher.common.errors import ExperimentNotFound
+from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions, TeachConfig
+from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.records import Control, Study
 from rl_teacher.store.store import Store

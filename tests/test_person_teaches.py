@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.config import PPOConfig, RunOptions, TeachConfig
-from rl_teacher.errors import ExperimentNotFound
-from rl_teacher.experiment import Experiment, home
+from rl_teacher.common.errors import ExperimentNotFound
+from rl_teacher.config.experiment import PPOConfig, RunOptions, TeachConfig
+from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.records import NewLabel
@@ -110,7 +110,7 @@ def test_waiting_for_labels_holds_training_back_until_all_are_answered():
 
 def test_an_answer_that_is_changed_later_reaches_the_predictor(monkeypatch):
     learned_anew = []
-    from rl_teacher.reward_learner import RewardLearner
+    from rl_teacher.session import RewardLearner
 
     learn_anew = RewardLearner._learn_anew
 

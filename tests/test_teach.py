@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from rl_teacher.agents.ppo import PPO
-from rl_teacher.config import PPOConfig, PredictorConfig, RunOptions, TeachConfig
-from rl_teacher.errors import BadObservation, CorruptCheckpoint
-from rl_teacher.experiment import Experiment, home
-from rl_teacher.fresh_start import FreshStart
+from rl_teacher.agents.reset import FreshStart
+from rl_teacher.common.errors import BadObservation, CorruptCheckpoint
+from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.store import Store
 from rl_teacher.teach import teach
 

@@ -8,7 +8,7 @@ import pytest
 from rl_teacher.agents.a2c import A2C
 from rl_teacher.agents.ga3c import GA3C
 from rl_teacher.agents.trpo import TRPO
-from rl_teacher.config import (
+from rl_teacher.config.experiment import (
     A2CConfig,
     GA3CConfig,
     PredictorConfig,
@@ -16,7 +16,7 @@ from rl_teacher.config import (
     TeachConfig,
     TRPOConfig,
 )
-from rl_teacher.experiment import Experiment
+from rl_teacher.runs.folder import Experiment
 from rl_teacher.teach import shows_ends, teach
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from rl_teacher.cli import main
-from rl_teacher.config import (
+from rl_teacher.common.errors import BadConfig, BadInput, ConfigMismatch
+from rl_teacher.common.state_dict import part_of
+from rl_teacher.config.experiment import (
     CollectConfig,
     FitConfig,
     PPOConfig,
@@ -21,12 +23,10 @@ from rl_teacher.config import (
     RunOptions,
     TeachConfig,
 )
-from rl_teacher.datasets.homes import labels_of
-from rl_teacher.errors import BadConfig, BadInput, ConfigMismatch
-from rl_teacher.experiment import Experiment, home
-from rl_teacher.fit_labels import fit_labels
-from rl_teacher.named_arrays import part_of
+from rl_teacher.datasets.import_export import labels_of
+from rl_teacher.fit_offline import fit_labels
 from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.teach import teach
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
@@ -211,7 +211,7 @@ def test_waiting_for_a_person_can_be_stopped_and_their_labels_stay():
 
 
 def status_of(name):
-    from rl_teacher.errors import RlTeacherError
+    from rl_teacher.common.errors import RlTeacherError
     from rl_teacher.store.store import Store
 
     if not (home() / "labels.sqlite").exists():

@@ -4,12 +4,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rl_teacher.agents.acting import load_agent
+    from rl_teacher.agents.numpy_policy import load_agent
     from rl_teacher.clips.answer import Answer
     from rl_teacher.clips.segment import Segment
-    from rl_teacher.config import PPOConfig, PredictorConfig, RunOptions, TeachConfig
-    from rl_teacher.experiment import Experiment
+    from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions, TeachConfig
     from rl_teacher.predictor.ensemble import RewardPredictor
+    from rl_teacher.runs.folder import Experiment
     from rl_teacher.teach import teach
     from rl_teacher.wrappers import PreferenceVectorWrapper, PreferenceWrapper, to_sb3
 
@@ -31,16 +31,16 @@ __all__ = [
 
 _HOMES = {
     "Answer": "clips.answer",
-    "Experiment": "experiment",
-    "PPOConfig": "config",
-    "PredictorConfig": "config",
+    "Experiment": "runs.folder",
+    "PPOConfig": "config.experiment",
+    "PredictorConfig": "config.experiment",
     "PreferenceVectorWrapper": "wrappers",
     "PreferenceWrapper": "wrappers",
     "RewardPredictor": "predictor.ensemble",
-    "RunOptions": "config",
+    "RunOptions": "config.experiment",
     "Segment": "clips.segment",
-    "TeachConfig": "config",
-    "load_agent": "agents.acting",
+    "TeachConfig": "config.experiment",
+    "load_agent": "agents.numpy_policy",
     "teach": "teach",
     "to_sb3": "wrappers",
 }

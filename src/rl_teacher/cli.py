@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rl_teacher.errors import BadInput, RlTeacherError
+from rl_teacher.common.errors import BadInput, RlTeacherError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from rl_teacher.config import FitConfig, RunOptions, TeachConfig
+    from rl_teacher.config.experiment import FitConfig, RunOptions, TeachConfig
     from rl_teacher.datasets.dataset import Dataset
     from rl_teacher.store.records import LabelerView
-    from rl_teacher.web.roster import Added
+    from rl_teacher.web.labelers_cli import Added
 
 HELP = """\
 usage: rl-teacher COMMAND ...
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command(name: str) -> Callable[[Sequence[str]], int]:
-    from rl_teacher.errors import UnknownName
+    from rl_teacher.common.errors import UnknownName
 
     commands = {
         "teach": teach,
@@ -112,8 +112,8 @@ def teach(arguments: Sequence[str]) -> int:
     """Teach an agent."""
     import tyro
 
-    from rl_teacher.config import RunOptions, TeachConfig
-    from rl_teacher.presets import PresetChoice
+    from rl_teacher.config.experiment import RunOptions, TeachConfig
+    from rl_teacher.config.presets import PresetChoice
 
     @dataclass(frozen=True)
     class Arguments:
@@ -142,8 +142,8 @@ def _preset_settings(arguments: Sequence[str]) -> dict[str, Any]:
     """
     from argparse import ArgumentError, ArgumentParser
 
+    from rl_teacher.config.presets import PRESETS, preset
     from rl_teacher.envs.registry import card
-    from rl_teacher.presets import PRESETS, preset
 
     scanner = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     scanner.add_argument("-e", "--env-id", "--env_id")
@@ -176,8 +176,8 @@ def teach_as_told(config: "TeachConfig", options: "RunOptions") -> int:
 
 def run_teach(config, options, console) -> int:  # noqa: ANN001
     """Run it and print how it ended."""
-    from rl_teacher.experiment import Experiment
     from rl_teacher.report.summary import summary
+    from rl_teacher.runs.folder import Experiment
     from rl_teacher.teach import teach as run
 
     outcome = run(config, options)
@@ -194,7 +194,7 @@ def run_teach(config, options, console) -> int:  # noqa: ANN001
 
 def print_collected(config: "TeachConfig", is_finished: bool) -> None:
     """Say what was collected, and what can be done with it."""
-    from rl_teacher.experiment import Experiment
+    from rl_teacher.runs.folder import Experiment
 
     print(f"{Experiment.find(config.name).summary().labels:,} labels in experiment {config.name}")
     if is_finished:
@@ -209,8 +209,8 @@ def confirm_force_new(name: str) -> None:
     Raises:
         BadInput: the answer is no, or there is nobody to ask.
     """
-    from rl_teacher.errors import ExperimentNotFound
-    from rl_teacher.experiment import Experiment
+    from rl_teacher.common.errors import ExperimentNotFound
+    from rl_teacher.runs.folder import Experiment
 
     try:
         there = Experiment.find(name).summary()
@@ -235,7 +235,7 @@ def collect(arguments: Sequence[str]) -> int:
     """Collect labels, and stop."""
     import tyro
 
-    from rl_teacher.config import CollectConfig, RunOptions
+    from rl_teacher.config.experiment import CollectConfig, RunOptions
 
     @dataclass(frozen=True)
     class Arguments:
@@ -256,7 +256,7 @@ def fit(arguments: Sequence[str]) -> int:
     """Fit a reward predictor."""
     import tyro
 
-    from rl_teacher.config import FitConfig
+    from rl_teacher.config.experiment import FitConfig
 
     @dataclass(frozen=True)
     class Arguments:
@@ -274,7 +274,7 @@ def fit(arguments: Sequence[str]) -> int:
 
 def run_fit(config: "FitConfig") -> int:
     """Fit, and say how good it is and where."""
-    from rl_teacher.fit_labels import fit_labels
+    from rl_teacher.fit_offline import fit_labels
     from rl_teacher.report.figures import percent
 
     outcome = fit_labels(config)
@@ -348,8 +348,8 @@ def check(arguments: Sequence[str]) -> int:
             frame_size: pixels of height and width that larger pictures are shrunk to; 0: none is.
             colour: let agent and predictor see pictures in colour.
         """
+        from rl_teacher.config.preprocessing import FrameSettings
         from rl_teacher.envs.check import check_thoroughly, seen_of
-        from rl_teacher.frame_settings import FrameSettings
 
         card, faults = check_thoroughly(env_id, is_shown=predictor == "human")
         for fault in faults:
@@ -409,7 +409,7 @@ def runs(arguments: Sequence[str]) -> int:
         """List the experiments there are, the one that changed last first."""
         from rich.console import Console
 
-        from rl_teacher.experiment import Experiment, home
+        from rl_teacher.runs.folder import Experiment, home
 
         found = Experiment.all()
         if not found:
@@ -442,9 +442,9 @@ def report(arguments: Sequence[str]) -> int:
         """
         from rich.console import Console
 
-        from rl_teacher.experiment import Experiment
         from rl_teacher.report.plot import plot as draw
         from rl_teacher.report.summary import summary
+        from rl_teacher.runs.folder import Experiment
 
         if not names:
             raise BadInput("No name was given. `rl-teacher runs` lists the experiments.")
@@ -526,15 +526,15 @@ def labelers(arguments: Sequence[str]) -> int:
             days: how long they are let in; until they are revoked without it.
             experiment: the only one that they see; all of them without it.
         """
-        from rl_teacher.web import roster
+        from rl_teacher.web import labelers_cli
 
-        print_added(roster.add(name, role, days, experiment))
+        print_added(labelers_cli.add(name, role, days, experiment))
 
     def list_all() -> None:
         """List whoever ever labelled, or may."""
-        from rl_teacher.web import roster
+        from rl_teacher.web import labelers_cli
 
-        print_labelers(roster.everybody())
+        print_labelers(labelers_cli.everybody())
 
     def revoke(name: tyro.conf.Positional[str], /) -> None:
         """Let somebody in no longer; their labels stay.
@@ -542,9 +542,9 @@ def labelers(arguments: Sequence[str]) -> int:
         Args:
             name: what they are called.
         """
-        from rl_teacher.web import roster
+        from rl_teacher.web import labelers_cli
 
-        num_revoked = roster.revoke(name)
+        num_revoked = labelers_cli.revoke(name)
         noun = "credential" if num_revoked == 1 else "credentials"
         print(f"{num_revoked} {noun} of {name} revoked. Their labels stay.")
 
@@ -602,8 +602,8 @@ def export_labels(arguments: Sequence[str]) -> int:
             format: jsonl or parquet.
             out: the file; the standard output without it.
         """
-        from rl_teacher.experiment import home
         from rl_teacher.report.label_export import export
+        from rl_teacher.runs.folder import home
         from rl_teacher.store.database import default_url
         from rl_teacher.store.store import Store
 
@@ -636,7 +636,7 @@ def export(arguments: Sequence[str]) -> int:
             out: a new folder, or a file that ends with .zip; NAME.zip here without it.
             format: of the labels: jsonl or parquet.
         """
-        from rl_teacher.datasets.homes import labels_in_home
+        from rl_teacher.datasets.import_export import labels_in_home
 
         dataset, path = labels_in_home(name), out or Path(f"{name}.zip")
         dataset.save(path, format)
@@ -663,7 +663,7 @@ def import_(arguments: Sequence[str]) -> int:
             name: of the experiment.
             env_id: the environment, where the file does not say it: imitation's does not.
         """
-        from rl_teacher.datasets.homes import import_as, read_any
+        from rl_teacher.datasets.import_export import import_as, read_any
 
         dataset = read_any(path, env_id)
         num_answered = import_as(dataset, name)

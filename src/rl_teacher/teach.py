@@ -18,16 +18,18 @@ import gymnasium as gym
 import numpy as np
 from jaxtyping import Float32
 
-from rl_teacher import compute
 from rl_teacher.agents.agent import Agent, Explorer
 from rl_teacher.agents.collector import Collector
-from rl_teacher.agents.episodes import EpisodeReturns
+from rl_teacher.agents.episode_stats import EpisodeReturns
 from rl_teacher.agents.registry import check_agent, make_agent, num_envs_of
-from rl_teacher.beginnings import NOTHING, Beginnings, beginnings_of
-from rl_teacher.bulletin import Bulletin, Phase, Standing
+from rl_teacher.agents.reset import FreshStart
 from rl_teacher.clips.episode import EpisodeWatcher
-from rl_teacher.clock import Clock
-from rl_teacher.config import (
+from rl_teacher.common import runtime
+from rl_teacher.common.errors import CorruptCheckpoint, SegmentTooLong, TeacherFailed
+from rl_teacher.common.signals import StopRequest, stop_requests
+from rl_teacher.common.state_dict import NamedArrays, nest, part_of
+from rl_teacher.common.timer import Clock
+from rl_teacher.config.experiment import (
     LabelerWeights,
     RunOptions,
     TeachConfig,
@@ -38,19 +40,19 @@ from rl_teacher.config import (
 from rl_teacher.envs.check import check_environment
 from rl_teacher.envs.registry import EnvCard, card, make_vector
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.errors import CorruptCheckpoint, SegmentTooLong, TeacherFailed
-from rl_teacher.experiment import Experiment, home
-from rl_teacher.fresh_start import FreshStart
-from rl_teacher.named_arrays import NamedArrays, nest, part_of
-from rl_teacher.orders import Orders
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.queries.queue import Questionnaire, RecentEpisodes, Respondent, Shelf, library_of
 from rl_teacher.queries.schedules import Budget, Progress, schedule
 from rl_teacher.queries.selectors import selector
-from rl_teacher.questionnaire import Questionnaire, RecentEpisodes, Respondent, Shelf, library_of
 from rl_teacher.report.progress import Progress as Display
 from rl_teacher.report.tensorboard import TensorBoard, default_log_dir
-from rl_teacher.reward_learner import (
+from rl_teacher.runs.clip_renderer import Gallery, Studio, check_can_be_shown
+from rl_teacher.runs.control import Orders
+from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.runs.status import Bulletin, Phase, Standing
+from rl_teacher.runs.warm_start import NOTHING, Beginnings, beginnings_of
+from rl_teacher.session import (
     Asking,
     Figures,
     Fitting,
@@ -61,16 +63,14 @@ from rl_teacher.reward_learner import (
     TrueReward,
     remembered_steps,
 )
-from rl_teacher.served_page import ServedPage
-from rl_teacher.stopping import StopRequest, stop_requests
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.store import Store
-from rl_teacher.studio import Gallery, Studio, check_can_be_shown
 from rl_teacher.teachers.human import through_the_store
 from rl_teacher.teachers.registry import teacher_named
 from rl_teacher.teachers.tasks import TaskTeacher
 from rl_teacher.web.browser import open_in_browser
+from rl_teacher.web.service_process import ServedPage
 
 REPORT_EVERY_S = 1.0
 WAITING_POLL_S = 0.2
@@ -149,7 +149,7 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
         RlTeacherError: with a text for the person.
     """
     options = options or RunOptions()
-    compute.prepare(home() / "cache" / "xla")
+    runtime.prepare(home() / "cache" / "xla")
     validate_options(options)
     env_card = check(config)
     config = replace(config, env_id=env_card.id)

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rl_teacher.agent_settings import A2CConfig
 from rl_teacher.agents.a2c import A2C
 from rl_teacher.agents.actor_critic import (
     CONSTANT_RATE,
@@ -16,12 +15,13 @@ from rl_teacher.agents.actor_critic import (
     optimiser,
     step,
 )
+from rl_teacher.agents.flat_params import Layout
 from rl_teacher.agents.on_policy import PolicyBatch, ValueBatch, make_policy
-from rl_teacher.agents.packing import Layout
+from rl_teacher.common.errors import BadConfig
+from rl_teacher.config.agents import A2CConfig
 from rl_teacher.envs.registry import make_vector
-from rl_teacher.errors import BadConfig
-from rl_teacher.networks import MLP
-from tests.agents.living import new_agent, state_after, train
+from rl_teacher.nn.mlp import MLP
+from tests.agents.rollouts import new_agent, state_after, train
 
 CARTPOLE = A2CConfig(learning_rate=2e-3)
 

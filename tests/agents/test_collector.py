@@ -4,9 +4,9 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rl_teacher.agents.collector import Collector
-from rl_teacher.agents.episodes import EpisodeReturns
+from rl_teacher.agents.episode_stats import EpisodeReturns
+from rl_teacher.common.errors import BadObservation
 from rl_teacher.envs.registry import make_vector
-from rl_teacher.errors import BadObservation
 
 
 class Countdown(gym.Env):

@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rl_teacher.agent_settings import GA3CConfig
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.ga3c import GA3C, in_batches, num_batches, prepare_late
+from rl_teacher.common.errors import BadConfig
+from rl_teacher.config.agents import GA3CConfig
 from rl_teacher.envs.registry import make_vector
-from rl_teacher.errors import BadConfig
-from tests.agents.living import new_agent, state_after, train
+from tests.agents.rollouts import new_agent, state_after, train
 
 CARTPOLE = GA3CConfig(num_envs=32, learning_rate=2e-3)
 

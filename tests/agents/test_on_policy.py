@@ -5,7 +5,7 @@ import pytest
 
 from rl_teacher.agents.actions import ActionScale
 from rl_teacher.agents.on_policy import advantages_of, make_policy, shuffled_epochs
-from rl_teacher.errors import BadConfig
+from rl_teacher.common.errors import BadConfig
 
 
 def column(*values):

@@ -7,7 +7,7 @@ from scipy import stats
 
 from rl_teacher.agents.on_policy import make_policy
 from rl_teacher.agents.policies import CategoricalPolicy, HostPolicy
-from rl_teacher.networks import MLP, ROWS_AT_ONCE, HostMLP, orthogonal
+from rl_teacher.nn.mlp import MLP, ROWS_AT_ONCE, HostMLP, orthogonal
 from rl_teacher.predictor.networks import stacked
 
 OBSERVATIONS = np.random.default_rng(0).normal(size=(20_000, 3)).astype(np.float32)

@@ -6,9 +6,9 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from rl_teacher.agents.collector import Collector
-from rl_teacher.agents.episodes import EpisodeReturns
+from rl_teacher.agents.episode_stats import EpisodeReturns
 from rl_teacher.agents.ppo import PPO
-from rl_teacher.config import PPOConfig
+from rl_teacher.config.experiment import PPOConfig
 from rl_teacher.envs.registry import make_vector
 
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from rl_teacher.agent_settings import SACConfig
 from rl_teacher.agents.collector import Collector
-from rl_teacher.agents.episodes import EpisodeReturns
+from rl_teacher.agents.episode_stats import EpisodeReturns
 from rl_teacher.agents.sac import SAC
 from rl_teacher.agents.sac_update import (
     Minibatch,
@@ -21,12 +20,13 @@ from rl_teacher.agents.sac_update import (
     soft_target,
     temperature_loss,
 )
-from rl_teacher.agents.squashed import HostSquashedGaussian, SquashedGaussian
-from rl_teacher.config import TeachConfig
+from rl_teacher.agents.squashed_gaussian import HostSquashedGaussian, SquashedGaussian
+from rl_teacher.common.errors import BadConfig
+from rl_teacher.config.agents import SACConfig
+from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.envs.registry import make_vector
-from rl_teacher.errors import BadConfig
-from rl_teacher.experiment import Experiment
-from rl_teacher.networks import MLP
+from rl_teacher.nn.mlp import MLP
+from rl_teacher.runs.folder import Experiment
 from rl_teacher.teach import teach
 
 TINY = SACConfig(

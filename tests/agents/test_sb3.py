@@ -11,16 +11,16 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rl_teacher import to_sb3
 from rl_teacher.agents.collector import Collector
-from rl_teacher.agents.episodes import EpisodeReturns
+from rl_teacher.agents.episode_stats import EpisodeReturns
 from rl_teacher.agents.registry import check_agent, make_agent
 from rl_teacher.agents.sb3.libraries import ALGORITHMS, algorithm_class, arguments_for
 from rl_teacher.agents.sb3.off_policy import OffPolicyLibraryAgent
 from rl_teacher.agents.sb3.weights import flattened, unflattened, weights_of
-from rl_teacher.config import OtherAgentConfig, RunOptions, TeachConfig
+from rl_teacher.common.errors import BadConfig, UnknownName
+from rl_teacher.config.experiment import OtherAgentConfig, RunOptions, TeachConfig
 from rl_teacher.envs.registry import make_vector
-from rl_teacher.errors import BadConfig, UnknownName
-from rl_teacher.experiment import Experiment
 from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.runs.folder import Experiment
 from rl_teacher.teach import teach
 
 ON_POLICY = {

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from rl_teacher.agent_settings import TRPOConfig
 from rl_teacher.agents.on_policy import PolicyBatch, make_policy
 from rl_teacher.agents.policies import CategoricalPolicy, HostPolicy
 from rl_teacher.agents.trpo import (
@@ -19,9 +18,10 @@ from rl_teacher.agents.trpo import (
     natural_step,
     says,
 )
+from rl_teacher.common.errors import BadConfig
+from rl_teacher.config.agents import TRPOConfig
 from rl_teacher.envs.registry import make_vector
-from rl_teacher.errors import BadConfig
-from tests.agents.living import new_agent, state_after, train
+from tests.agents.rollouts import new_agent, state_after, train
 
 CONTINUOUS = gym.spaces.Box(-1, 1, (2,))
 DISCRETE = gym.spaces.Discrete(3)

@@ -23,8 +23,8 @@ def test_the_pitch_of_hopper_is_positive_forwards():
     """With a pitch of 0.3 the torso's upper end is in front of (at larger x than) its lower."""
     import mujoco
 
-    from rl_teacher.envs.mujoco_physics import load_model
-    from rl_teacher.envs.mujoco_suite import TASKS
+    from rl_teacher.envs.mujoco.physics import load_model
+    from rl_teacher.envs.mujoco.suite import TASKS
 
     model = load_model(TASKS["Hopper-v1"])
     data = mujoco.MjData(model)  # pyright: ignore[reportAttributeAccessIssue]

@@ -5,7 +5,7 @@ from statistics import fmean
 
 import pytest
 
-from rl_teacher.experiment import Experiment
+from rl_teacher.runs.folder import Experiment
 from tests.browser.experiments import labels_given
 from tests.browser.labelling_page import LabellingPage
 from tests.browser.person import Person

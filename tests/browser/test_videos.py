@@ -9,7 +9,7 @@ import pytest
 from rl_teacher.agents.collector import Collector
 from rl_teacher.clips.recorder import Recorder
 from rl_teacher.envs.registry import card, make_filmed, make_vector
-from rl_teacher.studio import Gallery, Studio
+from rl_teacher.runs.clip_renderer import Gallery, Studio
 from tests.browser.experiments import Experiment, in_shown_order
 from tests.browser.processes import media_of
 

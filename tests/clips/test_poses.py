@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from rl_teacher.clips.poses import HEADER, body_poses, pack, unpack
 from rl_teacher.clips.scene import moving_bodies
+from rl_teacher.common.errors import CorruptClip
 from rl_teacher.envs import card, make_vector
-from rl_teacher.envs.mujoco_suite import SUITE
+from rl_teacher.envs.mujoco.suite import SUITE
 from rl_teacher.envs.registry import mujoco_model
-from rl_teacher.errors import CorruptClip
 
 BODIES = [env_id for env_id in SUITE if not env_id.startswith("Short")]
 MODELS = {env_id: mujoco_model(env_id) for env_id in BODIES}

@@ -11,8 +11,8 @@ import pytest
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.datasets import Spaces
-from rl_teacher.datasets.homes import from_experiment
-from rl_teacher.experiment import Experiment, home
+from rl_teacher.datasets.import_export import from_experiment
+from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.records import NewLabel

@@ -5,8 +5,8 @@ from dataclasses import replace
 import gymnasium as gym
 import pytest
 
+from rl_teacher.common.errors import BadInput
 from rl_teacher.datasets import Dataset, Spaces
-from rl_teacher.errors import BadInput
 from tests.datasets.conftest import ENV_ID, SPACES, segment
 
 

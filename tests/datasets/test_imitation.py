@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from rl_teacher.cli import main
+from rl_teacher.common.errors import BadInput
 from rl_teacher.datasets import Spaces, from_imitation
-from rl_teacher.errors import BadInput
-from rl_teacher.experiment import Experiment
+from rl_teacher.runs.folder import Experiment
 
 CARTPOLE = Spaces(gym.spaces.Box(-np.inf, np.inf, (4,), np.float32), gym.spaces.Discrete(2))
 

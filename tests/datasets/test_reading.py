@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rl_teacher.common.errors import BadInput, RlTeacherError
 from rl_teacher.datasets import load
 from rl_teacher.datasets.arrays import pack_npz, read_npz
 from rl_teacher.datasets.writing import arrays_of, files_of, zipped
-from rl_teacher.errors import BadInput, RlTeacherError
 
 
 def contents(dataset):

@@ -2,9 +2,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from rl_teacher.common.errors import BadInput
 from rl_teacher.datasets.reading import check_fits
 from rl_teacher.datasets.spaces import Spaces
-from rl_teacher.errors import BadInput
 from rl_teacher.predictor.inputs import InputSpace
 
 SEEN = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)

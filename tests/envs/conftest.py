@@ -2,7 +2,7 @@
 
 import pytest
 
-from rl_teacher.envs.atari_rules import GAME_RULES, GameRules
+from rl_teacher.envs.atari.rules import GAME_RULES, GameRules
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 import pytest
 
 from rl_teacher.cli import main
+from rl_teacher.common.errors import BadInput
 from rl_teacher.envs import check
 from rl_teacher.envs.check import check_environment, check_thoroughly
 from rl_teacher.envs.registry import card
-from rl_teacher.errors import BadInput
-from tests.envs.own_environments import MODULE
+from tests.envs.custom_environments import MODULE
 
 
 def own(name):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from rl_teacher.common.errors import BadInput, UnknownName
 from rl_teacher.envs import card, cards, make_vector
 from rl_teacher.envs.registry import camera_of, mujoco_model
-from rl_teacher.errors import BadInput, UnknownName
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ import sys
 import numpy as np
 import pytest
 
-from rl_teacher.config import PPOConfig, RunOptions, TeachConfig
+from rl_teacher.common.errors import BadInput
+from rl_teacher.config.experiment import PPOConfig, RunOptions, TeachConfig
 from rl_teacher.envs.registry import card, make_filmed, make_vector, mujoco_model, spaces_of
-from rl_teacher.errors import BadInput
-from rl_teacher.experiment import Experiment
-from rl_teacher.studio import check_can_be_shown
+from rl_teacher.runs.clip_renderer import check_can_be_shown
+from rl_teacher.runs.folder import Experiment
 from rl_teacher.teach import teach
-from tests.envs.own_environments import MODULE
+from tests.envs.custom_environments import MODULE
 
 CONFIG = TeachConfig(
     env_id=f"{MODULE}:point",

@@ -6,7 +6,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rl_teacher.envs.frames import Frames
+from rl_teacher.common.errors import UnknownName
+from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.moving_dot import (
     CENTRE,
     HIGHEST,
@@ -15,9 +16,8 @@ from rl_teacher.envs.moving_dot import (
     NUM_MOVES,
     MovingDot,
 )
+from rl_teacher.envs.preprocessing import Frames
 from rl_teacher.envs.registry import card, cards
-from rl_teacher.errors import UnknownName
-from rl_teacher.frame_settings import FrameSettings
 
 NOTHING, DOWN, RIGHT, UP, LEFT = range(5)
 

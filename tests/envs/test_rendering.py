@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
+from rl_teacher.common.errors import BadInput
 from rl_teacher.envs import make_vector
 from rl_teacher.envs.rendering import film, render_steps
-from rl_teacher.errors import BadInput
 
 FILMED = ["CartPole-v1", "LunarLander-v3", "BipedalWalker-v3", "Pendulum-v1", "MountainCar-v0"]
 

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from rl_teacher.cli import main
-from rl_teacher.config import PPOConfig, TeachConfig
-from rl_teacher.errors import BadInput, CorruptCheckpoint, UnknownName
-from rl_teacher.experiment import Experiment
+from rl_teacher.common.errors import BadInput, CorruptCheckpoint, UnknownName
+from rl_teacher.config.experiment import PPOConfig, TeachConfig
 from rl_teacher.play.actors import actor_of, as_settings, config_of
 from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.runs.folder import Experiment
 from tests.play.conftest import COMMON
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from rl_teacher.errors import BadInput, CorruptCheckpoint
+from rl_teacher.common.errors import BadInput, CorruptCheckpoint
 from rl_teacher.play.checkpoints import choose
 
 

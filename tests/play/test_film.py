@@ -7,12 +7,22 @@ import pytest
 from PIL import Image, ImageSequence
 
 from rl_teacher.cli import main
-from rl_teacher.errors import BadInput
-from rl_teacher.play import bodies, film
+from rl_teacher.common.errors import BadInput
+from rl_teacher.play import film, offscreen_renderer
 from rl_teacher.play.actors import actor_of
-from rl_teacher.play.bodies import BodyArtist, Shot, working_pool
 from rl_teacher.play.film import beside, encode_gif, in_good_size
-from rl_teacher.play.strip import EDGE, HEAD, HEIGHT, TRACK, Curve, Strip, figure, fitting, font
+from rl_teacher.play.offscreen_renderer import BodyArtist, Shot, working_pool
+from rl_teacher.play.reward_overlay import (
+    EDGE,
+    HEAD,
+    HEIGHT,
+    TRACK,
+    Curve,
+    Strip,
+    figure,
+    fitting,
+    font,
+)
 
 BLACK = np.zeros((4, 6, 3), np.uint8)
 
@@ -101,13 +111,13 @@ class TestBodies:
         assert columns.max() > 100
 
     def test_cannot_be_drawn_without_opengl_and_the_text_says_what_to_do(self, monkeypatch):
-        monkeypatch.setattr(bodies, "backends", lambda: ("no-such-opengl",))
+        monkeypatch.setattr(offscreen_renderer, "backends", lambda: ("no-such-opengl",))
         with pytest.raises(BadInput, match="libegl1"):
             working_pool()
 
     def test_are_drawn_as_the_person_says_where_they_say_it(self, monkeypatch):
         monkeypatch.setenv("MUJOCO_GL", "osmesa")
-        assert bodies.backends() == ("osmesa",)
+        assert offscreen_renderer.backends() == ("osmesa",)
 
 
 class TestPlace:

@@ -108,7 +108,7 @@ class TestExportAgent:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(commands, "actor_of", lambda *_: actor)
             patch.setattr(commands, "check_is_native", lambda _: None)
-            patch.setattr(commands.compute, "prepare", lambda _: None)
+            patch.setattr(commands.runtime, "prepare", lambda _: None)
             as_nobody()
             with pytest.raises(commands.RunFolderUnusable, match="--out"):
                 commands.export_agent("cart", tmp_path / "locked" / "agent", "latest")

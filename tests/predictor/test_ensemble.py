@@ -3,8 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from rl_teacher.config import PredictorConfig
-from rl_teacher.errors import BadConfig, CorruptCheckpoint
+from rl_teacher.common.errors import BadConfig, CorruptCheckpoint
+from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 

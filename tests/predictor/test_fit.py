@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from rl_teacher.config import PredictorConfig
+from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import (
     CHUNK_STEPS,

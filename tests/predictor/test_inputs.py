@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rl_teacher.errors import BadConfig
+from rl_teacher.common.errors import BadConfig
 from rl_teacher.predictor.inputs import InputSpace
 
 BOX = gym.spaces.Box(-1, 1, (3,))

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_teacher.errors import UnknownName
+from rl_teacher.common.errors import UnknownName
 from rl_teacher.queries.schedules import (
     SCHEDULES,
     Budget,

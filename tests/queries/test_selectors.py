@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rl_teacher.errors import UnknownName
+from rl_teacher.common.errors import UnknownName
 from rl_teacher.queries.selectors import SELECTORS, Candidates, selector
 
 RNG = np.random.default_rng

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.errors import BadInput, ExperimentNotFound, RunFolderUnusable
+from rl_teacher.common.errors import BadInput, ExperimentNotFound, RunFolderUnusable
 from rl_teacher.report import label_export
 from rl_teacher.report.label_export import COLUMNS, export
 from rl_teacher.store.records import NewLabel

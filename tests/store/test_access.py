@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.errors import (
+from rl_teacher.common.errors import (
     BadConfig,
     BadLabelerName,
     ExperimentNotFound,
@@ -19,7 +19,7 @@ from rl_teacher.errors import (
 from rl_teacher.store.records import Identity
 from rl_teacher.store.store import Counts
 from rl_teacher.store.tables import Credential, Event, Invite
-from tests.store.questions import ENV_ID, ask, ask_and_show, ids_of, rows_of
+from tests.store.comparisons import ENV_ID, ask, ask_and_show, ids_of, rows_of
 
 BAD_NAMES = ["", " ", "x" * 101, "a\nb", "a\x00b", "\u202egnp", "owner", "OWNER", "synthetic:me"]
 

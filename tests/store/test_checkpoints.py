@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rl_teacher.errors import CorruptCheckpoint
+from rl_teacher.common.errors import CorruptCheckpoint
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles, list_checkpoints
 
 dtypes = st.sampled_from(

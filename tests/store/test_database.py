@@ -12,8 +12,8 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import create_engine, func, select, table
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.errors import StoreUnavailable
-from rl_teacher.store.counting import recount
+from rl_teacher.common.errors import StoreUnavailable
+from rl_teacher.store.counters import recount
 from rl_teacher.store.database import as_url, default_url, make_engine
 from rl_teacher.store.migrate import alembic_settings
 from rl_teacher.store.records import ComparisonFilter

@@ -13,7 +13,7 @@ from rl_teacher.store.leases import KEPT_AFTER_END, LAST_SEEN, MOST_IN_HAND
 from rl_teacher.store.records import Study
 from rl_teacher.store.store import NewLabel, Store
 from rl_teacher.store.tables import Label, Lease
-from tests.store.questions import ENV_ID, ask, ask_and_show, rows_of
+from tests.store.comparisons import ENV_ID, ask, ask_and_show, rows_of
 
 NUM_RACES = 1000
 

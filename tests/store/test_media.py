@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rl_teacher.clips.segment import Segment
-from rl_teacher.errors import CorruptCheckpoint, RunFolderUnusable
+from rl_teacher.common.errors import CorruptCheckpoint, RunFolderUnusable
 from rl_teacher.store.media import SegmentFiles, slug
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rl_teacher.errors import (
+from rl_teacher.common.errors import (
     BadInput,
     CorruptClip,
     MediaNotFound,

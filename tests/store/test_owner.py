@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.errors import BadCursor
-from rl_teacher.store.counting import recount
+from rl_teacher.common.errors import BadCursor
+from rl_teacher.store.counters import recount
 from rl_teacher.store.records import ComparisonFilter, Sort
 from rl_teacher.store.store import NewLabel
 from rl_teacher.store.tables import Comparison, Experiment, Tally
-from tests.store.questions import ENV_ID, ask, ask_and_show, clip, ids_of, pair, rows_of
+from tests.store.comparisons import ENV_ID, ask, ask_and_show, clip, ids_of, pair, rows_of
 
 PEOPLE = ("Ada", "Bob", "Eve")
 

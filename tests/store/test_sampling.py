@@ -4,7 +4,7 @@ import pytest
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.store.records import NewLabel
-from tests.store.questions import ENV_ID, ask_and_show
+from tests.store.comparisons import ENV_ID, ask_and_show
 
 
 @pytest.fixture

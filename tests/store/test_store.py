@@ -11,9 +11,9 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import IntegrityError
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.errors import ComparisonNotFound, ConfigMismatch, ExperimentNotFound
-from rl_teacher.store.asking import CHUNK
+from rl_teacher.common.errors import ComparisonNotFound, ConfigMismatch, ExperimentNotFound
 from rl_teacher.store.database import as_url
+from rl_teacher.store.label_queries import CHUNK
 from rl_teacher.store.store import AnsweredComparison, Counts, NewLabel, Store
 
 ENV_ID = "ShortHopper-v1"

@@ -4,10 +4,10 @@ import pytest
 from sqlalchemy import select
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.errors import BadConfig, ComparisonNotFound, ExperimentNotFound
+from rl_teacher.common.errors import BadConfig, ComparisonNotFound, ExperimentNotFound
 from rl_teacher.store.records import Control, Study
 from rl_teacher.store.tables import Comparison
-from tests.store.questions import ENV_ID, ask, ask_and_show, rows_of
+from tests.store.comparisons import ENV_ID, ask, ask_and_show, rows_of
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import pytest
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
-from rl_teacher.errors import BadInput
+from rl_teacher.common.errors import BadInput
 from rl_teacher.teachers.tasks import TASKS, away_from_target, backwards_turning
 from rl_teacher.teachers.teacher import Circumstances
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.errors import BadConfig, BadInput, TeacherFailed, UnknownName
+from rl_teacher.common.errors import BadConfig, BadInput, TeacherFailed, UnknownName
 from rl_teacher.teachers.registry import teacher_named
 from rl_teacher.teachers.synthetic import SyntheticTeacher
 from rl_teacher.teachers.teacher import Circumstances

@@ -8,11 +8,11 @@ from collections import Counter
 import pytest
 from starlette.requests import Request
 
-from rl_teacher.errors import StoreUnavailable
+from rl_teacher.common.errors import StoreUnavailable
 from rl_teacher.store.store import Store
-from rl_teacher.web.events import CHECK_EVERY_S, News, listen
 from rl_teacher.web.overview import Overview
 from rl_teacher.web.poller import Listener, Poller, Sight, Watch
+from rl_teacher.web.routes.events import CHECK_EVERY_S, News, listen
 from tests.web.conftest import TOKEN, Trainer, assert_problem, label, post
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.web import experiments
+from rl_teacher.web.routes import experiments
 from tests.web.conftest import FPS, NUM_FRAMES, Trainer, assert_problem, label, post
 
 

@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 
 from rl_teacher.play.actors import actor_of
-from rl_teacher.play.desk import PlayDesk
 from rl_teacher.play.options import PlayOptions
-from rl_teacher.web import playing
+from rl_teacher.play.player import PlayDesk
 from rl_teacher.web.app import create_app
+from rl_teacher.web.routes import playing
 from rl_teacher.web.settings import Settings
 from tests.play.conftest import home, trained  # noqa: F401 - fixtures
 from tests.web.conftest import TOKEN, TestClient, assert_problem, enter

@@ -6,7 +6,7 @@ import pytest
 from fastapi import APIRouter
 from sqlalchemy.exc import ProgrammingError
 
-from rl_teacher.errors import BadInput
+from rl_teacher.common.errors import BadInput
 from rl_teacher.web.access import Access, open_to
 from rl_teacher.web.problems import KINDS, problem, problem_of
 from tests.web.conftest import TOKEN, TestClient, assert_problem, label, post

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rl_teacher.web.access import Access, open_to
-from rl_teacher.web.roster import Added
+from rl_teacher.web.labelers_cli import Added
 from rl_teacher.web.settings import Settings
 from tests.web.conftest import SAME_ORIGIN, TOKEN, TestClient, assert_problem, enter, label, post
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rl_teacher.errors import BadInput, RunFolderUnusable
+from rl_teacher.common.errors import BadInput, RunFolderUnusable
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
@@ -303,7 +303,7 @@ class TestRequestLog:
         monkeypatch.setattr(logs, "MAX_BYTES", 1_000)
         with logs.logged(tmp_path):
             for number in range(500):
-                logging.getLogger("rl_teacher.web.wrapping").info("GET /%d 200 1 ms", number)
+                logging.getLogger("rl_teacher.web.middleware").info("GET /%d 200 1 ms", number)
         files = sorted((tmp_path / "logs").iterdir())
         names = ["service.log", "service.log.1", "service.log.2", "service.log.3"]
         assert [file.name for file in files] == names
@@ -312,7 +312,7 @@ class TestRequestLog:
 
     def test_says_warnings_at_the_terminal_and_no_requests(self, tmp_path, capsys):
         with logs.logged(tmp_path):
-            logging.getLogger("rl_teacher.web.wrapping").info("GET / 200 1 ms")
+            logging.getLogger("rl_teacher.web.middleware").info("GET / 200 1 ms")
             logging.getLogger("rl_teacher.web.poller").warning("the store is gone")
         assert capsys.readouterr().err == "WARNING the store is gone\n"
         log = (tmp_path / "logs" / "service.log").read_text()

@@ -2,7 +2,7 @@ import pytest
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.sides import is_swapped, turned
-from rl_teacher.errors import ExperimentNotFound
+from rl_teacher.common.errors import ExperimentNotFound
 from rl_teacher.store.records import ShownClip
 from rl_teacher.store.store import Store
 from rl_teacher.web.terminal import TerminalSession

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from rl_teacher.errors import RunFolderUnusable
+from rl_teacher.common.errors import RunFolderUnusable
 from rl_teacher.web.token import access_token
 
 

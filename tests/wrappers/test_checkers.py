@@ -7,7 +7,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from rl_teacher import PreferenceWrapper
-from tests.wrappers.worlds import KINDS, QUICK
+from tests.wrappers.environments import KINDS, QUICK
 
 IDS = ["Pendulum-v1", "CartPole-v1", *(f"wrapped/{kind}-v0" for kind in KINDS)]
 CASES = [

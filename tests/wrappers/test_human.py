@@ -9,13 +9,13 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from rl_teacher import PreferenceVectorWrapper, PreferenceWrapper
 from rl_teacher.clips.answer import Answer
-from rl_teacher.errors import BadInput
-from rl_teacher.experiment import home
+from rl_teacher.common.errors import BadInput
+from rl_teacher.runs.folder import home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import Control
 from rl_teacher.store.store import Store
-from tests.wrappers.worlds import QUICK, Counter
+from tests.wrappers.environments import QUICK, Counter
 
 HUMAN = {**QUICK, "teacher": "human", "initial_labels": 3, "max_labels": 3, "segment_length": 8}
 

@@ -6,10 +6,10 @@ from stable_baselines3 import A2C, DQN, PPO, SAC
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
 from rl_teacher import PreferenceVectorWrapper, PreferenceWrapper, to_sb3
+from rl_teacher.common.errors import BadInput
 from rl_teacher.envs.registry import make_vector
-from rl_teacher.errors import BadInput
 from rl_teacher.wrappers.sb3 import RelabelReplay, relabel
-from tests.wrappers.worlds import QUICK, Counter, Parts
+from tests.wrappers.environments import QUICK, Counter, Parts
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 

@@ -10,7 +10,7 @@ import pytest
 from rl_teacher import PreferenceWrapper
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
-from rl_teacher.errors import (
+from rl_teacher.common.errors import (
     BadConfig,
     BadInput,
     BadObservation,
@@ -21,11 +21,11 @@ from rl_teacher.errors import (
     TeacherFailed,
     UnknownName,
 )
-from rl_teacher.experiment import Experiment, home
 from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.store import Store
-from tests.wrappers.worlds import (
+from tests.wrappers.environments import (
     QUICK,
     Continuous,
     Counter,
@@ -373,7 +373,7 @@ def test_the_same_name_goes_on_where_it_was():
 def test_labels_survive_a_process_that_is_killed():
     script = (
         "import os\n"
-        "from tests.wrappers.worlds import live, wrapped\n"
+        "from tests.wrappers.environments import live, wrapped\n"
         "env = wrapped(name='killed')\n"
         "env.pretrain()\n"
         "print(env.session.num_labels, flush=True)\n"

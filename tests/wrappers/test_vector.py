@@ -10,9 +10,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from rl_teacher import PreferenceVectorWrapper
 from rl_teacher.clips.segment import Segment
+from rl_teacher.common.errors import BadObservation
 from rl_teacher.envs.registry import make_vector
-from rl_teacher.errors import BadObservation
-from tests.wrappers.worlds import QUICK, Counter, Parts
+from tests.wrappers.environments import QUICK, Counter, Parts
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 
@@ -167,7 +167,7 @@ SPAWNED = """
 import gymnasium as gym
 import numpy as np
 from rl_teacher import PreferenceWrapper
-from tests.wrappers.worlds import QUICK, Counter
+from tests.wrappers.environments import QUICK, Counter
 
 
 def make():

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces.utils import flatten
 
-from rl_teacher.errors import BadInput
+from rl_teacher.common.errors import BadInput
 from rl_teacher.wrappers.views import ObservationView
 
 PARTS = gym.spaces.Dict(a=gym.spaces.Box(-1, 1, (2,), np.float32), b=gym.spaces.Discrete(3))

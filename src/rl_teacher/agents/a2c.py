@@ -12,10 +12,10 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from rl_teacher.agent_settings import A2CConfig
 from rl_teacher.agents.actor_critic import begun, step
+from rl_teacher.agents.flat_params import Layout
 from rl_teacher.agents.on_policy import Lived, OnPolicyAgent, prepare
-from rl_teacher.agents.packing import Layout
+from rl_teacher.config.agents import A2CConfig
 
 
 @functools.partial(jax.jit, static_argnames=("layout", "config"))

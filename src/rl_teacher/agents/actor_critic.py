@@ -9,9 +9,9 @@ import jax
 import optax
 from jaxtyping import Array, Float
 
-from rl_teacher.agent_settings import A2CConfig, GA3CConfig
+from rl_teacher.agents.flat_params import Layout
 from rl_teacher.agents.on_policy import ActorCritic, PolicyBatch, ValueBatch, weighted_mean
-from rl_teacher.agents.packing import Layout
+from rl_teacher.config.agents import A2CConfig, GA3CConfig
 
 VALUE_COEFFICIENT = 0.5
 """What the value function's squared error counts beside the policy's loss, in every A2C."""

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from rl_teacher.errors import BadConfig
+from rl_teacher.common.errors import BadConfig
 
 WORD = re.compile(r"[A-Za-z_][\w.:/-]*")
 """A value that needs no quotation marks: `auto`, `lin_3e-4`, `module:name`."""

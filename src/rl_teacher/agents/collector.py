@@ -10,10 +10,10 @@ from gymnasium.vector import AutoresetMode
 from jaxtyping import Shaped
 
 from rl_teacher.agents.actions import Masks
-from rl_teacher.agents.reused import ReusedArrays
+from rl_teacher.agents.buffer_pool import ReusedArrays
+from rl_teacher.common.errors import BadObservation
+from rl_teacher.common.state_dict import NamedArrays, array_to_rng, nest, part_of, rng_to_array
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.errors import BadObservation
-from rl_teacher.named_arrays import NamedArrays, array_to_rng, nest, part_of, rng_to_array
 
 Act = Callable[..., np.ndarray]
 """(observations [N, ...]) -> actions [N, ...]; with the masks [N, A] after them where the

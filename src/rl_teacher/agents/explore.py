@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
-from rl_teacher.moments import RunningMoments
-from rl_teacher.named_arrays import NamedArrays
+from rl_teacher.common.running_stats import RunningMoments
+from rl_teacher.common.state_dict import NamedArrays
 
 NEIGHBOUR = 5
 """k: the reward is by the distance to the k-th nearest state."""

@@ -24,8 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from rl_teacher.agent_settings import GA3CConfig
 from rl_teacher.agents.actor_critic import begun, step
+from rl_teacher.agents.flat_params import Layout
 from rl_teacher.agents.on_policy import (
     ActorCritic,
     Lived,
@@ -35,9 +35,9 @@ from rl_teacher.agents.on_policy import (
     flat,
     weighted_mean,
 )
-from rl_teacher.agents.packing import Layout
 from rl_teacher.agents.vtrace import vtrace
-from rl_teacher.named_arrays import NamedArrays, nest
+from rl_teacher.common.state_dict import NamedArrays, nest
+from rl_teacher.config.agents import GA3CConfig
 
 FIGURES = ("entropy", "policy_loss", "ratio", "value_error", "value_loss")
 

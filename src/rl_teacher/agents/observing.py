@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Float32, Shaped
 
-from rl_teacher.numpy_convolution import convolved
-from rl_teacher.picture_shape import PictureShape
+from rl_teacher.nn.image_layout import PictureShape
+from rl_teacher.nn.numpy_conv import convolved
 
 Vector = Float32[np.ndarray, " _"]
 Matrix = Float32[np.ndarray, "_ _"]

@@ -16,18 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int32, Shaped
 
-from rl_teacher.agent_settings import A2CConfig, OnPolicyConfig, PPOConfig, TRPOConfig
-from rl_teacher.agents.acting import ActingNetwork, acted_by, layers_of, observed_by, seen_by
 from rl_teacher.agents.actions import ActionScale, Masks
 from rl_teacher.agents.agent import RewardsOf
-from rl_teacher.agents.encoders import Encoder, Identity, PictureEncoder
-from rl_teacher.agents.normalise import ReturnScaler
+from rl_teacher.agents.numpy_policy import ActingNetwork, acted_by, layers_of, observed_by, seen_by
 from rl_teacher.agents.policies import CategoricalPolicy, GaussianPolicy, HostPolicy, Policy
-from rl_teacher.convolutions import applied
-from rl_teacher.envs.rollout import Rollout
-from rl_teacher.errors import BadConfig
-from rl_teacher.moments import RunningMoments, unmoving
-from rl_teacher.named_arrays import (
+from rl_teacher.agents.reward_scaling import ReturnScaler
+from rl_teacher.common.errors import BadConfig
+from rl_teacher.common.running_stats import RunningMoments, unmoving
+from rl_teacher.common.state_dict import (
     NamedArrays,
     array_to_rng,
     arrays_to_tree,
@@ -36,8 +32,12 @@ from rl_teacher.named_arrays import (
     rng_to_array,
     tree_to_arrays,
 )
-from rl_teacher.networks import MLP
-from rl_teacher.pictures import NetworkSize, picture_of
+from rl_teacher.config.agents import A2CConfig, OnPolicyConfig, PPOConfig, TRPOConfig
+from rl_teacher.envs.rollout import Rollout
+from rl_teacher.nn.agent_encoders import Encoder, Identity, PictureEncoder
+from rl_teacher.nn.conv import applied
+from rl_teacher.nn.encoders import NetworkSize, picture_of
+from rl_teacher.nn.mlp import MLP
 
 
 class Elsewhere(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
 from rl_teacher.agents.actions import Masks
-from rl_teacher.networks import MLP, HostMLP
+from rl_teacher.nn.mlp import MLP, HostMLP
 
 LOG_2PI = float(np.log(2 * np.pi))
 FORBIDDEN = -1e8

@@ -19,7 +19,6 @@ import gymnasium as gym
 import jax
 import jax.numpy as jnp
 
-from rl_teacher.agent_settings import PPOConfig
 from rl_teacher.agents.on_policy import (
     ActorCritic,
     Lived,
@@ -34,6 +33,7 @@ from rl_teacher.agents.ppo_update import (
     improve_value,
     optimiser,
 )
+from rl_teacher.config.agents import PPOConfig
 
 
 class PPO(OnPolicyAgent[PPOConfig]):

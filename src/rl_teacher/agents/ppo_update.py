@@ -13,8 +13,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int32, UInt8
 
-from rl_teacher.agent_settings import PPOConfig
-from rl_teacher.agents.descent import descend, value_loss
+from rl_teacher.agents.minibatch_sgd import descend, value_loss
 from rl_teacher.agents.on_policy import (
     ActorCritic,
     PolicyBatch,
@@ -23,6 +22,7 @@ from rl_teacher.agents.on_policy import (
     weighted_mean,
 )
 from rl_teacher.agents.policies import Policy
+from rl_teacher.config.agents import PPOConfig
 
 PIECE = 128
 """Pictures, at most, whose gradient is one compiled call; so many cores have something to do as a

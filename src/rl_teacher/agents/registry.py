@@ -7,7 +7,7 @@ from importlib import import_module
 import gymnasium as gym
 
 from rl_teacher.agents.agent import Agent
-from rl_teacher.agents.own import installed_agents, make_own_agent, own_agent_class
+from rl_teacher.agents.custom import installed_agents, make_own_agent, own_agent_class
 from rl_teacher.agents.sb3.libraries import (
     ALGORITHMS,
     LIBRARIES,
@@ -15,9 +15,9 @@ from rl_teacher.agents.sb3.libraries import (
     check_algorithm,
     is_on_policy,
 )
-from rl_teacher.config import TeachConfig
-from rl_teacher.errors import BadInput, UnknownName
-from rl_teacher.pictures import picture_of
+from rl_teacher.common.errors import BadInput, UnknownName
+from rl_teacher.config.experiment import TeachConfig
+from rl_teacher.nn.encoders import picture_of
 
 AGENTS = {
     "ppo": "rl_teacher.agents.ppo:PPO",

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float32, Int, Shaped
 
 from rl_teacher.agents.agent import RewardsOf
+from rl_teacher.common.state_dict import NamedArrays
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.named_arrays import NamedArrays
 
 CHUNK = 2048
 """Steps that are looked at anew at a time: what a predictor makes of them stays in the caches."""

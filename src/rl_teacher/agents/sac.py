@@ -19,11 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from rl_teacher.agent_settings import SACConfig
-from rl_teacher.agents.acting import ActingNetwork, acted_by, layers_of, observed_by
 from rl_teacher.agents.actions import ActionScale, Masks
 from rl_teacher.agents.agent import RewardsOf
 from rl_teacher.agents.explore import StateEntropy
+from rl_teacher.agents.numpy_policy import ActingNetwork, acted_by, layers_of, observed_by
 from rl_teacher.agents.on_policy import check_shapes
 from rl_teacher.agents.replay import ReplayBuffer
 from rl_teacher.agents.sac_update import (
@@ -35,11 +34,10 @@ from rl_teacher.agents.sac_update import (
     new_networks,
     new_optimisers,
 )
-from rl_teacher.agents.squashed import HostSquashedGaussian
-from rl_teacher.envs.rollout import Rollout
-from rl_teacher.errors import BadConfig
-from rl_teacher.moments import RunningMoments
-from rl_teacher.named_arrays import (
+from rl_teacher.agents.squashed_gaussian import HostSquashedGaussian
+from rl_teacher.common.errors import BadConfig
+from rl_teacher.common.running_stats import RunningMoments
+from rl_teacher.common.state_dict import (
     NamedArrays,
     array_to_rng,
     arrays_to_tree,
@@ -48,6 +46,8 @@ from rl_teacher.named_arrays import (
     rng_to_array,
     tree_to_arrays,
 )
+from rl_teacher.config.agents import SACConfig
+from rl_teacher.envs.rollout import Rollout
 
 STEPS_AFTER_RESET = 100
 """Gradient steps of new critics before they are acted by; PEBBLE's `reset_update`."""

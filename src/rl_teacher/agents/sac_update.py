@@ -12,9 +12,9 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from rl_teacher.agent_settings import SACConfig
-from rl_teacher.agents.squashed import SquashedGaussian
-from rl_teacher.networks import MLP
+from rl_teacher.agents.squashed_gaussian import SquashedGaussian
+from rl_teacher.config.agents import SACConfig
+from rl_teacher.nn.mlp import MLP
 
 # Note: unlike those of the other agents, these products are large enough for two cores.
 COMPILER_OPTIONS: dict[str, Any] = {"xla_cpu_multi_thread_eigen": True}

@@ -24,8 +24,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from rl_teacher.agent_settings import TRPOConfig
-from rl_teacher.agents.descent import descend, value_loss
+from rl_teacher.agents.minibatch_sgd import descend, value_loss
 from rl_teacher.agents.on_policy import (
     ActorCritic,
     Lived,
@@ -37,6 +36,7 @@ from rl_teacher.agents.on_policy import (
     weighted_mean,
 )
 from rl_teacher.agents.policies import FORBIDDEN, GaussianPolicy, Policy
+from rl_teacher.config.agents import TRPOConfig
 
 CG_TOLERANCE = 1e-10
 """Conjugate gradient ends early when the squared residual is below this."""

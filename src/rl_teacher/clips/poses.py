@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Inexact
 
 from rl_teacher.clips.scene import moving_bodies
-from rl_teacher.errors import CorruptClip
+from rl_teacher.common.errors import CorruptClip
 
 POSE = 7
 """Numbers of a pose."""

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Bool, Int64, Shaped
 
 from rl_teacher.clips.segment import Segment
+from rl_teacher.common.state_dict import NamedArrays
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.named_arrays import NamedArrays
 
 COLUMNS = ("observations", "actions", "rewards", "scene_states", "ended", "is_valid", "terminated")
 DRAWS_PER_SEGMENT = 8

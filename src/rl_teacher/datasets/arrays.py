@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from rl_teacher.errors import BadInput
+from rl_teacher.common.errors import BadInput
 
 DTYPES = ("<f4", "<f8", "<i8", "<i4", "|u1")
 """What arrays may be made of."""

@@ -11,9 +11,9 @@ import numpy as np
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
+from rl_teacher.common.errors import BadInput
 from rl_teacher.datasets.rows import Row, counts
 from rl_teacher.datasets.spaces import Spaces
-from rl_teacher.errors import BadInput
 
 Pair = tuple[str, str]
 

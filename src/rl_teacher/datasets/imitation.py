@@ -15,12 +15,12 @@ import numpy as np
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
+from rl_teacher.common.errors import BadInput
 from rl_teacher.datasets.arrays import check_size, read_npz
 from rl_teacher.datasets.dataset import Dataset
 from rl_teacher.datasets.reading import MAX_BYTES, check_fits, faults_in_words
 from rl_teacher.datasets.rows import Row
 from rl_teacher.datasets.spaces import Spaces
-from rl_teacher.errors import BadInput
 from rl_teacher.report.label_export import SCHEMA_VERSION
 
 SIDES = ("1", "2")

@@ -15,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 
 from rl_teacher.clips.segment import Segment
+from rl_teacher.common.errors import BadInput, RlTeacherError
 from rl_teacher.datasets.arrays import check_size, open_archive, read_npz
 from rl_teacher.datasets.dataset import Dataset
 from rl_teacher.datasets.rows import Row, checked_row, is_storable
@@ -27,7 +28,6 @@ from rl_teacher.datasets.writing import (
     SCHEMA_VERSION,
     SEGMENTS,
 )
-from rl_teacher.errors import BadInput, RlTeacherError
 from rl_teacher.report.label_export import parquet_schema, pyarrow
 
 MAX_BYTES = 4 * 2**30

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.errors import BadInput
+from rl_teacher.common.errors import BadInput
 from rl_teacher.report.label_export import COLUMNS, SCHEMA_VERSION, plainly
 
 Row = Mapping[str, Any]

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rl_teacher.errors import BadInput
+from rl_teacher.common.errors import BadInput
 
 MOST_AXES = 8
 LARGEST = 2**31

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from rl_teacher.clips.segment import Segment
+from rl_teacher.common.errors import BadInput
 from rl_teacher.datasets.arrays import add_member, pack_npz
 from rl_teacher.datasets.dataset import Dataset, used
-from rl_teacher.errors import BadInput
 from rl_teacher.report.label_export import ENCODERS, FORMATS
 from rl_teacher.store.files import folder_failures_in_words, write_whole
 

@@ -16,12 +16,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from rl_teacher.common.errors import BadInput
+from rl_teacher.config.preprocessing import FrameSettings
+from rl_teacher.envs.atari.score_areas import SCREEN_HEIGHT, SCREEN_WIDTH
 from rl_teacher.envs.factories import described
-from rl_teacher.envs.frames import fault_of_picture, frames_in_words, in_words, is_picture
+from rl_teacher.envs.preprocessing import fault_of_picture, frames_in_words, in_words, is_picture
 from rl_teacher.envs.registry import EnvCard, card, make_filmed, make_one, mujoco_model
-from rl_teacher.envs.score_areas import SCREEN_HEIGHT, SCREEN_WIDTH
-from rl_teacher.errors import BadInput
-from rl_teacher.frame_settings import FrameSettings
 
 logger = logging.getLogger(__name__)
 

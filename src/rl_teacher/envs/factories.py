@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 from gymnasium.wrappers import TimeLimit
 
-from rl_teacher.errors import BadInput
+from rl_teacher.common.errors import BadInput
 
 
 def is_factory(module: ModuleType, name: str) -> bool:

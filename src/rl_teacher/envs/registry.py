@@ -14,17 +14,17 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
 
+from rl_teacher.common.errors import BadInput, UnknownName
+from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs import moving_dot
-from rl_teacher.envs.atari_names import AtariGame, game_called, game_of, games, nearest_names
-from rl_teacher.envs.atari_rules import CLIP_FPS, rules_of
+from rl_teacher.envs.atari.names import AtariGame, game_called, game_of, games, nearest_names
+from rl_teacher.envs.atari.rules import CLIP_FPS, rules_of
+from rl_teacher.envs.episode_replay import KEEP_STEPS
 from rl_teacher.envs.factories import from_factory, is_factory, time_limit_of
-from rl_teacher.envs.frames import ShowsItsView, can_be_seen, framed, is_picture
-from rl_teacher.envs.mujoco_suite import ALIASES, PLAIN, SUITE, TASKS
-from rl_teacher.envs.mujoco_task import Task
-from rl_teacher.envs.recipes import KEEP_STEPS
-from rl_teacher.envs.teachable import TeachableVectorEnv
-from rl_teacher.errors import BadInput, UnknownName
-from rl_teacher.frame_settings import FrameSettings
+from rl_teacher.envs.interface import TeachableVectorEnv
+from rl_teacher.envs.mujoco.suite import ALIASES, PLAIN, SUITE, TASKS
+from rl_teacher.envs.mujoco.task import Task
+from rl_teacher.envs.preprocessing import ShowsItsView, can_be_seen, framed, is_picture
 
 if TYPE_CHECKING:
     import mujoco
@@ -126,15 +126,15 @@ def make_vector(
     """
     full_id = _full_id(env_id)
     if full_id in TASKS:
-        from rl_teacher.envs.mujoco_batch import MujocoVectorEnv  # noqa: PLC0415
+        from rl_teacher.envs.mujoco.vector import MujocoVectorEnv  # noqa: PLC0415
 
         return MujocoVectorEnv(TASKS[full_id], num_envs, num_threads)
     game = game_of(full_id)
     if game is not None:
-        from rl_teacher.envs.atari import AtariVectorEnv  # noqa: PLC0415
+        from rl_teacher.envs.atari.vector import AtariVectorEnv  # noqa: PLC0415
 
         return AtariVectorEnv(game, num_envs, num_threads, keep_steps, frames)
-    from rl_teacher.envs.replay import ReplayVectorEnv  # noqa: PLC0415
+    from rl_teacher.envs.snapshots import ReplayVectorEnv  # noqa: PLC0415
 
     _gymnasium_card(full_id)
     make_env = partial(_make_seen, full_id, frames)
@@ -186,12 +186,12 @@ def mujoco_model(env_id: str) -> "mujoco.MjModel | None":  # pyright: ignore[rep
     """The MuJoCo model whose positions `scene_states` are, or None where there is none."""
     full_id = _full_id(env_id)
     if full_id in TASKS:
-        from rl_teacher.envs.mujoco_physics import load_model  # noqa: PLC0415
+        from rl_teacher.envs.mujoco.physics import load_model  # noqa: PLC0415
 
         return load_model(TASKS[full_id])
     if game_of(full_id) is not None:
         return None
-    from rl_teacher.envs.replay import positions_of  # noqa: PLC0415
+    from rl_teacher.envs.snapshots import positions_of  # noqa: PLC0415
 
     with closing(_make_gymnasium(full_id)) as env:
         return None if positions_of(env) is None else env.unwrapped.model  # pyright: ignore[reportAttributeAccessIssue]
@@ -238,8 +238,8 @@ def _register(registered_id: str, task: Task) -> None:
         return
     gymnasium.register(
         registered_id,
-        entry_point="rl_teacher.envs.mujoco_batch:make_single",
-        vector_entry_point="rl_teacher.envs.mujoco_batch:make_vector",
+        entry_point="rl_teacher.envs.mujoco.vector:make_single",
+        vector_entry_point="rl_teacher.envs.mujoco.vector:make_vector",
         max_episode_steps=task.max_episode_steps,
         kwargs={"env_id": task.id},
     )
@@ -439,10 +439,10 @@ def _make_gymnasium(full_id: str, render_mode: str | None = None) -> gymnasium.E
     """One of Gymnasium's environments, without its advice to upgrade, or one game."""
     game = game_of(full_id)
     if game is not None:
-        from rl_teacher.envs.atari_single import AtariSingleEnv  # noqa: PLC0415
+        from rl_teacher.envs.atari.single import AtariSingleEnv  # noqa: PLC0415
 
         return AtariSingleEnv(game, render_mode=render_mode)
-    from rl_teacher.envs.mujoco_physics import quiet_mujoco  # noqa: PLC0415
+    from rl_teacher.envs.mujoco.physics import quiet_mujoco  # noqa: PLC0415
 
     own_id = full_id.rpartition(":")[2]
     if ":" in full_id and own_id not in gymnasium.registry:

@@ -8,11 +8,11 @@ import gymnasium
 import numpy as np
 from jaxtyping import Integer, Shaped, UInt8
 
-from rl_teacher.envs.recipes import Recipe, RecipeBook
+from rl_teacher.common.errors import BadInput
+from rl_teacher.config.preprocessing import FrameSettings
+from rl_teacher.envs.episode_replay import Recipe, RecipeBook
 from rl_teacher.envs.registry import atari_game, make_filmed
-from rl_teacher.envs.replay import EpisodeMemory
-from rl_teacher.errors import BadInput
-from rl_teacher.frame_settings import FrameSettings
+from rl_teacher.envs.snapshots import EpisodeMemory
 
 Frame = UInt8[np.ndarray, "height width 3"]
 Observation = Shaped[np.ndarray, "..."]
@@ -45,7 +45,7 @@ def render_steps(
     if game is None:
         filmed = _film_of_gymnasium(env_id, recipe, steps, frames)
         return _stacked(env_id, filmed, observations)
-    from rl_teacher.envs.atari_film import frames_of, kept_projector  # noqa: PLC0415
+    from rl_teacher.envs.atari.film import frames_of, kept_projector  # noqa: PLC0415
 
     seen = None if observations is None else frames_of(recipe)
     with kept_projector(game, seen) as projector:
@@ -90,7 +90,7 @@ def film(
     game = atari_game(env_id)
     if game is None:
         return _film_of_gymnasium(env_id, recipe, steps, frames)
-    from rl_teacher.envs.atari_film import Projector, frames_of  # noqa: PLC0415
+    from rl_teacher.envs.atari.film import Projector, frames_of  # noqa: PLC0415
 
     return Projector(game, frames_of(recipe) if is_observed else None).film(recipe, steps)
 

@@ -8,17 +8,17 @@ import gymnasium as gym
 import numpy as np
 
 from rl_teacher.agents.registry import make_agent
-from rl_teacher.beginnings import PREDICTOR_FILE, content_name, load_predictor
-from rl_teacher.config import TeachConfig
+from rl_teacher.common.errors import BadConfig, BadInput, CorruptCheckpoint, RlTeacherError
+from rl_teacher.common.state_dict import NamedArrays, part_of
+from rl_teacher.config.experiment import TeachConfig
+from rl_teacher.config.preprocessing import FrameSettings
+from rl_teacher.envs.interface import TeachableVectorEnv
 from rl_teacher.envs.registry import EnvCard, card, make_vector, mujoco_model, spaces_of
-from rl_teacher.envs.teachable import TeachableVectorEnv
-from rl_teacher.errors import BadConfig, BadInput, CorruptCheckpoint, RlTeacherError
-from rl_teacher.experiment import Experiment, State, existing_names
-from rl_teacher.frame_settings import FrameSettings
-from rl_teacher.named_arrays import NamedArrays, part_of
 from rl_teacher.play.checkpoints import Chosen, choose
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.runs.folder import Experiment, State, existing_names
+from rl_teacher.runs.warm_start import PREDICTOR_FILE, content_name, load_predictor
 
 Settings = TypeVar("Settings")
 Act = Callable[[np.ndarray], np.ndarray]

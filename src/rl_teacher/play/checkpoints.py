@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rl_teacher.errors import BadInput, CorruptCheckpoint
+from rl_teacher.common.errors import BadInput, CorruptCheckpoint
 from rl_teacher.store.checkpoints import (
     Checkpoint,
     CheckpointFile,

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rl_teacher import compute
-from rl_teacher.agents.acting import ARRAYS, DESCRIPTION, acting_of
-from rl_teacher.errors import BadConfig, BadInput, RunFolderUnusable
-from rl_teacher.experiment import Experiment, home
+from rl_teacher.agents.numpy_policy import ARRAYS, DESCRIPTION, acting_of
+from rl_teacher.common import runtime
+from rl_teacher.common.errors import BadConfig, BadInput, RunFolderUnusable
 from rl_teacher.play.actors import Actor, actor_of, config_of
 from rl_teacher.play.options import PlayOptions, validate
-from rl_teacher.studio import check_can_be_shown
+from rl_teacher.runs.clip_renderer import check_can_be_shown
+from rl_teacher.runs.folder import Experiment, home
 
 
 def play(options: PlayOptions) -> int:
@@ -24,7 +24,7 @@ def play(options: PlayOptions) -> int:
         RlTeacherError: with a text for the person.
     """
     validate(options)
-    compute.prepare(home() / "cache" / "xla")
+    runtime.prepare(home() / "cache" / "xla")
     with cast_of(options) as actors:
         console = Console()
         for actor in actors:
@@ -41,7 +41,7 @@ def play(options: PlayOptions) -> int:
 
 def play_on_page(actors: Sequence[Actor], options: PlayOptions) -> int:
     """Serve the page until a signal ends it."""
-    from rl_teacher.play.desk import PlayDesk  # noqa: PLC0415 - heavy
+    from rl_teacher.play.player import PlayDesk  # noqa: PLC0415 - heavy
     from rl_teacher.web.serve import ServeOptions, serve  # noqa: PLC0415
 
     desk = PlayDesk(actors, options)
@@ -95,7 +95,7 @@ def export_agent(name: str, out: Path, checkpoint: str) -> Path:
         CorruptCheckpoint: what was saved is damaged.
         RunFolderUnusable: the folder cannot be written.
     """
-    compute.prepare(home() / "cache" / "xla")
+    runtime.prepare(home() / "cache" / "xla")
     check_is_native(name)
     out = out.expanduser()
     with failures_in_words(out):

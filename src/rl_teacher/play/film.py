@@ -18,14 +18,14 @@ from rl_teacher.clips.drawing import shown_steps
 from rl_teacher.clips.poses import body_poses
 from rl_teacher.clips.scene import scene_of
 from rl_teacher.clips.video import encode_mp4
+from rl_teacher.common.errors import RunFolderUnusable
 from rl_teacher.envs.registry import camera_of
 from rl_teacher.envs.rendering import film
-from rl_teacher.errors import RunFolderUnusable
 from rl_teacher.play.actors import Actor
-from rl_teacher.play.bodies import BodyArtist, Shot
-from rl_teacher.play.living import Lived, live, per_frame
+from rl_teacher.play.episodes import Lived, live, per_frame
+from rl_teacher.play.offscreen_renderer import BodyArtist, Shot
 from rl_teacher.play.options import PlayOptions
-from rl_teacher.play.strip import CARD, Curve, Strip, figure, with_title
+from rl_teacher.play.reward_overlay import CARD, Curve, Strip, figure, with_title
 from rl_teacher.store.files import write_whole
 
 WIDTH, HEIGHT = 480, 360

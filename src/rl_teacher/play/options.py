@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from rl_teacher.errors import BadConfig, BadInput
+from rl_teacher.common.errors import BadConfig, BadInput
 
 MOST_EPISODES = 100
 """All of them stay in memory, so that each can be watched again."""

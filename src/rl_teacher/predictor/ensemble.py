@@ -14,14 +14,14 @@ from jaxtyping import Float32, Shaped
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from rl_teacher.config import PredictorConfig
-from rl_teacher.convolutions import applied
-from rl_teacher.errors import CorruptCheckpoint
-from rl_teacher.named_arrays import NamedArrays, arrays_to_tree, nest, part_of, tree_to_arrays
-from rl_teacher.networks import MLP, HostMLP
+from rl_teacher.common.errors import CorruptCheckpoint
+from rl_teacher.common.state_dict import NamedArrays, arrays_to_tree, nest, part_of, tree_to_arrays
+from rl_teacher.config.experiment import PredictorConfig
+from rl_teacher.nn.conv import applied
+from rl_teacher.nn.mlp import MLP, HostMLP
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.networks import PictureNetwork, RewardNetwork, new_networks, unstacked
-from rl_teacher.predictor.normalise import RecentMoments
+from rl_teacher.predictor.reward_scaling import RecentMoments
 
 FORMAT_VERSION = 1
 PICTURES_AT_ONCE = 256

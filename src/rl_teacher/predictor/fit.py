@@ -15,8 +15,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Float32, Float64, Int64
 
-from rl_teacher.config import PredictorConfig
-from rl_teacher.named_arrays import (
+from rl_teacher.common.state_dict import (
     NamedArrays,
     array_to_rng,
     arrays_to_tree,
@@ -25,7 +24,8 @@ from rl_teacher.named_arrays import (
     rng_to_array,
     tree_to_arrays,
 )
-from rl_teacher.pictures import PredictorNetwork
+from rl_teacher.config.experiment import PredictorConfig
+from rl_teacher.nn.encoders import PredictorNetwork
 from rl_teacher.predictor.ensemble import unscaled
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LEAST_STD, LabelSet

@@ -13,10 +13,10 @@ import gymnasium as gym
 import numpy as np
 from jaxtyping import Bool, Float32, Shaped
 
-from rl_teacher.errors import BadConfig
-from rl_teacher.picture_shape import PictureShape
-from rl_teacher.pictures import PREDICTORS, PredictorNetwork, picture_of
-from rl_teacher.predictor.places import Places, of_picture
+from rl_teacher.common.errors import BadConfig
+from rl_teacher.nn.encoders import PREDICTORS, PredictorNetwork, picture_of
+from rl_teacher.nn.image_layout import PictureShape
+from rl_teacher.predictor.random_features import Places, of_picture
 
 FLOAT_BYTES = 4
 

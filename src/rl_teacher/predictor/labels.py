@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float32, Int64, Shaped
 
-from rl_teacher.moments import RunningMoments
+from rl_teacher.common.running_stats import RunningMoments
 from rl_teacher.predictor.inputs import InputSpace
 
 MOST_PICTURES = 30

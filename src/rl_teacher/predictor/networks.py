@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from rl_teacher.config import PredictorConfig
-from rl_teacher.convolutions import Convolutions
-from rl_teacher.networks import ACTIVATIONS, MLP
-from rl_teacher.pictures import PREDICTORS, plan_for, seen_by
+from rl_teacher.config.experiment import PredictorConfig
+from rl_teacher.nn.conv import Convolutions
+from rl_teacher.nn.encoders import PREDICTORS, plan_for, seen_by
+from rl_teacher.nn.mlp import ACTIVATIONS, MLP
 from rl_teacher.predictor.inputs import InputSpace
 
 

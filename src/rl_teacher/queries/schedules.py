@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from rl_teacher.errors import UnknownName
+from rl_teacher.common.errors import UnknownName
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int64
 
-from rl_teacher.errors import UnknownName
+from rl_teacher.common.errors import UnknownName
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 
-from rl_teacher.errors import BadInput
+from rl_teacher.common.errors import BadInput
 from rl_teacher.store.files import folder_failures_in_words
 from rl_teacher.store.records import ExportedLabel
 from rl_teacher.store.store import Store

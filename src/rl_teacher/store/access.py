@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from rl_teacher.errors import (
+from rl_teacher.common.errors import (
     BadConfig,
     BadLabelerName,
     InviteNotFound,
@@ -19,10 +19,9 @@ from rl_teacher.errors import (
     LabelerNotFound,
     StoreUnavailable,
 )
-from rl_teacher.store.asking import MAX_ID
-from rl_teacher.store.counting import COMPARISONS_OF_LABELER, recount
+from rl_teacher.store.counters import COMPARISONS_OF_LABELER, recount
 from rl_teacher.store.database import Database
-from rl_teacher.store.labelling import no_experiment
+from rl_teacher.store.label_queries import MAX_ID
 from rl_teacher.store.records import (
     CredentialView,
     Identity,
@@ -32,6 +31,7 @@ from rl_teacher.store.records import (
     Role,
 )
 from rl_teacher.store.tables import Credential, Experiment, Invite, Labeler, Lease, Tally
+from rl_teacher.store.views import no_experiment
 from rl_teacher.store.writer import OWNER, TEACHER_PREFIX, StoreWriter, role_of, utc_now
 from rl_teacher.store.writing import in_order
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_teacher.errors import CorruptCheckpoint
+from rl_teacher.common.errors import CorruptCheckpoint
 from rl_teacher.store.files import remove_unfinished, write_whole
 from rl_teacher.store.safetensors import pack, unpack
 

@@ -25,7 +25,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from rl_teacher.errors import StoreUnavailable
+from rl_teacher.common.errors import StoreUnavailable
 from rl_teacher.store.migrate import migrate
 
 BUSY_TIMEOUT_S = 10.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rl_teacher.errors import RunFolderUnusable
+from rl_teacher.common.errors import RunFolderUnusable
 
 REASONS = {
     errno.EROFS: ("it is on a read-only file system", "Name another place with RL_TEACHER_HOME."),

@@ -28,12 +28,12 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import aliased
 
-from rl_teacher.store.asking import IS_CURRENT, in_chunks, possible
-from rl_teacher.store.counting import CAN_BE_SHOWN
-from rl_teacher.store.draw import drawn
-from rl_teacher.store.labelling import COMPARISONS, comparison_view
+from rl_teacher.store.counters import CAN_BE_SHOWN
+from rl_teacher.store.hash_random import drawn
+from rl_teacher.store.label_queries import IS_CURRENT, in_chunks, possible
 from rl_teacher.store.records import Claimed, ComparisonView, InQuestion, NewLabel, Purpose, Study
 from rl_teacher.store.tables import Comparison, Experiment, Label, Labeler, Lease, Tally
+from rl_teacher.store.views import COMPARISONS, comparison_view
 from rl_teacher.store.writer import StoreWriter
 
 LEASE_S = 300.0

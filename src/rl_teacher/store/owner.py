@@ -22,9 +22,8 @@ from sqlalchemy import (
 from sqlalchemy.orm import aliased
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.errors import BadCursor
-from rl_teacher.store.asking import EXPERIMENT_OF_LABEL, IS_CURRENT
-from rl_teacher.store.labelling import CLIP_COLUMNS, CLIP_FIELDS, Left, Right, both_clips
+from rl_teacher.common.errors import BadCursor
+from rl_teacher.store.label_queries import EXPERIMENT_OF_LABEL, IS_CURRENT
 from rl_teacher.store.reading import StoreReader
 from rl_teacher.store.records import (
     ClipView,
@@ -39,6 +38,7 @@ from rl_teacher.store.records import (
 )
 from rl_teacher.store.sampling import LabelSample, maybe_answer, sample
 from rl_teacher.store.tables import Clip, Comparison, Event, Experiment, Label, Labeler
+from rl_teacher.store.views import CLIP_COLUMNS, CLIP_FIELDS, Left, Right, both_clips
 
 Row = TypeVar("Row")
 

@@ -11,16 +11,15 @@ from sqlalchemy import Connection, bindparam, select, update
 from sqlalchemy.exc import IntegrityError
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.errors import (
+from rl_teacher.common.errors import (
     ComparisonNotFound,
     ConfigMismatch,
     ExperimentNotFound,
     StoreUnavailable,
 )
-from rl_teacher.store import asking, figures
+from rl_teacher.store import label_queries, metrics_sql
 from rl_teacher.store.access import AccessStore
-from rl_teacher.store.asking import MAX_ID
-from rl_teacher.store.counting import (
+from rl_teacher.store.counters import (
     COMPARISONS_WITH_CLIPS,
     NEWEST_COMPARISON,
     add_to_experiment,
@@ -29,10 +28,11 @@ from rl_teacher.store.counting import (
     tally_from,
 )
 from rl_teacher.store.database import BUSY_TIMEOUT_S, Database, open_database
-from rl_teacher.store.draw import drawn
+from rl_teacher.store.hash_random import drawn
+from rl_teacher.store.jsonable import plain
+from rl_teacher.store.label_queries import MAX_ID
 from rl_teacher.store.leases import LeaseStore, end_leases, forget_leases
 from rl_teacher.store.owner import OwnerReader
-from rl_teacher.store.plain import plain
 from rl_teacher.store.records import (
     AnsweredComparison,
     ClipView,
@@ -216,7 +216,7 @@ class Store(AccessStore, LeaseStore, StudyStore, OwnerReader):
                 connection.execute(self._add_clip, clips)
                 newest_before = connection.execute(NEWEST_COMPARISON).scalar_one()
                 connection.execute(self._add_comparison, comparisons)
-                id_of = asking.find_comparisons(connection, experiment_id, pairs)
+                id_of = label_queries.find_comparisons(connection, experiment_id, pairs)
                 new = sorted({each for each in id_of.values() if each > newest_before})
                 self._count_in(connection, experiment_id, new)
         except IntegrityError as error:
@@ -229,7 +229,7 @@ class Store(AccessStore, LeaseStore, StudyStore, OwnerReader):
         """Say how many labelers shall answer new comparisons, and count them."""
         study = study_of(connection, experiment_id)
         shared = [each for each in comparison_ids if drawn("overlap", each) < study.overlap]
-        for chunk in asking.in_chunks(shared):
+        for chunk in label_queries.in_chunks(shared):
             want = update(Comparison).where(Comparison.id.in_(chunk))
             connection.execute(want.values(wanted=study.overlap_labelers))
         add_to_experiment(connection, experiment_id, asked=len(comparison_ids))
@@ -318,7 +318,9 @@ class Store(AccessStore, LeaseStore, StudyStore, OwnerReader):
     def _unknown_among(self, labels: Sequence[NewLabel]) -> list[int]:
         """The comparisons that are answered here and are not in the store."""
         with self._database.reading() as connection:
-            return asking.unknown_among(connection, (label.comparison_id for label in labels))
+            return label_queries.unknown_among(
+                connection, (label.comparison_id for label in labels)
+            )
 
     def describe_experiment(
         self, experiment_id: int, instructions: str, target_labels: int | None
@@ -377,7 +379,7 @@ class Store(AccessStore, LeaseStore, StudyStore, OwnerReader):
         """Forget the figures of steps that a resumed run is going to take again."""
         with self._database.writing() as connection:
             connection.execute(
-                figures.DROP_AFTER, {"of_experiment": experiment_id, "last_step": step}
+                metrics_sql.DROP_AFTER, {"of_experiment": experiment_id, "last_step": step}
             )
 
     def show_clips(self, clips: Mapping[str, ShownClip]) -> None:
@@ -396,7 +398,7 @@ class Store(AccessStore, LeaseStore, StudyStore, OwnerReader):
             in_order(connection)
             connection.execute(self._show_clip, rows)
             found: set[int] = set()
-            for chunk in asking.in_chunks(sorted(clips)):
+            for chunk in label_queries.in_chunks(sorted(clips)):
                 found.update(
                     connection.execute(COMPARISONS_WITH_CLIPS, {"hashes": chunk}).scalars()
                 )

@@ -8,9 +8,9 @@ from typing import Any, Literal
 from sqlalchemy import Connection, bindparam, select, update
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.errors import BadConfig, ComparisonNotFound, ExperimentNotFound
-from rl_teacher.store.asking import MAX_ID
-from rl_teacher.store.plain import plain
+from rl_teacher.common.errors import BadConfig, ComparisonNotFound, ExperimentNotFound
+from rl_teacher.store.jsonable import plain
+from rl_teacher.store.label_queries import MAX_ID
 from rl_teacher.store.records import Control, Study
 from rl_teacher.store.tables import Comparison, Experiment
 from rl_teacher.store.writer import OWNER, StoreWriter

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, select
 
 from rl_teacher.store.database import Database
-from rl_teacher.store.plain import plain
+from rl_teacher.store.jsonable import plain
 from rl_teacher.store.reading import StoreReader
 from rl_teacher.store.records import Role
 from rl_teacher.store.tables import Labeler

@@ -7,8 +7,8 @@ from sqlalchemy import Connection, Delete, Insert, delete, exists, func, insert,
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rl_teacher.clips.answer import Answer
+from rl_teacher.store.jsonable import plain
 from rl_teacher.store.migrate import MIGRATION_LOCK
-from rl_teacher.store.plain import plain
 from rl_teacher.store.records import NewLabel
 from rl_teacher.store.tables import Base, Clip, Comparison, Event, Experiment, Metrics
 

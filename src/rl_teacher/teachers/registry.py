@@ -8,7 +8,7 @@ from typing import Any
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
-from rl_teacher.errors import BadConfig, BadInput, TeacherFailed, UnknownName
+from rl_teacher.common.errors import BadConfig, BadInput, TeacherFailed, UnknownName
 from rl_teacher.teachers.synthetic import SYNTHETIC, SyntheticTeacher
 from rl_teacher.teachers.tasks import TASKS
 from rl_teacher.teachers.teacher import Circumstances, Teacher

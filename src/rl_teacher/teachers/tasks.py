@@ -11,7 +11,7 @@ import numpy as np
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
-from rl_teacher.errors import BadInput
+from rl_teacher.common.errors import BadInput
 from rl_teacher.teachers.teacher import Circumstances
 
 

@@ -14,10 +14,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rl_teacher.errors import RlTeacherError
-from rl_teacher.experiment import validate_name
-from rl_teacher.store.labelling import no_experiment
+from rl_teacher.common.errors import RlTeacherError
+from rl_teacher.runs.folder import validate_name
 from rl_teacher.store.records import Identity
+from rl_teacher.store.views import no_experiment
 from rl_teacher.web.identity import Identities, TooMany, is_owner
 from rl_teacher.web.limits import neighbourhood, retry_after
 from rl_teacher.web.plainpage import no_access, too_many

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
-from rl_teacher.errors import BadInput
-from rl_teacher.experiment import home
+from rl_teacher.common.errors import BadInput
+from rl_teacher.runs.folder import home
 from rl_teacher.store.files import folder_failures_in_words, write_whole
 from rl_teacher.web.token import access_token
 

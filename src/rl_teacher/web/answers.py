@@ -9,12 +9,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.sides import turned
-from rl_teacher.errors import ComparisonNotFound
+from rl_teacher.common.errors import ComparisonNotFound
 from rl_teacher.store.records import Identity, InQuestion, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.web.problems import NOT_VALID, Problem, Refusal, problem_of
+from rl_teacher.web.serializers import as_shown
 from rl_teacher.web.shapes import LabelIn, LabelsOut, RefusedLabel
-from rl_teacher.web.showing import as_shown
 from rl_teacher.web.versions import check_version
 
 

@@ -10,38 +10,38 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
-from rl_teacher.web import (
+from rl_teacher.web import problems
+from rl_teacher.web.access import Gate
+from rl_teacher.web.answers import take
+from rl_teacher.web.batching import Lane, Together
+from rl_teacher.web.identity import Identities
+from rl_teacher.web.middleware import BodyLimit, RequestLog, SecurityHeaders
+from rl_teacher.web.overview import Overview
+from rl_teacher.web.play_shapes import Desk
+from rl_teacher.web.poller import Poller, Watch
+from rl_teacher.web.quality_board import QualityBoard
+from rl_teacher.web.routes import (
     audit,
     docs,
     events,
     experiments,
     export,
     health,
-    joining,
+    invites,
+    labelers,
     labelling,
     leases,
     media,
     pages,
-    people,
     playing,
-    problems,
     study,
 )
-from rl_teacher.web.access import Gate
-from rl_teacher.web.answers import take
-from rl_teacher.web.identity import Identities
-from rl_teacher.web.lane import Lane, Together
-from rl_teacher.web.overview import Overview
-from rl_teacher.web.play_shapes import Desk
-from rl_teacher.web.poller import Poller, Watch
-from rl_teacher.web.quality_board import QualityBoard
 from rl_teacher.web.services import Services
 from rl_teacher.web.settings import Settings
-from rl_teacher.web.wrapping import BodyLimit, RequestLog, SecurityHeaders
 
 ROUTERS = (
-    *(health.router, docs.router, joining.router, experiments.router, labelling.router),
-    *(leases.router, media.router, events.router, people.router, study.router),
+    *(health.router, docs.router, invites.router, experiments.router, labelling.router),
+    *(leases.router, media.router, events.router, labelers.router, study.router),
     *(export.router, audit.router, playing.router, pages.router),
 )
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from rl_teacher.errors import RlTeacherError
+from rl_teacher.common.errors import RlTeacherError
 from rl_teacher.store.records import Identity
 from rl_teacher.store.store import Store
-from rl_teacher.web.lane import Lane, Together
+from rl_teacher.web.batching import Lane, Together
 from rl_teacher.web.limits import Buckets
 from rl_teacher.web.settings import Settings
 

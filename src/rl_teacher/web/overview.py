@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
-from rl_teacher.errors import CorruptClip, MediaNotFound
-from rl_teacher.experiment import validate_name
+from rl_teacher.common.errors import CorruptClip, MediaNotFound
+from rl_teacher.runs.folder import validate_name
 from rl_teacher.store.records import ExperimentView, MetricsRow
 from rl_teacher.store.store import Store
-from rl_teacher.web import words
+from rl_teacher.web import messages
 from rl_teacher.web.problems import Refusal
+from rl_teacher.web.serializers import shown_clip
 from rl_teacher.web.shapes import (
     Detail,
     Episode,
@@ -19,7 +20,6 @@ from rl_teacher.web.shapes import (
     Progress,
     Summary,
 )
-from rl_teacher.web.showing import shown_clip
 
 SomeSummary = TypeVar("SomeSummary", bound=Summary)
 
@@ -63,7 +63,7 @@ class Overview:
             asked=view.asked,
             target=view.target_labels,
             waiting=view.waiting,
-            says=words.why_none_waits(view, self.phase(view)),
+            says=messages.why_none_waits(view, self.phase(view)),
         )
 
     def mine(self, view: ExperimentView, labeler: str) -> int:
@@ -72,7 +72,7 @@ class Overview:
 
     def phase(self, view: ExperimentView) -> Phase:
         """What the trainer is doing, as of now."""
-        return words.phase_of(view, self._now())
+        return messages.phase_of(view, self._now())
 
     def _facts(
         self, view: ExperimentView, labeler: str | None, latest: MetricsRow | None
@@ -83,7 +83,7 @@ class Overview:
             "name": view.name,
             "env_id": view.env_id,
             "phase": phase,
-            "says": words.says(view, phase),
+            "says": messages.says(view, phase),
             "step": whole(status.get("step")),
             "num_steps": whole(status.get("num_steps")),
             "steps_per_second": finite(status.get("steps_per_second")),
@@ -91,7 +91,7 @@ class Overview:
             "spark": self._spark(view.id, latest),
             "instructions": view.instructions,
             "updated_at": view.status_at or view.created_at,
-            "is_running": phase not in words.NOT_RUNNING,
+            "is_running": phase not in messages.NOT_RUNNING,
             "latest_episode": self._episode(view.latest_episode),
         }
 

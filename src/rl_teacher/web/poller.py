@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import anyio.to_thread
 
-from rl_teacher.errors import ExperimentNotFound
+from rl_teacher.common.errors import ExperimentNotFound
 from rl_teacher.store.records import ExperimentView
 from rl_teacher.store.store import Store
 from rl_teacher.web.overview import Overview, figures_row

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
-from rl_teacher.errors import (
+from rl_teacher.common.errors import (
     BadExperimentName,
     BadInput,
     ComparisonNotFound,

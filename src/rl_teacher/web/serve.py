@@ -14,8 +14,8 @@ from typing import Any
 import uvicorn
 from rich.console import Console
 
-from rl_teacher.errors import BadInput
-from rl_teacher.experiment import home
+from rl_teacher.common.errors import BadInput
+from rl_teacher.runs.folder import home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store

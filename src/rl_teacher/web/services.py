@@ -8,8 +8,8 @@ from fastapi import Depends, Request
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from rl_teacher.web.answers import Sent
+from rl_teacher.web.batching import Lane, Together
 from rl_teacher.web.identity import Identities
-from rl_teacher.web.lane import Lane, Together
 from rl_teacher.web.overview import Overview
 from rl_teacher.web.play_shapes import Desk
 from rl_teacher.web.poller import Poller

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.sides import is_swapped, turned
-from rl_teacher.experiment import home
+from rl_teacher.runs.folder import home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.records import Claimed, ComparisonView, ExperimentView, NewLabel
 from rl_teacher.store.store import Store

@@ -5,7 +5,7 @@ import re
 import secrets
 from pathlib import Path
 
-from rl_teacher.errors import RunFolderUnusable
+from rl_teacher.common.errors import RunFolderUnusable
 from rl_teacher.store.files import folder_failures_in_words
 
 FILE_NAME = "access-token"

@@ -4,7 +4,7 @@ It is brought up to date when it is opened; but another release, or a backup tha
 change it while the service runs.
 """
 
-from rl_teacher.errors import StoreUnavailable
+from rl_teacher.common.errors import StoreUnavailable
 from rl_teacher.store.migrate import versions
 from rl_teacher.store.store import Store
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from rl_teacher.errors import BadInput
+from rl_teacher.common.errors import BadInput
 from rl_teacher.wrappers.settings import WrapperSettings
 from rl_teacher.wrappers.single import PreferenceWrapper
 from rl_teacher.wrappers.vector import PreferenceVectorWrapper

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from rl_teacher.common.errors import BadInput
 from rl_teacher.datasets import load
-from rl_teacher.errors import BadInput
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair
 from rl_teacher.wrappers.settings import LabelledComparison

@@ -11,22 +11,22 @@ from pathlib import Path
 
 import numpy as np
 
-from rl_teacher.agents.episodes import EpisodeReturns
-from rl_teacher.bulletin import Bulletin, Phase, Standing
+from rl_teacher.agents.episode_stats import EpisodeReturns
+from rl_teacher.common.state_dict import nest, part_of
 from rl_teacher.datasets import Spaces
-from rl_teacher.datasets.homes import from_experiment
+from rl_teacher.datasets.import_export import from_experiment
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.experiment import Experiment, home
-from rl_teacher.named_arrays import nest, part_of
-from rl_teacher.orders import Orders
 from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.queries.queue import RecentEpisodes, Shelf
 from rl_teacher.queries.schedules import Progress
-from rl_teacher.questionnaire import RecentEpisodes, Shelf
-from rl_teacher.reward_learner import Figures, RewardLearner
+from rl_teacher.runs.clip_renderer import Gallery, Studio
+from rl_teacher.runs.control import Orders
+from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.runs.status import Bulletin, Phase, Standing
+from rl_teacher.session import Figures, RewardLearner
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.store import Store
-from rl_teacher.studio import Gallery, Studio
 from rl_teacher.wrappers.labels import given_labels
 from rl_teacher.wrappers.parts import generated_name, identity, learner_for, reward_config
 from rl_teacher.wrappers.settings import WrapperSettings

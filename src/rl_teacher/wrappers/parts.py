@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from rl_teacher.config import PredictorConfig
-from rl_teacher.errors import BadConfig
+from rl_teacher.common.errors import BadConfig
+from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.queries.queue import Questionnaire, Respondent, Shelf, library_of
 from rl_teacher.queries.schedules import Budget, schedule
 from rl_teacher.queries.selectors import selector
-from rl_teacher.questionnaire import Questionnaire, Respondent, Shelf, library_of
-from rl_teacher.reward_learner import Asking, Fitting, RewardLearner, Subject
+from rl_teacher.session import Asking, Fitting, RewardLearner, Subject
 from rl_teacher.store.media import slug
 from rl_teacher.teachers.human import through_the_store
 from rl_teacher.teachers.registry import from_function, teacher_named

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import gymnasium as gym
 
-from rl_teacher.errors import NoPredictor
+from rl_teacher.common.errors import NoPredictor
 from rl_teacher.wrappers.session import PreferenceSession
 
 LOOK_EVERY = 256

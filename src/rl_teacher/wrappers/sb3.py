@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
 
 from rl_teacher.agents.sb3.replay import relabel as relabel_buffer
-from rl_teacher.errors import BadInput
+from rl_teacher.common.errors import BadInput
 from rl_teacher.wrappers.controls import Controls
 
 

@@ -7,9 +7,9 @@ import numpy as np
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 from jaxtyping import Float
 
-from rl_teacher.envs.recipes import KEEP_STEPS, Recipe, RecipeBook, Replayer
-from rl_teacher.envs.replay import EpisodeMemory, positions_of
-from rl_teacher.errors import BadInput
+from rl_teacher.common.errors import BadInput
+from rl_teacher.envs.episode_replay import KEEP_STEPS, Recipe, RecipeBook, Replayer
+from rl_teacher.envs.snapshots import EpisodeMemory, positions_of
 
 SceneStates = Callable[[], Float[np.ndarray, "env scene"]]
 

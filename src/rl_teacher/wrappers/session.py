@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from jaxtyping import Bool, Float, Float32, Shaped
 
-from rl_teacher.errors import BadInput, BadObservation, NoPredictor
+from rl_teacher.common.errors import BadInput, BadObservation, NoPredictor
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.wrappers.learning import Learning
 from rl_teacher.wrappers.parts import fitting_predictor

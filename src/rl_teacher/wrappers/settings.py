@@ -8,8 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from rl_teacher.clips.segment import Segment
-from rl_teacher.config import PredictorConfig, first_labels
-from rl_teacher.errors import BadConfig, UnknownName
+from rl_teacher.common.errors import BadConfig, UnknownName
+from rl_teacher.config.experiment import PredictorConfig, first_labels
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.queries.schedules import Schedule
 from rl_teacher.queries.selectors import Selector

@@ -10,7 +10,7 @@ from gymnasium.spaces.utils import flatten, flatten_space
 from gymnasium.vector.utils import iterate
 from jaxtyping import Shaped
 
-from rl_teacher.errors import BadInput
+from rl_teacher.common.errors import BadInput
 
 Transform = Callable[[Any], np.ndarray]
 

@@ -8,10 +8,10 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from jaxtyping import Shaped
 
-from rl_teacher.envs.mujoco_suite import TASKS
-from rl_teacher.envs.recipes import Replayer
+from rl_teacher.common.errors import SegmentTooLong
+from rl_teacher.envs.episode_replay import Replayer
+from rl_teacher.envs.mujoco.suite import TASKS
 from rl_teacher.envs.registry import EnvCard
-from rl_teacher.errors import SegmentTooLong
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.wrappers.scenes import (
     SceneStates,

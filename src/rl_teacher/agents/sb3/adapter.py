@@ -14,14 +14,14 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.noise import NormalActionNoise, VectorizedActionNoise
 from stable_baselines3.common.vec_env import VecEnv
 
-from rl_teacher.agent_settings import OtherAgentConfig
 from rl_teacher.agents.actions import Masks
 from rl_teacher.agents.sb3.libraries import algorithm_class, arguments_for
 from rl_teacher.agents.sb3.randomness import OwnRandomness
 from rl_teacher.agents.sb3.weights import begin_with_weights, load_weights, weights_of
-from rl_teacher.errors import BadConfig
-from rl_teacher.named_arrays import NamedArrays, array_to_rng, nest, part_of, rng_to_array
-from rl_teacher.pictures import picture_of
+from rl_teacher.common.errors import BadConfig
+from rl_teacher.common.state_dict import NamedArrays, array_to_rng, nest, part_of, rng_to_array
+from rl_teacher.config.agents import OtherAgentConfig
+from rl_teacher.nn.encoders import picture_of
 
 COUNTERS = (
     "num_timesteps",

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from rl_teacher.agent_settings import OtherAgentConfig
 from rl_teacher.agents.arguments import parse_arguments
-from rl_teacher.errors import BadConfig, UnknownName
+from rl_teacher.common.errors import BadConfig, UnknownName
+from rl_teacher.config.agents import OtherAgentConfig
 
 ALGORITHMS = {
     **{f"sb3:{name}": "stable_baselines3" for name in ("A2C", "DDPG", "DQN", "PPO", "SAC", "TD3")},

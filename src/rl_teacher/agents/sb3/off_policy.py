@@ -10,14 +10,14 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from stable_baselines3.common.buffers import DictReplayBuffer
 
-from rl_teacher.agent_settings import OtherAgentConfig
 from rl_teacher.agents.actions import Masks
 from rl_teacher.agents.agent import RewardsOf
 from rl_teacher.agents.sb3.adapter import LibraryAgent
 from rl_teacher.agents.sb3.replay import Rows, buffer_state, load_buffer, relabel
+from rl_teacher.common.errors import BadConfig
+from rl_teacher.common.state_dict import NamedArrays, nest, part_of
+from rl_teacher.config.agents import OtherAgentConfig
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.errors import BadConfig
-from rl_teacher.named_arrays import NamedArrays, nest, part_of
 
 
 class OffPolicyLibraryAgent(LibraryAgent):

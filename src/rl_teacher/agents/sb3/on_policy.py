@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Shaped
 
-from rl_teacher.agent_settings import OtherAgentConfig
 from rl_teacher.agents.actions import Masks
 from rl_teacher.agents.agent import RewardsOf
-from rl_teacher.agents.normalise import ReturnScaler
+from rl_teacher.agents.reward_scaling import ReturnScaler
 from rl_teacher.agents.sb3.adapter import LibraryAgent
 from rl_teacher.agents.sb3.libraries import NORMALISE
 from rl_teacher.agents.sb3.weights import is_sbx
+from rl_teacher.common.running_stats import RunningMoments
+from rl_teacher.common.state_dict import NamedArrays, nest, part_of
+from rl_teacher.config.agents import OtherAgentConfig
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.moments import RunningMoments
-from rl_teacher.named_arrays import NamedArrays, nest, part_of
 
 OBSERVATION_LIMIT = 10.0
 """Normalised observations are clipped to this, as VecNormalize does."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_teacher.named_arrays import NamedArrays
+from rl_teacher.common.state_dict import NamedArrays
 
 
 class OwnRandomness:

@@ -8,8 +8,8 @@ import gymnasium as gym
 import numpy as np
 
 from rl_teacher.agents.agent import RewardsOf
+from rl_teacher.common.state_dict import NamedArrays
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.named_arrays import NamedArrays
 
 if TYPE_CHECKING:
     from stable_baselines3.common.buffers import ReplayBuffer

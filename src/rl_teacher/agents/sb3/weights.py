@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_teacher.errors import BadConfig
-from rl_teacher.named_arrays import NamedArrays, array_to_text, nest, part_of, text_to_array
+from rl_teacher.common.errors import BadConfig
+from rl_teacher.common.state_dict import NamedArrays, array_to_text, nest, part_of, text_to_array
 
 SHAPE_OF_TREE = "shape"
 LEARNED = ("params", "target_params", "batch_stats", "target_batch_stats")

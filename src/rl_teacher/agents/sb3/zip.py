@@ -17,9 +17,9 @@ import gymnasium as gym
 import numpy as np
 
 from rl_teacher.agents.actions import ActionScale
-from rl_teacher.errors import BadConfig, BadInput
-from rl_teacher.moments import RunningMoments, unmoving
-from rl_teacher.named_arrays import NamedArrays, nest
+from rl_teacher.common.errors import BadConfig, BadInput
+from rl_teacher.common.running_stats import RunningMoments, unmoving
+from rl_teacher.common.state_dict import NamedArrays, nest
 
 Spaces = tuple[gym.Space, gym.Space]
 """Of an environment's observations and actions."""

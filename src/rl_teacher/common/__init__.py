@@ -1,0 +1,1 @@
+"""Utilities shared by every package: errors, named arrays, running statistics, signals, timers."""

@@ -1,0 +1,1 @@
+"""Settings of experiments, agents and the predictor, declared once."""

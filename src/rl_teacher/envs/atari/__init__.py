@@ -1,0 +1,1 @@
+"""Atari games on batched emulators."""

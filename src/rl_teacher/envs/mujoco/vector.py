@@ -1,0 +1,243 @@
+"""MuJoCo tasks as Gymnasium environments: many at a time, or one in the hand."""
+# MuJoCo's compiled modules come without type stubs.
+# pyright: reportAttributeAccessIssue=false
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import mujoco
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+from jaxtyping import Float, Inexact, Int, Shaped
+
+from rl_teacher.common.errors import CorruptCheckpoint
+from rl_teacher.common.state_dict import array_to_text, text_to_array
+from rl_teacher.envs.interface import (
+    SeededVectorEnv,
+    checked_elapsed,
+    generator_at,
+    generators_after,
+)
+from rl_teacher.envs.mujoco.physics import Simulations
+from rl_teacher.envs.mujoco.suite import TASKS
+from rl_teacher.envs.mujoco.task import Task
+
+Infos = dict[str, Any]
+
+RENDER_SIZE = 480  # Pixels, as Gymnasium's.
+
+
+class MujocoVectorEnv(SeededVectorEnv):
+    """N environments of one task; an episode that ends begins anew in the same step.
+
+    Equal to Gymnasium's `SyncVectorEnv` with SAME_STEP autoreset and the same seeds.
+    """
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}  # noqa: RUF012
+
+    def __init__(
+        self,
+        task: Task,
+        num_envs: int,
+        num_threads: int | None = None,
+        max_episode_steps: int | None = None,
+    ) -> None:
+        super().__init__(num_envs)
+        self._simulations = Simulations(task, num_envs, num_threads)
+        self._max_episode_steps = max_episode_steps or task.max_episode_steps
+        self._elapsed = np.zeros(num_envs, dtype=np.int64)
+        self._everyone = np.arange(num_envs, dtype=np.int32)
+        self.single_observation_space = self._simulations.observation_space
+        self.single_action_space = self._simulations.action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._action_shape = (num_envs, self._simulations.model.nu)
+        self._obs = self._simulations.observe()
+
+    @property
+    def task(self) -> Task:
+        """The rules."""
+        return self._simulations.task
+
+    @property
+    def model(self) -> mujoco.MjModel:
+        """The body, for drawing clips."""
+        return self._simulations.model
+
+    @property
+    def scene_states(self) -> Float[np.ndarray, "env nq"]:
+        """[N, nq] positions now: what a clip is drawn from. A live view: copy what you keep."""
+        return self._simulations.physics.qpos
+
+    @property
+    def observations(self) -> Inexact[np.ndarray, "env obs"]:
+        """[N, D] what the last `reset`, `step` or `set_state` led to."""
+        return self._obs
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Inexact[np.ndarray, "env obs"], Infos]:
+        """Begin new episodes.
+
+        Args:
+            seed: one for all (environment i gets seed + i), one for each, or None to draw on.
+            options: `elapsed_steps`, [N] integers, where each step counter starts; `reset_mask`,
+                [N] booleans, which environments begin anew (Gymnasium's).
+        """
+        options = options or {}
+        self._rngs = generators_after(self.np_random, seed)
+        ids = self._everyone
+        if "reset_mask" in options:
+            ids = ids[np.asarray(options["reset_mask"], dtype=np.bool_)]
+        self._begin_episodes(ids)
+        if "elapsed_steps" in options:
+            elapsed = checked_elapsed(
+                options["elapsed_steps"], self.num_envs, self._max_episode_steps
+            )
+            self._elapsed[ids] = elapsed[ids]
+        self._obs = self._simulations.observe()
+        return self._obs.copy(), {}
+
+    def step(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, actions: Shaped[np.ndarray, "env nu"]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos]:
+        """One step of every environment; ended episodes begin anew."""
+        actions = np.asarray(actions)
+        if actions.shape != self._action_shape:
+            raise ValueError(f"Actions of shape {actions.shape}; {self._action_shape} is needed.")
+        rewards, terminated, truncated = self._simulations.advance(actions)
+        self._elapsed += 1
+        truncated |= self._elapsed >= self._max_episode_steps
+        self._obs, infos = self._simulations.observe(), {}
+        ended = terminated | truncated
+        if ended.any():
+            infos = {"final_obs": self._obs, "_final_obs": ended}
+            infos |= {"final_info": {}, "_final_info": ended}
+            self._begin_episodes(self._everyone[ended])
+            self._obs = self._simulations.observe()
+        return self._obs.copy(), rewards, terminated, truncated, infos
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """Everything that the future depends on, as plain arrays; `set_state` continues from it."""
+        return {
+            **self._simulations.get_state(),
+            "elapsed": self._elapsed.copy(),
+            "observations": self._obs.copy(),
+            "rng": text_to_array(json.dumps([rng.bit_generator.state for rng in self.np_random])),
+        }
+
+    def set_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Continue bit for bit from what `get_state` returned, here or in another process."""
+        _check_same_shapes(state, self.get_state())
+        self._simulations.set_state(state)
+        self._elapsed[:] = state["elapsed"]
+        self._obs = state["observations"].copy()
+        self._rngs = [generator_at(place) for place in json.loads(array_to_text(state["rng"]))]
+
+    def _begin_episodes(self, ids: Int[np.ndarray, " some"]) -> None:
+        self._simulations.restart(ids, [self._rngs[index] for index in ids])
+        self._elapsed[ids] = 0
+
+
+class MujocoSingleEnv(gymnasium.Env):
+    """One environment of a task, for those who want to hold it in their hand.
+
+    It has no time limit of its own: `gymnasium.make` adds it.
+    """
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+
+    def __init__(self, task: Task, render_mode: str | None = None) -> None:
+        self._simulations = Simulations(task, num_envs=1, num_threads=1)
+        self.observation_space = self._simulations.observation_space
+        self.action_space = self._simulations.action_space
+        self.render_mode = render_mode
+        self.metadata = {**self.metadata, "render_fps": task.body.fps}
+        self._renderer: Any = None
+        self._only = np.zeros(1, dtype=np.int32)
+
+    @property
+    def model(self) -> mujoco.MjModel:
+        """The body."""
+        return self._simulations.model
+
+    @property
+    def scene_state(self) -> Float[np.ndarray, " nq"]:
+        """[nq] positions now. A live view."""
+        return self._simulations.physics.qpos[0]
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Inexact[np.ndarray, " obs"], Infos]:
+        """Begin a new episode."""
+        super().reset(seed=seed, options=options)
+        self._simulations.restart(self._only, [self.np_random])
+        return self._simulations.observe()[0], {}
+
+    def step(
+        self, action: Shaped[np.ndarray, " nu"]
+    ) -> tuple[Inexact[np.ndarray, " obs"], float, bool, bool, Infos]:
+        """One step."""
+        rewards, terminated, truncated = self._simulations.advance(np.asarray(action)[None])
+        obs = self._simulations.observe()[0]
+        return obs, float(rewards[0]), bool(terminated[0]), bool(truncated[0]), {}
+
+    def render(self) -> Any:
+        """The picture now, [height, width, 3], if made with `render_mode="rgb_array"`.
+
+        It needs OpenGL, but no display: MUJOCO_GL=egl or osmesa.
+        """
+        if self.render_mode is None:
+            return None
+        shown = self._simulations.render_data(0)
+        if self._renderer is None:
+            self._renderer = self._make_renderer(shown)
+        self._renderer.data = shown
+        return self._renderer.render(self.render_mode)
+
+    def close(self) -> None:
+        """Free the renderer."""
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = None
+
+    def _make_renderer(self, shown: mujoco.MjData) -> Any:
+        from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer  # noqa: PLC0415
+
+        return MujocoRenderer(
+            self.model, shown, dict(self._simulations.task.body.camera), RENDER_SIZE, RENDER_SIZE
+        )
+
+
+def make_single(env_id: str, render_mode: str | None = None) -> MujocoSingleEnv:
+    """Gymnasium's entry point."""
+    return MujocoSingleEnv(TASKS[env_id], render_mode)
+
+
+def make_vector(
+    env_id: str,
+    num_envs: int = 1,
+    num_threads: int | None = None,
+    max_episode_steps: int | None = None,
+) -> MujocoVectorEnv:
+    """Gymnasium's vector entry point."""
+    return MujocoVectorEnv(TASKS[env_id], num_envs, num_threads, max_episode_steps)
+
+
+def _check_same_shapes(given: Mapping[str, np.ndarray], needed: Mapping[str, np.ndarray]) -> None:
+    """Refuse a state of another task, another number of environments, or another MuJoCo."""
+    for name, array in needed.items():
+        if name == "rng" and name in given:
+            continue
+        if name not in given or given[name].shape != array.shape:
+            shape = given[name].shape if name in given else "missing"
+            raise CorruptCheckpoint(
+                f"The environments' saved {name} is {shape}; {array.shape} is needed. It was "
+                "saved for another environment, for another number of them, or by another MuJoCo."
+            )

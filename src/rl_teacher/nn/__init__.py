@@ -1,0 +1,1 @@
+"""Neural networks and image encoders, in JAX and in NumPy."""

@@ -1,0 +1,106 @@
+"""Pictures as observations: which there are, and which convolutions see them."""
+
+from typing import Literal, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from rl_teacher.nn.image_layout import PictureShape
+
+MOST_CHANNELS = 16
+"""An axis with more than so many entries counts pixels."""
+LEAST_FOR_WIDE_FILTERS = 44
+"""Pixels, at least, of the shorter side of a picture that filters of 8 pixels and more look at."""
+LEAST_FOR_STRIDES = 20
+"""The same of filters of 4 pixels that move by 2."""
+LEAST_PIXELS = 8
+"""Of the shorter side; smaller ones are seen as so many numbers."""
+
+
+def picture_of(space: gym.Space) -> PictureShape | None:
+    """How the pictures of an observation space lie; None where it shows none.
+
+    Pictures are uint8, of two axes, or of three with the channels first or last.
+    """
+    shape = space.shape or ()
+    if not isinstance(space, gym.spaces.Box) or space.dtype != np.uint8:
+        return None
+    if len(shape) == 2:
+        found = PictureShape(shape, None)
+    elif len(shape) == 3 and min(shape[0], shape[2]) <= MOST_CHANNELS:
+        found = PictureShape(shape, 2 if shape[2] <= shape[0] else 0)
+    else:
+        return None
+    return found if min(found.size) >= LEAST_PIXELS else None
+
+
+class Convolution(NamedTuple):
+    """One convolutional layer: so many square filters, their width, and the stride."""
+
+    filters: int
+    width: int
+    stride: int
+
+
+class Plan(NamedTuple):
+    """The layers that look at a picture.
+
+    Attributes:
+        convolutions: the first sees the picture.
+        dense: units of the layer after them.
+    """
+
+    convolutions: tuple[Convolution, ...]
+    dense: int
+
+
+NetworkSize = Literal["small", "paper"]
+
+_SMALL_PICTURES = (Convolution(8, 4, 2), Convolution(16, 3, 2))
+_TINY_PICTURES = (Convolution(16, 3, 1), Convolution(16, 3, 2))
+POLICIES: dict[NetworkSize, Plan] = {
+    "small": Plan((Convolution(16, 8, 4), Convolution(32, 4, 2)), 256),
+    "paper": Plan((Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1)), 512),
+}
+"""What agents see with; "small" is that of Mnih et al. 2013, "paper" that of Mnih et al. 2015."""
+PredictorNetwork = Literal["auto", "places", "lines", "small", "paper"]
+"""A reward predictor that is told what fixed filters find: where it is, how much of it each line
+holds, or what predicts labels better; or one that learns to see."""
+PREDICTORS: dict[PredictorNetwork, Plan] = {
+    "small": Plan((Convolution(8, 8, 4), Convolution(16, 4, 2)), 64),
+    "paper": Plan(
+        (
+            Convolution(16, 7, 3),
+            Convolution(16, 5, 2),
+            Convolution(16, 3, 1),
+            Convolution(16, 3, 1),
+        ),
+        64,
+    ),
+}
+"""What those that learn to see see with; "paper" is that of Christiano et al. 2017, A.2."""
+
+
+def plan_for(picture: PictureShape, plan: Plan) -> Plan:
+    """The layers for a picture; small ones get small filters."""
+    if min(picture.size) >= LEAST_FOR_WIDE_FILTERS:
+        return plan
+    is_tiny = min(picture.size) < LEAST_FOR_STRIDES
+    return plan._replace(convolutions=_TINY_PICTURES if is_tiny else _SMALL_PICTURES)
+
+
+def filters_for(picture: PictureShape) -> Convolution:
+    """The fixed filters that tell where something is; their width is so many strides."""
+    if min(picture.size) >= LEAST_FOR_WIDE_FILTERS:
+        return Convolution(8, 8, 4)
+    is_tiny = min(picture.size) < LEAST_FOR_STRIDES
+    return Convolution(8, 3, 1) if is_tiny else Convolution(8, 4, 2)
+
+
+def seen_by(plan: Plan, picture: PictureShape) -> int:
+    """Numbers that are told of what the last convolution says of a picture."""
+    height, width = picture.size
+    for _, filter_width, stride in plan.convolutions:
+        height = (height - filter_width) // stride + 1
+        width = (width - filter_width) // stride + 1
+    return height * width * plan.convolutions[-1].filters

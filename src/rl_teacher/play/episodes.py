@@ -1,0 +1,94 @@
+"""Living whole episodes with an agent that learns no more.
+
+T: steps of the episode.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float32, Int64, Shaped
+
+from rl_teacher.agents.collector import Collector
+from rl_teacher.clips.episode import COLUMNS
+from rl_teacher.clips.segment import Segment
+from rl_teacher.envs.episode_replay import Recipe, Replayer
+from rl_teacher.play.actors import Actor
+
+CHUNK_STEPS = 50
+MOST_STEPS = 5_000
+"""Of an episode that nothing ends."""
+
+End = Literal["terminated", "truncated", "cut"]
+"""By the environment's rules, by its time limit, or here."""
+
+
+@dataclass(frozen=True)
+class Lived:
+    """One episode.
+
+    Attributes:
+        segment: its steps.
+        predicted_rewards: [T]; None where nothing predicts them.
+        end: what ended it.
+        recipe: how it is lived again, to be filmed; None where there are poses.
+    """
+
+    segment: Segment
+    predicted_rewards: Float32[np.ndarray, " time"] | None
+    end: End
+    recipe: Recipe | None
+
+    @property
+    def true_rewards(self) -> Float32[np.ndarray, " time"] | None:
+        """[T] the environment's own; None where it has none, so that all are 0."""
+        rewards = self.segment.rewards
+        return rewards if rewards.any() else None
+
+
+def live(actor: Actor, seed: int, *, explore: bool) -> Lived:
+    """Live one episode, from its beginning to its end.
+
+    Raises:
+        BadObservation: the environment returned numbers that are not finite.
+    """
+    collector = Collector(actor.venv, seed=seed)
+    act = actor.acting(explore=explore)
+    parts: list[dict[str, np.ndarray]] = []
+    num_steps, end = 0, None
+    while end is None:
+        rollout = collector.collect(act, min(CHUNK_STEPS, MOST_STEPS - num_steps))
+        ends = np.flatnonzero(rollout.ended[:, 0])
+        taken = int(ends[0]) + 1 if len(ends) else len(rollout.rewards)
+        in_it = np.flatnonzero(rollout.is_valid[:taken, 0])
+        parts.append({name: getattr(rollout, name)[in_it, 0] for name in COLUMNS})
+        num_steps += len(in_it)
+        if len(ends):
+            end = "terminated" if rollout.terminated[ends[0], 0] else "truncated"
+        elif num_steps >= MOST_STEPS:
+            end = "cut"
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}
+    segment = Segment(actor.env_card.id, **whole)
+    predicted = None
+    if actor.predictor is not None:
+        predicted = actor.predictor(segment.observations, segment.actions)
+    return Lived(segment, predicted, end, _recipe_of(actor, segment))
+
+
+def _recipe_of(actor: Actor, segment: Segment) -> Recipe | None:
+    if actor.model is not None or not isinstance(actor.venv, Replayer):
+        return None
+    return actor.venv.recipe(int(segment.scene_states[0, 0]))
+
+
+def per_frame(
+    rewards: Float32[np.ndarray, " time"], steps: Int64[np.ndarray, " frame"]
+) -> Shaped[np.ndarray, " frame"]:
+    """[F] the mean reward of the steps that each frame stands for.
+
+    Args:
+        rewards: [T] of each step.
+        steps: [F] the first step of each frame.
+    """
+    counts = np.diff(np.append(steps, len(rewards)))
+    return np.add.reduceat(rewards.astype(np.float64), steps) / counts

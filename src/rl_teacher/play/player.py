@@ -1,0 +1,191 @@
+"""The desk: makes the episodes that the page plays, one ahead of whoever watches."""
+
+import hashlib
+import multiprocessing
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as TooSlow
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float32
+
+from rl_teacher.clips.drawing import shown_steps
+from rl_teacher.clips.poses import body_poses, pack
+from rl_teacher.clips.scene import scene_bytes, scene_of
+from rl_teacher.clips.video import encode_mp4
+from rl_teacher.common.errors import BadInput, RlTeacherError
+from rl_teacher.config.preprocessing import FrameSettings
+from rl_teacher.envs.episode_replay import Recipe
+from rl_teacher.envs.registry import camera_of
+from rl_teacher.envs.rendering import render_steps
+from rl_teacher.play.actors import Actor
+from rl_teacher.play.episodes import Lived, live, per_frame
+from rl_teacher.play.options import PlayOptions
+from rl_teacher.web.play_shapes import Bill, Picture, Played, PlayedEpisode, Side
+from rl_teacher.web.shapes import Clip, Figure
+
+CLIPS_PATH = "/api/v1/play/clips/"
+SCENES_PATH = "/api/v1/play/scenes/"
+DECIMALS = 4
+
+
+class PlayDesk:
+    """Plays episodes in their order, in a thread of its own; what was played stays in memory."""
+
+    def __init__(self, actors: Sequence[Actor], options: PlayOptions) -> None:
+        """Begin with the first episode.
+
+        Args:
+            actors: one, or two of one environment.
+            options: how many episodes, and how they begin.
+        """
+        self._actors = actors
+        self._options = options
+        self._pictures: dict[str, Picture] = {}
+        self._begun: list[Future[PlayedEpisode]] = []
+        self._lock = threading.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="play")
+        self._begin_until(0)
+
+    def bill(self) -> Bill:
+        """Who plays."""
+        return Bill(
+            actors=[
+                Played(
+                    name=actor.name,
+                    env_id=actor.env_card.id,
+                    agent=actor.kind,
+                    step=actor.step,
+                    checkpoint=actor.checkpoint,
+                    is_training=actor.is_training,
+                    notes=list(actor.notes),
+                )
+                for actor in self._actors
+            ],
+            num_episodes=self._options.episodes,
+            seed=self._options.seed,
+            explores=self._options.explore,
+        )
+
+    def episode(self, number: int, patience_s: float) -> PlayedEpisode | None:
+        """An episode; the one after it is begun too. None while it is not ready.
+
+        Raises:
+            RlTeacherError: it could not be made.
+        """
+        self._begin_until(number + 1)
+        try:
+            return self._begun[number].result(patience_s)
+        except TooSlow:
+            return None
+
+    def picture(self, content_hash: str) -> Picture | None:
+        """A clip of one of them."""
+        return self._pictures.get(content_hash)
+
+    def scene(self, scene_hash: str) -> bytes | None:
+        """What its poses move."""
+        return self._scene[1] if scene_hash == self._scene[0] else None
+
+    def close(self) -> None:
+        """Let go of threads, processes and environments."""
+        self._thread.shutdown(cancel_futures=True)
+        if "_renderers" in vars(self):
+            self._renderers.shutdown(cancel_futures=True)
+        for actor in self._actors:
+            actor.venv.close()
+
+    def _begin_until(self, number: int) -> None:
+        """Note: in their order, so that the same seed plays the same, exploring too."""
+        with self._lock:
+            for each in range(len(self._begun), min(number + 1, self._options.episodes)):
+                self._begun.append(self._thread.submit(self._play, each))
+
+    def _play(self, number: int) -> PlayedEpisode:
+        seed = self._options.seed + number
+        try:
+            lived = [live(each, seed, explore=self._options.explore) for each in self._actors]
+            sides = [
+                self._side(actor, each) for actor, each in zip(self._actors, lived, strict=True)
+            ]
+        except RlTeacherError:
+            raise
+        except Exception as error:
+            raise BadInput(
+                f"Episode {number} of {self._actors[0].env_card.id} cannot be played: "
+                f"{type(error).__name__}: {error}. `rl-teacher check` tries the environment."
+            ) from error
+        return PlayedEpisode(number=number, seed=seed, sides=sides)
+
+    def _side(self, actor: Actor, lived: Lived) -> Side:
+        steps, fps = shown_steps(len(lived.segment), actor.env_card.fps)
+        picture = self._picture_of(actor, lived, steps, fps)
+        content_hash = hashlib.sha256(picture.content).hexdigest()
+        self._pictures[content_hash] = picture
+        has_poses = picture.kind == "poses"
+        true = lived.true_rewards
+        return Side(
+            clip=Clip(
+                hash=content_hash,
+                kind=picture.kind,
+                url=f"{CLIPS_PATH}{content_hash}",
+                scene_url=f"{SCENES_PATH}{self._scene[0]}" if has_poses else None,
+                num_frames=len(steps),
+                fps=fps,
+                seconds=len(steps) / fps,
+            ),
+            num_steps=len(lived.segment),
+            end=lived.end,
+            predicted_rewards=_curve(lived.predicted_rewards, steps),
+            true_rewards=_curve(true, steps),
+            predicted_return=_total(lived.predicted_rewards),
+            true_return=_total(true),
+        )
+
+    def _picture_of(self, actor: Actor, lived: Lived, steps: np.ndarray, fps: float) -> Picture:
+        if lived.recipe is None:
+            poses = body_poses(actor.model, lived.segment.scene_states[steps])
+            return Picture("poses", pack(poses, fps))
+        lived_before = lived.segment.observations[steps]
+        rendering = self._renderers.submit(
+            rendered, actor.env_card.id, actor.frames, lived.recipe, steps, lived_before, fps
+        )
+        return Picture("video", rendering.result())
+
+    @cached_property
+    def _renderers(self) -> ProcessPoolExecutor:
+        # Note: a process, so that the page is answered meanwhile; see the studio.
+        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+    @cached_property
+    def _scene(self) -> tuple[str, bytes]:
+        """Of the one environment, and its hash."""
+        actor = self._actors[0]
+        if actor.model is None:
+            return "", b""
+        scene = scene_bytes(scene_of(actor.model, camera_of(actor.env_card.id)))
+        return hashlib.sha256(scene).hexdigest(), scene
+
+
+def rendered(
+    env_id: str,
+    frames: FrameSettings,
+    recipe: Recipe,
+    steps: np.ndarray,
+    observations: np.ndarray,
+    fps: float,
+) -> bytes:
+    """In another process: the video of some steps of an episode."""
+    return encode_mp4(render_steps(env_id, recipe, steps, observations, frames), fps)
+
+
+def _curve(rewards: Float32[np.ndarray, " time"] | None, steps: np.ndarray) -> list[Figure] | None:
+    if rewards is None:
+        return None
+    return np.round(per_frame(rewards, steps), DECIMALS).tolist()
+
+
+def _total(rewards: Float32[np.ndarray, " time"] | None) -> Figure:
+    return None if rewards is None else float(rewards.sum(dtype=np.float64))

@@ -1,0 +1,1 @@
+"""One run of an experiment: its folder, control, status, warm start and clip renderer."""

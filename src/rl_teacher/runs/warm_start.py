@@ -1,0 +1,201 @@
+"""What a run may begin with in the place of nothing: a saved predictor, an earlier agent."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from rl_teacher.agents.sb3.zip import agent_state
+from rl_teacher.common.errors import BadConfig, BadInput, CorruptCheckpoint, ExperimentNotFound
+from rl_teacher.common.state_dict import NamedArrays, part_of
+from rl_teacher.config.experiment import FitConfig, TeachConfig
+from rl_teacher.envs.registry import spaces_of
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.runs.folder import Experiment, experiments_folder, fault_of_name, not_found_in_words
+from rl_teacher.store.checkpoints import CheckpointFiles
+
+PREDICTOR_FILE = "predictor.json"
+
+
+@dataclass(frozen=True)
+class Beginnings:
+    """What a run begins with.
+
+    Attributes:
+        predictor: fitted before; None where the run fits its own from the start.
+        agent: state of an earlier agent; None where it begins anew.
+    """
+
+    predictor: RewardPredictor | None = None
+    agent: NamedArrays | None = None
+
+    def named(self, config: TeachConfig) -> TeachConfig:
+        """The config with what they are in the place of where they are.
+
+        A run is continued with what it began with, wherever that lies by now, and with nothing
+        else that has come to lie there.
+        """
+        if self.predictor is not None:
+            config = replace(
+                config,
+                predictor_path=content_name(self.predictor.state(), self.predictor.space),
+                reward=as_large_as(self.predictor, config),
+            )
+        if self.agent is not None:
+            config = replace(config, agent_path=content_name(self.agent))
+        return config
+
+
+NOTHING = Beginnings()
+
+
+def as_large_as(predictor: RewardPredictor, config: TeachConfig | FitConfig):  # noqa: ANN201
+    """The settings of a predictor that goes on from a saved one: it has that one's networks."""
+    of_networks = ("ensemble_size", "hidden", "picture_network", "ignores_actions", "batch_norm")
+    saved = {name: getattr(predictor.config, name) for name in of_networks}
+    return replace(config.reward, **saved)
+
+
+def beginnings_of(config: TeachConfig) -> Beginnings:
+    """Load what a config says the run begins with.
+
+    Raises:
+        BadInput: it is not there, or was made for another environment, or for other settings.
+        CorruptCheckpoint: its files are not what was written.
+    """
+    predictor = agent = None
+    if config.predictor_path is not None:
+        predictor = load_predictor(config.predictor_path)
+        check_spaces(predictor, config)
+    if config.agent_path is not None:
+        agent = agent_state_of(config.agent_path, config)
+    return Beginnings(predictor, agent)
+
+
+def content_name(arrays: Mapping[str, np.ndarray], space: InputSpace | None = None) -> str:
+    """What arrays are called, wherever they lie: the SHA-256 of their names and contents."""
+    digest = hashlib.sha256(json.dumps(space and space.to_json()).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return f"sha256:{digest.hexdigest()}"
+
+
+# --- predictors ---
+
+
+def load_predictor(name_or_folder: str) -> RewardPredictor:
+    """A saved predictor.
+
+    Args:
+        name_or_folder: an experiment's name, its folder, or the folder that the predictor is in.
+
+    Raises:
+        BadInput: there is none.
+        CorruptCheckpoint: its files are not what was written.
+    """
+    folder = Path(name_or_folder).expanduser()
+    places = [folder, folder / "predictor"]
+    if fault_of_name(name_or_folder) is None:
+        places.insert(0, experiments_folder() / name_or_folder / "predictor")
+    for place in places:
+        if (place / PREDICTOR_FILE).exists():
+            return RewardPredictor.load(place)
+    raise BadInput(
+        f"There is no reward predictor in {name_or_folder!r}. It must be the name of an experiment "
+        "that has fitted one, or a folder with predictor.json and predictor.safetensors in it."
+    )
+
+
+def check_spaces(predictor: RewardPredictor, config: TeachConfig) -> None:
+    """Refuse a predictor that was made for another environment.
+
+    Raises:
+        BadConfig: its observations or actions are of other shapes.
+    """
+    needed = InputSpace.of(*spaces_of(config.env_id, config.frames))
+    if predictor.space != needed:
+        raise BadConfig(
+            f"The predictor {config.predictor_path} was made for {predictor.space.in_words}; "
+            f"{config.env_id} has {needed.in_words}. "
+            "Choose the environment that it was made for, or fit another one with `rl-teacher fit`."
+        )
+
+
+# --- agents ---
+
+
+def agent_state_of(path: str, config: TeachConfig) -> NamedArrays:
+    """What an agent begins with: an earlier experiment's, or a file of Stable-Baselines3.
+
+    Raises:
+        BadInput: it is not there, or is of another kind or other sizes.
+        CorruptCheckpoint: its files are not what was written.
+    """
+    file = Path(path).expanduser()
+    if not file.is_file():
+        return load_agent(path, config.agent)
+    hidden = getattr(config.agent_settings, "hidden", ())
+    return agent_state(file, config.agent, hidden, spaces_of(config.env_id, config.frames))
+
+
+def load_agent(name_or_folder: str, kind: str) -> NamedArrays:
+    """The state of an experiment's agent at its latest checkpoint.
+
+    Args:
+        name_or_folder: the experiment's name, or its folder.
+        kind: of agent, which must be the same.
+
+    Raises:
+        BadInput: there is no such experiment, or it has no agent, or another kind.
+        CorruptCheckpoint: its checkpoints are damaged.
+    """
+    folder = folder_of_experiment(name_or_folder)
+    was = kind_of_agent(folder)
+    if was != kind:
+        raise BadConfig(
+            f"The agent of {name_or_folder} is {was}, and --agent is {kind}. Give --agent {was}."
+        )
+    checkpoint = CheckpointFiles(folder / "checkpoints").load()
+    agent = {} if checkpoint is None else part_of(checkpoint.arrays, "agent")
+    if not agent:
+        raise BadInput(
+            f"{name_or_folder} has no agent yet: it never wrote a checkpoint. Let it train for a "
+            "while, or begin without --agent-path."
+        )
+    return agent
+
+
+def folder_of_experiment(name_or_folder: str) -> Path:
+    """Where an experiment is.
+
+    Raises:
+        BadInput: nowhere.
+    """
+    folder = Path(name_or_folder).expanduser()
+    try:
+        return Experiment.find(name_or_folder).folder
+    except BadInput:
+        if (folder / "config.json").exists():
+            return folder
+        if fault_of_name(name_or_folder) is None:
+            raise ExperimentNotFound(not_found_in_words(name_or_folder)) from None
+        raise BadInput(
+            f"There is no experiment in {name_or_folder!r}: it has no config.json. Give the name "
+            "of an experiment, its folder, or a .zip file of Stable-Baselines3."
+        ) from None
+
+
+def kind_of_agent(folder: Path) -> str:
+    """Which agent an experiment has, as its config says."""
+    try:
+        return str(json.loads((folder / "config.json").read_bytes()).get("agent"))
+    except (OSError, ValueError, AttributeError) as error:
+        raise CorruptCheckpoint(
+            f"{folder / 'config.json'} cannot be read: {error}. Put it back from a backup."
+        ) from error

@@ -1,0 +1,209 @@
+"""What is counted, kept in the transaction that changes it; nobody ever counts labels to label.
+
+Note: whoever changes what is counted here has taken `writing.in_order` first. Two transactions
+never count at the same time, on PostgreSQL either.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from sqlalchemy import (
+    Connection,
+    Insert,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    not_,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import aliased
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.store.label_queries import IS_CURRENT, in_chunks
+from rl_teacher.store.tables import Clip, Comparison, Experiment, Label, Labeler, Tally
+
+Earlier, Unshown = aliased(Label), aliased(Clip)
+
+VOTES_OF_COMPARISON = (
+    select(func.count())
+    .select_from(Label)
+    .join(Labeler, Labeler.id == Label.labeler_id)
+    .where(Label.comparison_id == Comparison.id, IS_CURRENT, Labeler.excluded_at.is_(None))
+    .correlate(Comparison)
+)
+
+NUM_LABELS = VOTES_OF_COMPARISON.scalar_subquery()
+
+IS_DISPUTED = (
+    VOTES_OF_COMPARISON.with_only_columns(func.count(Label.answer.distinct()) > 1)
+    .where(Label.answer != Answer.CANNOT_TELL.value)
+    .scalar_subquery()
+)
+
+CAN_BE_SHOWN = not_(
+    exists().where(
+        Unshown.content_hash.in_([Comparison.left_hash, Comparison.right_hash]),
+        Unshown.kind.is_(None),
+    )
+)
+
+IS_OPEN = and_(Comparison.num_labels < Comparison.wanted, CAN_BE_SHOWN)
+
+OF_THESE = Comparison.id.in_(bindparam("comparison_ids", expanding=True))
+
+HOW_THEY_STAND = (
+    Comparison.experiment_id,
+    (Comparison.num_labels > 0).label("is_answered"),
+    Comparison.is_open,
+)
+
+STANDING = select(*HOW_THEY_STAND).where(OF_THESE)
+
+RECOUNT = (
+    update(Comparison)
+    .where(OF_THESE)
+    .values(
+        num_labels=NUM_LABELS,
+        is_disputed=IS_DISPUTED,
+        is_open=and_(Comparison.wanted > NUM_LABELS, CAN_BE_SHOWN),
+    )
+    .returning(*HOW_THEY_STAND)
+)
+
+REOPEN = (
+    update(Comparison)
+    .where(OF_THESE, Comparison.is_open != IS_OPEN)
+    .values(is_open=IS_OPEN)
+    .returning(Comparison.experiment_id, Comparison.is_open)
+)
+
+ADD_TO_EXPERIMENT = (
+    update(Experiment)
+    .where(Experiment.id == bindparam("of_experiment"))
+    .values(
+        num_asked=Experiment.num_asked + bindparam("asked"),
+        num_answered=Experiment.num_answered + bindparam("answered"),
+        num_open=Experiment.num_open + bindparam("opened"),
+    )
+)
+
+COMPARISONS_WITH_CLIPS = (
+    select(Comparison.id)
+    .where(Comparison.left_hash.in_(bindparam("hashes", expanding=True)))
+    .union(
+        select(Comparison.id).where(
+            Comparison.right_hash.in_(bindparam("hashes", expanding=True)),
+        )
+    )
+)
+
+COMPARISONS_OF_LABELER = (
+    select(Label.comparison_id).where(Label.labeler_id == bindparam("labeler_id")).distinct()
+)
+
+NEWEST_COMPARISON = select(func.coalesce(func.max(Comparison.id), 0))
+
+
+TALLY_COLUMNS = (
+    "experiment_id",
+    "labeler_id",
+    "num_labels",
+    "num_given",
+    "first_label_id",
+    "last_label_id",
+    "last_label_at",
+)
+
+
+def recount(connection: Connection, comparison_ids: Sequence[int]) -> None:
+    """Count the labels of these comparisons anew, and see which are open."""
+    answered: Counter[int] = Counter()
+    opened: Counter[int] = Counter()
+    for chunk in in_chunks(comparison_ids):
+        these = {"comparison_ids": chunk}
+        for sign, statement in ((-1, STANDING), (1, RECOUNT)):
+            for row in connection.execute(statement, these):
+                answered[row.experiment_id] += sign * row.is_answered
+                opened[row.experiment_id] += sign * row.is_open
+    keep_in_step(connection, answered, opened)
+
+
+def reopen(connection: Connection, comparison_ids: Sequence[int]) -> None:
+    """See which of these comparisons are open; nobody has answered in between."""
+    opened: Counter[int] = Counter()
+    for chunk in in_chunks(comparison_ids):
+        for row in connection.execute(REOPEN, {"comparison_ids": chunk}):
+            opened[row.experiment_id] += 1 if row.is_open else -1
+    keep_in_step(connection, Counter(), opened)
+
+
+def keep_in_step(connection: Connection, answered: Counter[int], opened: Counter[int]) -> None:
+    """Count more, or fewer, of each experiment's comparisons."""
+    for experiment_id in sorted(answered | opened | -answered | -opened):
+        add_to_experiment(
+            connection,
+            experiment_id,
+            answered=answered[experiment_id],
+            opened=opened[experiment_id],
+        )
+
+
+def add_to_experiment(
+    connection: Connection, experiment_id: int, asked: int = 0, answered: int = 0, opened: int = 0
+) -> None:
+    """So many more."""
+    if asked or answered or opened:
+        more = {"asked": asked, "answered": answered, "opened": opened}
+        connection.execute(ADD_TO_EXPERIMENT, {"of_experiment": experiment_id, **more})
+
+
+def tally_from(dialect: str) -> Insert:
+    """Add every label from one on to its labeler's tally.
+
+    A label makes a difference of one to what counts where it and the one before it, of the same
+    labeler on the same comparison, are not both an answer, or both none.
+    """
+    said_before = (
+        select(Earlier.answer)
+        .where(
+            Earlier.comparison_id == Label.comparison_id,
+            Earlier.labeler_id == Label.labeler_id,
+            Earlier.purpose == "answer",
+            Earlier.id < Label.id,
+        )
+        .order_by(Earlier.id.desc())
+        .limit(1)
+        .correlate(Label)
+        .scalar_subquery()
+    )
+    difference = case((Label.answer.is_not(None), 1), else_=0) - case(
+        (said_before.is_not(None), 1), else_=0
+    )
+    new = (
+        select(
+            Comparison.experiment_id,
+            Label.labeler_id,
+            func.sum(case((Label.purpose == "answer", difference), else_=0)),
+            func.count(Label.answer),
+            func.min(Label.id),
+            func.max(Label.id),
+            func.max(Label.created_at),
+        )
+        .join(Comparison, Comparison.id == Label.comparison_id)
+        .where(Label.id >= bindparam("first_new"))
+        .group_by(Comparison.experiment_id, Label.labeler_id)
+    )
+    add = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[dialect](Tally)
+    return add.from_select(TALLY_COLUMNS, new).on_conflict_do_update(
+        index_elements=[Tally.experiment_id, Tally.labeler_id],
+        set_={
+            "num_labels": Tally.num_labels + add.excluded.num_labels,
+            "num_given": Tally.num_given + add.excluded.num_given,
+            "last_label_id": add.excluded.last_label_id,
+            "last_label_at": add.excluded.last_label_at,
+        },
+    )

@@ -1,0 +1,85 @@
+"""Who may label, from the command line: `rl-teacher labelers`."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from rl_teacher.common.errors import BadInput
+from rl_teacher.runs.folder import home
+from rl_teacher.store.access import check_binding
+from rl_teacher.store.database import default_url
+from rl_teacher.store.records import LabelerView
+from rl_teacher.store.store import Store, utc_now
+from rl_teacher.web.address import credential_link, running_service
+
+ROLES = ("labeler", "owner")
+LONGEST_DAYS = 3_650
+
+
+@dataclass(frozen=True)
+class Added:
+    """A labeler with a new credential, which nobody can read again.
+
+    Attributes:
+        name: as it is kept.
+        credential: what their programs send.
+        link: what they open in a browser; None while no service runs.
+    """
+
+    name: str
+    credential: str
+    link: str | None
+
+    def __repr__(self) -> str:
+        return f"Added(name={self.name!r})"
+
+
+def add(name: str, role: str, days: float | None, experiment: str | None = None) -> Added:
+    """Let somebody in.
+
+    Args:
+        name: of a new labeler.
+        role: `labeler` or `owner`.
+        days: how long the credential lasts; None for as long as it is not revoked.
+        experiment: the only one that they see; None for all.
+
+    Raises:
+        LabelerExists: the name is taken.
+        ExperimentNotFound: there is none of this name.
+        BadInput: a name or a time that cannot be, or an owner of one experiment.
+    """
+    if role not in ROLES:
+        raise BadInput(f"--role {role} was given; {' or '.join(ROLES)} is possible.")
+    if days is not None and not 0 < days <= LONGEST_DAYS:
+        raise BadInput(f"--days {days:g} was given; more than 0 and up to {LONGEST_DAYS} can be.")
+    expires_at = None if days is None else utc_now() + timedelta(days=days)
+    with opened() as store:
+        check_binding(role, experiment)
+        if experiment is not None:
+            store.experiment(experiment)
+        labeler_id = store.add_labeler(name, role)
+        kept = next(each.name for each in store.labelers() if each.id == labeler_id)
+        credential = store.issue_credential(kept, expires_at, experiment)
+    service = running_service()
+    link = None if service is None else credential_link(service, credential, experiment)
+    return Added(kept, credential, link)
+
+
+def everybody() -> list[LabelerView]:
+    """Whoever ever labelled, or may."""
+    with opened() as store:
+        return store.labelers()
+
+
+def revoke(name: str) -> int:
+    """Let somebody in no longer; their labels stay. How many credentials they had.
+
+    Raises:
+        LabelerNotFound: there is nobody of this name.
+    """
+    with opened() as store:
+        return store.revoke_credentials(name)
+
+
+def opened() -> Store:
+    """The store of this home."""
+    return Store.open(default_url(home()))

@@ -1,0 +1,112 @@
+"""Clips and scenes: bytes that never change under their address."""
+
+import re
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from rl_teacher.clips.poses import unpack
+from rl_teacher.common.errors import CorruptClip, MediaNotFound
+from rl_teacher.store.media import MediaFiles
+from rl_teacher.store.records import ClipView
+from rl_teacher.web.access import Access, open_to
+from rl_teacher.web.range_requests import answer_in_ranges
+from rl_teacher.web.serializers import shown_clip
+from rl_teacher.web.services import Work
+
+HASH = re.compile(r"[0-9a-f]{64}")
+MEDIA_TYPES = {"poses": "application/octet-stream", "video": "video/mp4"}
+FOREVER = "private, max-age=31536000, immutable"
+BYTES: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/octet-stream": {}, "video/mp4": {}}}
+}
+
+router = APIRouter(prefix="/api/v1", tags=["media"])
+
+
+@router.head("/clips/{content_hash}", include_in_schema=False)
+@router.get("/clips/{content_hash}", responses=BYTES)
+@open_to(Access.LABELER)
+def send_clip(content_hash: str, request: Request, work: Work) -> Response:
+    """A clip's bytes: poses, or a video, of which a part may be asked for."""
+    clip = work.store.clip(check_hash("clip", content_hash))
+    kind = shown_clip(clip).kind
+    if is_known_already(request, content_hash):
+        return Response(status_code=304, headers=forever(content_hash))
+    content = whole_clip(clip, work.media)
+    headers = forever(content_hash) | {"Content-Type": MEDIA_TYPES[kind]}
+    return answer_in_ranges(request, content, headers)
+
+
+@router.head("/scenes/{scene_hash}", include_in_schema=False)
+@router.get("/scenes/{scene_hash}")
+@open_to(Access.LABELER)
+def send_scene(scene_hash: str, request: Request, work: Work) -> Response:
+    """What poses move: the bodies' shapes and colours, as JSON."""
+    check_hash("scene", scene_hash)
+    if is_known_already(request, scene_hash):
+        return Response(status_code=304, headers=forever(scene_hash))
+    content = work.media.get(f"scenes/{scene_hash}.json")
+    return Response(content, headers=forever(scene_hash), media_type="application/json")
+
+
+def check_hash(what: str, given: str) -> str:
+    """A hash, if it is one.
+
+    Raises:
+        MediaNotFound: nothing is called so.
+    """
+    if not HASH.fullmatch(given):
+        raise MediaNotFound(f"There is no {what} {given[:80]!r}: 64 of 0-9, a-f were needed.")
+    return given
+
+
+def whole_clip(clip: ClipView, media: MediaFiles) -> bytes:
+    """A clip's file, once it is seen to be what its row says.
+
+    Raises:
+        CorruptClip: it is gone, cut short or altered.
+    """
+    try:
+        content = media.get(clip.media_key or "")
+    except MediaNotFound as error:
+        raise damaged(clip, str(error)) from error
+    except CorruptClip as error:
+        raise damaged(clip, str(error)) from error
+    check_content(clip, content)
+    return content
+
+
+def check_content(clip: ClipView, content: bytes) -> None:
+    """Refuse to send what a page could not show.
+
+    Raises:
+        CorruptClip: not the frames that the row promises, or no video.
+    """
+    if clip.kind == "video":
+        if content[4:8] != b"ftyp":
+            raise damaged(clip, "It is no MP4 file.")
+        return
+    try:
+        poses, _ = unpack(content)
+    except CorruptClip as error:
+        raise damaged(clip, str(error)) from error
+    if len(poses) != clip.num_frames:
+        raise damaged(clip, f"It has {len(poses)} frames, not {clip.num_frames}.")
+
+
+def damaged(clip: ClipView, why: str) -> CorruptClip:
+    """Says which clip it is about."""
+    return CorruptClip(f"Clip {clip.content_hash} cannot be shown. {why}")
+
+
+def forever(content_hash: str) -> dict[str, str]:
+    """For what never changes under its address."""
+    return {"Cache-Control": FOREVER, "ETag": f'"{content_hash}"'}
+
+
+def is_known_already(request: Request, content_hash: str) -> bool:
+    """Whether whoever asks has it already."""
+    given = request.headers.get("if-none-match", "")
+    known = [each.strip().removeprefix("W/") for each in given.split(",")]
+    return f'"{content_hash}"' in known or known == ["*"]

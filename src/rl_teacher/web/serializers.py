@@ -1,0 +1,73 @@
+"""Comparisons and clips as a page shows them."""
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.sides import is_swapped, turned
+from rl_teacher.common.errors import CorruptClip
+from rl_teacher.store.records import Claimed, ClipView, ComparisonView
+from rl_teacher.web.problems import NOT_SHOWN, Refusal
+from rl_teacher.web.shapes import Clip, Comparison
+
+
+def as_shown(
+    view: ComparisonView, labeler: str, answer: Answer | None = None, *, is_repeat: bool = False
+) -> Comparison:
+    """A comparison as this labeler sees it.
+
+    Args:
+        view: in its own order.
+        labeler: who looks.
+        answer: what they say of it now, in the comparison's own order.
+        is_repeat: asked again, with the sides exchanged.
+
+    Raises:
+        Refusal: one of its clips cannot be shown yet.
+    """
+    swapped = is_swapped(view.id, labeler) != is_repeat
+    left, right = (view.right, view.left) if swapped else (view.left, view.right)
+    return Comparison(
+        id=view.id,
+        experiment=view.experiment_name,
+        asked_at_step=view.asked_at_step,
+        left=shown_clip(left),
+        right=shown_clip(right),
+        answer=turned(answer, swapped=swapped),
+    )
+
+
+def claimed_as_shown(claimed: Claimed, labeler: str) -> Comparison:
+    """A comparison that this labeler shall answer.
+
+    Note: nothing in it says whether it was asked before, or whether its answer is known.
+    """
+    is_repeat = claimed.purpose == "repeat"
+    shown = as_shown(claimed.comparison, labeler, is_repeat=is_repeat)
+    return shown.model_copy(update={"lease": claimed.lease, "lease_expires_at": claimed.expires_at})
+
+
+def shown_clip(view: ClipView) -> Clip:
+    """A clip and where its bytes are.
+
+    Raises:
+        Refusal: it cannot be shown yet.
+        CorruptClip: its row makes no sense.
+    """
+    if view.kind is None:
+        raise Refusal(
+            NOT_SHOWN,
+            f"Clip {view.content_hash} cannot be shown yet: its trainer is still making it, or "
+            "never does, where a synthetic teacher answers. Ask for the next comparison.",
+        )
+    if view.kind not in ("poses", "video") or not view.num_frames or not view.fps:
+        raise CorruptClip(
+            f"Clip {view.content_hash} has a row that makes no sense: {view.num_frames} frames of "
+            f"{view.kind!r} at {view.fps} a second. Was it written by another version?"
+        )
+    return Clip(
+        hash=view.content_hash,
+        kind=view.kind,
+        url=f"/api/v1/clips/{view.content_hash}",
+        scene_url=f"/api/v1/scenes/{view.scene_hash}" if view.scene_hash else None,
+        num_frames=view.num_frames,
+        fps=view.fps,
+        seconds=view.num_frames / view.fps,
+    )

@@ -1,0 +1,90 @@
+"""The page beside a run: found where it is served already, or served by a process of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from rl_teacher.config.experiment import RunOptions
+from rl_teacher.runs.folder import home
+from rl_teacher.store.database import default_url
+from rl_teacher.web.address import await_service, link, running_service, serves
+from rl_teacher.web.lifetime import shown, shown_by_nobody
+from rl_teacher.web.logs import ERRORS_NAME, log_folder
+
+END_TIMEOUT_S = 5.0
+END_AFTER_S = 60.0
+"""How long a service stays that its run could not end; the same command again finds it."""
+BEGIN_TIMEOUT_S = 10.0
+"""For a service that is just ending."""
+
+
+class ServedPage:
+    """Begins to serve, and says where once it is needed; ends what it began.
+
+    A service lives as long as any run shows its page; see `web.lifetime`.
+    """
+
+    def __init__(self, options: RunOptions) -> None:
+        """Look for a service of this store and these media, and start one if there is none.
+
+        What it would say at a terminal is in `<home>/logs/service-errors.log`.
+        """
+        self._shown = shown(home())
+        errors = log_folder(home()) / ERRORS_NAME
+        self._shown.acquire(BEGIN_TIMEOUT_S)
+        media = options.media or home() / "media"
+        self._found = running_service(serves(default_url(home()), media))
+        self._process = None if self._found else start_service(options, errors)
+
+    def link(self, name: str, labels: bool) -> str:
+        """What a person opens; waits until the service listens.
+
+        Args:
+            name: of the experiment.
+            labels: whether to label it, or to watch it.
+
+        Raises:
+            BadInput: it does not.
+        """
+        if self._found is None:
+            assert self._process is not None  # noqa: S101 - begun where none was found
+            self._found = await_service(self._process)
+        return link(self._found, name, labels=labels)
+
+    def close(self) -> None:
+        """End the service, if it was begun here and no other run shows the page.
+
+        Note: held until it has ended, the lock makes a run that begins meanwhile wait for that.
+        """
+        self._shown.release()
+        nobody = shown_by_nobody(home())
+        if self._process is None or not nobody.acquire():
+            return
+        end(self._process)
+        nobody.release()
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """End a process, the hard way if need be."""
+    process.terminate()
+    try:
+        process.wait(END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def start_service(options: RunOptions, errors: Path) -> "subprocess.Popen[bytes]":
+    """`rl-teacher serve` in a process, and a session, of its own: Ctrl-C is for the run."""
+    command = [sys.executable, "-m", "rl_teacher.cli", "serve", "--no-browser"]
+    command += ["--host", options.host, "--port", str(options.port)]
+    command += ["--media", options.media] if options.media else []
+    command += ["--end-after-runs", str(END_AFTER_S)]
+    with errors.open("ab") as output:
+        return subprocess.Popen(  # noqa: S603
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # it says the link, and so the token
+            stderr=output,
+            start_new_session=True,
+        )

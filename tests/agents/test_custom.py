@@ -1,0 +1,232 @@
+"""Agents of the user's own: found, made, and refused in words."""
+
+import dataclasses
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl_teacher.agents import custom
+from rl_teacher.agents.agent import Agent
+from rl_teacher.agents.arguments import parse_arguments
+from rl_teacher.agents.custom import METHODS, OwnAgent
+from rl_teacher.agents.registry import check_agent, make_agent
+from rl_teacher.cli import main
+from rl_teacher.common.errors import BadConfig, BadInput, UnknownName
+from rl_teacher.common.state_dict import part_of
+from rl_teacher.config.experiment import OtherAgentConfig, PredictorConfig, RunOptions, TeachConfig
+from rl_teacher.envs.registry import make_vector
+from rl_teacher.runs.folder import Experiment
+from rl_teacher.teach import teach
+
+HERE = "tests.agents.test_custom"
+CONFIG = TeachConfig(
+    "ShortReacher-v1",
+    "rl",
+    name="test",
+    agent=f"{HERE}:Constant",
+    num_timesteps=320,
+    clip_length=1.0,
+    pretrain_iters=20,
+    reward=PredictorConfig(hidden=(8,)),
+    other=OtherAgentConfig(num_envs=4),
+)
+QUIET = RunOptions(no_tensorboard=True)
+
+
+class Constant(OwnAgent):
+    """Always does the same, and moves it at random."""
+
+    rollout_steps = 20
+    remembers = ("place", "num_rollouts")
+
+    def __init__(self, *args, **others):
+        super().__init__(*args, **others)
+        self.place = self.rng.normal(size=self.action_space.shape)
+        self.num_rollouts = 0
+
+    def act(self, observations, masks=None):
+        return np.tile(self.place, (len(observations), 1)).astype(np.float32)
+
+    def learn(self, rollout, rewards):
+        self.num_rollouts += 1
+        self.place = self.place + self.arguments.get("pace", 0.1) * self.rng.normal(size=2)
+        return {"place": float(self.place[0])}
+
+
+class NoLearn(OwnAgent):
+    def act(self, observations, masks=None):
+        return observations
+
+
+class Bare:
+    def __init__(self, *args, **others):
+        pass
+
+    def act(self, observations, masks=None):
+        return observations
+
+
+class Broken(Constant):
+    def __init__(self, *args, **others):
+        raise ZeroDivisionError("half of nothing")
+
+
+class Endless(Constant):
+    rollout_steps = 0
+
+
+not_a_class = 5
+
+
+def changed(**changes):
+    return dataclasses.replace(CONFIG, **changes)
+
+
+def made(config=CONFIG) -> Any:
+    return make_agent(config, make_vector(config.env_id, config.other.num_envs))
+
+
+# --- it works ---
+
+
+def test_act_and_learn_are_all_that_an_agent_of_ones_own_needs():
+    agent = made(changed(other=OtherAgentConfig(4, ("pace=0.5",))))
+    assert isinstance(agent, Agent)
+    assert isinstance(agent, Constant)
+    assert agent.arguments == {"pace": 0.5}
+    assert agent.num_envs == 4
+    assert agent.total_steps == 320
+
+
+def test_what_the_loop_calls_is_what_the_protocol_says():
+    assert set(METHODS) == {
+        name for name in vars(Agent) if callable(getattr(Agent, name)) and name[0] != "_"
+    }
+
+
+def test_a_run_with_it_is_saved_with_what_it_remembers():
+    teach(CONFIG, QUIET)
+    checkpoint = Experiment.find("test").load_checkpoint()
+    assert checkpoint is not None
+    saved = part_of(checkpoint.arrays, "agent")
+    assert saved.keys() == {"place", "num_rollouts", "rng"}
+    assert saved["num_rollouts"] == 4
+
+
+def test_it_is_taught_from_labels():
+    teach(changed(predictor="synth", n_labels=12), QUIET)
+    assert Experiment.find("test").metrics()[-1]["labels_answered"] == 12
+
+
+def test_a_saved_one_goes_on_exactly():
+    one, other = made(), made(changed(seed=2))
+    one.learn(None, None)
+    other.load_state(one.state())
+    for agent in (one, other):
+        agent.learn(None, None)
+    assert one.num_rollouts == other.num_rollouts == 2
+    np.testing.assert_array_equal(one.place, other.place)
+
+
+def test_one_begins_as_another_ended_and_one_of_other_sizes_is_refused():
+    one, other = made(), made(changed(seed=2))
+    other.begin_with(one.state())
+    np.testing.assert_array_equal(one.place, other.place)
+    with pytest.raises(BadConfig, match=r"remembers .*\(2,\)"):
+        other.begin_with({"place": np.zeros(3), "num_rollouts": np.asarray(1)})
+
+
+def test_one_that_begins_anew_is_as_made_with_another_seed():
+    agent = made()
+    agent.learn(None, None)
+    before = agent.place.copy()
+    agent.begin_anew()
+    assert agent.num_rollouts == 0
+    assert not np.array_equal(agent.place, before)
+    assert not np.array_equal(agent.place, made().place)
+
+
+def test_a_package_brings_agents_by_entry_points(monkeypatch):
+    brought = EntryPoint("constant", f"{HERE}:Constant", custom.GROUP)
+    monkeypatch.setattr(custom, "entry_points", lambda group: [brought] * (group == custom.GROUP))
+    check_agent(changed(agent="constant"))
+    assert isinstance(made(changed(agent="constant")), Constant)
+    with pytest.raises(UnknownName, match="Did you mean constant"):
+        check_agent(changed(agent="constnat"))
+
+
+# --- it is refused ---
+
+
+@pytest.mark.parametrize(
+    ("agent", "says"),
+    [
+        ("no_such_module:Agent", "No module named"),
+        (f"{HERE}:Nobody", "no attribute 'Nobody'"),
+        (f"{HERE}:Bare", "lacks try_out, act_best, observe, learn"),
+        (f"{HERE}:not_a_class", "it is no class"),
+    ],
+)
+def test_what_is_no_agent_is_refused_before_anything_is_made(agent, says):
+    with pytest.raises(BadInput, match=says):
+        teach(changed(agent=agent), QUIET)
+    with pytest.raises(BadInput, match="no experiment"):
+        Experiment.find("test")
+
+
+@pytest.mark.parametrize(
+    ("agent", "says"),
+    [
+        ("Broken", "constructor raised ZeroDivisionError: half of nothing"),
+        ("NoLearn", "abstract method '?learn"),
+        ("Endless", "rollout_steps = 0"),
+    ],
+)
+def test_one_that_cannot_be_made_is_refused_in_words(agent, says):
+    with pytest.raises(BadInput, match=says):
+        made(changed(agent=f"{HERE}:{agent}"))
+
+
+@pytest.mark.parametrize("agent", ["Broken", "Bare"])
+def test_the_command_ends_with_2_and_without_a_traceback(agent, capsys):
+    arguments = ["-p", "rl", "-e", "ShortReacher-v1", "-n", "test", "-a", f"{HERE}:{agent}"]
+    assert main(["teach", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert f"{HERE}:{agent}" in printed.err
+    assert "Traceback" not in printed.err
+
+
+def test_an_unknown_name_is_refused_with_the_nearest():
+    with pytest.raises(UnknownName, match="Did you mean ppo"):
+        check_agent(changed(agent="pppo"))
+
+
+# --- arguments ---
+
+
+def test_arguments_are_python_literals_or_words():
+    given = ["rate=1e-4", "hidden=(64, 64)", "kind=auto", "on=True", "net={'pi': [8]}", "none=None"]
+    assert parse_arguments(given) == {
+        **{"rate": 1e-4, "hidden": (64, 64), "kind": "auto", "on": True, "net": {"pi": [8]}},
+        "none": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["rate"], "NAME=VALUE is needed"),
+        (["=1"], "NAME=VALUE is needed"),
+        (["a b=1"], "NAME=VALUE is needed"),
+        (["rate=1", "rate=2"], "twice"),
+        (["rate=1e-3.5"], "no Python literal"),
+        (["rate=__import__('os').getcwd()"], "no Python literal"),
+        (["on=true"], "write True"),
+        (["deep=" + "[" * 5000], "no Python literal"),
+    ],
+)
+def test_other_arguments_are_refused_in_words_and_nothing_is_run(given, says):
+    with pytest.raises(BadConfig, match=says):
+        parse_arguments(given)

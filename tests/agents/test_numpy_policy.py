@@ -1,0 +1,318 @@
+import json
+import subprocess
+import sys
+
+import gymnasium as gym
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import rl_teacher
+from rl_teacher.agents.collector import Collector
+from rl_teacher.agents.numpy_policy import (
+    SCHEMA_VERSION,
+    Acted,
+    ActingNetwork,
+    Layers,
+    Observed,
+    ObservedPictures,
+    acting_of,
+    load_agent,
+)
+from rl_teacher.agents.policies import CategoricalPolicy
+from rl_teacher.agents.ppo import PPO
+from rl_teacher.agents.registry import make_agent
+from rl_teacher.common.errors import BadInput, BadObservation, CorruptCheckpoint
+from rl_teacher.config.experiment import (
+    A2CConfig,
+    GA3CConfig,
+    PPOConfig,
+    SACConfig,
+    TeachConfig,
+    TRPOConfig,
+)
+from rl_teacher.envs.registry import make_vector
+from rl_teacher.nn.agent_encoders import PictureEncoder
+from rl_teacher.nn.image_layout import PictureShape
+
+CONFIG = PPOConfig(num_envs=4, rollout_steps=16)
+SETTINGS = {
+    "ppo": CONFIG,
+    "trpo": TRPOConfig(num_envs=4, rollout_steps=16),
+    "a2c": A2CConfig(num_envs=4, rollout_steps=16),
+    "ga3c": GA3CConfig(num_envs=4, rollout_steps=16),
+    "sac": SACConfig(num_envs=4, rollout_steps=16, learning_starts=16, hidden=(16,)),
+}
+
+
+def trained(env_id, name="ppo"):
+    """An agent that has learned a little, so that nothing of it is at its beginning."""
+    settings = SETTINGS[name]
+    config = TeachConfig(env_id, "rl", name="x", agent=name, seed=3, **{name: settings})
+    venv = make_vector(env_id, settings.num_envs, 1)
+    agent = make_agent(config, venv)
+    collector = Collector(venv, seed=3)
+    for _ in range(3):
+        rollout = collector.collect(agent.act, settings.rollout_steps)
+        agent.learn(rollout, rollout.rewards)
+    return agent, collector.collect(agent.try_out, 1).observations[0]
+
+
+@pytest.fixture(scope="module")
+def hopper():
+    return trained("ShortHopper-v1")
+
+
+@pytest.fixture
+def folder(hopper, tmp_path):
+    acting_of(hopper[0]).save(tmp_path / "agent")
+    return tmp_path / "agent"
+
+
+def floats(*numbers):
+    return np.array(numbers, np.float32)
+
+
+def by_hand(acted, weights, biases):
+    """One layer on two numbers, of mean 1 and spread 0.5, clipped to 2."""
+    observed = Observed((2,), floats(1, 1), floats(2, 2), 2.0)
+    return ActingNetwork(observed, Layers((floats(*weights),), (floats(*biases),), "tanh"), acted)
+
+
+class TestByHand:
+    def test_observations_are_normalised_and_clipped_and_actions_scaled(self):
+        acted = Acted("gaussian", (1,), floats(0), floats(10), floats(4))
+        agent = by_hand(acted, [[0.25], [0.1]], [0.05])
+        # (1.5 - 1) * 2 = 1, and (9 - 1) * 2 is clipped to 2: 0.25 + 0.2 + 0.05 = 0.5 -> 10 + 2
+        assert agent(np.array([1.5, 9.0])) == pytest.approx([12.0])
+
+    def test_what_leaves_the_range_is_clipped(self):
+        acted = Acted("gaussian", (1,), floats(0), floats(10), floats(4))
+        assert by_hand(acted, [[9], [9]], [0])(np.array([2.0, 2.0])) == pytest.approx([14.0])
+
+    def test_a_squashed_gaussians_best_action_is_tanh_of_its_mean(self):
+        acted = Acted("squashed_gaussian", (1,), None, floats(0), floats(2))
+        agent = by_hand(acted, [[0.5, 7], [0, 7]], [0, 0])
+        assert agent(np.array([1.5, 1.0])) == pytest.approx([2 * np.tanh(0.5)])
+
+    def test_a_discrete_action_counts_from_the_first(self):
+        agent = by_hand(Acted("categorical", (), first=5), [[1, 0, 0], [0, 0, 1]], [0, 0, 0.1])
+        assert agent(np.array([[2.0, 0.0], [0.0, 2.0]])).tolist() == [5, 7]
+        assert agent(np.array([2.0, 0.0])) == 5
+
+    def test_pictures_are_looked_at_by_filters_and_a_dense_layer(self):
+        picture = PictureShape((3, 4), None)
+        filters = floats(*range(1, 5)).reshape(2, 2, 1, 1)  # 1 2 over 3 4
+        weights = np.eye(2, dtype=np.float32)
+        observed = ObservedPictures(
+            picture, (filters,), (floats(-2),), (2,), weights, floats(0, -20)
+        )
+        pixels = np.zeros((1, 3, 4), np.uint8)
+        pixels[0, 0], pixels[0, 1] = (255, 0, 0, 255), (0, 255, 255, 255)
+        # Left 1 + 4 - 2 = 3, right 2 + 3 + 4 - 2 = 7; the last row has no second one below it.
+        np.testing.assert_allclose(observed.features(pixels), [[3, 0]], rtol=1e-6)
+
+
+class TestExploring:
+    def test_a_gaussian_is_drawn_with_its_spread(self):
+        agent = by_hand(Acted("gaussian", (1,), floats(np.log(0.3))), [[0], [0]], [0.5])
+        drawn = agent(np.ones((20_000, 2)), explore=True, rng=np.random.default_rng(0))
+        assert drawn.mean() == pytest.approx(0.5, abs=0.01)
+        assert drawn.std() == pytest.approx(0.3, abs=0.01)
+
+    def test_a_squashed_gaussian_is_drawn_with_the_spread_that_it_says(self):
+        agent = by_hand(Acted("squashed_gaussian", (1,)), [[0, 0], [0, 0]], [0.1, np.log(0.2)])
+        drawn = agent(np.ones((20_000, 2)), explore=True, rng=np.random.default_rng(0))
+        assert np.arctanh(drawn).std() == pytest.approx(0.2, abs=0.01)
+        assert np.arctanh(drawn).mean() == pytest.approx(0.1, abs=0.01)
+
+    def test_discrete_actions_are_drawn_as_often_as_the_softmax_says(self):
+        agent = by_hand(Acted("categorical", ()), [[0, 0], [0, 0]], [np.log(3), 0])
+        drawn = agent(np.ones((20_000, 2)), explore=True, rng=np.random.default_rng(0))
+        assert np.mean(drawn == 0) == pytest.approx(0.75, abs=0.02)
+
+    def test_the_same_generator_draws_the_same(self, hopper):
+        agent, observations = hopper
+        acting = acting_of(agent)
+        first, again = (
+            acting(observations, explore=True, rng=np.random.default_rng(1)) for _ in range(2)
+        )
+        np.testing.assert_array_equal(first, again)
+        assert not np.array_equal(first, acting(observations))
+
+
+class TestRoundTrip:
+    @pytest.mark.parametrize(
+        ("env_id", "name"),
+        [
+            ("ShortHopper-v1", "ppo"),
+            ("CartPole-v1", "ppo"),
+            ("Pendulum-v1", "trpo"),
+            ("Pendulum-v1", "a2c"),
+            ("CartPole-v1", "ga3c"),
+            ("Pendulum-v1", "sac"),
+        ],
+    )
+    def test_what_is_loaded_acts_as_the_agent_does(self, env_id, name, tmp_path):
+        agent, observations = trained(env_id, name)
+        acting_of(agent).save(tmp_path)
+        loaded = rl_teacher.load_agent(tmp_path)
+        best = agent.act_best(observations)
+        np.testing.assert_allclose(loaded(observations), best, rtol=1e-6, atol=1e-6)
+        assert loaded(observations).dtype == best.dtype
+        np.testing.assert_allclose(loaded(observations[0]), best[0], rtol=1e-6, atol=1e-6)
+
+    @pytest.mark.parametrize("network", ["small", "paper"])
+    def test_an_agent_that_sees_acts_from_pictures_as_in_training(self, network, tmp_path):
+        space = gym.spaces.Box(0, 255, (2, 44, 50), np.uint8)
+        config = PPOConfig(num_envs=4, rollout_steps=16, picture_network=network)
+        agent = PPO(space, gym.spaces.Discrete(6), config, total_steps=10, seed=0)
+        rng = np.random.default_rng(0)
+        pictures = rng.integers(0, 256, (20, 2, 44, 50), dtype=np.uint8)
+        acting_of(agent).save(tmp_path)
+        loaded = load_agent(tmp_path)
+        np.testing.assert_array_equal(loaded(pictures), agent.act_best(pictures))
+        assert loaded(pictures[0]) == loaded(pictures)[0]
+        policy, _, encoder = agent._networks
+        assert isinstance(policy, CategoricalPolicy)
+        assert isinstance(encoder, PictureEncoder)
+        expected = policy.logits(encoder(jnp.asarray(encoder.in_tiles(pictures.reshape(20, -1)))))
+        logits = loaded.layers(loaded.observed.features(pictures))
+        np.testing.assert_allclose(logits, expected, rtol=1e-3, atol=1e-5)
+        assert np.ptp(logits, axis=0).min() > 1e-3
+
+    def test_a_box_without_bounds_is_left_as_it_is(self, tmp_path):
+        space = gym.spaces.Box(-np.inf, np.inf, (2,))
+        agent = PPO(gym.spaces.Box(-1, 1, (3,)), space, CONFIG, total_steps=10, seed=0)
+        observations = np.ones((4, 3), np.float32)
+        acting_of(agent).save(tmp_path)
+        np.testing.assert_allclose(
+            load_agent(tmp_path)(observations), agent.act_best(observations), rtol=1e-6, atol=1e-7
+        )
+
+    def test_the_first_discrete_action_keeps_its_number(self, tmp_path):
+        space = gym.spaces.Discrete(3, start=5)
+        agent = PPO(gym.spaces.Box(-1, 1, (2, 2)), space, CONFIG, total_steps=10, seed=0)
+        observations = np.random.default_rng(0).normal(size=(50, 2, 2)).astype(np.float32)
+        acting_of(agent).save(tmp_path)
+        loaded = load_agent(tmp_path)
+        np.testing.assert_array_equal(loaded(observations), agent.act_best(observations))
+        assert set(loaded(observations, explore=True).tolist()) == {5, 6, 7}
+
+    def test_where_it_comes_from_is_kept(self, hopper, tmp_path):
+        acting = acting_of(hopper[0])
+        made_from = {"experiment": "höpper", "step": 7}
+        ActingNetwork(acting.observed, acting.layers, acting.acted, made_from).save(tmp_path)
+        assert load_agent(tmp_path).made_from == made_from
+
+    def test_only_numpy_and_safetensors_are_needed_to_act(self, folder):
+        code = (
+            "import sys, numpy as np, rl_teacher; "
+            f"print(rl_teacher.load_agent({str(folder)!r})(np.zeros(12)).shape); "
+            "print(*sys.modules)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        shape, modules = done.stdout.splitlines()
+        assert shape == "(3,)"
+        heavy = {"jax", "gymnasium", "mujoco", "equinox", "sqlalchemy", "fastapi"}
+        assert heavy.isdisjoint(modules.split())
+
+
+class TestWrongInput:
+    @pytest.mark.parametrize("shape", [(), (11,), (2, 11), (1, 1, 12), (2, 2, 12), (13,)])
+    def test_observations_of_another_shape_are_refused_with_both_shapes(self, folder, shape):
+        with pytest.raises(BadInput) as error:
+            load_agent(folder)(np.zeros(shape))
+        assert str(shape) in str(error.value)
+        assert "(12,)" in str(error.value)
+
+    def test_observations_that_are_no_numbers_are_refused(self, folder):
+        with pytest.raises(BadObservation):
+            load_agent(folder)(np.full(12, np.nan))
+
+    def test_no_observations_give_no_actions(self, folder):
+        assert load_agent(folder)(np.zeros((0, 12))).shape == (0, 3)
+
+    def test_a_folder_without_an_agent_is_named(self, tmp_path):
+        with pytest.raises(BadInput, match="export-agent"):
+            load_agent(tmp_path / "nowhere")
+
+    def test_another_librarys_agent_cannot_be_taken_out(self):
+        with pytest.raises(BadInput, match="that library's own file"):
+            acting_of(object())
+
+
+def described(folder, **changed):
+    path = folder / "agent.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+
+
+class TestWrongFiles:
+    def test_of_a_newer_schema_ask_for_a_newer_release(self, folder):
+        described(folder, schema_version=SCHEMA_VERSION + 1)
+        with pytest.raises(CorruptCheckpoint, match="Install a newer rl-teacher"):
+            load_agent(folder)
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"format": "something else"},
+            {"observations": {"shape": [11], "limit": 10}},
+            {"observations": {}},
+            {"layers": {"number": 4, "activation": "tanh"}},
+            {"layers": {"number": 2, "activation": "tanh"}},
+            {"layers": {"number": 3, "activation": "eval"}},
+            {"actions": {"kind": "gaussian", "shape": [4], "first": 0}},
+            {"actions": {"kind": "guess", "shape": [3], "first": 0}},
+            {"sha256": "0" * 64},
+            {"schema_version": "1"},
+        ],
+    )
+    def test_that_contradict_one_another_are_refused(self, folder, changed):
+        described(folder, **changed)
+        with pytest.raises(CorruptCheckpoint, match="is not what was written"):
+            load_agent(folder)
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"shape": [1, 44, 50], "channel_axis": 0, "strides": [4, 2]},
+            {"shape": [2, 44, 50], "channel_axis": None, "strides": [4, 2]},
+            {"shape": [2, 44, 50], "channel_axis": 0, "strides": [4]},
+            {"shape": [2, 44, 50], "channel_axis": 0, "strides": [4, 0]},
+            {"shape": [2, 44, 60], "channel_axis": 0, "strides": [4, 2]},
+        ],
+    )
+    def test_of_an_agent_that_sees_are_looked_at_too(self, changed, tmp_path):
+        space = gym.spaces.Box(0, 255, (2, 44, 50), np.uint8)
+        agent = PPO(space, gym.spaces.Discrete(2), CONFIG, total_steps=10, seed=0)
+        acting_of(agent).save(tmp_path)
+        described(tmp_path, observations=changed)
+        with pytest.raises(CorruptCheckpoint, match="is not what was written"):
+            load_agent(tmp_path)
+
+    @pytest.mark.parametrize("name", ["agent.json", "agent.safetensors"])
+    @pytest.mark.parametrize("keep", [0, 10, -1])
+    def test_that_were_cut_short_are_refused(self, folder, name, keep):
+        path = folder / name
+        path.write_bytes(path.read_bytes()[:keep])
+        if name == "agent.json" and keep == -1:  # the last line's end
+            assert load_agent(folder)(np.zeros(12)).shape == (3,)
+            return
+        with pytest.raises(CorruptCheckpoint, match="is not what was written"):
+            load_agent(folder)
+
+    def test_with_a_part_missing_are_refused(self, folder):
+        arrays = load_file(folder / "agent.safetensors")
+        del arrays["layers/1/biases"]
+        save_file(arrays, folder / "agent.safetensors")
+        with pytest.raises(CorruptCheckpoint):
+            load_agent(folder)
+
+    def test_a_list_in_the_place_of_a_description_is_refused(self, folder):
+        (folder / "agent.json").write_text("[]")
+        with pytest.raises(CorruptCheckpoint):
+            load_agent(folder)

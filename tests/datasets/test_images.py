@@ -1,0 +1,90 @@
+"""Data sets of what was seen of pictures."""
+
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import pytest
+
+from rl_teacher.agents.collector import Collector
+from rl_teacher.cli import main
+from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.recorder import Recorder
+from rl_teacher.config.preprocessing import FrameSettings
+from rl_teacher.datasets import load
+from rl_teacher.datasets.import_export import from_experiment, import_as, labels_of
+from rl_teacher.envs.registry import make_vector
+from rl_teacher.runs.folder import home
+from rl_teacher.store.database import default_url
+from rl_teacher.store.media import SegmentFiles
+from rl_teacher.store.records import NewLabel
+from rl_teacher.store.store import Store
+
+ENV_ID = "MovingDot-v0"
+FRAMES = FrameSettings(stacked=2, size=30)
+OWN = {"env_id": ENV_ID, "agent": "ppo", "stacked_frames": 2, "frame_size": 30}
+DEFAULT = {"stacked_frames": 4, "frame_size": 84}
+WRAPPERS = {"env_id": ENV_ID, "segment_steps": 25}
+
+
+def segments_seen(frames):
+    venv = make_vector(ENV_ID, 1, frames=frames)
+    collector = Collector(venv, seed=0)
+    recorder = Recorder(ENV_ID, segment_steps=25, capacity=100)
+    recorder.observe(collector.collect(collector.random_actions, 60))
+    return recorder.segments(recorder.cut(4, np.random.default_rng(0)))
+
+
+@pytest.fixture
+def store(make_database):
+    make_database(Path(default_url(home())))
+    with Store.open(default_url(home())) as opened:
+        yield opened
+
+
+def labelled(store, segments, config):
+    """An experiment in which the first of each two is better."""
+    files = SegmentFiles(home() / "segments")
+    for each in segments:
+        files.save(each)
+    experiment_id = store.ensure_experiment("seen", ENV_ID, config)
+    hashes = [each.content_hash for each in segments]
+    pairs = list(zip(hashes[::2], hashes[1::2], strict=True))
+    ids = store.ask(experiment_id, pairs, ENV_ID, dict.fromkeys(hashes, 25), 0)
+    store.answer_many([NewLabel(each, Answer.LEFT, "zoe", uuid4()) for each in ids])
+    return from_experiment(store, files, "seen")
+
+
+def test_labels_of_pictures_come_back_as_they_were_seen(store, tmp_path):
+    dataset = labelled(store, segments_seen(FRAMES), OWN)
+    assert dataset.spaces.observation.shape == (2, 30, 30)
+    dataset.save(tmp_path / "set.zip")
+    again = load(tmp_path / "set.zip")
+    assert again.content_hash == dataset.content_hash
+    seen = again[0].left.observations
+    assert (seen.shape, seen.dtype) == ((25, 2, 30, 30), np.uint8)
+    import_as(again, "theirs")
+    assert labels_of("theirs").spaces.to_json() == dataset.spaces.to_json()
+
+
+def test_what_several_stacks_have_in_common_is_kept_about_once(store, tmp_path):
+    dataset = labelled(store, segments_seen(FrameSettings(stacked=4)), {**OWN, **DEFAULT})
+    dataset.save(tmp_path / "set.zip")
+    num_bytes = sum(each.observations.nbytes for each in dataset.segments.values())
+    assert num_bytes == 4 * 25 * 4 * 84 * 84
+    assert (tmp_path / "set.zip").stat().st_size < num_bytes / 50
+
+
+def test_a_wrappers_segments_have_the_environments_own_pictures(store):
+    segments = segments_seen(FrameSettings(stacked=1, size=0, grey=False))
+    assert labelled(store, segments, WRAPPERS).spaces.observation.shape == (210, 160, 3)
+
+
+def test_labels_are_collected_and_exported_with_the_frames_that_were_asked_for(tmp_path):
+    arguments = ["-p", "synth", "-e", ENV_ID, "-n", "few", "-l", "2", "-c", "0.3", "-f", "2"]
+    small = ["--ppo.num-envs", "2", "--ppo.rollout-steps", "16", "--no-tensorboard"]
+    assert main(["collect", *arguments, *small]) == 0
+    assert main(["export", "few", "--out", str(tmp_path / "few.zip")]) == 0
+    dataset = load(tmp_path / "few.zip")
+    assert dataset.spaces.observation.shape == (2, 84, 84)
+    assert {each.observations.shape for each in dataset.segments.values()} == {(6, 2, 84, 84)}

@@ -1,0 +1,134 @@
+"""Out of one home, into another."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from rl_teacher.cli import main
+from rl_teacher.common.errors import BadInput, ConfigMismatch, ExperimentNotFound
+from rl_teacher.datasets import load
+from rl_teacher.datasets.import_export import from_experiment, import_as
+from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.store.database import default_url
+from rl_teacher.store.media import SegmentFiles
+from rl_teacher.store.store import Store
+
+
+def contents(dataset):
+    return [(each.pair, each.target, each.labeler, each.asked_at_step) for each in dataset]
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """Another home, from now on."""
+
+    def move():
+        monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path / "elsewhere"))
+
+    return move
+
+
+def test_what_was_exported_and_imported_is_exported_again_as_it_was(
+    dataset, desk, tmp_path, elsewhere, capsys
+):
+    desk.say(desk.ask(7), "left", response_ms=1200, is_swapped=True, details={"note": "é"})
+    exported = desk.dataset()
+    assert main(["export", "desk", "--out", str(tmp_path / "set.zip")]) == 0
+    elsewhere()
+    assert main(["import", str(tmp_path / "set.zip"), "-n", "theirs"]) == 0
+    assert main(["export", "theirs", "--out", str(tmp_path / "again.zip")]) == 0
+    assert (
+        "5 labeled comparisons of ShortReacher-v1 in experiment theirs" in capsys.readouterr().out
+    )
+    again = load(tmp_path / "again.zip")
+    assert contents(again) == contents(exported)
+    assert again.content_hash == exported.content_hash
+    kept = ("request_id", "labeler", "answered_at", "details", "response_ms", "is_swapped", "role")
+    was, now = ([[row[name] for name in kept] for row in d.rows] for d in (exported, again))
+    assert now == was
+
+
+def test_nobody_there_is_taken_for_somebody_here(dataset, desk):
+    import_as(dataset, "theirs")
+    assert {"zoe", "imported:zoe"} <= {each.name for each in desk.store.labelers()}
+    with Store.open(default_url(home())) as store:
+        rows = from_experiment(store, SegmentFiles(home() / "segments"), "theirs").rows
+    assert {row["labeler"] for row in rows} == {"zoe"}
+
+
+def test_several_labelers_of_one_comparison_come_with_their_share(desk):
+    comparison = desk.ask(0)
+    for labeler, answer in {"a": "left", "b": "left", "c": "right"}.items():
+        desk.say(comparison, answer, labeler)
+    import_as(desk.dataset(), "theirs")
+    desk.name = "theirs"
+    [each] = desk.dataset()
+    assert each.target == pytest.approx(2 / 3)
+
+
+def test_importing_it_again_changes_nothing_and_another_one_is_refused(dataset, desk):
+    for _ in range(2):
+        assert import_as(dataset, "theirs") == 4
+    assert Experiment.find("theirs").state == "finished"
+    with pytest.raises(ConfigMismatch, match="content"):
+        import_as(dataset.subset(2), "theirs")
+
+
+def test_labels_that_do_not_count_are_not_taken_over(desk):
+    comparison = desk.ask(0)
+    desk.say(comparison, "left")
+    desk.say(comparison, "right")
+    import_as(desk.dataset(), "theirs")
+    desk.name = "theirs"
+    assert len(desk.dataset().rows) == 1
+    desk.say(comparison, None)
+    desk.name = "desk"
+    with pytest.raises(BadInput, match="no label in it that counts"):
+        import_as(desk.dataset(), "nothing")
+
+
+def test_a_data_set_whose_environment_is_not_here_can_be_imported_and_exported(dataset, desk):
+    segments = [replace(each, env_id="theirs:Robot-v0") for each in dataset.segments.values()]
+    name_of = dict(zip(dataset.segments, (each.content_hash for each in segments), strict=True))
+    rows = tuple(
+        {**row, **{side: name_of[row[side]] for side in ("left_clip", "right_clip", "shown_left")}}
+        for row in dataset.rows
+    )
+    by_hash = {each.content_hash: each for each in segments}
+    import_as(replace(dataset, env_id="theirs:Robot-v0", segments=by_hash, rows=rows), "robot")
+    desk.name = "robot"
+    assert desk.dataset().env_id == "theirs:Robot-v0"
+    assert len(desk.dataset()) == 3
+
+
+def test_bad_input_ends_with_exit_code_2_and_words(tmp_path, desk, capsys):
+    (tmp_path / "labels.txt").write_text("left, right, left")
+    for arguments, says in (
+        (["export", "nothing"], "no experiment 'nothing'"),
+        (["export", "desk"], "has no labels yet"),
+        (["import", str(tmp_path / "labels.txt"), "-n", "x"], "cannot be read as a label data set"),
+        (["import", str(tmp_path / "gone.zip"), "-n", "x"], "no such file"),
+    ):
+        assert main(arguments) == 2
+        printed = capsys.readouterr().err
+        assert says in printed
+        assert "Traceback" not in printed
+    desk.say(desk.ask(0), "left")
+    assert main(["export", "desk", "--format", "csv"]) == 2
+    assert "jsonl or parquet" in capsys.readouterr().err
+
+
+def test_an_experiment_that_is_not_there_is_named(desk):
+    with pytest.raises(ExperimentNotFound):
+        from_experiment(desk.store, desk.files, "nobody")
+
+
+def test_the_file_says_what_it_is(dataset, tmp_path):
+    dataset.save(tmp_path / "set")
+    said = json.loads((tmp_path / "set" / "dataset.json").read_text())
+    assert (said["format"], said["schema_version"]) == ("rl-teacher-labels", 1)
+    assert said["env_id"] == "ShortReacher-v1"
+    assert said["spaces"]["observation"] == {"kind": "box", "shape": [10], "dtype": "float32"}
+    counts = [said[f"num_{each}"] for each in ("labels", "comparisons", "segments", "steps")]
+    assert counts == [4, 3, 8, 36]

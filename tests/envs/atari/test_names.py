@@ -1,0 +1,81 @@
+"""Atari games by name."""
+
+import ale_py  # noqa: F401 - registers its own ids with Gymnasium, which must not get in the way
+import pytest
+
+from rl_teacher.common.errors import UnknownName
+from rl_teacher.envs.atari.names import game_called, game_of, games
+from rl_teacher.envs.registry import atari_cards, card
+
+
+@pytest.mark.parametrize(
+    ("spelling", "full_id"),
+    [
+        ("Pong-v0", "PongNoFrameskip-v4"),
+        ("Pong-v4", "PongNoFrameskip-v4"),
+        ("PongNoFrameskip-v4", "PongNoFrameskip-v4"),
+        ("PongDeterministic-v0", "PongNoFrameskip-v4"),
+        ("Pong", "PongNoFrameskip-v4"),
+        ("pONG-V0", "PongNoFrameskip-v4"),
+        ("space_invaders", "SpaceInvadersNoFrameskip-v4"),
+        ("spaceinvaders-v4", "SpaceInvadersNoFrameskip-v4"),
+        ("MontezumaRevenge-v0", "MontezumaRevengeNoFrameskip-v4"),
+        ("ALE/Pong-v5", "ALE/Pong-v5"),
+        ("ale/pong-v5", "ALE/Pong-v5"),
+        ("ALE/Pong", "ALE/Pong-v5"),
+    ],
+)
+def test_every_spelling_of_a_game_has_one_full_id(spelling, full_id):
+    assert card(spelling).id == full_id
+
+
+def test_every_game_has_two_ids_that_mean_it():
+    names = [game.name for game in games()]
+    assert len(names) == len(set(names)) > 100
+    for game in games():
+        assert game_of(game.id) == game
+        sticky = game_called(f"ALE/{game.name}-v5")
+        assert sticky is not None
+        assert (sticky.rom, sticky.is_sticky, game.is_sticky) == (game.rom, True, False)
+
+
+def test_a_misspelt_game_gets_the_nearest_names():
+    with pytest.raises(UnknownName, match="Did you mean Breakout-v0, Breakout-v4"):
+        card("Braekout-v0")
+    with pytest.raises(UnknownName, match="ALE/MontezumaRevenge-v5"):
+        card("ALE/MontezumasRevenge-v5")
+
+
+@pytest.mark.parametrize("spelling", ["Pong-v5", "ALE/Pong-v4", "Pong-v1", "Pong-ram-v4"])
+def test_a_version_that_never_was_is_refused(spelling):
+    with pytest.raises(UnknownName, match="Pong"):
+        card(spelling)
+
+
+def test_other_environments_keep_their_names():
+    assert game_of("Hopper-v5") is None
+    assert game_called("CartPole-v1") is None
+    assert card("hopper-v4").backend == "gymnasium"
+    assert card("hopper").id == "Hopper-v1"
+
+
+def test_a_card_tells_of_a_game():
+    pong = card("Pong-v0")
+    assert (pong.fps, pong.max_episode_steps, pong.backend) == (15.0, 27_000, "atari")
+    assert pong.can_terminate
+    enduro = card("Enduro-v0")
+    assert (enduro.max_episode_steps, enduro.can_terminate) == (750, False)
+    assert len(atari_cards()) == 2 * len(list(games()))
+
+
+def test_a_game_by_the_rules_of_a_module_keeps_the_module_in_its_id(tmp_path, monkeypatch):
+    (tmp_path / "my_pong.py").write_text(
+        "from rl_teacher.envs.atari.rules import GAME_RULES, GameRules\n"
+        "GAME_RULES['Pong'] = GameRules(max_episode_steps=99)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    from rl_teacher.envs.atari.rules import GAME_RULES
+
+    monkeypatch.setattr("rl_teacher.envs.atari.rules.GAME_RULES", dict(GAME_RULES))
+    mine = card("my_pong:Pong-v0")
+    assert (mine.id, mine.max_episode_steps) == ("my_pong:PongNoFrameskip-v4", 99)

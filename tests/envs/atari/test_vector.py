@@ -1,0 +1,252 @@
+"""Atari games, many at a time."""
+
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportOptionalMemberAccess=false
+
+import numpy as np
+import pytest
+
+from rl_teacher.agents.collector import Collector
+from rl_teacher.common.errors import BadConfig, CorruptCheckpoint
+from rl_teacher.config.preprocessing import FrameSettings
+from rl_teacher.envs.atari.rules import MONTEZUMAS_LADDER
+from rl_teacher.envs.check import faults_of
+from rl_teacher.envs.registry import card, make_filmed, mujoco_model, spaces_of
+from tests.envs.atari.rollouts import games, lived
+
+SOME = ("Adventure", "BattleZone", "BeamRider", "ElevatorAction", "MsPacman")
+OTHERS = ("Pitfall", "TicTacToe3D", "Tetris", "Qbert", "UpNDown")
+
+
+@pytest.mark.parametrize("name", [*SOME, *OTHERS])
+def test_games_can_be_made(name):
+    with_sticky = spaces_of(f"ALE/{name}-v5")
+    observations, actions = spaces_of(f"{name}-v0")
+    assert (observations, actions) == with_sticky
+    assert observations.shape == (4, 84, 84)
+    assert observations.dtype == np.uint8
+    assert 3 <= actions.n <= 18
+    assert mujoco_model(f"{name}-v0") is None
+
+
+@pytest.mark.parametrize(
+    ("frames", "shape"),
+    [
+        (FrameSettings(stacked=0), (1, 84, 84)),
+        (FrameSettings(stacked=2, size=42), (2, 42, 42)),
+        (FrameSettings(stacked=3, size=0, grey=False), (9, 210, 160)),
+    ],
+)
+def test_pictures_are_as_asked_for_and_the_newest_is_last(frames, shape):
+    envs = games("Breakout-v0", 2, frames=frames)
+    assert envs.single_observation_space.shape == shape
+    life = lived(envs, 12)
+    assert life["observations"].shape == (12, 2, *shape)
+    of_one = 1 if frames.grey else 3
+    older, newer = life["observations"][6:-1], life["observations"][7:]
+    np.testing.assert_array_equal(older[:, :, of_one:], newer[:, :, :-of_one])
+    assert (older[:, :, -of_one:] != newer[:, :, -of_one:]).any()
+
+
+def test_a_seed_gives_one_life_at_any_number_of_threads(rule):
+    rule("Breakout", max_episode_steps=12)
+    one, two = (lived(games("Breakout-v0", 3, threads), 30) for threads in (1, 2))
+    for name, column in one.items():
+        np.testing.assert_array_equal(column, two[name])
+    first = one["observations"][:, 0]
+    assert (first != one["observations"][:, 1]).any()
+    assert (first[0] != first[12]).any()  # another beginning: each episode has its own seed
+
+
+def test_sticky_actions_are_played_where_the_name_says_so():
+    plain, sticky, again = (
+        lived(games(env_id), 40) for env_id in ("Pong-v0", "ALE/Pong-v5", "ALE/Pong-v5")
+    )
+    np.testing.assert_array_equal(sticky["observations"], again["observations"])
+    assert (plain["observations"] != sticky["observations"]).any()
+
+
+def test_an_episode_that_is_cut_begins_anew_in_the_same_step(rule):
+    rule("Pong", max_episode_steps=10)
+    envs = games("Pong-v0", 2)
+    envs.reset(seed=1, options={"elapsed_steps": [0, 4]})
+    for _ in range(5):
+        *_, infos = envs.step(np.array([2, 3]))
+        assert "final_obs" not in infos
+    shown, _, terminated, truncated, infos = envs.step(np.array([2, 3]))
+    np.testing.assert_array_equal(truncated, [False, True])
+    np.testing.assert_array_equal(infos["_final_obs"], truncated)
+    assert not terminated.any()
+    np.testing.assert_array_equal(infos["final_obs"][0], shown[0])
+    assert (infos["final_obs"][1] != shown[1]).any()
+    np.testing.assert_array_equal(envs.scene_states, [[0, 6], [2, 0]])
+    assert len(envs.recipe(1)) == 6
+
+
+def test_enduro_ends_before_its_weather_changes():
+    envs = games("EnduroNoFrameskip-v4")
+    envs.reset(seed=0, options={"elapsed_steps": [748]})
+    _, _, terminated, truncated, _ = envs.step(np.array([1]))
+    assert not truncated[0]
+    _, _, terminated, truncated, _ = envs.step(np.array([1]))
+    assert truncated[0]
+    assert not terminated[0]
+
+
+def test_too_few_lives_end_an_episode(rule):
+    rule("Breakout", min_lives=5)
+    envs = games("Breakout-v0")
+    envs.reset(seed=0)
+    lives = []
+    terminated = truncated = np.zeros(1, bool)
+    while not terminated[0] and len(lives) < 120:
+        *_, terminated, truncated, infos = envs.step(np.array([1]))
+        lives.append(int(infos["lives"][0]))
+    assert terminated[0]
+    assert not truncated[0]
+    assert lives == [5] * (len(lives) - 1) + [4]
+
+
+def test_the_score_is_black_for_the_agent():
+    envs = games("Pong-v0")
+    life = lived(envs, 3)
+    assert not life["observations"][..., :9, :].any()
+    assert life["observations"][..., 9:12, :].any()
+
+
+# --- start points ---
+
+
+def test_an_episode_begins_where_its_start_point_leads(rule):
+    rule("Pong", start_points=((2,) * 6,), max_episode_steps=15)
+    started, other = (games("Pong-v0", 1) for _ in range(2))
+    for envs, ignored in ((started, 0), (other, 3)):
+        _, infos = envs.reset(seed=4)
+        ignores = [infos["ignores_action"][0]]
+        for _ in range(6):
+            _, rewards, *_, infos = envs.step(np.array([ignored]))
+            ignores.append(infos["ignores_action"][0])
+            assert rewards[0] == 0
+        assert ignores == [True] * 6 + [False]
+        np.testing.assert_array_equal(envs.scene_states, [[0, 0]])
+    np.testing.assert_array_equal(started.observations, other.observations)
+    rule("Pong")
+    plain = games("Pong-v0", 1)
+    plain.reset(seed=4)
+    for _ in range(6):
+        plain.step(np.array([2]))
+    np.testing.assert_array_equal(started.observations, plain.observations)
+
+
+def test_montezumas_start_point_is_the_foot_of_the_right_ladder(rule):
+    rule("MontezumaRevenge", start_points=(MONTEZUMAS_LADDER,))
+    envs = games("MontezumaRevenge-v0", 3, frames=FrameSettings(stacked=1, size=0, grey=False))
+    _, infos = envs.reset(seed=11)
+    while infos["ignores_action"].any():
+        *_, infos = envs.step(np.zeros(3, int))
+    np.testing.assert_array_equal(infos["lives"], 6)
+    red, green, _ = envs.observations.astype(int).transpose(1, 0, 2, 3)
+    for env in range(3):
+        coat = (red[env, 46:] == 200) & (green[env, 46:] == 72)
+        row, column = np.argwhere(coat).mean(0)
+        assert 160 < row + 46 < 180
+        assert 128 < column < 140
+
+
+def test_every_start_point_has_its_turn(rule):
+    rule("Pong", start_points=((), (2,), (3, 3)), max_episode_steps=2)
+    envs = games("Pong-v0", 2)
+    envs.reset(seed=0)
+    starts = set()
+    for _ in range(24):
+        envs.step(np.array([0, 0]))
+        starts |= {tuple(envs.recipe(int(e)).beginning["start"]) for e, _ in envs.scene_states}
+    assert starts == {(), (2,), (3, 3)}
+
+
+def test_steps_towards_a_start_point_belong_to_no_episode(rule):
+    rule("Pong", start_points=((2, 2, 2),), max_episode_steps=4)
+    collector = Collector(games("Pong-v0", 2), seed=0)
+    rollout = collector.collect(collector.random_actions, 14)
+    np.testing.assert_array_equal(rollout.is_valid[:, 0], [0, 0, 0, 1, 1, 1, 1] * 2)
+    np.testing.assert_array_equal(np.flatnonzero(rollout.ended[:, 1]), [6, 13])
+    np.testing.assert_array_equal(rollout.scene_states[3:7, 0, 1], [0, 1, 2, 3])
+    assert rollout.num_steps == 16
+
+
+# --- going on ---
+
+
+def test_episodes_of_different_lengths_go_on_as_they_would_have(rule):
+    rule("Breakout", max_episode_steps=14, start_points=((), (1, 2, 3, 1, 2, 3)))
+    envs, restored = games("Breakout-v0", 4), games("Breakout-v0", 4, num_threads=2)
+    lived(envs, 23, options={"elapsed_steps": [0, 5, 9, 13]})
+    assert len(set(envs.scene_states[:, 1])) > 2
+    restored.set_state(envs.get_state())
+    np.testing.assert_array_equal(restored.observations, envs.observations)
+    expected, found = (lived(each, 30, begins=False) for each in (envs, restored))
+    for name, column in expected.items():
+        np.testing.assert_array_equal(column, found[name])
+
+
+@pytest.mark.parametrize("num_steps", [0, 10])
+def test_a_beginning_goes_on_as_it_would_have(rule, num_steps):
+    rule("Pong", max_episode_steps=10)
+    envs, restored = games("Pong-v0", 2), games("Pong-v0", 2)
+    lived(envs, num_steps, options={"elapsed_steps": [0, 3]})
+    restored.set_state(envs.get_state())
+    expected, found = (lived(each, 8, begins=False) for each in (envs, restored))
+    np.testing.assert_array_equal(expected["now"], found["now"])
+    np.testing.assert_array_equal(expected["scenes"], found["scenes"])
+
+
+def test_recipes_of_ended_episodes_are_kept_and_forgotten(rule):
+    rule("Pong", max_episode_steps=5)
+    envs, restored = games("Pong-v0", keep_steps=8), games("Pong-v0", keep_steps=8)
+    lived(envs, 11)
+    restored.set_state(envs.get_state())
+    np.testing.assert_array_equal(restored.recipe(1).actions, envs.recipe(1).actions)
+    lived(envs, 5, begins=False)
+    with pytest.raises(LookupError, match="keep_steps"):
+        envs.recipe(0)
+
+
+def test_a_state_of_other_frames_is_refused():
+    envs, other = games("Pong-v0"), games("Pong-v0", frames=FrameSettings(stacked=2))
+    lived(envs, 1)
+    with pytest.raises(CorruptCheckpoint, match="frames"):
+        other.set_state(envs.get_state())
+    broken = envs.get_state()
+    del broken["rng"]
+    with pytest.raises(CorruptCheckpoint, match="rng is missing"):
+        envs.set_state(broken)
+
+
+# --- what is wrong ---
+
+
+def test_actions_that_the_game_does_not_know_are_refused():
+    envs = games("Pong-v0", 2)
+    envs.reset(seed=0)
+    with pytest.raises(ValueError, match="0 to 5 are known"):
+        envs.step(np.array([0, 6]))
+    with pytest.raises(ValueError, match=r"\(2,\) is needed"):
+        envs.step(np.array([0]))
+    with pytest.raises(BadConfig, match="1 or more"):
+        games("Pong-v0", 0)
+
+
+# --- one in the hand ---
+
+
+def test_a_single_game_has_no_faults_and_shows_its_screen(rule):
+    rule("Pong", max_episode_steps=6, start_points=((2, 2),))
+    assert faults_of(card("Pong-v0"), 8) == []
+    env = make_filmed("Pong-v0")
+    env.reset(seed=0)
+    screens = [env.render()]
+    is_over = False
+    while not is_over:
+        _, _, _, is_over, _ = env.step(3)
+        screens.append(env.render())
+    assert [screen.shape for screen in screens] == [(210, 160, 3)] * 7
+    assert len({screen.tobytes() for screen in screens}) == 7

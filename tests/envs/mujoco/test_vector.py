@@ -1,0 +1,241 @@
+"""The vector environment itself: seeds, staggering, saved states, physics that blow up."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from rl_teacher.common.errors import BadConfig, CorruptCheckpoint
+from rl_teacher.envs import make_vector
+
+SAVED_AND_RESTORED = [
+    "ShortHopper-v1",
+    "Reacher-v1",
+    "Humanoid-v1",
+    "Ant-v5",
+    "Humanoid-v5",
+    "Walker2d-v5",
+    "InvertedDoublePendulum-v5",
+]
+
+
+def random_steps(envs, num_steps, seed):
+    rng = np.random.default_rng(seed)
+    low, high = envs.action_space.low, envs.action_space.high
+    return [envs.step(rng.uniform(low, high)) for _ in range(num_steps)]
+
+
+def assert_same_life(one, other):
+    for step, same_step in zip(one, other, strict=True):
+        for part in range(4):
+            np.testing.assert_array_equal(step[part], same_step[part])
+
+
+@pytest.mark.parametrize("env_id", SAVED_AND_RESTORED)
+def test_a_restored_state_continues_bit_for_bit(env_id):
+    envs = make_vector(env_id, 3)
+    envs.reset(seed=0, options={"elapsed_steps": [0, 5, 10]})
+    random_steps(envs, 30, seed=1)
+    state = envs.get_state()
+    original = random_steps(envs, 45, seed=2)
+    restored = make_vector(env_id, 3, num_threads=1)
+    restored.set_state(state)
+    assert_same_life(original, random_steps(restored, 45, seed=2))
+
+
+def test_a_restored_state_has_the_observations_and_scenes_of_its_moment():
+    envs = make_vector("ShortReacher-v1", 3)
+    envs.reset(seed=0)
+    (last_observations, *_) = random_steps(envs, 7, seed=1)[-1]
+    restored = make_vector("ShortReacher-v1", 3)
+    restored.set_state(envs.get_state())
+    np.testing.assert_array_equal(restored.observations, last_observations)
+    np.testing.assert_array_equal(restored.scene_states, envs.scene_states)
+
+
+CONTINUE = """
+import sys
+import numpy as np
+from rl_teacher.envs import make_vector
+
+envs = make_vector("Hopper-v5", 3)
+with np.load(sys.argv[1], allow_pickle=False) as saved:
+    envs.set_state(dict(saved))
+rng = np.random.default_rng(2)
+steps = [envs.step(rng.uniform(-1.0, 1.0, (3, 3))) for _ in range(60)]
+np.savez(sys.argv[2], observations=[step[0] for step in steps], rewards=[step[1] for step in steps])
+"""
+
+
+def test_a_fresh_process_continues_bit_for_bit(tmp_path):
+    envs = make_vector("Hopper-v5", 3)
+    envs.reset(seed=0)
+    random_steps(envs, 30, seed=1)
+    np.savez(tmp_path / "state.npz", allow_pickle=False, **envs.get_state())
+    steps = random_steps(envs, 60, seed=2)
+    paths = [str(tmp_path / "state.npz"), str(tmp_path / "continued.npz")]
+    subprocess.run([sys.executable, "-c", CONTINUE, *paths], check=True)
+    with np.load(tmp_path / "continued.npz") as continued:
+        np.testing.assert_array_equal(continued["observations"], [step[0] for step in steps])
+        np.testing.assert_array_equal(continued["rewards"], [step[1] for step in steps])
+
+
+def test_results_do_not_depend_on_the_number_of_threads():
+    lives = []
+    for num_threads in (1, 2):
+        envs = make_vector("ShortAnt-v1", 4, num_threads=num_threads)
+        envs.reset(seed=0)
+        lives.append(random_steps(envs, 20, seed=1))
+    assert_same_life(*lives)
+
+
+def test_the_same_seed_twice_is_the_same_life():
+    envs = make_vector("Walker2d-v5", 3)
+    lives = []
+    for _ in range(2):
+        envs.reset(seed=4)
+        lives.append(random_steps(envs, 60, seed=1))
+    assert_same_life(*lives)
+
+
+def test_without_a_seed_every_environment_starts_elsewhere():
+    observations, _ = make_vector("Hopper-v5", 4).reset()
+    assert len(np.unique(observations, axis=0)) == 4
+
+
+def test_a_state_of_another_environment_is_refused():
+    state = make_vector("ShortHopper-v1", 2).get_state()
+    with pytest.raises(CorruptCheckpoint, match="another environment"):
+        make_vector("ShortWalker-v1", 2).set_state(state)
+    with pytest.raises(CorruptCheckpoint, match="another number"):
+        make_vector("ShortHopper-v1", 3).set_state(state)
+
+
+def test_a_state_with_a_part_missing_is_refused():
+    envs = make_vector("ShortHopper-v1", 2)
+    state = envs.get_state()
+    del state["elapsed"]
+    with pytest.raises(CorruptCheckpoint, match="elapsed is missing"):
+        envs.set_state(state)
+
+
+def test_staggered_episodes_end_one_after_the_other():
+    envs = make_vector("ShortReacher-v1", 4)
+    envs.reset(seed=0, options={"elapsed_steps": [0, 5, 10, 15]})
+    steps = random_steps(envs, 20, seed=0)
+    ends = np.array([truncated for _, _, _, truncated, _ in steps])
+    assert [np.flatnonzero(ends[:, env]).tolist() for env in range(4)] == [[19], [14], [9], [4]]
+
+
+@pytest.mark.parametrize("elapsed_steps", [[0, 20], [0, -1], [0, 1, 2]])
+def test_a_stagger_beyond_the_episode_is_refused(elapsed_steps):
+    envs = make_vector("ShortReacher-v1", 2)
+    with pytest.raises(BadConfig, match="2 integers from 0 to 19"):
+        envs.reset(options={"elapsed_steps": elapsed_steps})
+
+
+def test_final_observations_are_what_every_action_led_to():
+    envs, endless = make_vector("ShortReacher-v1", 2), make_vector("Reacher-v1", 2)
+    envs.reset(seed=0, options={"elapsed_steps": [19, 0]})
+    endless.reset(seed=0)
+    action = np.ones((2, 2))
+    observations, *_, infos = envs.step(action)
+    led_to, *_ = endless.step(action)
+    np.testing.assert_array_equal(infos["final_obs"], led_to)
+    assert infos["_final_obs"].tolist() == [True, False]
+    np.testing.assert_array_equal(observations[1], led_to[1])
+    assert not np.array_equal(observations[0], led_to[0])
+
+
+def test_returned_observations_are_the_callers_to_keep():
+    envs = make_vector("ShortHopper-v1", 2)
+    first, _ = envs.reset(seed=0)
+    kept = first.copy()
+    second = envs.step(np.ones((2, 3)))[0]
+    np.testing.assert_array_equal(first, kept)
+    second[:] = 0
+    assert envs.observations.any()
+
+
+def test_scene_states_are_positions():
+    envs = make_vector("ShortHopper-v1", 2)
+    observations, _ = envs.reset(seed=0)
+    assert envs.scene_states.shape == (2, 6)
+    positions = envs.scene_states.astype(np.float32)
+    np.testing.assert_array_equal(positions[:, 1], observations[:, 0])
+    np.testing.assert_array_equal(positions[:, 3:], observations[:, 3:6])
+
+
+def test_actions_of_a_wrong_shape_are_refused():
+    envs = make_vector("ShortHopper-v1", 2)
+    envs.reset(seed=0)
+    with pytest.raises(ValueError, match=r"\(2, 3\) is needed"):
+        envs.step(np.zeros((3, 3)))
+
+
+def test_a_wrong_number_of_seeds_is_refused():
+    with pytest.raises(BadConfig, match="2 seeds"):
+        make_vector("ShortHopper-v1", 3).reset(seed=[1, 2])
+
+
+def test_no_environments_at_all_are_refused():
+    with pytest.raises(BadConfig, match="ask for 1 or more"):
+        make_vector("ShortHopper-v1", 0)
+
+
+def test_no_threads_at_all_are_refused():
+    with pytest.raises(BadConfig, match="0 threads"):
+        make_vector("ShortHopper-v1", 2, num_threads=0)
+
+
+def throw_into_the_sky(envs, index):
+    """Give one simulation speeds at which MuJoCo gives up and resets it."""
+    state, num_joints = envs.get_state(), envs.scene_states.shape[1]
+    velocities = slice(1 + num_joints, 1 + 2 * num_joints)
+    state["physics"][index, velocities] = 1e12
+    envs.set_state(state)
+
+
+def test_an_episode_whose_physics_blow_up_is_cut_and_the_others_go_on():
+    envs, others = make_vector("ShortHopper-v1", 3), make_vector("ShortHopper-v1", 3)
+    for each in (envs, others):
+        each.reset(seed=0)
+        each.step(np.ones((3, 3)))
+    throw_into_the_sky(envs, index=1)
+    observations, rewards, terminated, truncated, _ = envs.step(np.ones((3, 3)))
+    assert truncated.tolist() == [False, True, False]
+    assert not terminated.any()
+    assert rewards[1] == 0
+    assert np.isfinite(observations).all()
+    calm_observations, *_ = others.step(np.ones((3, 3)))
+    np.testing.assert_array_equal(observations[[0, 2]], calm_observations[[0, 2]])
+
+
+def test_after_a_blow_up_the_next_step_is_an_ordinary_one():
+    envs = make_vector("ShortHopper-v1", 2)
+    envs.reset(seed=0)
+    envs.step(np.zeros((2, 3)))
+    throw_into_the_sky(envs, index=0)
+    assert envs.step(np.zeros((2, 3)))[3].tolist() == [True, False]
+    _, rewards, _, truncated, _ = envs.step(np.zeros((2, 3)))
+    assert not truncated.any()
+    assert (np.abs(rewards) < 10).all()
+
+
+def test_actions_that_are_no_numbers_move_nothing():
+    envs, still = make_vector("ShortHopper-v1", 1), make_vector("ShortHopper-v1", 1)
+    for each in (envs, still):
+        each.reset(seed=0)
+    observations, *_ = envs.step(np.full((1, 3), np.nan))
+    np.testing.assert_array_equal(observations, still.step(np.zeros((1, 3)))[0])
+
+
+def test_mujocos_warnings_reach_neither_terminal_nor_disk(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    envs = make_vector("ShortCheetah-v1", 2)
+    envs.reset(seed=0)
+    throw_into_the_sky(envs, index=0)
+    envs.step(np.full((2, 6), np.nan))
+    assert capfd.readouterr() == ("", "")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,357 @@
+"""Pictures become observations: shrunk, grey, stacked."""
+
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_teacher.agents.collector import Collector
+from rl_teacher.common.errors import BadConfig, BadInput, BadObservation
+from rl_teacher.config.preprocessing import FrameSettings
+from rl_teacher.envs.preprocessing import (
+    Averaging,
+    Frames,
+    Layout,
+    Shrinking,
+    can_be_seen,
+    framed,
+    grey,
+    is_picture,
+)
+from rl_teacher.envs.registry import card, make_filmed, make_one, make_vector, spaces_of
+from rl_teacher.envs.rendering import film, render_steps
+from tests.envs.custom_environments import MODULE
+
+ONE = FrameSettings(stacked=1, size=0, grey=False)
+LAMP = f"{MODULE}:Lamp"
+SMALL = FrameSettings(stacked=3, size=10)
+
+
+class Shows(gymnasium.Env):
+    """Shows one picture after the other; the first at each reset."""
+
+    action_space = Discrete(2)
+
+    def __init__(self, *pictures, space=None):
+        self.pictures = [np.asarray(each) for each in pictures]
+        first = self.pictures[0]
+        self.observation_space = space or Box(0, 255, first.shape, np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        self.step_number = 0
+        return self.pictures[0], {}
+
+    def step(self, action):
+        self.step_number += 1
+        return self.pictures[self.step_number], 0.0, False, False, {}
+
+
+def of(number, shape=(2, 2)):
+    return np.full(shape, number, np.uint8)
+
+
+def lived(venv, num_steps, seed=3):
+    """Observations [T, N, ...] and scene states [T, N, 2] before every random step."""
+    venv.reset(seed=seed)
+    venv.action_space.seed(seed)
+    observations, scene_states = [], []
+    for _ in range(num_steps):
+        observations.append(venv.observations.copy())
+        scene_states.append(venv.scene_states.astype(int))
+        venv.step(venv.action_space.sample())
+    return np.array(observations), np.array(scene_states)
+
+
+class TestWhatIsAPicture:
+    @pytest.mark.parametrize(
+        "space",
+        [
+            Box(0, 255, (5, 6), np.uint8),
+            Box(0, 255, (5, 6, 3), np.uint8),
+            Box(0, 7, (2, 5, 6), np.uint8),
+            Box(0.0, 1.0, (5, 6), np.float32),
+            Box(0.0, 1.0, (5, 6, 1), np.float64),
+        ],
+    )
+    def test_bytes_and_floats_from_0_to_1_with_two_axes_or_three(self, space):
+        assert is_picture(space)
+
+    @pytest.mark.parametrize(
+        "space",
+        [
+            Box(0, 255, (128,), np.uint8),
+            Box(-1.0, 1.0, (5, 6), np.float32),
+            Box(0.0, 2.0, (5, 6), np.float32),
+            Box(0, 255, (5, 6), np.int64),
+            Box(0, 255, (4, 5, 6, 3), np.uint8),
+            Discrete(3),
+        ],
+    )
+    def test_nothing_else(self, space):
+        assert not is_picture(space)
+
+    @pytest.mark.parametrize(
+        ("shape", "height", "width", "channels"),
+        [
+            ((210, 160), 210, 160, 1),
+            ((210, 160, 3), 210, 160, 3),
+            ((7, 7, 3), 7, 7, 3),
+            ((3, 96, 96), 96, 96, 3),
+            ((4, 84, 8), 84, 8, 4),
+            ((96, 96, 16), 96, 96, 16),
+            ((20, 96, 90), 96, 90, 20),
+        ],
+    )
+    def test_channels_are_last_where_they_are_few_and_else_first(
+        self, shape, height, width, channels
+    ):
+        layout = Layout.of(shape)
+        assert (layout.height, layout.width, layout.channels) == (height, width, channels)
+
+    def test_tables_of_numbers_are_refused_with_what_is_needed(self):
+        with pytest.raises(BadInput, match=r"\[H, W\], \[H, W, C\] or \[C, H, W\], of uint8"):
+            card(f"{MODULE}:Heights")
+
+    def test_vectors_stay_as_they_are(self):
+        env = make_one("CartPole-v1")
+        assert framed(env, FrameSettings()) is env
+        assert spaces_of("CartPole-v1", SMALL)[0].shape == (4,)
+
+
+class TestShrinking:
+    def test_half_the_pixels_are_means_of_two(self):
+        shrunk = Shrinking.of(Layout.of((2, 4)), 2)
+        np.testing.assert_array_equal(
+            shrunk(np.array([[0, 10, 20, 40], [1, 1, 1, 1]], np.uint8)), [[5, 30], [1, 1]]
+        )
+
+    def test_a_pixel_on_an_edge_is_shared_by_area(self):
+        # Each of two covers 1.5 of three: the first 0 and half of 90, the other half of 90 and 30.
+        shrunk = Shrinking.of(Layout.of((3, 2)), 2)
+        np.testing.assert_allclose(
+            shrunk(np.array([[0, 0], [90, 90], [30, 30]], np.uint8)), [[30, 30], [50, 50]]
+        )
+
+    def test_what_is_smaller_stays(self):
+        shrunk = Shrinking.of(Layout.of((100, 50)), 84)
+        assert (shrunk.height, shrunk.width) == (84, 50)
+        assert shrunk.columns is None
+
+    def test_0_shrinks_nothing(self):
+        assert Shrinking.of(Layout.of((1000, 900)), 0)(of(7)).dtype == np.uint8
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.integers(1, 40), st.integers(1, 40))
+    def test_every_pixel_counts_the_same(self, one, other):
+        n, m = max(one, other), min(one, other)
+        averaging = Averaging.of(n, m)
+        share = np.zeros(n)
+        np.add.at(share, averaging.places, averaging.weights.astype(np.float64))
+        np.testing.assert_allclose(averaging.weights.sum(0), 1, atol=1e-6)
+        np.testing.assert_allclose(share, m / n, atol=1e-6)
+
+    def test_all_channels_are_shrunk(self):
+        picture = np.zeros((4, 4, 2), np.uint8)
+        picture[:2, :2, 1] = 80
+        env = Frames(Shows(picture), FrameSettings(stacked=1, size=2))
+        obs, _ = env.reset()
+        np.testing.assert_array_equal(obs, [[[0, 0], [0, 0]], [[80, 0], [0, 0]]])
+
+
+class TestColours:
+    def test_each_counts_as_the_eye_sees_it(self):
+        colours = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 255]], np.uint8)
+        np.testing.assert_allclose(
+            grey(colours.T.reshape(3, 2, 2)).ravel(), [76.245, 149.685, 29.07, 255], rtol=1e-5
+        )
+
+    def test_are_rounded_when_they_become_grey(self):
+        picture = np.zeros((4, 4, 3), np.uint8)
+        picture[0] = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 255]]
+        obs, _ = Frames(Shows(picture), FrameSettings(stacked=1)).reset()
+        assert obs[0, 0].tolist() == [76, 150, 29, 255]
+
+    def test_stay_where_that_is_asked_for(self):
+        picture = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+        obs, _ = Frames(Shows(picture), ONE).reset()
+        np.testing.assert_array_equal(obs, picture.transpose(2, 0, 1))
+
+    def test_of_another_number_stay_too(self):
+        obs, _ = Frames(Shows(of(9, (8, 8, 5))), FrameSettings(stacked=2)).reset()
+        assert obs.shape == (10, 8, 8)
+
+    def test_channels_in_front_stay_there(self):
+        picture = np.arange(2 * 25, dtype=np.uint8).reshape(2, 5, 5)
+        obs, _ = Frames(Shows(picture), ONE).reset()
+        np.testing.assert_array_equal(obs, picture)
+
+    def test_floats_become_bytes(self):
+        picture = np.array([[0.0, 1.0], [0.5, 0.25]], np.float32)
+        space = Box(0, 1, (2, 2), np.float32)
+        obs, _ = Frames(Shows(picture, space=space), ONE).reset()
+        assert obs.dtype == np.uint8
+        assert obs[0].tolist() == [[0, 255], [128, 64]]
+
+
+class TestStacking:
+    def test_the_newest_is_last_and_before_the_first_it_is_black(self):
+        env = Frames(Shows(of(1), of(2), of(3)), FrameSettings(stacked=2))
+        obs, _ = env.reset()
+        assert obs[:, 0, 0].tolist() == [0, 1]
+        assert env.step(0)[0][:, 0, 0].tolist() == [1, 2]
+        assert env.step(0)[0][:, 0, 0].tolist() == [2, 3]
+
+    def test_a_reset_forgets_what_was_before(self):
+        env = Frames(Shows(of(1), of(2)), FrameSettings(stacked=3))
+        env.reset()
+        env.step(0)
+        assert env.reset()[0][:, 0, 0].tolist() == [0, 0, 1]
+
+    def test_all_channels_of_a_picture_stay_together(self):
+        pictures = [np.stack([of(n, (4, 4)), of(n + 1, (4, 4))], -1) for n in (10, 20)]
+        env = Frames(Shows(*pictures), FrameSettings(stacked=2))
+        env.reset()
+        assert env.step(0)[0][:, 0, 0].tolist() == [10, 11, 20, 21]
+
+    @pytest.mark.parametrize("stacked", [0, 1])
+    def test_none_is_as_good_as_one(self, stacked):
+        env = Frames(Shows(of(1), of(2)), FrameSettings(stacked=stacked))
+        env.reset()
+        assert env.step(0)[0].tolist() == [[[2, 2], [2, 2]]]
+
+    def test_what_was_handed_out_does_not_change_later(self):
+        env = Frames(Shows(of(1), of(2)), ONE)
+        first, _ = env.reset()
+        env.step(0)
+        env.reset()
+        assert first.tolist() == [[[1, 1], [1, 1]]]
+
+    def test_observations_are_of_the_space(self):
+        env = Frames(Shows(of(1, (90, 100, 3))), FrameSettings())
+        assert env.observation_space == Box(0, 255, (4, 84, 84), np.uint8)
+        assert env.reset()[0] in env.observation_space
+
+    def test_less_than_none_is_refused(self):
+        with pytest.raises(BadConfig, match="-1 stacked frames"):
+            Frames(Shows(of(1)), FrameSettings(stacked=-1))
+
+
+class TestWhatChangesIsRefused:
+    def test_in_size(self):
+        env = Frames(Shows(of(1, (8, 8, 3)), of(1, (8, 9, 3))), ONE)
+        env.reset()
+        with pytest.raises(BadObservation, match=r"Shows showed .*uint8 \(8, 9, 3\).*\(8, 8, 3\)"):
+            env.step(0)
+
+    def test_in_type(self):
+        env = Frames(Shows(of(1), np.ones((2, 2))), ONE)
+        env.reset()
+        with pytest.raises(BadObservation, match=r"float64 \(2, 2\): observation_space says uint8"):
+            env.step(0)
+
+    @pytest.mark.parametrize("number", [-0.5, 1.5, np.nan])
+    def test_beyond_what_was_promised(self, number):
+        space = Box(0, 1, (2, 2), np.float32)
+        env = Frames(Shows(np.full((2, 2), number, np.float32), space=space), ONE)
+        with pytest.raises(BadObservation, match="promises 0 to 1"):
+            env.reset()
+
+
+class TestAmongManyEnvironments:
+    def test_an_agent_is_given_frames(self):
+        venv = make_vector(LAMP, 2, frames=SMALL)
+        collector = Collector(venv, seed=0)
+        rollout = collector.collect(collector.random_actions, 6)
+        assert rollout.observations.shape == (6, 2, 3, 10, 10)
+        assert rollout.observations.dtype == np.uint8
+        np.testing.assert_array_equal(
+            rollout.observations[3, :, :2], rollout.observations[2, :, 1:]
+        )
+
+    def test_the_last_picture_of_an_episode_is_kept_beside_the_first_of_the_next(self):
+        venv = make_vector(LAMP, 1, frames=SMALL)
+        collector = Collector(venv, seed=0)
+        rollout = collector.collect(lambda observations: np.ones(1, np.int64), 40)
+        end = int(np.flatnonzero(rollout.ended[:, 0])[0])
+        assert rollout.next_observations[end, 0, 0].any()
+        assert not rollout.observations[end + 1, 0, :2].any()
+        assert rollout.observations[end + 1, 0, 2].any()
+
+    def test_a_restored_state_goes_on_bit_for_bit(self):
+        venv, restored = (make_vector(LAMP, 2, frames=SMALL) for _ in range(2))
+        lived(venv, 50)
+        restored.set_state(venv.get_state())
+        np.testing.assert_array_equal(restored.observations, venv.observations)
+        for _ in range(45):
+            actions = venv.action_space.sample()
+            np.testing.assert_array_equal(venv.step(actions)[0], restored.step(actions)[0])
+
+    def test_a_film_is_compared_with_what_was_seen(self):
+        frames = FrameSettings(stacked=2, size=30)
+        venv = make_vector("MovingDot-v0", 2, frames=frames)
+        observations, scene_states = lived(venv, 20)
+        episode = int(scene_states[-1, 1, 0])
+        steps = np.arange(3, 18, 5)
+        filmed, pictures = zip(
+            *film("MovingDot-v0", venv.recipe(episode), steps, frames), strict=True
+        )
+        np.testing.assert_array_equal(filmed, observations[steps, 1])
+        assert pictures[0].shape == (210, 160, 3)
+
+    def test_a_film_of_other_frames_is_refused(self):
+        venv = make_vector("MovingDot-v0", 1, frames=SMALL)
+        observations, _ = lived(venv, 8)
+        steps = np.arange(4, 8)
+        recipe = venv.recipe(0)
+        render_steps("MovingDot-v0", recipe, steps, observations[4:, 0], SMALL)
+        with pytest.raises(BadInput, match="did not live its episode again"):
+            render_steps("MovingDot-v0", recipe, steps, observations[3:7, 0], SMALL)
+
+
+class TestForAPerson:
+    def test_an_environment_that_draws_nothing_else_shows_its_own_pictures(self):
+        venv = make_vector(LAMP, 1, frames=SMALL)
+        observations, _ = lived(venv, 8)
+        pictures = render_steps(LAMP, venv.recipe(0), np.arange(8), observations[:, 0], SMALL)
+        assert pictures.shape == (8, 24, 20, 3)
+        assert pictures[:, :, :, 1].max(axis=(1, 2)).tolist() == [200] * 8
+        assert not pictures[..., 0].any()
+
+    def test_in_grey_too(self):
+        env = make_filmed(f"{MODULE}:FaintLamp")
+        env.reset(seed=0)
+        picture = np.asarray(env.render())
+        assert set(picture.ravel().tolist()) == {0, 255}
+        assert picture.shape == (24, 20, 3)
+
+    def test_pictures_that_nobody_can_look_at_are_refused(self):
+        assert not can_be_seen(Box(0, 255, (24, 20, 7), np.uint8))
+        with pytest.raises(BadInput, match="render mode rgb_array"):
+            make_filmed(f"{MODULE}:ManyColours")
+
+    def test_what_else_keeps_it_from_being_made_is_still_said(self):
+        with pytest.raises(BadInput, match=r"raised FileNotFoundError .*robot\.urdf"):
+            make_filmed(f"{MODULE}:fails")
+
+
+def test_a_real_environment_of_pictures_is_lived_again_as_it_was():
+    frames = FrameSettings(stacked=2, size=48, grey=False)
+    assert spaces_of("CarRacing-v3", frames)[0] == Box(0, 255, (6, 48, 48), np.uint8)
+    venv = make_vector("CarRacing-v3", 1, frames=frames)
+    observations, _ = lived(venv, 3)
+    restored = make_vector("CarRacing-v3", 1, frames=frames)
+    restored.set_state(venv.get_state())
+    np.testing.assert_array_equal(restored.observations, venv.observations)
+    [[seen, picture]] = film("CarRacing-v3", venv.recipe(0), np.array([2]), frames)
+    np.testing.assert_array_equal(seen, observations[2, 0])
+    assert picture.shape == (400, 600, 3)
+
+
+def test_settings_are_read_from_an_experiments_own():
+    assert FrameSettings.saved_in({}) == FrameSettings()
+    saved = {"stacked_frames": 2, "frame_size": 40, "colour": True}
+    assert FrameSettings.saved_in(saved) == FrameSettings(2, 40, grey=False)

@@ -1,0 +1,145 @@
+"""Gymnasium's own environments: saved and restored by living the episode again."""
+
+import logging
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+
+from rl_teacher.common.errors import BadConfig, CorruptCheckpoint
+from rl_teacher.envs import make_vector
+from rl_teacher.envs.snapshots import ReplayVectorEnv
+
+
+def random_steps(envs, num_steps, seed):
+    envs.action_space.seed(seed)
+    return [envs.step(envs.action_space.sample()) for _ in range(num_steps)]
+
+
+@pytest.mark.parametrize(
+    "env_id", ["CartPole-v1", "LunarLander-v3", "BipedalWalker-v3", "Pendulum-v1", "Pusher-v5"]
+)
+@pytest.mark.parametrize("num_steps", [0, 35, 130])
+def test_a_restored_state_continues_bit_for_bit(env_id, num_steps):
+    envs = make_vector(env_id, 2)
+    envs.reset(seed=0)
+    random_steps(envs, num_steps, seed=1)
+    state = envs.get_state()
+    original = random_steps(envs, 60, seed=2)
+    restored = make_vector(env_id, 2)
+    restored.set_state(state)
+    for step, same_step in zip(original, random_steps(restored, 60, seed=2), strict=True):
+        for part in range(4):
+            np.testing.assert_array_equal(step[part], same_step[part])
+
+
+def test_a_restored_state_has_the_observations_of_its_moment():
+    envs = make_vector("CartPole-v1", 3)
+    envs.reset(seed=0)
+    (last_observations, *_) = random_steps(envs, 40, seed=1)[-1]
+    restored = make_vector("CartPole-v1", 3)
+    restored.set_state(envs.get_state())
+    np.testing.assert_array_equal(restored.observations, last_observations)
+
+
+def test_a_state_can_be_saved_without_pickle(tmp_path):
+    envs = make_vector("CartPole-v1", 2)
+    envs.reset(seed=0)
+    random_steps(envs, 40, seed=1)
+    np.savez(tmp_path / "state.npz", allow_pickle=False, **envs.get_state())
+    restored = make_vector("CartPole-v1", 2)
+    with np.load(tmp_path / "state.npz", allow_pickle=False) as saved:
+        restored.set_state(dict(saved))
+    np.testing.assert_array_equal(restored.observations, envs.observations)
+
+
+def test_staggered_episodes_end_one_after_the_other():
+    envs = make_vector("Pendulum-v1", 2)
+    envs.reset(seed=0, options={"elapsed_steps": [190, 195]})
+    steps = random_steps(envs, 10, seed=0)
+    ends = np.array([truncated for _, _, _, truncated, _ in steps])
+    assert np.argwhere(ends).tolist() == [[4, 1], [9, 0]]
+
+
+def test_a_stagger_is_restored_too():
+    envs = make_vector("Pendulum-v1", 2)
+    envs.reset(seed=0, options={"elapsed_steps": [190, 195]})
+    random_steps(envs, 3, seed=0)
+    restored = make_vector("Pendulum-v1", 2)
+    restored.set_state(envs.get_state())
+    ends = np.array([step[3] for step in random_steps(restored, 7, seed=0)])
+    assert np.argwhere(ends).tolist() == [[1, 1], [6, 0]]
+
+
+def test_final_observations_are_what_every_action_led_to():
+    envs = make_vector("Pendulum-v1", 2)
+    envs.reset(seed=0, options={"elapsed_steps": [199, 0]})
+    observations, *_, infos = envs.step(np.zeros((2, 1), np.float32))
+    assert infos["final_obs"].shape == (2, 3)
+    assert infos["_final_obs"].tolist() == [True, False]
+    np.testing.assert_array_equal(infos["final_obs"][1], observations[1])
+    assert not np.array_equal(infos["final_obs"][0], observations[0])
+
+
+def test_scene_states_are_positions_where_there_is_mujoco():
+    envs = make_vector("Pusher-v5", 2)
+    observations, _ = envs.reset(seed=0)
+    np.testing.assert_array_equal(envs.scene_states[:, :7], observations[:, :7])
+
+
+def test_a_state_of_another_number_of_environments_is_refused():
+    envs = make_vector("CartPole-v1", 2)
+    envs.reset(seed=0)
+    with pytest.raises(CorruptCheckpoint, match="2 environments were saved; 3 are needed"):
+        make_vector("CartPole-v1", 3).set_state(envs.get_state())
+
+
+def test_a_state_with_a_part_missing_is_refused():
+    envs = make_vector("CartPole-v1", 2)
+    envs.reset(seed=0)
+    state = envs.get_state()
+    del state["actions"]
+    with pytest.raises(CorruptCheckpoint, match="actions is missing"):
+        envs.set_state(state)
+
+
+def test_a_stagger_beyond_the_episode_is_refused():
+    envs = make_vector("CartPole-v1", 2)
+    with pytest.raises(BadConfig, match="2 integers from 0 to 499"):
+        envs.reset(options={"elapsed_steps": [0, 500]})
+
+
+def test_the_second_episode_of_a_box2d_body_is_like_a_first_one():
+    """A world that was used before would remember it, and a replayed episode would differ."""
+    used, fresh = make_vector("BipedalWalker-v3", 1), make_vector("BipedalWalker-v3", 1)
+    used.reset(seed=0)
+    random_steps(used, 130, seed=1)
+    np.testing.assert_array_equal(used.reset(seed=5)[0], fresh.reset(seed=5)[0])
+    for step, same_step in zip(
+        random_steps(used, 50, seed=2), random_steps(fresh, 50, seed=2), strict=True
+    ):
+        np.testing.assert_array_equal(step[0], same_step[0])
+
+
+class Whimsical(gymnasium.Env):
+    """An environment that no seed holds."""
+
+    observation_space = Box(0.0, 1.0, (1,))
+    action_space = Box(0.0, 1.0, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        return np.random.default_rng().random(1, np.float32), {}
+
+    def step(self, action):
+        del action
+        return np.random.default_rng().random(1, np.float32), 0.0, False, False, {}
+
+
+def test_an_environment_that_does_not_replay_is_told_of(caplog):
+    envs = ReplayVectorEnv(Whimsical, 1)
+    envs.reset(seed=0)
+    with caplog.at_level(logging.WARNING):
+        envs.set_state(envs.get_state())
+    assert "not deterministic" in caplog.text

@@ -1,0 +1,130 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rl_teacher.nn.conv import BatchNorm, Convolutions, convolve
+from rl_teacher.nn.encoders import (
+    POLICIES,
+    PREDICTORS,
+    Convolution,
+    Plan,
+    picture_of,
+    plan_for,
+    seen_by,
+)
+from rl_teacher.nn.image_layout import PictureShape
+
+SIZES = [(26, 4, 8, 4), (20, 3, 4, 2), (9, 2, 3, 1), (14, 2, 5, 2), (25, 1, 7, 3), (13, 2, 4, 2)]
+
+
+def xlas_own(x, weights, stride):
+    layout = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(
+        x, weights, (stride, stride), "VALID", dimension_numbers=layout
+    )
+
+
+@pytest.mark.parametrize(("size", "inputs", "width", "stride"), SIZES)
+def test_a_convolution_is_that_of_xla_and_so_are_its_gradients(size, inputs, width, stride):
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.normal(size=(2, size, size + 3, inputs)), jnp.float32)
+    weights = jnp.asarray(rng.normal(size=(width, width, inputs, 5)), jnp.float32)
+    both = [jax.jit(f, static_argnums=2) for f in (convolve, xlas_own)]
+    ours, theirs = (f(x, weights, stride) for f in both)
+    assert ours.shape == theirs.shape
+    np.testing.assert_allclose(ours, theirs, atol=1e-3)
+    for argument in (0, 1):
+        ours, theirs = (
+            jax.grad(lambda *given, f=f: (f(*given, stride) ** 2).sum(), argument)(x, weights)
+            for f in both
+        )
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-1)
+
+
+def test_bytes_count_as_255ths():
+    weights = jnp.ones((2, 2, 1, 1))
+    assert convolve(jnp.full((1, 2, 2, 1), 255, jnp.uint8), weights, 2)[0, 0, 0, 0] == 4
+
+
+@pytest.mark.parametrize(
+    ("shape", "channel_axis", "size", "channels"),
+    [
+        ((4, 84, 84), 0, (84, 84), 4),
+        ((210, 160, 3), 2, (210, 160), 3),
+        ((96, 96), None, (96, 96), 1),
+        ((1, 40, 30), 0, (40, 30), 1),
+        ((12, 12, 12), 2, (12, 12), 12),
+    ],
+)
+def test_channels_are_found_wherever_they_are(shape, channel_axis, size, channels):
+    import gymnasium as gym
+
+    found = picture_of(gym.spaces.Box(0, 255, shape, np.uint8))
+    assert found is not None
+    assert (found.channel_axis, found.size, found.num_channels) == (channel_axis, size, channels)
+    picture = np.arange(np.prod(shape)).reshape(shape) % 251
+    last = found.channels_last(picture.reshape(1, -1))
+    assert last.shape == (1, *size, channels)
+    first = picture[None] if channel_axis is None else np.moveaxis(picture, channel_axis, 0)
+    np.testing.assert_array_equal(np.moveaxis(last[0], -1, 0), first)
+
+
+@pytest.mark.parametrize("shape", [(17,), (84, 84, 20), (4, 4, 3), (2, 3, 84, 84)])
+def test_what_is_no_picture_is_not_taken_for_one(shape):
+    import gymnasium as gym
+
+    assert picture_of(gym.spaces.Box(0, 255, shape, np.uint8)) is None
+    assert picture_of(gym.spaces.Box(0, 1, (4, 84, 84), np.float32)) is None
+
+
+@pytest.mark.parametrize("plan", [*POLICIES.values(), *PREDICTORS.values()])
+@pytest.mark.parametrize("pixels", [8, 12, 20, 43, 44, 84, 210])
+def test_every_network_sees_as_much_as_is_planned_of_a_picture_of_any_size(plan, pixels):
+    picture = PictureShape((3, pixels, pixels + 5), 0)
+    plan = plan_for(picture, plan)
+    network = Convolutions(picture, plan, "relu", np.random.default_rng(0))
+    seen = jax.eval_shape(network, jnp.zeros((2, picture.num_bytes), jnp.uint8))
+    assert seen.shape == (2, seen_by(plan, picture))
+
+
+def test_the_papers_predictor_has_its_layers():
+    picture = PictureShape((4, 84, 84), 0)
+    plan, rng = PREDICTORS["paper"], np.random.default_rng(0)
+    network = Convolutions(picture, plan, "leaky_relu", rng, normalises=True)
+    shapes = [(7, 7, 4, 16), (5, 5, 16, 16), (3, 3, 16, 16), (3, 3, 16, 16)]
+    assert [each.shape for each in network.filters] == shapes
+    assert network.strides == (3, 2, 1, 1)
+    assert len(network.norms) == 4
+
+
+def test_batch_normalisation_uses_the_batch_while_fitting_and_its_memory_afterwards():
+    x = jnp.asarray([[1.0], [3.0]])
+    y, moved = BatchNorm(1).train(x)
+    # mean 2, variance 1: (1 - 2) / sqrt(1 + 0.001)
+    np.testing.assert_allclose(y[:, 0], [-0.9995, 0.9995], atol=1e-4)
+    np.testing.assert_allclose([moved.mean[0], moved.variance[0]], [0.2, 1.0], atol=1e-6)
+    # (3 - 0.2) / sqrt(1.001)
+    np.testing.assert_allclose(moved(x)[1], 2.7986, atol=1e-3)
+
+
+def test_dropout_is_asked_for_after_every_convolution():
+    picture = PictureShape((1, 12, 12), 0)
+    plan = Plan((Convolution(2, 3, 1), Convolution(2, 3, 2)), 8)
+    network = Convolutions(picture, plan, "relu", np.random.default_rng(0))
+    layers = []
+
+    def drop(x, layer):
+        layers.append(layer)
+        return 0 * x
+
+    features, _ = network.train(jnp.zeros((1, 144), jnp.uint8), drop)
+    assert layers == [0, 1]
+    assert not features.any()
+
+
+def test_the_last_layer_says_as_much_as_the_papers_have_it():
+    picture = PictureShape((4, 84, 84), 0)
+    assert seen_by(PREDICTORS["paper"], picture) == 7 * 7 * 16
+    assert seen_by(PREDICTORS["small"], picture) == 9 * 9 * 16
+    assert seen_by(POLICIES["small"], picture) == 9 * 9 * 32

@@ -1,0 +1,81 @@
+"""Agents that see pictures are watched in colour."""
+
+import io
+from contextlib import closing
+
+import av
+import numpy as np
+import pytest
+from rich.console import Console
+
+from rl_teacher.cli import main
+from rl_teacher.config.preprocessing import FrameSettings
+from rl_teacher.envs.registry import card, make_vector
+from rl_teacher.play.actors import Actor, actor_of
+from rl_teacher.play.episodes import live
+from rl_teacher.play.film import write_film
+from rl_teacher.play.options import PlayOptions
+from rl_teacher.play.player import rendered
+from tests.envs.custom_environments import MODULE
+
+LAMP = f"{MODULE}:Lamp"
+FRAMES = FrameSettings(stacked=2, size=12)
+
+
+class AlwaysOn:
+    def act_best(self, observations):
+        assert observations.shape == (1, 2, 12, 12)
+        return np.ones(len(observations), np.int64)
+
+    try_out = act_best
+
+    def load_state(self, state):
+        raise NotImplementedError
+
+
+@pytest.fixture
+def actor():
+    with closing(make_vector(LAMP, 1, 1, frames=FRAMES)) as venv:
+        yield Actor(
+            name="lamp",
+            kind="always on",
+            env_card=card(LAMP),
+            agent=AlwaysOn(),
+            predictor=None,
+            venv=venv,
+            model=None,
+            step=0,
+            checkpoint="latest",
+            frames=FRAMES,
+            is_training=False,
+        )
+
+
+def test_in_a_video(actor, tmp_path):
+    path = tmp_path / "lamp.mp4"
+    write_film([actor], PlayOptions("lamp", episodes=1), path, Console(file=io.StringIO()))
+    with av.open(str(path), mode="r") as file:
+        pictures = [each.to_ndarray(format="rgb24") for each in file.decode(video=0)]
+    assert pictures[0].shape[1] == 320
+    green = pictures[0][: 320 * 24 // 20].astype(int)
+    assert (green[..., 1] - green[..., 0]).max() > 100
+
+
+def test_on_the_page(actor):
+    lived = live(actor, 3, explore=False)
+    steps = np.arange(4)
+    assert lived.recipe is not None
+    clip = rendered(LAMP, FRAMES, lived.recipe, steps, lived.segment.observations[steps], 10.0)
+    with av.open(io.BytesIO(clip), mode="r") as file:
+        assert [(each.height, each.width) for each in file.decode(video=0)] == [(24, 20)] * 4
+
+
+def test_an_experiments_agent_sees_the_frames_that_it_was_trained_with():
+    small = ["--ppo.num-envs", "2", "--ppo.rollout-steps", "16", "-t", "32", "--no-tensorboard"]
+    assert main(["teach", "-p", "rl", "-e", "MovingDot-v0", "-n", "dot", "-f", "2", *small]) == 0
+    actor = actor_of("dot", "latest")
+    with closing(actor.venv) as venv:
+        assert actor.frames == FrameSettings(stacked=2)
+        assert venv.single_observation_space.shape == (2, 84, 84)
+        observations, _ = venv.reset(seed=1)
+        assert actor.agent.act_best(observations).shape == (1,)

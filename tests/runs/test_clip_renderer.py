@@ -1,0 +1,163 @@
+import io
+
+import av
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.envs.registration import EnvSpec
+
+from rl_teacher.agents.collector import Collector
+from rl_teacher.clips.poses import unpack
+from rl_teacher.clips.recorder import Recorder
+from rl_teacher.common.errors import BadInput
+from rl_teacher.config.preprocessing import FrameSettings
+from rl_teacher.envs.registry import card, make_vector
+from rl_teacher.runs.clip_renderer import Gallery, Studio, check_can_be_shown
+from rl_teacher.store.media import MediaFiles
+from rl_teacher.store.store import Store
+
+
+@pytest.fixture
+def gallery(tmp_path, database):
+    with Store.open(database) as store:
+        yield Gallery(store, MediaFiles(tmp_path / "media"))
+
+
+def lived(env_id, num_steps=40, **options):
+    """Two segments of a random policy, and the environment they were lived in."""
+    venv = make_vector(env_id, 2, **options)
+    collector = Collector(venv, seed=0)
+    recorder = Recorder(env_id, segment_steps=10, capacity=100)
+    recorder.observe(collector.collect(collector.random_actions, num_steps))
+    return venv, recorder.segments(recorder.cut(2, np.random.default_rng(0)))
+
+
+def studio_of(env_id, venv, gallery):
+    return Studio(card(env_id), venv, gallery)
+
+
+def ask(gallery, env_id, segments):
+    experiment_id = gallery.store.ensure_experiment("shown", env_id, {})
+    hashes = tuple(segment.content_hash for segment in segments)
+    gallery.store.ask(experiment_id, [hashes], env_id, 10, 0)
+    return experiment_id
+
+
+@pytest.mark.parametrize("env_id", ["ShortHopper-v1", "Pusher-v5"])
+def test_a_comparison_waits_once_both_its_mujoco_clips_can_be_shown(env_id, gallery):
+    venv, segments = lived(env_id)
+    experiment_id = ask(gallery, env_id, segments)
+    studio = studio_of(env_id, venv, gallery)
+    studio.show(segments[:1])
+    studio.wait()
+    assert gallery.store.waiting(experiment_id, limit=5) == []
+    studio.show(segments)
+    studio.wait()
+    (waiting,) = gallery.store.waiting(experiment_id, limit=5)
+    studio.close()
+    assert waiting.left.kind == "poses"
+    assert waiting.left.media_key is not None
+    poses, fps = unpack(gallery.media.get(waiting.left.media_key))
+    assert len(poses) == waiting.left.num_frames
+    assert fps == pytest.approx(waiting.left.fps)
+    assert gallery.media.exists(f"scenes/{waiting.left.scene_hash}.json")
+    venv.close()
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "PongNoFrameskip-v4"])
+def test_a_clip_without_mujoco_is_a_video(env_id, gallery):
+    check_can_be_shown(env_id)
+    venv, segments = lived(env_id)
+    experiment_id = ask(gallery, env_id, segments)
+    studio = studio_of(env_id, venv, gallery)
+    studio.show(segments)
+    studio.wait()
+    (waiting,) = gallery.store.waiting(experiment_id, limit=5)
+    studio.close()
+    assert waiting.right.kind == "video"
+    assert waiting.right.scene_hash is None
+    assert waiting.right.media_key is not None
+    assert gallery.media.get(waiting.right.media_key)[4:8] == b"ftyp"
+    venv.close()
+
+
+def test_a_clip_of_pictures_is_in_colour_and_whole_whatever_was_seen(gallery):
+    frames = FrameSettings(stacked=2, size=20)
+    venv, segments = lived("MovingDot-v0", frames=frames)
+    experiment_id = ask(gallery, "MovingDot-v0", segments)
+    studio = Studio(card("MovingDot-v0"), venv, gallery, frames)
+    studio.show(segments)
+    studio.wait()
+    (waiting,) = gallery.store.waiting(experiment_id, limit=5)
+    studio.close()
+    assert segments[0].observations.shape == (10, 2, 20, 20)
+    with av.open(io.BytesIO(gallery.media.get(waiting.left.media_key)), mode="r") as file:
+        pictures = [each.to_ndarray(format="rgb24") for each in file.decode(video=0)]
+        assert file.streams.video[0].average_rate == 20
+    assert [each.shape for each in pictures] == [(210, 160, 3)] * 10
+    assert pictures[0].max() > 200
+    venv.close()
+
+
+def test_an_episode_is_announced_once_it_can_be_shown(gallery):
+    venv, segments = lived("ShortHopper-v1")
+    studio = studio_of("ShortHopper-v1", venv, gallery)
+    seen = []
+    for segment in segments:
+        studio.show_if_possible(segment, lambda s=segment: seen.append(kind_of(gallery, s)))
+    studio.close(finish=True)
+    venv.close()
+    assert seen == ["poses", "poses"]
+
+
+def kind_of(gallery, segment):
+    return gallery.store.clip(segment.content_hash).kind
+
+
+def show_and_wait(studio, segments):
+    studio.show(segments)
+    studio.wait()
+
+
+class CannotDraw(Studio):
+    """Fails at every clip."""
+
+    def _make(self, segment, recipe):
+        raise BadInput("no room on the wall")
+
+
+def test_a_clip_that_is_needed_and_cannot_be_made_is_an_error(gallery):
+    venv, segments = lived("ShortHopper-v1")
+    studio = CannotDraw(card("ShortHopper-v1"), venv, gallery)
+    with pytest.raises(BadInput, match="no room"):
+        show_and_wait(studio, segments)
+    studio.close()
+    venv.close()
+
+
+def test_an_episode_that_cannot_be_drawn_is_a_warning_once(gallery, caplog):
+    venv, segments = lived("ShortHopper-v1")
+    studio = CannotDraw(card("ShortHopper-v1"), venv, gallery)
+    for segment in segments:
+        studio.show_if_possible(segment, lambda: pytest.fail("it was not made"))
+    studio.close(finish=True)
+    studio.show_if_possible(segments[0], lambda: pytest.fail("it was not made"))
+    venv.close()
+    assert "no room on the wall" in caplog.text
+
+
+def test_an_environment_that_draws_nothing_is_refused(monkeypatch):
+    class Blind(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(2, np.float32), {}
+
+    monkeypatch.setitem(
+        gymnasium.registry,
+        "Blind-v0",
+        EnvSpec("Blind-v0", entry_point=lambda **_: Blind()),
+    )
+    with pytest.raises(BadInput, match="Blind-v0"):
+        check_can_be_shown("Blind-v0")

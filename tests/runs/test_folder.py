@@ -1,0 +1,378 @@
+"""The run folder."""
+
+import errno
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.common.errors import (
+    BadExperimentName,
+    ConfigMismatch,
+    CorruptCheckpoint,
+    ExperimentInUse,
+    ExperimentNotFound,
+    RunFolderUnusable,
+)
+from rl_teacher.runs.folder import Experiment, State, differences, flatten, home, validate_name
+from rl_teacher.store.database import default_url
+from rl_teacher.store.files import folder_failures_in_words
+from rl_teacher.store.store import Store
+
+CONFIG = {"env_id": "ShortHopper-v1", "labels": 1400, "ppo": {"gamma": 0.99, "sizes": [64, 64]}}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path / "home"))
+    return tmp_path / "home" / "experiments"
+
+
+@pytest.fixture
+def experiment():
+    with Experiment.open("syn-1400", CONFIG) as opened:
+        yield opened
+
+
+class TestHome:
+    def test_it_is_where_the_environment_variable_says(self, tmp_path):
+        assert home() == tmp_path / "home"
+
+    @pytest.mark.parametrize("value", [None, ""])
+    def test_without_one_it_is_in_the_users_own_folder(self, monkeypatch, value):
+        monkeypatch.delenv("RL_TEACHER_HOME")
+        if value is not None:
+            monkeypatch.setenv("RL_TEACHER_HOME", value)
+        assert home() == Path.home() / ".rl-teacher"
+
+    def test_a_tilde_in_it_means_the_users_own_folder(self, monkeypatch):
+        monkeypatch.setenv("RL_TEACHER_HOME", "~/teaching")
+        assert home() == Path.home() / "teaching"
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        "name", ["syn-1400", "a", "Hopper v2", "ünï", "环境", "x" * 100, "a.b_c"]
+    )
+    def test_a_good_name_is_taken_as_it_is(self, name):
+        assert validate_name(name) == name
+
+    @pytest.mark.parametrize(
+        ("name", "fault"),
+        [
+            ("", "empty"),
+            ("   ", "empty"),
+            ("a/b", "slash"),
+            ("..", "dot"),
+            (".hidden", "dot"),
+            ("a\\b", "slash"),
+            ("a\nb", "control"),
+            ("a\0b", "control"),
+            ("\x1b[31m", "control"),
+            ("a\u2028b", "control"),
+            ("\udcff", "control"),
+            (" a", "space"),
+            ("x" * 300, "300 characters"),
+            ("环" * 90, "255 bytes"),
+        ],
+    )
+    def test_a_bad_name_is_refused_with_the_rule_it_breaks(self, name, fault):
+        with pytest.raises(BadExperimentName, match=fault):
+            validate_name(name)
+
+    def test_two_spellings_of_one_letter_are_one_name(self):
+        assert validate_name("Zoe\u0308") == validate_name("Zo\u00eb")
+
+    @given(name=st.text(max_size=120))
+    def test_any_text_is_either_refused_or_a_folder_directly_inside(self, name):
+        try:
+            accepted = validate_name(name)
+        except BadExperimentName:
+            return
+        inside = Path("/experiments") / accepted
+        assert inside.parent == Path("/experiments")
+        assert os.path.normpath(inside) == str(inside)
+        assert len(os.fsencode(accepted)) <= 255
+
+
+class TestOpening:
+    def test_a_new_one_keeps_its_config(self, experiment, folder):
+        assert experiment.config == CONFIG
+        assert json.loads((folder / "syn-1400" / "config.json").read_text()) == CONFIG
+
+    def test_the_same_config_again_goes_on(self):
+        with Experiment.open("x", CONFIG) as first:
+            first.append_metrics({"step": 1})
+        with Experiment.open("x", {**CONFIG, "ppo": {"gamma": 0.99, "sizes": (64, 64)}}) as again:
+            assert again.metrics() == [{"step": 1}]
+
+    def test_another_config_is_refused_and_every_difference_is_listed(self):
+        Experiment.open("x", {**CONFIG, "seed": 0}).close()
+        other = {"env_id": "Reacher-v1", "labels": 1400, "ppo": {"gamma": 0.9, "sizes": [64, 64]}}
+        with pytest.raises(ConfigMismatch) as caught:
+            Experiment.open("x", {**other, "clip": None})
+        text = str(caught.value)
+        assert '  env_id: was "ShortHopper-v1", now "Reacher-v1"\n' in text
+        assert "  ppo.gamma: was 0.99, now 0.9\n" in text
+        assert "  seed: was 0, now absent\n" in text
+        assert "  clip: was absent, now null\n" in text
+        assert "sizes" not in text
+        assert "-n" in text
+        assert "--force-new" in text
+
+    def test_a_refused_config_changes_nothing_and_leaves_it_free(self):
+        with Experiment.open("x", CONFIG) as first:
+            first.append_metrics({"step": 1})
+            first.finish()
+        with pytest.raises(ConfigMismatch):
+            Experiment.open("x", {})
+        found = Experiment.find("x")
+        assert (found.state, found.config, len(found.metrics())) == (State.FINISHED, CONFIG, 1)
+
+    def test_force_new_starts_over_with_the_new_config(self):
+        with Experiment.open("x", CONFIG) as first:
+            first.append_metrics({"step": 1})
+            first.save_checkpoint(1, {}, {})
+        with Experiment.open("x", {"seed": 1}, force_new=True) as fresh:
+            assert fresh.metrics() == []
+            assert fresh.load_checkpoint() is None
+            assert fresh.config == {"seed": 1}
+
+    def test_a_second_one_at_the_same_time_is_refused_and_told_by_whom(self, experiment):
+        with pytest.raises(ExperimentInUse, match=f"process {os.getpid()}"):
+            Experiment.open(experiment.name, CONFIG)
+
+    def test_force_new_does_not_take_it_from_a_running_process(self, experiment):
+        experiment.append_metrics({"step": 1})
+        with pytest.raises(ExperimentInUse):
+            Experiment.open(experiment.name, CONFIG, force_new=True)
+        assert experiment.metrics() == [{"step": 1}]
+
+    def test_a_config_that_cannot_be_read_says_what_to_do(self, folder):
+        Experiment.open("x", CONFIG).close()
+        (folder / "x" / "config.json").write_text('{"env_')
+        with pytest.raises(CorruptCheckpoint, match="--force-new"):
+            Experiment.open("x", CONFIG)
+        Experiment.open("x", CONFIG, force_new=True).close()
+
+    def test_a_bad_name_makes_no_folder(self, folder):
+        with pytest.raises(BadExperimentName):
+            Experiment.open("../x", CONFIG)
+        assert not folder.exists()
+
+    def test_a_home_that_is_a_file_is_named(self, tmp_path):
+        (tmp_path / "home").write_text("")
+        with pytest.raises(RunFolderUnusable, match="a file is where a folder is needed"):
+            Experiment.open("x", CONFIG)
+
+    @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux's /proc")
+    def test_a_home_where_nothing_can_be_made_is_named(self, monkeypatch):
+        monkeypatch.setenv("RL_TEACHER_HOME", "/proc/teaching")
+        with pytest.raises(RunFolderUnusable, match=r"/proc/teaching.*RL_TEACHER_HOME"):
+            Experiment.open("x", CONFIG)
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+    def test_a_full_disk_is_said_to_be_full(self, experiment):
+        (experiment.folder / "metrics.jsonl").symlink_to("/dev/full")
+        with pytest.raises(RunFolderUnusable, match="the disk is full"):
+            experiment.append_metrics({"step": 1})
+
+    @pytest.mark.parametrize(
+        ("code", "words"),
+        [
+            (errno.EROFS, "read-only file system"),
+            (errno.EACCES, "you may not write there"),
+            (errno.ENOSPC, "the disk is full"),
+            (errno.EDQUOT, "quota"),
+            (errno.EIO, "Input/output error"),
+        ],
+    )
+    def test_every_failure_of_the_folder_is_put_into_words(self, tmp_path, code, words):
+        with pytest.raises(RunFolderUnusable, match=words), folder_failures_in_words(tmp_path):
+            raise OSError(code, os.strerror(code))
+
+
+@given(
+    config=st.dictionaries(
+        st.text(),
+        st.none() | st.integers() | st.text() | st.dictionaries(st.text(), st.integers()),
+    )
+)
+def test_a_config_never_differs_from_itself(config):
+    assert differences(flatten(config), flatten(config)) == []
+
+
+class TestFinding:
+    def test_what_is_there_is_found_and_can_be_read_while_it_runs(self, experiment):
+        experiment.append_metrics({"step": 5})
+        assert Experiment.find("syn-1400").metrics() == [{"step": 5}]
+
+    @pytest.mark.usefixtures("experiment")
+    def test_what_is_not_there_gives_the_nearest_names(self):
+        with pytest.raises(ExperimentNotFound, match=r"'syn-140'.*Did you mean syn-1400"):
+            Experiment.find("syn-140")
+
+    def test_when_there_is_none_at_all_it_says_so_and_where_it_looked(self, tmp_path):
+        with pytest.raises(ExperimentNotFound, match=f"nor any other yet, in {tmp_path / 'home'}"):
+            Experiment.find("x")
+
+    @pytest.mark.usefixtures("experiment")
+    def test_what_was_found_cannot_be_written(self):
+        found = Experiment.find("syn-1400")
+        with pytest.raises(RuntimeError, match="only be read"):
+            found.append_metrics({"step": 1})
+        with pytest.raises(RuntimeError, match="only be read"):
+            found.wipe()
+
+    def test_all_lists_each_with_its_environment_step_and_labels(self, experiment):
+        experiment.append_metrics({"step": 4000, "labels_answered": 17})
+        [summary] = Experiment.all()
+        assert (summary.name, summary.env_id) == ("syn-1400", "ShortHopper-v1")
+        assert (summary.state, summary.step, summary.labels) == (State.RUNNING, 4000, 17)
+
+    def test_labels_are_counted_in_the_store_while_there_are_no_figures_yet(self, experiment):
+        with Store.open(default_url(home())) as store:
+            there = store.ensure_experiment("syn-1400", "ShortHopper-v1", CONFIG)
+            one, two, _ = store.ask(there, [("a", "b"), ("b", "c"), ("a", "c")], "x", 60, 0)
+            store.answer(one, Answer.LEFT, "owner")
+            store.answer(two, Answer.EQUAL, "owner")
+            store.answer(two, None, "owner")
+        [summary] = Experiment.all()
+        assert (summary.step, summary.labels) == (0, 1)
+        experiment.append_metrics({"step": 4000, "labels_answered": 17})
+        assert Experiment.find("syn-1400").summary().labels == 1
+
+    def test_an_unreadable_store_leaves_the_labels_of_the_latest_figures(self, experiment):
+        experiment.append_metrics({"step": 4000, "labels_answered": 17})
+        (home() / "labels.sqlite").write_bytes(b"no database" * 1000)
+        assert [summary.labels for summary in Experiment.all()] == [17]
+
+    def test_listing_makes_no_database(self, experiment):
+        assert len(Experiment.all()) == 1
+        assert not (home() / "labels.sqlite").exists()
+
+    def test_the_one_that_changed_last_comes_first(self, folder):
+        for age, name in enumerate(["new", "old"]):
+            Experiment.open(name, CONFIG).close()
+            for path in (folder / name).iterdir():
+                os.utime(path, (1e9 - age, 1e9 - age))
+        assert [summary.name for summary in Experiment.all()] == ["new", "old"]
+
+    def test_where_there_is_none_the_list_is_empty(self):
+        assert Experiment.all() == []
+
+    def test_folders_of_others_and_damaged_configs_do_not_break_the_list(self, folder):
+        Experiment.open("x", CONFIG).close()
+        (folder / "x" / "config.json").write_text("{")
+        (folder / "mine").mkdir()
+        (folder / ".cache").mkdir()
+        (folder / ".cache" / "config.json").write_text("{}")
+        assert [(summary.name, summary.env_id) for summary in Experiment.all()] == [("x", "?")]
+
+
+class TestStates:
+    def test_while_it_is_open_it_is_running(self, experiment):
+        assert Experiment.find(experiment.name).state is State.RUNNING
+
+    def test_closed_before_its_end_it_is_stopped(self):
+        Experiment.open("x", CONFIG).close()
+        assert Experiment.find("x").state is State.STOPPED
+
+    def test_when_everything_was_done_it_is_finished(self):
+        with Experiment.open("x", CONFIG) as experiment:
+            experiment.finish()
+        assert Experiment.find("x").state is State.FINISHED
+
+    def test_after_an_error_it_is_failed(self):
+        with pytest.raises(ZeroDivisionError), Experiment.open("x", CONFIG):
+            raise ZeroDivisionError
+        assert Experiment.find("x").state is State.FAILED
+
+    def test_after_ctrl_c_it_is_stopped(self):
+        with pytest.raises(KeyboardInterrupt), Experiment.open("x", CONFIG):
+            raise KeyboardInterrupt
+        assert Experiment.find("x").state is State.STOPPED
+
+    def test_one_that_goes_on_is_running_again(self):
+        with Experiment.open("x", CONFIG) as experiment:
+            experiment.finish()
+        with Experiment.open("x", CONFIG) as experiment:
+            assert experiment.state is State.RUNNING
+
+    def test_one_that_was_killed_is_stopped_and_can_go_on(self):
+        program = (
+            "from rl_teacher.runs.folder import Experiment\n"
+            f"experiment = Experiment.open('x', {CONFIG!r})\n"
+            "experiment.append_metrics({'step': 1})\n"
+            "print('open', flush=True)\n"
+            "import time; time.sleep(60)\n"
+        )
+        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"open\n"
+            assert Experiment.find("x").state is State.RUNNING
+            process.send_signal(signal.SIGKILL)
+        assert Experiment.find("x").state is State.STOPPED
+        with Experiment.open("x", CONFIG) as experiment:
+            assert experiment.metrics() == [{"step": 1}]
+
+
+class TestCheckpointsAndMetrics:
+    def test_a_checkpoint_comes_back(self, experiment):
+        arrays = {"agent/policy/0": np.eye(3), "rng": np.array([1, 2], np.uint32)}
+        experiment.save_checkpoint(1000, arrays, {"episodes": 3})
+        checkpoint = experiment.load_checkpoint()
+        assert checkpoint is not None
+        assert (checkpoint.step, checkpoint.meta) == (1000, {"episodes": 3})
+        np.testing.assert_array_equal(checkpoint.arrays["agent/policy/0"], np.eye(3))
+
+    def test_a_damaged_one_gives_the_one_before_and_says_so(self, experiment, caplog):
+        experiment.save_checkpoint(1000, {}, {})
+        experiment.save_checkpoint(2000, {}, {})
+        newest = max((experiment.folder / "checkpoints").iterdir())
+        newest.write_bytes(newest.read_bytes()[:-1])
+        with caplog.at_level(logging.WARNING):
+            checkpoint = experiment.load_checkpoint()
+        assert checkpoint is not None
+        assert checkpoint.step == 1000
+        assert "step 2000 is damaged" in caplog.text
+
+    def test_a_resumed_runs_curves_do_not_double(self, experiment):
+        for step in (10, 20, 30):
+            experiment.append_metrics({"step": step})
+        experiment.truncate_metrics(20)
+        experiment.append_metrics({"step": 30})
+        assert [row["step"] for row in experiment.metrics()] == [10, 20, 30]
+
+    def test_wiping_leaves_the_config_and_the_lock(self, experiment):
+        experiment.save_checkpoint(1, {}, {})
+        experiment.append_metrics({"step": 1})
+        experiment.plot_path.write_bytes(b"")
+        experiment.wipe()
+        assert sorted(path.name for path in experiment.folder.iterdir()) == ["config.json", "lock"]
+        with pytest.raises(ExperimentInUse):
+            Experiment.open(experiment.name, CONFIG)
+
+    def test_after_wiping_it_can_be_written_again(self, experiment):
+        experiment.append_metrics({"step": 1})
+        experiment.wipe()
+        experiment.append_metrics({"step": 2})
+        assert experiment.metrics() == [{"step": 2}]
+
+
+def test_importing_it_is_light():
+    program = "import sys, rl_teacher.runs.folder; print(*sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    heavy = {"sqlalchemy", "alembic", "jax", "matplotlib", "tensorboardX", "rich", "mujoco"}
+    assert heavy & set(found.stdout.split()) == set()

@@ -1,0 +1,210 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rl_teacher.clips.episode import Episode, EpisodeWatcher
+from rl_teacher.clips.segment import Segment
+from rl_teacher.envs.registry import EnvCard, make_vector
+from rl_teacher.envs.rollout import Rollout
+from rl_teacher.predictor.diagnostics import Findings
+from rl_teacher.runs.clip_renderer import Gallery, Studio
+from rl_teacher.runs.status import EPISODES_KEPT, Bulletin, Standing
+from rl_teacher.store.media import MediaFiles
+from rl_teacher.store.records import ShownClip
+from rl_teacher.store.store import Store
+
+NO_REWARDS = np.zeros((0, 1), np.float32)
+NO_STEPS = {name: np.zeros((0, 1), bool) for name in ("terminated", "truncated", "is_valid")}
+NO_ROLLOUT = Rollout(
+    observations=NO_REWARDS,
+    actions=NO_REWARDS,
+    rewards=NO_REWARDS,
+    next_observations=NO_REWARDS,
+    scene_states=NO_REWARDS[..., None],
+    **NO_STEPS,
+)
+
+
+class InstantStudio(Studio):
+    """Every clip can be shown at once."""
+
+    def __init__(self, gallery):
+        env_card = EnvCard("X-v0", 60.0, 6, False, "batch", "")
+        super().__init__(env_card, make_vector("ShortReacher-v1", 1), gallery)
+
+    @property
+    def kind(self):
+        return "poses"
+
+    def show_if_possible(self, segment, then):
+        key = f"clips/{segment.content_hash}.poses"
+        self.gallery.media.put(key, b"poses")
+        shown = ShownClip(segment.env_id, len(segment), "poses", key, None, 6, 60.0)
+        self.gallery.store.show_clips({segment.content_hash: shown})
+        then()
+
+
+class ScriptedWatcher(EpisodeWatcher):
+    """Has seen what the test says."""
+
+    def observe(self, rollout, predicted_rewards):
+        pass
+
+
+@pytest.fixture
+def board(tmp_path, database):
+    with Store.open(database) as store:
+        experiment_id = store.ensure_experiment("mine", "ShortHopper-v1", {})
+        clock = SimpleNamespace(s=100.0)
+        media = MediaFiles(tmp_path / "media")
+        studio = InstantStudio(Gallery(store, media))
+        watcher = ScriptedWatcher("ShortHopper-v1", begins_whole=True)
+        bulletin = Bulletin(store, experiment_id, studio, watcher, lambda: clock.s)
+        yield SimpleNamespace(
+            store=store,
+            experiment_id=experiment_id,
+            media=media,
+            clock=clock,
+            watcher=watcher,
+            bulletin=bulletin,
+        )
+
+
+def status(board):
+    return board.store.experiment("mine").status
+
+
+def test_a_new_phase_is_told_at_once_and_the_same_one_once_a_second(board):
+    board.bulletin.stand(Standing("random", "acting", 0, 10))
+    board.bulletin.stand(Standing("training", "training", 1, 10))
+    assert status(board)["step"] == 1
+    board.bulletin.stand(Standing("training", "training", 2, 10))
+    assert status(board)["step"] == 1
+    board.clock.s += 1.0
+    board.bulletin.stand(Standing("training", "training", 3, 10, 99.0))
+    assert status(board)["step"] == 3
+    assert status(board)["steps_per_second"] == 99.0
+
+
+def test_since_when_it_waits_is_told_as_long_as_it_waits(board):
+    board.bulletin.stand(Standing("waiting", "1/2", 0, 10))
+    since = status(board)["waiting_since"]
+    board.clock.s += 5.0
+    board.bulletin.stand(Standing("waiting", "1/2", 0, 10))
+    assert since is not None
+    assert status(board)["waiting_since"] == since
+    board.bulletin.stand(Standing("training", "training", 1, 10))
+    assert status(board)["waiting_since"] is None
+
+
+def test_figures_of_steps_that_are_taken_again_are_forgotten(board):
+    for step in (1, 2, 3):
+        board.bulletin.metrics({"step": step, "true_return": float("nan")})
+    board.bulletin.forget_after(2)
+    assert [row.step for row in board.store.metrics(1)] == [1, 2]
+
+
+def test_the_latest_episode_is_shown_now_and_then_with_its_predicted_rewards(board):
+    board.watcher.latest = an_episode(1.0)
+    board.bulletin.watch(NO_ROLLOUT, NO_REWARDS, 7)
+    shown = board.store.experiment("mine").latest_episode
+    assert shown["predicted_rewards"] == [0.0, 0.5, 1.0]
+    assert shown["true_return"] == 6.0
+    assert shown["step"] == 7
+    board.watcher.latest = an_episode(2.0)
+    board.bulletin.watch(NO_ROLLOUT, NO_REWARDS, 8)
+    assert board.store.experiment("mine").latest_episode["step"] == 7
+    board.clock.s += 10.0
+    board.bulletin.watch(NO_ROLLOUT, NO_REWARDS, 9)
+    assert board.store.experiment("mine").latest_episode["step"] == 9
+
+
+def hang(board, reward):
+    """Show one more episode; its clip's hash."""
+    board.watcher.latest = an_episode(reward)
+    board.bulletin.watch(NO_ROLLOUT, NO_REWARDS, int(reward))
+    board.clock.s += 10.0
+    return an_episode(reward).segment.content_hash
+
+
+def kept(board, hung):
+    """Which of these clips have a file still, by number; the store knows the same ones."""
+    files = [n for n, each in enumerate(hung) if board.media.exists(f"clips/{each}.poses")]
+    assert sorted(hung[n] for n in files) == sorted(board.store.shared_clips("ShortHopper-v1", 6))
+    return files
+
+
+def test_the_last_few_episodes_clips_are_kept_and_older_ones_deleted(board):
+    hung = [hang(board, reward) for reward in range(7)]
+    assert EPISODES_KEPT == 4
+    assert kept(board, hung) == [3, 4, 5, 6]
+    assert board.store.experiment("mine").latest_episode["clip"] == hung[6]
+
+
+def test_an_episode_that_a_comparison_is_about_is_kept(board):
+    hung = [hang(board, reward) for reward in range(2)]
+    board.store.ask(board.experiment_id, [(hung[0], hung[1])], "ShortHopper-v1", 6, 0)
+    hung += [hang(board, reward) for reward in range(2, 8)]
+    assert kept(board, hung) == [0, 1, 4, 5, 6, 7]
+
+
+def test_an_episode_that_another_experiment_shows_is_kept(board):
+    hung = [hang(board, reward) for reward in range(2)]
+    other = board.store.ensure_experiment("other", "ShortHopper-v1", {})
+    board.store.set_latest_episode(other, {"clip": hung[1]})
+    hung += [hang(board, reward) for reward in range(2, 8)]
+    assert kept(board, hung) == [1, 4, 5, 6, 7]
+
+
+def test_an_episode_that_came_up_again_is_new_again(board):
+    hung = [hang(board, reward) for reward in (0, 1, 2, 3, 0, 4, 5)]
+    assert kept(board, [hung[n] for n in (0, 1, 2, 3, 5, 6)]) == [0, 3, 4, 5]
+
+
+def an_episode(reward):
+    steps = np.zeros((6, 1), np.float32)
+    rewards = np.full(6, reward, np.float32)
+    segment = Segment("ShortHopper-v1", steps, steps, rewards, steps.astype(np.float64))
+    return Episode(segment, np.arange(6, dtype=np.float32) / 4)
+
+
+def ask_and_show(board, *pairs):
+    board.store.ask(1, pairs, "ShortHopper-v1", 6, 0)
+    shown = ShownClip("ShortHopper-v1", 6, "poses", "clips/x", None, 6, 60.0)
+    hashes = {each for pair in pairs for each in pair}
+    board.store.show_clips(dict.fromkeys(hashes, shown))
+
+
+def test_findings_are_about_clips_that_can_be_shown_and_told_now_and_then(board):
+    ask_and_show(board, ("a", "b"))
+    board.store.ask(1, [("c", "d")], "ShortHopper-v1", 6, 0)
+    asked_about = []
+
+    def findings_on(shown):
+        asked_about.append(shown)
+        return Findings({"a": 1.0, "b": -2.0}, [])
+
+    board.bulletin.find(findings_on, 3)
+    board.bulletin.find(findings_on, 4)
+    assert asked_about == [{"a", "b"}]
+    board.clock.s += 10.0
+    board.bulletin.find(findings_on, 5)
+    told = board.store.findings(1)
+    assert told["step"] == 5
+    assert told["best"] == [{"clip": "a", "predicted_return": 1.0}]
+    assert told["least"] == [{"clip": "b", "predicted_return": -2.0}]
+
+
+def test_nothing_is_told_before_there_is_a_predictor(board):
+    board.bulletin.find(lambda shown: None, 3)
+    assert not board.store.findings(1)
+
+
+def test_the_four_liked_best_come_first_and_no_clip_is_on_both_lists():
+    told = Findings({str(i): float(i) for i in range(20)}, []).to_json(0)
+    assert [each["clip"] for each in told["best"]] == ["19", "18", "17", "16"]
+    assert [each["clip"] for each in told["least"]] == ["0", "1", "2", "3"]
+    few = Findings({"a": 1.0, "b": 2.0, "c": 3.0}, []).to_json(0)
+    assert [len(few["best"]), len(few["least"])] == [1, 1]
+    assert Findings({}, []).to_json(0)["best"] == []

@@ -1,0 +1,302 @@
+"""What an agent may begin with: earlier experiments of every kind, and files of SB3."""
+
+import dataclasses
+import io
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import A2C, PPO, SAC
+
+from rl_teacher.agents.registry import make_agent
+from rl_teacher.agents.sb3.zip import read_zip
+from rl_teacher.common.errors import BadConfig, BadInput
+from rl_teacher.config.experiment import (
+    A2CConfig,
+    OtherAgentConfig,
+    PPOConfig,
+    RunOptions,
+    TeachConfig,
+)
+from rl_teacher.config.preprocessing import FrameSettings
+from rl_teacher.envs.registry import make_vector, spaces_of
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.runs.folder import Experiment
+from rl_teacher.runs.warm_start import beginnings_of, check_spaces
+from rl_teacher.teach import teach
+
+QUIET = RunOptions(no_tensorboard=True)
+HIDDEN = (16, 16)
+SMALL = ("n_steps=16", "batch_size=32", "policy_kwargs={'net_arch': [16, 16]}")
+
+
+class Lopsided(gym.Env):
+    """Bounds that are not -1 and 1, and observations that would be clipped."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = gym.spaces.Box(
+        np.array([0, -4], np.float32), np.array([3, 1], np.float32), dtype=np.float32
+    )
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.normal(size=3).astype(np.float32), {}
+
+    def step(self, action):
+        return self.np_random.normal(size=3).astype(np.float32), 0.0, False, False, {}
+
+
+gym.register("Lopsided-v0", entry_point=lambda **_: Lopsided(), max_episode_steps=20)
+
+
+def saved(path, algorithm=PPO, env_id="Lopsided-v0", net_arch=HIDDEN, **kwargs) -> Any:
+    """A file of an agent whose networks are far from 0."""
+    policy_kwargs = {"net_arch": list(net_arch), **kwargs}
+    model = algorithm("MlpPolicy", gym.make(env_id), policy_kwargs=policy_kwargs, device="cpu")
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.policy.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+    model.save(path)
+    return model
+
+
+def config(path, agent="ppo", env_id="Lopsided-v0", **changes):
+    start = TeachConfig(
+        env_id,
+        "rl",
+        name="test",
+        agent=agent,
+        num_timesteps=256,
+        clip_length=0.5,
+        agent_path=str(path),
+        ppo=PPOConfig(num_envs=4, rollout_steps=16, minibatch_size=32, hidden=HIDDEN),
+        a2c=A2CConfig(num_envs=4, hidden=HIDDEN),
+        other=OtherAgentConfig(4, SMALL),
+    )
+    return dataclasses.replace(start, **changes)
+
+
+def begun(start) -> Any:
+    agent = make_agent(start, make_vector(start.env_id, 4))
+    state = beginnings_of(start).agent
+    assert state is not None
+    agent.begin_with(state)
+    return agent
+
+
+def observations(size, spread=4.0):
+    return np.random.default_rng(0).normal(0, spread, (200, size)).astype(np.float32)
+
+
+# --- files of Stable-Baselines3 ---
+
+
+@pytest.mark.parametrize("agent", ["ppo", "sb3:PPO"])
+@pytest.mark.parametrize("env_id", ["Lopsided-v0", "CartPole-v1"])
+def test_it_acts_as_the_one_in_the_file_does(agent, env_id, tmp_path):
+    theirs = saved(tmp_path / "a.zip", env_id=env_id)
+    ours = begun(config(tmp_path / "a.zip", agent, env_id))
+    seen = observations(theirs.observation_space.shape[0])
+    expected, _ = theirs.predict(seen, deterministic=True)
+    np.testing.assert_allclose(ours.act_best(seen), expected, atol=1e-3)
+    assert len(np.unique(expected, axis=0)) > 1
+    if env_id == "Lopsided-v0":
+        low, high = theirs.action_space.low, theirs.action_space.high
+        assert ((expected > low) & (expected < high)).any()
+        assert ((expected == low) | (expected == high)).any()
+        assert abs(seen).max() > 10
+
+
+def test_its_exploration_is_as_wide_as_the_one_in_the_file(tmp_path):
+    theirs = saved(tmp_path / "a.zip")
+    ours = begun(config(tmp_path / "a.zip"))
+    seen = np.zeros((20_000, 3), np.float32)
+    mine, others = ours.try_out(seen), theirs.predict(seen)[0]
+    np.testing.assert_allclose(mine.mean(axis=0), others.mean(axis=0), atol=0.05)
+    np.testing.assert_allclose(mine.std(axis=0), others.std(axis=0), atol=0.05)
+
+
+def test_its_value_function_comes_along(tmp_path):
+    theirs = saved(tmp_path / "a.zip")
+    ours = begun(config(tmp_path / "a.zip"))
+    seen = observations(3)
+    with torch.no_grad():
+        expected = theirs.policy.predict_values(torch.as_tensor(seen)).numpy()
+    np.testing.assert_allclose(
+        ours._networks.value(jnp.asarray(seen)), expected, rtol=1e-4, atol=1e-4
+    )
+
+
+def test_it_still_sees_observations_as_they_are_after_it_has_learned(tmp_path):
+    saved(tmp_path / "a.zip")
+    teach(config(tmp_path / "a.zip"), QUIET)
+    ours = begun(config("test", name="other"))
+    assert ours._observation_moments.is_unmoving
+    np.testing.assert_allclose(ours._seen(observations(3)), observations(3), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("algorithm", "agent"), [(PPO, "a2c"), (A2C, "ppo"), (A2C, "sb3:PPO")])
+def test_networks_alike_of_another_algorithm_will_do(algorithm, agent, tmp_path):
+    theirs = saved(tmp_path / "a.zip", algorithm)
+    ours = begun(config(tmp_path / "a.zip", agent))
+    expected, _ = theirs.predict(observations(3), deterministic=True)
+    np.testing.assert_allclose(ours.act_best(observations(3)), expected, atol=1e-4)
+
+
+def test_a_run_begins_with_it_and_goes_on(tmp_path):
+    saved(tmp_path / "a.zip")
+    start = config(tmp_path / "a.zip")
+    teach(start, QUIET)
+    (tmp_path / "a.zip").rename(tmp_path / "moved.zip")
+    assert teach(dataclasses.replace(start, agent_path=str(tmp_path / "moved.zip")), QUIET)
+    assert Experiment.find("test").config["agent_path"].startswith("sha256:")
+
+
+@pytest.mark.parametrize(
+    ("made", "changes", "says"),
+    [
+        ({"net_arch": (32, 8)}, {}, r"layers of 32 and 8 units.*--ppo\.hidden 32 8"),
+        ({"net_arch": {"pi": [16], "vf": [8]}}, {}, "16 units.*8 units.*sb3:PPO"),
+        ({"activation_fn": torch.nn.ReLU}, {}, "ReLU.*tanh"),
+        ({}, {"env_id": "Pendulum-v1"}, "has 2 continuous actions"),
+        ({}, {"env_id": "CartPole-v1"}, "sees 3 numbers"),
+        ({"algorithm": SAC}, {}, r"no plain policy of PPO, A2C or TRPO \(it has actor"),
+        ({"algorithm": SAC}, {"agent": "sb3:PPO"}, "other networks.*policy/act"),
+        ({"net_arch": (8,)}, {"agent": "sb3:PPO"}, r"other networks.*\(8,"),
+        ({}, {"agent": "tests.agents.test_custom:Constant"}, "Only ppo, a2c, trpo and sb3"),
+    ],
+)
+def test_one_that_does_not_fit_is_refused_in_words(made, changes, says, tmp_path):
+    given = {"net_arch": HIDDEN, **made}
+    if isinstance(given["net_arch"], dict):
+        net_arch = given.pop("net_arch")
+        model = PPO("MlpPolicy", gym.make("Lopsided-v0"), policy_kwargs={"net_arch": net_arch})
+        model.save(tmp_path / "a.zip")
+    else:
+        saved(tmp_path / "a.zip", **given)
+    with pytest.raises(BadConfig, match=says):
+        begun(config(tmp_path / "a.zip", **changes))
+
+
+# --- files that are something else ---
+
+
+class Bomb:
+    """Something that does harm when it is unpickled."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return Path.touch, (self.mark,)
+
+
+def archive(path, **members):
+    with zipfile.ZipFile(path, "w") as opened:
+        for name, content in members.items():
+            opened.writestr(name.replace("_pth", ".pth"), content)
+
+
+def pickled(mark):
+    with_torch = io.BytesIO()
+    torch.save({"action_net.weight": Bomb(mark)}, with_torch)
+    return [pickle.dumps(Bomb(mark)), with_torch.getvalue()]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_pickle_in_the_place_of_tensors_is_refused_and_not_run(number, tmp_path):
+    mark = tmp_path / "it-ran"
+    archive(tmp_path / "a.zip", policy_pth=pickled(mark)[number], data="{}")
+    with pytest.raises(BadInput, match=r"tensors alone.*Nothing in it was run"):
+        read_zip(tmp_path / "a.zip")
+    assert not mark.exists()
+    pickle.loads(pickled(mark)[0])  # noqa: S301 - to see that it would do harm
+    assert mark.exists()
+
+
+def test_the_pickles_beside_the_networks_are_not_run(tmp_path):
+    saved(tmp_path / "a.zip")
+    mark = tmp_path / "it-ran"
+    with zipfile.ZipFile(tmp_path / "a.zip") as whole:
+        members = {name: whole.read(name) for name in whole.namelist()}
+    harm = pickle.dumps(Bomb(mark)).hex()
+    members["data"] = f'{{"policy_kwargs": {{":serialized:": "{harm}"}}}}'.encode()
+    members["policy.optimizer.pth"] = pickle.dumps(Bomb(mark))
+    with zipfile.ZipFile(tmp_path / "b.zip", "w") as opened:
+        for name, content in members.items():
+            opened.writestr(name, content)
+    begun(config(tmp_path / "b.zip"))
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"no zip at all", "no .zip file that Stable-Baselines3 has saved"),
+        (pickle.dumps({"policy": 1}), "Nothing in it was run"),
+        (b"", "no .zip file"),
+    ],
+)
+def test_what_is_no_zip_is_refused(content, says, tmp_path):
+    (tmp_path / "a.zip").write_bytes(content)
+    with pytest.raises(BadInput, match=says):
+        beginnings_of(config(tmp_path / "a.zip"))
+
+
+def test_a_zip_of_something_else_is_refused(tmp_path):
+    archive(tmp_path / "a.zip", readme="hello")
+    with pytest.raises(BadInput, match=r"has no policy\.pth"):
+        beginnings_of(config(tmp_path / "a.zip"))
+
+
+def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path):
+    with pytest.raises(BadInput, match=r"of an experiment, its folder, or a \.zip"):
+        beginnings_of(config(tmp_path / "a.zip"))
+
+
+# --- earlier experiments ---
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        pytest.param("sb3:PPO", marks=pytest.mark.slow),
+        "tests.agents.test_custom:Constant",
+    ],
+)
+def test_agents_of_every_kind_begin_where_another_experiment_ended(agent):
+    env = {"env_id": "ShortReacher-v1", "clip_length": 1.0}
+    other = config(None, agent).other if agent == "sb3:PPO" else OtherAgentConfig(4)
+    first = dataclasses.replace(config(None, agent, **env), agent_path=None, other=other)
+    teach(dataclasses.replace(first, name="first"), QUIET)
+    second = dataclasses.replace(first, name="second", agent_path="first")
+    seen = observations(10)
+    taught = make_agent(first, make_vector("ShortReacher-v1", 4))
+    checkpoint = Experiment.find("first").load_checkpoint()
+    assert checkpoint is not None
+    taught.load_state(
+        {name[6:]: each for name, each in checkpoint.arrays.items() if name.startswith("agent/")}
+    )
+    np.testing.assert_array_equal(begun(second).act_best(seen), taught.act_best(seen))
+    teach(second, QUIET)
+    assert Experiment.find("second").metrics()[-1]["step"] >= 256
+
+
+def test_a_predictor_of_other_frames_is_refused():
+    config = TeachConfig("MovingDot-v0", "synth", name="two", stacked_frames=2)
+    for stacked in (2, 4):
+        spaces = spaces_of(config.env_id, FrameSettings(stacked=stacked))
+        predictor = RewardPredictor(InputSpace.of(*spaces), config.reward)
+        if stacked == config.stacked_frames:
+            check_spaces(predictor, config)
+            continue
+        with pytest.raises(BadConfig, match=r"\(4, 84, 84\) .* has observations of shape \(2, 84"):
+            check_spaces(predictor, config)

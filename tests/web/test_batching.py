@@ -1,0 +1,105 @@
+"""Threads for what labelers wait for."""
+
+import asyncio
+import threading
+
+import pytest
+
+from rl_teacher.web.batching import MOST_AT_ONCE, Lane, Together
+
+
+@pytest.fixture
+def lane():
+    made = Lane()
+    yield made
+    made.close()
+
+
+class Doubler:
+    """Doubles numbers, and remembers which it was given together; it can be held up."""
+
+    def __init__(self):
+        self.batches = []
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+
+    def __call__(self, numbers):
+        self.batches.append(list(numbers))
+        self.may_go_on.wait(10)
+        if -13 in numbers:
+            raise ValueError("thirteen")
+        return [2 * each for each in numbers]
+
+
+@pytest.fixture
+def doubler():
+    return Doubler()
+
+
+def test_a_call_runs_on_a_thread_of_the_lane(lane):
+    name = asyncio.run(lane.run(lambda: threading.current_thread().name))
+    assert name.startswith("labelers")
+
+
+def test_what_a_call_raises_is_raised_where_it_is_awaited(lane):
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(lane.run(lambda: 1 // 0))
+
+
+class TestTogether:
+    def test_one_alone_is_done_at_once(self, lane, doubler):
+        assert asyncio.run(Together(lane, doubler)(4)) == 8
+        assert doubler.batches == [[4]]
+
+    def test_what_comes_while_it_is_busy_is_done_in_one_go(self, lane, doubler):
+        together = Together(lane, doubler)
+
+        async def ask():
+            doubler.may_go_on.clear()
+            tasks = [asyncio.create_task(together(0))]
+            while not doubler.batches:
+                await asyncio.sleep(0.001)
+            tasks += [asyncio.create_task(together(each)) for each in range(1, 6)]
+            await asyncio.sleep(0.01)
+            doubler.may_go_on.set()
+            return await asyncio.gather(*tasks)
+
+        assert asyncio.run(ask()) == [0, 2, 4, 6, 8, 10]
+        assert doubler.batches == [[0], [1, 2, 3, 4, 5]]
+
+    def test_no_more_than_so_many_at_once(self, lane, doubler):
+        together = Together(lane, doubler)
+        count = 3 * MOST_AT_ONCE
+
+        async def ask():
+            return await asyncio.gather(*(together(each) for each in range(count)))
+
+        assert asyncio.run(ask()) == [2 * each for each in range(count)]
+        assert max(map(len, doubler.batches)) <= MOST_AT_ONCE
+        assert [each for batch in doubler.batches for each in batch] == list(range(count))
+
+    def test_what_is_raised_reaches_all_who_asked_and_nobody_after(self, lane, doubler):
+        together = Together(lane, doubler)
+        with pytest.raises(ValueError, match="thirteen"):
+            asyncio.run(together(-13))
+        assert asyncio.run(together(3)) == 6
+
+    def test_one_who_went_away_keeps_nobody_waiting(self, lane, doubler):
+        together = Together(lane, doubler)
+
+        async def ask():
+            doubler.may_go_on.clear()
+            first = asyncio.create_task(together(1))
+            while not doubler.batches:
+                await asyncio.sleep(0.001)
+            gone, stays = (asyncio.create_task(together(each)) for each in (2, 3))
+            await asyncio.sleep(0.01)
+            gone.cancel()
+            await asyncio.sleep(0.01)
+            doubler.may_go_on.set()
+            return await asyncio.gather(first, gone, stays, return_exceptions=True)
+
+        one, two, three = asyncio.run(ask())
+        assert (one, three) == (2, 6)
+        assert isinstance(two, asyncio.CancelledError)
+        assert doubler.batches == [[1], [3]]

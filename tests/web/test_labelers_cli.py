@@ -1,0 +1,131 @@
+"""`rl-teacher labelers` and `rl-teacher export-labels`."""
+
+import json
+import re
+from datetime import timedelta
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from rl_teacher.cli import main
+from rl_teacher.clips.answer import Answer
+from rl_teacher.store.store import utc_now
+from rl_teacher.web import labelers_cli
+from rl_teacher.web.address import Address
+
+ADDRESS = Address("http://127.0.0.1:8765", "127.0.0.1", 8765, 1, "this-one", "a-store")
+
+
+@pytest.fixture
+def experiment():
+    """In the store of the home."""
+    with labelers_cli.opened() as store:
+        experiment_id = store.ensure_experiment("hopper", "ShortHopper-v1", {})
+        [asked] = store.ask(experiment_id, [("a" * 64, "b" * 64)], "ShortHopper-v1", 60, 0)
+        store.answer(asked, Answer.LEFT, "Zoë")
+    return "hopper"
+
+
+def who_has(token):
+    """Name and role; nothing where nobody does."""
+    with labelers_cli.opened() as store:
+        found = store.who_has(token)
+    return None if found is None else (found.name, found.role)
+
+
+class TestAdd:
+    def test_prints_a_token_that_lets_them_in(self, capsys):
+        assert main(["labelers", "add", "Zoë"]) == 0
+        [token] = re.findall(r"token: (rlt_\S+)", capsys.readouterr().out)
+        assert who_has(token) == ("Zoë", "labeler")
+
+    def test_prints_a_link_where_a_service_runs(self, capsys, monkeypatch, experiment):
+        monkeypatch.setattr(labelers_cli, "running_service", lambda: ADDRESS)
+        assert main(["labelers", "add", "Ann", "--experiment", experiment]) == 0
+        [link] = re.findall(r"link: (\S+)", capsys.readouterr().out)
+        assert link.startswith("http://127.0.0.1:8765/e/hopper/label?token=rlt_")
+        [token] = parse_qs(urlsplit(link).query)["token"]
+        assert who_has(token) == ("Ann", "labeler")
+
+    def test_binds_them_to_the_experiment_that_is_named(self, experiment):
+        only = labelers_cli.add("Ann", "labeler", None, experiment).credential
+        everything = labelers_cli.add("Bob", "labeler", None).credential
+        with labelers_cli.opened() as store:
+            bound, free = store.who_have([only, everything])
+        assert bound is not None
+        assert free is not None
+        assert (bound.experiment, free.experiment) == (experiment, None)
+
+    def test_makes_owners_and_those_who_stay_for_some_days(self):
+        assert who_has(labelers_cli.add("Olga", "owner", None).credential) == ("Olga", "owner")
+        labelers_cli.add("Bob", "labeler", 2.0)
+        with labelers_cli.opened() as store:
+            [bobs] = store.credentials("Bob")
+        assert bobs.expires_at is not None
+        assert timedelta(days=1.9) < bobs.expires_at - utc_now() < timedelta(days=2.1)
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["owner"],
+            ["synthetic:oracle"],
+            [""],
+            ["x" * 101],
+            ["Zoë", "--role", "admin"],
+            ["Zoë", "--days", "0"],
+            ["Zoë", "--days", "nan"],
+            ["Zoë", "--days", "1e9"],
+            ["Zoë", "--experiment", "walker"],
+            ["Zoë", "--experiment", "hopper", "--role", "owner"],
+        ],
+    )
+    def test_refuses_what_cannot_be_and_adds_nobody(self, arguments, capsys):
+        assert main(["labelers", "add", *arguments]) == 2
+        assert "error:" in capsys.readouterr().err
+        assert {each.name for each in labelers_cli.everybody()} <= {"owner"}
+
+    def test_refuses_a_name_that_somebody_has(self, capsys, experiment):
+        assert main(["labelers", "add", "Zoë"]) == 2
+        assert "already" in capsys.readouterr().err
+
+
+class TestList:
+    def test_names_everybody_with_their_labels(self, capsys, experiment):
+        labelers_cli.add("[bold]<b>Ann</b>", "labeler", None)
+        assert main(["labelers", "list"]) == 0
+        printed = capsys.readouterr().out
+        assert re.search(r"Zoë +labeler +1 ", printed)
+        assert "[bold]<b>Ann</b>" in printed
+
+
+class TestRevoke:
+    def test_lets_them_in_no_longer_and_keeps_their_labels(self, capsys, experiment):
+        credential = labelers_cli.add("Ann", "labeler", None).credential
+        assert main(["labelers", "revoke", "Ann"]) == 0
+        assert "1 credential of Ann revoked" in capsys.readouterr().out
+        assert who_has(credential) is None
+        assert "Ann" in {each.name for each in labelers_cli.everybody()}
+
+    def test_of_nobody_is_refused(self, capsys):
+        assert main(["labelers", "revoke", "nobody"]) == 2
+        assert "nobody" in capsys.readouterr().err
+
+
+class TestExportLabels:
+    def test_prints_lines(self, capfdbinary, experiment):
+        assert main(["export-labels", experiment]) == 0
+        [row] = map(json.loads, capfdbinary.readouterr().out.splitlines())
+        assert (row["labeler"], row["answer"]) == ("Zoë", "left")
+
+    @pytest.mark.parametrize("format_name", ["jsonl", "parquet"])
+    def test_writes_a_file(self, capsys, tmp_path, experiment, format_name):
+        path = tmp_path / f"labels.{format_name}"
+        given = ["export-labels", experiment, "--format", format_name, "--out", str(path)]
+        assert main(given) == 0
+        assert "1 labels in" in capsys.readouterr().out
+        assert path.stat().st_size > 100
+
+    def test_refuses_what_cannot_be(self, capsys, experiment):
+        assert main(["export-labels", "walker"]) == 2
+        assert main(["export-labels", experiment, "--format", "csv"]) == 2
+        assert "jsonl or parquet" in capsys.readouterr().err

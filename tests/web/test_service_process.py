@@ -1,0 +1,154 @@
+"""The service beside runs: real processes, which end well or are killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rl_teacher.config.experiment import RunOptions
+from rl_teacher.runs.folder import home
+from rl_teacher.web import service_process
+from rl_teacher.web.address import await_service, running_service
+from rl_teacher.web.service_process import ServedPage
+
+OPTIONS = RunOptions(port=0)
+PATIENCE_S = 30.0
+
+RUN = """
+import sys
+from rl_teacher.web import service_process
+from rl_teacher.config.experiment import RunOptions
+service_process.END_AFTER_S = float(sys.argv[1])
+service_process.END_TIMEOUT_S = 60.0
+print("ready", flush=True)
+sys.stdin.readline()
+page = service_process.ServedPage(RunOptions(port=0))
+print(page.link("mine", True), flush=True)
+sys.stdin.read()
+page.close()
+"""
+
+
+class Run:
+    """A run in a process of its own, as far as its page is concerned.
+
+    Note: to import everything takes longer, on a busy machine, than a service waits for a run. So
+    it is done before.
+    """
+
+    def __init__(self, end_after_s):
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", RUN, str(end_after_s)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._said() == "ready"
+        self.link = ""
+
+    def begin(self):
+        """Show the page, which has this link from then on."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"begin\n")
+        self.process.stdin.flush()
+        self.link = self._said()
+        return self
+
+    def _said(self):
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().decode().strip()
+
+    def end(self):
+        """As a run ends that has finished, or was stopped; the exit code."""
+        self.process.communicate()
+        return self.process.returncode
+
+    def kill(self):
+        self.process.kill()
+        self.process.communicate()
+
+
+def has_ended(service):
+    """Whether nobody answers there any more, sooner or later."""
+    deadline = time.monotonic() + PATIENCE_S
+    while running_service() == service:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def service_of(run):
+    service = running_service()
+    assert service is not None
+    assert run.link.startswith(service.url)
+    return service
+
+
+@pytest.fixture(autouse=True)
+def _no_service_stays():
+    yield
+    service = running_service()
+    if service is not None:
+        os.kill(service.pid, signal.SIGKILL)
+
+
+def test_a_run_ends_the_service_that_it_began():
+    run = Run(end_after_s=1000).begin()
+    service = service_of(run)
+    assert run.end() == 0
+    assert running_service() is None
+    assert not (home() / "service.json").exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(service.pid, 0)
+
+
+@pytest.mark.slow
+def test_the_service_of_a_run_that_was_killed_is_found_by_the_next_and_ends_after_it():
+    again = Run(end_after_s=1000)
+    killed = Run(end_after_s=2).begin()
+    service = service_of(killed)
+    killed.kill()
+    again.begin()
+    assert again.link == killed.link
+    assert running_service() == service
+    time.sleep(3)  # longer than it stays without a run
+    assert running_service() == service
+    assert again.end() == 0
+    assert has_ended(service)
+    assert not (home() / "service.json").exists()
+
+
+def test_the_service_of_a_run_that_was_killed_ends_by_itself():
+    killed = Run(end_after_s=0.2).begin()
+    service = service_of(killed)
+    killed.kill()
+    assert has_ended(service)
+
+
+def test_a_run_that_began_the_service_leaves_it_to_another_that_shows_it(monkeypatch):
+    first = Run(end_after_s=0.5).begin()
+    service = service_of(first)
+    second = ServedPage(OPTIONS)
+    assert second.link("other", labels=False).startswith(service.url)
+    assert first.end() == 0
+    time.sleep(1)  # longer than it stays without a run
+    assert running_service() == service
+    second.close()
+    assert has_ended(service)
+
+
+def test_a_service_that_a_person_began_is_left_alone(monkeypatch):
+    monkeypatch.setattr(service_process, "END_AFTER_S", 0.0)
+    command = [sys.executable, "-m", "rl_teacher.cli", "serve", "--port", "0", "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        service = await_service(process)
+        page = ServedPage(OPTIONS)
+        page.link("mine", labels=True)
+        page.close()
+        time.sleep(1.5)
+        assert running_service() == service
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
