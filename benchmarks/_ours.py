@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rl_teacher.envs.interface import TeachableVectorEnv
     from rl_teacher.session import RewardLearner
 
-Figures = dict[str, Any]
+Metrics = dict[str, Any]
 
 
 # --- teach: one experiment ---
@@ -36,7 +36,7 @@ def teach(
     workers: int | None = None,
     evaluated: int = 0,
     bar: float | None = None,
-) -> Figures:
+) -> Metrics:
     """Run an experiment from beginning to end.
 
     Args:
@@ -73,7 +73,7 @@ def teach(
     return figures
 
 
-def reached(bar: float, rows: list[dict[str, Any]], work_s: float) -> Figures:
+def reached(bar: float, rows: list[dict[str, Any]], work_s: float) -> Metrics:
     """Seconds from the launch, and steps, until a true return was first reached; None: never."""
     known = [row for row in rows if row["true_return"] is not None and row["true_return"] >= bar]
     if not known:
@@ -91,7 +91,7 @@ def curve(rows: list[dict[str, Any]]) -> list[tuple[int, float | None]]:
     return [(row["step"], row["true_return"]) for row in those]
 
 
-def curve_figures(rows: list[dict[str, Any]]) -> Figures:
+def curve_figures(rows: list[dict[str, Any]]) -> Metrics:
     """What a run's rows say of it.
 
     `steady_steps_per_second` leaves out the first rollout, in which programs are compiled;
@@ -156,10 +156,10 @@ def trained_agent(config: TeachConfig, venv: "TeachableVectorEnv") -> "PPO":
 # --- flips: how often a trained Hopper turns over backwards ---
 
 
-def flips(saved: Mapping[str, Any], num_episodes: int) -> Figures:
+def flips(saved: Mapping[str, Any], num_episodes: int) -> Metrics:
     """Full turns of the agent of an experiment that is there, with and without exploration."""
     config = saved_to_config(saved)
-    figures: Figures = {}
+    figures: Metrics = {}
     for name, is_exploring in (("deterministic", False), ("exploring", True)):
         _, qpos = play(config, num_episodes, is_exploring=is_exploring)
         figures[name] = {
@@ -184,7 +184,7 @@ def backward_turns(pitch: np.ndarray) -> np.ndarray:
 # --- random: what a policy that knows nothing gets ---
 
 
-def random(env_id: str, num_episodes: int, seed: int) -> Figures:
+def random(env_id: str, num_episodes: int, seed: int) -> Metrics:
     """The mean true return of the random policy."""
     from rl_teacher.agents.collector import Collector
     from rl_teacher.agents.episode_stats import EpisodeReturns
@@ -203,7 +203,7 @@ def random(env_id: str, num_episodes: int, seed: int) -> Figures:
 # --- physics: the limit of any agent's pace ---
 
 
-def physics(env_id: str, num_envs: int, seconds: float) -> Figures:
+def physics(env_id: str, num_envs: int, seconds: float) -> Metrics:
     """Steps/s of MuJoCo's batch alone: random controls, a new start every 33 steps or so."""
     import os
 
@@ -232,7 +232,7 @@ def physics(env_id: str, num_envs: int, seconds: float) -> Figures:
 # --- Atari: what arrives at the agent, and what ALE alone makes ---
 
 
-def emulators(rom: str, num_envs: int, seconds: float) -> Figures:
+def emulators(rom: str, num_envs: int, seconds: float) -> Metrics:
     """Steps/s of ALE's own vector environment alone, with random actions."""
     from ale_py.vector_env import AtariVectorEnv
 
@@ -248,7 +248,7 @@ def emulators(rom: str, num_envs: int, seconds: float) -> Figures:
     return paced(live, seconds)
 
 
-def atari(env_id: str, num_envs: int, seconds: float, rollout_steps: int) -> Figures:
+def atari(env_id: str, num_envs: int, seconds: float, rollout_steps: int) -> Metrics:
     """Steps/s of the same, collected into rollouts and recorded for clips, as in training."""
     from rl_teacher.agents.collector import Collector
     from rl_teacher.clips.recorder import Recorder
@@ -268,7 +268,7 @@ def atari(env_id: str, num_envs: int, seconds: float, rollout_steps: int) -> Fig
     return paced(live, seconds)
 
 
-def paced(live: Callable[[], int], seconds: float) -> Figures:
+def paced(live: Callable[[], int], seconds: float) -> Metrics:
     """Steps/s of something that lives some steps each time it is called."""
     num_steps, began_s = 0, time.perf_counter()
     while time.perf_counter() - began_s < seconds:
@@ -279,7 +279,7 @@ def paced(live: Callable[[], int], seconds: float) -> Figures:
 # --- labels: what a fit, a question and their memory cost ---
 
 
-def labels(env_id: str, num_labels: int, num_rounds: int) -> Figures:
+def labels(env_id: str, num_labels: int, num_rounds: int) -> Metrics:
     """The reward learner with many labels: a warm fit, asking, memory.
 
     Args:
@@ -328,7 +328,7 @@ class LabelledWorld:
 
     def _make_learner(self, env_id: str, folder: Path) -> "RewardLearner":
         from rl_teacher.predictor.inputs import InputSpace
-        from rl_teacher.queries.queue import Questionnaire, Respondent, Shelf
+        from rl_teacher.queries.queue import QueryQueue, Respondent, Shelf
         from rl_teacher.queries.schedules import Budget, Progress
         from rl_teacher.queries.selectors import selector
         from rl_teacher.session import Asking, Fitting, RewardLearner, Subject
@@ -346,7 +346,7 @@ class LabelledWorld:
             Subject(env_id, space, self._venv.num_envs, segment_steps=60),
             Asking(selector("disagreement"), by_step, Budget(None, 50, 10**6), 10),
             Fitting(PredictorConfig(), 200, in_background=False, seed=0),
-            Questionnaire(shelf, Respondent(teacher_named("oracle"), "synthetic:oracle", 0)),
+            QueryQueue(shelf, Respondent(teacher_named("oracle"), "synthetic:oracle", 0)),
         )
 
     def live(self, num_rollouts: int) -> None:
@@ -388,7 +388,7 @@ class LabelledWorld:
 # --- study: five simulated labelers ---
 
 
-def study(**settings: Any) -> Figures:
+def study(**settings: Any) -> Metrics:
     """See `simulated_labelers.study`."""
     from benchmarks import simulated_labelers
 
@@ -411,7 +411,7 @@ def resident_mb() -> float:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
-JOBS: dict[str, Callable[..., Figures]] = {
+JOBS: dict[str, Callable[..., Metrics]] = {
     "teach": teach,
     "flips": flips,
     "random": random,

@@ -18,7 +18,7 @@ from rl_teacher.wrappers.sb3 import RelabelReplay
 
 AGENTS: dict[str, Any] = {"DQN": DQN, "SAC": SAC}
 
-Figures = dict[str, Any]
+Metrics = dict[str, Any]
 
 
 def train(  # noqa: PLR0913 - as the benchmark names them
@@ -29,8 +29,8 @@ def train(  # noqa: PLR0913 - as the benchmark names them
     steps: int,
     seed: int,
     evaluated: int,
-    fresh_start: int | None = None,
-) -> Figures:
+    agent_reset: int | None = None,
+) -> Metrics:
     """Train an agent, and play with it in the environment as it is.
 
     Args:
@@ -41,7 +41,7 @@ def train(  # noqa: PLR0913 - as the benchmark names them
         steps: of the agent's training.
         seed: of everything.
         evaluated: episodes to play.
-        fresh_start: labels after which the agent begins anew, once.
+        agent_reset: labels after which the agent begins anew, once.
     """
     torch.set_num_threads(1)
     began_s = time.perf_counter()
@@ -52,7 +52,7 @@ def train(  # noqa: PLR0913 - as the benchmark names them
         env.pretrain()
     model = AGENTS[agent]("MlpPolicy", env, seed=seed, **agent_settings)
     is_taught = isinstance(env, PreferenceWrapper)
-    relabels = RelabelReplay(env, fresh_start=fresh_start) if is_taught else None
+    relabels = RelabelReplay(env, agent_reset=agent_reset) if is_taught else None
     model.learn(steps, callback=relabels)
     if isinstance(env, PreferenceWrapper):
         labels = env.session.num_labels

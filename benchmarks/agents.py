@@ -50,7 +50,7 @@ MATCHES = {
             "agent": "trpo",
             "trpo.num_envs": 16,
             "trpo.rollout_steps": 128,
-            "trpo.trace": 0.95,
+            "trpo.gae_lambda": 0.95,
         },
         peer="sb3-contrib's TRPO",
         peer_job={

@@ -126,9 +126,9 @@ def peer_learning(network: NetworkSize, how: dict[str, Any], options: Options) -
         "batch_size": settings.minibatch_size,
         "n_epochs": settings.num_epochs,
         "learning_rate": settings.learning_rate,
-        "gae_lambda": settings.trace,
-        "clip_range": settings.clip,
-        "ent_coef": settings.entropy_bonus,
+        "gae_lambda": settings.gae_lambda,
+        "clip_range": settings.clip_range,
+        "ent_coef": settings.entropy_coef,
     }
     finished = run_peer(
         "sb3",
@@ -158,7 +158,7 @@ def our_learning(network: NetworkSize, options: Options) -> dict[str, Any]:
             "env_id": GAMES[0][0],
             "num_timesteps": NUM_ENVS * ROLLOUT_STEPS * (2 if options.is_quick else 10),
         },
-        {"ppo.picture_network": network},
+        {"ppo.image_encoder": network},
         options.settings,
     )
     finished = run_ours("teach", saved=config.saved())

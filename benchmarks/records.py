@@ -1,4 +1,4 @@
-"""Figures as JSON lines: one file for each benchmark, which only grows."""
+"""Metrics as JSON lines: one file for each benchmark, which only grows."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -24,7 +24,7 @@ AT_ONCE = 3
 """Comparisons that a labeler claims at a time, as the page does."""
 PAUSE_S = 0.05
 
-Figures = dict[str, Any]
+Metrics = dict[str, Any]
 
 
 def name_of(place: int) -> str:
@@ -100,7 +100,7 @@ def true_answer(comparison: Any, segments: SegmentFiles) -> Answer:
 # --- the job ---
 
 
-def study(saved: Mapping[str, Any], weights: str, overlap: float, overlap_labelers: int) -> Figures:
+def study(saved: Mapping[str, Any], weights: str, overlap: float, overlap_labelers: int) -> Metrics:
     """One run that all of them answer: its return, and what can be told of the labelers.
 
     Args:
@@ -137,7 +137,7 @@ def teach_without_a_page(config: TeachConfig, options: RunOptions) -> None:
     """As `teach` does, but nobody has to look."""
     from rl_teacher.common import runtime
     from rl_teacher.report.progress import Progress
-    from rl_teacher.runs.clip_renderer import Gallery
+    from rl_teacher.runs.clip_renderer import ClipStore
     from rl_teacher.runs.folder import Experiment, home
     from rl_teacher.store.database import default_url
     from rl_teacher.store.media import MediaFiles
@@ -149,14 +149,14 @@ def teach_without_a_page(config: TeachConfig, options: RunOptions) -> None:
     with contextlib.ExitStack() as stack:
         experiment = stack.enter_context(Experiment.open(config.name, config.saved()))
         store = stack.enter_context(Store.open(default_url(home()), is_synced=False))
-        gallery = Gallery(store, MediaFiles(home() / "media"))
+        clip_store = ClipStore(store, MediaFiles(home() / "media"))
         display = stack.enter_context(Progress(config.name, env_card.id, config.num_timesteps))
-        teaching = Teaching(config, options, env_card, experiment, gallery, display)
+        teaching = Teaching(config, options, env_card, experiment, clip_store, display)
         stack.callback(teaching.close)
         teaching.run()
 
 
-def what_is_told(store: Store, name: str, segments: SegmentFiles) -> Figures:
+def what_is_told(store: Store, name: str, segments: SegmentFiles) -> Metrics:
     """Agreement, estimates of reliability, and how many targets are on the right side."""
     from rl_teacher.quality.agreement import agreement
     from rl_teacher.quality.reliability import (
@@ -186,7 +186,7 @@ def what_is_told(store: Store, name: str, segments: SegmentFiles) -> Figures:
 
 def told_of_labelers(
     store: Store, votes: Any, truth: Mapping[int, Answer], estimates: Mapping[int, Any]
-) -> Iterator[tuple[str, Figures]]:
+) -> Iterator[tuple[str, Metrics]]:
     """Of each labeler: the reliability they have, the share they got right, and the estimate."""
     from rl_teacher.quality.votes import CODES
 

@@ -1,4 +1,4 @@
-"""Figures in words and tables, as RESULTS.md and the terminal show them."""
+"""Metrics in words and tables, as RESULTS.md and the terminal show them."""
 
 import math
 from collections.abc import Iterable, Sequence

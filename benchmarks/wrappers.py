@@ -31,7 +31,7 @@ TASKS: dict[str, dict[str, Any]] = {
             "policy_kwargs": {"net_arch": [256, 256]},
         },
         "wrapper": {"max_labels": 600, "initial_labels": 100, "steps_between_labels": 60},
-        "fresh_start": 600,
+        "agent_reset": 600,
     },
     "Pendulum-v1": {
         "agent": "SAC",

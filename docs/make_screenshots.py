@@ -63,7 +63,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Studio:
+class ScreenshotTaker:
     """Where pictures are taken.
 
     Attributes:
@@ -219,11 +219,11 @@ def main() -> None:
         service = Service(home)
         runs = begun(home)
         try:
-            studio = Studio(browser, service)
-            picture_all(studio, home, runs)
-            picture_owners_pages(studio, PicturedStudy(home, "hopper").fill())
+            screenshots = ScreenshotTaker(browser, service)
+            picture_all(screenshots, home, runs)
+            picture_owners_pages(screenshots, PicturedStudy(home, "hopper").fill())
             picture_play(browser, home)
-            picture_a_game(studio, home)
+            picture_a_game(screenshots, home)
         finally:
             for running in [*runs.values(), service]:
                 running.end()
@@ -240,23 +240,25 @@ def begun(home: Path) -> Mapping[str, Running]:
     return {"hopper": Running(home, "hopper", "teach", *human, *named, *common)}
 
 
-def picture_all(studio: Studio, home: Path, runs: Mapping[str, Running]) -> None:
+def picture_all(screenshots: ScreenshotTaker, home: Path, runs: Mapping[str, Running]) -> None:
     """Every page, at the time when there is something on it."""
     runs["hopper"].printed_link()
     label = "/e/hopper/label"
-    with open_store(home) as store, studio.page(label, "wide", "light") as page:
+    with open_store(home) as store, screenshots.page(label, "wide", "light") as page:
         person = Person(LabellingPage(page), home, store)
         person.answer_until(60)
         person.labelling.shown_comparison()
-        studio.picture(Sight("experiments", "/", wait_for_experiments), "wide-light", "phone-dark")
-        studio.picture(Sight("help", label, wait_for_help), "wide-light")
+        screenshots.picture(
+            Sight("experiments", "/", wait_for_experiments), "wide-light", "phone-dark"
+        )
+        screenshots.picture(Sight("help", label, wait_for_help), "wide-light")
         clips = Sight("label", label, wait_for_clips)
-        studio.picture(clips, "wide-light", "wide-dark", "phone-light", "phone-dark")
+        screenshots.picture(clips, "wide-light", "wide-dark", "phone-light", "phone-dark")
         idle = Sight("idle", label, partial(wait_until_idle, home=home, store=store))
-        studio.picture(idle, "wide-dark")
+        screenshots.picture(idle, "wide-dark")
 
 
-def picture_owners_pages(studio: Studio, invite: str) -> None:
+def picture_owners_pages(screenshots: ScreenshotTaker, invite: str) -> None:
     """What there is to see once several people have labeled."""
     page = "/e/hopper"
     sights = (
@@ -270,11 +272,11 @@ def picture_owners_pages(studio: Studio, invite: str) -> None:
         Sight("replay", f"{page}?tab=disagreements", wait_for_replay),
     )
     for sight in sights:
-        studio.picture(sight, *EVERY_LOOK)
-    studio.picture(Sight("join", invite, wait_for_invite), "phone-light", "phone-dark")
+        screenshots.picture(sight, *EVERY_LOOK)
+    screenshots.picture(Sight("join", invite, wait_for_invite), "phone-light", "phone-dark")
 
 
-def picture_a_game(studio: Studio, home: Path) -> None:
+def picture_a_game(screenshots: ScreenshotTaker, home: Path) -> None:
     """Clips of Pong, while a run waits for its first answers."""
     human = ["-p", "human", "-e", "Pong-v0", "-L", "8", "-l", "20", "-n", "pong"]
     asks = ["--instructions", "Prefer the clip in which the green paddle meets the ball."]
@@ -282,7 +284,7 @@ def picture_a_game(studio: Studio, home: Path) -> None:
     try:
         running.printed_link()
         sight = Sight("label-pong", "/e/pong/label", wait_for_clips)
-        studio.picture(sight, *EVERY_LOOK)
+        screenshots.picture(sight, *EVERY_LOOK)
     finally:
         running.end()
 
@@ -296,8 +298,8 @@ def picture_play(browser: Browser, home: Path) -> None:
         try:
             link = urlsplit(running.printed_link())
             address = Address(f"{link.scheme}://{link.netloc}", "", 0, 0, "", "")
-            studio = Studio(browser, Shown(address, parse_qs(link.query)["token"][0]))
-            studio.picture(Sight(name, link.path, wait_for_play, is_whole=True), *EVERY_LOOK)
+            screenshots = ScreenshotTaker(browser, Shown(address, parse_qs(link.query)["token"][0]))
+            screenshots.picture(Sight(name, link.path, wait_for_play, is_whole=True), *EVERY_LOOK)
         finally:
             running.end()
 

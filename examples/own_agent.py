@@ -49,7 +49,7 @@ class CrossEntropy(OwnAgent):
 def main(steps: int = 16_000) -> None:
     """Teach it from a synthetic teacher's labels."""
     own: Any = {"agent": "__main__:CrossEntropy", "other": OtherAgentConfig(num_envs=32)}
-    budget: Any = {"n_labels": 60, "num_timesteps": steps, "fresh_start": 0.0}
+    budget: Any = {"n_labels": 60, "num_timesteps": steps, "agent_reset": 0.0}
     config = TeachConfig("ShortInvertedPendulum-v1", "synth", name="own-agent", **own, **budget)
     teach(config, RunOptions(no_tensorboard=True))
     print(f"true return {Experiment.find('own-agent').metrics()[-1]['true_return']:.1f}")

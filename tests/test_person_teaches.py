@@ -187,7 +187,7 @@ def test_the_page_is_told_which_clips_the_predictor_likes_and_how_far_to_believe
     with Labeler():
         teach(replace(CONFIG, num_timesteps=512), OPTIONS)
     with Store.open(default_url(home())) as store:
-        told = store.findings(store.experiment("mine").id)
+        told = store.diagnostics(store.experiment("mine").id)
         assert told is not None
         kinds = [store.clip(each["clip"]).kind for each in (*told["best"], *told["least"])]
     assert kinds == ["poses"] * 8

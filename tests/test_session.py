@@ -9,7 +9,7 @@ from rl_teacher.common.state_dict import array_to_text, text_to_array
 from rl_teacher.config.experiment import LabelerWeights, PredictorConfig
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.queries.queue import Questionnaire, RecentEpisodes, Respondent, Shelf
+from rl_teacher.queries.queue import QueryQueue, RecentEpisodes, Respondent, Shelf
 from rl_teacher.queries.schedules import Budget, Progress, schedule
 from rl_teacher.queries.selectors import selector
 from rl_teacher.session import Asking, Fitting, RewardLearner, Subject, TrueReward
@@ -40,14 +40,14 @@ class World:
         space = InputSpace.of(self.venv.single_observation_space, self.venv.single_action_space)
         budget = Budget(total=60, pretraining=20, num_steps=1000)
         shelf = Shelf(self.store, experiment_id, SegmentFiles(folder / "segments"))
-        self.questionnaire = Questionnaire(shelf, Respondent(teacher, "synthetic:oracle", 0))
+        self.query_queue = QueryQueue(shelf, Respondent(teacher, "synthetic:oracle", 0))
         self.learner = RewardLearner(
             Subject("ShortReacher-v1", space, 8, 10),
             Asking(selector("disagreement"), schedule("annealed"), budget, 10),
             Fitting(
                 PredictorConfig(hidden=(16, 16), label_buffer=label_buffer), 100, False, 0, weights
             ),
-            self.questionnaire,
+            self.query_queue,
         )
 
     def live(self, num_rollouts=1):
@@ -88,7 +88,7 @@ def test_what_it_asked_is_on_disk_and_answered_by_the_true_return(world):
     world.live(3)
     world.learner.ask(NOW, RECENT)
     for each in world.store.answered_comparisons(1):
-        left, right = map(world.questionnaire.segment, (each.left_hash, each.right_hash))
+        left, right = map(world.query_queue.segment, (each.left_hash, each.right_hash))
         is_left = left.true_return > right.true_return
         assert each.answer == (Answer.LEFT if is_left else Answer.RIGHT)
 
@@ -125,7 +125,7 @@ def test_a_teacher_who_answers_later_is_not_waited_for(tmp_path):
     world.live(3)
     world.learner.ask(NOW, RECENT)
     assert world.learner.fit() is None
-    question = list(world.questionnaire._questions.values())[4]
+    question = list(world.query_queue._questions.values())[4]
     world.store.answer(question.id, Answer.LEFT, "somebody")
     assert world.learner.fit() is not None
     assert world.learner.figures()["labels_answered"] == 1
@@ -206,7 +206,7 @@ def survey_world(folder, weights: LabelerWeights = "equal"):
 
 def say(world, who, *answers):
     """Their answers to the first comparisons, in order; None leaves one out."""
-    for question, answer in zip(world.questionnaire.asked(), answers, strict=False):
+    for question, answer in zip(world.query_queue.asked(), answers, strict=False):
         if answer is not None:
             world.store.answer(question.id, answer, who)
 
@@ -280,7 +280,7 @@ def test_gold_tells_who_is_right_where_labelers_contradict_each_other(tmp_path):
     world = survey_world(tmp_path, weights="reliability")
     say(world, "ann", *[LEFT] * 9)
     say(world, "bob", *[RIGHT] * 9)
-    for question in world.questionnaire.asked()[:8]:
+    for question in world.query_queue.asked()[:8]:
         world.store.set_gold(question.id, RIGHT)
     world.learner.take_answers()
     assert all(target < 0.2 for target in targets(world))
@@ -315,13 +315,13 @@ def test_restored_labels_have_the_order_the_targets_and_the_pace_they_had(tmp_pa
 
 def of_an_older_version(state):
     """Before several people could label, a question had one answer, and the order was not kept."""
-    questions = json.loads(array_to_text(state["questionnaire/questions"]))
+    questions = json.loads(array_to_text(state["query_queue/questions"]))
     single = [[left, right, next(iter(said.values()), None)] for left, right, said in questions]
     report = json.loads(array_to_text(state["self/report"]))
     del report["calibration"]
-    newer = {"self/budget", "self/learned", "self/num_more", "questionnaire/excluded"}
+    newer = {"self/budget", "self/learned", "self/num_more", "query_queue/excluded"}
     return {name: array for name, array in state.items() if name not in newer} | {
-        "questionnaire/questions": text_to_array(json.dumps(single)),
+        "query_queue/questions": text_to_array(json.dumps(single)),
         "self/report": text_to_array(json.dumps(report)),
     }
 
@@ -353,16 +353,16 @@ def test_another_number_of_labels_is_asked_at_once_but_never_fewer_than_before_t
 
 def test_findings_are_predicted_returns_of_shown_segments_and_the_bins_of_the_last_fit(world):
     world.live(3)
-    assert world.learner.findings({"x"}) is None
+    assert world.learner.diagnostics({"x"}) is None
     world.learner.ask(NOW, RECENT)
     world.learner.fit()
-    question = world.questionnaire.asked()[0]
-    findings = world.learner.findings({question.left, question.right})
-    assert findings.predicted_returns.keys() == {question.left, question.right}
-    segment = world.questionnaire.segment(question.left)
+    question = world.query_queue.asked()[0]
+    diagnostics = world.learner.diagnostics({question.left, question.right})
+    assert diagnostics.predicted_returns.keys() == {question.left, question.right}
+    segment = world.query_queue.segment(question.left)
     predicted = world.learner.predictor(segment.observations, segment.actions).sum()
-    assert findings.predicted_returns[question.left] == pytest.approx(predicted, rel=1e-4)
-    assert sum(each["count"] for each in findings.calibration) > 0
+    assert diagnostics.predicted_returns[question.left] == pytest.approx(predicted, rel=1e-4)
+    assert sum(each["count"] for each in diagnostics.calibration) > 0
 
 
 def test_looking_at_findings_changes_nothing(world):
@@ -370,7 +370,7 @@ def test_looking_at_findings_changes_nothing(world):
     world.learner.ask(NOW, RECENT)
     world.learner.fit()
     before = world.learner.state()
-    world.learner.findings({each.left for each in world.questionnaire.asked()})
+    world.learner.diagnostics({each.left for each in world.query_queue.asked()})
     after = world.learner.state()
     assert before.keys() == after.keys()
     for name, array in before.items():

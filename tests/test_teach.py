@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rl_teacher.agents.ppo import PPO
-from rl_teacher.agents.reset import FreshStart
+from rl_teacher.agents.reset import AgentReset
 from rl_teacher.common.errors import BadObservation, CorruptCheckpoint
 from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
@@ -96,7 +96,7 @@ def test_it_leaves_a_predictor_a_plot_and_its_labels():
     ("changes", "num_beginnings"),
     [
         ({}, 2),
-        ({"fresh_start": 0.0}, 1),
+        ({"agent_reset": 0.0}, 1),
         ({"predictor": "rl"}, 1),
         ({"n_labels": None, "pretrain_labels": 10}, 1),
     ],
@@ -105,11 +105,11 @@ def test_it_leaves_a_predictor_a_plot_and_its_labels():
 def test_the_agent_begins_anew_once_when_half_of_the_labels_have_come(
     changes, num_beginnings, monkeypatch
 ):
-    beginnings = []
-    begin_anew = PPO.begin_anew
-    monkeypatch.setattr(PPO, "begin_anew", lambda agent: beginnings.append(begin_anew(agent)))
+    warm_start = []
+    reinitialise = PPO.reinitialise
+    monkeypatch.setattr(PPO, "reinitialise", lambda agent: warm_start.append(reinitialise(agent)))
     teach(changed(**changes), QUIET)
-    assert len(beginnings) == num_beginnings
+    assert len(warm_start) == num_beginnings
 
 
 def test_the_true_reward_needs_no_labels():
@@ -209,9 +209,9 @@ def test_a_corrupted_checkpoint_is_passed_over_for_the_one_before(caplog):
 
 def test_a_checkpoint_of_another_version_is_refused_in_words_and_stays(monkeypatch):
     with monkeypatch.context() as earlier:
-        earlier.setattr(FreshStart, "state", lambda _: {})
+        earlier.setattr(AgentReset, "state", lambda _: {})
         teach(changed(num_timesteps=2048, name="earlier"), QUIET)
-    with pytest.raises(CorruptCheckpoint, match=r"of earlier does not fit.*fresh_start"):
+    with pytest.raises(CorruptCheckpoint, match=r"of earlier does not fit.*agent_reset"):
         teach(changed(num_timesteps=2048, name="earlier"), QUIET)
     assert Experiment.find("earlier").load_checkpoint() is not None
 

@@ -26,7 +26,7 @@ from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
 PACKAGES = ("sbx-rl", "stable-baselines3", "jax", "torch", "gymnasium", "mujoco", "numpy")
 
 
-class Clock(BaseCallback):
+class RunTimer(BaseCallback):
     """When the warm-up was over, by the wall and by the processor, and at what step."""
 
     def __init__(self, warm_up_steps: int) -> None:
@@ -71,7 +71,7 @@ def main() -> None:
     """Warm up, train, report."""
     torch.set_num_threads(JOB["threads"])
     agent = make_agent(JOB)
-    clock = Clock(JOB["warm_up_steps"])
+    clock = RunTimer(JOB["warm_up_steps"])
     agent.learn(JOB["steps"], callback=clock)
     assert clock.began is not None, "fewer steps than the warm-up has"  # noqa: S101
     began_s, began_cpu_s, began_at = clock.began

@@ -116,13 +116,13 @@ def fitted(
     dataset: Dataset, space: InputSpace, config: FitConfig, begun_with: RewardPredictor | None
 ) -> tuple[RewardPredictor, FitReport]:
     """A predictor fitted to all labels of a data set, its scale measured on their segments."""
-    space = space.seen_by(config.reward.picture_network)
+    space = space.seen_by(config.reward.image_encoder)
     labels = label_set(dataset, space, config, begun_with)
     fitter = Fitter(space, config.reward, seed=config.seed)
     try:
         if begun_with is not None:
             moments = begun_with.input_mean, begun_with.input_std
-            fitter.begin_with(begun_with.networks, *moments)
+            fitter.warm_start_from(begun_with.networks, *moments)
         outcome = fitter.fit(labels, config.pretrain_iters)
     finally:
         fitter.close()

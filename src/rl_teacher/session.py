@@ -19,7 +19,7 @@ from jaxtyping import Float32, Int64, Shaped
 from rl_teacher.clips.recorder import Cuts, Recorder
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.state_dict import (
-    NamedArrays,
+    StateDict,
     array_to_rng,
     array_to_text,
     nest,
@@ -29,7 +29,7 @@ from rl_teacher.common.state_dict import (
 )
 from rl_teacher.config.experiment import LabelerWeights, PredictorConfig
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.predictor.diagnostics import Findings
+from rl_teacher.predictor.diagnostics import Diagnostics
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import FitReport, Fitted, Fitter, looked_at, stride_of
 from rl_teacher.predictor.inputs import InputSpace
@@ -40,7 +40,7 @@ from rl_teacher.quality.reliability import (
     posterior_targets,
 )
 from rl_teacher.quality.votes import Votes
-from rl_teacher.queries.queue import Pair, Question, Questionnaire, RecentEpisodes
+from rl_teacher.queries.queue import Pair, QueryQueue, Question, RecentEpisodes
 from rl_teacher.queries.schedules import Budget, Progress, Schedule, at_another_rate
 from rl_teacher.queries.selectors import Candidates, Selector, uniform
 
@@ -66,7 +66,7 @@ FEATURE_STRIDE = 16
 REMEASURED_SEGMENTS = 64
 """Recent segments on which the spread of the predicted reward is measured after a fit."""
 
-Figures = dict[str, float | int]
+Metrics = dict[str, float | int]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Observed:
     """
 
     rewards: Float32[np.ndarray, "time env"]
-    figures: Figures
+    figures: Metrics
 
 
 @runtime_checkable
@@ -121,15 +121,15 @@ class RewardSource(Protocol):
         """Learn from the labels that have come; None when nothing was done."""
         ...
 
-    def figures(self) -> Figures:
+    def figures(self) -> Metrics:
         """Labels and fits so far, to report."""
         ...
 
-    def findings(self, shown: Set[str]) -> Findings | None:
+    def diagnostics(self, shown: Set[str]) -> Diagnostics | None:
         """What is made of clips that can be shown; None while there is nothing new."""
         ...
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Everything needed to go on exactly."""
         ...
 
@@ -170,15 +170,15 @@ class Untaught:
         """Nothing is fitted."""
         return None
 
-    def figures(self) -> Figures:
+    def figures(self) -> Metrics:
         """Nothing to report."""
         return {}
 
-    def findings(self, shown: Set[str]) -> Findings | None:  # noqa: ARG002
+    def diagnostics(self, shown: Set[str]) -> Diagnostics | None:  # noqa: ARG002
         """Nothing is predicted."""
         return None
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Nothing to save."""
         return {}
 
@@ -299,15 +299,15 @@ class RewardLearner:
     """Learns a reward from comparisons: see the module's text."""
 
     def __init__(
-        self, subject: Subject, asking: Asking, fitting: Fitting, questionnaire: Questionnaire
+        self, subject: Subject, asking: Asking, fitting: Fitting, query_queue: QueryQueue
     ) -> None:
         config, seed, length = fitting.config, fitting.seed, subject.segment_steps
-        space = subject.space.seen_by(config.picture_network)
+        space = subject.space.seen_by(config.image_encoder)
         self._subject = subject = replace(subject, space=space)
         self._fit_growth = FIT_GROWTH_PICTURES if space.is_bytes else FIT_GROWTH
         self._asking = asking
         self._pretrain_iters = fitting.pretrain_iters
-        self._questionnaire = questionnaire
+        self._query_queue = query_queue
         self._rng = np.random.default_rng([seed, 6])
         self.predictor = RewardPredictor(subject.space, config, seed)
         remembered = remembered_steps(
@@ -327,7 +327,7 @@ class RewardLearner:
         self._given: list[LabelledPair] = []
         self._pretrained = fitting.pretrained
         if fitting.pretrained is not None:
-            self._begin_with(fitting.pretrained)
+            self._warm_start_from(fitting.pretrained)
         self._labels = self._no_labels()
         self._number_of: dict[int, int] = {}
         self._is_revised = False
@@ -340,10 +340,12 @@ class RewardLearner:
         self._thread = ThreadPoolExecutor(1, "reward-fit") if fitting.in_background else None
         self._running: Future[Fitted] | None = None
 
-    def _begin_with(self, pretrained: RewardPredictor) -> None:
+    def _warm_start_from(self, pretrained: RewardPredictor) -> None:
         """Be as one that was fitted before, and go on from its networks."""
         self.predictor.load_state(pretrained.state())
-        self._fitter.begin_with(pretrained.networks, pretrained.input_mean, pretrained.input_std)
+        self._fitter.warm_start_from(
+            pretrained.networks, pretrained.input_mean, pretrained.input_std
+        )
 
     def _no_labels(self) -> LabelSet:
         config = self._predictor_config
@@ -391,12 +393,12 @@ class RewardLearner:
             How many were asked: fewer than are due while too little was lived to cut them from.
         """
         self._num_due = self._asking.schedule(self._budget, progress)
-        due = self._num_due - self._questionnaire.num_asked
+        due = self._num_due - self._query_queue.num_asked
         if self._has_fitted and progress.step > 0:
-            most_waiting, waiting = self._asking.most_waiting, self._questionnaire.num_waiting
+            most_waiting, waiting = self._asking.most_waiting, self._query_queue.num_waiting
             due = min(due, ASKED_AT_ONCE if most_waiting is None else most_waiting - waiting)
         pairs = self._choose(due) if due > 0 else []
-        self._questionnaire.ask(pairs, progress.step, recent)
+        self._query_queue.ask(pairs, progress.step, recent)
         return len(pairs)
 
     def plan(self, progress: Progress, seconds_between: float | None, total: int | None) -> None:
@@ -418,12 +420,12 @@ class RewardLearner:
     @property
     def num_asked(self) -> int:
         """Comparisons asked so far."""
-        return self._questionnaire.num_asked
+        return self._query_queue.num_asked
 
     @property
     def num_answered(self) -> int:
         """Comparisons whose answer was taken in."""
-        return self._questionnaire.num_answered
+        return self._query_queue.num_answered
 
     def _choose(self, num: int) -> list[Pair]:
         """The pairs most worth asking, among random candidates."""
@@ -504,17 +506,17 @@ class RewardLearner:
             How many comparisons have an answer by now.
         """
         if self._running is None:
-            taken = self._questionnaire.take_answers()
+            taken = self._query_queue.take_answers()
             if taken.has_revised:
                 self._learn_anew()
             elif taken.new or taken.more:
                 self._learn_of([*taken.new, *taken.more])
                 self._num_more += len(taken.more)
-        return self._questionnaire.num_answered
+        return self._query_queue.num_answered
 
     def adopt_earlier_questions(self) -> None:
-        """Take over what a run that was killed had asked a person; see `Questionnaire.adopt`."""
-        self._questionnaire.adopt()
+        """Take over what a run that was killed had asked a person; see `QueryQueue.adopt`."""
+        self._query_queue.adopt()
 
     def fit(self, *, again: bool = False) -> FitReport | None:
         """Take in the answers that have come, and fit if there are enough new ones.
@@ -552,11 +554,11 @@ class RewardLearner:
         """
         if self._labeler_weights == "equal":
             return mean_targets(self._votes(questions))
-        votes = self._votes(self._questionnaire.answered())
-        return posterior_targets(votes, estimate_reliability(votes, self._questionnaire.gold()))
+        votes = self._votes(self._query_queue.answered())
+        return posterior_targets(votes, estimate_reliability(votes, self._query_queue.gold()))
 
     def _votes(self, questions: Sequence[Question]) -> Votes:
-        return Votes.of({each.id: self._questionnaire.answers_to(each) for each in questions})
+        return Votes.of({each.id: self._query_queue.answers_to(each) for each in questions})
 
     def _learn_anew(self) -> None:
         """Somebody thought better of an answer: read all of them again, as they are now.
@@ -566,11 +568,11 @@ class RewardLearner:
         self._labels, self._number_of = self._no_labels(), {}
         for pair in self._given:
             self._labels.add(pair)
-        self._learn_of(self._questionnaire.answered())
+        self._learn_of(self._query_queue.answered())
         self._is_revised = len(self._labels) > 0
 
     def _rows_of(self, content_hash: str) -> Shaped[np.ndarray, "time features"]:
-        segment = self._questionnaire.segment(content_hash)
+        segment = self._query_queue.segment(content_hash)
         return self._subject.space.rows(segment.observations, segment.actions)
 
     def _start_fit(self) -> FitReport | None:
@@ -617,19 +619,19 @@ class RewardLearner:
 
     # --- report, save, load ---
 
-    def figures(self) -> Figures:
+    def figures(self) -> Metrics:
         """Labels and fits so far, to report."""
-        counts: Figures = {
+        counts: Metrics = {
             "labels_desired": self._num_due,
-            "labels_asked": self._questionnaire.num_asked,
-            "labels_answered": self._questionnaire.num_answered,
+            "labels_asked": self._query_queue.num_asked,
+            "labels_answered": self._query_queue.num_answered,
             "comparisons": len(self._labels),
             "fits": self._num_fits,
             "fit_steps": self._fit_steps,
         }
         return counts | (self._report.figures() if self._report is not None else {})
 
-    def findings(self, shown: Set[str]) -> Findings | None:
+    def diagnostics(self, shown: Set[str]) -> Diagnostics | None:
         """What the predictor makes of clips that can be shown; None before the first fit."""
         if self._report is None:
             return None
@@ -637,11 +639,11 @@ class RewardLearner:
             {"predicted": each.predicted, "observed": each.observed, "count": each.num}
             for each in self._report.calibration
         ]
-        return Findings(self._predicted_returns(shown), bins)
+        return Diagnostics(self._predicted_returns(shown), bins)
 
     def _predicted_returns(self, shown: Set[str]) -> dict[str, float]:
         """Of each segment that was learned of and is shown; a k-th of its steps, each for k."""
-        questions = {each.id: each for each in self._questionnaire.asked()}
+        questions = {each.id: each for each in self._query_queue.asked()}
         places = {
             segment: (place, side)
             for i, number in self._number_of.items()
@@ -657,10 +659,10 @@ class RewardLearner:
         returns = (rewards * weights).sum(-1)
         return dict(zip(places, returns.tolist(), strict=True))
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Everything needed to go on exactly; segments and answers stay in the store."""
         self._finish_running(wait=True)
-        own: NamedArrays = {
+        own: StateDict = {
             "rng": rng_to_array(self._rng),
             "fitted_labels": np.asarray(self._fitted_labels),
             "num_fits": np.asarray(self._num_fits),
@@ -675,7 +677,7 @@ class RewardLearner:
             "predictor": self.predictor.state(),
             "fitter": self._fitter.state(),
             "recorder": self.recorder.state(),
-            "questionnaire": self._questionnaire.state(),
+            "query_queue": self._query_queue.state(),
         }
         return nest({"self": own, **parts})
 
@@ -694,13 +696,13 @@ class RewardLearner:
         self._fit_steps = int(state["self/fit_steps"])
         self._num_due = int(state["self/num_due"])
         self._report = _loaded_report(state)
-        self._questionnaire.load_state(part_of(state, "questionnaire"), self._subject.env_id)
+        self._query_queue.load_state(part_of(state, "query_queue"), self._subject.env_id)
         self._load_newer(state)
 
     def _load_newer(self, state: Mapping[str, np.ndarray]) -> None:
         """What checkpoints have held only since several people may label one run."""
-        asked = self._questionnaire.asked()
-        learned = self._questionnaire.answered()
+        asked = self._query_queue.asked()
+        learned = self._query_queue.answered()
         if "self/learned" in state:
             learned = [asked[place] for place in state["self/learned"]]
             self._num_more = int(state["self/num_more"])
@@ -709,7 +711,7 @@ class RewardLearner:
 
     def _learned(self) -> Int64[np.ndarray, " comparison"]:
         """[C] which of the questions each comparison of the label set is, by the order asked."""
-        order_asked = {each.id: place for place, each in enumerate(self._questionnaire.asked())}
+        order_asked = {each.id: place for place, each in enumerate(self._query_queue.asked())}
         return np.array([order_asked[i] for i in self._number_of], np.int64)
 
     def close(self) -> None:
@@ -740,7 +742,7 @@ def _figures_of(
     rollout: Rollout,
     members: Float32[np.ndarray, "member time env"],
     rewards: Float32[np.ndarray, "time env"],
-) -> Figures:
+) -> Metrics:
     """Disagreement of the members, and the correlation with the true reward.
 
     Both over each environment's stretch of the rollout, summed: that is what is compared.
@@ -748,7 +750,7 @@ def _figures_of(
     predicted, true = rewards.sum(0), rollout.rewards.sum(0)
     returns = members.sum(1)
     disagreement = returns.std(0).mean() / max(float(returns.std(1).mean()), 1e-9)
-    figures: Figures = {"disagreement": float(disagreement)}
+    figures: Metrics = {"disagreement": float(disagreement)}
     if len(true) > 2 and predicted.std() > 0 and true.std() > 0:
         figures["correlation"] = float(np.corrcoef(predicted, true)[0, 1])
     return figures

@@ -22,13 +22,13 @@ from rl_teacher.agents.agent import Agent, Explorer
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.episode_stats import EpisodeReturns
 from rl_teacher.agents.registry import check_agent, make_agent, num_envs_of
-from rl_teacher.agents.reset import FreshStart
+from rl_teacher.agents.reset import AgentReset
 from rl_teacher.clips.episode import EpisodeWatcher
 from rl_teacher.common import runtime
 from rl_teacher.common.errors import CorruptCheckpoint, SegmentTooLong, TeacherFailed
 from rl_teacher.common.signals import StopRequest, stop_requests
-from rl_teacher.common.state_dict import NamedArrays, nest, part_of
-from rl_teacher.common.timer import Clock
+from rl_teacher.common.state_dict import StateDict, nest, part_of
+from rl_teacher.common.timer import RunTimer
 from rl_teacher.config.experiment import (
     LabelerWeights,
     RunOptions,
@@ -42,21 +42,21 @@ from rl_teacher.envs.registry import EnvCard, card, make_vector
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.queries.queue import Questionnaire, RecentEpisodes, Respondent, Shelf, library_of
+from rl_teacher.queries.queue import QueryQueue, RecentEpisodes, Respondent, Shelf, library_of
 from rl_teacher.queries.schedules import Budget, Progress, schedule
 from rl_teacher.queries.selectors import selector
 from rl_teacher.report.progress import Progress as Display
 from rl_teacher.report.tensorboard import TensorBoard, default_log_dir
-from rl_teacher.runs.clip_renderer import Gallery, Studio, check_can_be_shown
-from rl_teacher.runs.control import Orders
+from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore, check_can_be_shown
+from rl_teacher.runs.control import RunControl
 from rl_teacher.runs.folder import Experiment, home
-from rl_teacher.runs.status import Bulletin, Phase, Standing
-from rl_teacher.runs.warm_start import NOTHING, Beginnings, beginnings_of
+from rl_teacher.runs.status import Phase, RunStatus, StatusReporter
+from rl_teacher.runs.warm_start import NO_WARM_START, WarmStart, load_warm_start
 from rl_teacher.session import (
     Asking,
-    Figures,
     Fitting,
     FrozenReward,
+    Metrics,
     RewardLearner,
     RewardSource,
     Subject,
@@ -153,8 +153,8 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
     validate_options(options)
     env_card = check(config)
     config = replace(config, env_id=env_card.id)
-    beginnings = beginnings_of(config)
-    config = beginnings.named(config)
+    warm_start = load_warm_start(config)
+    config = warm_start.named(config)
     with contextlib.ExitStack() as stack:
         experiment = stack.enter_context(
             Experiment.open(config.name, config.saved(), options.force_new)
@@ -163,13 +163,13 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
         store = stack.enter_context(Store.open(default_url(home()), is_synced=config.asks_a_person))
         if options.force_new:
             store.delete_experiment(config.name)
-        gallery = Gallery(store, MediaFiles(options.media or home() / "media"))
+        clip_store = ClipStore(store, MediaFiles(options.media or home() / "media"))
         display = stack.enter_context(Display(config.name, env_card.id, config.num_timesteps))
         display.status("setting up")
         page = ServedPage(options) if options.serve or config.asks_a_person else None
         if page is not None:
             stack.callback(page.close)
-        teaching = Teaching(config, options, env_card, experiment, gallery, display, beginnings)
+        teaching = Teaching(config, options, env_card, experiment, clip_store, display, warm_start)
         stack.callback(teaching.close)
         if page is not None:
             show_page(page.link(config.name, config.asks_a_person), display, options)
@@ -192,9 +192,9 @@ class Teaching:
         options: RunOptions,
         env_card: EnvCard,
         experiment: Experiment,
-        gallery: Gallery,
+        clip_store: ClipStore,
         display: Display,
-        beginnings: Beginnings = NOTHING,
+        warm_start: WarmStart = NO_WARM_START,
     ) -> None:
         self._config = config
         self._options = options
@@ -219,43 +219,47 @@ class Teaching:
         )
         self._agent: Agent = make_agent(config, self._venv)
         self._act_first = self._collector.random_actions
-        if beginnings.agent is not None:
-            self._agent.begin_with(beginnings.agent)
+        if warm_start.agent is not None:
+            self._agent.warm_start_from(warm_start.agent)
             self._act_first = self._agent.try_out
         elif config.asks and isinstance(self._agent, Explorer):
             self._act_first = self._agent.explore
         begins_whole = not (stagger and is_ours)
         self._true = EpisodeReturns(num_envs, begins_whole=begins_whole)
         self._predicted = EpisodeReturns(num_envs, begins_whole=False)
-        experiment_id = enter_experiment(gallery.store, experiment.name, env_card, config, options)
-        self._studio = Studio(env_card, self._venv, gallery, config.frames)
+        experiment_id = enter_experiment(
+            clip_store.store, experiment.name, env_card, config, options
+        )
+        self._clip_renderer = ClipRenderer(env_card, self._venv, clip_store, config.frames)
         # Note: poses cost nothing, but a video is drawn in a process of its own.
-        is_watched = self._studio.kind == "poses" or options.serve or config.asks_a_person
+        is_watched = self._clip_renderer.kind == "poses" or options.serve or config.asks_a_person
         watcher = EpisodeWatcher(env_card.id, begins_whole=begins_whole) if is_watched else None
-        self._bulletin = Bulletin(gallery.store, experiment_id, self._studio, watcher)
-        shelf = Shelf(gallery.store, experiment_id, SegmentFiles(home() / "segments"))
+        self._status_reporter = StatusReporter(
+            clip_store.store, experiment_id, self._clip_renderer, watcher
+        )
+        shelf = Shelf(clip_store.store, experiment_id, SegmentFiles(home() / "segments"))
         if config.asks_a_person:
-            shows_others = self._studio.kind == "poses"
-            shelf = replace(shelf, show=self._studio.show, shows_others=shows_others)
+            shows_others = self._clip_renderer.kind == "poses"
+            shelf = replace(shelf, show=self._clip_renderer.show, shows_others=shows_others)
         self._rewards = make_reward_source(
             config,
             self._venv,
             self._segment_steps,
             shelf,
-            beginnings.predictor,
+            warm_start.predictor,
             options.labeler_weights,
         )
-        self._orders = Orders(gallery.store, experiment_id)
-        self._orders.set_study(options)
+        self._run_control = RunControl(clip_store.store, experiment_id)
+        self._run_control.set_study(options)
         self._step = 0
         self._is_pretrained = not config.asks or pretraining_labels(config) == 0
-        self._fresh_start = FreshStart(labels_before_fresh_start(config))
-        self._clock = Clock()
+        self._agent_reset = AgentReset(labels_before_reset(config))
+        self._clock = RunTimer()
         self._saved_s = self._reported_s = -math.inf
         self._save_took_s = 0.0
         self._steps_this_run = 0
         self._has_collected = False
-        self._figures: Figures = {}
+        self._figures: Metrics = {}
         self._tensorboard: TensorBoard | None = None
 
     def run(self) -> Outcome:
@@ -277,11 +281,11 @@ class Teaching:
 
     def _may_go_on(self, stop: StopRequest) -> bool:
         """Do what the owner wants by now: pause, ask at another rate; False: stop."""
-        wanted = self._orders.latest()
+        wanted = self._run_control.latest()
         self._rewards.plan(self._progress(), wanted.seconds_between, wanted.target_labels)
         if wanted.state == "pause":
             self._pause(stop)
-        if self._orders.latest().state == "stop":
+        if self._run_control.latest().state == "stop":
             stop.request()
         return not stop
 
@@ -290,7 +294,7 @@ class Teaching:
         if self._steps_this_run:
             self._save()
         with self._clock.standing_still():
-            while self._orders.is_paused and not stop:
+            while self._run_control.is_paused and not stop:
                 self._rewards.take_answers()
                 self._display.update(self._rewards.figures())
                 self._say("paused", "paused on the page, and goes on from there; Ctrl-C ends it")
@@ -307,7 +311,7 @@ class Teaching:
         self._rewards.ask(self._progress(), self._recent())
         if not self._fit():
             self._reconsider_if_due(rollout.num_steps)
-        self._fresh_start.take_if_due(
+        self._agent_reset.take_if_due(
             self._agent, self._step, self._rewards.num_answered, self._rewards.predictor
         )
         self._figures = {f"agent/{name}": value for name, value in losses.items()}
@@ -318,21 +322,21 @@ class Teaching:
         if self._rewards.fit() is None:
             return False
         if self._rewards.predictor is not None:
-            self._agent.reconsider(self._rewards.predictor)
+            self._agent.relabel_buffer(self._rewards.predictor)
         return True
 
     def _reconsider_if_due(self, num_steps: int) -> None:
         """Between fits too, since predicted rewards are normalised over a window that moves."""
         is_due = self._step // RECONSIDERED_EVERY > (self._step - num_steps) // RECONSIDERED_EVERY
         if is_due and self._config.asks and self._rewards.predictor is not None:
-            self._agent.reconsider(self._rewards.predictor)
+            self._agent.relabel_buffer(self._rewards.predictor)
 
     def _watch(self, rollout: Rollout, rewards: Float32[np.ndarray, "time env"]) -> None:
         """Follow the agent's episodes."""
         self._true.observe(rollout, rollout.rewards)
         self._predicted.observe(rollout, rewards)
-        self._fresh_start.observe(rollout)
-        self._bulletin.watch(rollout, rewards, self._step)
+        self._agent_reset.observe(rollout)
+        self._status_reporter.watch(rollout, rewards, self._step)
 
     def _pretrain(self, stop: StopRequest) -> None:
         """Let the random policy act, ask about that, and fit the first predictor.
@@ -406,7 +410,7 @@ class Teaching:
         self._display.status(text)
         rate = self._steps_per_second if phase == "training" else None
         total = self._config.num_timesteps
-        self._bulletin.stand(Standing(phase, text, self._step, total, rate))
+        self._status_reporter.stand(RunStatus(phase, text, self._step, total, rate))
 
     @property
     def _steps_per_second(self) -> float:
@@ -415,7 +419,7 @@ class Teaching:
     def _report_if_due(self) -> None:
         if time.monotonic() - self._reported_s >= REPORT_EVERY_S:
             self._report()
-            self._bulletin.find(self._rewards.findings, self._step)
+            self._status_reporter.find(self._rewards.diagnostics, self._step)
             self._say("training", "training")
 
     def _report(self) -> None:
@@ -434,7 +438,7 @@ class Teaching:
         self._experiment.append_metrics(row)
         if self._tensorboard is not None:
             self._tensorboard.write(row)
-        self._bulletin.metrics(row)
+        self._status_reporter.metrics(row)
         self._display.update(row)
 
     # --- saving ---
@@ -453,7 +457,7 @@ class Teaching:
             "rewards": self._rewards,
             "true": self._true,
             "predicted": self._predicted,
-            "fresh_start": self._fresh_start,
+            "agent_reset": self._agent_reset,
         }
 
     def _save(self) -> None:
@@ -475,13 +479,13 @@ class Teaching:
         if self._config.asks_a_person and isinstance(self._rewards, RewardLearner):
             self._rewards.adopt_earlier_questions()
         self._experiment.truncate_metrics(self._step)
-        self._bulletin.forget_after(self._step)
+        self._status_reporter.forget_after(self._step)
         if not self._options.no_tensorboard:
             resumed_at = self._step if checkpoint is not None else None
             self._tensorboard = TensorBoard(default_log_dir(self._config.name), resumed_at)
         self._saved_s = time.monotonic()
 
-    def _load(self, step: int, arrays: NamedArrays, meta: dict) -> None:
+    def _load(self, step: int, arrays: StateDict, meta: dict) -> None:
         for name, part in self._parts().items():
             try:
                 part.load_state(part_of(arrays, name))
@@ -513,7 +517,7 @@ class Teaching:
 
     def close(self) -> None:
         """Let go of environments, threads and files."""
-        self._studio.close()
+        self._clip_renderer.close()
         self._rewards.close()
         self._venv.close()
         if self._tensorboard is not None:
@@ -546,11 +550,11 @@ def enter_experiment(
     return experiment_id
 
 
-def labels_before_fresh_start(config: TeachConfig) -> float:
+def labels_before_reset(config: TeachConfig) -> float:
     """After how many the agent begins anew; infinity where it never does."""
-    if not config.asks or not config.fresh_start or config.n_labels is None:
+    if not config.asks or not config.agent_reset or config.n_labels is None:
         return math.inf
-    return math.inf if config.agent_path is not None else config.fresh_start * config.n_labels
+    return math.inf if config.agent_path is not None else config.agent_reset * config.n_labels
 
 
 def shows_ends(config: TeachConfig) -> bool:
@@ -619,5 +623,5 @@ def make_reward_source(
             labeler_weights=labeler_weights,
             pretrained=pretrained,
         ),
-        Questionnaire(shelf, respondent),
+        QueryQueue(shelf, respondent),
     )

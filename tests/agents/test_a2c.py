@@ -33,14 +33,14 @@ def networks_for(space):
 
 def test_the_first_step_of_rmsprop_by_hand():
     # mean square = 0.9 * 1 + 0.1 * 0.3^2 = 0.909; step = 0.3 / sqrt(0.909 + 0.01)
-    config = A2CConfig(rms_decay=0.9, rms_epsilon=0.01)
+    config = A2CConfig(rms_alpha=0.9, rms_epsilon=0.01)
     made = optimiser(config)
     updates, _ = made.update(jnp.array([0.3]), made.init(jnp.array([0.0])))
     assert jnp.asarray(updates)[0] == pytest.approx(0.3 / np.sqrt(0.919), rel=1e-6)
 
 
 def test_gradients_longer_than_the_limit_are_shortened_over_both_networks():
-    made = optimiser(A2CConfig(rms_decay=1.0, rms_epsilon=1e-12, max_grad_norm=0.5))
+    made = optimiser(A2CConfig(rms_alpha=1.0, rms_epsilon=1e-12, max_grad_norm=0.5))
     updates, _ = made.update(jnp.array([3.0, 4.0]), made.init(jnp.zeros(2)))
     np.testing.assert_allclose(jnp.asarray(updates), [0.3, 0.4], rtol=1e-5)
 
@@ -101,7 +101,7 @@ def test_it_balances_the_cartpole():
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_it_swings_the_pendulum_up(seed):
-    config = A2CConfig(rollout_steps=8, discount=0.9, trace=0.95, learning_rate=2e-3)
+    config = A2CConfig(rollout_steps=8, gamma=0.9, gae_lambda=0.95, learning_rate=2e-3)
     _, _, episodes = train(A2C, make_vector("Pendulum-v1", 16), config, 8000, seed)
     assert episodes.mean_return(50) > -400
 
@@ -131,7 +131,7 @@ def test_it_begins_as_another_of_its_kind_acts():
     venv = make_vector("CartPole-v1", 16)
     agent, _, _ = train(A2C, venv, CARTPOLE, 20, seed=0)
     other = new_agent(A2C, venv, CARTPOLE, seed=5)
-    other.begin_with(agent.state())
+    other.warm_start_from(agent.state())
     somewhere = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
     np.testing.assert_array_equal(agent.act_best(somewhere), other.act_best(somewhere))
 
@@ -140,4 +140,4 @@ def test_networks_of_another_size_are_refused_in_words():
     venv = make_vector("CartPole-v1", 2)
     small = new_agent(A2C, venv, dataclasses.replace(CARTPOLE, hidden=(8,)))
     with pytest.raises(BadConfig, match="hidden"):
-        new_agent(A2C, venv, CARTPOLE).begin_with(small.state())
+        new_agent(A2C, venv, CARTPOLE).warm_start_from(small.state())

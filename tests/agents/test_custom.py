@@ -132,17 +132,17 @@ def test_a_saved_one_goes_on_exactly():
 
 def test_one_begins_as_another_ended_and_one_of_other_sizes_is_refused():
     one, other = made(), made(changed(seed=2))
-    other.begin_with(one.state())
+    other.warm_start_from(one.state())
     np.testing.assert_array_equal(one.place, other.place)
     with pytest.raises(BadConfig, match=r"remembers .*\(2,\)"):
-        other.begin_with({"place": np.zeros(3), "num_rollouts": np.asarray(1)})
+        other.warm_start_from({"place": np.zeros(3), "num_rollouts": np.asarray(1)})
 
 
 def test_one_that_begins_anew_is_as_made_with_another_seed():
     agent = made()
     agent.learn(None, None)
     before = agent.place.copy()
-    agent.begin_anew()
+    agent.reinitialise()
     assert agent.num_rollouts == 0
     assert not np.array_equal(agent.place, before)
     assert not np.array_equal(agent.place, made().place)

@@ -34,7 +34,7 @@ def test_it_balances_the_cartpole():
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_it_swings_the_pendulum_up(seed):
-    config = GA3CConfig(rollout_steps=8, discount=0.9, learning_rate=2e-3)
+    config = GA3CConfig(rollout_steps=8, gamma=0.9, learning_rate=2e-3)
     _, _, episodes = train(GA3C, make_vector("Pendulum-v1", 64), config, 3000, seed)
     assert episodes.mean_return(50) > -400
 
@@ -83,7 +83,7 @@ def test_asking_how_it_stands_changes_nothing():
 
 def test_one_that_begins_anew_drops_what_it_is_learning():
     agent, _, _ = train(GA3C, make_vector("CartPole-v1", 32), CARTPOLE, 5, seed=0)
-    agent.begin_anew()
+    agent.reinitialise()
     state = agent.state()
     np.testing.assert_array_equal(agent._learned.networks, state["late/acting"])
     everywhere = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
@@ -94,7 +94,7 @@ def test_it_begins_with_what_another_of_its_kind_had_learned():
     venv = make_vector("CartPole-v1", 32)
     agent, _, _ = train(GA3C, venv, CARTPOLE, 20, seed=0)
     other = new_agent(GA3C, venv, CARTPOLE, seed=5)
-    other.begin_with(agent.state())
+    other.warm_start_from(agent.state())
     np.testing.assert_array_equal(other.state()["late/acting"], agent._learned.networks)
 
 
@@ -102,7 +102,9 @@ def test_networks_of_another_size_are_refused_in_words():
     venv = make_vector("CartPole-v1", 2)
     small = new_agent(GA3C, venv, dataclasses.replace(CARTPOLE, num_envs=2, hidden=(8,)))
     with pytest.raises(BadConfig, match="hidden"):
-        new_agent(GA3C, venv, dataclasses.replace(CARTPOLE, num_envs=2)).begin_with(small.state())
+        new_agent(GA3C, venv, dataclasses.replace(CARTPOLE, num_envs=2)).warm_start_from(
+            small.state()
+        )
 
 
 @pytest.mark.parametrize(

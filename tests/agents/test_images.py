@@ -18,10 +18,10 @@ from rl_teacher.common.errors import BadInput
 from rl_teacher.common.state_dict import tree_to_arrays
 from rl_teacher.config.agents import A2CConfig, GA3CConfig, PPOConfig
 from rl_teacher.config.experiment import TeachConfig
-from rl_teacher.nn.agent_encoders import PictureEncoder
+from rl_teacher.nn.agent_encoders import ImageEncoder
 from rl_teacher.nn.conv import SEEN_AT_ONCE
 from rl_teacher.nn.encoders import POLICIES
-from rl_teacher.nn.image_layout import PictureShape
+from rl_teacher.nn.image_layout import ImageLayout
 from tests.image_environments import Corridor, Seeker, make_corridors
 
 SETTINGS = {
@@ -83,7 +83,7 @@ def test_a_saved_agent_goes_on_exactly(kind):
 def test_one_begins_with_what_another_sees():
     venv = make_corridors(8)
     one, other = made(PPO, venv), made(PPO, venv, seed=1)
-    other.begin_with(one.state())
+    other.warm_start_from(one.state())
     pictures = np.random.default_rng(0).integers(0, 256, (50, 2, 12, 12), np.uint8)
     np.testing.assert_array_equal(one._seen(pictures), other._seen(pictures))
 
@@ -93,8 +93,8 @@ def test_one_begins_with_what_another_sees():
     [((2, 13, 12), 0), ((12, 14, 3), 2), ((20, 21), None), ((4, 84, 84), 0), ((90, 45, 3), 2)],
 )
 def test_pictures_tile_by_tile_look_the_same(shape, channel_axis):
-    picture = PictureShape(shape, channel_axis)
-    encoder = PictureEncoder(picture, "small", np.random.default_rng(0))
+    picture = ImageLayout(shape, channel_axis)
+    encoder = ImageEncoder(picture, "small", np.random.default_rng(0))
     pictures = np.random.default_rng(0).integers(0, 256, (3, picture.num_bytes), np.uint8)
     said = encoder.convolutions.of_tiles(jnp.asarray(encoder.in_tiles(pictures)))
     np.testing.assert_allclose(said, encoder.convolutions(jnp.asarray(pictures)), atol=1e-5)
@@ -102,7 +102,7 @@ def test_pictures_tile_by_tile_look_the_same(shape, channel_axis):
 
 @pytest.mark.parametrize("num", [1, SEEN_AT_ONCE, 3 * SEEN_AT_ONCE - 1])
 def test_a_whole_rollout_is_seen_piece_by_piece_and_no_different(num):
-    encoder = PictureEncoder(PictureShape((1, 12, 12), 0), "small", np.random.default_rng(0))
+    encoder = ImageEncoder(ImageLayout((1, 12, 12), 0), "small", np.random.default_rng(0))
     pictures = np.random.default_rng(0).integers(0, 256, (3, num, 144), np.uint8)
     tiles = jnp.asarray(encoder.in_tiles(pictures.reshape(-1, 144)))
     features = jax.jit(encoder.__call__)(tiles.reshape(3, num, -1))

@@ -33,8 +33,8 @@ from rl_teacher.config.experiment import (
     TRPOConfig,
 )
 from rl_teacher.envs.registry import make_vector
-from rl_teacher.nn.agent_encoders import PictureEncoder
-from rl_teacher.nn.image_layout import PictureShape
+from rl_teacher.nn.agent_encoders import ImageEncoder
+from rl_teacher.nn.image_layout import ImageLayout
 
 CONFIG = PPOConfig(num_envs=4, rollout_steps=16)
 SETTINGS = {
@@ -102,7 +102,7 @@ class TestByHand:
         assert agent(np.array([2.0, 0.0])) == 5
 
     def test_pictures_are_looked_at_by_filters_and_a_dense_layer(self):
-        picture = PictureShape((3, 4), None)
+        picture = ImageLayout((3, 4), None)
         filters = floats(*range(1, 5)).reshape(2, 2, 1, 1)  # 1 2 over 3 4
         weights = np.eye(2, dtype=np.float32)
         observed = ObservedPictures(
@@ -166,7 +166,7 @@ class TestRoundTrip:
     @pytest.mark.parametrize("network", ["small", "paper"])
     def test_an_agent_that_sees_acts_from_pictures_as_in_training(self, network, tmp_path):
         space = gym.spaces.Box(0, 255, (2, 44, 50), np.uint8)
-        config = PPOConfig(num_envs=4, rollout_steps=16, picture_network=network)
+        config = PPOConfig(num_envs=4, rollout_steps=16, image_encoder=network)
         agent = PPO(space, gym.spaces.Discrete(6), config, total_steps=10, seed=0)
         rng = np.random.default_rng(0)
         pictures = rng.integers(0, 256, (20, 2, 44, 50), dtype=np.uint8)
@@ -176,7 +176,7 @@ class TestRoundTrip:
         assert loaded(pictures[0]) == loaded(pictures)[0]
         policy, _, encoder = agent._networks
         assert isinstance(policy, CategoricalPolicy)
-        assert isinstance(encoder, PictureEncoder)
+        assert isinstance(encoder, ImageEncoder)
         expected = policy.logits(encoder(jnp.asarray(encoder.in_tiles(pictures.reshape(20, -1)))))
         logits = loaded.layers(loaded.observed.features(pictures))
         np.testing.assert_allclose(logits, expected, rtol=1e-3, atol=1e-5)

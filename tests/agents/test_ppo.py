@@ -50,7 +50,7 @@ def test_it_balances_the_cartpole_whatever_the_autoreset_mode(mode):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_it_swings_the_pendulum_up(seed):
-    config = PPOConfig(num_envs=16, rollout_steps=64, discount=0.95, learning_rate=1e-3)
+    config = PPOConfig(num_envs=16, rollout_steps=64, gamma=0.95, learning_rate=1e-3)
     _, _, episodes = train(make_vector("Pendulum-v1", 16), config, 200, seed)
     assert episodes.mean_return(50) > -300
 
@@ -76,7 +76,7 @@ def test_a_saved_agent_goes_on_exactly():
 def test_one_that_begins_anew_knows_only_what_observations_look_like():
     agent, _, _ = train(make_vector("CartPole-v1", 16), CARTPOLE, 2, seed=0)
     before = agent.state()
-    agent.begin_anew()
+    agent.reinitialise()
     after = agent.state()
     for name, array in before.items():
         stays = not name.startswith("networks") and name != "self/rng"
@@ -88,7 +88,7 @@ def test_one_that_begins_anew_knows_only_what_observations_look_like():
 def test_one_that_is_again_what_it_was_knows_that_and_counts_on_from_here():
     agent, collector, _ = train(make_vector("CartPole-v1", 16), CARTPOLE, 2, seed=0)
     earlier = agent.state()
-    agent.begin_anew()
+    agent.reinitialise()
     now = state_after(agent, collector, 1)
     agent.be_again(earlier)
     again = agent.state()
@@ -102,7 +102,7 @@ def test_it_learns_from_the_rewards_it_is_told_and_not_from_the_environments():
     venv = cartpole(AutoresetMode.SAME_STEP)
     collector = Collector(venv, seed=0)
     space, actions = venv.single_observation_space, venv.single_action_space
-    greedy = dataclasses.replace(CARTPOLE, discount=0.0)
+    greedy = dataclasses.replace(CARTPOLE, gamma=0.0)
     agent = PPO(space, actions, greedy, total_steps=10**6, seed=0)
     shares = []
     for _ in range(10):

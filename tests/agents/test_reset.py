@@ -4,10 +4,10 @@ import math
 import numpy as np
 import pytest
 
-from rl_teacher.agents.reset import ONE_OF, SAMPLES, FreshStart, LatestSteps
+from rl_teacher.agents.reset import ONE_OF, SAMPLES, AgentReset, LatestSteps
 from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.teach import labels_before_fresh_start
+from rl_teacher.teach import labels_before_reset
 
 
 class Remembering:
@@ -16,7 +16,7 @@ class Remembering:
     def __init__(self):
         self.knows = 1.0
 
-    def begin_anew(self):
+    def reinitialise(self):
         self.knows = 0.0
 
     def state(self):
@@ -52,62 +52,62 @@ def first_feature(observations, actions):
 
 def begun_anew(agent, value, step=100):
     """A fresh start that was taken at a step, by an agent that had seen a value."""
-    fresh_start = FreshStart(10.0)
-    fresh_start.observe(rollout(value))
-    fresh_start.take_if_due(agent, step, 10, first_feature)
-    return fresh_start
+    agent_reset = AgentReset(10.0)
+    agent_reset.observe(rollout(value))
+    agent_reset.take_if_due(agent, step, 10, first_feature)
+    return agent_reset
 
 
 def test_it_begins_anew_when_the_labels_have_come_and_not_before():
     agent = Returning()
-    fresh_start = FreshStart(10.0)
-    fresh_start.observe(rollout(1.0))
-    fresh_start.take_if_due(agent, 50, 9, first_feature)
+    agent_reset = AgentReset(10.0)
+    agent_reset.observe(rollout(1.0))
+    agent_reset.take_if_due(agent, 50, 9, first_feature)
     assert agent.knows == 1.0
-    fresh_start.take_if_due(agent, 60, 10, first_feature)
+    agent_reset.take_if_due(agent, 60, 10, first_feature)
     assert agent.knows == 0.0
 
 
 @pytest.mark.parametrize(("now", "knows"), [(1.0, 1.0), (3.0, 5.0)], ids=["worse", "better"])
 def test_the_better_one_goes_on_when_both_had_as_many_steps(now, knows):
     agent = Returning()
-    fresh_start = begun_anew(agent, 2.0)
+    agent_reset = begun_anew(agent, 2.0)
     agent.knows = 5.0
-    fresh_start.observe(rollout(now))
-    fresh_start.take_if_due(agent, 199, 10, first_feature)
+    agent_reset.observe(rollout(now))
+    agent_reset.take_if_due(agent, 199, 10, first_feature)
     assert agent.knows == 5.0
-    fresh_start.take_if_due(agent, 200, 10, first_feature)
+    agent_reset.take_if_due(agent, 200, 10, first_feature)
     assert agent.knows == knows
 
 
 def test_it_is_judged_by_the_newest_predictor_and_once():
     agent = Returning()
-    fresh_start = begun_anew(agent, 2.0)
-    fresh_start.observe(rollout(1.0))
-    fresh_start.take_if_due(agent, 200, 10, lambda *each: -first_feature(*each))
-    fresh_start.observe(rollout(1.0))
-    fresh_start.take_if_due(agent, 300, 20, first_feature)
+    agent_reset = begun_anew(agent, 2.0)
+    agent_reset.observe(rollout(1.0))
+    agent_reset.take_if_due(agent, 200, 10, lambda *each: -first_feature(*each))
+    agent_reset.observe(rollout(1.0))
+    agent_reset.take_if_due(agent, 300, 20, first_feature)
     assert agent.knows == 0.0
 
 
 def test_one_that_remembers_what_it_lived_begins_anew_for_good():
     agent = Remembering()
-    fresh_start = begun_anew(agent, 2.0)
-    fresh_start.observe(rollout(1.0))
-    fresh_start.take_if_due(agent, 200, 10, first_feature)
+    agent_reset = begun_anew(agent, 2.0)
+    agent_reset.observe(rollout(1.0))
+    agent_reset.take_if_due(agent, 200, 10, first_feature)
     assert agent.knows == 0.0
-    assert fresh_start.state().keys() == {"self/left_at", "self/is_over"}
+    assert agent_reset.state().keys() == {"self/left_at", "self/is_over"}
 
 
 def test_it_goes_on_from_a_saved_state():
     agent = Returning()
-    fresh_start = begun_anew(agent, 2.0)
-    fresh_start.observe(rollout(1.0))
-    other = FreshStart(10.0)
-    other.load_state(fresh_start.state())
+    agent_reset = begun_anew(agent, 2.0)
+    agent_reset.observe(rollout(1.0))
+    other = AgentReset(10.0)
+    other.load_state(agent_reset.state())
     other.take_if_due(agent, 200, 10, first_feature)
     assert agent.knows == 1.0
-    again = FreshStart(10.0)
+    again = AgentReset(10.0)
     again.load_state(other.state())
     again.take_if_due(agent, 900, 20, first_feature)
     assert agent.knows == 1.0
@@ -127,8 +127,8 @@ def test_of_the_latest_steps_one_in_some_is_kept_and_older_ones_go():
     ("changes", "labels"),
     [
         ({}, 20.0),
-        ({"fresh_start": 0.25}, 10.0),
-        ({"fresh_start": 0.0}, math.inf),
+        ({"agent_reset": 0.25}, 10.0),
+        ({"agent_reset": 0.0}, math.inf),
         ({"predictor": "rl"}, math.inf),
         ({"n_labels": None}, math.inf),
         ({"agent_path": "earlier"}, math.inf),
@@ -136,4 +136,4 @@ def test_of_the_latest_steps_one_in_some_is_kept_and_older_ones_go():
 )
 def test_it_is_due_at_a_share_of_the_labels(changes, labels):
     config = TeachConfig("ShortHopper-v1", "synth", name="test", n_labels=40)
-    assert labels_before_fresh_start(dataclasses.replace(config, **changes)) == labels
+    assert labels_before_reset(dataclasses.replace(config, **changes)) == labels

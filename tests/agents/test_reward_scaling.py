@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 
 from rl_teacher.agents.reward_scaling import ReturnScaler
-from rl_teacher.common.running_stats import RunningMoments
+from rl_teacher.common.running_stats import RunningMeanStd
 
 
 def test_moments_over_batches_are_those_over_everything():
     rng = np.random.default_rng(0)
     batches = [rng.normal(3, 5, (size, 2)) for size in (1, 10, 500)]
-    moments = RunningMoments((2,))
+    moments = RunningMeanStd((2,))
     for batch in batches:
         moments.update(batch)
     everything = np.concatenate(batches)
@@ -17,7 +17,7 @@ def test_moments_over_batches_are_those_over_everything():
 
 
 def test_an_empty_batch_changes_nothing():
-    moments = RunningMoments((2,))
+    moments = RunningMeanStd((2,))
     moments.update(np.empty((0, 2)))
     assert moments.count == pytest.approx(1e-4)
 

@@ -177,7 +177,7 @@ def test_the_actors_loss_is_its_entropys_worth_less_the_lower_value():
 def test_targets_follow_their_critics_slowly():
     rng = np.random.default_rng(0)
     before = new_networks(3, 2, TINY, rng)
-    config = dataclasses.replace(TINY, target_rate=0.25)
+    config = dataclasses.replace(TINY, tau=0.25)
     after, _, _ = improve(before, new_optimisers(before), a_minibatch(rng, 1), config)
     old, new, slow = (
         np.asarray(each.first.weights[0]) for each in (before.targets, after.critics, after.targets)
@@ -244,7 +244,7 @@ def test_actions_are_within_the_environments_bounds_and_at_random_at_first():
 
 def test_it_learns_from_the_rewards_it_is_told_and_not_from_the_environments():
     venv = lines()
-    agent = agent_for(venv, dataclasses.replace(TINY, discount=0.0))
+    agent = agent_for(venv, dataclasses.replace(TINY, gamma=0.0))
     train(agent, Collector(venv, seed=0), 60, lambda rollout: rollout.actions[..., 0])
     assert agent.act_best(np.zeros((4, 1), np.float32)).min() > 2.0
 
@@ -302,7 +302,7 @@ def test_an_agent_that_was_exploring_goes_on_exactly():
     other = agent_for(lines(), seed=1)
     other.load_state(agent.state())
     for each in (agent, other):
-        each.reconsider(lambda observations, actions: observations[..., 0])
+        each.relabel_buffer(lambda observations, actions: observations[..., 0])
     assert not changed(agent.state(), other.state())
 
 
@@ -348,25 +348,25 @@ def test_the_first_rewards_reset_the_critics_and_keep_the_actor(monkeypatch):
     monkeypatch.setattr("rl_teacher.agents.sac.STEPS_AFTER_RESET", 0)
     agent, _ = explored()
     before = part(agent, "networks") | part(agent, "optimisers")
-    agent.reconsider(lambda observations, actions: observations[..., 0])
+    agent.relabel_buffer(lambda observations, actions: observations[..., 0])
     after = part(agent, "networks") | part(agent, "optimisers")
     differs = changed(before, after)
     assert not {name for name in differs if ".actor" in name}
     weights = {name for name in before if "networks/.critics" in name and "weights" in name}
     assert weights <= differs
-    agent.reconsider(lambda observations, actions: observations[..., 0])
+    agent.relabel_buffer(lambda observations, actions: observations[..., 0])
     assert not changed(after, part(agent, "networks") | part(agent, "optimisers"))
 
 
 def test_after_every_fit_all_that_is_remembered_is_worth_something_else():
     agent, _ = explored()
-    agent.reconsider(lambda observations, actions: observations[..., 0] + actions[..., 0])
+    agent.relabel_buffer(lambda observations, actions: observations[..., 0] + actions[..., 0])
     state = agent.state()
     np.testing.assert_array_equal(
         state["buffer/rewards"],
         state["buffer/observations"][:, 0] + state["buffer/actions"][:, 0],
     )
-    agent.reconsider(lambda observations, actions: actions[..., 0])
+    agent.relabel_buffer(lambda observations, actions: actions[..., 0])
     np.testing.assert_array_equal(agent.state()["buffer/rewards"], state["buffer/actions"][:, 0])
 
 
@@ -374,10 +374,10 @@ def test_without_relabelling_only_what_had_no_reward_gets_one():
     venv = lines()
     agent = agent_for(venv, dataclasses.replace(TINY, no_relabel=True))
     agent.observe(Collector(venv, seed=0).collect(agent.explore, 4))
-    agent.reconsider(lambda observations, actions: actions[..., 0])
+    agent.relabel_buffer(lambda observations, actions: actions[..., 0])
     first = agent.state()["buffer/rewards"]
     assert first.any()
-    agent.reconsider(lambda observations, actions: 2 * actions[..., 0])
+    agent.relabel_buffer(lambda observations, actions: 2 * actions[..., 0])
     np.testing.assert_array_equal(agent.state()["buffer/rewards"], first)
 
 
@@ -386,7 +386,7 @@ def test_one_that_begins_anew_keeps_what_it_remembers_and_knows_of_observations(
     agent = agent_for(venv)
     train(agent, Collector(venv, seed=0), 6)
     before = agent.state()
-    agent.begin_anew()
+    agent.reinitialise()
     after = agent.state()
     differs = changed(before, after)
     assert not {name for name in differs if name.startswith(("buffer", "observations"))}
@@ -398,7 +398,7 @@ def test_it_begins_as_another_one_is_and_acts_by_it_at_once():
     taught = agent_for(venv)
     train(taught, Collector(venv, seed=0), 10)
     agent = agent_for(venv, seed=5)
-    agent.begin_with(taught.state())
+    agent.warm_start_from(taught.state())
     places = np.linspace(-1, 1, 7, dtype=np.float32)[:, None]
     np.testing.assert_array_equal(agent.act_best(places), taught.act_best(places))
     assert not changed(part(taught, "networks"), part(agent, "networks"))
@@ -411,7 +411,7 @@ def test_it_refuses_to_begin_with_networks_of_other_sizes():
     venv = lines()
     other = agent_for(venv, dataclasses.replace(TINY, hidden=(8,)))
     with pytest.raises(BadConfig, match="hidden"):
-        agent_for(venv).begin_with(other.state())
+        agent_for(venv).warm_start_from(other.state())
 
 
 @pytest.mark.parametrize(("updates_per_step", "taken"), [(0.25, 4), (0.001, 1)])
@@ -440,10 +440,10 @@ def test_between_fits_too_memory_keeps_to_the_scale_of_the_newest_rewards(tmp_pa
     monkeypatch.setattr("rl_teacher.teach.RECONSIDERED_EVERY", 32)
     told = []
 
-    def reconsider(agent, rewards_of):
+    def relabel_buffer(agent, rewards_of):
         told.append(len(agent.state()["buffer/rewards"]))
 
-    monkeypatch.setattr(SAC, "reconsider", reconsider)
+    monkeypatch.setattr(SAC, "relabel_buffer", relabel_buffer)
     config = dataclasses.replace(teaching("scale", 256), n_labels=4)
     teach(config)
     explored = told[0]  # by the only fit

@@ -181,7 +181,7 @@ def test_what_is_remembered_is_worth_what_it_is_by_now():
         seen.append((observations, actions))
         return 100 * actions[..., 0] + observations[..., 2]
 
-    agent.reconsider(rewards_of)
+    agent.relabel_buffer(rewards_of)
     ((observations, actions),) = seen
     assert observations.shape == (5, NUM_ENVS, 3)
     np.testing.assert_allclose(actions, 2 * buffer.actions[:5])  # torque: -2..2
@@ -200,7 +200,7 @@ def test_a_large_buffer_is_told_in_parts(monkeypatch):
         sizes.append(len(observations))
         return np.full(observations.shape[:2], 7.0)
 
-    agent.reconsider(seven)
+    agent.relabel_buffer(seven)
     assert sizes == [2, 2, 2, 2]
     assert (agent.algorithm.replay_buffer.rewards[:8] == 7).all()
 
@@ -279,7 +279,7 @@ def test_one_begins_as_another_ended(name):
     arguments = (ON_POLICY | OFF_POLICY)[name]
     first = train(made(name, *arguments), collector_for(name), rollouts_of(name))
     second = made(name, *arguments, num_envs=2, seed=5)
-    second.begin_with(first.state())
+    second.warm_start_from(first.state())
     observations = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
     np.testing.assert_array_equal(first.act_best(observations), second.act_best(observations))
     assert second.algorithm.num_timesteps == 0
@@ -290,7 +290,7 @@ def test_networks_of_other_sizes_are_refused_in_words():
     first = made("sb3:SAC", *OFF_POLICY["sb3:SAC"])
     second = made("sb3:SAC", "policy_kwargs={'net_arch': [8]}")
     with pytest.raises(BadConfig, match=r"other networks.*\(16, 3\).*policy_kwargs"):
-        second.begin_with(first.state())
+        second.warm_start_from(first.state())
 
 
 @pytest.mark.parametrize("name", ["sb3:PPO", "sb3:SAC"])
@@ -299,7 +299,7 @@ def test_one_that_begins_anew_keeps_what_it_lived_and_what_observations_look_lik
         made(name, *(ON_POLICY | OFF_POLICY)[name]), collector_for(name), rollouts_of(name)
     )
     before = agent.state()
-    agent.begin_anew()
+    agent.reinitialise()
     after = agent.state()
     for key, array in before.items():
         if key.startswith(("observations/", "returns/", "replay/", "counters/")):

@@ -25,7 +25,7 @@ from tests.agents.rollouts import new_agent, state_after, train
 
 CONTINUOUS = gym.spaces.Box(-1, 1, (2,))
 DISCRETE = gym.spaces.Discrete(3)
-CARTPOLE = TRPOConfig(num_envs=16, rollout_steps=64, kl_limit=0.05)
+CARTPOLE = TRPOConfig(num_envs=16, rollout_steps=64, target_kl=0.05)
 SMALL = TRPOConfig(hidden=(4,))
 
 
@@ -95,7 +95,7 @@ def test_the_fisher_product_is_that_of_the_divergences_second_derivative(space):
 def test_a_step_stays_within_the_limit_and_improves(space):
     policy = policy_for(space)
     after, figures = natural_step(policy, batch_of(policy, np.random.default_rng(3)), SMALL)
-    assert 0.001 < figures["kl"] < SMALL.kl_limit
+    assert 0.001 < figures["kl"] < SMALL.target_kl
     assert figures["improved"]
     assert figures["policy_loss"] < 0
     assert not np.array_equal(ravel_pytree(after)[0], ravel_pytree(policy)[0])
@@ -118,7 +118,7 @@ def test_a_step_that_goes_too_far_however_short_leaves_the_policy_as_it_was():
     # Only actions close to the mean pay, so the spread wants to shrink, which the quadratic
     # model thinks far too cheap.
     closeness = -jnp.sum((batch.actions - policy.mean(batch.observations)) ** 2, axis=-1)
-    config = dataclasses.replace(SMALL, kl_limit=3.0, cg_damping=0.0, line_search_steps=1)
+    config = dataclasses.replace(SMALL, target_kl=3.0, cg_damping=0.0, line_search_steps=1)
     after, figures = natural_step(policy, batch._replace(advantages=closeness), config)
     assert not figures["improved"]
     np.testing.assert_array_equal(ravel_pytree(after)[0], ravel_pytree(policy)[0])
@@ -143,7 +143,7 @@ def test_it_balances_the_cartpole():
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_it_swings_the_pendulum_up(seed):
-    config = TRPOConfig(num_envs=16, rollout_steps=128, discount=0.95, kl_limit=0.03)
+    config = TRPOConfig(num_envs=16, rollout_steps=128, gamma=0.95, target_kl=0.03)
     _, _, episodes = train(TRPO, make_vector("Pendulum-v1", 16), config, 150, seed)
     assert episodes.mean_return(50) > -400
 
@@ -164,7 +164,7 @@ def test_it_begins_as_another_of_its_kind_acts():
     venv = make_vector("CartPole-v1", 16)
     agent, _, _ = train(TRPO, venv, CARTPOLE, 2, seed=0)
     other = new_agent(TRPO, venv, CARTPOLE, seed=5)
-    other.begin_with(agent.state())
+    other.warm_start_from(agent.state())
     somewhere = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
     np.testing.assert_array_equal(agent.act_best(somewhere), other.act_best(somewhere))
 
@@ -173,4 +173,4 @@ def test_networks_of_another_size_are_refused_in_words():
     venv = make_vector("CartPole-v1", 2)
     small = new_agent(TRPO, venv, dataclasses.replace(CARTPOLE, hidden=(8,)))
     with pytest.raises(BadConfig, match="hidden"):
-        new_agent(TRPO, venv, CARTPOLE).begin_with(small.state())
+        new_agent(TRPO, venv, CARTPOLE).warm_start_from(small.state())

@@ -24,11 +24,11 @@ def as_arrays(lived):
     return {name: jnp.asarray(x, jnp.float32) for name, x in lived.items()}
 
 
-def by_the_definition(lived, rho_limit, c_limit):
+def by_the_definition(lived, rho_bar, c_bar):
     """Equation 1 of the paper: a sum over the steps to come, environment by environment."""
     targets, advantages = np.empty((T, N)), np.empty((T, N))
     ratio = np.exp(lived["log_ratios"])
-    rho, c = np.minimum(ratio, rho_limit), np.minimum(ratio, c_limit)
+    rho, c = np.minimum(ratio, rho_bar), np.minimum(ratio, c_bar)
     after = np.where(lived["terminated"], 0.0, lived["next_values"])
     delta = rho * (lived["rewards"] + GAMMA * after - lived["values"])
     for n in range(N):
@@ -51,11 +51,11 @@ def by_the_definition(lived, rho_limit, c_limit):
     return targets, advantages
 
 
-@pytest.mark.parametrize(("rho_limit", "c_limit"), [(1.0, 1.0), (2.0, 0.5), (100.0, 100.0)])
-def test_it_is_the_papers_sum(rho_limit, c_limit):
+@pytest.mark.parametrize(("rho_bar", "c_bar"), [(1.0, 1.0), (2.0, 0.5), (100.0, 100.0)])
+def test_it_is_the_papers_sum(rho_bar, c_bar):
     lived = some(np.random.default_rng(0))
-    targets, advantages = by_the_definition(lived, rho_limit, c_limit)
-    found = vtrace(**as_arrays(lived), discount=GAMMA, rho_limit=rho_limit, c_limit=c_limit)
+    targets, advantages = by_the_definition(lived, rho_bar, c_bar)
+    found = vtrace(**as_arrays(lived), discount=GAMMA, rho_bar=rho_bar, c_bar=c_bar)
     np.testing.assert_allclose(found.targets, targets, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found.advantages, advantages, rtol=1e-4, atol=1e-5)
 
@@ -72,8 +72,8 @@ def test_two_steps_by_hand():
         jnp.zeros((2, 1)),
         jnp.zeros((2, 1)),
         discount=0.5,
-        rho_limit=1.0,
-        c_limit=1.0,
+        rho_bar=1.0,
+        c_bar=1.0,
     )
     np.testing.assert_allclose(found.targets[:, 0], [1.875, 3.5], rtol=1e-6)
     np.testing.assert_allclose(found.advantages[:, 0], [0.875, 1.5], rtol=1e-6)
@@ -84,7 +84,7 @@ def test_on_policy_its_advantages_are_those_of_a2c():
     # Note: V(x_{s+1}) of one step is V(x_s) of the next one, where no episode ends.
     follows = np.logical_not(lived["ended"][:-1])
     lived["next_values"][:-1][follows] = lived["values"][1:][follows]
-    found = vtrace(**as_arrays(lived), discount=GAMMA, rho_limit=1.0, c_limit=1.0)
+    found = vtrace(**as_arrays(lived), discount=GAMMA, rho_bar=1.0, c_bar=1.0)
     columns = as_arrays(lived)
     columns.pop("log_ratios")
     wanted = advantages_of(**columns, discount=GAMMA, trace=1.0)

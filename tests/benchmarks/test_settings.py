@@ -12,7 +12,7 @@ def test_a_configuration_survives_json():
 
 
 def test_so_does_that_of_any_agent():
-    config = teach_config({"env_id": "Hopper-v5", "agent": "trpo", "trpo.trace": 0.95})
+    config = teach_config({"env_id": "Hopper-v5", "agent": "trpo", "trpo.gae_lambda": 0.95})
     assert saved_to_config(json.loads(json.dumps(config.saved()))) == config
 
 

@@ -45,8 +45,8 @@ def full(experiment):
     store.set_latest_episode(experiment.id, episode)
     liked = {"clip": clip, "predicted_return": 1.5}
     bins = [{"predicted": 0.1, "observed": 0.2, "count": 7}]
-    findings = {"step": 29_000, "best": [liked], "least": [liked], "calibration": bins}
-    store.set_findings(experiment.id, findings)
+    diagnostics = {"step": 29_000, "best": [liked], "least": [liked], "calibration": bins}
+    store.set_diagnostics(experiment.id, diagnostics)
     return experiment
 
 

@@ -9,7 +9,7 @@ import pytest
 from rl_teacher.agents.collector import Collector
 from rl_teacher.clips.recorder import Recorder
 from rl_teacher.envs.registry import card, make_filmed, make_vector
-from rl_teacher.runs.clip_renderer import Gallery, Studio
+from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
 from tests.browser.experiments import Experiment, in_shown_order
 from tests.browser.processes import media_of
 
@@ -125,9 +125,9 @@ def games_of_pong(open_page, store, service):
         recorder = Recorder("Pong-v0", segment_steps=22, capacity=150)
         recorder.observe(collector.collect(collector.random_actions, 100))
         segments = recorder.segments(recorder.cut(2, np.random.default_rng(0)))
-        studio = Studio(card("Pong-v0"), venv, Gallery(store, experiment.media))
-        studio.show(segments)
-        studio.close(finish=True)
+        clip_renderer = ClipRenderer(card("Pong-v0"), venv, ClipStore(store, experiment.media))
+        clip_renderer.show(segments)
+        clip_renderer.close(finish=True)
     first, second = (segment.content_hash for segment in segments)
     [asked] = experiment.ask_about([(first, second)])
     opened = open_page("pong")

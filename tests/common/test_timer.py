@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from rl_teacher.common import timer as clock_module
-from rl_teacher.common.timer import Clock
+from rl_teacher.common.timer import RunTimer
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def now(monkeypatch):
 
 
 def test_time_that_stands_still_is_no_training(now):
-    clock = Clock()
+    clock = RunTimer()
     clock.begin_training()
     now.s += 2.0
     with clock.standing_still():
@@ -25,7 +25,7 @@ def test_time_that_stands_still_is_no_training(now):
 
 
 def test_standing_still_before_training_takes_nothing_away_from_it(now):
-    clock = Clock()
+    clock = RunTimer()
     with clock.standing_still():
         now.s += 8.0
     assert clock.training_s == 0.0

@@ -95,7 +95,7 @@ def assert_same_arrays(one, other):
 
 
 def test_a_state_from_before_there_were_recipes_is_refused(carts):
-    names = ("beginnings", "lengths", "actions", "observations")
+    names = ("warm_start", "lengths", "actions", "observations")
     old = {name: array for name, array in carts.get_state().items() if name in names}
     with pytest.raises(CorruptCheckpoint, match=r"book/counts, .*, episodes is missing"):
         carts.set_state(old)

@@ -19,7 +19,7 @@ from rl_teacher.envs.moving_dot import (
 from rl_teacher.envs.preprocessing import Frames
 from rl_teacher.envs.registry import card, cards
 
-NOTHING, DOWN, RIGHT, UP, LEFT = range(5)
+NO_WARM_START, DOWN, RIGHT, UP, LEFT = range(5)
 
 
 def at(x, y, **made_with):
@@ -34,7 +34,7 @@ def at(x, y, **made_with):
 class TestRules:
     @pytest.mark.parametrize(
         ("action", "moved"),
-        [(NOTHING, (0, 0)), (DOWN, (0, 1)), (RIGHT, (1, 0)), (UP, (0, -1)), (LEFT, (-1, 0))],
+        [(NO_WARM_START, (0, 0)), (DOWN, (0, 1)), (RIGHT, (1, 0)), (UP, (0, -1)), (LEFT, (-1, 0))],
     )
     def test_an_action_moves_one_pixel(self, action, moved):
         env = at(50, 60)
@@ -42,7 +42,7 @@ class TestRules:
         assert env.place == (50 + moved[0], 60 + moved[1])
 
     @pytest.mark.parametrize(
-        ("action", "reward"), [(RIGHT, 1), (DOWN, 1), (LEFT, -1), (UP, -1), (NOTHING, 0)]
+        ("action", "reward"), [(RIGHT, 1), (DOWN, 1), (LEFT, -1), (UP, -1), (NO_WARM_START, 0)]
     )
     def test_nearer_to_the_centre_is_rewarded_and_further_away_costs(self, action, reward):
         assert at(50, 60).step(action)[1] == reward
@@ -57,7 +57,7 @@ class TestRules:
 
     def test_an_episode_is_worth_the_way_to_the_centre(self):
         env = at(70, 100)
-        actions = [RIGHT] * 10 + [DOWN] * 5 + [NOTHING] * 20
+        actions = [RIGHT] * 10 + [DOWN] * 5 + [NO_WARM_START] * 20
         assert sum(env.step(each)[1] for each in actions) == 15
         assert env.place == CENTRE
 
@@ -73,7 +73,7 @@ class TestRules:
     def test_rules_never_end_it_but_a_time_limit_does(self):
         env = gymnasium.make("MovingDotNoFrameskip-v0")
         env.reset(seed=0)
-        ends = [env.step(NOTHING)[2:4] for _ in range(NUM_MOVES)]
+        ends = [env.step(NO_WARM_START)[2:4] for _ in range(NUM_MOVES)]
         assert ends[-1] == (False, True)
         assert not any(terminated or truncated for terminated, truncated in ends[:-1])
         assert not card("MovingDot-v0").can_terminate

@@ -9,11 +9,11 @@ from rl_teacher.nn.encoders import (
     PREDICTORS,
     Convolution,
     Plan,
-    picture_of,
+    image_layout_of,
     plan_for,
     seen_by,
 )
-from rl_teacher.nn.image_layout import PictureShape
+from rl_teacher.nn.image_layout import ImageLayout
 
 SIZES = [(26, 4, 8, 4), (20, 3, 4, 2), (9, 2, 3, 1), (14, 2, 5, 2), (25, 1, 7, 3), (13, 2, 4, 2)]
 
@@ -60,7 +60,7 @@ def test_bytes_count_as_255ths():
 def test_channels_are_found_wherever_they_are(shape, channel_axis, size, channels):
     import gymnasium as gym
 
-    found = picture_of(gym.spaces.Box(0, 255, shape, np.uint8))
+    found = image_layout_of(gym.spaces.Box(0, 255, shape, np.uint8))
     assert found is not None
     assert (found.channel_axis, found.size, found.num_channels) == (channel_axis, size, channels)
     picture = np.arange(np.prod(shape)).reshape(shape) % 251
@@ -74,14 +74,14 @@ def test_channels_are_found_wherever_they_are(shape, channel_axis, size, channel
 def test_what_is_no_picture_is_not_taken_for_one(shape):
     import gymnasium as gym
 
-    assert picture_of(gym.spaces.Box(0, 255, shape, np.uint8)) is None
-    assert picture_of(gym.spaces.Box(0, 1, (4, 84, 84), np.float32)) is None
+    assert image_layout_of(gym.spaces.Box(0, 255, shape, np.uint8)) is None
+    assert image_layout_of(gym.spaces.Box(0, 1, (4, 84, 84), np.float32)) is None
 
 
 @pytest.mark.parametrize("plan", [*POLICIES.values(), *PREDICTORS.values()])
 @pytest.mark.parametrize("pixels", [8, 12, 20, 43, 44, 84, 210])
 def test_every_network_sees_as_much_as_is_planned_of_a_picture_of_any_size(plan, pixels):
-    picture = PictureShape((3, pixels, pixels + 5), 0)
+    picture = ImageLayout((3, pixels, pixels + 5), 0)
     plan = plan_for(picture, plan)
     network = Convolutions(picture, plan, "relu", np.random.default_rng(0))
     seen = jax.eval_shape(network, jnp.zeros((2, picture.num_bytes), jnp.uint8))
@@ -89,7 +89,7 @@ def test_every_network_sees_as_much_as_is_planned_of_a_picture_of_any_size(plan,
 
 
 def test_the_papers_predictor_has_its_layers():
-    picture = PictureShape((4, 84, 84), 0)
+    picture = ImageLayout((4, 84, 84), 0)
     plan, rng = PREDICTORS["paper"], np.random.default_rng(0)
     network = Convolutions(picture, plan, "leaky_relu", rng, normalises=True)
     shapes = [(7, 7, 4, 16), (5, 5, 16, 16), (3, 3, 16, 16), (3, 3, 16, 16)]
@@ -109,7 +109,7 @@ def test_batch_normalisation_uses_the_batch_while_fitting_and_its_memory_afterwa
 
 
 def test_dropout_is_asked_for_after_every_convolution():
-    picture = PictureShape((1, 12, 12), 0)
+    picture = ImageLayout((1, 12, 12), 0)
     plan = Plan((Convolution(2, 3, 1), Convolution(2, 3, 2)), 8)
     network = Convolutions(picture, plan, "relu", np.random.default_rng(0))
     layers = []
@@ -124,7 +124,7 @@ def test_dropout_is_asked_for_after_every_convolution():
 
 
 def test_the_last_layer_says_as_much_as_the_papers_have_it():
-    picture = PictureShape((4, 84, 84), 0)
+    picture = ImageLayout((4, 84, 84), 0)
     assert seen_by(PREDICTORS["paper"], picture) == 7 * 7 * 16
     assert seen_by(PREDICTORS["small"], picture) == 9 * 9 * 16
     assert seen_by(POLICIES["small"], picture) == 9 * 9 * 32

@@ -116,4 +116,4 @@ def test_settings_come_back_as_they_were(home):
 def test_settings_that_are_newer_than_the_experiment_have_their_defaults():
     config = as_settings(TeachConfig, {"env_id": "x", "name": "n", "ppo": {"num_envs": 3}})
     assert config.ppo == PPOConfig(num_envs=3)
-    assert config.fresh_start == TeachConfig("x", name="n").fresh_start
+    assert config.agent_reset == TeachConfig("x", name="n").agent_reset

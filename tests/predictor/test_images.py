@@ -21,8 +21,8 @@ from tests.image_environments import Seeker, make_corridors
 
 PICTURES = gym.spaces.Box(0, 255, (2, 12, 12), np.uint8)
 CONFIG = PredictorConfig(ensemble_size=2)
-SMALL = PredictorConfig(ensemble_size=2, picture_network="small")
-PAPER = PredictorConfig(ensemble_size=2, picture_network="paper")
+SMALL = PredictorConfig(ensemble_size=2, image_encoder="small")
+PAPER = PredictorConfig(ensemble_size=2, image_encoder="paper")
 ACTIONS = {
     "discrete": gym.spaces.Discrete(3, start=5),
     "several": gym.spaces.MultiDiscrete([2, 3]),
@@ -189,13 +189,13 @@ def test_a_saved_fitter_knows_what_is_told_and_when_to_find_out_again():
 @pytest.mark.parametrize("network", ["places", "lines"])
 def test_a_setting_says_what_is_told_and_what_goes_on_from_it_keeps_to_that(network):
     space = told_space()
-    config = PredictorConfig(ensemble_size=2, picture_network=network)
+    config = PredictorConfig(ensemble_size=2, image_encoder=network)
     fitter = Fitter(space, config, seed=0)
     are_of = "lines" if network == "places" else "actions"
     outcome = fitter.fit(comparisons(space, are_of, 100), 100)
     np.testing.assert_array_equal(np.isfinite(outcome.input_std), space.told(network))
     later = Fitter(space, CONFIG, seed=0)
-    later.begin_with(outcome.networks, outcome.input_mean, outcome.input_std)
+    later.warm_start_from(outcome.networks, outcome.input_mean, outcome.input_std)
     labels = LabelSet(5, space, CONFIG.ensemble_size, seed=0)
     labels.begin_with_moments(outcome.input_mean, outcome.input_std)
     assert np.isfinite(labels.input_moments.std).all()
@@ -206,7 +206,7 @@ def test_a_setting_says_what_is_told_and_what_goes_on_from_it_keeps_to_that(netw
 @pytest.mark.parametrize("told", [True, False])
 def test_a_network_that_learns_to_see_is_told_actions_unless_a_setting_says_no(told):
     space = InputSpace.of(PICTURES, gym.spaces.Discrete(3))
-    config = PredictorConfig(ensemble_size=2, picture_network="small", ignores_actions=not told)
+    config = PredictorConfig(ensemble_size=2, image_encoder="small", ignores_actions=not told)
     predictor = RewardPredictor(space, config)
     pictures = np.repeat(PICTURES.sample()[None], 3, axis=0)
     said_of = predictor.member_rewards(predictor.space.rows(pictures, np.arange(3)))
@@ -247,7 +247,7 @@ def labelled(rollout, rows, space, num, num_steps=5):
     "config", [CONFIG, pytest.param(PAPER, marks=pytest.mark.slow)], ids=["auto", "paper"]
 )
 def test_it_learns_what_is_good_from_comparisons_and_survives_saving(tmp_path, config):
-    rollout, space = lived(network=config.picture_network)
+    rollout, space = lived(network=config.image_encoder)
     rows = space.rows(rollout.observations, rollout.actions)
     fitter = Fitter(space, config, seed=0)
     outcome = fitter.fit(labelled(rollout, rows, space, 150), 400)
@@ -287,7 +287,7 @@ def test_a_fit_of_the_papers_network_moves_its_statistics_and_goes_on_exactly_wh
     rollout, space = lived(40, "paper")
     rows = space.rows(rollout.observations, rollout.actions)
     config = PredictorConfig(
-        ensemble_size=2, picture_network="paper", batch_norm=True, dropout=0.5, batch_size=8
+        ensemble_size=2, image_encoder="paper", batch_norm=True, dropout=0.5, batch_size=8
     )
     labels = labelled(rollout, rows, space, 20)
     one, other = (Fitter(space, config, seed=seed) for seed in (0, 1))

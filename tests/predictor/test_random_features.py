@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rl_teacher.nn.image_layout import PictureShape
+from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.predictor.random_features import (
     AT_ONCE,
     above_mean,
@@ -10,7 +10,7 @@ from rl_teacher.predictor.random_features import (
     places,
 )
 
-ATARI = PictureShape((4, 84, 84), 0)
+ATARI = ImageLayout((4, 84, 84), 0)
 
 
 def places_of(found):
@@ -59,7 +59,7 @@ def test_a_line_is_told_the_logarithm_of_how_much_is_in_it():
     [((4, 84, 84), 0), ((30, 25, 3), 2), ((8, 11), None), ((2, 43, 44), 0), ((210, 160, 3), 2)],
 )
 def test_places_are_those_of_what_a_convolution_by_hand_says(shape, channel_axis):
-    picture = PictureShape(shape, channel_axis)
+    picture = ImageLayout(shape, channel_axis)
     seen = of_picture(picture)
     pictures = np.random.default_rng(0).integers(0, 256, (2, *shape), np.uint8)
     width, stride = len(seen._filters), seen._stride

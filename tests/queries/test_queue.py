@@ -7,7 +7,7 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.state_dict import array_to_text, text_to_array
 from rl_teacher.queries.queue import (
-    Questionnaire,
+    QueryQueue,
     RecentEpisodes,
     Respondent,
     Shelf,
@@ -28,7 +28,7 @@ def a_segment(number):
 
 
 class Survey:
-    """A questionnaire with three questions that several people answer through the store."""
+    """A query_queue with three questions that several people answer through the store."""
 
     def __init__(self, folder, database):
         self.store = Store.open(database)
@@ -40,7 +40,7 @@ class Survey:
         self.ids = [each.id for each in self.questions.asked()]
 
     def new_questionnaire(self):
-        return Questionnaire(self._shelf, Respondent(through_the_store, "", 0))
+        return QueryQueue(self._shelf, Respondent(through_the_store, "", 0))
 
     def say(self, who, place, answer):
         self.store.answer(self.ids[place], answer, who)

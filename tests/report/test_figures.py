@@ -1,4 +1,4 @@
-"""Figures in words."""
+"""Metrics in words."""
 
 import pytest
 

@@ -26,7 +26,7 @@ def output(console):
     return console.file.getvalue()
 
 
-class Clock:
+class RunTimer:
     def __init__(self):
         self.now_s = 100.0
 
@@ -36,7 +36,7 @@ class Clock:
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return RunTimer()
 
 
 def make(clock, *, is_terminal, width=100):

@@ -12,15 +12,15 @@ from rl_teacher.clips.recorder import Recorder
 from rl_teacher.common.errors import BadInput
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.registry import card, make_vector
-from rl_teacher.runs.clip_renderer import Gallery, Studio, check_can_be_shown
+from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore, check_can_be_shown
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 
 
 @pytest.fixture
-def gallery(tmp_path, database):
+def clip_store(tmp_path, database):
     with Store.open(database) as store:
-        yield Gallery(store, MediaFiles(tmp_path / "media"))
+        yield ClipStore(store, MediaFiles(tmp_path / "media"))
 
 
 def lived(env_id, num_steps=40, **options):
@@ -32,66 +32,66 @@ def lived(env_id, num_steps=40, **options):
     return venv, recorder.segments(recorder.cut(2, np.random.default_rng(0)))
 
 
-def studio_of(env_id, venv, gallery):
-    return Studio(card(env_id), venv, gallery)
+def studio_of(env_id, venv, clip_store):
+    return ClipRenderer(card(env_id), venv, clip_store)
 
 
-def ask(gallery, env_id, segments):
-    experiment_id = gallery.store.ensure_experiment("shown", env_id, {})
+def ask(clip_store, env_id, segments):
+    experiment_id = clip_store.store.ensure_experiment("shown", env_id, {})
     hashes = tuple(segment.content_hash for segment in segments)
-    gallery.store.ask(experiment_id, [hashes], env_id, 10, 0)
+    clip_store.store.ask(experiment_id, [hashes], env_id, 10, 0)
     return experiment_id
 
 
 @pytest.mark.parametrize("env_id", ["ShortHopper-v1", "Pusher-v5"])
-def test_a_comparison_waits_once_both_its_mujoco_clips_can_be_shown(env_id, gallery):
+def test_a_comparison_waits_once_both_its_mujoco_clips_can_be_shown(env_id, clip_store):
     venv, segments = lived(env_id)
-    experiment_id = ask(gallery, env_id, segments)
-    studio = studio_of(env_id, venv, gallery)
-    studio.show(segments[:1])
-    studio.wait()
-    assert gallery.store.waiting(experiment_id, limit=5) == []
-    studio.show(segments)
-    studio.wait()
-    (waiting,) = gallery.store.waiting(experiment_id, limit=5)
-    studio.close()
+    experiment_id = ask(clip_store, env_id, segments)
+    clip_renderer = studio_of(env_id, venv, clip_store)
+    clip_renderer.show(segments[:1])
+    clip_renderer.wait()
+    assert clip_store.store.waiting(experiment_id, limit=5) == []
+    clip_renderer.show(segments)
+    clip_renderer.wait()
+    (waiting,) = clip_store.store.waiting(experiment_id, limit=5)
+    clip_renderer.close()
     assert waiting.left.kind == "poses"
     assert waiting.left.media_key is not None
-    poses, fps = unpack(gallery.media.get(waiting.left.media_key))
+    poses, fps = unpack(clip_store.media.get(waiting.left.media_key))
     assert len(poses) == waiting.left.num_frames
     assert fps == pytest.approx(waiting.left.fps)
-    assert gallery.media.exists(f"scenes/{waiting.left.scene_hash}.json")
+    assert clip_store.media.exists(f"scenes/{waiting.left.scene_hash}.json")
     venv.close()
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "PongNoFrameskip-v4"])
-def test_a_clip_without_mujoco_is_a_video(env_id, gallery):
+def test_a_clip_without_mujoco_is_a_video(env_id, clip_store):
     check_can_be_shown(env_id)
     venv, segments = lived(env_id)
-    experiment_id = ask(gallery, env_id, segments)
-    studio = studio_of(env_id, venv, gallery)
-    studio.show(segments)
-    studio.wait()
-    (waiting,) = gallery.store.waiting(experiment_id, limit=5)
-    studio.close()
+    experiment_id = ask(clip_store, env_id, segments)
+    clip_renderer = studio_of(env_id, venv, clip_store)
+    clip_renderer.show(segments)
+    clip_renderer.wait()
+    (waiting,) = clip_store.store.waiting(experiment_id, limit=5)
+    clip_renderer.close()
     assert waiting.right.kind == "video"
     assert waiting.right.scene_hash is None
     assert waiting.right.media_key is not None
-    assert gallery.media.get(waiting.right.media_key)[4:8] == b"ftyp"
+    assert clip_store.media.get(waiting.right.media_key)[4:8] == b"ftyp"
     venv.close()
 
 
-def test_a_clip_of_pictures_is_in_colour_and_whole_whatever_was_seen(gallery):
+def test_a_clip_of_pictures_is_in_colour_and_whole_whatever_was_seen(clip_store):
     frames = FrameSettings(stacked=2, size=20)
     venv, segments = lived("MovingDot-v0", frames=frames)
-    experiment_id = ask(gallery, "MovingDot-v0", segments)
-    studio = Studio(card("MovingDot-v0"), venv, gallery, frames)
-    studio.show(segments)
-    studio.wait()
-    (waiting,) = gallery.store.waiting(experiment_id, limit=5)
-    studio.close()
+    experiment_id = ask(clip_store, "MovingDot-v0", segments)
+    clip_renderer = ClipRenderer(card("MovingDot-v0"), venv, clip_store, frames)
+    clip_renderer.show(segments)
+    clip_renderer.wait()
+    (waiting,) = clip_store.store.waiting(experiment_id, limit=5)
+    clip_renderer.close()
     assert segments[0].observations.shape == (10, 2, 20, 20)
-    with av.open(io.BytesIO(gallery.media.get(waiting.left.media_key)), mode="r") as file:
+    with av.open(io.BytesIO(clip_store.media.get(waiting.left.media_key)), mode="r") as file:
         pictures = [each.to_ndarray(format="rgb24") for each in file.decode(video=0)]
         assert file.streams.video[0].average_rate == 20
     assert [each.shape for each in pictures] == [(210, 160, 3)] * 10
@@ -99,49 +99,51 @@ def test_a_clip_of_pictures_is_in_colour_and_whole_whatever_was_seen(gallery):
     venv.close()
 
 
-def test_an_episode_is_announced_once_it_can_be_shown(gallery):
+def test_an_episode_is_announced_once_it_can_be_shown(clip_store):
     venv, segments = lived("ShortHopper-v1")
-    studio = studio_of("ShortHopper-v1", venv, gallery)
+    clip_renderer = studio_of("ShortHopper-v1", venv, clip_store)
     seen = []
     for segment in segments:
-        studio.show_if_possible(segment, lambda s=segment: seen.append(kind_of(gallery, s)))
-    studio.close(finish=True)
+        clip_renderer.show_if_possible(
+            segment, lambda s=segment: seen.append(kind_of(clip_store, s))
+        )
+    clip_renderer.close(finish=True)
     venv.close()
     assert seen == ["poses", "poses"]
 
 
-def kind_of(gallery, segment):
-    return gallery.store.clip(segment.content_hash).kind
+def kind_of(clip_store, segment):
+    return clip_store.store.clip(segment.content_hash).kind
 
 
-def show_and_wait(studio, segments):
-    studio.show(segments)
-    studio.wait()
+def show_and_wait(clip_renderer, segments):
+    clip_renderer.show(segments)
+    clip_renderer.wait()
 
 
-class CannotDraw(Studio):
+class CannotDraw(ClipRenderer):
     """Fails at every clip."""
 
     def _make(self, segment, recipe):
         raise BadInput("no room on the wall")
 
 
-def test_a_clip_that_is_needed_and_cannot_be_made_is_an_error(gallery):
+def test_a_clip_that_is_needed_and_cannot_be_made_is_an_error(clip_store):
     venv, segments = lived("ShortHopper-v1")
-    studio = CannotDraw(card("ShortHopper-v1"), venv, gallery)
+    clip_renderer = CannotDraw(card("ShortHopper-v1"), venv, clip_store)
     with pytest.raises(BadInput, match="no room"):
-        show_and_wait(studio, segments)
-    studio.close()
+        show_and_wait(clip_renderer, segments)
+    clip_renderer.close()
     venv.close()
 
 
-def test_an_episode_that_cannot_be_drawn_is_a_warning_once(gallery, caplog):
+def test_an_episode_that_cannot_be_drawn_is_a_warning_once(clip_store, caplog):
     venv, segments = lived("ShortHopper-v1")
-    studio = CannotDraw(card("ShortHopper-v1"), venv, gallery)
+    clip_renderer = CannotDraw(card("ShortHopper-v1"), venv, clip_store)
     for segment in segments:
-        studio.show_if_possible(segment, lambda: pytest.fail("it was not made"))
-    studio.close(finish=True)
-    studio.show_if_possible(segments[0], lambda: pytest.fail("it was not made"))
+        clip_renderer.show_if_possible(segment, lambda: pytest.fail("it was not made"))
+    clip_renderer.close(finish=True)
+    clip_renderer.show_if_possible(segments[0], lambda: pytest.fail("it was not made"))
     venv.close()
     assert "no room on the wall" in caplog.text
 

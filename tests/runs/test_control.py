@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from rl_teacher.config.experiment import RunOptions
-from rl_teacher.runs.control import Orders
+from rl_teacher.runs.control import RunControl
 from rl_teacher.store.records import Control, Study
 from rl_teacher.store.store import Store
 
@@ -16,15 +16,15 @@ def desk(database):
 
 
 def orders_of(desk):
-    return Orders(desk.store, desk.id, lambda: desk.clock.s)
+    return RunControl(desk.store, desk.id, lambda: desk.clock.s)
 
 
 def test_the_store_is_looked_into_once_a_second(desk):
-    orders = orders_of(desk)
+    run_control = orders_of(desk)
     desk.store.set_control(desk.id, Control(state="pause"))
-    assert not orders.is_paused
+    assert not run_control.is_paused
     desk.clock.s += 1.0
-    assert orders.is_paused
+    assert run_control.is_paused
 
 
 @pytest.mark.parametrize("state", ["pause", "stop"])

@@ -7,9 +7,9 @@ from rl_teacher.clips.episode import Episode, EpisodeWatcher
 from rl_teacher.clips.segment import Segment
 from rl_teacher.envs.registry import EnvCard, make_vector
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.predictor.diagnostics import Findings
-from rl_teacher.runs.clip_renderer import Gallery, Studio
-from rl_teacher.runs.status import EPISODES_KEPT, Bulletin, Standing
+from rl_teacher.predictor.diagnostics import Diagnostics
+from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
+from rl_teacher.runs.status import EPISODES_KEPT, RunStatus, StatusReporter
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import ShownClip
 from rl_teacher.store.store import Store
@@ -26,12 +26,12 @@ NO_ROLLOUT = Rollout(
 )
 
 
-class InstantStudio(Studio):
+class InstantClipRenderer(ClipRenderer):
     """Every clip can be shown at once."""
 
-    def __init__(self, gallery):
+    def __init__(self, clip_store):
         env_card = EnvCard("X-v0", 60.0, 6, False, "batch", "")
-        super().__init__(env_card, make_vector("ShortReacher-v1", 1), gallery)
+        super().__init__(env_card, make_vector("ShortReacher-v1", 1), clip_store)
 
     @property
     def kind(self):
@@ -39,9 +39,9 @@ class InstantStudio(Studio):
 
     def show_if_possible(self, segment, then):
         key = f"clips/{segment.content_hash}.poses"
-        self.gallery.media.put(key, b"poses")
+        self.clip_store.media.put(key, b"poses")
         shown = ShownClip(segment.env_id, len(segment), "poses", key, None, 6, 60.0)
-        self.gallery.store.show_clips({segment.content_hash: shown})
+        self.clip_store.store.show_clips({segment.content_hash: shown})
         then()
 
 
@@ -58,16 +58,18 @@ def board(tmp_path, database):
         experiment_id = store.ensure_experiment("mine", "ShortHopper-v1", {})
         clock = SimpleNamespace(s=100.0)
         media = MediaFiles(tmp_path / "media")
-        studio = InstantStudio(Gallery(store, media))
+        clip_renderer = InstantClipRenderer(ClipStore(store, media))
         watcher = ScriptedWatcher("ShortHopper-v1", begins_whole=True)
-        bulletin = Bulletin(store, experiment_id, studio, watcher, lambda: clock.s)
+        status_reporter = StatusReporter(
+            store, experiment_id, clip_renderer, watcher, lambda: clock.s
+        )
         yield SimpleNamespace(
             store=store,
             experiment_id=experiment_id,
             media=media,
             clock=clock,
             watcher=watcher,
-            bulletin=bulletin,
+            status_reporter=status_reporter,
         )
 
 
@@ -76,54 +78,54 @@ def status(board):
 
 
 def test_a_new_phase_is_told_at_once_and_the_same_one_once_a_second(board):
-    board.bulletin.stand(Standing("random", "acting", 0, 10))
-    board.bulletin.stand(Standing("training", "training", 1, 10))
+    board.status_reporter.stand(RunStatus("random", "acting", 0, 10))
+    board.status_reporter.stand(RunStatus("training", "training", 1, 10))
     assert status(board)["step"] == 1
-    board.bulletin.stand(Standing("training", "training", 2, 10))
+    board.status_reporter.stand(RunStatus("training", "training", 2, 10))
     assert status(board)["step"] == 1
     board.clock.s += 1.0
-    board.bulletin.stand(Standing("training", "training", 3, 10, 99.0))
+    board.status_reporter.stand(RunStatus("training", "training", 3, 10, 99.0))
     assert status(board)["step"] == 3
     assert status(board)["steps_per_second"] == 99.0
 
 
 def test_since_when_it_waits_is_told_as_long_as_it_waits(board):
-    board.bulletin.stand(Standing("waiting", "1/2", 0, 10))
+    board.status_reporter.stand(RunStatus("waiting", "1/2", 0, 10))
     since = status(board)["waiting_since"]
     board.clock.s += 5.0
-    board.bulletin.stand(Standing("waiting", "1/2", 0, 10))
+    board.status_reporter.stand(RunStatus("waiting", "1/2", 0, 10))
     assert since is not None
     assert status(board)["waiting_since"] == since
-    board.bulletin.stand(Standing("training", "training", 1, 10))
+    board.status_reporter.stand(RunStatus("training", "training", 1, 10))
     assert status(board)["waiting_since"] is None
 
 
 def test_figures_of_steps_that_are_taken_again_are_forgotten(board):
     for step in (1, 2, 3):
-        board.bulletin.metrics({"step": step, "true_return": float("nan")})
-    board.bulletin.forget_after(2)
+        board.status_reporter.metrics({"step": step, "true_return": float("nan")})
+    board.status_reporter.forget_after(2)
     assert [row.step for row in board.store.metrics(1)] == [1, 2]
 
 
 def test_the_latest_episode_is_shown_now_and_then_with_its_predicted_rewards(board):
     board.watcher.latest = an_episode(1.0)
-    board.bulletin.watch(NO_ROLLOUT, NO_REWARDS, 7)
+    board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, 7)
     shown = board.store.experiment("mine").latest_episode
     assert shown["predicted_rewards"] == [0.0, 0.5, 1.0]
     assert shown["true_return"] == 6.0
     assert shown["step"] == 7
     board.watcher.latest = an_episode(2.0)
-    board.bulletin.watch(NO_ROLLOUT, NO_REWARDS, 8)
+    board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, 8)
     assert board.store.experiment("mine").latest_episode["step"] == 7
     board.clock.s += 10.0
-    board.bulletin.watch(NO_ROLLOUT, NO_REWARDS, 9)
+    board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, 9)
     assert board.store.experiment("mine").latest_episode["step"] == 9
 
 
 def hang(board, reward):
     """Show one more episode; its clip's hash."""
     board.watcher.latest = an_episode(reward)
-    board.bulletin.watch(NO_ROLLOUT, NO_REWARDS, int(reward))
+    board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, int(reward))
     board.clock.s += 10.0
     return an_episode(reward).segment.content_hash
 
@@ -181,30 +183,30 @@ def test_findings_are_about_clips_that_can_be_shown_and_told_now_and_then(board)
     board.store.ask(1, [("c", "d")], "ShortHopper-v1", 6, 0)
     asked_about = []
 
-    def findings_on(shown):
+    def diagnostics_on(shown):
         asked_about.append(shown)
-        return Findings({"a": 1.0, "b": -2.0}, [])
+        return Diagnostics({"a": 1.0, "b": -2.0}, [])
 
-    board.bulletin.find(findings_on, 3)
-    board.bulletin.find(findings_on, 4)
+    board.status_reporter.find(diagnostics_on, 3)
+    board.status_reporter.find(diagnostics_on, 4)
     assert asked_about == [{"a", "b"}]
     board.clock.s += 10.0
-    board.bulletin.find(findings_on, 5)
-    told = board.store.findings(1)
+    board.status_reporter.find(diagnostics_on, 5)
+    told = board.store.diagnostics(1)
     assert told["step"] == 5
     assert told["best"] == [{"clip": "a", "predicted_return": 1.0}]
     assert told["least"] == [{"clip": "b", "predicted_return": -2.0}]
 
 
 def test_nothing_is_told_before_there_is_a_predictor(board):
-    board.bulletin.find(lambda shown: None, 3)
-    assert not board.store.findings(1)
+    board.status_reporter.find(lambda shown: None, 3)
+    assert not board.store.diagnostics(1)
 
 
 def test_the_four_liked_best_come_first_and_no_clip_is_on_both_lists():
-    told = Findings({str(i): float(i) for i in range(20)}, []).to_json(0)
+    told = Diagnostics({str(i): float(i) for i in range(20)}, []).to_json(0)
     assert [each["clip"] for each in told["best"]] == ["19", "18", "17", "16"]
     assert [each["clip"] for each in told["least"]] == ["0", "1", "2", "3"]
-    few = Findings({"a": 1.0, "b": 2.0, "c": 3.0}, []).to_json(0)
+    few = Diagnostics({"a": 1.0, "b": 2.0, "c": 3.0}, []).to_json(0)
     assert [len(few["best"]), len(few["least"])] == [1, 1]
-    assert Findings({}, []).to_json(0)["best"] == []
+    assert Diagnostics({}, []).to_json(0)["best"] == []

@@ -29,7 +29,7 @@ from rl_teacher.envs.registry import make_vector, spaces_of
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.runs.folder import Experiment
-from rl_teacher.runs.warm_start import beginnings_of, check_spaces
+from rl_teacher.runs.warm_start import check_spaces, load_warm_start
 from rl_teacher.teach import teach
 
 QUIET = RunOptions(no_tensorboard=True)
@@ -86,9 +86,9 @@ def config(path, agent="ppo", env_id="Lopsided-v0", **changes):
 
 def begun(start) -> Any:
     agent = make_agent(start, make_vector(start.env_id, 4))
-    state = beginnings_of(start).agent
+    state = load_warm_start(start).agent
     assert state is not None
-    agent.begin_with(state)
+    agent.warm_start_from(state)
     return agent
 
 
@@ -248,18 +248,18 @@ def test_the_pickles_beside_the_networks_are_not_run(tmp_path):
 def test_what_is_no_zip_is_refused(content, says, tmp_path):
     (tmp_path / "a.zip").write_bytes(content)
     with pytest.raises(BadInput, match=says):
-        beginnings_of(config(tmp_path / "a.zip"))
+        load_warm_start(config(tmp_path / "a.zip"))
 
 
 def test_a_zip_of_something_else_is_refused(tmp_path):
     archive(tmp_path / "a.zip", readme="hello")
     with pytest.raises(BadInput, match=r"has no policy\.pth"):
-        beginnings_of(config(tmp_path / "a.zip"))
+        load_warm_start(config(tmp_path / "a.zip"))
 
 
 def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path):
     with pytest.raises(BadInput, match=r"of an experiment, its folder, or a \.zip"):
-        beginnings_of(config(tmp_path / "a.zip"))
+        load_warm_start(config(tmp_path / "a.zip"))
 
 
 # --- earlier experiments ---

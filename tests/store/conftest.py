@@ -79,7 +79,7 @@ def store(url):
 @pytest.fixture
 def clock():
     """A moment that passes only when told to."""
-    return Clock(datetime(2026, 11, 21, tzinfo=UTC))
+    return RunTimer(datetime(2026, 11, 21, tzinfo=UTC))
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def timed_store(url, clock):
 
 
 @dataclass
-class Clock:
+class RunTimer:
     """A clock that stands still."""
 
     moment: datetime

@@ -149,6 +149,6 @@ class TestAdjudicating:
 
 class TestFindings:
     def test_they_are_kept_as_said_last(self, store, experiment_id):
-        assert store.findings(experiment_id) is None
-        store.set_findings(experiment_id, {"best": [1, float("nan")]})
-        assert store.findings(experiment_id) == {"best": [1, None]}
+        assert store.diagnostics(experiment_id) is None
+        store.set_diagnostics(experiment_id, {"best": [1, float("nan")]})
+        assert store.diagnostics(experiment_id) == {"best": [1, None]}

@@ -37,7 +37,7 @@ MP4 = b"\x00\x00\x00\x18ftypisom" + bytes(range(200))
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
 
 
-class Clock:
+class RunTimer:
     def __init__(self):
         self.now = datetime(2026, 11, 3, 12, tzinfo=UTC)
 
@@ -88,7 +88,7 @@ class Trainer:
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return RunTimer()
 
 
 @pytest.fixture

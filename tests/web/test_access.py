@@ -37,7 +37,7 @@ FOR_OWNERS = {
     "GET /api/v1/environments/{env_id:path}/clips",
     "GET /api/v1/experiments/{name}/comparisons",
     "GET /api/v1/experiments/{name}/export",
-    "GET /api/v1/experiments/{name}/findings",
+    "GET /api/v1/experiments/{name}/diagnostics",
     "GET /api/v1/experiments/{name}/metrics",
     "GET /api/v1/experiments/{name}/quality",
     "GET /api/v1/invites",

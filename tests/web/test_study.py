@@ -277,11 +277,11 @@ class TestQuality:
 class TestFindings:
     def test_are_empty_until_there_are_some(self, program, trainer):
         empty = {"step": None, "best": [], "least": [], "calibration": []}
-        assert program.get(f"{URL}/findings").json() == empty
+        assert program.get(f"{URL}/diagnostics").json() == empty
 
     def test_name_the_clips_that_the_predictor_likes(self, program, trainer, store):
         liked = trainer.hang("liked")
-        findings = {
+        diagnostics = {
             "step": 7,
             "best": [
                 {"clip": liked, "predicted_return": 1.5},
@@ -290,8 +290,8 @@ class TestFindings:
             "least": [],
             "calibration": [{"predicted": 0.25, "observed": float("nan"), "count": 0}],
         }
-        store.set_findings(trainer.id, findings)
-        said = program.get(f"{URL}/findings").json()
+        store.set_diagnostics(trainer.id, diagnostics)
+        said = program.get(f"{URL}/diagnostics").json()
         [best] = said["best"]
         assert (best["clip"]["hash"], best["predicted_return"]) == (liked, 1.5)
         assert said["calibration"] == [{"predicted": 0.25, "observed": None, "count": 0}]

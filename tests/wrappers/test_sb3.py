@@ -102,9 +102,9 @@ def test_an_agent_begins_anew_once_and_keeps_what_it_has_lived(agent, env_id):
     taught = agent("MlpPolicy", env, seed=0, learning_starts=10, device="cpu")
     taught.learn(40)
     learned, labels = weights_of(taught), env.session.num_labels
-    look_after(taught, RelabelReplay(env, 1, fresh_start=labels + 1))
+    look_after(taught, RelabelReplay(env, 1, agent_reset=labels + 1))
     assert_equal(weights_of(taught), learned)
-    callback = RelabelReplay(env, 1, fresh_start=labels)
+    callback = RelabelReplay(env, 1, agent_reset=labels)
     look_after(taught, callback)
     begun = weights_of(agent("MlpPolicy", env, seed=0, device="cpu"))
     assert_equal(weights_of(taught), begun)

@@ -58,7 +58,7 @@ export class OwnersPart {
     const experiment = first === 'experiments' ? this.mock.experiments.get(second) : undefined
     if (experiment === undefined) return undefined
     if (key === 'GET experiments/*/quality') return this.quality()
-    if (key === 'GET experiments/*/findings') return this.findings(experiment)
+    if (key === 'GET experiments/*/diagnostics') return this.diagnostics(experiment)
     if (key === 'GET experiments/*/comparisons') return this.list(experiment, query)
     if (key === 'GET experiments/*/export') return { file: '{"schema_version": 1}\n' }
     if (key === 'POST experiments/*/control') return this.control(experiment, body.state)
@@ -152,7 +152,7 @@ export class OwnersPart {
     }
   }
 
-  findings(experiment) {
+  diagnostics(experiment) {
     if (experiment.rows.length === 0) return { step: null, best: [], least: [], calibration: [] }
     const clips = [...experiment.comparisons.values()].slice(0, 8).map(({ left }) => left)
     const liked = clips.map((clip, i) => ({ clip, predicted_return: 14 - 4.3 * i }))

@@ -28,7 +28,7 @@ def optimiser(config: A2CConfig | GA3CConfig) -> optax.GradientTransformation:
     return optax.chain(
         optax.clip_by_global_norm(config.max_grad_norm),
         optax.scale_by_rms(
-            config.rms_decay, config.rms_epsilon, initial_scale=1.0, eps_in_sqrt=True
+            config.rms_alpha, config.rms_epsilon, initial_scale=1.0, eps_in_sqrt=True
         ),
     )
 
@@ -43,7 +43,7 @@ def actor_critic_loss(
     networks: ActorCritic,
     for_policy: PolicyBatch,
     for_value: ValueBatch,
-    entropy_bonus: float,
+    entropy_coef: float,
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
     """-log pi * A + 1/2 (V - R)^2 - bonus * entropy, over the valid steps (Mnih et al. 2016)."""
     policy, value, encoder = networks
@@ -59,7 +59,7 @@ def actor_critic_loss(
         "value_error": weighted_mean(errors, weights),
         "entropy": entropy,
     }
-    return policy_loss + VALUE_COEFFICIENT * value_loss - entropy_bonus * entropy, figures
+    return policy_loss + VALUE_COEFFICIENT * value_loss - entropy_coef * entropy, figures
 
 
 def value_constant(packed: Float[Array, " parameter"], layout: Layout) -> Array:
@@ -95,7 +95,7 @@ def step(  # noqa: PLR0913 - the networks, what they learn from, and how
     """
 
     def loss(packed: Array) -> tuple[Array, dict[str, Array]]:
-        return actor_critic_loss(layout.unpack(packed), for_policy, for_value, config.entropy_bonus)
+        return actor_critic_loss(layout.unpack(packed), for_policy, for_value, config.entropy_coef)
 
     gradients, figures = jax.grad(loss, has_aux=True)(packed)
     updates, optimiser_state = optimiser(config).update(gradients, optimiser_state)

@@ -54,19 +54,19 @@ class Agent(Protocol):
         """Improve on one rollout, rewarded as told.
 
         Returns:
-            Figures to report, by name.
+            Metrics to report, by name.
         """
         ...
 
-    def reconsider(self, rewards_of: RewardsOf) -> None:
+    def relabel_buffer(self, rewards_of: RewardsOf) -> None:
         """The predictor was fitted: what is remembered is worth something else by now."""
         ...
 
-    def begin_anew(self) -> None:
+    def reinitialise(self) -> None:
         """Forget what was learned, but for what observations look like."""
         ...
 
-    def begin_with(self, state: Mapping[str, np.ndarray]) -> None:
+    def warm_start_from(self, state: Mapping[str, np.ndarray]) -> None:
         """Begin as another agent of this kind is: its weights and normalisers, not its counters.
 
         Args:

@@ -12,7 +12,7 @@ from jaxtyping import Shaped
 from rl_teacher.agents.actions import Masks
 from rl_teacher.agents.buffer_pool import ReusedArrays
 from rl_teacher.common.errors import BadObservation
-from rl_teacher.common.state_dict import NamedArrays, array_to_rng, nest, part_of, rng_to_array
+from rl_teacher.common.state_dict import StateDict, array_to_rng, nest, part_of, rng_to_array
 from rl_teacher.envs.rollout import Rollout
 
 Act = Callable[..., np.ndarray]
@@ -198,7 +198,7 @@ class Collector:
         """The environment's own way to be saved (see envs.registry.make_vector)."""
         return self.venv
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Everything needed to go on exactly, between two rollouts."""
         own = {
             "observations": np.asarray(self._observations),

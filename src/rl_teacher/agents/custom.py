@@ -24,15 +24,15 @@ from rl_teacher.agents.actions import Masks
 from rl_teacher.agents.agent import Agent, RewardsOf
 from rl_teacher.agents.arguments import parse_arguments
 from rl_teacher.common.errors import BadConfig, BadInput
-from rl_teacher.common.state_dict import NamedArrays, array_to_rng, rng_to_array
+from rl_teacher.common.state_dict import StateDict, array_to_rng, rng_to_array
 from rl_teacher.config.agents import OtherAgentConfig
 from rl_teacher.envs.rollout import Rollout
 
 GROUP = "rl_teacher.agents"
 """Entry points of packages that bring agents."""
 METHODS = (
-    *("act", "try_out", "act_best", "observe", "learn", "reconsider"),
-    *("begin_anew", "begin_with", "state", "load_state"),
+    *("act", "try_out", "act_best", "observe", "learn", "relabel_buffer"),
+    *("reinitialise", "warm_start_from", "state", "load_state"),
 )
 """What the loop calls."""
 
@@ -97,16 +97,16 @@ class OwnAgent(ABC):
     def observe(self, rollout: Rollout) -> None:  # noqa: B027 - few need to
         """Learn what can be learned without rewards; here, nothing."""
 
-    def reconsider(self, rewards_of: RewardsOf) -> None:  # noqa: B027
+    def relabel_buffer(self, rewards_of: RewardsOf) -> None:  # noqa: B027
         """The predictor was fitted; here, nothing."""
 
-    def begin_anew(self) -> None:
+    def reinitialise(self) -> None:
         """Forget what was learned; here, as made anew with another seed."""
         seed = int(self.rng.integers(2**31))
         spaces = self.observation_space, self.action_space
         self.__init__(*spaces, self._settings, total_steps=self.total_steps, seed=seed)
 
-    def begin_with(self, state: Mapping[str, np.ndarray]) -> None:
+    def warm_start_from(self, state: Mapping[str, np.ndarray]) -> None:
         """Begin as another agent of this kind is; here, with all that it remembers.
 
         Raises:
@@ -122,7 +122,7 @@ class OwnAgent(ABC):
             )
         self._recall({name: state[name] for name in own})
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Everything needed to go on exactly, as named arrays."""
         return {**self._remembered(), "rng": rng_to_array(self.rng)}
 
@@ -131,7 +131,7 @@ class OwnAgent(ABC):
         self._recall(state)
         array_to_rng(self.rng, state["rng"])
 
-    def _remembered(self) -> NamedArrays:
+    def _remembered(self) -> StateDict:
         return {name: np.array(getattr(self, name)) for name in self.remembers}
 
     def _recall(self, state: Mapping[str, np.ndarray]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float
 
-from rl_teacher.common.state_dict import NamedArrays
+from rl_teacher.common.state_dict import StateDict
 from rl_teacher.envs.rollout import Rollout
 
 
@@ -57,7 +57,7 @@ class EpisodeReturns:
         """Over the latest episodes; NaN before the first."""
         return float(np.mean(list(self.lengths)[-latest:])) if self.lengths else float("nan")
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Everything needed to go on exactly."""
         return {
             "running": self._running,

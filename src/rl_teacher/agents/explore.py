@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
-from rl_teacher.common.running_stats import RunningMoments
-from rl_teacher.common.state_dict import NamedArrays
+from rl_teacher.common.running_stats import RunningMeanStd
+from rl_teacher.common.state_dict import StateDict
 
 NEIGHBOUR = 5
 """k: the reward is by the distance to the k-th nearest state."""
@@ -53,7 +53,7 @@ class StateEntropy:
             num_others: remembered states, drawn at random, that each is compared with; 0: all.
         """
         self._num_others = num_others
-        self._moments = RunningMoments(())
+        self._moments = RunningMeanStd(())
 
     def __call__(
         self,
@@ -80,7 +80,7 @@ class StateEntropy:
         self._moments.update(entropies.ravel())
         return (entropies / self._moments.std).astype(np.float32)
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Everything needed to go on exactly."""
         return self._moments.state()
 

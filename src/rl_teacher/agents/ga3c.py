@@ -36,7 +36,7 @@ from rl_teacher.agents.on_policy import (
     weighted_mean,
 )
 from rl_teacher.agents.vtrace import vtrace
-from rl_teacher.common.state_dict import NamedArrays, nest
+from rl_teacher.common.state_dict import StateDict, nest
 from rl_teacher.config.agents import GA3CConfig
 
 FIGURES = ("entropy", "policy_loss", "ratio", "value_error", "value_loss")
@@ -99,8 +99,8 @@ def prepare_late(
     networks: ActorCritic, acted: ActorCritic, lived: Lived, config: GA3CConfig
 ) -> tuple[PolicyBatch, ValueBatch, Float[Array, ""]]:
     """What networks learn from a rollout that others lived, and the mean of pi / mu on it."""
-    observations = lived.normalised(lived.observations, config.observation_limit)
-    following = lived.normalised(lived.next_observations, config.observation_limit)
+    observations = lived.normalised(lived.observations, config.observation_clip)
+    following = lived.normalised(lived.next_observations, config.observation_clip)
     seen, actions = flat(observations), flat(lived.actions)
     masks = None if lived.masks is None else flat(lived.masks)
     features = networks.encoder(observations)
@@ -115,9 +115,9 @@ def prepare_late(
         networks.value(networks.encoder(following))[..., 0],
         lived.terminated,
         lived.ended,
-        discount=config.discount,
-        rho_limit=config.rho_limit,
-        c_limit=config.c_limit,
+        discount=config.gamma,
+        rho_bar=config.rho_bar,
+        c_bar=config.c_bar,
     )
     weights = flat(lived.weights)
     for_policy = PolicyBatch(seen, weights, actions, masks, log_probs, flat(corrected.advantages))
@@ -146,7 +146,7 @@ class GA3C(OnPolicyAgent[GA3CConfig]):
         Note: a compiled call comes back at once, and is worked on by a thread of JAX's own.
 
         Returns:
-            Figures of the last update; no numbers before there is one.
+            Metrics of the last update; no numbers before there is one.
         """
         config = self.config
         rate = self._falling(config.learning_rate, config.final_learning_rate)
@@ -162,9 +162,9 @@ class GA3C(OnPolicyAgent[GA3CConfig]):
         self._networks = self._layout.unpack(self._acting)
         self._refresh_host()
 
-    def begin_with(self, state: Mapping[str, np.ndarray]) -> None:
+    def warm_start_from(self, state: Mapping[str, np.ndarray]) -> None:
         """Begin with what another agent had learned; see `OnPolicyAgent`."""
-        super().begin_with(state)
+        super().warm_start_from(state)
         packed = self._layout.pack(self._networks)
         self._learned = self._learned._replace(networks=packed)
         self._act_by(packed)
@@ -173,7 +173,7 @@ class GA3C(OnPolicyAgent[GA3CConfig]):
         networks = self._layout.unpack(np.asarray(self._learned.networks))
         return networks, tuple(self._learned.optimiser)
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Everything needed to go on exactly: what acts, and what it leads to; waits for that."""
         late = {"acting": self._acting, "figures": np.asarray(self._learned.figures)}
         return super().state() | nest({"late": late})

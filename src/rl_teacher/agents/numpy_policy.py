@@ -29,7 +29,7 @@ from rl_teacher.common.errors import BadInput, BadObservation, CorruptCheckpoint
 
 if TYPE_CHECKING:
     from rl_teacher.agents.actions import ActionScale
-    from rl_teacher.nn.agent_encoders import PictureEncoder
+    from rl_teacher.nn.agent_encoders import ImageEncoder
     from rl_teacher.nn.mlp import MLP
 
 FORMAT_NAME = "rl-teacher-agent"
@@ -364,7 +364,7 @@ def observed_by(
     return Observed(shape, floats(mean), floats(inverse_std), float(limit))
 
 
-def seen_by(encoder: "PictureEncoder") -> ObservedPictures:
+def seen_by(encoder: "ImageEncoder") -> ObservedPictures:
     """How an agent that sees takes pictures in."""
     seen = encoder.convolutions
     filters, biases = (tuple(map(floats, each)) for each in (seen.filters, seen.biases))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Float32, Shaped
 
-from rl_teacher.nn.image_layout import PictureShape
+from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.nn.numpy_conv import convolved
 
 Vector = Float32[np.ndarray, " _"]
@@ -78,7 +78,7 @@ class ObservedPictures:
         bias: [F].
     """
 
-    picture: PictureShape
+    picture: ImageLayout
     filters: tuple[Filters, ...]
     biases: tuple[Vector, ...]
     strides: tuple[int, ...]
@@ -156,7 +156,7 @@ def read_observed(
         tuple(arrays[f"{name}/{number}"] for number in range(len(strides)))
         for name in ("filters", "biases")
     )
-    picture = PictureShape(shape, said["channel_axis"])
+    picture = ImageLayout(shape, said["channel_axis"])
     return ObservedPictures(picture, filters, biases, strides, arrays["weights"], arrays["bias"])
 
 

@@ -22,9 +22,9 @@ from rl_teacher.agents.numpy_policy import ActingNetwork, acted_by, layers_of, o
 from rl_teacher.agents.policies import CategoricalPolicy, GaussianPolicy, HostPolicy, Policy
 from rl_teacher.agents.reward_scaling import ReturnScaler
 from rl_teacher.common.errors import BadConfig
-from rl_teacher.common.running_stats import RunningMoments, unmoving
+from rl_teacher.common.running_stats import RunningMeanStd, unmoving
 from rl_teacher.common.state_dict import (
-    NamedArrays,
+    StateDict,
     array_to_rng,
     arrays_to_tree,
     nest,
@@ -34,9 +34,9 @@ from rl_teacher.common.state_dict import (
 )
 from rl_teacher.config.agents import A2CConfig, OnPolicyConfig, PPOConfig, TRPOConfig
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.nn.agent_encoders import Encoder, Identity, PictureEncoder
+from rl_teacher.nn.agent_encoders import Encoder, Identity, ImageEncoder
 from rl_teacher.nn.conv import applied
-from rl_teacher.nn.encoders import NetworkSize, picture_of
+from rl_teacher.nn.encoders import NetworkSize, image_layout_of
 from rl_teacher.nn.mlp import MLP
 
 
@@ -174,17 +174,17 @@ def prepare(
 ) -> tuple[PolicyBatch, ValueBatch]:
     """Normalise the observations once; work out log-probabilities, advantages and returns."""
     policy, value, encoder = networks
-    observations = lived.normalised(lived.observations, config.observation_limit)
+    observations = lived.normalised(lived.observations, config.observation_clip)
     features = encoder(observations) if lived.features is None else lived.features
     values = value(features)[..., 0]
     advantages = advantages_of(
         lived.rewards,
         values,
-        next_values_of(networks, lived, values, config.observation_limit),
+        next_values_of(networks, lived, values, config.observation_clip),
         lived.terminated,
         lived.ended,
-        discount=config.discount,
-        trace=config.trace,
+        discount=config.gamma,
+        trace=config.gae_lambda,
     )
     seen, actions = flat(observations), flat(lived.actions)
     masks = None if lived.masks is None else flat(lived.masks)
@@ -293,7 +293,7 @@ def make_policy(
     )
 
 
-def check_shapes(own: NamedArrays, other: NamedArrays) -> None:
+def check_shapes(own: StateDict, other: StateDict) -> None:
     """Refuse networks of other sizes.
 
     Raises:
@@ -359,28 +359,28 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self._observation_shape = observation_space.shape or ()
         self._size = int(np.prod(self._observation_shape))
         can_see = self._network_size is not None
-        self._picture = picture_of(observation_space) if can_see else None
+        self._picture = image_layout_of(observation_space) if can_see else None
         self._observation_moments = self._new_moments()
-        self._scale_rewards = ReturnScaler(config.num_envs, config.discount)
+        self._scale_rewards = ReturnScaler(config.num_envs, config.gamma)
         self._sampled: list[np.ndarray] = []
         self._features: list[np.ndarray] = []
-        self.begin_anew()
+        self.reinitialise()
 
     @property
     def _network_size(self) -> NetworkSize | None:
         """Of the network for pictures; None where pictures are so many numbers."""
-        return getattr(self.config, "picture_network", None)
+        return getattr(self.config, "image_encoder", None)
 
     @property
     def _looks_once(self) -> bool:
         """Whether what was seen while acting need not be looked at again to learn from it."""
         return self._picture is not None and self._learns_as_a_whole
 
-    def _new_moments(self) -> RunningMoments:
+    def _new_moments(self) -> RunningMeanStd:
         """Of observations; pictures come on a known scale."""
         if self._picture is None:
-            return RunningMoments((self._size,))
-        moments = RunningMoments((1,))
+            return RunningMeanStd((self._size,))
+        moments = RunningMeanStd((1,))
         moments.load_state(unmoving((1,)))
         return moments
 
@@ -392,11 +392,11 @@ class OnPolicyAgent(ABC, Generic[Config]):
     def _improve(self, lived: Lived) -> Mapping[str, Any]:
         """Replace `_networks` and `_optimisers` by better ones; figures, by name."""
 
-    def begin_anew(self) -> None:
+    def reinitialise(self) -> None:
         """New weights and new optimisers; what is known of observations and rewards stays."""
         encoder, size, hidden = Identity(), self._size, self.config.hidden
         if self._picture is not None and self._network_size is not None:
-            encoder = PictureEncoder(self._picture, self._network_size, self._rng)
+            encoder = ImageEncoder(self._picture, self._network_size, self._rng)
             # Note: policy and value function are one layer each on what they see together.
             size, hidden = len(encoder.bias), ()
         self._networks = ActorCritic(
@@ -417,7 +417,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         """[..., D] one row each; pictures in the order in which they are looked at."""
         leading = observations.shape[: observations.ndim - len(self._observation_shape)]
         encoder, rows = self._networks.encoder, observations.reshape(-1, self._size)
-        if isinstance(encoder, PictureEncoder):
+        if isinstance(encoder, ImageEncoder):
             rows = encoder.in_tiles(rows)
         return rows.reshape(*leading, -1)
 
@@ -428,7 +428,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         if self._picture is not None:
             return np.asarray(applied(self._networks.encoder, self._rows(observations)))
         rows = self._rows(observations).astype(np.float32, copy=False)
-        limit = self.config.observation_limit
+        limit = self.config.observation_clip
         return np.clip((rows - self._mean) * self._inverse_std, -limit, limit)
 
     def act(
@@ -458,9 +458,9 @@ class OnPolicyAgent(ABC, Generic[Config]):
 
     def acting(self) -> ActingNetwork:
         """What of it acts, alone: it needs nothing but NumPy."""
-        policy, limit = self._networks.policy, self.config.observation_limit
+        policy, limit = self._networks.policy, self.config.observation_clip
         encoder = self._networks.encoder
-        if isinstance(encoder, PictureEncoder):
+        if isinstance(encoder, ImageEncoder):
             observed = seen_by(encoder)
         else:
             observed = observed_by(self._observation_shape, self._mean, self._inverse_std, limit)
@@ -513,7 +513,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
             features=np.stack(features) if features else None,
         )
 
-    def reconsider(self, rewards_of: RewardsOf) -> None:
+    def relabel_buffer(self, rewards_of: RewardsOf) -> None:
         """Nothing: rollouts are learned from once, with the rewards of their time."""
 
     def _falling(self, first: float, last: float) -> np.float32:
@@ -521,7 +521,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         done = min(self._steps / self._total_steps, 1.0)
         return np.float32(first + done * (last - first))
 
-    def begin_with(self, state: Mapping[str, np.ndarray]) -> None:
+    def warm_start_from(self, state: Mapping[str, np.ndarray]) -> None:
         """Begin with another agent's networks and normalisers.
 
         Optimisers, exploration and the learning rate's schedule are new. The scale of returns
@@ -550,7 +550,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         """Take over moments; one that saw observations as they are sees them unclipped too."""
         self._observation_moments.load_state(part_of(state, "observations"))
         if self._observation_moments.is_unmoving:
-            self.config = replace(self.config, observation_limit=math.inf)
+            self.config = replace(self.config, observation_clip=math.inf)
 
     def _newest(self) -> tuple[ActorCritic, tuple[Any, ...]]:
         """The networks that were improved last, and what their optimisers go on with."""
@@ -560,7 +560,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         networks, optimisers = self._newest()
         return networks.policy, networks.value, *optimisers
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Everything needed to go on exactly, between two rollouts."""
         return nest(
             {

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
 from rl_teacher.agents.actions import Masks
-from rl_teacher.nn.mlp import MLP, HostMLP
+from rl_teacher.nn.mlp import MLP, NumpyMLP
 
 LOG_2PI = float(np.log(2 * np.pi))
 FORBIDDEN = -1e8
@@ -83,14 +83,14 @@ Policy = GaussianPolicy | CategoricalPolicy
 
 
 class HostPolicy:
-    """Draws actions from a policy, in NumPy (see HostMLP)."""
+    """Draws actions from a policy, in NumPy (see NumpyMLP)."""
 
     def __init__(self, policy: Policy) -> None:
         if isinstance(policy, GaussianPolicy):
-            self._network = HostMLP(policy.mean)
+            self._network = NumpyMLP(policy.mean)
             self._std: np.ndarray | None = np.exp(np.asarray(policy.log_std))
         else:
-            self._network = HostMLP(policy.logits)
+            self._network = NumpyMLP(policy.logits)
             self._std = None
 
     def sample(

@@ -54,7 +54,7 @@ def policy_loss(
     log_probs = policy.log_prob(batch.observations, batch.actions, batch.masks)
     log_ratio = log_probs - batch.log_probs
     ratio = jnp.exp(log_ratio)
-    clipped = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
+    clipped = jnp.clip(ratio, 1 - config.clip_range, 1 + config.clip_range)
     surrogate = mean(jnp.minimum(ratio * batch.advantages, clipped * batch.advantages))
     entropy = mean(policy.entropy(batch.observations, batch.masks))
     figures = {
@@ -62,9 +62,9 @@ def policy_loss(
         "entropy": entropy,
         # Source: Schulman, "Approximating KL divergence" (2020), the estimator k3.
         "kl": mean(ratio - 1 - log_ratio),
-        "clipped": mean(jnp.abs(ratio - 1) > config.clip),
+        "clipped": mean(jnp.abs(ratio - 1) > config.clip_range),
     }
-    return -surrogate - config.entropy_bonus * entropy, figures
+    return -surrogate - config.entropy_coef * entropy, figures
 
 
 # --- vectors ---

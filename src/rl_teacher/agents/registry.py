@@ -17,7 +17,7 @@ from rl_teacher.agents.sb3.libraries import (
 )
 from rl_teacher.common.errors import BadInput, UnknownName
 from rl_teacher.config.experiment import TeachConfig
-from rl_teacher.nn.encoders import picture_of
+from rl_teacher.nn.encoders import image_layout_of
 
 AGENTS = {
     "ppo": "rl_teacher.agents.ppo:PPO",
@@ -81,7 +81,7 @@ def check_sees(name: str, observation_space: gym.Space) -> None:
         BadInput: it is one of those.
     """
     is_blind = name in AGENTS and name not in SEEING
-    if picture_of(observation_space) is None or not (is_blind or is_of_library(name)):
+    if image_layout_of(observation_space) is None or not (is_blind or is_of_library(name)):
         return
     raise BadInput(
         f"The observations are pictures ({observation_space.shape}), and {name} learns from "

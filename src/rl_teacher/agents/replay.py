@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float32, Int, Shaped
 
 from rl_teacher.agents.agent import RewardsOf
-from rl_teacher.common.state_dict import NamedArrays
+from rl_teacher.common.state_dict import StateDict
 from rl_teacher.envs.rollout import Rollout
 
 CHUNK = 2048
@@ -68,7 +68,7 @@ class ReplayBuffer:
             column[places] = lived[name][num - kept :]
         self.num_added += num
 
-    def reconsider(self, rewards_of: RewardsOf) -> None:
+    def relabel_buffer(self, rewards_of: RewardsOf) -> None:
         """Give every remembered step the reward that it is worth by now.
 
         Source: PEBBLE (Lee, Smith, Abbeel 2021), section 4.3, "relabeling the replay buffer".
@@ -82,7 +82,7 @@ class ReplayBuffer:
         """The remembered steps in these places: each column as [..., *its shape]."""
         return {name: column[places] for name, column in self._columns.items()}
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Everything needed to go on exactly; only the part that is filled."""
         filled = {name: column[: len(self)].copy() for name, column in self._columns.items()}
         return filled | {"num_added": np.asarray(self.num_added)}

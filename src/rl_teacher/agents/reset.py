@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from rl_teacher.agents.agent import RewardsOf
-from rl_teacher.common.state_dict import NamedArrays, nest, part_of
+from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.envs.rollout import Rollout
 
 SAMPLES = 2_048
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 class Beginner(Protocol):
     """What an agent must be able to do for this; see `Agent`."""
 
-    def begin_anew(self) -> None:
+    def reinitialise(self) -> None:
         """Forget what was learned."""
         ...
 
@@ -77,7 +77,7 @@ class LatestSteps:
         observations, actions = zip(*self._steps, strict=True)
         return np.stack(observations), np.stack(actions)
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Everything needed to go on exactly."""
         if not self._steps:
             return {}
@@ -91,7 +91,7 @@ class LatestSteps:
             self._steps.extend(zip(state["observations"], state["actions"], strict=True))
 
 
-class FreshStart:
+class AgentReset:
     """When it is due, the agent begins anew; later the better of the two goes on."""
 
     def __init__(self, due_labels: float) -> None:
@@ -99,7 +99,7 @@ class FreshStart:
         self._due_labels = due_labels
         self._latest = LatestSteps()
         self._earlier = LatestSteps()
-        self._earlier_agent: NamedArrays = {}
+        self._earlier_agent: StateDict = {}
         self._left_at: int | None = None
         self._is_over = math.isinf(due_labels)
 
@@ -141,14 +141,14 @@ class FreshStart:
             self._earlier, self._latest = self._latest, LatestSteps()
         else:
             self._end()
-        agent.begin_anew()
+        agent.reinitialise()
 
     def _end(self) -> None:
         self._is_over = True
         self._earlier_agent = {}
         self._earlier, self._latest = LatestSteps(), LatestSteps()
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Everything needed to go on exactly."""
         left_at = -1 if self._left_at is None else self._left_at
         return nest(

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Bool, Float, Float32
 
-from rl_teacher.common.running_stats import RunningMoments
+from rl_teacher.common.running_stats import RunningMeanStd
 
 
 class ReturnScaler:
@@ -14,7 +14,7 @@ class ReturnScaler:
     """
 
     def __init__(self, num_envs: int, discount: float, limit: float = 10.0) -> None:
-        self._moments = RunningMoments(())
+        self._moments = RunningMeanStd(())
         self._returns = np.zeros(num_envs)
         self._discount = discount
         self._limit = limit

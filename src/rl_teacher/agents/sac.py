@@ -36,9 +36,9 @@ from rl_teacher.agents.sac_update import (
 )
 from rl_teacher.agents.squashed_gaussian import HostSquashedGaussian
 from rl_teacher.common.errors import BadConfig
-from rl_teacher.common.running_stats import RunningMoments
+from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.common.state_dict import (
-    NamedArrays,
+    StateDict,
     array_to_rng,
     arrays_to_tree,
     nest,
@@ -101,7 +101,7 @@ class SAC:
         self._num_actions = int(np.prod(self._action_shape))
         self._scale = ActionScale.of(action_space)
         self._observation_shape = observation_space.shape or ()
-        self._observation_moments = RunningMoments((math.prod(self._observation_shape),))
+        self._observation_moments = RunningMeanStd((math.prod(self._observation_shape),))
         self._buffer = ReplayBuffer(
             config.buffer_steps, self._observation_shape, self._action_shape
         )
@@ -110,7 +110,7 @@ class SAC:
         self._is_exploring = False
         self._has_explored = False
         self._has_unrewarded = False
-        self.begin_anew()
+        self.reinitialise()
 
     @property
     def _updates(self) -> int:
@@ -122,7 +122,7 @@ class SAC:
     def _acts_at_random(self) -> bool:
         return self._buffer.num_added < self._random_steps
 
-    def begin_anew(self) -> None:
+    def reinitialise(self) -> None:
         """New networks and optimisers; what is remembered and known of observations stays."""
         num_features = len(self._observation_moments.mean)
         self._networks = new_networks(num_features, self._num_actions, self.config, self._rng)
@@ -139,7 +139,7 @@ class SAC:
         self, observations: Shaped[np.ndarray, "*batch"]
     ) -> Float[np.ndarray, "*batch_and_features"]:
         """Flattened observations as the networks see them."""
-        limit = self.config.observation_limit
+        limit = self.config.observation_clip
         centred = observations.astype(np.float32, copy=False) - self._mean
         centred *= self._inverse_std
         return np.clip(centred, -limit, limit, out=centred)
@@ -181,7 +181,7 @@ class SAC:
 
     def acting(self) -> ActingNetwork:
         """What of it acts, alone: it needs nothing but NumPy."""
-        limit = self.config.observation_limit
+        limit = self.config.observation_clip
         return ActingNetwork(
             observed_by(self._observation_shape, self._mean, self._inverse_std, limit),
             layers_of(self._networks.actor.network),
@@ -200,7 +200,7 @@ class SAC:
     def observe(self, rollout: Rollout) -> None:
         """Remember a rollout; after `explore`, learn to reach what is far from all remembered.
 
-        Note: it is remembered as worth nothing, until `reconsider` says more.
+        Note: it is remembered as worth nothing, until `relabel_buffer` says more.
         """
         self._remember(rollout, np.zeros(rollout.ended.shape, np.float32))
         self._has_unrewarded = True
@@ -267,13 +267,13 @@ class SAC:
             next_noise=self._rng.standard_normal(actions.shape, dtype=np.float32),
         )
 
-    def reconsider(self, rewards_of: RewardsOf) -> None:
+    def relabel_buffer(self, rewards_of: RewardsOf) -> None:
         """Everything remembered is worth what the predictor says by now.
 
         The first time after exploring, the critics begin anew: what they knew was another reward.
         """
         if self._has_unrewarded or not self.config.no_relabel:
-            self._buffer.reconsider(rewards_of)
+            self._buffer.relabel_buffer(rewards_of)
         self._has_unrewarded = False
         if not self._has_explored:
             return
@@ -294,7 +294,7 @@ class SAC:
         fresh = new_optimisers(self._networks)
         self._optimisers = fresh._replace(actor=self._optimisers.actor)
 
-    def begin_with(self, state: Mapping[str, np.ndarray]) -> None:
+    def warm_start_from(self, state: Mapping[str, np.ndarray]) -> None:
         """Begin with another agent's networks and normaliser; nothing is remembered.
 
         Raises:
@@ -308,7 +308,7 @@ class SAC:
         self._random_steps = 0
         self._refresh_host()
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Everything needed to go on exactly, between two rollouts."""
         own = {
             "rng": rng_to_array(self._rng),

@@ -159,12 +159,12 @@ def _critic_step(
         networks.targets(batch.next_observations, next_actions),
         next_log_probs,
         temperature,
-        config.discount,
+        config.gamma,
     )
     loss, gradients = jax.value_and_grad(critic_loss)(networks.critics, batch, targets)
     critics, moments = _descended(networks.critics, gradients, optimisers.critics, config)
     # Polyak averaging: target <- target + tau * (critic - target)
-    slow = jax.tree.map(lambda t, q: t + config.target_rate * (q - t), networks.targets, critics)
+    slow = jax.tree.map(lambda t, q: t + config.tau * (q - t), networks.targets, critics)
     figures = {
         "critic_loss": loss,
         "value": targets.mean(),

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from rl_teacher.nn.mlp import MLP, HostMLP
+from rl_teacher.nn.mlp import MLP, NumpyMLP
 
 LOG_2PI = float(np.log(2 * np.pi))
 LOG_2 = float(np.log(2))
@@ -42,10 +42,10 @@ class SquashedGaussian(eqx.Module):
 
 
 class HostSquashedGaussian:
-    """Draws actions from the same, in NumPy (see HostMLP)."""
+    """Draws actions from the same, in NumPy (see NumpyMLP)."""
 
     def __init__(self, policy: SquashedGaussian) -> None:
-        self._network = HostMLP(policy.network)
+        self._network = NumpyMLP(policy.network)
 
     def sample(
         self, observations: Float[np.ndarray, "batch features"], rng: np.random.Generator

@@ -147,11 +147,11 @@ def natural_step(
 
     direction = conjugate_gradient(curved, g, config.cg_steps)
     # Source: appendix C. The longest step with 1/2 step' F step <= limit along the direction.
-    longest = jnp.sqrt(2 * config.kl_limit / (direction @ curved(direction)))
+    longest = jnp.sqrt(2 * config.target_kl / (direction @ curved(direction)))
 
     def is_good(theta: Array) -> tuple[Array, Array]:
         kl = weighted_mean(kl_divergence(old, said_by(theta)), batch.weights)
-        return (kl < config.kl_limit) & (surrogate(theta) > before), kl
+        return (kl < config.target_kl) & (surrogate(theta) > before), kl
 
     length, kl, is_improved = _line_search(
         lambda length: is_good(theta + length * direction), longest, config

@@ -33,8 +33,8 @@ def vtrace(  # noqa: PLR0913 - one array each
     ended: Float[Array, "time env"],
     *,
     discount: float,
-    rho_limit: float,
-    c_limit: float,
+    rho_bar: float,
+    c_bar: float,
 ) -> VTrace:
     """Correct a rollout for who lived it.
 
@@ -46,11 +46,11 @@ def vtrace(  # noqa: PLR0913 - one array each
         terminated: [T, N] 1 where nothing follows.
         ended: [T, N] 1 where an episode ended for any reason: no trace runs across.
         discount: gamma.
-        rho_limit: rho bar, which says whose value function is learned: of a policy between the two.
-        c_limit: c bar, which says how quickly.
+        rho_bar: rho bar, which says whose value function is learned: of a policy between the two.
+        c_bar: c bar, which says how quickly.
     """
-    rho = jnp.minimum(jnp.exp(log_ratios), rho_limit)
-    c = jnp.minimum(jnp.exp(log_ratios), c_limit)
+    rho = jnp.minimum(jnp.exp(log_ratios), rho_bar)
+    c = jnp.minimum(jnp.exp(log_ratios), c_bar)
     follows, goes_on = 1 - terminated, 1 - ended
     # delta_s = rho_s * (r_s + gamma * V(x_{s+1}) - V(x_s))
     deltas = rho * (rewards + discount * follows * next_values - values)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Int64, Shaped
 
 from rl_teacher.clips.segment import Segment
-from rl_teacher.common.state_dict import NamedArrays
+from rl_teacher.common.state_dict import StateDict
 from rl_teacher.envs.rollout import Rollout
 
 COLUMNS = ("observations", "actions", "rewards", "scene_states", "ended", "is_valid", "terminated")
@@ -109,7 +109,7 @@ class Recorder:
         return _joined(parts).take(slice(num)) if parts else _joined([_NO_CUTS])
 
     def _draw(self, num: int, rng: np.random.Generator) -> Cuts:
-        """Draw beginnings and keep those from which a segment can be cut."""
+        """Draw warm_start and keep those from which a segment can be cut."""
         first = rng.integers(0, self.num_steps, num)
         env = rng.integers(0, self._ring["ended"].shape[1], num)
         window = np.minimum(first[:, None] + np.arange(self.segment_steps), self.num_steps - 1)
@@ -163,7 +163,7 @@ class Recorder:
         columns = {name: self._ring[name][places, env] for name in COLUMNS[:4]}
         return Segment(env_id=self._env_id, **columns)
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Everything needed to go on exactly."""
         return {"written": np.asarray(self._written), **self._ring}
 

@@ -12,7 +12,7 @@ def unmoving(shape: tuple[int, ...]) -> dict[str, np.ndarray]:
     return {"mean": np.zeros(shape), "variance": np.ones(shape), "count": np.array(UNMOVING)}
 
 
-class RunningMoments:
+class RunningMeanStd:
     """Mean and variance over everything seen (Chan et al. 1979, parallel variance)."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:

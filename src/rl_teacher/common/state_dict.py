@@ -7,23 +7,23 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-NamedArrays = dict[str, np.ndarray]
+StateDict = dict[str, np.ndarray]
 
 
-def nest(parts: Mapping[str, Mapping[str, np.ndarray]]) -> NamedArrays:
+def nest(parts: Mapping[str, Mapping[str, np.ndarray]]) -> StateDict:
     """Join the states of several parts; names become `part/name`."""
     return {
         f"{part}/{name}": array for part, state in parts.items() for name, array in state.items()
     }
 
 
-def part_of(arrays: Mapping[str, np.ndarray], part: str) -> NamedArrays:
+def part_of(arrays: Mapping[str, np.ndarray], part: str) -> StateDict:
     """The state of one part, its names without the leading `part/`."""
     prefix = f"{part}/"
     return {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}
 
 
-def tree_to_arrays(tree: Any) -> NamedArrays:
+def tree_to_arrays(tree: Any) -> StateDict:
     """The array leaves of a JAX tree, named by their place in it."""
     import jax  # noqa: PLC0415 - heavy
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 
 
-class Clock:
+class RunTimer:
     """How long an experiment has taken, over all its runs, in seconds."""
 
     def __init__(self) -> None:

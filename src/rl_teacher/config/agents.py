@@ -24,21 +24,21 @@ class PPOConfig:
     """of Adam"""
     final_learning_rate: float = 3e-4
     """what the learning rate has become, linearly, at the last step"""
-    discount: float = 0.99
+    gamma: float = 0.99
     """gamma: what a reward is worth one step later"""
-    trace: float = 0.98
+    gae_lambda: float = 0.98
     """lambda of generalised advantage estimation"""
-    clip: float = 0.2
+    clip_range: float = 0.2
     """how far the probability ratio may pay off"""
-    entropy_bonus: float = 0.0
+    entropy_coef: float = 0.0
     """reward for staying random"""
     max_grad_norm: float = 0.5
     """gradients longer than this are shortened"""
     hidden: tuple[int, ...] = (64, 64)
     """units of each layer, in the policy and in the value function"""
-    picture_network: NetworkSize = "small"
+    image_encoder: NetworkSize = "small"
     """what sees pictures: a network for CPUs, or the larger one of Mnih et al. 2015"""
-    observation_limit: float = 10.0
+    observation_clip: float = 10.0
     """normalised observations are clipped to this"""
 
 
@@ -50,7 +50,7 @@ class TRPOConfig:
     """environments stepped together"""
     rollout_steps: int = 64
     """steps of each environment between two updates"""
-    kl_limit: float = 0.01
+    target_kl: float = 0.01
     """how far, in nats, one update may take the policy on average"""
     cg_steps: int = 15
     """steps of conjugate gradient, at most"""
@@ -66,13 +66,13 @@ class TRPOConfig:
     """times the value function sees each sample"""
     learning_rate: float = 1e-3
     """of the value function's Adam"""
-    discount: float = 0.99
+    gamma: float = 0.99
     """gamma: what a reward is worth one step later"""
-    trace: float = 0.98
+    gae_lambda: float = 0.98
     """lambda of generalised advantage estimation"""
     hidden: tuple[int, ...] = (64, 64)
     """units of each layer, in the policy and in the value function"""
-    observation_limit: float = 10.0
+    observation_clip: float = 10.0
     """normalised observations are clipped to this"""
 
 
@@ -88,23 +88,23 @@ class A2CConfig:
     """of RMSProp"""
     final_learning_rate: float = 7e-4
     """what the learning rate has become, linearly, at the last step"""
-    rms_decay: float = 0.99
+    rms_alpha: float = 0.99
     """of RMSProp's mean square"""
     rms_epsilon: float = 1e-5
     """added to its root"""
-    discount: float = 0.99
+    gamma: float = 0.99
     """gamma: what a reward is worth one step later"""
-    trace: float = 1.0
+    gae_lambda: float = 1.0
     """lambda of generalised advantage estimation; 1 is A2C's own"""
-    entropy_bonus: float = 0.0
+    entropy_coef: float = 0.0
     """reward for staying random"""
     max_grad_norm: float = 0.5
     """gradients longer than this are shortened"""
     hidden: tuple[int, ...] = (64, 64)
     """units of each layer, in the policy and in the value function"""
-    picture_network: NetworkSize = "small"
+    image_encoder: NetworkSize = "small"
     """what sees pictures: a network for CPUs, or the larger one of Mnih et al. 2015"""
-    observation_limit: float = 10.0
+    observation_clip: float = 10.0
     """normalised observations are clipped to this"""
 
 
@@ -122,25 +122,25 @@ class GA3CConfig:
     """of RMSProp"""
     final_learning_rate: float = 7e-4
     """what the learning rate has become, linearly, at the last step"""
-    rms_decay: float = 0.99
+    rms_alpha: float = 0.99
     """of RMSProp's mean square"""
     rms_epsilon: float = 1e-5
     """added to its root"""
-    discount: float = 0.99
+    gamma: float = 0.99
     """gamma: what a reward is worth one step later"""
-    rho_limit: float = 1.0
+    rho_bar: float = 1.0
     """importance weights of V-trace's errors are cut here"""
-    c_limit: float = 1.0
+    c_bar: float = 1.0
     """and those of its traces here"""
-    entropy_bonus: float = 0.0
+    entropy_coef: float = 0.0
     """reward for staying random"""
     max_grad_norm: float = 0.5
     """gradients longer than this are shortened"""
     hidden: tuple[int, ...] = (64, 64)
     """units of each layer, in the policy and in the value function"""
-    picture_network: NetworkSize = "small"
+    image_encoder: NetworkSize = "small"
     """what sees pictures: a network for CPUs, or the larger one of Mnih et al. 2015"""
-    observation_limit: float = 10.0
+    observation_clip: float = 10.0
     """normalised observations are clipped to this"""
 
 
@@ -164,15 +164,15 @@ class SACConfig:
     """gradient steps of the critics for each of the actor"""
     learning_rate: float = 3e-4
     """of Adam, for actor, critics and temperature"""
-    discount: float = 0.99
+    gamma: float = 0.99
     """gamma: what a reward is worth one step later"""
-    target_rate: float = 0.005
+    tau: float = 0.005
     """tau: share of the critics in their targets' every step"""
     initial_temperature: float = 1.0
     """worth of a nat of entropy at first; it adapts until there is -1 nat for each action"""
     hidden: tuple[int, ...] = (128, 128)
     """units of each layer, in the actor and in both critics"""
-    observation_limit: float = 10.0
+    observation_clip: float = 10.0
     """normalised observations are clipped to this"""
     no_relabel: bool = False
     """keep the rewards of their time; without it, all that is remembered gets its new ones after

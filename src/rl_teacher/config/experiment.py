@@ -31,7 +31,7 @@ class PredictorConfig:
     """members; each learns from its own bootstrap sample"""
     hidden: tuple[int, ...] = (64, 64)
     """units of each layer, but where it learns to see"""
-    picture_network: PredictorNetwork = "auto"
+    image_encoder: PredictorNetwork = "auto"
     """where observations are pictures: the same layers, told where fixed filters find something
     (places), or how much in each row and column (lines), or what held-out labels are predicted
     better from (auto); or a network that learns to see, a small one or the paper's four
@@ -141,7 +141,7 @@ class TeachConfig:
     the true reward from that. Whoever teaches does not see such ends then either"""
     fit: Literal["sync", "async"] = "sync"
     """fit the predictor between two rollouts (repeatable), or beside them"""
-    fresh_start: float = 0.5
+    agent_reset: float = 0.5
     """share of --n-labels after which the agent begins anew, once, so that it keeps no habit that
     the first labels misled it to; the earlier one comes back where that is better after as many
     steps. 0, or with --agent-path: never"""
@@ -232,7 +232,7 @@ LATER: dict[str, Any] = {
     "colour": False,
     "hyperbolic_steps": 2_000_000,
     "clip_reward": 0.0,
-    "picture_network": "auto",
+    "image_encoder": "auto",
     "ignores_actions": False,
     "batch_norm": False,
     "label_buffer": 0,
@@ -379,12 +379,12 @@ ABOVE_ZERO = (
     "clip_length",
     "learning_rate",
     "max_grad_norm",
-    "observation_limit",
-    "clip",
-    "kl_limit",
+    "observation_clip",
+    "clip_range",
+    "target_kl",
     "rms_epsilon",
-    "rho_limit",
-    "c_limit",
+    "rho_bar",
+    "c_bar",
     "updates_per_step",
     "initial_temperature",
     "reward_std",
@@ -395,17 +395,17 @@ RANGES = {
     "seed": (0, 2**31 - 1),
     "stacked_frames": (0, 64),
     "frame_size": (0, 4096),
-    "fresh_start": (0.0, 1.0),
+    "agent_reset": (0.0, 1.0),
     "clip_reward": (0.0, 1e9),
     "label_buffer": (0, 2**31 - 1),
-    "discount": (0.0, 1.0),
-    "trace": (0.0, 1.0),
-    "entropy_bonus": (0.0, 100.0),
+    "gamma": (0.0, 1.0),
+    "gae_lambda": (0.0, 1.0),
+    "entropy_coef": (0.0, 100.0),
     "final_learning_rate": (0.0, 100.0),
     "cg_damping": (0.0, 100.0),
     "line_search_shrinkage": (0.01, 0.99),
-    "rms_decay": (0.0, 1.0),
-    "target_rate": (0.0, 1.0),
+    "rms_alpha": (0.0, 1.0),
+    "tau": (0.0, 1.0),
     "learning_starts": (0, 10**9),
     "compared_states": (0, 10**9),
     "dropout": (0.0, 0.99),

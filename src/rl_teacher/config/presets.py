@@ -57,7 +57,7 @@ def _episodes(*, has_labels: bool) -> dict[str, Any]:
 
 def _pictures(*, has_labels: bool) -> dict[str, Any]:
     """Source: Schulman et al. 2017, table 5, with twice the environments; A2C's entropy bonus."""
-    discount = LABELLED_DISCOUNT if has_labels else PPOConfig.discount
+    discount = LABELLED_DISCOUNT if has_labels else PPOConfig.gamma
     return {
         "num_timesteps": 10_000_000,
         "ppo": PPOConfig(
@@ -66,13 +66,13 @@ def _pictures(*, has_labels: bool) -> dict[str, Any]:
             num_epochs=4,
             learning_rate=2.5e-4,
             final_learning_rate=0.0,
-            discount=discount,
-            trace=0.95,
-            clip=0.1,
-            entropy_bonus=LABELLED_ENTROPY_BONUS if has_labels else 0.01,
+            gamma=discount,
+            gae_lambda=0.95,
+            clip_range=0.1,
+            entropy_coef=LABELLED_ENTROPY_BONUS if has_labels else 0.01,
         ),
-        "a2c": A2CConfig(discount=discount, entropy_bonus=0.01),
-        "ga3c": GA3CConfig(num_envs=32, discount=discount, entropy_bonus=0.01),
+        "a2c": A2CConfig(gamma=discount, entropy_coef=0.01),
+        "ga3c": GA3CConfig(num_envs=32, gamma=discount, entropy_coef=0.01),
     }
 
 
@@ -91,13 +91,13 @@ def _paper_atari() -> dict[str, Any]:
         "schedule": "hyperbolic",
         "hyperbolic_steps": 5_000_000,
         "a2c": A2CConfig(
-            entropy_bonus=0.01,
+            entropy_coef=0.01,
             # Note: to 0 at 80 million steps, of which 50 are done.
             final_learning_rate=7e-4 * (1 - 50 / 80),
-            picture_network="paper",
+            image_encoder="paper",
         ),
         "reward": PredictorConfig(
-            picture_network="paper",
+            image_encoder="paper",
             ignores_actions=True,
             batch_norm=True,
             dropout=0.5,

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from jaxtyping import Shaped
 
-from rl_teacher.common.state_dict import NamedArrays, array_to_text, nest, part_of, text_to_array
+from rl_teacher.common.state_dict import StateDict, array_to_text, nest, part_of, text_to_array
 
 KEEP_STEPS = 50_000
 """Steps, over all environments, for which the recipe of an ended episode is kept."""
@@ -100,7 +100,7 @@ class RecipeBook:
             )
         return self._ended[episode].recipe
 
-    def get_state(self, action_space: gymnasium.Space) -> NamedArrays:
+    def get_state(self, action_space: gymnasium.Space) -> StateDict:
         """Everything in it, as plain arrays."""
         recipes = [each.recipe for each in self._ended.values()]
         return {
@@ -125,11 +125,11 @@ def actions_of(
     return np.array(taken, action_space.dtype).reshape(-1, *(action_space.shape or ()))
 
 
-def pack_recipes(recipes: Sequence[Recipe], action_space: gymnasium.Space) -> NamedArrays:
+def pack_recipes(recipes: Sequence[Recipe], action_space: gymnasium.Space) -> StateDict:
     """Recipes as three arrays."""
     none_taken = actions_of([], action_space)
     return {
-        "beginnings": text_to_array(json.dumps([recipe.beginning for recipe in recipes])),
+        "warm_start": text_to_array(json.dumps([recipe.beginning for recipe in recipes])),
         "lengths": np.array([len(recipe) for recipe in recipes], np.int64),
         "actions": np.concatenate([none_taken, *(recipe.actions for recipe in recipes)]),
     }
@@ -137,6 +137,6 @@ def pack_recipes(recipes: Sequence[Recipe], action_space: gymnasium.Space) -> Na
 
 def unpack_recipes(arrays: Mapping[str, np.ndarray]) -> list[Recipe]:
     """The recipes that were packed."""
-    beginnings = json.loads(array_to_text(arrays["beginnings"]))
+    warm_start = json.loads(array_to_text(arrays["warm_start"]))
     actions = np.split(arrays["actions"], np.cumsum(arrays["lengths"]))[:-1]
-    return [Recipe(*each) for each in zip(beginnings, actions, strict=True)]
+    return [Recipe(*each) for each in zip(warm_start, actions, strict=True)]

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Shaped, UInt8
 
 from rl_teacher.nn.conv import Convolutions
 from rl_teacher.nn.encoders import POLICIES, NetworkSize, plan_for, seen_by
-from rl_teacher.nn.image_layout import PictureShape
+from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.nn.mlp import orthogonal
 
 
@@ -23,14 +23,14 @@ class Identity(eqx.Module):
         return observations
 
 
-class PictureEncoder(eqx.Module):
+class ImageEncoder(eqx.Module):
     """Convolutions and one dense layer, shared by the policy and the value function."""
 
     convolutions: Convolutions
     weights: Float[Array, "seen features"]
     bias: Float[Array, " features"]
 
-    def __init__(self, picture: PictureShape, size: NetworkSize, rng: np.random.Generator) -> None:
+    def __init__(self, picture: ImageLayout, size: NetworkSize, rng: np.random.Generator) -> None:
         """Orthogonal weights with a gain of sqrt(2); biases 0."""
         plan = plan_for(picture, POLICIES[size])
         self.convolutions = Convolutions(picture, plan, "relu", rng)
@@ -51,4 +51,4 @@ class PictureEncoder(eqx.Module):
         return features.reshape(*tiles.shape[:-1], -1)
 
 
-Encoder = Identity | PictureEncoder
+Encoder = Identity | ImageEncoder

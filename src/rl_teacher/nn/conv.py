@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from rl_teacher.nn.encoders import Plan
-from rl_teacher.nn.image_layout import PictureShape, num_tiles
+from rl_teacher.nn.image_layout import ImageLayout, num_tiles
 from rl_teacher.nn.mlp import ACTIVATIONS, orthogonal
 
 STATISTICS_SHARE = 0.1
@@ -79,12 +79,12 @@ class Convolutions(eqx.Module):
     biases: list[Float[Array, "... outputs"]]
     norms: list[BatchNorm]
     strides: tuple[int, ...] = eqx.field(static=True)
-    picture: PictureShape = eqx.field(static=True)
+    picture: ImageLayout = eqx.field(static=True)
     activation: str = eqx.field(static=True)
 
     def __init__(
         self,
-        picture: PictureShape,
+        picture: ImageLayout,
         plan: Plan,
         activation: Literal["relu", "leaky_relu"],
         rng: np.random.Generator,
@@ -116,7 +116,7 @@ class Convolutions(eqx.Module):
         """The same of pictures that lie tile by tile, as the first layer looks at them.
 
         Args:
-            tiles: [B, P'] by `PictureShape.in_tiles`, as large as the first layer's stride, which
+            tiles: [B, P'] by `ImageLayout.in_tiles`, as large as the first layer's stride, which
                 divides its width.
         """
         return some_at_once(self._of_tiles, tiles)

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from rl_teacher.nn.image_layout import PictureShape
+from rl_teacher.nn.image_layout import ImageLayout
 
 MOST_CHANNELS = 16
 """An axis with more than so many entries counts pixels."""
@@ -17,7 +17,7 @@ LEAST_PIXELS = 8
 """Of the shorter side; smaller ones are seen as so many numbers."""
 
 
-def picture_of(space: gym.Space) -> PictureShape | None:
+def image_layout_of(space: gym.Space) -> ImageLayout | None:
     """How the pictures of an observation space lie; None where it shows none.
 
     Pictures are uint8, of two axes, or of three with the channels first or last.
@@ -26,9 +26,9 @@ def picture_of(space: gym.Space) -> PictureShape | None:
     if not isinstance(space, gym.spaces.Box) or space.dtype != np.uint8:
         return None
     if len(shape) == 2:
-        found = PictureShape(shape, None)
+        found = ImageLayout(shape, None)
     elif len(shape) == 3 and min(shape[0], shape[2]) <= MOST_CHANNELS:
-        found = PictureShape(shape, 2 if shape[2] <= shape[0] else 0)
+        found = ImageLayout(shape, 2 if shape[2] <= shape[0] else 0)
     else:
         return None
     return found if min(found.size) >= LEAST_PIXELS else None
@@ -81,7 +81,7 @@ PREDICTORS: dict[PredictorNetwork, Plan] = {
 """What those that learn to see see with; "paper" is that of Christiano et al. 2017, A.2."""
 
 
-def plan_for(picture: PictureShape, plan: Plan) -> Plan:
+def plan_for(picture: ImageLayout, plan: Plan) -> Plan:
     """The layers for a picture; small ones get small filters."""
     if min(picture.size) >= LEAST_FOR_WIDE_FILTERS:
         return plan
@@ -89,7 +89,7 @@ def plan_for(picture: PictureShape, plan: Plan) -> Plan:
     return plan._replace(convolutions=_TINY_PICTURES if is_tiny else _SMALL_PICTURES)
 
 
-def filters_for(picture: PictureShape) -> Convolution:
+def filters_for(picture: ImageLayout) -> Convolution:
     """The fixed filters that tell where something is; their width is so many strides."""
     if min(picture.size) >= LEAST_FOR_WIDE_FILTERS:
         return Convolution(8, 8, 4)
@@ -97,7 +97,7 @@ def filters_for(picture: PictureShape) -> Convolution:
     return Convolution(8, 3, 1) if is_tiny else Convolution(8, 4, 2)
 
 
-def seen_by(plan: Plan, picture: PictureShape) -> int:
+def seen_by(plan: Plan, picture: ImageLayout) -> int:
     """Numbers that are told of what the last convolution says of a picture."""
     height, width = picture.size
     for _, filter_width, stride in plan.convolutions:

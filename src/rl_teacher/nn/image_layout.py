@@ -11,7 +11,7 @@ from jaxtyping import UInt8
 
 
 @dataclass(frozen=True)
-class PictureShape:
+class ImageLayout:
     """How the bytes of one picture, or of several stacked ones, lie in an observation.
 
     Attributes:

@@ -66,7 +66,7 @@ class MLP(eqx.Module):
         return x @ self.weights[-1] + self.biases[-1]
 
 
-class HostMLP:
+class NumpyMLP:
     """The same network, or a stack of M of them, in NumPy.
 
     Note: between two steps of physics there is one batch of 16 to 64 observations. A compiled JAX

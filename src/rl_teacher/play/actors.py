@@ -9,7 +9,7 @@ import numpy as np
 
 from rl_teacher.agents.registry import make_agent
 from rl_teacher.common.errors import BadConfig, BadInput, CorruptCheckpoint, RlTeacherError
-from rl_teacher.common.state_dict import NamedArrays, part_of
+from rl_teacher.common.state_dict import StateDict, part_of
 from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.interface import TeachableVectorEnv
@@ -233,7 +233,7 @@ def predictor_for(
     return None if config.predictor_path is None else find_predictor(config.predictor_path)
 
 
-def _loaded(space: InputSpace, config: TeachConfig, state: NamedArrays) -> RewardPredictor:
+def _loaded(space: InputSpace, config: TeachConfig, state: StateDict) -> RewardPredictor:
     predictor = RewardPredictor(space, config.reward)
     try:
         predictor.load_state(state)

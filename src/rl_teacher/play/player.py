@@ -121,7 +121,7 @@ class PlayDesk:
 
     def _side(self, actor: Actor, lived: Lived) -> Side:
         steps, fps = shown_steps(len(lived.segment), actor.env_card.fps)
-        picture = self._picture_of(actor, lived, steps, fps)
+        picture = self._image_layout_of(actor, lived, steps, fps)
         content_hash = hashlib.sha256(picture.content).hexdigest()
         self._pictures[content_hash] = picture
         has_poses = picture.kind == "poses"
@@ -144,7 +144,9 @@ class PlayDesk:
             true_return=_total(true),
         )
 
-    def _picture_of(self, actor: Actor, lived: Lived, steps: np.ndarray, fps: float) -> Picture:
+    def _image_layout_of(
+        self, actor: Actor, lived: Lived, steps: np.ndarray, fps: float
+    ) -> Picture:
         if lived.recipe is None:
             poses = body_poses(actor.model, lived.segment.scene_states[steps])
             return Picture("poses", pack(poses, fps))
@@ -156,7 +158,7 @@ class PlayDesk:
 
     @cached_property
     def _renderers(self) -> ProcessPoolExecutor:
-        # Note: a process, so that the page is answered meanwhile; see the studio.
+        # Note: a process, so that the page is answered meanwhile; see the clip_renderer.
         return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
     @cached_property

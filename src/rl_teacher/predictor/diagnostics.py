@@ -9,7 +9,7 @@ MOST_LIKED = 4
 
 
 @dataclass(frozen=True)
-class Findings:
+class Diagnostics:
     """What a reward predictor has made of the labels.
 
     Attributes:

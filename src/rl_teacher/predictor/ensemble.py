@@ -15,10 +15,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from rl_teacher.common.errors import CorruptCheckpoint
-from rl_teacher.common.state_dict import NamedArrays, arrays_to_tree, nest, part_of, tree_to_arrays
+from rl_teacher.common.state_dict import StateDict, arrays_to_tree, nest, part_of, tree_to_arrays
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.nn.conv import applied
-from rl_teacher.nn.mlp import MLP, HostMLP
+from rl_teacher.nn.mlp import MLP, NumpyMLP
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.networks import PictureNetwork, RewardNetwork, new_networks, unstacked
 from rl_teacher.predictor.reward_scaling import RecentMoments
@@ -73,7 +73,7 @@ class RewardPredictor:
     """
 
     def __init__(self, space: InputSpace, config: PredictorConfig, seed: int = 0) -> None:
-        self.space = space = space.seen_by(config.picture_network)
+        self.space = space = space.seen_by(config.image_encoder)
         self.config = config
         self.input_mean, self.input_std = unscaled(space)
         self.recent = RecentMoments(config.ensemble_size, config.window_steps)
@@ -89,7 +89,7 @@ class RewardPredictor:
     def networks(self, networks: RewardNetwork) -> None:
         self._networks = networks
         is_vector = isinstance(networks, MLP)
-        self._say = HostMLP(networks) if is_vector else PictureEnsemble(networks)
+        self._say = NumpyMLP(networks) if is_vector else PictureEnsemble(networks)
 
     def adopt(
         self,
@@ -136,7 +136,7 @@ class RewardPredictor:
         """
         return self.normalised(self.member_rewards(self.space.rows(observations, actions)))
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Everything needed to go on exactly."""
         inputs = {"mean": self.input_mean, "std": self.input_std}
         if self.keeps_zero:
@@ -144,7 +144,7 @@ class RewardPredictor:
         parts = {"inputs": inputs, "recent": self.recent.state()}
         return nest({"networks": tree_to_arrays(self.networks), **parts})
 
-    def load_state(self, state: NamedArrays) -> None:
+    def load_state(self, state: StateDict) -> None:
         """Go on from a saved state."""
         self.input_mean, self.input_std = state["inputs/mean"], state["inputs/std"]
         self.keeps_zero = "inputs/keeps_zero" in state

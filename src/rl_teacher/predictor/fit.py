@@ -16,7 +16,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Float32, Float64, Int64
 
 from rl_teacher.common.state_dict import (
-    NamedArrays,
+    StateDict,
     array_to_rng,
     arrays_to_tree,
     nest,
@@ -239,9 +239,9 @@ class Fitter:
             told: as the attribute; None: as the config says.
         """
         self._space, self._config, self._seed = space, config, seed
-        decides = told is None and config.picture_network == "auto" and space.tells_places
+        decides = told is None and config.image_encoder == "auto" and space.tells_places
         self._decide_at = 1 if decides else NEVER
-        self.told = self._told_with(config.picture_network) if told is None else told
+        self.told = self._told_with(config.image_encoder) if told is None else told
         self._rng = np.random.default_rng([seed, 4])
         networks = new_networks(space, config, seed)
         begin = jax.jit(optax.scale_by_adam().init)
@@ -254,7 +254,7 @@ class Fitter:
         self._input_moments = unscaled(space)
         self._cores = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="fit")
 
-    def begin_with(
+    def warm_start_from(
         self,
         networks: RewardNetwork,
         input_mean: Float32[np.ndarray, " features"],
@@ -419,7 +419,7 @@ class Fitter:
         factor = np.where(ratio > high, 1.1, np.where(ratio < low, 1 / 1.1, 1.0))
         self._l2 = np.clip(self._l2 * factor, *L2_RANGE).astype(np.float32)
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Everything needed to go on exactly."""
         own = {
             "rng": rng_to_array(self._rng),
@@ -431,7 +431,7 @@ class Fitter:
         }
         return nest({"self": own, "members": tree_to_arrays(self._members)})
 
-    def load_state(self, state: NamedArrays) -> None:
+    def load_state(self, state: StateDict) -> None:
         """Go on from a saved state."""
         array_to_rng(self._rng, state["self/rng"])
         self._l2 = state["self/l2"]

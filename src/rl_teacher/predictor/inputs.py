@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Bool, Float32, Shaped
 
 from rl_teacher.common.errors import BadConfig
-from rl_teacher.nn.encoders import PREDICTORS, PredictorNetwork, picture_of
-from rl_teacher.nn.image_layout import PictureShape
+from rl_teacher.nn.encoders import PREDICTORS, PredictorNetwork, image_layout_of
+from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.predictor.random_features import Places, of_picture
 
 FLOAT_BYTES = 4
@@ -47,7 +47,7 @@ class InputSpace:
     action_choices: tuple[int, ...] = ()
     first_choices: tuple[int, ...] = ()
     observation_scale: float = 1.0
-    picture: PictureShape | None = None
+    picture: ImageLayout | None = None
     tells_places: bool = field(default=False, compare=False)
 
     @staticmethod
@@ -65,7 +65,7 @@ class InputSpace:
             )
         observed = observation_space.shape
         scale = 1 / 255 if observation_space.dtype == np.uint8 else 1.0
-        seen = {"observation_scale": scale, "picture": picture_of(observation_space)}
+        seen = {"observation_scale": scale, "picture": image_layout_of(observation_space)}
         if isinstance(action_space, gym.spaces.Discrete):
             n, start = int(action_space.n), int(action_space.start)
             return InputSpace(observed, (), n, start, **seen)
@@ -267,10 +267,10 @@ class InputSpace:
         )
 
 
-def _picture_from(values: dict[str, Any] | None) -> PictureShape | None:
+def _picture_from(values: dict[str, Any] | None) -> ImageLayout | None:
     if values is None:  # a predictor of vectors, or from before pictures were seen as such
         return None
-    return PictureShape(tuple(values["shape"]), values["channel_axis"])
+    return ImageLayout(tuple(values["shape"]), values["channel_axis"])
 
 
 def _choices_of(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float32, Int64, Shaped
 
-from rl_teacher.common.running_stats import RunningMoments
+from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.predictor.inputs import InputSpace
 
 MOST_PICTURES = 30
@@ -85,7 +85,7 @@ class LabelSet:
         self._targets = np.zeros(room, np.float32)
         self._counts = np.zeros((num_members, room), np.int64)
         self.input_weights = space.input_weights
-        self.input_moments = RunningMoments(self.input_weights.shape)
+        self.input_moments = RunningMeanStd(self.input_weights.shape)
 
     def __len__(self) -> int:
         return min(self.num_added, self._capacity or self.num_added)

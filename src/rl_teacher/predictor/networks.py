@@ -34,8 +34,8 @@ class PictureNetwork(eqx.Module):
         self, space: InputSpace, config: PredictorConfig, rng: np.random.Generator
     ) -> None:
         assert space.picture is not None  # noqa: S101 - this is the network for pictures
-        assert config.picture_network in PREDICTORS  # noqa: S101 - others are perceptrons
-        plan = plan_for(space.picture, PREDICTORS[config.picture_network])
+        assert config.image_encoder in PREDICTORS  # noqa: S101 - others are perceptrons
+        plan = plan_for(space.picture, PREDICTORS[config.image_encoder])
         self.space = space
         self.convolutions = Convolutions(
             space.picture, plan, "leaky_relu", rng, normalises=config.batch_norm

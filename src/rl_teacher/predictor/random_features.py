@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float32, Shaped
 
 from rl_teacher.nn.encoders import filters_for
-from rl_teacher.nn.image_layout import PictureShape
+from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.nn.numpy_conv import convolved
 
 FILTERS_SEED = 0
@@ -44,7 +44,7 @@ class Places:
 
     _cores = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="places")
 
-    def __init__(self, picture: PictureShape) -> None:
+    def __init__(self, picture: ImageLayout) -> None:
         """Filters of random numbers, each of length 1."""
         num_filters, width, self._stride = filters_for(picture)
         self._picture = picture
@@ -71,7 +71,7 @@ class Places:
 
 
 @functools.cache
-def of_picture(picture: PictureShape) -> Places:
+def of_picture(picture: ImageLayout) -> Places:
     """The same for equal kinds of pictures."""
     return Places(picture)
 

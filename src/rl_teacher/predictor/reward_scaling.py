@@ -5,7 +5,7 @@ from collections import deque
 import numpy as np
 from jaxtyping import Float, Float32
 
-from rl_teacher.common.state_dict import NamedArrays
+from rl_teacher.common.state_dict import StateDict
 
 
 class RecentMoments:
@@ -64,11 +64,11 @@ class RecentMoments:
         shape = (self._num_members, *[1] * (rewards.ndim - 1))
         return (std * (rewards - mean.reshape(shape)) / spread.reshape(shape)).mean(0)
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Everything needed to go on exactly."""
         empty = np.empty((0, 3, self._num_members))
         return {"batches": np.stack(self._batches) if self._batches else empty}
 
-    def load_state(self, state: NamedArrays) -> None:
+    def load_state(self, state: StateDict) -> None:
         """Go on from a saved state."""
         self._batches = deque(state["batches"])

@@ -10,7 +10,7 @@ import numpy as np
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import CorruptCheckpoint
-from rl_teacher.common.state_dict import NamedArrays, array_to_text, text_to_array
+from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.records import ComparisonFilter, LabelRow, NewLabel
 from rl_teacher.store.store import Store
@@ -133,7 +133,7 @@ class Taken:
     has_revised: bool
 
 
-class Questionnaire:
+class QueryQueue:
     """Asks through the store, and takes in what was answered there.
 
     A synthetic teacher's answers go the same way as a person's: into the store first.
@@ -306,7 +306,7 @@ class Questionnaire:
         """One of the segments that were asked about."""
         return self._shelf.segments.load(content_hash)
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Which questions were asked, and the answers taken in; segments stay on disk."""
         questions = [[q.left, q.right, q.said] for q in self._questions.values()]
         return {

@@ -1,4 +1,4 @@
-"""The studio: makes what a person sees of segments, off the training path.
+"""The clip_renderer: makes what a person sees of segments, off the training path.
 
 A comparison waits in the store until both its clips can be shown; so no screen is ever blank.
 """
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Gallery:
+class ClipStore:
     """Where clips are hung.
 
     Attributes:
@@ -47,27 +47,27 @@ class Gallery:
 
 
 @dataclass
-class Studio:
+class ClipRenderer:
     """Makes the clips of one environment: body poses with MuJoCo, video without.
 
     Attributes:
         env_card: the environment.
         venv: where the segments are lived; without MuJoCo it has `recipe`, how a video is replayed.
-        gallery: where the clips go.
+        clip_store: where the clips go.
         frames: what is seen of an environment that shows pictures, in the segments too; None: these
             as they are.
     """
 
     env_card: EnvCard
     venv: object
-    gallery: Gallery
+    clip_store: ClipStore
     frames: FrameSettings | None = None
     _asked_for: set[str] = field(default_factory=set)
     _work: list[Future[None]] = field(default_factory=list)
     _is_out_of_order: bool = False
 
     def __post_init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="studio")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="clip_renderer")
 
     @cached_property
     def _model(self) -> mujoco.MjModel | None:
@@ -137,14 +137,14 @@ class Studio:
 
         Note: the row goes before the file, so that no row ever promises a file that is gone.
         """
-        media_key = self.gallery.store.forget_unused_clip(content_hash)
+        media_key = self.clip_store.store.forget_unused_clip(content_hash)
         if media_key is not None:
-            self.gallery.media.remove(media_key)
+            self.clip_store.media.remove(media_key)
 
     def _is_shown(self, segment: Segment) -> bool:
         """Whether an earlier run, or another experiment, has made the clip."""
         try:
-            return self.gallery.store.clip(segment.content_hash).kind is not None
+            return self.clip_store.store.clip(segment.content_hash).kind is not None
         except MediaNotFound:
             return False
 
@@ -161,14 +161,14 @@ class Studio:
         else:
             assert recipe is not None  # noqa: S101 - only MuJoCo has no recipe
             shown = self._video(segment, recipe, steps, fps)
-        self.gallery.store.show_clips({segment.content_hash: shown})
+        self.clip_store.store.show_clips({segment.content_hash: shown})
 
     def _poses(
         self, segment: Segment, model: mujoco.MjModel, steps: np.ndarray, fps: float
     ) -> ShownClip:
         packed = poses.pack(poses.body_poses(model, segment.scene_states[steps]), fps)
         key = f"clips/{segment.content_hash}.poses"
-        self.gallery.media.put(key, packed)
+        self.clip_store.media.put(key, packed)
         return self._shown("poses", segment, key, self._scene_hash, (len(steps), fps))
 
     def _video(self, segment: Segment, recipe: Recipe, steps: np.ndarray, fps: float) -> ShownClip:
@@ -178,7 +178,7 @@ class Studio:
             _rendered, self.env_card.id, self.frames, recipe, first + steps, lived, fps
         )
         key = f"clips/{segment.content_hash}.mp4"
-        self.gallery.media.put(key, rendering.result())
+        self.clip_store.media.put(key, rendering.result())
         return self._shown("video", segment, key, None, (len(steps), fps))
 
     def _shown(
@@ -205,7 +205,7 @@ class Studio:
         """Of the scene's file, which is made and kept once."""
         scene = scene_bytes(scene_of(self._model, camera_of(self.env_card.id)))
         scene_hash = hashlib.sha256(scene).hexdigest()
-        self.gallery.media.put(f"scenes/{scene_hash}.json", scene)
+        self.clip_store.media.put(f"scenes/{scene_hash}.json", scene)
         return scene_hash
 
     def wait(self) -> None:

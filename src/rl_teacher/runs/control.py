@@ -11,7 +11,7 @@ from rl_teacher.store.store import Store
 LOOK_EVERY_S = 1.0
 
 
-class Orders:
+class RunControl:
     """Looks into the store for what is wanted now, at most once a second."""
 
     def __init__(
@@ -20,7 +20,7 @@ class Orders:
         """Begin: whoever starts a run wants it to go on, whatever was said of the last one.
 
         Args:
-            store: where orders are.
+            store: where run_control are.
             experiment_id: whose they are.
             now: seconds, from any start.
         """

@@ -1,4 +1,4 @@
-"""The bulletin: what a run tells whoever looks at its page.
+"""The status_reporter: what a run tells whoever looks at its page.
 
 How it stands, its figures, and its agent's latest episode, all through the store.
 """
@@ -15,8 +15,8 @@ from jaxtyping import Float32
 from rl_teacher.clips.drawing import shown_steps
 from rl_teacher.clips.episode import Episode, EpisodeWatcher
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.predictor.diagnostics import Findings
-from rl_teacher.runs.clip_renderer import Studio
+from rl_teacher.predictor.diagnostics import Diagnostics
+from rl_teacher.runs.clip_renderer import ClipRenderer
 from rl_teacher.store.store import Store
 
 Phase = Literal[
@@ -28,11 +28,11 @@ EPISODE_EVERY_S = {"poses": 10.0, "video": 40.0}
 """A video is replayed and drawn, which takes a core for a second or so; poses take nothing."""
 EPISODES_KEPT = 4
 """Of the clips that were hung, so many stay: somebody may just be loading the one before."""
-FINDINGS_EVERY_S = 10.0
+DIAGNOSTICS_EVERY_S = 10.0
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunStatus:
     """Where a run stands.
 
     Attributes:
@@ -50,14 +50,14 @@ class Standing:
     steps_per_second: float | None = None
 
 
-class Bulletin:
+class StatusReporter:
     """Keeps one experiment's entry in the store up to date."""
 
     def __init__(
         self,
         store: Store,
         experiment_id: int,
-        studio: Studio,
+        clip_renderer: ClipRenderer,
         watcher: EpisodeWatcher | None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -66,13 +66,13 @@ class Bulletin:
         Args:
             store: where it is kept.
             experiment_id: whose it is.
-            studio: makes the clip of an episode.
+            clip_renderer: makes the clip of an episode.
             watcher: remembers the latest one; None where nobody is going to look.
             now: seconds, from any start.
         """
         self._store = store
         self._experiment_id = experiment_id
-        self._studio = studio
+        self._clip_renderer = clip_renderer
         self._watcher = watcher
         self._now = now
         self._phase: Phase | None = None
@@ -80,7 +80,7 @@ class Bulletin:
         self._told_s = self._shown_s = self._found_s = -np.inf
         self._hung: list[str] = []
 
-    def stand(self, standing: Standing) -> None:
+    def stand(self, standing: RunStatus) -> None:
         """Say how the run stands: at once when its phase changes, else once a second."""
         if standing.phase == self._phase and self._now() - self._told_s < STATUS_EVERY_S:
             return
@@ -99,21 +99,21 @@ class Bulletin:
         """Forget the figures of steps that a resumed run is going to take again."""
         self._store.drop_metrics_after(self._experiment_id, step)
 
-    def find(self, findings_on: Callable[[Set[str]], Findings | None], step: int) -> None:
+    def find(self, diagnostics_on: Callable[[Set[str]], Diagnostics | None], step: int) -> None:
         """Tell which clips the predictor likes, and how far it can be believed, now and then.
 
         Args:
-            findings_on: of clips that can be shown, by content hash.
+            diagnostics_on: of clips that can be shown, by content hash.
             step: environment steps of training done.
         """
-        if self._now() - self._found_s < FINDINGS_EVERY_S:
+        if self._now() - self._found_s < DIAGNOSTICS_EVERY_S:
             return
         self._found_s = self._now()
         asked = self._store.asked_comparisons(self._experiment_id)
         shown = {each for c in asked if c.is_shown for each in (c.left_hash, c.right_hash)}
-        findings = findings_on(shown)
-        if findings is not None:
-            self._store.set_findings(self._experiment_id, findings.to_json(step))
+        diagnostics = diagnostics_on(shown)
+        if diagnostics is not None:
+            self._store.set_diagnostics(self._experiment_id, diagnostics.to_json(step))
 
     def watch(
         self, rollout: Rollout, predicted_rewards: Float32[np.ndarray, "time env"], step: int
@@ -122,7 +122,7 @@ class Bulletin:
         if self._watcher is None:
             return
         self._watcher.observe(rollout, predicted_rewards)
-        episode, every_s = self._watcher.latest, EPISODE_EVERY_S[self._studio.kind]
+        episode, every_s = self._watcher.latest, EPISODE_EVERY_S[self._clip_renderer.kind]
         if episode is None or self._now() - self._shown_s < every_s:
             return
         self._watcher.latest, self._shown_s = None, self._now()
@@ -130,7 +130,7 @@ class Bulletin:
 
     def _show(self, episode: Episode, step: int) -> None:
         segment = episode.segment
-        steps, _ = shown_steps(len(segment), self._studio.env_card.fps)
+        steps, _ = shown_steps(len(segment), self._clip_renderer.env_card.fps)
         shown = {
             "clip": segment.content_hash,
             "predicted_rewards": np.round(episode.predicted_rewards[steps], 3).tolist(),
@@ -142,10 +142,10 @@ class Bulletin:
             self._store.set_latest_episode(self._experiment_id, shown)
             self._take_down_before(segment.content_hash)
 
-        self._studio.show_if_possible(segment, hang)
+        self._clip_renderer.show_if_possible(segment, hang)
 
     def _take_down_before(self, newest: str) -> None:
         """Have older episodes' clips deleted; one that came up again counts as new."""
         self._hung = [*(each for each in self._hung if each != newest), newest]
         while len(self._hung) > EPISODES_KEPT:
-            self._studio.forget(self._hung.pop(0))
+            self._clip_renderer.forget(self._hung.pop(0))

@@ -10,7 +10,7 @@ import numpy as np
 
 from rl_teacher.agents.sb3.zip import agent_state
 from rl_teacher.common.errors import BadConfig, BadInput, CorruptCheckpoint, ExperimentNotFound
-from rl_teacher.common.state_dict import NamedArrays, part_of
+from rl_teacher.common.state_dict import StateDict, part_of
 from rl_teacher.config.experiment import FitConfig, TeachConfig
 from rl_teacher.envs.registry import spaces_of
 from rl_teacher.predictor.ensemble import RewardPredictor
@@ -22,7 +22,7 @@ PREDICTOR_FILE = "predictor.json"
 
 
 @dataclass(frozen=True)
-class Beginnings:
+class WarmStart:
     """What a run begins with.
 
     Attributes:
@@ -31,7 +31,7 @@ class Beginnings:
     """
 
     predictor: RewardPredictor | None = None
-    agent: NamedArrays | None = None
+    agent: StateDict | None = None
 
     def named(self, config: TeachConfig) -> TeachConfig:
         """The config with what they are in the place of where they are.
@@ -50,17 +50,17 @@ class Beginnings:
         return config
 
 
-NOTHING = Beginnings()
+NO_WARM_START = WarmStart()
 
 
 def as_large_as(predictor: RewardPredictor, config: TeachConfig | FitConfig):  # noqa: ANN201
     """The settings of a predictor that goes on from a saved one: it has that one's networks."""
-    of_networks = ("ensemble_size", "hidden", "picture_network", "ignores_actions", "batch_norm")
+    of_networks = ("ensemble_size", "hidden", "image_encoder", "ignores_actions", "batch_norm")
     saved = {name: getattr(predictor.config, name) for name in of_networks}
     return replace(config.reward, **saved)
 
 
-def beginnings_of(config: TeachConfig) -> Beginnings:
+def load_warm_start(config: TeachConfig) -> WarmStart:
     """Load what a config says the run begins with.
 
     Raises:
@@ -73,7 +73,7 @@ def beginnings_of(config: TeachConfig) -> Beginnings:
         check_spaces(predictor, config)
     if config.agent_path is not None:
         agent = agent_state_of(config.agent_path, config)
-    return Beginnings(predictor, agent)
+    return WarmStart(predictor, agent)
 
 
 def content_name(arrays: Mapping[str, np.ndarray], space: InputSpace | None = None) -> str:
@@ -130,7 +130,7 @@ def check_spaces(predictor: RewardPredictor, config: TeachConfig) -> None:
 # --- agents ---
 
 
-def agent_state_of(path: str, config: TeachConfig) -> NamedArrays:
+def agent_state_of(path: str, config: TeachConfig) -> StateDict:
     """What an agent begins with: an earlier experiment's, or a file of Stable-Baselines3.
 
     Raises:
@@ -144,7 +144,7 @@ def agent_state_of(path: str, config: TeachConfig) -> NamedArrays:
     return agent_state(file, config.agent, hidden, spaces_of(config.env_id, config.frames))
 
 
-def load_agent(name_or_folder: str, kind: str) -> NamedArrays:
+def load_agent(name_or_folder: str, kind: str) -> StateDict:
     """The state of an experiment's agent at its latest checkpoint.
 
     Args:

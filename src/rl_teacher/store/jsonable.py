@@ -1,4 +1,4 @@
-"""Figures as JSON has them."""
+"""Metrics as JSON has them."""
 
 import math
 from collections.abc import Mapping

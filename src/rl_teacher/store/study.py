@@ -27,7 +27,7 @@ STUDY_OF = select(Experiment.study).where(Experiment.id == bindparam("experiment
 
 CONTROL_OF = select(Experiment.control).where(Experiment.id == bindparam("experiment_id"))
 
-FINDINGS_OF = select(Experiment.findings).where(Experiment.id == bindparam("experiment_id"))
+FINDINGS_OF = select(Experiment.diagnostics).where(Experiment.id == bindparam("experiment_id"))
 
 
 class StudyStore(StoreWriter):
@@ -103,16 +103,16 @@ class StudyStore(StoreWriter):
             said = said_of(connection, CONTROL_OF, experiment_id)
         return Control(**{"state": "run", **said})
 
-    def set_findings(self, experiment_id: int, findings: Mapping[str, Any]) -> None:
+    def set_diagnostics(self, experiment_id: int, diagnostics: Mapping[str, Any]) -> None:
         """Say what was found out about the predictor.
 
         Raises:
             ExperimentNotFound: the experiment was deleted.
         """
         with self._database.writing() as connection:
-            self._change(connection, experiment_id, findings=plain(findings))
+            self._change(connection, experiment_id, diagnostics=plain(diagnostics))
 
-    def findings(self, experiment_id: int) -> Mapping[str, Any] | None:
+    def diagnostics(self, experiment_id: int) -> Mapping[str, Any] | None:
         """What the trainer said last about its predictor, if it ever did."""
         with self._database.reading() as connection:
             found = connection.execute(FINDINGS_OF, {"experiment_id": experiment_id})

@@ -92,7 +92,7 @@ class Experiment(Base):
         num_open: those that wait for one.
         study: who answers what how often; see `records.Study`.
         control: what the owner wants of the trainer; see `records.Control`.
-        findings: what the trainer found out about its predictor.
+        diagnostics: what the trainer found out about its predictor.
     """
 
     __tablename__ = "experiments"
@@ -115,7 +115,7 @@ class Experiment(Base):
     num_open: Mapped[int] = mapped_column(server_default="0")
     study: Mapped[dict[str, Any] | None] = mapped_column(MAYBE_JSON)
     control: Mapped[dict[str, Any] | None] = mapped_column(MAYBE_JSON)
-    findings: Mapped[dict[str, Any] | None] = mapped_column(MAYBE_JSON)
+    diagnostics: Mapped[dict[str, Any] | None] = mapped_column(MAYBE_JSON)
 
 
 class Clip(Base):

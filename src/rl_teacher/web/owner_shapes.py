@@ -290,7 +290,7 @@ class CalibrationBin(BaseModel):
     count: int
 
 
-class FindingsOut(BaseModel):
+class DiagnosticsOut(BaseModel):
     """What the trainer found out about its predictor; empty as long as it has not."""
 
     step: int | None

@@ -135,7 +135,7 @@ class FiguresRow(BaseModel):
 
 
 class Rows(BaseModel):
-    """Figures, oldest first."""
+    """Metrics, oldest first."""
 
     rows: list[FiguresRow]
 

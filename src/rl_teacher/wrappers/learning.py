@@ -19,11 +19,11 @@ from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.queries.queue import RecentEpisodes, Shelf
 from rl_teacher.queries.schedules import Progress
-from rl_teacher.runs.clip_renderer import Gallery, Studio
-from rl_teacher.runs.control import Orders
+from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
+from rl_teacher.runs.control import RunControl
 from rl_teacher.runs.folder import Experiment, home
-from rl_teacher.runs.status import Bulletin, Phase, Standing
-from rl_teacher.session import Figures, RewardLearner
+from rl_teacher.runs.status import Phase, RunStatus, StatusReporter
+from rl_teacher.session import Metrics, RewardLearner
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.store import Store
@@ -52,7 +52,7 @@ class Learning:
         self._world = world
         self._settings = settings
         self.name = settings.name or generated_name(world.env_card.id)
-        space = world.input_space.seen_by(reward_config(settings).picture_network)
+        space = world.input_space.seen_by(reward_config(settings).image_encoder)
         given = given_labels(settings.labels, space, world.segment_steps)
         self._num_given = len(given)
         self._step = self._trained_steps = 0
@@ -61,7 +61,7 @@ class Learning:
         self._saved_step = self._fitted_step = 0
         self._reminded_s = -np.inf
         self._waits = settings.wait_for_labels
-        self._figures: Figures = {}
+        self._figures: Metrics = {}
         self._true = EpisodeReturns(world.num_envs, begins_whole=True)
         with contextlib.ExitStack() as stack:
             self._experiment = stack.enter_context(
@@ -83,16 +83,18 @@ class Learning:
         self._experiment_id = store.ensure_experiment(self.name, world.env_card.id, config)
         instructions = settings.instructions or store.experiment(self.name).instructions
         store.describe_experiment(self._experiment_id, instructions, settings.max_labels)
-        gallery = Gallery(store, MediaFiles(home() / "media"))
-        self._studio = Studio(world.env_card, world.replayer, gallery)
-        stack.callback(self._studio.close)
-        self._bulletin = Bulletin(store, self._experiment_id, self._studio, None)
-        self._orders = Orders(store, self._experiment_id)
+        clip_store = ClipStore(store, MediaFiles(home() / "media"))
+        self._clip_renderer = ClipRenderer(world.env_card, world.replayer, clip_store)
+        stack.callback(self._clip_renderer.close)
+        self._status_reporter = StatusReporter(
+            store, self._experiment_id, self._clip_renderer, None
+        )
+        self._run_control = RunControl(store, self._experiment_id)
         self._segments = SegmentFiles(home() / "segments")
         shelf = Shelf(store, self._experiment_id, self._segments)
         if settings.is_human:
-            shows_others = self._studio.kind == "poses"
-            shelf = replace(shelf, show=self._studio.show, shows_others=shows_others)
+            shows_others = self._clip_renderer.kind == "poses"
+            shelf = replace(shelf, show=self._clip_renderer.show, shows_others=shows_others)
         self._learner: RewardLearner = learner_for(world, settings, shelf, self._num_given)
         stack.callback(self._learner.close)
 
@@ -109,7 +111,7 @@ class Learning:
             self._trained_steps = int(checkpoint.meta["trained_steps"])
             self._learner.plan(self._progress, None, self._settings.max_labels)
         self._learner.adopt_earlier_questions()
-        self._bulletin.forget_after(self._step)
+        self._status_reporter.forget_after(self._step)
         self._experiment.truncate_metrics(self._step)
 
     def _fit_what_was_given(self) -> None:
@@ -162,11 +164,11 @@ class Learning:
     @property
     def is_stop_wanted(self) -> bool:
         """Whether the owner pressed stop on the page."""
-        return self._orders.latest().state == "stop"
+        return self._run_control.latest().state == "stop"
 
     def _pause_if_wanted(self) -> None:
         """Let `step` wait for as long as the owner wants to pause; answers are taken in."""
-        if not self._orders.is_paused:
+        if not self._run_control.is_paused:
             return
         self.save()
         logger.warning(
@@ -174,7 +176,7 @@ class Learning:
         )
         self._stand("paused", "paused on the page, and goes on from there")
         began_s = time.monotonic()
-        while self._orders.is_paused:
+        while self._run_control.is_paused:
             self._learner.take_answers()
             time.sleep(WAITING_POLL_S)
         if self._trained_since_s is not None:
@@ -200,7 +202,7 @@ class Learning:
     def _ask(self) -> None:
         if not self._has_lived_enough:
             return
-        wanted = self._orders.latest()
+        wanted = self._run_control.latest()
         self._learner.plan(self._progress, wanted.seconds_between, wanted.target_labels)
         recent = RecentEpisodes(self._true.mean_return(10), self._true.mean_steps(10))
         self._learner.ask(self._progress, recent)
@@ -272,7 +274,7 @@ class Learning:
 
     def _stand(self, phase: Phase, says: str) -> None:
         num_steps = max(self._settings.total_steps or 0, self._step)
-        self._bulletin.stand(Standing(phase, says, self._step, num_steps))
+        self._status_reporter.stand(RunStatus(phase, says, self._step, num_steps))
 
     def _report_if_due(self) -> None:
         now = time.monotonic()
@@ -288,7 +290,7 @@ class Learning:
             **self._figures,
         }
         self._experiment.append_metrics(row)
-        self._bulletin.metrics(row)
+        self._status_reporter.metrics(row)
         self._stand("training" if self.has_fitted else "random", "training")
 
     def save(self) -> None:

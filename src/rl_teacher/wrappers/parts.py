@@ -13,7 +13,7 @@ from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.queries.queue import Questionnaire, Respondent, Shelf, library_of
+from rl_teacher.queries.queue import QueryQueue, Respondent, Shelf, library_of
 from rl_teacher.queries.schedules import Budget, schedule
 from rl_teacher.queries.selectors import selector
 from rl_teacher.session import Asking, Fitting, RewardLearner, Subject
@@ -123,10 +123,10 @@ def learner_for(
         seed=settings.seed,
         pretrained=pretrained,
     )
-    questionnaire = Questionnaire(shelf, respondent_of(world, settings))
+    query_queue = QueryQueue(shelf, respondent_of(world, settings))
     library = library_of(shelf, world.env_card.id, steps) if settings.is_human else ()
     asking = asking_of(settings, num_given, [s for s in library if _fits(s, space)])
-    return RewardLearner(subject, asking, fitting, questionnaire)
+    return RewardLearner(subject, asking, fitting, query_queue)
 
 
 def _fits(segment: Any, space: InputSpace) -> bool:

@@ -52,10 +52,10 @@ class GymnasiumVecEnv(VecEnv):
         for place in range(self.num_envs):
             each[place]["TimeLimit.truncated"] = bool(truncated[place] and not terminated[place])
         if ended.any():
-            observations = self._begin_anew(observations, ended, each)
+            observations = self._reinitialise(observations, ended, each)
         return observations, np.asarray(rewards, np.float32), ended, each
 
-    def _begin_anew(
+    def _reinitialise(
         self, observations: Any, ended: Bool[np.ndarray, " env"], each: list[dict[str, Any]]
     ) -> Any:
         """What is observed after episodes have begun anew; where they ended is in the infos."""
@@ -183,20 +183,20 @@ class RelabelReplay(BaseCallback):
     """
 
     def __init__(
-        self, wrapper: Controls, every_steps: int = 1_000, fresh_start: int | None = None
+        self, wrapper: Controls, every_steps: int = 1_000, agent_reset: int | None = None
     ) -> None:
         """Relabel from time to time.
 
         Args:
             wrapper: whose predictor it is.
             every_steps: environment steps between two times.
-            fresh_start: labels after which the agent begins anew, once; None: it never does.
+            agent_reset: labels after which the agent begins anew, once; None: it never does.
         """
         super().__init__()
         self._wrapper = wrapper
         self._every_steps = every_steps
         self._relabelled_at = 0
-        self._fresh_start = fresh_start
+        self._agent_reset = agent_reset
 
     def _init_callback(self) -> None:
         buffer = getattr(self.model, "replay_buffer", None)
@@ -216,10 +216,10 @@ class RelabelReplay(BaseCallback):
         return True
 
     def _begin_anew_if_due(self, agent: OffPolicyAlgorithm) -> None:
-        if self._fresh_start is not None and self._wrapper.session.num_labels >= self._fresh_start:
+        if self._agent_reset is not None and self._wrapper.session.num_labels >= self._agent_reset:
             # Note: makes networks and optimisers; the buffer stays where there is one.
             agent._setup_model()
-            self._fresh_start = None
+            self._agent_reset = None
 
 
 def relabel(agent: OffPolicyAlgorithm, wrapper: Controls) -> None:

@@ -15,7 +15,7 @@ FOR_TWO = {"combat", "joust", "maze_craze", "warlords"}
 OTHERS = sorted(set(roms.get_all_rom_ids()) - FOR_TWO - REMEMBERING)
 
 
-def beginnings(envs, num_episodes):
+def warm_start(envs, num_episodes):
     """Seed and place of the first episodes of the only environment."""
     return [
         (each["seed"], each["place"])
@@ -28,7 +28,7 @@ def test_some_episodes_share_a_seed_until_another_is_drawn(rule, monkeypatch):
     rule("Pong", max_episode_steps=2)
     envs = games("Pong-v0")
     lived(envs, 9)
-    seeds, places = zip(*beginnings(envs, 5), strict=True)
+    seeds, places = zip(*warm_start(envs, 5), strict=True)
     assert places == (0, 1, 2, 0, 1)
     assert len(set(seeds)) == 2
     assert seeds[:3] == (seeds[0],) * 3
@@ -43,7 +43,7 @@ def test_where_play_changes_what_comes_after_it_every_episode_has_a_seed(rule, e
     rule(name, max_episode_steps=2)
     envs = games(env_id)
     lived(envs, 7)
-    seeds, places = zip(*beginnings(envs, 3), strict=True)
+    seeds, places = zip(*warm_start(envs, 3), strict=True)
     assert places == (0, 0, 0)
     assert len(set(seeds)) == 3
 

@@ -195,7 +195,7 @@ export const changeExperiment = (name: string, change: Change): Promise<unknown>
 export const control = (name: string, state: Control['state']): Promise<unknown> =>
   sendJson('POST', `${pathOf(name)}/control`, { state })
 
-// --- findings, clips, events ---
+// --- diagnostics, clips, events ---
 
 export interface Liked {
   clip: Clip
@@ -209,14 +209,14 @@ export interface CalibrationBin {
   count: number
 }
 
-export interface Findings {
+export interface Diagnostics {
   step: number | null
   best: Liked[]
   least: Liked[]
   calibration: CalibrationBin[]
 }
 
-export const getFindings = (name: string): Promise<Findings> => getJson(`${pathOf(name)}/findings`)
+export const getDiagnostics = (name: string): Promise<Diagnostics> => getJson(`${pathOf(name)}/diagnostics`)
 
 export const getClips = (
   envId: string,

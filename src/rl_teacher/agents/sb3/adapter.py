@@ -19,9 +19,9 @@ from rl_teacher.agents.sb3.libraries import algorithm_class, arguments_for
 from rl_teacher.agents.sb3.randomness import OwnRandomness
 from rl_teacher.agents.sb3.weights import begin_with_weights, load_weights, weights_of
 from rl_teacher.common.errors import BadConfig
-from rl_teacher.common.state_dict import NamedArrays, array_to_rng, nest, part_of, rng_to_array
+from rl_teacher.common.state_dict import StateDict, array_to_rng, nest, part_of, rng_to_array
 from rl_teacher.config.agents import OtherAgentConfig
-from rl_teacher.nn.encoders import picture_of
+from rl_teacher.nn.encoders import image_layout_of
 
 COUNTERS = (
     "num_timesteps",
@@ -103,7 +103,7 @@ class LibraryAgent(ABC):
         Raises:
             BadConfig: the algorithm cannot act in such environments, or refuses an argument.
         """
-        if picture_of(observation_space) is None:
+        if image_layout_of(observation_space) is None:
             compute_on_one_thread()
         self.name = name
         self._num_envs = settings.num_envs
@@ -212,7 +212,7 @@ class LibraryAgent(ABC):
 
     # --- saving ---
 
-    def begin_with(self, state: Mapping[str, np.ndarray]) -> None:
+    def warm_start_from(self, state: Mapping[str, np.ndarray]) -> None:
         """Begin with another agent's networks; optimisers and exploration are new.
 
         Raises:
@@ -220,7 +220,7 @@ class LibraryAgent(ABC):
         """
         begin_with_weights(self.algorithm, part_of(state, "weights"))
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Everything needed to go on exactly, between two rollouts."""
         parts = {
             "weights": weights_of(self.algorithm),
@@ -241,7 +241,7 @@ class LibraryAgent(ABC):
         array_to_rng(self._rng, state["self/rng"])
         array_to_rng(self.algorithm.action_space.np_random, state["self/actions"])
 
-    def _counters(self) -> NamedArrays:
+    def _counters(self) -> StateDict:
         return {
             name: np.asarray(getattr(holder, last))
             for name in COUNTERS

@@ -15,7 +15,7 @@ from rl_teacher.agents.agent import RewardsOf
 from rl_teacher.agents.sb3.adapter import LibraryAgent
 from rl_teacher.agents.sb3.replay import Rows, buffer_state, load_buffer, relabel
 from rl_teacher.common.errors import BadConfig
-from rl_teacher.common.state_dict import NamedArrays, nest, part_of
+from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.config.agents import OtherAgentConfig
 from rl_teacher.envs.rollout import Rollout
 
@@ -101,12 +101,12 @@ class OffPolicyLibraryAgent(LibraryAgent):
                 algorithm.train(gradient_steps=gradient_steps, batch_size=algorithm.batch_size)
         return self._figures()
 
-    def reconsider(self, rewards_of: RewardsOf) -> None:
+    def relabel_buffer(self, rewards_of: RewardsOf) -> None:
         """Say anew what every remembered step is worth."""
         buffer = self.algorithm.replay_buffer
         relabel(buffer, self._action_space, rewards_of, self._first_action)
 
-    def begin_anew(self) -> None:
+    def reinitialise(self) -> None:
         """New networks and optimisers; what was lived stays, worth what it is by now."""
         buffer = self.algorithm.replay_buffer
         self._make_anew()
@@ -114,7 +114,7 @@ class OffPolicyLibraryAgent(LibraryAgent):
 
     # --- saving ---
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Everything needed to go on exactly, between two rollouts."""
         return {**super().state(), **nest({"replay": buffer_state(self.algorithm.replay_buffer)})}
 

@@ -17,8 +17,8 @@ from rl_teacher.agents.reward_scaling import ReturnScaler
 from rl_teacher.agents.sb3.adapter import LibraryAgent
 from rl_teacher.agents.sb3.libraries import NORMALISE
 from rl_teacher.agents.sb3.weights import is_sbx
-from rl_teacher.common.running_stats import RunningMoments
-from rl_teacher.common.state_dict import NamedArrays, nest, part_of
+from rl_teacher.common.running_stats import RunningMeanStd
+from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.config.agents import OtherAgentConfig
 from rl_teacher.envs.rollout import Rollout
 
@@ -64,7 +64,7 @@ class OnPolicyLibraryAgent(LibraryAgent):
         self.rollout_steps = int(self.algorithm.n_steps)
         is_float = observation_space.dtype is not None and observation_space.dtype.kind == "f"
         self._normalises = bool(self._arguments[NORMALISE]) and is_float
-        self._moments = RunningMoments(observation_space.shape or ())
+        self._moments = RunningMeanStd(observation_space.shape or ())
         self._scale_rewards = ReturnScaler(settings.num_envs, float(self.algorithm.gamma))
         self._starts = np.ones(settings.num_envs, bool)
         self._drawn: list[Drawn] = []
@@ -205,22 +205,22 @@ class OnPolicyLibraryAgent(LibraryAgent):
         buffer.advantages[~is_valid] = buffer.advantages[is_valid].mean()
         buffer.returns[~is_valid] = buffer.values[~is_valid]
 
-    def reconsider(self, rewards_of: RewardsOf) -> None:
+    def relabel_buffer(self, rewards_of: RewardsOf) -> None:
         """Nothing: rollouts are learned from once, with the rewards of their time."""
 
-    def begin_anew(self) -> None:
+    def reinitialise(self) -> None:
         """New networks and optimisers; what is known of observations and rewards stays."""
         self._make_anew()
 
     # --- saving ---
 
-    def begin_with(self, state: Mapping[str, np.ndarray]) -> None:
+    def warm_start_from(self, state: Mapping[str, np.ndarray]) -> None:
         """Begin with another agent's networks and normalisers; see `LibraryAgent`."""
-        super().begin_with(state)
+        super().warm_start_from(state)
         self._moments.load_state(part_of(state, "observations"))
         self._scale_rewards.adopt(part_of(state, "returns"))
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Everything needed to go on exactly, between two rollouts."""
         parts = {
             "observations": self._moments.state(),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_teacher.common.state_dict import NamedArrays
+from rl_teacher.common.state_dict import StateDict
 
 
 class OwnRandomness:
@@ -45,7 +45,7 @@ class OwnRandomness:
         finally:
             random.setstate(others)
 
-    def state(self) -> NamedArrays:
+    def state(self) -> StateDict:
         """Everything needed to go on exactly."""
         _, keys, place, has_gauss, gauss = self._numpy
         return {

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from rl_teacher.agents.agent import RewardsOf
-from rl_teacher.common.state_dict import NamedArrays
+from rl_teacher.common.state_dict import StateDict
 from rl_teacher.envs.rollout import Rollout
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def actions_as_acted(actions: np.ndarray, space: gym.Space) -> np.ndarray:
     return shaped
 
 
-def buffer_state(buffer: "ReplayBuffer") -> NamedArrays:
+def buffer_state(buffer: "ReplayBuffer") -> StateDict:
     """What was lived, as arrays."""
     lived = {name: getattr(buffer, name)[: buffer.size()].copy() for name in COLUMNS}
     return {**lived, "place": np.asarray([buffer.pos, buffer.full])}

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 
 from rl_teacher.common.errors import BadConfig
-from rl_teacher.common.state_dict import NamedArrays, array_to_text, nest, part_of, text_to_array
+from rl_teacher.common.state_dict import StateDict, array_to_text, nest, part_of, text_to_array
 
 SHAPE_OF_TREE = "shape"
 LEARNED = ("params", "target_params", "batch_stats", "target_batch_stats")
 """What is learned in a state of SBX; the rest is its optimiser's."""
 
 
-def weights_of(algorithm: Any) -> NamedArrays:
+def weights_of(algorithm: Any) -> StateDict:
     """Everything that training changes in an algorithm's networks and optimisers."""
     if is_sbx(algorithm):
         return nest({name: _leaves(tree) for name, tree in _trees(algorithm).items()})
@@ -34,7 +34,7 @@ def load_weights(algorithm: Any, arrays: Mapping[str, np.ndarray]) -> None:
     _load_variables(algorithm, part_of(arrays, "variables"))
 
 
-def learned(arrays: Mapping[str, np.ndarray]) -> NamedArrays:
+def learned(arrays: Mapping[str, np.ndarray]) -> StateDict:
     """Of what `weights_of` says, the networks alone."""
     return {name: array for name, array in arrays.items() if _is_learned(name)}
 
@@ -82,9 +82,9 @@ def _is_learned(name: str) -> bool:
 # --- torch ---
 
 
-def flattened(tree: Any) -> NamedArrays:
+def flattened(tree: Any) -> StateDict:
     """The tensors of nested dictionaries and lists as arrays, and what holds them as JSON."""
-    arrays: NamedArrays = {}
+    arrays: StateDict = {}
     shape = json.dumps(_without_tensors(tree, "", arrays))
     return {**arrays, SHAPE_OF_TREE: text_to_array(shape)}
 
@@ -94,7 +94,7 @@ def unflattened(arrays: Mapping[str, np.ndarray]) -> Any:
     return _with_tensors(json.loads(array_to_text(arrays[SHAPE_OF_TREE])), arrays)
 
 
-def _without_tensors(tree: Any, name: str, arrays: NamedArrays) -> Any:
+def _without_tensors(tree: Any, name: str, arrays: StateDict) -> Any:
     if isinstance(tree, torch.Tensor):
         arrays[name] = tree.detach().cpu().numpy().copy()
         return {"tensor": name}
@@ -120,7 +120,7 @@ def _with_tensors(shape: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     return content
 
 
-def _variables(algorithm: Any) -> NamedArrays:
+def _variables(algorithm: Any) -> StateDict:
     _, names = algorithm._get_torch_save_params()
     return {name: attrgetter(name)(algorithm).detach().cpu().numpy().copy() for name in names}
 
@@ -150,7 +150,7 @@ def _trees(algorithm: Any) -> dict[str, Any]:
     return found
 
 
-def _leaves(tree: Any) -> NamedArrays:
+def _leaves(tree: Any) -> StateDict:
     import jax  # noqa: PLC0415
 
     paths, _ = jax.tree_util.tree_flatten_with_path(tree)

@@ -18,8 +18,8 @@ import numpy as np
 
 from rl_teacher.agents.actions import ActionScale
 from rl_teacher.common.errors import BadConfig, BadInput
-from rl_teacher.common.running_stats import RunningMoments, unmoving
-from rl_teacher.common.state_dict import NamedArrays, nest
+from rl_teacher.common.running_stats import RunningMeanStd, unmoving
+from rl_teacher.common.state_dict import StateDict, nest
 
 Spaces = tuple[gym.Space, gym.Space]
 """Of an environment's observations and actions."""
@@ -45,13 +45,13 @@ class SavedPolicy:
     """
 
     path: Path
-    weights: NamedArrays
-    variables: NamedArrays
+    weights: StateDict
+    variables: StateDict
     settings: Mapping[str, Any]
 
 
-def agent_state(path: Path, kind: str, hidden: tuple[int, ...], spaces: Spaces) -> NamedArrays:
-    """What an agent may begin with, as `Agent.begin_with` wants it.
+def agent_state(path: Path, kind: str, hidden: tuple[int, ...], spaces: Spaces) -> StateDict:
+    """What an agent may begin with, as `Agent.warm_start_from` wants it.
 
     These agents saw observations as they are, so the moments that come along never move.
 
@@ -72,7 +72,7 @@ def agent_state(path: Path, kind: str, hidden: tuple[int, ...], spaces: Spaces) 
         )
     saved = read_zip(path)
     observed = spaces[0].shape or ()
-    returns = RunningMoments(()).state()
+    returns = RunningMeanStd(()).state()
     if kind in NATIVE:
         networks = _as_networks(saved, kind, hidden, spaces)
         observations = unmoving((int(np.prod(observed)),))
@@ -121,7 +121,7 @@ def read_zip(path: Path) -> SavedPolicy:
     return SavedPolicy(path, tensors["policy.pth"], variables, _settings(read.get("data", b"{}")))
 
 
-def _tensors(path: Path, name: str, content: bytes) -> NamedArrays:
+def _tensors(path: Path, name: str, content: bytes) -> StateDict:
     try:
         import torch  # noqa: PLC0415 - heavy, and not everybody has it
     except ImportError as error:
@@ -153,7 +153,7 @@ def _settings(content: bytes) -> Mapping[str, Any]:
 
 def _as_networks(
     saved: SavedPolicy, kind: str, hidden: tuple[int, ...], spaces: Spaces
-) -> NamedArrays:
+) -> StateDict:
     """The policy and the value function, by the names of `OnPolicyAgent`'s networks."""
     layers = _layers(saved)
     _check_activation(saved)

@@ -11,7 +11,7 @@ USUAL_MAX_STEPS = 27_000
 
 @dataclass(frozen=True)
 class GameRules:
-    """Beginnings and ends of a game's episodes.
+    """WarmStart and ends of a game's episodes.
 
     Attributes:
         start_points: sequences of action numbers. Each episode lives one of them, chosen at random,

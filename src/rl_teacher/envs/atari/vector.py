@@ -41,7 +41,7 @@ Infos = dict[str, Any]
 
 EPISODES_OF_A_SEED = 64
 """Episodes of an environment, at most, until it draws a seed: that costs as much as 170 steps, but
-to live an episode again, all beginnings since its seed are gone through again."""
+to live an episode again, all warm_start since its seed are gone through again."""
 
 
 class AtariVectorEnv(SeededVectorEnv):
@@ -88,7 +88,7 @@ class AtariVectorEnv(SeededVectorEnv):
         self._observations = np.zeros(self.observation_space.shape or (), np.uint8)
         # Of the running episodes: number, beginning, actions, and how many of these are lived.
         self._episodes = np.full(num_envs, -1)
-        self._beginnings: list[dict[str, Any]] = []
+        self._warm_start: list[dict[str, Any]] = []
         self._taken = np.zeros((num_envs, self._rules.max_episode_steps), np.uint8)
         self._steps = np.zeros(num_envs, np.int64)
         self._elapsed = np.zeros(num_envs, np.int64)
@@ -137,7 +137,7 @@ class AtariVectorEnv(SeededVectorEnv):
         options = options or {}
         self._rngs = generators_after(self.np_random, seed)
         which = np.ones(self.num_envs, np.bool_)
-        if "reset_mask" in options and self._beginnings:
+        if "reset_mask" in options and self._warm_start:
             which = np.asarray(options["reset_mask"], np.bool_)
         elapsed = np.zeros(self.num_envs, np.int64)
         if "elapsed_steps" in options:
@@ -201,8 +201,8 @@ class AtariVectorEnv(SeededVectorEnv):
         self._check_fits(state)
         running = unpack_recipes(state)
         self._episodes = state["episodes"].copy()
-        self._beginnings = [recipe.beginning for recipe in running]
-        self._elapsed = np.array([each["elapsed"] for each in self._beginnings])
+        self._warm_start = [recipe.beginning for recipe in running]
+        self._elapsed = np.array([each["elapsed"] for each in self._warm_start])
         self._steps = np.array([len(recipe) for recipe in running])
         for taken, recipe in zip(self._taken, running, strict=True):
             taken[: len(recipe)] = recipe.actions
@@ -236,7 +236,7 @@ class AtariVectorEnv(SeededVectorEnv):
             return actions
         lived = actions.copy()
         for env in np.flatnonzero(self._is_starting):
-            lived[env] = self._beginnings[env]["start"][-self._start_left[env]]
+            lived[env] = self._warm_start[env]["start"][-self._start_left[env]]
             self._start_left[env] -= 1
         return lived
 
@@ -256,7 +256,7 @@ class AtariVectorEnv(SeededVectorEnv):
 
     def _recipe_of(self, env: int) -> Recipe:
         taken = self._taken[env, : self._steps[env]]
-        return Recipe(self._beginnings[env], taken.astype(self.single_action_space.dtype))
+        return Recipe(self._warm_start[env], taken.astype(self.single_action_space.dtype))
 
     def _begin(
         self,
@@ -266,20 +266,20 @@ class AtariVectorEnv(SeededVectorEnv):
         draws_seeds: bool,
     ) -> Pictures:
         """Begin episodes in some environments; what all of them show then."""
-        if not self._beginnings:
-            self._beginnings = [{} for _ in self._everyone]
+        if not self._warm_start:
+            self._warm_start = [{} for _ in self._everyone]
         begun = np.flatnonzero(which).tolist()
         for env in begun:
             if self._steps[env] > 0:
                 self._book.end(int(self._episodes[env]), self._recipe_of(env))
-            before = {} if draws_seeds else self._beginnings[env]
-            self._beginnings[env] = self._next_beginning(env, before, int(elapsed[env]))
+            before = {} if draws_seeds else self._warm_start[env]
+            self._warm_start[env] = self._next_beginning(env, before, int(elapsed[env]))
             self._episodes[env] = self._book.begin()
-            self._start_left[env] = len(self._beginnings[env]["start"])
+            self._start_left[env] = len(self._warm_start[env]["start"])
         self._steps[which] = 0
         self._elapsed[which] = elapsed[which]
-        beginnings = [self._beginnings[env] for env in begun]
-        seeds = [GO_ON if each["place"] else each["seed"] for each in beginnings]
+        warm_start = [self._warm_start[env] for env in begun]
+        seeds = [GO_ON if each["place"] else each["seed"] for each in warm_start]
         return self._emulators.begin(np.array(seeds), which)
 
     def _next_beginning(self, env: int, before: dict[str, Any], elapsed: int) -> dict[str, Any]:
@@ -303,7 +303,7 @@ class AtariVectorEnv(SeededVectorEnv):
     # --- going on ---
 
     def _check_fits(self, state: Mapping[str, np.ndarray]) -> None:
-        if not self._beginnings:
+        if not self._warm_start:
             self.reset(seed=0)
         needed = self.get_state()
         missing = needed.keys() - state.keys()

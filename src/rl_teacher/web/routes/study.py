@@ -28,8 +28,8 @@ from rl_teacher.web.owner_shapes import (
     ComparisonsOut,
     ComparisonsQuery,
     ControlIn,
+    DiagnosticsOut,
     ExperimentIn,
-    FindingsOut,
     GoldIn,
     LibraryClipOut,
     LibraryOut,
@@ -133,12 +133,12 @@ def control_experiment(name: str, given: ControlIn, work: Work, owner: Labeler) 
     return owners_detail(view, work, owner)
 
 
-@router.get("/experiments/{name}/findings")
+@router.get("/experiments/{name}/diagnostics")
 @open_to(Access.OWNER)
-def show_findings(name: str, work: Work) -> FindingsOut:
+def show_diagnostics(name: str, work: Work) -> DiagnosticsOut:
     """What the trainer found out about its predictor: clips it likes, and how well it is tuned."""
-    said = work.store.findings(work.overview.find(name).id) or {}
-    return FindingsOut(
+    said = work.store.diagnostics(work.overview.find(name).id) or {}
+    return DiagnosticsOut(
         step=finite(said.get("step")),
         best=liked(said.get("best"), work),
         least=liked(said.get("least"), work),

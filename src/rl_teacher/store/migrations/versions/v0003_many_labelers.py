@@ -88,7 +88,7 @@ def new_columns() -> dict[str, list[sa.Column]]:
     return {
         "experiments": [
             *(counter(name) for name in ("num_asked", "num_answered", "num_open")),
-            *(sa.Column(name, sa.JSON) for name in ("study", "control", "findings")),
+            *(sa.Column(name, sa.JSON) for name in ("study", "control", "diagnostics")),
         ],
         "comparisons": [
             sa.Column("wanted", sa.Integer, nullable=False, server_default="1"),
