@@ -85,7 +85,7 @@ class LabellingPage:
 
     def pane(self, side: int) -> tuple[float, float, float, float]:
         """Where a clip is: x, y, width, height in CSS pixels."""
-        box = self.page.locator(f".pane.place-{side}").bounding_box()
+        box = self.page.locator(f".pane.side-{side}").bounding_box()
         assert box is not None
         return box["x"], box["y"], box["width"], box["height"]
 

@@ -238,8 +238,8 @@ class TestTheOwner:
         def hold(route):
             held.append(route)
 
-        page.route("**/scene3d*.js", hold)
-        with page.expect_request("**/scene3d*.js", timeout=PATIENCE_MS):
+        page.route("**/three-renderer*.js", hold)
+        with page.expect_request("**/three-renderer*.js", timeout=PATIENCE_MS):
             page.get_by_role("button", name=f"Comparison {disputed}").click(timeout=PATIENCE_MS)
         page.get_by_role("button", name="Close").click()
         page.get_by_role("dialog").wait_for(state="hidden")

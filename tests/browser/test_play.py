@@ -54,7 +54,7 @@ def open_played(open_context, played):
 
 
 def wait_for_episode(opened, number):
-    shown = opened.page.locator(f".stage[data-shown='episode {number}']")
+    shown = opened.page.locator(f".clip-player[data-shown='episode {number}']")
     shown.wait_for(timeout=PATIENCE_MS)
 
 
@@ -149,7 +149,7 @@ class TestEpisodes:
         assert "It learned from the true reward" in text
         assert opened.page.locator(".pane").count() == 2
         # one predicts rewards and has true ones, the other has true ones alone
-        assert opened.page.locator(".strip").count() == 3
+        assert opened.page.locator(".reward-curve").count() == 3
         opened.press(".")
         opened.wait_until("hooks.time_s > 0")
         opened.page.wait_for_timeout(300)
@@ -157,7 +157,7 @@ class TestEpisodes:
 
     def test_without_mujoco_are_videos(self, open_played):
         opened = open_played("video")
-        film = "document.querySelector('video.film')"
+        film = "document.querySelector('video.clip-video')"
         opened.wait_until(f"{film}.readyState >= 2 && {film}.videoWidth === 600")
         opened.page.get_by_text("exploring: actions are drawn").wait_for()
 

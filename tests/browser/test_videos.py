@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 FPS = 25.0
 NUM_FRAMES = 40
 
-SHOWN = "[...document.querySelectorAll('video.film:not(.ahead)')]"
+SHOWN = "[...document.querySelectorAll('video.clip-video:not(.preloaded)')]"
 
 READ_FRAMES = f"""
 () => {SHOWN}.map((film) => {{
@@ -153,7 +153,7 @@ def test_on_a_phone_no_button_hides_any_of_a_game(games_of_pong):
     page.set_viewport_size({"width": 390, "height": 844})
     games_of_pong.wait_until("document.querySelectorAll('.prefer').length === 2")
     films = page.evaluate(f"() => {SHOWN}.map((film) => film.getBoundingClientRect().toJSON())")
-    lefts = "() => [...document.querySelectorAll('.prefer, .tag')].map((it) => it.offsetLeft)"
+    lefts = "() => [...document.querySelectorAll('.prefer, .clip-tag')].map((it) => it.offsetLeft)"
     for film, left in itertools.product(films, page.evaluate(lefts)):
         # Upright: as high as there is room, and as wide as 210 x 160 is then, from the left.
         assert left >= film["height"] * 160 / 210

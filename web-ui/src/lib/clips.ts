@@ -24,7 +24,7 @@ export interface VideoClip {
 export type LoadedClip = PosesClip | VideoClip
 
 /** A comparison that can be shown at once. */
-export interface Ready {
+export interface LoadedComparison {
   comparison: Comparison
   left: LoadedClip
   right: LoadedClip
@@ -35,7 +35,7 @@ export class ClipLoader {
   #scenes = new Map<string, Promise<SceneFile>>()
 
   /** @throws CorruptClip, Refused, ServerAway or SignedOut. */
-  async comparison(comparison: Comparison): Promise<Ready> {
+  async comparison(comparison: Comparison): Promise<LoadedComparison> {
     const [left, right] = await Promise.all([
       this.clip(comparison.left),
       this.clip(comparison.right),

@@ -2,12 +2,12 @@
 
 import * as api from './api'
 import { Refused, SignedOut } from './api'
-import { ClipLoader, isBroken, type LoadedClip, type Ready } from './clips'
+import { ClipLoader, isBroken, type LoadedClip, type LoadedComparison } from './clips'
 import { answerTo, remember, restore, takeBack, type History } from './history'
 import { Leases } from './leases'
 import { Outbox, type Delivery } from './outbox'
 import type { Answer, Comparison, Episode, NewLabel, Progress, Summary } from './types'
-import { labelsPerMinute } from './words'
+import { labelsPerMinute } from './format'
 
 /** Comparisons kept ready behind the one on screen. */
 const AHEAD = 3
@@ -41,10 +41,10 @@ export interface LabellingOptions {
 
 export class Labelling {
   /** The comparison on screen. */
-  current = $state.raw<Ready | null>(null)
+  current = $state.raw<LoadedComparison | null>(null)
   /** Whether the one on screen was opened again from the last answers. */
   isReviewing = $state(false)
-  ahead = $state.raw<readonly Ready[]>([])
+  ahead = $state.raw<readonly LoadedComparison[]>([])
   history = $state.raw<History>([])
   summary = $state.raw<Summary | null>(null)
   /** What the agent did last, to look at while nothing waits. */
@@ -262,7 +262,7 @@ export class Labelling {
     void this.refill()
   }
 
-  #show(ready: Ready | null): void {
+  #show(ready: LoadedComparison | null): void {
     this.current = ready
     this.#shown_ms = this.#now_ms()
     if (ready === null && this.episode === null) void this.#readSummary()
@@ -313,7 +313,7 @@ export class Labelling {
     return fresh.length > 0
   }
 
-  async #prepare(comparison: Comparison): Promise<Ready | null> {
+  async #prepare(comparison: Comparison): Promise<LoadedComparison | null> {
     try {
       return await this.#clips.comparison(comparison)
     } catch (error) {
@@ -324,14 +324,14 @@ export class Labelling {
     }
   }
 
-  #enqueue(ready: Ready | null): void {
+  #enqueue(ready: LoadedComparison | null): void {
     if (ready === null || this.#knownIds().has(ready.comparison.id)) return
     this.ahead = [...this.ahead, ready]
     if (this.current === null && !this.isOpening) this.#showNext()
   }
 
   /** What was given to answer, and waits here for that. */
-  #atHand(): Ready[] {
+  #atHand(): LoadedComparison[] {
     return this.current === null || this.isReviewing ? [...this.ahead] : [this.current, ...this.ahead]
   }
 
@@ -444,7 +444,7 @@ export class Labelling {
 
 const withoutLease = (comparison: Comparison): Comparison => ({ ...comparison, lease: null })
 
-const leasesOf = (at_hand: readonly Ready[]): string[] =>
+const leasesOf = (at_hand: readonly LoadedComparison[]): string[] =>
   at_hand.flatMap(({ comparison }) => comparison.lease ?? [])
 
 const textOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))

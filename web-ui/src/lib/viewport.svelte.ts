@@ -1,0 +1,13 @@
+/** Whether the page is as narrow as a phone. */
+
+const query = matchMedia('(max-width: 640px)')
+
+class Viewport {
+  isNarrow = $state(query.matches)
+
+  constructor() {
+    query.addEventListener('change', () => (this.isNarrow = query.matches))
+  }
+}
+
+export const viewport = new Viewport()
