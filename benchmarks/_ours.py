@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +134,8 @@ def play(
     horizon = card(config.env_id).max_episode_steps
     assert horizon is not None  # noqa: S101 - all of ours have one
     collector = Collector(venv, seed=config.seed + 10_000)
-    rollout = collector.collect(agent.act if is_exploring else agent.act_best, horizon)
+    act = agent.act if is_exploring else partial(agent.predict, deterministic=True)
+    rollout = collector.collect(act, horizon)
     venv.close()
     return rollout.rewards, rollout.scene_states
 

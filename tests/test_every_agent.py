@@ -16,7 +16,7 @@ from tests.test_teach import curve, saved_step, wait_for_checkpoint
 COMMAND = str(Path(sys.executable).with_name("rl-teacher"))
 STEPS = {"sac": 6_000, "sb3:SAC": 3_000}
 """Fewer of those that learn from every step many times over."""
-OWN = "own_agent:CrossEntropy"
+OWN = "custom_agent:CrossEntropy"
 
 
 def environment():

@@ -90,6 +90,6 @@ def test_an_own_selector_chooses(printed_by):
     assert correlation > 0.5
 
 
-def test_an_own_agent_balances_a_pole_from_labels_alone(printed_by):
-    *_, true_return = numbers_in(printed_by("own_agent", 3_200))
+def test_custom_agent_balances_pole_from_labels_alone(printed_by):
+    *_, true_return = numbers_in(printed_by("custom_agent", 3_200))
     assert true_return > 15

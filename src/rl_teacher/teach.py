@@ -18,10 +18,10 @@ import gymnasium as gym
 import numpy as np
 from jaxtyping import Float32
 
-from rl_teacher.agents.agent import Agent, Explorer
+from rl_teacher.agents.agent import Agent, SupportsExploration
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.episode_stats import EpisodeReturns
-from rl_teacher.agents.registry import check_agent, make_agent, num_envs_of
+from rl_teacher.agents.registry import check_agent, make_agent, num_envs_for
 from rl_teacher.agents.reset import AgentReset
 from rl_teacher.clips.episode import EpisodeWatcher
 from rl_teacher.common import runtime
@@ -201,7 +201,7 @@ class Teaching:
         self._segment_steps = segment_steps(config, env_card)
         self._experiment = experiment
         self._display = display
-        num_envs = num_envs_of(config)
+        num_envs = num_envs_for(config)
         stagger = 0 if env_card.can_terminate else env_card.max_episode_steps or 0
         is_ours = env_card.backend in ("batch", "atari")
         self._venv = make_vector(
@@ -215,14 +215,14 @@ class Teaching:
             self._venv,
             seed=config.seed,
             stagger=stagger if is_ours else 0,
-            hides_ends=config.hide_episode_ends,
+            hide_terminations=config.hide_episode_ends,
         )
         self._agent: Agent = make_agent(config, self._venv)
         self._act_first = self._collector.random_actions
         if warm_start.agent is not None:
             self._agent.warm_start_from(warm_start.agent)
-            self._act_first = self._agent.try_out
-        elif config.asks and isinstance(self._agent, Explorer):
+            self._act_first = self._agent.predict
+        elif config.asks and isinstance(self._agent, SupportsExploration):
             self._act_first = self._agent.explore
         begins_whole = not (stagger and is_ours)
         self._true = EpisodeReturns(num_envs, begins_whole=begins_whole)
@@ -311,7 +311,7 @@ class Teaching:
         self._rewards.ask(self._progress(), self._recent())
         if not self._fit():
             self._reconsider_if_due(rollout.num_steps)
-        self._agent_reset.take_if_due(
+        self._agent_reset.apply_if_due(
             self._agent, self._step, self._rewards.num_answered, self._rewards.predictor
         )
         self._figures = {f"agent/{name}": value for name, value in losses.items()}

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rl_teacher.agents.buffer_pool import MOST_FREE, ReusedArrays
+from rl_teacher.agents.buffer_pool import MOST_FREE, ArrayPool
 
 SHAPE = (8, 4, 16)
 
@@ -12,7 +12,7 @@ def place_of(array):
 
 
 def test_an_array_that_nobody_has_any_more_lends_its_memory_to_the_next():
-    arrays = ReusedArrays()
+    arrays = ArrayPool()
     array = arrays.empty(SHAPE, np.uint8)
     assert array.shape == SHAPE
     assert array.flags.writeable
@@ -22,7 +22,7 @@ def test_an_array_that_nobody_has_any_more_lends_its_memory_to_the_next():
 
 
 def test_a_view_of_a_view_keeps_the_memory_from_being_lent():
-    arrays = ReusedArrays()
+    arrays = ArrayPool()
     array = arrays.empty(SHAPE, np.float32)
     array[:] = 7
     view = array[2:, 1].reshape(-1)[3:].T
@@ -33,7 +33,7 @@ def test_a_view_of_a_view_keeps_the_memory_from_being_lent():
 
 
 def test_arrays_of_other_sizes_do_not_share_memory():
-    arrays = ReusedArrays()
+    arrays = ArrayPool()
     small = arrays.empty((3,), np.uint8)
     place = place_of(small)
     del small
@@ -44,7 +44,7 @@ def test_arrays_of_other_sizes_do_not_share_memory():
 
 
 def test_only_some_memory_is_kept_while_nobody_uses_it():
-    arrays = ReusedArrays()
+    arrays = ArrayPool()
     many = [arrays.empty(SHAPE, np.uint8) for _ in range(5)]
     last = {place_of(array) for array in many[-MOST_FREE:]}
     while many:

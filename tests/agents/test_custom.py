@@ -10,7 +10,7 @@ import pytest
 from rl_teacher.agents import custom
 from rl_teacher.agents.agent import Agent
 from rl_teacher.agents.arguments import parse_arguments
-from rl_teacher.agents.custom import METHODS, OwnAgent
+from rl_teacher.agents.custom import METHODS, CustomAgent
 from rl_teacher.agents.registry import check_agent, make_agent
 from rl_teacher.cli import main
 from rl_teacher.common.errors import BadConfig, BadInput, UnknownName
@@ -35,11 +35,11 @@ CONFIG = TeachConfig(
 QUIET = RunOptions(no_tensorboard=True)
 
 
-class Constant(OwnAgent):
+class Constant(CustomAgent):
     """Always does the same, and moves it at random."""
 
     rollout_steps = 20
-    remembers = ("place", "num_rollouts")
+    saved_attributes = ("place", "num_rollouts")
 
     def __init__(self, *args, **others):
         super().__init__(*args, **others)
@@ -55,7 +55,7 @@ class Constant(OwnAgent):
         return {"place": float(self.place[0])}
 
 
-class NoLearn(OwnAgent):
+class NoLearn(CustomAgent):
     def act(self, observations, masks=None):
         return observations
 
@@ -134,7 +134,7 @@ def test_one_begins_as_another_ended_and_one_of_other_sizes_is_refused():
     one, other = made(), made(changed(seed=2))
     other.warm_start_from(one.state())
     np.testing.assert_array_equal(one.place, other.place)
-    with pytest.raises(BadConfig, match=r"remembers .*\(2,\)"):
+    with pytest.raises(BadConfig, match=r"needs .*\(2,\)"):
         other.warm_start_from({"place": np.zeros(3), "num_rollouts": np.asarray(1)})
 
 
@@ -165,8 +165,8 @@ def test_a_package_brings_agents_by_entry_points(monkeypatch):
     [
         ("no_such_module:Agent", "No module named"),
         (f"{HERE}:Nobody", "no attribute 'Nobody'"),
-        (f"{HERE}:Bare", "lacks try_out, act_best, observe, learn"),
-        (f"{HERE}:not_a_class", "it is no class"),
+        (f"{HERE}:Bare", "lacks predict, observe, learn"),
+        (f"{HERE}:not_a_class", "it is not a class"),
     ],
 )
 def test_what_is_no_agent_is_refused_before_anything_is_made(agent, says):

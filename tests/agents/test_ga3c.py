@@ -87,7 +87,7 @@ def test_one_that_begins_anew_drops_what_it_is_learning():
     state = agent.state()
     np.testing.assert_array_equal(agent._learned.networks, state["late/acting"])
     everywhere = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
-    assert 0.3 < agent.act_best(everywhere).mean() < 0.7
+    assert 0.3 < agent.predict(everywhere, deterministic=True).mean() < 0.7
 
 
 def test_it_begins_with_what_another_of_its_kind_had_learned():

@@ -71,9 +71,11 @@ def test_a_saved_agent_goes_on_exactly(kind):
     one, other = made(kind, venv), made(kind, other_venv, seed=1)
     train(one, venv, 2)
     other.load_state(one.state())
-    seen = Collector(venv, seed=3).collect(one.try_out, 4)
+    seen = Collector(venv, seed=3).collect(one.predict, 4)
     other.load_state(one.state())
-    np.testing.assert_array_equal(*(each.act_best(seen.observations[-1]) for each in (one, other)))
+    np.testing.assert_array_equal(
+        *(each.predict(seen.observations[-1], deterministic=True) for each in (one, other))
+    )
     means = [train(each, make_corridors(8), 3) for each in (one, other)]
     assert means[0] == means[1]
     for name, array in one.state().items():

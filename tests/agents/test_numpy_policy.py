@@ -13,11 +13,11 @@ from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.numpy_policy import (
     SCHEMA_VERSION,
     Acted,
-    ActingNetwork,
     Layers,
+    NumpyPolicy,
     Observed,
     ObservedPictures,
-    acting_of,
+    export_policy,
     load_agent,
 )
 from rl_teacher.agents.policies import CategoricalPolicy
@@ -56,7 +56,7 @@ def trained(env_id, name="ppo"):
     for _ in range(3):
         rollout = collector.collect(agent.act, settings.rollout_steps)
         agent.learn(rollout, rollout.rewards)
-    return agent, collector.collect(agent.try_out, 1).observations[0]
+    return agent, collector.collect(agent.predict, 1).observations[0]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def hopper():
 
 @pytest.fixture
 def folder(hopper, tmp_path):
-    acting_of(hopper[0]).save(tmp_path / "agent")
+    export_policy(hopper[0]).save(tmp_path / "agent")
     return tmp_path / "agent"
 
 
@@ -77,7 +77,7 @@ def floats(*numbers):
 def by_hand(acted, weights, biases):
     """One layer on two numbers, of mean 1 and spread 0.5, clipped to 2."""
     observed = Observed((2,), floats(1, 1), floats(2, 2), 2.0)
-    return ActingNetwork(observed, Layers((floats(*weights),), (floats(*biases),), "tanh"), acted)
+    return NumpyPolicy(observed, Layers((floats(*weights),), (floats(*biases),), "tanh"), acted)
 
 
 class TestByHand:
@@ -134,7 +134,7 @@ class TestExploring:
 
     def test_the_same_generator_draws_the_same(self, hopper):
         agent, observations = hopper
-        acting = acting_of(agent)
+        acting = export_policy(agent)
         first, again = (
             acting(observations, explore=True, rng=np.random.default_rng(1)) for _ in range(2)
         )
@@ -156,9 +156,9 @@ class TestRoundTrip:
     )
     def test_what_is_loaded_acts_as_the_agent_does(self, env_id, name, tmp_path):
         agent, observations = trained(env_id, name)
-        acting_of(agent).save(tmp_path)
+        export_policy(agent).save(tmp_path)
         loaded = rl_teacher.load_agent(tmp_path)
-        best = agent.act_best(observations)
+        best = agent.predict(observations, deterministic=True)
         np.testing.assert_allclose(loaded(observations), best, rtol=1e-6, atol=1e-6)
         assert loaded(observations).dtype == best.dtype
         np.testing.assert_allclose(loaded(observations[0]), best[0], rtol=1e-6, atol=1e-6)
@@ -170,9 +170,9 @@ class TestRoundTrip:
         agent = PPO(space, gym.spaces.Discrete(6), config, total_steps=10, seed=0)
         rng = np.random.default_rng(0)
         pictures = rng.integers(0, 256, (20, 2, 44, 50), dtype=np.uint8)
-        acting_of(agent).save(tmp_path)
+        export_policy(agent).save(tmp_path)
         loaded = load_agent(tmp_path)
-        np.testing.assert_array_equal(loaded(pictures), agent.act_best(pictures))
+        np.testing.assert_array_equal(loaded(pictures), agent.predict(pictures, deterministic=True))
         assert loaded(pictures[0]) == loaded(pictures)[0]
         policy, _, encoder = agent._networks
         assert isinstance(policy, CategoricalPolicy)
@@ -186,24 +186,29 @@ class TestRoundTrip:
         space = gym.spaces.Box(-np.inf, np.inf, (2,))
         agent = PPO(gym.spaces.Box(-1, 1, (3,)), space, CONFIG, total_steps=10, seed=0)
         observations = np.ones((4, 3), np.float32)
-        acting_of(agent).save(tmp_path)
+        export_policy(agent).save(tmp_path)
         np.testing.assert_allclose(
-            load_agent(tmp_path)(observations), agent.act_best(observations), rtol=1e-6, atol=1e-7
+            load_agent(tmp_path)(observations),
+            agent.predict(observations, deterministic=True),
+            rtol=1e-6,
+            atol=1e-7,
         )
 
     def test_the_first_discrete_action_keeps_its_number(self, tmp_path):
         space = gym.spaces.Discrete(3, start=5)
         agent = PPO(gym.spaces.Box(-1, 1, (2, 2)), space, CONFIG, total_steps=10, seed=0)
         observations = np.random.default_rng(0).normal(size=(50, 2, 2)).astype(np.float32)
-        acting_of(agent).save(tmp_path)
+        export_policy(agent).save(tmp_path)
         loaded = load_agent(tmp_path)
-        np.testing.assert_array_equal(loaded(observations), agent.act_best(observations))
+        np.testing.assert_array_equal(
+            loaded(observations), agent.predict(observations, deterministic=True)
+        )
         assert set(loaded(observations, explore=True).tolist()) == {5, 6, 7}
 
     def test_where_it_comes_from_is_kept(self, hopper, tmp_path):
-        acting = acting_of(hopper[0])
+        acting = export_policy(hopper[0])
         made_from = {"experiment": "höpper", "step": 7}
-        ActingNetwork(acting.observed, acting.layers, acting.acted, made_from).save(tmp_path)
+        NumpyPolicy(acting.observed, acting.layers, acting.acted, made_from).save(tmp_path)
         assert load_agent(tmp_path).made_from == made_from
 
     def test_only_numpy_and_safetensors_are_needed_to_act(self, folder):
@@ -242,7 +247,7 @@ class TestWrongInput:
 
     def test_another_librarys_agent_cannot_be_taken_out(self):
         with pytest.raises(BadInput, match="that library's own file"):
-            acting_of(object())
+            export_policy(object())
 
 
 def described(folder, **changed):
@@ -289,7 +294,7 @@ class TestWrongFiles:
     def test_of_an_agent_that_sees_are_looked_at_too(self, changed, tmp_path):
         space = gym.spaces.Box(0, 255, (2, 44, 50), np.uint8)
         agent = PPO(space, gym.spaces.Discrete(2), CONFIG, total_steps=10, seed=0)
-        acting_of(agent).save(tmp_path)
+        export_policy(agent).save(tmp_path)
         described(tmp_path, observations=changed)
         with pytest.raises(CorruptCheckpoint, match="is not what was written"):
             load_agent(tmp_path)

@@ -82,7 +82,7 @@ def test_one_that_begins_anew_knows_only_what_observations_look_like():
         stays = not name.startswith("networks") and name != "self/rng"
         assert np.array_equal(array, after[name]) == (stays or not array.any()), name
     everywhere = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
-    assert 0.3 < agent.act_best(everywhere).mean() < 0.7
+    assert 0.3 < agent.predict(everywhere, deterministic=True).mean() < 0.7
 
 
 def test_one_that_is_again_what_it_was_knows_that_and_counts_on_from_here():
@@ -90,7 +90,7 @@ def test_one_that_is_again_what_it_was_knows_that_and_counts_on_from_here():
     earlier = agent.state()
     agent.reinitialise()
     now = state_after(agent, collector, 1)
-    agent.be_again(earlier)
+    agent.restore_checkpoint(earlier)
     again = agent.state()
     for name, array in again.items():
         is_own = name.startswith("self/")

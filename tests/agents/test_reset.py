@@ -24,7 +24,7 @@ class Remembering:
 
 
 class Returning(Remembering):
-    def be_again(self, state):
+    def restore_checkpoint(self, state):
         self.knows = float(state["knows"])
 
 
@@ -54,7 +54,7 @@ def begun_anew(agent, value, step=100):
     """A fresh start that was taken at a step, by an agent that had seen a value."""
     agent_reset = AgentReset(10.0)
     agent_reset.observe(rollout(value))
-    agent_reset.take_if_due(agent, step, 10, first_feature)
+    agent_reset.apply_if_due(agent, step, 10, first_feature)
     return agent_reset
 
 
@@ -62,9 +62,9 @@ def test_it_begins_anew_when_the_labels_have_come_and_not_before():
     agent = Returning()
     agent_reset = AgentReset(10.0)
     agent_reset.observe(rollout(1.0))
-    agent_reset.take_if_due(agent, 50, 9, first_feature)
+    agent_reset.apply_if_due(agent, 50, 9, first_feature)
     assert agent.knows == 1.0
-    agent_reset.take_if_due(agent, 60, 10, first_feature)
+    agent_reset.apply_if_due(agent, 60, 10, first_feature)
     assert agent.knows == 0.0
 
 
@@ -74,9 +74,9 @@ def test_the_better_one_goes_on_when_both_had_as_many_steps(now, knows):
     agent_reset = begun_anew(agent, 2.0)
     agent.knows = 5.0
     agent_reset.observe(rollout(now))
-    agent_reset.take_if_due(agent, 199, 10, first_feature)
+    agent_reset.apply_if_due(agent, 199, 10, first_feature)
     assert agent.knows == 5.0
-    agent_reset.take_if_due(agent, 200, 10, first_feature)
+    agent_reset.apply_if_due(agent, 200, 10, first_feature)
     assert agent.knows == knows
 
 
@@ -84,9 +84,9 @@ def test_it_is_judged_by_the_newest_predictor_and_once():
     agent = Returning()
     agent_reset = begun_anew(agent, 2.0)
     agent_reset.observe(rollout(1.0))
-    agent_reset.take_if_due(agent, 200, 10, lambda *each: -first_feature(*each))
+    agent_reset.apply_if_due(agent, 200, 10, lambda *each: -first_feature(*each))
     agent_reset.observe(rollout(1.0))
-    agent_reset.take_if_due(agent, 300, 20, first_feature)
+    agent_reset.apply_if_due(agent, 300, 20, first_feature)
     assert agent.knows == 0.0
 
 
@@ -94,7 +94,7 @@ def test_one_that_remembers_what_it_lived_begins_anew_for_good():
     agent = Remembering()
     agent_reset = begun_anew(agent, 2.0)
     agent_reset.observe(rollout(1.0))
-    agent_reset.take_if_due(agent, 200, 10, first_feature)
+    agent_reset.apply_if_due(agent, 200, 10, first_feature)
     assert agent.knows == 0.0
     assert agent_reset.state().keys() == {"self/left_at", "self/is_over"}
 
@@ -105,11 +105,11 @@ def test_it_goes_on_from_a_saved_state():
     agent_reset.observe(rollout(1.0))
     other = AgentReset(10.0)
     other.load_state(agent_reset.state())
-    other.take_if_due(agent, 200, 10, first_feature)
+    other.apply_if_due(agent, 200, 10, first_feature)
     assert agent.knows == 1.0
     again = AgentReset(10.0)
     again.load_state(other.state())
-    again.take_if_due(agent, 900, 20, first_feature)
+    again.apply_if_due(agent, 900, 20, first_feature)
     assert agent.knows == 1.0
 
 

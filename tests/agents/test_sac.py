@@ -74,11 +74,11 @@ def agent_for(venv, config=TINY, seed=0):
     )
 
 
-def train(agent, collector, num_rollouts, rewards_of=lambda rollout: rollout.rewards):
+def train(agent, collector, num_rollouts, reward_fn=lambda rollout: rollout.rewards):
     episodes = EpisodeReturns(collector.num_envs, begins_whole=True)
     for _ in range(num_rollouts):
         rollout = collector.collect(agent.act, agent.rollout_steps)
-        agent.learn(rollout, rewards_of(rollout))
+        agent.learn(rollout, reward_fn(rollout))
         episodes.observe(rollout, rollout.rewards)
     return episodes
 
@@ -239,14 +239,16 @@ def test_actions_are_within_the_environments_bounds_and_at_random_at_first():
     assert first.max() > 2.9
     assert first.mean() == pytest.approx(1.0, abs=0.2)
     train(agent, Collector(venv, seed=0), 4)
-    assert agent.act_best(np.zeros((4, 1), np.float32)).mean() == pytest.approx(1.0, abs=0.9)
+    assert agent.predict(np.zeros((4, 1), np.float32), deterministic=True).mean() == pytest.approx(
+        1.0, abs=0.9
+    )
 
 
 def test_it_learns_from_the_rewards_it_is_told_and_not_from_the_environments():
     venv = lines()
     agent = agent_for(venv, dataclasses.replace(TINY, gamma=0.0))
     train(agent, Collector(venv, seed=0), 60, lambda rollout: rollout.actions[..., 0])
-    assert agent.act_best(np.zeros((4, 1), np.float32)).min() > 2.0
+    assert agent.predict(np.zeros((4, 1), np.float32), deterministic=True).min() > 2.0
 
 
 def test_steps_that_only_reset_teach_nothing():
@@ -255,11 +257,11 @@ def test_steps_that_only_reset_teach_nothing():
         agent = agent_for(venv)
         told = []
 
-        def rewards_of(rollout):
+        def reward_fn(rollout):
             told.append(rollout.is_valid.all())
             return np.where(rollout.is_valid, rollout.rewards, poison).astype(np.float32)
 
-        train(agent, Collector(venv, seed=0), 12, rewards_of)
+        train(agent, Collector(venv, seed=0), 12, reward_fn)
         assert not all(told)
         return agent.state()
 
@@ -317,7 +319,7 @@ def test_exploring_trains_the_actor_without_any_reward():
 def test_what_another_policy_lived_is_remembered_and_teaches_nothing_yet():
     agent, collector = explored(3)
     before = part(agent, "networks")
-    agent.observe(collector.collect(agent.try_out, agent.rollout_steps))
+    agent.observe(collector.collect(agent.predict, agent.rollout_steps))
     assert not changed(before, part(agent, "networks"))
 
 
@@ -400,7 +402,9 @@ def test_it_begins_as_another_one_is_and_acts_by_it_at_once():
     agent = agent_for(venv, seed=5)
     agent.warm_start_from(taught.state())
     places = np.linspace(-1, 1, 7, dtype=np.float32)[:, None]
-    np.testing.assert_array_equal(agent.act_best(places), taught.act_best(places))
+    np.testing.assert_array_equal(
+        agent.predict(places, deterministic=True), taught.predict(places, deterministic=True)
+    )
     assert not changed(part(taught, "networks"), part(agent, "networks"))
     assert len(agent.state()["buffer/rewards"]) == 0
     drawn = np.concatenate([agent.act(places) for _ in range(300)])
@@ -440,7 +444,7 @@ def test_between_fits_too_memory_keeps_to_the_scale_of_the_newest_rewards(tmp_pa
     monkeypatch.setattr("rl_teacher.teach.RECONSIDERED_EVERY", 32)
     told = []
 
-    def relabel_buffer(agent, rewards_of):
+    def relabel_buffer(agent, reward_fn):
         told.append(len(agent.state()["buffer/rewards"]))
 
     monkeypatch.setattr(SAC, "relabel_buffer", relabel_buffer)

@@ -1,6 +1,7 @@
 """Other libraries' agents in our loop: they learn as they do in their own."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -177,11 +178,11 @@ def test_what_is_remembered_is_worth_what_it_is_by_now():
     train(agent, collector_for("sb3:SAC"), 5)
     buffer, seen = agent.algorithm.replay_buffer, []
 
-    def rewards_of(observations, actions):
+    def reward_fn(observations, actions):
         seen.append((observations, actions))
         return 100 * actions[..., 0] + observations[..., 2]
 
-    agent.relabel_buffer(rewards_of)
+    agent.relabel_buffer(reward_fn)
     ((observations, actions),) = seen
     assert observations.shape == (5, NUM_ENVS, 3)
     np.testing.assert_allclose(actions, 2 * buffer.actions[:5])  # torque: -2..2
@@ -281,7 +282,10 @@ def test_one_begins_as_another_ended(name):
     second = made(name, *arguments, num_envs=2, seed=5)
     second.warm_start_from(first.state())
     observations = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
-    np.testing.assert_array_equal(first.act_best(observations), second.act_best(observations))
+    np.testing.assert_array_equal(
+        first.predict(observations, deterministic=True),
+        second.predict(observations, deterministic=True),
+    )
     assert second.algorithm.num_timesteps == 0
     assert not second.algorithm.policy.optimizer.state if name == "sb3:PPO" else True
 
@@ -355,7 +359,7 @@ def test_forbidden_actions_are_never_taken_by_the_one_that_can_be_told():
     collector = Collector(doors(), seed=0)
     rollout = collector.collect(agent.act, 16)
     assert np.isfinite(list(agent.learn(rollout, rollout.rewards).values())).all()
-    collector.collect(agent.act_best, 4)
+    collector.collect(partial(agent.predict, deterministic=True), 4)
 
 
 def test_one_that_cannot_be_told_of_masks_says_who_can():

@@ -44,10 +44,10 @@ def test_the_same_seed_plays_the_same_episode_and_another_seed_another(actor):
 
 def test_the_most_likely_actions_are_taken_unless_it_explores(actor):
     lived = live(actor, 3, explore=False)
-    best = actor.agent.act_best(lived.segment.observations)
+    best = actor.agent.predict(lived.segment.observations, deterministic=True)
     np.testing.assert_allclose(lived.segment.actions, best, atol=1e-6)
     explored = live(actor, 3, explore=True)
-    best = actor.agent.act_best(explored.segment.observations)
+    best = actor.agent.predict(explored.segment.observations, deterministic=True)
     assert np.abs(explored.segment.actions - best).mean() > 0.05
 
 
@@ -88,10 +88,8 @@ def test_the_reward_of_a_frame_is_the_mean_of_its_steps():
 
 
 class GoesRight:
-    def act_best(self, observations, masks=None):
+    def predict(self, observations, masks=None, *, deterministic):
         return np.full(len(observations), 2)
-
-    try_out = act_best
 
     def load_state(self, state):
         raise NotImplementedError

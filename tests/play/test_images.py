@@ -23,11 +23,9 @@ FRAMES = FrameSettings(stacked=2, size=12)
 
 
 class AlwaysOn:
-    def act_best(self, observations):
+    def predict(self, observations, *, deterministic):
         assert observations.shape == (1, 2, 12, 12)
         return np.ones(len(observations), np.int64)
-
-    try_out = act_best
 
     def load_state(self, state):
         raise NotImplementedError
@@ -78,4 +76,4 @@ def test_an_experiments_agent_sees_the_frames_that_it_was_trained_with():
         assert actor.frames == FrameSettings(stacked=2)
         assert venv.single_observation_space.shape == (2, 84, 84)
         observations, _ = venv.reset(seed=1)
-        assert actor.agent.act_best(observations).shape == (1,)
+        assert actor.agent.predict(observations, deterministic=True).shape == (1,)

@@ -78,7 +78,7 @@ class TestExportAgent:
         actor.venv.close()
         observations = np.random.default_rng(0).normal(size=(7, *loaded.observed.shape))
         observations = observations.astype(np.float32)
-        best = actor.agent.act_best(observations)
+        best = actor.agent.predict(observations, deterministic=True)
         np.testing.assert_allclose(loaded(observations), best, rtol=1e-6, atol=1e-6)
         assert loaded.made_from["step"] == 1024
         assert loaded.made_from["env_id"] == actor.env_card.id

@@ -106,7 +106,7 @@ def test_it_acts_as_the_one_in_the_file_does(agent, env_id, tmp_path):
     ours = begun(config(tmp_path / "a.zip", agent, env_id))
     seen = observations(theirs.observation_space.shape[0])
     expected, _ = theirs.predict(seen, deterministic=True)
-    np.testing.assert_allclose(ours.act_best(seen), expected, atol=1e-3)
+    np.testing.assert_allclose(ours.predict(seen, deterministic=True), expected, atol=1e-3)
     assert len(np.unique(expected, axis=0)) > 1
     if env_id == "Lopsided-v0":
         low, high = theirs.action_space.low, theirs.action_space.high
@@ -119,7 +119,7 @@ def test_its_exploration_is_as_wide_as_the_one_in_the_file(tmp_path):
     theirs = saved(tmp_path / "a.zip")
     ours = begun(config(tmp_path / "a.zip"))
     seen = np.zeros((20_000, 3), np.float32)
-    mine, others = ours.try_out(seen), theirs.predict(seen)[0]
+    mine, others = ours.predict(seen), theirs.predict(seen)[0]
     np.testing.assert_allclose(mine.mean(axis=0), others.mean(axis=0), atol=0.05)
     np.testing.assert_allclose(mine.std(axis=0), others.std(axis=0), atol=0.05)
 
@@ -148,7 +148,9 @@ def test_networks_alike_of_another_algorithm_will_do(algorithm, agent, tmp_path)
     theirs = saved(tmp_path / "a.zip", algorithm)
     ours = begun(config(tmp_path / "a.zip", agent))
     expected, _ = theirs.predict(observations(3), deterministic=True)
-    np.testing.assert_allclose(ours.act_best(observations(3)), expected, atol=1e-4)
+    np.testing.assert_allclose(
+        ours.predict(observations(3), deterministic=True), expected, atol=1e-4
+    )
 
 
 def test_a_run_begins_with_it_and_goes_on(tmp_path):
@@ -285,7 +287,9 @@ def test_agents_of_every_kind_begin_where_another_experiment_ended(agent):
     taught.load_state(
         {name[6:]: each for name, each in checkpoint.arrays.items() if name.startswith("agent/")}
     )
-    np.testing.assert_array_equal(begun(second).act_best(seen), taught.act_best(seen))
+    np.testing.assert_array_equal(
+        begun(second).predict(seen, deterministic=True), taught.predict(seen, deterministic=True)
+    )
     teach(second, QUIET)
     assert Experiment.find("second").metrics()[-1]["step"] >= 256
 

@@ -1,4 +1,7 @@
-"""What the loop asks of an agent."""
+"""The interface between the training loop and an agent.
+
+N: environments, A: discrete actions.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
@@ -9,15 +12,15 @@ from jaxtyping import Float, Shaped
 from rl_teacher.agents.actions import Masks
 from rl_teacher.envs.rollout import Rollout
 
-RewardsOf = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""What steps are worth by now: (observations [..., *O], actions [..., *A]) -> [...] float32."""
+RewardFunction = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Current rewards of steps: (observations [..., *O], actions [..., *A]) -> [...] float32."""
 
 
 @runtime_checkable
 class Agent(Protocol):
-    """A learner: acts, and learns from a rollout and the rewards it is told.
+    """A learner that acts in N environments and learns from the rewards it is given.
 
-    The rewards it learns from are those given to `learn`, never the environment's own.
+    It learns from the rewards passed to `learn`, never from those of the environment.
     """
 
     rollout_steps: int
@@ -26,72 +29,80 @@ class Agent(Protocol):
     def act(
         self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
     ) -> Shaped[np.ndarray, "env ..."]:
-        """Actions for N environments, ready to be given to them.
+        """Return exploratory actions, and record them for `learn`.
 
         Args:
             observations: [N, ...]
-            masks: [N, A] which of the discrete actions each environment allows; None: all.
+            masks: [N, A] discrete actions that are allowed; None: all.
         """
         ...
 
-    def try_out(
-        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
+    def predict(
+        self,
+        observations: Shaped[np.ndarray, "env ..."],
+        masks: Masks = None,
+        *,
+        deterministic: bool = False,
     ) -> Shaped[np.ndarray, "env ..."]:
-        """Actions like those of `act`, of a rollout that nothing is going to be learned from."""
-        ...
+        """Return actions for evaluation, which `learn` does not use.
 
-    def act_best(
-        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
-    ) -> Shaped[np.ndarray, "env ..."]:
-        """The actions it thinks best, without exploration: for watching it."""
+        Args:
+            observations: [N, ...]
+            masks: [N, A] discrete actions that are allowed; None: all.
+            deterministic: take the most likely action instead of a sample.
+        """
         ...
 
     def observe(self, rollout: Rollout) -> None:
-        """Learn what can be learned without rewards, from a rollout of any policy."""
+        """Learn from a rollout of any policy without rewards, such as observation statistics."""
         ...
 
     def learn(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> dict[str, float]:
-        """Improve on one rollout, rewarded as told.
+        """Update on the rollout collected with `act`.
+
+        Args:
+            rollout: T steps of N environments.
+            rewards: [T, N] predicted rewards.
 
         Returns:
-            Metrics to report, by name.
+            Metrics by name.
         """
         ...
 
-    def relabel_buffer(self, rewards_of: RewardsOf) -> None:
-        """The predictor was fitted: what is remembered is worth something else by now."""
+    def relabel_buffer(self, reward_fn: RewardFunction) -> None:
+        """Recompute the rewards of stored transitions after a fit of the predictor."""
         ...
 
     def reinitialise(self) -> None:
-        """Forget what was learned, but for what observations look like."""
+        """Replace networks and optimisers by new ones; keep the observation statistics."""
         ...
 
     def warm_start_from(self, state: Mapping[str, np.ndarray]) -> None:
-        """Begin as another agent of this kind is: its weights and normalisers, not its counters.
+        """Take over networks and normalisers of another agent, but not its counters.
 
         Args:
-            state: of that agent, which may have learned in any number of environments.
+            state: state of an agent of this kind, trained with any number of environments.
 
         Raises:
-            BadConfig: it has networks of other sizes.
+            BadConfig: its networks have other sizes.
         """
         ...
 
     def state(self) -> dict[str, np.ndarray]:
-        """Everything needed to go on exactly, as named arrays."""
+        """Return everything needed to continue exactly, as named arrays."""
         ...
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         ...
 
 
 @runtime_checkable
-class Explorer(Protocol):
-    """An agent with its own way to act before the first labels; others act at random."""
+class SupportsExploration(Protocol):
+    """An agent with its own exploration before the first labels; others act at random."""
 
     def explore(
         self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
     ) -> Shaped[np.ndarray, "env ..."]:
-        """Actions that lead where it has not been; what comes of them is given to `observe`."""
+        """Return actions of unsupervised exploration; the rollout is passed to `observe`."""
         ...

@@ -9,7 +9,7 @@ MOST_FREE = 2
 """Pieces of memory that are kept while nobody uses them."""
 
 
-class ReusedArrays:
+class ArrayPool:
     """Hands out arrays, and takes their memory back when nobody has them any more.
 
     Note: a rollout of pictures is 60 MB. Memory that is new to the process costs seven times as

@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 from jaxtyping import Shaped
 
 from rl_teacher.agents.actions import Masks
-from rl_teacher.agents.buffer_pool import ReusedArrays
+from rl_teacher.agents.buffer_pool import ArrayPool
 from rl_teacher.common.errors import BadObservation
 from rl_teacher.common.state_dict import StateDict, array_to_rng, nest, part_of, rng_to_array
 from rl_teacher.envs.rollout import Rollout
@@ -36,7 +36,7 @@ class Collector:
         *,
         seed: int,
         stagger: int = 0,
-        hides_ends: bool = False,
+        hide_terminations: bool = False,
     ) -> None:
         """Reset the environments.
 
@@ -46,15 +46,15 @@ class Collector:
             stagger: length of an episode when none ends early, or 0. The first episodes then
                 start at random ages, so that not all end in the same step and every rollout holds
                 all phases of an episode.
-            hides_ends: tell of an episode that ended by the environment's own rules as if it had
-                been cut by a time limit: when it ends says something about the true reward.
+            hide_terminations: report terminations as truncations, because the time of a
+                termination reveals something about the true reward.
         """
         self.venv = venv
         self.num_envs = venv.num_envs
-        self._hides_ends = hides_ends
+        self._hides_ends = hide_terminations
         self._mode = venv.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self._rng = np.random.default_rng([seed, 2])
-        self._arrays = ReusedArrays()
+        self._arrays = ArrayPool()
         options = None
         if stagger:
             ages = self._rng.integers(0, stagger, self.num_envs)

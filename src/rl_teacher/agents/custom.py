@@ -1,13 +1,13 @@
-"""An agent of your own: what it needs, and a base class that has the rest.
+"""Agents defined by the user: their base class and their loading.
 
-    class MyAgent(OwnAgent):
-        remembers = ("weights",)
+    class MyAgent(CustomAgent):
+        saved_attributes = ("weights",)
 
         def act(self, observations, masks=None): ...
         def learn(self, rollout, rewards): ...
 
-`-a module:MyAgent` finds it, and so does `-a NAME` where a package's entry points have it in the
-group `rl_teacher.agents`.
+Select it with `-a module:MyAgent`, or with `-a NAME` if a package declares it as an entry point in
+the group `rl_teacher.agents`.
 """
 
 from abc import ABC, abstractmethod
@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from rl_teacher.agents.actions import Masks
-from rl_teacher.agents.agent import Agent, RewardsOf
+from rl_teacher.agents.agent import Agent, RewardFunction
 from rl_teacher.agents.arguments import parse_arguments
 from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.common.state_dict import StateDict, array_to_rng, rng_to_array
@@ -29,31 +29,31 @@ from rl_teacher.config.agents import OtherAgentConfig
 from rl_teacher.envs.rollout import Rollout
 
 GROUP = "rl_teacher.agents"
-"""Entry points of packages that bring agents."""
+"""Entry point group in which packages declare agents."""
 METHODS = (
-    *("act", "try_out", "act_best", "observe", "learn", "relabel_buffer"),
+    *("act", "predict", "observe", "learn", "relabel_buffer"),
     *("reinitialise", "warm_start_from", "state", "load_state"),
 )
-"""What the loop calls."""
+"""Methods that the training loop calls."""
 
 
-class OwnAgent(ABC):
-    """An agent of which only `act` and `learn` are missing.
+class CustomAgent(ABC):
+    """Base class for agents that only need to define `act` and `learn`.
 
     Attributes:
         rollout_steps: steps of each environment between two calls of `learn`.
-        remembers: names of attributes, arrays or numbers, that `state` saves and `load_state` puts
-            back; random numbers from `self.rng` go on by themselves.
-        observation_space: of one environment.
-        action_space: of one environment.
-        num_envs: N.
+        saved_attributes: names of the attributes (arrays or numbers) that checkpoints hold. The
+            state of `self.rng` is always saved.
+        observation_space: observation space of one environment.
+        action_space: action space of one environment.
+        num_envs: number of environments N.
         total_steps: environment steps of the whole run.
-        arguments: by name, what --other.arguments gave.
-        rng: the one source of random numbers.
+        arguments: values given with --other.arguments, by name.
+        rng: random generator; use no other, so that runs are reproducible.
     """
 
     rollout_steps: int = 64
-    remembers: ClassVar[tuple[str, ...]] = ()
+    saved_attributes: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -76,81 +76,79 @@ class OwnAgent(ABC):
     def act(
         self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
     ) -> Shaped[np.ndarray, "env ..."]:
-        """Actions for N environments, ready to be given to them; see `Agent.act`."""
+        """Return the actions of N environments; see `Agent.act`."""
 
     @abstractmethod
     def learn(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> dict[str, float]:
-        """Improve on one rollout, rewarded as told; figures to report, by name."""
+        """Update on one rollout with the given rewards; return metrics by name."""
 
-    def try_out(
-        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
+    def predict(
+        self,
+        observations: Shaped[np.ndarray, "env ..."],
+        masks: Masks = None,
+        *,
+        deterministic: bool = False,  # noqa: ARG002 - for subclasses
     ) -> Shaped[np.ndarray, "env ..."]:
-        """Actions of a rollout that nothing is learned from; here, those of `act`."""
+        """Return actions for evaluation; by default those of `act`."""
         return self.act(observations, masks)
 
-    def act_best(
-        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
-    ) -> Shaped[np.ndarray, "env ..."]:
-        """The actions it thinks best, for watching it; here, those of `act`."""
-        return self.act(observations, masks)
+    def observe(self, rollout: Rollout) -> None:  # noqa: B027 - few agents need it
+        """Learn from a rollout without rewards; by default, nothing."""
 
-    def observe(self, rollout: Rollout) -> None:  # noqa: B027 - few need to
-        """Learn what can be learned without rewards; here, nothing."""
-
-    def relabel_buffer(self, rewards_of: RewardsOf) -> None:  # noqa: B027
-        """The predictor was fitted; here, nothing."""
+    def relabel_buffer(self, reward_fn: RewardFunction) -> None:  # noqa: B027
+        """Recompute stored rewards after a fit of the predictor; by default, nothing."""
 
     def reinitialise(self) -> None:
-        """Forget what was learned; here, as made anew with another seed."""
+        """Forget what was learned; by default, by constructing the agent again with a new seed."""
         seed = int(self.rng.integers(2**31))
         spaces = self.observation_space, self.action_space
         self.__init__(*spaces, self._settings, total_steps=self.total_steps, seed=seed)
 
     def warm_start_from(self, state: Mapping[str, np.ndarray]) -> None:
-        """Begin as another agent of this kind is; here, with all that it remembers.
+        """Initialise from the state of another agent; by default, all saved attributes.
 
         Raises:
-            BadConfig: what it remembers has other shapes.
+            BadConfig: the attributes have other shapes.
         """
-        own = self._remembered()
-        shapes = {name: array.shape for name, array in own.items()}
+        own = self._saved_state()
+        needed = {name: array.shape for name, array in own.items()}
         given = {name: state[name].shape if name in state else None for name in own}
-        if given != shapes:
+        if given != needed:
             raise BadConfig(
-                f"The agent to begin with remembers {given}, and this one {shapes}. Give the "
-                "environment and the --other.arguments that it had."
+                f"The saved agent has attributes of the shapes {given}, but this agent needs "
+                f"{needed}. Use the environment and the --other.arguments of the saved agent."
             )
-        self._recall({name: state[name] for name in own})
+        self._load_attributes({name: state[name] for name in own})
 
     def state(self) -> StateDict:
-        """Everything needed to go on exactly, as named arrays."""
-        return {**self._remembered(), "rng": rng_to_array(self.rng)}
+        """Return everything needed to continue exactly, as named arrays."""
+        return {**self._saved_state(), "rng": rng_to_array(self.rng)}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from a saved state."""
-        self._recall(state)
+        """Continue from a saved state."""
+        self._load_attributes(state)
         array_to_rng(self.rng, state["rng"])
 
-    def _remembered(self) -> StateDict:
-        return {name: np.array(getattr(self, name)) for name in self.remembers}
+    def _saved_state(self) -> StateDict:
+        return {name: np.array(getattr(self, name)) for name in self.saved_attributes}
 
-    def _recall(self, state: Mapping[str, np.ndarray]) -> None:
-        for name in self.remembers:
+    def _load_attributes(self, state: Mapping[str, np.ndarray]) -> None:
+        for name in self.saved_attributes:
             is_array = isinstance(getattr(self, name), np.ndarray)
             setattr(self, name, state[name].copy() if is_array else state[name].item())
 
 
 def installed_agents() -> dict[str, Any]:
-    """Entry points of agents, by name."""
+    """Return the entry points of installed agents, by name."""
     return {each.name: each for each in entry_points(group=GROUP)}
 
 
-def own_agent_class(name: str) -> Callable[..., Agent]:
-    """A class of one's own, from `module:Class` or from an entry point's name.
+def custom_agent_class(name: str) -> Callable[..., Agent]:
+    """Load an agent class from `module:Class` or from the name of an entry point.
 
     Raises:
-        BadInput: it cannot be imported.
-        BadConfig: it is no agent.
+        BadInput: the class cannot be imported.
+        BadConfig: it lacks methods of an agent.
     """
     try:
         if ":" in name:
@@ -166,15 +164,17 @@ def own_agent_class(name: str) -> Callable[..., Agent]:
         ) from error
     missing = [each for each in METHODS if not callable(getattr(found, each, None))]
     if not isinstance(found, type) or missing:
-        lacks = f"it lacks {', '.join(missing)}" if isinstance(found, type) else "it is no class"
+        reason = (
+            f"it lacks {', '.join(missing)}" if isinstance(found, type) else "it is not a class"
+        )
         raise BadConfig(
-            f"{name} is no agent: {lacks}. Derive it from rl_teacher.agents.custom.OwnAgent, which "
-            "has all but act and learn."
+            f"{name} is not an agent: {reason}. Derive it from "
+            "rl_teacher.agents.custom.CustomAgent, which has everything except act and learn."
         )
     return found
 
 
-def make_own_agent(
+def make_custom_agent(
     name: str,
     observation_space: gym.Space,
     action_space: gym.Space,
@@ -183,26 +183,26 @@ def make_own_agent(
     total_steps: int,
     seed: int,
 ) -> Agent:
-    """A new agent of a class of one's own.
+    """Construct an agent of a user-defined class.
 
     Raises:
-        BadInput: it cannot be imported, or its constructor raised.
-        BadConfig: it is no agent.
+        BadInput: the class cannot be imported, or its constructor raised.
+        BadConfig: it is not an agent.
     """
-    make = own_agent_class(name)
+    make = custom_agent_class(name)
     try:
         agent = make(observation_space, action_space, settings, total_steps=total_steps, seed=seed)
     except BadInput:
         raise
     except Exception as error:
         raise BadInput(
-            f"The agent {name} could not be made: its constructor raised {type(error).__name__}: "
-            f"{error}. It is given (observation_space, action_space, settings, *, total_steps, "
-            "seed). Mend it, or --other.arguments."
+            f"The agent {name} could not be constructed: its constructor raised "
+            f"{type(error).__name__}: {error}. The constructor is called with (observation_space, "
+            "action_space, settings, *, total_steps, seed). Fix it, or change --other.arguments."
         ) from error
     steps = getattr(agent, "rollout_steps", None)
     if not isinstance(steps, int | np.integer) or steps < 1:
         raise BadConfig(
-            f"The agent {name} has rollout_steps = {steps!r}; a whole number above 0 is needed."
+            f"The agent {name} has rollout_steps = {steps!r}; a positive integer is needed."
         )
     return agent

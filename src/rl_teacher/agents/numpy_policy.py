@@ -131,7 +131,7 @@ def _drawn(
 
 
 @dataclass(frozen=True, eq=False)
-class ActingNetwork:
+class NumpyPolicy:
     """A callable on NumPy arrays: `agent(observations)` gives actions.
 
     Attributes:
@@ -220,7 +220,7 @@ class ActingNetwork:
         (folder / DESCRIPTION).write_text(text, encoding="utf-8")
 
     @staticmethod
-    def load(folder: Path | str) -> "ActingNetwork":
+    def load(folder: Path | str) -> "NumpyPolicy":
         """Read an agent that was saved; nothing that is in the files is run.
 
         Raises:
@@ -242,10 +242,10 @@ class ActingNetwork:
             ) from error
 
 
-load_agent = ActingNetwork.load
+load_agent = NumpyPolicy.load
 
 
-def _arrays_of(network: ActingNetwork) -> dict[str, np.ndarray]:
+def _arrays_of(network: NumpyPolicy) -> dict[str, np.ndarray]:
     layers, acted = network.layers, network.acted
     arrays = {f"observations/{name}": each for name, each in network.observed.arrays().items()}
     for number, (weight, bias) in enumerate(zip(layers.weights, layers.biases, strict=True)):
@@ -258,7 +258,7 @@ def _arrays_of(network: ActingNetwork) -> dict[str, np.ndarray]:
 # --- reading ---
 
 
-def _read(folder: Path) -> ActingNetwork:
+def _read(folder: Path) -> NumpyPolicy:
     description = json.loads((folder / DESCRIPTION).read_bytes())
     _check_format(folder, description)
     content = (folder / ARRAYS).read_bytes()
@@ -272,7 +272,7 @@ def _read(folder: Path) -> ActingNetwork:
     }
     actions = description["actions"]
     numbers = range(description["layers"]["number"])
-    network = ActingNetwork(
+    network = NumpyPolicy(
         read_observed(description["observations"], seen),
         Layers(
             tuple(arrays[f"layers/{number}/weights"] for number in numbers),
@@ -301,7 +301,7 @@ def _check_format(folder: Path, description: Any) -> None:
         )
 
 
-def _check_sizes(network: ActingNetwork) -> None:
+def _check_sizes(network: NumpyPolicy) -> None:
     """Refuse parts that do not fit together.
 
     Raises:
@@ -335,21 +335,21 @@ def _shape_of(array: np.ndarray | None) -> tuple[int, ...] | None:
 
 
 @runtime_checkable
-class Exportable(Protocol):
+class SupportsExport(Protocol):
     """An agent of which what acts can be taken out."""
 
-    def acting(self) -> ActingNetwork:
+    def acting(self) -> NumpyPolicy:
         """What of it acts."""
         ...
 
 
-def acting_of(agent: object) -> ActingNetwork:
+def export_policy(agent: object) -> NumpyPolicy:
     """What of an agent acts.
 
     Raises:
         BadInput: it is another library's, or has none that can be taken out.
     """
-    if isinstance(agent, Exportable):
+    if isinstance(agent, SupportsExport):
         return agent.acting()
     raise BadInput(
         f"An agent of the kind {type(agent).__name__} cannot be exported: it is another library's. "

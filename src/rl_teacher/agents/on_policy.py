@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int32, Shaped
 
 from rl_teacher.agents.actions import ActionScale, Masks
-from rl_teacher.agents.agent import RewardsOf
-from rl_teacher.agents.numpy_policy import ActingNetwork, acted_by, layers_of, observed_by, seen_by
+from rl_teacher.agents.agent import RewardFunction
+from rl_teacher.agents.numpy_policy import NumpyPolicy, acted_by, layers_of, observed_by, seen_by
 from rl_teacher.agents.policies import CategoricalPolicy, GaussianPolicy, HostPolicy, Policy
 from rl_teacher.agents.reward_scaling import ReturnScaler
 from rl_teacher.common.errors import BadConfig
@@ -442,21 +442,22 @@ class OnPolicyAgent(ABC, Generic[Config]):
             self._features.append(features)
         return self._scale.to_environment(sampled.reshape(-1, *self._action_shape))
 
-    def try_out(
-        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
+    def predict(
+        self,
+        observations: Shaped[np.ndarray, "env ..."],
+        masks: Masks = None,
+        *,
+        deterministic: bool = False,
     ) -> Shaped[np.ndarray, "env ..."]:
-        """Draw actions that nothing is going to be learned from."""
-        sampled = self._host_policy.sample(self._seen(observations), self._rng, masks)
-        return self._scale.to_environment(sampled.reshape(-1, *self._action_shape))
-
-    def act_best(
-        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
-    ) -> Shaped[np.ndarray, "env ..."]:
-        """The most likely actions, without exploration."""
-        actions = self._host_policy.best(self._seen(observations), masks)
+        """Return actions for evaluation: the mode, or samples that `learn` does not use."""
+        features = self._seen(observations)
+        if deterministic:
+            actions = self._host_policy.best(features, masks)
+        else:
+            actions = self._host_policy.sample(features, self._rng, masks)
         return self._scale.to_environment(actions.reshape(-1, *self._action_shape))
 
-    def acting(self) -> ActingNetwork:
+    def acting(self) -> NumpyPolicy:
         """What of it acts, alone: it needs nothing but NumPy."""
         policy, limit = self._networks.policy, self.config.observation_clip
         encoder = self._networks.encoder
@@ -469,7 +470,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         else:
             layers, kind, log_std = layers_of(policy.logits), "categorical", None
         acted = acted_by(kind, self._action_shape, self._scale, log_std)
-        return ActingNetwork(observed, layers, acted)
+        return NumpyPolicy(observed, layers, acted)
 
     def observe(self, rollout: Rollout) -> None:
         """Learn only what observations look like, from a rollout of any policy."""
@@ -513,7 +514,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
             features=np.stack(features) if features else None,
         )
 
-    def relabel_buffer(self, rewards_of: RewardsOf) -> None:
+    def relabel_buffer(self, reward_fn: RewardFunction) -> None:
         """Nothing: rollouts are learned from once, with the rewards of their time."""
 
     def _falling(self, first: float, last: float) -> np.float32:
@@ -539,7 +540,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self._scale_rewards.adopt(part_of(state, "returns"))
         self._refresh_host()
 
-    def be_again(self, state: Mapping[str, np.ndarray]) -> None:
+    def restore_checkpoint(self, state: Mapping[str, np.ndarray]) -> None:
         """Know what it knew at an earlier step; random numbers and rates go on from here."""
         steps, rng = self._steps, rng_to_array(self._rng)
         self.load_state(state)

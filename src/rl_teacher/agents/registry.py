@@ -7,7 +7,7 @@ from importlib import import_module
 import gymnasium as gym
 
 from rl_teacher.agents.agent import Agent
-from rl_teacher.agents.custom import installed_agents, make_own_agent, own_agent_class
+from rl_teacher.agents.custom import custom_agent_class, installed_agents, make_custom_agent
 from rl_teacher.agents.sb3.libraries import (
     ALGORITHMS,
     LIBRARIES,
@@ -27,7 +27,7 @@ AGENTS = {
     "sac": "rl_teacher.agents.sac:SAC",
 }
 """Where each of this package's own is, so that only the one that learns is loaded."""
-SEEING = ("ppo", "a2c", "ga3c")
+IMAGE_AGENTS = ("ppo", "a2c", "ga3c")
 """Those of them that learn from pictures."""
 
 
@@ -41,16 +41,16 @@ def check_agent(config: TeachConfig) -> None:
     name = config.agent
     if name in AGENTS:
         return
-    if is_of_library(name):
+    if is_library_agent(name):
         check_algorithm(name, config.other)
     elif ":" in name or name in installed_agents():
-        own_agent_class(name)
+        custom_agent_class(name)
     else:
         known = [*AGENTS, *installed_agents(), *ALGORITHMS, "module:Class"]
         raise UnknownName("agent", name, known)
 
 
-def is_of_library(name: str) -> bool:
+def is_library_agent(name: str) -> bool:
     """Whether a name is that of another library's algorithm, such as `sb3:PPO`."""
     library, colon, _ = name.partition(":")
     return bool(colon) and library in LIBRARIES
@@ -64,7 +64,7 @@ def make_agent(config: TeachConfig, venv: gym.vector.VectorEnv) -> Agent:
         BadInput: it cannot be made, or cannot act in them.
     """
     check_agent(config)
-    check_sees(config.agent, venv.single_observation_space)
+    check_supports_images(config.agent, venv.single_observation_space)
     return _maker(config.agent)(
         venv.single_observation_space,
         venv.single_action_space,
@@ -74,18 +74,18 @@ def make_agent(config: TeachConfig, venv: gym.vector.VectorEnv) -> Agent:
     )
 
 
-def check_sees(name: str, observation_space: gym.Space) -> None:
+def check_supports_images(name: str, observation_space: gym.Space) -> None:
     """Refuse pictures for who only learns from vectors.
 
     Raises:
         BadInput: it is one of those.
     """
-    is_blind = name in AGENTS and name not in SEEING
-    if image_layout_of(observation_space) is None or not (is_blind or is_of_library(name)):
+    is_blind = name in AGENTS and name not in IMAGE_AGENTS
+    if image_layout_of(observation_space) is None or not (is_blind or is_library_agent(name)):
         return
     raise BadInput(
-        f"The observations are pictures ({observation_space.shape}), and {name} learns from "
-        f"vectors alone here. Take one that sees: -a {', '.join(SEEING[:-1])} or {SEEING[-1]}."
+        f"The observations are images of shape {observation_space.shape}, but {name} only accepts "
+        f"vectors. Use -a {', '.join(IMAGE_AGENTS[:-1])} or {IMAGE_AGENTS[-1]}."
     )
 
 
@@ -93,8 +93,8 @@ def _maker(name: str) -> Callable[..., Agent]:
     if name in AGENTS:
         module, _, attribute = AGENTS[name].partition(":")
         return getattr(import_module(module), attribute)
-    if not is_of_library(name):
-        return partial(make_own_agent, name)
+    if not is_library_agent(name):
+        return partial(make_custom_agent, name)
     if is_on_policy(algorithm_class(name)):
         from rl_teacher.agents.sb3.on_policy import (  # noqa: PLC0415 - brings torch
             OnPolicyLibraryAgent,
@@ -106,6 +106,6 @@ def _maker(name: str) -> Callable[..., Agent]:
     return partial(OffPolicyLibraryAgent, name)
 
 
-def num_envs_of(config: TeachConfig) -> int:
+def num_envs_for(config: TeachConfig) -> int:
     """How many environments the agent wants stepped together."""
     return config.agent_settings.num_envs

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float32, Int, Shaped
 
-from rl_teacher.agents.agent import RewardsOf
+from rl_teacher.agents.agent import RewardFunction
 from rl_teacher.common.state_dict import StateDict
 from rl_teacher.envs.rollout import Rollout
 
@@ -68,7 +68,7 @@ class ReplayBuffer:
             column[places] = lived[name][num - kept :]
         self.num_added += num
 
-    def relabel_buffer(self, rewards_of: RewardsOf) -> None:
+    def relabel_buffer(self, reward_fn: RewardFunction) -> None:
         """Give every remembered step the reward that it is worth by now.
 
         Source: PEBBLE (Lee, Smith, Abbeel 2021), section 4.3, "relabeling the replay buffer".
@@ -76,7 +76,7 @@ class ReplayBuffer:
         observations, actions = self._columns["observations"], self._columns["actions"]
         for start in range(0, len(self), CHUNK):
             steps = slice(start, min(start + CHUNK, len(self)))
-            self._columns["rewards"][steps] = rewards_of(observations[steps], actions[steps])
+            self._columns["rewards"][steps] = reward_fn(observations[steps], actions[steps])
 
     def gather(self, places: Int[np.ndarray, "..."]) -> dict[str, np.ndarray]:
         """The remembered steps in these places: each column as [..., *its shape]."""

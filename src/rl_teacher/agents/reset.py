@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Shaped
 
-from rl_teacher.agents.agent import RewardsOf
+from rl_teacher.agents.agent import RewardFunction
 from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.envs.rollout import Rollout
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 @runtime_checkable
-class Beginner(Protocol):
+class SupportsReset(Protocol):
     """What an agent must be able to do for this; see `Agent`."""
 
     def reinitialise(self) -> None:
@@ -42,10 +42,10 @@ class Beginner(Protocol):
 
 
 @runtime_checkable
-class Returner(Protocol):
+class SupportsRestore(Protocol):
     """An agent that can be what it was; one that remembers what it lived needs no way back."""
 
-    def be_again(self, state: Mapping[str, np.ndarray]) -> None:
+    def restore_checkpoint(self, state: Mapping[str, np.ndarray]) -> None:
         """Know what it knew, in the run as it is by now.
 
         Args:
@@ -67,9 +67,9 @@ class LatestSteps:
         )
         self._steps.extend(zip(rollout.observations[picked], rollout.actions[picked], strict=True))
 
-    def mean_reward(self, rewards_of: RewardsOf) -> float:
+    def mean_reward(self, reward_fn: RewardFunction) -> float:
         """What a step was worth, on average."""
-        return float(rewards_of(*self._columns()).mean())
+        return float(reward_fn(*self._columns()).mean())
 
     def _columns(
         self,
@@ -108,8 +108,8 @@ class AgentReset:
         if not self._is_over:
             self._latest.observe(rollout)
 
-    def take_if_due(
-        self, agent: Beginner, step: int, num_labels: int, rewards_of: RewardsOf | None
+    def apply_if_due(
+        self, agent: SupportsReset, step: int, num_labels: int, reward_fn: RewardFunction | None
     ) -> None:
         """Let the agent begin anew, or be again what it was, or leave it as it is.
 
@@ -117,26 +117,26 @@ class AgentReset:
             agent: which is changed in its place.
             step: of the run.
             num_labels: that have come.
-            rewards_of: the newest predictor.
+            reward_fn: the newest predictor.
         """
-        if self._is_over or rewards_of is None:
+        if self._is_over or reward_fn is None:
             return
         if self._left_at is None:
             if num_labels >= self._due_labels:
                 self._leave(agent, step)
         elif step >= 2 * self._left_at:
             earlier, latest = (
-                each.mean_reward(rewards_of) for each in (self._earlier, self._latest)
+                each.mean_reward(reward_fn) for each in (self._earlier, self._latest)
             )
-            if isinstance(agent, Returner) and earlier > latest:
+            if isinstance(agent, SupportsRestore) and earlier > latest:
                 logger.info("the agent that began anew was worse, and is again what it was")
-                agent.be_again(self._earlier_agent)
+                agent.restore_checkpoint(self._earlier_agent)
             self._end()
 
-    def _leave(self, agent: Beginner, step: int) -> None:
+    def _leave(self, agent: SupportsReset, step: int) -> None:
         logger.info("the agent begins anew at step %s", f"{step:,}")
         self._left_at = step
-        if isinstance(agent, Returner):
+        if isinstance(agent, SupportsRestore):
             self._earlier_agent = {name: np.copy(each) for name, each in agent.state().items()}
             self._earlier, self._latest = self._latest, LatestSteps()
         else:

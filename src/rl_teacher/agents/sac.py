@@ -20,9 +20,9 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from rl_teacher.agents.actions import ActionScale, Masks
-from rl_teacher.agents.agent import RewardsOf
+from rl_teacher.agents.agent import RewardFunction
 from rl_teacher.agents.explore import StateEntropy
-from rl_teacher.agents.numpy_policy import ActingNetwork, acted_by, layers_of, observed_by
+from rl_teacher.agents.numpy_policy import NumpyPolicy, acted_by, layers_of, observed_by
 from rl_teacher.agents.on_policy import check_shapes
 from rl_teacher.agents.replay import ReplayBuffer
 from rl_teacher.agents.sac_update import (
@@ -155,34 +155,29 @@ class SAC:
         """Draw actions; any that are possible, until enough is remembered to learn from."""
         if self._acts_at_random:
             return self._at_random(len(observations))
-        return self.try_out(observations, masks)
+        return self.predict(observations, masks)
 
     def _at_random(self, num_envs: int) -> np.ndarray:
         drawn = self._rng.uniform(-1, 1, (num_envs, self._num_actions))
         return self._to_environment(drawn.astype(np.float32))
 
-    def try_out(
+    def predict(
         self,
         observations: Shaped[np.ndarray, "env ..."],
         masks: Masks = None,  # noqa: ARG002 - only discrete actions can be forbidden
+        *,
+        deterministic: bool = False,
     ) -> Shaped[np.ndarray, "env ..."]:
-        """Draw actions by the actor."""
+        """Return actions for evaluation: tanh of the mean, or samples of the actor."""
         seen = self._normalise(observations.reshape(len(observations), -1))
+        if deterministic:
+            return self._to_environment(self._host_policy.best(seen))
         return self._to_environment(self._host_policy.sample(seen, self._rng))
 
-    def act_best(
-        self,
-        observations: Shaped[np.ndarray, "env ..."],
-        masks: Masks = None,  # noqa: ARG002
-    ) -> Shaped[np.ndarray, "env ..."]:
-        """The actor's actions without noise."""
-        seen = self._normalise(observations.reshape(len(observations), -1))
-        return self._to_environment(self._host_policy.best(seen))
-
-    def acting(self) -> ActingNetwork:
+    def acting(self) -> NumpyPolicy:
         """What of it acts, alone: it needs nothing but NumPy."""
         limit = self.config.observation_clip
-        return ActingNetwork(
+        return NumpyPolicy(
             observed_by(self._observation_shape, self._mean, self._inverse_std, limit),
             layers_of(self._networks.actor.network),
             acted_by("squashed_gaussian", self._action_shape, self._scale),
@@ -267,13 +262,13 @@ class SAC:
             next_noise=self._rng.standard_normal(actions.shape, dtype=np.float32),
         )
 
-    def relabel_buffer(self, rewards_of: RewardsOf) -> None:
+    def relabel_buffer(self, reward_fn: RewardFunction) -> None:
         """Everything remembered is worth what the predictor says by now.
 
         The first time after exploring, the critics begin anew: what they knew was another reward.
         """
         if self._has_unrewarded or not self.config.no_relabel:
-            self._buffer.relabel_buffer(rewards_of)
+            self._buffer.relabel_buffer(reward_fn)
         self._has_unrewarded = False
         if not self._has_explored:
             return

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from typing import Any, Protocol, TypeVar, cast, get_type_hints, runtime_checkable
 
 import gymnasium as gym
@@ -28,12 +29,8 @@ Act = Callable[[np.ndarray], np.ndarray]
 class Acts(Protocol):
     """What is asked of an agent that is only watched."""
 
-    def act_best(self, observations: np.ndarray) -> np.ndarray:
-        """The most likely actions."""
-        ...
-
-    def try_out(self, observations: np.ndarray) -> np.ndarray:
-        """Actions that are drawn as in training."""
+    def predict(self, observations: np.ndarray, *, deterministic: bool) -> np.ndarray:
+        """Return the most likely actions, or samples as in training."""
         ...
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
@@ -75,7 +72,7 @@ class Actor:
 
     def acting(self, *, explore: bool) -> Act:
         """How it acts."""
-        return self.agent.try_out if explore else self.agent.act_best
+        return partial(self.agent.predict, deterministic=not explore)
 
     @property
     def in_words(self) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rl_teacher.agents.numpy_policy import ARRAYS, DESCRIPTION, acting_of
+from rl_teacher.agents.numpy_policy import ARRAYS, DESCRIPTION, export_policy
 from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, BadInput, RunFolderUnusable
 from rl_teacher.play.actors import Actor, actor_of, config_of
@@ -102,7 +102,7 @@ def export_agent(name: str, out: Path, checkpoint: str) -> Path:
         check_is_ours(out)
     actor = actor_of(name, checkpoint)
     with contextlib.closing(actor.venv):
-        acting = acting_of(actor.agent)
+        acting = export_policy(actor.agent)
     made_from = {
         "experiment": actor.name,
         "env_id": actor.env_card.id,

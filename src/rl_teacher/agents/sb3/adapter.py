@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from rl_teacher.agents.actions import Masks
 from rl_teacher.agents.sb3.libraries import algorithm_class, arguments_for
-from rl_teacher.agents.sb3.randomness import OwnRandomness
+from rl_teacher.agents.sb3.randomness import IsolatedRandomness
 from rl_teacher.agents.sb3.weights import begin_with_weights, load_weights, weights_of
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import StateDict, array_to_rng, nest, part_of, rng_to_array
@@ -121,7 +121,7 @@ class LibraryAgent(ABC):
             self._algorithm_spaces = unbounded, self._algorithm_spaces[1]
         self._total_steps = max(total_steps, 1)
         self._rng = np.random.default_rng([seed, 1])
-        self._randomness = OwnRandomness()
+        self._randomness = IsolatedRandomness()
         self.algorithm = self._made(seed)
 
     def _made(self, seed: int) -> Any:
@@ -156,13 +156,17 @@ class LibraryAgent(ABC):
     def _seen(self, observations: Shaped[np.ndarray, "..."]) -> np.ndarray:
         """Observations as the algorithm is given them."""
 
-    def act_best(
-        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
+    def predict(
+        self,
+        observations: Shaped[np.ndarray, "env ..."],
+        masks: Masks = None,
+        *,
+        deterministic: bool = False,
     ) -> Shaped[np.ndarray, "env ..."]:
-        """The actions it thinks best, without exploration."""
+        """Return actions for evaluation: the mode, or samples that `learn` does not use."""
         with self._randomness.in_use():
             actions, _ = self.algorithm.policy.predict(
-                self._seen(observations), deterministic=True, **self._masking(masks)
+                self._seen(observations), deterministic=deterministic, **self._masking(masks)
             )
         return self._to_environment(actions)
 

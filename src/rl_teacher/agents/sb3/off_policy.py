@@ -11,7 +11,7 @@ from jaxtyping import Float, Shaped
 from stable_baselines3.common.buffers import DictReplayBuffer
 
 from rl_teacher.agents.actions import Masks
-from rl_teacher.agents.agent import RewardsOf
+from rl_teacher.agents.agent import RewardFunction
 from rl_teacher.agents.sb3.adapter import LibraryAgent
 from rl_teacher.agents.sb3.replay import Rows, buffer_state, load_buffer, relabel
 from rl_teacher.common.errors import BadConfig
@@ -73,15 +73,6 @@ class OffPolicyLibraryAgent(LibraryAgent):
         self._kept.append(kept)
         return self._to_environment(actions)
 
-    def try_out(
-        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
-    ) -> Shaped[np.ndarray, "env ..."]:
-        """Draw actions of the policy that nothing is going to be learned from."""
-        self._masking(masks)
-        with self._randomness.in_use():
-            actions, _ = self.algorithm.policy.predict(observations, deterministic=False)
-        return self._to_environment(actions)
-
     # --- learning ---
 
     def observe(self, rollout: Rollout) -> None:
@@ -101,10 +92,10 @@ class OffPolicyLibraryAgent(LibraryAgent):
                 algorithm.train(gradient_steps=gradient_steps, batch_size=algorithm.batch_size)
         return self._figures()
 
-    def relabel_buffer(self, rewards_of: RewardsOf) -> None:
+    def relabel_buffer(self, reward_fn: RewardFunction) -> None:
         """Say anew what every remembered step is worth."""
         buffer = self.algorithm.replay_buffer
-        relabel(buffer, self._action_space, rewards_of, self._first_action)
+        relabel(buffer, self._action_space, reward_fn, self._first_action)
 
     def reinitialise(self) -> None:
         """New networks and optimisers; what was lived stays, worth what it is by now."""

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 
 from rl_teacher.agents.actions import Masks
-from rl_teacher.agents.agent import RewardsOf
+from rl_teacher.agents.agent import RewardFunction
 from rl_teacher.agents.reward_scaling import ReturnScaler
 from rl_teacher.agents.sb3.adapter import LibraryAgent
 from rl_teacher.agents.sb3.libraries import NORMALISE
@@ -89,10 +89,16 @@ class OnPolicyLibraryAgent(LibraryAgent):
         self._drawn.append(drawn)
         return self._within_bounds(drawn.actions)
 
-    def try_out(
-        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
+    def predict(
+        self,
+        observations: Shaped[np.ndarray, "env ..."],
+        masks: Masks = None,
+        *,
+        deterministic: bool = False,
     ) -> Shaped[np.ndarray, "env ..."]:
-        """Draw actions that nothing is going to be learned from."""
+        """Return actions for evaluation: the mode, or samples that `learn` does not use."""
+        if deterministic:
+            return super().predict(observations, masks, deterministic=True)
         return self._within_bounds(self._draw(observations, masks).actions)
 
     def _refresh_exploration(self, t: int) -> None:
@@ -205,7 +211,7 @@ class OnPolicyLibraryAgent(LibraryAgent):
         buffer.advantages[~is_valid] = buffer.advantages[is_valid].mean()
         buffer.returns[~is_valid] = buffer.values[~is_valid]
 
-    def relabel_buffer(self, rewards_of: RewardsOf) -> None:
+    def relabel_buffer(self, reward_fn: RewardFunction) -> None:
         """Nothing: rollouts are learned from once, with the rewards of their time."""
 
     def reinitialise(self) -> None:

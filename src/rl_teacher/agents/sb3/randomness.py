@@ -11,7 +11,7 @@ import torch
 from rl_teacher.common.state_dict import StateDict
 
 
-class OwnRandomness:
+class IsolatedRandomness:
     """NumPy's and torch's global generators, as only one agent uses them.
 
     The libraries draw from global generators. Here these stand, while the agent computes, where it

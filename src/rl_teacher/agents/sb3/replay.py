@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 
-from rl_teacher.agents.agent import RewardsOf
+from rl_teacher.agents.agent import RewardFunction
 from rl_teacher.common.state_dict import StateDict
 from rl_teacher.envs.rollout import Rollout
 
@@ -20,7 +20,10 @@ ROWS_AT_ONCE = 65_536
 
 
 def relabel(
-    buffer: "ReplayBuffer", action_space: gym.Space, rewards_of: RewardsOf, first_action: int = 0
+    buffer: "ReplayBuffer",
+    action_space: gym.Space,
+    reward_fn: RewardFunction,
+    first_action: int = 0,
 ) -> None:
     """Say anew what every step in a buffer is worth.
 
@@ -29,7 +32,7 @@ def relabel(
     Args:
         buffer: of plain observations.
         action_space: of the environment; Box actions are kept scaled to -1..1.
-        rewards_of: [t, N, ...] observations and actions of the environment -> [t, N].
+        reward_fn: [t, N, ...] observations and actions of the environment -> [t, N].
         first_action: the environment's number of what is kept as discrete action 0.
     """
     rows = max(ROWS_AT_ONCE // buffer.n_envs, 1)
@@ -38,7 +41,7 @@ def relabel(
         actions = actions_as_acted(buffer.actions[part], action_space)
         if first_action:
             actions = actions + first_action
-        buffer.rewards[part] = rewards_of(buffer.observations[part], actions)
+        buffer.rewards[part] = reward_fn(buffer.observations[part], actions)
 
 
 def actions_as_acted(actions: np.ndarray, space: gym.Space) -> np.ndarray:

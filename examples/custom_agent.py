@@ -1,6 +1,7 @@
-"""An agent of your own, the cross-entropy method: python examples/own_agent.py [STEPS].
+"""A custom agent, the cross-entropy method: python examples/custom_agent.py [STEPS].
 
-From the command line, with the folder on Python's path: rl-teacher teach -a own_agent:CrossEntropy
+From the command line, with this folder on Python's path:
+rl-teacher teach -a custom_agent:CrossEntropy
 """
 
 import sys
@@ -8,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from rl_teacher.agents.custom import OwnAgent
+from rl_teacher.agents.custom import CustomAgent
 from rl_teacher.config.experiment import OtherAgentConfig, RunOptions, TeachConfig
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.teach import teach
 
 
-class CrossEntropy(OwnAgent):
+class CrossEntropy(CustomAgent):
     """Linear policies around a mean, one for each environment; the mean moves to the best."""
 
     rollout_steps = 50
-    remembers = ("mean", "std", "drawn")
+    saved_attributes = ("mean", "std", "drawn")
 
     def __init__(self, *args: Any, **others: Any) -> None:
         super().__init__(*args, **others)
@@ -34,8 +35,14 @@ class CrossEntropy(OwnAgent):
         """What each environment's policy does."""
         return np.tanh(np.einsum("ni,nia->na", observations, self.drawn)).astype(np.float32)
 
-    def act_best(self, observations: np.ndarray, masks: Any = None) -> np.ndarray:  # noqa: ARG002
-        """What the mean policy does."""
+    def predict(
+        self,
+        observations: np.ndarray,
+        masks: Any = None,  # noqa: ARG002
+        *,
+        deterministic: bool = False,  # noqa: ARG002
+    ) -> np.ndarray:
+        """Return the actions of the mean policy."""
         return np.tanh(observations @ self.mean).astype(np.float32)
 
     def learn(self, rollout: Any, rewards: np.ndarray) -> dict[str, float]:  # noqa: ARG002
@@ -50,9 +57,9 @@ def main(steps: int = 16_000) -> None:
     """Teach it from a synthetic teacher's labels."""
     own: Any = {"agent": "__main__:CrossEntropy", "other": OtherAgentConfig(num_envs=32)}
     budget: Any = {"n_labels": 60, "num_timesteps": steps, "agent_reset": 0.0}
-    config = TeachConfig("ShortInvertedPendulum-v1", "synth", name="own-agent", **own, **budget)
+    config = TeachConfig("ShortInvertedPendulum-v1", "synth", name="custom-agent", **own, **budget)
     teach(config, RunOptions(no_tensorboard=True))
-    print(f"true return {Experiment.find('own-agent').metrics()[-1]['true_return']:.1f}")
+    print(f"true return {Experiment.find('custom-agent').metrics()[-1]['true_return']:.1f}")
 
 
 if __name__ == "__main__":
