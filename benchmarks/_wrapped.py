@@ -48,7 +48,7 @@ def train(  # noqa: PLR0913 - as the benchmark names them
     env = gym.make(env_id)
     labels = 0
     if wrapper is not None:
-        env = PreferenceWrapper(env, total_steps=steps, seed=seed, fit="sync", **wrapper)
+        env = PreferenceWrapper(env, num_timesteps=steps, seed=seed, fit="sync", **wrapper)
         env.pretrain()
     model = AGENTS[agent]("MlpPolicy", env, seed=seed, **agent_settings)
     is_taught = isinstance(env, PreferenceWrapper)

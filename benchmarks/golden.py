@@ -44,7 +44,7 @@ import gymnasium as gym
 import numpy as np
 from rl_teacher.wrappers import PreferenceWrapper
 env = PreferenceWrapper(
-    gym.make("Pendulum-v1"), name="golden", max_labels=30, initial_labels=12,
+    gym.make("Pendulum-v1"), name="golden", n_labels=30, pretrain_labels=12,
     steps_between_labels=100, fit="sync", seed=3,
 )
 env.action_space.seed(3)

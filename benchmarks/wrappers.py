@@ -30,14 +30,14 @@ TASKS: dict[str, dict[str, Any]] = {
             "exploration_final_eps": 0.04,
             "policy_kwargs": {"net_arch": [256, 256]},
         },
-        "wrapper": {"max_labels": 600, "initial_labels": 100, "steps_between_labels": 60},
+        "wrapper": {"n_labels": 600, "pretrain_labels": 100, "steps_between_labels": 60},
         "agent_reset": 600,
     },
     "Pendulum-v1": {
         "agent": "SAC",
         "steps": 10_000,
         "agent_settings": {"learning_rate": 1e-3},
-        "wrapper": {"max_labels": 300, "initial_labels": 150, "schedule": "annealed"},
+        "wrapper": {"n_labels": 300, "pretrain_labels": 150, "schedule": "annealed"},
     },
 }
 """The agents' settings are those of RL Baselines3 Zoo."""

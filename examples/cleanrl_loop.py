@@ -16,7 +16,7 @@ GAMMA, LEARNING_RATE, ROLLOUT = 0.99, 0.02, 128
 def main(num_steps: int = 60_000) -> None:
     """Learn, and print what the true reward says meanwhile."""
     venv = PreferenceVectorWrapper(
-        gym.make_vec("CartPole-v1", num_envs=8, vectorization_mode="sync"), max_labels=150
+        gym.make_vec("CartPole-v1", num_envs=8, vectorization_mode="sync"), n_labels=150
     )
     venv.pretrain()
     rng = np.random.default_rng(0)

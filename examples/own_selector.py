@@ -31,8 +31,8 @@ def main(num_steps: int = 3_000) -> None:
         gym.make("Pendulum-v1"),
         selector=unsure_and_varied,
         candidates=20,
-        initial_labels=60,
-        max_labels=90,
+        pretrain_labels=60,
+        n_labels=90,
         steps_between_labels=100,
         fit="sync",
     )

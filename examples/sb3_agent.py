@@ -16,7 +16,7 @@ from rl_teacher.wrappers.sb3 import RelabelReplay
 def main(num_steps: int = 50_000) -> None:
     """Teach, then see what the true reward says."""
     env = PreferenceWrapper(
-        gym.make("CartPole-v1"), max_labels=200, schedule="annealed", total_steps=num_steps
+        gym.make("CartPole-v1"), n_labels=200, schedule="annealed", num_timesteps=num_steps
     )
     env.pretrain()  # acts at random until rewards are predicted: the agent never sees true ones
     agent = DQN(

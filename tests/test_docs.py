@@ -59,7 +59,7 @@ from rl_teacher.web.routes import events, experiments, labelers, leases
 from rl_teacher.web.settings import MAX_BODY_BYTES, OWNER, Settings
 from rl_teacher.wrappers.parts import SECONDS_BETWEEN, STEPS_BETWEEN
 from rl_teacher.wrappers.settings import WrapperSettings
-from rl_teacher.wrappers.world import CLIP_SECONDS, USUAL_FPS
+from rl_teacher.wrappers.world import ASSUMED_FPS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -384,7 +384,8 @@ def text_of(name):
         ("docs/service.md", f"up to {Limits().streams} streams"),
         ("docs/labelling.md", f"within {labelers.INVITE_LASTS.days} days"),
         ("docs/labelling.md", f"theirs for {leases.LEASE_S / 60:g} minutes"),
-        ("docs/wrappers.md", f"1.5 s, or {round(CLIP_SECONDS * USUAL_FPS)}"),
+        ("docs/wrappers.md", f"| `clip_length` | {WrapperSettings().clip_length:g} |"),
+        ("docs/wrappers.md", f"{ASSUMED_FPS:g} steps per second"),
         ("docs/wrappers.md", f"or {DEFAULT_PRETRAIN_LABELS} | answers before the first fit"),
         ("docs/wrappers.md", f"{STEPS_BETWEEN:,}; for a person one every {SECONDS_BETWEEN:g} s"),
         ("docs/wrappers.md", f"{WrapperSettings().checkpoint_interval:,} | steps between two ch"),

@@ -11,8 +11,8 @@ from rl_teacher.wrappers import PreferenceWrapper
 QUICK: dict[str, Any] = {
     "fit": "sync",
     "segment_length": 4,
-    "initial_labels": 10,
-    "max_labels": 20,
+    "pretrain_labels": 10,
+    "n_labels": 20,
     "steps_between_labels": 50,
     "reward": PredictorConfig(hidden=(16,), ensemble_size=2, batch_size=8),
 }

@@ -17,7 +17,7 @@ from rl_teacher.store.records import Control
 from rl_teacher.store.store import Store
 from tests.wrappers.environments import QUICK, Counter
 
-HUMAN = {**QUICK, "teacher": "human", "initial_labels": 3, "max_labels": 3, "segment_length": 8}
+HUMAN = {**QUICK, "teacher": "human", "pretrain_labels": 3, "n_labels": 3, "segment_length": 8}
 
 
 def asked(store, name):

@@ -55,7 +55,7 @@ def test_the_true_reward_is_returned_until_the_first_labels_are_fitted():
 
 
 def test_the_first_comparisons_are_asked_once_they_need_not_overlap():
-    env = wrapped(initial_labels=20, name="spread")
+    env = wrapped(pretrain_labels=20, name="spread")
     live(env, 2 * 20 * 4)
     with Store.open(default_url(home())) as store:
         assert store.counts(store.experiment("spread").id).asked == 0
@@ -65,7 +65,7 @@ def test_the_first_comparisons_are_asked_once_they_need_not_overlap():
 
 
 def test_the_predicted_reward_comes_by_itself_and_follows_the_true_one():
-    env = wrapped(max_labels=60, initial_labels=40)
+    env = wrapped(n_labels=60, pretrain_labels=40)
     live(env, 600)
     assert env.using_predicted_reward
     returned, true = np.array(live(env, 300, seed=1)).T
@@ -151,7 +151,7 @@ def test_the_same_seed_gives_the_same_rewards():
 
 
 def test_fitting_in_the_background_reaches_the_same_place():
-    env = wrapped(fit="background", max_labels=40)
+    env = wrapped(fit="async", n_labels=40)
     env.pretrain()
     live(env, 2000)
     env.close()
@@ -165,7 +165,7 @@ def test_an_episode_that_its_own_rules_end_is_worth_less_than_one_that_goes_on()
     """With a reward of 1 for every step, only ends tell segments apart, as in CartPole."""
     env = PreferenceWrapper(
         gym.wrappers.TransformReward(Counter(length=9), lambda reward: 1.0),
-        **{**QUICK, "initial_labels": 60, "max_labels": 60},
+        **{**QUICK, "pretrain_labels": 60, "n_labels": 60},
     )
     env.pretrain()
     answers = answers_of(env.session.name)
@@ -178,7 +178,7 @@ def test_an_episode_that_its_own_rules_end_is_worth_less_than_one_that_goes_on()
 
 
 def test_ends_need_not_be_shown():
-    env = wrapped(show_ends=False)
+    env = wrapped(hide_episode_ends=True)
     env.pretrain()
     assert not env.predictor.keeps_zero
     env.close()
@@ -275,7 +275,7 @@ def test_training_only_fits_to_given_labels_at_once_and_asks_nothing():
 
 
 def test_given_labels_count_among_the_first_ones():
-    env = wrapped(labels=labels_that_prefer_2(), initial_labels=30, max_labels=35, name="more")
+    env = wrapped(labels=labels_that_prefer_2(), pretrain_labels=30, n_labels=35, name="more")
     assert env.using_predicted_reward
     live(env, 500)
     assert env.session.num_labels > 40
@@ -284,7 +284,7 @@ def test_given_labels_count_among_the_first_ones():
 
 
 def test_labels_that_were_saved_train_another_wrapper(tmp_path):
-    first = wrapped(collect_only=True, max_labels=40, initial_labels=40)
+    first = wrapped(collect_only=True, n_labels=40, pretrain_labels=40)
     live(first, 900)
     first.save_labels(tmp_path / "labels")
     first.close()
@@ -304,7 +304,7 @@ def test_a_saved_predictor_is_used_as_it_is_and_asks_for_nothing(tmp_path):
     first.pretrain()
     first.save_predictor(tmp_path / "predictor")
     first.close()
-    second = wrapped(predictor=tmp_path / "predictor")
+    second = wrapped(predictor_path=tmp_path / "predictor")
     saved = RewardPredictor.load(tmp_path / "predictor")
     assert second.using_predicted_reward
     observation, _ = second.reset(seed=0)
@@ -325,7 +325,7 @@ def test_a_saved_predictor_can_be_gone_on_from(tmp_path):
     first.pretrain()
     first.save_predictor(tmp_path)
     first.close()
-    second = wrapped(predictor=tmp_path, keep_asking=True)
+    second = wrapped(predictor_path=tmp_path, keep_asking=True)
     assert second.using_predicted_reward
     observation = np.zeros((1, 2), np.float32)
     before = second.predictor(observation, np.array([2]))
@@ -341,7 +341,7 @@ def test_a_predictor_for_other_spaces_is_refused_in_words(tmp_path):
     env.save_predictor(tmp_path)
     env.close()
     with pytest.raises(BadConfig, match=r"3 discrete actions.*discrete actions of \(3, 2\)"):
-        wrapped(ManyActions, predictor=tmp_path)
+        wrapped(ManyActions, predictor_path=tmp_path)
 
 
 # --- what is kept ---
@@ -431,15 +431,16 @@ def test_an_unknown_keyword_is_refused_with_the_nearest_one():
     ("keywords", "words"),
     [
         ({"segment_length": 0}, "at least 1"),
-        ({"initial_labels": 30, "max_labels": 20}, "fewer at first"),
+        ({"clip_length": 0.0}, "clip_length=0.0"),
+        ({"pretrain_labels": 30, "n_labels": 20}, "fewer at first"),
         ({"collect_only": True, "train_only": True}, "nothing is left"),
         ({"train_only": True}, "labels=PATH"),
-        ({"keep_asking": True}, "predictor=PATH"),
-        ({"schedule": "annealed"}, "total_steps"),
-        ({"schedule": "annealed", "max_labels": None}, "max_labels"),
-        ({"fit": "async"}, "background and sync"),
+        ({"keep_asking": True}, "predictor_path=PATH"),
+        ({"schedule": "annealed"}, "num_timesteps"),
+        ({"schedule": "annealed", "n_labels": None}, "n_labels"),
+        ({"fit": "background"}, "'sync' or 'async'"),
         ({"answer_timeout_s": 0}, "above 0"),
-        ({"predictor": "somewhere", "collect_only": True}, "keep_asking"),
+        ({"predictor_path": "somewhere", "collect_only": True}, "keep_asking"),
         ({"refresh_interval": -1}, "not below 0"),
     ],
 )
@@ -452,6 +453,18 @@ def test_a_segment_longer_than_an_episode_is_refused():
     env = gym.wrappers.TimeLimit(gym.make("Pendulum-v1"), 30)
     with pytest.raises(SegmentTooLong, match="segment_length=30"):
         PreferenceWrapper(env, segment_length=31)
+
+
+def test_clip_length_longer_than_an_episode_is_refused():
+    with pytest.raises(SegmentTooLong, match=r"clip_length=6\.7 or less"):
+        PreferenceWrapper(gym.make("Pendulum-v1"), clip_length=20.0)
+
+
+def test_clip_length_counts_seconds_at_the_declared_frame_rate():
+    env = PreferenceWrapper(gym.make("Pendulum-v1"), clip_length=1.0)
+    assert env.session._learning is not None
+    assert env.session._learning._world.segment_steps == env.metadata["render_fps"]
+    env.close()
 
 
 def test_an_unknown_teacher_is_refused_with_the_nearest_one():

@@ -82,7 +82,7 @@ class Learning:
         config = identity(world, settings)
         self._experiment_id = store.ensure_experiment(self.name, world.env_card.id, config)
         instructions = settings.instructions or store.experiment(self.name).instructions
-        store.describe_experiment(self._experiment_id, instructions, settings.max_labels)
+        store.describe_experiment(self._experiment_id, instructions, settings.n_labels)
         clip_store = ClipStore(store, MediaFiles(home() / "media"))
         self._clip_renderer = ClipRenderer(world.env_card, world.replayer, clip_store)
         stack.callback(self._clip_renderer.close)
@@ -109,7 +109,7 @@ class Learning:
             self._true.load_state(part_of(checkpoint.arrays, "true"))
             self._step = self._saved_step = checkpoint.step
             self._trained_steps = int(checkpoint.meta["trained_steps"])
-            self._learner.plan(self._progress, None, self._settings.max_labels)
+            self._learner.plan(self._progress, None, self._settings.n_labels)
         self._learner.adopt_earlier_questions()
         self._status_reporter.forget_after(self._step)
         self._experiment.truncate_metrics(self._step)
@@ -273,7 +273,7 @@ class Learning:
     # --- reporting, saving ---
 
     def _stand(self, phase: Phase, says: str) -> None:
-        num_steps = max(self._settings.total_steps or 0, self._step)
+        num_steps = max(self._settings.num_timesteps or 0, self._step)
         self._status_reporter.stand(RunStatus(phase, says, self._step, num_steps))
 
     def _report_if_due(self) -> None:

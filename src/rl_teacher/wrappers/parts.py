@@ -60,7 +60,11 @@ def identity(world: World, settings: WrapperSettings) -> dict[str, Any]:
 
 def predictor_config(settings: WrapperSettings) -> PredictorConfig:
     """Settings of the predictor: those of the one that is gone on from, if there is one."""
-    return settings.reward if settings.predictor is None else loaded(settings.predictor).config
+    return (
+        settings.reward
+        if settings.predictor_path is None
+        else loaded(settings.predictor_path).config
+    )
 
 
 def loaded(predictor: str | Path | RewardPredictor) -> RewardPredictor:
@@ -75,7 +79,11 @@ def loaded(predictor: str | Path | RewardPredictor) -> RewardPredictor:
 
 def reward_config(settings: WrapperSettings) -> PredictorConfig:
     """Settings of the predictor: those that a given one was made with, or the wrapper's own."""
-    return settings.reward if settings.predictor is None else loaded(settings.predictor).config
+    return (
+        settings.reward
+        if settings.predictor_path is None
+        else loaded(settings.predictor_path).config
+    )
 
 
 def fitting_predictor(settings: WrapperSettings, space: InputSpace) -> RewardPredictor:
@@ -84,8 +92,8 @@ def fitting_predictor(settings: WrapperSettings, space: InputSpace) -> RewardPre
     Raises:
         BadConfig: it is for others.
     """
-    assert settings.predictor is not None  # noqa: S101 - whoever calls has looked
-    predictor = loaded(settings.predictor)
+    assert settings.predictor_path is not None  # noqa: S101 - whoever calls has looked
+    predictor = loaded(settings.predictor_path)
     if predictor.space != space:
         raise BadConfig(
             f"The predictor was made for {predictor.space.in_words}, but this environment has "
@@ -112,14 +120,14 @@ def learner_for(
         space,
         world.num_envs,
         steps,
-        shows_ends=settings.show_ends,
+        shows_ends=not settings.hide_episode_ends,
         most_remembered=most_remembered(world),
     )
-    pretrained = None if settings.predictor is None else fitting_predictor(settings, space)
+    pretrained = None if settings.predictor_path is None else fitting_predictor(settings, space)
     fitting = Fitting(
         reward_config(settings),
         FIRST_FIT_STEPS,
-        in_background=settings.fit == "background",
+        in_background=settings.fit == "async",
         seed=settings.seed,
         pretrained=pretrained,
     )
@@ -137,9 +145,9 @@ def asking_of(settings: WrapperSettings, num_given: int, library: Sequence[Any])
     """What is asked, and when."""
     by_the_clock = settings.is_human and settings.steps_between_labels is None
     budget = Budget(
-        total=settings.max_labels,
+        total=settings.n_labels,
         pretraining=max(settings.first_labels - num_given, 0),
-        num_steps=settings.total_steps or 1,
+        num_steps=settings.num_timesteps or 1,
         seconds_between=SECONDS_BETWEEN if by_the_clock else 0.0,
         steps_between=settings.steps_between_labels or STEPS_BETWEEN,
     )

@@ -30,7 +30,7 @@ def act_at_random(
         if num_steps >= max_steps:
             raise NoPredictor(
                 f"After {num_steps:,} random steps {session.num_labels} labels have come, too few "
-                "to fit a predictor. Ask for fewer initial_labels, for more steps (max_steps), or "
+                "to fit a predictor. Ask for fewer pretrain_labels, for more steps (max_steps), or "
                 "of a teacher who can tell."
             )
         num_steps += take_steps(LOOK_EVERY)

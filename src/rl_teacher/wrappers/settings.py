@@ -1,9 +1,10 @@
 """What a wrapper is told: every keyword of `PreferenceWrapper` and `PreferenceVectorWrapper`."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -45,23 +46,25 @@ class WrapperSettings:
         teacher: who answers: a synthetic teacher or a task by name, `human`, `module:function`, or
             a function of two segments.
         teacher_strength: the synthetic teacher's one number, if not B-Pref's.
-        segment_length: steps of a segment; without it 1.5 s at the environment's pace, or 30.
-        initial_labels: answers to wait for before the first fit; without it, a quarter of
-            max_labels, or 50.
+        clip_length: seconds that a clip lasts; an environment that declares no frame rate counts as
+            one of 20 steps per second. Clips are no longer than episodes.
+        segment_length: steps of a segment, in the place of `clip_length`; the spelling of drlhp.
+        pretrain_labels: answers to wait for before the first fit; without it, a quarter of
+            n_labels, or 50.
         initial_fits: fits to do before the predicted reward is returned.
-        max_labels: comparisons to ask in all; None: no end.
+        n_labels: comparisons to ask in all; None: no end.
         steps_between_labels: environment steps between two comparisons of the constant schedule;
             without it 2,000, or one every 3 s where a person answers.
         schedule: `constant`, `annealed`, `hyperbolic`, `upfront`, or a function.
-        total_steps: environment steps of the whole training, which `annealed` and `hyperbolic`
+        num_timesteps: environment steps of the whole training, which `annealed` and `hyperbolic`
             spread the labels over.
         selector: which pairs are asked: a name, or a function.
         candidates: pairs looked at for each one asked.
         collect_only: ask, and keep the labels; fit nothing.
         train_only: ask nothing; fit to `labels` once, and return that reward.
         labels: a label data set to begin with: its path, or comparisons with left, right, target.
-        predictor: a trained one, or its folder. It is used as it is, and nothing is asked.
-        keep_asking: go on from `predictor` instead: ask, and fit.
+        predictor_path: a trained predictor, or its folder. It is frozen, and nothing is asked.
+        keep_asking: go on from `predictor_path` instead: ask, and fit.
         wait_for_labels: let `step` wait until everything asked is answered.
         answer_timeout_s: how long an answer is waited for; then training goes on without, and
             nobody is waited for again. None: without a limit.
@@ -69,9 +72,10 @@ class WrapperSettings:
         refresh_interval: environment steps between two fits; 0: as soon as there are new labels.
         observation_transform: of one observation; what the predictor and the teacher see of it.
             Without it, what is no Box is flattened.
-        show_ends: let segments be cut short by an end of the environment's own rules, after which
-            nothing is earned, and keep the predicted reward's zero where this says what it is.
-        fit: in the background, or `sync`, before the next step (repeatable).
+        hide_episode_ends: do not cut segments short where the rules of the environment end an
+            episode. Without it, a segment earns nothing after such an end, and the zero of the
+            predicted reward is kept.
+        fit: `async`, in a thread beside the steps, or `sync`, before the next step (repeatable).
         seed: of networks, selectors and synthetic teachers.
         instructions: what the page tells a person to look for.
         reward: settings of the predictor.
@@ -80,27 +84,28 @@ class WrapperSettings:
     name: str | None = None
     teacher: str | Callable[[Segment, Segment], Any] = "oracle"
     teacher_strength: float | None = None
+    clip_length: float = 1.5
     segment_length: int | None = None
-    initial_labels: int | None = None
+    pretrain_labels: int | None = None
     initial_fits: int = 1
-    max_labels: int | None = None
+    n_labels: int | None = None
     steps_between_labels: int | None = None
     schedule: str | Schedule = "constant"
-    total_steps: int | None = None
+    num_timesteps: int | None = None
     selector: str | Selector = "disagreement"
     candidates: int = 10
     collect_only: bool = False
     train_only: bool = False
     labels: str | Path | Iterable[LabelledComparison] | None = None
-    predictor: str | Path | RewardPredictor | None = None
+    predictor_path: str | Path | RewardPredictor | None = None
     keep_asking: bool = False
     wait_for_labels: bool = False
     answer_timeout_s: float | int | None = None
     checkpoint_interval: int = 10_000
     refresh_interval: int = 0
     observation_transform: Callable[[Any], np.ndarray] | None = None
-    show_ends: bool = True
-    fit: str = "background"
+    hide_episode_ends: bool = False
+    fit: Literal["sync", "async"] = "async"
     seed: int = 0
     instructions: str = ""
     reward: PredictorConfig = field(default_factory=PredictorConfig)
@@ -113,13 +118,13 @@ class WrapperSettings:
     @property
     def is_frozen(self) -> bool:
         """Whether a predictor is used as it is."""
-        return self.predictor is not None and not self.keep_asking
+        return self.predictor_path is not None and not self.keep_asking
 
     @property
     def first_labels(self) -> int:
         """Answers to wait for before the first fit."""
         is_upfront = self.schedule == "upfront"
-        return first_labels(self.max_labels, self.initial_labels, is_upfront=is_upfront)
+        return first_labels(self.n_labels, self.pretrain_labels, is_upfront=is_upfront)
 
     @property
     def teacher_name(self) -> str:
@@ -137,11 +142,11 @@ def name_of(function: Any) -> str:
 
 COUNTS = (
     "segment_length",
-    "initial_labels",
+    "pretrain_labels",
     "initial_fits",
-    "max_labels",
+    "n_labels",
     "steps_between_labels",
-    "total_steps",
+    "num_timesteps",
     "candidates",
     "checkpoint_interval",
 )
@@ -173,16 +178,20 @@ def check(settings: WrapperSettings) -> None:
         value = getattr(settings, keyword)
         if value is not None and not value >= 1:
             raise BadConfig(f"{keyword}={value} was given; at least 1 is needed.")
+    if not 0 < settings.clip_length < math.inf:
+        raise BadConfig(
+            f"clip_length={settings.clip_length} was given; a number above 0 is needed."
+        )
     if settings.refresh_interval < 0:
         raise BadConfig(f"refresh_interval={settings.refresh_interval} was given; not below 0.")
-    if settings.fit not in ("background", "sync"):
-        raise BadConfig(f"fit={settings.fit!r} was given; background and sync are possible.")
+    if settings.fit not in ("sync", "async"):
+        raise BadConfig(f"fit={settings.fit!r} was given; 'sync' or 'async' is needed.")
     if settings.answer_timeout_s is not None and not settings.answer_timeout_s > 0:
         raise BadConfig(f"answer_timeout_s={settings.answer_timeout_s} was given; above 0, please.")
-    if settings.max_labels is not None and settings.first_labels > settings.max_labels:
+    if settings.n_labels is not None and settings.first_labels > settings.n_labels:
         raise BadConfig(
-            f"initial_labels={settings.initial_labels} was given, but only "
-            f"max_labels={settings.max_labels} in all. Ask for fewer at first, or for more in all."
+            f"pretrain_labels={settings.pretrain_labels} was given, but only "
+            f"n_labels={settings.n_labels} in all. Ask for fewer at first, or for more in all."
         )
     _check_schedule(settings)
     _check_workflow(settings)
@@ -190,15 +199,15 @@ def check(settings: WrapperSettings) -> None:
 
 def _check_schedule(settings: WrapperSettings) -> None:
     name = settings.schedule
-    if name in ("annealed", "hyperbolic", "upfront") and settings.max_labels is None:
+    if name in ("annealed", "hyperbolic", "upfront") and settings.n_labels is None:
         raise BadConfig(
             f"schedule={name!r} spreads a number of labels, and none was given. Say how many with "
-            "max_labels."
+            "n_labels."
         )
-    if name in ("annealed", "hyperbolic") and settings.total_steps is None:
+    if name in ("annealed", "hyperbolic") and settings.num_timesteps is None:
         raise BadConfig(
             f"schedule={name!r} spreads labels over the whole training. Say how many environment "
-            "steps that has with total_steps."
+            "steps that has with num_timesteps."
         )
 
 
@@ -218,7 +227,7 @@ def _check_workflow(settings: WrapperSettings) -> None:
             "A predictor was given, which is used as it is: neither collect_only nor labels can be "
             "meant beside it. To go on from it, give keep_asking=True too."
         )
-    if settings.keep_asking and settings.predictor is None:
+    if settings.keep_asking and settings.predictor_path is None:
         raise BadConfig(
-            "keep_asking goes on from a predictor, and none was given (predictor=PATH)."
+            "keep_asking goes on from a predictor, and none was given (predictor_path=PATH)."
         )

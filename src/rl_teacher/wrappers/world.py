@@ -22,9 +22,8 @@ from rl_teacher.wrappers.scenes import (
 from rl_teacher.wrappers.settings import WrapperSettings
 from rl_teacher.wrappers.views import ObservationView
 
-CLIP_SECONDS = 1.5
-USUAL_FPS = 20.0
-"""Steps per second where an environment does not say its pace: a segment then has 30 steps."""
+ASSUMED_FPS = 20.0
+"""Steps per second of an environment that declares no frame rate."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,7 @@ def card_of(spec: EnvSpec | None, name: str, fps: float | int | None) -> EnvCard
     task = TASKS.get(env_id.removeprefix("rl_teacher/"))
     return EnvCard(
         id=env_id,
-        fps=float((task.body.fps if task else fps) or USUAL_FPS),
+        fps=float((task.body.fps if task else fps) or ASSUMED_FPS),
         max_episode_steps=None if spec is None else spec.max_episode_steps,
         can_terminate=task is None or task.can_terminate,
         backend="gymnasium" if task is None else "batch",
@@ -133,18 +132,25 @@ def card_of(spec: EnvSpec | None, name: str, fps: float | int | None) -> EnvCard
 
 
 def segment_steps(settings: WrapperSettings, env_card: EnvCard) -> int:
-    """Steps of a segment: as asked for, or 1.5 s at the environment's pace, or 30.
+    """Compute the steps of a segment from `clip_length`, or take `segment_length`.
+
+    The default clip length is shortened to the episode; any other is refused where it is longer.
 
     Raises:
-        SegmentTooLong: an episode is shorter than what was asked for.
+        SegmentTooLong: an episode has fewer steps.
     """
     longest = env_card.max_episode_steps
+    steps = settings.segment_length or max(round(settings.clip_length * env_card.fps), 1)
+    if longest is None or steps <= longest:
+        return steps
+    if settings.segment_length is None and settings.clip_length == WrapperSettings.clip_length:
+        return longest
     if settings.segment_length is None:
-        usual = round(CLIP_SECONDS * env_card.fps)
-        return max(min(usual, longest or usual), 1)
-    if longest is not None and settings.segment_length > longest:
-        raise SegmentTooLong(
-            f"segment_length={settings.segment_length} was given, but an episode of {env_card.id} "
-            f"has {longest} steps. Use segment_length={longest} or less."
-        )
-    return settings.segment_length
+        given = f"clip_length={settings.clip_length} ({steps} steps)"
+        allowed = f"clip_length={longest / env_card.fps:.2g}"
+    else:
+        given, allowed = f"segment_length={steps}", f"segment_length={longest}"
+    raise SegmentTooLong(
+        f"{given} was given, but an episode of {env_card.id} has {longest} steps. "
+        f"Use {allowed} or less."
+    )
