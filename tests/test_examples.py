@@ -1,4 +1,4 @@
-"""The examples run, and what they print is so."""
+"""Tests that run the examples and check what they print."""
 
 import os
 import re
@@ -6,20 +6,28 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
 
 EXAMPLES_FOLDER = Path(__file__).parents[1] / "examples"
-EXAMPLES = sorted(EXAMPLES_FOLDER.glob("*.py"))
-LONGEST = 60
+CORE_LOOP = EXAMPLES_FOLDER / "core_loop.py"
+EXAMPLES = sorted({*EXAMPLES_FOLDER.glob("*.py")} - {CORE_LOOP})
+MAX_LINES = 60
+MAX_CORE_CODE_LINES = 235
+RANDOM_RETURN = 107
+"""Mean return of the random policy on ShortHopper (benchmarks/RESULTS.md)."""
+TRUE_REWARD_RETURN = 650
+"""Return of core_loop.py with its default steps and the true reward (LABELS = 0)."""
 
 
 @pytest.fixture
 def printed_by(capsys, monkeypatch):
-    """A function that runs an example as a person does, but in this process."""
+    """Return a function that runs an example in this process and returns its output."""
 
     def printed(name, num_steps):
         path = EXAMPLES_FOLDER / f"{name}.py"
@@ -34,7 +42,7 @@ def printed_by(capsys, monkeypatch):
 
 
 def printed_alone_by(name, num_steps):
-    """The same in a process of its own."""
+    """Run an example in a new process and return its output."""
     done = subprocess.run(
         [sys.executable, EXAMPLES_FOLDER / f"{name}.py", str(num_steps)],
         capture_output=True,
@@ -51,41 +59,50 @@ def numbers_in(text):
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_has_fewer_than_60_lines(path):
-    assert len(path.read_text().splitlines()) < LONGEST
+def test_short_example_has_fewer_than_60_lines(path):
+    assert len(path.read_text().splitlines()) < MAX_LINES
+
+
+def test_core_loop_is_one_page_that_uses_only_the_environment_of_the_package():
+    source = CORE_LOOP.read_text()
+    code = [line for line in source.splitlines() if line.strip() and line.strip()[0] != "#"]
+    assert len(code) < MAX_CORE_CODE_LINES
+    assert re.findall(r"rl_teacher[.\w]* import \w+", source) == [
+        "rl_teacher.envs.registry import make_vector"
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_runs_by_itself(path):
+def test_example_runs_in_a_process_of_its_own(path):
     assert printed_alone_by(path.stem, 500)
 
 
 @pytest.mark.slow
-def test_a_stable_baselines3_agent_learns_from_labels_alone():
+def test_sb3_agent_learns_from_labels_alone():
     mean, _, labels = numbers_in(printed_alone_by("sb3_agent", 1_500))
     assert mean >= 8
     assert labels >= 50
 
 
-def test_a_loop_in_one_file_learns_from_labels_alone(printed_by):
+def test_cleanrl_loop_learns_from_labels_alone(printed_by):
     *lines, last = printed_by("cleanrl_loop", 12_000).splitlines()
     returns = [numbers_in(line)[-1] for line in lines]
     assert returns[-1] > returns[0]
     assert numbers_in(last)[0] >= 37
 
 
-def test_an_own_environment_without_a_reward_is_taught(printed_by):
+def test_own_environment_without_reward_is_learned_from_labels(printed_by):
     dark_red, bright_green = numbers_in(printed_by("own_environment", 500))
     assert bright_green > dark_red
 
 
-def test_an_own_teacher_is_understood(printed_by):
+def test_own_teacher_shapes_predicted_reward(printed_by):
     still, whirling = numbers_in(printed_by("own_teacher", 500))
     assert still > whirling
 
 
-def test_an_own_selector_chooses(printed_by):
+def test_own_selector_yields_correlated_predictor(printed_by):
     (correlation,) = numbers_in(printed_by("own_selector", 1_000))
     assert correlation > 0.5
 
@@ -93,3 +110,56 @@ def test_an_own_selector_chooses(printed_by):
 def test_custom_agent_balances_pole_from_labels_alone(printed_by):
     *_, true_return = numbers_in(printed_by("custom_agent", 3_200))
     assert true_return > 15
+
+
+# --- core_loop.py ---
+
+
+@pytest.fixture(scope="module")
+def core():
+    """Return the example's namespace without running it."""
+    return SimpleNamespace(**runpy.run_path(str(CORE_LOOP)))
+
+
+def test_preference_loss_of_core_loop_is_equation_1_with_error_rate(core):
+    class SumOfRow:
+        def __call__(self, row):
+            return row.sum(keepdims=True)
+
+    clips = np.array([[[[1.0], [0.5]], [[0.25], [0.25]]]])  # returns 1.5 and 0.5
+    p_left = 0.9 * np.e / (1 + np.e) + 0.05
+    loss_left = core.preference_loss(SumOfRow(), clips, np.array([True]))
+    loss_right = core.preference_loss(SumOfRow(), clips, np.array([False]))
+    assert loss_left == pytest.approx(-np.log(p_left), rel=1e-5)
+    assert loss_right == pytest.approx(-np.log(1 - p_left), rel=1e-5)
+
+
+def test_gae_of_core_loop_bootstraps_at_truncation_and_not_at_termination(core):
+    rewards, v_t, v_tp1 = np.ones((2, 2)), np.zeros((2, 2)), np.full((2, 2), 10.0)
+    ended = np.array([[True, True], [False, False]])
+    terminated = np.array([[True, False], [False, False]])
+    advantages = core.gae(rewards, v_t, v_tp1, terminated, ended)
+    assert advantages == pytest.approx(np.array([[1.0, 10.9], [10.9, 10.9]]))
+
+
+def test_running_norm_of_core_loop_equals_statistics_of_all_batches(core):
+    rng = np.random.default_rng(0)
+    batches = rng.normal(3, 2, (5, 40, 3))
+    norm = core.RunningNorm(3)
+    for batch in batches:
+        norm.update(batch)
+    everything = batches.reshape(-1, 3)
+    assert norm.mean == pytest.approx(everything.mean(0), rel=1e-4)
+    assert norm.var == pytest.approx(everything.var(0), rel=1e-4)
+
+
+def test_core_loop_improves_on_random_policy_with_few_labels(core, capsys):
+    final_return = core.train(num_steps=40_960, num_labels=80, seed=0)
+    assert final_return > 1.5 * RANDOM_RETURN
+    assert "80 labels" in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_core_loop_solves_short_hopper_from_300_labels(core):
+    """The agent earns at least 80 % of what the same agent earns with the true reward."""
+    assert core.train(seed=0) > 0.8 * TRUE_REWARD_RETURN
