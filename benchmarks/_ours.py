@@ -23,7 +23,7 @@ from rl_teacher.config.experiment import PredictorConfig, RunOptions, TeachConfi
 
 if TYPE_CHECKING:
     from rl_teacher.agents.ppo import PPO
-    from rl_teacher.envs.interface import TeachableVectorEnv
+    from rl_teacher.envs.interface import StatefulVectorEnv
     from rl_teacher.session import RewardLearner
 
 Metrics = dict[str, Any]
@@ -127,11 +127,11 @@ def play(
         [T, N] rewards, [T, N, K] what a clip is drawn from (MuJoCo: qpos).
     """
     from rl_teacher.agents.collector import Collector
-    from rl_teacher.envs.registry import card, make_vector
+    from rl_teacher.envs.registry import get_env_info, make_vector
 
     venv = make_vector(config.env_id, num_episodes)
     agent = trained_agent(config, venv)
-    horizon = card(config.env_id).max_episode_steps
+    horizon = get_env_info(config.env_id).max_episode_steps
     assert horizon is not None  # noqa: S101 - all of ours have one
     collector = Collector(venv, seed=config.seed + 10_000)
     act = agent.act if is_exploring else partial(agent.predict, deterministic=True)
@@ -140,7 +140,7 @@ def play(
     return rollout.rewards, rollout.scene_states
 
 
-def trained_agent(config: TeachConfig, venv: "TeachableVectorEnv") -> "PPO":
+def trained_agent(config: TeachConfig, venv: "StatefulVectorEnv") -> "PPO":
     """The agent of the newest checkpoint."""
     from rl_teacher.agents.ppo import PPO
     from rl_teacher.agents.registry import make_agent
@@ -318,11 +318,13 @@ class LabelledWorld:
 
     def __init__(self, env_id: str, folder: Path) -> None:
         from rl_teacher.agents.collector import Collector
-        from rl_teacher.envs.registry import card, make_vector
+        from rl_teacher.envs.registry import get_env_info, make_vector
         from rl_teacher.store.store import Store
 
         self._venv = make_vector(env_id, 64)
-        self._collector = Collector(self._venv, seed=0, stagger=card(env_id).max_episode_steps or 0)
+        self._collector = Collector(
+            self._venv, seed=0, stagger=get_env_info(env_id).max_episode_steps or 0
+        )
         self._store = Store.open(folder / "labels.sqlite", is_synced=False)
         self.learner = self._make_learner(env_id, folder)
         self.num_asked = 0

@@ -144,14 +144,14 @@ def teach_without_a_page(config: TeachConfig, options: RunOptions) -> None:
     from rl_teacher.teach import Teaching, check
 
     runtime.prepare(home() / "cache" / "xla")
-    env_card = check(config)
-    config = replace(config, env_id=env_card.id)
+    env_info = check(config)
+    config = replace(config, env_id=env_info.id)
     with contextlib.ExitStack() as stack:
         experiment = stack.enter_context(Experiment.open(config.name, config.saved()))
         store = stack.enter_context(Store.open(default_url(home()), is_synced=False))
         clip_store = ClipStore(store, MediaFiles(home() / "media"))
-        display = stack.enter_context(Progress(config.name, env_card.id, config.num_timesteps))
-        teaching = Teaching(config, options, env_card, experiment, clip_store, display)
+        display = stack.enter_context(Progress(config.name, env_info.id, config.num_timesteps))
+        teaching = Teaching(config, options, env_info, experiment, clip_store, display)
         stack.callback(teaching.close)
         teaching.run()
 

@@ -1,7 +1,7 @@
 """Draw what is blanked of Atari games: `python docs/make_score_areas.py`.
 
 Writes images/score-areas.png: of every game with score areas the screen that the person sees, with
-the areas framed, and beside it what the agent and the predictor see.
+the areas preprocess_images, and beside it what the agent and the predictor see.
 """
 
 from pathlib import Path

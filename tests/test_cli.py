@@ -134,7 +134,7 @@ def test_envs_lists_the_suite(capsys):
 
 
 def test_envs_names_the_games_without_burying_the_others(capsys, monkeypatch):
-    monkeypatch.setattr(registry, "cards", lambda: [registry.card("Hopper-v1")])
+    monkeypatch.setattr(registry, "list_env_infos", lambda: [registry.get_env_info("Hopper-v1")])
     assert main(["envs"]) == 0
     table, _, games = capsys.readouterr().out.partition("And 104 Atari games")
     assert "Hopper-v1" in table

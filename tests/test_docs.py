@@ -30,7 +30,7 @@ from rl_teacher.envs import moving_dot, preprocessing
 from rl_teacher.envs.mujoco.suite import SUITE
 from rl_teacher.play import episodes
 from rl_teacher.play.film import GIF_FPS
-from rl_teacher.play.options import MOST_EPISODES, PlayOptions
+from rl_teacher.play.options import MAX_EPISODES, PlayOptions
 from rl_teacher.predictor import fit, labels
 from rl_teacher.quality import agreement, reliability
 from rl_teacher.queries import queue
@@ -403,8 +403,8 @@ def text_of(name):
         ("docs/pictures.md", f"nearer to the centre {moving_dot.CENTRE}"),
         ("docs/pictures.md", f"the usual limit of {reading.MAX_BYTES / 2**30:g} GiB"),
         ("docs/pictures.md", f"ends after {moving_dot.NUM_MOVES:,} moves"),
-        ("docs/play.md", f"({PlayOptions('').episodes} if not said, {MOST_EPISODES} at most)"),
-        ("docs/play.md", f"is cut after {episodes.MOST_STEPS:,} steps"),
+        ("docs/play.md", f"({PlayOptions('').episodes} if not said, {MAX_EPISODES} at most)"),
+        ("docs/play.md", f"is cut after {episodes.MAX_EPISODE_STEPS:,} steps"),
         ("docs/play.md", f"at most {GIF_FPS:g} pictures a second"),
         ("docs/play.md", f"| `schema_version` | {numpy_policy.SCHEMA_VERSION};"),
         ("docs/play.md", f"| `format` | `{numpy_policy.FORMAT_NAME}` |"),

@@ -143,7 +143,7 @@ def _preset_settings(arguments: Sequence[str]) -> dict[str, Any]:
     from argparse import ArgumentError, ArgumentParser
 
     from rl_teacher.config.presets import PRESETS, preset
-    from rl_teacher.envs.registry import card
+    from rl_teacher.envs.registry import get_env_info
 
     scanner = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     scanner.add_argument("-e", "--env-id", "--env_id")
@@ -153,7 +153,7 @@ def _preset_settings(arguments: Sequence[str]) -> dict[str, Any]:
         found, _ = scanner.parse_known_args(list(arguments))
         name = found.preset
         if name is None and found.env_id is not None:
-            name = "pictures" if card(found.env_id).shows_pictures else "vectors"
+            name = "pictures" if get_env_info(found.env_id).has_image_observations else "vectors"
     except (ArgumentError, BadInput):  # whoever reads the arguments says so better
         return {}
     return preset(name, has_labels=found.predictor != "rl") if name in PRESETS else {}
@@ -349,17 +349,24 @@ def check(arguments: Sequence[str]) -> int:
             colour: let agent and predictor see pictures in colour.
         """
         from rl_teacher.config.preprocessing import FrameSettings
-        from rl_teacher.envs.check import check_thoroughly, seen_of
+        from rl_teacher.envs.check import describe_images, inspect_environment
 
-        card, faults = check_thoroughly(env_id, is_shown=predictor == "human")
+        env_info, faults = inspect_environment(env_id, is_shown=predictor == "human")
         for fault in faults:
             print(f"{'error' if fault.is_fatal else 'warning'}: {fault.text}")
         if any(fault.is_fatal for fault in faults):
-            raise BadInput(f"{card.id} cannot be taught as it is.")
-        limit = f"{card.max_episode_steps} steps" if card.max_episode_steps else "no limit"
-        print(f"{card.id} can be taught: episodes of {limit}, clips of {card.fps:g} steps a second")
-        if card.shows_pictures:
-            print(seen_of(card.id, FrameSettings(stacked_frames, frame_size, grey=not colour)))
+            raise BadInput(f"{env_info.id} cannot be taught as it is.")
+        limit = f"{env_info.max_episode_steps} steps" if env_info.max_episode_steps else "no limit"
+        print(
+            f"{env_info.id} can be taught: episodes of {limit}, "
+            f"clips of {env_info.fps:g} steps a second"
+        )
+        if env_info.has_image_observations:
+            print(
+                describe_images(
+                    env_info.id, FrameSettings(stacked_frames, frame_size, grey=not colour)
+                )
+            )
 
     tyro.cli(check_environment, prog="rl-teacher check", args=list(arguments))
     return 0
@@ -377,10 +384,10 @@ def envs(arguments: Sequence[str]) -> int:
         """
         from rich.console import Console
 
-        from rl_teacher.envs.registry import atari_cards, atari_names, cards
+        from rl_teacher.envs.registry import atari_names, list_atari_infos, list_env_infos
 
         table = _table("environment", "clip steps/s", "episode steps", "ends early", "")
-        for each in [*cards(), *(atari_cards() if search else ())]:
+        for each in [*list_env_infos(), *(list_atari_infos() if search else ())]:
             if search.lower() in each.id.lower():
                 table.add_row(
                     each.id,

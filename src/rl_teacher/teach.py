@@ -38,7 +38,7 @@ from rl_teacher.config.experiment import (
     validate_options,
 )
 from rl_teacher.envs.check import check_environment
-from rl_teacher.envs.registry import EnvCard, card, make_vector
+from rl_teacher.envs.registry import EnvInfo, get_env_info, make_vector
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
@@ -47,7 +47,7 @@ from rl_teacher.queries.schedules import Budget, Progress, schedule
 from rl_teacher.queries.selectors import selector
 from rl_teacher.report.progress import Progress as Display
 from rl_teacher.report.tensorboard import TensorBoard, default_log_dir
-from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore, check_can_be_shown
+from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore, check_renderable
 from rl_teacher.runs.control import RunControl
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.runs.status import Phase, RunStatus, StatusReporter
@@ -99,7 +99,7 @@ class Outcome:
     plot_path: Path
 
 
-def check(config: TeachConfig) -> EnvCard:
+def check(config: TeachConfig) -> EnvInfo:
     """Refuse what cannot work before anything is made; the environment's card.
 
     Raises:
@@ -107,36 +107,36 @@ def check(config: TeachConfig) -> EnvCard:
     """
     validate(config)
     check_agent(config)
-    env_card = card(config.env_id)
-    check_environment(env_card)
-    segment_steps(config, env_card)
+    env_info = get_env_info(config.env_id)
+    check_environment(env_info)
+    segment_steps(config, env_info)
     if config.asks_a_person:
-        check_can_be_shown(env_card.id)
+        check_renderable(env_info.id)
     if config.predictor == "synth":
         teacher = teacher_named(config.teacher, config.teacher_strength)
         if isinstance(teacher, TaskTeacher):
-            teacher.check_environment(env_card.id)
-    if config.predictor != "rl" and env_card.can_terminate and not config.hide_episode_ends:
+            teacher.check_environment(env_info.id)
+    if config.predictor != "rl" and env_info.can_terminate and not config.hide_episode_ends:
         logger.warning(
             "Episodes of %s may end early, which tells the agent about the true reward. "
             "--hide-episode-ends hides it; the suite's environments never end early.",
-            env_card.id,
+            env_info.id,
         )
-    return env_card
+    return env_info
 
 
-def segment_steps(config: TeachConfig, env_card: EnvCard) -> int:
+def segment_steps(config: TeachConfig, env_info: EnvInfo) -> int:
     """Steps of a segment: the clip's seconds at the environment's pace.
 
     Raises:
         SegmentTooLong: an episode is shorter.
     """
-    steps = max(round(config.clip_length * env_card.fps), 1)
-    longest = env_card.max_episode_steps
+    steps = max(round(config.clip_length * env_info.fps), 1)
+    longest = env_info.max_episode_steps
     if longest is not None and steps > longest:
         raise SegmentTooLong(
-            f"--clip-length {config.clip_length} s of {env_card.id} are {steps} steps, but an "
-            f"episode has {longest}. Use --clip-length {longest / env_card.fps:.2g} or less, or an "
+            f"--clip-length {config.clip_length} s of {env_info.id} are {steps} steps, but an "
+            f"episode has {longest}. Use --clip-length {longest / env_info.fps:.2g} or less, or an "
             "environment with longer episodes."
         )
     return steps
@@ -151,8 +151,8 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
     options = options or RunOptions()
     runtime.prepare(home() / "cache" / "xla")
     validate_options(options)
-    env_card = check(config)
-    config = replace(config, env_id=env_card.id)
+    env_info = check(config)
+    config = replace(config, env_id=env_info.id)
     warm_start = load_warm_start(config)
     config = warm_start.named(config)
     with contextlib.ExitStack() as stack:
@@ -164,12 +164,12 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
         if options.force_new:
             store.delete_experiment(config.name)
         clip_store = ClipStore(store, MediaFiles(options.media or home() / "media"))
-        display = stack.enter_context(Display(config.name, env_card.id, config.num_timesteps))
+        display = stack.enter_context(Display(config.name, env_info.id, config.num_timesteps))
         display.status("setting up")
         page = ServedPage(options) if options.serve or config.asks_a_person else None
         if page is not None:
             stack.callback(page.close)
-        teaching = Teaching(config, options, env_card, experiment, clip_store, display, warm_start)
+        teaching = Teaching(config, options, env_info, experiment, clip_store, display, warm_start)
         stack.callback(teaching.close)
         if page is not None:
             show_page(page.link(config.name, config.asks_a_person), display, options)
@@ -190,7 +190,7 @@ class Teaching:
         self,
         config: TeachConfig,
         options: RunOptions,
-        env_card: EnvCard,
+        env_info: EnvInfo,
         experiment: Experiment,
         clip_store: ClipStore,
         display: Display,
@@ -198,14 +198,14 @@ class Teaching:
     ) -> None:
         self._config = config
         self._options = options
-        self._segment_steps = segment_steps(config, env_card)
+        self._segment_steps = segment_steps(config, env_info)
         self._experiment = experiment
         self._display = display
         num_envs = num_envs_for(config)
-        stagger = 0 if env_card.can_terminate else env_card.max_episode_steps or 0
-        is_ours = env_card.backend in ("batch", "atari")
+        stagger = 0 if env_info.can_terminate else env_info.max_episode_steps or 0
+        is_ours = env_info.backend in ("batch", "atari")
         self._venv = make_vector(
-            env_card.id,
+            env_info.id,
             num_envs,
             options.workers,
             keep_steps=remembered_steps(pretraining_labels(config), self._segment_steps, num_envs),
@@ -228,12 +228,12 @@ class Teaching:
         self._true = EpisodeReturns(num_envs, begins_whole=begins_whole)
         self._predicted = EpisodeReturns(num_envs, begins_whole=False)
         experiment_id = enter_experiment(
-            clip_store.store, experiment.name, env_card, config, options
+            clip_store.store, experiment.name, env_info, config, options
         )
-        self._clip_renderer = ClipRenderer(env_card, self._venv, clip_store, config.frames)
+        self._clip_renderer = ClipRenderer(env_info, self._venv, clip_store, config.frames)
         # Note: poses cost nothing, but a video is drawn in a process of its own.
         is_watched = self._clip_renderer.kind == "poses" or options.serve or config.asks_a_person
-        watcher = EpisodeWatcher(env_card.id, begins_whole=begins_whole) if is_watched else None
+        watcher = EpisodeWatcher(env_info.id, begins_whole=begins_whole) if is_watched else None
         self._status_reporter = StatusReporter(
             clip_store.store, experiment_id, self._clip_renderer, watcher
         )
@@ -540,10 +540,10 @@ def nothing_to_learn_from(config: TeachConfig, wanted: int) -> str:
 
 
 def enter_experiment(
-    store: Store, name: str, env_card: EnvCard, config: TeachConfig, options: RunOptions
+    store: Store, name: str, env_info: EnvInfo, config: TeachConfig, options: RunOptions
 ) -> int:
     """The experiment's id in the store, where its entry is made or brought up to date."""
-    experiment_id = store.ensure_experiment(name, env_card.id, config.saved())
+    experiment_id = store.ensure_experiment(name, env_info.id, config.saved())
     instructions = options.instructions or store.experiment(name).instructions
     target = store.control(experiment_id).target_labels or config.n_labels
     store.describe_experiment(experiment_id, instructions, target)
@@ -562,7 +562,7 @@ def shows_ends(config: TeachConfig) -> bool:
 
     In CartPole there is nothing else to tell two segments apart by.
     """
-    return card(config.env_id).can_terminate and not config.hide_episode_ends
+    return get_env_info(config.env_id).can_terminate and not config.hide_episode_ends
 
 
 def make_reward_source(

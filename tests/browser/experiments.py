@@ -9,10 +9,10 @@ import numpy as np
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.poses import body_poses, pack
-from rl_teacher.clips.scene import scene_bytes, scene_of
+from rl_teacher.clips.scene import build_scene, scene_bytes
 from rl_teacher.clips.sides import is_swapped, turned
 from rl_teacher.clips.video import encode_mp4
-from rl_teacher.envs.registry import camera_of, mujoco_model
+from rl_teacher.envs.registry import camera_settings, mujoco_model
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import ShownClip
 from rl_teacher.store.store import Store
@@ -71,7 +71,7 @@ class Experiment:
         time_s = np.arange(NUM_FRAMES)[:, None] / FPS
         pace, reach = rng.uniform(2, 8, model.nq), rng.uniform(0, 0.5, model.nq)
         scene_states = model.qpos0 + reach * np.sin(pace * time_s)
-        scene = scene_of(model, camera_of(self.env_id))
+        scene = build_scene(model, camera_settings(self.env_id))
         return self.hang_poses(body_poses(model, scene_states), scene)
 
     def _hang(

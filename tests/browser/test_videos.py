@@ -8,7 +8,7 @@ import pytest
 
 from rl_teacher.agents.collector import Collector
 from rl_teacher.clips.recorder import Recorder
-from rl_teacher.envs.registry import card, make_filmed, make_vector
+from rl_teacher.envs.registry import get_env_info, make_rendered_env, make_vector
 from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
 from tests.browser.experiments import Experiment, in_shown_order
 from tests.browser.processes import media_of
@@ -34,7 +34,7 @@ READ_FRAMES = f"""
 
 def filmed(env_id, seed):
     """[T, H, W, 3] random actions in an environment; it begins again where it ends."""
-    with closing(make_filmed(env_id)) as env:
+    with closing(make_rendered_env(env_id)) as env:
         env.reset(seed=seed)
         env.action_space.seed(seed)
         frames = []
@@ -125,7 +125,9 @@ def games_of_pong(open_page, store, service):
         recorder = Recorder("Pong-v0", segment_steps=22, capacity=150)
         recorder.observe(collector.collect(collector.random_actions, 100))
         segments = recorder.segments(recorder.cut(2, np.random.default_rng(0)))
-        clip_renderer = ClipRenderer(card("Pong-v0"), venv, ClipStore(store, experiment.media))
+        clip_renderer = ClipRenderer(
+            get_env_info("Pong-v0"), venv, ClipStore(store, experiment.media)
+        )
         clip_renderer.show(segments)
         clip_renderer.close(finish=True)
     first, second = (segment.content_hash for segment in segments)

@@ -1,6 +1,6 @@
 import pytest
 
-from rl_teacher.clips.drawing import shown_steps
+from rl_teacher.clips.drawing import frame_steps
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,6 @@ from rl_teacher.clips.drawing import shown_steps
     ],
 )
 def test_at_most_thirty_frames_pass_in_a_second(num_steps, fps, steps, shown_fps):
-    indices, frames_fps = shown_steps(num_steps, fps)
+    indices, frames_fps = frame_steps(num_steps, fps)
     assert indices.tolist() == steps
     assert frames_fps == pytest.approx(shown_fps)

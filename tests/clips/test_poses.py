@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rl_teacher.clips.poses import HEADER, body_poses, pack, unpack
 from rl_teacher.clips.scene import moving_bodies
 from rl_teacher.common.errors import CorruptClip
-from rl_teacher.envs import card, make_vector
+from rl_teacher.envs import get_env_info, make_vector
 from rl_teacher.envs.mujoco.suite import SUITE
 from rl_teacher.envs.registry import mujoco_model
 
@@ -131,7 +131,7 @@ def test_what_lies_still_is_unpacked_where_it_lies():
 
 @pytest.mark.parametrize("env_id", BODIES)
 def test_a_comparison_is_small_on_the_wire(env_id):
-    fps = card(env_id).fps
+    fps = get_env_info(env_id).fps
     scene_states = lived(env_id, round(1.5 * fps))
     size = 2 * len(pack(body_poses(MODELS[env_id], scene_states), fps))
     print(f"{env_id}: a pair of 1.5 s clips is {size} bytes")  # noqa: T201

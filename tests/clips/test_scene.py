@@ -11,8 +11,8 @@ import mujoco
 import numpy as np
 import pytest
 
-from rl_teacher.clips.scene import scene_bytes, scene_of
-from rl_teacher.envs.registry import camera_of, mujoco_model
+from rl_teacher.clips.scene import build_scene, scene_bytes
+from rl_teacher.envs.registry import camera_settings, mujoco_model
 
 ONE_OF_EACH = """
 <mujoco>
@@ -54,7 +54,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def scene(model):
-    return scene_of(model, {})
+    return build_scene(model, {})
 
 
 def geom_of(scene, kind):
@@ -174,7 +174,7 @@ def test_the_ground_is_the_level_plane_of_the_world(scene):
 
 def test_without_a_plane_there_is_no_ground():
     floating = "<mujoco><worldbody><body><freejoint/><geom size='1'/></body></worldbody></mujoco>"
-    scene = scene_of(mujoco.MjModel.from_xml_string(floating), {})
+    scene = build_scene(mujoco.MjModel.from_xml_string(floating), {})
     assert scene["ground_z"] is None
     assert scene["camera"]["tracks"] == 0
 
@@ -186,13 +186,15 @@ def test_a_capsule_fitted_to_a_mesh_is_a_capsule():
       <worldbody><geom type="capsule" mesh="wedge"/></worldbody>
     </mujoco>
     """
-    scene = scene_of(mujoco.MjModel.from_xml_string(fitted), {})
+    scene = build_scene(mujoco.MjModel.from_xml_string(fitted), {})
     assert [(geom["type"], geom["mesh"]) for geom in scene["geoms"]] == [("capsule", None)]
     assert scene["meshes"] == []
 
 
 def test_the_cameras_settings_are_used_and_what_is_missing_shows_all_that_moves(model):
-    set_up = scene_of(model, {"distance": 3.0, "azimuth": 10, "elevation": -5, "lookat": [1, 2, 3]})
+    set_up = build_scene(
+        model, {"distance": 3.0, "azimuth": 10, "elevation": -5, "lookat": [1, 2, 3]}
+    )
     assert set_up["camera"] == {
         "distance": 3.0,
         "azimuth_deg": 10.0,
@@ -200,15 +202,15 @@ def test_the_cameras_settings_are_used_and_what_is_missing_shows_all_that_moves(
         "lookat": [1.0, 2.0, 3.0],
         "tracks": None,
     }
-    unset = scene_of(model, {})["camera"]
+    unset = build_scene(model, {})["camera"]
     assert unset["azimuth_deg"] == 90.0
     assert unset["distance"] > 3
 
 
 def test_a_scene_is_the_same_bytes_from_call_to_call_and_plain_json(model):
-    first, second = (scene_bytes(scene_of(model, {})) for _ in range(2))
+    first, second = (scene_bytes(build_scene(model, {})) for _ in range(2))
     assert first == second
-    assert json.loads(first) == scene_of(model, {})
+    assert json.loads(first) == build_scene(model, {})
     assert b"-0.0" not in first
 
 
@@ -241,7 +243,7 @@ GOLDEN = {
 @pytest.mark.parametrize("env_id", GOLDEN)
 def test_the_scene_of_an_environment_is_what_its_model_file_draws(env_id):
     bodies, num_geoms, tracked, ground_z = GOLDEN[env_id]
-    scene = scene_of(mujoco_model(env_id), camera_of(env_id))
+    scene = build_scene(mujoco_model(env_id), camera_settings(env_id))
     names = scene["bodies"]
     assert (names if isinstance(bodies, list) else len(names)) == bodies
     assert len(scene["geoms"]) == num_geoms
@@ -256,20 +258,24 @@ def test_the_scene_of_an_environment_is_what_its_model_file_draws(env_id):
 @pytest.mark.parametrize("env_id", GOLDEN)
 def test_an_environments_scene_has_the_same_hash_when_its_model_is_loaded_again(env_id):
     hashes = {
-        hashlib.sha256(scene_bytes(scene_of(mujoco_model(env_id), camera_of(env_id)))).hexdigest()
+        hashlib.sha256(
+            scene_bytes(build_scene(mujoco_model(env_id), camera_settings(env_id)))
+        ).hexdigest()
         for _ in range(2)
     }
     assert len(hashes) == 1
 
 
 def test_the_hopper_is_drawn_in_its_own_colour_not_in_its_materials_white():
-    scene = scene_of(mujoco_model("Hopper-v1"), camera_of("Hopper-v1"))
+    scene = build_scene(mujoco_model("Hopper-v1"), camera_settings("Hopper-v1"))
     assert scene["geoms"][1]["rgba"] == pytest.approx([0.8, 0.6, 0.4, 1.0], abs=1e-6)
 
 
 def test_what_lies_flat_is_looked_at_from_above():
     elevations = {
-        env_id: scene_of(mujoco_model(env_id), camera_of(env_id))["camera"]["elevation_deg"]
+        env_id: build_scene(mujoco_model(env_id), camera_settings(env_id))["camera"][
+            "elevation_deg"
+        ]
         for env_id in ("Reacher-v1", "Swimmer-v1", "Cheetah-v1", "Hopper-v1")
     }
     assert elevations == {

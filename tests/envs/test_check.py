@@ -5,8 +5,8 @@ import pytest
 from rl_teacher.cli import main
 from rl_teacher.common.errors import BadInput
 from rl_teacher.envs import check
-from rl_teacher.envs.check import check_environment, check_thoroughly
-from rl_teacher.envs.registry import card
+from rl_teacher.envs.check import check_environment, inspect_environment
+from rl_teacher.envs.registry import get_env_info
 from tests.envs.custom_environments import MODULE
 
 
@@ -15,7 +15,7 @@ def own(name):
 
 
 def faults(name, *, is_shown=True):
-    return check_thoroughly(own(name), is_shown=is_shown)[1]
+    return inspect_environment(own(name), is_shown=is_shown)[1]
 
 
 def test_nothing_is_wrong_with_what_is_right():
@@ -24,7 +24,7 @@ def test_nothing_is_wrong_with_what_is_right():
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "ShortReacher-v1", "Pusher-v5"])
 def test_nothing_that_matters_is_wrong_with_what_is_known(env_id):
-    assert not any(each.is_fatal for each in check_thoroughly(env_id, is_shown=False)[1])
+    assert not any(each.is_fatal for each in inspect_environment(env_id, is_shown=False)[1])
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_pictures_matter_only_where_somebody_looks():
 
 def test_before_training_it_is_refused_with_what_to_do(caplog):
     with pytest.raises(BadInput, match=r"cannot be taught as it is. step.. returned 4 values"):
-        check_environment(card(own("OldStep")))
-    check_environment(card(own("Random")))
+        check_environment(get_env_info(own("OldStep")))
+    check_environment(get_env_info(own("Random")))
     assert "Draw all randomness from self.np_random" in caplog.text
 
 
 def test_spaces_that_nobody_can_learn_with_are_refused():
     with pytest.raises(BadInput, match="a Box that is a vector is needed"):
-        check_thoroughly(own("Words"), is_shown=False)
+        inspect_environment(own("Words"), is_shown=False)
 
 
 def test_the_command_says_what_is_wrong_with_exit_code_2(capsys):

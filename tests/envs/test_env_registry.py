@@ -10,8 +10,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from rl_teacher.common.errors import BadInput, UnknownName
-from rl_teacher.envs import card, cards, make_vector
-from rl_teacher.envs.registry import camera_of, mujoco_model
+from rl_teacher.envs import get_env_info, list_env_infos, make_vector
+from rl_teacher.envs.registry import camera_settings, mujoco_model
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from rl_teacher.envs.registry import camera_of, mujoco_model
     ],
 )
 def test_names_are_understood_as_people_type_them(typed, full_id):
-    assert card(typed).id == full_id
+    assert get_env_info(typed).id == full_id
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_names_are_understood_as_people_type_them(typed, full_id):
 )
 def test_an_unknown_name_is_answered_with_the_nearest(typed, nearest):
     with pytest.raises(UnknownName, match="Did you mean") as raised:
-        card(typed)
+        get_env_info(typed)
     assert nearest in raised.value.nearest
 
 
@@ -78,7 +78,7 @@ def own_module(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("own_module")
 @pytest.mark.parametrize("typed", ["own_points:OwnPoint-v0", "own_points:ownpoint"])
 def test_an_environment_of_ones_own_is_found_by_the_module_that_registers_it(typed):
-    found = card(typed)
+    found = get_env_info(typed)
     assert (found.id, found.max_episode_steps) == ("own_points:OwnPoint-v0", 60)
     envs = make_vector(found.id, 2)
     envs.reset(seed=0)
@@ -89,17 +89,17 @@ def test_an_environment_of_ones_own_is_found_by_the_module_that_registers_it(typ
 @pytest.mark.usefixtures("own_module")
 def test_what_a_module_does_not_register_is_answered_with_the_nearest():
     with pytest.raises(UnknownName, match="Did you mean OwnPoint-v0"):
-        card("own_points:OwnPoit-v0")
+        get_env_info("own_points:OwnPoit-v0")
 
 
 def test_a_task_of_the_suite_is_the_same_behind_its_module():
-    assert card("rl_teacher.envs:ShortHopper-v1").id == "ShortHopper-v1"
+    assert get_env_info("rl_teacher.envs:ShortHopper-v1").id == "ShortHopper-v1"
 
 
 @pytest.mark.parametrize("typed", ["no_such_module:Point-v0", "os.:Point-v0", ".x:Point-v0"])
 def test_a_module_that_cannot_be_imported_is_named(typed):
     with pytest.raises(BadInput, match=r"importing .* failed.*PYTHONPATH"):
-        card(typed)
+        get_env_info(typed)
 
 
 def test_a_name_like_no_other_is_answered_with_all():
@@ -108,9 +108,9 @@ def test_a_name_like_no_other_is_answered_with_all():
 
 
 def test_a_card_says_whether_it_shows_pictures():
-    assert card("MovingDot-v0").shows_pictures
-    assert not card("CartPole-v1").shows_pictures
-    assert not card("ShortHopper-v1").shows_pictures
+    assert get_env_info("MovingDot-v0").has_image_observations
+    assert not get_env_info("CartPole-v1").has_image_observations
+    assert not get_env_info("ShortHopper-v1").has_image_observations
 
 
 def test_observations_that_are_no_vectors_are_refused():
@@ -120,29 +120,29 @@ def test_observations_that_are_no_vectors_are_refused():
 
 def test_what_cannot_be_made_here_says_why():
     with pytest.raises(BadInput, match=r"cannot be made here: .*gymnasium-robotics"):
-        card("Hopper-v3")
+        get_env_info("Hopper-v3")
 
 
 def test_a_card_of_the_suite_says_what_the_predecessors_table_says():
-    walker = card("ShortWalker-v1")
+    walker = get_env_info("ShortWalker-v1")
     assert (walker.fps, walker.max_episode_steps) == (30.0, 300)
     assert not walker.can_terminate
     assert walker.backend == "batch"
 
 
 def test_clips_of_one_body_have_one_pace():
-    assert card("Hopper-v5").fps == card("Hopper-v1").fps == 40.0
+    assert get_env_info("Hopper-v5").fps == get_env_info("Hopper-v1").fps == 40.0
 
 
 def test_a_card_of_gymnasiums_own_environment_has_its_pace():
-    cartpole = card("CartPole-v1")
+    cartpole = get_env_info("CartPole-v1")
     assert (cartpole.fps, cartpole.max_episode_steps) == (50.0, 500)
     assert cartpole.can_terminate
     assert cartpole.backend == "gymnasium"
 
 
 def test_all_cards_can_be_listed():
-    ids = [each.id for each in cards()]
+    ids = [each.id for each in list_env_infos()]
     assert len(ids) == len(set(ids))
     assert {"ShortHopper-v1", "Hopper-v5", "CartPole-v1", "LunarLander-v3", "Pusher-v5"} <= set(ids)
     assert {"CarRacing-v3", "MovingDot-v0"} <= set(ids)
@@ -162,12 +162,12 @@ def test_positions_belong_to_the_model(env_id):
 
 def test_what_is_not_mujocos_has_no_model_and_no_camera():
     assert mujoco_model("CartPole-v1") is None
-    assert camera_of("CartPole-v1") == {}
+    assert camera_settings("CartPole-v1") == {}
 
 
 def test_gymnasiums_cameras_are_known():
-    assert camera_of("Hopper-v1")["distance"] == 3.0
-    assert camera_of("Pusher-v5")["distance"] == 4.0
+    assert camera_settings("Hopper-v1")["distance"] == 3.0
+    assert camera_settings("Pusher-v5")["distance"] == 4.0
 
 
 # The checker finds fault with unbounded observations, which are Gymnasium's own.

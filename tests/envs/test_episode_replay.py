@@ -9,7 +9,7 @@ import pytest
 
 from rl_teacher.common.errors import CorruptCheckpoint
 from rl_teacher.envs import make_vector
-from rl_teacher.envs.episode_replay import KEEP_STEPS, RecipeBook
+from rl_teacher.envs.episode_replay import KEEP_STEPS, ReplayHistory
 
 
 def live(envs, num_steps, seed=0):
@@ -46,13 +46,13 @@ def test_scene_states_say_which_episode_and_which_step_it_is(carts):
 def test_every_step_of_the_last_keep_steps_can_be_lived_again(carts):
     scene_states = live(carts, 200)
     for episode, step in scene_states[-120 // 3 :].reshape(-1, 2).astype(int).tolist():
-        assert len(carts.recipe(episode)) > step
+        assert len(carts.replay_record(episode)) > step
 
 
 def test_what_ended_long_ago_is_forgotten(carts):
     live(carts, 200)
     with pytest.raises(LookupError, match=r"episode 0 is not kept.*keep_steps"):
-        carts.recipe(0)
+        carts.replay_record(0)
 
 
 def test_the_memory_does_not_grow(carts):
@@ -68,7 +68,7 @@ def test_a_recipe_has_the_actions_that_were_taken(carts):
     taken = [carts.action_space.sample() for _ in range(5)]
     for actions in taken:
         carts.step(actions)
-    np.testing.assert_array_equal(carts.recipe(1).actions, np.array(taken)[:, 1])
+    np.testing.assert_array_equal(carts.replay_record(1).actions, np.array(taken)[:, 1])
 
 
 def test_kept_recipes_and_numbers_survive_a_restart(carts):
@@ -77,7 +77,7 @@ def test_kept_recipes_and_numbers_survive_a_restart(carts):
     restored.set_state(carts.get_state())
     np.testing.assert_array_equal(restored.scene_states, carts.scene_states)
     for episode in np.unique(scene_states[-40:, :, 0]).astype(int).tolist():
-        assert_same_recipe(carts.recipe(episode), restored.recipe(episode))
+        assert_same_recipe(carts.replay_record(episode), restored.replay_record(episode))
     np.testing.assert_array_equal(live(carts, 100, seed=1), live(restored, 100, seed=1))
     assert_same_arrays(carts.get_state(), restored.get_state())
 
@@ -104,7 +104,7 @@ def test_a_state_from_before_there_were_recipes_is_refused(carts):
 def test_an_episode_broken_off_by_a_reset_is_kept(carts):
     live(carts, 5)
     carts.reset(seed=1)
-    assert len(carts.recipe(0)) == 5
+    assert len(carts.replay_record(0)) == 5
 
 
 def test_with_mujoco_no_recipes_are_kept():
@@ -124,10 +124,10 @@ def test_a_long_episode_that_ends_pushes_no_short_one_out():
     """What counts is when an episode ended, not how much was handed in since."""
     envs = make_vector("CartPole-v1", 1)
     envs.reset(seed=0)
-    recipe = envs.recipe(0)
-    book = RecipeBook(keep_steps=10)
+    record = envs.replay_record(0)
+    book = ReplayHistory(keep_steps=10)
     for episode, num_actions in [(0, 3), (1, 50)]:
         book.begin()
         book.live()
-        book.end(episode, dataclasses.replace(recipe, actions=np.zeros(num_actions, np.int64)))
+        book.end(episode, dataclasses.replace(record, actions=np.zeros(num_actions, np.int64)))
     assert len(book[0]) == 3

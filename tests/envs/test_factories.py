@@ -7,8 +7,14 @@ import pytest
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.config.experiment import PPOConfig, RunOptions, TeachConfig
-from rl_teacher.envs.registry import card, make_filmed, make_vector, mujoco_model, spaces_of
-from rl_teacher.runs.clip_renderer import check_can_be_shown
+from rl_teacher.envs.registry import (
+    env_spaces,
+    get_env_info,
+    make_rendered_env,
+    make_vector,
+    mujoco_model,
+)
+from rl_teacher.runs.clip_renderer import check_renderable
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.teach import teach
 from tests.envs.custom_environments import MODULE
@@ -30,19 +36,19 @@ def own(name):
 
 
 def test_a_function_makes_an_environment_with_its_time_limit_and_pace():
-    point = card(own("point"))
+    point = get_env_info(own("point"))
     assert (point.id, point.max_episode_steps, point.fps) == (own("point"), 40, 20.0)
     assert point.backend == "gymnasium"
 
 
 def test_a_class_is_as_good_as_a_function():
-    assert card(own("Point")).max_episode_steps is None
+    assert get_env_info(own("Point")).max_episode_steps is None
     venv = make_vector(own("Point"), 3)
     assert venv.reset(seed=0)[0].shape == (3, 1)
 
 
 def test_what_a_function_wraps_keeps_its_limit():
-    assert card(own("cartpole")).max_episode_steps == 500
+    assert get_env_info(own("cartpole")).max_episode_steps == 500
 
 
 def test_it_is_taught_and_continued():
@@ -52,12 +58,12 @@ def test_it_is_taught_and_continued():
 
 
 def test_its_clips_are_videos_where_it_takes_a_render_mode():
-    check_can_be_shown(own("point"))
-    env = make_filmed(own("point"))
+    check_renderable(own("point"))
+    env = make_rendered_env(own("point"))
     env.reset(seed=0)
     assert np.asarray(env.render()).shape == (32, 64, 3)
     with pytest.raises(BadInput, match="rgb_array"):
-        check_can_be_shown(own("NoPictures"))
+        check_renderable(own("NoPictures"))
 
 
 def test_mujoco_behind_a_function_gets_3d_clips():
@@ -66,7 +72,7 @@ def test_mujoco_behind_a_function_gets_3d_clips():
     venv = make_vector(own("hopper"), 2)
     venv.reset(seed=0)
     assert venv.scene_states.shape == (2, model.nq)
-    check_can_be_shown(own("hopper"))
+    check_renderable(own("hopper"))
 
 
 def test_a_network_that_is_called_model_is_not_taken_for_mujocos():
@@ -75,7 +81,7 @@ def test_a_network_that_is_called_model_is_not_taken_for_mujocos():
 
 
 def test_the_spaces_of_an_environment_are_known():
-    observation, action = spaces_of("CartPole-v1")
+    observation, action = env_spaces("CartPole-v1")
     assert (observation.shape, getattr(action, "n", None)) == ((4,), 2)
 
 
@@ -89,12 +95,12 @@ def test_the_spaces_of_an_environment_are_known():
 )
 def test_a_function_that_makes_no_environment_is_named(name, says):
     with pytest.raises(BadInput, match=says):
-        card(own(name))
+        get_env_info(own(name))
 
 
 def test_a_module_that_is_not_there_is_named():
     with pytest.raises(BadInput, match="importing no_such_module failed"):
-        card("no_such_module:env")
+        get_env_info("no_such_module:env")
 
 
 @pytest.mark.parametrize(
@@ -110,4 +116,4 @@ def test_a_package_that_is_not_installed_is_named_with_what_to_install(
     for module in ("shimmy", "metaworld"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(BadInput, match=requirement):
-        card(env_id)
+        get_env_info(env_id)

@@ -17,7 +17,7 @@ from rl_teacher.envs.moving_dot import (
     MovingDot,
 )
 from rl_teacher.envs.preprocessing import Frames
-from rl_teacher.envs.registry import card, cards
+from rl_teacher.envs.registry import get_env_info, list_env_infos
 
 NO_WARM_START, DOWN, RIGHT, UP, LEFT = range(5)
 
@@ -76,7 +76,7 @@ class TestRules:
         ends = [env.step(NO_WARM_START)[2:4] for _ in range(NUM_MOVES)]
         assert ends[-1] == (False, True)
         assert not any(terminated or truncated for terminated, truncated in ends[:-1])
-        assert not card("MovingDot-v0").can_terminate
+        assert not get_env_info("MovingDot-v0").can_terminate
 
     def test_it_begins_anywhere(self):
         env = MovingDot()
@@ -114,7 +114,7 @@ class TestRepeats:
             assert env.place == (51 + step, 60)
 
     def test_episodes_and_clips_last_as_long_in_either_case(self):
-        each, skipping = card("MovingDotNoFrameskip-v0"), card("MovingDot-v0")
+        each, skipping = get_env_info("MovingDotNoFrameskip-v0"), get_env_info("MovingDot-v0")
         assert (each.fps, each.max_episode_steps) == (60, 1000)
         assert (skipping.fps, skipping.max_episode_steps) == (20, 333)
 
@@ -166,7 +166,7 @@ def shown(env):
 
 class TestNames:
     def test_those_of_both_generations_are_known(self):
-        listed = [each.id for each in cards()]
+        listed = [each.id for each in list_env_infos()]
         for kind in ("", "Discrete", "Continuous"):
             for skip in ("", "NoFrameskip"):
                 assert f"MovingDot{kind}{skip}-v0" in listed
@@ -174,12 +174,12 @@ class TestNames:
 
     @pytest.mark.parametrize("typed", ["MovingDot", "movingdot-v0", "MOVINGDOT-V0"])
     def test_case_and_version_do_not_matter(self, typed):
-        assert card(typed).id == "MovingDot-v0"
+        assert get_env_info(typed).id == "MovingDot-v0"
 
     @pytest.mark.parametrize("typed", ["MovingDott-v0", "MovngDot"])
     def test_a_misspelt_one_gets_the_nearest(self, typed):
         with pytest.raises(UnknownName, match=r"Did you mean .*MovingDot-v0"):
-            card(typed)
+            get_env_info(typed)
 
     @pytest.mark.parametrize("env_id", KINDS)
     def test_each_is_made_with_its_actions(self, env_id):

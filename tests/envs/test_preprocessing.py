@@ -13,16 +13,22 @@ from rl_teacher.agents.collector import Collector
 from rl_teacher.common.errors import BadConfig, BadInput, BadObservation
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.preprocessing import (
-    Averaging,
+    AreaResize,
+    AreaWeights,
     Frames,
     Layout,
-    Shrinking,
-    can_be_seen,
-    framed,
     grey,
-    is_picture,
+    is_image_space,
+    is_viewable,
+    preprocess_images,
 )
-from rl_teacher.envs.registry import card, make_filmed, make_one, make_vector, spaces_of
+from rl_teacher.envs.registry import (
+    env_spaces,
+    get_env_info,
+    make_rendered_env,
+    make_single_env,
+    make_vector,
+)
 from rl_teacher.envs.rendering import film, render_steps
 from tests.envs.custom_environments import MODULE
 
@@ -78,7 +84,7 @@ class TestWhatIsAPicture:
         ],
     )
     def test_bytes_and_floats_from_0_to_1_with_two_axes_or_three(self, space):
-        assert is_picture(space)
+        assert is_image_space(space)
 
     @pytest.mark.parametrize(
         "space",
@@ -92,7 +98,7 @@ class TestWhatIsAPicture:
         ],
     )
     def test_nothing_else(self, space):
-        assert not is_picture(space)
+        assert not is_image_space(space)
 
     @pytest.mark.parametrize(
         ("shape", "height", "width", "channels"),
@@ -114,41 +120,41 @@ class TestWhatIsAPicture:
 
     def test_tables_of_numbers_are_refused_with_what_is_needed(self):
         with pytest.raises(BadInput, match=r"\[H, W\], \[H, W, C\] or \[C, H, W\], of uint8"):
-            card(f"{MODULE}:Heights")
+            get_env_info(f"{MODULE}:Heights")
 
     def test_vectors_stay_as_they_are(self):
-        env = make_one("CartPole-v1")
-        assert framed(env, FrameSettings()) is env
-        assert spaces_of("CartPole-v1", SMALL)[0].shape == (4,)
+        env = make_single_env("CartPole-v1")
+        assert preprocess_images(env, FrameSettings()) is env
+        assert env_spaces("CartPole-v1", SMALL)[0].shape == (4,)
 
 
 class TestShrinking:
     def test_half_the_pixels_are_means_of_two(self):
-        shrunk = Shrinking.of(Layout.of((2, 4)), 2)
+        shrunk = AreaResize.of(Layout.of((2, 4)), 2)
         np.testing.assert_array_equal(
             shrunk(np.array([[0, 10, 20, 40], [1, 1, 1, 1]], np.uint8)), [[5, 30], [1, 1]]
         )
 
     def test_a_pixel_on_an_edge_is_shared_by_area(self):
         # Each of two covers 1.5 of three: the first 0 and half of 90, the other half of 90 and 30.
-        shrunk = Shrinking.of(Layout.of((3, 2)), 2)
+        shrunk = AreaResize.of(Layout.of((3, 2)), 2)
         np.testing.assert_allclose(
             shrunk(np.array([[0, 0], [90, 90], [30, 30]], np.uint8)), [[30, 30], [50, 50]]
         )
 
     def test_what_is_smaller_stays(self):
-        shrunk = Shrinking.of(Layout.of((100, 50)), 84)
+        shrunk = AreaResize.of(Layout.of((100, 50)), 84)
         assert (shrunk.height, shrunk.width) == (84, 50)
         assert shrunk.columns is None
 
     def test_0_shrinks_nothing(self):
-        assert Shrinking.of(Layout.of((1000, 900)), 0)(of(7)).dtype == np.uint8
+        assert AreaResize.of(Layout.of((1000, 900)), 0)(of(7)).dtype == np.uint8
 
     @settings(max_examples=60, deadline=None)
     @given(st.integers(1, 40), st.integers(1, 40))
     def test_every_pixel_counts_the_same(self, one, other):
         n, m = max(one, other), min(one, other)
-        averaging = Averaging.of(n, m)
+        averaging = AreaWeights.of(n, m)
         share = np.zeros(n)
         np.add.at(share, averaging.places, averaging.weights.astype(np.float64))
         np.testing.assert_allclose(averaging.weights.sum(0), 1, atol=1e-6)
@@ -297,7 +303,7 @@ class TestAmongManyEnvironments:
         episode = int(scene_states[-1, 1, 0])
         steps = np.arange(3, 18, 5)
         filmed, pictures = zip(
-            *film("MovingDot-v0", venv.recipe(episode), steps, frames), strict=True
+            *film("MovingDot-v0", venv.replay_record(episode), steps, frames), strict=True
         )
         np.testing.assert_array_equal(filmed, observations[steps, 1])
         assert pictures[0].shape == (210, 160, 3)
@@ -306,47 +312,49 @@ class TestAmongManyEnvironments:
         venv = make_vector("MovingDot-v0", 1, frames=SMALL)
         observations, _ = lived(venv, 8)
         steps = np.arange(4, 8)
-        recipe = venv.recipe(0)
-        render_steps("MovingDot-v0", recipe, steps, observations[4:, 0], SMALL)
+        record = venv.replay_record(0)
+        render_steps("MovingDot-v0", record, steps, observations[4:, 0], SMALL)
         with pytest.raises(BadInput, match="did not live its episode again"):
-            render_steps("MovingDot-v0", recipe, steps, observations[3:7, 0], SMALL)
+            render_steps("MovingDot-v0", record, steps, observations[3:7, 0], SMALL)
 
 
 class TestForAPerson:
     def test_an_environment_that_draws_nothing_else_shows_its_own_pictures(self):
         venv = make_vector(LAMP, 1, frames=SMALL)
         observations, _ = lived(venv, 8)
-        pictures = render_steps(LAMP, venv.recipe(0), np.arange(8), observations[:, 0], SMALL)
+        pictures = render_steps(
+            LAMP, venv.replay_record(0), np.arange(8), observations[:, 0], SMALL
+        )
         assert pictures.shape == (8, 24, 20, 3)
         assert pictures[:, :, :, 1].max(axis=(1, 2)).tolist() == [200] * 8
         assert not pictures[..., 0].any()
 
     def test_in_grey_too(self):
-        env = make_filmed(f"{MODULE}:FaintLamp")
+        env = make_rendered_env(f"{MODULE}:FaintLamp")
         env.reset(seed=0)
         picture = np.asarray(env.render())
         assert set(picture.ravel().tolist()) == {0, 255}
         assert picture.shape == (24, 20, 3)
 
     def test_pictures_that_nobody_can_look_at_are_refused(self):
-        assert not can_be_seen(Box(0, 255, (24, 20, 7), np.uint8))
+        assert not is_viewable(Box(0, 255, (24, 20, 7), np.uint8))
         with pytest.raises(BadInput, match="render mode rgb_array"):
-            make_filmed(f"{MODULE}:ManyColours")
+            make_rendered_env(f"{MODULE}:ManyColours")
 
     def test_what_else_keeps_it_from_being_made_is_still_said(self):
         with pytest.raises(BadInput, match=r"raised FileNotFoundError .*robot\.urdf"):
-            make_filmed(f"{MODULE}:fails")
+            make_rendered_env(f"{MODULE}:fails")
 
 
 def test_a_real_environment_of_pictures_is_lived_again_as_it_was():
     frames = FrameSettings(stacked=2, size=48, grey=False)
-    assert spaces_of("CarRacing-v3", frames)[0] == Box(0, 255, (6, 48, 48), np.uint8)
+    assert env_spaces("CarRacing-v3", frames)[0] == Box(0, 255, (6, 48, 48), np.uint8)
     venv = make_vector("CarRacing-v3", 1, frames=frames)
     observations, _ = lived(venv, 3)
     restored = make_vector("CarRacing-v3", 1, frames=frames)
     restored.set_state(venv.get_state())
     np.testing.assert_array_equal(restored.observations, venv.observations)
-    [[seen, picture]] = film("CarRacing-v3", venv.recipe(0), np.array([2]), frames)
+    [[seen, picture]] = film("CarRacing-v3", venv.replay_record(0), np.array([2]), frames)
     np.testing.assert_array_equal(seen, observations[2, 0])
     assert picture.shape == (400, 600, 3)
 

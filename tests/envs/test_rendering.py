@@ -37,7 +37,7 @@ def test_a_film_shows_what_was_lived(env_id):
     episode = int(scene_states[-20, 1, 0])
     in_it = np.flatnonzero(scene_states[:, 1, 0] == episode)[-30::2]
     steps = scene_states[in_it, 1, 1]
-    filmed, frames = zip(*film(env_id, envs.recipe(episode), steps), strict=True)
+    filmed, frames = zip(*film(env_id, envs.replay_record(episode), steps), strict=True)
     np.testing.assert_array_equal(filmed, observations[in_it, 1])
     assert all(frame.std() > 5 for frame in frames)
     assert len({frame.tobytes() for frame in frames}) > 1
@@ -47,7 +47,7 @@ def test_pictures_come_in_the_order_of_the_steps():
     envs = make_vector("Pendulum-v1", 1)
     observations, _ = lived(envs, 20)
     steps = np.array([3, 4, 17])
-    frames = render_steps("Pendulum-v1", envs.recipe(0), steps, observations[steps, 0])
+    frames = render_steps("Pendulum-v1", envs.replay_record(0), steps, observations[steps, 0])
     assert frames.shape == (3, 500, 500, 3)
     assert frames.dtype == np.uint8
 
@@ -55,7 +55,7 @@ def test_pictures_come_in_the_order_of_the_steps():
 def test_what_the_last_action_led_to_can_be_shown_too():
     envs = make_vector("Pendulum-v1", 1)
     lived(envs, 20)
-    frames = render_steps("Pendulum-v1", envs.recipe(0), np.array([20]), envs.observations)
+    frames = render_steps("Pendulum-v1", envs.replay_record(0), np.array([20]), envs.observations)
     assert len(frames) == 1
 
 
@@ -63,8 +63,8 @@ def test_a_staggered_first_episode_can_be_filmed():
     envs = make_vector("Pendulum-v1", 1)
     observations, _ = lived(envs, 10, options={"elapsed_steps": [195]})
     steps = np.arange(5)
-    render_steps("Pendulum-v1", envs.recipe(0), steps, observations[steps, 0])
-    assert len(envs.recipe(0)) == 5
+    render_steps("Pendulum-v1", envs.replay_record(0), steps, observations[steps, 0])
+    assert len(envs.replay_record(0)) == 5
 
 
 def test_an_episode_filmed_after_a_restart_is_the_same():
@@ -73,14 +73,14 @@ def test_an_episode_filmed_after_a_restart_is_the_same():
     restored.set_state(envs.get_state())
     in_it = np.flatnonzero(scene_states[:, 0, 0] == 0)[::10]
     steps = scene_states[in_it, 0, 1]
-    render_steps("LunarLander-v3", restored.recipe(0), steps, observations[in_it, 0])
+    render_steps("LunarLander-v3", restored.replay_record(0), steps, observations[in_it, 0])
 
 
 def test_pictures_of_another_life_are_refused():
     envs = make_vector("Pendulum-v1", 1)
     observations, _ = lived(envs, 20)
     with pytest.raises(BadInput, match="did not live its episode again"):
-        render_steps("Pendulum-v1", envs.recipe(0), np.array([5]), observations[[6], 0])
+        render_steps("Pendulum-v1", envs.replay_record(0), np.array([5]), observations[[6], 0])
 
 
 class Unseen(gymnasium.Env):
@@ -115,7 +115,7 @@ def test_an_environment_that_draws_no_pictures_is_refused_in_words(unseen):
     envs = make_vector(unseen, 1)
     lived(envs, 3)
     with pytest.raises(BadInput, match="Unseen-v0 cannot be shown"):
-        render_steps(unseen, envs.recipe(0), np.array([0]))
+        render_steps(unseen, envs.replay_record(0), np.array([0]))
 
 
 RENDER = """
@@ -127,7 +127,7 @@ for env_id in ("CartPole-v1", "LunarLander-v3"):
     envs = make_vector(env_id, 1)
     envs.reset(seed=0)
     envs.step(np.array([0]))
-    print(render_steps(env_id, envs.recipe(0), np.arange(2)).shape)
+    print(render_steps(env_id, envs.replay_record(0), np.arange(2)).shape)
 """
 
 

@@ -5,11 +5,11 @@ import pytest
 
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.atari.rules import GAME_RULES, GameRules
-from rl_teacher.envs.registry import card, make_vector
+from rl_teacher.envs.registry import get_env_info, make_vector
 from rl_teacher.envs.rendering import render_steps
 from rl_teacher.play import episodes as episodes_module
 from rl_teacher.play.actors import Actor, actor_of
-from rl_teacher.play.episodes import live, per_frame
+from rl_teacher.play.episodes import per_frame, record_episode
 
 
 @pytest.fixture
@@ -27,26 +27,26 @@ def cart(home):
 
 
 def test_an_episode_is_whole_and_its_rewards_fit_its_steps(actor):
-    lived = live(actor, 3, explore=False)
-    assert len(lived.segment) == 20
-    assert lived.end == "truncated"
-    assert lived.predicted_rewards is not None
-    assert lived.predicted_rewards.shape == (20,)
-    np.testing.assert_array_equal(lived.true_rewards, lived.segment.rewards)
-    assert lived.recipe is None
+    episode = record_episode(actor, 3, explore=False)
+    assert len(episode.segment) == 20
+    assert episode.end == "truncated"
+    assert episode.predicted_rewards is not None
+    assert episode.predicted_rewards.shape == (20,)
+    np.testing.assert_array_equal(episode.true_rewards, episode.segment.rewards)
+    assert episode.replay_record is None
 
 
 def test_the_same_seed_plays_the_same_episode_and_another_seed_another(actor):
-    first, again, other = (live(actor, seed, explore=False) for seed in (3, 3, 4))
+    first, again, other = (record_episode(actor, seed, explore=False) for seed in (3, 3, 4))
     assert first.segment.content_hash == again.segment.content_hash
     assert first.segment.content_hash != other.segment.content_hash
 
 
 def test_the_most_likely_actions_are_taken_unless_it_explores(actor):
-    lived = live(actor, 3, explore=False)
-    best = actor.agent.predict(lived.segment.observations, deterministic=True)
-    np.testing.assert_allclose(lived.segment.actions, best, atol=1e-6)
-    explored = live(actor, 3, explore=True)
+    episode = record_episode(actor, 3, explore=False)
+    best = actor.agent.predict(episode.segment.observations, deterministic=True)
+    np.testing.assert_allclose(episode.segment.actions, best, atol=1e-6)
+    explored = record_episode(actor, 3, explore=True)
     best = actor.agent.predict(explored.segment.observations, deterministic=True)
     assert np.abs(explored.segment.actions - best).mean() > 0.05
 
@@ -54,32 +54,34 @@ def test_the_most_likely_actions_are_taken_unless_it_explores(actor):
 def test_two_agents_begin_an_episode_alike(actor, home):
     other = actor_of("rl", "latest")
     with closing(other.venv):
-        first, second = (live(each, 5, explore=False) for each in (actor, other))
+        first, second = (record_episode(each, 5, explore=False) for each in (actor, other))
     np.testing.assert_array_equal(first.segment.observations[0], second.segment.observations[0])
     assert first.segment.content_hash != second.segment.content_hash
 
 
 def test_an_episode_that_rules_end_can_be_filmed_as_it_was(cart):
-    lived = live(cart, 1, explore=True)
-    assert lived.end == "terminated"
-    assert lived.recipe is not None
-    assert len(lived.recipe) == len(lived.segment)
-    steps = np.arange(len(lived.segment))
-    frames = render_steps(cart.env_card.id, lived.recipe, steps, lived.segment.observations)
-    assert len(frames) == len(lived.segment)
+    episode = record_episode(cart, 1, explore=True)
+    assert episode.end == "terminated"
+    assert episode.replay_record is not None
+    assert len(episode.replay_record) == len(episode.segment)
+    steps = np.arange(len(episode.segment))
+    frames = render_steps(
+        cart.env_info.id, episode.replay_record, steps, episode.segment.observations
+    )
+    assert len(frames) == len(episode.segment)
 
 
 def test_an_episode_that_nothing_ends_is_cut(actor, monkeypatch):
-    monkeypatch.setattr(episodes_module, "MOST_STEPS", 7)
-    lived = live(actor, 3, explore=False)
-    assert len(lived.segment) == 7
-    assert lived.end == "cut"
+    monkeypatch.setattr(episodes_module, "MAX_EPISODE_STEPS", 7)
+    episode = record_episode(actor, 3, explore=False)
+    assert len(episode.segment) == 7
+    assert episode.end == "cut"
 
 
 def test_an_environment_without_rewards_has_no_true_ones(actor):
-    lived = live(actor, 3, explore=False)
-    lived.segment.rewards[:] = 0
-    assert lived.true_rewards is None
+    episode = record_episode(actor, 3, explore=False)
+    episode.segment.rewards[:] = 0
+    assert episode.true_rewards is None
 
 
 def test_the_reward_of_a_frame_is_the_mean_of_its_steps():
@@ -102,7 +104,7 @@ def test_what_belongs_to_no_episode_is_not_played(monkeypatch):
         actor = Actor(
             name="right",
             kind="own",
-            env_card=card("Pong-v0"),
+            env_info=get_env_info("Pong-v0"),
             agent=GoesRight(),
             predictor=None,
             frames=FrameSettings(),
@@ -112,10 +114,12 @@ def test_what_belongs_to_no_episode_is_not_played(monkeypatch):
             checkpoint="latest",
             is_training=False,
         )
-        lived = live(actor, 1, explore=False)
-    assert len(lived.segment) == 6
-    assert lived.end == "truncated"
-    np.testing.assert_array_equal(lived.segment.scene_states[:, 1], np.arange(6))
+        episode = record_episode(actor, 1, explore=False)
+    assert len(episode.segment) == 6
+    assert episode.end == "truncated"
+    np.testing.assert_array_equal(episode.segment.scene_states[:, 1], np.arange(6))
     steps = np.array([0, 5])
-    assert lived.recipe is not None
-    render_steps(actor.env_card.id, lived.recipe, steps, lived.segment.observations[steps])
+    assert episode.replay_record is not None
+    render_steps(
+        actor.env_info.id, episode.replay_record, steps, episode.segment.observations[steps]
+    )

@@ -11,14 +11,14 @@ from rl_teacher.common.errors import BadInput
 from rl_teacher.play import film, offscreen_renderer
 from rl_teacher.play.actors import actor_of
 from rl_teacher.play.film import beside, encode_gif, in_good_size
-from rl_teacher.play.offscreen_renderer import BodyArtist, Shot, working_pool
+from rl_teacher.play.offscreen_renderer import OffscreenRenderer, Shot, working_pool
 from rl_teacher.play.reward_overlay import (
     EDGE,
     HEAD,
     HEIGHT,
     TRACK,
     Curve,
-    Strip,
+    RewardOverlay,
     figure,
     fitting,
     font,
@@ -48,9 +48,9 @@ class TestVideo:
         assert str(path) in printed
         frames = frames_of(path)
         with closing((actor := actor_of("cart", "latest")).venv):
-            lived = [film.live(actor, seed, explore=False) for seed in (1, 2)]
+            episode = [film.record_episode(actor, seed, explore=False) for seed in (1, 2)]
         # 50 steps a second are shown as 25 pictures; each episode's last one stays half a second.
-        assert len(frames) == sum((len(each.segment) + 1) // 2 + 12 for each in lived)
+        assert len(frames) == sum((len(each.segment) + 1) // 2 + 12 for each in episode)
         # CartPole's picture is 600 x 400; it learned from the true reward, so there is one strip.
         assert frames[0].shape == (400 + HEIGHT, 600, 3)
         assert frames[0][200:300, 200:400].min() < 50
@@ -103,7 +103,7 @@ class TestBodies:
         shot = Shot("ShortReacher-v1", camera, 0.0, 160, 160)
         states = np.zeros((2, 4))
         states[1, 0] = np.pi  # the shoulder, half a turn
-        with closing(BodyArtist()) as artist:
+        with closing(OffscreenRenderer()) as artist:
             right, left = (picture.astype(int) for picture in artist.draw(shot, states))
         changed = np.abs(right - left).max(-1) > 60
         columns = np.flatnonzero(changed.any(0))
@@ -191,7 +191,7 @@ class TestPictures:
 
 class TestStrip:
     def strip(self, *values, **more):
-        return Strip(Curve("reward", np.array(values, np.float64), 3.0, **more), 200)
+        return RewardOverlay(Curve("reward", np.array(values, np.float64), 3.0, **more), 200)
 
     def test_the_mark_is_where_the_frame_is(self):
         strip = self.strip(0, 1, 2, 3, 4)

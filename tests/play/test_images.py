@@ -10,9 +10,9 @@ from rich.console import Console
 
 from rl_teacher.cli import main
 from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.envs.registry import card, make_vector
+from rl_teacher.envs.registry import get_env_info, make_vector
 from rl_teacher.play.actors import Actor, actor_of
-from rl_teacher.play.episodes import live
+from rl_teacher.play.episodes import record_episode
 from rl_teacher.play.film import write_film
 from rl_teacher.play.options import PlayOptions
 from rl_teacher.play.player import rendered
@@ -37,7 +37,7 @@ def actor():
         yield Actor(
             name="lamp",
             kind="always on",
-            env_card=card(LAMP),
+            env_info=get_env_info(LAMP),
             agent=AlwaysOn(),
             predictor=None,
             venv=venv,
@@ -60,10 +60,12 @@ def test_in_a_video(actor, tmp_path):
 
 
 def test_on_the_page(actor):
-    lived = live(actor, 3, explore=False)
+    episode = record_episode(actor, 3, explore=False)
     steps = np.arange(4)
-    assert lived.recipe is not None
-    clip = rendered(LAMP, FRAMES, lived.recipe, steps, lived.segment.observations[steps], 10.0)
+    assert episode.replay_record is not None
+    clip = rendered(
+        LAMP, FRAMES, episode.replay_record, steps, episode.segment.observations[steps], 10.0
+    )
     with av.open(io.BytesIO(clip), mode="r") as file:
         assert [(each.height, each.width) for each in file.decode(video=0)] == [(24, 20)] * 4
 

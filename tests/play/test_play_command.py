@@ -81,7 +81,7 @@ class TestExportAgent:
         best = actor.agent.predict(observations, deterministic=True)
         np.testing.assert_allclose(loaded(observations), best, rtol=1e-6, atol=1e-6)
         assert loaded.made_from["step"] == 1024
-        assert loaded.made_from["env_id"] == actor.env_card.id
+        assert loaded.made_from["env_id"] == actor.env_info.id
 
     def test_it_may_be_exported_again_to_the_same_folder(self, home, tmp_path, capsys):
         for _ in range(2):

@@ -8,9 +8,9 @@ from rl_teacher.clips.poses import unpack
 from rl_teacher.common.errors import BadInput, BadObservation
 from rl_teacher.play import player as module
 from rl_teacher.play.actors import actor_of
-from rl_teacher.play.episodes import live
+from rl_teacher.play.episodes import record_episode
 from rl_teacher.play.options import PlayOptions
-from rl_teacher.play.player import PlayDesk
+from rl_teacher.play.player import Player
 
 PATIENCE_S = 60.0
 
@@ -22,54 +22,54 @@ def open_desk(home):
 
         def opened(*names, **options):
             actors = [actor_of(name, "latest") for name in names]
-            made = PlayDesk(actors, PlayOptions(names[0], **options))
+            made = Player(actors, PlayOptions(names[0], **options))
             return stack.enter_context(closing(made))
 
         yield opened
 
 
 def test_an_episode_says_what_was_lived(open_desk):
-    desk = open_desk("synth", seed=9)
-    [side] = desk.episode(1, PATIENCE_S).sides
+    player = open_desk("synth", seed=9)
+    [side] = player.episode(1, PATIENCE_S).sides
     with closing((actor := actor_of("synth", "latest")).venv):
-        lived = live(actor, 10, explore=False)
-    assert side.true_return == pytest.approx(lived.segment.true_return)
-    assert lived.predicted_rewards is not None
-    assert side.predicted_return == pytest.approx(lived.predicted_rewards.sum(), rel=1e-5)
+        episode = record_episode(actor, 10, explore=False)
+    assert side.true_return == pytest.approx(episode.segment.true_return)
+    assert episode.predicted_rewards is not None
+    assert side.predicted_return == pytest.approx(episode.predicted_rewards.sum(), rel=1e-5)
     assert side.num_steps == 20
     assert len(side.predicted_rewards) == len(side.true_rewards) == side.clip.num_frames
 
 
 def test_a_clips_bytes_are_poses_of_its_scene_under_its_hash(open_desk):
-    desk = open_desk("synth")
-    clip = desk.episode(0, PATIENCE_S).sides[0].clip
-    picture = desk.picture(clip.hash)
+    player = open_desk("synth")
+    clip = player.episode(0, PATIENCE_S).sides[0].clip
+    picture = player.picture(clip.hash)
     assert clip.hash == hashlib.sha256(picture.content).hexdigest()
     poses, fps = unpack(picture.content)
     assert (len(poses), fps) == (clip.num_frames, clip.fps)
     assert clip.scene_url.startswith("/api/v1/play/scenes/")
-    assert b'"bodies"' in desk.scene(clip.scene_url.rpartition("/")[2])
-    assert desk.picture("0" * 64) is None
-    assert desk.scene("0" * 64) is None
+    assert b'"bodies"' in player.scene(clip.scene_url.rpartition("/")[2])
+    assert player.picture("0" * 64) is None
+    assert player.scene("0" * 64) is None
 
 
 def test_without_mujoco_it_is_a_video(open_desk):
-    desk = open_desk("cart")
-    clip = desk.episode(0, PATIENCE_S).sides[0].clip
+    player = open_desk("cart")
+    clip = player.episode(0, PATIENCE_S).sides[0].clip
     assert clip.kind == "video"
     assert clip.scene_url is None
-    assert desk.scene("") == b""
-    assert desk.picture(clip.hash).content[4:8] == b"ftyp"
+    assert player.scene("") == b""
+    assert player.picture(clip.hash).content[4:8] == b"ftyp"
 
 
 def test_two_are_played_side_by_side(open_desk):
-    desk = open_desk("synth", "rl")
-    left, right = desk.episode(0, PATIENCE_S).sides
+    player = open_desk("synth", "rl")
+    left, right = player.episode(0, PATIENCE_S).sides
     assert left.predicted_rewards is not None
     assert right.predicted_rewards is None
     assert right.predicted_return is None
     assert left.clip.hash != right.clip.hash
-    assert [each.name for each in desk.bill().actors] == ["synth", "rl"]
+    assert [each.name for each in player.session().actors] == ["synth", "rl"]
 
 
 def test_one_episode_is_made_ahead_and_no_more(open_desk, monkeypatch):
@@ -77,11 +77,11 @@ def test_one_episode_is_made_ahead_and_no_more(open_desk, monkeypatch):
 
     def note(actor, seed, *, explore):
         played.append(seed)
-        return live(actor, seed, explore=explore)
+        return record_episode(actor, seed, explore=explore)
 
-    monkeypatch.setattr(module, "live", note)
-    desk = open_desk("synth", episodes=5, seed=0)
-    desk.episode(0, PATIENCE_S)
+    monkeypatch.setattr(module, "record_episode", note)
+    player = open_desk("synth", episodes=5, seed=0)
+    player.episode(0, PATIENCE_S)
     deadline = time.monotonic() + PATIENCE_S
     while len(played) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -98,7 +98,7 @@ def test_an_explored_episode_is_the_same_whichever_is_asked_for_first(open_desk)
 
 
 def test_an_episode_that_is_not_ready_is_none(open_desk, monkeypatch):
-    monkeypatch.setattr(module, "live", lambda *_, **__: time.sleep(0.5))
+    monkeypatch.setattr(module, "record_episode", lambda *_, **__: time.sleep(0.5))
     assert open_desk("synth").episode(0, 0.01) is None
 
 
@@ -106,13 +106,13 @@ def test_what_is_wrong_with_the_environment_is_told(open_desk, monkeypatch):
     def fail(*_, **__):
         raise BadObservation("NaN in step 3")
 
-    monkeypatch.setattr(module, "live", fail)
+    monkeypatch.setattr(module, "record_episode", fail)
     with pytest.raises(BadObservation, match="step 3"):
         open_desk("synth").episode(0, PATIENCE_S)
 
     def break_off(*_, **__):
         raise ZeroDivisionError("its own fault")
 
-    monkeypatch.setattr(module, "live", break_off)
+    monkeypatch.setattr(module, "record_episode", break_off)
     with pytest.raises(BadInput, match="ZeroDivisionError: its own fault"):
         open_desk("synth").episode(0, PATIENCE_S)

@@ -11,8 +11,8 @@ from rl_teacher.clips.poses import unpack
 from rl_teacher.clips.recorder import Recorder
 from rl_teacher.common.errors import BadInput
 from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.envs.registry import card, make_vector
-from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore, check_can_be_shown
+from rl_teacher.envs.registry import get_env_info, make_vector
+from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore, check_renderable
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 
@@ -33,7 +33,7 @@ def lived(env_id, num_steps=40, **options):
 
 
 def studio_of(env_id, venv, clip_store):
-    return ClipRenderer(card(env_id), venv, clip_store)
+    return ClipRenderer(get_env_info(env_id), venv, clip_store)
 
 
 def ask(clip_store, env_id, segments):
@@ -66,7 +66,7 @@ def test_a_comparison_waits_once_both_its_mujoco_clips_can_be_shown(env_id, clip
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "PongNoFrameskip-v4"])
 def test_a_clip_without_mujoco_is_a_video(env_id, clip_store):
-    check_can_be_shown(env_id)
+    check_renderable(env_id)
     venv, segments = lived(env_id)
     experiment_id = ask(clip_store, env_id, segments)
     clip_renderer = studio_of(env_id, venv, clip_store)
@@ -85,7 +85,7 @@ def test_a_clip_of_pictures_is_in_colour_and_whole_whatever_was_seen(clip_store)
     frames = FrameSettings(stacked=2, size=20)
     venv, segments = lived("MovingDot-v0", frames=frames)
     experiment_id = ask(clip_store, "MovingDot-v0", segments)
-    clip_renderer = ClipRenderer(card("MovingDot-v0"), venv, clip_store, frames)
+    clip_renderer = ClipRenderer(get_env_info("MovingDot-v0"), venv, clip_store, frames)
     clip_renderer.show(segments)
     clip_renderer.wait()
     (waiting,) = clip_store.store.waiting(experiment_id, limit=5)
@@ -104,7 +104,7 @@ def test_an_episode_is_announced_once_it_can_be_shown(clip_store):
     clip_renderer = studio_of("ShortHopper-v1", venv, clip_store)
     seen = []
     for segment in segments:
-        clip_renderer.show_if_possible(
+        clip_renderer.render_if_possible(
             segment, lambda s=segment: seen.append(kind_of(clip_store, s))
         )
     clip_renderer.close(finish=True)
@@ -124,13 +124,13 @@ def show_and_wait(clip_renderer, segments):
 class CannotDraw(ClipRenderer):
     """Fails at every clip."""
 
-    def _make(self, segment, recipe):
+    def _make(self, segment, record):
         raise BadInput("no room on the wall")
 
 
 def test_a_clip_that_is_needed_and_cannot_be_made_is_an_error(clip_store):
     venv, segments = lived("ShortHopper-v1")
-    clip_renderer = CannotDraw(card("ShortHopper-v1"), venv, clip_store)
+    clip_renderer = CannotDraw(get_env_info("ShortHopper-v1"), venv, clip_store)
     with pytest.raises(BadInput, match="no room"):
         show_and_wait(clip_renderer, segments)
     clip_renderer.close()
@@ -139,11 +139,11 @@ def test_a_clip_that_is_needed_and_cannot_be_made_is_an_error(clip_store):
 
 def test_an_episode_that_cannot_be_drawn_is_a_warning_once(clip_store, caplog):
     venv, segments = lived("ShortHopper-v1")
-    clip_renderer = CannotDraw(card("ShortHopper-v1"), venv, clip_store)
+    clip_renderer = CannotDraw(get_env_info("ShortHopper-v1"), venv, clip_store)
     for segment in segments:
-        clip_renderer.show_if_possible(segment, lambda: pytest.fail("it was not made"))
+        clip_renderer.render_if_possible(segment, lambda: pytest.fail("it was not made"))
     clip_renderer.close(finish=True)
-    clip_renderer.show_if_possible(segments[0], lambda: pytest.fail("it was not made"))
+    clip_renderer.render_if_possible(segments[0], lambda: pytest.fail("it was not made"))
     venv.close()
     assert "no room on the wall" in caplog.text
 
@@ -162,4 +162,4 @@ def test_an_environment_that_draws_nothing_is_refused(monkeypatch):
         EnvSpec("Blind-v0", entry_point=lambda **_: Blind()),
     )
     with pytest.raises(BadInput, match="Blind-v0"):
-        check_can_be_shown("Blind-v0")
+        check_renderable("Blind-v0")

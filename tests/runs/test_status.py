@@ -5,7 +5,7 @@ import pytest
 
 from rl_teacher.clips.episode import Episode, EpisodeWatcher
 from rl_teacher.clips.segment import Segment
-from rl_teacher.envs.registry import EnvCard, make_vector
+from rl_teacher.envs.registry import EnvInfo, make_vector
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.diagnostics import Diagnostics
 from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
@@ -30,14 +30,14 @@ class InstantClipRenderer(ClipRenderer):
     """Every clip can be shown at once."""
 
     def __init__(self, clip_store):
-        env_card = EnvCard("X-v0", 60.0, 6, False, "batch", "")
-        super().__init__(env_card, make_vector("ShortReacher-v1", 1), clip_store)
+        env_info = EnvInfo("X-v0", 60.0, 6, False, "batch", "")
+        super().__init__(env_info, make_vector("ShortReacher-v1", 1), clip_store)
 
     @property
     def kind(self):
         return "poses"
 
-    def show_if_possible(self, segment, then):
+    def render_if_possible(self, segment, then):
         key = f"clips/{segment.content_hash}.poses"
         self.clip_store.media.put(key, b"poses")
         shown = ShownClip(segment.env_id, len(segment), "poses", key, None, 6, 60.0)

@@ -25,7 +25,7 @@ from rl_teacher.config.experiment import (
     TeachConfig,
 )
 from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.envs.registry import make_vector, spaces_of
+from rl_teacher.envs.registry import env_spaces, make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.runs.folder import Experiment
@@ -297,7 +297,7 @@ def test_agents_of_every_kind_begin_where_another_experiment_ended(agent):
 def test_a_predictor_of_other_frames_is_refused():
     config = TeachConfig("MovingDot-v0", "synth", name="two", stacked_frames=2)
     for stacked in (2, 4):
-        spaces = spaces_of(config.env_id, FrameSettings(stacked=stacked))
+        spaces = env_spaces(config.env_id, FrameSettings(stacked=stacked))
         predictor = RewardPredictor(InputSpace.of(*spaces), config.reward)
         if stacked == config.stacked_frames:
             check_spaces(predictor, config)

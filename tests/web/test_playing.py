@@ -8,7 +8,7 @@ import pytest
 
 from rl_teacher.play.actors import actor_of
 from rl_teacher.play.options import PlayOptions
-from rl_teacher.play.player import PlayDesk
+from rl_teacher.play.player import Player
 from rl_teacher.web.app import create_app
 from rl_teacher.web.routes import playing
 from rl_teacher.web.settings import Settings
@@ -25,8 +25,8 @@ def open_app(home, store, media, static):  # noqa: F811
 
         def opened(name, **options):
             actors = [actor_of(name, "latest")]
-            desk = stack.enter_context(closing(PlayDesk(actors, PlayOptions(name, **options))))
-            return create_app(store, media, Settings(TOKEN, static=static), desk)
+            player = stack.enter_context(closing(Player(actors, PlayOptions(name, **options))))
+            return create_app(store, media, Settings(TOKEN, static=static), player)
 
         yield opened
 
@@ -87,7 +87,7 @@ class TestWhatIsPlayed:
         }
 
     def test_an_episode_leads_to_its_clip_and_scene(self, playing_app, owner):
-        playing_app.state.services.desk.episode(1, 60.0)
+        playing_app.state.services.player.episode(1, 60.0)
         episode = owner.get("/api/v1/play/episodes/1").json()
         assert (episode["number"], episode["seed"]) == (1, 2)
         [side] = episode["sides"]
@@ -100,7 +100,7 @@ class TestWhatIsPlayed:
 
     def test_a_part_of_a_video_can_be_asked_for(self, open_app):
         app = open_app("cart")
-        app.state.services.desk.episode(0, 60.0)
+        app.state.services.player.episode(0, 60.0)
         owner = enter(app, TOKEN)
         url = owner.get("/api/v1/play/episodes/0").json()["sides"][0]["clip"]["url"]
         part = owner.get(url, headers={"Range": "bytes=4-7"})
@@ -123,10 +123,10 @@ class TestWhatIsPlayed:
     def test_an_episode_that_is_still_being_made_can_be_asked_for_again(
         self, playing_app, owner, monkeypatch
     ):
-        desk = playing_app.state.services.desk
+        player = playing_app.state.services.player
         monkeypatch.setattr(playing, "PATIENCE_S", 0.0)
         ready = partial(owner.get, "/api/v1/play/episodes/1")
-        desk.episode(1, 60.0)
+        player.episode(1, 60.0)
         assert ready().status_code == 200
-        monkeypatch.setattr(desk, "episode", lambda number, patience_s: None)
+        monkeypatch.setattr(player, "episode", lambda number, patience_s: None)
         assert "Ask again" in assert_problem(ready(), 409)

@@ -8,7 +8,7 @@ from jaxtyping import Int64
 MAX_FPS = 30.0
 
 
-def shown_steps(num_steps: int, fps: float) -> tuple[Int64[np.ndarray, " frame"], float]:
+def frame_steps(num_steps: int, fps: float) -> tuple[Int64[np.ndarray, " frame"], float]:
     """The steps that are shown: every k-th, so that at most 30 frames pass in a second.
 
     Args:

@@ -38,7 +38,7 @@ UNSET_RGBA = np.array([0.5, 0.5, 0.5, 1.0], np.float32)
 Scene = dict[str, Any]
 
 
-def scene_of(model: mujoco.MjModel, camera: Mapping[str, Any]) -> Scene:
+def build_scene(model: mujoco.MjModel, camera: Mapping[str, Any]) -> Scene:
     """The scene of a model.
 
     Args:

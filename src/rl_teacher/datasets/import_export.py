@@ -14,7 +14,7 @@ from rl_teacher.datasets.imitation import from_imitation
 from rl_teacher.datasets.reading import load
 from rl_teacher.datasets.rows import IMPORTED, PREFIX, RESTORED, Row, counts, plain_row
 from rl_teacher.datasets.spaces import Spaces
-from rl_teacher.envs.registry import card, make_one, spaces_of
+from rl_teacher.envs.registry import env_spaces, get_env_info, make_single_env
 from rl_teacher.report.label_export import label_rows
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.database import default_url
@@ -66,10 +66,10 @@ def spaces_lived_in(env_id: str, config: Mapping[str, Any]) -> Spaces:
     Note: a wrapper's segments have pictures as they are, and only what `rl-teacher teach` began has
     an agent among its settings.
     """
-    if "agent" not in config and card(env_id).shows_pictures:
-        with closing(make_one(env_id)) as env:
+    if "agent" not in config and get_env_info(env_id).has_image_observations:
+        with closing(make_single_env(env_id)) as env:
             return Spaces(env.observation_space, env.action_space)
-    return Spaces(*spaces_of(env_id, FrameSettings.saved_in(config)))
+    return Spaces(*env_spaces(env_id, FrameSettings.saved_in(config)))
 
 
 def labels_in_home(name: str) -> Dataset:
@@ -110,10 +110,10 @@ def read_any(path: Path, env_id: str | None) -> Dataset:
     if path.suffix == ".npz" and path.is_file():
         if env_id is None:
             raise BadInput(f"{path} does not say which environment it is of. Say it with --env-id.")
-        full_id = card(env_id).id
-        return from_imitation(path, full_id, Spaces(*spaces_of(full_id)))
+        full_id = get_env_info(env_id).id
+        return from_imitation(path, full_id, Spaces(*env_spaces(full_id)))
     dataset = load(path)
-    if env_id is not None and card(env_id).id != dataset.env_id:
+    if env_id is not None and get_env_info(env_id).id != dataset.env_id:
         raise BadInput(
             f"{path} is of {dataset.env_id}, and --env-id {env_id} was given. Leave it out."
         )

@@ -20,8 +20,19 @@ from rl_teacher.common.errors import BadInput
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.atari.score_areas import SCREEN_HEIGHT, SCREEN_WIDTH
 from rl_teacher.envs.factories import described
-from rl_teacher.envs.preprocessing import fault_of_picture, frames_in_words, in_words, is_picture
-from rl_teacher.envs.registry import EnvCard, card, make_filmed, make_one, mujoco_model
+from rl_teacher.envs.preprocessing import (
+    describe_preprocessing,
+    find_image_fault,
+    in_words,
+    is_image_space,
+)
+from rl_teacher.envs.registry import (
+    EnvInfo,
+    get_env_info,
+    make_rendered_env,
+    make_single_env,
+    mujoco_model,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +60,7 @@ class Wrong(Exception):
     """Ends a check: nothing after this fault can be tried."""
 
 
-def check_environment(env_card: EnvCard) -> None:
+def check_environment(env_info: EnvInfo) -> None:
     """Try an environment for some steps; what is only a pity becomes a warning.
 
     The suite's own and Atari's are not tried: their tests do that.
@@ -57,62 +68,62 @@ def check_environment(env_card: EnvCard) -> None:
     Raises:
         BadInput: with every fault that must be mended.
     """
-    if env_card.backend != "gymnasium":
+    if env_info.backend != "gymnasium":
         return
-    faults = faults_of(env_card, SHORT_CHECK_STEPS)
+    faults = find_faults(env_info, SHORT_CHECK_STEPS)
     for fault in faults:
         if not fault.is_fatal:
-            logger.warning("%s: %s", env_card.id, fault.text)
+            logger.warning("%s: %s", env_info.id, fault.text)
     fatal = [fault.text for fault in faults if fault.is_fatal]
     if fatal:
-        raise BadInput(f"{env_card.id} cannot be taught as it is. {' '.join(fatal)}")
+        raise BadInput(f"{env_info.id} cannot be taught as it is. {' '.join(fatal)}")
 
 
-def check_thoroughly(env_id: str, *, is_shown: bool) -> tuple[EnvCard, list[Fault]]:
+def inspect_environment(env_id: str, *, is_shown: bool) -> tuple[EnvInfo, list[Fault]]:
     """The card of an environment, and what is wrong with it.
 
     Args:
-        env_id: any name that `registry.card` accepts.
+        env_id: any name that `registry.get_env_info` accepts.
         is_shown: whether a person is going to see its clips.
 
     Raises:
         BadInput: it cannot even be made, or has spaces that nobody can learn with.
     """
-    env_card = card(env_id)
-    faults = faults_of(env_card, LONG_CHECK_STEPS)
+    env_info = get_env_info(env_id)
+    faults = find_faults(env_info, LONG_CHECK_STEPS)
     if not any(fault.is_fatal for fault in faults):
-        faults += faults_of_clips(env_card.id, is_shown=is_shown)
-    return env_card, faults
+        faults += find_rendering_faults(env_info.id, is_shown=is_shown)
+    return env_info, faults
 
 
-def seen_of(env_id: str, frames: FrameSettings) -> str | None:
+def describe_images(env_id: str, frames: FrameSettings) -> str | None:
     """What is seen of an environment that shows pictures, in one line; None of any other."""
-    if card(env_id).backend == "atari":
-        return frames_in_words((SCREEN_HEIGHT, SCREEN_WIDTH, 3), frames)
-    with closing(make_one(env_id)) as env:
-        return in_words(env, frames) if is_picture(env.observation_space) else None
+    if get_env_info(env_id).backend == "atari":
+        return describe_preprocessing((SCREEN_HEIGHT, SCREEN_WIDTH, 3), frames)
+    with closing(make_single_env(env_id)) as env:
+        return in_words(env, frames) if is_image_space(env.observation_space) else None
 
 
-def faults_of(env_card: EnvCard, num_steps: int) -> list[Fault]:
+def find_faults(env_info: EnvInfo, num_steps: int) -> list[Fault]:
     """What is wrong with the way an environment begins and steps."""
     found: dict[str, Fault] = {}
 
     def note(text: str, *, is_fatal: bool = True) -> None:
         found.setdefault(text.partition(":")[0], Fault(text, is_fatal))
 
-    with warnings.catch_warnings(), closing(make_one(env_card.id)) as env:
+    with warnings.catch_warnings(), closing(make_single_env(env_info.id)) as env:
         warnings.simplefilter("ignore")
         try:
             check_reset(env, note)
             check_returns(env, note)
             live(env, num_steps, note)
-            if env_card.max_episode_steps is None:
+            if env_info.max_episode_steps is None:
                 note(
                     "Its episodes have no time limit: how each went is kept until it ends, so "
                     "memory grows. Wrap it in gymnasium.wrappers.TimeLimit.",
                     is_fatal=False,
                 )
-            check_determinism(env_card.id, note)
+            check_determinism(env_info.id, note)
         except Wrong:
             pass
     return list(found.values())
@@ -233,8 +244,8 @@ def check_observation(env: gymnasium.Env, obs: Any, source: str, note: Note) -> 
             f"Return np.array(..., {dtype})."
         )
         raise Wrong
-    if isinstance(space, gymnasium.spaces.Box) and is_picture(space):
-        fault = fault_of_picture(space, obs)
+    if isinstance(space, gymnasium.spaces.Box) and is_image_space(space):
+        fault = find_image_fault(space, obs)
         if fault is not None:
             note(f"{source} returned {fault}")
             raise Wrong
@@ -317,7 +328,7 @@ def check_determinism(env_id: str, note: Note) -> None:
 def lived(env_id: str) -> Iterator[np.ndarray]:
     """Observations of a few steps, always with the same seed and actions."""
     rng = np.random.default_rng(SEED)
-    with closing(make_one(env_id)) as env:
+    with closing(make_single_env(env_id)) as env:
         obs, _ = env.reset(seed=SEED)
         yield obs
         for _ in range(SHORT_CHECK_STEPS):
@@ -330,12 +341,12 @@ def lived(env_id: str) -> Iterator[np.ndarray]:
 # --- clips ---
 
 
-def faults_of_clips(env_id: str, *, is_shown: bool) -> list[Fault]:
+def find_rendering_faults(env_id: str, *, is_shown: bool) -> list[Fault]:
     """What is wrong with showing it to a person; fatal if that is going to be done."""
     if mujoco_model(env_id) is not None:
         return []
     try:
-        with closing(make_filmed(env_id)) as env:
+        with closing(make_rendered_env(env_id)) as env:
             env.reset(seed=SEED)
             picture = np.asarray(env.render())
     except BadInput as error:

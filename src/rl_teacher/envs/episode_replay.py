@@ -15,11 +15,11 @@ from jaxtyping import Shaped
 from rl_teacher.common.state_dict import StateDict, array_to_text, nest, part_of, text_to_array
 
 KEEP_STEPS = 50_000
-"""Steps, over all environments, for which the recipe of an ended episode is kept."""
+"""Steps, over all environments, for which the record of an ended episode is kept."""
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ReplayRecord:
     """One episode.
 
     Attributes:
@@ -35,10 +35,10 @@ class Recipe:
 
 
 @runtime_checkable
-class Replayer(Protocol):
+class SupportsReplay(Protocol):
     """Knows how an episode is lived again."""
 
-    def recipe(self, episode: int) -> Recipe:
+    def replay_record(self, episode: int) -> ReplayRecord:
         """Of an episode, by its number.
 
         Raises:
@@ -49,12 +49,12 @@ class Replayer(Protocol):
 
 @dataclass(frozen=True)
 class _Ended:
-    recipe: Recipe
+    record: ReplayRecord
     ended_at: int
 
 
-class RecipeBook:
-    """Numbers the episodes of some environments, and keeps the recipes of those that ended lately.
+class ReplayHistory:
+    """Numbers the episodes of some environments, and keeps the records of those that ended lately.
 
     What ended more than `keep_steps` steps ago, counted over all environments, is forgotten. So
     it holds `keep_steps` actions and one episode of each environment at most.
@@ -78,43 +78,43 @@ class RecipeBook:
         """Count steps of environments."""
         self._num_lived += num_steps
 
-    def end(self, episode: int, recipe: Recipe) -> None:
+    def end(self, episode: int, record: ReplayRecord) -> None:
         """Keep an episode that ended, and forget those that ended too long ago."""
-        self._ended[episode] = _Ended(recipe, self._num_lived)
+        self._ended[episode] = _Ended(record, self._num_lived)
         while self._ended:
             oldest = next(iter(self._ended))
             if self._num_lived - self._ended[oldest].ended_at < self._keep_steps:
                 break
             del self._ended[oldest]
 
-    def __getitem__(self, episode: int) -> Recipe:
-        """The recipe of an episode that ended.
+    def __getitem__(self, episode: int) -> ReplayRecord:
+        """The record of an episode that ended.
 
         Raises:
             LookupError: it is forgotten, or never ended.
         """
         if episode not in self._ended:
             raise LookupError(
-                f"The recipe of episode {episode} is not kept: episodes that ended more than "
+                f"The record of episode {episode} is not kept: episodes that ended more than "
                 f"{self._keep_steps} steps ago are forgotten. Keep more steps (keep_steps)."
             )
-        return self._ended[episode].recipe
+        return self._ended[episode].record
 
     def get_state(self, action_space: gymnasium.Space) -> StateDict:
         """Everything in it, as plain arrays."""
-        recipes = [each.recipe for each in self._ended.values()]
+        records = [each.record for each in self._ended.values()]
         return {
             "counts": np.array([self._num_begun, self._num_lived]),
             "episodes": np.array(list(self._ended), np.int64),
             "ended_at": np.array([each.ended_at for each in self._ended.values()], np.int64),
-            **nest({"recipes": pack_recipes(recipes, action_space)}),
+            **nest({"records": pack_replay_records(records, action_space)}),
         }
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from a saved state."""
         self._num_begun, self._num_lived = state["counts"].tolist()
-        recipes = unpack_recipes(part_of(state, "recipes"))
-        ended = map(_Ended, recipes, state["ended_at"].tolist())
+        records = unpack_replay_records(part_of(state, "records"))
+        ended = map(_Ended, records, state["ended_at"].tolist())
         self._ended = dict(zip(state["episodes"].tolist(), ended, strict=True))
 
 
@@ -125,18 +125,20 @@ def actions_of(
     return np.array(taken, action_space.dtype).reshape(-1, *(action_space.shape or ()))
 
 
-def pack_recipes(recipes: Sequence[Recipe], action_space: gymnasium.Space) -> StateDict:
+def pack_replay_records(
+    records: Sequence[ReplayRecord], action_space: gymnasium.Space
+) -> StateDict:
     """Recipes as three arrays."""
     none_taken = actions_of([], action_space)
     return {
-        "warm_start": text_to_array(json.dumps([recipe.beginning for recipe in recipes])),
-        "lengths": np.array([len(recipe) for recipe in recipes], np.int64),
-        "actions": np.concatenate([none_taken, *(recipe.actions for recipe in recipes)]),
+        "warm_start": text_to_array(json.dumps([record.beginning for record in records])),
+        "lengths": np.array([len(record) for record in records], np.int64),
+        "actions": np.concatenate([none_taken, *(record.actions for record in records)]),
     }
 
 
-def unpack_recipes(arrays: Mapping[str, np.ndarray]) -> list[Recipe]:
-    """The recipes that were packed."""
+def unpack_replay_records(arrays: Mapping[str, np.ndarray]) -> list[ReplayRecord]:
+    """The records that were packed."""
     warm_start = json.loads(array_to_text(arrays["warm_start"]))
     actions = np.split(arrays["actions"], np.cumsum(arrays["lengths"]))[:-1]
-    return [Recipe(*each) for each in zip(warm_start, actions, strict=True)]
+    return [ReplayRecord(*each) for each in zip(warm_start, actions, strict=True)]

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, Shaped
 from rl_teacher.common.errors import BadConfig
 
 
-class TeachableVectorEnv(VectorEnv):
+class StatefulVectorEnv(VectorEnv):
     """N environments that can be drawn, saved and staggered.
 
     Beyond Gymnasium's SAME_STEP convention:
@@ -61,7 +61,7 @@ class TeachableVectorEnv(VectorEnv):
         """Continue from what `get_state` returned, here or in another process."""
 
 
-class SeededVectorEnv(TeachableVectorEnv):
+class SeededVectorEnv(StatefulVectorEnv):
     """One whose environments draw from generators that are its own, one each."""
 
     def __init__(self, num_envs: int) -> None:

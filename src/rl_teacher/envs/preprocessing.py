@@ -22,7 +22,7 @@ COLOURS = (0.299, 0.587, 0.114)
 Picture = UInt8[np.ndarray, "channel height width"]
 
 
-def is_picture(space: gymnasium.Space) -> bool:
+def is_image_space(space: gymnasium.Space) -> bool:
     """Whether observations are pictures: bytes, or floats from 0 to 1, with two axes or three."""
     if not isinstance(space, Box) or len(space.shape) not in (2, 3):
         return False
@@ -64,7 +64,7 @@ class Layout:
         return picture if self.axis == 0 else picture.transpose(2, 0, 1)
 
 
-def fault_of_picture(space: Box, given: Any) -> str | None:
+def find_image_fault(space: Box, given: Any) -> str | None:
     """What is wrong with a picture, in words; None where it is what its space promises."""
     picture = np.asarray(given)
     is_float = np.issubdtype(space.dtype, np.floating)
@@ -88,12 +88,12 @@ def fault_of_picture(space: Box, given: Any) -> str | None:
 # --- for a person ---
 
 
-def can_be_seen(space: gymnasium.Space) -> bool:
+def is_viewable(space: gymnasium.Space) -> bool:
     """Whether observations are pictures that a person can look at: grey, or in colour."""
-    return is_picture(space) and Layout.of(space.shape or ()).channels in (1, 3)
+    return is_image_space(space) and Layout.of(space.shape or ()).channels in (1, 3)
 
 
-class ShowsItsView(gymnasium.Wrapper):
+class ObservationRenderer(gymnasium.Wrapper):
     """An environment that draws nothing else: a person sees what it shows, before it is shrunk."""
 
     _seen: Any = None
@@ -131,7 +131,7 @@ class Frames(gymnasium.Wrapper):
         """Wrap an environment.
 
         Args:
-            env: whose observations are pictures, see `is_picture`.
+            env: whose observations are pictures, see `is_image_space`.
             settings: what becomes of them.
 
         Raises:
@@ -146,7 +146,7 @@ class Frames(gymnasium.Wrapper):
         self._layout = Layout.of(env.observation_space.shape or ())
         self._is_grey = settings.grey and self._layout.channels == 3
         self._channels = 1 if self._is_grey else self._layout.channels
-        self._shrinking = Shrinking.of(self._layout, settings.size)
+        self._shrinking = AreaResize.of(self._layout, settings.size)
         height, width = self._shrinking.height, self._shrinking.width
         stacked = max(settings.stacked, 1)
         self._before = np.zeros((stacked * self._channels, height, width), np.uint8)
@@ -180,8 +180,8 @@ class Frames(gymnasium.Wrapper):
             BadObservation: it has another size, or type, than the environment says.
         """
         space = self.env.observation_space
-        assert isinstance(space, Box)  # noqa: S101 - `is_picture`
-        fault = fault_of_picture(space, shown)
+        assert isinstance(space, Box)  # noqa: S101 - `is_image_space`
+        fault = find_image_fault(space, shown)
         if fault is not None:
             name = type(self.unwrapped).__name__ if self.spec is None else self.spec.id
             raise BadObservation(f"{name} showed {fault}")
@@ -191,27 +191,27 @@ class Frames(gymnasium.Wrapper):
         return as_bytes_again(self._shrinking(picture))
 
 
-def framed(env: gymnasium.Env, settings: FrameSettings | None) -> gymnasium.Env:
+def preprocess_images(env: gymnasium.Env, settings: FrameSettings | None) -> gymnasium.Env:
     """An environment as agents see it: pictures become frames, everything else stays.
 
     Args:
         env: any.
         settings: what becomes of pictures; None: they stay too.
     """
-    if settings is None or not is_picture(env.observation_space):
+    if settings is None or not is_image_space(env.observation_space):
         return env
     return Frames(env, settings)
 
 
 def in_words(env: gymnasium.Env, settings: FrameSettings) -> str:
     """What is seen of an environment that shows pictures, in one line."""
-    return frames_in_words(env.observation_space.shape or (), settings)
+    return describe_preprocessing(env.observation_space.shape or (), settings)
 
 
-def frames_in_words(shape: tuple[int, ...], settings: FrameSettings) -> str:
+def describe_preprocessing(shape: tuple[int, ...], settings: FrameSettings) -> str:
     """What is seen of pictures of a shape."""
     shown = Layout.of(shape)
-    seen = Shrinking.of(shown, settings.size)
+    seen = AreaResize.of(shown, settings.size)
     is_grey = shown.channels == 1 or (settings.grey and shown.channels == 3)
     colours = "grey" if is_grey else f"{shown.channels} channels"
     together = f"{max(settings.stacked, 1)} together" if settings.stacked > 1 else "one at a time"
@@ -255,7 +255,7 @@ def grey(picture: UInt8[np.ndarray, "3 h w"]) -> Float32[np.ndarray, "h w"]:
 
 
 @dataclass(frozen=True)
-class Averaging:
+class AreaWeights:
     """How n pixels in a row become m: each of these is the mean of what it covers, by area.
 
     Attributes:
@@ -267,7 +267,7 @@ class Averaging:
     weights: Float32[np.ndarray, "k m"]
 
     @staticmethod
-    def of(n: int, m: int) -> "Averaging":
+    def of(n: int, m: int) -> "AreaWeights":
         """From n pixels to m, which are no more."""
         # In units of 1/m pixel: the j-th new pixel covers j n to (j + 1) n, the i-th old one i m
         # to (i + 1) m.
@@ -277,11 +277,11 @@ class Averaging:
         places = first + np.arange(most)[:, None]
         covered = np.minimum(begin + n, (places + 1) * m) - np.maximum(begin, places * m)
         weights = (np.maximum(covered, 0) / n).astype(np.float32)
-        return Averaging(np.minimum(places, n - 1), weights)
+        return AreaWeights(np.minimum(places, n - 1), weights)
 
 
 @dataclass(frozen=True)
-class Shrinking:
+class AreaResize:
     """Brings pictures to one size.
 
     Attributes:
@@ -293,20 +293,20 @@ class Shrinking:
 
     height: int
     width: int
-    rows: Averaging | None
-    columns: Averaging | None
+    rows: AreaWeights | None
+    columns: AreaWeights | None
 
     @staticmethod
-    def of(layout: Layout, size: int) -> "Shrinking":
+    def of(layout: Layout, size: int) -> "AreaResize":
         """Height and width become `size` where they are larger; 0: they stay."""
         height, width = (
             min(each, size) if size else each for each in (layout.height, layout.width)
         )
-        return Shrinking(
+        return AreaResize(
             height,
             width,
-            None if height == layout.height else Averaging.of(layout.height, height),
-            None if width == layout.width else Averaging.of(layout.width, width),
+            None if height == layout.height else AreaWeights.of(layout.height, height),
+            None if width == layout.width else AreaWeights.of(layout.width, width),
         )
 
     def __call__(self, picture: Shaped[np.ndarray, "*channel h w"]) -> Shaped[np.ndarray, "..."]:

@@ -21,10 +21,15 @@ from rl_teacher.envs.atari.names import AtariGame, game_called, game_of, games, 
 from rl_teacher.envs.atari.rules import CLIP_FPS, rules_of
 from rl_teacher.envs.episode_replay import KEEP_STEPS
 from rl_teacher.envs.factories import from_factory, is_factory, time_limit_of
-from rl_teacher.envs.interface import TeachableVectorEnv
+from rl_teacher.envs.interface import StatefulVectorEnv
 from rl_teacher.envs.mujoco.suite import ALIASES, PLAIN, SUITE, TASKS
 from rl_teacher.envs.mujoco.task import Task
-from rl_teacher.envs.preprocessing import ShowsItsView, can_be_seen, framed, is_picture
+from rl_teacher.envs.preprocessing import (
+    ObservationRenderer,
+    is_image_space,
+    is_viewable,
+    preprocess_images,
+)
 
 if TYPE_CHECKING:
     import mujoco
@@ -39,7 +44,7 @@ REGISTERED_BY = {
 
 
 @dataclass(frozen=True)
-class EnvCard:
+class EnvInfo:
     """What a person should know of an environment before teaching it.
 
     Attributes:
@@ -51,7 +56,7 @@ class EnvCard:
         backend: `batch`, MuJoCo's thread-pooled batch, `atari`, ALE's, or `gymnasium`, one after
             the other.
         description: one line.
-        shows_pictures: whether its observations are pictures; `FrameSettings` say what is seen.
+        has_image_observations: whether its observations are images.
     """
 
     id: str
@@ -60,10 +65,10 @@ class EnvCard:
     can_terminate: bool
     backend: Literal["batch", "atari", "gymnasium"]
     description: str
-    shows_pictures: bool = False
+    has_image_observations: bool = False
 
 
-def card(env_id: str) -> EnvCard:
+def get_env_info(env_id: str) -> EnvInfo:
     """The card of an environment.
 
     Raises:
@@ -73,24 +78,24 @@ def card(env_id: str) -> EnvCard:
     """
     full_id = _full_id(env_id)
     if full_id in TASKS:
-        return _task_card(TASKS[full_id])
+        return _task_info(TASKS[full_id])
     game = game_of(full_id)
-    return _gymnasium_card(full_id) if game is None else _atari_card(full_id, game)
+    return _gymnasium_info(full_id) if game is None else _atari_info(full_id, game)
 
 
-def cards() -> list[EnvCard]:
+def list_env_infos() -> list[EnvInfo]:
     """The cards of all environments that can be taught here: suite, plain, Gymnasium's own.
 
-    Atari's are many, and by themselves: see `atari_cards`.
+    Atari's are many, and by themselves: see `list_atari_infos`.
     """
-    ours = [_task_card(task) for task in TASKS.values()]
-    return ours + list(_gymnasium_cards())
+    ours = [_task_info(task) for task in TASKS.values()]
+    return ours + list(_gymnasium_infos())
 
 
-def atari_cards() -> list[EnvCard]:
+def list_atari_infos() -> list[EnvInfo]:
     """The cards of Atari's games, each without and with sticky actions."""
     both = [replace(game, is_sticky=sticks) for game in games() for sticks in (False, True)]
-    return [_atari_card(game.id, game) for game in both]
+    return [_atari_info(game.id, game) for game in both]
 
 
 def atari_names() -> list[str]:
@@ -113,14 +118,14 @@ def make_vector(
     num_threads: int | None = None,
     keep_steps: int = KEEP_STEPS,
     frames: FrameSettings = FrameSettings(),  # noqa: B008 - it cannot change
-) -> TeachableVectorEnv:
+) -> StatefulVectorEnv:
     """N environments that step together, with SAME_STEP autoreset.
 
     Args:
-        env_id: any name that `card` accepts.
+        env_id: any name that `get_env_info` accepts.
         num_envs: N.
         num_threads: for MuJoCo's batch and Atari; all CPUs by default. Results do not depend on it.
-        keep_steps: how long the recipes of ended episodes are kept where clips are drawn from
+        keep_steps: how long the records of ended episodes are kept where clips are drawn from
             these (see `ReplayVectorEnv`).
         frames: what is shown of an environment that shows pictures.
     """
@@ -136,12 +141,12 @@ def make_vector(
         return AtariVectorEnv(game, num_envs, num_threads, keep_steps, frames)
     from rl_teacher.envs.snapshots import ReplayVectorEnv  # noqa: PLC0415
 
-    _gymnasium_card(full_id)
+    _gymnasium_info(full_id)
     make_env = partial(_make_seen, full_id, frames)
     return ReplayVectorEnv(make_env, num_envs, keep_steps)
 
 
-def make_one(env_id: str) -> gymnasium.Env:
+def make_single_env(env_id: str) -> gymnasium.Env:
     """One environment by itself, as Gymnasium or its factory makes it.
 
     Raises:
@@ -150,17 +155,17 @@ def make_one(env_id: str) -> gymnasium.Env:
     return _make_gymnasium(_full_id(env_id))
 
 
-def make_filmed(env_id: str, frames: FrameSettings | None = None) -> gymnasium.Env:
+def make_rendered_env(env_id: str, frames: FrameSettings | None = None) -> gymnasium.Env:
     """One of Gymnasium's environments, whose `render` returns a picture.
 
     Args:
-        env_id: any name that `card` accepts.
+        env_id: any name that `get_env_info` accepts.
         frames: what becomes of its observations, where these are pictures; None: they stay.
 
     Raises:
         BadInput: it cannot be made so, or draws no pictures.
     """
-    return framed(_make_drawing(_full_id(env_id)), frames)
+    return preprocess_images(_make_drawing(_full_id(env_id)), frames)
 
 
 def _make_drawing(env_id: str) -> gymnasium.Env:
@@ -172,8 +177,8 @@ def _make_drawing(env_id: str) -> gymnasium.Env:
             env.close()
             raise
     if "rgb_array" not in env.metadata.get("render_modes", []):
-        if can_be_seen(env.observation_space):
-            return ShowsItsView(env)
+        if is_viewable(env.observation_space):
+            return ObservationRenderer(env)
         env.close()
         raise BadInput(
             f"Clips of {env_id} cannot be shown to a person: it has neither MuJoCo bodies nor the "
@@ -191,30 +196,30 @@ def mujoco_model(env_id: str) -> "mujoco.MjModel | None":  # pyright: ignore[rep
         return load_model(TASKS[full_id])
     if game_of(full_id) is not None:
         return None
-    from rl_teacher.envs.snapshots import positions_of  # noqa: PLC0415
+    from rl_teacher.envs.snapshots import mujoco_positions  # noqa: PLC0415
 
     with closing(_make_gymnasium(full_id)) as env:
-        return None if positions_of(env) is None else env.unwrapped.model  # pyright: ignore[reportAttributeAccessIssue]
+        return None if mujoco_positions(env) is None else env.unwrapped.model  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def spaces_of(
+def env_spaces(
     env_id: str,
     frames: FrameSettings = FrameSettings(),  # noqa: B008 - it cannot change
 ) -> tuple[gymnasium.Space, gymnasium.Space]:
     """Observation and action space of one of an environment's copies.
 
     Args:
-        env_id: any name that `card` accepts.
+        env_id: any name that `get_env_info` accepts.
         frames: what is shown of an environment that shows pictures.
 
     Raises:
-        BadInput: it cannot be taught, see `card`.
+        BadInput: it cannot be taught, see `get_env_info`.
     """
     with closing(make_vector(env_id, 1, frames=frames)) as venv:
         return venv.single_observation_space, venv.single_action_space
 
 
-def camera_of(env_id: str) -> Mapping[str, Any]:
+def camera_settings(env_id: str) -> Mapping[str, Any]:
     """Settings of MuJoCo's free camera that suit an environment; empty where it has none."""
     full_id = _full_id(env_id)
     if full_id in TASKS:
@@ -354,7 +359,7 @@ def _latest_gymnasium_ids() -> list[str]:
 
 def _is_ours(spec: EnvSpec) -> bool:
     """Whether it is known by the name of its task."""
-    return str(spec.entry_point).startswith(f"{NAMESPACE}.envs.mujoco_batch:")
+    return str(spec.entry_point).startswith(f"{NAMESPACE}.envs.mujoco.vector:")
 
 
 def _is_ales(spec: EnvSpec) -> bool:
@@ -365,9 +370,9 @@ def _is_ales(spec: EnvSpec) -> bool:
 # --- cards ---
 
 
-def _task_card(task: Task) -> EnvCard:
+def _task_info(task: Task) -> EnvInfo:
     # The plain ids have their body's fps of the suite: clips of one body have one length.
-    return EnvCard(
+    return EnvInfo(
         id=task.id,
         fps=task.body.fps,
         max_episode_steps=task.max_episode_steps,
@@ -377,16 +382,16 @@ def _task_card(task: Task) -> EnvCard:
     )
 
 
-def _atari_card(full_id: str, game: AtariGame) -> EnvCard:
+def _atari_info(full_id: str, game: AtariGame) -> EnvInfo:
     rules = rules_of(game.name)
-    return EnvCard(
+    return EnvInfo(
         id=full_id,
         fps=CLIP_FPS,
         max_episode_steps=rules.max_episode_steps,
         can_terminate=rules.can_terminate,
         backend="atari",
         description="Atari, with sticky actions" if game.is_sticky else "Atari",
-        shows_pictures=True,
+        has_image_observations=True,
     )
 
 
@@ -399,21 +404,21 @@ _NEVER_TERMINATE = frozenset(
 )
 
 
-def _gymnasium_card(full_id: str) -> EnvCard:
+def _gymnasium_info(full_id: str) -> EnvInfo:
     with closing(_make_gymnasium(full_id)) as env:
-        _check_teachable(full_id, env)
+        _check_spaces(full_id, env)
         fps = float(env.metadata.get("render_fps") or 30.0)
         longest = time_limit_of(env)
-        shows_pictures = is_picture(env.observation_space)
+        has_image_observations = is_image_space(env.observation_space)
     spec = gymnasium.registry.get(full_id.rpartition(":")[2])
-    return EnvCard(
+    return EnvInfo(
         id=full_id,
         fps=fps,
         max_episode_steps=longest,
         can_terminate=spec is None or spec.name not in _NEVER_TERMINATE,
         backend="gymnasium",
         description=_described(full_id, spec),
-        shows_pictures=shows_pictures,
+        has_image_observations=has_image_observations,
     )
 
 
@@ -423,14 +428,14 @@ def _described(full_id: str, spec: EnvSpec | None) -> str:
     return moving_dot.DESCRIPTION if full_id in moving_dot.KINDS else f"Gymnasium's {spec.name}"
 
 
-def _gymnasium_cards() -> Iterator[EnvCard]:
+def _gymnasium_infos() -> Iterator[EnvInfo]:
     """MovingDot, and Gymnasium's own environments; those that can be made here."""
     for full_id in _latest_gymnasium_ids():
         entry_point = str(gymnasium.registry[full_id].entry_point)
         is_known = entry_point.startswith(("gymnasium.envs.", f"{moving_dot.__name__}:"))
         if is_known and "/" not in full_id:
             try:
-                yield _gymnasium_card(full_id)
+                yield _gymnasium_info(full_id)
             except BadInput:
                 continue
 
@@ -462,13 +467,13 @@ def _make_gymnasium(full_id: str, render_mode: str | None = None) -> gymnasium.E
 
 def _make_seen(full_id: str, frames: FrameSettings) -> gymnasium.Env:
     """One of Gymnasium's environments, as agents see it."""
-    return framed(_make_gymnasium(full_id), frames)
+    return preprocess_images(_make_gymnasium(full_id), frames)
 
 
-def _check_teachable(full_id: str, env: gymnasium.Env) -> None:
+def _check_spaces(full_id: str, env: gymnasium.Env) -> None:
     observations, actions = env.observation_space, env.action_space
     is_vector = isinstance(observations, Box) and len(observations.shape) == 1
-    if not is_vector and not is_picture(observations):
+    if not is_vector and not is_image_space(observations):
         raise BadInput(
             f"{full_id} has observations of {observations!s:.200}; a Box that is a vector is "
             "needed, or one of pictures: [H, W], [H, W, C] or [C, H, W], of uint8 or of floats "

@@ -10,9 +10,9 @@ from jaxtyping import Integer, Shaped, UInt8
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.envs.episode_replay import Recipe, RecipeBook
-from rl_teacher.envs.registry import atari_game, make_filmed
-from rl_teacher.envs.snapshots import EpisodeMemory
+from rl_teacher.envs.episode_replay import ReplayHistory, ReplayRecord
+from rl_teacher.envs.registry import atari_game, make_rendered_env
+from rl_teacher.envs.snapshots import ReplayableEnv
 
 Frame = UInt8[np.ndarray, "height width 3"]
 Observation = Shaped[np.ndarray, "..."]
@@ -23,7 +23,7 @@ TOLERANCE = 1e-4
 
 def render_steps(
     env_id: str,
-    recipe: Recipe,
+    record: ReplayRecord,
     steps: Integer[np.ndarray, " time"],
     observations: Shaped[np.ndarray, "time ..."] | None = None,
     frames: FrameSettings | None = None,
@@ -31,8 +31,8 @@ def render_steps(
     """Pictures of an episode; no display is needed.
 
     Args:
-        env_id: any name that `envs.registry.card` accepts.
-        recipe: of the episode.
+        env_id: any name that `envs.registry.get_env_info` accepts.
+        record: of the episode.
         steps: [T] which steps, rising; step s is what the first s actions led to.
         observations: [T, ...] what was observed in these steps, to be sure that the pictures show
             what was lived.
@@ -43,13 +43,13 @@ def render_steps(
     """
     game = atari_game(env_id)
     if game is None:
-        filmed = _film_of_gymnasium(env_id, recipe, steps, frames)
+        filmed = _film_of_gymnasium(env_id, record, steps, frames)
         return _stacked(env_id, filmed, observations)
-    from rl_teacher.envs.atari.film import frames_of, kept_projector  # noqa: PLC0415
+    from rl_teacher.envs.atari.film import frames_of, shared_replayer  # noqa: PLC0415
 
-    seen = None if observations is None else frames_of(recipe)
-    with kept_projector(game, seen) as projector:
-        return _stacked(env_id, projector.film(recipe, steps), observations)
+    seen = None if observations is None else frames_of(record)
+    with shared_replayer(game, seen) as projector:
+        return _stacked(env_id, projector.film(record, steps), observations)
 
 
 def _stacked(
@@ -72,7 +72,7 @@ def _stacked(
 
 def film(
     env_id: str,
-    recipe: Recipe,
+    record: ReplayRecord,
     steps: Integer[np.ndarray, " time"],
     frames: FrameSettings | None = None,
     *,
@@ -81,33 +81,33 @@ def film(
     """The observation and the picture of each of some steps, one after the other.
 
     Args:
-        env_id: any name that `envs.registry.card` accepts.
-        recipe: of the episode.
+        env_id: any name that `envs.registry.get_env_info` accepts.
+        record: of the episode.
         steps: [T] which steps, rising.
-        frames: what was shown of an environment that shows pictures; recipes of Atari say so.
+        frames: what was shown of an environment that shows pictures; records of Atari say so.
         is_observed: whether the observations are needed; None may come where they are not.
     """
     game = atari_game(env_id)
     if game is None:
-        return _film_of_gymnasium(env_id, recipe, steps, frames)
-    from rl_teacher.envs.atari.film import Projector, frames_of  # noqa: PLC0415
+        return _film_of_gymnasium(env_id, record, steps, frames)
+    from rl_teacher.envs.atari.film import EpisodeReplayer, frames_of  # noqa: PLC0415
 
-    return Projector(game, frames_of(recipe) if is_observed else None).film(recipe, steps)
+    return EpisodeReplayer(game, frames_of(record) if is_observed else None).film(record, steps)
 
 
 def _film_of_gymnasium(
     env_id: str,
-    recipe: Recipe,
+    record: ReplayRecord,
     steps: Integer[np.ndarray, " time"],
     frames: FrameSettings | None = None,
 ) -> Iterator[tuple[Observation, Frame]]:
     _do_without_a_display()
     wanted = set(steps.tolist())
-    with closing(EpisodeMemory(make_filmed(env_id, frames), RecipeBook(0))) as env:
-        obs = env.begin_again(recipe.beginning)
+    with closing(ReplayableEnv(make_rendered_env(env_id, frames), ReplayHistory(0))) as env:
+        obs = env.begin_again(record.beginning)
         for step in range(max(wanted) + 1):
             if step > 0:
-                obs, *_ = env.step(recipe.actions[step - 1])
+                obs, *_ = env.step(record.actions[step - 1])
             if step in wanted:
                 yield obs, _picture(env_id, env)
 

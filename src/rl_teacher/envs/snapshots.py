@@ -1,7 +1,7 @@
 """Gymnasium's own environments, with a state that can be saved.
 
 Most of them cannot hand over their state, but are deterministic: restoring lives the running
-episodes again, by their recipes. The clips of those without MuJoCo are made in the same way.
+episodes again, by their records. The clips of those without MuJoCo are made in the same way.
 """
 
 import logging
@@ -18,38 +18,38 @@ from rl_teacher.common.errors import BadConfig, CorruptCheckpoint
 from rl_teacher.common.state_dict import nest, part_of
 from rl_teacher.envs.episode_replay import (
     KEEP_STEPS,
-    Recipe,
-    RecipeBook,
+    ReplayHistory,
+    ReplayRecord,
     actions_of,
-    pack_recipes,
-    unpack_recipes,
+    pack_replay_records,
+    unpack_replay_records,
 )
-from rl_teacher.envs.interface import TeachableVectorEnv, checked_elapsed, generator_at
+from rl_teacher.envs.interface import StatefulVectorEnv, checked_elapsed, generator_at
 
 logger = logging.getLogger(__name__)
 
 
-class EpisodeMemory(gymnasium.Wrapper):
+class ReplayableEnv(gymnasium.Wrapper):
     """Remembers how the running episode began, and every action since."""
 
-    def __init__(self, env: gymnasium.Env, book: RecipeBook) -> None:
+    def __init__(self, env: gymnasium.Env, book: ReplayHistory) -> None:
         super().__init__(env)
         self.episode = -1
         self._book = book
-        self._is_drawn_from_positions = positions_of(env) is not None
+        self._is_drawn_from_positions = mujoco_positions(env) is not None
         self._beginning: dict[str, Any] = {}
         self._actions: list[np.ndarray] = []
 
     @property
-    def recipe(self) -> Recipe:
+    def replay_record(self) -> ReplayRecord:
         """Of the running episode."""
-        return Recipe(self._beginning, actions_of(self._actions, self.action_space))
+        return ReplayRecord(self._beginning, actions_of(self._actions, self.action_space))
 
     @property
     def scene_state(self) -> Float[np.ndarray, " scene"]:
         """[nq] MuJoCo's positions; without MuJoCo [2], the episode's number and the step in it."""
         if self._is_drawn_from_positions:
-            return np.array(positions_of(self), dtype=np.float64)
+            return np.array(mujoco_positions(self), dtype=np.float64)
         return np.array([self.episode, len(self._actions)], dtype=np.float64)
 
     def reset(
@@ -57,7 +57,7 @@ class EpisodeMemory(gymnasium.Wrapper):
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode, and remember how."""
         if self._actions and not self._is_drawn_from_positions:
-            self._book.end(self.episode, self.recipe)
+            self._book.end(self.episode, self.replay_record)
         rng = None if seed is not None else self.unwrapped.np_random.bit_generator.state
         self.episode = self._book.begin()
         self._beginning = {"seed": seed, "rng": rng, "elapsed": 0}
@@ -86,22 +86,22 @@ class EpisodeMemory(gymnasium.Wrapper):
         self.start_at(beginning["elapsed"])
         return obs
 
-    def replay(self, recipe: Recipe) -> Any:
+    def replay(self, record: ReplayRecord) -> Any:
         """Live an episode again; returns its last observation."""
-        obs = self.begin_again(recipe.beginning)
-        for action in recipe.actions:
+        obs = self.begin_again(record.beginning)
+        for action in record.actions:
             obs, *_ = self.step(action)
         return obs
 
 
-class ReplayVectorEnv(SyncVectorEnv, TeachableVectorEnv):  # pyright: ignore[reportIncompatibleMethodOverride]
+class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[reportIncompatibleMethodOverride]
     """Gymnasium's sequential vector environment, made teachable.
 
     Note: a running episode's actions are all kept, so an environment without a time limit needs
     memory without a limit.
     """
 
-    envs: list[EpisodeMemory]  # pyright: ignore[reportIncompatibleVariableOverride]
+    envs: list[ReplayableEnv]  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(
         self,
@@ -114,23 +114,23 @@ class ReplayVectorEnv(SyncVectorEnv, TeachableVectorEnv):  # pyright: ignore[rep
         Args:
             make_env: one of them.
             num_envs: N.
-            keep_steps: an episode's recipe is kept until this many steps, counted over all
+            keep_steps: an episode's record is kept until this many steps, counted over all
                 environments, were lived after its end. None are kept where there is MuJoCo.
         """
         if num_envs < 1:
             raise BadConfig(f"{num_envs} environments were asked for; ask for 1 or more.")
-        self._book = RecipeBook(keep_steps)
+        self._book = ReplayHistory(keep_steps)
         super().__init__(
-            [lambda: EpisodeMemory(make_env(), self._book)] * num_envs,
+            [lambda: ReplayableEnv(make_env(), self._book)] * num_envs,
             autoreset_mode=AutoresetMode.SAME_STEP,
         )
 
     @property
     def scene_states(self) -> Float[np.ndarray, "env scene"]:
-        """[N, nq] MuJoCo's positions now; without MuJoCo [N, 2], see `recipe`."""
+        """[N, nq] MuJoCo's positions now; without MuJoCo [N, 2], see `record`."""
         return np.stack([env.scene_state for env in self.envs])
 
-    def recipe(self, episode: int) -> Recipe:
+    def replay_record(self, episode: int) -> ReplayRecord:
         """How an episode is lived again; without MuJoCo, clips are drawn so.
 
         Args:
@@ -141,7 +141,7 @@ class ReplayVectorEnv(SyncVectorEnv, TeachableVectorEnv):  # pyright: ignore[rep
         """
         for env in self.envs:
             if env.episode == episode:
-                return env.recipe
+                return env.replay_record
         return self._book[episode]
 
     @property
@@ -171,8 +171,10 @@ class ReplayVectorEnv(SyncVectorEnv, TeachableVectorEnv):  # pyright: ignore[rep
         return obs, rewards, terminated, truncated, infos
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """The recipes of the running episodes, and of those that are kept."""
-        running = pack_recipes([env.recipe for env in self.envs], self.single_action_space)
+        """The records of the running episodes, and of those that are kept."""
+        running = pack_replay_records(
+            [env.replay_record for env in self.envs], self.single_action_space
+        )
         return {
             **running,
             "episodes": np.array([env.episode for env in self.envs]),
@@ -187,7 +189,7 @@ class ReplayVectorEnv(SyncVectorEnv, TeachableVectorEnv):  # pyright: ignore[rep
             raise CorruptCheckpoint(
                 f"The environments' saved {', '.join(sorted(missing))} is missing."
             )
-        running = unpack_recipes(state)
+        running = unpack_replay_records(state)
         if len(running) != self.num_envs:
             raise CorruptCheckpoint(
                 f"{len(running)} environments were saved; {self.num_envs} are needed."
@@ -261,7 +263,7 @@ def _time_limit(env: gymnasium.Env) -> TimeLimit | None:
     return None
 
 
-def positions_of(env: gymnasium.Env) -> Float[np.ndarray, " nq"] | None:
+def mujoco_positions(env: gymnasium.Env) -> Float[np.ndarray, " nq"] | None:
     """MuJoCo's qpos, live; None where there is no MuJoCo to draw poses with.
 
     Note: by the type's module, since importing MuJoCo for an environment without it is slow, and

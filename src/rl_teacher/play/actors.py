@@ -13,8 +13,8 @@ from rl_teacher.common.errors import BadConfig, BadInput, CorruptCheckpoint, RlT
 from rl_teacher.common.state_dict import StateDict, part_of
 from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.envs.interface import TeachableVectorEnv
-from rl_teacher.envs.registry import EnvCard, card, make_vector, mujoco_model, spaces_of
+from rl_teacher.envs.interface import StatefulVectorEnv
+from rl_teacher.envs.registry import EnvInfo, env_spaces, get_env_info, make_vector, mujoco_model
 from rl_teacher.play.checkpoints import Chosen, choose
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
@@ -26,7 +26,7 @@ Act = Callable[[np.ndarray], np.ndarray]
 
 
 @runtime_checkable
-class Acts(Protocol):
+class PlayableAgent(Protocol):
     """What is asked of an agent that is only watched."""
 
     def predict(self, observations: np.ndarray, *, deterministic: bool) -> np.ndarray:
@@ -45,7 +45,7 @@ class Actor:
     Attributes:
         name: of the experiment.
         kind: of agent.
-        env_card: the environment.
+        env_info: the environment.
         agent: as the checkpoint has it.
         predictor: of its rewards; None where there is none.
         venv: one environment, in which it acts.
@@ -59,10 +59,10 @@ class Actor:
 
     name: str
     kind: str
-    env_card: EnvCard
-    agent: Acts
+    env_info: EnvInfo
+    agent: PlayableAgent
     predictor: RewardPredictor | None
-    venv: TeachableVectorEnv
+    venv: StatefulVectorEnv
     model: Any
     step: int
     checkpoint: str
@@ -79,7 +79,7 @@ class Actor:
         """Who it is, in one line."""
         training = "; it is still training" if self.is_training else ""
         return (
-            f"{self.name}: {self.kind} in {self.env_card.id}, step {self.step:,} "
+            f"{self.name}: {self.kind} in {self.env_info.id}, step {self.step:,} "
             f"({self.checkpoint} checkpoint{training})"
         )
 
@@ -100,8 +100,8 @@ def actor_of(name: str, checkpoint: str, predictor_path: str | None = None) -> A
     experiment = Experiment.find(name)
     config = config_of(experiment)
     chosen = choose(experiment.name, experiment.folder / "checkpoints", checkpoint)
-    env_card = card(config.env_id)
-    venv = make_vector(env_card.id, 1, 1, frames=config.frames)
+    env_info = get_env_info(config.env_id)
+    venv = make_vector(env_info.id, 1, 1, frames=config.frames)
     try:
         agent = agent_of(experiment.name, config, chosen, venv)
         predictor = predictor_for(config, chosen, predictor_path)
@@ -114,11 +114,11 @@ def actor_of(name: str, checkpoint: str, predictor_path: str | None = None) -> A
     return Actor(
         name=experiment.name,
         kind=config.agent,
-        env_card=env_card,
+        env_info=env_info,
         agent=agent,
         predictor=predictor,
         venv=venv,
-        model=mujoco_model(env_card.id),
+        model=mujoco_model(env_info.id),
         step=chosen.checkpoint.step,
         checkpoint=chosen.place,
         frames=config.frames,
@@ -135,7 +135,9 @@ NO_PREDICTOR = (
 )
 
 
-def agent_of(name: str, config: TeachConfig, chosen: Chosen, venv: gym.vector.VectorEnv) -> Acts:
+def agent_of(
+    name: str, config: TeachConfig, chosen: Chosen, venv: gym.vector.VectorEnv
+) -> PlayableAgent:
     """The agent that a checkpoint holds.
 
     Raises:
@@ -146,7 +148,7 @@ def agent_of(name: str, config: TeachConfig, chosen: Chosen, venv: gym.vector.Ve
     if not state:
         raise BadInput(no_agent(name))
     # Note: what is asked of it here, every agent has.
-    agent = cast("Acts", make_agent(config, venv))
+    agent = cast("PlayableAgent", make_agent(config, venv))
     try:
         agent.load_state(state)
     except (LookupError, ValueError, TypeError) as error:
@@ -215,7 +217,7 @@ def predictor_for(
         BadInput: the one that was named is not there, or for other spaces.
         CorruptCheckpoint: it is damaged.
     """
-    space = InputSpace.of(*spaces_of(config.env_id, config.frames))
+    space = InputSpace.of(*env_spaces(config.env_id, config.frames))
     if predictor_path is not None:
         predictor = load_predictor(predictor_path)
         if predictor.space != space:

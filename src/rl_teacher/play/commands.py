@@ -13,7 +13,7 @@ from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, BadInput, RunFolderUnusable
 from rl_teacher.play.actors import Actor, actor_of, config_of
 from rl_teacher.play.options import PlayOptions, validate
-from rl_teacher.runs.clip_renderer import check_can_be_shown
+from rl_teacher.runs.clip_renderer import check_renderable
 from rl_teacher.runs.folder import Experiment, home
 
 
@@ -41,12 +41,12 @@ def play(options: PlayOptions) -> int:
 
 def play_on_page(actors: Sequence[Actor], options: PlayOptions) -> int:
     """Serve the page until a signal ends it."""
-    from rl_teacher.play.player import PlayDesk  # noqa: PLC0415 - heavy
+    from rl_teacher.play.player import Player  # noqa: PLC0415 - heavy
     from rl_teacher.web.serve import ServeOptions, serve  # noqa: PLC0415
 
-    desk = PlayDesk(actors, options)
-    with contextlib.closing(desk):
-        return serve(ServeOptions(options.host, options.port, options.no_browser), desk)
+    player = Player(actors, options)
+    with contextlib.closing(player):
+        return serve(ServeOptions(options.host, options.port, options.no_browser), player)
 
 
 @contextlib.contextmanager
@@ -59,7 +59,7 @@ def cast_of(options: PlayOptions) -> Iterator[Sequence[Actor]]:
     with contextlib.ExitStack() as stack:
         first = actor_of(options.name, options.checkpoint, options.predictor_path)
         stack.callback(first.venv.close)
-        check_can_be_shown(first.env_card.id)
+        check_renderable(first.env_info.id)
         if options.compare is None:
             yield [first]
             return
@@ -77,10 +77,10 @@ def check_same_environment(options: PlayOptions, first: Actor) -> None:
     """
     assert options.compare is not None  # noqa: S101 - asked by the caller
     env_id = config_of(Experiment.find(options.compare)).env_id
-    if env_id != first.env_card.id:
+    if env_id != first.env_info.id:
         raise BadConfig(
             f"--compare {options.compare} is of {env_id}, and {options.name} of "
-            f"{first.env_card.id}. Two agents of one environment are needed."
+            f"{first.env_info.id}. Two agents of one environment are needed."
         )
 
 
@@ -105,7 +105,7 @@ def export_agent(name: str, out: Path, checkpoint: str) -> Path:
         acting = export_policy(actor.agent)
     made_from = {
         "experiment": actor.name,
-        "env_id": actor.env_card.id,
+        "env_id": actor.env_info.id,
         "agent": actor.kind,
         "step": actor.step,
         "rl_teacher": version("rl-teacher"),

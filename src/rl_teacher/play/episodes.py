@@ -12,11 +12,11 @@ from jaxtyping import Float32, Int64, Shaped
 from rl_teacher.agents.collector import Collector
 from rl_teacher.clips.episode import COLUMNS
 from rl_teacher.clips.segment import Segment
-from rl_teacher.envs.episode_replay import Recipe, Replayer
+from rl_teacher.envs.episode_replay import ReplayRecord, SupportsReplay
 from rl_teacher.play.actors import Actor
 
 CHUNK_STEPS = 50
-MOST_STEPS = 5_000
+MAX_EPISODE_STEPS = 5_000
 """Of an episode that nothing ends."""
 
 End = Literal["terminated", "truncated", "cut"]
@@ -24,20 +24,20 @@ End = Literal["terminated", "truncated", "cut"]
 
 
 @dataclass(frozen=True)
-class Lived:
+class RecordedEpisode:
     """One episode.
 
     Attributes:
         segment: its steps.
         predicted_rewards: [T]; None where nothing predicts them.
         end: what ended it.
-        recipe: how it is lived again, to be filmed; None where there are poses.
+        replay_record: how it is episode again, to be filmed; None where there are poses.
     """
 
     segment: Segment
     predicted_rewards: Float32[np.ndarray, " time"] | None
     end: End
-    recipe: Recipe | None
+    replay_record: ReplayRecord | None
 
     @property
     def true_rewards(self) -> Float32[np.ndarray, " time"] | None:
@@ -46,7 +46,7 @@ class Lived:
         return rewards if rewards.any() else None
 
 
-def live(actor: Actor, seed: int, *, explore: bool) -> Lived:
+def record_episode(actor: Actor, seed: int, *, explore: bool) -> RecordedEpisode:
     """Live one episode, from its beginning to its end.
 
     Raises:
@@ -57,7 +57,7 @@ def live(actor: Actor, seed: int, *, explore: bool) -> Lived:
     parts: list[dict[str, np.ndarray]] = []
     num_steps, end = 0, None
     while end is None:
-        rollout = collector.collect(act, min(CHUNK_STEPS, MOST_STEPS - num_steps))
+        rollout = collector.collect(act, min(CHUNK_STEPS, MAX_EPISODE_STEPS - num_steps))
         ends = np.flatnonzero(rollout.ended[:, 0])
         taken = int(ends[0]) + 1 if len(ends) else len(rollout.rewards)
         in_it = np.flatnonzero(rollout.is_valid[:taken, 0])
@@ -65,20 +65,20 @@ def live(actor: Actor, seed: int, *, explore: bool) -> Lived:
         num_steps += len(in_it)
         if len(ends):
             end = "terminated" if rollout.terminated[ends[0], 0] else "truncated"
-        elif num_steps >= MOST_STEPS:
+        elif num_steps >= MAX_EPISODE_STEPS:
             end = "cut"
     whole = {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}
-    segment = Segment(actor.env_card.id, **whole)
+    segment = Segment(actor.env_info.id, **whole)
     predicted = None
     if actor.predictor is not None:
         predicted = actor.predictor(segment.observations, segment.actions)
-    return Lived(segment, predicted, end, _recipe_of(actor, segment))
+    return RecordedEpisode(segment, predicted, end, _replay_record_of(actor, segment))
 
 
-def _recipe_of(actor: Actor, segment: Segment) -> Recipe | None:
-    if actor.model is not None or not isinstance(actor.venv, Replayer):
+def _replay_record_of(actor: Actor, segment: Segment) -> ReplayRecord | None:
+    if actor.model is not None or not isinstance(actor.venv, SupportsReplay):
         return None
-    return actor.venv.recipe(int(segment.scene_states[0, 0]))
+    return actor.venv.replay_record(int(segment.scene_states[0, 0]))
 
 
 def per_frame(

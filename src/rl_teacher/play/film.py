@@ -14,18 +14,18 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
-from rl_teacher.clips.drawing import shown_steps
+from rl_teacher.clips.drawing import frame_steps
 from rl_teacher.clips.poses import body_poses
-from rl_teacher.clips.scene import scene_of
+from rl_teacher.clips.scene import build_scene
 from rl_teacher.clips.video import encode_mp4
 from rl_teacher.common.errors import RunFolderUnusable
-from rl_teacher.envs.registry import camera_of
+from rl_teacher.envs.registry import camera_settings
 from rl_teacher.envs.rendering import film
 from rl_teacher.play.actors import Actor
-from rl_teacher.play.episodes import Lived, live, per_frame
-from rl_teacher.play.offscreen_renderer import BodyArtist, Shot
+from rl_teacher.play.episodes import RecordedEpisode, per_frame, record_episode
+from rl_teacher.play.offscreen_renderer import OffscreenRenderer, Shot
 from rl_teacher.play.options import PlayOptions
-from rl_teacher.play.reward_overlay import CARD, Curve, Strip, figure, with_title
+from rl_teacher.play.reward_overlay import CARD, Curve, RewardOverlay, figure, with_title
 from rl_teacher.store.files import write_whole
 
 WIDTH, HEIGHT = 480, 360
@@ -46,12 +46,12 @@ class Column:
 
     Attributes:
         actor: who acts.
-        lived: what it lived.
+        episode: what it did.
         curves: what runs along.
     """
 
     actor: Actor
-    lived: Lived
+    episode: RecordedEpisode
     curves: Sequence[Curve]
 
     @property
@@ -62,7 +62,7 @@ class Column:
     @property
     def steps(self) -> np.ndarray:
         """The steps that are shown."""
-        return shown_steps(len(self.lived.segment), self.actor.env_card.fps)[0]
+        return frame_steps(len(self.episode.segment), self.actor.env_info.fps)[0]
 
 
 def write_film(actors: Sequence[Actor], options: PlayOptions, path: Path, console: Console) -> None:
@@ -80,11 +80,11 @@ def write_film(actors: Sequence[Actor], options: PlayOptions, path: Path, consol
     """
     with failures_in_words(path):
         tempfile.TemporaryFile(dir=path.parent).close()
-    _, fps = shown_steps(1, actors[0].env_card.fps)
+    _, fps = frame_steps(1, actors[0].env_info.fps)
     with ExitStack() as stack:
         artist = None
         if actors[0].model is not None:
-            artist = stack.enter_context(closing(BodyArtist()))
+            artist = stack.enter_context(closing(OffscreenRenderer()))
         progress = stack.enter_context(Progress(console=console, transient=True))
         pictures = played(actors, options, artist, progress)
         is_gif = path.suffix.lower() == ".gif"
@@ -111,13 +111,16 @@ def failures_in_words(path: Path) -> Iterator[None]:
 
 
 def played(
-    actors: Sequence[Actor], options: PlayOptions, artist: BodyArtist | None, progress: Progress
+    actors: Sequence[Actor],
+    options: PlayOptions,
+    artist: OffscreenRenderer | None,
+    progress: Progress,
 ) -> Iterator[Picture]:
     """The pictures of all episodes, one after the other."""
     for number in range(options.episodes):
         seed = options.seed + number
-        lived = [live(actor, seed, explore=options.explore) for actor in actors]
-        columns = columns_of(actors, lived)
+        episode = [record_episode(actor, seed, explore=options.explore) for actor in actors]
+        columns = columns_of(actors, episode)
         progress.console.print(in_words(number, columns), highlight=False, markup=False)
         titles = [
             [f"{actor.name} · step {actor.step:,}", f"episode {number + 1} of {options.episodes}"]
@@ -131,9 +134,9 @@ def played(
         progress.remove_task(task)
 
 
-def columns_of(actors: Sequence[Actor], lived: Sequence[Lived]) -> list[Column]:
+def columns_of(actors: Sequence[Actor], episode: Sequence[RecordedEpisode]) -> list[Column]:
     """Who acts, with the curves; true rewards have one scale for both."""
-    truths = [each.true_rewards for each in lived if each.true_rewards is not None]
+    truths = [each.true_rewards for each in episode if each.true_rewards is not None]
     limits = (
         (min(float(t.min()) for t in truths), max(float(t.max()) for t in truths))
         if truths
@@ -141,19 +144,21 @@ def columns_of(actors: Sequence[Actor], lived: Sequence[Lived]) -> list[Column]:
     )
     return [
         Column(actor, each, list(curves_of(actor, each, limits)))
-        for actor, each in zip(actors, lived, strict=True)
+        for actor, each in zip(actors, episode, strict=True)
     ]
 
 
-def curves_of(actor: Actor, lived: Lived, limits: tuple[float, float] | None) -> Iterator[Curve]:
+def curves_of(
+    actor: Actor, episode: RecordedEpisode, limits: tuple[float, float] | None
+) -> Iterator[Curve]:
     """What is known of an episode's rewards."""
-    steps, _ = shown_steps(len(lived.segment), actor.env_card.fps)
-    if lived.predicted_rewards is not None:
-        values = per_frame(lived.predicted_rewards, steps)
-        yield Curve("predicted reward", values, float(lived.predicted_rewards.sum()))
-    if lived.true_rewards is not None:
-        values = per_frame(lived.true_rewards, steps)
-        total = lived.segment.true_return
+    steps, _ = frame_steps(len(episode.segment), actor.env_info.fps)
+    if episode.predicted_rewards is not None:
+        values = per_frame(episode.predicted_rewards, steps)
+        yield Curve("predicted reward", values, float(episode.predicted_rewards.sum()))
+    if episode.true_rewards is not None:
+        values = per_frame(episode.true_rewards, steps)
+        total = episode.segment.true_return
         yield Curve("true reward", values, total, is_truth=True, limits=limits)
 
 
@@ -163,7 +168,7 @@ def in_words(number: int, columns: Sequence[Column]) -> str:
     for column in columns:
         totals = "".join(f", {each.title} {figure(each.total)}" for each in column.curves)
         name = f"{column.actor.name}: " if len(columns) > 1 else ""
-        said.append(f"{name}{len(column.lived.segment):,} steps{totals}")
+        said.append(f"{name}{len(column.episode.segment):,} steps{totals}")
     return f"episode {number + 1}: {'; '.join(said)}"
 
 
@@ -171,20 +176,20 @@ def in_words(number: int, columns: Sequence[Column]) -> str:
 
 
 def film_of(
-    columns: Sequence[Column], titles: Sequence[Sequence[str]], artist: BodyArtist | None
+    columns: Sequence[Column], titles: Sequence[Sequence[str]], artist: OffscreenRenderer | None
 ) -> Iterator[Picture]:
     """An episode's pictures; whoever ends first rests on the last one."""
     sides = [with_last(pictures_of(column, artist)) for column in columns]
     num_frames = max(column.num_frames for column in columns)
-    strips: list[list[Strip]] = []
-    fps = shown_steps(1, columns[0].actor.env_card.fps)[1]
+    strips: list[list[RewardOverlay]] = []
+    fps = frame_steps(1, columns[0].actor.env_info.fps)[1]
     picture = None
     for frame in range(num_frames):
         panes = [
             np.asarray(with_title(next(side), t)) for side, t in zip(sides, titles, strict=True)
         ]
         strips = strips or [
-            [Strip(curve, pane.shape[1]) for curve in column.curves]
+            [RewardOverlay(curve, pane.shape[1]) for curve in column.curves]
             for column, pane in zip(columns, panes, strict=True)
         ]
         picture = beside(
@@ -207,22 +212,22 @@ def with_last(pictures: Iterator[Picture]) -> Iterator[Picture]:
         yield picture
 
 
-def pictures_of(column: Column, artist: BodyArtist | None) -> Iterator[Picture]:
+def pictures_of(column: Column, artist: OffscreenRenderer | None) -> Iterator[Picture]:
     """What is seen of one of them."""
-    segment, env_id = column.lived.segment, column.actor.env_card.id
+    segment, env_id = column.episode.segment, column.actor.env_info.id
     if artist is not None:
         return artist.draw(shot_of(column), segment.scene_states[column.steps])
-    recipe = column.lived.recipe
-    assert recipe is not None  # noqa: S101 - only MuJoCo has none
-    filmed = film(env_id, recipe, column.steps, column.actor.frames, is_observed=False)
+    record = column.episode.replay_record
+    assert record is not None  # noqa: S101 - only MuJoCo has none
+    filmed = film(env_id, record, column.steps, column.actor.frames, is_observed=False)
     return (in_good_size(frame) for _, frame in filmed)
 
 
 def shot_of(column: Column) -> Shot:
     """How the page would look at the bodies, before anybody turned the camera."""
-    model, env_id = column.actor.model, column.actor.env_card.id
-    heights = body_poses(model, column.lived.segment.scene_states)[..., 2]
-    camera = scene_of(model, camera_of(env_id))["camera"]
+    model, env_id = column.actor.model, column.actor.env_info.id
+    heights = body_poses(model, column.episode.segment.scene_states)[..., 2]
+    camera = build_scene(model, camera_settings(env_id))["camera"]
     return Shot(env_id, camera, float(heights.mean()), WIDTH, HEIGHT)
 
 

@@ -48,7 +48,7 @@ class Shot:
     height: int
 
 
-class BodyArtist:
+class OffscreenRenderer:
     """Draws poses in another process."""
 
     def __init__(self) -> None:

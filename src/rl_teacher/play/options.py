@@ -8,10 +8,10 @@ import tyro
 
 from rl_teacher.common.errors import BadConfig, BadInput
 
-MOST_EPISODES = 100
+MAX_EPISODES = 100
 """All of them stay in memory, so that each can be watched again."""
 VIDEO_ENDINGS = (".mp4", ".gif")
-MOST_SEED = 2**31 - 1
+MAX_SEED = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ def validate(options: PlayOptions) -> None:
     Raises:
         BadInput: says what was given, what is needed, what to do.
     """
-    if not 1 <= options.episodes <= MOST_EPISODES:
+    if not 1 <= options.episodes <= MAX_EPISODES:
         raise BadConfig(
-            f"--episodes {options.episodes} was given; from 1 to {MOST_EPISODES} is possible."
+            f"--episodes {options.episodes} was given; from 1 to {MAX_EPISODES} is possible."
         )
-    if not 0 <= options.seed <= MOST_SEED - MOST_EPISODES:
+    if not 0 <= options.seed <= MAX_SEED - MAX_EPISODES:
         raise BadConfig(
-            f"--seed {options.seed} was given; from 0 to {MOST_SEED - MOST_EPISODES} is possible."
+            f"--seed {options.seed} was given; from 0 to {MAX_SEED - MAX_EPISODES} is possible."
         )
     if options.video is not None:
         check_video(options.video.expanduser())

@@ -1,4 +1,4 @@
-"""The desk: makes the episodes that the page plays, one ahead of whoever watches."""
+"""The player: makes the episodes that the page plays, one ahead of whoever watches."""
 
 import hashlib
 import multiprocessing
@@ -11,19 +11,19 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float32
 
-from rl_teacher.clips.drawing import shown_steps
+from rl_teacher.clips.drawing import frame_steps
 from rl_teacher.clips.poses import body_poses, pack
-from rl_teacher.clips.scene import scene_bytes, scene_of
+from rl_teacher.clips.scene import build_scene, scene_bytes
 from rl_teacher.clips.video import encode_mp4
 from rl_teacher.common.errors import BadInput, RlTeacherError
 from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.envs.episode_replay import Recipe
-from rl_teacher.envs.registry import camera_of
+from rl_teacher.envs.episode_replay import ReplayRecord
+from rl_teacher.envs.registry import camera_settings
 from rl_teacher.envs.rendering import render_steps
 from rl_teacher.play.actors import Actor
-from rl_teacher.play.episodes import Lived, live, per_frame
+from rl_teacher.play.episodes import RecordedEpisode, per_frame, record_episode
 from rl_teacher.play.options import PlayOptions
-from rl_teacher.web.play_shapes import Bill, Picture, Played, PlayedEpisode, Side
+from rl_teacher.web.play_shapes import Picture, Played, PlayedEpisode, PlaySession, Side
 from rl_teacher.web.shapes import Clip, Figure
 
 CLIPS_PATH = "/api/v1/play/clips/"
@@ -31,7 +31,7 @@ SCENES_PATH = "/api/v1/play/scenes/"
 DECIMALS = 4
 
 
-class PlayDesk:
+class Player:
     """Plays episodes in their order, in a thread of its own; what was played stays in memory."""
 
     def __init__(self, actors: Sequence[Actor], options: PlayOptions) -> None:
@@ -49,13 +49,13 @@ class PlayDesk:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="play")
         self._begin_until(0)
 
-    def bill(self) -> Bill:
+    def session(self) -> PlaySession:
         """Who plays."""
-        return Bill(
+        return PlaySession(
             actors=[
                 Played(
                     name=actor.name,
-                    env_id=actor.env_card.id,
+                    env_id=actor.env_info.id,
                     agent=actor.kind,
                     step=actor.step,
                     checkpoint=actor.checkpoint,
@@ -106,26 +106,28 @@ class PlayDesk:
     def _play(self, number: int) -> PlayedEpisode:
         seed = self._options.seed + number
         try:
-            lived = [live(each, seed, explore=self._options.explore) for each in self._actors]
+            episode = [
+                record_episode(each, seed, explore=self._options.explore) for each in self._actors
+            ]
             sides = [
-                self._side(actor, each) for actor, each in zip(self._actors, lived, strict=True)
+                self._side(actor, each) for actor, each in zip(self._actors, episode, strict=True)
             ]
         except RlTeacherError:
             raise
         except Exception as error:
             raise BadInput(
-                f"Episode {number} of {self._actors[0].env_card.id} cannot be played: "
+                f"Episode {number} of {self._actors[0].env_info.id} cannot be played: "
                 f"{type(error).__name__}: {error}. `rl-teacher check` tries the environment."
             ) from error
         return PlayedEpisode(number=number, seed=seed, sides=sides)
 
-    def _side(self, actor: Actor, lived: Lived) -> Side:
-        steps, fps = shown_steps(len(lived.segment), actor.env_card.fps)
-        picture = self._image_layout_of(actor, lived, steps, fps)
+    def _side(self, actor: Actor, episode: RecordedEpisode) -> Side:
+        steps, fps = frame_steps(len(episode.segment), actor.env_info.fps)
+        picture = self._image_layout_of(actor, episode, steps, fps)
         content_hash = hashlib.sha256(picture.content).hexdigest()
         self._pictures[content_hash] = picture
         has_poses = picture.kind == "poses"
-        true = lived.true_rewards
+        true = episode.true_rewards
         return Side(
             clip=Clip(
                 hash=content_hash,
@@ -136,23 +138,29 @@ class PlayDesk:
                 fps=fps,
                 seconds=len(steps) / fps,
             ),
-            num_steps=len(lived.segment),
-            end=lived.end,
-            predicted_rewards=_curve(lived.predicted_rewards, steps),
+            num_steps=len(episode.segment),
+            end=episode.end,
+            predicted_rewards=_curve(episode.predicted_rewards, steps),
             true_rewards=_curve(true, steps),
-            predicted_return=_total(lived.predicted_rewards),
+            predicted_return=_total(episode.predicted_rewards),
             true_return=_total(true),
         )
 
     def _image_layout_of(
-        self, actor: Actor, lived: Lived, steps: np.ndarray, fps: float
+        self, actor: Actor, episode: RecordedEpisode, steps: np.ndarray, fps: float
     ) -> Picture:
-        if lived.recipe is None:
-            poses = body_poses(actor.model, lived.segment.scene_states[steps])
+        if episode.replay_record is None:
+            poses = body_poses(actor.model, episode.segment.scene_states[steps])
             return Picture("poses", pack(poses, fps))
-        lived_before = lived.segment.observations[steps]
+        lived_before = episode.segment.observations[steps]
         rendering = self._renderers.submit(
-            rendered, actor.env_card.id, actor.frames, lived.recipe, steps, lived_before, fps
+            rendered,
+            actor.env_info.id,
+            actor.frames,
+            episode.replay_record,
+            steps,
+            lived_before,
+            fps,
         )
         return Picture("video", rendering.result())
 
@@ -167,20 +175,20 @@ class PlayDesk:
         actor = self._actors[0]
         if actor.model is None:
             return "", b""
-        scene = scene_bytes(scene_of(actor.model, camera_of(actor.env_card.id)))
+        scene = scene_bytes(build_scene(actor.model, camera_settings(actor.env_info.id)))
         return hashlib.sha256(scene).hexdigest(), scene
 
 
 def rendered(
     env_id: str,
     frames: FrameSettings,
-    recipe: Recipe,
+    record: ReplayRecord,
     steps: np.ndarray,
     observations: np.ndarray,
     fps: float,
 ) -> bytes:
     """In another process: the video of some steps of an episode."""
-    return encode_mp4(render_steps(env_id, recipe, steps, observations, frames), fps)
+    return encode_mp4(render_steps(env_id, record, steps, observations, frames), fps)
 
 
 def _curve(rewards: Float32[np.ndarray, " time"] | None, steps: np.ndarray) -> list[Figure] | None:

@@ -53,7 +53,7 @@ class Curve:
         return min(low, 0.0), max(high, 0.0)
 
 
-class Strip:
+class RewardOverlay:
     """A curve, drawn once; `at` adds the mark."""
 
     def __init__(self, curve: Curve, width: int) -> None:

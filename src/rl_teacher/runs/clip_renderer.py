@@ -18,14 +18,14 @@ import mujoco
 import numpy as np
 
 from rl_teacher.clips import poses
-from rl_teacher.clips.drawing import shown_steps
-from rl_teacher.clips.scene import scene_bytes, scene_of
+from rl_teacher.clips.drawing import frame_steps
+from rl_teacher.clips.scene import build_scene, scene_bytes
 from rl_teacher.clips.segment import Segment
 from rl_teacher.clips.video import encode_mp4
 from rl_teacher.common.errors import MediaNotFound
 from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.envs.episode_replay import Recipe, Replayer
-from rl_teacher.envs.registry import EnvCard, camera_of, make_filmed, mujoco_model
+from rl_teacher.envs.episode_replay import ReplayRecord, SupportsReplay
+from rl_teacher.envs.registry import EnvInfo, camera_settings, make_rendered_env, mujoco_model
 from rl_teacher.envs.rendering import render_steps
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import ShownClip, Store
@@ -51,14 +51,14 @@ class ClipRenderer:
     """Makes the clips of one environment: body poses with MuJoCo, video without.
 
     Attributes:
-        env_card: the environment.
-        venv: where the segments are lived; without MuJoCo it has `recipe`, how a video is replayed.
+        env_info: the environment.
+        venv: where the segments are lived; without MuJoCo it has `record`, how a video is replayed.
         clip_store: where the clips go.
         frames: what is seen of an environment that shows pictures, in the segments too; None: these
             as they are.
     """
 
-    env_card: EnvCard
+    env_info: EnvInfo
     venv: object
     clip_store: ClipStore
     frames: FrameSettings | None = None
@@ -71,7 +71,7 @@ class ClipRenderer:
 
     @cached_property
     def _model(self) -> mujoco.MjModel | None:
-        return mujoco_model(self.env_card.id)
+        return mujoco_model(self.env_info.id)
 
     @cached_property
     def _renderers(self) -> ProcessPoolExecutor:
@@ -96,18 +96,18 @@ class ClipRenderer:
             if self._is_shown(segment):
                 continue
             try:
-                recipe = self._recipe_of(segment)
+                record = self._replay_record_of(segment)
             except LookupError:
                 logger.warning(
                     "One clip is left out, and the comparison with it: %s has forgotten how its "
                     "episode went.",
-                    self.env_card.id,
+                    self.env_info.id,
                 )
                 continue
-            self._work.append(self._thread.submit(self._make, segment, recipe))
+            self._work.append(self._thread.submit(self._make, segment, record))
         self._raise_failures()
 
-    def show_if_possible(self, segment: Segment, then: Callable[[], None]) -> None:
+    def render_if_possible(self, segment: Segment, then: Callable[[], None]) -> None:
         """Make a clip that is not needed: what goes wrong is a warning, and the end of it.
 
         Args:
@@ -117,16 +117,16 @@ class ClipRenderer:
         if self._is_out_of_order:
             return
         try:
-            recipe = self._recipe_of(segment)
+            record = self._replay_record_of(segment)
         except LookupError:
             return
-        self._thread.submit(self._try_to_make, segment, recipe, then)
+        self._thread.submit(self._try_to_make, segment, record, then)
 
     def _try_to_make(
-        self, segment: Segment, recipe: Recipe | None, then: Callable[[], None]
+        self, segment: Segment, record: ReplayRecord | None, then: Callable[[], None]
     ) -> None:
         try:
-            self._make(segment, recipe)
+            self._make(segment, record)
             then()
         except Exception as error:
             self._is_out_of_order = True
@@ -148,19 +148,19 @@ class ClipRenderer:
         except MediaNotFound:
             return False
 
-    def _recipe_of(self, segment: Segment) -> Recipe | None:
+    def _replay_record_of(self, segment: Segment) -> ReplayRecord | None:
         """How a video is replayed; asked for here, before the environment forgets it."""
-        if self._model is not None or not isinstance(self.venv, Replayer):
+        if self._model is not None or not isinstance(self.venv, SupportsReplay):
             return None
-        return self.venv.recipe(int(segment.scene_states[0, 0]))
+        return self.venv.replay_record(int(segment.scene_states[0, 0]))
 
-    def _make(self, segment: Segment, recipe: Recipe | None) -> None:
-        steps, fps = shown_steps(len(segment), self.env_card.fps)
+    def _make(self, segment: Segment, record: ReplayRecord | None) -> None:
+        steps, fps = frame_steps(len(segment), self.env_info.fps)
         if self._model is not None:
             shown = self._poses(segment, self._model, steps, fps)
         else:
-            assert recipe is not None  # noqa: S101 - only MuJoCo has no recipe
-            shown = self._video(segment, recipe, steps, fps)
+            assert record is not None  # noqa: S101 - only MuJoCo has no record
+            shown = self._video(segment, record, steps, fps)
         self.clip_store.store.show_clips({segment.content_hash: shown})
 
     def _poses(
@@ -171,11 +171,13 @@ class ClipRenderer:
         self.clip_store.media.put(key, packed)
         return self._shown("poses", segment, key, self._scene_hash, (len(steps), fps))
 
-    def _video(self, segment: Segment, recipe: Recipe, steps: np.ndarray, fps: float) -> ShownClip:
+    def _video(
+        self, segment: Segment, record: ReplayRecord, steps: np.ndarray, fps: float
+    ) -> ShownClip:
         first = int(segment.scene_states[0, 1])
         lived = segment.observations[steps]
         rendering = self._renderers.submit(
-            _rendered, self.env_card.id, self.frames, recipe, first + steps, lived, fps
+            _rendered, self.env_info.id, self.frames, record, first + steps, lived, fps
         )
         key = f"clips/{segment.content_hash}.mp4"
         self.clip_store.media.put(key, rendering.result())
@@ -203,7 +205,7 @@ class ClipRenderer:
     @cached_property
     def _scene_hash(self) -> str:
         """Of the scene's file, which is made and kept once."""
-        scene = scene_bytes(scene_of(self._model, camera_of(self.env_card.id)))
+        scene = scene_bytes(build_scene(self._model, camera_settings(self.env_info.id)))
         scene_hash = hashlib.sha256(scene).hexdigest()
         self.clip_store.media.put(f"scenes/{scene_hash}.json", scene)
         return scene_hash
@@ -231,20 +233,20 @@ class ClipRenderer:
 def _rendered(
     env_id: str,
     frames: FrameSettings | None,
-    recipe: Recipe,
+    record: ReplayRecord,
     steps: np.ndarray,
     observations: np.ndarray,
     fps: float,
 ) -> bytes:
     """In another process: the video of some steps of an episode."""
-    return encode_mp4(render_steps(env_id, recipe, steps, observations, frames), fps)
+    return encode_mp4(render_steps(env_id, record, steps, observations, frames), fps)
 
 
-def check_can_be_shown(env_id: str) -> None:
+def check_renderable(env_id: str) -> None:
     """Refuse an environment that nobody could look at.
 
     Raises:
         BadInput: it is not MuJoCo's, and draws no pictures.
     """
     if mujoco_model(env_id) is None:
-        make_filmed(env_id).close()
+        make_rendered_env(env_id).close()

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float32
 
-from rl_teacher.clips.drawing import shown_steps
+from rl_teacher.clips.drawing import frame_steps
 from rl_teacher.clips.episode import Episode, EpisodeWatcher
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.diagnostics import Diagnostics
@@ -130,7 +130,7 @@ class StatusReporter:
 
     def _show(self, episode: Episode, step: int) -> None:
         segment = episode.segment
-        steps, _ = shown_steps(len(segment), self._clip_renderer.env_card.fps)
+        steps, _ = frame_steps(len(segment), self._clip_renderer.env_info.fps)
         shown = {
             "clip": segment.content_hash,
             "predicted_rewards": np.round(episode.predicted_rewards[steps], 3).tolist(),
@@ -142,7 +142,7 @@ class StatusReporter:
             self._store.set_latest_episode(self._experiment_id, shown)
             self._take_down_before(segment.content_hash)
 
-        self._clip_renderer.show_if_possible(segment, hang)
+        self._clip_renderer.render_if_possible(segment, hang)
 
     def _take_down_before(self, newest: str) -> None:
         """Have older episodes' clips deleted; one that came up again counts as new."""

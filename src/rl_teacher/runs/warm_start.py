@@ -12,7 +12,7 @@ from rl_teacher.agents.sb3.zip import agent_state
 from rl_teacher.common.errors import BadConfig, BadInput, CorruptCheckpoint, ExperimentNotFound
 from rl_teacher.common.state_dict import StateDict, part_of
 from rl_teacher.config.experiment import FitConfig, TeachConfig
-from rl_teacher.envs.registry import spaces_of
+from rl_teacher.envs.registry import env_spaces
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.runs.folder import Experiment, experiments_folder, fault_of_name, not_found_in_words
@@ -118,7 +118,7 @@ def check_spaces(predictor: RewardPredictor, config: TeachConfig) -> None:
     Raises:
         BadConfig: its observations or actions are of other shapes.
     """
-    needed = InputSpace.of(*spaces_of(config.env_id, config.frames))
+    needed = InputSpace.of(*env_spaces(config.env_id, config.frames))
     if predictor.space != needed:
         raise BadConfig(
             f"The predictor {config.predictor_path} was made for {predictor.space.in_words}; "
@@ -141,7 +141,7 @@ def agent_state_of(path: str, config: TeachConfig) -> StateDict:
     if not file.is_file():
         return load_agent(path, config.agent)
     hidden = getattr(config.agent_settings, "hidden", ())
-    return agent_state(file, config.agent, hidden, spaces_of(config.env_id, config.frames))
+    return agent_state(file, config.agent, hidden, env_spaces(config.env_id, config.frames))
 
 
 def load_agent(name_or_folder: str, kind: str) -> StateDict:

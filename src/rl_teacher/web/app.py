@@ -17,7 +17,7 @@ from rl_teacher.web.batching import Lane, Together
 from rl_teacher.web.identity import Identities
 from rl_teacher.web.middleware import BodyLimit, RequestLog, SecurityHeaders
 from rl_teacher.web.overview import Overview
-from rl_teacher.web.play_shapes import Desk
+from rl_teacher.web.play_shapes import EpisodePlayer
 from rl_teacher.web.poller import Poller, Watch
 from rl_teacher.web.quality_board import QualityBoard
 from rl_teacher.web.routes import (
@@ -49,7 +49,7 @@ GZIP_LEVEL = 5
 
 
 def create_app(
-    store: Store, media_files: MediaFiles, settings: Settings, desk: Desk | None = None
+    store: Store, media_files: MediaFiles, settings: Settings, player: EpisodePlayer | None = None
 ) -> FastAPI:
     """The service as an ASGI application.
 
@@ -57,7 +57,7 @@ def create_app(
         store: labels and experiments.
         media_files: clips and scenes.
         settings: how it behaves.
-        desk: makes what is played; None where nothing is.
+        player: makes what is played; None where nothing is.
     """
     routes = [route for router in ROUTERS for route in router.routes]
     app = docs.DescribedApi(
@@ -85,7 +85,7 @@ def create_app(
         quality=QualityBoard(store, settings.clock_s),
         lane=lane,
         answers=Together(lane, partial(take, store)),
-        desk=desk,
+        player=player,
     )
     problems.add_to(app)
     # Note: the last one added is the first that a request meets.

@@ -20,7 +20,7 @@ class Played(BaseModel):
     notes: list[str]
 
 
-class Bill(BaseModel):
+class PlaySession(BaseModel):
     """Who plays: one, or two side by side. Episodes are numbered from 0."""
 
     actors: list[Played]
@@ -63,10 +63,10 @@ class Picture:
 
 
 @runtime_checkable
-class Desk(Protocol):
+class EpisodePlayer(Protocol):
     """Makes what is played."""
 
-    def bill(self) -> Bill:
+    def session(self) -> PlaySession:
         """Who plays."""
         ...
 

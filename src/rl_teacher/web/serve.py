@@ -31,7 +31,7 @@ from rl_teacher.web.app import create_app
 from rl_teacher.web.browser import open_in_browser
 from rl_teacher.web.lifetime import Lifetime
 from rl_teacher.web.logs import logged
-from rl_teacher.web.play_shapes import Desk
+from rl_teacher.web.play_shapes import EpisodePlayer
 from rl_teacher.web.services import Services
 from rl_teacher.web.settings import Settings
 from rl_teacher.web.token import access_token
@@ -64,12 +64,12 @@ class ServeOptions:
     its service so"""
 
 
-def serve(options: ServeOptions, desk: Desk | None = None) -> int:
+def serve(options: ServeOptions, player: EpisodePlayer | None = None) -> int:
     """Serve the page until a signal ends it; the exit code.
 
     Args:
         options: where.
-        desk: makes what is played, which is what is shown then. No run looks for such a service.
+        player: makes what is played, which is what is shown then. No run looks for such a service.
 
     Raises:
         BadInput: it cannot listen there, or the media's URL is none.
@@ -84,7 +84,7 @@ def serve(options: ServeOptions, desk: Desk | None = None) -> int:
         listening(options.host, options.port) as listener,
         Store.open(database, busy_timeout_s=BUSY_TIMEOUT_S) as store,
     ):
-        app = create_app(store, MediaFiles(media), settings, desk)
+        app = create_app(store, MediaFiles(media), settings, player)
         port = listener.getsockname()[1]
         address = this_process(options.host, port, settings.instance, serves(database, media))
         config = uvicorn.Config(
@@ -112,7 +112,7 @@ class Service(uvicorn.Server):
         self._address = address
         self._options = options
         self._poller = services.poller
-        self._plays = services.desk is not None
+        self._plays = services.player is not None
         self._announcement = contextlib.ExitStack()
         end_after_s = options.end_after_runs
         self._lifetime = None if end_after_s is None else Lifetime(home(), end_after_s)

@@ -11,7 +11,7 @@ from rl_teacher.web.answers import Sent
 from rl_teacher.web.batching import Lane, Together
 from rl_teacher.web.identity import Identities
 from rl_teacher.web.overview import Overview
-from rl_teacher.web.play_shapes import Desk
+from rl_teacher.web.play_shapes import EpisodePlayer
 from rl_teacher.web.poller import Poller
 from rl_teacher.web.quality_board import QualityBoard
 from rl_teacher.web.settings import Settings
@@ -32,7 +32,7 @@ class Services:
         quality: how good labels are.
         lane: threads for what labelers wait for.
         answers: where what they send is kept.
-        desk: makes what is played; None where nothing is.
+        player: makes what is played; None where nothing is.
     """
 
     store: Store
@@ -44,7 +44,7 @@ class Services:
     quality: QualityBoard
     lane: Lane
     answers: Together[Sent, LabelsOut]
-    desk: Desk | None = None
+    player: EpisodePlayer | None = None
 
 
 def services_of(request: Request) -> Services:

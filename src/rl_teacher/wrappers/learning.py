@@ -51,7 +51,7 @@ class Learning:
         """
         self._world = world
         self._settings = settings
-        self.name = settings.name or generated_name(world.env_card.id)
+        self.name = settings.name or generated_name(world.env_info.id)
         space = world.input_space.seen_by(reward_config(settings).image_encoder)
         given = given_labels(settings.labels, space, world.segment_steps)
         self._num_given = len(given)
@@ -80,11 +80,11 @@ class Learning:
         """Make this experiment's entry in the store, and everything that works for it."""
         world, settings, store = self._world, self._settings, self._store
         config = identity(world, settings)
-        self._experiment_id = store.ensure_experiment(self.name, world.env_card.id, config)
+        self._experiment_id = store.ensure_experiment(self.name, world.env_info.id, config)
         instructions = settings.instructions or store.experiment(self.name).instructions
         store.describe_experiment(self._experiment_id, instructions, settings.n_labels)
         clip_store = ClipStore(store, MediaFiles(home() / "media"))
-        self._clip_renderer = ClipRenderer(world.env_card, world.replayer, clip_store)
+        self._clip_renderer = ClipRenderer(world.env_info, world.replayer, clip_store)
         stack.callback(self._clip_renderer.close)
         self._status_reporter = StatusReporter(
             store, self._experiment_id, self._clip_renderer, None

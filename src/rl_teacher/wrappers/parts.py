@@ -47,7 +47,7 @@ def generated_name(env_id: str) -> str:
 def identity(world: World, settings: WrapperSettings) -> dict[str, Any]:
     """What must be the same for an experiment to be gone on with."""
     return {
-        "env_id": world.env_card.id,
+        "env_id": world.env_info.id,
         "num_envs": world.num_envs,
         "space": world.input_space.to_json(),
         "segment_steps": world.segment_steps,
@@ -116,7 +116,7 @@ def learner_for(
     """
     space, steps = world.input_space, world.segment_steps
     subject = Subject(
-        world.env_card.id,
+        world.env_info.id,
         space,
         world.num_envs,
         steps,
@@ -132,7 +132,7 @@ def learner_for(
         pretrained=pretrained,
     )
     query_queue = QueryQueue(shelf, respondent_of(world, settings))
-    library = library_of(shelf, world.env_card.id, steps) if settings.is_human else ()
+    library = library_of(shelf, world.env_info.id, steps) if settings.is_human else ()
     asking = asking_of(settings, num_given, [s for s in library if _fits(s, space)])
     return RewardLearner(subject, asking, fitting, query_queue)
 
@@ -173,7 +173,7 @@ def respondent_of(world: World, settings: WrapperSettings) -> Respondent:
     name = settings.teacher_name
     teacher = teacher_of(settings)
     if isinstance(teacher, TaskTeacher):
-        teacher.check_environment(world.env_card.id)
+        teacher.check_environment(world.env_info.id)
     if settings.answer_timeout_s is not None:
         teacher = AnswersInTime(teacher, name, settings.answer_timeout_s)
     return Respondent(teacher, f"synthetic:{name}", settings.seed)

@@ -8,8 +8,8 @@ from gymnasium.vector import SyncVectorEnv, VectorEnv
 from jaxtyping import Float
 
 from rl_teacher.common.errors import BadInput
-from rl_teacher.envs.episode_replay import KEEP_STEPS, Recipe, RecipeBook, Replayer
-from rl_teacher.envs.snapshots import EpisodeMemory, positions_of
+from rl_teacher.envs.episode_replay import KEEP_STEPS, ReplayHistory, ReplayRecord, SupportsReplay
+from rl_teacher.envs.snapshots import ReplayableEnv, mujoco_positions
 
 SceneStates = Callable[[], Float[np.ndarray, "env scene"]]
 
@@ -17,15 +17,15 @@ SceneStates = Callable[[], Float[np.ndarray, "env scene"]]
 class Memories:
     """The episodes of N environments that are remembered one by one."""
 
-    def __init__(self, memories: Sequence[EpisodeMemory], book: RecipeBook) -> None:
+    def __init__(self, memories: Sequence[ReplayableEnv], book: ReplayHistory) -> None:
         self._memories = memories
         self._book = book
 
-    def recipe(self, episode: int) -> Recipe:
-        """See `Replayer`."""
+    def replay_record(self, episode: int) -> ReplayRecord:
+        """See `SupportsReplay`."""
         for memory in self._memories:
             if memory.episode == episode:
-                return memory.recipe
+                return memory.replay_record
         return self._book[episode]
 
     def scene_states(self) -> Float[np.ndarray, "env scene"]:
@@ -45,14 +45,14 @@ def remembered(env: gym.Env, keep_steps: int = KEEP_STEPS) -> tuple[gym.Env, Mem
         BadInput: they cannot.
     """
     check_drawable(env)
-    book = RecipeBook(keep_steps)
-    memory = EpisodeMemory(env, book)
+    book = ReplayHistory(keep_steps)
+    memory = ReplayableEnv(env, book)
     return memory, Memories([memory], book)
 
 
 def remembered_vector(
     venv: VectorEnv, keep_steps: int = KEEP_STEPS
-) -> tuple[SceneStates, Replayer | None]:
+) -> tuple[SceneStates, SupportsReplay | None]:
     """What the clips of a vector of environments are drawn from.
 
     Note: a SyncVectorEnv's environments are wrapped in their places.
@@ -71,15 +71,15 @@ def remembered_vector(
         )
     for env in inner.envs:
         check_drawable(env)
-    book = RecipeBook(keep_steps)
-    memories = [EpisodeMemory(env, book) for env in inner.envs]
+    book = ReplayHistory(keep_steps)
+    memories = [ReplayableEnv(env, book) for env in inner.envs]
     inner.envs = list[gym.Env](memories)
     together = Memories(memories, book)
     return together.scene_states, together
 
 
-def _own_replayer(inner: VectorEnv) -> Replayer | None:
-    return inner if isinstance(inner, Replayer) else None
+def _own_replayer(inner: VectorEnv) -> SupportsReplay | None:
+    return inner if isinstance(inner, SupportsReplay) else None
 
 
 def check_drawable(env: gym.Env) -> None:
@@ -95,7 +95,7 @@ def check_drawable(env: gym.Env) -> None:
             "nobody else can make it again to draw them. Register it with gymnasium.register and "
             "make it by its id."
         )
-    if positions_of(env) is not None:
+    if mujoco_positions(env) is not None:
         return
     if "rgb_array" not in env.metadata.get("render_modes", []):
         raise BadInput(

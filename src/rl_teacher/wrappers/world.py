@@ -9,9 +9,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from jaxtyping import Shaped
 
 from rl_teacher.common.errors import SegmentTooLong
-from rl_teacher.envs.episode_replay import Replayer
+from rl_teacher.envs.episode_replay import SupportsReplay
 from rl_teacher.envs.mujoco.suite import TASKS
-from rl_teacher.envs.registry import EnvCard
+from rl_teacher.envs.registry import EnvInfo
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.wrappers.scenes import (
     SceneStates,
@@ -31,7 +31,7 @@ class World:
     """N environments.
 
     Attributes:
-        env_card: what is known of them.
+        env_info: what is known of them.
         num_envs: N.
         view: what the predictor sees of observations.
         action_space: of one action.
@@ -41,14 +41,14 @@ class World:
         replayer: how episodes are lived again; None where clips need that not, or are not drawn.
     """
 
-    env_card: EnvCard
+    env_info: EnvInfo
     num_envs: int
     view: ObservationView
     action_space: gym.Space
     segment_steps: int
     autoreset_mode: AutoresetMode
     scene_states: SceneStates
-    replayer: Replayer | None = None
+    replayer: SupportsReplay | None = None
 
     @property
     def input_space(self) -> InputSpace:
@@ -69,16 +69,16 @@ class World:
 def single_world(env: gym.Env, settings: WrapperSettings) -> tuple[gym.Env, World]:
     """One environment, remembered where a person has to see it."""
     scene_states, replayer = nothing_to_draw(1), None
-    env_card = card_of(env.spec, type(env.unwrapped).__name__, env.metadata.get("render_fps"))
+    env_info = card_of(env.spec, type(env.unwrapped).__name__, env.metadata.get("render_fps"))
     if settings.is_human:
         env, memories = remembered(env)
         scene_states, replayer = memories.scene_states, memories
     world = World(
-        env_card=env_card,
+        env_info=env_info,
         num_envs=1,
         view=ObservationView(env.observation_space, None, settings.observation_transform),
         action_space=env.action_space,
-        segment_steps=segment_steps(settings, env_card),
+        segment_steps=segment_steps(settings, env_info),
         autoreset_mode=AutoresetMode.DISABLED,
         scene_states=scene_states,
         replayer=replayer,
@@ -92,14 +92,14 @@ def vector_world(venv: VectorEnv, settings: WrapperSettings) -> World:
     if settings.is_human:
         scene_states, replayer = remembered_vector(venv)
     first, fps = first_of(venv.unwrapped), venv.metadata.get("render_fps")
-    env_card = card_of(venv.spec or first.spec, type(first.unwrapped).__name__, fps)
+    env_info = card_of(venv.spec or first.spec, type(first.unwrapped).__name__, fps)
     own_space, batched_space = venv.single_observation_space, venv.observation_space
     return World(
-        env_card=env_card,
+        env_info=env_info,
         num_envs=venv.num_envs,
         view=ObservationView(own_space, batched_space, settings.observation_transform),
         action_space=venv.single_action_space,
-        segment_steps=segment_steps(settings, env_card),
+        segment_steps=segment_steps(settings, env_info),
         autoreset_mode=venv.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP),
         scene_states=scene_states,
         replayer=replayer,
@@ -111,7 +111,7 @@ def first_of(venv: VectorEnv) -> gym.Env | VectorEnv:
     return venv.envs[0] if isinstance(venv, SyncVectorEnv) else venv
 
 
-def card_of(spec: EnvSpec | None, name: str, fps: float | int | None) -> EnvCard:
+def card_of(spec: EnvSpec | None, name: str, fps: float | int | None) -> EnvInfo:
     """What is known of an environment that somebody made.
 
     Args:
@@ -121,7 +121,7 @@ def card_of(spec: EnvSpec | None, name: str, fps: float | int | None) -> EnvCard
     """
     env_id = name if spec is None else spec.id
     task = TASKS.get(env_id.removeprefix("rl_teacher/"))
-    return EnvCard(
+    return EnvInfo(
         id=env_id,
         fps=float((task.body.fps if task else fps) or ASSUMED_FPS),
         max_episode_steps=None if spec is None else spec.max_episode_steps,
@@ -131,7 +131,7 @@ def card_of(spec: EnvSpec | None, name: str, fps: float | int | None) -> EnvCard
     )
 
 
-def segment_steps(settings: WrapperSettings, env_card: EnvCard) -> int:
+def segment_steps(settings: WrapperSettings, env_info: EnvInfo) -> int:
     """Compute the steps of a segment from `clip_length`, or take `segment_length`.
 
     The default clip length is shortened to the episode; any other is refused where it is longer.
@@ -139,18 +139,18 @@ def segment_steps(settings: WrapperSettings, env_card: EnvCard) -> int:
     Raises:
         SegmentTooLong: an episode has fewer steps.
     """
-    longest = env_card.max_episode_steps
-    steps = settings.segment_length or max(round(settings.clip_length * env_card.fps), 1)
+    longest = env_info.max_episode_steps
+    steps = settings.segment_length or max(round(settings.clip_length * env_info.fps), 1)
     if longest is None or steps <= longest:
         return steps
     if settings.segment_length is None and settings.clip_length == WrapperSettings.clip_length:
         return longest
     if settings.segment_length is None:
         given = f"clip_length={settings.clip_length} ({steps} steps)"
-        allowed = f"clip_length={longest / env_card.fps:.2g}"
+        allowed = f"clip_length={longest / env_info.fps:.2g}"
     else:
         given, allowed = f"segment_length={steps}", f"segment_length={longest}"
     raise SegmentTooLong(
-        f"{given} was given, but an episode of {env_card.id} has {longest} steps. "
+        f"{given} was given, but an episode of {env_info.id} has {longest} steps. "
         f"Use {allowed} or less."
     )

@@ -5,7 +5,7 @@ import pytest
 
 from rl_teacher.common.errors import UnknownName
 from rl_teacher.envs.atari.names import game_called, game_of, games
-from rl_teacher.envs.registry import atari_cards, card
+from rl_teacher.envs.registry import get_env_info, list_atari_infos
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from rl_teacher.envs.registry import atari_cards, card
     ],
 )
 def test_every_spelling_of_a_game_has_one_full_id(spelling, full_id):
-    assert card(spelling).id == full_id
+    assert get_env_info(spelling).id == full_id
 
 
 def test_every_game_has_two_ids_that_mean_it():
@@ -41,31 +41,31 @@ def test_every_game_has_two_ids_that_mean_it():
 
 def test_a_misspelt_game_gets_the_nearest_names():
     with pytest.raises(UnknownName, match="Did you mean Breakout-v0, Breakout-v4"):
-        card("Braekout-v0")
+        get_env_info("Braekout-v0")
     with pytest.raises(UnknownName, match="ALE/MontezumaRevenge-v5"):
-        card("ALE/MontezumasRevenge-v5")
+        get_env_info("ALE/MontezumasRevenge-v5")
 
 
 @pytest.mark.parametrize("spelling", ["Pong-v5", "ALE/Pong-v4", "Pong-v1", "Pong-ram-v4"])
 def test_a_version_that_never_was_is_refused(spelling):
     with pytest.raises(UnknownName, match="Pong"):
-        card(spelling)
+        get_env_info(spelling)
 
 
 def test_other_environments_keep_their_names():
     assert game_of("Hopper-v5") is None
     assert game_called("CartPole-v1") is None
-    assert card("hopper-v4").backend == "gymnasium"
-    assert card("hopper").id == "Hopper-v1"
+    assert get_env_info("hopper-v4").backend == "gymnasium"
+    assert get_env_info("hopper").id == "Hopper-v1"
 
 
 def test_a_card_tells_of_a_game():
-    pong = card("Pong-v0")
+    pong = get_env_info("Pong-v0")
     assert (pong.fps, pong.max_episode_steps, pong.backend) == (15.0, 27_000, "atari")
     assert pong.can_terminate
-    enduro = card("Enduro-v0")
+    enduro = get_env_info("Enduro-v0")
     assert (enduro.max_episode_steps, enduro.can_terminate) == (750, False)
-    assert len(atari_cards()) == 2 * len(list(games()))
+    assert len(list_atari_infos()) == 2 * len(list(games()))
 
 
 def test_a_game_by_the_rules_of_a_module_keeps_the_module_in_its_id(tmp_path, monkeypatch):
@@ -77,5 +77,5 @@ def test_a_game_by_the_rules_of_a_module_keeps_the_module_in_its_id(tmp_path, mo
     from rl_teacher.envs.atari.rules import GAME_RULES
 
     monkeypatch.setattr("rl_teacher.envs.atari.rules.GAME_RULES", dict(GAME_RULES))
-    mine = card("my_pong:Pong-v0")
+    mine = get_env_info("my_pong:Pong-v0")
     assert (mine.id, mine.max_episode_steps) == ("my_pong:PongNoFrameskip-v4", 99)

@@ -19,7 +19,7 @@ def warm_start(envs, num_episodes):
     """Seed and place of the first episodes of the only environment."""
     return [
         (each["seed"], each["place"])
-        for each in (envs.recipe(number).beginning for number in range(num_episodes))
+        for each in (envs.replay_record(number).beginning for number in range(num_episodes))
     ]
 
 
@@ -33,7 +33,7 @@ def test_some_episodes_share_a_seed_until_another_is_drawn(rule, monkeypatch):
     assert len(set(seeds)) == 2
     assert seeds[:3] == (seeds[0],) * 3
     envs.reset(seed=3)
-    assert envs.recipe(5).beginning["place"] == 0
+    assert envs.replay_record(5).beginning["place"] == 0
 
 
 @pytest.mark.parametrize(

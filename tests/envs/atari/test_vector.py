@@ -9,8 +9,8 @@ from rl_teacher.agents.collector import Collector
 from rl_teacher.common.errors import BadConfig, CorruptCheckpoint
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.atari.rules import MONTEZUMAS_LADDER
-from rl_teacher.envs.check import faults_of
-from rl_teacher.envs.registry import card, make_filmed, mujoco_model, spaces_of
+from rl_teacher.envs.check import find_faults
+from rl_teacher.envs.registry import env_spaces, get_env_info, make_rendered_env, mujoco_model
 from tests.envs.atari.rollouts import games, lived
 
 SOME = ("Adventure", "BattleZone", "BeamRider", "ElevatorAction", "MsPacman")
@@ -19,8 +19,8 @@ OTHERS = ("Pitfall", "TicTacToe3D", "Tetris", "Qbert", "UpNDown")
 
 @pytest.mark.parametrize("name", [*SOME, *OTHERS])
 def test_games_can_be_made(name):
-    with_sticky = spaces_of(f"ALE/{name}-v5")
-    observations, actions = spaces_of(f"{name}-v0")
+    with_sticky = env_spaces(f"ALE/{name}-v5")
+    observations, actions = env_spaces(f"{name}-v0")
     assert (observations, actions) == with_sticky
     assert observations.shape == (4, 84, 84)
     assert observations.dtype == np.uint8
@@ -79,7 +79,7 @@ def test_an_episode_that_is_cut_begins_anew_in_the_same_step(rule):
     np.testing.assert_array_equal(infos["final_obs"][0], shown[0])
     assert (infos["final_obs"][1] != shown[1]).any()
     np.testing.assert_array_equal(envs.scene_states, [[0, 6], [2, 0]])
-    assert len(envs.recipe(1)) == 6
+    assert len(envs.replay_record(1)) == 6
 
 
 def test_enduro_ends_before_its_weather_changes():
@@ -159,7 +159,9 @@ def test_every_start_point_has_its_turn(rule):
     starts = set()
     for _ in range(24):
         envs.step(np.array([0, 0]))
-        starts |= {tuple(envs.recipe(int(e)).beginning["start"]) for e, _ in envs.scene_states}
+        starts |= {
+            tuple(envs.replay_record(int(e)).beginning["start"]) for e, _ in envs.scene_states
+        }
     assert starts == {(), (2,), (3, 3)}
 
 
@@ -204,10 +206,10 @@ def test_recipes_of_ended_episodes_are_kept_and_forgotten(rule):
     envs, restored = games("Pong-v0", keep_steps=8), games("Pong-v0", keep_steps=8)
     lived(envs, 11)
     restored.set_state(envs.get_state())
-    np.testing.assert_array_equal(restored.recipe(1).actions, envs.recipe(1).actions)
+    np.testing.assert_array_equal(restored.replay_record(1).actions, envs.replay_record(1).actions)
     lived(envs, 5, begins=False)
     with pytest.raises(LookupError, match="keep_steps"):
-        envs.recipe(0)
+        envs.replay_record(0)
 
 
 def test_a_state_of_other_frames_is_refused():
@@ -240,8 +242,8 @@ def test_actions_that_the_game_does_not_know_are_refused():
 
 def test_a_single_game_has_no_faults_and_shows_its_screen(rule):
     rule("Pong", max_episode_steps=6, start_points=((2, 2),))
-    assert faults_of(card("Pong-v0"), 8) == []
-    env = make_filmed("Pong-v0")
+    assert find_faults(get_env_info("Pong-v0"), 8) == []
+    env = make_rendered_env("Pong-v0")
     env.reset(seed=0)
     screens = [env.render()]
     is_over = False

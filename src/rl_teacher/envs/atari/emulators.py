@@ -14,10 +14,10 @@ from rl_teacher.envs.atari.names import STICKINESS, AtariGame
 from rl_teacher.envs.atari.score_areas import SCREEN_HEIGHT, SCREEN_WIDTH, blank
 
 FRAME_SKIP = 4
-MOST_NOOPS = 30
+MAX_NOOPS = 30
 NO_LIMIT_FRAMES = 2**30
 """Episodes are cut by whoever counts their steps."""
-MOST_SEEDS = 2**31 - 1
+MAX_SEED = 2**31 - 1
 GO_ON = -1
 """In place of a seed."""
 
@@ -77,7 +77,7 @@ class Emulators:
             grayscale=frames.grey,
             stack_num=pictures,
             frameskip=FRAME_SKIP,
-            noop_max=MOST_NOOPS,
+            noop_max=MAX_NOOPS,
             reward_clipping=False,
         )
 

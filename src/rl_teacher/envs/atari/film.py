@@ -13,7 +13,7 @@ from jaxtyping import Integer, UInt8
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.atari.emulators import IN_COLOUR, Emulators
 from rl_teacher.envs.atari.names import AtariGame
-from rl_teacher.envs.episode_replay import Recipe
+from rl_teacher.envs.episode_replay import ReplayRecord
 
 Frame = UInt8[np.ndarray, "height width 3"]
 Observation = UInt8[np.ndarray, "channel height width"]
@@ -21,7 +21,7 @@ Observation = UInt8[np.ndarray, "channel height width"]
 _ONLY = np.ones(1, np.bool_)
 
 
-class Projector:
+class EpisodeReplayer:
     """Shows episodes of one game; it goes on from where it is, if that is on the way."""
 
     def __init__(self, game: AtariGame, frames: FrameSettings | None) -> None:
@@ -39,20 +39,20 @@ class Projector:
         self._shown: list[np.ndarray] = []
 
     def film(
-        self, recipe: Recipe, steps: Integer[np.ndarray, " time"]
+        self, record: ReplayRecord, steps: Integer[np.ndarray, " time"]
     ) -> Iterator[tuple[Observation | None, Frame]]:
         """What the agent saw in each of some steps, rising, and the screen."""
         for step in steps.tolist():
-            self._go_to(recipe, step)
+            self._go_to(record, step)
             screen, *seen = self._shown
             yield seen[0] if seen else None, screen.transpose(1, 2, 0)
 
-    def _go_to(self, recipe: Recipe, step: int) -> None:
-        wanted = recipe.actions[:step]
+    def _go_to(self, record: ReplayRecord, step: int) -> None:
+        wanted = record.actions[:step]
         here = len(self._lived)
-        is_on_the_way = recipe.beginning == self._beginning and here <= step
+        is_on_the_way = record.beginning == self._beginning and here <= step
         if not is_on_the_way or not np.array_equal(self._lived, wanted[:here]):
-            self._begin(recipe.beginning)
+            self._begin(record.beginning)
             here = 0
         for action in wanted[here:].tolist():
             self._act(action)
@@ -75,7 +75,7 @@ class Projector:
 
 
 @contextmanager
-def kept_projector(game: AtariGame, frames: FrameSettings | None) -> Iterator[Projector]:
+def shared_replayer(game: AtariGame, frames: FrameSettings | None) -> Iterator[EpisodeReplayer]:
     """A projector that stays where it is until the next clip, which may be of the same episode."""
     with _IN_USE:
         yield _kept(game, frames)
@@ -85,14 +85,14 @@ _IN_USE = Lock()
 
 
 @lru_cache(1)
-def _kept(game: AtariGame, frames: FrameSettings | None) -> Projector:
-    return Projector(game, frames)
+def _kept(game: AtariGame, frames: FrameSettings | None) -> EpisodeReplayer:
+    return EpisodeReplayer(game, frames)
 
 
 # Note: ALE complains at the end of a process of whatever is still there.
 atexit.register(_kept.cache_clear)
 
 
-def frames_of(recipe: Recipe) -> FrameSettings:
+def frames_of(record: ReplayRecord) -> FrameSettings:
     """What the agent was shown when it lived an episode."""
-    return FrameSettings(**recipe.beginning["frames"])
+    return FrameSettings(**record.beginning["frames"])

@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import UInt8
 
 from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.envs.atari.emulators import MOST_SEEDS
-from rl_teacher.envs.atari.film import Projector
+from rl_teacher.envs.atari.emulators import MAX_SEED
+from rl_teacher.envs.atari.film import EpisodeReplayer
 from rl_teacher.envs.atari.names import AtariGame
 from rl_teacher.envs.atari.rules import CLIP_FPS
 from rl_teacher.envs.atari.vector import AtariVectorEnv
@@ -27,9 +27,9 @@ class AtariSingleEnv(gymnasium.Env):
     ) -> None:
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": CLIP_FPS}
         self.render_mode = render_mode
-        # Note: the recipe of an episode that ended is needed until the next one begins.
+        # Note: the record of an episode that ended is needed until the next one begins.
         self._venv = AtariVectorEnv(game, 1, 1, keep_steps=1, frames=frames)
-        self._projector = None if render_mode is None else Projector(game, None)
+        self._projector = None if render_mode is None else EpisodeReplayer(game, None)
         self._scene_state = np.zeros(2, np.int64)
         self.observation_space = self._venv.single_observation_space
         self.action_space = self._venv.single_action_space
@@ -39,7 +39,7 @@ class AtariSingleEnv(gymnasium.Env):
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode, where its start point is."""
         super().reset(seed=seed, options=options)
-        observations, infos = self._venv.reset(seed=int(self.np_random.integers(MOST_SEEDS)))
+        observations, infos = self._venv.reset(seed=int(self.np_random.integers(MAX_SEED)))
         while infos.get("ignores_action", [False])[0]:
             observations, *_, infos = self._venv.step(np.zeros(1, np.int64))
         self._scene_state = self._venv.scene_states[0].astype(np.int64)
@@ -58,8 +58,8 @@ class AtariSingleEnv(gymnasium.Env):
         if self._projector is None:
             return None
         episode, step = self._scene_state
-        recipe = self._venv.recipe(int(episode))
-        return next(self._projector.film(recipe, np.array([step])))[1]
+        record = self._venv.replay_record(int(episode))
+        return next(self._projector.film(record, np.array([step])))[1]
 
     def close(self) -> None:
         """Switch it off."""

@@ -18,15 +18,15 @@ from jaxtyping import Bool, Float, Float64, Int64, Integer
 from rl_teacher.common.errors import CorruptCheckpoint
 from rl_teacher.common.state_dict import array_to_text, nest, part_of, text_to_array
 from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.envs.atari.emulators import GO_ON, MOST_SEEDS, Emulators, Pictures
+from rl_teacher.envs.atari.emulators import GO_ON, MAX_SEED, Emulators, Pictures
 from rl_teacher.envs.atari.names import AtariGame
 from rl_teacher.envs.atari.rules import REMEMBERING, rules_of
 from rl_teacher.envs.episode_replay import (
     KEEP_STEPS,
-    Recipe,
-    RecipeBook,
-    pack_recipes,
-    unpack_recipes,
+    ReplayHistory,
+    ReplayRecord,
+    pack_replay_records,
+    unpack_replay_records,
 )
 from rl_teacher.envs.interface import (
     SeededVectorEnv,
@@ -68,7 +68,7 @@ class AtariVectorEnv(SeededVectorEnv):
             game: which, and in which kind.
             num_envs: N.
             num_threads: all CPUs by default. Results do not depend on it.
-            keep_steps: an episode's recipe is kept until this many steps, counted over all
+            keep_steps: an episode's record is kept until this many steps, counted over all
                 environments, were lived after its end.
             frames: what is shown of it.
         """
@@ -83,7 +83,7 @@ class AtariVectorEnv(SeededVectorEnv):
         self._num_actions = int(self._emulators.action_space.n)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._book = RecipeBook(keep_steps)
+        self._book = ReplayHistory(keep_steps)
         self._everyone = np.arange(num_envs)
         self._observations = np.zeros(self.observation_space.shape or (), np.uint8)
         # Of the running episodes: number, beginning, actions, and how many of these are lived.
@@ -98,7 +98,7 @@ class AtariVectorEnv(SeededVectorEnv):
 
     @property
     def scene_states(self) -> Float[np.ndarray, "env 2"]:
-        """[N, 2] the running episode's number, and the step in it: see `recipe`."""
+        """[N, 2] the running episode's number, and the step in it: see `record`."""
         states = np.empty((self.num_envs, 2))
         states[:, 0], states[:, 1] = self._episodes, self._steps
         return states
@@ -108,7 +108,7 @@ class AtariVectorEnv(SeededVectorEnv):
         """[N, C, H, W] what the last `reset`, `step` or `set_state` led to."""
         return self._observations
 
-    def recipe(self, episode: int) -> Recipe:
+    def replay_record(self, episode: int) -> ReplayRecord:
         """How an episode is lived again.
 
         Args:
@@ -118,7 +118,7 @@ class AtariVectorEnv(SeededVectorEnv):
             LookupError: it ended longer than `keep_steps` ago.
         """
         for env in np.flatnonzero(self._episodes == episode).tolist():
-            return self._recipe_of(env)
+            return self._replay_record_of(env)
         return self._book[episode]
 
     def reset(
@@ -185,10 +185,10 @@ class AtariVectorEnv(SeededVectorEnv):
         return pictures, rewards, terminated, truncated, infos | self._told()
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Everything that the future depends on: recipes, since emulators cannot be saved so."""
-        running = [self._recipe_of(env) for env in range(self.num_envs)]
+        """Everything that the future depends on: records, since emulators cannot be saved so."""
+        running = [self._replay_record_of(env) for env in range(self.num_envs)]
         return {
-            **pack_recipes(running, self.single_action_space),
+            **pack_replay_records(running, self.single_action_space),
             "episodes": self._episodes.copy(),
             "start_left": self._start_left.copy(),
             "observations": self._observations.copy(),
@@ -199,13 +199,13 @@ class AtariVectorEnv(SeededVectorEnv):
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Live the running episodes again, and go on from there, here or in another process."""
         self._check_fits(state)
-        running = unpack_recipes(state)
+        running = unpack_replay_records(state)
         self._episodes = state["episodes"].copy()
-        self._warm_start = [recipe.beginning for recipe in running]
+        self._warm_start = [record.beginning for record in running]
         self._elapsed = np.array([each["elapsed"] for each in self._warm_start])
-        self._steps = np.array([len(recipe) for recipe in running])
-        for taken, recipe in zip(self._taken, running, strict=True):
-            taken[: len(recipe)] = recipe.actions
+        self._steps = np.array([len(record) for record in running])
+        for taken, record in zip(self._taken, running, strict=True):
+            taken[: len(record)] = record.actions
         self._start_left = state["start_left"].copy()
         self._rngs = [generator_at(place) for place in json.loads(array_to_text(state["rng"]))]
         self._book.set_state(part_of(state, "book"))
@@ -254,9 +254,9 @@ class AtariVectorEnv(SeededVectorEnv):
 
     # --- episodes ---
 
-    def _recipe_of(self, env: int) -> Recipe:
+    def _replay_record_of(self, env: int) -> ReplayRecord:
         taken = self._taken[env, : self._steps[env]]
-        return Recipe(self._warm_start[env], taken.astype(self.single_action_space.dtype))
+        return ReplayRecord(self._warm_start[env], taken.astype(self.single_action_space.dtype))
 
     def _begin(
         self,
@@ -271,7 +271,7 @@ class AtariVectorEnv(SeededVectorEnv):
         begun = np.flatnonzero(which).tolist()
         for env in begun:
             if self._steps[env] > 0:
-                self._book.end(int(self._episodes[env]), self._recipe_of(env))
+                self._book.end(int(self._episodes[env]), self._replay_record_of(env))
             before = {} if draws_seeds else self._warm_start[env]
             self._warm_start[env] = self._next_beginning(env, before, int(elapsed[env]))
             self._episodes[env] = self._book.begin()
@@ -293,7 +293,7 @@ class AtariVectorEnv(SeededVectorEnv):
         rng, start_points = self._rngs[env], self._rules.start_points
         place = (before.get("place", -1) + 1) % EPISODES_OF_A_SEED if before else 0
         return {
-            "seed": before["seed"] if place else int(rng.integers(MOST_SEEDS)),
+            "seed": before["seed"] if place else int(rng.integers(MAX_SEED)),
             "place": place,
             "start": list(start_points[rng.integers(len(start_points))]),
             "elapsed": elapsed,
@@ -318,16 +318,19 @@ class AtariVectorEnv(SeededVectorEnv):
                 "saved with another number of environments, or other settings of frames."
             )
 
-    def _live_again(self, running: Sequence[Recipe]) -> Pictures:
+    def _live_again(self, running: Sequence[ReplayRecord]) -> Pictures:
         """Live episodes of different lengths, so that all arrive in the same step."""
         lives = [
-            [*recipe.beginning["start"][: len(recipe.beginning["start"]) - left], *recipe.actions]
-            for recipe, left in zip(running, self._start_left, strict=True)
+            [
+                *record.beginning["start"][: len(record.beginning["start"]) - left],
+                *record.actions,
+            ]
+            for record, left in zip(running, self._start_left, strict=True)
         ]
         lengths = np.array([len(life) for life in lives])
         longest = int(lengths.max())
-        seeds = np.array([recipe.beginning["seed"] for recipe in running])
-        places = np.array([recipe.beginning.get("place", 0) for recipe in running])
+        seeds = np.array([record.beginning["seed"] for record in running])
+        places = np.array([record.beginning.get("place", 0) for record in running])
         dues = longest - lengths
         columns = np.zeros((longest, self.num_envs), np.int64)
         for env, life in enumerate(lives):

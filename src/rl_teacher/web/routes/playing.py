@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 
 from rl_teacher.web.access import Access, open_to
-from rl_teacher.web.play_shapes import Bill, Desk, PlayedEpisode
+from rl_teacher.web.play_shapes import EpisodePlayer, PlayedEpisode, PlaySession
 from rl_teacher.web.problems import NOT_FOUND, NOT_SHOWN, Refusal
 from rl_teacher.web.range_requests import answer_in_ranges
 from rl_teacher.web.routes.media import BYTES, MEDIA_TYPES, forever, is_known_already
@@ -24,23 +24,23 @@ router = APIRouter(prefix="/api/v1/play", tags=["play"])
 
 @router.get("")
 @open_to(Access.OWNER)
-def show_bill(work: Work) -> Bill:
+def show_bill(work: Work) -> PlaySession:
     """Who plays."""
-    return desk_of(work).bill()
+    return player_of(work).session()
 
 
 @router.get("/episodes/{number}")
 @open_to(Access.OWNER)
 def show_episode(number: Annotated[int, Path(ge=0, le=10_000)], work: Work) -> PlayedEpisode:
     """One episode; it is waited for while it is being made."""
-    desk = desk_of(work)
-    if number >= desk.bill().num_episodes:
+    player = player_of(work)
+    if number >= player.session().num_episodes:
         raise Refusal(
             NOT_FOUND,
-            f"There is no episode {number}: {desk.bill().num_episodes} are played, from 0. "
+            f"There is no episode {number}: {player.session().num_episodes} are played, from 0. "
             "`rl-teacher play --episodes` says how many.",
         )
-    episode = desk.episode(number, PATIENCE_S)
+    episode = player.episode(number, PATIENCE_S)
     if episode is None:
         raise Refusal(NOT_SHOWN, f"Episode {number} is still being played. Ask again.")
     return episode
@@ -50,7 +50,7 @@ def show_episode(number: Annotated[int, Path(ge=0, le=10_000)], work: Work) -> P
 @open_to(Access.OWNER)
 def send_played_clip(content_hash: str, request: Request, work: Work) -> Response:
     """A clip's bytes: poses, or a video, of which a part may be asked for."""
-    picture = desk_of(work).picture(content_hash)
+    picture = player_of(work).picture(content_hash)
     if picture is None:
         raise Refusal(NOT_FOUND, f"There is no clip {content_hash[:80]!r} of what is played.")
     if is_known_already(request, content_hash):
@@ -63,18 +63,18 @@ def send_played_clip(content_hash: str, request: Request, work: Work) -> Respons
 @open_to(Access.OWNER)
 def send_played_scene(scene_hash: str, work: Work) -> Response:
     """What poses move: the bodies' shapes and colours, as JSON."""
-    scene = desk_of(work).scene(scene_hash)
+    scene = player_of(work).scene(scene_hash)
     if scene is None:
         raise Refusal(NOT_FOUND, f"There is no scene {scene_hash[:80]!r} of what is played.")
     return Response(scene, headers=forever(scene_hash), media_type="application/json")
 
 
-def desk_of(work: Services) -> Desk:
+def player_of(work: Services) -> EpisodePlayer:
     """Where what is played is made.
 
     Raises:
         Refusal: nothing is.
     """
-    if work.desk is None:
+    if work.player is None:
         raise Refusal(NOT_FOUND, NOTHING_PLAYS)
-    return work.desk
+    return work.player
