@@ -50,12 +50,12 @@ from rl_teacher.web import (
     problems,
     serve,
     service_process,
-    shapes,
     terminal,
     token,
 )
 from rl_teacher.web.limits import Limits
 from rl_teacher.web.routes import events, experiments, labelers, leases
+from rl_teacher.web.schemas import labelling
 from rl_teacher.web.settings import MAX_BODY_BYTES, OWNER, Settings
 from rl_teacher.wrappers.parts import SECONDS_BETWEEN, STEPS_BETWEEN
 from rl_teacher.wrappers.settings import WrapperSettings
@@ -365,7 +365,7 @@ def text_of(name):
         ("docs/quality.md", f"Every {status.DIAGNOSTICS_EVERY_S:g} seconds a run tells"),
         ("docs/service.md", f"--host {serve.ServeOptions().host} --port {RunOptions().port}"),
         ("docs/service.md", f"one of the next {serve.PORTS_TRIED - 1} is used"),
-        ("docs/service.md", f"up to {shapes.MAX_LABELS} at a time"),
+        ("docs/service.md", f"up to {labelling.MAX_LABELS} at a time"),
         ("docs/service.md", f"At most {experiments.MAX_ROWS} rows"),
         ("docs/service.md", f"Bodies are limited to {MAX_BODY_BYTES:,} bytes"),
         ("docs/service.md", f"{8 * token.NUM_BYTES} random bits"),

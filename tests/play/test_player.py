@@ -43,13 +43,13 @@ def test_an_episode_says_what_was_lived(open_desk):
 def test_a_clips_bytes_are_poses_of_its_scene_under_its_hash(open_desk):
     player = open_desk("synth")
     clip = player.episode(0, PATIENCE_S).sides[0].clip
-    picture = player.picture(clip.hash)
+    picture = player.clip(clip.hash)
     assert clip.hash == hashlib.sha256(picture.content).hexdigest()
     poses, fps = unpack(picture.content)
     assert (len(poses), fps) == (clip.num_frames, clip.fps)
     assert clip.scene_url.startswith("/api/v1/play/scenes/")
     assert b'"bodies"' in player.scene(clip.scene_url.rpartition("/")[2])
-    assert player.picture("0" * 64) is None
+    assert player.clip("0" * 64) is None
     assert player.scene("0" * 64) is None
 
 
@@ -59,7 +59,7 @@ def test_without_mujoco_it_is_a_video(open_desk):
     assert clip.kind == "video"
     assert clip.scene_url is None
     assert player.scene("") == b""
-    assert player.picture(clip.hash).content[4:8] == b"ftyp"
+    assert player.clip(clip.hash).content[4:8] == b"ftyp"
 
 
 def test_two_are_played_side_by_side(open_desk):
@@ -69,7 +69,7 @@ def test_two_are_played_side_by_side(open_desk):
     assert right.predicted_rewards is None
     assert right.predicted_return is None
     assert left.clip.hash != right.clip.hash
-    assert [each.name for each in player.session().actors] == ["synth", "rl"]
+    assert [each.name for each in player.session().players] == ["synth", "rl"]
 
 
 def test_one_episode_is_made_ahead_and_no_more(open_desk, monkeypatch):

@@ -69,7 +69,7 @@ def test_their_own_experiment_is_there_to_see_and_to_label(bound, store, trainer
     [first, *_] = bound.get("/api/v1/experiments/hopper/comparisons/next").json()["comparisons"]
     assert bound.get(f"/api/v1/comparisons/{first['id']}").status_code == 200
     said = post(bound, label(first["id"], lease=first["lease"])).json()
-    assert (len(said["accepted"]), said["refused"]) == (1, [])
+    assert (len(said["accepted"]), said["rejected"]) == (1, [])
     assert store.counts_of(trainer.id, "Cleo") == 1
     assert len(bound.get("/api/v1/experiments/hopper/labels").json()["labels"]) == 1
 
@@ -111,7 +111,7 @@ def test_an_answer_to_another_experiment_is_refused_and_the_others_are_kept(
     own, foreign = first_of(store, trainer), first_of(store, secret)
     said = post(bound, label(own), label(foreign)).json()
     assert len(said["accepted"]) == 1
-    assert [each["problem"]["status"] for each in said["refused"]] == [404]
+    assert [each["problem"]["status"] for each in said["rejected"]] == [404]
     assert store.counts_of(secret.id, "Cleo") == 0
 
 

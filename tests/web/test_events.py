@@ -151,7 +151,7 @@ class TestNewsOfLabelers:
         ann, olga = labelers("hopper"), owners("hopper")
         events = dict(told(News(ann), watch, ann, olga))
         assert list(events) == ["experiment", "progress", "episode"]
-        assert events["experiment"]["spark"] == []
+        assert events["experiment"]["sparkline"] == []
         for shown in (events["episode"], events["experiment"]["latest_episode"]):
             assert shown["predicted_rewards"] is None
             assert shown["true_return"] is None

@@ -21,11 +21,11 @@ class TestSummary:
             "name": "hopper",
             "env_id": "ShortHopper-v1",
             "phase": "training",
-            "says": "training now",
+            "message": "training now",
             "step": 10,
             "num_steps": 100,
             "steps_per_second": 9.5,
-            "spark": [],
+            "sparkline": [],
             "instructions": "Prefer the higher jump.",
             "updated_at": "2026-11-03T12:00:00Z",
             "is_running": True,
@@ -86,7 +86,7 @@ class TestSummary:
 
 class TestWords:
     def says(self, program):
-        return detail(program)["progress"]["says"]
+        return detail(program)["progress"]["message"]
 
     def test_one_that_waits_is_counted(self, program, trainer):
         trainer.ask()
@@ -132,7 +132,7 @@ class TestFigures:
         trainer.store.append_metrics(trainer.id, 5, {"true_return": 1.0, "step": 5})
         trainer.store.append_metrics(trainer.id, 9, {"true_return": 2.0, "held_out_accuracy": None})
         said = detail(program)
-        assert said["figures"] == {"step": 9, "true_return": 2.0, "held_out_accuracy": None}
+        assert said["metrics"] == {"step": 9, "true_return": 2.0, "held_out_accuracy": None}
         assert said["config"] == {"seed": 3}
 
     def test_rows_come_oldest_first_and_only_the_new_ones_when_asked(self, program, trainer):
@@ -159,20 +159,20 @@ class TestFigures:
         for step in range(100):
             row = {"true_return": float(step) if step > 50 else None, "predicted_return": 1.0}
             trainer.store.append_metrics(trainer.id, step, row)
-        spark = detail(program)["spark"]
+        spark = detail(program)["sparkline"]
         assert 10 < len(spark) <= 40
         assert spark[-1] == 99
         assert spark == sorted(spark)
 
     def test_without_a_true_return_it_is_the_predicted_one(self, program, trainer):
         trainer.store.append_metrics(trainer.id, 1, {"predicted_return": 0.5, "true_return": None})
-        assert detail(program)["spark"] == [0.5]
+        assert detail(program)["sparkline"] == [0.5]
 
     def test_a_new_row_is_in_the_spark_line_at_once(self, program, trainer):
         trainer.store.append_metrics(trainer.id, 1, {"true_return": 1.0})
-        assert detail(program)["spark"] == [1.0]
+        assert detail(program)["sparkline"] == [1.0]
         trainer.store.append_metrics(trainer.id, 2, {"true_return": 2.0})
-        assert detail(program)["spark"] == [1.0, 2.0]
+        assert detail(program)["sparkline"] == [1.0, 2.0]
 
     @pytest.mark.parametrize("after", ["-1", "x", "99999999999"])
     @pytest.mark.usefixtures("trainer")

@@ -126,9 +126,9 @@ class TestAudit:
         [event] = audit(program, experiment="hopper")["events"]
         assert event == {
             "id": event["id"],
-            "at": "2026-11-03T12:00:00Z",
+            "created_at": "2026-11-03T12:00:00Z",
             "kind": "control",
-            "who": "owner",
+            "actor": "owner",
             "experiment": "hopper",
             "details": {"state": "pause"},
         }
@@ -137,7 +137,7 @@ class TestAudit:
         store.add_labeler("olga", "owner")
         olga = enter(app, store.issue_credential("olga"))
         olga.post("/api/v1/experiments/hopper/control", json={"state": "pause"})
-        assert audit(program, experiment="hopper")["events"][0]["who"] == "olga"
+        assert audit(program, experiment="hopper")["events"][0]["actor"] == "olga"
 
     def test_comes_a_page_at_a_time_newest_first(self, program, trainer):
         for state in ("pause", "run", "stop"):

@@ -82,7 +82,7 @@ class TestNext:
             "asked": 3,
             "target": 175,
             "waiting": 2,
-            "says": "2 comparisons wait for an answer.",
+            "message": "2 comparisons wait for an answer.",
         }
 
     @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ class TestAnswering:
     def test_each_of_the_four_answers_is_kept(self, program, trainer, answer):
         [comparison_id] = trainer.ask()
         given = label(comparison_id, answer)
-        assert post(program, given).json() == {"accepted": [given["request_id"]], "refused": []}
+        assert post(program, given).json() == {"accepted": [given["request_id"]], "rejected": []}
         assert program.get(f"/api/v1/comparisons/{comparison_id}").json()["answer"] == answer
 
     def test_what_the_page_recorded_is_kept_too(self, program, trainer, store):
@@ -177,7 +177,7 @@ class TestAnswering:
         good = [label(one), label(two)]
         said = post(program, good[0], bad, good[1]).json()
         assert said["accepted"] == [each["request_id"] for each in good]
-        [refused] = said["refused"]
+        [refused] = said["rejected"]
         assert refused["request_id"] == bad["request_id"]
         assert refused["problem"]["status"] == 422
         assert "answer" in refused["problem"]["detail"]
@@ -186,13 +186,13 @@ class TestAnswering:
     def test_a_comparison_that_was_never_asked_is_said_not_to_be_there(
         self, program, comparison_id
     ):
-        [refused] = post(program, label(comparison_id)).json()["refused"]
+        [refused] = post(program, label(comparison_id)).json()["rejected"]
         assert refused["problem"]["status"] == 404
 
     def test_a_comparison_of_a_deleted_experiment_is_said_not_to_be_there(self, program, trainer):
         [stale] = trainer.ask()
         trainer.store.delete_experiment("hopper")
-        [refused] = post(program, label(stale)).json()["refused"]
+        [refused] = post(program, label(stale)).json()["rejected"]
         assert refused["problem"]["status"] == 404
         assert_problem(program.get(f"/api/v1/comparisons/{stale}"), 404)
 
@@ -212,12 +212,12 @@ class TestAnswering:
         monkeypatch.setattr(store, "answer_many", delete_first)
         said = post(program, label(gone), label(there)).json()
         assert len(said["accepted"]) == 1
-        assert said["refused"][0]["problem"]["status"] == 404
+        assert said["rejected"][0]["problem"]["status"] == 404
         assert list(store.answers([there])) == [there]
 
     def test_a_comparison_that_nobody_was_shown_is_refused(self, program, trainer):
         [comparison_id] = trainer.ask(shown=False)
-        [refused] = post(program, label(comparison_id)).json()["refused"]
+        [refused] = post(program, label(comparison_id)).json()["rejected"]
         assert refused["problem"]["status"] == 409
         assert_problem(program.get(f"/api/v1/comparisons/{comparison_id}"), 409)
 
@@ -246,7 +246,7 @@ class TestAnswering:
     def test_a_label_that_makes_no_sense_is_refused_and_said_why(self, program, trainer, fault):
         [comparison_id] = trainer.ask()
         response = post_oddly(program, [label(comparison_id) | fault])
-        [refused] = response.json()["refused"]
+        [refused] = response.json()["rejected"]
         assert refused["problem"]["status"] == 422
         assert next(iter(fault)) in refused["problem"]["detail"]
         assert trainer.store.answers([comparison_id]) == {}
@@ -256,7 +256,7 @@ class TestAnswering:
         post(program, label(comparison_id, "equal"))
         without = label(comparison_id)
         del without["answer"]
-        assert len(post(program, without).json()["refused"]) == 1
+        assert len(post(program, without).json()["rejected"]) == 1
         assert trainer.store.answers([comparison_id]) == {comparison_id: Answer.EQUAL}
 
     @pytest.mark.parametrize("response_ms", [-5, 2**31, 10**30])
@@ -267,7 +267,7 @@ class TestAnswering:
         assert rows(store, tables.Label.response_ms) == [(None,)]
 
     def test_no_labels_are_no_error(self, program):
-        assert post(program).json() == {"accepted": [], "refused": []}
+        assert post(program).json() == {"accepted": [], "rejected": []}
 
     def test_more_labels_than_one_request_takes_are_refused(self, program, trainer):
         [comparison_id] = trainer.ask()
@@ -303,7 +303,7 @@ class TestAnswering:
     def test_numbers_that_json_does_not_have_refuse_only_their_label(self, program, trainer):
         [comparison_id] = trainer.ask()
         response = post_oddly(program, [label(comparison_id, details={"x": float("nan")})])
-        assert len(response.json()["refused"]) == 1
+        assert len(response.json()["rejected"]) == 1
 
 
 def post_oddly(client, labels):
@@ -365,7 +365,7 @@ def test_whatever_is_posted_is_answered_and_nothing_breaks(program, trainer, lab
         assert_problem(response, 422)
         return
     said = response.json()
-    assert len(said["accepted"]) + len(said["refused"]) == len(labels)
+    assert len(said["accepted"]) + len(said["rejected"]) == len(labels)
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -92,14 +92,14 @@ class TestLeases:
         trainer.ask()
         next_ones(guest)
         url = "/api/v1/experiments/hopper/comparisons/next"
-        assert "in others' hands" in other_guest.get(url).json()["progress"]["says"]
+        assert "in others' hands" in other_guest.get(url).json()["progress"]["message"]
 
 
 class TestAnsweringUnderALease:
     def test_in_time_is_written_down_as_such(self, guest, trainer, store):
         trainer.ask()
         [mine] = next_ones(guest)
-        post(guest, label(mine["id"], lease=mine["lease"], left=mine["left"]["hash"]))
+        post(guest, label(mine["id"], lease=mine["lease"], left_hash=mine["left"]["hash"]))
         assert lease_words(store) == ["held"]
         assert next_ones(guest) == []
 
@@ -139,20 +139,20 @@ class TestAnsweringUnderALease:
     @pytest.mark.parametrize("lease", ["x", 1, []])
     def test_that_is_none_is_refused(self, guest, trainer, lease):
         [comparison_id] = trainer.ask()
-        [refused] = post(guest, label(comparison_id, lease=lease)).json()["refused"]
+        [refused] = post(guest, label(comparison_id, lease=lease)).json()["rejected"]
         assert "lease" in refused["problem"]["detail"]
 
     def test_with_a_left_clip_that_was_never_shown_is_refused(self, guest, trainer):
         [comparison_id] = trainer.ask()
-        [refused] = post(guest, label(comparison_id, left="0" * 64)).json()["refused"]
+        [refused] = post(guest, label(comparison_id, left_hash="0" * 64)).json()["rejected"]
         assert refused["problem"]["status"] == 422
-        assert "left" in refused["problem"]["detail"]
+        assert "left_hash" in refused["problem"]["detail"]
 
     def test_the_left_clip_says_which_side_is_meant(self, guest, trainer, store):
         [comparison_id] = trainer.ask()
         shown = guest.get(f"/api/v1/comparisons/{comparison_id}").json()
         right = shown["right"]["hash"]
-        post(guest, label(comparison_id, "left", left=right))
+        post(guest, label(comparison_id, "left", left_hash=right))
         assert guest.get(f"/api/v1/comparisons/{comparison_id}").json()["answer"] == "right"
 
 
@@ -165,7 +165,7 @@ class TestRepeats:
         post(
             guest,
             *[
-                label(each["id"], "left", lease=each["lease"], left=each["left"]["hash"])
+                label(each["id"], "left", lease=each["lease"], left_hash=each["left"]["hash"])
                 for each in first.values()
             ],
         )
@@ -183,7 +183,7 @@ class TestRepeats:
     def test_are_taken_back_without_the_answer_given_before(self, guest, store, repeated):
         _, again = repeated
         before = store.votes([again["id"]])
-        sent = {"left": again["left"]["hash"]}
+        sent = {"left_hash": again["left"]["hash"]}
         post(guest, label(again["id"], "left", lease=again["lease"], **sent))
         post(guest, label(again["id"], None, **sent), label(again["id"], "equal", **sent))
         assert store.votes([again["id"]]) == before
@@ -194,7 +194,7 @@ class TestRepeats:
     def test_are_turned_back_and_change_no_answer(self, guest, store, repeated, says_left):
         first, again = repeated
         before = store.votes([first["id"]])
-        more = {"left": again["left"]["hash"]} if says_left else {}
+        more = {"left_hash": again["left"]["hash"]} if says_left else {}
         post(guest, label(again["id"], "left", lease=again["lease"], **more))
         assert store.votes([first["id"]]) == before
         rows = [each for each in store.label_rows(1) if each.comparison_id == first["id"]]

@@ -3,6 +3,10 @@
 Schemathesis makes the requests out of `/api/openapi.json`.
 """
 
+import json
+import subprocess
+import sys
+
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -125,3 +129,16 @@ def test_the_description_says_how_each_request_may_fail(program):
 def test_the_description_promises_these_failures(program, method, path, statuses):
     operation = program.get("/api/openapi.json").json()["paths"][path][method]
     assert {each for each in operation["responses"] if each >= "400"} == statuses
+
+
+def test_openapi_command_prints_the_document_that_the_service_sends(program):
+    printed = subprocess.run(
+        [sys.executable, "-m", "rl_teacher.web.openapi"], check=True, capture_output=True
+    )
+    assert json.loads(printed.stdout) == program.get("/api/openapi.json").json()
+
+
+@pytest.mark.parametrize("name", ["ServerEvents", "Scene", "LabelSubmission"])
+def test_openapi_document_includes_schemas_without_a_route(program, name):
+    schemas = program.get("/api/openapi.json").json()["components"]["schemas"]
+    assert schemas[name]["required"]

@@ -82,19 +82,24 @@ class TestDocumentation:
         assert len(schema["paths"]) > 30
         for path in schema["paths"]:
             assert path in shown
-        assert {"Comparison", "Clip", "Progress", "Summary", "Episode", "LabelsIn"} <= set(
-            schema["components"]["schemas"]
-        )
+        assert {
+            "Comparison",
+            "Clip",
+            "Progress",
+            "ExperimentSummary",
+            "Episode",
+            "LabelBatch",
+        } <= set(schema["components"]["schemas"])
 
     def test_says_what_a_label_looks_like(self, program):
         schema = program.get("/api/openapi.json").json()
-        label = schema["components"]["schemas"]["LabelsIn"]["properties"]["labels"]["items"]
+        label = schema["components"]["schemas"]["LabelSubmission"]
         assert set(label["properties"]) == {
             "request_id",
             "comparison_id",
             "answer",
             "lease",
-            "left",
+            "left_hash",
             "response_ms",
             "details",
         }

@@ -70,7 +70,7 @@ class TestAccess:
 class TestWhatIsPlayed:
     def test_who_plays_is_said(self, owner):
         assert owner.get("/api/v1/play").json() == {
-            "actors": [
+            "players": [
                 {
                     "name": "synth",
                     "env_id": "ShortReacher-v1",
@@ -83,7 +83,7 @@ class TestWhatIsPlayed:
             ],
             "num_episodes": 2,
             "seed": 1,
-            "explores": False,
+            "is_exploring": False,
         }
 
     def test_an_episode_leads_to_its_clip_and_scene(self, playing_app, owner):
@@ -128,5 +128,5 @@ class TestWhatIsPlayed:
         ready = partial(owner.get, "/api/v1/play/episodes/1")
         player.episode(1, 60.0)
         assert ready().status_code == 200
-        monkeypatch.setattr(player, "episode", lambda number, patience_s: None)
+        monkeypatch.setattr(player, "episode", lambda number, timeout_s: None)
         assert "Ask again" in assert_problem(ready(), 409)

@@ -250,7 +250,7 @@ class TestQuality:
     ):
         monkeypatch.setattr(quality_board, "MOST_LABELS", 3)
         said = program.get(f"{URL}/quality").json()
-        assert (said["is_all"], said["num_labels"], said["num_shared"]) == (False, 3, 1)
+        assert (said["is_complete"], said["num_labels"], said["num_shared"]) == (False, 3, 1)
         assert [each["num_answers"] for each in said["labelers"]] == [3, 2]
 
     def test_says_how_much_labelers_agree_and_what_each_does(self, program, answered):
@@ -261,8 +261,8 @@ class TestQuality:
         ann, bob = said["labelers"]
         assert (ann["name"], ann["num_answers"]) == ("ann", 3)
         assert (bob["name"], bob["num_answers"]) == ("bob", 2)
-        assert bob["agreement"]["num"] == 2
-        assert bob["over_time"][0]["num_answers"] == 2
+        assert bob["agreement"]["count"] == 2
+        assert bob["periods"][0]["num_answers"] == 2
 
     def test_is_computed_anew_after_a_while(self, program, trainer, guest, clock):
         one, two = trainer.ask(2)
@@ -276,7 +276,7 @@ class TestQuality:
 
 class TestFindings:
     def test_are_empty_until_there_are_some(self, program, trainer):
-        empty = {"step": None, "best": [], "least": [], "calibration": []}
+        empty = {"step": None, "highest": [], "lowest": [], "calibration": []}
         assert program.get(f"{URL}/diagnostics").json() == empty
 
     def test_name_the_clips_that_the_predictor_likes(self, program, trainer, store):
@@ -292,7 +292,7 @@ class TestFindings:
         }
         store.set_diagnostics(trainer.id, diagnostics)
         said = program.get(f"{URL}/diagnostics").json()
-        [best] = said["best"]
+        [best] = said["highest"]
         assert (best["clip"]["hash"], best["predicted_return"]) == (liked, 1.5)
         assert said["calibration"] == [{"predicted": 0.25, "observed": None, "count": 0}]
 
@@ -307,8 +307,8 @@ class TestWhatLabelersSee:
             guest.get(URL).json(),
             *guest.get("/api/v1/experiments").json()["experiments"],
         ):
-            assert shown.get("config", {}) == shown.get("figures", {}) == {}
-            assert shown["spark"] == []
+            assert shown.get("config", {}) == shown.get("metrics", {}) == {}
+            assert shown["sparkline"] == []
             assert shown["latest_episode"]["true_return"] is None
             assert shown["latest_episode"]["predicted_rewards"] is None
             assert not {"study", "control"} & set(shown)

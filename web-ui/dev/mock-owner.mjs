@@ -5,7 +5,7 @@ const MANY = 100_000
 const chance = (seed) => (((Math.sin(seed * 12.9898) * 43758.5453) % 1) + 1) % 1
 const ago = (hours) => new Date(Date.now() - hours * 3_600_000).toISOString()
 const share = (value, num) => (num === 0
-  ? { share: null, low: null, high: null, num: 0 }
+  ? { share: null, low: null, high: null, count: 0 }
   : { share: value, low: Math.max(0, value - 0.9 / Math.sqrt(num)), high: Math.min(1, value + 0.9 / Math.sqrt(num)), num })
 
 export class OwnersPart {
@@ -22,7 +22,7 @@ export class OwnersPart {
       excluded_at: i === 4 ? ago(2) : null, num_labels: Math.round(900 / (i + 1)), last_label_at: ago(i),
     }))
     this.events = Array.from({ length: 230 }, (_, i) => ({
-      id: 230 - i, at: ago(i / 3), kind: ['control', 'gold', 'adjudicate', 'exclude', 'invite', 'instructions', 'study'][i % 7], who: 'owner',
+      id: 230 - i, created_at: ago(i / 3), kind: ['control', 'gold', 'adjudicate', 'exclude', 'invite', 'instructions', 'study'][i % 7], actor: 'owner',
       experiment: 'humanoid-walk', details: [{ state: 'pause' }, { comparison: 400 - i, answer: 'left' }, { comparison: 380 - i, answer: 'right' }, { labeler: 'Ben' }, { hint: 'rlt_9fKq' }, { instructions: 'Prefer the clip that walks more like a person.' }, { overlap: 0.1, repeats: 0.05 }][i % 7],
     }))
   }
@@ -142,22 +142,22 @@ export class OwnersPart {
   quality() {
     return {
       alpha: { alpha: 0.71, low: 0.63, high: 0.78 }, agreement: share(0.84, 214), num_shared: 214,
-      num_labels: 20_000, is_all: false,
+      num_labels: 20_000, is_complete: false,
       labelers: this.labelers.map(({ id, name, num_labels }, i) => ({
-        id, name, num_answers: num_labels, median_seconds: i === 5 ? null : 2.4 + i, left_shown: share(i === 4 ? 0.93 : 0.51, num_labels),
+        id, name, num_answers: num_labels, median_seconds: i === 5 ? null : 2.4 + i, left_rate: share(i === 4 ? 0.93 : 0.51, num_labels),
         self_consistency: share(0.9 - 0.1 * i, i === 5 ? 0 : 20), gold_accuracy: share(0.95 - 0.12 * i, i > 3 ? 0 : 12),
         agreement: share(0.88 - 0.06 * i, 120), reliability: 0.95 - 0.08 * i,
-        over_time: Array.from({ length: 14 }, (_, j) => ({ at: ago(14 - j), num_answers: Math.round(20 + 18 * chance(i + j)), agreement: 0.8 })),
+        periods: Array.from({ length: 14 }, (_, j) => ({ start: ago(14 - j), num_answers: Math.round(20 + 18 * chance(i + j)), agreement: 0.8 })),
       })),
     }
   }
 
   diagnostics(experiment) {
-    if (experiment.rows.length === 0) return { step: null, best: [], least: [], calibration: [] }
+    if (experiment.rows.length === 0) return { step: null, highest: [], lowest: [], calibration: [] }
     const clips = [...experiment.comparisons.values()].slice(0, 8).map(({ left }) => left)
     const liked = clips.map((clip, i) => ({ clip, predicted_return: 14 - 4.3 * i }))
     return {
-      step: experiment.step, best: liked.slice(0, 4), least: liked.slice(4).reverse(),
+      step: experiment.step, highest: liked.slice(0, 4), lowest: liked.slice(4).reverse(),
       calibration: [0.08, 0.22, 0.35, 0.48, 0.61, 0.77, 0.92].map((predicted, i) => ({ predicted, observed: Math.min(1, predicted + 0.06 * Math.sin(3 * i)), count: 12 + 9 * i })),
     }
   }

@@ -28,28 +28,28 @@ export class Mock {
       [
         this.make('backflip', 'Hopper-v1', 'hopper', {
           asked: 175, phase: 'waiting', step: 0, instructions: 'Prefer the clip that comes closer to a backflip.',
-          says: 'Waiting for labels: 138 of 175 first comparisons are still to be answered.', answered: 37,
+          message: 'Waiting for labels: 138 of 175 first comparisons are still to be answered.', answered: 37,
         }),
         this.make('humanoid-walk', 'Humanoid-v1', 'humanoid', {
           asked: 400, phase: 'training', step: 1_214_000, answered: 210, target: 700,
           instructions: 'Prefer the clip that walks more like a person.',
-          says: 'Training: 1,214,000 of 3,000,000 steps, 4,100 steps a second.',
+          message: 'Training: 1,214,000 of 3,000,000 steps, 4,100 steps a second.',
         }),
         this.make('calm', 'Hopper-v1', 'hopper', {
           asked: 60, phase: 'training', step: 640_000, answered: 60, target: 200, instructions: '',
-          says: 'Training: 640,000 of 3,000,000 steps, 24,000 steps a second.',
+          message: 'Training: 640,000 of 3,000,000 steps, 24,000 steps a second.',
         }),
         this.make('shapes', 'Gallery-v0', 'gallery', {
           asked: 9, phase: 'finished', step: 3_000_000, answered: 2, instructions: 'One of every shape.',
-          says: 'Finished: 3,000,000 steps in 2 h 5 min.',
+          message: 'Finished: 3,000,000 steps in 2 h 5 min.',
         }),
         this.make('just-begun', 'Hopper-v1', 'hopper', {
           asked: 0, phase: 'random', step: 0, answered: 0, instructions: '', bare: true,
-          says: 'Acting at random for the first clips: 12,400 of 31,500 steps.',
+          message: 'Acting at random for the first clips: 12,400 of 31,500 steps.',
         }),
         ...(hasVideo ? [this.make('balance', 'CartPole-v1', 'film', {
           asked: 30, phase: 'lost', step: 90_000, answered: 4, instructions: 'Prefer the steadier pole.',
-          says: 'No sign of life for 2 min: the training process may have ended. Start it again with the same command.',
+          message: 'No sign of life for 2 min: the training process may have ended. Start it again with the same command.',
         })] : []),
       ].map((experiment) => [experiment.name, experiment]),
     )
@@ -120,16 +120,16 @@ export class Mock {
     const answered = all.filter(({ answer }) => answer !== null).length
     return {
       mine: answered, answered, asked: all.length, target, waiting: all.length - answered,
-      says: answered < all.length ? '' : WAITS,
+      message: answered < all.length ? '' : WAITS,
     }
   }
 
   summaryOf(experiment) {
-    const { name, envId, phase, says, step, numSteps, rows, instructions, episode = null } = experiment
+    const { name, envId, phase, message, step, numSteps, rows, instructions, episode = null } = experiment
     return {
-      name, env_id: envId, phase, says, step, num_steps: numSteps,
+      name, env_id: envId, phase, message, step, num_steps: numSteps,
       steps_per_second: phase === 'training' ? 24_000 : null, progress: this.progressOf(experiment),
-      spark: rows.filter((_, i) => i % 3 === 0).map((row) => row.true_return), instructions,
+      sparkline: rows.filter((_, i) => i % 3 === 0).map((row) => row.true_return), instructions,
       updated_at: new Date().toISOString(), is_running: !['finished', 'stopped', 'lost'].includes(phase),
       latest_episode: episode,
     }
@@ -175,8 +175,8 @@ export class Mock {
       return problem(response, 404, 'Not Found', `There is no experiment named ${path[1]}.`)
     }
     if (path.length === 2) {
-      const figures = experiment.rows.at(-1) ?? {}
-      return json(response, { ...this.summaryOf(experiment), ...this.owners.detailOf(experiment), config: { agent: 'ppo', selector: 'disagreement', seed: 0 }, figures })
+      const metrics = experiment.rows.at(-1) ?? {}
+      return json(response, { ...this.summaryOf(experiment), ...this.owners.detailOf(experiment), config: { agent: 'ppo', selector: 'disagreement', seed: 0 }, metrics })
     }
     if (path[2] === 'metrics') {
       const after = Number(url.searchParams.get('after') ?? 0)
@@ -190,11 +190,11 @@ export class Mock {
   }
 
   take(labels) {
-    const receipt = { accepted: [], refused: [] }
+    const receipt = { accepted: [], rejected: [] }
     for (const label of labels) {
       const comparison = this.find(label.comparison_id)
       if (comparison === undefined) {
-        receipt.refused.push({ request_id: label.request_id, problem: { type: 'about:blank', title: 'Not Found', status: 404, detail: `There is no comparison ${label.comparison_id}.` } })
+        receipt.rejected.push({ request_id: label.request_id, problem: { type: 'about:blank', title: 'Not Found', status: 404, detail: `There is no comparison ${label.comparison_id}.` } })
         continue
       }
       if (!this.requests.has(label.request_id)) {

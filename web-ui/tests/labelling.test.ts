@@ -6,7 +6,7 @@ import { Labelling, type Service } from '../src/lib/labelling.svelte'
 import type { Comparison, NewLabel, Progress } from '../src/lib/types'
 
 const MINUTE_MS = 60_000
-const progress: Progress = { mine: 0, answered: 0, asked: 9, target: null, waiting: 9, says: '' }
+const progress: Progress = { mine: 0, answered: 0, asked: 9, target: null, waiting: 9, message: '' }
 const clip = (hash: string) => ({ hash }) as LoadedClip['clip']
 const comparison = (id: number): Comparison => ({
   id,
@@ -35,7 +35,7 @@ function begin({ lost = [], most = Infinity }: { lost?: string[]; most?: number 
     getExperiment: () => Promise.reject(new Error('not asked here')),
     postLabels: (labels) => {
       sent.push(...labels)
-      return Promise.resolve({ accepted: labels.map((one) => one.request_id), refused: [] })
+      return Promise.resolve({ accepted: labels.map((one) => one.request_id), rejected: [] })
     },
     listen: () => () => undefined,
     renewLeases: () => Promise.resolve({ renewed: {}, lost }),
@@ -63,7 +63,7 @@ describe('labelling under leases', () => {
     await labelling.start()
     labelling.answer('left')
     await settle()
-    expect(sent).toMatchObject([{ comparison_id: 1, lease: 'lease-1', left: 'left-1' }])
+    expect(sent).toMatchObject([{ comparison_id: 1, lease: 'lease-1', left_hash: 'left-1' }])
     labelling.stop()
   })
 

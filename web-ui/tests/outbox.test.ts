@@ -15,7 +15,7 @@ const unsent = (id: number): Unsent =>
 
 const acceptAll = (sent: NewLabel[][]) => (labels: NewLabel[]) => {
   sent.push(labels)
-  return Promise.resolve({ accepted: labels.map((one) => one.request_id), refused: [] } as Receipt)
+  return Promise.resolve({ accepted: labels.map((one) => one.request_id), rejected: [] } as Receipt)
 }
 
 describe('the outbox', () => {

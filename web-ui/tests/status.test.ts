@@ -2,10 +2,10 @@ import { describe, expect, it } from 'vitest'
 
 import { describeStatus } from '../src/lib/status'
 
-const progress = { mine: 0, answered: 209, asked: 214, target: null, waiting: 5, says: '' }
+const progress = { mine: 0, answered: 209, asked: 214, target: null, waiting: 5, message: '' }
 const facts = {
   phase: 'training' as const,
-  says: 'training',
+  message: 'training',
   step: 1_200_000,
   num_steps: 3_000_000,
   steps_per_second: 1_000,
@@ -31,6 +31,6 @@ describe('what an experiment does', () => {
   })
 
   it('leaves the service the word where it knows more', () => {
-    expect(describeStatus({ ...facts, phase: 'lost', says: 'Silent.' })).toBe('Silent.')
+    expect(describeStatus({ ...facts, phase: 'lost', message: 'Silent.' })).toBe('Silent.')
   })
 })

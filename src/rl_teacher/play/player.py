@@ -23,8 +23,15 @@ from rl_teacher.envs.rendering import render_steps
 from rl_teacher.play.actors import Actor
 from rl_teacher.play.episodes import RecordedEpisode, per_frame, record_episode
 from rl_teacher.play.options import PlayOptions
-from rl_teacher.web.play_shapes import Picture, Played, PlayedEpisode, PlaySession, Side
-from rl_teacher.web.shapes import Clip, Figure
+from rl_teacher.web.schemas.experiments import Clip
+from rl_teacher.web.schemas.fields import Number
+from rl_teacher.web.schemas.play import (
+    ClipContent,
+    PlayedAgent,
+    PlayedEpisode,
+    PlayedSide,
+    PlaySession,
+)
 
 CLIPS_PATH = "/api/v1/play/clips/"
 SCENES_PATH = "/api/v1/play/scenes/"
@@ -43,7 +50,7 @@ class Player:
         """
         self._actors = actors
         self._options = options
-        self._pictures: dict[str, Picture] = {}
+        self._pictures: dict[str, ClipContent] = {}
         self._begun: list[Future[PlayedEpisode]] = []
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="play")
@@ -52,8 +59,8 @@ class Player:
     def session(self) -> PlaySession:
         """Who plays."""
         return PlaySession(
-            actors=[
-                Played(
+            players=[
+                PlayedAgent(
                     name=actor.name,
                     env_id=actor.env_info.id,
                     agent=actor.kind,
@@ -66,10 +73,10 @@ class Player:
             ],
             num_episodes=self._options.episodes,
             seed=self._options.seed,
-            explores=self._options.explore,
+            is_exploring=self._options.explore,
         )
 
-    def episode(self, number: int, patience_s: float) -> PlayedEpisode | None:
+    def episode(self, number: int, timeout_s: float) -> PlayedEpisode | None:
         """An episode; the one after it is begun too. None while it is not ready.
 
         Raises:
@@ -77,11 +84,11 @@ class Player:
         """
         self._begin_until(number + 1)
         try:
-            return self._begun[number].result(patience_s)
+            return self._begun[number].result(timeout_s)
         except TooSlow:
             return None
 
-    def picture(self, content_hash: str) -> Picture | None:
+    def clip(self, content_hash: str) -> ClipContent | None:
         """A clip of one of them."""
         return self._pictures.get(content_hash)
 
@@ -121,14 +128,14 @@ class Player:
             ) from error
         return PlayedEpisode(number=number, seed=seed, sides=sides)
 
-    def _side(self, actor: Actor, episode: RecordedEpisode) -> Side:
+    def _side(self, actor: Actor, episode: RecordedEpisode) -> PlayedSide:
         steps, fps = frame_steps(len(episode.segment), actor.env_info.fps)
         picture = self._image_layout_of(actor, episode, steps, fps)
         content_hash = hashlib.sha256(picture.content).hexdigest()
         self._pictures[content_hash] = picture
         has_poses = picture.kind == "poses"
         true = episode.true_rewards
-        return Side(
+        return PlayedSide(
             clip=Clip(
                 hash=content_hash,
                 kind=picture.kind,
@@ -148,10 +155,10 @@ class Player:
 
     def _image_layout_of(
         self, actor: Actor, episode: RecordedEpisode, steps: np.ndarray, fps: float
-    ) -> Picture:
+    ) -> ClipContent:
         if episode.replay_record is None:
             poses = body_poses(actor.model, episode.segment.scene_states[steps])
-            return Picture("poses", pack(poses, fps))
+            return ClipContent("poses", pack(poses, fps))
         lived_before = episode.segment.observations[steps]
         rendering = self._renderers.submit(
             rendered,
@@ -162,7 +169,7 @@ class Player:
             lived_before,
             fps,
         )
-        return Picture("video", rendering.result())
+        return ClipContent("video", rendering.result())
 
     @cached_property
     def _renderers(self) -> ProcessPoolExecutor:
@@ -191,11 +198,11 @@ def rendered(
     return encode_mp4(render_steps(env_id, record, steps, observations, frames), fps)
 
 
-def _curve(rewards: Float32[np.ndarray, " time"] | None, steps: np.ndarray) -> list[Figure] | None:
+def _curve(rewards: Float32[np.ndarray, " time"] | None, steps: np.ndarray) -> list[Number] | None:
     if rewards is None:
         return None
     return np.round(per_frame(rewards, steps), DECIMALS).tolist()
 
 
-def _total(rewards: Float32[np.ndarray, " time"] | None) -> Figure:
+def _total(rewards: Float32[np.ndarray, " time"] | None) -> Number:
     return None if rewards is None else float(rewards.sum(dtype=np.float64))

@@ -83,7 +83,7 @@ def labeler_of(request: Request) -> str:
 
 
 Me = Annotated[Identity, Depends(identity_of)]
-Labeler = Annotated[str, Depends(labeler_of)]
+LabelerName = Annotated[str, Depends(labeler_of)]
 
 
 class Gate:

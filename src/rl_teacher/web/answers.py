@@ -13,8 +13,8 @@ from rl_teacher.common.errors import ComparisonNotFound
 from rl_teacher.store.records import Identity, InQuestion, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.web.problems import NOT_VALID, Problem, Refusal, problem_of
+from rl_teacher.web.schemas.labelling import LabelReceipt, LabelSubmission, RejectedLabel
 from rl_teacher.web.serializers import as_shown
-from rl_teacher.web.shapes import LabelIn, LabelsOut, RefusedLabel
 from rl_teacher.web.versions import check_version
 
 
@@ -31,7 +31,7 @@ class Sent:
     labels: Sequence[Any]
 
 
-def take(store: Store, sent: Sequence[Sent]) -> list[LabelsOut]:
+def take(store: Store, sent: Sequence[Sent]) -> list[LabelReceipt]:
     """Keep what can be kept of what several labelers sent, and tell each what cannot.
 
     Raises:
@@ -60,9 +60,9 @@ class Parcel:
     """
 
     by: Identity
-    read: list[LabelIn] = field(default_factory=list)
+    read: list[LabelSubmission] = field(default_factory=list)
     good: list[NewLabel] = field(default_factory=list)
-    refused: list[RefusedLabel] = field(default_factory=list)
+    refused: list[RejectedLabel] = field(default_factory=list)
 
     def sort_out(self, asked: Mapping[tuple[str, int], InQuestion]) -> None:
         """Look at each label beside what it is about."""
@@ -75,7 +75,7 @@ class Parcel:
             except (ComparisonNotFound, Refusal) as error:
                 self.refused.append(refused(label.request_id, problem_of(error)))
 
-    def receipt(self, gone: Mapping[int, Problem]) -> LabelsOut:
+    def receipt(self, gone: Mapping[int, Problem]) -> LabelReceipt:
         """What the labeler is told.
 
         Args:
@@ -86,9 +86,9 @@ class Parcel:
             for label in self.good
             if label.comparison_id in gone
         ]
-        return LabelsOut(
+        return LabelReceipt(
             accepted=[each.request_id for each in self.good if each.comparison_id not in gone],
-            refused=[*self.refused, *unknown],
+            rejected=[*self.refused, *unknown],
         )
 
 
@@ -97,13 +97,13 @@ def opened(sent: Sent) -> Parcel:
     parcel = Parcel(sent.by)
     for each in sent.labels:
         try:
-            parcel.read.append(LabelIn.model_validate(each))
+            parcel.read.append(LabelSubmission.model_validate(each))
         except ValidationError as error:
             parcel.refused.append(refused(request_id_of(each), problem_of(error)))
     return parcel
 
 
-def in_its_own_sides(label: LabelIn, about: InQuestion, labeler: str) -> NewLabel:
+def in_its_own_sides(label: LabelSubmission, about: InQuestion, labeler: str) -> NewLabel:
     """An answer in the comparison's own sides.
 
     Raises:
@@ -112,12 +112,12 @@ def in_its_own_sides(label: LabelIn, about: InQuestion, labeler: str) -> NewLabe
     view = about.comparison
     is_repeat = about.purpose == "repeat" and label.lease == about.lease
     shown = as_shown(view, labeler, is_repeat=is_repeat)
-    left = label.left or shown.left.hash
+    left = label.left_hash or shown.left.hash
     if left not in (view.left.content_hash, view.right.content_hash):
         raise Refusal(
             NOT_VALID,
-            f"left: {left} is no clip of comparison {view.id}. Say which clip was shown on the "
-            "left, or leave it out.",
+            f"left_hash: {left} is not a clip of comparison {view.id}. Send the hash of the clip "
+            "shown on the left, or omit the field.",
         )
     swapped = left != view.left.content_hash
     answer = None if label.answer is None else Answer(label.answer)
@@ -146,9 +146,9 @@ def keep(store: Store, labels: Sequence[NewLabel]) -> dict[int, Problem]:
     return {}
 
 
-def refused(request_id: UUID | None, said: Problem) -> RefusedLabel:
+def refused(request_id: UUID | None, said: Problem) -> RejectedLabel:
     """A label that was not kept."""
-    return RefusedLabel(request_id=request_id, problem=said)
+    return RejectedLabel(request_id=request_id, problem=said)
 
 
 def request_id_of(given: Any) -> UUID | None:

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from importlib.metadata import version
 
 from fastapi import FastAPI
 from starlette.middleware.gzip import GZipMiddleware
@@ -16,8 +15,8 @@ from rl_teacher.web.answers import take
 from rl_teacher.web.batching import Lane, Together
 from rl_teacher.web.identity import Identities
 from rl_teacher.web.middleware import BodyLimit, RequestLog, SecurityHeaders
+from rl_teacher.web.openapi import DescribedApi
 from rl_teacher.web.overview import Overview
-from rl_teacher.web.play_shapes import EpisodePlayer
 from rl_teacher.web.poller import Poller, Watch
 from rl_teacher.web.quality_board import QualityBoard
 from rl_teacher.web.routes import (
@@ -36,6 +35,7 @@ from rl_teacher.web.routes import (
     playing,
     study,
 )
+from rl_teacher.web.schemas.play import EpisodePlayer
 from rl_teacher.web.services import Services
 from rl_teacher.web.settings import Settings
 
@@ -59,17 +59,7 @@ def create_app(
         settings: how it behaves.
         player: makes what is played; None where nothing is.
     """
-    routes = [route for router in ROUTERS for route in router.routes]
-    app = docs.DescribedApi(
-        title="rl-teacher",
-        version=version("rl-teacher"),
-        routes=routes,
-        lifespan=close_what_waits,
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-        redirect_slashes=False,
-    )
+    app = DescribedApi(ROUTERS, lifespan=close_what_waits)
     overview = Overview(store, settings.now)
     lane = Lane()
     identities = Identities(store, settings, lane)

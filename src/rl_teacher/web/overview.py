@@ -11,17 +11,17 @@ from rl_teacher.store.records import ExperimentView, MetricsRow
 from rl_teacher.store.store import Store
 from rl_teacher.web import messages
 from rl_teacher.web.problems import Refusal
-from rl_teacher.web.serializers import shown_clip
-from rl_teacher.web.shapes import (
-    Detail,
+from rl_teacher.web.schemas.experiments import (
     Episode,
-    FiguresRow,
+    ExperimentDetail,
+    ExperimentSummary,
+    MetricsEntry,
     Phase,
     Progress,
-    Summary,
 )
+from rl_teacher.web.serializers import shown_clip
 
-SomeSummary = TypeVar("SomeSummary", bound=Summary)
+SomeSummary = TypeVar("SomeSummary", bound=ExperimentSummary)
 
 SPARK_POINTS = 40
 SPARK_FIGURES = ("true_return", "predicted_return")
@@ -44,16 +44,16 @@ class Overview:
         """
         return self._store.experiment(validate_name(name))
 
-    def summary(self, view: ExperimentView, labeler: str | None) -> Summary:
+    def summary(self, view: ExperimentView, labeler: str | None) -> ExperimentSummary:
         """An experiment in short; `mine` is 0 where nobody in particular asks."""
-        return Summary(**self._facts(view, labeler, self._store.latest_metrics(view.id)))
+        return ExperimentSummary(**self._facts(view, labeler, self._store.latest_metrics(view.id)))
 
-    def detail(self, view: ExperimentView, labeler: str) -> Detail:
-        """An experiment with its settings and newest figures."""
+    def detail(self, view: ExperimentView, labeler: str) -> ExperimentDetail:
+        """An experiment with its settings and newest metrics."""
         latest = self._store.latest_metrics(view.id)
         facts = self._facts(view, labeler, latest)
-        figures = {} if latest is None else {"step": latest.step, **plain_figures(latest)}
-        return Detail(**facts, config=dict(view.config), figures=figures)
+        metrics = {} if latest is None else {"step": latest.step, **finite_metrics(latest)}
+        return ExperimentDetail(**facts, config=dict(view.config), metrics=metrics)
 
     def progress(self, view: ExperimentView, labeler: str | None) -> Progress:
         """How far the labelling is."""
@@ -63,7 +63,7 @@ class Overview:
             asked=view.asked,
             target=view.target_labels,
             waiting=view.waiting,
-            says=messages.why_none_waits(view, self.phase(view)),
+            message=messages.why_none_waits(view, self.phase(view)),
         )
 
     def mine(self, view: ExperimentView, labeler: str) -> int:
@@ -83,12 +83,12 @@ class Overview:
             "name": view.name,
             "env_id": view.env_id,
             "phase": phase,
-            "says": messages.says(view, phase),
+            "message": messages.says(view, phase),
             "step": whole(status.get("step")),
             "num_steps": whole(status.get("num_steps")),
             "steps_per_second": finite(status.get("steps_per_second")),
             "progress": self.progress(view, labeler),
-            "spark": self._spark(view.id, latest),
+            "sparkline": self._spark(view.id, latest),
             "instructions": view.instructions,
             "updated_at": view.status_at or view.created_at,
             "is_running": phase not in messages.NOT_RUNNING,
@@ -131,8 +131,8 @@ def as_labelers_see(summary: SomeSummary) -> SomeSummary:
     episode = summary.latest_episode
     if episode is not None:
         episode = episode.model_copy(update={"predicted_rewards": None, "true_return": None})
-    unseen = {"config": {}, "figures": {}} if isinstance(summary, Detail) else {}
-    return summary.model_copy(update={"spark": [], "latest_episode": episode, **unseen})
+    unseen = {"config": {}, "metrics": {}} if isinstance(summary, ExperimentDetail) else {}
+    return summary.model_copy(update={"sparkline": [], "latest_episode": episode, **unseen})
 
 
 def spark_of(rows: list[Mapping[str, Any]]) -> list[float]:
@@ -145,14 +145,16 @@ def spark_of(rows: list[Mapping[str, Any]]) -> list[float]:
     return []
 
 
-def figures_row(row: MetricsRow) -> FiguresRow:
+def metrics_entry(row: MetricsRow) -> MetricsEntry:
     """A row as the API has it."""
-    figures = {key: value for key, value in plain_figures(row).items() if key not in ("id", "step")}
-    return FiguresRow(id=row.id, step=row.step, **figures)
+    metrics = {
+        key: value for key, value in finite_metrics(row).items() if key not in ("id", "step")
+    }
+    return MetricsEntry(id=row.id, step=row.step, **metrics)
 
 
-def plain_figures(row: MetricsRow) -> dict[str, Any]:
-    """A row's figures; JSON has no NaN."""
+def finite_metrics(row: MetricsRow) -> dict[str, Any]:
+    """A row's metrics; JSON has no NaN."""
     return {key: finite(value) if is_number(value) else value for key, value in row.row.items()}
 
 

@@ -12,12 +12,12 @@ import anyio.to_thread
 from rl_teacher.common.errors import ExperimentNotFound
 from rl_teacher.store.records import ExperimentView
 from rl_teacher.store.store import Store
-from rl_teacher.web.overview import Overview, figures_row
+from rl_teacher.web.overview import Overview, metrics_entry
 from rl_teacher.web.problems import UNEXPECTED, problem_of
-from rl_teacher.web.shapes import FiguresRow, Phase, Summary
+from rl_teacher.web.schemas.experiments import ExperimentSummary, MetricsEntry, Phase
 
 MAX_RECENT_ROWS = 600
-"""Rows of figures kept for a listener who is slow."""
+"""MetricsList of metrics kept for a listener who is slow."""
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Listener:
     Attributes:
         name: of the experiment that is listened to; None for all in short.
         labeler: who listens.
-        is_owner: whether figures and settings are for them.
+        is_owner: whether metrics and settings are for them.
         only: the one experiment that is there for them, by name; None for all.
     """
 
@@ -46,13 +46,13 @@ class Sight:
     Attributes:
         summaries: by experiment's name; nobody's in particular.
         mine: comparisons that have somebody's answer, by experiment's name and labeler.
-        rows: the newest figures of each experiment that somebody listens to, oldest first.
+        rows: the newest metrics of each experiment that somebody listens to, oldest first.
         problem: why the store could not be read, as JSON; nothing if it could.
     """
 
-    summaries: Mapping[str, Summary] = field(default_factory=dict)
+    summaries: Mapping[str, ExperimentSummary] = field(default_factory=dict)
     mine: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    rows: Mapping[str, tuple[FiguresRow, ...]] = field(default_factory=dict)
+    rows: Mapping[str, tuple[MetricsEntry, ...]] = field(default_factory=dict)
     problem: str | None = None
 
 
@@ -62,9 +62,9 @@ class Watch:
     def __init__(self, store: Store, overview: Overview) -> None:
         self._store = store
         self._overview = overview
-        self._seen: dict[int, tuple[ExperimentView, Phase, Summary]] = {}
+        self._seen: dict[int, tuple[ExperimentView, Phase, ExperimentSummary]] = {}
         self._mine: dict[tuple[str, str], tuple[ExperimentView, int]] = {}
-        self._rows: dict[int, deque[FiguresRow]] = {}
+        self._rows: dict[int, deque[MetricsEntry]] = {}
 
     def look(self, listeners: frozenset[Listener]) -> Sight:
         """See how experiments stand.
@@ -108,18 +108,18 @@ class Watch:
         except ExperimentNotFound:  # deleted while somebody listens; it may come again
             return None
 
-    def _summary(self, view: ExperimentView) -> Summary:
+    def _summary(self, view: ExperimentView) -> ExperimentSummary:
         summary = self._overview.summary(view, None)
         self._seen[view.id] = (view, summary.phase, summary)
         return summary
 
-    def _summary_if_changed(self, view: ExperimentView) -> Summary:
+    def _summary_if_changed(self, view: ExperimentView) -> ExperimentSummary:
         seen = self._seen.get(view.id)
         if seen is not None and seen[:2] == (view, self._overview.phase(view)):
             return seen[2]
         return self._summary(view)
 
-    def _newest_rows(self, experiment_id: int) -> tuple[FiguresRow, ...]:
+    def _newest_rows(self, experiment_id: int) -> tuple[MetricsEntry, ...]:
         known = self._rows.get(experiment_id)
         if known is None:
             latest = self._store.latest_metrics(experiment_id)
@@ -128,7 +128,7 @@ class Watch:
             last_id = known[-1].id if known else 0
             newer = self._store.metrics(experiment_id, last_id, at_most=MAX_RECENT_ROWS)
         known = self._rows.setdefault(experiment_id, deque(maxlen=MAX_RECENT_ROWS))
-        known.extend(figures_row(row) for row in newer)
+        known.extend(metrics_entry(row) for row in newer)
         return tuple(known)
 
 

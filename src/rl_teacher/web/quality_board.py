@@ -19,12 +19,12 @@ from rl_teacher.store.records import LabelerView
 from rl_teacher.store.sampling import LabelSample, SampledLabel
 from rl_teacher.store.store import Store
 from rl_teacher.web.overview import finite
-from rl_teacher.web.owner_shapes import (
-    AlphaOut,
+from rl_teacher.web.schemas.review import (
+    AlphaEstimate,
+    LabelerPeriod,
     LabelerQuality,
-    PeriodOut,
-    QualityOut,
-    ShareOut,
+    LabelQuality,
+    ShareEstimate,
 )
 
 MOST_LABELS = 20_000
@@ -42,9 +42,9 @@ class QualityBoard:
         self._store = store
         self._clock_s = clock_s
         self._computing = Lock()
-        self._shown: dict[int, tuple[float, QualityOut]] = {}
+        self._shown: dict[int, tuple[float, LabelQuality]] = {}
 
-    def of(self, experiment_id: int) -> QualityOut:
+    def of(self, experiment_id: int) -> LabelQuality:
         """The quality of an experiment's labels."""
         with self._computing:
             at_s, shown = self._shown.get(experiment_id, (float("-inf"), None))
@@ -68,7 +68,7 @@ def given_label(row: SampledLabel) -> GivenLabel:
     )
 
 
-def quality(labels: LabelSample, labelers: Sequence[LabelerView]) -> QualityOut:
+def quality(labels: LabelSample, labelers: Sequence[LabelerView]) -> LabelQuality:
     """How much labelers agree, and what each one does."""
     who = {each.id: each for each in labelers}
     excluded = {each.id for each in labelers if each.excluded_at is not None}
@@ -79,12 +79,14 @@ def quality(labels: LabelSample, labelers: Sequence[LabelerView]) -> QualityOut:
     ]
     votes = votes_of(counted).telling
     nominal = agreement(votes, "nominal")
-    return QualityOut(
+    return LabelQuality(
         num_labels=len(labels.labels),
-        is_all=labels.is_all,
-        alpha=alpha_out(nominal),
-        ordinal=alpha_out(agreement(votes, "ordinal")),
-        agreement=ShareOut(share=finite(nominal.raw), low=None, high=None, num=nominal.num_votes),
+        is_complete=labels.is_all,
+        alpha=alpha_estimate(nominal),
+        ordinal_alpha=alpha_estimate(agreement(votes, "ordinal")),
+        agreement=ShareEstimate(
+            share=finite(nominal.raw), low=None, high=None, count=nominal.num_votes
+        ),
         num_shared=nominal.num_comparisons,
         labelers=labelers_out(labels, who),
     )
@@ -118,36 +120,36 @@ def labeler_out(
         is_excluded=labeler.excluded_at is not None,
         num_answers=num_answers,
         median_seconds=finite(report.median_seconds),
-        left_shown=share_out(report.left_shown),
-        self_consistency=share_out(report.self_consistency),
-        gold_accuracy=share_out(report.gold_accuracy),
-        agreement=share_out(report.agreement),
+        left_rate=share_estimate(report.left_shown),
+        self_consistency=share_estimate(report.self_consistency),
+        gold_accuracy=share_estimate(report.gold_accuracy),
+        agreement=share_estimate(report.agreement),
         reliability=finite(report.reliability.estimate),
-        over_time=[
-            period_out(each.from_s, each.reports[labeler.id])
+        periods=[
+            labeler_period(each.from_s, each.reports[labeler.id])
             for each in periods
             if labeler.id in each.reports
         ],
     )
 
 
-def period_out(from_s: float, report: LabelerReport) -> PeriodOut:
+def labeler_period(from_s: float, report: LabelerReport) -> LabelerPeriod:
     """What a labeler did in a stretch of time."""
-    return PeriodOut(
-        at=datetime.fromtimestamp(from_s, UTC),
+    return LabelerPeriod(
+        start=datetime.fromtimestamp(from_s, UTC),
         num_answers=report.num_answers,
         median_seconds=finite(report.median_seconds),
         agreement=finite(report.agreement.share),
     )
 
 
-def share_out(share: Share) -> ShareOut:
+def share_estimate(share: Share) -> ShareEstimate:
     """A share; JSON has no NaN."""
-    return ShareOut(
-        share=finite(share.share), low=finite(share.low), high=finite(share.high), num=share.num
+    return ShareEstimate(
+        share=finite(share.share), low=finite(share.low), high=finite(share.high), count=share.num
     )
 
 
-def alpha_out(said: Agreement) -> AlphaOut:
+def alpha_estimate(said: Agreement) -> AlphaEstimate:
     """Agreement beyond chance; JSON has no NaN."""
-    return AlphaOut(alpha=finite(said.alpha), low=finite(said.low), high=finite(said.high))
+    return AlphaEstimate(alpha=finite(said.alpha), low=finite(said.low), high=finite(said.high))

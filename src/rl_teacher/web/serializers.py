@@ -5,7 +5,8 @@ from rl_teacher.clips.sides import is_swapped, turned
 from rl_teacher.common.errors import CorruptClip
 from rl_teacher.store.records import Claimed, ClipView, ComparisonView
 from rl_teacher.web.problems import NOT_SHOWN, Refusal
-from rl_teacher.web.shapes import Clip, Comparison
+from rl_teacher.web.schemas.experiments import Clip
+from rl_teacher.web.schemas.labelling import Comparison
 
 
 def as_shown(

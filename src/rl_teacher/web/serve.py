@@ -31,7 +31,7 @@ from rl_teacher.web.app import create_app
 from rl_teacher.web.browser import open_in_browser
 from rl_teacher.web.lifetime import Lifetime
 from rl_teacher.web.logs import logged
-from rl_teacher.web.play_shapes import EpisodePlayer
+from rl_teacher.web.schemas.play import EpisodePlayer
 from rl_teacher.web.services import Services
 from rl_teacher.web.settings import Settings
 from rl_teacher.web.token import access_token

@@ -11,11 +11,11 @@ from rl_teacher.web.answers import Sent
 from rl_teacher.web.batching import Lane, Together
 from rl_teacher.web.identity import Identities
 from rl_teacher.web.overview import Overview
-from rl_teacher.web.play_shapes import EpisodePlayer
 from rl_teacher.web.poller import Poller
 from rl_teacher.web.quality_board import QualityBoard
+from rl_teacher.web.schemas.labelling import LabelReceipt
+from rl_teacher.web.schemas.play import EpisodePlayer
 from rl_teacher.web.settings import Settings
-from rl_teacher.web.shapes import LabelsOut
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Services:
     identities: Identities
     quality: QualityBoard
     lane: Lane
-    answers: Together[Sent, LabelsOut]
+    answers: Together[Sent, LabelReceipt]
     player: EpisodePlayer | None = None
 
 

@@ -244,7 +244,7 @@ export class Labelling {
       comparison_id: comparison.id,
       answer,
       lease: answer === null ? null : (comparison.lease ?? null),
-      left: comparison.left.hash,
+      left_hash: comparison.left.hash,
       response_ms: answer === null ? null : Math.round(this.#now_ms() - this.#shown_ms),
       details: answer === null ? null : this.circumstances(),
     }

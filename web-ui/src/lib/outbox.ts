@@ -118,7 +118,7 @@ export class Outbox {
 
   async #settle(batch: Stored[], receipt: Receipt): Promise<void> {
     const accepted = new Set(receipt.accepted)
-    const problems = new Map(receipt.refused.map((one) => [one.request_id, one.problem]))
+    const problems = new Map(receipt.rejected.map((one) => [one.request_id, one.problem]))
     const done = batch.filter(({ label }) => accepted.has(label.request_id))
     const refused = batch.filter(({ label }) => problems.has(label.request_id))
     if (done.length + refused.length === 0) {

@@ -29,7 +29,7 @@ export interface Judged {
   right: Clip | null
   answers: Vote[]
   num_labels: number
-  wanted: number
+  num_wanted: number
   is_open: boolean
   is_disputed: boolean
   gold: Answer | null
@@ -72,7 +72,7 @@ export interface Share {
   share: number | null
   low: number | null
   high: number | null
-  num: number
+  count: number
 }
 
 export interface LabelerQuality {
@@ -81,13 +81,13 @@ export interface LabelerQuality {
   num_answers: number
   median_seconds: number | null
   /** Of the answers for a side, those for the one that was shown on the left. */
-  left_shown: Share
+  left_rate: Share
   self_consistency: Share
   gold_accuracy: Share
   agreement: Share
   reliability: number | null
   /** Oldest first. */
-  over_time: { at: string; num_answers: number; agreement: number | null }[]
+  periods: { start: string; num_answers: number; agreement: number | null }[]
 }
 
 export interface Alpha {
@@ -104,7 +104,7 @@ export interface Quality {
   num_shared: number
   num_labels: number
   /** False where only the newest labels were looked at. */
-  is_all: boolean
+  is_complete: boolean
   labelers: LabelerQuality[]
 }
 
@@ -211,8 +211,8 @@ export interface CalibrationBin {
 
 export interface Diagnostics {
   step: number | null
-  best: Liked[]
-  least: Liked[]
+  highest: Liked[]
+  lowest: Liked[]
   calibration: CalibrationBin[]
 }
 
@@ -227,9 +227,9 @@ export const getClips = (
 
 export interface AuditEvent {
   id: number
-  at: string
+  created_at: string
   kind: string
-  who: string | null
+  actor: string | null
   experiment: string | null
   details: Record<string, unknown>
 }

@@ -14,10 +14,10 @@ export interface Actor {
 }
 
 export interface Bill {
-  actors: Actor[]
+  players: Actor[]
   num_episodes: number
   seed: number
-  explores: boolean
+  is_exploring: boolean
 }
 
 /** An episode of one of them; rewards are one per frame of the clip. */

@@ -3,7 +3,7 @@
 import type { Summary } from './types'
 import { duration, plural, short } from './format'
 
-type Facts = Pick<Summary, 'phase' | 'says' | 'step' | 'num_steps' | 'steps_per_second' | 'progress'>
+type Facts = Pick<Summary, 'phase' | 'message' | 'step' | 'num_steps' | 'steps_per_second' | 'progress'>
 
 export function describeStatus(facts: Facts): string {
   const { phase, step, num_steps, progress } = facts
@@ -27,7 +27,7 @@ export function describeStatus(facts: Facts): string {
     case 'starting':
       return 'The first comparisons come in some seconds.'
     default:
-      return facts.says
+      return facts.message
   }
 }
 

@@ -44,7 +44,7 @@ export interface Progress {
   target: number | null
   waiting: number
   /** Why nothing waits, and when the next comparison comes. */
-  says: string
+  message: string
 }
 
 export type Phase =
@@ -70,12 +70,12 @@ export interface Summary {
   name: string
   env_id: string
   phase: Phase
-  says: string
+  message: string
   step: number
   num_steps: number
   steps_per_second: number | null
   progress: Progress
-  spark: number[]
+  sparkline: number[]
   instructions: string
   updated_at: string | null
   is_running: boolean
@@ -86,7 +86,7 @@ export type Figures = Record<string, number | string | null>
 
 export interface Detail extends Summary {
   config: Record<string, unknown>
-  figures: Figures
+  metrics: Figures
 }
 
 export type MetricsRow = Figures & { id: number; step: number }
@@ -105,7 +105,7 @@ export interface NewLabel {
   /** Under which the comparison was given. */
   lease: string | null
   /** Hash of the clip that was shown on the left. */
-  left: string
+  left_hash: string
   response_ms: number | null
   details: Record<string, unknown> | null
 }
@@ -120,7 +120,7 @@ export interface Problem {
 
 export interface Receipt {
   accepted: string[]
-  refused: { request_id: string; problem: Problem }[]
+  rejected: { request_id: string; problem: Problem }[]
 }
 
 /** Geometry of an environment, in MuJoCo's conventions: half sizes, z along capsules, w first. */

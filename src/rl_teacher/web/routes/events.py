@@ -12,8 +12,8 @@ from rl_teacher.web.identity import is_owner
 from rl_teacher.web.overview import as_labelers_see
 from rl_teacher.web.poller import Listener, Sight
 from rl_teacher.web.problems import TOO_MANY, Refusal
+from rl_teacher.web.schemas.experiments import ExperimentSummary
 from rl_teacher.web.services import Work
-from rl_teacher.web.shapes import Summary
 
 RECONNECT_MS = 2_000
 
@@ -63,7 +63,7 @@ async def listen(
 class News:
     """What one listener has not been told yet.
 
-    A slow listener misses states that are past, never the present one, and no row of figures.
+    A slow listener misses states that are past, never the present one, and no row of metrics.
     """
 
     def __init__(self, listener: Listener) -> None:
@@ -89,21 +89,21 @@ class News:
         if self._listener.is_owner:
             yield from self._rows(sight)
 
-    def _as_seen(self, summary: Summary, sight: Sight) -> Summary:
+    def _as_seen(self, summary: ExperimentSummary, sight: Sight) -> ExperimentSummary:
         """The same with this listener's own count, and without what is not for them."""
         mine = sight.mine.get((summary.name, self._listener.labeler), 0)
         progress = summary.progress.model_copy(update={"mine": mine})
         own = summary.model_copy(update={"progress": progress})
         return own if self._listener.is_owner else as_labelers_see(own)
 
-    def _of_one(self, summary: Summary) -> Iterator[ServerSentEvent]:
+    def _of_one(self, summary: ExperimentSummary) -> Iterator[ServerSentEvent]:
         yield from self._if_new("experiment", "", summary.model_dump_json())
         yield from self._if_new("progress", "", summary.progress.model_dump_json())
         if summary.latest_episode is not None:
             yield from self._if_new("episode", "", summary.latest_episode.model_dump_json())
 
     def _rows(self, sight: Sight) -> Iterator[ServerSentEvent]:
-        """New figures; the newest alone for whoever has just come."""
+        """New metrics; the newest alone for whoever has just come."""
         rows = sight.rows.get(self._name or "", ())
         if self._last_row_id is None:
             rows = rows[-1:]

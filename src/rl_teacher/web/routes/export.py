@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from rl_teacher.report.label_export import ENCODERS, label_rows
-from rl_teacher.web.access import Access, Labeler, open_to
+from rl_teacher.web.access import Access, LabelerName, open_to
 from rl_teacher.web.services import Work
 
 MEDIA_TYPES = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
@@ -24,7 +24,7 @@ router = APIRouter(prefix="/api/v1", tags=["studies"])
 def export_labels(
     name: str,
     work: Work,
-    owner: Labeler,
+    owner: LabelerName,
     format: Annotated[Literal["jsonl", "parquet"], Query()] = "jsonl",  # noqa: A002
 ) -> StreamingResponse:
     """Every label ever given: who, when, how long, which side, and whether it counts."""

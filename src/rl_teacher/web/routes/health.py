@@ -1,13 +1,29 @@
 """Whether the service is alive, and whether it can work."""
 
+from typing import Literal
+
 from fastapi import APIRouter
+from pydantic import BaseModel
 
 from rl_teacher.web.access import Access, open_to
 from rl_teacher.web.services import Work
-from rl_teacher.web.shapes import Health, Readiness
 from rl_teacher.web.versions import check_version
 
 router = APIRouter(tags=["health"])
+
+
+class Health(BaseModel):
+    """Response of a service that is alive; `instance` identifies the process."""
+
+    status: Literal["ok"]
+    instance: str
+
+
+class Readiness(BaseModel):
+    """Response of a service that can use its database."""
+
+    status: Literal["ready"]
+    schema_version: str
 
 
 @router.get("/healthz")

@@ -9,20 +9,20 @@ from fastapi import APIRouter, Path, Request
 
 from rl_teacher.common.errors import LabelerNotFound
 from rl_teacher.store.records import InviteView, LabelerView
-from rl_teacher.web.access import Access, Labeler, open_to
-from rl_teacher.web.owner_shapes import (
-    InviteOut,
-    InvitesOut,
-    LabelerOut,
-    LabelersOut,
-    NewInviteIn,
-    NewInviteOut,
-    NewLabelerIn,
-    NewLabelerOut,
-    RevokedOut,
+from rl_teacher.web.access import Access, LabelerName, open_to
+from rl_teacher.web.schemas.fields import MAX_ID
+from rl_teacher.web.schemas.labelers import (
+    Invite,
+    InviteList,
+    Labeler,
+    LabelerList,
+    NewInvite,
+    NewInviteRequest,
+    NewLabeler,
+    NewLabelerRequest,
+    RevokedCredentials,
 )
 from rl_teacher.web.services import Services, Work
-from rl_teacher.web.shapes import MAX_ID
 
 INVITE_LASTS = timedelta(days=7)
 
@@ -34,18 +34,20 @@ InviteId = Annotated[int, Path(ge=1, le=MAX_ID)]
 
 @router.get("/labelers")
 @open_to(Access.OWNER)
-def list_labelers(work: Work) -> LabelersOut:
+def list_labelers(work: Work) -> LabelerList:
     """Everybody who ever answered, or may."""
-    return LabelersOut(labelers=[labeler_out(each) for each in work.store.labelers()])
+    return LabelerList(labelers=[labeler_out(each) for each in work.store.labelers()])
 
 
 @router.post("/labelers", status_code=201)
 @open_to(Access.OWNER)
-def add_labeler(given: NewLabelerIn, request: Request, work: Work, owner: Labeler) -> NewLabelerOut:
+def add_labeler(
+    given: NewLabelerRequest, request: Request, work: Work, owner: LabelerName
+) -> NewLabeler:
     """Let somebody in. The credential is in this answer, and in no other."""
     labeler = labeler_of(work.store.add_labeler(given.name, given.role), work)
     credential = work.store.issue_credential(labeler.name, given.expires_at, by=owner)
-    return NewLabelerOut(
+    return NewLabeler(
         labeler=labeler_out(labeler),
         credential=credential,
         link=f"{service_url(request)}/?{urlencode({'token': credential})}",
@@ -54,36 +56,38 @@ def add_labeler(given: NewLabelerIn, request: Request, work: Work, owner: Labele
 
 @router.post("/labelers/{labeler_id}/exclude")
 @open_to(Access.OWNER)
-def exclude_labeler(labeler_id: LabelerId, work: Work, owner: Labeler) -> LabelerOut:
+def exclude_labeler(labeler_id: LabelerId, work: Work, owner: LabelerName) -> Labeler:
     """Let nothing learn from somebody's labels; they stay."""
     return set_excluded(labeler_id, work, owner, is_excluded=True)
 
 
 @router.post("/labelers/{labeler_id}/include")
 @open_to(Access.OWNER)
-def include_labeler(labeler_id: LabelerId, work: Work, owner: Labeler) -> LabelerOut:
+def include_labeler(labeler_id: LabelerId, work: Work, owner: LabelerName) -> Labeler:
     """Let somebody's labels count again."""
     return set_excluded(labeler_id, work, owner, is_excluded=False)
 
 
 @router.post("/labelers/{labeler_id}/revoke")
 @open_to(Access.OWNER)
-def revoke_labeler(labeler_id: LabelerId, work: Work, owner: Labeler) -> RevokedOut:
+def revoke_labeler(labeler_id: LabelerId, work: Work, owner: LabelerName) -> RevokedCredentials:
     """End all of somebody's credentials; their labels stay."""
     labeler = labeler_of(labeler_id, work)
-    return RevokedOut(num_revoked=work.store.revoke_credentials(labeler.name, by=owner))
+    return RevokedCredentials(num_revoked=work.store.revoke_credentials(labeler.name, by=owner))
 
 
 @router.get("/invites")
 @open_to(Access.OWNER)
-def list_invites(work: Work) -> InvitesOut:
+def list_invites(work: Work) -> InviteList:
     """Every invite, the newest first."""
-    return InvitesOut(invites=[invite_out(each) for each in work.store.invites()])
+    return InviteList(invites=[invite_out(each) for each in work.store.invites()])
 
 
 @router.post("/invites", status_code=201)
 @open_to(Access.OWNER)
-def make_invite(given: NewInviteIn, request: Request, work: Work, owner: Labeler) -> NewInviteOut:
+def make_invite(
+    given: NewInviteRequest, request: Request, work: Work, owner: LabelerName
+) -> NewInvite:
     """Invite somebody. The link is in this answer, and in no other."""
     if given.experiment is not None:
         work.overview.find(given.experiment)
@@ -92,17 +96,17 @@ def make_invite(given: NewInviteIn, request: Request, work: Work, owner: Labeler
         given.role, given.name, given.experiment, expires_at=expires_at, by=owner
     )
     link = f"{service_url(request)}/join?invite={quote(made.token)}"
-    return NewInviteOut(**asdict(made.invite), link=link)
+    return NewInvite(**asdict(made.invite), link=link)
 
 
 @router.delete("/invites/{invite_id}", status_code=204)
 @open_to(Access.OWNER)
-def revoke_invite(invite_id: InviteId, work: Work, owner: Labeler) -> None:
+def revoke_invite(invite_id: InviteId, work: Work, owner: LabelerName) -> None:
     """Let an invite lead nowhere; whoever used it stays in."""
     work.store.revoke_invite(invite_id, by=owner)
 
 
-def set_excluded(labeler_id: int, work: Services, owner: str, *, is_excluded: bool) -> LabelerOut:
+def set_excluded(labeler_id: int, work: Services, owner: str, *, is_excluded: bool) -> Labeler:
     """Exclude or include somebody; how they stand afterwards."""
     name = labeler_of(labeler_id, work).name
     work.store.exclude_labeler(name, is_excluded=is_excluded, by=owner)
@@ -126,11 +130,11 @@ def service_url(request: Request) -> str:
     return str(request.base_url).rstrip("/")
 
 
-def labeler_out(view: LabelerView) -> LabelerOut:
+def labeler_out(view: LabelerView) -> Labeler:
     """A labeler as the API has them."""
-    return LabelerOut.model_validate(view, from_attributes=True)
+    return Labeler.model_validate(view, from_attributes=True)
 
 
-def invite_out(view: InviteView) -> InviteOut:
+def invite_out(view: InviteView) -> Invite:
     """An invite as the API has it."""
-    return InviteOut.model_validate(view, from_attributes=True)
+    return Invite.model_validate(view, from_attributes=True)

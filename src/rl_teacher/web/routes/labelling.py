@@ -6,20 +6,20 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from rl_teacher.common.errors import ComparisonNotFound
-from rl_teacher.web.access import Access, Labeler, Me, open_to
+from rl_teacher.web.access import Access, LabelerName, Me, open_to
 from rl_teacher.web.answers import Sent
 from rl_teacher.web.routes.leases import LEASE_S
+from rl_teacher.web.schemas.fields import MAX_ID
+from rl_teacher.web.schemas.labelling import (
+    Comparison,
+    LabelBatch,
+    LabelHistory,
+    LabelReceipt,
+    NextComparisons,
+    PastLabel,
+)
 from rl_teacher.web.serializers import as_shown, claimed_as_shown
 from rl_teacher.web.services import Services, Work
-from rl_teacher.web.shapes import (
-    MAX_ID,
-    Comparison,
-    GivenLabel,
-    GivenLabels,
-    LabelsIn,
-    LabelsOut,
-    Waiting,
-)
 
 MAX_EXCLUDED = 500
 
@@ -39,10 +39,10 @@ router = APIRouter(prefix="/api/v1", tags=["labelling"])
 async def list_waiting(
     name: str,
     work: Work,
-    labeler: Labeler,
+    labeler: LabelerName,
     exclude: Annotated[list[ExcludedId] | None, Query(max_length=MAX_EXCLUDED)] = None,
     limit: Annotated[int, Query(ge=1, le=20)] = 4,
-) -> Waiting:
+) -> NextComparisons:
     """The comparisons to answer next, but for those at hand already; what I was given before, and
     have not answered, comes first. Each is mine until its lease ends.
     """
@@ -51,14 +51,14 @@ async def list_waiting(
 
 def next_for(
     work: Services, name: str, labeler: str, exclude: Sequence[int], limit: int
-) -> Waiting:
+) -> NextComparisons:
     """Put comparisons into a labeler's hands."""
     view = work.overview.find(name)
     claimed = work.store.claim(view.id, labeler, limit, exclude, LEASE_S)
     progress = work.overview.progress(view, labeler)
     if not claimed and not exclude and view.waiting:
-        progress = progress.model_copy(update={"says": NONE_FOR_ME})
-    return Waiting(
+        progress = progress.model_copy(update={"message": NONE_FOR_ME})
+    return NextComparisons(
         comparisons=[claimed_as_shown(each, labeler) for each in claimed], progress=progress
     )
 
@@ -66,13 +66,13 @@ def next_for(
 @router.get("/experiments/{name}/labels")
 @open_to(Access.LABELER)
 def list_labels(
-    name: str, work: Work, labeler: Labeler, limit: Annotated[int, Query(ge=1, le=200)] = 20
-) -> GivenLabels:
+    name: str, work: Work, labeler: LabelerName, limit: Annotated[int, Query(ge=1, le=200)] = 20
+) -> LabelHistory:
     """My answers that count now, the newest first."""
     given = work.store.labels_of(work.overview.find(name).id, labeler, limit)
-    return GivenLabels(
+    return LabelHistory(
         labels=[
-            GivenLabel(
+            PastLabel(
                 request_id=each.request_id,
                 comparison=as_shown(each.comparison, labeler, each.answer),
                 answered_at=each.created_at,
@@ -96,7 +96,7 @@ def show_comparison(comparison_id: ComparisonId, work: Work, me: Me) -> Comparis
 
 @router.post("/labels")
 @open_to(Access.LABELER)
-async def give_labels(given: LabelsIn, work: Work, me: Me) -> LabelsOut:
+async def give_labels(given: LabelBatch, work: Work, me: Me) -> LabelReceipt:
     """Keep answers: what is accepted is in the database. Sending one again changes nothing.
 
     An answer whose lease has ended, or that never had one, is kept beside those of others.

@@ -2,9 +2,9 @@
 
 from fastapi import APIRouter
 
-from rl_teacher.web.access import Access, Labeler, open_to
+from rl_teacher.web.access import Access, LabelerName, open_to
+from rl_teacher.web.schemas.labelling import LeaseBatch, LeaseRenewal
 from rl_teacher.web.services import Work
-from rl_teacher.web.shapes import LeasesIn, Renewed
 
 LEASE_S = 300.0
 """How long; a page renews once a minute what it still has."""
@@ -14,15 +14,15 @@ router = APIRouter(prefix="/api/v1/leases", tags=["labelling"])
 
 @router.post("/renew")
 @open_to(Access.LABELER)
-async def renew_leases(given: LeasesIn, work: Work, labeler: Labeler) -> Renewed:
+async def renew_leases(given: LeaseBatch, work: Work, labeler: LabelerName) -> LeaseRenewal:
     """Keep comparisons a while longer. Whose a lease is that is not mine, is not told."""
     renewed = await work.lane.run(work.store.renew, labeler, given.leases, LEASE_S)
     lost = [each for each in dict.fromkeys(given.leases) if each not in renewed]
-    return Renewed(renewed=renewed, lost=lost)
+    return LeaseRenewal(renewed=renewed, lost=lost)
 
 
 @router.post("/release", status_code=204)
 @open_to(Access.LABELER)
-async def release_leases(given: LeasesIn, work: Work, labeler: Labeler) -> None:
+async def release_leases(given: LeaseBatch, work: Work, labeler: LabelerName) -> None:
     """Give comparisons back, for others to answer."""
     await work.lane.run(work.store.release, labeler, given.leases)

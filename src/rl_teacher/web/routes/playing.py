@@ -8,10 +8,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 
 from rl_teacher.web.access import Access, open_to
-from rl_teacher.web.play_shapes import EpisodePlayer, PlayedEpisode, PlaySession
 from rl_teacher.web.problems import NOT_FOUND, NOT_SHOWN, Refusal
 from rl_teacher.web.range_requests import answer_in_ranges
 from rl_teacher.web.routes.media import BYTES, MEDIA_TYPES, forever, is_known_already
+from rl_teacher.web.schemas.play import EpisodePlayer, PlayedEpisode, PlaySession
 from rl_teacher.web.services import Services, Work
 
 PATIENCE_S = 10.0
@@ -50,7 +50,7 @@ def show_episode(number: Annotated[int, Path(ge=0, le=10_000)], work: Work) -> P
 @open_to(Access.OWNER)
 def send_played_clip(content_hash: str, request: Request, work: Work) -> Response:
     """A clip's bytes: poses, or a video, of which a part may be asked for."""
-    picture = player_of(work).picture(content_hash)
+    picture = player_of(work).clip(content_hash)
     if picture is None:
         raise Refusal(NOT_FOUND, f"There is no clip {content_hash[:80]!r} of what is played.")
     if is_known_already(request, content_hash):

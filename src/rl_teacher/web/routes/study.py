@@ -16,34 +16,33 @@ from rl_teacher.store.records import (
     Vote,
 )
 from rl_teacher.store.study import Emptiable
-from rl_teacher.web.access import Access, Labeler, open_to
+from rl_teacher.web.access import Access, LabelerName, open_to
 from rl_teacher.web.overview import finite
-from rl_teacher.web.owner_shapes import (
-    CURSOR,
-    MAX_CURSOR,
-    MAX_PAGE,
-    NO_NULL,
-    AnswerIn,
-    CalibrationBin,
-    ComparisonsOut,
-    ComparisonsQuery,
-    ControlIn,
-    DiagnosticsOut,
-    ExperimentIn,
-    GoldIn,
-    LibraryClipOut,
-    LibraryOut,
-    LikedClip,
-    OwnersComparisonOut,
-    OwnersDetail,
-    QualityOut,
-    VoteOut,
-)
 from rl_teacher.web.problems import Refusal
-from rl_teacher.web.routes.experiments import owners_detail
+from rl_teacher.web.routes.experiments import owner_experiment_detail
+from rl_teacher.web.schemas.experiments import (
+    CalibrationBin,
+    Clip,
+    ControlRequest,
+    ExperimentUpdate,
+    OwnerExperimentDetail,
+    PredictorDiagnostics,
+    RatedClip,
+)
+from rl_teacher.web.schemas.fields import CURSOR, MAX_CURSOR, MAX_ID, MAX_PAGE, NO_NULL
+from rl_teacher.web.schemas.review import (
+    AnswerRequest,
+    ComparisonsQuery,
+    EnvironmentClip,
+    EnvironmentClipPage,
+    GoldRequest,
+    LabelerAnswer,
+    LabelQuality,
+    ReviewedComparison,
+    ReviewedComparisonPage,
+)
 from rl_teacher.web.serializers import shown_clip
 from rl_teacher.web.services import Services, Work
-from rl_teacher.web.shapes import MAX_ID, Clip
 
 router = APIRouter(prefix="/api/v1", tags=["studies"])
 
@@ -58,31 +57,37 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 @open_to(Access.OWNER)
 def list_comparisons(
     name: str, work: Work, query: Annotated[ComparisonsQuery, Query()]
-) -> ComparisonsOut:
+) -> ReviewedComparisonPage:
     """Every comparison that fits, with what each labeler says of it now."""
     wanted = ComparisonFilter(query.answer, query.labeler, query.disputed, query.gold, query.status)
     experiment_id = work.overview.find(name).id
     page = work.store.comparisons(experiment_id, wanted, query.sort, query.after, query.limit)
-    return ComparisonsOut(comparisons=[comparison_out(each) for each in page.rows], next=page.next)
+    return ReviewedComparisonPage(
+        comparisons=[reviewed_comparison(each) for each in page.rows], next=page.next
+    )
 
 
 @router.get("/experiments/{name}/quality")
 @open_to(Access.OWNER)
-def show_quality(name: str, work: Work) -> QualityOut:
+def show_quality(name: str, work: Work) -> LabelQuality:
     """How much labelers agree, and what each one does; up to 10 seconds old."""
     return work.quality.of(work.overview.find(name).id)
 
 
 @router.put("/comparisons/{comparison_id}/gold", status_code=204)
 @open_to(Access.OWNER)
-def set_gold(comparison_id: ComparisonId, given: GoldIn, work: Work, owner: Labeler) -> None:
+def set_gold(
+    comparison_id: ComparisonId, given: GoldRequest, work: Work, owner: LabelerName
+) -> None:
     """Say that the answer is known: everybody gets this comparison once, and is not told why."""
     work.store.set_gold(comparison_id, given.answer, by=owner)
 
 
 @router.post("/comparisons/{comparison_id}/adjudicate", status_code=204)
 @open_to(Access.OWNER)
-def adjudicate(comparison_id: ComparisonId, given: AnswerIn, work: Work, owner: Labeler) -> None:
+def adjudicate(
+    comparison_id: ComparisonId, given: AnswerRequest, work: Work, owner: LabelerName
+) -> None:
     """Answer as the owner, beside what labelers said, in the comparison's own order."""
     work.store.adjudicate(comparison_id, given.answer, by=owner)
 
@@ -94,17 +99,19 @@ def list_clips(
     work: Work,
     after: Cursor = None,
     limit: Limit = 50,
-) -> LibraryOut:
+) -> EnvironmentClipPage:
     """The clips of an environment that were ever asked about, the newest first."""
     page = work.store.environment_clips(env_id, after, limit)
     clips = [(each, clip_or_none(each.clip)) for each in page.rows]
-    shown = [library_clip(each, clip) for each, clip in clips if clip is not None]
-    return LibraryOut(clips=shown, next=page.next)
+    shown = [environment_clip(each, clip) for each, clip in clips if clip is not None]
+    return EnvironmentClipPage(clips=shown, next=page.next)
 
 
 @router.patch("/experiments/{name}")
 @open_to(Access.OWNER)
-def change_experiment(name: str, given: ExperimentIn, work: Work, owner: Labeler) -> OwnersDetail:
+def change_experiment(
+    name: str, given: ExperimentUpdate, work: Work, owner: LabelerName
+) -> OwnerExperimentDetail:
     """Change what labelers are told, how many labels are wanted, how often, and from whom.
 
     A trainer that runs follows within seconds.
@@ -115,67 +122,69 @@ def change_experiment(name: str, given: ExperimentIn, work: Work, owner: Labeler
         target_labels=given.target_labels,
         instructions=given.instructions,
     )
-    emptied: list[Emptiable] = [name for name in EMPTIABLE if given.says_none(name)]
+    emptied: list[Emptiable] = [name for name in EMPTIABLE if given.is_null(name)]
     if control != Control() or emptied:
         work.store.set_control(view.id, control, emptied=emptied, by=owner)
     if given.study is not None:
         changes = given.study.model_dump(exclude_none=True)
         work.store.set_study(view.id, replace(work.store.study(view.id), **changes), by=owner)
-    return owners_detail(work.overview.find(name), work, owner)
+    return owner_experiment_detail(work.overview.find(name), work, owner)
 
 
 @router.post("/experiments/{name}/control")
 @open_to(Access.OWNER)
-def control_experiment(name: str, given: ControlIn, work: Work, owner: Labeler) -> OwnersDetail:
+def control_experiment(
+    name: str, given: ControlRequest, work: Work, owner: LabelerName
+) -> OwnerExperimentDetail:
     """Let the trainer pause, go on, or save and end."""
     view = work.overview.find(name)
     work.store.set_control(view.id, Control(state=given.state.value), by=owner)
-    return owners_detail(view, work, owner)
+    return owner_experiment_detail(view, work, owner)
 
 
 @router.get("/experiments/{name}/diagnostics")
 @open_to(Access.OWNER)
-def show_diagnostics(name: str, work: Work) -> DiagnosticsOut:
+def show_diagnostics(name: str, work: Work) -> PredictorDiagnostics:
     """What the trainer found out about its predictor: clips it likes, and how well it is tuned."""
     said = work.store.diagnostics(work.overview.find(name).id) or {}
-    return DiagnosticsOut(
+    return PredictorDiagnostics(
         step=finite(said.get("step")),
-        best=liked(said.get("best"), work),
-        least=liked(said.get("least"), work),
+        highest=liked(said.get("best"), work),
+        lowest=liked(said.get("least"), work),
         calibration=[CalibrationBin.model_validate(each) for each in said.get("calibration", ())],
     )
 
 
-def liked(said: Any, work: Services) -> list[LikedClip]:
+def liked(said: Any, work: Services) -> list[RatedClip]:
     """The clips that can be shown."""
-    found: list[LikedClip] = []
+    found: list[RatedClip] = []
     for each in said or ():
         with suppress(MediaNotFound, CorruptClip, Refusal):
             clip = shown_clip(work.store.clip(str(each.get("clip"))))
-            found.append(LikedClip(clip=clip, predicted_return=finite(each["predicted_return"])))
+            found.append(RatedClip(clip=clip, predicted_return=finite(each["predicted_return"])))
     return found
 
 
-def comparison_out(view: OwnersComparison) -> OwnersComparisonOut:
+def reviewed_comparison(view: OwnersComparison) -> ReviewedComparison:
     """A comparison as the API has it."""
-    return OwnersComparisonOut(
+    return ReviewedComparison(
         id=view.id,
         asked_at_step=view.asked_at_step,
         asked_at=view.created_at,
         left=clip_or_none(view.left),
         right=clip_or_none(view.right),
         gold=view.gold,
-        wanted=view.wanted,
+        num_wanted=view.wanted,
         num_labels=view.num_labels,
         is_open=view.is_open,
         is_disputed=view.is_disputed,
-        answers=[vote_out(each) for each in view.votes],
+        answers=[labeler_answer(each) for each in view.votes],
     )
 
 
-def vote_out(vote: Vote) -> VoteOut:
+def labeler_answer(vote: Vote) -> LabelerAnswer:
     """What one labeler says."""
-    return VoteOut(
+    return LabelerAnswer(
         labeler_id=vote.labeler_id,
         labeler=vote.labeler,
         answer=vote.answer,
@@ -195,8 +204,8 @@ def clip_or_none(view: ClipView) -> Clip | None:
         return None
 
 
-def library_clip(view: LibraryClip, clip: Clip) -> LibraryClipOut:
+def environment_clip(view: LibraryClip, clip: Clip) -> EnvironmentClip:
     """A clip of the library."""
-    return LibraryClipOut(
+    return EnvironmentClip(
         **dict(clip), created_at=view.created_at, num_comparisons=view.num_comparisons
     )

@@ -1,0 +1,1 @@
+"""Request and response schemas of the API; the OpenAPI document is generated from them."""

@@ -1,0 +1,216 @@
+"""Schemas of experiments: status, progress, metrics, diagnostics and settings."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rl_teacher.web.problems import Problem
+from rl_teacher.web.schemas.fields import MAX_ID, NO_NULL, Number, Probability, StrictRequest
+
+MAX_INSTRUCTIONS = 2_000
+"""Characters in the instructions for labelers."""
+
+
+class Phase(StrEnum):
+    """Phase of a training run."""
+
+    STARTING = "starting"
+    RANDOM = "random"
+    WAITING = "waiting"
+    FITTING = "fitting"
+    TRAINING = "training"
+    PAUSED = "paused"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    LOST = "lost"
+
+
+class Clip(BaseModel):
+    """Clip metadata and the URLs of its content: poses, which animate a scene, or a video."""
+
+    hash: str
+    kind: Literal["poses", "video"]
+    url: str
+    scene_url: str | None
+    num_frames: int
+    fps: float
+    seconds: float
+
+
+class Progress(BaseModel):
+    """Labelling progress of an experiment.
+
+    `mine` counts the comparisons that the requesting labeler has labelled. `waiting` counts those
+    that still need a label, including those leased to others or labelled by the requesting labeler.
+    `message` explains why none is available and when the next one comes.
+    """
+
+    mine: int
+    answered: int
+    asked: int
+    target: int | None
+    waiting: int
+    message: str
+
+
+class Episode(BaseModel):
+    """A recent episode of the agent; `predicted_rewards` has one value per frame."""
+
+    clip: Clip
+    predicted_rewards: list[Number] | None
+    true_return: Number
+    step: int
+
+
+class ExperimentSummary(BaseModel):
+    """Status of an experiment, without its settings and metrics."""
+
+    name: str
+    env_id: str
+    phase: Phase
+    message: str
+    step: int
+    num_steps: int
+    steps_per_second: Number
+    progress: Progress
+    sparkline: list[float]
+    instructions: str
+    updated_at: datetime
+    is_running: bool
+    latest_episode: Episode | None
+
+
+class ExperimentList(BaseModel):
+    """All experiments, newest first."""
+
+    experiments: list[ExperimentSummary]
+
+
+class ExperimentDetail(ExperimentSummary):
+    """An experiment with its configuration and latest metrics."""
+
+    config: dict[str, Any]
+    metrics: dict[str, Any]
+
+
+class StudySettings(BaseModel):
+    """Assignment policy: overlap, repeats and gold questions."""
+
+    overlap: float
+    overlap_labelers: int
+    repeats: float
+    gold: float
+
+
+class StudyUpdate(StrictRequest):
+    """Changes to the assignment policy; omitted fields keep their values.
+
+    `overlap`: share of comparisons that `overlap_labelers` labelers label. `repeats`, `gold`:
+    probability that the next comparison is one that the labeler has labelled before, or one with a
+    known answer.
+    """
+
+    overlap: Probability | None = None
+    overlap_labelers: Annotated[int, Field(ge=1, le=100)] | None = None
+    repeats: Probability | None = None
+    gold: Probability | None = None
+
+
+class RunState(StrEnum):
+    """Requested state of a training run."""
+
+    RUN = "run"
+    PAUSE = "pause"
+    STOP = "stop"
+
+
+class ControlRequest(StrictRequest):
+    """Requested state of the training run; `stop` saves a checkpoint and ends it."""
+
+    state: RunState
+
+
+class ControlSettings(BaseModel):
+    """The owner's commands to the training run; null where the run's own settings apply."""
+
+    state: RunState
+    seconds_between: float | None
+    target_labels: int | None
+
+
+class OwnerExperimentDetail(ExperimentDetail):
+    """An experiment with the settings that only its owner sees."""
+
+    study: StudySettings
+    control: ControlSettings
+
+
+class ExperimentUpdate(StrictRequest):
+    """Changes to an experiment; omitted fields keep their values.
+
+    Null in `target_labels` or `seconds_between` removes the owner's value: the training run uses
+    its own settings the next time it starts.
+    """
+
+    instructions: Annotated[str, Field(max_length=MAX_INSTRUCTIONS, pattern=NO_NULL)] | None = None
+    target_labels: Annotated[int, Field(strict=True, ge=1, le=MAX_ID)] | None = None
+    seconds_between: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)] | None = None
+    study: StudyUpdate | None = None
+
+    def is_null(self, name: str) -> bool:
+        """Return whether a field was given and is null."""
+        return name in self.model_fields_set and getattr(self, name) is None
+
+
+class MetricsEntry(BaseModel):
+    """Metrics logged at one step; the set of metrics depends on the agent."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: int
+    step: int
+
+
+class MetricsList(BaseModel):
+    """Logged metrics, oldest first."""
+
+    rows: list[MetricsEntry]
+
+
+class RatedClip(BaseModel):
+    """A clip and its return under the reward predictor."""
+
+    clip: Clip
+    predicted_return: Number
+
+
+class CalibrationBin(BaseModel):
+    """Comparisons grouped by the predicted probability that the left clip is preferred."""
+
+    predicted: Number
+    observed: Number
+    count: int
+
+
+class PredictorDiagnostics(BaseModel):
+    """Diagnostics of the reward predictor; empty before the first fit.
+
+    `highest` and `lowest` are the clips with the highest and lowest predicted returns.
+    """
+
+    step: int | None
+    highest: list[RatedClip]
+    lowest: list[RatedClip]
+    calibration: list[CalibrationBin]
+
+
+class ServerEvents(BaseModel):
+    """Payload of each server-sent event, by event name."""
+
+    experiment: ExperimentSummary
+    progress: Progress
+    episode: Episode
+    metrics: MetricsEntry
+    problem: Problem

@@ -1,0 +1,109 @@
+"""Schemas of labelers, credentials and invites."""
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import AwareDatetime, BaseModel, Field
+
+from rl_teacher.web.schemas.fields import MAX_NAME, GrantedRole, Role, StrictRequest
+
+
+class CurrentUser(BaseModel):
+    """The user that the credential belongs to."""
+
+    name: str
+    role: Role
+
+
+class JoinRequest(BaseModel):
+    """An invite and the labeler's chosen name, which a personal invite ignores."""
+
+    invite: Annotated[str, Field(max_length=200)]
+    name: Annotated[str, Field(max_length=MAX_NAME)] = ""
+
+
+class JoinResponse(CurrentUser):
+    """The new labeler; `experiment` is the one that the invite is limited to."""
+
+    experiment: str | None
+
+
+class Labeler(BaseModel):
+    """A labeler; labels of an excluded labeler are not used for training."""
+
+    id: int
+    name: str
+    role: Role
+    created_at: datetime
+    excluded_at: datetime | None
+    num_labels: int
+    last_label_at: datetime | None
+
+
+class LabelerList(BaseModel):
+    """All labelers."""
+
+    labelers: list[Labeler]
+
+
+class NewLabelerRequest(StrictRequest):
+    """A labeler to add; without `expires_at` the credential is valid until it is revoked."""
+
+    name: Annotated[str, Field(max_length=MAX_NAME)]
+    role: GrantedRole = "labeler"
+    expires_at: AwareDatetime | None = None
+
+
+class NewLabeler(BaseModel):
+    """A new labeler with the credential and login link, which are returned only once."""
+
+    labeler: Labeler
+    credential: str
+    link: str
+
+
+class RevokedCredentials(BaseModel):
+    """Number of revoked credentials."""
+
+    num_revoked: int
+
+
+class NewInviteRequest(StrictRequest):
+    """An invite to create.
+
+    `name` is the labeler's name; null lets them choose one. `experiment` limits the labeler to one
+    experiment; null gives access to all. The default lifetime is a week.
+    """
+
+    role: GrantedRole = "labeler"
+    name: Annotated[str, Field(max_length=MAX_NAME)] | None = None
+    experiment: Annotated[str, Field(max_length=300)] | None = None
+    expires_at: AwareDatetime | None = None
+
+
+class Invite(BaseModel):
+    """An invite without its secret; `hint` is the beginning of the secret."""
+
+    id: int
+    hint: str
+    name: str | None
+    role: Role
+    experiment: str | None
+    created_at: datetime
+    expires_at: datetime
+    used_at: datetime | None
+    used_by: str | None
+    revoked_at: datetime | None
+    status: str
+
+
+class InviteList(BaseModel):
+    """All invites, newest first."""
+
+    invites: list[Invite]
+
+
+class NewInvite(Invite):
+    """A new invite with its single-use link, which is returned only once."""
+
+    link: str

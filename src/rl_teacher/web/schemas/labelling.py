@@ -1,0 +1,136 @@
+"""Schemas of labelling: comparisons, labels and leases."""
+
+import json
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, Field, field_validator
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.web.problems import Problem
+from rl_teacher.web.schemas.experiments import Clip, Progress
+from rl_teacher.web.schemas.fields import MAX_ID
+
+MAX_LABELS = 100
+"""Labels or leases in one request."""
+MAX_DETAILS = 4_000
+"""Bytes of a label's details, as JSON."""
+MAX_DEPTH = 8
+"""Levels of nesting in a label's details."""
+MAX_RESPONSE_MS = 2**31 - 1
+
+
+class Comparison(BaseModel):
+    """A comparison with its sides in the order shown to this labeler, and their answer.
+
+    With a lease it is reserved for this labeler until `lease_expires_at`.
+    """
+
+    id: int
+    experiment: str
+    asked_at_step: int
+    left: Clip
+    right: Clip
+    answer: Answer | None
+    lease: UUID | None = None
+    lease_expires_at: datetime | None = None
+
+
+class NextComparisons(BaseModel):
+    """The comparisons to label next."""
+
+    comparisons: list[Comparison]
+    progress: Progress
+
+
+class PastLabel(BaseModel):
+    """A current label of the requesting labeler."""
+
+    request_id: UUID
+    comparison: Comparison
+    answered_at: datetime
+
+
+class LabelHistory(BaseModel):
+    """Current labels of the requesting labeler, newest first."""
+
+    labels: list[PastLabel]
+
+
+class LabelSubmission(BaseModel):
+    """A label in the order of sides that was shown; a null answer withdraws the previous one.
+
+    The credential identifies the labeler. `lease` is the lease of the comparison; without it, or
+    after its expiry, the label is stored all the same. `left_hash` is the content hash of the clip
+    shown on the left; if it is omitted, the sides are those of the lease or the labeler's usual
+    order.
+    """
+
+    request_id: UUID
+    comparison_id: Annotated[int, Field(strict=True, ge=1, le=MAX_ID)]
+    answer: Literal["left", "right", "equal", "cannot_tell"] | None
+    lease: UUID | None = None
+    left_hash: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    response_ms: Annotated[int, Field(strict=True)] | None = None
+    details: dict[str, Any] | None = None
+
+    @field_validator("response_ms")
+    @classmethod
+    def _drop_impossible_time(cls, response_ms: int | None) -> int | None:
+        """Drop a time that a clock change has made impossible, rather than reject the label."""
+        is_possible = response_ms is not None and 0 <= response_ms <= MAX_RESPONSE_MS
+        return response_ms if is_possible else None
+
+    @field_validator("details")
+    @classmethod
+    def _check_details(cls, details: Any) -> Any:
+        if not is_shallow(details, MAX_DEPTH):
+            raise ValueError(f"more than {MAX_DEPTH} levels deep")
+        text = json.dumps(details, allow_nan=False, ensure_ascii=False)
+        if len(text.encode()) > MAX_DETAILS:
+            raise ValueError(f"longer than {MAX_DETAILS} bytes of JSON")
+        if "\\u0000" in text:
+            raise ValueError("a null character, which not every database can store")
+        return details
+
+
+class LabelBatch(BaseModel):
+    """Instances of `LabelSubmission`, validated one by one: an invalid one rejects only itself."""
+
+    labels: Annotated[list[Any], Field(max_length=MAX_LABELS)]
+
+
+class RejectedLabel(BaseModel):
+    """A label that was not stored; `request_id` is null if it could not be read."""
+
+    request_id: UUID | None
+    problem: Problem
+
+
+class LabelReceipt(BaseModel):
+    """Result for each label of a batch; accepted labels are committed to the database."""
+
+    accepted: list[UUID]
+    rejected: list[RejectedLabel]
+
+
+class LeaseBatch(BaseModel):
+    """Leases of the requesting labeler."""
+
+    leases: Annotated[list[UUID], Field(max_length=MAX_LABELS)]
+
+
+class LeaseRenewal(BaseModel):
+    """New expiry of each renewed lease; `lost` lists expired leases and those of other labelers."""
+
+    renewed: dict[UUID, datetime]
+    lost: list[UUID]
+
+
+def is_shallow(value: Any, levels: int) -> bool:
+    """Return whether a JSON value is nested at most `levels` deep."""
+    if not isinstance(value, dict | list):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(is_shallow(each, levels - 1) for each in inner)

@@ -1,0 +1,180 @@
+"""Schemas for reviewing a study: every labeler's labels, label quality, clips and audit events."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.store.records import Sort
+from rl_teacher.web.schemas.experiments import Clip
+from rl_teacher.web.schemas.fields import (
+    CURSOR,
+    MAX_CURSOR,
+    MAX_PAGE,
+    NO_NULL,
+    Number,
+    Role,
+    StrictRequest,
+)
+
+
+class ComparisonsQuery(StrictRequest):
+    """Filter and order of comparisons; `after` is the `next` of the previous page."""
+
+    status: Literal["any", "answered", "open"] = "any"
+    answer: Answer | None = None
+    labeler: Annotated[str, Field(max_length=300, pattern=NO_NULL)] | None = None
+    disputed: bool | None = None
+    gold: bool | None = None
+    sort: Sort = Sort.NEWEST
+    after: Annotated[str, Field(max_length=MAX_CURSOR, pattern=CURSOR)] | None = None
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 50
+
+
+class LabelerAnswer(BaseModel):
+    """One labeler's current answer to a comparison, in the comparison's stored order."""
+
+    labeler_id: int
+    labeler: str
+    answer: Answer
+    answered_at: datetime
+    response_ms: int | None
+    is_swapped: bool
+    lease: str
+    is_excluded: bool
+
+
+class ReviewedComparison(BaseModel):
+    """A comparison in its stored order with every labeler's current answer.
+
+    A clip is null until it can be shown.
+    """
+
+    id: int
+    asked_at_step: int
+    asked_at: datetime
+    left: Clip | None
+    right: Clip | None
+    gold: Answer | None
+    num_wanted: int
+    num_labels: int
+    is_open: bool
+    is_disputed: bool
+    answers: list[LabelerAnswer]
+
+
+class ReviewedComparisonPage(BaseModel):
+    """A page of comparisons; `next` is the `after` of the next page, null on the last one."""
+
+    comparisons: list[ReviewedComparison]
+    next: str | None
+
+
+class AnswerRequest(StrictRequest):
+    """An answer in the comparison's stored order."""
+
+    answer: Answer
+
+
+class GoldRequest(StrictRequest):
+    """The known answer in the comparison's stored order; null removes it."""
+
+    answer: Answer | None
+
+
+class EnvironmentClip(Clip):
+    """A clip and the number of comparisons that use it."""
+
+    created_at: datetime
+    num_comparisons: int
+
+
+class EnvironmentClipPage(BaseModel):
+    """A page of displayable clips; `next` is the `after` of the next page, null on the last one."""
+
+    clips: list[EnvironmentClip]
+    next: str | None
+
+
+class ShareEstimate(BaseModel):
+    """A share of `count` cases with its 95 % confidence interval; null for zero cases."""
+
+    share: Number
+    low: Number
+    high: Number
+    count: int
+
+
+class AlphaEstimate(BaseModel):
+    """Krippendorff's alpha with its 95 % confidence interval; 0 is chance, 1 perfect agreement."""
+
+    alpha: Number
+    low: Number
+    high: Number
+
+
+class LabelerPeriod(BaseModel):
+    """One labeler's labels in a period that begins at `start`."""
+
+    start: datetime
+    num_answers: int
+    median_seconds: Number
+    agreement: Number
+
+
+class LabelerQuality(BaseModel):
+    """Quality of one labeler's labels: number, speed, side bias, consistency and accuracy.
+
+    `left_rate` is the share of decisive answers that choose the clip shown on the left.
+    """
+
+    id: int
+    name: str
+    role: Role
+    is_excluded: bool
+    num_answers: int
+    median_seconds: Number
+    left_rate: ShareEstimate
+    self_consistency: ShareEstimate
+    gold_accuracy: ShareEstimate
+    agreement: ShareEstimate
+    reliability: Number
+    periods: list[LabelerPeriod]
+
+
+class LabelQuality(BaseModel):
+    """Agreement between labelers who are not excluded, and the quality of each labeler.
+
+    `alpha` treats answers as nominal; `ordinal_alpha` places `equal` between `left` and `right`.
+    `agreement` is the share of pairs of answers that are equal.
+
+    Everything except each labeler's `num_answers` is computed from `num_labels` labels: those of
+    the newest comparisons if `is_complete` is false.
+    """
+
+    num_labels: int
+    is_complete: bool
+    alpha: AlphaEstimate
+    ordinal_alpha: AlphaEstimate
+    agreement: ShareEstimate
+    num_shared: int
+    labelers: list[LabelerQuality]
+
+
+class AuditEvent(BaseModel):
+    """An entry of the audit log; `actor` is the user who caused it."""
+
+    id: int
+    created_at: datetime
+    kind: str
+    actor: str | None
+    experiment: str | None
+    details: dict[str, Any]
+
+
+class AuditEventPage(BaseModel):
+    """A page of audit events, newest first; `next` is the `after` of the next page."""
+
+    events: list[AuditEvent]
+    next: str | None
