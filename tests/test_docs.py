@@ -315,8 +315,8 @@ def test_of_pictures_check_says_what_the_docs_say(capsys):
         f"or {DEFAULT_PRETRAIN_LABELS} if that is not given either",
         f"one compiled call of {fit.CHUNK_STEPS} steps",
         f"looks at about {fit.SAMPLED_STEPS} of its steps",
-        f"on up to {fit.EVALUATED} labels",
-        f"has not fallen by {fit.IMPROVEMENT} nats in {fit.PATIENCE} calls",
+        f"on up to {fit.MAX_EVALUATED} labels",
+        f"has not fallen by {fit.MIN_IMPROVEMENT} nats in {fit.PATIENCE} calls",
         f"take {session.REFIT_STEPS} gradient steps at most",
         f"end after {session.REFIT_PATIENCE} call",
         f"have grown by {session.FIT_GROWTH:.0%}".replace("%", " %"),
@@ -335,7 +335,7 @@ def test_of_pictures_check_says_what_the_docs_say(capsys):
         f"every {status.EPISODE_EVERY_S['poses']:g} s at most where clips are poses",
         f"every {status.EPISODE_EVERY_S['video']:g} s where they are video",
         f"starts warm, and waits for {session.LEAST_TO_REFIT} labels",
-        f"as if measured over {labels.EARLIER_STEPS:,} steps",
+        f"as if measured over {labels.WARM_START_COUNT:,} steps",
     ],
 )
 def test_a_number_in_how_it_works_is_that_of_the_code(said):

@@ -37,7 +37,9 @@ class World:
         self.collector = Collector(self.venv, seed=seed)
         self.store = Store.open(folder / "labels.sqlite")
         experiment_id = self.store.ensure_experiment("test", "ShortReacher-v1", {})
-        space = InputSpace.of(self.venv.single_observation_space, self.venv.single_action_space)
+        space = InputSpace.from_spaces(
+            self.venv.single_observation_space, self.venv.single_action_space
+        )
         budget = Budget(total=60, pretraining=20, num_steps=1000)
         shelf = Shelf(self.store, experiment_id, SegmentFiles(folder / "segments"))
         self.query_queue = QueryQueue(shelf, Respondent(teacher, "synthetic:oracle", 0))

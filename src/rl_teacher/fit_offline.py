@@ -11,8 +11,9 @@ from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.config.experiment import FitConfig, as_saved, validate_fit
 from rl_teacher.datasets.dataset import Dataset
 from rl_teacher.datasets.import_export import labels_of
+from rl_teacher.predictor.diagnostics import FitReport
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.predictor.fit import FitReport, Fitter
+from rl_teacher.predictor.fit import Fitter
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
 from rl_teacher.runs.folder import Experiment, home
@@ -51,7 +52,7 @@ def fit_labels(config: FitConfig) -> FitOutcome:
             f"There is nothing to learn from in {config.labels}: no label in it says left, right "
             "or equal. Label some comparisons, and try again."
         )
-    space = InputSpace.of(dataset.spaces.observation, dataset.spaces.action)
+    space = InputSpace.from_spaces(dataset.spaces.observation, dataset.spaces.action)
     begun_with = beginning_of(config, space)
     if begun_with is not None:
         config = replace(config, reward=as_large_as(begun_with, config))
@@ -60,7 +61,7 @@ def fit_labels(config: FitConfig) -> FitOutcome:
         with folder_failures_in_words(folder):
             predictor.save(folder)
         if experiment is not None:
-            figures = {"labels_answered": len(dataset), "fits": 1, **report.figures()}
+            figures = {"labels_answered": len(dataset), "fits": 1, **report.metrics()}
             experiment.truncate_metrics(-1)
             experiment.append_metrics({"step": 0, **figures})
             experiment.finish()
@@ -78,8 +79,8 @@ def beginning_of(config: FitConfig, space: InputSpace) -> RewardPredictor | None
     predictor = load_predictor(config.predictor_path)
     if predictor.space != space:
         raise BadConfig(
-            f"The predictor {config.predictor_path} was made for {predictor.space.in_words}, "
-            f"and the labels of {config.labels} are about {space.in_words}. Begin with one "
+            f"The predictor {config.predictor_path} was made for {predictor.space.description}, "
+            f"and the labels of {config.labels} are about {space.description}. Begin with one "
             "that was made for these, or without."
         )
     return predictor
@@ -116,18 +117,17 @@ def fitted(
     dataset: Dataset, space: InputSpace, config: FitConfig, begun_with: RewardPredictor | None
 ) -> tuple[RewardPredictor, FitReport]:
     """A predictor fitted to all labels of a data set, its scale measured on their segments."""
-    space = space.seen_by(config.reward.image_encoder)
+    space = space.for_encoder(config.reward.image_encoder)
     labels = label_set(dataset, space, config, begun_with)
     fitter = Fitter(space, config.reward, seed=config.seed)
     try:
         if begun_with is not None:
-            moments = begun_with.input_mean, begun_with.input_std
-            fitter.warm_start_from(begun_with.networks, *moments)
+            fitter.warm_start_from(begun_with.networks, begun_with.normaliser)
         outcome = fitter.fit(labels, config.pretrain_iters)
     finally:
         fitter.close()
     predictor = RewardPredictor(space, config.reward, config.seed)
-    predictor.adopt(outcome.networks, outcome.input_mean, outcome.input_std)
+    predictor.set_networks(outcome.networks, outcome.normaliser)
     is_real = labels.weights > 0
     predictor.recent.update(predictor.member_rewards(labels.rows[is_real]))
     return predictor, outcome.report
@@ -147,7 +147,7 @@ def label_set(
         config.reward.label_buffer,
     )
     if begun_with is not None:
-        labels.begin_with_moments(begun_with.input_mean, begun_with.input_std)
+        labels.warm_start_from(begun_with.normaliser)
     for each in dataset:
         sides = (space.rows(side.observations, side.actions) for side in (each.left, each.right))
         labels.add(LabelledPair(*sides, target=each.target))

@@ -29,9 +29,9 @@ from rl_teacher.common.state_dict import (
 )
 from rl_teacher.config.experiment import LabelerWeights, PredictorConfig
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.predictor.diagnostics import Diagnostics
+from rl_teacher.predictor.diagnostics import Diagnostics, FitReport
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.predictor.fit import FitReport, Fitted, Fitter, looked_at, stride_of
+from rl_teacher.predictor.fit import FitResult, Fitter, gather_steps, subsampling_stride
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
 from rl_teacher.quality.reliability import (
@@ -246,7 +246,7 @@ class Subject:
     @property
     def stride(self) -> int:
         """Of how many consecutive steps of a segment one is looked at."""
-        return stride_of(self.segment_steps, are_pictures=self.space.is_bytes)
+        return subsampling_stride(self.segment_steps, is_image=self.space.has_byte_rows)
 
 
 @dataclass(frozen=True)
@@ -302,9 +302,9 @@ class RewardLearner:
         self, subject: Subject, asking: Asking, fitting: Fitting, query_queue: QueryQueue
     ) -> None:
         config, seed, length = fitting.config, fitting.seed, subject.segment_steps
-        space = subject.space.seen_by(config.image_encoder)
+        space = subject.space.for_encoder(config.image_encoder)
         self._subject = subject = replace(subject, space=space)
-        self._fit_growth = FIT_GROWTH_PICTURES if space.is_bytes else FIT_GROWTH
+        self._fit_growth = FIT_GROWTH_PICTURES if space.has_byte_rows else FIT_GROWTH
         self._asking = asking
         self._pretrain_iters = fitting.pretrain_iters
         self._query_queue = query_queue
@@ -338,14 +338,12 @@ class RewardLearner:
         self._num_due = 0
         self._report: FitReport | None = None
         self._thread = ThreadPoolExecutor(1, "reward-fit") if fitting.in_background else None
-        self._running: Future[Fitted] | None = None
+        self._running: Future[FitResult] | None = None
 
     def _warm_start_from(self, pretrained: RewardPredictor) -> None:
         """Be as one that was fitted before, and go on from its networks."""
         self.predictor.load_state(pretrained.state())
-        self._fitter.warm_start_from(
-            pretrained.networks, pretrained.input_mean, pretrained.input_std
-        )
+        self._fitter.warm_start_from(pretrained.networks, pretrained.normaliser)
 
     def _no_labels(self) -> LabelSet:
         config = self._predictor_config
@@ -358,7 +356,7 @@ class RewardLearner:
             config.label_buffer,
         )
         if self._pretrained is not None:
-            labels.begin_with_moments(self._pretrained.input_mean, self._pretrained.input_std)
+            labels.warm_start_from(self._pretrained.normaliser)
         return labels
 
     # --- begin with what others learned ---
@@ -468,9 +466,9 @@ class RewardLearner:
 
     def _features(self, rows: np.ndarray) -> np.ndarray:
         """[C, F] the mean input row of segments; of pictures, that of some of their pixels."""
-        if self._subject.space.is_bytes:
+        if self._subject.space.has_byte_rows:
             return rows[..., ::FEATURE_STRIDE].mean(1, dtype=np.float32) / 255
-        return ((rows - self.predictor.input_mean) / self.predictor.input_std).mean(1)
+        return self.predictor.normaliser(rows).mean(1)
 
     def _input_rows(self, cuts: Cuts, stride: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """[C, L/k, F] what the predictor sees of segments, and [C, L/k] which steps are real."""
@@ -545,7 +543,7 @@ class RewardLearner:
                 pair = LabelledPair(left, right, targets[question.id])
                 self._number_of[question.id] = self._labels.add(pair)
         for i in targets.keys() & self._number_of.keys():
-            self._labels.change_target(self._number_of[i], targets[i])
+            self._labels.set_target(self._number_of[i], targets[i])
 
     def _targets_of(self, questions: Sequence[Question]) -> dict[int, float]:
         """What is to be learned of comparisons; nothing where nobody could tell.
@@ -586,7 +584,7 @@ class RewardLearner:
         self._running = self._thread.submit(self._refit)
         return None
 
-    def _refit(self) -> Fitted:
+    def _refit(self) -> FitResult:
         return self._fitter.fit(self._labels, REFIT_STEPS, patience=REFIT_PATIENCE)
 
     def _finish_running(self, *, wait: bool) -> FitReport | None:
@@ -596,10 +594,10 @@ class RewardLearner:
         fitted, self._running = self._running.result(), None
         return self._adopt(fitted)
 
-    def _adopt(self, fitted: Fitted) -> FitReport:
-        self.predictor.adopt(fitted.networks, fitted.input_mean, fitted.input_std)
+    def _adopt(self, fitted: FitResult) -> FitReport:
+        self.predictor.set_networks(fitted.networks, fitted.normaliser)
         if self._subject.shows_ends:
-            self.predictor.keeps_zero = self._labels.compares_lengths
+            self.predictor.keeps_zero = self._labels.has_unequal_lengths
         self._measure_spread()
         self._report = fitted.report
         self._num_fits += 1
@@ -609,7 +607,7 @@ class RewardLearner:
     def _measure_spread(self) -> None:
         """Begin the window of predicted rewards anew: what the new networks say of recent steps."""
         cuts = self.recorder.cut(REMEASURED_SEGMENTS, self._rng)
-        self.predictor.recent.forget()
+        self.predictor.recent.clear()
         if len(cuts):
             rows, is_real = self._input_rows(cuts)
             rows = rows[is_real]
@@ -629,7 +627,7 @@ class RewardLearner:
             "fits": self._num_fits,
             "fit_steps": self._fit_steps,
         }
-        return counts | (self._report.figures() if self._report is not None else {})
+        return counts | (self._report.metrics() if self._report is not None else {})
 
     def diagnostics(self, shown: Set[str]) -> Diagnostics | None:
         """What the predictor makes of clips that can be shown; None before the first fit."""
@@ -648,12 +646,12 @@ class RewardLearner:
             segment: (place, side)
             for i, number in self._number_of.items()
             for side, segment in enumerate((questions[i].left, questions[i].right))
-            if segment in shown and (place := self._labels.place(number)) is not None
+            if segment in shown and (place := self._labels.index_of(number)) is not None
         }
         if not places:
             return {}
         comparisons, sides = np.array(list(places.values())).T
-        seen = looked_at(self._labels, comparisons, 0)
+        seen = gather_steps(self._labels, comparisons, 0)
         rows, weights = (seen[name][np.arange(len(sides)), sides] for name in ("rows", "weights"))
         rewards = self.predictor.normalised(self.predictor.member_rewards(rows))
         returns = (rewards * weights).sum(-1)
@@ -727,8 +725,8 @@ def remembered_steps(
     """Environment steps to remember: enough for all the first comparisons, a multiple of N."""
     first_steps = 2 * pretraining * segment_steps
     usual = REMEMBERED_STEPS
-    if space is not None and space.picture is not None:
-        usual = min(usual, REMEMBERED_BYTES // space.picture.num_bytes)
+    if space is not None and space.image is not None:
+        usual = min(usual, REMEMBERED_BYTES // space.image.num_bytes)
     per_env = -(-max(usual, first_steps) // num_envs)
     return num_envs * max(per_env, 2 * segment_steps)
 

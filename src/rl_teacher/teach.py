@@ -599,7 +599,7 @@ def make_reward_source(
         hyperbolic_steps=config.hyperbolic_steps,
     )
     default_schedule = "constant" if config.n_labels is None else "annealed"
-    space = InputSpace.of(venv.single_observation_space, venv.single_action_space)
+    space = InputSpace.from_spaces(venv.single_observation_space, venv.single_action_space)
     if is_person:
         respondent = Respondent(through_the_store, "", config.seed)
     else:

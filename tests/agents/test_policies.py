@@ -8,7 +8,7 @@ from scipy import stats
 from rl_teacher.agents.on_policy import make_policy
 from rl_teacher.agents.policies import CategoricalPolicy, HostPolicy
 from rl_teacher.nn.mlp import MLP, ROWS_AT_ONCE, NumpyMLP, orthogonal
-from rl_teacher.predictor.networks import stacked
+from rl_teacher.predictor.networks import stack_members
 
 OBSERVATIONS = np.random.default_rng(0).normal(size=(20_000, 3)).astype(np.float32)
 SEEN = jnp.asarray(OBSERVATIONS)
@@ -88,7 +88,7 @@ def test_the_numpy_network_equals_the_jax_network(activation, num_rows):
 def test_a_stack_of_numpy_networks_says_what_each_of_them_says():
     networks = [MLP((3, 16, 2), "tanh", 1.0, np.random.default_rng(seed)) for seed in range(3)]
     observations = np.resize(OBSERVATIONS, (2 * ROWS_AT_ONCE + 3, 3))
-    said = NumpyMLP(stacked(networks))(observations)
+    said = NumpyMLP(stack_members(networks))(observations)
     each = [network(jnp.asarray(observations)) for network in networks]
     np.testing.assert_allclose(said, np.stack(each), rtol=1e-4, atol=1e-5)
 

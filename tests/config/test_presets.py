@@ -57,5 +57,5 @@ def test_the_paper_s_settings_for_atari_are_the_paper_s(told):
     assert (config.n_labels, config.pretrain_labels) == (5_500, 500)
     assert (config.schedule, config.hyperbolic_steps) == ("hyperbolic", 5_000_000)
     assert (config.reward.label_buffer, config.reward.reward_std) == (3_000, 0.05)
-    assert config.reward.ignores_actions
+    assert config.reward.ignore_actions
     assert config.pretrain_iters * config.reward.batch_size == 200 * 500

@@ -20,7 +20,9 @@ ACTIONS = [
 @pytest.mark.parametrize("action", ACTIONS, ids=str)
 def test_what_a_predictor_needs_to_know_comes_back_from_plain_values(action):
     back = Spaces.from_json(Spaces(SEEN, action).to_json())
-    assert InputSpace.of(back.observation, back.action) == InputSpace.of(SEEN, action)
+    assert InputSpace.from_spaces(back.observation, back.action) == InputSpace.from_spaces(
+        SEEN, action
+    )
     rng = np.random.default_rng(0)
     action.seed(int(rng.integers(100)))
     taken = np.array([action.sample() for _ in range(50)])

@@ -1,20 +1,19 @@
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import jax
 import numpy as np
 import pytest
 
 from rl_teacher.config.experiment import PredictorConfig
+from rl_teacher.predictor.diagnostics import accuracy_and_calibration, calibration_error
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import (
     CHUNK_STEPS,
     L2_RANGE,
     FitReport,
     Fitter,
-    _accuracy_and_calibration,
-    _calibration_error,
-    looked_at,
+    gather_steps,
 )
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
@@ -45,7 +44,7 @@ def first_weights(fitted):
 
 def fitted_predictor(fitted):
     predictor = RewardPredictor(SPACE, CONFIG)
-    predictor.adopt(fitted.networks, fitted.input_mean, fitted.input_std)
+    predictor.set_networks(fitted.networks, fitted.normaliser)
     return predictor
 
 
@@ -91,13 +90,9 @@ def test_ties_pull_two_clips_to_the_same_return():
     before = fitter.fit(oracle_labels(100), 300).networks
     tied = fitter.fit(oracle_labels(100, target=0.5), 600, patience=1000)
     rows = np.random.default_rng(5).normal(size=(200, 5)).astype(np.float32)
-    spread_before = fitted_predictor(tied.__class__(before, *_moments(tied), tied.report))
+    spread_before = fitted_predictor(replace(tied, networks=before))
     spread_after = fitted_predictor(tied)
     assert spread_after.member_rewards(rows).std() < 0.7 * spread_before.member_rewards(rows).std()
-
-
-def _moments(fitted):
-    return fitted.input_mean, fitted.input_std
 
 
 def test_the_same_seed_gives_the_same_weights():
@@ -107,7 +102,7 @@ def test_the_same_seed_gives_the_same_weights():
 
 @pytest.mark.parametrize("told", [True, False])
 def test_of_vectors_actions_are_told_unless_a_setting_says_no(told):
-    config = PredictorConfig(hidden=(32, 32), ignores_actions=not told)
+    config = PredictorConfig(hidden=(32, 32), ignore_actions=not told)
     fitted = Fitter(SPACE, config, seed=0).fit(oracle_labels(200), 400)
     rows = np.zeros((2, 5), np.float32)
     rows[1, 4] = 1.0  # the action
@@ -139,7 +134,7 @@ def test_long_segments_are_sampled_and_count_in_full():
     labels = LabelSet(90, SPACE, 3, 0)
     for _ in range(20):
         labels.add(LabelledPair(a_segment(rng, 90), a_segment(rng, 40), 1.0))
-    batch = looked_at(labels, np.array([[3, 7], [0, 3]]), first=2)
+    batch = gather_steps(labels, np.array([[3, 7], [0, 3]]), offset=2)
     assert batch["rows"].shape == (2, 2, 2, 30, 5)
     np.testing.assert_array_equal(batch["rows"][0, 0, 0], labels.rows[3, 0, 2::3])
     np.testing.assert_allclose(batch["weights"].sum(-1)[..., 0], 90, rtol=1e-5)
@@ -154,12 +149,12 @@ def test_a_single_label_can_be_fitted():
 def test_calibration_sets_predicted_chances_beside_observed_shares():
     """Chances 0.8 and 0.8 and 0.2; left was preferred by all, by a quarter, by none."""
     logits = np.log([4.0, 4.0, 0.25])
-    accuracy, bins = _accuracy_and_calibration(logits, np.array([1.0, 0.25, 0.0]), 0.0)
+    accuracy, bins = accuracy_and_calibration(logits, np.array([1.0, 0.25, 0.0]), 0.0)
     assert accuracy == pytest.approx(2 / 3)
     low, high = bins
     assert (low.predicted, low.observed, low.num) == (pytest.approx(0.2), 0.0, 1)
     assert (high.predicted, high.observed, high.num) == (pytest.approx(0.8), 0.625, 2)
-    assert _calibration_error(bins) == pytest.approx((0.2 + 2 * 0.175) / 3)
+    assert calibration_error(bins) == pytest.approx((0.2 + 2 * 0.175) / 3)
 
 
 def test_a_report_is_the_same_after_being_kept_as_json():

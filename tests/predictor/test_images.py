@@ -11,12 +11,12 @@ from rl_teacher.common.errors import CorruptCheckpoint
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.nn.encoders import PredictorNetwork
 from rl_teacher.nn.mlp import MLP
-from rl_teacher.predictor.ensemble import PICTURES_AT_ONCE, RewardPredictor
-from rl_teacher.predictor.fit import Fitter, looked_at, stride_of
+from rl_teacher.predictor.ensemble import IMAGES_PER_CALL, RewardPredictor
+from rl_teacher.predictor.fit import Fitter, gather_steps, subsampling_stride
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.predictor.labels import LEAST_STD, LabelledPair, LabelSet
-from rl_teacher.predictor.networks import PictureNetwork
-from rl_teacher.predictor.random_features import of_picture
+from rl_teacher.predictor.labels import MIN_STD, LabelledPair, LabelSet
+from rl_teacher.predictor.networks import ImageRewardNetwork
+from rl_teacher.predictor.random_features import random_features_for
 from tests.image_environments import Seeker, make_corridors
 
 PICTURES = gym.spaces.Box(0, 255, (2, 12, 12), np.uint8)
@@ -32,7 +32,7 @@ ACTIONS = {
 
 @pytest.mark.parametrize("kind", ACTIONS)
 def test_a_row_for_the_papers_network_is_bytes_and_holds_the_picture_and_the_action(kind):
-    space = InputSpace.of(PICTURES, ACTIONS[kind])
+    space = InputSpace.from_spaces(PICTURES, ACTIONS[kind])
     rng = np.random.default_rng(0)
     pictures = rng.integers(0, 256, (3, 2, 12, 12), np.uint8)
     actions = {
@@ -55,37 +55,43 @@ def test_a_row_for_the_papers_network_is_bytes_and_holds_the_picture_and_the_act
 
 @pytest.mark.parametrize("kind", ACTIONS)
 def test_a_row_for_the_usual_predictor_is_where_something_is_and_the_action(kind):
-    plain = InputSpace.of(PICTURES, ACTIONS[kind])
-    space = plain.seen_by("places")
-    assert plain.picture is not None
-    seen = of_picture(plain.picture)
+    plain = InputSpace.from_spaces(PICTURES, ACTIONS[kind])
+    space = plain.for_encoder("keypoints")
+    assert plain.image is not None
+    seen = random_features_for(plain.image)
     pictures = np.random.default_rng(0).integers(0, 256, (3, 4, 2, 12, 12), np.uint8)
     actions = np.stack([np.stack([ACTIONS[kind].sample() for _ in range(4)]) for _ in range(3)])
     rows = space.rows(pictures, actions)
     assert rows.dtype == np.float32
-    assert rows.shape == (3, 4, space.num_features) == (3, 4, seen.num + plain.num_action_inputs)
-    np.testing.assert_allclose(rows[1, 2, : seen.num], seen(pictures[1, 2:3])[0], atol=1e-5)
+    assert (
+        rows.shape
+        == (3, 4, space.num_features)
+        == (3, 4, seen.num_features + plain.num_action_inputs)
+    )
+    np.testing.assert_allclose(
+        rows[1, 2, : seen.num_features], seen(pictures[1, 2:3])[0], atol=1e-5
+    )
     if kind == "continuous":
-        np.testing.assert_array_equal(rows[..., seen.num :], actions)
+        np.testing.assert_array_equal(rows[..., seen.num_features :], actions)
     else:
-        assert (rows[..., seen.num :].sum(-1) == (2 if kind == "several" else 1)).all()
-    np.testing.assert_array_equal(space.input_weights[seen.num :], 1)
-    np.testing.assert_array_equal(space.input_weights[: seen.num], seen.weights)
+        assert (rows[..., seen.num_features :].sum(-1) == (2 if kind == "several" else 1)).all()
+    np.testing.assert_array_equal(space.feature_scales[seen.num_features :], 1)
+    np.testing.assert_array_equal(space.feature_scales[: seen.num_features], seen.scales)
 
 
 def test_what_a_predictor_is_told_of_pictures_follows_from_its_network():
-    plain = InputSpace.of(PICTURES, ACTIONS["discrete"])
+    plain = InputSpace.from_spaces(PICTURES, ACTIONS["discrete"])
     small, paper = (RewardPredictor(plain, config) for config in (SMALL, PAPER))
     places = RewardPredictor(plain, CONFIG)
     for learns_to_see, layers in ((small, 2), (paper, 2)):
-        assert learns_to_see.space.is_bytes
-        assert isinstance(learns_to_see.networks, PictureNetwork)
+        assert learns_to_see.space.has_byte_rows
+        assert isinstance(learns_to_see.networks, ImageRewardNetwork)
         assert len(learns_to_see.networks.convolutions.filters) == layers
-    assert not places.space.is_bytes
+    assert not places.space.has_byte_rows
     assert isinstance(places.networks, MLP)
     assert places.space == small.space == paper.space == plain  # the same environment
-    vectors = InputSpace.of(gym.spaces.Box(-1, 1, (3,)), ACTIONS["discrete"])
-    assert vectors.seen_by("places").num_features == vectors.num_features == 6
+    vectors = InputSpace.from_spaces(gym.spaces.Box(-1, 1, (3,)), ACTIONS["discrete"])
+    assert vectors.for_encoder("keypoints").num_features == vectors.num_features == 6
 
 
 def test_inputs_get_the_spread_of_their_weight_and_a_fit_to_begin_with_keeps_its_scale():
@@ -95,13 +101,13 @@ def test_inputs_get_the_spread_of_their_weight_and_a_fit_to_begin_with_keeps_its
     fitter = Fitter(space, CONFIG, seed=0)
     outcome = fitter.fit(labels, 8)
     fitter.close()
-    measured = labels.input_moments.std + LEAST_STD
-    is_told = np.isfinite(outcome.input_std)
-    given = (outcome.input_std * space.input_weights)[is_told]
+    measured = labels.input_stats.std + MIN_STD
+    is_told = outcome.normaliser.mask
+    given = (outcome.normaliser.std * space.feature_scales)[is_told]
     np.testing.assert_allclose(given, measured[is_told], rtol=1e-5)
     later = LabelSet(5, space, CONFIG.ensemble_size, seed=0)
-    later.begin_with_moments(outcome.input_mean, outcome.input_std)
-    kept, known = later.input_moments.std[is_told], labels.input_moments.std[is_told]
+    later.warm_start_from(outcome.normaliser)
+    kept, known = later.input_stats.std[is_told], labels.input_stats.std[is_told]
     np.testing.assert_allclose(kept, known, atol=1e-5)
 
 
@@ -109,12 +115,12 @@ def comparisons(space, are_of, num, seed=0, into=None):
     """Labels about how much is in all lines, or about how often the first action was taken."""
     rng = np.random.default_rng(seed)
     labels = into or LabelSet(5, space, CONFIG.ensemble_size, seed=0)
-    lines, first_action = space.told("lines"), space.num_observation_inputs
+    lines, first_action = space.feature_mask("profiles"), space.num_observation_inputs
     for _ in range(num):
         rows = rng.normal(size=(2, 5, space.num_features)).astype(np.float32)
         rows[..., lines] += rng.normal(size=(2, 1, 1))
         rows[..., first_action:] = np.eye(3)[rng.integers(0, 3, (2, 5))]
-        good = rows[..., lines].mean(-1) if are_of == "lines" else rows[..., first_action]
+        good = rows[..., lines].mean(-1) if are_of == "profiles" else rows[..., first_action]
         left, right = good.sum(-1)
         target = 0.5 if left == right else float(left > right)
         labels.add(LabelledPair(rows[0], rows[1], target))
@@ -124,7 +130,7 @@ def comparisons(space, are_of, num, seed=0, into=None):
 def differs_between_actions(outcome, space):
     """Whether a fitted predictor says other things of other actions."""
     predictor = RewardPredictor(space, CONFIG)
-    predictor.adopt(outcome.networks, outcome.input_mean, outcome.input_std)
+    predictor.set_networks(outcome.networks, outcome.normaliser)
     rows = np.zeros((3, space.num_features), np.float32)
     rows[:, space.num_observation_inputs :] = np.eye(3)
     said = predictor.member_rewards(rows)
@@ -133,91 +139,89 @@ def differs_between_actions(outcome, space):
 
 
 def told_space():
-    return InputSpace.of(PICTURES, gym.spaces.Discrete(3)).seen_by("auto")
+    return InputSpace.from_spaces(PICTURES, gym.spaces.Discrete(3)).for_encoder("auto")
 
 
 def test_places_come_with_actions_and_lines_without():
     space = told_space()
-    places, lines = space.told("places"), space.told("lines")
+    places, lines = space.feature_mask("keypoints"), space.feature_mask("profiles")
     np.testing.assert_array_equal(np.flatnonzero(places), [*range(24), *range(184, 187)])
     np.testing.assert_array_equal(np.flatnonzero(lines), range(24, 184))  # of 10 rows, 10 columns
-    assert space.told("places", sees_actions=False).sum() == 24
-    vectors = InputSpace.of(gym.spaces.Box(-1, 1, (3,)), ACTIONS["discrete"])
-    assert vectors.told("auto").all()
-    assert vectors.told("auto", sees_actions=False).tolist() == [True] * 3 + [False] * 3
+    assert space.feature_mask("keypoints", uses_actions=False).sum() == 24
+    vectors = InputSpace.from_spaces(gym.spaces.Box(-1, 1, (3,)), ACTIONS["discrete"])
+    assert vectors.feature_mask("auto").all()
+    assert vectors.feature_mask("auto", uses_actions=False).tolist() == [True] * 3 + [False] * 3
 
 
-@pytest.mark.parametrize(("are_of", "told"), [("lines", "lines"), ("actions", "places")])
+@pytest.mark.parametrize(("are_of", "told"), [("profiles", "profiles"), ("actions", "keypoints")])
 def test_what_is_told_is_what_predicts_held_out_labels_better(are_of, told):
     space = told_space()
     fitter = Fitter(space, CONFIG, seed=0)
     outcome = fitter.fit(comparisons(space, are_of, 150), 1_000)
     fitter.close()
-    np.testing.assert_array_equal(fitter.told, space.told(told))
-    assert differs_between_actions(outcome, space) == (told == "places")
+    np.testing.assert_array_equal(fitter.feature_mask, space.feature_mask(told))
+    assert differs_between_actions(outcome, space) == (told == "keypoints")
     assert outcome.report.held_out_accuracy > 0.7
 
 
 def test_what_predicts_better_is_found_out_again_with_twice_the_labels():
     space = told_space()
     fitter = Fitter(space, CONFIG, seed=0)
-    labels = comparisons(space, "lines", 40)
+    labels = comparisons(space, "profiles", 40)
     fitter.fit(labels, 400)
     comparisons(space, "actions", 39, 1, into=labels)
     assert not differs_between_actions(fitter.fit(labels, 8), space)
     comparisons(space, "actions", 400, 2, into=labels)
     assert differs_between_actions(fitter.fit(labels, 8), space)
-    np.testing.assert_array_equal(fitter.told, space.told("places"))
+    np.testing.assert_array_equal(fitter.feature_mask, space.feature_mask("keypoints"))
     fitter.close()
 
 
 def test_a_saved_fitter_knows_what_is_told_and_when_to_find_out_again():
     space = told_space()
     one, other = (Fitter(space, CONFIG, seed=0) for _ in range(2))
-    labels = comparisons(space, "lines", 40)
+    labels = comparisons(space, "profiles", 40)
     one.fit(labels, 100)
     other.load_state(one.state())
-    np.testing.assert_array_equal(other.told, space.told("lines"))
+    np.testing.assert_array_equal(other.feature_mask, space.feature_mask("profiles"))
     for num in (20, 60):  # found out again with the latter
         comparisons(space, "actions", num, num, into=labels)
         ours, theirs = (jax.tree.leaves(each.fit(labels, 16).networks) for each in (one, other))
-        np.testing.assert_array_equal(one.told, other.told)
+        np.testing.assert_array_equal(one.feature_mask, other.feature_mask)
         for our_array, their_array in zip(ours, theirs, strict=True):
             np.testing.assert_array_equal(our_array, their_array)
 
 
-@pytest.mark.parametrize("network", ["places", "lines"])
+@pytest.mark.parametrize("network", ["keypoints", "profiles"])
 def test_a_setting_says_what_is_told_and_what_goes_on_from_it_keeps_to_that(network):
     space = told_space()
     config = PredictorConfig(ensemble_size=2, image_encoder=network)
     fitter = Fitter(space, config, seed=0)
-    are_of = "lines" if network == "places" else "actions"
+    are_of = "profiles" if network == "keypoints" else "actions"
     outcome = fitter.fit(comparisons(space, are_of, 100), 100)
-    np.testing.assert_array_equal(np.isfinite(outcome.input_std), space.told(network))
+    np.testing.assert_array_equal(outcome.normaliser.mask, space.feature_mask(network))
     later = Fitter(space, CONFIG, seed=0)
-    later.warm_start_from(outcome.networks, outcome.input_mean, outcome.input_std)
+    later.warm_start_from(outcome.networks, outcome.normaliser)
     labels = LabelSet(5, space, CONFIG.ensemble_size, seed=0)
-    labels.begin_with_moments(outcome.input_mean, outcome.input_std)
-    assert np.isfinite(labels.input_moments.std).all()
+    labels.warm_start_from(outcome.normaliser)
+    assert np.isfinite(labels.input_stats.std).all()
     outcome = later.fit(comparisons(space, are_of, 100, into=labels), 100)
-    np.testing.assert_array_equal(np.isfinite(outcome.input_std), space.told(network))
+    np.testing.assert_array_equal(outcome.normaliser.mask, space.feature_mask(network))
 
 
 @pytest.mark.parametrize("told", [True, False])
 def test_a_network_that_learns_to_see_is_told_actions_unless_a_setting_says_no(told):
-    space = InputSpace.of(PICTURES, gym.spaces.Discrete(3))
-    config = PredictorConfig(ensemble_size=2, image_encoder="small", ignores_actions=not told)
+    space = InputSpace.from_spaces(PICTURES, gym.spaces.Discrete(3))
+    config = PredictorConfig(ensemble_size=2, image_encoder="small", ignore_actions=not told)
     predictor = RewardPredictor(space, config)
     pictures = np.repeat(PICTURES.sample()[None], 3, axis=0)
     said_of = predictor.member_rewards(predictor.space.rows(pictures, np.arange(3)))
     assert (said_of.std(-1) > 1e-6).all() == told
 
 
-def test_a_space_of_pictures_survives_json_and_one_from_before_has_none():
-    space = InputSpace.of(PICTURES, ACTIONS["discrete"])
+def test_image_space_round_trips_through_json():
+    space = InputSpace.from_spaces(PICTURES, ACTIONS["discrete"])
     assert InputSpace.from_json(space.to_json()) == space
-    older = {name: value for name, value in space.to_json().items() if name != "picture"}
-    assert InputSpace.from_json(older).picture is None
 
 
 def lived(num_steps=120, network: PredictorNetwork = "auto"):
@@ -225,8 +229,8 @@ def lived(num_steps=120, network: PredictorNetwork = "auto"):
     venv = make_corridors(8, Seeker)
     collector = Collector(venv, seed=0)
     rollout = collector.collect(collector.random_actions, num_steps)
-    space = InputSpace.of(venv.single_observation_space, venv.single_action_space)
-    return rollout, space.seen_by(network)
+    space = InputSpace.from_spaces(venv.single_observation_space, venv.single_action_space)
+    return rollout, space.for_encoder(network)
 
 
 def labelled(rollout, rows, space, num, num_steps=5):
@@ -253,7 +257,7 @@ def test_it_learns_what_is_good_from_comparisons_and_survives_saving(tmp_path, c
     outcome = fitter.fit(labelled(rollout, rows, space, 150), 400)
     fitter.close()
     predictor = RewardPredictor(space, config)
-    predictor.adopt(outcome.networks, outcome.input_mean, outcome.input_std)
+    predictor.set_networks(outcome.networks, outcome.normaliser)
     members = predictor.member_rewards(rows)
     predictor.recent.update(members.reshape(2, -1))
     rewards = predictor(rollout.observations, rollout.actions)
@@ -264,7 +268,7 @@ def test_it_learns_what_is_good_from_comparisons_and_survives_saving(tmp_path, c
 
 
 def test_a_predictor_with_other_layers_is_refused(tmp_path):
-    space = InputSpace.of(PICTURES, ACTIONS["discrete"])
+    space = InputSpace.from_spaces(PICTURES, ACTIONS["discrete"])
     RewardPredictor(space, PAPER).save(tmp_path)
     arrays = load_file(tmp_path / "predictor.safetensors")
     arrays["networks/.head.weights[0]"] = np.zeros((2, 99, 64), np.float32)
@@ -278,7 +282,7 @@ def test_batches_of_any_length_are_said_alike():
     rows = space.rows(rollout.observations, rollout.actions).reshape(-1, space.num_features)
     predictor = RewardPredictor(space, PAPER)
     whole = predictor.member_rewards(rows)
-    assert len(rows) > PICTURES_AT_ONCE
+    assert len(rows) > IMAGES_PER_CALL
     for num in (0, 1, 3, 300):
         np.testing.assert_allclose(predictor.member_rewards(rows[:num]), whole[:, :num], atol=1e-5)
 
@@ -292,7 +296,7 @@ def test_a_fit_of_the_papers_network_moves_its_statistics_and_goes_on_exactly_wh
     labels = labelled(rollout, rows, space, 20)
     one, other = (Fitter(space, config, seed=seed) for seed in (0, 1))
     networks = one.fit(labels, 8).networks
-    assert isinstance(networks, PictureNetwork)
+    assert isinstance(networks, ImageRewardNetwork)
     assert all(norm.mean.any() for norm in networks.convolutions.norms)
     other.load_state(one.state())
     ours, theirs = (jax.tree.leaves(each.fit(labels, 8).networks) for each in (one, other))
@@ -301,12 +305,12 @@ def test_a_fit_of_the_papers_network_moves_its_statistics_and_goes_on_exactly_wh
 
 
 def test_fewer_steps_of_a_segment_are_looked_at_since_pictures_cost_more():
-    assert stride_of(25, are_pictures=True) == 3
-    assert stride_of(25, are_pictures=False) == 1
+    assert subsampling_stride(25, is_image=True) == 3
+    assert subsampling_stride(25, is_image=False) == 1
     rollout, space = lived(40, "paper")
     rows = space.rows(rollout.observations, rollout.actions)
     labels = labelled(rollout, rows, space, 2, num_steps=25)
-    batch = looked_at(labels, np.array([0, 1]), 1)
+    batch = gather_steps(labels, np.array([0, 1]), 1)
     assert batch["rows"].shape == (2, 2, 8, space.num_features)
     np.testing.assert_array_equal(batch["rows"], labels.rows[:, :, 1:25:3])
     # Each of the 8 steps counts for 25 / 8 of the 25.

@@ -23,16 +23,16 @@ def test_whether_lengths_are_compared_is_known():
     labels = LabelSet(3, SPACE, 3, seed=0)
     labels.add(pair())
     labels.add(pair(num_left=2, num_right=2))
-    assert not labels.compares_lengths
+    assert not labels.has_unequal_lengths
     labels.add(pair(num_left=1))
-    assert labels.compares_lengths
+    assert labels.has_unequal_lengths
 
 
 def test_a_changed_target_keeps_its_place_and_who_held_it_out():
     labels = LabelSet(3, SPACE, 3, seed=0)
     places = [labels.add(pair()) for _ in range(3)]
     counts = labels.counts.copy()
-    labels.change_target(places[1], 0.25)
+    labels.set_target(places[1], 0.25)
     np.testing.assert_array_equal(labels.targets, [1, 0.25, 1])
     np.testing.assert_array_equal(labels.counts, counts)
 
@@ -78,14 +78,14 @@ def test_what_is_held_out_does_not_change_as_labels_arrive():
 def test_the_input_moments_are_those_of_all_labelled_steps():
     labels = LabelSet(3, SPACE, 3, seed=0)
     labels.add(pair(num_left=3, num_right=1))
-    assert labels.input_moments.mean == pytest.approx([1.25, 1.25], rel=1e-3)
+    assert labels.input_stats.mean == pytest.approx([1.25, 1.25], rel=1e-3)
 
 
 def test_the_newest_take_the_place_of_the_oldest_where_only_so_many_are_kept():
     labels = LabelSet(3, SPACE, 3, seed=0, capacity=4)
     numbers = [labels.add(pair(target)) for target in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
     assert (len(labels), labels.num_added, numbers) == (4, 6, [0, 1, 2, 3, 4, 5])
-    assert [labels.place(number) for number in numbers] == [None, None, 2, 3, 0, 1]
+    assert [labels.index_of(number) for number in numbers] == [None, None, 2, 3, 0, 1]
     np.testing.assert_allclose(labels.targets, [0.5, 0.6, 0.3, 0.4])
 
 
@@ -100,8 +100,8 @@ def test_a_new_answer_to_a_forgotten_comparison_changes_no_other():
     labels = LabelSet(3, SPACE, 3, seed=0, capacity=2)
     for target in (0.0, 0.0, 1.0):
         labels.add(pair(target))
-    labels.change_target(0, 0.5)
-    labels.change_target(1, 0.25)
+    labels.set_target(0, 0.5)
+    labels.set_target(1, 0.25)
     np.testing.assert_array_equal(labels.targets, [1, 0.25])
 
 

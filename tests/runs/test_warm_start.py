@@ -298,7 +298,7 @@ def test_a_predictor_of_other_frames_is_refused():
     config = TeachConfig("MovingDot-v0", "synth", name="two", stacked_frames=2)
     for stacked in (2, 4):
         spaces = env_spaces(config.env_id, FrameSettings(stacked=stacked))
-        predictor = RewardPredictor(InputSpace.of(*spaces), config.reward)
+        predictor = RewardPredictor(InputSpace.from_spaces(*spaces), config.reward)
         if stacked == config.stacked_frames:
             check_spaces(predictor, config)
             continue

@@ -32,12 +32,10 @@ class PredictorConfig:
     hidden: tuple[int, ...] = (64, 64)
     """units of each layer, but where it learns to see"""
     image_encoder: PredictorNetwork = "auto"
-    """where observations are pictures: the same layers, told where fixed filters find something
-    (places), or how much in each row and column (lines), or what held-out labels are predicted
-    better from (auto); or a network that learns to see, a small one or the paper's four
-    convolutions"""
-    ignores_actions: bool = False
-    """do not tell it what was done, beside what was seen; with lines it never is told"""
+    """image encoder: keypoints or profiles of fixed random filters, the better of the two on
+    held-out labels (auto), a small CNN, or the paper's four convolutions"""
+    ignore_actions: bool = False
+    """predict rewards from observations alone; profiles never use actions"""
     batch_norm: bool = False
     """normalise what each convolution says over the minibatch, as the paper does"""
     dropout: float = 0.0
@@ -233,7 +231,7 @@ LATER: dict[str, Any] = {
     "hyperbolic_steps": 2_000_000,
     "clip_reward": 0.0,
     "image_encoder": "auto",
-    "ignores_actions": False,
+    "ignore_actions": False,
     "batch_norm": False,
     "label_buffer": 0,
 }

@@ -98,7 +98,7 @@ def _paper_atari() -> dict[str, Any]:
         ),
         "reward": PredictorConfig(
             image_encoder="paper",
-            ignores_actions=True,
+            ignore_actions=True,
             batch_norm=True,
             dropout=0.5,
             learning_rate=2e-4,

@@ -63,7 +63,7 @@ POLICIES: dict[NetworkSize, Plan] = {
     "paper": Plan((Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1)), 512),
 }
 """What agents see with; "small" is that of Mnih et al. 2013, "paper" that of Mnih et al. 2015."""
-PredictorNetwork = Literal["auto", "places", "lines", "small", "paper"]
+PredictorNetwork = Literal["auto", "keypoints", "profiles", "small", "paper"]
 """A reward predictor that is told what fixed filters find: where it is, how much of it each line
 holds, or what predicts labels better; or one that learns to see."""
 PREDICTORS: dict[PredictorNetwork, Plan] = {

@@ -217,13 +217,13 @@ def predictor_for(
         BadInput: the one that was named is not there, or for other spaces.
         CorruptCheckpoint: it is damaged.
     """
-    space = InputSpace.of(*env_spaces(config.env_id, config.frames))
+    space = InputSpace.from_spaces(*env_spaces(config.env_id, config.frames))
     if predictor_path is not None:
         predictor = load_predictor(predictor_path)
         if predictor.space != space:
             raise BadConfig(
-                f"The predictor {predictor_path} was made for {predictor.space.in_words}; "
-                f"{config.env_id} has {space.in_words}. Name one of that environment."
+                f"The predictor {predictor_path} was made for {predictor.space.description}; "
+                f"{config.env_id} has {space.description}. Name one of that environment."
             )
         return predictor
     own = part_of(part_of(chosen.checkpoint.arrays, "rewards"), "predictor")

@@ -1,37 +1,154 @@
-"""What can be told of a reward predictor: the clips it likes, and how far it can be believed."""
+"""Diagnostics of a reward predictor: fit report, calibration, and the clips it ranks highest."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-MOST_LIKED = 4
-"""Clips, at most, that are named as liked best, and as many as liked least."""
+import numpy as np
+from jaxtyping import Float, Float64
+
+MAX_RANKED = 4
+"""Clips listed as ranked highest, and as many as ranked lowest."""
+NUM_BINS = 10
+"""Calibration bins of equal width over probabilities 0 to 1."""
+
+
+@dataclass(frozen=True)
+class CalibrationBin:
+    """Held-out labels with similar predicted probabilities that left is preferred.
+
+    Attributes:
+        predicted: mean predicted probability.
+        observed: share of labels that prefer left.
+        num: number of labels, each counted once per member that held it out.
+    """
+
+    predicted: float
+    observed: float
+    num: int
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """Result of a fit, measured on a sample of the labels.
+
+    Attributes:
+        num_steps: gradient steps taken.
+        loss: cross-entropy on the members' own bootstrap samples, in nats.
+        held_out_loss: cross-entropy on the labels that each member never trained on, in nats.
+        held_out_accuracy: share of decisive held-out labels predicted correctly; NaN if none.
+        calibration_error: expected calibration error over ten bins.
+        agreement: share of comparisons on which all members prefer the same side.
+        l2: weight decay, mean over members.
+        calibration: non-empty bins by increasing probability.
+    """
+
+    num_steps: int
+    loss: float
+    held_out_loss: float
+    held_out_accuracy: float
+    calibration_error: float
+    agreement: float
+    l2: float
+    calibration: tuple[CalibrationBin, ...] = ()
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> "FitReport":
+        """Restore a report from `dataclasses.asdict`, through JSON."""
+        bins = tuple(CalibrationBin(**each) for each in saved.get("calibration", ()))
+        return cls(**{**saved, "calibration": bins})
+
+    @property
+    def loss_ratio(self) -> float:
+        """Held-out loss over training loss."""
+        return self.held_out_loss / max(self.loss, 1e-6)
+
+    def metrics(self) -> dict[str, float | int]:
+        """Return the metrics to log, by name."""
+        return {
+            "loss": self.loss,
+            "held_out_loss": self.held_out_loss,
+            "loss_ratio": self.loss_ratio,
+            "held_out_accuracy": self.held_out_accuracy,
+            "calibration_error": self.calibration_error,
+            "agreement": self.agreement,
+            "l2": self.l2,
+        }
+
+
+def member_agreement(logits: Float[np.ndarray, "member batch"]) -> float:
+    """Compute the share of comparisons on which all members prefer the same side."""
+    votes = (logits > 0).mean(0)
+    return float(np.mean((votes == 0) | (votes == 1)))
+
+
+def accuracy_and_calibration(
+    logits: Float[np.ndarray, " label"],
+    targets: Float64[np.ndarray, " label"],
+    error_rate: float,
+) -> tuple[float, tuple[CalibrationBin, ...]]:
+    """Compute accuracy and calibration bins over decisive held-out labels.
+
+    Where labelers disagree, the side that more of them prefer counts as correct.
+
+    Args:
+        logits: [N] predicted log-odds that left is preferred.
+        targets: [N] labels, none of them 1/2.
+        error_rate: probability of a random answer that the predictor assumes.
+
+    Returns:
+        Accuracy (NaN without labels) and the non-empty bins.
+    """
+    if not len(targets):
+        return float("nan"), ()
+    # sigmoid(x) = (1 + tanh(x / 2)) / 2, which does not overflow
+    sigmoid = 0.5 * (1 + np.tanh(0.5 * logits))
+    probability = (1 - error_rate) * sigmoid + error_rate / 2
+    accuracy = np.mean((logits > 0) == (targets > 0.5))
+    bin_of = np.minimum((probability * NUM_BINS).astype(int), NUM_BINS - 1)
+    bins = tuple(
+        CalibrationBin(
+            float(probability[bin_of == b].mean()),
+            float(targets[bin_of == b].mean()),
+            int(np.sum(bin_of == b)),
+        )
+        for b in np.unique(bin_of)
+    )
+    return float(accuracy), bins
+
+
+def calibration_error(bins: Sequence[CalibrationBin]) -> float:
+    """Compute the expected calibration error (Guo et al. 2017); NaN without labels."""
+    num = sum(each.num for each in bins)
+    # ECE = sum_b (n_b / n) * |predicted_b - observed_b|
+    gaps = [abs(each.predicted - each.observed) * (each.num / num) for each in bins]
+    return sum(gaps) if gaps else float("nan")
 
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """What a reward predictor has made of the labels.
+    """Results of the latest fit that the experiment page shows.
 
     Attributes:
-        predicted_returns: of segments that were compared, by content hash.
-        calibration: bins of held-out labels: what was predicted, what was observed, how many.
+        predicted_returns: predicted return of each compared segment, by content hash.
+        calibration: bins of held-out labels: predicted probability, observed share, count.
     """
 
     predicted_returns: Mapping[str, float]
     calibration: Sequence[Mapping[str, float]]
 
     def to_json(self, step: int) -> dict[str, Any]:
-        """As the page is told: no clip is both among those liked best and those liked least.
+        """Return plain values for the page; no clip is listed as both best and least.
 
         Args:
             step: environment steps of training done.
         """
         by_return = sorted(self.predicted_returns.items(), key=lambda each: (each[1], each[0]))
-        num = min(MOST_LIKED, len(by_return) // 2)
-        liked = [{"clip": clip, "predicted_return": round(value, 3)} for clip, value in by_return]
+        num = min(MAX_RANKED, len(by_return) // 2)
+        ranked = [{"clip": clip, "predicted_return": round(value, 3)} for clip, value in by_return]
         return {
             "step": step,
-            "best": liked[len(liked) - num :][::-1],
-            "least": liked[:num],
+            "best": ranked[len(ranked) - num :][::-1],
+            "least": ranked[:num],
             "calibration": list(self.calibration),
         }

@@ -1,6 +1,6 @@
-"""The reward predictor: an ensemble of networks, (observation, action) -> reward.
+"""The reward predictor: an ensemble of networks that maps (observation, action) to a reward.
 
-M: members, F: features of an input row, S: steps.
+M: members, F: features of an input row, B: rows.
 """
 
 import json
@@ -19,117 +19,113 @@ from rl_teacher.common.state_dict import StateDict, arrays_to_tree, nest, part_o
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.nn.conv import applied
 from rl_teacher.nn.mlp import MLP, NumpyMLP
-from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.predictor.networks import PictureNetwork, RewardNetwork, new_networks, unstacked
-from rl_teacher.predictor.reward_scaling import RecentMoments
+from rl_teacher.predictor.inputs import InputNormaliser, InputSpace
+from rl_teacher.predictor.networks import (
+    ImageRewardNetwork,
+    RewardNetwork,
+    new_networks,
+    unstack_members,
+)
+from rl_teacher.predictor.reward_scaling import WindowedMeanStd
 
 FORMAT_VERSION = 1
-PICTURES_AT_ONCE = 256
-"""Rows of a compiled call: what the first convolution says of them fits into the caches."""
+IMAGES_PER_CALL = 256
+"""Rows of one compiled call: the output of the first convolution then fits into the caches."""
 
 
-class PictureEnsemble:
-    """M networks for pictures as a callable on NumPy rows: [B, F] -> [M, B, 1].
+class ImageEnsemble:
+    """M image networks as a callable on NumPy rows: [B, F] -> [M, B, 1].
 
-    Note: a compiled call uses the cores for its products alone; with members and pieces of a large
-    batch side by side they are never idle, which is quicker by a tenth.
+    Members and pieces of a large batch run in parallel threads. One compiled call would use more
+    than one core for its matrix products only; this is faster by a tenth.
     """
 
-    _cores = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="see")
+    _threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="image-ensemble")
 
-    def __init__(self, networks: PictureNetwork) -> None:
-        self._members = unstacked(networks)
+    def __init__(self, networks: ImageRewardNetwork) -> None:
+        self._members = unstack_members(networks)
 
     def __call__(self, rows: Shaped[np.ndarray, "batch byte"]) -> Float32[np.ndarray, "..."]:
-        """What each member says of each row."""
-        padded = _padded(rows)
-        pieces = np.split(padded, range(PICTURES_AT_ONCE, len(padded), PICTURES_AT_ONCE))
+        """Compute every member's reward of each row."""
+        padded = _pad_batch(rows)
+        pieces = np.split(padded, range(IMAGES_PER_CALL, len(padded), IMAGES_PER_CALL))
         calls = [(member, piece) for member in self._members for piece in pieces]
-        said = list(self._cores.map(lambda call: np.asarray(applied(*call)), calls))
-        by_member = np.concatenate(said).reshape(len(self._members), len(padded), 1)
+        rewards = list(self._threads.map(lambda call: np.asarray(applied(*call)), calls))
+        by_member = np.concatenate(rewards).reshape(len(self._members), len(padded), 1)
         return by_member[:, : len(rows)]
 
 
-def _padded(rows: Shaped[np.ndarray, "batch byte"]) -> Shaped[np.ndarray, "padded byte"]:
-    """Rows of one of few lengths, so that few programs are compiled."""
+def _pad_batch(rows: Shaped[np.ndarray, "batch byte"]) -> Shaped[np.ndarray, "padded byte"]:
+    """Pad to one of few batch sizes, because every new size compiles a program."""
     num = len(rows)
-    if num > PICTURES_AT_ONCE:
-        wanted = -(-num // PICTURES_AT_ONCE) * PICTURES_AT_ONCE
+    if num > IMAGES_PER_CALL:
+        size = -(-num // IMAGES_PER_CALL) * IMAGES_PER_CALL
     else:
-        wanted = 1 << max(num - 1, 0).bit_length()
-    return np.concatenate([rows, np.zeros((wanted - num, rows.shape[1]), rows.dtype)])
+        size = 1 << max(num - 1, 0).bit_length()
+    return np.concatenate([rows, np.zeros((size - num, rows.shape[1]), rows.dtype)])
 
 
 class RewardPredictor:
-    """A callable on NumPy arrays: rewards of (observation, action) pairs.
+    """A callable on NumPy arrays that predicts the reward of (observation, action) pairs.
 
-    `predictor(observations, actions)` gives the mean over members, each first brought to mean 0
-    and a known spread over recent steps.
+    The prediction is the mean over members, each normalised separately over a recent window.
 
     Attributes:
-        keeps_zero: whether labels say where the zero of the reward is, because some compare
-            segments that an end cut short, after which nothing is earned. The zero then stays, and
-            only the scale is brought to a known one.
+        space: input space of the networks.
+        config: settings of the networks and of the fit.
+        normaliser: normalisation of the input rows, as of the latest fit.
+        recent: window of raw rewards that predictions are normalised by.
+        keeps_zero: whether predictions are scaled but not shifted. True when the labels determine
+            the zero of the reward, because some compare segments that a termination cut short.
     """
 
     def __init__(self, space: InputSpace, config: PredictorConfig, seed: int = 0) -> None:
-        self.space = space = space.seen_by(config.image_encoder)
+        self.space = space.for_encoder(config.image_encoder)
         self.config = config
-        self.input_mean, self.input_std = unscaled(space)
-        self.recent = RecentMoments(config.ensemble_size, config.window_steps)
+        self.normaliser = InputNormaliser.identity(self.space)
+        self.recent = WindowedMeanStd(config.ensemble_size, config.window_steps)
         self.keeps_zero = False
-        self.networks = new_networks(space, config, seed)
+        self.set_networks(new_networks(self.space, config, seed), self.normaliser)
 
-    @property
-    def networks(self) -> RewardNetwork:
-        """The M networks, stacked."""
-        return self._networks
+    def set_networks(self, networks: RewardNetwork, normaliser: InputNormaliser) -> None:
+        """Replace the M stacked networks, for example by those of a fit.
 
-    @networks.setter
-    def networks(self, networks: RewardNetwork) -> None:
-        self._networks = networks
-        is_vector = isinstance(networks, MLP)
-        self._say = NumpyMLP(networks) if is_vector else PictureEnsemble(networks)
-
-    def adopt(
-        self,
-        networks: RewardNetwork,
-        input_mean: Float32[np.ndarray, " features"],
-        input_std: Float32[np.ndarray, " features"],
-    ) -> None:
-        """Take over the outcome of a fit; `recent` is to be measured anew with it."""
+        The window `recent` still holds rewards of the former networks: clear and refill it.
+        """
         self.networks = networks
-        self.input_mean, self.input_std = input_mean, input_std
+        self.normaliser = normaliser
+        is_mlp = isinstance(networks, MLP)
+        self._ensemble = NumpyMLP(networks) if is_mlp else ImageEnsemble(networks)
 
     def member_rewards(
         self, rows: Shaped[np.ndarray, "*batch features"]
     ) -> Float32[np.ndarray, "member *batch"]:
-        """Each member's raw reward of each input row (see InputSpace.rows)."""
+        """Compute each member's raw reward of each input row (see `InputSpace.rows`)."""
         batch = rows.shape[:-1]
-        flat = rows.reshape(-1, rows.shape[-1])
-        if not self.space.is_bytes:
-            flat = (flat - self.input_mean) / self.input_std
-        rewards = self._say(flat)[..., 0]
+        inputs = self.normaliser(rows.reshape(-1, rows.shape[-1]))
+        rewards = self._ensemble(inputs)[..., 0]
         return rewards.reshape(self.config.ensemble_size, *batch)
 
     def normalised(
         self, member_rewards: Float32[np.ndarray, "member *batch"]
     ) -> Float32[np.ndarray, "*batch"]:
-        """The ensemble's reward, from its members' raw ones."""
-        std, keeps_zero = self.config.reward_std, self.keeps_zero
-        return self.recent.normalise(member_rewards, std, keeps_zero=keeps_zero).astype(np.float32)
+        """Normalise raw rewards of all members and average them."""
+        rewards = self.recent.normalise(
+            member_rewards, self.config.reward_std, keeps_zero=self.keeps_zero
+        )
+        return rewards.astype(np.float32)
 
     def __call__(
         self, observations: Shaped[np.ndarray, "..."], actions: Shaped[np.ndarray, "..."]
     ) -> Float32[np.ndarray, "..."]:
-        """Predicted rewards.
+        """Predict rewards.
 
         Args:
             observations: [..., *observation_shape].
             actions: [..., *action_shape], aligned with the observations.
 
         Returns:
-            [...] about mean 0 and std 1 (or `reward_std`) over what the agent did lately.
+            [...] with mean 0 and standard deviation `reward_std` over recent steps.
 
         Raises:
             BadConfig: the arrays do not fit the spaces that this predictor was made for.
@@ -137,19 +133,20 @@ class RewardPredictor:
         return self.normalised(self.member_rewards(self.space.rows(observations, actions)))
 
     def state(self) -> StateDict:
-        """Everything needed to go on exactly."""
-        inputs = {"mean": self.input_mean, "std": self.input_std}
-        if self.keeps_zero:
-            inputs["keeps_zero"] = np.asarray(1)
-        parts = {"inputs": inputs, "recent": self.recent.state()}
-        return nest({"networks": tree_to_arrays(self.networks), **parts})
+        """Return the arrays of a checkpoint."""
+        parts = {
+            "networks": tree_to_arrays(self.networks),
+            "inputs": self.normaliser.state(),
+            "recent": self.recent.state(),
+        }
+        return nest(parts) | {"keeps_zero": np.asarray(self.keeps_zero)}
 
     def load_state(self, state: StateDict) -> None:
-        """Go on from a saved state."""
-        self.input_mean, self.input_std = state["inputs/mean"], state["inputs/std"]
-        self.keeps_zero = "inputs/keeps_zero" in state
+        """Restore the arrays of a checkpoint."""
+        networks = arrays_to_tree(self.networks, part_of(state, "networks"))
+        self.set_networks(networks, InputNormaliser.from_state(part_of(state, "inputs")))
+        self.keeps_zero = bool(state["keeps_zero"])
         self.recent.load_state(part_of(state, "recent"))
-        self.networks = arrays_to_tree(self.networks, part_of(state, "networks"))
 
     def save(self, folder: Path | str) -> None:
         """Write `predictor.safetensors` and `predictor.json` into a folder."""
@@ -165,10 +162,10 @@ class RewardPredictor:
 
     @staticmethod
     def load(folder: Path | str) -> "RewardPredictor":
-        """Read a predictor that was saved.
+        """Load a predictor that `save` wrote.
 
         Raises:
-            CorruptCheckpoint: the files are missing, cut short, or of a newer version.
+            CorruptCheckpoint: the files are missing, truncated, or of a newer version.
         """
         folder = Path(folder)
         try:
@@ -188,11 +185,3 @@ class RewardPredictor:
                 "predictor.safetensors as RewardPredictor.save wrote them; save it again."
             ) from error
         return predictor
-
-
-def unscaled(
-    space: InputSpace,
-) -> tuple[Float32[np.ndarray, " features"], Float32[np.ndarray, " features"]]:
-    """A mean and a spread that leave rows as they are; of no numbers where rows are pictures."""
-    size = 0 if space.is_bytes else space.num_features
-    return np.zeros(size, np.float32), np.ones(size, np.float32)

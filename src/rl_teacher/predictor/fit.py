@@ -1,19 +1,20 @@
-"""Fitting the reward predictor to the labels.
+"""Fits of the reward predictor to the labels.
 
 M: members, B: comparisons of a minibatch, T: steps, F: features, K: gradient steps of one call.
 """
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Float32, Float64, Int64
+from jaxtyping import Array, Bool, Float, Int64
 
 from rl_teacher.common.state_dict import (
     StateDict,
@@ -26,200 +27,140 @@ from rl_teacher.common.state_dict import (
 )
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.nn.encoders import PredictorNetwork
-from rl_teacher.predictor.ensemble import unscaled
-from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.predictor.labels import LEAST_STD, LabelSet
+from rl_teacher.predictor.diagnostics import (
+    FitReport,
+    accuracy_and_calibration,
+    calibration_error,
+    member_agreement,
+)
+from rl_teacher.predictor.inputs import InputNormaliser, InputSpace
+from rl_teacher.predictor.labels import LabelSet
 from rl_teacher.predictor.likelihood import preference_logit, preference_loss
 from rl_teacher.predictor.networks import (
     RewardNetwork,
     new_networks,
-    rewards_while_fitting,
-    stacked,
-    unstacked,
-    with_statistics,
+    replace_running_stats,
+    stack_members,
+    training_rewards,
+    unstack_members,
 )
 
 CHUNK_STEPS = 8
 """Gradient steps of one compiled call."""
 SAMPLED_STEPS = 30
-"""Steps of a longer segment, about, that one gradient step looks at; see `looked_at`."""
-SAMPLED_PICTURES = 8
-"""The same where steps show pictures, each of which costs a hundred times as much."""
-EVALUATED = 128
-"""Comparisons, at most, on which the losses are measured after a chunk."""
+"""Approximate steps of a segment that one gradient step uses; see `gather_steps`."""
+SAMPLED_IMAGES = 8
+"""The same for images, which cost a hundred times as much."""
+MAX_EVALUATED = 128
+"""Comparisons on which the losses are measured after a chunk."""
 PATIENCE = 8
 """Chunks without improvement after which a fit to convergence ends."""
 PATIENCE_WITH_DROPOUT = 24
-"""The same with dropout, which begins by improving nothing."""
-IMPROVEMENT = 1e-3
-"""Nats by which the held-out loss must fall to count as better."""
+"""The same with dropout, which improves the held-out loss more slowly at first."""
+MIN_IMPROVEMENT = 1e-3
+"""Decrease of the held-out loss, in nats, that counts as an improvement."""
 TRIAL_STEPS = 2_000
-"""Gradient steps, at most, of finding out once more what labels are predicted better from."""
+"""Maximum gradient steps of each trial when the image features are selected again."""
 L2_RANGE = (1e-4, 1.0)
 LOSS_RATIO_RANGE = (1.1, 1.5)
-"""Held-out loss over training loss, kept in here by the weight decay (Christiano et al., 2.2.3)."""
-
-
-NUM_BINS = 10
+"""Band for held-out loss over training loss; the weight decay adapts to stay in it
+(Christiano et al. 2017, 2.2.3)."""
 NEVER = 0
-"""As the number of labels at which something is decided."""
+"""Value of the number of labels at which features are selected that means: not at all."""
 
 
-@dataclass(frozen=True)
-class CalibrationBin:
-    """Held-out labels for which a predictor saw about the same chance that left is preferred.
-
-    Attributes:
-        predicted: that chance, on average.
-        observed: how often left was preferred.
-        num: labels, each counted for every member that held it out.
-    """
-
-    predicted: float
-    observed: float
-    num: int
-
-
-@dataclass(frozen=True)
-class FitReport:
-    """What a fit reached, on a sample of the labels.
-
-    Attributes:
-        num_steps: gradient steps taken.
-        loss: cross-entropy on the members' own samples, in nats.
-        held_out_loss: on what each member never trained on.
-        held_out_accuracy: share of decisive held-out labels predicted right; NaN without any.
-        calibration_error: mean distance, over ten bins, of predicted chance and observed share.
-        agreement: share of comparisons on which all members prefer the same side.
-        l2: weight decay, mean over members.
-        calibration: the bins, from the lowest chance up; those without a label are left out.
-    """
-
-    num_steps: int
-    loss: float
-    held_out_loss: float
-    held_out_accuracy: float
-    calibration_error: float
-    agreement: float
-    l2: float
-    calibration: tuple[CalibrationBin, ...] = ()
-
-    @classmethod
-    def from_json(cls, saved: Mapping[str, Any]) -> "FitReport":
-        """From what `asdict` gave, through JSON."""
-        bins = tuple(CalibrationBin(**each) for each in saved.get("calibration", ()))
-        return cls(**{**saved, "calibration": bins})
-
-    @property
-    def loss_ratio(self) -> float:
-        """Held-out loss over training loss."""
-        return self.held_out_loss / max(self.loss, 1e-6)
-
-    def figures(self) -> dict[str, float | int]:
-        """By name, to report."""
-        return {
-            "loss": self.loss,
-            "held_out_loss": self.held_out_loss,
-            "loss_ratio": self.loss_ratio,
-            "held_out_accuracy": self.held_out_accuracy,
-            "calibration_error": self.calibration_error,
-            "agreement": self.agreement,
-            "l2": self.l2,
-        }
-
-
-def _logits(network: RewardNetwork, batch: Mapping[str, Array]) -> Array:
-    """[B] log-odds that the left clip is preferred, by one member."""
+def _comparison_logits(network: RewardNetwork, batch: Mapping[str, Array]) -> Array:
+    """Compute one member's [B] log-odds that the left clip is preferred."""
     rewards = network(batch["rows"])[..., 0] * batch["weights"]
     return preference_logit(rewards[:, 0], rewards[:, 1])
 
 
-def _loss(
+def _minibatch_loss(
     network: RewardNetwork, batch: Mapping[str, Array], config: PredictorConfig, key: Array
 ) -> tuple[Array, RewardNetwork]:
-    """Of a minibatch, and the network with its running statistics moved on."""
-    rewards, network = rewards_while_fitting(network, batch["rows"], config.dropout, key)
+    """Compute the loss of a minibatch, and the network with updated running statistics."""
+    rewards, network = training_rewards(network, batch["rows"], config.dropout, key)
     rewards = rewards * batch["weights"]
     logits = preference_logit(rewards[:, 0], rewards[:, 1])
     return preference_loss(logits, batch["targets"], config.error_rate).mean(), network
 
 
 @functools.partial(jax.jit, static_argnames="config")
-def _improve(network, state, minibatches, sample, input_moments, l2, key, config):  # noqa: ANN001, ANN202, PLR0913
-    """K gradient steps of one member in one compiled call, and what they reached.
+def _improve_member(network, state, minibatches, sample, normaliser, l2, key, config):  # noqa: ANN001, ANN202, PLR0913
+    """Take K gradient steps of one member in one compiled call, and evaluate the result.
 
     Args:
         minibatches: rows [K, B, 2, T, F] as recorded, weights [K, B, 2, T] and targets [K, B].
-        sample: comparisons that the outcome is measured on, with the same names and no K.
-        input_moments: mean [F] and std [F] that the rows are scaled by; pictures are not.
+        sample: comparisons for the evaluation, with the same names and without K.
+        normaliser: normalisation of the rows; empty for images.
         l2: decoupled weight decay.
 
     Returns:
-        The network, the optimiser's state and the key to go on with, and of every comparison of
-        the sample the log-odds [B] and their cross-entropy [B], in nats.
+        The network, the optimiser state and the random key to continue with, and for the sample
+        the log-odds [B] and the cross-entropy [B] in nats.
     """
     optimiser = optax.scale_by_adam()
-    if len(input_moments[0]):
-        mean, std = input_moments
-        minibatches, sample = (
-            batch | {"rows": (batch["rows"] - mean) / std} for batch in (minibatches, sample)
-        )
+    if len(normaliser.mean):
+
+        def normalised(batch):  # noqa: ANN001, ANN202
+            rows = (batch["rows"] - normaliser.mean) / normaliser.std
+            return batch | {"rows": jnp.where(normaliser.mask, rows, 0.0)}
+
+        minibatches, sample = normalised(minibatches), normalised(sample)
 
     def step(carry, minibatch):  # noqa: ANN001, ANN202
         network, state, key = carry
         key, step_key = jax.random.split(key)
-        gradients, seen = jax.grad(_loss, has_aux=True)(network, minibatch, config, step_key)
+        gradients, updated = jax.grad(_minibatch_loss, has_aux=True)(
+            network, minibatch, config, step_key
+        )
         updates, state = optimiser.update(gradients, state)
 
-        def move(parameter: Array, update: Array) -> Array:
+        def descend(parameter: Array, update: Array) -> Array:
+            # AdamW (Loshchilov and Hutter 2019): w <- w - lr * (adam(g) + l2 * w)
             return parameter - config.learning_rate * (update + l2 * parameter)
 
-        return (with_statistics(jax.tree.map(move, network, updates), seen), state, key), None
+        # Adam must not move the batch-norm statistics, which are leaves of the network too.
+        network = replace_running_stats(jax.tree.map(descend, network, updates), updated)
+        return (network, state, key), None
 
     (network, state, key), _ = jax.lax.scan(step, (network, state, key), minibatches)
-    logits = _logits(network, sample)
-    return (
-        network,
-        state,
-        key,
-        logits,
-        preference_loss(logits, sample["targets"], config.error_rate),
-    )
+    logits = _comparison_logits(network, sample)
+    losses = preference_loss(logits, sample["targets"], config.error_rate)
+    return network, state, key, logits, losses
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """What a fit hands to the predictor.
+class FitResult:
+    """Outcome of a fit.
 
     Attributes:
         networks: the M networks, stacked.
-        input_mean: [F] what input rows are scaled by.
-        input_std: [F].
-        report: how good they are.
+        normaliser: normalisation of their input rows.
+        report: quality on training and held-out labels.
     """
 
     networks: RewardNetwork
-    input_mean: Float32[np.ndarray, " features"]
-    input_std: Float32[np.ndarray, " features"]
+    normaliser: InputNormaliser
     report: FitReport
 
 
-class _Member(NamedTuple):
-    """What a warm start of one member needs."""
+class _MemberState(NamedTuple):
+    """State that one member's next fit continues from."""
 
     network: RewardNetwork
-    state: optax.OptState
+    optimiser_state: optax.OptState
     key: Array
 
 
 class Fitter:
-    """Fits an ensemble; keeps what a warm start needs: weights, optimiser, decay, randomness.
+    """Fits an ensemble, and keeps the state that later fits continue from.
 
-    Note: members know nothing of each other, so each has its own compiled call, and the calls run
-    side by side. One call for all of them, by vmap, keeps to one core and takes 1.6 times as long.
+    Members are independent, so each has its own compiled call, and the calls run in parallel
+    threads. One call for all members by vmap keeps to one core and takes 1.6 times as long.
 
     Attributes:
-        told: [F] which numbers of an input row the networks are told.
+        feature_mask: [F] features of an input row that the networks use.
     """
 
     def __init__(
@@ -228,72 +169,69 @@ class Fitter:
         config: PredictorConfig,
         *,
         seed: int,
-        told: Bool[np.ndarray, " features"] | None = None,
+        feature_mask: Bool[np.ndarray, " features"] | None = None,
     ) -> None:
-        """Begin with random networks.
+        """Initialise the networks at random.
 
         Args:
-            space: what input rows are made of.
-            config: what is fitted, and how.
-            seed: of networks, minibatches and samples.
-            told: as the attribute; None: as the config says.
+            space: space of the input rows.
+            config: settings of the networks and of the fit.
+            seed: seed of networks, minibatches and evaluation samples.
+            feature_mask: see the attribute; None follows the config.
         """
         self._space, self._config, self._seed = space, config, seed
-        decides = told is None and config.image_encoder == "auto" and space.tells_places
-        self._decide_at = 1 if decides else NEVER
-        self.told = self._told_with(config.image_encoder) if told is None else told
+        selects = feature_mask is None and config.image_encoder == "auto"
+        self._select_at = 1 if selects and space.uses_random_features else NEVER
+        if feature_mask is None:
+            feature_mask = self._mask_for(config.image_encoder)
+        self.feature_mask = feature_mask
         self._rng = np.random.default_rng([seed, 4])
         networks = new_networks(space, config, seed)
-        begin = jax.jit(optax.scale_by_adam().init)
+        new_state = jax.jit(optax.scale_by_adam().init)
         keys = jax.random.split(jax.random.PRNGKey(seed), config.ensemble_size)
         self._members = [
-            _Member(network, begin(network), key)
-            for network, key in zip(unstacked(networks), keys, strict=True)
+            _MemberState(network, new_state(network), key)
+            for network, key in zip(unstack_members(networks), keys, strict=True)
         ]
         self._l2 = np.full(config.ensemble_size, config.l2, np.float32)
-        self._input_moments = unscaled(space)
-        self._cores = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="fit")
+        self._normaliser = InputNormaliser.identity(space)
+        self._threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="fit")
 
-    def warm_start_from(
-        self,
-        networks: RewardNetwork,
-        input_mean: Float32[np.ndarray, " features"],
-        input_std: Float32[np.ndarray, " features"],
-    ) -> None:
-        """Have networks, and the scales of their inputs, that were fitted before."""
-        begin = jax.jit(optax.scale_by_adam().init)
+    def warm_start_from(self, networks: RewardNetwork, normaliser: InputNormaliser) -> None:
+        """Warm-start from saved networks and input statistics."""
+        new_state = jax.jit(optax.scale_by_adam().init)
         self._members = [
-            member._replace(network=network, state=begin(network))
-            for member, network in zip(self._members, unstacked(networks), strict=True)
+            member._replace(network=network, optimiser_state=new_state(network))
+            for member, network in zip(self._members, unstack_members(networks), strict=True)
         ]
-        self._input_moments = input_mean, input_std
-        self.told, self._decide_at = np.isfinite(input_std), NEVER
+        self._normaliser = normaliser
+        self.feature_mask, self._select_at = normaliser.mask, NEVER
 
-    def fit(self, labels: LabelSet, max_steps: int, *, patience: int | None = None) -> Fitted:
-        """Descend until the held-out loss stops improving, or `max_steps` are done.
+    def fit(self, labels: LabelSet, max_steps: int, *, patience: int | None = None) -> FitResult:
+        """Train until the held-out loss stops improving, or for `max_steps`.
 
-        Ends with the weights that did best on held-out labels.
+        The result has the weights with the lowest held-out loss.
 
         Args:
-            labels: at least one.
-            max_steps: gradient steps at most; at least one chunk is done.
-            patience: chunks without improvement after which the fit ends; None: as many as a fit
-                to convergence needs.
+            labels: at least one comparison.
+            max_steps: maximum gradient steps; at least one chunk is taken.
+            patience: chunks without improvement after which the fit ends; None trains to
+                convergence.
         """
         if patience is None:
             patience = PATIENCE_WITH_DROPOUT if self._config.dropout else PATIENCE
-        if self._decide_at != NEVER and labels.num_added >= self._decide_at:
-            changed = self._decide(labels, max_steps)
-            if changed is not None:
-                return changed
-        self._input_moments = self._moments_of(labels)
-        sample = self._rng.permutation(len(labels))[:EVALUATED]
-        best_networks, best = self._descend_chunk(labels, sample)
+        if self._select_at != NEVER and labels.num_added >= self._select_at:
+            selected = self._select_features(labels, max_steps)
+            if selected is not None:
+                return selected
+        self._normaliser = labels.normaliser(self.feature_mask)
+        sample = self._rng.permutation(len(labels))[:MAX_EVALUATED]
+        best_networks, best = self._train_chunk(labels, sample)
         num_steps, since_best = CHUNK_STEPS, 0
         while since_best < patience and num_steps < max_steps:
             num_steps += CHUNK_STEPS
-            networks, report = self._descend_chunk(labels, sample)
-            if report.held_out_loss < best.held_out_loss - IMPROVEMENT:
+            networks, report = self._train_chunk(labels, sample)
+            if report.held_out_loss < best.held_out_loss - MIN_IMPROVEMENT:
                 best_networks, best, since_best = networks, report, 0
             else:
                 since_best += 1
@@ -302,83 +240,74 @@ class Fitter:
             for member, network in zip(self._members, best_networks, strict=True)
         ]
         report = replace(best, num_steps=num_steps)
-        return Fitted(stacked(best_networks), *self._input_moments, report)
+        return FitResult(stack_members(best_networks), self._normaliser, report)
 
-    def _decide(self, labels: LabelSet, max_steps: int) -> Fitted | None:
-        """Tell the networks places and actions, or lines: what predicts held-out labels better.
+    def _select_features(self, labels: LabelSet, max_steps: int) -> FitResult | None:
+        """Fit to keypoints with actions and to profiles alone; keep what generalises better.
 
-        Actions are not told beside lines. Where what was done has no bearing on the reward, chance
-        still makes some of it look better, and an agent does that at once and nothing else.
+        Profiles come without actions: where the action has no bearing on the reward, chance still
+        makes some actions look better, and an agent exploits that at once.
 
-        This is found out with the first labels, and again whenever there are twice as many.
+        The selection is made with the first labels, and again whenever their number has doubled.
 
         Returns:
-            What was fitted anew, where it is the first fit or is to be otherwise than it was.
+            The fit to the selected features if it is the first or changes the selection.
         """
-        is_first, self._decide_at = self._decide_at == 1, 2 * labels.num_added
+        is_first, self._select_at = self._select_at == 1, 2 * labels.num_added
         num_steps = max_steps if is_first else TRIAL_STEPS
-        trials = [self._trial(network) for network in ("places", "lines")]
-        outcomes = [trial.fit(labels, num_steps) for trial in trials]
+        trials = [self._trial(self._mask_for(encoder)) for encoder in ("keypoints", "profiles")]
+        results = [trial.fit(labels, num_steps) for trial in trials]
         for trial in trials:
             trial.close()
-        best = int(np.argmin([outcome.report.held_out_loss for outcome in outcomes]))
-        if (trials[best].told == self.told).all() and not is_first:
+        best = int(np.argmin([result.report.held_out_loss for result in results]))
+        if (trials[best].feature_mask == self.feature_mask).all() and not is_first:
             return None
-        self._become(trials[best])
-        return outcomes[best]
+        self._continue_from(trials[best])
+        return results[best]
 
-    def _trial(self, network: PredictorNetwork) -> "Fitter":
-        return Fitter(self._space, self._config, seed=self._seed, told=self._told_with(network))
+    def _trial(self, mask: Bool[np.ndarray, " features"]) -> "Fitter":
+        return Fitter(self._space, self._config, seed=self._seed, feature_mask=mask)
 
-    def _told_with(self, network: PredictorNetwork) -> Bool[np.ndarray, " features"]:
-        return self._space.told(network, sees_actions=not self._config.ignores_actions)
+    def _mask_for(self, encoder: PredictorNetwork) -> Bool[np.ndarray, " features"]:
+        return self._space.feature_mask(encoder, uses_actions=not self._config.ignore_actions)
 
-    def _become(self, trial: "Fitter") -> None:
-        """Go on from where a trial is."""
-        self.told = trial.told
+    def _continue_from(self, trial: "Fitter") -> None:
+        self.feature_mask = trial.feature_mask
         self._members, self._l2 = trial._members, trial._l2
-        self._input_moments = trial._input_moments
+        self._normaliser = trial._normaliser
 
-    def _moments_of(
-        self, labels: LabelSet
-    ) -> tuple[Float32[np.ndarray, " features"], Float32[np.ndarray, " features"]]:
-        """Mean of all labelled steps, and the spread over which each number has its weight.
-
-        Note: what is not to be told is as if infinitely spread: always in the middle.
-        """
-        moments = labels.input_moments
-        spread = ((moments.std + LEAST_STD) / labels.input_weights).astype(np.float32)
-        spread[~self.told] = np.inf
-        return moments.mean.astype(np.float32), spread
-
-    def _descend_chunk(
+    def _train_chunk(
         self, labels: LabelSet, sample: np.ndarray
     ) -> tuple[list[RewardNetwork], FitReport]:
-        """One chunk of gradient steps, and what it reached on a sample of the labels."""
-        stride = stride_of(labels.num_steps, are_pictures=labels.are_pictures)
-        first = int(self._rng.integers(stride))
-        held_out = looked_at(labels, np.resize(sample, EVALUATED), stride // 2)
+        """Take one chunk of gradient steps of every member, and evaluate them on the sample."""
+        stride = subsampling_stride(labels.num_steps, is_image=labels.is_image)
+        offset = int(self._rng.integers(stride))
+        evaluated = gather_steps(labels, np.resize(sample, MAX_EVALUATED), stride // 2)
 
-        def improve(member: _Member, indices: np.ndarray, l2: np.float32) -> tuple:
-            minibatches = looked_at(labels, indices, first)
-            moments = self._input_moments
-            # Note: waits here, so that a thread is busy until its member is done.
+        def improve(member: _MemberState, indices: np.ndarray, l2: np.float32) -> tuple:
+            minibatches = gather_steps(labels, indices, offset)
+            network, state, key = member
+            # Dispatch is asynchronous: waiting here keeps a thread busy until its member is done.
             return jax.block_until_ready(
-                _improve(*member[:2], minibatches, held_out, moments, l2, member.key, self._config)
+                _improve_member(
+                    network, state, minibatches, evaluated, self._normaliser, l2, key, self._config
+                )
             )
 
-        outcomes = self._cores.map(improve, self._members, self._draws(labels), self._l2)
-        *members, logits, losses = zip(*outcomes, strict=True)
-        self._members = [_Member(*member) for member in zip(*members, strict=True)]
-        evaluated = (np.stack(each)[:, : len(sample)] for each in (logits, losses))
-        report = self._report(labels, sample, *evaluated)
+        results = self._threads.map(improve, self._members, self._draw_indices(labels), self._l2)
+        *members, logits, losses = zip(*results, strict=True)
+        self._members = [_MemberState(*member) for member in zip(*members, strict=True)]
+        # The sample was padded to a fixed size, so that only one program is compiled.
+        logits, losses = (np.stack(each)[:, : len(sample)] for each in (logits, losses))
+        report = self._report(labels, sample, logits, losses)
         return [member.network for member in self._members], report
 
-    def _draws(self, labels: LabelSet) -> Int64[np.ndarray, "member step batch"]:
-        """[M, K, B] numbers of the labels of K minibatches, from each member's bootstrap sample."""
+    def _draw_indices(self, labels: LabelSet) -> Int64[np.ndarray, "member step batch"]:
+        """Draw the comparisons of K minibatches from each member's bootstrap sample: [M, K, B]."""
         shape = (CHUNK_STEPS, self._config.batch_size)
-        chances = labels.counts + 1e-9  # a member that drew nothing yet trains on anything
-        cumulative = np.cumsum(chances / chances.sum(1, keepdims=True), axis=1)
+        # The constant lets a member whose bootstrap sample is still empty train on all labels.
+        weights = labels.counts + 1e-9
+        cumulative = np.cumsum(weights / weights.sum(1, keepdims=True), axis=1)
         return np.stack(
             [np.searchsorted(member[:-1], self._rng.random(shape)) for member in cumulative]
         )
@@ -390,14 +319,14 @@ class Fitter:
         logits: Float[np.ndarray, "member batch"],
         losses: Float[np.ndarray, "member batch"],
     ) -> FitReport:
-        """What was measured on a sample; moves the weight decay towards the paper's band."""
-        targets, held_out = labels.targets[sample], labels.counts[:, sample] == 0
-        loss, held_out_loss = _mean_where(losses, ~held_out), _mean_where(losses, held_out)
+        """Summarise the evaluation on a sample, and adapt the weight decay to it."""
+        targets, is_held_out = labels.targets[sample], labels.counts[:, sample] == 0
+        loss, held_out_loss = _mean_where(losses, ~is_held_out), _mean_where(losses, is_held_out)
         self._adapt_l2(loss, held_out_loss)
-        counted = held_out & (targets != 0.5)
-        accuracy, calibration = _accuracy_and_calibration(
-            logits[counted],
-            np.broadcast_to(targets, counted.shape)[counted].astype(np.float64),
+        is_counted = is_held_out & (targets != 0.5)
+        accuracy, calibration = accuracy_and_calibration(
+            logits[is_counted],
+            np.broadcast_to(targets, is_counted.shape)[is_counted].astype(np.float64),
             self._config.error_rate,
         )
         return FitReport(
@@ -405,8 +334,8 @@ class Fitter:
             loss=float(loss.mean()),
             held_out_loss=float(held_out_loss.mean()),
             held_out_accuracy=accuracy,
-            calibration_error=_calibration_error(calibration),
-            agreement=_agreement(logits),
+            calibration_error=calibration_error(calibration),
+            agreement=member_agreement(logits),
             l2=float(self._l2.mean()),
             calibration=calibration,
         )
@@ -420,49 +349,60 @@ class Fitter:
         self._l2 = np.clip(self._l2 * factor, *L2_RANGE).astype(np.float32)
 
     def state(self) -> StateDict:
-        """Everything needed to go on exactly."""
+        """Return the arrays of a checkpoint."""
         own = {
             "rng": rng_to_array(self._rng),
             "l2": self._l2,
-            "told": self.told,
-            "decide_at": np.asarray(self._decide_at),
-            "input_mean": self._input_moments[0],
-            "input_std": self._input_moments[1],
+            "feature_mask": self.feature_mask,
+            "select_at": np.asarray(self._select_at),
         }
-        return nest({"self": own, "members": tree_to_arrays(self._members)})
+        return nest(
+            {
+                "self": own,
+                "normaliser": self._normaliser.state(),
+                "members": tree_to_arrays(self._members),
+            }
+        )
 
     def load_state(self, state: StateDict) -> None:
-        """Go on from a saved state."""
+        """Restore the arrays of a checkpoint."""
         array_to_rng(self._rng, state["self/rng"])
         self._l2 = state["self/l2"]
-        if "self/decide_at" in state:
-            self._decide_at = int(state["self/decide_at"])
-            self.told = state["self/told"]
-        self._input_moments = state["self/input_mean"], state["self/input_std"]
+        self.feature_mask = state["self/feature_mask"]
+        self._select_at = int(state["self/select_at"])
+        self._normaliser = InputNormaliser.from_state(part_of(state, "normaliser"))
         self._members = arrays_to_tree(self._members, part_of(state, "members"))
 
     def close(self) -> None:
-        """Let go of threads."""
-        self._cores.shutdown()
+        """Stop the threads."""
+        self._threads.shutdown()
 
 
-def stride_of(segment_steps: int, *, are_pictures: bool) -> int:
-    """Of how many consecutive steps of a segment one is looked at."""
-    sampled = SAMPLED_PICTURES if are_pictures else SAMPLED_STEPS
+def subsampling_stride(segment_steps: int, *, is_image: bool) -> int:
+    """Compute the subsampling stride within a segment."""
+    sampled = SAMPLED_IMAGES if is_image else SAMPLED_STEPS
     return max(round(segment_steps / sampled), 1)
 
 
-def looked_at(labels: LabelSet, indices: np.ndarray, first: int) -> dict[str, np.ndarray]:
-    """Comparisons by their numbers [...]: rows [..., 2, T/k, F], weights, targets.
+def gather_steps(labels: LabelSet, indices: np.ndarray, offset: int) -> dict[str, np.ndarray]:
+    """Gather comparisons with every k-th step of their segments.
 
-    Of a long segment only every k-th step is looked at, from the given first one, and each
-    counts for k: consecutive steps are much alike, so this estimates the same return at a k-th
-    of the cost.
+    Consecutive steps are similar, so every k-th step with weight k estimates the same return at a
+    k-th of the cost.
+
+    Args:
+        labels: the comparisons.
+        indices: [...] indices of comparisons.
+        offset: first step to use, below k.
+
+    Returns:
+        rows [..., 2, T/k, F], weights [..., 2, T/k] and targets [...].
     """
-    stride = stride_of(labels.num_steps, are_pictures=labels.are_pictures)
-    steps = slice(first, first + labels.num_steps // stride * stride, stride)
+    stride = subsampling_stride(labels.num_steps, is_image=labels.is_image)
+    steps = slice(offset, offset + labels.num_steps // stride * stride, stride)
     weights = labels.weights[indices]
     sampled = weights[..., steps]
+    # Rescale so that the weights of the sampled steps sum to those of the whole segment.
     whole, part = weights.sum(-1, keepdims=True), sampled.sum(-1, keepdims=True)
     return {
         "rows": labels.rows[:, :, steps][indices],
@@ -472,46 +412,8 @@ def looked_at(labels: LabelSet, indices: np.ndarray, first: int) -> dict[str, np
 
 
 def _mean_where(
-    losses: Float[np.ndarray, "member batch"], chosen: np.ndarray
+    losses: Float[np.ndarray, "member batch"], is_selected: np.ndarray
 ) -> Float[np.ndarray, " member"]:
-    """[M] mean over the chosen; over all where a member has none chosen."""
-    chosen = np.where(chosen.any(1, keepdims=True), chosen, True)
-    return (losses * chosen).sum(1) / chosen.sum(1)
-
-
-def _agreement(logits: Float[np.ndarray, "member batch"]) -> float:
-    votes = (logits > 0).mean(0)
-    return float(np.mean((votes == 0) | (votes == 1)))
-
-
-def _accuracy_and_calibration(
-    logits: Float[np.ndarray, " counted"],
-    targets: Float64[np.ndarray, " counted"],
-    error_rate: float,
-) -> tuple[float, tuple[CalibrationBin, ...]]:
-    """Of held-out labels that prefer a side: share of right guesses, and chances by size.
-
-    Where labelers disagree, the side that more of them prefer is the right guess.
-    """
-    if not len(targets):
-        return float("nan"), ()
-    sigmoid = 0.5 * (1 + np.tanh(0.5 * logits))
-    chance = (1 - error_rate) * sigmoid + error_rate / 2
-    accuracy = np.mean((logits > 0) == (targets > 0.5))
-    bin_of = np.minimum((chance * NUM_BINS).astype(int), NUM_BINS - 1)
-    bins = tuple(
-        CalibrationBin(
-            float(chance[bin_of == b].mean()),
-            float(targets[bin_of == b].mean()),
-            int(np.sum(bin_of == b)),
-        )
-        for b in np.unique(bin_of)
-    )
-    return float(accuracy), bins
-
-
-def _calibration_error(bins: Sequence[CalibrationBin]) -> float:
-    """Expected calibration error (Guo et al. 2017); NaN without any labels."""
-    num = sum(each.num for each in bins)
-    gaps = [abs(each.predicted - each.observed) * (each.num / num) for each in bins]
-    return sum(gaps) if gaps else float("nan")
+    """Average selected losses per member; average all where a member has none selected."""
+    is_selected = np.where(is_selected.any(1, keepdims=True), is_selected, True)
+    return (losses * is_selected).sum(1) / is_selected.sum(1)

@@ -1,43 +1,46 @@
-"""What the reward predictor is given: an observation and an action as one row of numbers.
+"""Input rows of the reward predictor: one observation and one action as a row of numbers.
 
-Of a picture a predictor is told what fixed filters find in it, and where; a row is numbers then as
-well. For one that learns to see a row is bytes, since there they are what fills the memory: first
-the picture's, then a byte for each choice of a discrete action, or the four of each number of a
-continuous one.
+The content of a row depends on the observation space and the image encoder:
+
+* vectors: the flattened observation, then the action;
+* images with random features (keypoints or profiles): the features, then the action;
+* images with a convolutional network: the bytes of the image, then the action as bytes, because
+  images dominate the memory of the labels. A discrete action takes one byte per choice, a
+  continuous one the four bytes of each float32.
 """
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 from jaxtyping import Bool, Float32, Shaped
 
 from rl_teacher.common.errors import BadConfig
+from rl_teacher.common.state_dict import StateDict
 from rl_teacher.nn.encoders import PREDICTORS, PredictorNetwork, image_layout_of
 from rl_teacher.nn.image_layout import ImageLayout
-from rl_teacher.predictor.random_features import Places, of_picture
+from rl_teacher.predictor.random_features import RandomFeatures, random_features_for
 
 FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
 class InputSpace:
-    """Shapes of one environment's observations and actions.
+    """Shapes of one environment's observations and actions, and how they become input rows.
 
     Attributes:
-        observation_shape: of one observation.
-        action_shape: of one action; () when discrete.
-        num_actions: number of discrete actions, or 0 when actions are continuous or of several
-            parts.
-        first_action: the number of the first discrete action.
-        action_choices: number of choices of each part of a MultiDiscrete or MultiBinary action, or
-            nothing.
-        first_choices: the number of the first choice of each part.
-        observation_scale: what observations are multiplied by: 1/255 for bytes that are no picture.
-        picture: how the bytes of an observation lie, where it is a picture.
-        tells_places: whether rows tell of a picture what is found in it, in the place of its bytes.
-            Spaces that differ in this alone are equal: the environment is the same.
+        observation_shape: shape of one observation.
+        action_shape: shape of one action; () for Discrete.
+        num_actions: number of discrete actions; 0 for all other action spaces.
+        first_action: number of the first discrete action.
+        action_choices: number of choices of each part of a MultiDiscrete or MultiBinary action;
+            empty for all other action spaces.
+        first_choices: number of the first choice of each of those parts.
+        observation_scale: factor on flattened observations: 1/255 for uint8 that is no image.
+        image: layout of an image observation; None for vectors.
+        uses_random_features: whether rows hold random features of an image in place of its bytes.
+            Excluded from comparison: two spaces that differ in it only describe one environment.
     """
 
     observation_shape: tuple[int, ...]
@@ -47,175 +50,180 @@ class InputSpace:
     action_choices: tuple[int, ...] = ()
     first_choices: tuple[int, ...] = ()
     observation_scale: float = 1.0
-    picture: ImageLayout | None = None
-    tells_places: bool = field(default=False, compare=False)
+    image: ImageLayout | None = None
+    uses_random_features: bool = field(default=False, compare=False)
 
     @staticmethod
-    def of(observation_space: gym.Space, action_space: gym.Space) -> "InputSpace":
-        """The shapes of an environment's spaces.
+    def from_spaces(observation_space: gym.Space, action_space: gym.Space) -> "InputSpace":
+        """Describe the inputs for an environment's spaces.
 
         Raises:
-            BadConfig: the observations are no Box, or the actions none of Box, Discrete,
-                MultiDiscrete and MultiBinary.
+            BadConfig: the observation space is not a Box, or the action space is not a Box,
+                Discrete, MultiDiscrete or MultiBinary.
         """
         if not isinstance(observation_space, gym.spaces.Box):
             raise BadConfig(
                 f"The observation space is {observation_space}, but the reward predictor needs a "
                 "Box. Flatten it first, for example with gymnasium.wrappers.FlattenObservation."
             )
-        observed = observation_space.shape
+        shape = observation_space.shape
         scale = 1 / 255 if observation_space.dtype == np.uint8 else 1.0
-        seen = {"observation_scale": scale, "picture": image_layout_of(observation_space)}
+        observation = {"observation_scale": scale, "image": image_layout_of(observation_space)}
         if isinstance(action_space, gym.spaces.Discrete):
             n, start = int(action_space.n), int(action_space.start)
-            return InputSpace(observed, (), n, start, **seen)
+            return InputSpace(shape, (), n, start, **observation)
         if isinstance(action_space, gym.spaces.Box):
-            return InputSpace(observed, action_space.shape, 0, **seen)
+            return InputSpace(shape, action_space.shape, 0, **observation)
         if isinstance(action_space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary):
             choices, first = _choices_of(action_space)
-            return InputSpace(observed, action_space.shape, 0, 0, choices, first, **seen)
+            return InputSpace(shape, action_space.shape, 0, 0, choices, first, **observation)
         raise BadConfig(
             f"The action space is {action_space}, but the reward predictor needs Box, Discrete, "
             "MultiDiscrete or MultiBinary."
         )
 
-    def seen_by(self, network: PredictorNetwork) -> "InputSpace":
-        """The same, with rows for a predictor that has this network for pictures."""
-        tells_places = self.picture is not None and network not in PREDICTORS
-        return replace(self, tells_places=tells_places)
+    def for_encoder(self, encoder: PredictorNetwork) -> "InputSpace":
+        """Return the same space with the rows that an image encoder needs."""
+        uses_random_features = self.image is not None and encoder not in PREDICTORS
+        return replace(self, uses_random_features=uses_random_features)
 
     @property
     def is_discrete(self) -> bool:
-        """Whether actions are choices."""
+        """Whether actions are choices and are one-hot encoded."""
         return bool(self.num_actions or self.action_choices)
 
     @property
     def num_action_inputs(self) -> int:
-        """Numbers that an action is told by: one for each choice of a discrete one."""
+        """Numbers that encode one action: the lengths of its one-hot vectors, or its size."""
         return self.num_actions or sum(self.action_choices) or int(np.prod(self.action_shape))
 
     @property
-    def is_bytes(self) -> bool:
-        """Whether rows are the bytes of pictures, for a network that learns to see."""
-        return self.picture is not None and not self.tells_places
+    def has_byte_rows(self) -> bool:
+        """Whether rows are the bytes of images, for a convolutional network."""
+        return self.image is not None and not self.uses_random_features
 
     @property
-    def _places(self) -> Places | None:
-        """What tells of pictures where something is, if that is told."""
-        return of_picture(self.picture) if self.picture is not None and self.tells_places else None
+    def _random_features(self) -> RandomFeatures | None:
+        if self.image is None or not self.uses_random_features:
+            return None
+        return random_features_for(self.image)
 
     @property
     def num_observation_inputs(self) -> int:
-        """Numbers, or bytes, in a row before those of the action."""
-        return self._places.num if self._places else int(np.prod(self.observation_shape))
+        """Numbers (or bytes) of a row that encode the observation; they precede the action."""
+        features = self._random_features
+        return features.num_features if features else int(np.prod(self.observation_shape))
 
     @property
     def num_features(self) -> int:
-        """Numbers in one row; or bytes."""
-        has_numbers = self.is_bytes and not self.is_discrete
-        action_size = (FLOAT_BYTES if has_numbers else 1) * self.num_action_inputs
+        """F, the numbers (or bytes) of one row."""
+        has_floats = self.has_byte_rows and not self.is_discrete
+        action_size = (FLOAT_BYTES if has_floats else 1) * self.num_action_inputs
         return self.num_observation_inputs + action_size
 
     @property
-    def input_weights(self) -> Float32[np.ndarray, " features"]:
-        """[F] what spread each number of a row is given beside the others; of bytes nothing."""
-        if self.is_bytes:
+    def feature_scales(self) -> Float32[np.ndarray, " features"]:
+        """[F] standard deviation that each feature gets after normalisation; [0] for bytes."""
+        if self.has_byte_rows:
             return np.ones(0, np.float32)
-        weights = np.ones(self.num_features, np.float32)
-        if self._places:
-            weights[: self._places.num] = self._places.weights
-        return weights
+        scales = np.ones(self.num_features, np.float32)
+        if self._random_features:
+            scales[: self._random_features.num_features] = self._random_features.scales
+        return scales
 
-    def told(
-        self, network: PredictorNetwork, *, sees_actions: bool = True
+    def feature_mask(
+        self, encoder: PredictorNetwork, *, uses_actions: bool = True
     ) -> Bool[np.ndarray, " features"]:
-        """[F] which numbers of a row a predictor is told; of bytes nothing.
+        """Select the features of a row that the networks use.
 
         Args:
-            network: `lines` are told, and no actions; or `places`, as with `auto` at first.
-            sees_actions: whether others are told actions.
+            encoder: `profiles` selects the profiles and no actions; every other encoder selects
+                the keypoints (or the vector) and the action.
+            uses_actions: whether the action is selected; ignored for `profiles`.
+
+        Returns:
+            [F] True for selected features; [0] for bytes.
         """
-        if self.is_bytes:
+        if self.has_byte_rows:
             return np.ones(0, bool)
-        told = np.ones(self.num_features, bool)
-        told[self.num_observation_inputs :] = sees_actions
-        if self._places:
-            is_line = np.arange(len(told)) >= self._places.num_places
-            is_line[self._places.num :] = False
-            told = is_line if network == "lines" else told & ~is_line
-        return told
+        mask = np.ones(self.num_features, bool)
+        mask[self.num_observation_inputs :] = uses_actions
+        if self._random_features:
+            is_profile = np.arange(len(mask)) >= self._random_features.num_keypoints
+            is_profile[self._random_features.num_features :] = False
+            mask = is_profile if encoder == "profiles" else mask & ~is_profile
+        return mask
 
     @property
-    def row_type(self) -> type:
-        """Of the numbers in a row."""
-        return np.uint8 if self.is_bytes else np.float32
+    def row_dtype(self) -> type:
+        """NumPy type of the numbers in a row."""
+        return np.uint8 if self.has_byte_rows else np.float32
 
     def rows(
         self,
         observations: Shaped[np.ndarray, "..."],
         actions: Shaped[np.ndarray, "..."],
     ) -> Shaped[np.ndarray, "... features"]:
-        """Observations flattened, then actions: one-hot when discrete, one after the other.
+        """Encode observations and actions as input rows.
 
         Args:
             observations: [..., *observation_shape].
             actions: [..., *action_shape].
 
         Returns:
-            [..., F] float32, or uint8 where rows are the bytes of pictures.
+            [..., F] float32, or uint8 where rows are the bytes of images.
 
         Raises:
             BadConfig: the arrays do not have these shapes.
         """
         batch = self._batch_shape(observations, actions)
-        rows = np.empty((*batch, self.num_features), self.row_type)
+        rows = np.empty((*batch, self.num_features), self.row_dtype)
         split = self.num_observation_inputs
-        if self._places:
-            told_of = self._places(observations.reshape(-1, *self.observation_shape))
-            rows[..., :split] = told_of.reshape(*batch, split)
+        if self._random_features:
+            features = self._random_features(observations.reshape(-1, *self.observation_shape))
+            rows[..., :split] = features.reshape(*batch, split)
         else:
             rows[..., :split] = observations.reshape(*batch, -1)
-            if not self.is_bytes and self.observation_scale != 1.0:
+            if not self.has_byte_rows and self.observation_scale != 1.0:
                 rows[..., :split] *= self.observation_scale
-        told = self._told(actions, batch)
-        if self.is_bytes and not self.is_discrete:
-            told = np.ascontiguousarray(told).view(np.uint8)
-        rows[..., split:] = told
+        encoded = self._encode_actions(actions, batch)
+        if self.has_byte_rows and not self.is_discrete:
+            encoded = np.ascontiguousarray(encoded).view(np.uint8)
+        rows[..., split:] = encoded
         return rows
 
-    def _told(
+    def _encode_actions(
         self, actions: Shaped[np.ndarray, "..."], batch: tuple[int, ...]
     ) -> Float32[np.ndarray, "... inputs"]:
-        """Actions as the numbers that they are told by."""
         if self.action_choices:
-            return self._one_hots(actions.reshape(*batch, -1))
+            return self._one_hot_parts(actions.reshape(*batch, -1))
         if self.num_actions:
             return np.eye(self.num_actions, dtype=np.float32)[actions - self.first_action]
         return actions.reshape(*batch, -1).astype(np.float32, copy=False)
 
     def split(self, rows: Any) -> tuple[Any, Any]:
-        """What was put together, in a compiled function: pictures' bytes, and what tells actions.
+        """Split byte rows into images and encoded actions, inside a compiled function.
 
         Args:
             rows: [B, F] traced bytes.
 
         Returns:
-            [B, P] bytes, and [B, A] float32.
+            [B, P] bytes of the images, and [B, A] float32 actions.
         """
-        import jax  # noqa: PLC0415 - this module is also needed where nothing is computed
+        # Imported here because this module is also used where nothing is computed with JAX.
+        import jax  # noqa: PLC0415
         import jax.numpy as jnp  # noqa: PLC0415
 
         end = int(np.prod(self.observation_shape))
-        pictures, told = rows[:, :end], rows[:, end:]
+        images, encoded = rows[:, :end], rows[:, end:]
         if self.is_discrete:
-            return pictures, told.astype(jnp.float32)
-        quads = told.reshape(len(rows), self.num_action_inputs, FLOAT_BYTES)
-        return pictures, jax.lax.bitcast_convert_type(quads, jnp.float32)
+            return images, encoded.astype(jnp.float32)
+        float_bytes = encoded.reshape(len(rows), self.num_action_inputs, FLOAT_BYTES)
+        return images, jax.lax.bitcast_convert_type(float_bytes, jnp.float32)
 
-    def _one_hots(
+    def _one_hot_parts(
         self, actions: Shaped[np.ndarray, "... part"]
     ) -> Float32[np.ndarray, "... choices"]:
-        """One-hots of each part of an action, one after the other."""
         parts = zip(self.action_choices, self.first_choices, strict=True)
         one_hots = [
             np.eye(choices, dtype=np.float32)[actions[..., place] - first]
@@ -238,8 +246,8 @@ class InputSpace:
         return batch
 
     @property
-    def in_words(self) -> str:
-        """Shapes of observations and actions, for a message."""
+    def description(self) -> str:
+        """Shapes of observations and actions as a phrase for messages."""
         if self.num_actions:
             actions = f"{self.num_actions} discrete actions"
         elif self.action_choices:
@@ -249,34 +257,74 @@ class InputSpace:
         return f"observations of shape {self.observation_shape} and {actions}"
 
     def to_json(self) -> dict:
-        """As plain values, but for `tells_places`, which the predictor's network says."""
-        return {name: each for name, each in asdict(self).items() if name != "tells_places"}
+        """Return plain values; `uses_random_features` follows from the predictor's encoder."""
+        values = asdict(self)
+        del values["uses_random_features"]
+        return values
 
     @staticmethod
     def from_json(values: dict) -> "InputSpace":
-        """From plain values."""
+        """Restore a space from the plain values of `to_json`."""
+        image = values["image"]
         return InputSpace(
             observation_shape=tuple(values["observation_shape"]),
             action_shape=tuple(values["action_shape"]),
             num_actions=values["num_actions"],
             first_action=values["first_action"],
-            action_choices=tuple(values.get("action_choices", ())),
-            first_choices=tuple(values.get("first_choices", ())),
-            observation_scale=values.get("observation_scale", 1.0),
-            picture=_picture_from(values.get("picture")),
+            action_choices=tuple(values["action_choices"]),
+            first_choices=tuple(values["first_choices"]),
+            observation_scale=values["observation_scale"],
+            image=image and ImageLayout(tuple(image["shape"]), image["channel_axis"]),
         )
 
 
-def _picture_from(values: dict[str, Any] | None) -> ImageLayout | None:
-    if values is None:  # a predictor of vectors, or from before pictures were seen as such
-        return None
-    return ImageLayout(tuple(values["shape"]), values["channel_axis"])
+class InputNormaliser(NamedTuple):
+    """Affine normalisation of input rows, with a mask of the features that the networks use.
+
+    Masked features are 0 after normalisation, so the networks ignore them. Byte rows are not
+    normalised: all three arrays are empty.
+
+    Attributes:
+        mean: [F].
+        std: [F] positive.
+        mask: [F] True for the features that are used.
+    """
+
+    mean: Float32[np.ndarray, " features"]
+    std: Float32[np.ndarray, " features"]
+    mask: Bool[np.ndarray, " features"]
+
+    @staticmethod
+    def identity(space: InputSpace) -> "InputNormaliser":
+        """Return a normaliser that leaves rows as they are."""
+        size = 0 if space.has_byte_rows else space.num_features
+        return InputNormaliser(
+            np.zeros(size, np.float32), np.ones(size, np.float32), np.ones(size, bool)
+        )
+
+    def __call__(self, rows: Shaped[np.ndarray, "... features"]) -> np.ndarray:
+        """Normalise rows; return byte rows unchanged."""
+        if not len(self.mean):
+            return rows
+        normalised = (rows - self.mean) / self.std
+        if not self.mask.all():
+            normalised *= self.mask
+        return normalised
+
+    def state(self) -> StateDict:
+        """Return the arrays of a checkpoint."""
+        return dict(self._asdict())
+
+    @staticmethod
+    def from_state(state: StateDict) -> "InputNormaliser":
+        """Restore a normaliser from the arrays of a checkpoint."""
+        return InputNormaliser(*(state[name] for name in InputNormaliser._fields))
 
 
 def _choices_of(
     space: gym.spaces.MultiDiscrete | gym.spaces.MultiBinary,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Number of choices of each part of an action, and the number of the first."""
+    """Return the number of choices of each part of an action, and each part's first number."""
     if isinstance(space, gym.spaces.MultiBinary):
         num_parts = int(np.prod(space.shape))
         return (2,) * num_parts, (0,) * num_parts

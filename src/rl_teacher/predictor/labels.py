@@ -1,6 +1,6 @@
-"""The labelled comparisons a predictor is fitted to, as arrays.
+"""The labelled comparisons that a predictor is fitted to, as arrays.
 
-C: comparisons, T: steps of a segment, F: features of an input row, M: members.
+C: comparisons, T: steps of a segment, F: features of an input row, M: ensemble members.
 """
 
 from dataclasses import dataclass
@@ -9,25 +9,25 @@ import numpy as np
 from jaxtyping import Float32, Int64, Shaped
 
 from rl_teacher.common.running_stats import RunningMeanStd
-from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.predictor.inputs import InputNormaliser, InputSpace
 
-MOST_PICTURES = 30
-"""Of a segment, at most, that are kept; of a longer one only every k-th, which counts for k."""
-LEAST_STD = 1e-3
-"""Added to the spread of every input: one that never changes is not blown up."""
-EARLIER_STEPS = 10_000
-"""What moments that were measured before count, in steps: networks that learned with them must not
-lose their footing over a few labels."""
+MAX_IMAGES_PER_SEGMENT = 30
+"""Images stored per segment; of a longer segment every k-th is stored, with weight k."""
+MIN_STD = 1e-3
+"""Added to every input's standard deviation, so that a constant input is not amplified."""
+WARM_START_COUNT = 10_000
+"""Steps that the input statistics of a pretrained predictor count for: a few labels must not
+shift the inputs of networks that were fitted with those statistics."""
 
 
 @dataclass(frozen=True)
 class LabelledPair:
-    """One comparison with what was said of it.
+    """One labelled comparison as input rows.
 
     Attributes:
-        left: [T, F] input rows; shorter segments than T are padded.
+        left: [T, F] input rows; segments shorter than T are padded in the label set.
         right: [T, F].
-        target: 1 for left, 0 for right, 1/2 for equal; or between, where labelers disagree.
+        target: 1 for left, 0 for right, 1/2 for equal, or between where labelers disagree.
     """
 
     left: Shaped[np.ndarray, "left_time features"]
@@ -38,18 +38,19 @@ class LabelledPair:
 class LabelSet:
     """The comparisons a predictor learns from: all of them, or the newest.
 
-    Each member has its own bootstrap sample, drawn once per label when it arrives: the number of
-    times it counts is a Poisson draw with mean 1, the limit of |D| draws with replacement. The
-    share 1/e that a member drew zero times is its held-out set, for good: warm starts never train
-    on what they are validated on.
+    Each member has its own bootstrap sample, drawn once per comparison when it is added: its
+    multiplicity is a Poisson draw with mean 1, the limit of |D| draws with replacement. The share
+    1/e with multiplicity 0 is the member's held-out set for good, so a warm start never trains on
+    what it is validated on.
 
     Attributes:
-        num_added: comparisons taken in so far; those that newer ones took the place of count too.
-        are_pictures: whether the rows are bytes of pictures.
-        num_steps: T, of those that are kept.
-        input_moments: mean and spread of all labelled input rows; of nothing where they are
-            pictures, which come on a known scale.
-        input_weights: [F] what spread each of their numbers is given; of nothing there, too.
+        num_added: comparisons added so far, including those that were replaced by newer ones.
+        is_image: whether rows are bytes of images.
+        num_steps: T, the stored steps of a segment.
+        input_stats: running mean and standard deviation of all labelled input rows; empty for
+            images, whose scale is known.
+        feature_scales: [F] standard deviation that each feature gets after normalisation; [0] for
+            images.
     """
 
     def __init__(
@@ -61,85 +62,96 @@ class LabelSet:
         discount: float = 1.0,
         capacity: int = 0,
     ) -> None:
-        """Begin empty.
+        """Create an empty label set.
 
         Args:
-            num_steps: T.
-            space: what the rows are made of.
+            num_steps: steps of the longest segment.
+            space: input space of the rows.
             num_members: M.
-            seed: of the bootstrap samples.
-            discount: step t of a segment counts discount^t.
-            capacity: comparisons, at most, that are kept: the newest; 0: all.
+            seed: seed of the bootstrap samples.
+            discount: weight of step t of a segment is discount^t.
+            capacity: number of newest comparisons to keep; 0 keeps all.
         """
         self._seed = seed
-        self.are_pictures = space.is_bytes
-        self._thinned = -(-num_steps // MOST_PICTURES) if self.are_pictures else 1
-        self.num_steps = num_kept = -(-num_steps // self._thinned)
+        self.is_image = space.has_byte_rows
+        self._stride = -(-num_steps // MAX_IMAGES_PER_SEGMENT) if self.is_image else 1
+        self.num_steps = -(-num_steps // self._stride)
         self._step_weights = discount ** np.arange(num_steps, dtype=np.float32)
         self.num_members = num_members
         self.num_added = 0
         self._capacity = capacity
-        room = capacity or 64  # Note: memory is taken only where something is written.
-        self._rows = np.zeros((room, 2, num_kept, space.num_features), space.row_type)
-        self._weights = np.zeros((room, 2, num_kept), np.float32)
-        self._targets = np.zeros(room, np.float32)
-        self._counts = np.zeros((num_members, room), np.int64)
-        self.input_weights = space.input_weights
-        self.input_moments = RunningMeanStd(self.input_weights.shape)
+        # The operating system allocates a page of zeros only when it is first written.
+        size = capacity or 64
+        self._rows = np.zeros((size, 2, self.num_steps, space.num_features), space.row_dtype)
+        self._weights = np.zeros((size, 2, self.num_steps), np.float32)
+        self._targets = np.zeros(size, np.float32)
+        self._counts = np.zeros((num_members, size), np.int64)
+        self.feature_scales = space.feature_scales
+        self.input_stats = RunningMeanStd(self.feature_scales.shape)
 
     def __len__(self) -> int:
         return min(self.num_added, self._capacity or self.num_added)
 
-    def begin_with_moments(
-        self, mean: Float32[np.ndarray, " features"], std: Float32[np.ndarray, " features"]
-    ) -> None:
-        """Take input moments that a fit gave before as if measured over so many steps.
+    def warm_start_from(self, normaliser: InputNormaliser) -> None:
+        """Start the input statistics from those of a pretrained predictor."""
+        std = normaliser.std * self.feature_scales - MIN_STD
+        self.input_stats.load_state(
+            {
+                "mean": normaliser.mean.astype(np.float64),
+                "variance": np.square(np.maximum(std, 0.0), dtype=np.float64),
+                "count": np.array(float(WARM_START_COUNT)),
+            }
+        )
 
-        Note: of what it left out it had no spread.
-        """
-        measured = np.where(np.isfinite(std), std * self.input_weights - LEAST_STD, 0.0)
-        variance = np.square(np.maximum(measured, 0.0), dtype=np.float64)
-        moments = {"mean": mean.astype(np.float64), "variance": variance}
-        self.input_moments.load_state(moments | {"count": np.array(float(EARLIER_STEPS))})
+    def normaliser(self, mask: np.ndarray) -> InputNormaliser:
+        """Return the normalisation of the labelled rows, with a mask [F] of the features used."""
+        std = (self.input_stats.std + MIN_STD) / self.feature_scales
+        return InputNormaliser(
+            self.input_stats.mean.astype(np.float32), std.astype(np.float32), mask
+        )
 
     def add(self, pair: LabelledPair) -> int:
-        """Take in one comparison, in place of the oldest where there is no more room.
+        """Add a comparison; replace the oldest one when the set is full.
 
         Returns:
-            Its number: how many were taken in before it.
+            Its number: how many comparisons were added before it.
         """
         number = self.num_added
         if number == len(self._targets) and not self._capacity:
             self._grow()
-        place = number % len(self._targets)
+        slot = number % len(self._targets)
         for side, rows in enumerate((pair.left, pair.right)):
-            kept = slice(None, None, self._thinned)
-            num_kept = len(rows[kept])
-            self._rows[place, side, :num_kept] = rows[kept]
+            stored = rows[:: self._stride]
+            self._rows[slot, side, : len(stored)] = stored
+            # Each stored step carries the weights of the steps that it stands for.
             weights = np.add.reduceat(
-                self._step_weights[: len(rows)], np.arange(0, len(rows), self._thinned)
+                self._step_weights[: len(rows)], np.arange(0, len(rows), self._stride)
             )
-            self._weights[place, side] = 0
-            self._weights[place, side, :num_kept] = weights
-            if not self.are_pictures:
-                self.input_moments.update(rows)
-        self._targets[place] = pair.target
+            self._weights[slot, side] = 0
+            self._weights[slot, side, : len(stored)] = weights
+            if not self.is_image:
+                self.input_stats.update(rows)
+        self._targets[slot] = pair.target
+        # The draw depends on the number alone, so a resumed run draws the same sample.
         rng = np.random.default_rng([self._seed, 3, number])
-        self._counts[:, place] = rng.poisson(1.0, self.num_members)
+        self._counts[:, slot] = rng.poisson(1.0, self.num_members)
         self.num_added += 1
         return number
 
-    def place(self, number: int) -> int | None:
-        """Where among the comparisons kept the one of a number is; None where it is no more."""
+    def index_of(self, number: int) -> int | None:
+        """Return the index of a comparison in the arrays, or None if it was replaced."""
         if number < self.num_added - len(self):
             return None
         return number % len(self._targets)
 
-    def change_target(self, number: int, target: float) -> None:
-        """Somebody else has answered a comparison too; who held it out still does."""
-        place = self.place(number)
-        if place is not None:
-            self._targets[place] = target
+    def set_target(self, number: int, target: float) -> None:
+        """Change a comparison's target, for example after a second labeler's answer.
+
+        The bootstrap multiplicities stay, so that held-out comparisons remain held out.
+        """
+        index = self.index_of(number)
+        if index is not None:
+            self._targets[index] = target
 
     def _grow(self) -> None:
         def doubled(array: np.ndarray, axis: int = 0) -> np.ndarray:
@@ -149,27 +161,27 @@ class LabelSet:
         self._targets, self._counts = doubled(self._targets), doubled(self._counts, axis=1)
 
     @property
-    def compares_lengths(self) -> bool:
-        """Whether some comparison is of two segments of different lengths."""
+    def has_unequal_lengths(self) -> bool:
+        """Whether any comparison is between segments of different lengths."""
         lengths = self.weights.sum(-1)
         return bool((lengths[:, 0] != lengths[:, 1]).any())
 
     @property
     def rows(self) -> Shaped[np.ndarray, "comparison side time features"]:
-        """[C, 2, T, F] left, then right."""
+        """[C, 2, T, F] input rows, left then right."""
         return self._rows[: len(self)]
 
     @property
     def weights(self) -> Float32[np.ndarray, "comparison side time"]:
-        """[C, 2, T] what each step counts; 0 where it is padding."""
+        """[C, 2, T] weight of each step; 0 for padding."""
         return self._weights[: len(self)]
 
     @property
     def targets(self) -> Float32[np.ndarray, " comparison"]:
-        """[C] 1 left, 0 right, 1/2 equal, or between."""
+        """[C] 1 for left, 0 for right, 1/2 for equal, or between."""
         return self._targets[: len(self)]
 
     @property
     def counts(self) -> Int64[np.ndarray, "member comparison"]:
-        """[M, C] how often each label is in each member's bootstrap sample; 0 is held out."""
+        """[M, C] multiplicity in each member's bootstrap sample; 0 means held out."""
         return self._counts[:, : len(self)]

@@ -1,4 +1,7 @@
-"""How likely an answer is, given predicted rewards (Christiano et al. 2017, section 2.2.3)."""
+"""Bradley-Terry likelihood of answers, given predicted rewards (Christiano et al. 2017, 2.2.3).
+
+B: comparisons, T: steps of a segment.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -9,32 +12,28 @@ def preference_logit(
     rewards_left: Float[Array, "*batch time"],
     rewards_right: Float[Array, "*batch time"],
 ) -> Float[Array, "*batch"]:
-    """Log-odds that the left clip is preferred (eq. 1).
-
-    B comparisons, T steps.
+    """Compute the Bradley-Terry log-odds that the left clip is preferred (eq. 1).
 
     Args:
         rewards_left: [B, T] predicted reward per step; padded steps are 0.
         rewards_right: [B, T].
 
     Returns:
-        [B]; positive means left.
+        [B] log-odds; positive means left.
     """
+    # log P(left) / P(right) = sum_t r(left_t) - sum_t r(right_t)
     return jnp.sum(rewards_left, axis=-1) - jnp.sum(rewards_right, axis=-1)
 
 
 def preference_loss(
     logits: Float[Array, "*batch"], targets: Float[Array, "*#batch"], error_rate: float = 0.1
 ) -> Float[Array, "*batch"]:
-    """Cross-entropy of answers from a person who errs at random now and then.
-
-    p = (1 - e) * sigmoid(logit) + e / 2, in a form whose gradient never dies: the logarithm of
-    the sum is a log-sum-exp of log-sigmoid and a constant, so nothing is clipped.
+    """Compute the cross-entropy of answers from a labeler who sometimes answers at random.
 
     Args:
         logits: [B] log-odds that the left clip is preferred.
         targets: [B] 1 for left, 0 for right, 1/2 for equal.
-        error_rate: e, the chance of a uniformly random answer.
+        error_rate: e, the probability of a uniformly random answer.
 
     Returns:
         [B] in nats.
@@ -42,6 +41,8 @@ def preference_loss(
     if error_rate == 0.0:
         log_p_left, log_p_right = jax.nn.log_sigmoid(logits), jax.nn.log_sigmoid(-logits)
     else:
+        # p = (1 - e) * sigmoid(logit) + e / 2, as a log-sum-exp: the gradient never vanishes by
+        # clipping, however wrong a confident prediction is.
         log_sure, log_random = jnp.log1p(-error_rate), jnp.log(error_rate / 2)
         log_p_left = jnp.logaddexp(log_sure + jax.nn.log_sigmoid(logits), log_random)
         log_p_right = jnp.logaddexp(log_sure + jax.nn.log_sigmoid(-logits), log_random)

@@ -1,6 +1,6 @@
-"""The networks of the reward predictor: a perceptron for vectors, convolutions for pictures.
+"""Networks of the reward predictor: an MLP for feature rows, a CNN for image rows.
 
-B: input rows, F: their length; see `InputSpace.rows`.
+B: input rows, F: features of a row (see `InputSpace.rows`), M: ensemble members.
 """
 
 from collections.abc import Sequence
@@ -19,98 +19,103 @@ from rl_teacher.nn.mlp import ACTIVATIONS, MLP
 from rl_teacher.predictor.inputs import InputSpace
 
 
-class PictureNetwork(eqx.Module):
-    """Convolutions on the picture, then a perceptron on what they see.
+class ImageRewardNetwork(eqx.Module):
+    """Convolutions on the image, then an MLP on their output and the action.
 
-    Source: Christiano et al. 2017, A.2; there the action is no input, which is a setting here.
+    Source: Christiano et al. 2017, A.2. The action is no input there; here it is a setting.
     """
 
     convolutions: Convolutions
     head: MLP
     space: InputSpace = eqx.field(static=True)
-    sees_actions: bool = eqx.field(static=True)
+    uses_actions: bool = eqx.field(static=True)
 
     def __init__(
         self, space: InputSpace, config: PredictorConfig, rng: np.random.Generator
     ) -> None:
-        assert space.picture is not None  # noqa: S101 - this is the network for pictures
-        assert config.image_encoder in PREDICTORS  # noqa: S101 - others are perceptrons
-        plan = plan_for(space.picture, PREDICTORS[config.image_encoder])
+        assert space.image is not None  # noqa: S101 - only image spaces have byte rows
+        assert config.image_encoder in PREDICTORS  # noqa: S101 - other encoders use an MLP
+        plan = plan_for(space.image, PREDICTORS[config.image_encoder])
         self.space = space
         self.convolutions = Convolutions(
-            space.picture, plan, "leaky_relu", rng, normalises=config.batch_norm
+            space.image, plan, "leaky_relu", rng, normalises=config.batch_norm
         )
-        self.sees_actions = not config.ignores_actions
-        inputs = seen_by(plan, space.picture) + self.sees_actions * space.num_action_inputs
+        self.uses_actions = not config.ignore_actions
+        inputs = seen_by(plan, space.image) + self.uses_actions * space.num_action_inputs
         self.head = MLP((inputs, plan.dense, 1), "leaky_relu", 1.0, rng)
 
     def __call__(self, rows: Shaped[Array, "*batch byte"]) -> Float[Array, "*batch 1"]:
-        """The reward of each row."""
-        pictures, told = self.space.split(rows.reshape(-1, rows.shape[-1]))
-        rewards = self._rewards(self.convolutions(pictures), told)
+        """Compute the reward of each row."""
+        images, actions = self.space.split(rows.reshape(-1, rows.shape[-1]))
+        rewards = self._head_rewards(self.convolutions(images), actions)
         return rewards.reshape(*rows.shape[:-1], 1)
 
     def train(
         self, rows: Shaped[Array, "*batch byte"], dropout: float, key: Array
-    ) -> tuple[Float[Array, "*batch 1"], "PictureNetwork"]:
-        """The reward of each row while fitting, and itself with its statistics moved on.
+    ) -> tuple[Float[Array, "*batch 1"], "ImageRewardNetwork"]:
+        """Compute the reward of each row in training mode.
 
-        Note: what is left out is left out of what the convolutions say.
+        Dropout is applied to the output of each convolution, as in the paper.
+
+        Returns:
+            The rewards, and the network with updated batch-norm statistics.
         """
-        pictures, told = self.space.split(rows.reshape(-1, rows.shape[-1]))
+        images, actions = self.space.split(rows.reshape(-1, rows.shape[-1]))
         keys = jax.random.split(key, len(self.convolutions.filters))
-        features, moved = self.convolutions.train(
-            pictures, lambda x, layer: dropped(x, dropout, keys[layer])
+        features, updated = self.convolutions.train(
+            images, lambda x, layer: apply_dropout(x, dropout, keys[layer])
         )
-        rewards = self._rewards(features, told)
-        own = eqx.tree_at(lambda network: network.convolutions, self, moved)
-        return rewards.reshape(*rows.shape[:-1], 1), own
+        rewards = self._head_rewards(features, actions)
+        network = eqx.tree_at(lambda each: each.convolutions, self, updated)
+        return rewards.reshape(*rows.shape[:-1], 1), network
 
-    def _rewards(
-        self, features: Float[Array, "batch feature"], told: Float[Array, "batch action"]
+    def _head_rewards(
+        self, features: Float[Array, "batch feature"], actions: Float[Array, "batch action"]
     ) -> Float[Array, " batch"]:
-        """Of what is seen and, if that is told, what was done."""
-        seen = jnp.concatenate([features, told], axis=-1) if self.sees_actions else features
-        return self.head(seen)[:, 0]
+        inputs = jnp.concatenate([features, actions], axis=-1) if self.uses_actions else features
+        return self.head(inputs)[:, 0]
 
 
-RewardNetwork = MLP | PictureNetwork
+RewardNetwork = MLP | ImageRewardNetwork
 
 
 def new_networks(space: InputSpace, config: PredictorConfig, seed: int) -> RewardNetwork:
-    """The M networks, stacked: every array has a first axis of members."""
+    """Initialise M networks, stacked: the first axis of every array is the member."""
     rng = np.random.default_rng([seed, 7])
-    return stacked([new_network(space, config, rng) for _ in range(config.ensemble_size)])
+    return stack_members([_new_network(space, config, rng) for _ in range(config.ensemble_size)])
 
 
-def new_network(
+def _new_network(
     space: InputSpace, config: PredictorConfig, rng: np.random.Generator
 ) -> RewardNetwork:
-    """One of them."""
-    if space.is_bytes:
-        return PictureNetwork(space, config, rng)
+    if space.has_byte_rows:
+        return ImageRewardNetwork(space, config, rng)
     return MLP((space.num_features, *config.hidden, 1), "leaky_relu", 1.0, rng)
 
 
-Network = TypeVar("Network", MLP, PictureNetwork, RewardNetwork)
+Network = TypeVar("Network", MLP, ImageRewardNetwork, RewardNetwork)
 
 
-def stacked(members: Sequence[Network]) -> Network:
-    """M networks as one whose every array has a first axis of members."""
+def stack_members(members: Sequence[Network]) -> Network:
+    """Stack M networks into one whose arrays have the member as their first axis."""
     return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *members)
 
 
-def unstacked(networks: Network) -> list[Network]:
-    """The M networks, each for itself."""
+def unstack_members(networks: Network) -> list[Network]:
+    """Split stacked networks into a list of M networks."""
     num_members = len(jax.tree.leaves(networks)[0])
     return [jax.tree.map(lambda leaf, m=m: leaf[m], networks) for m in range(num_members)]
 
 
-def rewards_while_fitting(
+def training_rewards(
     network: Network, rows: Shaped[Array, "*batch features"], dropout: float, key: Array
 ) -> tuple[Float[Array, "*batch"], Network]:
-    """What one member says while it is fitted, and itself with its running statistics moved on."""
-    if isinstance(network, PictureNetwork):
+    """Compute rewards in training mode, with dropout and batch statistics.
+
+    Returns:
+        The rewards, and the network with updated running statistics.
+    """
+    if isinstance(network, ImageRewardNetwork):
         rewards, network = network.train(rows, dropout, key)
         return rewards[..., 0], network
     if dropout == 0.0:
@@ -119,27 +124,27 @@ def rewards_while_fitting(
     keys = jax.random.split(key, len(network.weights))
     layers = list(zip(network.weights, network.biases, keys, strict=True))
     for weight, bias, layer_key in layers[:-1]:
-        rows = dropped(activate(rows @ weight + bias), dropout, layer_key)
+        rows = apply_dropout(activate(rows @ weight + bias), dropout, layer_key)
     weight, bias, _ = layers[-1]
     return (rows @ weight + bias)[..., 0], network
 
 
-def with_statistics(network: Network, of: Network) -> Network:
-    """A network with the running statistics of another one."""
-    if not isinstance(network, PictureNetwork) or not isinstance(of, PictureNetwork):
+def replace_running_stats(network: Network, source: Network) -> Network:
+    """Return a network with the batch-norm statistics of another one."""
+    if not isinstance(network, ImageRewardNetwork) or not isinstance(source, ImageRewardNetwork):
         return network
 
     def statistics(each: Any) -> list[Any]:
         return [part for norm in each.convolutions.norms for part in (norm.mean, norm.variance)]
 
-    if not statistics(of):
+    if not statistics(source):
         return network
-    return eqx.tree_at(statistics, network, statistics(of))  # pyright: ignore[reportReturnType]
+    return eqx.tree_at(statistics, network, statistics(source))  # pyright: ignore[reportReturnType]
 
 
-def dropped(x: Array, dropout: float, key: Array) -> Array:
-    """Some of it left out by chance, the rest scaled up for that (Srivastava et al. 2014)."""
+def apply_dropout(x: Array, dropout: float, key: Array) -> Array:
+    """Zero units at random and scale up the others (Srivastava et al. 2014)."""
     if dropout == 0.0:
         return x
-    kept = jax.random.bernoulli(key, 1 - dropout, x.shape)
-    return jnp.where(kept, x / (1 - dropout), 0.0)
+    is_kept = jax.random.bernoulli(key, 1 - dropout, x.shape)
+    return jnp.where(is_kept, x / (1 - dropout), 0.0)

@@ -55,7 +55,7 @@ NO_WARM_START = WarmStart()
 
 def as_large_as(predictor: RewardPredictor, config: TeachConfig | FitConfig):  # noqa: ANN201
     """The settings of a predictor that goes on from a saved one: it has that one's networks."""
-    of_networks = ("ensemble_size", "hidden", "image_encoder", "ignores_actions", "batch_norm")
+    of_networks = ("ensemble_size", "hidden", "image_encoder", "ignore_actions", "batch_norm")
     saved = {name: getattr(predictor.config, name) for name in of_networks}
     return replace(config.reward, **saved)
 
@@ -118,11 +118,11 @@ def check_spaces(predictor: RewardPredictor, config: TeachConfig) -> None:
     Raises:
         BadConfig: its observations or actions are of other shapes.
     """
-    needed = InputSpace.of(*env_spaces(config.env_id, config.frames))
+    needed = InputSpace.from_spaces(*env_spaces(config.env_id, config.frames))
     if predictor.space != needed:
         raise BadConfig(
-            f"The predictor {config.predictor_path} was made for {predictor.space.in_words}; "
-            f"{config.env_id} has {needed.in_words}. "
+            f"The predictor {config.predictor_path} was made for {predictor.space.description}; "
+            f"{config.env_id} has {needed.description}. "
             "Choose the environment that it was made for, or fit another one with `rl-teacher fit`."
         )
 

@@ -52,7 +52,7 @@ class Learning:
         self._world = world
         self._settings = settings
         self.name = settings.name or generated_name(world.env_info.id)
-        space = world.input_space.seen_by(reward_config(settings).image_encoder)
+        space = world.input_space.for_encoder(reward_config(settings).image_encoder)
         given = given_labels(settings.labels, space, world.segment_steps)
         self._num_given = len(given)
         self._step = self._trained_steps = 0

@@ -96,8 +96,8 @@ def fitting_predictor(settings: WrapperSettings, space: InputSpace) -> RewardPre
     predictor = loaded(settings.predictor_path)
     if predictor.space != space:
         raise BadConfig(
-            f"The predictor was made for {predictor.space.in_words}, but this environment has "
-            f"{space.in_words}. Use one that was fitted in this environment, with the same "
+            f"The predictor was made for {predictor.space.description}, but this environment has "
+            f"{space.description}. Use one that was fitted in this environment, with the same "
             "observation_transform."
         )
     return predictor

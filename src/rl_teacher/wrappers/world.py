@@ -57,7 +57,7 @@ class World:
         Raises:
             BadConfig: actions of a kind that it cannot be given.
         """
-        return InputSpace.of(self.view.space, self.action_space)
+        return InputSpace.from_spaces(self.view.space, self.action_space)
 
     def actions(self, actions: object) -> Shaped[np.ndarray, "env ..."]:
         """[N, ...] copies of actions, as segments hold them."""
