@@ -343,7 +343,9 @@ class LabelledWorld:
             del budget
             return progress.step
 
-        space = InputSpace.of(self._venv.single_observation_space, self._venv.single_action_space)
+        space = InputSpace.from_spaces(
+            self._venv.single_observation_space, self._venv.single_action_space
+        )
         experiment_id = self._store.ensure_experiment("bench", env_id, {})
         shelf = Shelf(self._store, experiment_id, SegmentFiles(folder / "segments"))
         return RewardLearner(
