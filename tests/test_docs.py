@@ -28,6 +28,7 @@ from rl_teacher.datasets import reading, writing
 from rl_teacher.envs import check as check_of_envs
 from rl_teacher.envs import moving_dot, preprocessing
 from rl_teacher.envs.mujoco.suite import SUITE
+from rl_teacher.nn import image_layout
 from rl_teacher.play import episodes
 from rl_teacher.play.film import GIF_FPS
 from rl_teacher.play.options import MAX_EPISODES, PlayOptions
@@ -395,8 +396,8 @@ def text_of(name):
         ("docs/datasets.md", f"more than {reading.MAX_BYTES / 2**30:g} GiB, unpacked"),
         ("docs/datasets.md", f"| `schema_version` | {writing.SCHEMA_VERSION};"),
         ("docs/datasets.md", f"| `format` | `{writing.FORMAT_NAME}` |"),
-        ("docs/pictures.md", f"where it has at most {preprocessing.MOST_CHANNELS} and"),
-        ("docs/pictures.md", "{} red + {} green + {} blue".format(*preprocessing.COLOURS)),
+        ("docs/pictures.md", f"where it has at most {image_layout.MAX_CHANNELS} and"),
+        ("docs/pictures.md", "{} red + {} green + {} blue".format(*preprocessing.LUMA)),
         ("docs/pictures.md", f"`--frame-size` | {FrameSettings().size} |"),
         ("docs/pictures.md", f"`--stacked-frames` | {FrameSettings().stacked} |"),
         ("docs/pictures.md", f"at least {moving_dot.THRESHOLD} from 0"),

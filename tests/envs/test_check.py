@@ -41,9 +41,12 @@ def test_nothing_that_matters_is_wrong_with_what_is_known(env_id):
         ("RewardIsNaN", "a reward that is not finite: nan"),
         ("TruncatedIsANumber", "for truncated: True or False is needed"),
         ("NoPictures", "render mode rgb_array"),
-        ("GrowingLamp", "a picture of uint8 (24, 21, 3): observation_space says uint8 (24, 20, 3)"),
-        ("LampOfInts", "a picture of int64 (24, 20, 3)"),
-        ("GlaringLamp", "a picture with numbers from 0.0 to 3.0"),
+        (
+            "GrowingLamp",
+            "an image of uint8 (24, 21, 3): observation_space declares uint8",
+        ),
+        ("LampOfInts", "an image of int64 (24, 20, 3)"),
+        ("GlaringLamp", "an image with values from 0.0 to 3.0"),
         ("ManyColours", "render mode rgb_array"),
         ("WrongPicture", "render() returned float64 (4, 4): uint8 [height, width, 3]"),
     ],
@@ -106,11 +109,11 @@ def test_training_does_not_begin_with_what_is_broken(capsys):
 def test_of_pictures_it_is_said_what_will_be_seen(capsys):
     assert main(["check", own("Lamp"), "-f", "2", "--frame-size", "12"]) == 0
     assert (
-        "pictures of 24 x 20 pixels, 3 channels; seen are 12 x 12, grey, 2 together"
+        "images of 24 x 20 pixels, 3 channels; preprocessed to 12 x 12, grey, 2 stacked"
         in capsys.readouterr().out
     )
     assert main(["check", own("Lamp"), "-f", "0", "--colour"]) == 0
-    assert "seen are 24 x 20, 3 channels, one at a time" in capsys.readouterr().out
+    assert "preprocessed to 24 x 20, 3 channels, not stacked" in capsys.readouterr().out
 
 
 def test_a_game_is_checked_too(capsys, monkeypatch):
@@ -118,5 +121,5 @@ def test_a_game_is_checked_too(capsys, monkeypatch):
     assert main(["check", "Pong-v0", "-p", "human"]) == 0
     assert capsys.readouterr().out == (
         "PongNoFrameskip-v4 can be taught: episodes of 27000 steps, clips of 15 steps a second\n"
-        "pictures of 210 x 160 pixels, 3 channels; seen are 84 x 84, grey, 4 together\n"
+        "images of 210 x 160 pixels, 3 channels; preprocessed to 84 x 84, grey, 4 stacked\n"
     )

@@ -16,7 +16,7 @@ from rl_teacher.envs.moving_dot import (
     NUM_MOVES,
     MovingDot,
 )
-from rl_teacher.envs.preprocessing import Frames
+from rl_teacher.envs.preprocessing import ImagePreprocessing
 from rl_teacher.envs.registry import get_env_info, list_env_infos
 
 NO_WARM_START, DOWN, RIGHT, UP, LEFT = range(5)
@@ -160,8 +160,8 @@ class TestPictures:
 
 def shown(env):
     """What an agent sees of it as it is now, and the frames that show it."""
-    frames = Frames(env, FrameSettings(stacked=1))
-    return frames._seen(env.render())[0], frames
+    frames = ImagePreprocessing(env, FrameSettings(stacked=1))
+    return frames._push(env.render())[0], frames
 
 
 class TestNames:

@@ -15,8 +15,7 @@ from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.preprocessing import (
     AreaResize,
     AreaWeights,
-    Frames,
-    Layout,
+    ImagePreprocessing,
     grey,
     is_image_space,
     is_viewable,
@@ -30,6 +29,9 @@ from rl_teacher.envs.registry import (
     make_vector,
 )
 from rl_teacher.envs.rendering import film, render_steps
+from rl_teacher.nn.encoders import image_layout_of
+from rl_teacher.nn.image_layout import ImageLayout
+from rl_teacher.predictor.inputs import InputSpace
 from tests.envs.custom_environments import MODULE
 
 ONE = FrameSettings(stacked=1, size=0, grey=False)
@@ -70,6 +72,21 @@ def lived(venv, num_steps, seed=3):
         scene_states.append(venv.scene_states.astype(int))
         venv.step(venv.action_space.sample())
     return np.array(observations), np.array(scene_states)
+
+
+@pytest.mark.parametrize(
+    ("shape", "settings", "expected"),
+    [
+        ((10, 10, 4), FrameSettings(stacked=4), ImageLayout((16, 10, 10), 0)),
+        ((12, 12, 3), FrameSettings(stacked=4, grey=False), ImageLayout((12, 12, 12), 0)),
+        ((8, 8, 3), FrameSettings(stacked=4, grey=False), ImageLayout((12, 8, 8), 0)),
+    ],
+)
+def test_stacked_image_keeps_its_channel_axis_in_agent_and_predictor(shape, settings, expected):
+    env = ImagePreprocessing(Shows(of(1, shape)), settings)
+    space = env.observation_space
+    assert image_layout_of(space) == expected
+    assert InputSpace.of(space, env.action_space).picture == expected
 
 
 class TestWhatIsAPicture:
@@ -115,8 +132,8 @@ class TestWhatIsAPicture:
     def test_channels_are_last_where_they_are_few_and_else_first(
         self, shape, height, width, channels
     ):
-        layout = Layout.of(shape)
-        assert (layout.height, layout.width, layout.channels) == (height, width, channels)
+        layout = ImageLayout.guess(shape)
+        assert (layout.height, layout.width, layout.num_channels) == (height, width, channels)
 
     def test_tables_of_numbers_are_refused_with_what_is_needed(self):
         with pytest.raises(BadInput, match=r"\[H, W\], \[H, W, C\] or \[C, H, W\], of uint8"):
@@ -130,25 +147,25 @@ class TestWhatIsAPicture:
 
 class TestShrinking:
     def test_half_the_pixels_are_means_of_two(self):
-        shrunk = AreaResize.of(Layout.of((2, 4)), 2)
+        shrunk = AreaResize.of(ImageLayout.guess((2, 4)), 2)
         np.testing.assert_array_equal(
             shrunk(np.array([[0, 10, 20, 40], [1, 1, 1, 1]], np.uint8)), [[5, 30], [1, 1]]
         )
 
     def test_a_pixel_on_an_edge_is_shared_by_area(self):
         # Each of two covers 1.5 of three: the first 0 and half of 90, the other half of 90 and 30.
-        shrunk = AreaResize.of(Layout.of((3, 2)), 2)
+        shrunk = AreaResize.of(ImageLayout.guess((3, 2)), 2)
         np.testing.assert_allclose(
             shrunk(np.array([[0, 0], [90, 90], [30, 30]], np.uint8)), [[30, 30], [50, 50]]
         )
 
     def test_what_is_smaller_stays(self):
-        shrunk = AreaResize.of(Layout.of((100, 50)), 84)
+        shrunk = AreaResize.of(ImageLayout.guess((100, 50)), 84)
         assert (shrunk.height, shrunk.width) == (84, 50)
         assert shrunk.columns is None
 
     def test_0_shrinks_nothing(self):
-        assert AreaResize.of(Layout.of((1000, 900)), 0)(of(7)).dtype == np.uint8
+        assert AreaResize.of(ImageLayout.guess((1000, 900)), 0)(of(7)).dtype == np.uint8
 
     @settings(max_examples=60, deadline=None)
     @given(st.integers(1, 40), st.integers(1, 40))
@@ -156,14 +173,14 @@ class TestShrinking:
         n, m = max(one, other), min(one, other)
         averaging = AreaWeights.of(n, m)
         share = np.zeros(n)
-        np.add.at(share, averaging.places, averaging.weights.astype(np.float64))
+        np.add.at(share, averaging.indices, averaging.weights.astype(np.float64))
         np.testing.assert_allclose(averaging.weights.sum(0), 1, atol=1e-6)
         np.testing.assert_allclose(share, m / n, atol=1e-6)
 
     def test_all_channels_are_shrunk(self):
         picture = np.zeros((4, 4, 2), np.uint8)
         picture[:2, :2, 1] = 80
-        env = Frames(Shows(picture), FrameSettings(stacked=1, size=2))
+        env = ImagePreprocessing(Shows(picture), FrameSettings(stacked=1, size=2))
         obs, _ = env.reset()
         np.testing.assert_array_equal(obs, [[[0, 0], [0, 0]], [[80, 0], [0, 0]]])
 
@@ -178,92 +195,94 @@ class TestColours:
     def test_are_rounded_when_they_become_grey(self):
         picture = np.zeros((4, 4, 3), np.uint8)
         picture[0] = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 255]]
-        obs, _ = Frames(Shows(picture), FrameSettings(stacked=1)).reset()
+        obs, _ = ImagePreprocessing(Shows(picture), FrameSettings(stacked=1)).reset()
         assert obs[0, 0].tolist() == [76, 150, 29, 255]
 
     def test_stay_where_that_is_asked_for(self):
         picture = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
-        obs, _ = Frames(Shows(picture), ONE).reset()
+        obs, _ = ImagePreprocessing(Shows(picture), ONE).reset()
         np.testing.assert_array_equal(obs, picture.transpose(2, 0, 1))
 
     def test_of_another_number_stay_too(self):
-        obs, _ = Frames(Shows(of(9, (8, 8, 5))), FrameSettings(stacked=2)).reset()
+        obs, _ = ImagePreprocessing(Shows(of(9, (8, 8, 5))), FrameSettings(stacked=2)).reset()
         assert obs.shape == (10, 8, 8)
 
     def test_channels_in_front_stay_there(self):
         picture = np.arange(2 * 25, dtype=np.uint8).reshape(2, 5, 5)
-        obs, _ = Frames(Shows(picture), ONE).reset()
+        obs, _ = ImagePreprocessing(Shows(picture), ONE).reset()
         np.testing.assert_array_equal(obs, picture)
 
     def test_floats_become_bytes(self):
         picture = np.array([[0.0, 1.0], [0.5, 0.25]], np.float32)
         space = Box(0, 1, (2, 2), np.float32)
-        obs, _ = Frames(Shows(picture, space=space), ONE).reset()
+        obs, _ = ImagePreprocessing(Shows(picture, space=space), ONE).reset()
         assert obs.dtype == np.uint8
         assert obs[0].tolist() == [[0, 255], [128, 64]]
 
 
 class TestStacking:
     def test_the_newest_is_last_and_before_the_first_it_is_black(self):
-        env = Frames(Shows(of(1), of(2), of(3)), FrameSettings(stacked=2))
+        env = ImagePreprocessing(Shows(of(1), of(2), of(3)), FrameSettings(stacked=2))
         obs, _ = env.reset()
         assert obs[:, 0, 0].tolist() == [0, 1]
         assert env.step(0)[0][:, 0, 0].tolist() == [1, 2]
         assert env.step(0)[0][:, 0, 0].tolist() == [2, 3]
 
     def test_a_reset_forgets_what_was_before(self):
-        env = Frames(Shows(of(1), of(2)), FrameSettings(stacked=3))
+        env = ImagePreprocessing(Shows(of(1), of(2)), FrameSettings(stacked=3))
         env.reset()
         env.step(0)
         assert env.reset()[0][:, 0, 0].tolist() == [0, 0, 1]
 
     def test_all_channels_of_a_picture_stay_together(self):
         pictures = [np.stack([of(n, (4, 4)), of(n + 1, (4, 4))], -1) for n in (10, 20)]
-        env = Frames(Shows(*pictures), FrameSettings(stacked=2))
+        env = ImagePreprocessing(Shows(*pictures), FrameSettings(stacked=2))
         env.reset()
         assert env.step(0)[0][:, 0, 0].tolist() == [10, 11, 20, 21]
 
     @pytest.mark.parametrize("stacked", [0, 1])
     def test_none_is_as_good_as_one(self, stacked):
-        env = Frames(Shows(of(1), of(2)), FrameSettings(stacked=stacked))
+        env = ImagePreprocessing(Shows(of(1), of(2)), FrameSettings(stacked=stacked))
         env.reset()
         assert env.step(0)[0].tolist() == [[[2, 2], [2, 2]]]
 
     def test_what_was_handed_out_does_not_change_later(self):
-        env = Frames(Shows(of(1), of(2)), ONE)
+        env = ImagePreprocessing(Shows(of(1), of(2)), ONE)
         first, _ = env.reset()
         env.step(0)
         env.reset()
         assert first.tolist() == [[[1, 1], [1, 1]]]
 
     def test_observations_are_of_the_space(self):
-        env = Frames(Shows(of(1, (90, 100, 3))), FrameSettings())
+        env = ImagePreprocessing(Shows(of(1, (90, 100, 3))), FrameSettings())
         assert env.observation_space == Box(0, 255, (4, 84, 84), np.uint8)
         assert env.reset()[0] in env.observation_space
 
     def test_less_than_none_is_refused(self):
         with pytest.raises(BadConfig, match="-1 stacked frames"):
-            Frames(Shows(of(1)), FrameSettings(stacked=-1))
+            ImagePreprocessing(Shows(of(1)), FrameSettings(stacked=-1))
 
 
 class TestWhatChangesIsRefused:
     def test_in_size(self):
-        env = Frames(Shows(of(1, (8, 8, 3)), of(1, (8, 9, 3))), ONE)
+        env = ImagePreprocessing(Shows(of(1, (8, 8, 3)), of(1, (8, 9, 3))), ONE)
         env.reset()
-        with pytest.raises(BadObservation, match=r"Shows showed .*uint8 \(8, 9, 3\).*\(8, 8, 3\)"):
+        with pytest.raises(
+            BadObservation, match=r"Shows returned .*uint8 \(8, 9, 3\).*\(8, 8, 3\)"
+        ):
             env.step(0)
 
     def test_in_type(self):
-        env = Frames(Shows(of(1), np.ones((2, 2))), ONE)
+        env = ImagePreprocessing(Shows(of(1), np.ones((2, 2))), ONE)
         env.reset()
-        with pytest.raises(BadObservation, match=r"float64 \(2, 2\): observation_space says uint8"):
+        with pytest.raises(BadObservation, match=r"float64 \(2, 2\): observation_space declares"):
             env.step(0)
 
     @pytest.mark.parametrize("number", [-0.5, 1.5, np.nan])
     def test_beyond_what_was_promised(self, number):
         space = Box(0, 1, (2, 2), np.float32)
-        env = Frames(Shows(np.full((2, 2), number, np.float32), space=space), ONE)
-        with pytest.raises(BadObservation, match="promises 0 to 1"):
+        env = ImagePreprocessing(Shows(np.full((2, 2), number, np.float32), space=space), ONE)
+        with pytest.raises(BadObservation, match="declares 0 to 1"):
             env.reset()
 
 

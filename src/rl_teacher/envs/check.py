@@ -23,8 +23,8 @@ from rl_teacher.envs.factories import described
 from rl_teacher.envs.preprocessing import (
     describe_preprocessing,
     find_image_fault,
-    in_words,
     is_image_space,
+    layout_of,
 )
 from rl_teacher.envs.registry import (
     EnvInfo,
@@ -33,6 +33,7 @@ from rl_teacher.envs.registry import (
     make_single_env,
     mujoco_model,
 )
+from rl_teacher.nn.image_layout import ImageLayout
 
 logger = logging.getLogger(__name__)
 
@@ -99,9 +100,13 @@ def inspect_environment(env_id: str, *, is_shown: bool) -> tuple[EnvInfo, list[F
 def describe_images(env_id: str, frames: FrameSettings) -> str | None:
     """What is seen of an environment that shows pictures, in one line; None of any other."""
     if get_env_info(env_id).backend == "atari":
-        return describe_preprocessing((SCREEN_HEIGHT, SCREEN_WIDTH, 3), frames)
+        screen = ImageLayout((SCREEN_HEIGHT, SCREEN_WIDTH, 3), channel_axis=2)
+        return describe_preprocessing(screen, frames)
     with closing(make_single_env(env_id)) as env:
-        return in_words(env, frames) if is_image_space(env.observation_space) else None
+        space = env.observation_space
+        if not is_image_space(space):
+            return None
+        return describe_preprocessing(layout_of(space), frames)
 
 
 def find_faults(env_info: EnvInfo, num_steps: int) -> list[Fault]:

@@ -5,10 +5,8 @@ from typing import Literal, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from rl_teacher.nn.image_layout import ImageLayout
+from rl_teacher.nn.image_layout import MAX_CHANNELS, ImageLayout
 
-MOST_CHANNELS = 16
-"""An axis with more than so many entries counts pixels."""
 LEAST_FOR_WIDE_FILTERS = 44
 """Pixels, at least, of the shorter side of a picture that filters of 8 pixels and more look at."""
 LEAST_FOR_STRIDES = 20
@@ -17,21 +15,32 @@ LEAST_PIXELS = 8
 """Of the shorter side; smaller ones are seen as so many numbers."""
 
 
-def image_layout_of(space: gym.Space) -> ImageLayout | None:
-    """How the pictures of an observation space lie; None where it shows none.
+class ImageBox(gym.spaces.Box):
+    """A space of uint8 images that declares which axis holds the channels."""
 
-    Pictures are uint8, of two axes, or of three with the channels first or last.
+    def __init__(self, layout: ImageLayout) -> None:
+        super().__init__(0, 255, layout.shape, np.uint8)
+        self.layout = layout
+
+
+def image_layout_of(space: gym.Space) -> ImageLayout | None:
+    """Return the layout of a space of images; None for any other space.
+
+    An `ImageBox` declares its layout; that of a plain uint8 Box is guessed. Images smaller than
+    8 pixels, for which no convolution is planned, are treated as vectors.
     """
     shape = space.shape or ()
     if not isinstance(space, gym.spaces.Box) or space.dtype != np.uint8:
         return None
-    if len(shape) == 2:
-        found = ImageLayout(shape, None)
-    elif len(shape) == 3 and min(shape[0], shape[2]) <= MOST_CHANNELS:
-        found = ImageLayout(shape, 2 if shape[2] <= shape[0] else 0)
+    if isinstance(space, ImageBox):
+        layout = space.layout
+    elif len(shape) in (2, 3):
+        layout = ImageLayout.guess(shape)
+        if layout.num_channels > MAX_CHANNELS:
+            return None
     else:
         return None
-    return found if min(found.size) >= LEAST_PIXELS else None
+    return layout if min(layout.size) >= LEAST_PIXELS else None
 
 
 class Convolution(NamedTuple):

@@ -1,26 +1,46 @@
-"""How the bytes of pictures lie in an observation. It needs NumPy alone.
+"""The layout of image observations. It needs NumPy only: exported agents load without Gymnasium.
 
-H, W: pixels of height and width, C: channels, P = H * W * C bytes.
+B: batch, H, W: height and width in pixels, C: channels, P = H * W * C bytes.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Shaped, UInt8
+
+MAX_CHANNELS = 16
+"""A last axis longer than this counts pixels, not channels."""
 
 
 @dataclass(frozen=True)
 class ImageLayout:
-    """How the bytes of one picture, or of several stacked ones, lie in an observation.
+    """The axes of an image observation, which may be a stack of several images.
 
     Attributes:
-        shape: of an observation.
-        channel_axis: where in it the channels are, or None where there is one, without an axis.
+        shape: shape of the observation.
+        channel_axis: index of the channel axis; None where the image has one channel and no axis.
     """
 
     shape: tuple[int, ...]
     channel_axis: int | None
+
+    @staticmethod
+    def guess(shape: tuple[int, ...]) -> "ImageLayout":
+        """Guess the channel axis of an image whose environment does not declare it.
+
+        This is the only place that guesses. Everything this project preprocesses carries its layout
+        with the observation space, see `nn.encoders.ImageBox`: a stack of 16 channels of 10x10
+        pixels cannot be told from a 16x10 image with 10 channels by its shape.
+
+        Args:
+            shape: [H, W], [H, W, C] or [C, H, W].
+        """
+        if len(shape) == 2:
+            return ImageLayout(shape, None)
+        first, middle, last = shape
+        is_channel_last = last <= MAX_CHANNELS and last <= min(first, middle)
+        return ImageLayout(shape, 2 if is_channel_last else 0)
 
     @property
     def num_channels(self) -> int:
@@ -32,6 +52,22 @@ class ImageLayout:
         """H and W."""
         height, width = (n for axis, n in enumerate(self.shape) if axis != self.channel_axis)
         return height, width
+
+    @property
+    def height(self) -> int:
+        """H."""
+        return self.size[0]
+
+    @property
+    def width(self) -> int:
+        """W."""
+        return self.size[1]
+
+    def channels_first(self, image: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "c h w"]:
+        """Return a [C, H, W] view of one image."""
+        if self.channel_axis is None:
+            return image[None]
+        return image if self.channel_axis == 0 else image.transpose(2, 0, 1)
 
     @property
     def num_bytes(self) -> int:

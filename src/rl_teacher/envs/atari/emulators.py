@@ -5,13 +5,15 @@ N: emulators, C: channels (pictures times colours, the newest last), H, W: of a 
 
 import numpy as np
 from ale_py.vector_env import AtariVectorEnv as EmulatedVectorEnv
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
 from jaxtyping import Bool, Int, Int32, UInt8
 
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.atari.names import STICKINESS, AtariGame
 from rl_teacher.envs.atari.score_areas import SCREEN_HEIGHT, SCREEN_WIDTH, blank
+from rl_teacher.nn.encoders import ImageBox
+from rl_teacher.nn.image_layout import ImageLayout
 
 FRAME_SKIP = 4
 MAX_NOOPS = 30
@@ -82,9 +84,9 @@ class Emulators:
         )
 
     @property
-    def observation_space(self) -> Box:
+    def observation_space(self) -> ImageBox:
         """[C, H, W] of each."""
-        return Box(0, 255, self._shape, np.uint8)
+        return ImageBox(ImageLayout(self._shape, channel_axis=0))
 
     @property
     def action_space(self) -> Discrete:
