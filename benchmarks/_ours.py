@@ -346,7 +346,7 @@ class LabelledWorld:
         space = InputSpace.from_spaces(
             self._venv.single_observation_space, self._venv.single_action_space
         )
-        experiment_id = self._store.ensure_experiment("bench", env_id, {})
+        experiment_id = self._store.experiments.ensure("bench", env_id, {})
         shelf = Shelf(self._store, experiment_id, SegmentFiles(folder / "segments"))
         return RewardLearner(
             Subject(env_id, space, self._venv.num_envs, segment_steps=60),

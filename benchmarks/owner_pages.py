@@ -81,14 +81,14 @@ def measure_owner_pages(options: Options, records: Records) -> None:
 
 def fill_home(store: Store, home: Path, num_comparisons: int) -> None:
     """An experiment of so many comparisons, as a hundred labelers have answered them."""
-    store.ensure_experiment("load", ENV_ID, {})
-    with store._database.writing() as connection:
+    store.experiments.ensure("load", ENV_ID, {})
+    with store.database.writing() as connection:
         fill(connection, num_comparisons - NUM_OPEN, NUM_OPEN)
         connection.execute(text(ONE_IN_FIVE_IS_DISPUTED))
     experiment = Experiment(store, media_of(home), "load", ENV_ID)
     for seed in range(NUM_CLIPS):
         experiment.hang_body(seed)
-    with store._database.writing() as connection:
+    with store.database.writing() as connection:
         connection.execute(text(REAL_CLIPS), {"num_clips": NUM_CLIPS})
 
 

@@ -16,7 +16,7 @@ from benchmarks.settings import saved_to_config
 from rl_teacher.clips.answer import Answer
 from rl_teacher.config.experiment import RunOptions, TeachConfig
 from rl_teacher.store.media import SegmentFiles
-from rl_teacher.store.records import Claimed, NewLabel
+from rl_teacher.store.records import ClaimedComparison, NewLabel
 from rl_teacher.store.store import Store
 
 RELIABILITIES = (0.95, 0.9, 0.8, 0.7, 0.6)
@@ -54,7 +54,7 @@ class Labelers(threading.Thread):
             with Store.open(default_url(home()), is_synced=False) as store:
                 while not self._is_over.wait(PAUSE_S):
                     with contextlib.suppress(ExperimentNotFound):
-                        experiment_id = store.experiment(self._experiment).id
+                        experiment_id = store.experiments.get(self._experiment).id
                         while self._once_round(store, experiment_id, segments):
                             pass
         except Exception as error:
@@ -65,13 +65,13 @@ class Labelers(threading.Thread):
         num = 0
         for place in self._rng.permutation(len(self._reliabilities)):
             name = name_of(place)
-            claimed = store.claim(experiment_id, name, AT_ONCE)
+            claimed = store.leases.claim(experiment_id, name, AT_ONCE)
             labels = [self._label(each, int(place), segments) for each in claimed]
-            store.answer_many(labels)
+            store.labels.add_many(labels)
             num += len(labels)
         return num
 
-    def _label(self, claimed: Claimed, place: int, segments: SegmentFiles) -> NewLabel:
+    def _label(self, claimed: ClaimedComparison, place: int, segments: SegmentFiles) -> NewLabel:
         right = true_answer(claimed.comparison, segments)
         is_right = self._rng.random() < self._reliabilities[place]
         answer = right if is_right else OPPOSITE[right]
@@ -166,9 +166,9 @@ def what_is_told(store: Store, name: str, segments: SegmentFiles) -> Metrics:
     )
     from rl_teacher.quality.votes import Votes
 
-    asked = [each.id for each in store.asked_comparisons(store.experiment(name).id)]
-    votes = Votes.of(store.votes(asked))
-    truth = {each: true_answer(store.comparison(each), segments) for each in asked}
+    asked = [each.id for each in store.comparisons.asked(store.experiments.get(name).id)]
+    votes = Votes.of(store.labels.votes(asked))
+    truth = {each: true_answer(store.comparisons.get(each), segments) for each in asked}
     estimates = estimate_reliability(votes)
     found = agreement(votes.telling)
     return {
@@ -190,7 +190,7 @@ def told_of_labelers(
     """Of each labeler: the reliability they have, the share they got right, and the estimate."""
     from rl_teacher.quality.votes import CODES
 
-    id_of = {labeler.name: labeler.id for labeler in store.labelers()}
+    id_of = {labeler.name: labeler.id for labeler in store.labelers.all()}
     for place, reliability in enumerate(RELIABILITIES):
         own = votes.where(votes.labeler == id_of[name_of(place)])
         pairs = zip(own.comparison.tolist(), own.answer.tolist(), strict=True)

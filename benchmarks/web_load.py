@@ -23,7 +23,7 @@ from benchmarks.parts import keep, measure_parts
 from benchmarks.records import Record, Records, latest_run
 from benchmarks.tables import number, table
 from rl_teacher.clips.answer import Answer
-from rl_teacher.store.records import NewLabel, ShownClip
+from rl_teacher.store.records import NewLabel, RenderedClip
 from rl_teacher.store.store import Store
 from tests.browser.processes import Service
 from tests.store import postgres
@@ -71,8 +71,8 @@ def measure_next(options: Options, records: Records) -> None:
     with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as folder:
         path = Path(folder) / "labels.sqlite"
         with Store.open(path) as store:
-            store.ensure_experiment("load", ENV_ID, {})
-            with store._database.writing() as connection:
+            store.experiments.ensure("load", ENV_ID, {})
+            with store.database.writing() as connection:
                 fill(connection, num_labels // LABELS_EACH, rounds + OPEN_PER_STEP)
         with Store.open(path) as store:
             claims_s, answers_s = claim_and_answer(store, rounds)
@@ -100,14 +100,14 @@ def claim_and_answer(store: Store, rounds: int) -> tuple[list[float], list[float
     for turn in range(rounds):
         labeler = f"labeler {turn % NUM_LABELERS + 1}"
         start_s = time.perf_counter()
-        claimed = store.claim(1, labeler, 1)
+        claimed = store.leases.claim(1, labeler, 1)
         claims_s.append(time.perf_counter() - start_s)
         if not claimed:
             raise ChildFailed("no comparison was free")
         [held] = claimed
         label = NewLabel(held.comparison.id, Answer.LEFT, labeler, lease=held.lease)
         start_s = time.perf_counter()
-        store.answer_many([label])
+        store.labels.add_many([label])
         answers_s.append(time.perf_counter() - start_s)
     return claims_s, answers_s
 
@@ -175,7 +175,7 @@ def answer_together(home: Path, num_labelers: int, seconds: int) -> dict[str, An
         finally:
             service.end()
         rows = []
-        while page := store.label_rows(experiment_id, rows[-1].id if rows else 0, 10_000):
+        while page := store.labels.export(experiment_id, rows[-1].id if rows else 0, 10_000):
             rows += page
     stored = [str(row.request_id) for row in rows]
     held = [row for row in rows if row.lease == "held"]
@@ -195,26 +195,26 @@ def answer_together(home: Path, num_labelers: int, seconds: int) -> dict[str, An
 
 def ask_enough(store: Store, count: int) -> int:
     """An experiment with so many comparisons that can be shown."""
-    experiment_id = store.ensure_experiment("load", ENV_ID, {})
+    experiment_id = store.experiments.ensure("load", ENV_ID, {})
     hashes = [f"{each:064x}" for each in range(2 * count)]
     poses = {"env_id": ENV_ID, "num_steps": 30, "kind": "poses", "num_frames": 15, "fps": 12.5}
-    store.show_clips(
+    store.clips.publish(
         {
-            each: ShownClip(**poses, media_key=f"clips/{each}.poses", scene_hash="0" * 64)
+            each: RenderedClip(**poses, media_key=f"clips/{each}.poses", scene_hash="0" * 64)
             for each in hashes
         }
     )
     for start in range(0, count, OPEN_PER_STEP):
         some = range(start, min(start + OPEN_PER_STEP, count))
         pairs = [(hashes[2 * each], hashes[2 * each + 1]) for each in some]
-        store.ask(experiment_id, pairs, ENV_ID, 30, start)
+        store.comparisons.add(experiment_id, pairs, ENV_ID, 30, start)
     return experiment_id
 
 
 def a_credential(store: Store, name: str) -> str:
     """Somebody new, and their token."""
-    store.add_labeler(name)
-    return store.issue_credential(name)
+    store.labelers.add(name)
+    return store.access.issue_credential(name)
 
 
 async def everybody(url: str, tokens: list[str], seconds: int) -> Sent:

@@ -11,7 +11,13 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.sides import MIRRORED, is_swapped
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
-from rl_teacher.store.records import ComparisonView, Control, NewLabel, OwnersComparison, Study
+from rl_teacher.store.records import (
+    AssignmentPolicy,
+    ComparisonDetails,
+    ComparisonView,
+    Control,
+    NewLabel,
+)
 from rl_teacher.store.store import Store
 
 LABELERS = {
@@ -39,7 +45,7 @@ class PicturedStudy:
         self._now = datetime.now(UTC) - LASTED
         self._store = Store.open(default_url(home), now=lambda: self._now)
         self._segments = SegmentFiles(home / "segments")
-        self._id = self._store.experiment(name).id
+        self._id = self._store.experiments.get(name).id
         self._name = name
 
     def fill(self) -> str:
@@ -48,51 +54,52 @@ class PicturedStudy:
             return self._fill()
 
     def _fill(self) -> str:
-        self._store.set_study(self._id, Study(0.3, 3, 0.05, 0.05))
+        self._store.experiments.set_assignment(self._id, AssignmentPolicy(0.3, 3, 0.05, 0.05))
         for name in LABELERS:
             expires_at = self._now + timedelta(days=7)
-            invite = self._store.invite(experiment=self._name, expires_at=expires_at).token
-            self._store.accept_invite(invite, name)
+            invite = self._store.access.invite(experiment=self._name, expires_at=expires_at).token
+            self._store.access.accept_invite(invite, name)
         asked = list(self._asked())
         for each in asked[-NUM_GOLD:]:
-            self._store.set_gold(each.id, self._better(each))
+            self._store.comparisons.set_gold(each.id, self._better(each))
         self._label(asked)
-        self._store.exclude_labeler(LEFT_OUT, is_excluded=True)
-        self._store.set_control(self._id, Control(seconds_between=2.5))
+        self._store.labelers.set_excluded(LEFT_OUT, is_excluded=True)
+        self._store.experiments.set_control(self._id, Control(seconds_between=2.5))
         self._now = datetime.now(UTC)
         tokens = [self._invited(each) for each in INVITED]
         return f"/join?invite={tokens[-1]}"
 
     def _invited(self, name: str | None) -> str:
         expires_at = self._now + timedelta(days=7)
-        return self._store.invite(name=name, experiment=self._name, expires_at=expires_at).token
+        invited = self._store.access.invite(name=name, experiment=self._name, expires_at=expires_at)
+        return invited.token
 
-    def _asked(self) -> Iterator[OwnersComparison]:
+    def _asked(self) -> Iterator[ComparisonDetails]:
         after = None
         while True:
-            page = self._store.comparisons(self._id, after=after, limit=200)
+            page = self._store.comparisons.page(self._id, after=after, limit=200)
             yield from page.rows
             if (after := page.next) is None:
                 return
 
-    def _label(self, asked: list[OwnersComparison]) -> None:
+    def _label(self, asked: list[ComparisonDetails]) -> None:
         """One comparison after another, by whoever gets to it; then some of them once more."""
         step = 0.9 * LASTED / (len(asked) * len(LABELERS))
         for each in reversed(asked):
             for name, (_, share) in LABELERS.items():
                 self._now += step
                 if self._rng.random() < share:
-                    self._store.answer_many([self._said(name, each)])
-        self._store.set_study(self._id, Study(0.3, 3, repeats=1.0))
+                    self._store.labels.add_many([self._said(name, each)])
+        self._store.experiments.set_assignment(self._id, AssignmentPolicy(0.3, 3, repeats=1.0))
         for name in LABELERS:
-            again = self._store.claim(self._id, name, REPEATS_AT_ONCE)
-            self._store.answer_many(
+            again = self._store.leases.claim(self._id, name, REPEATS_AT_ONCE)
+            self._store.labels.add_many(
                 [self._said(name, each.comparison, each.lease) for each in again]
             )
-        self._store.set_study(self._id, Study(0.3, 3, 0.05, 0.05))
+        self._store.experiments.set_assignment(self._id, AssignmentPolicy(0.3, 3, 0.05, 0.05))
 
     def _said(
-        self, name: str, about: ComparisonView | OwnersComparison, lease: UUID | None = None
+        self, name: str, about: ComparisonView | ComparisonDetails, lease: UUID | None = None
     ) -> NewLabel:
         better = self._better(about)
         answer = better if self._rng.random() < LABELERS[name][0] else MIRRORED[better]
@@ -107,7 +114,7 @@ class PicturedStudy:
             lease=lease,
         )
 
-    def _better(self, about: ComparisonView | OwnersComparison) -> Answer:
+    def _better(self, about: ComparisonView | ComparisonDetails) -> Answer:
         left, right = (
             self._segments.load(side.content_hash).true_return for side in (about.left, about.right)
         )

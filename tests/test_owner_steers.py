@@ -10,7 +10,7 @@ from rl_teacher.common.errors import ExperimentNotFound
 from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.database import default_url
-from rl_teacher.store.records import Control, Study
+from rl_teacher.store.records import AssignmentPolicy, Control
 from rl_teacher.store.store import Store
 from rl_teacher.teach import teach
 
@@ -41,7 +41,7 @@ class Owner(threading.Thread):
         with Store.open(default_url(home())) as store:
             for awaited, wish in self._wishes:
                 self._await_phase(store, awaited)
-                store.set_control(store.experiment("mine").id, wish)
+                store.experiments.set_control(store.experiments.get("mine").id, wish)
 
     def _await_phase(self, store, phase):
         """Until it is said twice, so that one can see what has moved between."""
@@ -49,7 +49,7 @@ class Owner(threading.Thread):
         while len(said) < 2:
             time.sleep(0.02)
             try:
-                view = store.experiment("mine")
+                view = store.experiments.get("mine")
             except ExperimentNotFound:
                 continue
             if (view.status or {}).get("phase") == phase and view.status_at not in said:
@@ -81,7 +81,7 @@ def test_a_run_is_paused_resumed_and_stopped_and_saves(predictor):
     assert checkpoint is not None
     assert checkpoint.step == outcome.step > 0
     with Store.open(default_url(home())) as store:
-        assert (store.experiment("mine").status or {})["phase"] == "stopped"
+        assert (store.experiments.get("mine").status or {})["phase"] == "stopped"
 
 
 @pytest.mark.slow
@@ -108,7 +108,7 @@ def test_more_labels_are_asked_once_more_are_wanted_and_the_wish_outlives_the_ru
     with Owner(("training", Control(state="stop"))):
         teach(config, OPTIONS)
     with Store.open(default_url(home())) as store:
-        view = store.experiment("mine")
+        view = store.experiments.get("mine")
         assert (view.asked, view.target_labels) == (33, 33)
 
 
@@ -117,5 +117,5 @@ def test_a_study_is_kept_and_what_is_not_said_again_stays():
     teach(config, replace(OPTIONS, overlap=0.5, overlap_labelers=3))
     teach(config, replace(OPTIONS, repeats=0.25))
     with Store.open(default_url(home())) as store:
-        experiment_id = store.experiment("mine").id
-        assert store.study(experiment_id) == Study(0.5, 3, repeats=0.25)
+        experiment_id = store.experiments.get("mine").id
+        assert store.experiments.assignment(experiment_id) == AssignmentPolicy(0.5, 3, repeats=0.25)

@@ -49,17 +49,17 @@ class Labeler(threading.Thread):
 
     def _look(self, store):
         try:
-            experiment = store.experiment(self._experiment)
+            experiment = store.experiments.get(self._experiment)
         except ExperimentNotFound:
             return
         phase = (experiment.status or {}).get("phase")
         if phase not in self.seen_phases:
             self.seen_phases.append(phase)
-        for comparison in store.waiting(experiment.id, limit=3):
+        for comparison in store.comparisons.waiting(experiment.id, limit=3):
             self._answer(store, comparison.id, self._preferred(comparison))
         if self._changes_mind and phase == "training" and self.answers:
             first = min(self.answers)
-            store.answer_many([NewLabel(first, None, "owner")])
+            store.labels.add_many([NewLabel(first, None, "owner")])
             self._answer(store, first, Answer.EQUAL)
             self._changes_mind = False
 
@@ -72,7 +72,7 @@ class Labeler(threading.Thread):
         return Answer.LEFT if left > right else Answer.RIGHT
 
     def _answer(self, store, comparison_id, answer):
-        store.answer(comparison_id, answer, "owner")
+        store.labels.add(comparison_id, answer, "owner")
         self.answers[comparison_id] = answer
 
     def __enter__(self):
@@ -86,8 +86,8 @@ class Labeler(threading.Thread):
 
 def stored_answers():
     with Store.open(default_url(home())) as store:
-        experiment = store.experiment("mine")
-        return {each.id: each.answer for each in store.answered_comparisons(experiment.id)}
+        experiment = store.experiments.get("mine")
+        return {each.id: each.answer for each in store.comparisons.answered(experiment.id)}
 
 
 def test_a_person_is_waited_for_at_first_and_asked_while_the_agent_trains(capsys):
@@ -134,7 +134,7 @@ def test_an_environment_without_mujoco_is_taught_by_videos(env_id):
     assert outcome.is_finished
     assert len(labeler.answers) >= 4
     with Store.open(default_url(home())) as store:
-        comparison = store.comparison(min(labeler.answers))
+        comparison = store.comparisons.get(min(labeler.answers))
     assert comparison.left.kind == comparison.right.kind == "video"
 
 
@@ -170,13 +170,13 @@ def test_the_first_comparisons_show_clips_of_other_experiments_too():
     with Labeler() as labeler:
         teach(replace(CONFIG, name="mine", num_timesteps=512), OPTIONS)
     with Store.open(default_url(home())) as store:
-        first = store.experiment("mine")
-        shared = set(store.shared_clips("ShortReacher-v1", 15))
+        first = store.experiments.get("mine")
+        shared = set(store.clips.shared("ShortReacher-v1", 15))
     assert shared
     with Labeler(name="second") as labeler:
         teach(replace(CONFIG, name="second", seed=5, num_timesteps=512), OPTIONS)
     with Store.open(default_url(home())) as store:
-        of_second = [store.comparison(i) for i in labeler.answers]
+        of_second = [store.comparisons.get(i) for i in labeler.answers]
     asked = {c.content_hash for each in of_second for c in (each.left, each.right)}
     assert first.answered
     assert asked & shared
@@ -187,9 +187,9 @@ def test_the_page_is_told_which_clips_the_predictor_likes_and_how_far_to_believe
     with Labeler():
         teach(replace(CONFIG, num_timesteps=512), OPTIONS)
     with Store.open(default_url(home())) as store:
-        told = store.diagnostics(store.experiment("mine").id)
+        told = store.experiments.diagnostics(store.experiments.get("mine").id)
         assert told is not None
-        kinds = [store.clip(each["clip"]).kind for each in (*told["best"], *told["least"])]
+        kinds = [store.clips.get(each["clip"]).kind for each in (*told["best"], *told["least"])]
     assert kinds == ["poses"] * 8
     returns = [each["predicted_return"] for each in (*told["best"], *reversed(told["least"]))]
     assert returns == sorted(returns, reverse=True)

@@ -36,7 +36,7 @@ class World:
         self.venv = make_vector("ShortReacher-v1", 8)
         self.collector = Collector(self.venv, seed=seed)
         self.store = Store.open(folder / "labels.sqlite")
-        experiment_id = self.store.ensure_experiment("test", "ShortReacher-v1", {})
+        experiment_id = self.store.experiments.ensure("test", "ShortReacher-v1", {})
         space = InputSpace.from_spaces(
             self.venv.single_observation_space, self.venv.single_action_space
         )
@@ -79,7 +79,7 @@ def test_it_asks_what_is_due_and_not_more(world):
     world.live(3)
     assert world.learner.ask(NOW, RECENT) == 20
     assert world.learner.ask(NOW, RECENT) == 0
-    assert world.store.counts(1).answered == 20
+    assert world.store.experiments.counts(1).answered == 20
 
 
 def test_it_asks_nothing_before_anything_was_lived(world):
@@ -89,7 +89,7 @@ def test_it_asks_nothing_before_anything_was_lived(world):
 def test_what_it_asked_is_on_disk_and_answered_by_the_true_return(world):
     world.live(3)
     world.learner.ask(NOW, RECENT)
-    for each in world.store.answered_comparisons(1):
+    for each in world.store.comparisons.answered(1):
         left, right = map(world.query_queue.segment, (each.left_hash, each.right_hash))
         is_left = left.true_return > right.true_return
         assert each.answer == (Answer.LEFT if is_left else Answer.RIGHT)
@@ -128,7 +128,7 @@ def test_a_teacher_who_answers_later_is_not_waited_for(tmp_path):
     world.learner.ask(NOW, RECENT)
     assert world.learner.fit() is None
     question = list(world.query_queue._questions.values())[4]
-    world.store.answer(question.id, Answer.LEFT, "somebody")
+    world.store.labels.add(question.id, Answer.LEFT, "somebody")
     assert world.learner.fit() is not None
     assert world.learner.figures()["labels_answered"] == 1
 
@@ -184,12 +184,12 @@ def test_a_comparison_asked_again_after_a_crash_finds_its_answer(tmp_path):
     before = World(tmp_path)
     before.live(3)
     before.learner.ask(NOW, RECENT)
-    given = before.store.answered_comparisons(1)
+    given = before.store.comparisons.answered(1)
     before.store.close()
     after = World(tmp_path, teacher=lambda left, right, circumstances: Answer.EQUAL)
     after.live(3)
     after.learner.ask(NOW, RECENT)
-    assert after.store.answered_comparisons(1) == given
+    assert after.store.comparisons.answered(1) == given
 
 
 # --- several labelers ---
@@ -210,7 +210,7 @@ def say(world, who, *answers):
     """Their answers to the first comparisons, in order; None leaves one out."""
     for question, answer in zip(world.query_queue.asked(), answers, strict=False):
         if answer is not None:
-            world.store.answer(question.id, answer, who)
+            world.store.labels.add(question.id, answer, who)
 
 
 def targets(world):
@@ -249,10 +249,10 @@ def test_an_excluded_labelers_answers_are_unlearned_and_learned_again(tmp_path):
     say(world, "ann", LEFT)
     say(world, "bob", RIGHT, RIGHT)
     world.learner.fit()
-    world.store.exclude_labeler("bob", True)
+    world.store.labelers.set_excluded("bob", True)
     assert world.learner.fit() is not None
     assert targets(world) == [1]
-    world.store.exclude_labeler("bob", False)
+    world.store.labelers.set_excluded("bob", False)
     assert world.learner.fit() is not None
     assert targets(world) == [0.5, 0]
 
@@ -283,7 +283,7 @@ def test_gold_tells_who_is_right_where_labelers_contradict_each_other(tmp_path):
     say(world, "ann", *[LEFT] * 9)
     say(world, "bob", *[RIGHT] * 9)
     for question in world.query_queue.asked()[:8]:
-        world.store.set_gold(question.id, RIGHT)
+        world.store.comparisons.set_gold(question.id, RIGHT)
     world.learner.take_answers()
     assert all(target < 0.2 for target in targets(world))
 

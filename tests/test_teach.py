@@ -88,8 +88,8 @@ def test_it_leaves_a_predictor_a_plot_and_its_labels():
     assert predictor(np.zeros((5, 10)), np.zeros((5, 2))).shape == (5,)
     assert outcome.plot_path.read_bytes().startswith(b"\x89PNG")
     with Store.open(home() / "labels.sqlite") as store:
-        experiment_id = store.ensure_experiment("test", "ShortReacher-v1", {})
-        assert store.counts(experiment_id).answered == 40
+        experiment_id = store.experiments.ensure("test", "ShortReacher-v1", {})
+        assert store.experiments.counts(experiment_id).answered == 40
 
 
 @pytest.mark.parametrize(
@@ -261,8 +261,8 @@ def test_a_run_killed_ten_times_ends_with_the_numbers_of_one_never_stopped():
     labels = []
     with Store.open(home() / "labels.sqlite") as store:
         for name in ("whole", "killed"):
-            experiment_id = store.ensure_experiment(name, "ShortReacher-v1", {})
-            answered = store.answered_comparisons(experiment_id)
+            experiment_id = store.experiments.ensure(name, "ShortReacher-v1", {})
+            answered = store.comparisons.answered(experiment_id)
             labels.append([(each.left_hash, each.right_hash, each.answer) for each in answered])
     assert labels[0] == labels[1]
 

@@ -218,7 +218,7 @@ def status_of(name):
         return ""
     try:
         with Store.open(home() / "labels.sqlite") as store:
-            return json.dumps(store.experiment(name).status)
+            return json.dumps(store.experiments.get(name).status)
     except RlTeacherError:
         return ""
 

@@ -162,7 +162,7 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
         # Note: a power cut may cost a synthetic answer; it is asked again, and is the same.
         store = stack.enter_context(Store.open(default_url(home()), is_synced=config.asks_a_person))
         if options.force_new:
-            store.delete_experiment(config.name)
+            store.experiments.delete(config.name)
         clip_store = ClipStore(store, MediaFiles(options.media or home() / "media"))
         display = stack.enter_context(Display(config.name, env_info.id, config.num_timesteps))
         display.status("setting up")
@@ -543,10 +543,10 @@ def enter_experiment(
     store: Store, name: str, env_info: EnvInfo, config: TeachConfig, options: RunOptions
 ) -> int:
     """The experiment's id in the store, where its entry is made or brought up to date."""
-    experiment_id = store.ensure_experiment(name, env_info.id, config.saved())
-    instructions = options.instructions or store.experiment(name).instructions
-    target = store.control(experiment_id).target_labels or config.n_labels
-    store.describe_experiment(experiment_id, instructions, target)
+    experiment_id = store.experiments.ensure(name, env_info.id, config.saved())
+    instructions = options.instructions or store.experiments.get(name).instructions
+    target = store.experiments.control(experiment_id).target_labels or config.n_labels
+    store.experiments.describe(experiment_id, instructions, target)
     return experiment_id
 
 

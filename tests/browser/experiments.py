@@ -14,7 +14,7 @@ from rl_teacher.clips.sides import is_swapped, turned
 from rl_teacher.clips.video import encode_mp4
 from rl_teacher.envs.registry import camera_settings, mujoco_model
 from rl_teacher.store.media import MediaFiles
-from rl_teacher.store.records import ShownClip
+from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store
 
 LABELER = "owner"
@@ -40,14 +40,14 @@ class Experiment:
     _num_hung: int = field(default=0)
 
     def __post_init__(self) -> None:
-        self.id = self.store.ensure_experiment(self.name, self.env_id, {"seed": 1})
-        self.store.describe_experiment(self.id, "Prefer the one that hops forward, upright.", 60)
+        self.id = self.store.experiments.ensure(self.name, self.env_id, {"seed": 1})
+        self.store.experiments.describe(self.id, "Prefer the one that hops forward, upright.", 60)
         self.stand("waiting", "Waiting for answers.")
 
     def stand(self, phase: str, says: str, **more: Any) -> None:
         """Say how the trainer stands."""
         status = {"phase": phase, "says": says, "step": 10_000, "num_steps": 400_000}
-        self.store.set_status(self.id, {**status, "steps_per_second": 9_500.0, **more})
+        self.store.experiments.set_status(self.id, {**status, "steps_per_second": 9_500.0, **more})
 
     # --- clips ---
 
@@ -83,8 +83,8 @@ class Experiment:
         key = f"clips/{content_hash}.{'poses' if kind == 'poses' else 'mp4'}"
         self.media.put(key, content)
         num_frames, fps = frames
-        shown = ShownClip(self.env_id, 60, kind, key, scene_hash, num_frames, fps)
-        self.store.show_clips({content_hash: shown})
+        shown = RenderedClip(self.env_id, 60, kind, key, scene_hash, num_frames, fps)
+        self.store.clips.publish({content_hash: shown})
         return content_hash
 
     # --- comparisons ---
@@ -97,11 +97,11 @@ class Experiment:
 
     def ask_about(self, pairs: list[tuple[str, str]], *, step: int = 0) -> list[int]:
         """Ask about pairs of clips; the comparisons' ids."""
-        return self.store.ask(self.id, pairs, self.env_id, 60, step)
+        return self.store.comparisons.add(self.id, pairs, self.env_id, 60, step)
 
     def answers(self) -> dict[int, Answer]:
         """What the store holds, as a person saw it: by comparison, in shown sides."""
-        answered = self.store.answered_comparisons(self.id)
+        answered = self.store.comparisons.answered(self.id)
         return {each.id: as_shown(each.id, each.answer) for each in answered}
 
     def log(self) -> list[tuple[int, Answer | None]]:
@@ -113,7 +113,7 @@ def labels_given(store: Store, experiment_id: int) -> list[tuple[int, Answer | N
     """Every label that was ever given, oldest first, in shown sides; None took one back."""
     return [
         (row.comparison_id, row.answer and as_shown(row.comparison_id, row.answer))
-        for row in store.labels_since(experiment_id, 0)
+        for row in store.labels.since(experiment_id, 0)
     ]
 
 

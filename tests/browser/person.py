@@ -46,7 +46,7 @@ class Person:
     def reload(self):
         self.labelling.page.reload()
         shown = self.labelling.shown_comparison()
-        stored = self._store.comparison(shown)
+        stored = self._store.comparisons.get(shown)
         assert shown not in dict(self.log), f"{shown} is asked again; given: {self.log}; {stored}"
 
     def _say(self, comparison_id, answer):
@@ -54,7 +54,7 @@ class Person:
         self.log.append((comparison_id, answer))
 
     def _preferred(self, comparison_id):
-        comparison = self._store.comparison(comparison_id)
+        comparison = self._store.comparisons.get(comparison_id)
         left, right = in_shown_order(comparison_id, (comparison.left, comparison.right))
         left_return, right_return = (
             self._segments.load(side.content_hash).true_return for side in (left, right)

@@ -191,13 +191,13 @@ class TestWaiting:
         opened.wait_until_idle()
         [asked] = experiment.ask()
         opened.wait_for_comparison(asked)
-        opened.answer(Answer.LEFT)
+        opened.labels.add(Answer.LEFT)
         opened.wait_until_sent()
         assert experiment.answers() == {asked: Answer.LEFT}
 
     def test_the_agents_latest_episode_is_shown_meanwhile(self, open_page, experiment):
         episode = {"clip": experiment.hang_body(1), "true_return": 12.5, "step": 1000}
-        experiment.store.set_latest_episode(experiment.id, episode)
+        experiment.store.experiments.set_latest_episode(experiment.id, episode)
         opened = open_page(experiment.name)
         opened.wait_until_idle()
         opened.page.get_by_text("The agent now").wait_for()

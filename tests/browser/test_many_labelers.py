@@ -8,7 +8,7 @@ import pytest
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.sides import is_swapped, turned
-from rl_teacher.store.records import Control, NewLabel, Study
+from rl_teacher.store.records import AssignmentPolicy, Control, NewLabel
 from rl_teacher.web.address import experiment_path
 from tests.browser.conftest import PHONE
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
@@ -24,7 +24,7 @@ def invite(store, experiment, service):
 
     def made(*, lasts=timedelta(days=1)):
         expires_at = datetime.now(UTC) + lasts
-        token = store.invite(experiment=experiment.name, expires_at=expires_at).token
+        token = store.access.invite(experiment=experiment.name, expires_at=expires_at).token
         return f"{service.address.url}/join?invite={token}"
 
     return made
@@ -60,14 +60,14 @@ def open_tab(open_context, service, experiment):
 
 def say(store, name, comparison_id, answer, **more):
     """Answer as somebody who is not at a browser."""
-    if name not in [each.name for each in store.labelers()]:
-        store.add_labeler(name)
-    store.answer_many([NewLabel(comparison_id, answer, name, **more)])
+    if name not in [each.name for each in store.labelers.all()]:
+        store.labelers.add(name)
+    store.labels.add_many([NewLabel(comparison_id, answer, name, **more)])
 
 
 def said_by(store, experiment, name):
     """What somebody says now, by comparison, in its own sides."""
-    page = store.comparisons(experiment.id, limit=200)
+    page = store.comparisons.page(experiment.id, limit=200)
     return {row.id: vote.answer for row in page.rows for vote in row.votes if vote.labeler == name}
 
 
@@ -109,13 +109,13 @@ class TestInvites:
 
     def test_an_invite_that_was_taken_back_says_so(self, invite, join, store):
         link = invite()
-        store.revoke_invite(store.invites()[0].id)
+        store.access.revoke_invite(store.access.invites()[0].id)
         page = join(link, "unwanted")
         page.get_by_role("heading", name="This invite was withdrawn").wait_for()
 
     def test_a_name_that_is_taken_can_be_chosen_anew(self, invite, join, experiment, store):
         experiment.ask(2)
-        store.add_labeler(f"Ada of {experiment.name}")
+        store.labelers.add(f"Ada of {experiment.name}")
         page = join(invite(), f"Ada of {experiment.name}")
         page.get_by_role("alert").get_by_text("already").wait_for()
         page.get_by_label("Your name").fill(f"Eve of {experiment.name}")
@@ -156,7 +156,7 @@ class TestTwoLabelers:
         name = f"fired of {experiment.name}"
         labelling = LabellingPage(join(invite(), name))
         labelling.shown_comparison()
-        store.revoke_credentials(name)
+        store.access.revoke_credentials(name)
         labelling.press("ArrowDown")
         labelling.page.get_by_text("This browser is no longer signed in.").wait_for()
         assert labelling.hook("outboxLength") == 1
@@ -170,9 +170,12 @@ class TestTheOwner:
         def wait_for_state(state):
             page.get_by_text(SAID_MEANWHILE[state]).wait_for()
             deadline = time.monotonic() + 10
-            while store.control(experiment.id).state != state and time.monotonic() < deadline:
+            while (
+                store.experiments.control(experiment.id).state != state
+                and time.monotonic() < deadline
+            ):
                 page.wait_for_timeout(20)
-            assert store.control(experiment.id).state == state
+            assert store.experiments.control(experiment.id).state == state
 
         experiment.stand("training", "training")
         page.get_by_role("button", name="Pause", exact=True).first.click(timeout=PATIENCE_MS)
@@ -191,18 +194,18 @@ class TestTheOwner:
         page.get_by_label("Seconds between labels").fill("2.5")
         page.get_by_role("button", name="Save", exact=True).click()
         page.get_by_text("Saved.").wait_for()
-        assert store.experiment(experiment.name).instructions == "Prefer the higher jump."
-        assert store.study(experiment.id) == Study(overlap=0.25)
-        assert store.control(experiment.id).seconds_between == 2.5
+        assert store.experiments.get(experiment.name).instructions == "Prefer the higher jump."
+        assert store.experiments.assignment(experiment.id) == AssignmentPolicy(overlap=0.25)
+        assert store.experiments.control(experiment.id).seconds_between == 2.5
 
     def test_empties_what_was_said_before(self, open_tab, experiment, store):
-        store.set_control(experiment.id, Control(seconds_between=2.5, target_labels=70))
+        store.experiments.set_control(experiment.id, Control(seconds_between=2.5, target_labels=70))
         page = open_tab("Settings")
         page.get_by_label("Labels wanted in all").fill("", timeout=PATIENCE_MS)
         page.get_by_label("Seconds between labels").fill("")
         page.get_by_role("button", name="Save", exact=True).click()
         page.get_by_text("Saved.").wait_for()
-        assert store.control(experiment.id) == Control("run")
+        assert store.experiments.control(experiment.id) == Control("run")
         page.get_by_role("link", name="Audit trail").click()
         page.get_by_text("target labels none").wait_for(timeout=PATIENCE_MS)
 
@@ -221,7 +224,8 @@ class TestTheOwner:
         dialog.get_by_role("group", name="Known answer").get_by_text("Right is better").click()
         dialog.get_by_text("Press it again").wait_for()
         assert said_by(store, experiment, "owner") == {disputed: Answer.RIGHT}
-        assert [row.gold for row in store.comparisons(experiment.id).rows] == [Answer.RIGHT, None]
+        rows = store.comparisons.page(experiment.id).rows
+        assert [row.gold for row in rows] == [Answer.RIGHT, None]
         page.get_by_role("button", name="Close").click()
         page.get_by_role("link", name="Audit trail").click()
         page.get_by_text("gave a verdict").wait_for(timeout=PATIENCE_MS)
@@ -267,11 +271,11 @@ class TestTheOwner:
         card = page.get_by_role("listitem").filter(has=page.get_by_role("heading", name=name))
         card.get_by_role("button", name="Leave out").click(timeout=PATIENCE_MS)
         card.get_by_role("button", name="Take back in").wait_for()
-        excluded = {each.name for each in store.labelers() if each.excluded_at}
+        excluded = {each.name for each in store.labelers.all() if each.excluded_at}
         assert name in excluded
         card.get_by_role("button", name="Take back in").click()
         card.get_by_role("button", name="Leave out").wait_for()
-        assert name not in {each.name for each in store.labelers() if each.excluded_at}
+        assert name not in {each.name for each in store.labelers.all() if each.excluded_at}
 
     def test_reads_a_name_with_markup_as_text(self, open_tab, experiment, store):
         name = f"<img src=x> {experiment.name}"

@@ -23,11 +23,11 @@ def full(experiment):
     disputed, agreed = experiment.ask(2)
     store, names = experiment.store, [f"{who} of {experiment.name}" for who in ("Ada", "Ben")]
     for name, answer in zip(names, (Answer.LEFT, Answer.RIGHT), strict=True):
-        store.answer(disputed, answer, name)
-        store.answer(agreed, Answer.LEFT, name)
-        store.answer(agreed, Answer.EQUAL, "left out")
-    store.exclude_labeler("left out", is_excluded=True)
-    store.set_gold(agreed, Answer.LEFT)
+        store.labels.add(disputed, answer, name)
+        store.labels.add(agreed, Answer.LEFT, name)
+        store.labels.add(agreed, Answer.EQUAL, "left out")
+    store.labelers.set_excluded("left out", is_excluded=True)
+    store.comparisons.set_gold(agreed, Answer.LEFT)
     experiment.ask(3)
     for step in range(1, 30):
         figures = {
@@ -38,15 +38,15 @@ def full(experiment):
             "labels_answered": step,
             "episodes": 10 * step,
         }
-        store.append_metrics(experiment.id, 1000 * step, figures)
+        store.metrics.append(experiment.id, 1000 * step, figures)
     rewards = [0.1 * (frame % 7) - 0.2 for frame in range(30)]
     clip = experiment.hang_body(99)
     episode = {"clip": clip, "predicted_rewards": rewards, "true_return": 240.0, "step": 29_000}
-    store.set_latest_episode(experiment.id, episode)
+    store.experiments.set_latest_episode(experiment.id, episode)
     liked = {"clip": clip, "predicted_return": 1.5}
     bins = [{"predicted": 0.1, "observed": 0.2, "count": 7}]
     diagnostics = {"step": 29_000, "best": [liked], "least": [liked], "calibration": bins}
-    store.set_diagnostics(experiment.id, diagnostics)
+    store.experiments.set_diagnostics(experiment.id, diagnostics)
     return experiment
 
 
@@ -219,7 +219,7 @@ class TestEveryPage:
     def test_an_experiments_page_follows_what_happens(self, open_context, service, full):
         page = open_context().new_page()
         go_to_experiment(page, service, full)
-        full.store.append_metrics(full.id, 50_000, {"held_out_accuracy": 0.123})
+        full.store.metrics.append(full.id, 50_000, {"held_out_accuracy": 0.123})
         page.get_by_text(re.compile(r"^12\s%$")).first.wait_for(timeout=PATIENCE_MS)
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])

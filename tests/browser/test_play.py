@@ -175,8 +175,8 @@ class TestWhoever:
         running = played("alone")
         link = running.printed_link()
         with Store.open(default_url(running.home)) as store:
-            store.add_labeler("ann")
-            credential = store.issue_credential("ann")
+            store.labelers.add("ann")
+            credential = store.access.issue_credential("ann")
         page = open_context().new_page()
         page.goto(f"{link.partition('?')[0]}?token={credential}")
         page.wait_for_url(lambda url: url.endswith("/"), timeout=PATIENCE_MS)

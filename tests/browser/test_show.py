@@ -23,9 +23,9 @@ def teach(home, env_id, *flags):
 def given(home):
     """Every label in the store, oldest first; the current ones by comparison."""
     with open_store(home) as store:
-        experiment = store.experiment("mine")
+        experiment = store.experiments.get("mine")
         log = labels_given(store, experiment.id)
-        assert store.counts(experiment.id).answered == len(dict(log))
+        assert store.experiments.counts(experiment.id).answered == len(dict(log))
         return log
 
 

@@ -43,7 +43,7 @@ class Desk:
         self.store, self.name = store, name
         self.files = SegmentFiles(home() / "segments")
         with Experiment.open(name, {"env_id": ENV_ID}) as experiment:
-            self.id = store.ensure_experiment(experiment.name, ENV_ID, {"env_id": ENV_ID})
+            self.id = store.experiments.ensure(experiment.name, ENV_ID, {"env_id": ENV_ID})
         self._requests = 0
 
     def ask(self, seed, step=0):
@@ -52,7 +52,7 @@ class Desk:
             self.files.save(each)
         hashes = [(pair[0].content_hash, pair[1].content_hash)]
         lengths = {each.content_hash: len(each) for each in pair}
-        [comparison_id] = self.store.ask(self.id, hashes, ENV_ID, lengths, step)
+        [comparison_id] = self.store.comparisons.add(self.id, hashes, ENV_ID, lengths, step)
         return comparison_id
 
     def say(self, comparison_id, answer, labeler="zoe", **details):
@@ -60,7 +60,7 @@ class Desk:
         request_id = UUID(int=self._requests)
         answer = None if answer is None else Answer(answer)
         label = NewLabel(comparison_id, answer, labeler, request_id, **details)
-        self.store.answer_many([label])
+        self.store.labels.add_many([label])
 
     def dataset(self):
         return from_experiment(self.store, self.files, self.name)

@@ -55,7 +55,7 @@ def test_labels_of_an_excluded_labeler_are_left_out(desk):
     comparison = desk.ask(0)
     desk.say(comparison, "left", "zoe")
     desk.say(comparison, "right", "bot")
-    desk.store.exclude_labeler("bot", is_excluded=True)
+    desk.store.labelers.set_excluded("bot", is_excluded=True)
     [each] = desk.dataset()
     assert (each.target, each.labeler) == (1.0, "zoe")
 

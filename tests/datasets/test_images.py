@@ -47,11 +47,11 @@ def labelled(store, segments, config):
     files = SegmentFiles(home() / "segments")
     for each in segments:
         files.save(each)
-    experiment_id = store.ensure_experiment("seen", ENV_ID, config)
+    experiment_id = store.experiments.ensure("seen", ENV_ID, config)
     hashes = [each.content_hash for each in segments]
     pairs = list(zip(hashes[::2], hashes[1::2], strict=True))
-    ids = store.ask(experiment_id, pairs, ENV_ID, dict.fromkeys(hashes, 25), 0)
-    store.answer_many([NewLabel(each, Answer.LEFT, "zoe", uuid4()) for each in ids])
+    ids = store.comparisons.add(experiment_id, pairs, ENV_ID, dict.fromkeys(hashes, 25), 0)
+    store.labels.add_many([NewLabel(each, Answer.LEFT, "zoe", uuid4()) for each in ids])
     return from_experiment(store, files, "seen")
 
 

@@ -51,7 +51,7 @@ def test_what_was_exported_and_imported_is_exported_again_as_it_was(
 
 def test_nobody_there_is_taken_for_somebody_here(dataset, desk):
     import_as(dataset, "theirs")
-    assert {"zoe", "imported:zoe"} <= {each.name for each in desk.store.labelers()}
+    assert {"zoe", "imported:zoe"} <= {each.name for each in desk.store.labelers.all()}
     with Store.open(default_url(home())) as store:
         rows = from_experiment(store, SegmentFiles(home() / "segments"), "theirs").rows
     assert {row["labeler"] for row in rows} == {"zoe"}

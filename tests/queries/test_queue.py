@@ -14,7 +14,8 @@ from rl_teacher.queries.queue import (
     library_of,
 )
 from rl_teacher.store.media import SegmentFiles
-from rl_teacher.store.store import ShownClip, Store
+from rl_teacher.store.records import RenderedClip
+from rl_teacher.store.store import Store
 from rl_teacher.teachers.human import through_the_store
 
 LEFT, RIGHT, EQUAL, CANNOT_TELL = Answer
@@ -32,7 +33,7 @@ class Survey:
 
     def __init__(self, folder, database):
         self.store = Store.open(database)
-        experiment_id = self.store.ensure_experiment("mine", ENV_ID, {})
+        experiment_id = self.store.experiments.ensure("mine", ENV_ID, {})
         self._shelf = Shelf(self.store, experiment_id, SegmentFiles(folder / "segments"))
         self.questions = self.new_questionnaire()
         pairs = [(a_segment(2 * i), a_segment(2 * i + 1)) for i in range(3)]
@@ -43,7 +44,7 @@ class Survey:
         return QueryQueue(self._shelf, Respondent(through_the_store, "", 0))
 
     def say(self, who, place, answer):
-        self.store.answer(self.ids[place], answer, who)
+        self.store.labels.add(self.ids[place], answer, who)
 
     def take(self):
         """What came, as places of questions: new ones, second opinions, and whether to revise."""
@@ -112,18 +113,18 @@ def test_an_excluded_labelers_answers_count_no_more_and_come_back(survey):
     for who, place in (("ann", 0), ("bob", 0), ("bob", 1)):
         survey.say(who, place, LEFT)
     survey.take()
-    survey.store.exclude_labeler("bob", True)
+    survey.store.labelers.set_excluded("bob", True)
     assert survey.take() == ([], [], True)
     assert (survey.answers(0), survey.answers(1)) == ([LEFT], [])
     assert survey.questions.num_waiting == 2
-    survey.store.exclude_labeler("bob", False)
+    survey.store.labelers.set_excluded("bob", False)
     assert survey.take() == ([1], [0], False)
     assert survey.questions.num_waiting == 1
 
 
 def test_what_an_excluded_labeler_answers_is_not_taken_in(survey):
     survey.say("bob", 1, LEFT)
-    survey.store.exclude_labeler("bob", True)
+    survey.store.labelers.set_excluded("bob", True)
     assert survey.take() == ([], [], False)
     survey.say("bob", 0, LEFT)
     assert survey.take() == ([], [], False)
@@ -135,7 +136,7 @@ def test_a_saved_state_has_what_each_labeler_had_said_by_then(survey):
     survey.say("bob", 0, EQUAL)
     survey.say("bob", 2, CANNOT_TELL)
     survey.take()
-    survey.store.exclude_labeler("bob", True)
+    survey.store.labelers.set_excluded("bob", True)
     state = survey.questions.state()
     other = survey.new_questionnaire()
     other.load_state(state, ENV_ID)
@@ -153,7 +154,7 @@ def test_a_saved_state_has_what_each_labeler_had_said_by_then(survey):
 def test_an_exclusion_is_part_of_the_saved_state(survey):
     survey.say("bob", 0, LEFT)
     survey.take()
-    survey.store.exclude_labeler("bob", True)
+    survey.store.labelers.set_excluded("bob", True)
     survey.take()
     other = survey.new_questionnaire()
     other.load_state(survey.questions.state(), ENV_ID)
@@ -200,9 +201,9 @@ def test_an_answer_of_an_older_checkpoint_that_was_changed_since_is_a_revision(s
 @pytest.mark.parametrize("shows_others", [True, False])
 def test_what_others_lived_is_borrowed_only_if_it_can_be_shown(survey, tmp_path, shows_others):
     shown = survey.questions.asked()[0].left
-    clip = ShownClip(ENV_ID, 6, "video", f"clips/{shown}.mp4", None, 6, 10.0)
-    survey.store.show_clips({shown: clip})
-    own_id = survey.store.ensure_experiment("other", ENV_ID, {})
+    clip = RenderedClip(ENV_ID, 6, "video", f"clips/{shown}.mp4", None, 6, 10.0)
+    survey.store.clips.publish({shown: clip})
+    own_id = survey.store.experiments.ensure("other", ENV_ID, {})
     segments = SegmentFiles(tmp_path / "segments")
     shelf = Shelf(survey.store, own_id, segments, shows_others=shows_others)
     library = {each.content_hash for each in library_of(shelf, ENV_ID, 6)}

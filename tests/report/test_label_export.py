@@ -30,8 +30,8 @@ def store(database):
 
 @pytest.fixture
 def comparison_id(store):
-    experiment_id = store.ensure_experiment("hopper", "ShortHopper-v1", {})
-    [asked] = store.ask(experiment_id, [(LEFT, RIGHT)], "ShortHopper-v1", 60, 7)
+    experiment_id = store.experiments.ensure("hopper", "ShortHopper-v1", {})
+    [asked] = store.comparisons.add(experiment_id, [(LEFT, RIGHT)], "ShortHopper-v1", 60, 7)
     return asked
 
 
@@ -45,7 +45,7 @@ def lines(store, name="hopper"):
 
 def test_a_label_is_a_line_with_who_when_how_long_and_which_side(store, comparison_id):
     details = {"note": "<script>", "replays": 2}
-    store.answer_many(
+    store.labels.add_many(
         [
             NewLabel(
                 *(comparison_id, Answer.RIGHT, "Zoë", REQUEST),
@@ -84,8 +84,8 @@ def test_a_label_is_a_line_with_who_when_how_long_and_which_side(store, comparis
 
 def test_every_label_ever_given_is_there_and_says_whether_it_counts(store, comparison_id):
     for answer in (Answer.LEFT, Answer.EQUAL, None, Answer.CANNOT_TELL):
-        store.answer(comparison_id, answer, "ann")
-    store.exclude_labeler("ann", is_excluded=True)
+        store.labels.add(comparison_id, answer, "ann")
+    store.labelers.set_excluded("ann", is_excluded=True)
     found = lines(store)
     assert [each["answer"] for each in found] == ["left", "equal", None, "cannot_tell"]
     assert [each["is_current"] for each in found] == [False, False, False, True]
@@ -95,13 +95,13 @@ def test_every_label_ever_given_is_there_and_says_whether_it_counts(store, compa
 def test_more_labels_than_one_page_has_are_all_there_once(store, comparison_id, monkeypatch):
     monkeypatch.setattr(label_export, "PAGE", 3)
     for number in range(8):
-        store.answer(comparison_id, Answer.LEFT, f"labeler {number}")
+        store.labels.add(comparison_id, Answer.LEFT, f"labeler {number}")
     assert [each["label_id"] for each in lines(store)] == list(range(1, 9))
 
 
 def test_labels_of_other_experiments_stay_away(store, comparison_id):
-    store.answer(comparison_id, Answer.LEFT, "ann")
-    store.ensure_experiment("other", "ShortHopper-v1", {})
+    store.labels.add(comparison_id, Answer.LEFT, "ann")
+    store.experiments.ensure("other", "ShortHopper-v1", {})
     assert lines(store, "other") == []
 
 
@@ -109,7 +109,7 @@ def test_parquet_has_the_same_rows_with_types(store, comparison_id, tmp_path, mo
     parquet = pytest.importorskip("pyarrow.parquet")
     monkeypatch.setattr(label_export, "ROW_GROUP", 2)
     for answer in (Answer.LEFT, None, Answer.EQUAL):
-        store.answer_many([NewLabel(comparison_id, answer, "ann", details={"x": [1, "y"]})])
+        store.labels.add_many([NewLabel(comparison_id, answer, "ann", details={"x": [1, "y"]})])
     path = tmp_path / "labels.parquet"
     assert export(store, "hopper", "parquet", path).num_labels == 3
     table = parquet.read_table(path)
@@ -154,7 +154,7 @@ def test_an_export_that_breaks_off_leaves_the_file_of_before(
 ):
     path = tmp_path / "labels.jsonl"
     path.write_text("before")
-    store.answer(comparison_id, Answer.LEFT, "ann")
+    store.labels.add(comparison_id, Answer.LEFT, "ann")
 
     def fail(*given):
         raise KeyboardInterrupt

@@ -37,9 +37,9 @@ def studio_of(env_id, venv, clip_store):
 
 
 def ask(clip_store, env_id, segments):
-    experiment_id = clip_store.store.ensure_experiment("shown", env_id, {})
+    experiment_id = clip_store.store.experiments.ensure("shown", env_id, {})
     hashes = tuple(segment.content_hash for segment in segments)
-    clip_store.store.ask(experiment_id, [hashes], env_id, 10, 0)
+    clip_store.store.comparisons.add(experiment_id, [hashes], env_id, 10, 0)
     return experiment_id
 
 
@@ -50,10 +50,10 @@ def test_a_comparison_waits_once_both_its_mujoco_clips_can_be_shown(env_id, clip
     clip_renderer = studio_of(env_id, venv, clip_store)
     clip_renderer.show(segments[:1])
     clip_renderer.wait()
-    assert clip_store.store.waiting(experiment_id, limit=5) == []
+    assert clip_store.store.comparisons.waiting(experiment_id, limit=5) == []
     clip_renderer.show(segments)
     clip_renderer.wait()
-    (waiting,) = clip_store.store.waiting(experiment_id, limit=5)
+    (waiting,) = clip_store.store.comparisons.waiting(experiment_id, limit=5)
     clip_renderer.close()
     assert waiting.left.kind == "poses"
     assert waiting.left.media_key is not None
@@ -72,7 +72,7 @@ def test_a_clip_without_mujoco_is_a_video(env_id, clip_store):
     clip_renderer = studio_of(env_id, venv, clip_store)
     clip_renderer.show(segments)
     clip_renderer.wait()
-    (waiting,) = clip_store.store.waiting(experiment_id, limit=5)
+    (waiting,) = clip_store.store.comparisons.waiting(experiment_id, limit=5)
     clip_renderer.close()
     assert waiting.right.kind == "video"
     assert waiting.right.scene_hash is None
@@ -88,7 +88,7 @@ def test_a_clip_of_pictures_is_in_colour_and_whole_whatever_was_seen(clip_store)
     clip_renderer = ClipRenderer(get_env_info("MovingDot-v0"), venv, clip_store, frames)
     clip_renderer.show(segments)
     clip_renderer.wait()
-    (waiting,) = clip_store.store.waiting(experiment_id, limit=5)
+    (waiting,) = clip_store.store.comparisons.waiting(experiment_id, limit=5)
     clip_renderer.close()
     assert segments[0].observations.shape == (10, 2, 20, 20)
     with av.open(io.BytesIO(clip_store.media.get(waiting.left.media_key)), mode="r") as file:
@@ -113,7 +113,7 @@ def test_an_episode_is_announced_once_it_can_be_shown(clip_store):
 
 
 def kind_of(clip_store, segment):
-    return clip_store.store.clip(segment.content_hash).kind
+    return clip_store.store.clips.get(segment.content_hash).kind
 
 
 def show_and_wait(clip_renderer, segments):

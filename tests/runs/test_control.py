@@ -4,14 +4,14 @@ import pytest
 
 from rl_teacher.config.experiment import RunOptions
 from rl_teacher.runs.control import RunControl
-from rl_teacher.store.records import Control, Study
+from rl_teacher.store.records import AssignmentPolicy, Control
 from rl_teacher.store.store import Store
 
 
 @pytest.fixture
 def desk(database):
     with Store.open(database) as store:
-        experiment_id = store.ensure_experiment("mine", "ShortHopper-v1", {})
+        experiment_id = store.experiments.ensure("mine", "ShortHopper-v1", {})
         yield SimpleNamespace(store=store, id=experiment_id, clock=SimpleNamespace(s=100.0))
 
 
@@ -21,7 +21,7 @@ def orders_of(desk):
 
 def test_the_store_is_looked_into_once_a_second(desk):
     run_control = orders_of(desk)
-    desk.store.set_control(desk.id, Control(state="pause"))
+    desk.store.experiments.set_control(desk.id, Control(state="pause"))
     assert not run_control.is_paused
     desk.clock.s += 1.0
     assert run_control.is_paused
@@ -29,13 +29,15 @@ def test_the_store_is_looked_into_once_a_second(desk):
 
 @pytest.mark.parametrize("state", ["pause", "stop"])
 def test_who_starts_a_run_wants_it_to_go_on_whatever_was_said_of_the_last_one(desk, state):
-    desk.store.set_control(desk.id, Control(state=state, target_labels=70))
+    desk.store.experiments.set_control(desk.id, Control(state=state, target_labels=70))
     assert orders_of(desk).latest().state == "run"
-    assert desk.store.control(desk.id).state == "run"
-    assert desk.store.control(desk.id).target_labels == 70
+    assert desk.store.experiments.control(desk.id).state == "run"
+    assert desk.store.experiments.control(desk.id).target_labels == 70
 
 
 def test_what_is_not_given_of_a_study_stays_as_it_was(desk):
-    desk.store.set_study(desk.id, Study(overlap=0.3, overlap_labelers=3))
+    policy = AssignmentPolicy(overlap=0.3, overlap_labelers=3)
+    desk.store.experiments.set_assignment(desk.id, policy)
     orders_of(desk).set_study(RunOptions(repeats=0.1))
-    assert desk.store.study(desk.id) == Study(overlap=0.3, overlap_labelers=3, repeats=0.1)
+    expected = AssignmentPolicy(overlap=0.3, overlap_labelers=3, repeats=0.1)
+    assert desk.store.experiments.assignment(desk.id) == expected

@@ -241,11 +241,12 @@ class TestFinding:
 
     def test_labels_are_counted_in_the_store_while_there_are_no_figures_yet(self, experiment):
         with Store.open(default_url(home())) as store:
-            there = store.ensure_experiment("syn-1400", "ShortHopper-v1", CONFIG)
-            one, two, _ = store.ask(there, [("a", "b"), ("b", "c"), ("a", "c")], "x", 60, 0)
-            store.answer(one, Answer.LEFT, "owner")
-            store.answer(two, Answer.EQUAL, "owner")
-            store.answer(two, None, "owner")
+            there = store.experiments.ensure("syn-1400", "ShortHopper-v1", CONFIG)
+            pairs = [("a", "b"), ("b", "c"), ("a", "c")]
+            one, two, _ = store.comparisons.add(there, pairs, "x", 60, 0)
+            store.labels.add(one, Answer.LEFT, "owner")
+            store.labels.add(two, Answer.EQUAL, "owner")
+            store.labels.add(two, None, "owner")
         [summary] = Experiment.all()
         assert (summary.step, summary.labels) == (0, 1)
         experiment.append_metrics({"step": 4000, "labels_answered": 17})

@@ -11,7 +11,7 @@ from rl_teacher.predictor.diagnostics import Diagnostics
 from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
 from rl_teacher.runs.status import EPISODES_KEPT, RunStatus, StatusReporter
 from rl_teacher.store.media import MediaFiles
-from rl_teacher.store.records import ShownClip
+from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store
 
 NO_REWARDS = np.zeros((0, 1), np.float32)
@@ -40,8 +40,8 @@ class InstantClipRenderer(ClipRenderer):
     def render_if_possible(self, segment, then):
         key = f"clips/{segment.content_hash}.poses"
         self.clip_store.media.put(key, b"poses")
-        shown = ShownClip(segment.env_id, len(segment), "poses", key, None, 6, 60.0)
-        self.clip_store.store.show_clips({segment.content_hash: shown})
+        shown = RenderedClip(segment.env_id, len(segment), "poses", key, None, 6, 60.0)
+        self.clip_store.store.clips.publish({segment.content_hash: shown})
         then()
 
 
@@ -55,7 +55,7 @@ class ScriptedWatcher(EpisodeWatcher):
 @pytest.fixture
 def board(tmp_path, database):
     with Store.open(database) as store:
-        experiment_id = store.ensure_experiment("mine", "ShortHopper-v1", {})
+        experiment_id = store.experiments.ensure("mine", "ShortHopper-v1", {})
         clock = SimpleNamespace(s=100.0)
         media = MediaFiles(tmp_path / "media")
         clip_renderer = InstantClipRenderer(ClipStore(store, media))
@@ -74,7 +74,7 @@ def board(tmp_path, database):
 
 
 def status(board):
-    return board.store.experiment("mine").status
+    return board.store.experiments.get("mine").status
 
 
 def test_a_new_phase_is_told_at_once_and_the_same_one_once_a_second(board):
@@ -104,22 +104,22 @@ def test_figures_of_steps_that_are_taken_again_are_forgotten(board):
     for step in (1, 2, 3):
         board.status_reporter.metrics({"step": step, "true_return": float("nan")})
     board.status_reporter.forget_after(2)
-    assert [row.step for row in board.store.metrics(1)] == [1, 2]
+    assert [row.step for row in board.store.metrics.after(1)] == [1, 2]
 
 
 def test_the_latest_episode_is_shown_now_and_then_with_its_predicted_rewards(board):
     board.watcher.latest = an_episode(1.0)
     board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, 7)
-    shown = board.store.experiment("mine").latest_episode
+    shown = board.store.experiments.get("mine").latest_episode
     assert shown["predicted_rewards"] == [0.0, 0.5, 1.0]
     assert shown["true_return"] == 6.0
     assert shown["step"] == 7
     board.watcher.latest = an_episode(2.0)
     board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, 8)
-    assert board.store.experiment("mine").latest_episode["step"] == 7
+    assert board.store.experiments.get("mine").latest_episode["step"] == 7
     board.clock.s += 10.0
     board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, 9)
-    assert board.store.experiment("mine").latest_episode["step"] == 9
+    assert board.store.experiments.get("mine").latest_episode["step"] == 9
 
 
 def hang(board, reward):
@@ -133,7 +133,7 @@ def hang(board, reward):
 def kept(board, hung):
     """Which of these clips have a file still, by number; the store knows the same ones."""
     files = [n for n, each in enumerate(hung) if board.media.exists(f"clips/{each}.poses")]
-    assert sorted(hung[n] for n in files) == sorted(board.store.shared_clips("ShortHopper-v1", 6))
+    assert sorted(hung[n] for n in files) == sorted(board.store.clips.shared("ShortHopper-v1", 6))
     return files
 
 
@@ -141,20 +141,20 @@ def test_the_last_few_episodes_clips_are_kept_and_older_ones_deleted(board):
     hung = [hang(board, reward) for reward in range(7)]
     assert EPISODES_KEPT == 4
     assert kept(board, hung) == [3, 4, 5, 6]
-    assert board.store.experiment("mine").latest_episode["clip"] == hung[6]
+    assert board.store.experiments.get("mine").latest_episode["clip"] == hung[6]
 
 
 def test_an_episode_that_a_comparison_is_about_is_kept(board):
     hung = [hang(board, reward) for reward in range(2)]
-    board.store.ask(board.experiment_id, [(hung[0], hung[1])], "ShortHopper-v1", 6, 0)
+    board.store.comparisons.add(board.experiment_id, [(hung[0], hung[1])], "ShortHopper-v1", 6, 0)
     hung += [hang(board, reward) for reward in range(2, 8)]
     assert kept(board, hung) == [0, 1, 4, 5, 6, 7]
 
 
 def test_an_episode_that_another_experiment_shows_is_kept(board):
     hung = [hang(board, reward) for reward in range(2)]
-    other = board.store.ensure_experiment("other", "ShortHopper-v1", {})
-    board.store.set_latest_episode(other, {"clip": hung[1]})
+    other = board.store.experiments.ensure("other", "ShortHopper-v1", {})
+    board.store.experiments.set_latest_episode(other, {"clip": hung[1]})
     hung += [hang(board, reward) for reward in range(2, 8)]
     assert kept(board, hung) == [1, 4, 5, 6, 7]
 
@@ -172,15 +172,15 @@ def an_episode(reward):
 
 
 def ask_and_show(board, *pairs):
-    board.store.ask(1, pairs, "ShortHopper-v1", 6, 0)
-    shown = ShownClip("ShortHopper-v1", 6, "poses", "clips/x", None, 6, 60.0)
+    board.store.comparisons.add(1, pairs, "ShortHopper-v1", 6, 0)
+    shown = RenderedClip("ShortHopper-v1", 6, "poses", "clips/x", None, 6, 60.0)
     hashes = {each for pair in pairs for each in pair}
-    board.store.show_clips(dict.fromkeys(hashes, shown))
+    board.store.clips.publish(dict.fromkeys(hashes, shown))
 
 
 def test_findings_are_about_clips_that_can_be_shown_and_told_now_and_then(board):
     ask_and_show(board, ("a", "b"))
-    board.store.ask(1, [("c", "d")], "ShortHopper-v1", 6, 0)
+    board.store.comparisons.add(1, [("c", "d")], "ShortHopper-v1", 6, 0)
     asked_about = []
 
     def diagnostics_on(shown):
@@ -192,7 +192,7 @@ def test_findings_are_about_clips_that_can_be_shown_and_told_now_and_then(board)
     assert asked_about == [{"a", "b"}]
     board.clock.s += 10.0
     board.status_reporter.find(diagnostics_on, 5)
-    told = board.store.diagnostics(1)
+    told = board.store.experiments.diagnostics(1)
     assert told["step"] == 5
     assert told["best"] == [{"clip": "a", "predicted_return": 1.0}]
     assert told["least"] == [{"clip": "b", "predicted_return": -2.0}]
@@ -200,7 +200,7 @@ def test_findings_are_about_clips_that_can_be_shown_and_told_now_and_then(board)
 
 def test_nothing_is_told_before_there_is_a_predictor(board):
     board.status_reporter.find(lambda shown: None, 3)
-    assert not board.store.diagnostics(1)
+    assert not board.store.experiments.diagnostics(1)
 
 
 def test_the_four_liked_best_come_first_and_no_clip_is_on_both_lists():

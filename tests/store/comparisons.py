@@ -2,7 +2,7 @@
 
 import hashlib
 
-from rl_teacher.store.store import ShownClip
+from rl_teacher.store.records import RenderedClip
 
 ENV_ID = "ShortHopper-v1"
 
@@ -25,15 +25,15 @@ def shown(content_hash, **changes):
         "num_frames": 15,
         "fps": 12.5,
     }
-    return ShownClip(**{**poses, **changes})
+    return RenderedClip(**{**poses, **changes})
 
 
 def ask(store, experiment_id, *names, step=1000):
-    return store.ask(experiment_id, [pair(name) for name in names], ENV_ID, 30, step)
+    return store.comparisons.add(experiment_id, [pair(name) for name in names], ENV_ID, 30, step)
 
 
 def show(store, *names):
-    store.show_clips({each: shown(each) for name in names for each in pair(name)})
+    store.clips.publish({each: shown(each) for name in names for each in pair(name)})
 
 
 def ask_and_show(store, experiment_id, *names, step=1000):
@@ -47,5 +47,5 @@ def ids_of(comparisons):
 
 
 def rows_of(store, statement):
-    with store._database.reading() as connection:
+    with store.database.reading() as connection:
         return connection.execute(statement).all()

@@ -15,46 +15,54 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import StoreUnavailable
 from rl_teacher.store.counters import recount
 from rl_teacher.store.database import as_url, default_url, make_engine
-from rl_teacher.store.migrate import alembic_settings
-from rl_teacher.store.records import ComparisonFilter
-from rl_teacher.store.store import Counts, NewLabel, Store
+from rl_teacher.store.migrate import alembic_settings, versions
+from rl_teacher.store.records import ComparisonFilter, NewLabel
+from rl_teacher.store.store import Store
 from rl_teacher.store.tables import Base, Label
 
 FIRST_VERSION_ROWS = """
-INSERT INTO experiments (id, name, env_id, config, created_at) VALUES
-    (1, 'old', 'E', '{"seed": 3}', '2026-01-01 00:00:00'),
-    (7, 'older', 'E', '{}', '2026-01-01 00:00:00');
-INSERT INTO clips (content_hash, env_id, num_steps, created_at) VALUES
-    ('a', 'E', 30, '2026-01-01 00:00:00'),
-    ('b', 'E', 30, '2026-01-01 00:00:00');
-INSERT INTO comparisons (id, experiment_id, left_hash, right_hash, asked_at_step, created_at) VALUES
-    (1, 1, 'a', 'b', 0, '2026-01-01 00:00:00'),
-    (2, 1, 'b', 'a', 5000000000, '2026-01-01 00:00:00'),
-    (9, 7, 'a', 'b', 0, '2026-01-01 00:00:00');
-INSERT INTO labels (id, comparison_id, answer, labeler, request_id, created_at) VALUES
-    (1, 1, 'left', 'synthetic:oracle', '00000000000000000000000000000001', '2026-01-02 00:00:00'),
-    (2, 1, 'equal', 'Zoë', '00000000000000000000000000000002', '2026-01-03 00:00:00'),
-    (5, 9, 'cannot_tell', 'synthetic:oracle', '00000000000000000000000000000003',
-        '2026-01-04 00:00:00')
-"""
-
-SECOND_VERSION_ROWS = """
-UPDATE clips SET kind = 'poses';
-INSERT INTO labelers (id, name, created_at) VALUES (10, 'owner', '2026-02-01 00:00:00');
-INSERT INTO comparisons (id, experiment_id, left_hash, right_hash, asked_at_step, created_at)
-VALUES (10, 1, 'a', 'a', 0, '2026-02-01 00:00:00');
-INSERT INTO labels (id, comparison_id, answer, labeler_id, request_id, created_at, is_swapped)
+INSERT INTO experiments
+    (id, name, env_id, config, created_at, num_asked, num_answered, num_open) VALUES
+    (1, 'old', 'E', '{"seed": 3}', '2026-01-01 00:00:00', 3, 1, 2),
+    (7, 'older', 'E', '{}', '2026-01-01 00:00:00', 1, 1, 0);
+INSERT INTO clips (content_hash, env_id, num_steps, created_at, kind) VALUES
+    ('a', 'E', 30, '2026-01-01 00:00:00', 'poses'),
+    ('b', 'E', 30, '2026-01-01 00:00:00', 'poses');
+INSERT INTO labelers (id, name, created_at, role) VALUES
+    (1, 'synthetic:oracle', '2026-01-01 00:00:00', 'teacher'),
+    (2, 'Zoë', '2026-01-01 00:00:00', 'labeler'),
+    (10, 'owner', '2026-02-01 00:00:00', 'owner');
+INSERT INTO comparisons
+    (id, experiment_id, left_hash, right_hash, asked_at_step, created_at, num_labels, is_open,
+    is_disputed) VALUES
+    (1, 1, 'a', 'b', 0, '2026-01-01 00:00:00', 3, false, true),
+    (2, 1, 'b', 'a', 5000000000, '2026-01-01 00:00:00', 0, true, false),
+    (9, 7, 'a', 'b', 0, '2026-01-01 00:00:00', 1, false, false),
+    (10, 1, 'a', 'a', 0, '2026-02-01 00:00:00', 0, true, false);
+INSERT INTO labels (id, comparison_id, answer, labeler_id, request_id, created_at) VALUES
+    (1, 1, 'left', 1, '00000000000000000000000000000001', '2026-01-02 00:00:00'),
+    (2, 1, 'equal', 2, '00000000000000000000000000000002', '2026-01-03 00:00:00'),
+    (5, 9, 'cannot_tell', 1, '00000000000000000000000000000003', '2026-01-04 00:00:00'),
+    (6, 1, 'right', 10, '00000000000000000000000000000006', '2026-02-01 00:00:00'),
+    (7, 9, NULL, 10, '00000000000000000000000000000007', '2026-02-02 00:00:00'),
+    (8, 2, 'left', 10, '00000000000000000000000000000008', '2026-02-03 00:00:00'),
+    (9, 2, NULL, 10, '00000000000000000000000000000009', '2026-02-04 00:00:00');
+INSERT INTO tallies
+    (experiment_id, labeler_id, num_labels, num_given, first_label_id, last_label_id, last_label_at)
 VALUES
-    (6, 1, 'right', 10, '00000000000000000000000000000006', '2026-02-01 00:00:00', true),
-    (7, 9, NULL, 10, '00000000000000000000000000000007', '2026-02-02 00:00:00', false),
-    (8, 2, 'left', 10, '00000000000000000000000000000008', '2026-02-03 00:00:00', false),
-    (9, 2, NULL, 10, '00000000000000000000000000000009', '2026-02-04 00:00:00', false)
+    (1, 1, 1, 1, 1, 1, '2026-01-02 00:00:00'),
+    (1, 2, 1, 1, 2, 2, '2026-01-03 00:00:00'),
+    (7, 1, 1, 1, 5, 5, '2026-01-04 00:00:00'),
+    (1, 10, 1, 2, 6, 9, '2026-02-04 00:00:00'),
+    (7, 10, 0, 0, 7, 7, '2026-02-02 00:00:00')
 """
+"""A database of the first version; every later migration is tested on it."""
 
 HIGHEST_IDS = """
-SELECT setval('experiments_id_seq', 7), setval('comparisons_id_seq', 9), setval('labels_id_seq', 5)
+SELECT setval('experiments_id_seq', 7), setval('comparisons_id_seq', 10),
+    setval('labels_id_seq', 9), setval('labelers_id_seq', 10)
 """
-"""SQLite sees them by itself."""
+"""SQLite derives them from the rows."""
 
 
 @pytest.fixture
@@ -82,7 +90,7 @@ def writing(url):
 
 @pytest.fixture
 def first_version(url):
-    """The URL of a database that an earlier rl-teacher wrote."""
+    """URL of a database that the first release wrote."""
     with writing(url) as connection:
         command.upgrade(alembic_settings(connection), "0001")
         for statement in FIRST_VERSION_ROWS.split(";"):
@@ -90,16 +98,6 @@ def first_version(url):
         if connection.dialect.name == "postgresql":
             connection.exec_driver_sql(HIGHEST_IDS)
     return url
-
-
-@pytest.fixture
-def second_version(first_version):
-    """The URL of a database that the rl-teacher before this one wrote."""
-    with writing(first_version) as connection:
-        command.upgrade(alembic_settings(connection), "0002")
-        for statement in SECOND_VERSION_ROWS.split(";"):
-            connection.exec_driver_sql(statement)
-    return first_version
 
 
 def rows(url, statement):
@@ -139,7 +137,7 @@ def is_outside(before):
 
 
 class TestVersions:
-    def test_the_migrations_build_what_the_models_describe(self, store, url):
+    def test_migrations_build_the_tables_of_the_models(self, store, url):
         with writing(url) as connection:
             # Note: of SQLite's defaults Alembic misunderstands one; the next test compares the SQL.
             compares_defaults = connection.dialect.name == "postgresql"
@@ -147,91 +145,74 @@ class TestVersions:
             context = MigrationContext.configure(connection, opts=opts)
             assert compare_metadata(context, Base.metadata) == []
 
-    def test_the_migrations_build_the_same_sql_as_the_models(self, made, tmp_path):
+    def test_migrations_build_the_same_sql_as_the_models(self, made, tmp_path):
         engine = create_engine(f"sqlite:///{tmp_path / 'models.sqlite'}")
         Base.metadata.create_all(engine)
         engine.dispose()
         assert schema(made) == schema(tmp_path / "models.sqlite")
 
-    def test_an_older_database_is_brought_to_this_version_without_losing_a_row(self, first_version):
+    def test_database_of_first_version_is_upgraded_without_losing_a_row(self, first_version):
         before = count_rows(first_version)
         with Store.open(first_version) as store:
-            assert store.schema_version() == "0004"
-            assert store.answers([1, 2, 9]) == {1: Answer.EQUAL, 9: Answer.CANNOT_TELL}
-            assert store.counts_of(1, "Zoë") == 1
-            assert store.counts_of(1, "synthetic:oracle") == 1
-            assert store.counts_of(7, "synthetic:oracle") == 1
-            assert store.comparison(2).asked_at_step == 5_000_000_000
-            assert store.experiment("old").config == {"seed": 3}
-        assert count_rows(first_version) == before == [2, 2, 3, 3]
+            assert store.schema_version() == versions()[0]
+            answers = store.labels.answers([1, 2, 9])
+            assert answers == {1: Answer.RIGHT, 9: Answer.CANNOT_TELL}
+            assert store.labels.count_of_labeler(1, "Zoë") == 1
+            assert store.labels.count_of_labeler(1, "synthetic:oracle") == 1
+            assert store.labels.count_of_labeler(7, "synthetic:oracle") == 1
+            assert store.comparisons.get(2).asked_at_step == 5_000_000_000
+            assert store.experiments.get("old").config == {"seed": 3}
+        assert count_rows(first_version) == before == [2, 2, 4, 7]
 
     @pytest.mark.usefixtures("first_version")
-    def test_a_database_of_the_first_version_becomes_what_the_models_describe(self, store, url):
-        self.test_the_migrations_build_what_the_models_describe(store, url)
+    def test_upgraded_first_version_matches_the_models(self, store, url):
+        self.test_migrations_build_the_tables_of_the_models(store, url)
 
-    def test_a_migrated_label_keeps_its_request_and_its_moment(self, first_version):
+    def test_upgraded_label_keeps_its_request_id_and_time(self, first_version):
         with Store.open(first_version) as store:
-            store.answer(1, Answer.LEFT, "Zoë", UUID(int=2))
-            assert store.answers([1]) == {1: Answer.EQUAL}
-            with store._database.reading() as connection:
+            store.labels.add(1, Answer.LEFT, "Zoë", UUID(int=2))
+            assert store.labels.answers([1]) == {1: Answer.RIGHT}
+            with store.database.reading() as connection:
                 moments = connection.execute(select(Label.created_at).order_by(Label.id)).scalars()
-                assert list(moments) == [datetime(2026, 1, day, tzinfo=UTC) for day in (2, 3, 4)]
+                expected = [(1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (2, 3), (2, 4)]
+                assert list(moments) == [
+                    datetime(2026, month, day, tzinfo=UTC) for month, day in expected
+                ]
 
-    def test_new_labels_go_on_after_migrated_ones(self, first_version):
+    def test_ids_of_new_rows_continue_after_upgraded_ones(self, first_version):
         with Store.open(first_version) as store:
-            [comparison_id] = store.ask(1, [("a", "a")], "E", 30, 0)
-            store.answer_many([NewLabel(each, Answer.LEFT, "Zoë") for each in (1, comparison_id)])
-            assert store.answers([1, comparison_id]) == {1: Answer.LEFT, comparison_id: Answer.LEFT}
-            assert comparison_id == 10
+            [comparison_id] = store.comparisons.add(1, [("b", "b")], "E", 30, 0)
+            labels = [NewLabel(each, Answer.LEFT, "Zoë") for each in (1, comparison_id)]
+            store.labels.add_many(labels)
+            answers = store.labels.answers([1, comparison_id])
+            assert answers == {1: Answer.LEFT, comparison_id: Answer.LEFT}
+            assert comparison_id == 11
 
-    def test_a_database_can_be_taken_back_to_the_first_version(self, first_version):
+    def test_upgraded_database_has_roles_and_counts(self, first_version):
         with Store.open(first_version) as store:
-            store.answer(9, None, "Zoë")
-        with writing(first_version) as connection:
-            command.downgrade(alembic_settings(connection), "0001")
-            rows = connection.exec_driver_sql("SELECT id, answer, labeler FROM labels ORDER BY id")
-            assert rows.all() == [(1, "left", "synthetic:oracle"), (2, "equal", "Zoë")]
-        with Store.open(first_version) as store:
-            assert store.answers([1, 9]) == {1: Answer.EQUAL}
-
-    def test_what_is_there_is_counted_when_the_database_comes_to_know_many_labelers(
-        self, second_version
-    ):
-        with Store.open(second_version) as store:
-            assert {each.name: each.role for each in store.labelers()} == {
+            assert {each.name: each.role for each in store.labelers.all()} == {
                 "synthetic:oracle": "teacher",
                 "Zoë": "labeler",
                 "owner": "owner",
             }
-            old, older = store.experiment("old"), store.experiment("older")
+            old, older = store.experiments.get("old"), store.experiments.get("older")
             assert (old.asked, old.answered, old.waiting) == (3, 1, 2)
             assert (older.asked, older.answered, older.waiting) == (1, 1, 0)
-            assert [store.counts_of(1, name) for name in ("owner", "Zoë")] == [1, 1]
-            assert [each.id for each in store.waiting(1, 9)] == [2, 10]
-            [disputed] = store.comparisons(1, ComparisonFilter(is_disputed=True)).rows
+            counts = [store.labels.count_of_labeler(1, name) for name in ("owner", "Zoë")]
+            assert counts == [1, 1]
+            assert [each.id for each in store.comparisons.waiting(1, 9)] == [2, 10]
+            [disputed] = store.comparisons.page(1, ComparisonFilter(is_disputed=True)).rows
             assert (disputed.id, disputed.num_labels) == (1, 3)
 
-    def test_counting_anew_after_the_migration_changes_nothing(self, second_version):
+    def test_recount_changes_nothing_in_an_upgraded_database(self, first_version):
         counted = "SELECT id, num_labels, is_open, is_disputed, wanted FROM comparisons ORDER BY id"
-        with Store.open(second_version) as store:
-            before = rows(second_version, counted)
-            with store._database.writing() as connection:
+        with Store.open(first_version) as store:
+            before = rows(first_version, counted)
+            with store.database.writing() as connection:
                 recount(connection, [1, 2, 9, 10])
-            assert rows(second_version, counted) == before
+            assert rows(first_version, counted) == before
 
-    def test_a_database_can_be_taken_back_to_the_second_version(self, second_version):
-        labels = "SELECT id, comparison_id, answer, labeler_id, is_swapped FROM labels ORDER BY id"
-        before = rows(second_version, labels)
-        with Store.open(second_version) as store:
-            store.set_gold(1, Answer.LEFT)
-            store.claim(1, "Zoë", 9)
-        with writing(second_version) as connection:
-            command.downgrade(alembic_settings(connection), "0002")
-        assert rows(second_version, labels) == before
-        with Store.open(second_version) as store:
-            assert store.counts(1) == Counts(3, 1)
-
-    def test_every_migration_can_be_taken_back(self, made):
+    def test_every_migration_can_be_reverted(self, made):
         with writing(f"sqlite:///{made}") as connection:
             command.downgrade(alembic_settings(connection), "base")
         assert set(schema(made)) <= {"sqlite_sequence"}
@@ -262,7 +243,7 @@ class TestWhereItIs:
 
     def test_a_database_in_memory_works(self):
         with Store.open("sqlite://") as store:
-            assert store.ensure_experiment("x", "Hopper-v5", {}) == 1
+            assert store.experiments.ensure("x", "Hopper-v5", {}) == 1
 
     @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
     def test_postgresql_means_the_psycopg_driver(self, scheme):
@@ -301,17 +282,17 @@ class TestFaults:
 
     def test_a_lock_that_is_let_go_in_time_is_waited_for(self, made):
         with Store.open(made) as one, Store.open(made) as other:
-            assert one.ensure_experiment("a", "E", {}) != other.ensure_experiment("b", "E", {})
+            assert one.experiments.ensure("a", "E", {}) != other.experiments.ensure("b", "E", {})
 
     def test_a_write_that_meets_a_lock_says_so_and_works_afterwards(self, made):
         with Store.open(made, busy_timeout_s=0.05) as store:
             other = sqlite3.connect(made, isolation_level=None)
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(StoreUnavailable, match="locked"):
-                store.ensure_experiment("x", "E", {})
+                store.experiments.ensure("x", "E", {})
             other.execute("ROLLBACK")
             other.close()
-            assert store.ensure_experiment("x", "E", {}) == 1
+            assert store.experiments.ensure("x", "E", {}) == 1
 
     def test_a_read_only_database_is_said_to_be_read_only(self, made):
         with pytest.raises(StoreUnavailable, match=r"read but not written.*permission"):
@@ -348,11 +329,11 @@ class TestFaults:
 
     def test_no_label_goes_into_a_file_that_was_deleted(self, path):
         with Store.open(path) as store:
-            experiment_id = store.ensure_experiment("x", "E", {})
-            [comparison_id] = store.ask(experiment_id, [("a", "b")], "E", 1, 0)
+            experiment_id = store.experiments.ensure("x", "E", {})
+            [comparison_id] = store.comparisons.add(experiment_id, [("a", "b")], "E", 1, 0)
             path.unlink()
             with pytest.raises(StoreUnavailable, match="deleted or replaced"):
-                store.answer(comparison_id, Answer.LEFT, "me")
+                store.labels.add(comparison_id, Answer.LEFT, "me")
 
     def test_nothing_is_read_from_a_file_that_was_deleted(self, path):
         with Store.open(path) as store:
@@ -360,35 +341,35 @@ class TestFaults:
             with pytest.raises(StoreUnavailable, match="deleted or replaced"):
                 store.ping()
             with pytest.raises(StoreUnavailable, match="deleted or replaced"):
-                store.experiments()
+                store.experiments.all()
 
     def test_a_locked_database_can_still_be_read(self, made):
         with Store.open(made) as store:
             other = sqlite3.connect(made, isolation_level=None)
             other.execute("BEGIN IMMEDIATE")
             store.ping()
-            assert store.experiments() == []
+            assert store.experiments.all() == []
             other.close()
 
     def test_a_full_disk_is_said_to_be_full(self, made):
         with Store.open(made) as store:
-            with store._database.reading() as connection:
+            with store.database.reading() as connection:
                 connection.exec_driver_sql("PRAGMA max_page_count=1")
             with pytest.raises(StoreUnavailable, match="disk is full"):
-                store.ensure_experiment("x", "E", {"filler": "x" * 100_000})
+                store.experiments.ensure("x", "E", {"filler": "x" * 100_000})
 
 
 @pytest.mark.postgres
 class TestFaultsOfAServer:
     def test_a_label_that_cannot_be_numbered_is_not_dropped_in_silence(self, postgres_url):
         with Store.open(postgres_url) as store:
-            experiment_id = store.ensure_experiment("x", "E", {})
-            [comparison_id] = store.ask(experiment_id, [("a", "b")], "E", 1, 0)
-            store.answer(comparison_id, Answer.LEFT, "me")
+            experiment_id = store.experiments.ensure("x", "E", {})
+            [comparison_id] = store.comparisons.add(experiment_id, [("a", "b")], "E", 1, 0)
+            store.labels.add(comparison_id, Answer.LEFT, "me")
             with writing(postgres_url) as connection:
                 connection.exec_driver_sql("ALTER SEQUENCE labels_id_seq RESTART")
             with pytest.raises(StoreUnavailable, match="refused the labels"):
-                store.answer(comparison_id, Answer.RIGHT, "me")
+                store.labels.add(comparison_id, Answer.RIGHT, "me")
 
     def test_a_database_that_is_not_there_is_said_not_to_be(self, postgres_url):
         with pytest.raises(StoreUnavailable, match=r"no such database or user.*createdb"):
@@ -402,9 +383,9 @@ class TestFaultsOfAServer:
         with Store.open(postgres_url, busy_timeout_s=0.05) as store, writing(postgres_url) as other:
             other.exec_driver_sql("LOCK TABLE experiments IN EXCLUSIVE MODE")
             with pytest.raises(StoreUnavailable, match="held what is needed for too long"):
-                store.ensure_experiment("x", "E", {})
+                store.experiments.ensure("x", "E", {})
             other.rollback()
-            assert store.ensure_experiment("x", "E", {}) == 1
+            assert store.experiments.ensure("x", "E", {}) == 1
 
     def test_a_server_that_was_restarted_is_found_again(self, postgres_url, postgres_server):
         with Store.open(postgres_url) as store:
@@ -412,7 +393,7 @@ class TestFaultsOfAServer:
                 "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
                 "WHERE datname LIKE 'test%'"
             )
-            assert store.experiments() == []
+            assert store.experiments.all() == []
 
     def test_a_read_only_server_is_said_to_be_read_only(self, postgres_url):
         with writing(postgres_url) as connection:

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import select
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.store.leases import KEPT_AFTER_END, LAST_SEEN, MOST_IN_HAND
-from rl_teacher.store.records import Study
-from rl_teacher.store.store import NewLabel, Store
+from rl_teacher.store.leases import KEPT_AFTER_EXPIRY, MAX_LEASES, NUM_RECENT
+from rl_teacher.store.records import AssignmentPolicy, NewLabel
+from rl_teacher.store.store import Store
 from rl_teacher.store.tables import Label, Lease
 from tests.store.comparisons import ENV_ID, ask, ask_and_show, rows_of
 
@@ -25,7 +25,7 @@ def store(timed_store):
 
 @pytest.fixture
 def experiment_id(store):
-    return store.ensure_experiment("human-175", ENV_ID, {"seed": 3})
+    return store.experiments.ensure("human-175", ENV_ID, {"seed": 3})
 
 
 def claimed_ids(claimed):
@@ -33,7 +33,7 @@ def claimed_ids(claimed):
 
 
 def answer(store, claimed, labeler, said=Answer.LEFT):
-    store.answer_many(
+    store.labels.add_many(
         [NewLabel(each.comparison.id, said, labeler, lease=each.lease) for each in claimed]
     )
 
@@ -45,63 +45,64 @@ def kept(store, *columns):
 class TestClaiming:
     def test_two_labelers_never_hold_the_same_comparison(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(4))
-        mine = store.claim(experiment_id, "Ada", 2)
-        theirs = store.claim(experiment_id, "Bob", 9)
+        mine = store.leases.claim(experiment_id, "Ada", 2)
+        theirs = store.leases.claim(experiment_id, "Bob", 9)
         assert (claimed_ids(mine), claimed_ids(theirs)) == (ids[:2], ids[2:])
 
     def test_the_latest_step_comes_first_and_then_the_order_asked(self, store, experiment_id):
         early = ask_and_show(store, experiment_id, 1, 2, step=100)
         late = ask_and_show(store, experiment_id, 3, 4, step=10**10)
-        assert claimed_ids(store.claim(experiment_id, "Ada", 9)) == [*late, *early]
+        assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == [*late, *early]
 
     def test_whoever_loads_the_page_again_finds_the_same_under_the_same_leases(
         self, store, clock, experiment_id
     ):
         ask_and_show(store, experiment_id, *range(5))
-        before = store.claim(experiment_id, "Ada", 2, lease_s=300.0)
+        before = store.leases.claim(experiment_id, "Ada", 2, lease_s=300.0)
         clock.pass_by(200)
-        again = store.claim(experiment_id, "Ada", 3, lease_s=300.0)
+        again = store.leases.claim(experiment_id, "Ada", 3, lease_s=300.0)
         assert [each.lease for each in again[:2]] == [each.lease for each in before]
         assert {each.expires_at - clock() for each in again} == {timedelta(seconds=300)}
 
     def test_what_is_at_hand_is_left_out_and_stays_in_hand(self, store, clock, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(4))
-        store.claim(experiment_id, "Ada", 2)
+        store.leases.claim(experiment_id, "Ada", 2)
         clock.pass_by(299)
-        assert claimed_ids(store.claim(experiment_id, "Ada", 1, exclude=ids[:2])) == ids[2:3]
+        assert claimed_ids(store.leases.claim(experiment_id, "Ada", 1, exclude=ids[:2])) == ids[2:3]
         clock.pass_by(299)
-        assert claimed_ids(store.claim(experiment_id, "Bob", 9)) == ids[3:]
+        assert claimed_ids(store.leases.claim(experiment_id, "Bob", 9)) == ids[3:]
 
     def test_what_cannot_be_shown_is_in_nobodys_hands(self, store, experiment_id):
         ask(store, experiment_id, 1)
-        assert store.claim(experiment_id, "Ada", 9) == []
+        assert store.leases.claim(experiment_id, "Ada", 9) == []
 
     def test_one_experiment_is_claimed_apart_from_another(self, store, experiment_id):
-        other_id = store.ensure_experiment("other", ENV_ID, {})
+        other_id = store.experiments.ensure("other", ENV_ID, {})
         [mine] = ask_and_show(store, experiment_id, 1)
         [other] = ask_and_show(store, other_id, 2)
-        assert claimed_ids(store.claim(experiment_id, "Ada", 9)) == [mine]
-        assert claimed_ids(store.claim(other_id, "Ada", 9)) == [other]
-        assert claimed_ids(store.claim(experiment_id, "Ada", 9)) == [mine]
+        assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == [mine]
+        assert claimed_ids(store.leases.claim(other_id, "Ada", 9)) == [other]
+        assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == [mine]
 
     def test_a_comparison_for_two_goes_into_two_hands_and_no_third(self, store, experiment_id):
-        store.set_study(experiment_id, Study(overlap=1.0, overlap_labelers=2))
+        policy = AssignmentPolicy(overlap=1.0, overlap_labelers=2)
+        store.experiments.set_assignment(experiment_id, policy)
         [comparison_id] = ask_and_show(store, experiment_id, 1)
-        first = store.claim(experiment_id, "Ada", 9)
-        assert claimed_ids(store.claim(experiment_id, "Bob", 9)) == [comparison_id]
-        assert store.claim(experiment_id, "Eve", 9) == []
+        first = store.leases.claim(experiment_id, "Ada", 9)
+        assert claimed_ids(store.leases.claim(experiment_id, "Bob", 9)) == [comparison_id]
+        assert store.leases.claim(experiment_id, "Eve", 9) == []
         answer(store, first, "Ada")
-        assert store.claim(experiment_id, "Eve", 9) == []
-        assert store.claim(experiment_id, "Ada", 9) == []
+        assert store.leases.claim(experiment_id, "Eve", 9) == []
+        assert store.leases.claim(experiment_id, "Ada", 9) == []
 
     def test_nobody_can_take_everything_into_their_hands(self, store, experiment_id):
-        ids = ask_and_show(store, experiment_id, *range(MOST_IN_HAND + 5))
-        held = claimed_ids(store.claim(experiment_id, "Eve", 10**6))
-        assert store.claim(experiment_id, "Eve", 10, exclude=held) == []
-        assert claimed_ids(store.claim(experiment_id, "Ada", 10)) == ids[MOST_IN_HAND:]
+        ids = ask_and_show(store, experiment_id, *range(MAX_LEASES + 5))
+        held = claimed_ids(store.leases.claim(experiment_id, "Eve", 10**6))
+        assert store.leases.claim(experiment_id, "Eve", 10, exclude=held) == []
+        assert claimed_ids(store.leases.claim(experiment_id, "Ada", 10)) == ids[MAX_LEASES:]
 
     def test_in_an_unknown_experiment_there_is_nothing_to_claim(self, store):
-        assert store.claim(999, "Ada", 9) == []
+        assert store.leases.claim(999, "Ada", 9) == []
 
 
 class TestTime:
@@ -109,101 +110,102 @@ class TestTime:
         self, store, clock, experiment_id
     ):
         ids = ask_and_show(store, experiment_id, 1)
-        store.claim(experiment_id, "Ada", 1, lease_s=300.0)
+        store.leases.claim(experiment_id, "Ada", 1, lease_s=300.0)
         clock.pass_by(299.999)
-        assert store.claim(experiment_id, "Bob", 1) == []
+        assert store.leases.claim(experiment_id, "Bob", 1) == []
         clock.pass_by(0.001)
-        assert claimed_ids(store.claim(experiment_id, "Bob", 1)) == ids
+        assert claimed_ids(store.leases.claim(experiment_id, "Bob", 1)) == ids
 
     def test_a_heartbeat_holds_a_lease(self, store, clock, experiment_id):
         ask_and_show(store, experiment_id, 1)
-        [mine] = store.claim(experiment_id, "Ada", 1, lease_s=300.0)
+        [mine] = store.leases.claim(experiment_id, "Ada", 1, lease_s=300.0)
         clock.pass_by(299)
-        renewed = store.renew("Ada", [mine.lease], lease_s=300.0)
+        renewed = store.leases.renew("Ada", [mine.lease], lease_s=300.0)
         assert renewed[mine.lease] > mine.expires_at
         clock.pass_by(299)
-        assert store.claim(experiment_id, "Bob", 1) == []
+        assert store.leases.claim(experiment_id, "Bob", 1) == []
 
     def test_what_has_ended_cannot_be_renewed(self, store, clock, experiment_id):
         ask_and_show(store, experiment_id, 1)
-        [mine] = store.claim(experiment_id, "Ada", 1, lease_s=300.0)
+        [mine] = store.leases.claim(experiment_id, "Ada", 1, lease_s=300.0)
         clock.pass_by(300)
-        assert store.renew("Ada", [mine.lease, uuid4()]) == {}
+        assert store.leases.renew("Ada", [mine.lease, uuid4()]) == {}
 
     def test_an_expired_lease_is_taken_up_again_under_the_same_token(
         self, store, clock, experiment_id
     ):
         ask_and_show(store, experiment_id, 1)
-        [before] = store.claim(experiment_id, "Ada", 1)
+        [before] = store.leases.claim(experiment_id, "Ada", 1)
         clock.pass_by(10_000)
-        [again] = store.claim(experiment_id, "Ada", 1)
+        [again] = store.leases.claim(experiment_id, "Ada", 1)
         assert again.lease == before.lease
         answer(store, [before], "Ada")
         assert kept(store, Label.lease) == [("held",)]
 
     def test_leases_that_expired_long_ago_are_forgotten(self, store, clock, experiment_id):
         first, _ = ask_and_show(store, experiment_id, 1, 2)
-        store.claim(experiment_id, "Ada", 9)
-        clock.pass_by(KEPT_AFTER_END.total_seconds() + 301)
-        store.answer(first, Answer.LEFT, "Bob")
+        store.leases.claim(experiment_id, "Ada", 9)
+        clock.pass_by(KEPT_AFTER_EXPIRY.total_seconds() + 301)
+        store.labels.add(first, Answer.LEFT, "Bob")
         assert rows_of(store, select(Lease.token)) == []
 
 
 class TestAnswering:
     def test_an_answer_ends_its_lease(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, 1, 2)
-        mine = store.claim(experiment_id, "Ada", 1)
+        mine = store.leases.claim(experiment_id, "Ada", 1)
         answer(store, mine, "Ada")
         assert kept(store, Label.lease, Label.purpose) == [("held", "answer")]
         assert rows_of(store, select(Lease.token)) == []
-        assert claimed_ids(store.claim(experiment_id, "Ada", 9)) == ids[1:]
+        assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == ids[1:]
 
     def test_a_late_answer_is_kept_beside_the_one_that_came_meanwhile(
         self, store, clock, experiment_id
     ):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
-        late = store.claim(experiment_id, "Ada", 1)
+        late = store.leases.claim(experiment_id, "Ada", 1)
         clock.pass_by(301)
-        answer(store, store.claim(experiment_id, "Bob", 1), "Bob", Answer.RIGHT)
+        answer(store, store.leases.claim(experiment_id, "Bob", 1), "Bob", Answer.RIGHT)
         answer(store, late, "Ada", Answer.LEFT)
         assert kept(store, Label.answer, Label.lease) == [("right", "held"), ("left", "late")]
-        assert sorted(store.votes([comparison_id])[comparison_id].values()) == ["left", "right"]
+        votes = store.labels.votes([comparison_id])[comparison_id]
+        assert sorted(votes.values()) == ["left", "right"]
 
     def test_an_answer_without_a_lease_is_kept_and_says_so(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
-        store.answer(comparison_id, Answer.LEFT, "Ada")
+        store.labels.add(comparison_id, Answer.LEFT, "Ada")
         assert kept(store, Label.lease) == [("none",)]
 
     def test_somebody_elses_lease_is_not_ended_by_naming_it(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
-        [adas] = store.claim(experiment_id, "Ada", 1)
+        [adas] = store.leases.claim(experiment_id, "Ada", 1)
         answer(store, [adas], "Eve")
         assert kept(store, Label.lease) == [("late",)]
-        assert store.renew("Ada", [adas.lease]) != {}
-        assert store.renew("Eve", [adas.lease]) == {}
-        store.release("Eve", [adas.lease])
-        assert store.renew("Ada", [adas.lease]) != {}
+        assert store.leases.renew("Ada", [adas.lease]) != {}
+        assert store.leases.renew("Eve", [adas.lease]) == {}
+        store.leases.release("Eve", [adas.lease])
+        assert store.leases.renew("Ada", [adas.lease]) != {}
         assert lease_and_purpose(store, "Eve", comparison_id) == (None, None)
-        assert comparison_id in store.votes([comparison_id])
+        assert comparison_id in store.labels.votes([comparison_id])
 
     def test_of_two_answers_under_one_lease_that_come_together_one_has_it(
         self, store, experiment_id
     ):
         ask_and_show(store, experiment_id, 1)
-        [held] = store.claim(experiment_id, "Ada", 1)
-        store.answer_many(
+        [held] = store.leases.claim(experiment_id, "Ada", 1)
+        store.labels.add_many(
             [
                 NewLabel(held.comparison.id, said, "Ada", lease=held.lease)
                 for said in (Answer.LEFT, Answer.RIGHT)
             ]
         )
         assert kept(store, Label.answer, Label.lease) == [("left", "held"), ("right", "late")]
-        assert store.answers([held.comparison.id]) == {held.comparison.id: Answer.RIGHT}
+        assert store.labels.answers([held.comparison.id]) == {held.comparison.id: Answer.RIGHT}
 
     def test_of_many_answers_each_is_known_by_its_labelers_lease(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, 1, 2)
-        [adas], [eves] = (store.claim(experiment_id, name, 1) for name in ("Ada", "Eve"))
-        found = store.in_question(
+        [adas], [eves] = (store.leases.claim(experiment_id, name, 1) for name in ("Ada", "Eve"))
+        found = store.leases.find(
             [
                 ("Ada", adas.comparison.id),
                 ("Ada", eves.comparison.id),
@@ -221,67 +223,67 @@ class TestAnswering:
 
     def test_a_lease_of_another_comparison_does_not_count(self, store, experiment_id):
         first, second = ask_and_show(store, experiment_id, 1, 2)
-        [mine] = store.claim(experiment_id, "Ada", 1)
+        [mine] = store.leases.claim(experiment_id, "Ada", 1)
         assert mine.comparison.id == first
-        store.answer_many([NewLabel(second, Answer.LEFT, "Ada", lease=mine.lease)])
+        store.labels.add_many([NewLabel(second, Answer.LEFT, "Ada", lease=mine.lease)])
         assert kept(store, Label.lease) == [("late",)]
-        assert claimed_ids(store.claim(experiment_id, "Ada", 9)) == [first]
+        assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == [first]
 
     def test_two_answers_under_one_lease_are_both_kept_and_the_newest_counts(
         self, store, experiment_id
     ):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
-        mine = store.claim(experiment_id, "Ada", 1)
+        mine = store.leases.claim(experiment_id, "Ada", 1)
         answer(store, mine, "Ada", Answer.LEFT)
         answer(store, mine, "Ada", Answer.RIGHT)
         assert kept(store, Label.lease) == [("held",), ("late",)]
-        assert store.answers([comparison_id]) == {comparison_id: Answer.RIGHT}
-        assert store.counts(experiment_id).answered == 1
+        assert store.labels.answers([comparison_id]) == {comparison_id: Answer.RIGHT}
+        assert store.experiments.counts(experiment_id).answered == 1
 
     def test_a_resent_answer_changes_nothing(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
-        [mine] = store.claim(experiment_id, "Ada", 1)
+        [mine] = store.leases.claim(experiment_id, "Ada", 1)
         label = NewLabel(comparison_id, Answer.LEFT, "Ada", UUID(int=1), lease=mine.lease)
         for _ in range(3):
-            store.answer_many([label])
+            store.labels.add_many([label])
         assert kept(store, Label.lease) == [("held",)]
-        [ada] = store.labelers()
+        [ada] = store.labelers.all()
         assert ada.num_labels == 1
 
     def test_what_is_taken_back_can_be_claimed_again(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
-        answer(store, store.claim(experiment_id, "Ada", 1), "Ada")
-        assert store.claim(experiment_id, "Ada", 1) == []
-        store.answer(comparison_id, None, "Ada")
-        assert claimed_ids(store.claim(experiment_id, "Ada", 1)) == [comparison_id]
+        answer(store, store.leases.claim(experiment_id, "Ada", 1), "Ada")
+        assert store.leases.claim(experiment_id, "Ada", 1) == []
+        store.labels.add(comparison_id, None, "Ada")
+        assert claimed_ids(store.leases.claim(experiment_id, "Ada", 1)) == [comparison_id]
 
     def test_a_released_comparison_is_free_at_once(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, 1)
-        [mine] = store.claim(experiment_id, "Ada", 1)
-        store.release("Ada", [mine.lease])
-        assert claimed_ids(store.claim(experiment_id, "Bob", 1)) == ids
+        [mine] = store.leases.claim(experiment_id, "Ada", 1)
+        store.leases.release("Ada", [mine.lease])
+        assert claimed_ids(store.leases.claim(experiment_id, "Bob", 1)) == ids
 
     def test_whoever_is_excluded_holds_nothing_and_gets_nothing(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, 1)
-        store.claim(experiment_id, "Ada", 1)
-        store.exclude_labeler("Ada", is_excluded=True)
-        assert store.claim(experiment_id, "Ada", 1) == []
-        assert claimed_ids(store.claim(experiment_id, "Bob", 1)) == ids
+        store.leases.claim(experiment_id, "Ada", 1)
+        store.labelers.set_excluded("Ada", is_excluded=True)
+        assert store.leases.claim(experiment_id, "Ada", 1) == []
+        assert claimed_ids(store.leases.claim(experiment_id, "Bob", 1)) == ids
 
 
 def lease_and_purpose(store, labeler, comparison_id):
     """What a labeler has of a comparison, and what for."""
-    found = store.in_question([(labeler, comparison_id)])[labeler, comparison_id]
+    found = store.leases.find([(labeler, comparison_id)])[labeler, comparison_id]
     return found.lease, found.purpose
 
 
 class TestRepeatsAndGold:
     def test_a_repeat_is_one_that_the_labeler_answered_some_time_ago(self, store, experiment_id):
-        ids = ask_and_show(store, experiment_id, *range(LAST_SEEN + 3))
+        ids = ask_and_show(store, experiment_id, *range(NUM_RECENT + 3))
         for each in ids[:-1]:
-            store.answer(each, Answer.LEFT, "Ada")
-        store.set_study(experiment_id, Study(repeats=1.0))
-        claimed = store.claim(experiment_id, "Ada", 3)
+            store.labels.add(each, Answer.LEFT, "Ada")
+        store.experiments.set_assignment(experiment_id, AssignmentPolicy(repeats=1.0))
+        claimed = store.leases.claim(experiment_id, "Ada", 3)
         assert [each.purpose for each in claimed] == ["repeat", "repeat", "answer"]
         assert set(claimed_ids(claimed[:2])) == set(ids[:2])
         for each, purpose in ((claimed[0], "repeat"), (claimed[2], "answer")):
@@ -289,51 +291,51 @@ class TestRepeatsAndGold:
             assert held == (each.lease, purpose)
 
     def test_a_repeat_never_counts_as_an_answer_and_comes_once(self, store, experiment_id):
-        ids = ask_and_show(store, experiment_id, *range(LAST_SEEN + 1))
+        ids = ask_and_show(store, experiment_id, *range(NUM_RECENT + 1))
         for each in ids:
-            store.answer(each, Answer.LEFT, "Ada")
-        store.set_study(experiment_id, Study(repeats=1.0))
-        repeated = store.claim(experiment_id, "Ada", 9)
+            store.labels.add(each, Answer.LEFT, "Ada")
+        store.experiments.set_assignment(experiment_id, AssignmentPolicy(repeats=1.0))
+        repeated = store.leases.claim(experiment_id, "Ada", 9)
         assert claimed_ids(repeated) == ids[:1]
         answer(store, repeated, "Ada", Answer.RIGHT)
-        assert store.answers(ids) == dict.fromkeys(ids, Answer.LEFT)
+        assert store.labels.answers(ids) == dict.fromkeys(ids, Answer.LEFT)
         assert kept(store, Label.purpose)[-1] == ("repeat",)
-        assert len(store.labels_since(experiment_id, 0)) == len(ids)
-        assert store.counts_of(experiment_id, "Ada") == len(ids)
+        assert len(store.labels.since(experiment_id, 0)) == len(ids)
+        assert store.labels.count_of_labeler(experiment_id, "Ada") == len(ids)
         # Note: the repeat was one of the last that she has seen, so that another is old enough now.
-        assert claimed_ids(store.claim(experiment_id, "Ada", 9)) == ids[1:2]
+        assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == ids[1:2]
 
     def test_a_late_repeat_is_still_a_repeat(self, store, clock, experiment_id):
-        ids = ask_and_show(store, experiment_id, *range(LAST_SEEN + 1))
+        ids = ask_and_show(store, experiment_id, *range(NUM_RECENT + 1))
         for each in ids:
-            store.answer(each, Answer.LEFT, "Ada")
-        store.set_study(experiment_id, Study(repeats=1.0))
-        repeated = store.claim(experiment_id, "Ada", 1)
+            store.labels.add(each, Answer.LEFT, "Ada")
+        store.experiments.set_assignment(experiment_id, AssignmentPolicy(repeats=1.0))
+        repeated = store.leases.claim(experiment_id, "Ada", 1)
         clock.pass_by(10_000)
         assert lease_and_purpose(store, "Ada", ids[0]) == (repeated[0].lease, "repeat")
         answer(store, repeated, "Ada", Answer.RIGHT)
         assert kept(store, Label.purpose, Label.lease)[-1] == ("repeat", "late")
-        assert store.answers(ids[:1]) == {ids[0]: Answer.LEFT}
+        assert store.labels.answers(ids[:1]) == {ids[0]: Answer.LEFT}
 
     def test_answering_again_by_oneself_does_not_end_the_repeat(self, store, experiment_id):
-        ids = ask_and_show(store, experiment_id, *range(LAST_SEEN + 1))
+        ids = ask_and_show(store, experiment_id, *range(NUM_RECENT + 1))
         for each in ids:
-            store.answer(each, Answer.LEFT, "Ada")
-        store.set_study(experiment_id, Study(repeats=1.0))
-        [repeated] = store.claim(experiment_id, "Ada", 1)
-        store.answer(ids[0], None, "Ada")
-        store.answer(ids[0], Answer.EQUAL, "Ada")
-        assert repeated.lease in store.renew("Ada", [repeated.lease])
+            store.labels.add(each, Answer.LEFT, "Ada")
+        store.experiments.set_assignment(experiment_id, AssignmentPolicy(repeats=1.0))
+        [repeated] = store.leases.claim(experiment_id, "Ada", 1)
+        store.labels.add(ids[0], None, "Ada")
+        store.labels.add(ids[0], Answer.EQUAL, "Ada")
+        assert repeated.lease in store.leases.renew("Ada", [repeated.lease])
 
     def repeated(self, store, experiment_id):
         """A comparison that Ada answered with left, and when asked again with right."""
-        ids = ask_and_show(store, experiment_id, *range(LAST_SEEN + 1))
+        ids = ask_and_show(store, experiment_id, *range(NUM_RECENT + 1))
         for each in ids:
-            store.answer(each, Answer.LEFT, "Ada")
-        store.set_study(experiment_id, Study(repeats=1.0))
-        [repeated] = store.claim(experiment_id, "Ada", 1)
+            store.labels.add(each, Answer.LEFT, "Ada")
+        store.experiments.set_assignment(experiment_id, AssignmentPolicy(repeats=1.0))
+        [repeated] = store.leases.claim(experiment_id, "Ada", 1)
         label = NewLabel(ids[0], Answer.RIGHT, "Ada", lease=repeated.lease)
-        store.answer_many([label])
+        store.labels.add_many([label])
         return label
 
     def purposes(self, store, comparison_id):
@@ -346,23 +348,23 @@ class TestRepeatsAndGold:
 
     def test_taking_back_an_answer_to_a_repeat_leaves_the_first_answer(self, store, experiment_id):
         repeat = self.repeated(store, experiment_id)
-        store.answer(repeat.comparison_id, None, "Ada")
-        store.answer(repeat.comparison_id, Answer.EQUAL, "Ada")
+        store.labels.add(repeat.comparison_id, None, "Ada")
+        store.labels.add(repeat.comparison_id, Answer.EQUAL, "Ada")
         assert self.purposes(store, repeat.comparison_id) == [
             ("answer", "left"),
             ("repeat", "right"),
             ("repeat", None),
             ("repeat", "equal"),
         ]
-        assert store.answers([repeat.comparison_id]) == {repeat.comparison_id: Answer.LEFT}
-        assert store.counts_of(experiment_id, "Ada") == LAST_SEEN + 1
+        assert store.labels.answers([repeat.comparison_id]) == {repeat.comparison_id: Answer.LEFT}
+        assert store.labels.count_of_labeler(experiment_id, "Ada") == NUM_RECENT + 1
 
     def test_a_repeat_can_be_taken_back_in_the_request_that_answers_it(self, store, experiment_id):
         repeat = self.repeated(store, experiment_id)
         # Note: the first one is sent a second time, as after a network that was lost.
         taken_back = NewLabel(repeat.comparison_id, None, "Ada")
         for _ in range(2):
-            store.answer_many([repeat, taken_back])
+            store.labels.add_many([repeat, taken_back])
             assert self.purposes(store, repeat.comparison_id)[1:] == [
                 ("repeat", "right"),
                 ("repeat", None),
@@ -370,22 +372,22 @@ class TestRepeatsAndGold:
 
     def test_once_the_repeat_is_gone_the_answer_before_it_is_taken_back(self, store, experiment_id):
         repeat = self.repeated(store, experiment_id)
-        store.answer_many([NewLabel(repeat.comparison_id, None, "Ada") for _ in range(2)])
+        store.labels.add_many([NewLabel(repeat.comparison_id, None, "Ada") for _ in range(2)])
         assert self.purposes(store, repeat.comparison_id)[2:] == [
             ("repeat", None),
             ("answer", None),
         ]
-        assert store.answers([repeat.comparison_id]) == {}
+        assert store.labels.answers([repeat.comparison_id]) == {}
 
     def test_an_answer_that_is_changed_after_its_repeat_is_changed(self, store, experiment_id):
         repeat = self.repeated(store, experiment_id)
-        store.answer(repeat.comparison_id, Answer.EQUAL, "Ada")
+        store.labels.add(repeat.comparison_id, Answer.EQUAL, "Ada")
         assert self.purposes(store, repeat.comparison_id)[-1] == ("answer", "equal")
 
     def test_anothers_repeat_is_not_ones_own(self, store, experiment_id):
         repeat = self.repeated(store, experiment_id)
-        store.answer(repeat.comparison_id, Answer.LEFT, "Bob")
-        store.answer(repeat.comparison_id, None, "Bob")
+        store.labels.add(repeat.comparison_id, Answer.LEFT, "Bob")
+        store.labels.add(repeat.comparison_id, None, "Bob")
         assert self.purposes(store, repeat.comparison_id)[2:] == [
             ("answer", "left"),
             ("answer", None),
@@ -393,36 +395,37 @@ class TestRepeatsAndGold:
 
     def test_a_gold_comparison_comes_to_everybody_once(self, store, experiment_id):
         gold, plain = ask_and_show(store, experiment_id, 1, 2)
-        store.set_gold(gold, Answer.LEFT)
-        store.set_study(experiment_id, Study(gold=1.0))
+        store.comparisons.set_gold(gold, Answer.LEFT)
+        store.experiments.set_assignment(experiment_id, AssignmentPolicy(gold=1.0))
         for labeler in ("Ada", "Bob", "Eve"):
-            [first, *_] = store.claim(experiment_id, labeler, 1)
+            [first, *_] = store.leases.claim(experiment_id, labeler, 1)
             assert (first.comparison.id, first.purpose) == (gold, "answer")
             answer(store, [first], labeler)
-        assert len(store.votes([gold])[gold]) == 3
-        assert claimed_ids(store.claim(experiment_id, "Ada", 9)) == [plain]
+        assert len(store.labels.votes([gold])[gold]) == 3
+        assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == [plain]
 
     def test_what_comes_next_does_not_change_by_asking_again(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(40))
         for each in ids[:20]:
-            store.answer(each, Answer.LEFT, "Ada")
-        store.set_study(experiment_id, Study(repeats=0.3))
+            store.labels.add(each, Answer.LEFT, "Ada")
+        store.experiments.set_assignment(experiment_id, AssignmentPolicy(repeats=0.3))
         one_by_one = []
         for _ in range(6):
-            one_by_one += store.claim(experiment_id, "Ada", 1, exclude=claimed_ids(one_by_one))
-        store.release("Ada", [each.lease for each in one_by_one])
-        at_once = store.claim(experiment_id, "Ada", 6)
+            exclude = claimed_ids(one_by_one)
+            one_by_one += store.leases.claim(experiment_id, "Ada", 1, exclude=exclude)
+        store.leases.release("Ada", [each.lease for each in one_by_one])
+        at_once = store.leases.claim(experiment_id, "Ada", 6)
         assert [each.purpose for each in at_once] == [each.purpose for each in one_by_one]
         assert {each.purpose for each in at_once} == {"answer", "repeat"}
 
     def test_the_share_of_repeats_is_what_was_asked_for(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(260))
         for each in ids[:60]:
-            store.answer(each, Answer.LEFT, "Ada")
-        store.set_study(experiment_id, Study(repeats=0.2))
+            store.labels.add(each, Answer.LEFT, "Ada")
+        store.experiments.set_assignment(experiment_id, AssignmentPolicy(repeats=0.2))
         purposes = Counter()
         for _ in range(20):
-            claimed = store.claim(experiment_id, "Ada", 10)
+            claimed = store.leases.claim(experiment_id, "Ada", 10)
             purposes.update(each.purpose for each in claimed)
             answer(store, claimed, "Ada")
         # Note: 200 draws at 0.2 are 40, give or take 5.7; three times that is allowed.
@@ -433,8 +436,10 @@ class TestRepeatsAndGold:
 def test_two_labelers_race_a_thousand_times_and_nobody_is_doubled_or_lost(url, wanted):
     """Each has a store of their own, as two processes of a service would."""
     with Store.open(url, is_synced=False) as store:
-        experiment_id = store.ensure_experiment("race", ENV_ID, {})
-        store.set_study(experiment_id, Study(overlap=float(wanted > 1), overlap_labelers=wanted))
+        experiment_id = store.experiments.ensure("race", ENV_ID, {})
+        store.experiments.set_assignment(
+            experiment_id, AssignmentPolicy(overlap=float(wanted > 1), overlap_labelers=wanted)
+        )
         ids = ask_and_show(store, experiment_id, *range(NUM_RACES // wanted))
         given = {"Ada": [], "Bob": []}
         both_are_there = threading.Barrier(len(given))
@@ -442,8 +447,8 @@ def test_two_labelers_race_a_thousand_times_and_nobody_is_doubled_or_lost(url, w
         def race(name):
             with Store.open(url, is_synced=False) as own:
                 both_are_there.wait()
-                while own.waiting(experiment_id, 1) and len(given[name]) < len(ids):
-                    claimed = own.claim(experiment_id, name, 2)
+                while own.comparisons.waiting(experiment_id, 1) and len(given[name]) < len(ids):
+                    claimed = own.leases.claim(experiment_id, name, 2)
                     answer(own, claimed, name)
                     given[name] += claimed_ids(claimed)
 
@@ -455,21 +460,21 @@ def test_two_labelers_race_a_thousand_times_and_nobody_is_doubled_or_lost(url, w
         assert Counter(given["Ada"] + given["Bob"]) == dict.fromkeys(ids, wanted)
         assert all(len(set(own)) == len(own) > 0 for own in given.values())
         assert kept(store, Label.lease) == [("held",)] * NUM_RACES
-        view = store.experiment("race")
+        view = store.experiments.get("race")
         assert (view.asked, view.answered, view.waiting) == (len(ids), len(ids), 0)
 
 
 def test_many_who_claim_at_one_moment_share_what_there_is(url):
     labelers = [f"labeler {number}" for number in range(8)]
     with Store.open(url, is_synced=False) as store:
-        experiment_id = store.ensure_experiment("rush", ENV_ID, {})
+        experiment_id = store.experiments.ensure("rush", ENV_ID, {})
         ids = ask_and_show(store, experiment_id, *range(24))
         hands = {}
         all_are_there = threading.Barrier(len(labelers))
 
         def grab(name):
             all_are_there.wait()
-            hands[name] = claimed_ids(store.claim(experiment_id, name, 3))
+            hands[name] = claimed_ids(store.leases.claim(experiment_id, name, 3))
 
         grabbers = [threading.Thread(target=grab, args=(name,)) for name in labelers]
         for grabber in grabbers:
@@ -479,5 +484,5 @@ def test_many_who_claim_at_one_moment_share_what_there_is(url):
         taken = sorted(each for hand in hands.values() for each in hand)
         assert len(hands) == len(labelers)
         assert len(taken) == len(set(taken))
-        left_over = claimed_ids(store.claim(experiment_id, "late", 99))
+        left_over = claimed_ids(store.leases.claim(experiment_id, "late", 99))
         assert sorted([*taken, *left_over]) == ids

@@ -8,8 +8,7 @@ from sqlalchemy import select
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import BadCursor
 from rl_teacher.store.counters import recount
-from rl_teacher.store.records import ComparisonFilter, Sort
-from rl_teacher.store.store import NewLabel
+from rl_teacher.store.records import ComparisonFilter, ComparisonOrder, NewLabel
 from rl_teacher.store.tables import Comparison, Experiment, Tally
 from tests.store.comparisons import ENV_ID, ask, ask_and_show, clip, ids_of, pair, rows_of
 
@@ -21,7 +20,7 @@ MADE_UP = ["", "x", "W10", "WzEsMl0", "Wy0xXQ", "WzFlOTld", "é", "W" * 9999]
 
 @pytest.fixture
 def experiment_id(store):
-    return store.ensure_experiment("human-175", ENV_ID, {"seed": 3})
+    return store.experiments.ensure("human-175", ENV_ID, {"seed": 3})
 
 
 def walk(read):
@@ -41,13 +40,13 @@ class TestComparisons:
         """0: nobody. 1: Ada left. 2: Ada left, Bob right. 3: Ada left, Bob cannot tell."""
         ids = ask_and_show(store, experiment_id, *range(4))
         for each in ids[1:]:
-            store.answer(each, Answer.LEFT, "Ada")
-        store.answer(ids[2], Answer.RIGHT, "Bob")
-        store.answer(ids[3], Answer.CANNOT_TELL, "Bob")
+            store.labels.add(each, Answer.LEFT, "Ada")
+        store.labels.add(ids[2], Answer.RIGHT, "Bob")
+        store.labels.add(ids[3], Answer.CANNOT_TELL, "Bob")
         return ids
 
-    def found(self, store, experiment_id, ids, sort=Sort.NEWEST, **wanted):
-        page = store.comparisons(experiment_id, ComparisonFilter(**wanted), sort)
+    def found(self, store, experiment_id, ids, sort=ComparisonOrder.NEWEST, **wanted):
+        page = store.comparisons.page(experiment_id, ComparisonFilter(**wanted), sort)
         return [ids.index(each.id) for each in page.rows]
 
     @pytest.mark.parametrize(
@@ -69,35 +68,38 @@ class TestComparisons:
     def test_a_filter_leaves_those_that_fulfil_it(
         self, store, experiment_id, ids, wanted, expected
     ):
-        store.set_gold(ids[1], Answer.LEFT)
+        store.comparisons.set_gold(ids[1], Answer.LEFT)
         assert self.found(store, experiment_id, ids, **wanted) == expected
 
     @pytest.mark.parametrize(
         ("sort", "expected"),
         [
-            (Sort.NEWEST, [3, 2, 1, 0]),
-            (Sort.OLDEST, [0, 1, 2, 3]),
-            (Sort.LABELS, [3, 2, 1, 0]),
-            (Sort.DISPUTED, [2, 3, 1, 0]),
+            (ComparisonOrder.NEWEST, [3, 2, 1, 0]),
+            (ComparisonOrder.OLDEST, [0, 1, 2, 3]),
+            (ComparisonOrder.LABELS, [3, 2, 1, 0]),
+            (ComparisonOrder.DISPUTED, [2, 3, 1, 0]),
         ],
     )
     def test_they_come_in_the_order_asked_for(self, store, experiment_id, ids, sort, expected):
         assert self.found(store, experiment_id, ids, sort) == expected
 
-    @pytest.mark.parametrize("sort", list(Sort))
+    @pytest.mark.parametrize("sort", list(ComparisonOrder))
     @pytest.mark.parametrize("limit", [1, 2, 3])
     def test_page_after_page_brings_each_once(self, store, experiment_id, ids, sort, limit):
         rows = walk(
-            lambda after: store.comparisons(experiment_id, sort=sort, after=after, limit=limit)
+            lambda after: store.comparisons.page(
+                experiment_id, order=sort, after=after, limit=limit
+            )
         )
-        at_once = store.comparisons(experiment_id, sort=sort).rows
+        at_once = store.comparisons.page(experiment_id, order=sort).rows
         assert rows == at_once
         assert sorted(ids_of(rows)) == ids
 
     def test_each_comes_with_what_everybody_says_now(self, store, experiment_id, ids):
-        store.answer_many([NewLabel(ids[2], Answer.EQUAL, "Bob", is_swapped=True, response_ms=850)])
-        store.exclude_labeler("Ada", is_excluded=True)
-        row = next(each for each in store.comparisons(experiment_id).rows if each.id == ids[2])
+        label = NewLabel(ids[2], Answer.EQUAL, "Bob", is_swapped=True, response_ms=850)
+        store.labels.add_many([label])
+        store.labelers.set_excluded("Ada", is_excluded=True)
+        row = next(each for each in store.comparisons.page(experiment_id).rows if each.id == ids[2])
         assert [(vote.labeler, vote.answer, vote.is_excluded) for vote in row.votes] == [
             ("Ada", Answer.LEFT, True),
             ("Bob", Answer.EQUAL, False),
@@ -111,17 +113,17 @@ class TestComparisons:
     )
     def test_a_made_up_cursor_is_refused(self, store, experiment_id, cursor):
         with pytest.raises(BadCursor, match="no place in this list"):
-            store.comparisons(experiment_id, after=cursor)
+            store.comparisons.page(experiment_id, after=cursor)
 
 
 class TestExport:
     def test_every_label_is_there_with_what_became_of_it(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
-        store.answer_many([NewLabel(comparison_id, Answer.LEFT, "Ada", response_ms=7)])
-        store.answer(comparison_id, Answer.RIGHT, "Ada")
-        store.answer(comparison_id, Answer.EQUAL, "Bob")
-        store.exclude_labeler("Bob", is_excluded=True)
-        rows = store.label_rows(experiment_id)
+        store.labels.add_many([NewLabel(comparison_id, Answer.LEFT, "Ada", response_ms=7)])
+        store.labels.add(comparison_id, Answer.RIGHT, "Ada")
+        store.labels.add(comparison_id, Answer.EQUAL, "Bob")
+        store.labelers.set_excluded("Bob", is_excluded=True)
+        rows = store.labels.export(experiment_id)
         assert [(row.labeler, row.answer, row.is_current, row.is_excluded) for row in rows] == [
             ("Ada", "left", False, False),
             ("Ada", "right", True, False),
@@ -132,9 +134,9 @@ class TestExport:
 
     def test_pages_go_on_after_the_last_label(self, store, experiment_id):
         ids = ask(store, experiment_id, *range(5))
-        store.answer_many([NewLabel(each, Answer.LEFT, "Ada") for each in ids])
+        store.labels.add_many([NewLabel(each, Answer.LEFT, "Ada") for each in ids])
         seen, after = [], 0
-        while page := store.label_rows(experiment_id, after, 2):
+        while page := store.labels.export(experiment_id, after, 2):
             seen += page
             after = page[-1].id
         assert [row.comparison_id for row in seen] == ids
@@ -146,27 +148,30 @@ class TestLibrary:
     ):
         ask_and_show(store, experiment_id, 1, 2)
         left, right = pair(1)
-        store.ask(experiment_id, [(left, pair(2)[0]), (clip("unshown"), left)], ENV_ID, 30, 0)
-        rows = walk(lambda after: store.environment_clips(ENV_ID, after, 1))
+        pairs = [(left, pair(2)[0]), (clip("unrendered"), left)]
+        store.comparisons.add(experiment_id, pairs, ENV_ID, 30, 0)
+        rows = walk(lambda after: store.clips.page(ENV_ID, after, 1))
         asked = {row.clip.content_hash: row.num_comparisons for row in rows}
         assert asked == {left: 3, right: 1, pair(2)[0]: 2, pair(2)[1]: 1}
         assert len(rows) == 4
 
     def test_a_made_up_place_has_nothing_after_it(self, store, experiment_id):
         ask_and_show(store, experiment_id, 1)
-        assert store.environment_clips(ENV_ID, "made up").rows == []
-        assert store.environment_clips("Other-v1").rows == []
+        assert store.clips.page(ENV_ID, "made up").rows == []
+        assert store.clips.page("Other-v1").rows == []
 
 
 class TestEvents:
     def test_the_newest_come_first_and_page_after_page(self, store, experiment_id):
         for number in range(5):
-            store.record_event("export", {"n": number}, experiment_id, "owner")
-        store.record_event("started", {})
-        rows = walk(lambda after: store.events(experiment_id, after, 2))
+            store.events.record(
+                "export", {"n": number}, experiment_id, store.labelers.id_of("owner")
+            )
+        store.events.record("started", {})
+        rows = walk(lambda after: store.events.page(experiment_id, after, 2))
         assert [row.details["n"] for row in rows] == [4, 3, 2, 1, 0]
         assert {(row.experiment, row.labeler) for row in rows} == {("human-175", "owner")}
-        assert len(store.events().rows) == 6
+        assert len(store.events.page().rows) == 6
 
 
 taken_up = st.lists(
@@ -186,18 +191,18 @@ taken_up = st.lists(
 @given(done=taken_up)
 def test_whatever_is_done_what_is_counted_is_what_is_there(store, done):
     """Counting everything anew changes nothing."""
-    store.delete_experiment("model")
-    experiment_id = store.ensure_experiment("model", ENV_ID, {})
+    store.experiments.delete("model")
+    experiment_id = store.experiments.ensure("model", ENV_ID, {})
     for name in PEOPLE:
-        store._id_of_labeler(name)
-        store.exclude_labeler(name, is_excluded=False)
+        store.labelers.id_of(name)
+        store.labelers.set_excluded(name, is_excluded=False)
     ids = ask_and_show(store, experiment_id, 0, 1, 2) + ask(store, experiment_id, 3, 4, 5)
     for what, number, answer, labeler in done:
         match what:
             case "answer":
-                store.answer(ids[number], answer, labeler)
+                store.labels.add(ids[number], answer, labeler)
             case "exclude" | "include":
-                store.exclude_labeler(labeler, is_excluded=what == "exclude")
+                store.labelers.set_excluded(labeler, is_excluded=what == "exclude")
             case "ask":
                 ask(store, experiment_id, number, number + 10)
             case "show":
@@ -210,13 +215,13 @@ def test_whatever_is_done_what_is_counted_is_what_is_there(store, done):
             sum(is_open for _, _, is_open, _ in before[0]),
         )
     ]
-    labels = [row for row in store.label_rows(experiment_id) if row.is_current]
+    labels = [row for row in store.labels.export(experiment_id) if row.is_current]
     assert dict(before[2]) == {
         each.id: sum(row.labeler == each.name for row in labels)
-        for each in store.labelers()
+        for each in store.labelers.all()
         if each.id in dict(before[2])
     }
-    with store._database.writing() as connection:
+    with store.database.writing() as connection:
         recount(connection, [comparison_id for comparison_id, *_ in before[0]])
     assert counted(store, experiment_id) == before
 

@@ -68,12 +68,12 @@ def finish(process):
 
 LABEL_FOR_EVER = """
 with Store.open(sys.argv[1], is_synced=sys.argv[2] == "synced") as store:
-    experiment_id = store.ensure_experiment("x", "E", {})
+    experiment_id = store.experiments.ensure("x", "E", {})
     for number in range(10**9):
         pairs = [(clip(f"{number} left"), clip(f"{number} right"))]
-        [comparison_id] = store.ask(experiment_id, pairs, "E", 30, number)
+        [comparison_id] = store.comparisons.add(experiment_id, pairs, "E", 30, number)
         answer = list(Answer)[number % 4]
-        store.answer(comparison_id, answer, "oracle")
+        store.labels.add(comparison_id, answer, "oracle")
         say(f"{comparison_id} {answer}")
 """
 
@@ -83,7 +83,7 @@ def test_every_acknowledged_label_outlives_a_sigkill(url, durability):
     acknowledged = kill_after(start(LABEL_FOR_EVER, url, durability), 50, then_s=0.0037)
     expected = {int(line.split()[0]): Answer(line.split()[1]) for line in acknowledged}
     with Store.open(url) as store:
-        assert store.answers(expected) == expected
+        assert store.labels.answers(expected) == expected
     assert len(expected) >= 50
 
 
@@ -108,11 +108,11 @@ def test_a_sigkill_while_writing_leaves_the_last_checkpoint_whole(tmp_path, then
 
 ASK_THE_SAME = """
 with Store.open(sys.argv[1]) as store:
-    experiment_id = store.ensure_experiment("x", "E", {})
+    experiment_id = store.experiments.ensure("x", "E", {})
     for number in range(40):
         pairs = [(clip(number + side), clip(number + side + 1)) for side in (0, 1)]
-        ids = store.ask(experiment_id, pairs, "E", 30, number)
-        store.answer(ids[0], Answer.LEFT, sys.argv[2])
+        ids = store.comparisons.add(experiment_id, pairs, "E", 30, number)
+        store.labels.add(ids[0], Answer.LEFT, sys.argv[2])
         say(ids[0])
 """
 
@@ -123,9 +123,9 @@ def test_processes_that_race_agree_on_every_id_and_lose_no_label(new_url):
     ids = [finish(racer) for racer in racers]
     assert ids[0] == ids[1] == ids[2]
     with Store.open(new_url) as store:
-        experiment_id = store.ensure_experiment("x", "E", {})
-        assert store.counts(experiment_id).asked == 41
-        with store._database.reading() as connection:
+        experiment_id = store.experiments.ensure("x", "E", {})
+        assert store.experiments.counts(experiment_id).asked == 41
+        with store.database.reading() as connection:
             count = connection.exec_driver_sql("SELECT count(*) FROM labels").scalar()
     assert count == 3 * 40
 

@@ -9,7 +9,7 @@ from tests.store.comparisons import ENV_ID, ask_and_show
 
 @pytest.fixture
 def experiment_id(store):
-    return store.ensure_experiment("human-175", ENV_ID, {"seed": 3})
+    return store.experiments.ensure("human-175", ENV_ID, {"seed": 3})
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def answered(store, experiment_id):
     """Four comparisons that Ada and Ben both answered, and one that nobody did."""
     ids = ask_and_show(store, experiment_id, *range(5))
     for name in ("Ada", "Ben"):
-        store.answer_many([NewLabel(each, Answer.LEFT, name) for each in ids[:4]])
+        store.labels.add_many([NewLabel(each, Answer.LEFT, name) for each in ids[:4]])
     return ids
 
 
@@ -26,7 +26,7 @@ def about(sample):
 
 
 def test_of_few_labels_all_are_there_oldest_first(store, experiment_id, answered):
-    sample = store.label_sample(experiment_id, 100)
+    sample = store.labels.sample(experiment_id, 100)
     assert sample.is_all
     assert about(sample) == answered[:4] * 2
     assert [label.id for label in sample.labels] == sorted(label.id for label in sample.labels)
@@ -38,25 +38,25 @@ def test_of_few_labels_all_are_there_oldest_first(store, experiment_id, answered
 def test_of_many_the_newest_comparisons_are_there_with_all_their_labels(
     store, experiment_id, answered
 ):
-    sample = store.label_sample(experiment_id, 5)
+    sample = store.labels.sample(experiment_id, 5)
     assert not sample.is_all
     assert sample.from_id == answered[2]
     assert about(sample) == answered[2:4] * 2
 
 
 def test_what_was_taken_back_is_among_them(store, experiment_id, answered):
-    store.answer(answered[3], None, "Ada")
-    assert store.label_sample(experiment_id, 100).labels[-1].answer is None
+    store.labels.add(answered[3], None, "Ada")
+    assert store.labels.sample(experiment_id, 100).labels[-1].answer is None
 
 
 def test_a_comparison_that_has_more_labels_alone_is_there_whole(store, experiment_id, answered):
-    sample = store.label_sample(experiment_id, 1)
+    sample = store.labels.sample(experiment_id, 1)
     assert about(sample) == [answered[3]] * 2
 
 
 def test_older_comparisons_with_a_known_answer_are_there_too(store, experiment_id, answered):
-    store.set_gold(answered[0], Answer.RIGHT)
-    sample = store.label_sample(experiment_id, 2)
+    store.comparisons.set_gold(answered[0], Answer.RIGHT)
+    sample = store.labels.sample(experiment_id, 2)
     assert about(sample) == [answered[0], answered[3]] * 2
     assert (sample.from_id, sample.gold) == (answered[3], {answered[0]: Answer.RIGHT})
 
@@ -64,21 +64,21 @@ def test_older_comparisons_with_a_known_answer_are_there_too(store, experiment_i
 def test_every_labelers_answers_are_counted_however_few_are_looked_at(
     store, experiment_id, answered
 ):
-    ids = {each.name: each.id for each in store.labelers()}
-    store.answer(answered[0], None, "Ben")
-    counted = store.label_sample(experiment_id, 1).num_answered
+    ids = {each.name: each.id for each in store.labelers.all()}
+    store.labels.add(answered[0], None, "Ben")
+    counted = store.labels.sample(experiment_id, 1).num_answered
     assert counted == {ids["Ada"]: 4, ids["Ben"]: 3}
 
 
 def test_another_experiments_labels_are_not_there(store, experiment_id, answered):
-    other_id = store.ensure_experiment("other", ENV_ID, {})
+    other_id = store.experiments.ensure("other", ENV_ID, {})
     [comparison_id] = ask_and_show(store, other_id, "other")
-    store.answer(comparison_id, Answer.EQUAL, "Zoë")
-    assert about(store.label_sample(other_id, 100)) == [comparison_id]
-    assert comparison_id not in about(store.label_sample(experiment_id, 100))
+    store.labels.add(comparison_id, Answer.EQUAL, "Zoë")
+    assert about(store.labels.sample(other_id, 100)) == [comparison_id]
+    assert comparison_id not in about(store.labels.sample(experiment_id, 100))
 
 
 def test_of_nothing_there_is_nothing(store, experiment_id):
-    sample = store.label_sample(experiment_id, 100)
+    sample = store.labels.sample(experiment_id, 100)
     assert (list(sample.labels), sample.gold, sample.num_answered) == ([], {}, {})
     assert sample.is_all

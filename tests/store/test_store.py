@@ -13,8 +13,9 @@ from sqlalchemy.exc import IntegrityError
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import ComparisonNotFound, ConfigMismatch, ExperimentNotFound
 from rl_teacher.store.database import as_url
-from rl_teacher.store.label_queries import CHUNK
-from rl_teacher.store.store import AnsweredComparison, Counts, NewLabel, Store
+from rl_teacher.store.records import AnsweredComparison, Counts, NewLabel
+from rl_teacher.store.sql import CHUNK
+from rl_teacher.store.store import Store
 
 ENV_ID = "ShortHopper-v1"
 REQUEST = UUID("12345678-1234-5678-1234-567812345678")
@@ -30,11 +31,11 @@ def pair(name):
 
 @pytest.fixture
 def experiment_id(store):
-    return store.ensure_experiment("syn-1400", ENV_ID, {"labels": 1400})
+    return store.experiments.ensure("syn-1400", ENV_ID, {"labels": 1400})
 
 
 def ask(store, experiment_id, *names):
-    return store.ask(experiment_id, [pair(name) for name in names], ENV_ID, 30, 1000)
+    return store.comparisons.add(experiment_id, [pair(name) for name in names], ENV_ID, 30, 1000)
 
 
 def rows(url, query):
@@ -47,46 +48,46 @@ def rows(url, query):
 
 class TestExperiments:
     def test_the_same_name_is_the_same_experiment(self, store, experiment_id):
-        assert store.ensure_experiment("syn-1400", ENV_ID, {}) == experiment_id
+        assert store.experiments.ensure("syn-1400", ENV_ID, {}) == experiment_id
 
     def test_another_name_is_another_experiment(self, store, experiment_id):
-        assert store.ensure_experiment("base-rl", ENV_ID, {}) != experiment_id
+        assert store.experiments.ensure("base-rl", ENV_ID, {}) != experiment_id
 
     @pytest.mark.usefixtures("experiment_id")
     def test_a_name_that_is_about_another_environment_is_refused(self, store):
         with pytest.raises(ConfigMismatch, match=r"ShortHopper-v1, not Reacher-v1.*--force-new"):
-            store.ensure_experiment("syn-1400", "Reacher-v1", {})
+            store.experiments.ensure("syn-1400", "Reacher-v1", {})
 
     def test_the_config_is_kept_as_it_was_given(self, store):
-        store.ensure_experiment("ünï/code", ENV_ID, {"seed": 3, "net": [64, 64], "π": None})
-        config = store.experiment("ünï/code").config
+        store.experiments.ensure("ünï/code", ENV_ID, {"seed": 3, "net": [64, 64], "π": None})
+        config = store.experiments.get("ünï/code").config
         assert config == {"seed": 3, "net": [64, 64], "π": None}
 
     def test_deleting_one_takes_its_labels_and_leaves_the_shared_clips(
         self, store, experiment_id, url
     ):
         [comparison_id] = ask(store, experiment_id, 1)
-        store.answer(comparison_id, Answer.LEFT, "oracle")
-        store.delete_experiment("syn-1400")
+        store.labels.add(comparison_id, Answer.LEFT, "oracle")
+        store.experiments.delete("syn-1400")
         counted = "SELECT (SELECT count(*) FROM {}), (SELECT count(*) FROM {})"
         assert rows(url, counted.format("comparisons", "labels")) == [(0, 0)]
         assert rows(url, counted.format("experiments", "clips")) == [(0, 2)]
 
     @pytest.mark.usefixtures("experiment_id")
     def test_deleting_one_leaves_the_others_alone(self, store):
-        other_id = store.ensure_experiment("other", ENV_ID, {})
+        other_id = store.experiments.ensure("other", ENV_ID, {})
         ask(store, other_id, 1)
-        store.delete_experiment("syn-1400")
-        assert store.counts(other_id) == Counts(asked=1, answered=0)
+        store.experiments.delete("syn-1400")
+        assert store.experiments.counts(other_id) == Counts(asked=1, answered=0)
 
     def test_deleting_one_that_is_not_there_changes_nothing(self, store, experiment_id):
-        store.delete_experiment("never was")
-        assert store.ensure_experiment("syn-1400", ENV_ID, {}) == experiment_id
+        store.experiments.delete("never was")
+        assert store.experiments.ensure("syn-1400", ENV_ID, {}) == experiment_id
 
     def test_the_id_of_a_deleted_comparison_is_never_given_away_again(self, store, experiment_id):
         old_ids = ask(store, experiment_id, 1, 2)
-        store.delete_experiment("syn-1400")
-        new_id = store.ensure_experiment("syn-1400", ENV_ID, {})
+        store.experiments.delete("syn-1400")
+        new_id = store.experiments.ensure("syn-1400", ENV_ID, {})
         assert min(ask(store, new_id, 3, 4)) > max(old_ids)
 
 
@@ -97,11 +98,12 @@ class TestAsking:
 
     def test_a_pair_that_was_asked_before_keeps_its_id(self, store, experiment_id):
         assert ask(store, experiment_id, 1) == ask(store, experiment_id, 1)
-        assert store.counts(experiment_id).asked == 1
+        assert store.experiments.counts(experiment_id).asked == 1
 
     def test_the_same_clips_the_other_way_round_are_another_question(self, store, experiment_id):
         left, right = pair(1)
-        one, other = store.ask(experiment_id, [(left, right), (right, left)], ENV_ID, 30, 0)
+        pairs = [(left, right), (right, left)]
+        one, other = store.comparisons.add(experiment_id, pairs, ENV_ID, 30, 0)
         assert one != other
 
     def test_a_pair_twice_in_one_call_is_one_question(self, store, experiment_id):
@@ -109,12 +111,12 @@ class TestAsking:
         assert one == same
 
     def test_experiments_share_clips_but_not_questions(self, store, experiment_id, url):
-        other_id = store.ensure_experiment("other", ENV_ID, {})
+        other_id = store.experiments.ensure("other", ENV_ID, {})
         assert ask(store, experiment_id, 1) != ask(store, other_id, 1)
         assert rows(url, "SELECT count(*) FROM clips") == [(2,)]
 
     def test_no_pairs_ask_nothing(self, store, experiment_id):
-        assert store.ask(experiment_id, [], ENV_ID, 30, 0) == []
+        assert store.comparisons.add(experiment_id, [], ENV_ID, 30, 0) == []
 
     def test_more_pairs_than_one_statement_takes_are_all_asked(self, store, experiment_id):
         ids = ask(store, experiment_id, *range(CHUNK + 200))
@@ -122,15 +124,15 @@ class TestAsking:
         assert ids == sorted(ids)
 
     def test_an_experiment_that_was_deleted_meanwhile_is_named(self, store, experiment_id):
-        store.delete_experiment("syn-1400")
+        store.experiments.delete("syn-1400")
         with pytest.raises(ExperimentNotFound, match="no longer in the store"):
             ask(store, experiment_id, 1)
 
     def test_a_question_remembers_the_step_and_the_moment_it_came_up(self, url):
         noon = datetime(2026, 11, 3, 12, tzinfo=UTC)
         with Store.open(url, now=lambda: noon) as store:
-            ask(store, store.ensure_experiment("x", ENV_ID, {}), 1)
-            assert store.experiment("x").created_at == noon
+            ask(store, store.experiments.ensure("x", ENV_ID, {}), 1)
+            assert store.experiments.get("x").created_at == noon
         [(step, created_at)] = rows(url, "SELECT asked_at_step, created_at FROM comparisons")
         assert step == 1000
         assert str(created_at).startswith("2026-11-03 12:00:00")
@@ -140,47 +142,47 @@ class TestAnswering:
     @pytest.mark.parametrize("answer", list(Answer))
     def test_each_of_the_four_answers_comes_back_as_it_was(self, store, experiment_id, answer):
         [comparison_id] = ask(store, experiment_id, 1)
-        store.answer(comparison_id, answer, "Zoë")
-        assert store.answers([comparison_id]) == {comparison_id: answer}
+        store.labels.add(comparison_id, answer, "Zoë")
+        assert store.labels.answers([comparison_id]) == {comparison_id: answer}
 
     def test_the_newest_answer_counts_and_the_older_one_is_kept(self, store, experiment_id, url):
         [comparison_id] = ask(store, experiment_id, 1)
-        store.answer(comparison_id, Answer.LEFT, "me")
-        store.answer(comparison_id, Answer.EQUAL, "me")
-        assert store.answers([comparison_id]) == {comparison_id: Answer.EQUAL}
+        store.labels.add(comparison_id, Answer.LEFT, "me")
+        store.labels.add(comparison_id, Answer.EQUAL, "me")
+        assert store.labels.answers([comparison_id]) == {comparison_id: Answer.EQUAL}
         assert rows(url, "SELECT answer FROM labels ORDER BY id") == [("left",), ("equal",)]
 
     def test_resending_a_request_changes_nothing(self, store, experiment_id, url):
         [comparison_id] = ask(store, experiment_id, 1)
-        store.answer(comparison_id, Answer.LEFT, "me", REQUEST)
-        store.answer(comparison_id, Answer.RIGHT, "me")
-        store.answer(comparison_id, Answer.LEFT, "me", REQUEST)
-        assert store.answers([comparison_id]) == {comparison_id: Answer.RIGHT}
+        store.labels.add(comparison_id, Answer.LEFT, "me", REQUEST)
+        store.labels.add(comparison_id, Answer.RIGHT, "me")
+        store.labels.add(comparison_id, Answer.LEFT, "me", REQUEST)
+        assert store.labels.answers([comparison_id]) == {comparison_id: Answer.RIGHT}
         assert rows(url, "SELECT count(*) FROM labels") == [(2,)]
 
     def test_what_was_not_answered_is_left_out(self, store, experiment_id):
         answered, open_ = ask(store, experiment_id, 1, 2)
-        store.answer(answered, Answer.LEFT, "me")
-        assert store.answers([answered, open_, 999]) == {answered: Answer.LEFT}
+        store.labels.add(answered, Answer.LEFT, "me")
+        assert store.labels.answers([answered, open_, 999]) == {answered: Answer.LEFT}
 
     def test_an_answer_to_an_unknown_comparison_is_refused(self, store):
         with pytest.raises(ComparisonNotFound, match="999"):
-            store.answer(999, Answer.LEFT, "me")
+            store.labels.add(999, Answer.LEFT, "me")
 
     def test_a_batch_with_one_unknown_comparison_leaves_nothing_behind(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         labels = [NewLabel(each, Answer.LEFT, "me") for each in (comparison_id, 999)]
         with pytest.raises(ComparisonNotFound, match="comparison 999"):
-            store.answer_many(labels)
-        assert store.answers([comparison_id]) == {}
+            store.labels.add_many(labels)
+        assert store.labels.answers([comparison_id]) == {}
 
     def test_an_empty_batch_is_fine(self, store, experiment_id):
-        store.answer_many([])
-        assert store.counts(experiment_id) == Counts(asked=0, answered=0)
+        store.labels.add_many([])
+        assert store.experiments.counts(experiment_id) == Counts(asked=0, answered=0)
 
     def test_the_database_itself_refuses_a_fifth_answer(self, store, experiment_id, url):
         [comparison_id] = ask(store, experiment_id, 1)
-        store.answer(comparison_id, Answer.LEFT, "me")
+        store.labels.add(comparison_id, Answer.LEFT, "me")
         engine = create_engine(as_url(url))
         fifth = text("UPDATE labels SET answer = 'maybe'")
         with pytest.raises(IntegrityError, match="is_one_of_four"), engine.begin() as connection:
@@ -189,41 +191,41 @@ class TestAnswering:
 
     def test_many_answers_are_found_in_one_call(self, store, experiment_id):
         ids = ask(store, experiment_id, *range(CHUNK + 50))
-        store.answer_many([NewLabel(each, Answer.RIGHT, "me") for each in ids])
-        assert store.answers(ids) == dict.fromkeys(ids, Answer.RIGHT)
+        store.labels.add_many([NewLabel(each, Answer.RIGHT, "me") for each in ids])
+        assert store.labels.answers(ids) == dict.fromkeys(ids, Answer.RIGHT)
 
 
 class TestReading:
     def test_answered_comparisons_come_oldest_question_first(self, store, experiment_id):
         first, _, third = ask(store, experiment_id, 1, 2, 3)
-        store.answer(third, Answer.LEFT, "me")
-        store.answer(first, Answer.RIGHT, "me")
-        store.answer(first, Answer.CANNOT_TELL, "me")
-        assert store.answered_comparisons(experiment_id) == [
+        store.labels.add(third, Answer.LEFT, "me")
+        store.labels.add(first, Answer.RIGHT, "me")
+        store.labels.add(first, Answer.CANNOT_TELL, "me")
+        assert store.comparisons.answered(experiment_id) == [
             AnsweredComparison(first, *pair(1), Answer.CANNOT_TELL),
             AnsweredComparison(third, *pair(3), Answer.LEFT),
         ]
 
     def test_one_experiment_does_not_see_the_labels_of_another(self, store, experiment_id):
-        other_id = store.ensure_experiment("other", ENV_ID, {})
+        other_id = store.experiments.ensure("other", ENV_ID, {})
         [comparison_id] = ask(store, other_id, 1)
-        store.answer(comparison_id, Answer.LEFT, "me")
-        assert store.answered_comparisons(experiment_id) == []
-        assert store.counts(experiment_id) == Counts(asked=0, answered=0)
+        store.labels.add(comparison_id, Answer.LEFT, "me")
+        assert store.comparisons.answered(experiment_id) == []
+        assert store.experiments.counts(experiment_id) == Counts(asked=0, answered=0)
 
     def test_a_comparison_answered_twice_counts_once(self, store, experiment_id):
         first, _ = ask(store, experiment_id, 1, 2)
-        store.answer(first, Answer.LEFT, "me")
-        store.answer(first, Answer.RIGHT, "me")
-        assert store.counts(experiment_id) == Counts(asked=2, answered=1)
+        store.labels.add(first, Answer.LEFT, "me")
+        store.labels.add(first, Answer.RIGHT, "me")
+        assert store.experiments.counts(experiment_id) == Counts(asked=2, answered=1)
 
     def test_everything_is_there_after_opening_again(self, store, experiment_id, url):
         [comparison_id] = ask(store, experiment_id, 1)
-        store.answer(comparison_id, Answer.LEFT, "me")
+        store.labels.add(comparison_id, Answer.LEFT, "me")
         store.close()
         with Store.open(url) as again:
-            assert again.ensure_experiment("syn-1400", ENV_ID, {}) == experiment_id
-            assert again.answers([comparison_id]) == {comparison_id: Answer.LEFT}
+            assert again.experiments.ensure("syn-1400", ENV_ID, {}) == experiment_id
+            assert again.labels.answers([comparison_id]) == {comparison_id: Answer.LEFT}
 
 
 answers_in_turn = st.lists(
@@ -236,13 +238,13 @@ answers_in_turn = st.lists(
 )
 @given(given_answers=answers_in_turn)
 def test_the_store_agrees_with_a_dictionary(store, given_answers):
-    ids = ask(store, store.ensure_experiment(str(uuid4()), ENV_ID, {}), *range(5))
+    ids = ask(store, store.experiments.ensure(str(uuid4()), ENV_ID, {}), *range(5))
     expected = {}
     for number, answer in given_answers:
-        store.answer(ids[number], answer, "me")
+        store.labels.add(ids[number], answer, "me")
         expected[ids[number]] = answer
     said = {each: answer for each, answer in expected.items() if answer is not None}
-    assert store.answers(ids) == said
+    assert store.labels.answers(ids) == said
 
 
 @pytest.fixture
@@ -254,7 +256,7 @@ def _no_waiting_for_the_disk():
 def test_sqlite_is_set_up_for_shared_and_durable_use(path, is_synced, synchronous):
     with (
         Store.open(path, is_synced=is_synced) as store,
-        store._database.reading() as connection,
+        store.database.reading() as connection,
     ):
         pragmas = [
             connection.exec_driver_sql(f"PRAGMA {name}").scalar()

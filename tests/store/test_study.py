@@ -5,49 +5,50 @@ from sqlalchemy import select
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import BadConfig, ComparisonNotFound, ExperimentNotFound
-from rl_teacher.store.records import Control, Study
+from rl_teacher.store.records import AssignmentPolicy, Control
 from rl_teacher.store.tables import Comparison
 from tests.store.comparisons import ENV_ID, ask, ask_and_show, rows_of
 
 
 @pytest.fixture
 def experiment_id(store):
-    return store.ensure_experiment("human-175", ENV_ID, {"seed": 3})
+    return store.experiments.ensure("human-175", ENV_ID, {"seed": 3})
 
 
 def told(store):
-    return [(each.kind, each.details, each.labeler) for each in store.events().rows]
+    return [(each.kind, each.details, each.labeler) for each in store.events.page().rows]
 
 
 class TestStudy:
     def test_at_first_everybody_answers_something_else(self, store, experiment_id):
-        assert store.study(experiment_id) == Study(0.0, 2, 0.0, 0.0)
+        assert store.experiments.assignment(experiment_id) == AssignmentPolicy(0.0, 2, 0.0, 0.0)
 
     def test_what_was_said_is_kept_and_told(self, store, experiment_id):
-        study = Study(overlap=0.25, overlap_labelers=3, repeats=0.1, gold=0.05)
-        store.set_study(experiment_id, study, by="Zoë")
-        store.set_study(experiment_id, study, by="Zoë")
-        assert store.study(experiment_id) == study
+        study = AssignmentPolicy(overlap=0.25, overlap_labelers=3, repeats=0.1, gold=0.05)
+        store.experiments.set_assignment(experiment_id, study, by="Zoë")
+        store.experiments.set_assignment(experiment_id, study, by="Zoë")
+        assert store.experiments.assignment(experiment_id) == study
         assert told(store) == [("study", vars(study), "Zoë")]
 
     @pytest.mark.parametrize(
         "study",
         [
-            Study(overlap=1.1),
-            Study(repeats=-0.1),
-            Study(gold=float("nan")),
-            Study(repeats=0.6, gold=0.6),
-            Study(overlap_labelers=0),
-            Study(overlap_labelers=10**9),
+            AssignmentPolicy(overlap=1.1),
+            AssignmentPolicy(repeats=-0.1),
+            AssignmentPolicy(gold=float("nan")),
+            AssignmentPolicy(repeats=0.6, gold=0.6),
+            AssignmentPolicy(overlap_labelers=0),
+            AssignmentPolicy(overlap_labelers=10**9),
         ],
     )
     def test_what_is_no_study_is_refused(self, store, experiment_id, study):
         with pytest.raises(BadConfig):
-            store.set_study(experiment_id, study)
-        assert store.study(experiment_id) == Study()
+            store.experiments.set_assignment(experiment_id, study)
+        assert store.experiments.assignment(experiment_id) == AssignmentPolicy()
 
     def test_the_overlapping_share_is_wanted_of_several(self, store, experiment_id):
-        store.set_study(experiment_id, Study(overlap=0.2, overlap_labelers=3))
+        policy = AssignmentPolicy(overlap=0.2, overlap_labelers=3)
+        store.experiments.set_assignment(experiment_id, policy)
         ask(store, experiment_id, *range(1000))
         wanted = [each for (each,) in rows_of(store, select(Comparison.wanted))]
         # Note: 200 of 1,000 are expected, give or take 12.6; three times that is allowed.
@@ -56,38 +57,39 @@ class TestStudy:
 
     def test_asking_again_does_not_change_how_many_are_wanted(self, store, experiment_id):
         ask(store, experiment_id, 1)
-        store.set_study(experiment_id, Study(overlap=1.0))
+        store.experiments.set_assignment(experiment_id, AssignmentPolicy(overlap=1.0))
         ask(store, experiment_id, 1, 2)
         assert rows_of(store, select(Comparison.wanted).order_by(Comparison.id)) == [(1,), (2,)]
 
     def test_of_what_is_not_there_nothing_is_changed(self, store):
         with pytest.raises(ExperimentNotFound):
-            store.set_study(999, Study())
-        assert store.study(999) == Study()
+            store.experiments.set_assignment(999, AssignmentPolicy())
+        assert store.experiments.assignment(999) == AssignmentPolicy()
 
 
 class TestControl:
     def test_at_first_it_runs_and_nothing_is_wished(self, store, experiment_id):
-        assert store.control(experiment_id) == Control("run")
+        assert store.experiments.control(experiment_id) == Control("run")
 
     def test_what_is_not_named_stays_as_it_is(self, store, experiment_id):
-        store.set_control(experiment_id, Control(seconds_between=2.5))
-        store.set_control(experiment_id, Control("pause"))
-        store.set_control(experiment_id, Control(target_labels=700))
-        assert store.control(experiment_id) == Control("pause", 2.5, 700)
-        assert store.experiment("human-175").target_labels == 700
+        store.experiments.set_control(experiment_id, Control(seconds_between=2.5))
+        store.experiments.set_control(experiment_id, Control("pause"))
+        store.experiments.set_control(experiment_id, Control(target_labels=700))
+        assert store.experiments.control(experiment_id) == Control("pause", 2.5, 700)
+        assert store.experiments.get("human-175").target_labels == 700
 
     def test_what_is_emptied_was_never_said(self, store, experiment_id):
-        store.set_control(experiment_id, Control("pause", 2.5, 700))
-        store.set_control(experiment_id, Control(), emptied=["seconds_between", "target_labels"])
-        assert store.control(experiment_id) == Control("pause")
-        assert store.experiment("human-175").target_labels is None
+        store.experiments.set_control(experiment_id, Control("pause", 2.5, 700))
+        cleared = ["seconds_between", "target_labels"]
+        store.experiments.set_control(experiment_id, Control(), cleared=cleared)
+        assert store.experiments.control(experiment_id) == Control("pause")
+        assert store.experiments.get("human-175").target_labels is None
         emptied = {"seconds_between": None, "target_labels": None}
         assert told(store)[0] == ("control", emptied, "owner")
 
     def test_instructions_are_the_experiments(self, store, experiment_id):
-        store.set_control(experiment_id, Control(instructions="Run <fast>."), by="Zoë")
-        assert store.experiment("human-175").instructions == "Run <fast>."
+        store.experiments.set_control(experiment_id, Control(instructions="Run <fast>."), by="Zoë")
+        assert store.experiments.get("human-175").instructions == "Run <fast>."
         assert told(store) == [("instructions", {"instructions": "Run <fast>."}, "Zoë")]
 
     @pytest.mark.parametrize(
@@ -102,40 +104,40 @@ class TestControl:
     )
     def test_what_no_trainer_can_do_is_refused(self, store, experiment_id, control):
         with pytest.raises(BadConfig):
-            store.set_control(experiment_id, control)
-        assert store.control(experiment_id) == Control("run")
+            store.experiments.set_control(experiment_id, control)
+        assert store.experiments.control(experiment_id) == Control("run")
         assert told(store) == []
 
     def test_of_what_is_not_there_nothing_is_changed(self, store):
         with pytest.raises(ExperimentNotFound):
-            store.set_control(999, Control("stop"))
+            store.experiments.set_control(999, Control("stop"))
         assert told(store) == []
 
 
 class TestGold:
     def test_it_is_kept_and_can_be_taken_back(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
-        store.set_gold(comparison_id, Answer.LEFT)
-        [row] = store.comparisons(experiment_id).rows
+        store.comparisons.set_gold(comparison_id, Answer.LEFT)
+        [row] = store.comparisons.page(experiment_id).rows
         assert row.gold is Answer.LEFT
-        store.set_gold(comparison_id, None)
-        [row] = store.comparisons(experiment_id).rows
+        store.comparisons.set_gold(comparison_id, None)
+        [row] = store.comparisons.page(experiment_id).rows
         assert row.gold is None
         assert [details["answer"] for _, details, _ in told(store)] == [None, "left"]
 
     @pytest.mark.parametrize("comparison_id", [0, 999, 2**40])
     def test_an_unknown_comparison_is_named(self, store, comparison_id):
         with pytest.raises(ComparisonNotFound):
-            store.set_gold(comparison_id, Answer.LEFT)
+            store.comparisons.set_gold(comparison_id, Answer.LEFT)
 
 
 class TestAdjudicating:
     def test_the_owners_answer_is_one_more_label_and_an_event(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
-        store.answer(comparison_id, Answer.LEFT, "Ada")
-        store.answer(comparison_id, Answer.RIGHT, "Bob")
-        store.adjudicate(comparison_id, Answer.RIGHT)
-        said = list(store.votes([comparison_id])[comparison_id].values())
+        store.labels.add(comparison_id, Answer.LEFT, "Ada")
+        store.labels.add(comparison_id, Answer.RIGHT, "Bob")
+        store.labels.adjudicate(comparison_id, Answer.RIGHT)
+        said = list(store.labels.votes([comparison_id])[comparison_id].values())
         assert said == [Answer.LEFT, Answer.RIGHT, Answer.RIGHT]
         assert told(store) == [
             ("adjudicate", {"comparison": comparison_id, "answer": "right"}, "owner")
@@ -143,12 +145,12 @@ class TestAdjudicating:
 
     def test_an_unknown_comparison_is_named(self, store):
         with pytest.raises(ComparisonNotFound):
-            store.adjudicate(999, Answer.LEFT)
+            store.labels.adjudicate(999, Answer.LEFT)
         assert told(store) == []
 
 
 class TestFindings:
     def test_they_are_kept_as_said_last(self, store, experiment_id):
-        assert store.diagnostics(experiment_id) is None
-        store.set_diagnostics(experiment_id, {"best": [1, float("nan")]})
-        assert store.diagnostics(experiment_id) == {"best": [1, None]}
+        assert store.experiments.diagnostics(experiment_id) is None
+        store.experiments.set_diagnostics(experiment_id, {"best": [1, float("nan")]})
+        assert store.experiments.diagnostics(experiment_id) == {"best": [1, None]}

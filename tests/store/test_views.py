@@ -13,8 +13,19 @@ from sqlalchemy import select
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import ComparisonNotFound, ExperimentNotFound, MediaNotFound
-from rl_teacher.store import access, counters, label_queries, leases, owner, views
-from rl_teacher.store.store import ClipView, Counts, MetricsRow, NewLabel, Store
+from rl_teacher.store import (
+    access,
+    clips,
+    comparisons,
+    counters,
+    events,
+    experiments,
+    labels,
+    leases,
+    views,
+)
+from rl_teacher.store.records import ClipView, Counts, MetricsRow, NewLabel
+from rl_teacher.store.store import Store
 from rl_teacher.store.tables import Event, Label, Labeler
 from tests.store.comparisons import (
     ENV_ID,
@@ -38,25 +49,25 @@ NO_ID = [0, -1, 999, 2**31, 2**40, 2**70, -(2**70)]
 
 @pytest.fixture
 def experiment_id(store):
-    return store.ensure_experiment("human-175", ENV_ID, {"seed": 3})
+    return store.experiments.ensure("human-175", ENV_ID, {"seed": 3})
 
 
 class TestClips:
     def test_a_comparison_waits_only_when_both_its_clips_can_be_shown(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         left, right = pair(1)
-        assert store.waiting(experiment_id, 5) == []
-        store.show_clips({left: shown(left)})
-        assert store.waiting(experiment_id, 5) == []
-        store.show_clips({right: shown(right)})
-        assert ids_of(store.waiting(experiment_id, 5)) == [comparison_id]
+        assert store.comparisons.waiting(experiment_id, 5) == []
+        store.clips.publish({left: shown(left)})
+        assert store.comparisons.waiting(experiment_id, 5) == []
+        store.clips.publish({right: shown(right)})
+        assert ids_of(store.comparisons.waiting(experiment_id, 5)) == [comparison_id]
 
     def test_what_is_known_of_a_clip_comes_with_the_comparison(self, store, experiment_id):
         ask(store, experiment_id, 1)
         left, right = pair(1)
         film = shown(right, kind="video", media_key=f"clips/{right}.mp4", scene_hash=None)
-        store.show_clips({left: shown(left), right: film})
-        [comparison] = store.waiting(experiment_id, 5)
+        store.clips.publish({left: shown(left), right: film})
+        [comparison] = store.comparisons.waiting(experiment_id, 5)
         assert comparison.left == ClipView(
             left, "poses", f"clips/{left}.poses", clip("scene"), 15, 12.5, 30
         )
@@ -67,172 +78,180 @@ class TestClips:
 
     def test_clips_can_be_shown_before_they_are_asked_about(self, store, experiment_id):
         show(store, 1)
-        assert len(ask(store, experiment_id, 1)) == len(store.waiting(experiment_id, 5)) == 1
+        assert (
+            len(ask(store, experiment_id, 1))
+            == len(store.comparisons.waiting(experiment_id, 5))
+            == 1
+        )
 
     def test_showing_a_clip_again_changes_only_how_it_is_shown(self, store):
         show(store, 1)
         left, _ = pair(1)
-        store.show_clips({left: shown(left, num_frames=30, fps=25.0)})
-        assert (store.clip(left).num_frames, store.clip(left).fps) == (30, 25.0)
-        assert len(store.shared_clips(ENV_ID, 30)) == 2
+        store.clips.publish({left: shown(left, num_frames=30, fps=25.0)})
+        assert (store.clips.get(left).num_frames, store.clips.get(left).fps) == (30, 25.0)
+        assert len(store.clips.shared(ENV_ID, 30)) == 2
 
     def test_asking_again_leaves_a_clip_as_it_is_shown(self, store, experiment_id):
         ask_and_show(store, experiment_id, 1)
         ask(store, experiment_id, 1)
-        assert store.clip(pair(1)[0]).kind == "poses"
+        assert store.clips.get(pair(1)[0]).kind == "poses"
 
     def test_showing_nothing_changes_nothing(self, store):
-        store.show_clips({})
-        assert store.shared_clips(ENV_ID, 30) == []
+        store.clips.publish({})
+        assert store.clips.shared(ENV_ID, 30) == []
 
     def test_a_clip_that_nobody_knows_is_said_to_be_missing(self, store):
         with pytest.raises(MediaNotFound, match="There is no clip"):
-            store.clip("../../etc/passwd")
+            store.clips.get("../../etc/passwd")
 
     def test_a_clip_that_cannot_be_shown_yet_says_so(self, store, experiment_id):
         ask(store, experiment_id, 1)
         left, _ = pair(1)
-        assert store.clip(left) == ClipView(left, None, None, None, None, None, 30)
+        assert store.clips.get(left) == ClipView(left, None, None, None, None, None, 30)
 
     def test_clips_are_shared_by_experiments_of_one_environment_and_length(
         self, store, experiment_id
     ):
         ask(store, experiment_id, 1)
-        store.ask(experiment_id, [(clip("long"), clip("longer"))], ENV_ID, 45, 0)
-        store.ask(experiment_id, [(clip("foreign"), clip("strange"))], "Reacher-v1", 30, 0)
-        store.delete_experiment("human-175")
-        assert store.shared_clips(ENV_ID, 30) == sorted(pair(1))
+        store.comparisons.add(experiment_id, [(clip("long"), clip("longer"))], ENV_ID, 45, 0)
+        foreign = (clip("foreign"), clip("strange"))
+        store.comparisons.add(experiment_id, [foreign], "Reacher-v1", 30, 0)
+        store.experiments.delete("human-175")
+        assert store.clips.shared(ENV_ID, 30) == sorted(pair(1))
 
     def test_clips_that_nobody_can_look_at_are_left_out_where_that_matters(
         self, store, experiment_id
     ):
         ask_and_show(store, experiment_id, 1)
         ask(store, experiment_id, 2)
-        assert set(store.shared_clips(ENV_ID, 30)) == {*pair(1), *pair(2)}
-        assert set(store.shared_clips(ENV_ID, 30, only_shown=True)) == {*pair(1)}
+        assert set(store.clips.shared(ENV_ID, 30)) == {*pair(1), *pair(2)}
+        assert set(store.clips.shared(ENV_ID, 30, only_rendered=True)) == {*pair(1)}
 
     def test_a_clip_that_nobody_needs_is_forgotten_and_its_file_named(self, store):
         show(store, 1)
         left, right = pair(1)
-        assert store.forget_unused_clip(left) == f"clips/{left}.poses"
-        assert store.shared_clips(ENV_ID, 30) == [right]
-        assert store.forget_unused_clip(left) is None
+        assert store.clips.delete_unused(left) == f"clips/{left}.poses"
+        assert store.clips.shared(ENV_ID, 30) == [right]
+        assert store.clips.delete_unused(left) is None
 
     def test_a_clip_that_a_comparison_is_about_is_never_forgotten(self, store, experiment_id):
         ask_and_show(store, experiment_id, 1)
-        assert [store.forget_unused_clip(each) for each in pair(1)] == [None, None]
-        assert store.clip(pair(1)[0]).kind == "poses"
+        assert [store.clips.delete_unused(each) for each in pair(1)] == [None, None]
+        assert store.clips.get(pair(1)[0]).kind == "poses"
 
     def test_a_clip_that_is_an_experiments_latest_episode_is_not_forgotten(
         self, store, experiment_id
     ):
         show(store, 1)
         left, _ = pair(1)
-        store.set_latest_episode(experiment_id, {"clip": left, "step": 7})
-        assert store.forget_unused_clip(left) is None
-        store.set_latest_episode(experiment_id, {"clip": pair(2)[0], "step": 8})
-        assert store.forget_unused_clip(left) == f"clips/{left}.poses"
+        store.experiments.set_latest_episode(experiment_id, {"clip": left, "step": 7})
+        assert store.clips.delete_unused(left) is None
+        store.experiments.set_latest_episode(experiment_id, {"clip": pair(2)[0], "step": 8})
+        assert store.clips.delete_unused(left) == f"clips/{left}.poses"
 
 
 class TestWaiting:
     def test_the_latest_step_comes_first_and_then_the_order_asked(self, store, experiment_id):
         early = ask_and_show(store, experiment_id, 1, 2, step=100)
         late = ask_and_show(store, experiment_id, 3, 4, step=10**10)
-        assert ids_of(store.waiting(experiment_id, 9)) == [*late, *early]
+        assert ids_of(store.comparisons.waiting(experiment_id, 9)) == [*late, *early]
 
     def test_no_more_come_than_asked_for(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, 1, 2, 3)
-        assert ids_of(store.waiting(experiment_id, 2)) == ids[:2]
-        assert store.waiting(experiment_id, 0) == []
+        assert ids_of(store.comparisons.waiting(experiment_id, 2)) == ids[:2]
+        assert store.comparisons.waiting(experiment_id, 0) == []
 
     def test_those_at_hand_are_left_out_and_others_take_their_place(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, 1, 2, 3, 4)
-        assert ids_of(store.waiting(experiment_id, 2, exclude=[ids[0], ids[2]])) == ids[1::2]
+        assert (
+            ids_of(store.comparisons.waiting(experiment_id, 2, exclude=[ids[0], ids[2]]))
+            == ids[1::2]
+        )
 
     @pytest.mark.parametrize("foreign", [NO_ID, range(100_000, 200_000), [1] * 1000])
     def test_strange_ids_at_hand_are_no_trouble(self, store, experiment_id, foreign):
         ids = ask_and_show(store, experiment_id, 1, 2)
         wanted = [each for each in ids if each not in foreign]
-        assert ids_of(store.waiting(experiment_id, 9, exclude=foreign)) == wanted
+        assert ids_of(store.comparisons.waiting(experiment_id, 9, exclude=foreign)) == wanted
 
     def test_an_answered_one_waits_no_more(self, store, experiment_id):
         first, second = ask_and_show(store, experiment_id, 1, 2)
-        store.answer(first, Answer.CANNOT_TELL, "owner")
-        assert ids_of(store.waiting(experiment_id, 9)) == [second]
+        store.labels.add(first, Answer.CANNOT_TELL, "owner")
+        assert ids_of(store.comparisons.waiting(experiment_id, 9)) == [second]
 
     def test_one_experiment_does_not_see_what_waits_in_another(self, store, experiment_id):
-        other_id = store.ensure_experiment("other", ENV_ID, {})
+        other_id = store.experiments.ensure("other", ENV_ID, {})
         [mine] = ask_and_show(store, experiment_id, 1)
         [other] = ask_and_show(store, other_id, 1)
-        assert ids_of(store.waiting(experiment_id, 9)) == [mine]
-        assert ids_of(store.waiting(other_id, 9)) == [other]
+        assert ids_of(store.comparisons.waiting(experiment_id, 9)) == [mine]
+        assert ids_of(store.comparisons.waiting(other_id, 9)) == [other]
 
     def test_in_an_unknown_experiment_nothing_waits(self, store):
-        assert store.waiting(999, 9) == []
+        assert store.comparisons.waiting(999, 9) == []
 
 
 class TestOneComparison:
     def test_it_comes_with_its_current_answer(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
-        assert store.comparison(comparison_id).answer is None
-        store.answer(comparison_id, Answer.EQUAL, "owner")
-        assert store.comparison(comparison_id).answer is Answer.EQUAL
+        assert store.comparisons.get(comparison_id).answer is None
+        store.labels.add(comparison_id, Answer.EQUAL, "owner")
+        assert store.comparisons.get(comparison_id).answer is Answer.EQUAL
 
     @pytest.mark.parametrize("comparison_id", NO_ID)
     def test_an_unknown_one_is_named(self, store, comparison_id):
         with pytest.raises(ComparisonNotFound, match=f"comparison {comparison_id}") as caught:
-            store.comparison(comparison_id)
+            store.comparisons.get(comparison_id)
         assert caught.value.ids == [comparison_id]
 
     def test_a_deleted_one_is_not_found(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
-        store.delete_experiment("human-175")
+        store.experiments.delete("human-175")
         with pytest.raises(ComparisonNotFound, match="deleted with its experiment"):
-            store.comparison(comparison_id)
+            store.comparisons.get(comparison_id)
 
 
 class TestAnswering:
     def test_an_answer_that_is_taken_back_waits_again(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
-        store.answer(comparison_id, Answer.LEFT, "owner")
-        store.answer(comparison_id, None, "owner")
-        assert store.answers([comparison_id]) == {}
-        assert store.answered_comparisons(experiment_id) == []
-        assert store.counts(experiment_id) == Counts(asked=1, answered=0)
-        assert ids_of(store.waiting(experiment_id, 9)) == [comparison_id]
+        store.labels.add(comparison_id, Answer.LEFT, "owner")
+        store.labels.add(comparison_id, None, "owner")
+        assert store.labels.answers([comparison_id]) == {}
+        assert store.comparisons.answered(experiment_id) == []
+        assert store.experiments.counts(experiment_id) == Counts(asked=1, answered=0)
+        assert ids_of(store.comparisons.waiting(experiment_id, 9)) == [comparison_id]
 
     def test_taking_back_twice_leaves_it_unanswered_and_answerable(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
-        store.answer(comparison_id, Answer.LEFT, "owner")
-        store.answer(comparison_id, None, "owner")
-        store.answer(comparison_id, None, "owner")
-        assert store.comparison(comparison_id).answer is None
-        store.answer(comparison_id, Answer.RIGHT, "owner")
-        assert store.answers([comparison_id]) == {comparison_id: Answer.RIGHT}
+        store.labels.add(comparison_id, Answer.LEFT, "owner")
+        store.labels.add(comparison_id, None, "owner")
+        store.labels.add(comparison_id, None, "owner")
+        assert store.comparisons.get(comparison_id).answer is None
+        store.labels.add(comparison_id, Answer.RIGHT, "owner")
+        assert store.labels.answers([comparison_id]) == {comparison_id: Answer.RIGHT}
 
     def test_taking_back_what_was_never_answered_changes_nothing(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
-        store.answer(comparison_id, None, "owner")
-        assert ids_of(store.waiting(experiment_id, 9)) == [comparison_id]
+        store.labels.add(comparison_id, None, "owner")
+        assert ids_of(store.comparisons.waiting(experiment_id, 9)) == [comparison_id]
 
     def test_a_replayed_undo_does_not_undo_the_answer_after_it(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
-        store.answer(comparison_id, Answer.LEFT, "owner")
-        store.answer(comparison_id, None, "owner", REQUEST)
-        store.answer(comparison_id, Answer.EQUAL, "owner")
-        store.answer(comparison_id, None, "owner", REQUEST)
-        assert store.answers([comparison_id]) == {comparison_id: Answer.EQUAL}
+        store.labels.add(comparison_id, Answer.LEFT, "owner")
+        store.labels.add(comparison_id, None, "owner", REQUEST)
+        store.labels.add(comparison_id, Answer.EQUAL, "owner")
+        store.labels.add(comparison_id, None, "owner", REQUEST)
+        assert store.labels.answers([comparison_id]) == {comparison_id: Answer.EQUAL}
 
     def test_a_request_that_comes_twice_in_one_batch_counts_once(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         label = NewLabel(comparison_id, Answer.LEFT, "owner", REQUEST)
-        store.answer_many([label, label])
+        store.labels.add_many([label, label])
         assert len(rows_of(store, select(Label.id))) == 1
 
     def test_nothing_is_ever_overwritten(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         for answer in (Answer.LEFT, None, Answer.EQUAL):
-            store.answer(comparison_id, answer, "owner")
+            store.labels.add(comparison_id, answer, "owner")
         said = rows_of(store, select(Label.answer).order_by(Label.id))
         assert [answer for (answer,) in said] == ["left", None, "equal"]
 
@@ -242,43 +261,43 @@ class TestAnswering:
         label = NewLabel(
             comparison_id, Answer.LEFT, "owner", is_swapped=True, response_ms=850, details=details
         )
-        store.answer_many([label])
+        store.labels.add_many([label])
         kept = rows_of(store, select(Label.is_swapped, Label.response_ms, Label.details))
         assert kept == [(True, 850, details)]
 
     def test_an_answer_of_a_teacher_needs_none_of_that(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
-        store.answer(comparison_id, Answer.LEFT, "synthetic:oracle")
+        store.labels.add(comparison_id, Answer.LEFT, "synthetic:oracle")
         kept = rows_of(store, select(Label.is_swapped, Label.response_ms, Label.details))
         assert kept == [(False, None, None)]
 
     def test_a_page_left_open_for_a_year_can_still_answer(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
-        store.answer_many([NewLabel(comparison_id, Answer.LEFT, "owner", response_ms=2**53)])
-        assert store.answers([comparison_id]) == {comparison_id: Answer.LEFT}
+        store.labels.add_many([NewLabel(comparison_id, Answer.LEFT, "owner", response_ms=2**53)])
+        assert store.labels.answers([comparison_id]) == {comparison_id: Answer.LEFT}
 
     def test_an_answer_to_a_deleted_comparison_is_refused(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
-        store.answer(comparison_id, Answer.LEFT, "owner")
-        store.delete_experiment("human-175")
+        store.labels.add(comparison_id, Answer.LEFT, "owner")
+        store.experiments.delete("human-175")
         with pytest.raises(ComparisonNotFound, match=f"comparison {comparison_id}"):
-            store.answer(comparison_id, Answer.RIGHT, "owner")
+            store.labels.add(comparison_id, Answer.RIGHT, "owner")
 
     @pytest.mark.parametrize("unknown", NO_ID)
     def test_of_a_batch_exactly_the_unknown_ones_are_named(self, store, experiment_id, unknown):
         known, other = ask(store, experiment_id, 1, 2)
         labels = [NewLabel(each, Answer.LEFT, "owner") for each in (known, unknown, other)]
         with pytest.raises(ComparisonNotFound) as caught:
-            store.answer_many(labels)
+            store.labels.add_many(labels)
         assert caught.value.ids == [unknown]
-        assert store.answers([known, other, unknown]) == {}
+        assert store.labels.answers([known, other, unknown]) == {}
 
     def test_every_labeler_is_written_down_once(self, store, experiment_id, url):
         ids = ask(store, experiment_id, 1, 2, 3)
         for each, labeler in zip(ids, ["Zoë", "owner", "Zoë"], strict=True):
-            store.answer(each, Answer.LEFT, labeler)
+            store.labels.add(each, Answer.LEFT, labeler)
         with Store.open(url) as other:
-            other.answer(ids[0], Answer.LEFT, "owner")
+            other.labels.add(ids[0], Answer.LEFT, "owner")
             names = rows_of(other, select(Labeler.name).order_by(Labeler.id))
         assert names == [("Zoë",), ("owner",)]
 
@@ -286,23 +305,23 @@ class TestAnswering:
 class TestLabelsSince:
     def test_they_come_in_order_and_go_on_after_the_last_one_seen(self, store, experiment_id):
         first, second = ask(store, experiment_id, 1, 2)
-        store.answer(second, Answer.LEFT, "owner")
-        store.answer(first, Answer.EQUAL, "owner")
-        seen = store.labels_since(experiment_id, 0)
-        store.answer(second, None, "owner")
+        store.labels.add(second, Answer.LEFT, "owner")
+        store.labels.add(first, Answer.EQUAL, "owner")
+        seen = store.labels.since(experiment_id, 0)
+        store.labels.add(second, None, "owner")
         assert [(label.comparison_id, label.answer) for label in seen] == [
             (second, Answer.LEFT),
             (first, Answer.EQUAL),
         ]
-        [later] = store.labels_since(experiment_id, seen[-1].id)
+        [later] = store.labels.since(experiment_id, seen[-1].id)
         assert (later.comparison_id, later.answer) == (second, None)
-        assert store.labels_since(experiment_id, later.id) == []
+        assert store.labels.since(experiment_id, later.id) == []
 
     def test_another_experiments_labels_are_not_among_them(self, store, experiment_id):
-        other_id = store.ensure_experiment("other", ENV_ID, {})
+        other_id = store.experiments.ensure("other", ENV_ID, {})
         [comparison_id] = ask(store, other_id, 1)
-        store.answer(comparison_id, Answer.LEFT, "owner")
-        assert store.labels_since(experiment_id, 0) == []
+        store.labels.add(comparison_id, Answer.LEFT, "owner")
+        assert store.labels.since(experiment_id, 0) == []
 
     def test_whoever_follows_the_labels_of_several_writers_misses_none(
         self, store, experiment_id, url
@@ -313,14 +332,14 @@ class TestLabelsSince:
         def write(part):
             with Store.open(url) as other:
                 for each in part:
-                    other.answer(each, Answer.LEFT, "owner")
+                    other.labels.add(each, Answer.LEFT, "owner")
 
         writers = [threading.Thread(target=write, args=(ids[start::3],)) for start in range(3)]
         for writer in writers:
             writer.start()
         while len(seen) < len(ids):
             is_over = not any(writer.is_alive() for writer in writers)
-            seen += store.labels_since(experiment_id, seen[-1].id if seen else 0)
+            seen += store.labels.since(experiment_id, seen[-1].id if seen else 0)
             assert not is_over or len(seen) == len(ids)
         for writer in writers:
             writer.join()
@@ -330,60 +349,59 @@ class TestLabelsSince:
 class TestLabelsOf:
     def test_the_newest_come_first_and_one_for_each_comparison(self, store, experiment_id):
         first, second = ask_and_show(store, experiment_id, 1, 2)
-        store.answer(first, Answer.LEFT, "owner")
-        store.answer(second, Answer.LEFT, "owner")
-        store.answer(first, Answer.EQUAL, "owner", REQUEST)
-        labels = store.labels_of(experiment_id, "owner", 9)
+        store.labels.add(first, Answer.LEFT, "owner")
+        store.labels.add(second, Answer.LEFT, "owner")
+        store.labels.add(first, Answer.EQUAL, "owner", REQUEST)
+        labels = store.labels.of_labeler(experiment_id, "owner", 9)
         assert [(label.comparison.id, label.answer) for label in labels] == [
             (first, Answer.EQUAL),
             (second, Answer.LEFT),
         ]
         assert labels[0].request_id == REQUEST
-        assert labels[0].comparison == store.comparison(first)
-        assert store.counts_of(experiment_id, "owner") == 2
+        assert labels[0].comparison == store.comparisons.get(first)
+        assert store.labels.count_of_labeler(experiment_id, "owner") == 2
 
     def test_what_was_taken_back_is_not_among_them(self, store, experiment_id):
         first, second = ask(store, experiment_id, 1, 2)
         for each in (first, second):
-            store.answer(each, Answer.LEFT, "owner")
-        store.answer(first, None, "owner")
-        assert [label.comparison.id for label in store.labels_of(experiment_id, "owner", 9)] == [
-            second
-        ]
-        assert store.counts_of(experiment_id, "owner") == 1
+            store.labels.add(each, Answer.LEFT, "owner")
+        store.labels.add(first, None, "owner")
+        labels = store.labels.of_labeler(experiment_id, "owner", 9)
+        assert [label.comparison.id for label in labels] == [second]
+        assert store.labels.count_of_labeler(experiment_id, "owner") == 1
 
     def test_labelers_do_not_override_each_other(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
-        store.answer(comparison_id, Answer.LEFT, "owner")
-        store.answer(comparison_id, Answer.RIGHT, "Zoë")
-        [mine] = store.labels_of(experiment_id, "owner", 9)
-        [hers] = store.labels_of(experiment_id, "Zoë", 9)
+        store.labels.add(comparison_id, Answer.LEFT, "owner")
+        store.labels.add(comparison_id, Answer.RIGHT, "Zoë")
+        [mine] = store.labels.of_labeler(experiment_id, "owner", 9)
+        [hers] = store.labels.of_labeler(experiment_id, "Zoë", 9)
         assert (mine.answer, hers.answer) == (Answer.LEFT, Answer.RIGHT)
-        assert store.counts_of(experiment_id, "owner") == 1
-        assert store.counts_of(experiment_id, "Zoë") == 1
+        assert store.labels.count_of_labeler(experiment_id, "owner") == 1
+        assert store.labels.count_of_labeler(experiment_id, "Zoë") == 1
 
     def test_no_more_come_than_asked_for(self, store, experiment_id):
         ids = ask(store, experiment_id, *range(5))
-        store.answer_many([NewLabel(each, Answer.LEFT, "owner") for each in ids])
-        labels = store.labels_of(experiment_id, "owner", 2)
+        store.labels.add_many([NewLabel(each, Answer.LEFT, "owner") for each in ids])
+        labels = store.labels.of_labeler(experiment_id, "owner", 2)
         assert [label.comparison.id for label in labels] == [ids[4], ids[3]]
 
     def test_whoever_answered_nothing_has_none(self, store, experiment_id):
-        assert store.labels_of(experiment_id, "nobody", 9) == []
-        assert store.counts_of(experiment_id, "nobody") == 0
+        assert store.labels.of_labeler(experiment_id, "nobody", 9) == []
+        assert store.labels.count_of_labeler(experiment_id, "nobody") == 0
 
     def test_another_experiments_labels_are_not_among_them(self, store, experiment_id):
-        other_id = store.ensure_experiment("other", ENV_ID, {})
+        other_id = store.experiments.ensure("other", ENV_ID, {})
         [comparison_id] = ask(store, other_id, 1)
-        store.answer(comparison_id, Answer.LEFT, "owner")
-        assert store.labels_of(experiment_id, "owner", 9) == []
-        assert store.counts_of(experiment_id, "owner") == 0
+        store.labels.add(comparison_id, Answer.LEFT, "owner")
+        assert store.labels.of_labeler(experiment_id, "owner", 9) == []
+        assert store.labels.count_of_labeler(experiment_id, "owner") == 0
 
 
 class TestExperiments:
     def test_a_new_one_has_nothing_to_say_yet(self, store, experiment_id):
-        [view] = store.experiments()
-        assert view == store.experiment("human-175")
+        [view] = store.experiments.all()
+        assert view == store.experiments.get("human-175")
         assert (view.id, view.name, view.env_id) == (experiment_id, "human-175", ENV_ID)
         assert view.config == {"seed": 3}
         assert (view.instructions, view.target_labels) == ("", None)
@@ -391,113 +409,114 @@ class TestExperiments:
         assert (view.asked, view.answered, view.waiting) == (0, 0, 0)
 
     def test_they_come_newest_first_each_with_its_own_counts(self, store, experiment_id):
-        other_id = store.ensure_experiment("other", ENV_ID, {})
+        other_id = store.experiments.ensure("other", ENV_ID, {})
         first, _, _ = ask_and_show(store, experiment_id, 1, 2, 3)
         ask(store, experiment_id, "not shown yet")
         ask_and_show(store, other_id, 1)
-        store.answer(first, Answer.LEFT, "owner")
+        store.labels.add(first, Answer.LEFT, "owner")
         counted = [
-            (each.name, each.asked, each.answered, each.waiting) for each in store.experiments()
+            (each.name, each.asked, each.answered, each.waiting) for each in store.experiments.all()
         ]
         assert counted == [("other", 1, 0, 1), ("human-175", 4, 1, 2)]
 
     def test_an_unknown_one_is_named(self, store):
         with pytest.raises(ExperimentNotFound, match="no experiment 'nothing'"):
-            store.experiment("nothing")
+            store.experiments.get("nothing")
 
     def test_instructions_and_target_can_be_said_anew(self, store, experiment_id):
-        store.describe_experiment(experiment_id, "Leans back; ünï", 175)
-        store.describe_experiment(experiment_id, "Leans forward", None)
-        view = store.experiment("human-175")
+        store.experiments.describe(experiment_id, "Leans back; ünï", 175)
+        store.experiments.describe(experiment_id, "Leans forward", None)
+        view = store.experiments.get("human-175")
         assert (view.instructions, view.target_labels) == ("Leans forward", None)
 
     def test_the_last_status_counts_and_says_when(self, url):
         moments = iter(datetime(2026, 11, 3, tzinfo=UTC) + timedelta(hours=h) for h in range(9))
         with Store.open(url, now=lambda: next(moments)) as store:
-            experiment_id = store.ensure_experiment("x", ENV_ID, {})
-            store.set_status(experiment_id, {"phase": "random", "step": 0})
-            store.set_status(experiment_id, {"phase": "training", "step": np.int64(7)})
-            view = store.experiment("x")
+            experiment_id = store.experiments.ensure("x", ENV_ID, {})
+            store.experiments.set_status(experiment_id, {"phase": "random", "step": 0})
+            store.experiments.set_status(experiment_id, {"phase": "training", "step": np.int64(7)})
+            view = store.experiments.get("x")
         assert view.status == {"phase": "training", "step": 7}
         assert view.status_at == datetime(2026, 11, 3, 2, tzinfo=UTC)
 
     def test_the_latest_episode_may_hold_numpys_numbers_and_nan(self, store, experiment_id):
         rewards = np.array([0.5, np.nan, -np.inf], np.float32)
         episode = {"clip": clip(1), "predicted_rewards": rewards, "true_return": np.float32("nan")}
-        store.set_latest_episode(experiment_id, episode)
-        assert store.experiment("human-175").latest_episode == {
+        store.experiments.set_latest_episode(experiment_id, episode)
+        assert store.experiments.get("human-175").latest_episode == {
             "clip": clip(1),
             "predicted_rewards": [0.5, None, None],
             "true_return": None,
         }
 
     def test_a_trainer_whose_experiment_was_deleted_is_told(self, store, experiment_id):
-        store.delete_experiment("human-175")
+        store.experiments.delete("human-175")
         with pytest.raises(ExperimentNotFound, match="no longer in the store"):
-            store.set_status(experiment_id, {})
+            store.experiments.set_status(experiment_id, {})
         with pytest.raises(ExperimentNotFound, match="no longer in the store"):
-            store.set_latest_episode(experiment_id, {})
+            store.experiments.set_latest_episode(experiment_id, {})
         with pytest.raises(ExperimentNotFound, match="no longer in the store"):
-            store.describe_experiment(experiment_id, "", None)
+            store.experiments.describe(experiment_id, "", None)
         with pytest.raises(ExperimentNotFound, match="no longer in the store"):
-            store.append_metrics(experiment_id, 1, {})
+            store.metrics.append(experiment_id, 1, {})
 
 
 class TestMetrics:
     @pytest.fixture
     def written(self, store, experiment_id):
-        other_id = store.ensure_experiment("other", ENV_ID, {})
+        other_id = store.experiments.ensure("other", ENV_ID, {})
         for step in range(10):
-            store.append_metrics(experiment_id, step, {"step": step})
-            store.append_metrics(other_id, -step, {})
+            store.metrics.append(experiment_id, step, {"step": step})
+            store.metrics.append(other_id, -step, {})
         return experiment_id
 
     def test_rows_come_back_in_order_and_go_on_after_the_last_one_seen(self, store, written):
-        rows = store.metrics(written)
+        rows = store.metrics.after(written)
         assert [row.step for row in rows] == list(range(10))
-        assert store.metrics(written, after_id=rows[6].id) == rows[7:]
-        assert store.metrics(written, after_id=rows[-1].id) == []
-        assert store.latest_metrics(written) == rows[-1]
+        assert store.metrics.after(written, after_id=rows[6].id) == rows[7:]
+        assert store.metrics.after(written, after_id=rows[-1].id) == []
+        assert store.metrics.latest(written) == rows[-1]
 
     @pytest.mark.parametrize("at_most", range(1, 12))
     def test_thinned_rows_are_evenly_spread_and_end_with_the_newest(self, store, written, at_most):
-        steps = [row.step for row in store.metrics(written, at_most=at_most)]
+        steps = [row.step for row in store.metrics.after(written, at_most=at_most)]
         assert len(steps) <= at_most
         assert steps[-1] == 9
         assert len(set(np.diff(steps))) <= 1
 
     def test_what_is_not_finite_becomes_null(self, store, experiment_id):
         figures = {"loss": float("nan"), "return": np.float32(2.5), "steps": np.int64(3)}
-        store.append_metrics(experiment_id, 3, figures)
-        [row] = store.metrics(experiment_id)
+        store.metrics.append(experiment_id, 3, figures)
+        [row] = store.metrics.after(experiment_id)
         assert row == MetricsRow(row.id, 3, {"loss": None, "return": 2.5, "steps": 3})
 
     def test_dropping_later_steps_leaves_the_earlier_ones_and_the_other_experiments(
         self, store, written
     ):
-        store.drop_metrics_after(written, 6)
-        assert [row.step for row in store.metrics(written)] == list(range(7))
-        assert len(store.metrics(store.experiment("other").id)) == 10
+        store.metrics.drop_after(written, 6)
+        assert [row.step for row in store.metrics.after(written)] == list(range(7))
+        assert len(store.metrics.after(store.experiments.get("other").id)) == 10
 
     def test_a_row_after_a_drop_has_an_id_that_nobody_has_seen(self, store, written):
-        seen = store.metrics(written)[-1].id
-        store.drop_metrics_after(written, 6)
-        store.append_metrics(written, 7, {})
-        assert [row.step for row in store.metrics(written, after_id=seen)] == [7]
+        seen = store.metrics.after(written)[-1].id
+        store.metrics.drop_after(written, 6)
+        store.metrics.append(written, 7, {})
+        assert [row.step for row in store.metrics.after(written, after_id=seen)] == [7]
 
     def test_before_the_first_there_are_none(self, store, experiment_id):
-        assert store.metrics(experiment_id, at_most=5) == []
-        assert store.latest_metrics(experiment_id) is None
+        assert store.metrics.after(experiment_id, at_most=5) == []
+        assert store.metrics.latest(experiment_id) is None
 
     def test_they_go_with_their_experiment(self, store, written):
-        store.delete_experiment("human-175")
-        assert store.metrics(written) == []
+        store.experiments.delete("human-175")
+        assert store.metrics.after(written) == []
 
 
 class TestEvents:
     def test_an_event_outlives_its_experiment(self, store, experiment_id):
-        store.record_event("opened", {"name": "human-175"}, experiment_id, "owner")
-        store.delete_experiment("human-175")
+        owner_id = store.labelers.id_of("owner")
+        store.events.record("opened", {"name": "human-175"}, experiment_id, owner_id)
+        store.experiments.delete("human-175")
         events = rows_of(
             store,
             select(Event.kind, Event.details, Event.experiment_id, Labeler.name).join(Labeler),
@@ -505,45 +524,45 @@ class TestEvents:
         assert events == [("opened", {"name": "human-175"}, None, "owner")]
 
     def test_an_event_needs_neither_experiment_nor_labeler(self, store):
-        store.record_event("started", {})
+        store.events.record("started", {})
         assert rows_of(store, select(Event.experiment_id, Event.labeler_id)) == [(None, None)]
 
 
 class TestServing:
     def test_a_store_that_answers_says_its_version(self, store):
         store.ping()
-        assert store.schema_version() == "0004"
+        assert store.schema_version() == "0001"
 
     @pytest.mark.parametrize(
         "statement",
         [
-            views.WAITING,
-            views.NEWEST_EXPERIMENTS_FIRST,
-            views.ONE_EXPERIMENT,
-            views.COUNTS,
-            label_queries.LABELS_SINCE,
-            views.LABELS_OF,
-            views.NUM_LABELS_OF,
-            views.SHARED_CLIPS,
-            views.SHARED_SHOWN_CLIPS,
+            comparisons.WAITING,
+            experiments.NEWEST_EXPERIMENTS_FIRST,
+            experiments.EXPERIMENT_BY_NAME,
+            experiments.COUNTS,
+            labels.SINCE,
+            labels.LABELS_OF_LABELER,
+            labels.NUM_LABELS_OF_LABELER,
+            clips.SHARED,
+            clips.SHARED_AND_RENDERED,
             leases.FREE,
             leases.FREE_GOLD,
-            leases.TO_ASK_AGAIN,
+            leases.REPEATABLE,
             leases.MY_TALLY,
-            leases.IN_MY_HANDS,
+            leases.MY_LEASES,
             leases.RENEW,
-            leases.HANDS,
-            leases.THESE,
-            access.BEARERS,
-            label_queries.VOTES,
+            leases.LEASES_OF_LABELERS,
+            views.COMPARISONS_BY_ID,
+            access.HOLDERS,
+            labels.VOTES,
             counters.RECOUNT,
             counters.REOPEN,
-            counters.STANDING,
+            counters.STATES,
             counters.COMPARISONS_WITH_CLIPS,
-            owner.VOTES,
-            owner.LABEL_ROWS,
-            owner.LIBRARY,
-            owner.EVENTS_OF,
+            comparisons.CURRENT_LABELS,
+            labels.EXPORT,
+            clips.LIBRARY,
+            events.EVENTS_OF_EXPERIMENT,
         ],
         ids=[
             "waiting",
@@ -576,7 +595,7 @@ class TestServing:
         ],
     )
     def test_sqlite_reads_no_whole_table_but_that_of_experiments(self, path, statement):
-        with Store.open(path) as store, store._database.reading() as connection:
+        with Store.open(path) as store, store.database.reading() as connection:
             sql = str(statement.compile(connection.engine))
             sql = re.sub(r"__\[POSTCOMPILE_\w+\]", "?, ?", sql)
             plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", (1,) * sql.count("?"))
@@ -601,12 +620,12 @@ actions = st.lists(
 @given(taken=actions)
 def test_whatever_is_answered_taken_back_and_resent_the_views_agree(store, taken):
     """Against a dictionary; a request number that comes twice is a resent one."""
-    store.delete_experiment("model")
-    experiment_id = store.ensure_experiment("model", ENV_ID, {})
+    store.experiments.delete("model")
+    experiment_id = store.experiments.ensure("model", ENV_ID, {})
     ids = ask_and_show(store, experiment_id, *range(4))
     current, seen = {}, set()
     for place, answer, labeler, number in taken:
-        store.answer(ids[place], answer, labeler, UUID(int=number))
+        store.labels.add(ids[place], answer, labeler, UUID(int=number))
         if number not in seen:
             seen.add(number)
             # Note: taken out first, so that the dictionary is in the order of the answers.
@@ -615,13 +634,14 @@ def test_whatever_is_answered_taken_back_and_resent_the_views_agree(store, taken
     votes = {key: answer for key, answer in current.items() if answer is not None}
     said = {comparison_id: answer for (comparison_id, _), answer in votes.items()}
     mine = {each: answer for (each, labeler), answer in votes.items() if labeler == "owner"}
-    view = store.experiment("model")
-    assert store.answers(ids) == said
-    assert {each.id: each.answer for each in store.answered_comparisons(experiment_id)} == said
-    assert sum(map(len, store.votes(ids).values())) == len(votes)
-    assert ids_of(store.waiting(experiment_id, 9)) == [each for each in ids if each not in said]
+    view = store.experiments.get("model")
+    assert store.labels.answers(ids) == said
+    assert {each.id: each.answer for each in store.comparisons.answered(experiment_id)} == said
+    assert sum(map(len, store.labels.votes(ids).values())) == len(votes)
+    waiting = ids_of(store.comparisons.waiting(experiment_id, 9))
+    assert waiting == [each for each in ids if each not in said]
     assert (view.asked, view.answered, view.waiting) == (4, len(said), 4 - len(said))
-    assert store.counts(experiment_id) == Counts(4, len(said))
-    assert store.counts_of(experiment_id, "owner") == len(mine)
-    labels = store.labels_of(experiment_id, "owner", 9)
+    assert store.experiments.counts(experiment_id) == Counts(4, len(said))
+    assert store.labels.count_of_labeler(experiment_id, "owner") == len(mine)
+    labels = store.labels.of_labeler(experiment_id, "owner", 9)
     assert {label.comparison.id: label.answer for label in labels} == mine

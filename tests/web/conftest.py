@@ -12,7 +12,7 @@ import pytest
 
 from rl_teacher.clips.poses import pack
 from rl_teacher.store.media import MediaFiles
-from rl_teacher.store.records import ShownClip
+from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store
 from rl_teacher.web.app import create_app
 from rl_teacher.web.limits import Limits, Rate
@@ -57,7 +57,7 @@ class Trainer:
 
     def __init__(self, store, media, name="hopper"):
         self.store, self.media, self.name = store, media, name
-        self.id = store.ensure_experiment(name, ENV_ID, {"seed": 3})
+        self.id = store.experiments.ensure(name, ENV_ID, {"seed": 3})
         self._num_asked = 0
 
     def hang(self, word, kind="poses", content=None):
@@ -69,8 +69,8 @@ class Trainer:
         self.media.put(key, content)
         self.media.put(f"scenes/{SCENE_HASH}.json", SCENE)
         scene_hash = SCENE_HASH if kind == "poses" else None
-        shown = ShownClip(ENV_ID, 60, kind, key, scene_hash, NUM_FRAMES, FPS)
-        self.store.show_clips({content_hash: shown})
+        shown = RenderedClip(ENV_ID, 60, kind, key, scene_hash, NUM_FRAMES, FPS)
+        self.store.clips.publish({content_hash: shown})
         return content_hash
 
     def ask(self, count=1, *, step=0, shown=True):
@@ -79,11 +79,11 @@ class Trainer:
         self._num_asked += count
         make = self.hang if shown else lambda word: hashlib.sha256(word.encode()).hexdigest()
         pairs = [(make(f"{n} left"), make(f"{n} right")) for n in numbers]
-        return self.store.ask(self.id, pairs, ENV_ID, 60, step)
+        return self.store.comparisons.add(self.id, pairs, ENV_ID, 60, step)
 
     def say(self, phase, **more):
         status = {"phase": phase, "says": f"{phase} now", "step": 10, "num_steps": 100}
-        self.store.set_status(self.id, status | {"steps_per_second": 9.5, **more})
+        self.store.experiments.set_status(self.id, status | {"steps_per_second": 9.5, **more})
 
 
 @pytest.fixture
@@ -158,15 +158,15 @@ def enter(app, token):
 @pytest.fixture
 def guest(app, store):
     """The labeler Ann, with a credential of her own."""
-    store.add_labeler("ann")
-    return enter(app, store.issue_credential("ann"))
+    store.labelers.add("ann")
+    return enter(app, store.access.issue_credential("ann"))
 
 
 @pytest.fixture
 def other_guest(app, store):
     """The labeler Bob."""
-    store.add_labeler("bob")
-    return enter(app, store.issue_credential("bob"))
+    store.labelers.add("bob")
+    return enter(app, store.access.issue_credential("bob"))
 
 
 @pytest.fixture

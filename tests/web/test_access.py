@@ -259,7 +259,7 @@ class TestCookie:
         given = {"labels": [label(comparison_id)]}
         response = browser.post("/api/v1/labels", json=given, headers=headers)
         assert "another site" in assert_problem(response, 403)
-        assert trainer.store.answers([comparison_id]) == {}
+        assert trainer.store.labels.answers([comparison_id]) == {}
 
     @pytest.mark.parametrize(
         "headers", [SAME_ORIGIN, {"Origin": "http://testserver"}, {"Origin": "https://TESTSERVER"}]
@@ -280,8 +280,8 @@ class TestCookie:
 def test_who_answers_is_said_by_the_credential_and_never_by_the_request(program, trainer):
     [comparison_id] = trainer.ask()
     post(program, label(comparison_id, labeler="mallory", user_id=7))
-    assert trainer.store.counts_of(trainer.id, "owner") == 1
-    assert trainer.store.counts_of(trainer.id, "mallory") == 0
+    assert trainer.store.labels.count_of_labeler(trainer.id, "owner") == 1
+    assert trainer.store.labels.count_of_labeler(trainer.id, "mallory") == 0
 
 
 class TestLabelersCredential:
@@ -295,8 +295,8 @@ class TestLabelersCredential:
     def test_says_whose_an_answer_is(self, guest, trainer):
         [comparison_id] = trainer.ask()
         post(guest, label(comparison_id, labeler="owner", labeler_id=1))
-        assert trainer.store.counts_of(trainer.id, "ann") == 1
-        assert trainer.store.counts_of(trainer.id, "owner") == 0
+        assert trainer.store.labels.count_of_labeler(trainer.id, "ann") == 1
+        assert trainer.store.labels.count_of_labeler(trainer.id, "owner") == 0
 
     @pytest.mark.parametrize("change", ["credential", "cookie"])
     def test_that_is_revoked_opens_nothing_from_then_on(self, app, store, guest, change):
@@ -304,7 +304,7 @@ class TestLabelersCredential:
             token = guest.headers.pop("Authorization").split()[1]
             guest.cookies.set(Settings(TOKEN).cookie, token)
         assert guest.get("/api/v1/me").status_code == 200
-        assert store.revoke_credentials("ann") == 1
+        assert store.access.revoke_credentials("ann") == 1
         assert_problem(guest.get("/api/v1/me"), 401)
         assert_problem(guest.get("/api/v1/me"), 401)
 
@@ -316,26 +316,26 @@ class TestLabelersCredential:
         def body():
             given = json.dumps({"labels": [label(first)]}).encode()
             yield given[:20]
-            store.revoke_credentials("ann")
+            store.access.revoke_credentials("ann")
             yield given[20:]
 
         headers = {"Content-Type": "application/json"}
         response = guest.post("/api/v1/labels", content=body(), headers=headers)
         assert len(response.json()["accepted"]) == 1
         assert_problem(post(guest, label(second)), 401)
-        assert list(store.answers([first, second])) == [first]
+        assert list(store.labels.answers([first, second])) == [first]
 
     def test_expires(self, app, store, clock):
-        store.add_labeler("bob")
+        store.labelers.add("bob")
         expires_at = clock() + timedelta(hours=1)
-        bob = enter(app, store.issue_credential("bob", expires_at))
+        bob = enter(app, store.access.issue_credential("bob", expires_at))
         assert bob.get("/api/v1/me").status_code == 200
         clock.advance(3600)
         assert_problem(bob.get("/api/v1/me"), 401)
 
     def test_of_an_owner_opens_what_owners_need(self, app, store):
-        store.add_labeler("olga", "owner")
-        olga = enter(app, store.issue_credential("olga"))
+        store.labelers.add("olga", "owner")
+        olga = enter(app, store.access.issue_credential("olga"))
         assert olga.get("/api/v1/labelers").status_code == 200
 
     def test_that_is_wrong_beats_a_good_cookie(self, guest):
@@ -345,8 +345,8 @@ class TestLabelersCredential:
         assert_problem(guest.get("/api/v1/me", headers={"Authorization": "Bearer rlt_x"}), 401)
 
     def test_in_a_link_becomes_a_cookie(self, app, store):
-        store.add_labeler("bob")
-        token = store.issue_credential("bob")
+        store.labelers.add("bob")
+        token = store.access.issue_credential("bob")
         with TestClient(app, follow_redirects=False) as client:
             assert client.get(f"/e/hopper/label?token={token}").status_code == 303
             assert client.get("/api/v1/me").json()["name"] == "bob"

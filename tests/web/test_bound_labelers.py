@@ -42,8 +42,8 @@ def token(store, trainer, clock):
     """Of Cleo, who was invited to `hopper`."""
     trainer.ask(3)
     expires_at = clock() + timedelta(days=1)
-    invite = store.invite(experiment="hopper", expires_at=expires_at)
-    return store.accept_invite(invite.token, "Cleo")[1]
+    invite = store.access.invite(experiment="hopper", expires_at=expires_at)
+    return store.access.accept_invite(invite.token, "Cleo")[1]
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def bound(app, token):
 
 
 def first_of(store, trainer):
-    return store.comparisons(trainer.id).rows[-1].id
+    return store.comparisons.page(trainer.id).rows[-1].id
 
 
 def test_every_route_for_labelers_names_an_experiment_or_is_looked_at_here(app):
@@ -70,7 +70,7 @@ def test_their_own_experiment_is_there_to_see_and_to_label(bound, store, trainer
     assert bound.get(f"/api/v1/comparisons/{first['id']}").status_code == 200
     said = post(bound, label(first["id"], lease=first["lease"])).json()
     assert (len(said["accepted"]), said["rejected"]) == (1, [])
-    assert store.counts_of(trainer.id, "Cleo") == 1
+    assert store.labels.count_of_labeler(trainer.id, "Cleo") == 1
     assert len(bound.get("/api/v1/experiments/hopper/labels").json()["labels"]) == 1
 
 
@@ -86,7 +86,7 @@ def test_no_other_experiment_is_listed(bound, guest, secret):
 def test_another_experiment_is_answered_as_one_that_is_missing(app, bound, store, secret, rest):
     there = bound.get(f"/api/v1/experiments/secret{rest}")
     assert_problem(there, 404)
-    store.delete_experiment("secret")
+    store.experiments.delete("secret")
     assert bound.get(f"/api/v1/experiments/secret{rest}").content == there.content
 
 
@@ -101,7 +101,7 @@ def test_a_comparison_of_another_experiment_is_answered_as_one_that_is_missing(
     comparison_id = first_of(store, secret)
     there = bound.get(f"/api/v1/comparisons/{comparison_id}")
     assert_problem(there, 404)
-    store.delete_experiment("secret")
+    store.experiments.delete("secret")
     assert bound.get(f"/api/v1/comparisons/{comparison_id}").content == there.content
 
 
@@ -112,7 +112,7 @@ def test_an_answer_to_another_experiment_is_refused_and_the_others_are_kept(
     said = post(bound, label(own), label(foreign)).json()
     assert len(said["accepted"]) == 1
     assert [each["problem"]["status"] for each in said["rejected"]] == [404]
-    assert store.counts_of(secret.id, "Cleo") == 0
+    assert store.labels.count_of_labeler(secret.id, "Cleo") == 0
 
 
 def test_other_experiments_cannot_be_listened_to(bound, secret):
@@ -120,16 +120,16 @@ def test_other_experiments_cannot_be_listened_to(bound, secret):
 
 
 def test_an_invite_outlives_its_experiment_and_opens_no_other(app, store, trainer, secret, clock):
-    made = store.invite(experiment="hopper", expires_at=clock() + timedelta(days=1))
-    store.delete_experiment("hopper")
-    late = enter(app, store.accept_invite(made.token, "Late")[1])
+    made = store.access.invite(experiment="hopper", expires_at=clock() + timedelta(days=1))
+    store.experiments.delete("hopper")
+    late = enter(app, store.access.accept_invite(made.token, "Late")[1])
     assert late.get("/api/v1/experiments").json() == {"experiments": []}
     assert_problem(late.get("/api/v1/experiments/secret"), 404)
 
 
 def test_whoever_has_two_invites_has_a_credential_for_each(app, bound, store, secret, clock):
-    made = store.invite("labeler", "Cleo", "secret", expires_at=clock() + timedelta(days=1))
-    identity, token = store.accept_invite(made.token)
+    made = store.access.invite("labeler", "Cleo", "secret", expires_at=clock() + timedelta(days=1))
+    identity, token = store.access.accept_invite(made.token)
     assert identity.experiment == "secret"
     second = enter(app, token)
     assert second.get("/api/v1/experiments/secret").status_code == 200

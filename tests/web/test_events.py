@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 
 from rl_teacher.common.errors import StoreUnavailable
-from rl_teacher.store.store import Store
+from rl_teacher.store.metrics import MetricsLog
 from rl_teacher.web.overview import Overview
 from rl_teacher.web.poller import Listener, Poller, Sight, Watch
 from rl_teacher.web.routes.events import CHECK_EVERY_S, News, listen
@@ -44,9 +44,9 @@ class TestNewsOfOne:
         trainer.say("training")
         trainer.ask(2)
         for step in (1, 2):
-            trainer.store.append_metrics(trainer.id, step, {"true_return": 0.5})
+            trainer.store.metrics.append(trainer.id, step, {"true_return": 0.5})
         episode = {"clip": trainer.hang("latest"), "predicted_rewards": [1.0], "step": 2}
-        trainer.store.set_latest_episode(trainer.id, episode)
+        trainer.store.experiments.set_latest_episode(trainer.id, episode)
         events = dict(told(News(owners("hopper")), watch, owners("hopper")))
         assert list(events) == ["experiment", "progress", "episode", "metrics"]
         assert events["experiment"]["phase"] == "training"
@@ -62,7 +62,7 @@ class TestNewsOfOne:
     def test_say_only_what_changed(self, watch, trainer, program):
         news = News(owners("hopper"))
         told(news, watch, owners("hopper"))
-        trainer.store.append_metrics(trainer.id, 1, {})
+        trainer.store.metrics.append(trainer.id, 1, {})
         assert kinds(told(news, watch, owners("hopper"))) == ["metrics"]
         [comparison_id] = trainer.ask()
         assert kinds(told(news, watch, owners("hopper"))) == ["experiment", "progress"]
@@ -75,7 +75,7 @@ class TestNewsOfOne:
         news = News(owners("hopper"))
         told(news, watch, owners("hopper"))
         for step in range(5):
-            trainer.store.append_metrics(trainer.id, step, {})
+            trainer.store.metrics.append(trainer.id, step, {})
             watch.look(frozenset({owners("hopper")}))
         events = told(news, watch, owners("hopper"))
         assert [row["step"] for kind, row in events if kind == "metrics"] == [0, 1, 2, 3, 4]
@@ -104,11 +104,11 @@ class TestNewsOfOne:
     def test_go_on_when_an_experiment_is_started_over(self, watch, trainer, store, media):
         news = News(owners("hopper"))
         told(news, watch, owners("hopper"))
-        store.delete_experiment("hopper")
+        store.experiments.delete("hopper")
         assert told(news, watch, owners("hopper")) == []
         anew = Trainer(store, media)
         anew.say("random")
-        store.append_metrics(anew.id, 1, {})
+        store.metrics.append(anew.id, 1, {})
         assert kinds(told(news, watch, owners("hopper"))) == ["experiment", "progress", "metrics"]
 
 
@@ -132,22 +132,22 @@ class TestNewsOfAll:
     def test_read_nothing_twice_that_did_not_change(self, watch, trainer, store, monkeypatch):
         watch.look(frozenset({owners(None)}))
         read = Counter()
-        latest_metrics = Store.latest_metrics
+        latest = MetricsLog.latest
 
         def count(store, experiment_id):
             read[experiment_id] += 1
-            return latest_metrics(store, experiment_id)
+            return latest(store, experiment_id)
 
-        monkeypatch.setattr(Store, "latest_metrics", count)
+        monkeypatch.setattr(MetricsLog, "latest", count)
         watch.look(frozenset({owners(None)}))
         assert not read
 
 
 class TestNewsOfLabelers:
     def test_have_no_figures_no_returns_and_no_rewards(self, watch, trainer):
-        trainer.store.append_metrics(trainer.id, 1, {"true_return": 0.5})
+        trainer.store.metrics.append(trainer.id, 1, {"true_return": 0.5})
         episode = {"clip": trainer.hang("latest"), "predicted_rewards": [1.0], "true_return": 3.0}
-        trainer.store.set_latest_episode(trainer.id, episode | {"step": 2})
+        trainer.store.experiments.set_latest_episode(trainer.id, episode | {"step": 2})
         ann, olga = labelers("hopper"), owners("hopper")
         events = dict(told(News(ann), watch, ann, olga))
         assert list(events) == ["experiment", "progress", "episode"]
@@ -193,7 +193,7 @@ class TestStreams:
                     clock.advance(CHECK_EVERY_S)
                     trainer.say("training")
                 if heard == 5:
-                    store.revoke_credentials("ann")
+                    store.access.revoke_credentials("ann")
                     clock.advance(CHECK_EVERY_S)
             return heard
 

@@ -13,7 +13,7 @@ def detail(client, name="hopper"):
 
 class TestSummary:
     def test_says_how_an_experiment_stands(self, program, trainer):
-        trainer.store.describe_experiment(trainer.id, "Prefer the higher jump.", 175)
+        trainer.store.experiments.describe(trainer.id, "Prefer the higher jump.", 175)
         trainer.say("training")
         [summary] = program.get("/api/v1/experiments").json()["experiments"]
         assert summary.pop("progress")["target"] == 175
@@ -78,7 +78,7 @@ class TestSummary:
         ],
     )
     def test_a_status_that_makes_no_sense_does_no_harm(self, program, trainer, status):
-        trainer.store.set_status(trainer.id, status)
+        trainer.store.experiments.set_status(trainer.id, status)
         said = detail(program)
         assert said["phase"] == "starting"
         assert said["step"] == 0
@@ -114,14 +114,14 @@ class TestWords:
         assert "`rl-teacher teach`" in self.says(program)
 
     def test_a_target_that_is_reached_is_thanked_for(self, program, trainer):
-        trainer.store.describe_experiment(trainer.id, "", 2)
+        trainer.store.experiments.describe(trainer.id, "", 2)
         trainer.say("training")
         post(program, *[label(each) for each in trainer.ask(2)])
         assert "All 2 comparisons are answered" in self.says(program)
 
     def test_others_answers_count_but_are_not_mine(self, program, trainer):
         one, two = trainer.ask(2)
-        trainer.store.answer(one, Answer.LEFT, "guest")
+        trainer.store.labels.add(one, Answer.LEFT, "guest")
         post(program, label(two))
         progress = detail(program)["progress"]
         assert (progress["mine"], progress["answered"]) == (1, 2)
@@ -129,15 +129,15 @@ class TestWords:
 
 class TestFigures:
     def test_the_newest_figures_and_the_settings_come_with_one_experiment(self, program, trainer):
-        trainer.store.append_metrics(trainer.id, 5, {"true_return": 1.0, "step": 5})
-        trainer.store.append_metrics(trainer.id, 9, {"true_return": 2.0, "held_out_accuracy": None})
+        trainer.store.metrics.append(trainer.id, 5, {"true_return": 1.0, "step": 5})
+        trainer.store.metrics.append(trainer.id, 9, {"true_return": 2.0, "held_out_accuracy": None})
         said = detail(program)
         assert said["metrics"] == {"step": 9, "true_return": 2.0, "held_out_accuracy": None}
         assert said["config"] == {"seed": 3}
 
     def test_rows_come_oldest_first_and_only_the_new_ones_when_asked(self, program, trainer):
         for step in (1, 2, 3):
-            trainer.store.append_metrics(trainer.id, step, {"true_return": step / 2})
+            trainer.store.metrics.append(trainer.id, step, {"true_return": step / 2})
         rows = program.get("/api/v1/experiments/hopper/metrics").json()["rows"]
         assert [row["step"] for row in rows] == [1, 2, 3]
         assert rows[0] == {"id": rows[0]["id"], "step": 1, "true_return": 0.5}
@@ -150,7 +150,7 @@ class TestFigures:
     ):
         monkeypatch.setattr(experiments, "MAX_ROWS", 10)
         for step in range(32):
-            trainer.store.append_metrics(trainer.id, step, {})
+            trainer.store.metrics.append(trainer.id, step, {})
         rows = program.get("/api/v1/experiments/hopper/metrics").json()["rows"]
         assert 5 <= len(rows) <= 10
         assert rows[-1]["step"] == 31
@@ -158,20 +158,20 @@ class TestFigures:
     def test_a_spark_line_is_the_true_return(self, program, trainer):
         for step in range(100):
             row = {"true_return": float(step) if step > 50 else None, "predicted_return": 1.0}
-            trainer.store.append_metrics(trainer.id, step, row)
+            trainer.store.metrics.append(trainer.id, step, row)
         spark = detail(program)["sparkline"]
         assert 10 < len(spark) <= 40
         assert spark[-1] == 99
         assert spark == sorted(spark)
 
     def test_without_a_true_return_it_is_the_predicted_one(self, program, trainer):
-        trainer.store.append_metrics(trainer.id, 1, {"predicted_return": 0.5, "true_return": None})
+        trainer.store.metrics.append(trainer.id, 1, {"predicted_return": 0.5, "true_return": None})
         assert detail(program)["sparkline"] == [0.5]
 
     def test_a_new_row_is_in_the_spark_line_at_once(self, program, trainer):
-        trainer.store.append_metrics(trainer.id, 1, {"true_return": 1.0})
+        trainer.store.metrics.append(trainer.id, 1, {"true_return": 1.0})
         assert detail(program)["sparkline"] == [1.0]
-        trainer.store.append_metrics(trainer.id, 2, {"true_return": 2.0})
+        trainer.store.metrics.append(trainer.id, 2, {"true_return": 2.0})
         assert detail(program)["sparkline"] == [1.0, 2.0]
 
     @pytest.mark.parametrize("after", ["-1", "x", "99999999999"])
@@ -185,7 +185,7 @@ class TestLatestEpisode:
         clip = trainer.hang("latest")
         rewards = [0.123456] * NUM_FRAMES
         episode = {"clip": clip, "predicted_rewards": rewards, "true_return": 3.5, "step": 400}
-        trainer.store.set_latest_episode(trainer.id, episode)
+        trainer.store.experiments.set_latest_episode(trainer.id, episode)
         said = detail(program)["latest_episode"]
         assert said["clip"]["hash"] == clip
         assert said["clip"]["seconds"] == NUM_FRAMES / FPS
@@ -194,12 +194,12 @@ class TestLatestEpisode:
 
     @pytest.mark.parametrize("clip", ["0" * 64, None, 7, "../x"])
     def test_that_cannot_be_shown_is_left_out(self, program, trainer, clip):
-        trainer.store.set_latest_episode(trainer.id, {"clip": clip, "step": 1})
+        trainer.store.experiments.set_latest_episode(trainer.id, {"clip": clip, "step": 1})
         assert detail(program)["latest_episode"] is None
 
     def test_of_a_run_without_a_predictor_has_no_predicted_rewards(self, program, trainer):
         episode = {"clip": trainer.hang("latest"), "predicted_rewards": None, "step": 1}
-        trainer.store.set_latest_episode(trainer.id, episode)
+        trainer.store.experiments.set_latest_episode(trainer.id, episode)
         said = detail(program)["latest_episode"]
         assert (said["predicted_rewards"], said["true_return"]) == (None, None)
 

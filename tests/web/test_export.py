@@ -53,7 +53,7 @@ def test_what_cannot_be_exported_is_refused(program, trainer, path, status):
 
 
 def test_a_name_with_odd_characters_is_a_plain_file_name(program, store):
-    store.ensure_experiment("a b", "ShortHopper-v1", {})
+    store.experiments.ensure("a b", "ShortHopper-v1", {})
     response = program.get("/api/v1/experiments/a%20b/export")
     assert response.headers["content-disposition"] == (
         "attachment; filename*=UTF-8''a%20b-labels.jsonl"

@@ -48,7 +48,7 @@ class TestJoining:
         assert newcomer.get("/api/v1/me").json() == {"name": "Ann", "role": "labeler"}
         given = {"labels": [label(comparison_id)]}
         newcomer.post("/api/v1/labels", json=given, headers=SAME_ORIGIN)
-        assert store.counts_of(trainer.id, "Ann") == 1
+        assert store.labels.count_of_labeler(trainer.id, "Ann") == 1
 
     def test_happens_once_for_each_invite(self, app, newcomer, invite):
         token = invite()
@@ -68,7 +68,7 @@ class TestJoining:
                 )
             )
         assert sorted(statuses) == [200] + [409] * 7
-        assert len([each for each in store.labelers() if each.name.startswith("N")]) == 1
+        assert len([each for each in store.labelers.all() if each.name.startswith("N")]) == 1
 
     def test_after_the_invite_expired_is_refused(self, newcomer, invite, clock):
         token = invite(expires_at=(clock() + timedelta(hours=1)).isoformat())
@@ -151,6 +151,7 @@ def test_answers_of_two_labelers_stand_beside_each_other(guest, other_guest, tra
     [comparison_id] = trainer.ask()
     post(guest, label(comparison_id, "equal"))
     post(other_guest, label(comparison_id, "cannot_tell"))
-    assert sorted(store.votes([comparison_id])[comparison_id].values()) == ["cannot_tell", "equal"]
+    votes = store.labels.votes([comparison_id])[comparison_id]
+    assert sorted(votes.values()) == ["cannot_tell", "equal"]
     for client, answer in ((guest, "equal"), (other_guest, "cannot_tell")):
         assert client.get(f"/api/v1/comparisons/{comparison_id}").json()["answer"] == answer

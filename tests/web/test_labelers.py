@@ -69,9 +69,9 @@ class TestLabelers:
         post(guest, label(comparison_id, "equal"))
         ann = id_of(program, "ann")
         assert program.post(f"/api/v1/labelers/{ann}/exclude").json()["excluded_at"] is not None
-        assert store.votes([comparison_id]) == {}
+        assert store.labels.votes([comparison_id]) == {}
         assert program.post(f"/api/v1/labelers/{ann}/include").json()["excluded_at"] is None
-        assert list(store.votes([comparison_id])[comparison_id].values()) == ["equal"]
+        assert list(store.labels.votes([comparison_id])[comparison_id].values()) == ["equal"]
         assert kinds(program)[:2] == ["include", "exclude"]
 
     def test_that_are_revoked_are_out_and_their_labels_stay(self, program, guest, trainer, store):
@@ -80,7 +80,7 @@ class TestLabelers:
         ann = id_of(program, "ann")
         assert program.post(f"/api/v1/labelers/{ann}/revoke").json() == {"num_revoked": 1}
         assert_problem(guest.get("/api/v1/me"), 401)
-        assert list(store.votes([comparison_id])[comparison_id].values()) == ["equal"]
+        assert list(store.labels.votes([comparison_id])[comparison_id].values()) == ["equal"]
 
     @pytest.mark.parametrize("change", ["exclude", "include", "revoke"])
     @pytest.mark.parametrize(("labeler_id", "status"), [("4242", 404), ("0", 422), ("x", 422)])
@@ -134,8 +134,8 @@ class TestAudit:
         }
 
     def test_names_the_owner_whose_credential_it_was(self, app, program, store, trainer):
-        store.add_labeler("olga", "owner")
-        olga = enter(app, store.issue_credential("olga"))
+        store.labelers.add("olga", "owner")
+        olga = enter(app, store.access.issue_credential("olga"))
         olga.post("/api/v1/experiments/hopper/control", json={"state": "pause"})
         assert audit(program, experiment="hopper")["events"][0]["actor"] == "olga"
 

@@ -20,16 +20,17 @@ ADDRESS = Address("http://127.0.0.1:8765", "127.0.0.1", 8765, 1, "this-one", "a-
 def experiment():
     """In the store of the home."""
     with labelers_cli.opened() as store:
-        experiment_id = store.ensure_experiment("hopper", "ShortHopper-v1", {})
-        [asked] = store.ask(experiment_id, [("a" * 64, "b" * 64)], "ShortHopper-v1", 60, 0)
-        store.answer(asked, Answer.LEFT, "Zoë")
+        experiment_id = store.experiments.ensure("hopper", "ShortHopper-v1", {})
+        pairs = [("a" * 64, "b" * 64)]
+        [asked] = store.comparisons.add(experiment_id, pairs, "ShortHopper-v1", 60, 0)
+        store.labels.add(asked, Answer.LEFT, "Zoë")
     return "hopper"
 
 
 def who_has(token):
     """Name and role; nothing where nobody does."""
     with labelers_cli.opened() as store:
-        found = store.who_has(token)
+        found = store.access.identify(token)
     return None if found is None else (found.name, found.role)
 
 
@@ -51,7 +52,7 @@ class TestAdd:
         only = labelers_cli.add("Ann", "labeler", None, experiment).credential
         everything = labelers_cli.add("Bob", "labeler", None).credential
         with labelers_cli.opened() as store:
-            bound, free = store.who_have([only, everything])
+            bound, free = store.access.identify_many([only, everything])
         assert bound is not None
         assert free is not None
         assert (bound.experiment, free.experiment) == (experiment, None)
@@ -60,7 +61,7 @@ class TestAdd:
         assert who_has(labelers_cli.add("Olga", "owner", None).credential) == ("Olga", "owner")
         labelers_cli.add("Bob", "labeler", 2.0)
         with labelers_cli.opened() as store:
-            [bobs] = store.credentials("Bob")
+            [bobs] = store.access.credentials("Bob")
         assert bobs.expires_at is not None
         assert timedelta(days=1.9) < bobs.expires_at - utc_now() < timedelta(days=2.1)
 

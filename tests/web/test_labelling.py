@@ -23,7 +23,7 @@ def store(request, database, clock):
 
 
 def rows(store, *columns):
-    with store._database.reading() as connection:
+    with store.database.reading() as connection:
         return connection.execute(select(*columns)).all()
 
 
@@ -73,7 +73,7 @@ class TestNext:
         assert next_ones(program)["comparisons"] == []
 
     def test_progress_comes_along(self, program, trainer):
-        trainer.store.describe_experiment(trainer.id, "Prefer the higher jump.", 175)
+        trainer.store.experiments.describe(trainer.id, "Prefer the higher jump.", 175)
         one, *_ = trainer.ask(3)
         post(program, label(one))
         assert next_ones(program)["progress"] == {
@@ -115,7 +115,7 @@ class TestSides:
         clips = dict(rows(store, tables.Comparison.id, tables.Comparison.left_hash))
         shown = {each["id"]: each for each in next_ones(program, limit=12)["comparisons"]}
         post(program, *[label(each, "left") for each in ids])
-        answers = trainer.store.answers(ids)
+        answers = trainer.store.labels.answers(ids)
         recorded = dict(rows(store, tables.Label.comparison_id, tables.Label.is_swapped))
         assert len(set(recorded.values())) == 2
         for each in ids:
@@ -161,13 +161,13 @@ class TestAnswering:
         [comparison_id] = trainer.ask()
         post(program, label(comparison_id, "equal"))
         post(program, label(comparison_id, "cannot_tell"))
-        assert trainer.store.answers([comparison_id]) == {comparison_id: Answer.CANNOT_TELL}
+        assert trainer.store.labels.answers([comparison_id]) == {comparison_id: Answer.CANNOT_TELL}
 
     def test_an_answer_can_be_taken_back(self, program, trainer):
         [comparison_id] = trainer.ask()
         post(program, label(comparison_id, "equal"))
         post(program, label(comparison_id, None))
-        assert trainer.store.answers([comparison_id]) == {}
+        assert trainer.store.labels.answers([comparison_id]) == {}
         assert [each["id"] for each in next_ones(program)["comparisons"]] == [comparison_id]
         assert program.get("/api/v1/experiments/hopper/labels").json() == {"labels": []}
 
@@ -191,7 +191,7 @@ class TestAnswering:
 
     def test_a_comparison_of_a_deleted_experiment_is_said_not_to_be_there(self, program, trainer):
         [stale] = trainer.ask()
-        trainer.store.delete_experiment("hopper")
+        trainer.store.experiments.delete("hopper")
         [refused] = post(program, label(stale)).json()["rejected"]
         assert refused["problem"]["status"] == 404
         assert_problem(program.get(f"/api/v1/comparisons/{stale}"), 404)
@@ -200,20 +200,20 @@ class TestAnswering:
         self, program, trainer, store, monkeypatch
     ):
         gone, there = trainer.ask(2)
-        answer_many = store.answer_many
+        answer_many = store.labels.add_many
 
         def delete_first(labels):
-            store.delete_experiment("doomed")
+            store.experiments.delete("doomed")
             answer_many(labels)
 
-        store.ensure_experiment("doomed", ENV_ID, {})
+        store.experiments.ensure("doomed", ENV_ID, {})
         pair = (trainer.hang("a"), trainer.hang("b"))
-        [gone] = store.ask(store.experiment("doomed").id, [pair], ENV_ID, 60, 0)
-        monkeypatch.setattr(store, "answer_many", delete_first)
+        [gone] = store.comparisons.add(store.experiments.get("doomed").id, [pair], ENV_ID, 60, 0)
+        monkeypatch.setattr(store.labels, "add_many", delete_first)
         said = post(program, label(gone), label(there)).json()
         assert len(said["accepted"]) == 1
         assert said["rejected"][0]["problem"]["status"] == 404
-        assert list(store.answers([there])) == [there]
+        assert list(store.labels.answers([there])) == [there]
 
     def test_a_comparison_that_nobody_was_shown_is_refused(self, program, trainer):
         [comparison_id] = trainer.ask(shown=False)
@@ -249,7 +249,7 @@ class TestAnswering:
         [refused] = response.json()["rejected"]
         assert refused["problem"]["status"] == 422
         assert next(iter(fault)) in refused["problem"]["detail"]
-        assert trainer.store.answers([comparison_id]) == {}
+        assert trainer.store.labels.answers([comparison_id]) == {}
 
     def test_an_answer_that_is_left_out_does_not_take_anything_back(self, program, trainer):
         [comparison_id] = trainer.ask()
@@ -257,7 +257,7 @@ class TestAnswering:
         without = label(comparison_id)
         del without["answer"]
         assert len(post(program, without).json()["rejected"]) == 1
-        assert trainer.store.answers([comparison_id]) == {comparison_id: Answer.EQUAL}
+        assert trainer.store.labels.answers([comparison_id]) == {comparison_id: Answer.EQUAL}
 
     @pytest.mark.parametrize("response_ms", [-5, 2**31, 10**30])
     def test_a_clock_that_jumped_costs_no_answer(self, program, trainer, store, response_ms):
@@ -273,7 +273,7 @@ class TestAnswering:
         [comparison_id] = trainer.ask()
         response = post(program, *[label(comparison_id) for _ in range(101)])
         assert_problem(response, 422)
-        assert trainer.store.answers([comparison_id]) == {}
+        assert trainer.store.labels.answers([comparison_id]) == {}
 
     @pytest.mark.parametrize(
         "body",
@@ -329,7 +329,7 @@ class TestGivenLabels:
 
     def test_others_labels_are_not_mine(self, program, trainer):
         [comparison_id] = trainer.ask()
-        trainer.store.answer(comparison_id, Answer.LEFT, "guest")
+        trainer.store.labels.add(comparison_id, Answer.LEFT, "guest")
         assert program.get("/api/v1/experiments/hopper/labels").json() == {"labels": []}
 
 
@@ -357,7 +357,7 @@ ALMOST_A_LABEL = st.fixed_dictionaries(
 )
 @given(labels=st.lists(ALMOST_A_LABEL | JSON, max_size=4) | JSON)
 def test_whatever_is_posted_is_answered_and_nothing_breaks(program, trainer, labels):
-    if not trainer.store.experiment("hopper").asked:
+    if not trainer.store.experiments.get("hopper").asked:
         trainer.ask(3)
     response = post_oddly(program, labels)
     if response.status_code != 200:

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from rl_teacher.store import tables
-from rl_teacher.store.records import Study
+from rl_teacher.store.records import AssignmentPolicy
 from tests.web.conftest import assert_problem, label, post
 
 
@@ -24,7 +24,7 @@ def renew(client, *leases):
 
 
 def lease_words(store):
-    with store._database.reading() as connection:
+    with store.database.reading() as connection:
         rows = connection.execute(select(tables.Label.lease).order_by(tables.Label.id))
         return list(rows.scalars())
 
@@ -114,7 +114,7 @@ class TestAnsweringUnderALease:
         said = post(guest, label(late["id"], "cannot_tell", lease=late["lease"])).json()
         assert len(said["accepted"]) == 1
         assert lease_words(store) == ["held", "late"]
-        votes = store.votes([late["id"]])[late["id"]]
+        votes = store.labels.votes([late["id"]])[late["id"]]
         assert sorted(votes.values()) == ["cannot_tell", "equal"]
 
     def test_twice_keeps_both_and_the_second_counts(self, guest, trainer, store):
@@ -123,7 +123,7 @@ class TestAnsweringUnderALease:
         for answer in ("equal", "cannot_tell"):
             post(guest, label(mine["id"], answer, lease=mine["lease"]))
         assert lease_words(store) == ["held", "late"]
-        assert list(store.votes([mine["id"]])[mine["id"]].values()) == ["cannot_tell"]
+        assert list(store.labels.votes([mine["id"]])[mine["id"]].values()) == ["cannot_tell"]
 
     def test_of_others_is_kept_as_ones_own_answer_and_takes_nothing_from_them(
         self, guest, other_guest, trainer, store
@@ -134,7 +134,7 @@ class TestAnsweringUnderALease:
         assert lease_words(store) == ["late"]
         assert renew(guest, mine["lease"])["lost"] == []
         post(guest, label(mine["id"], "cannot_tell", lease=mine["lease"]))
-        assert len(store.votes([mine["id"]])[mine["id"]]) == 2
+        assert len(store.labels.votes([mine["id"]])[mine["id"]]) == 2
 
     @pytest.mark.parametrize("lease", ["x", 1, []])
     def test_that_is_none_is_refused(self, guest, trainer, lease):
@@ -169,7 +169,7 @@ class TestRepeats:
                 for each in first.values()
             ],
         )
-        store.set_study(trainer.id, Study(repeats=1.0))
+        store.experiments.set_assignment(trainer.id, AssignmentPolicy(repeats=1.0))
         again = next_ones(guest, limit=1)[0]
         return first[again["id"]], again
 
@@ -182,22 +182,22 @@ class TestRepeats:
 
     def test_are_taken_back_without_the_answer_given_before(self, guest, store, repeated):
         _, again = repeated
-        before = store.votes([again["id"]])
+        before = store.labels.votes([again["id"]])
         sent = {"left_hash": again["left"]["hash"]}
         post(guest, label(again["id"], "left", lease=again["lease"], **sent))
         post(guest, label(again["id"], None, **sent), label(again["id"], "equal", **sent))
-        assert store.votes([again["id"]]) == before
-        rows = [each for each in store.label_rows(1) if each.comparison_id == again["id"]]
+        assert store.labels.votes([again["id"]]) == before
+        rows = [each for each in store.labels.export(1) if each.comparison_id == again["id"]]
         assert [each.purpose for each in rows] == ["answer", "repeat", "repeat", "repeat"]
 
     @pytest.mark.parametrize("says_left", [True, False])
     def test_are_turned_back_and_change_no_answer(self, guest, store, repeated, says_left):
         first, again = repeated
-        before = store.votes([first["id"]])
+        before = store.labels.votes([first["id"]])
         more = {"left_hash": again["left"]["hash"]} if says_left else {}
         post(guest, label(again["id"], "left", lease=again["lease"], **more))
-        assert store.votes([first["id"]]) == before
-        rows = [each for each in store.label_rows(1) if each.comparison_id == first["id"]]
+        assert store.labels.votes([first["id"]]) == before
+        rows = [each for each in store.labels.export(1) if each.comparison_id == first["id"]]
         assert [each.purpose for each in rows] == ["answer", "repeat"]
         assert rows[0].answer != rows[1].answer
         assert rows[0].is_swapped != rows[1].is_swapped

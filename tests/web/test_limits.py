@@ -139,7 +139,7 @@ class TestTooMany:
         self, guest, store, clock, monkeypatch
     ):
         looked_up = []
-        who_have = store.who_have
+        who_have = store.access.identify_many
         monkeypatch.setattr(
             store, "who_have", lambda tokens: looked_up.extend(tokens) or who_have(tokens)
         )
@@ -175,7 +175,7 @@ class TestTooMany:
         self, app, guest, store, other_guest
     ):
         guest.get("/api/v1/me")
-        store.revoke_credentials("ann")
+        store.access.revoke_credentials("ann")
         assert {guest.get("/api/v1/me").status_code for _ in range(50)} == {401}
         assert other_guest.get("/api/v1/me").status_code == 200
 
@@ -195,7 +195,7 @@ class TestTooMany:
         for number in range(25):
             with TestClient(app) as newcomer:
                 given = {
-                    "invite": store.invite(expires_at=clock() + timedelta(hours=1)).token,
+                    "invite": store.access.invite(expires_at=clock() + timedelta(hours=1)).token,
                     "name": f"N{number}",
                 }
                 joined = newcomer.post("/api/v1/join", json=given, headers=SAME_ORIGIN)
@@ -206,7 +206,7 @@ class TestTooMany:
     ):
         with TestClient(app) as newcomer:
             given = {
-                "invite": store.invite(expires_at=clock() + timedelta(hours=1)).token,
+                "invite": store.access.invite(expires_at=clock() + timedelta(hours=1)).token,
                 "name": "Ann",
             }
             assert newcomer.post("/api/v1/join", json=given, headers=SAME_ORIGIN).is_success

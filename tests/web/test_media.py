@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rl_teacher.clips.poses import pack, unpack
-from rl_teacher.store.records import ShownClip
+from rl_teacher.store.records import RenderedClip
 from tests.web.conftest import (
     ENV_ID,
     FPS,
@@ -157,13 +157,13 @@ class TestDamagedClips:
 
     @pytest.mark.parametrize("kind", ["hologram", "poses"])
     def test_whose_row_makes_no_sense_are_named(self, program, trainer, kind):
-        shown = ShownClip(ENV_ID, 60, kind, f"clips/{'a' * 64}.poses", None, 0, 20.0)
-        trainer.store.show_clips({"a" * 64: shown})
+        shown = RenderedClip(ENV_ID, 60, kind, f"clips/{'a' * 64}.poses", None, 0, 20.0)
+        trainer.store.clips.publish({"a" * 64: shown})
         assert "a" * 64 in assert_problem(program.get(url("a" * 64)), 502)
 
     def test_whose_key_leads_elsewhere_are_refused(self, program, trainer):
-        shown = ShownClip(ENV_ID, 60, "poses", "../../secret.js", None, 30, 20.0)
-        trainer.store.show_clips({"a" * 64: shown})
+        shown = RenderedClip(ENV_ID, 60, "poses", "../../secret.js", None, 30, 20.0)
+        trainer.store.clips.publish({"a" * 64: shown})
         response = program.get(url("a" * 64))
         assert_problem(response, response.status_code)
         assert response.status_code in (422, 502)

@@ -27,7 +27,7 @@ def description(app, trainer, guest):
     """The API of a service that has something to show."""
     asked = trainer.ask(3)
     post(guest, label(asked[0], "equal"))
-    trainer.store.append_metrics(trainer.id, 1, {"true_return": 0.5})
+    trainer.store.metrics.append(trainer.id, 1, {"true_return": 0.5})
     loaded = schemathesis.openapi.from_asgi("/api/openapi.json", app, headers=OWNER)
     described = loaded.exclude(path=NEVER_ENDING)
     described.hook(map_path_parameters)

@@ -48,8 +48,8 @@ class TestAccess:
 
     @pytest.mark.parametrize("path", PATHS)
     def test_labelers_see_nothing_of_it(self, playing_app, store, path):
-        store.add_labeler("ann")
-        ann = enter(playing_app, store.issue_credential("ann"))
+        store.labelers.add("ann")
+        ann = enter(playing_app, store.access.issue_credential("ann"))
         assert ann.get(path).content == ann.get("/api/v1/nothing").content
         assert ann.get(path).status_code == 404
 

@@ -170,9 +170,9 @@ class TestDatabase:
         other.execute("ROLLBACK")
         other.close()
         assert post(program, given).json()["accepted"] == [given["request_id"]]
-        assert list(trainer.store.answers([comparison_id])) == [comparison_id]
+        assert list(trainer.store.labels.answers([comparison_id])) == [comparison_id]
 
-    @pytest.mark.parametrize("version", ["0001", "9999"])
+    @pytest.mark.parametrize("version", ["0000", "9999"])
     def test_of_another_version_is_not_ready(self, program, database, version):
         set_version(database, version)
         assert "version" in assert_problem(program.get("/readyz"), 503)
@@ -181,7 +181,7 @@ class TestDatabase:
         [comparison_id] = trainer.ask()
         set_version(database, "9999")
         assert "9999" in assert_problem(post(program, label(comparison_id)), 503)
-        assert trainer.store.answers([comparison_id]) == {}
+        assert trainer.store.labels.answers([comparison_id]) == {}
 
     def test_whose_tables_are_gone_is_unavailable(self, program, database):
         alter(database, *(f"DROP TABLE {name}" for name in ("metrics", "labels", "comparisons")))

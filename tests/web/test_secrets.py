@@ -20,8 +20,8 @@ RUNS_DATA = re.compile(
 
 @pytest.fixture
 def secret(store):
-    store.add_labeler("ann")
-    return store.issue_credential("ann")
+    store.labelers.add("ann")
+    return store.access.issue_credential("ann")
 
 
 def test_no_log_has_a_credential_in_it(app, program, trainer, secret, caplog):
@@ -81,17 +81,17 @@ def test_no_answer_repeats_a_credential_that_was_wrong(app, stranger):
 
 
 def test_no_object_shows_a_credential_in_its_words(app, store, secret, clock):
-    identity = store.who_has(secret)
-    store.invite("labeler", expires_at=clock())
+    identity = store.access.identify(secret)
+    store.access.invite("labeler", expires_at=clock())
     shown = [
         Settings(TOKEN),
         identity,
         app.state.services,
         app.state.services.identities,
         Added("ann", secret, f"http://127.0.0.1/?token={secret}"),
-        store.credentials("ann"),
-        store.invites(),
-        store.labelers(),
+        store.access.credentials("ann"),
+        store.access.invites(),
+        store.labelers.all(),
     ]
     for each in shown:
         for words in (repr(each), str(each)):
@@ -101,7 +101,7 @@ def test_no_object_shows_a_credential_in_its_words(app, store, secret, clock):
 
 def test_credentials_have_256_random_bits_and_a_prefix_that_scanners_see(store, secret):
     assert re.fullmatch(r"rlt_[A-Za-z0-9_-]{43}", secret)
-    assert store.issue_credential("ann") != secret
+    assert store.access.issue_credential("ann") != secret
 
 
 @pytest.mark.parametrize(

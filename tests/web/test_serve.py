@@ -225,7 +225,7 @@ class TestStopping:
         assert again.token == service.token
         said = again.client.post("/api/v1/labels", json={"labels": [given, label(two)]}).json()
         assert len(said["accepted"]) == 2
-        assert trainer.store.counts(trainer.id).answered == 2
+        assert trainer.store.experiments.counts(trainer.id).answered == 2
         again.close()
 
 
@@ -237,11 +237,11 @@ class TestListening:
         listener.wait_for(lambda kind, said: kind == "progress" and said["waiting"] == 1)
         service.client.post("/api/v1/labels", json={"labels": [label(comparison_id)]})
         listener.wait_for(lambda kind, said: kind == "progress" and said["mine"] == 1)
-        trainer.store.append_metrics(trainer.id, 64, {"true_return": 2.5})
+        trainer.store.metrics.append(trainer.id, 64, {"true_return": 2.5})
         _, row = listener.wait_for(lambda kind, _: kind == "metrics")
         assert (row["step"], row["true_return"]) == (64, 2.5)
         episode = {"clip": trainer.hang("latest"), "step": 64}
-        trainer.store.set_latest_episode(trainer.id, episode)
+        trainer.store.experiments.set_latest_episode(trainer.id, episode)
         listener.wait_for(lambda kind, _: kind == "episode")
 
 

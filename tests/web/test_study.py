@@ -26,8 +26,8 @@ def answered(trainer, guest, other_guest, store):
     for client, answer in ((guest, "equal"), (other_guest, "cannot_tell")):
         post(client, label(disputed, answer))
         post(client, label(agreed, "equal"))
-    store.answer(disputed, Answer.LEFT, "ann")
-    store.answer(disputed, Answer.RIGHT, "bob")
+    store.labels.add(disputed, Answer.LEFT, "ann")
+    store.labels.add(disputed, Answer.RIGHT, "bob")
     post(guest, label(single, "equal"))
     return asked
 
@@ -46,7 +46,7 @@ class TestComparisons:
 
     def test_can_be_filtered(self, program, answered, store):
         disputed, agreed, single, none = answered
-        store.set_gold(single, Answer.LEFT)
+        store.comparisons.set_gold(single, Answer.LEFT)
         assert ids(listed(program, status="answered")) == [single, agreed, disputed]
         assert ids(listed(program, status="open")) == [none]
         assert ids(listed(program, labeler="bob")) == [agreed, disputed]
@@ -186,15 +186,15 @@ class TestChanging:
             "gold": 0.0,
         }
         assert said["instructions"] == "Higher."
-        assert store.control(trainer.id) == Control("run", 2.0, 50)
+        assert store.experiments.control(trainer.id) == Control("run", 2.0, 50)
 
     def test_null_empties_and_what_is_left_out_stays(self, program, trainer, store):
         program.patch(URL, json={"target_labels": 50, "seconds_between": 2})
         said = program.patch(URL, json={"target_labels": None}).json()
         assert (said["control"]["target_labels"], said["progress"]["target"]) == (None, None)
-        assert store.control(trainer.id) == Control("run", 2.0)
+        assert store.experiments.control(trainer.id) == Control("run", 2.0)
         program.patch(URL, json={"seconds_between": None, "instructions": None})
-        assert store.control(trainer.id) == Control("run")
+        assert store.experiments.control(trainer.id) == Control("run")
         assert program.patch(URL, json={}).json()["control"]["seconds_between"] is None
 
     def test_labelers_are_told_the_new_instructions(self, program, guest, trainer):
@@ -205,7 +205,7 @@ class TestChanging:
     def test_the_trainer_is_told_what_to_do(self, program, trainer, store, state):
         said = program.post(f"{URL}/control", json={"state": state}).json()
         assert said["control"]["state"] == state
-        assert store.control(trainer.id).state == state
+        assert store.experiments.control(trainer.id).state == state
 
     @pytest.mark.parametrize(
         "given",
@@ -290,7 +290,7 @@ class TestFindings:
             "least": [],
             "calibration": [{"predicted": 0.25, "observed": float("nan"), "count": 0}],
         }
-        store.set_diagnostics(trainer.id, diagnostics)
+        store.experiments.set_diagnostics(trainer.id, diagnostics)
         said = program.get(f"{URL}/diagnostics").json()
         [best] = said["highest"]
         assert (best["clip"]["hash"], best["predicted_return"]) == (liked, 1.5)
@@ -299,9 +299,9 @@ class TestFindings:
 
 class TestWhatLabelersSee:
     def test_of_an_experiment_is_no_setting_and_no_figure(self, program, guest, trainer, store):
-        store.append_metrics(trainer.id, 1, {"true_return": 0.5})
+        store.metrics.append(trainer.id, 1, {"true_return": 0.5})
         episode = {"clip": trainer.hang("latest"), "predicted_rewards": [1.0], "true_return": 3.0}
-        store.set_latest_episode(trainer.id, episode | {"step": 2})
+        store.experiments.set_latest_episode(trainer.id, episode | {"step": 2})
         assert program.get(URL).json()["config"] == {"seed": 3}
         for shown in (
             guest.get(URL).json(),

@@ -3,11 +3,11 @@ import pytest
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.sides import is_swapped, turned
 from rl_teacher.common.errors import ExperimentNotFound
-from rl_teacher.store.records import ShownClip
+from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store
 from rl_teacher.web.terminal import TerminalSession
 
-SHOWN = ShownClip("ShortHopper-v1", 60, "poses", "clips/x.poses", "5" * 64, 30, 20.0)
+SHOWN = RenderedClip("ShortHopper-v1", 60, "poses", "clips/x.poses", "5" * 64, 30, 20.0)
 
 
 @pytest.fixture
@@ -17,11 +17,11 @@ def store(database):
 
 
 def ask(store, num):
-    experiment_id = store.ensure_experiment("mine", "ShortHopper-v1", {})
+    experiment_id = store.experiments.ensure("mine", "ShortHopper-v1", {})
     pairs = [(f"{i:064x}", f"{i + 100:064x}") for i in range(num)]
-    ids = store.ask(experiment_id, pairs, "ShortHopper-v1", 60, 0)
-    store.show_clips({name: SHOWN for pair in pairs for name in pair})
-    store.set_status(experiment_id, {"phase": "finished", "says": "finished"})
+    ids = store.comparisons.add(experiment_id, pairs, "ShortHopper-v1", 60, 0)
+    store.clips.publish({name: SHOWN for pair in pairs for name in pair})
+    store.experiments.set_status(experiment_id, {"phase": "finished", "says": "finished"})
     return ids
 
 
@@ -46,7 +46,7 @@ class Typist:
 def answers(store, ids):
     return {
         i: turned(answer, swapped=is_swapped(i, "owner"))
-        for i, answer in store.answers(ids).items()
+        for i, answer in store.labels.answers(ids).items()
     }
 
 
@@ -106,7 +106,7 @@ def test_the_end_of_the_run_ends_the_session(store):
 
 def test_the_instructions_come_first(store):
     ask(store, 1)
-    store.describe_experiment(1, "Prefer the higher jump.", 5)
+    store.experiments.describe(1, "Prefer the higher jump.", 5)
     typist = Typist(["q"])
     typist.session(store).run("mine")
     assert typist.read[:2] == ["Prefer the higher jump.", "0/5 comparisons labeled. link to 1"]

@@ -21,7 +21,7 @@ HUMAN = {**QUICK, "teacher": "human", "pretrain_labels": 3, "n_labels": 3, "segm
 
 
 def asked(store, name):
-    return store.asked_comparisons(store.experiment(name).id)
+    return store.comparisons.asked(store.experiments.get(name).id)
 
 
 def step_until(env, is_enough, actions, most_steps=2_000):
@@ -38,7 +38,7 @@ def step_until(env, is_enough, actions, most_steps=2_000):
 def step_until_phase(store, name, *phases, patience_s=60.0):
     """Until the experiment stands where it is said to."""
     deadline_s = time.monotonic() + patience_s
-    while (standing := (store.experiment(name).status or {}).get("phase")) not in phases:
+    while (standing := (store.experiments.get(name).status or {}).get("phase")) not in phases:
         assert time.monotonic() < deadline_s, standing
         time.sleep(0.05)
 
@@ -52,11 +52,11 @@ def label_all(env, kind):
         step_until(env, lambda: len(asked(store, name)) == 3, env.action_space)
         env.session._learning._clip_renderer.wait()
         questions = asked(store, name)
-        assert all(each.is_shown for each in questions)
-        clips = [store.clip(each.left_hash) for each in questions]
+        assert all(each.is_rendered for each in questions)
+        clips = [store.clips.get(each.left_hash) for each in questions]
         assert not env.using_predicted_reward
         for each in questions:
-            store.answer(each.id, Answer.LEFT, "somebody")
+            store.labels.add(each.id, Answer.LEFT, "somebody")
         step_until(env, lambda: env.using_predicted_reward, env.action_space)
     assert {clip.kind for clip in clips} == {kind}
     return clips
@@ -107,8 +107,8 @@ def test_the_owner_pauses_resumes_and_stops_on_the_page():
     with Store.open(default_url(home())) as store:
         name = env.session.name
         assert name is not None
-        experiment_id = store.experiment(name).id
-        store.set_control(experiment_id, Control(state="pause"))
+        experiment_id = store.experiments.get(name).id
+        store.experiments.set_control(experiment_id, Control(state="pause"))
         with ThreadPoolExecutor(1) as stepper:
             # Note: it steps on for as long as this thread takes to look at the phase.
             living = stepper.submit(
@@ -116,10 +116,10 @@ def test_the_owner_pauses_resumes_and_stops_on_the_page():
             )
             step_until_phase(store, name, "paused")
             assert not living.done()
-            store.set_control(experiment_id, Control(state="run"))
+            store.experiments.set_control(experiment_id, Control(state="run"))
             step_until_phase(store, name, "random", "training")
             assert not env.is_stop_wanted
-            store.set_control(experiment_id, Control(state="stop"))
+            store.experiments.set_control(experiment_id, Control(state="stop"))
             living.result(timeout=60)
     env.close()
 

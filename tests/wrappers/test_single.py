@@ -40,7 +40,7 @@ from tests.wrappers.environments import (
 
 def answers_of(name):
     with Store.open(default_url(home())) as store:
-        return store.answered_comparisons(store.experiment(name).id)
+        return store.comparisons.answered(store.experiments.get(name).id)
 
 
 # --- which reward ---
@@ -58,9 +58,9 @@ def test_the_first_comparisons_are_asked_once_they_need_not_overlap():
     env = wrapped(pretrain_labels=20, name="spread")
     live(env, 2 * 20 * 4)
     with Store.open(default_url(home())) as store:
-        assert store.counts(store.experiment("spread").id).asked == 0
+        assert store.experiments.counts(store.experiments.get("spread").id).asked == 0
         live(env, 130)
-        assert store.counts(store.experiment("spread").id).asked == 20
+        assert store.experiments.counts(store.experiments.get("spread").id).asked == 20
     env.close()
 
 

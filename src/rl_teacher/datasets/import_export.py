@@ -44,7 +44,7 @@ def from_experiment(
     rows = tuple(plain_row(row) for row in label_rows(store, name))
     if not rows:
         raise BadInput(f"Experiment {name!r} has no labels yet. Label some, and export it then.")
-    view = store.experiment(name)
+    view = store.experiments.get(name)
     hashes = dict.fromkeys(row[side] for row in rows for side in ("left_clip", "right_clip"))
     return Dataset(
         env_id=view.env_id,
@@ -143,14 +143,14 @@ def import_as(dataset: Dataset, name: str) -> int:
         for row in rows:
             for side in ("left_clip", "right_clip"):
                 files.save(dataset.segments[row[side]])
-        experiment_id = store.ensure_experiment(experiment.name, dataset.env_id, config)
+        experiment_id = store.experiments.ensure(experiment.name, dataset.env_id, config)
         for chunk in chunks(rows):
             ids = asked(store, experiment_id, dataset, chunk)
-            store.answer_many(
+            store.labels.add_many(
                 [label_of(row, i, experiment.name) for row, i in zip(chunk, ids, strict=True)]
             )
         experiment.finish()
-        return store.counts(experiment_id).answered
+        return store.experiments.counts(experiment_id).answered
 
 
 def chunks(rows: list[Row]) -> Iterator[list[Row]]:
@@ -168,7 +168,8 @@ def asked(store: Store, experiment_id: int, dataset: Dataset, rows: list[Row]) -
     """The comparisons of some rows, in the store."""
     pairs = [(row["left_clip"], row["right_clip"]) for row in rows]
     lengths = {each: len(dataset.segments[each]) for pair in pairs for each in pair}
-    return store.ask(experiment_id, pairs, dataset.env_id, lengths, rows[0]["asked_at_step"])
+    step = rows[0]["asked_at_step"]
+    return store.comparisons.add(experiment_id, pairs, dataset.env_id, lengths, step)
 
 
 def label_of(row: Row, comparison_id: int, name: str) -> NewLabel:

@@ -12,7 +12,7 @@ from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import CorruptCheckpoint
 from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
 from rl_teacher.store.media import SegmentFiles
-from rl_teacher.store.records import ComparisonFilter, LabelRow, NewLabel
+from rl_teacher.store.records import ComparisonFilter, NewLabel, StoredLabel
 from rl_teacher.store.store import Store
 from rl_teacher.teachers.teacher import Circumstances, Teacher, rng_of
 
@@ -48,10 +48,10 @@ def library_of(shelf: Shelf, env_id: str, num_steps: int) -> list[Segment]:
     """Segments that other experiments of an environment asked about; the newest, at most some."""
     own = {
         content_hash
-        for asked in shelf.store.asked_comparisons(shelf.experiment_id)
+        for asked in shelf.store.comparisons.asked(shelf.experiment_id)
         for content_hash in (asked.left_hash, asked.right_hash)
     }
-    there = shelf.store.shared_clips(env_id, num_steps, only_shown=not shelf.shows_others)
+    there = shelf.store.clips.shared(env_id, num_steps, only_rendered=not shelf.shows_others)
     shared = [each for each in there if each not in own]
     library = []
     for content_hash in shared[-LIBRARY_SIZE:]:
@@ -176,12 +176,12 @@ class QueryQueue:
         hashes = [(left.content_hash, right.content_hash) for left, right in pairs]
         lengths = {s.content_hash: len(s) for pair in pairs for s in pair}
         ids = self._enter(hashes, pairs[0][0].env_id, lengths, step)
-        known = self._shelf.store.answers(ids)
+        known = self._shelf.store.labels.answers(ids)
         if known:  # their labels are older than the newest that was read: read them once more
             self._newest_label_id = 0
         unanswered = [each for each in zip(ids, pairs, strict=True) if each[0] not in known]
         labels = list(self._answers(unanswered, recent))
-        self._shelf.store.answer_many(labels)
+        self._shelf.store.labels.add_many(labels)
         answered_at_once = {label.comparison_id for label in labels}
         self._show([pair for i, pair in unanswered if i not in answered_at_once])
 
@@ -191,8 +191,8 @@ class QueryQueue:
         A person's run does not ask the same again after a crash, so the answers to what it had
         asked would be lost. What nobody answered and cannot be shown is left alone.
         """
-        for asked in self._shelf.store.asked_comparisons(self._shelf.experiment_id):
-            if asked.id not in self._questions and (asked.is_answered or asked.is_shown):
+        for asked in self._shelf.store.comparisons.asked(self._shelf.experiment_id):
+            if asked.id not in self._questions and (asked.is_answered or asked.is_rendered):
                 question = Question(asked.id, asked.left_hash, asked.right_hash)
                 self._questions[asked.id] = self._waiting[asked.id] = question
         self._newest_label_id = 0
@@ -210,7 +210,7 @@ class QueryQueue:
         step: int,
     ) -> list[int]:
         shelf = self._shelf
-        ids = shelf.store.ask(shelf.experiment_id, hashes, env_id, num_steps, step)
+        ids = shelf.store.comparisons.add(shelf.experiment_id, hashes, env_id, num_steps, step)
         for comparison_id, pair in zip(ids, hashes, strict=True):
             if comparison_id in self._questions:
                 self._num_repeated += 1
@@ -235,9 +235,9 @@ class QueryQueue:
 
         An answer that was taken back is gone, and its question waits again if it was the only one.
         """
-        before = self._exclude(self._shelf.store.excluded_ids())
+        before = self._exclude(self._shelf.store.labelers.excluded_ids())
         shelf = self._shelf
-        for label in shelf.store.labels_since(shelf.experiment_id, self._newest_label_id):
+        for label in shelf.store.labels.since(shelf.experiment_id, self._newest_label_id):
             self._newest_label_id = max(self._newest_label_id, label.id)
             question = self._questions.get(label.comparison_id)
             if question is not None:
@@ -291,7 +291,7 @@ class QueryQueue:
         """
         shelf = self._shelf
         is_gold = ComparisonFilter(is_gold=True)
-        known = shelf.store.comparisons(shelf.experiment_id, is_gold, limit=MOST_GOLD).rows
+        known = shelf.store.comparisons.page(shelf.experiment_id, is_gold, limit=MOST_GOLD).rows
         return {each.id: each.gold for each in known if each.gold is not None}
 
     def asked(self) -> list[Question]:
@@ -336,7 +336,7 @@ class QueryQueue:
             self._show([(self.segment(each.left), self.segment(each.right)) for each in waiting])
 
 
-def _take_in(question: Question, label: LabelRow) -> None:
+def _take_in(question: Question, label: StoredLabel) -> None:
     """The newest label of a labeler is what they say."""
     question.said.pop(SOMEBODY, None)
     if label.answer is None:

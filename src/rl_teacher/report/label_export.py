@@ -33,11 +33,11 @@ def label_rows(store: Store, name: str) -> Iterator[Row]:
     Raises:
         ExperimentNotFound: there is none of this name.
     """
-    experiment_id = store.experiment(name).id
+    experiment_id = store.experiments.get(name).id
 
     def rows() -> Iterator[Row]:
         after_id = 0
-        while page := store.label_rows(experiment_id, after_id, PAGE):
+        while page := store.labels.export(experiment_id, after_id, PAGE):
             yield from (as_row(name, each) for each in page)
             after_id = page[-1].id
 

@@ -28,7 +28,8 @@ from rl_teacher.envs.episode_replay import ReplayRecord, SupportsReplay
 from rl_teacher.envs.registry import EnvInfo, camera_settings, make_rendered_env, mujoco_model
 from rl_teacher.envs.rendering import render_steps
 from rl_teacher.store.media import MediaFiles
-from rl_teacher.store.store import ShownClip, Store
+from rl_teacher.store.records import RenderedClip
+from rl_teacher.store.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -137,14 +138,14 @@ class ClipRenderer:
 
         Note: the row goes before the file, so that no row ever promises a file that is gone.
         """
-        media_key = self.clip_store.store.forget_unused_clip(content_hash)
+        media_key = self.clip_store.store.clips.delete_unused(content_hash)
         if media_key is not None:
             self.clip_store.media.remove(media_key)
 
     def _is_shown(self, segment: Segment) -> bool:
         """Whether an earlier run, or another experiment, has made the clip."""
         try:
-            return self.clip_store.store.clip(segment.content_hash).kind is not None
+            return self.clip_store.store.clips.get(segment.content_hash).kind is not None
         except MediaNotFound:
             return False
 
@@ -161,11 +162,11 @@ class ClipRenderer:
         else:
             assert record is not None  # noqa: S101 - only MuJoCo has no record
             shown = self._video(segment, record, steps, fps)
-        self.clip_store.store.show_clips({segment.content_hash: shown})
+        self.clip_store.store.clips.publish({segment.content_hash: shown})
 
     def _poses(
         self, segment: Segment, model: mujoco.MjModel, steps: np.ndarray, fps: float
-    ) -> ShownClip:
+    ) -> RenderedClip:
         packed = poses.pack(poses.body_poses(model, segment.scene_states[steps]), fps)
         key = f"clips/{segment.content_hash}.poses"
         self.clip_store.media.put(key, packed)
@@ -173,7 +174,7 @@ class ClipRenderer:
 
     def _video(
         self, segment: Segment, record: ReplayRecord, steps: np.ndarray, fps: float
-    ) -> ShownClip:
+    ) -> RenderedClip:
         first = int(segment.scene_states[0, 1])
         lived = segment.observations[steps]
         rendering = self._renderers.submit(
@@ -190,9 +191,9 @@ class ClipRenderer:
         key: str,
         scene_hash: str | None,
         frames: tuple[int, float],
-    ) -> ShownClip:
+    ) -> RenderedClip:
         num_frames, fps = frames
-        return ShownClip(
+        return RenderedClip(
             env_id=segment.env_id,
             num_steps=len(segment),
             kind=kind,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 
 from rl_teacher.config.experiment import RunOptions
-from rl_teacher.store.records import Control, Study
+from rl_teacher.store.records import AssignmentPolicy, Control
 from rl_teacher.store.store import Store
 
 LOOK_EVERY_S = 1.0
@@ -27,16 +27,16 @@ class RunControl:
         self._store = store
         self._experiment_id = experiment_id
         self._now = now
-        self._latest = store.control(experiment_id)
+        self._latest = store.experiments.control(experiment_id)
         if self._latest.state != "run":
-            store.set_control(experiment_id, Control(state="run"))
+            store.experiments.set_control(experiment_id, Control(state="run"))
             self._latest = replace(self._latest, state="run")
         self._looked_s = now()
 
     def latest(self) -> Control:
         """What was wanted a second ago, or later."""
         if self._now() - self._looked_s >= LOOK_EVERY_S:
-            self._latest = self._store.control(self._experiment_id)
+            self._latest = self._store.experiments.control(self._experiment_id)
             self._looked_s = self._now()
         return self._latest
 
@@ -47,9 +47,10 @@ class RunControl:
 
     def set_study(self, options: RunOptions) -> None:
         """Say who answers what how often; what the options do not say stays as it was."""
-        given = {field.name: getattr(options, field.name, None) for field in fields(Study)}
+        names = [field.name for field in fields(AssignmentPolicy)]
+        given = {name: getattr(options, name, None) for name in names}
         changes = {name: value for name, value in given.items() if value is not None}
-        before = self._store.study(self._experiment_id)
+        before = self._store.experiments.assignment(self._experiment_id)
         study = replace(before, **changes)
         if study != before:
-            self._store.set_study(self._experiment_id, study)
+            self._store.experiments.set_assignment(self._experiment_id, study)

@@ -36,7 +36,7 @@ from rl_teacher.common.errors import (
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles
 from rl_teacher.store.files import folder_failures_in_words, remove_unfinished, write_whole
 from rl_teacher.store.lock import FolderLock, is_locked
-from rl_teacher.store.metrics import MetricsFile, Row
+from rl_teacher.store.metrics_file import MetricsFile, Row
 
 MAX_CHARACTERS = 100
 MAX_BYTES = 255
@@ -370,7 +370,7 @@ def answered_in_store() -> dict[str, int]:
         if file is not None and not file.exists():
             return {}
         with Store.open(url) as store:
-            return {each.name: each.answered for each in store.experiments()}
+            return {each.name: each.answered for each in store.experiments.all()}
     except StoreUnavailable:
         return {}
 

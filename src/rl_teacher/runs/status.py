@@ -89,15 +89,15 @@ class StatusReporter:
             self._waiting_since = datetime.now(UTC).isoformat() if is_waiting else None
         self._phase, self._told_s = standing.phase, self._now()
         status = vars(standing) | {"waiting_since": self._waiting_since}
-        self._store.set_status(self._experiment_id, status)
+        self._store.experiments.set_status(self._experiment_id, status)
 
     def metrics(self, row: Mapping[str, Any]) -> None:
         """Keep a row of figures for the curves."""
-        self._store.append_metrics(self._experiment_id, int(row["step"]), row)
+        self._store.metrics.append(self._experiment_id, int(row["step"]), row)
 
     def forget_after(self, step: int) -> None:
         """Forget the figures of steps that a resumed run is going to take again."""
-        self._store.drop_metrics_after(self._experiment_id, step)
+        self._store.metrics.drop_after(self._experiment_id, step)
 
     def find(self, diagnostics_on: Callable[[Set[str]], Diagnostics | None], step: int) -> None:
         """Tell which clips the predictor likes, and how far it can be believed, now and then.
@@ -109,11 +109,11 @@ class StatusReporter:
         if self._now() - self._found_s < DIAGNOSTICS_EVERY_S:
             return
         self._found_s = self._now()
-        asked = self._store.asked_comparisons(self._experiment_id)
-        shown = {each for c in asked if c.is_shown for each in (c.left_hash, c.right_hash)}
+        asked = self._store.comparisons.asked(self._experiment_id)
+        shown = {each for c in asked if c.is_rendered for each in (c.left_hash, c.right_hash)}
         diagnostics = diagnostics_on(shown)
         if diagnostics is not None:
-            self._store.set_diagnostics(self._experiment_id, diagnostics.to_json(step))
+            self._store.experiments.set_diagnostics(self._experiment_id, diagnostics.to_json(step))
 
     def watch(
         self, rollout: Rollout, predicted_rewards: Float32[np.ndarray, "time env"], step: int
@@ -139,7 +139,7 @@ class StatusReporter:
         }
 
         def hang() -> None:
-            self._store.set_latest_episode(self._experiment_id, shown)
+            self._store.experiments.set_latest_episode(self._experiment_id, shown)
             self._take_down_before(segment.content_hash)
 
         self._clip_renderer.render_if_possible(segment, hang)

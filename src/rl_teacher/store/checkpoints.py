@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from rl_teacher.common.errors import CorruptCheckpoint
+from rl_teacher.store.encoding import pack, unpack
 from rl_teacher.store.files import remove_unfinished, write_whole
-from rl_teacher.store.safetensors import pack, unpack
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
-"""What is counted, kept in the transaction that changes it; nobody ever counts labels to label.
+"""Denormalised counts, updated in the transaction that changes them.
 
-Note: whoever changes what is counted here has taken `writing.in_order` first. Two transactions
-never count at the same time, on PostgreSQL either.
+Serving a comparison must not cost a count over the labels. Callers hold `sql.lock_labels`, so that
+no two transactions count at the same time.
 """
 
 from collections import Counter
@@ -19,20 +19,19 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import aliased
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.store.label_queries import IS_CURRENT, in_chunks
+from rl_teacher.store.sql import IS_CURRENT, IS_NOT_EXCLUDED, in_chunks, insert_into
 from rl_teacher.store.tables import Clip, Comparison, Experiment, Label, Labeler, Tally
 
-Earlier, Unshown = aliased(Label), aliased(Clip)
+Earlier, Unrendered = aliased(Label), aliased(Clip)
 
 VOTES_OF_COMPARISON = (
     select(func.count())
     .select_from(Label)
     .join(Labeler, Labeler.id == Label.labeler_id)
-    .where(Label.comparison_id == Comparison.id, IS_CURRENT, Labeler.excluded_at.is_(None))
+    .where(Label.comparison_id == Comparison.id, IS_CURRENT, IS_NOT_EXCLUDED)
     .correlate(Comparison)
 )
 
@@ -44,24 +43,24 @@ IS_DISPUTED = (
     .scalar_subquery()
 )
 
-CAN_BE_SHOWN = not_(
+IS_RENDERED = not_(
     exists().where(
-        Unshown.content_hash.in_([Comparison.left_hash, Comparison.right_hash]),
-        Unshown.kind.is_(None),
+        Unrendered.content_hash.in_([Comparison.left_hash, Comparison.right_hash]),
+        Unrendered.kind.is_(None),
     )
 )
 
-IS_OPEN = and_(Comparison.num_labels < Comparison.wanted, CAN_BE_SHOWN)
+IS_OPEN = and_(Comparison.num_labels < Comparison.wanted, IS_RENDERED)
 
 OF_THESE = Comparison.id.in_(bindparam("comparison_ids", expanding=True))
 
-HOW_THEY_STAND = (
+STATE_COLUMNS = (
     Comparison.experiment_id,
     (Comparison.num_labels > 0).label("is_answered"),
     Comparison.is_open,
 )
 
-STANDING = select(*HOW_THEY_STAND).where(OF_THESE)
+STATES = select(*STATE_COLUMNS).where(OF_THESE)
 
 RECOUNT = (
     update(Comparison)
@@ -69,9 +68,9 @@ RECOUNT = (
     .values(
         num_labels=NUM_LABELS,
         is_disputed=IS_DISPUTED,
-        is_open=and_(Comparison.wanted > NUM_LABELS, CAN_BE_SHOWN),
+        is_open=and_(Comparison.wanted > NUM_LABELS, IS_RENDERED),
     )
-    .returning(*HOW_THEY_STAND)
+    .returning(*STATE_COLUMNS)
 )
 
 REOPEN = (
@@ -105,9 +104,6 @@ COMPARISONS_OF_LABELER = (
     select(Label.comparison_id).where(Label.labeler_id == bindparam("labeler_id")).distinct()
 )
 
-NEWEST_COMPARISON = select(func.coalesce(func.max(Comparison.id), 0))
-
-
 TALLY_COLUMNS = (
     "experiment_id",
     "labeler_id",
@@ -120,29 +116,31 @@ TALLY_COLUMNS = (
 
 
 def recount(connection: Connection, comparison_ids: Sequence[int]) -> None:
-    """Count the labels of these comparisons anew, and see which are open."""
+    """Recompute the counts and flags of comparisons, and adjust their experiments by the change."""
     answered: Counter[int] = Counter()
     opened: Counter[int] = Counter()
     for chunk in in_chunks(comparison_ids):
-        these = {"comparison_ids": chunk}
-        for sign, statement in ((-1, STANDING), (1, RECOUNT)):
-            for row in connection.execute(statement, these):
+        parameters = {"comparison_ids": chunk}
+        for sign, statement in ((-1, STATES), (1, RECOUNT)):
+            for row in connection.execute(statement, parameters):
                 answered[row.experiment_id] += sign * row.is_answered
                 opened[row.experiment_id] += sign * row.is_open
-    keep_in_step(connection, answered, opened)
+    adjust_experiments(connection, answered, opened)
 
 
 def reopen(connection: Connection, comparison_ids: Sequence[int]) -> None:
-    """See which of these comparisons are open; nobody has answered in between."""
+    """Recompute whether comparisons are open, if their labels have not changed."""
     opened: Counter[int] = Counter()
     for chunk in in_chunks(comparison_ids):
         for row in connection.execute(REOPEN, {"comparison_ids": chunk}):
             opened[row.experiment_id] += 1 if row.is_open else -1
-    keep_in_step(connection, Counter(), opened)
+    adjust_experiments(connection, Counter(), opened)
 
 
-def keep_in_step(connection: Connection, answered: Counter[int], opened: Counter[int]) -> None:
-    """Count more, or fewer, of each experiment's comparisons."""
+def adjust_experiments(
+    connection: Connection, answered: Counter[int], opened: Counter[int]
+) -> None:
+    """Add signed changes to the counts of experiments."""
     for experiment_id in sorted(answered | opened | -answered | -opened):
         add_to_experiment(
             connection,
@@ -155,19 +153,19 @@ def keep_in_step(connection: Connection, answered: Counter[int], opened: Counter
 def add_to_experiment(
     connection: Connection, experiment_id: int, asked: int = 0, answered: int = 0, opened: int = 0
 ) -> None:
-    """So many more."""
+    """Add signed changes to the counts of one experiment."""
     if asked or answered or opened:
-        more = {"asked": asked, "answered": answered, "opened": opened}
-        connection.execute(ADD_TO_EXPERIMENT, {"of_experiment": experiment_id, **more})
+        changes = {"asked": asked, "answered": answered, "opened": opened}
+        connection.execute(ADD_TO_EXPERIMENT, {"of_experiment": experiment_id, **changes})
 
 
 def tally_from(dialect: str) -> Insert:
-    """Add every label from one on to its labeler's tally.
+    """Return a statement that adds the labels since an id to their labelers' tallies.
 
-    A label makes a difference of one to what counts where it and the one before it, of the same
-    labeler on the same comparison, are not both an answer, or both none.
+    A label changes the number of answered comparisons by its own answer (1 or 0) minus that of the
+    labeler's previous label of the same comparison, so that a withdrawn answer counts -1.
     """
-    said_before = (
+    previous_answer = (
         select(Earlier.answer)
         .where(
             Earlier.comparison_id == Label.comparison_id,
@@ -181,7 +179,7 @@ def tally_from(dialect: str) -> Insert:
         .scalar_subquery()
     )
     difference = case((Label.answer.is_not(None), 1), else_=0) - case(
-        (said_before.is_not(None), 1), else_=0
+        (previous_answer.is_not(None), 1), else_=0
     )
     new = (
         select(
@@ -197,7 +195,7 @@ def tally_from(dialect: str) -> Insert:
         .where(Label.id >= bindparam("first_new"))
         .group_by(Comparison.experiment_id, Label.labeler_id)
     )
-    add = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[dialect](Tally)
+    add = insert_into(dialect, Tally)
     return add.from_select(TALLY_COLUMNS, new).on_conflict_do_update(
         index_elements=[Tally.experiment_id, Tally.labeler_id],
         set_={

@@ -1,20 +1,17 @@
-"""Who has which comparison in hand: claimed in one transaction, held while it is renewed.
+"""Leases: comparisons that labelers have claimed, until they answer or the lease expires.
 
-A comparison is in no more hands than labelers shall answer it. SQLite has one writer at a time; on
-PostgreSQL a claim locks the comparisons that it takes and passes over those that another claim has
-locked.
+A comparison has at most as many leases as it needs more labels. SQLite has a single writer. On
+PostgreSQL a claim locks the comparisons that it takes and skips those that others have locked.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Any
 from uuid import UUID, uuid4
 
 from sqlalchemy import (
     Connection,
-    Insert,
     Select,
     and_,
     bindparam,
@@ -25,36 +22,43 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import aliased
 
-from rl_teacher.store.counters import CAN_BE_SHOWN
-from rl_teacher.store.hash_random import drawn
-from rl_teacher.store.label_queries import IS_CURRENT, in_chunks, possible
-from rl_teacher.store.records import Claimed, ComparisonView, InQuestion, NewLabel, Purpose, Study
+from rl_teacher.store.counters import IS_RENDERED
+from rl_teacher.store.database import Database
+from rl_teacher.store.experiments import hash_uniform
+from rl_teacher.store.labelers import Labelers
+from rl_teacher.store.records import (
+    AssignmentPolicy,
+    ClaimedComparison,
+    ComparisonView,
+    ComparisonWithLease,
+    NewLabel,
+    Purpose,
+)
+from rl_teacher.store.sql import IS_CURRENT, in_chunks, insert_into, valid_ids
 from rl_teacher.store.tables import Comparison, Experiment, Label, Labeler, Lease, Tally
-from rl_teacher.store.views import COMPARISONS, comparison_view
-from rl_teacher.store.writer import StoreWriter
+from rl_teacher.store.views import COMPARISONS, COMPARISONS_BY_ID, comparison_view
 
 LEASE_S = 300.0
 
-MOST_IN_HAND = 100
+MAX_LEASES = 100
 """Comparisons of one experiment that one labeler may hold."""
 
-KEPT_AFTER_END = timedelta(days=7)
-"""How long an expired lease is remembered, so that a late answer is known for what it is."""
+KEPT_AFTER_EXPIRY = timedelta(days=7)
+"""Expired leases are kept for a while, so that a late answer is recognised as such."""
 
-LAST_SEEN = 5
-"""A labeler's newest labels; what these are about is not asked again yet."""
+NUM_RECENT = 5
+"""The comparisons of a labeler's newest labels are not repeated yet."""
 
-LOOKED_THROUGH = 50
-"""A labeler's labels among which one to ask again is sought."""
+REPEAT_WINDOW = 50
+"""Number of a labeler's labels among which one to repeat is searched."""
 
-Theirs, Mine, Asked = aliased(Lease), aliased(Lease), aliased(Label)
+Theirs, Mine, Repeated = aliased(Lease), aliased(Lease), aliased(Label)
 
 ME, MOMENT = bindparam("me"), bindparam("moment")
 
-IN_OTHER_HANDS = (
+NUM_LEASES_OF_OTHERS = (
     select(func.count())
     .select_from(Theirs)
     .where(
@@ -79,21 +83,22 @@ IS_FREE = and_(
     Comparison.is_open,
     not_(IS_ANSWERED_BY_ME),
     not_(IS_MINE),
-    Comparison.num_labels + IN_OTHER_HANDS < Comparison.wanted,
+    Comparison.num_labels + NUM_LEASES_OF_OTHERS < Comparison.wanted,
 )
 
-OTHER_THAN = Comparison.id.not_in(bindparam("others", expanding=True))
+IS_NOT_SKIPPED = Comparison.id.not_in(bindparam("skipped", expanding=True))
 
-# Note: what is passed over is locked by another claim, or by an answer that is just coming in.
+# A skipped row is locked by another claim, or by an answer that is being stored.
 FREE = (
-    COMPARISONS.where(Comparison.experiment_id == bindparam("experiment_id"), IS_FREE, OTHER_THAN)
+    COMPARISONS.where(
+        Comparison.experiment_id == bindparam("experiment_id"), IS_FREE, IS_NOT_SKIPPED
+    )
     .order_by(Comparison.asked_at_step.desc(), Comparison.id)
     .limit(bindparam("limit"))
     .with_for_update(of=Comparison, skip_locked=True, key_share=True)
 )
 
-# Note: a claim that ended between the start of the statement above and its lock is seen only by a
-# statement that starts afterwards.
+# A claim that committed after FREE started and before it locked is visible only to a new statement.
 STILL_FREE = select(Comparison.id).where(
     Comparison.id.in_(bindparam("comparison_ids", expanding=True)), IS_FREE
 )
@@ -103,8 +108,8 @@ FREE_GOLD = (
     .where(
         Comparison.experiment_id == bindparam("experiment_id"),
         Comparison.gold.is_not(None),
-        CAN_BE_SHOWN,
-        OTHER_THAN,
+        IS_RENDERED,
+        IS_NOT_SKIPPED,
         not_(IS_ANSWERED_BY_ME),
         not_(IS_MINE),
     )
@@ -112,27 +117,28 @@ FREE_GOLD = (
     .limit(1)
 )
 
-LOCK_MYSELF = (
-    select(Labeler.excluded_at, Experiment.study)
+# The lock on the labeler makes two claims of the same labeler run one after the other.
+LOCK_LABELER = (
+    select(Labeler.excluded_at, Experiment.assignment)
     .join(Experiment, Experiment.id == bindparam("experiment_id"))
     .where(Labeler.id == ME)
     .with_for_update(of=Labeler, key_share=True)
 )
 
-THESE = COMPARISONS.where(Comparison.id.in_(bindparam("comparison_ids", expanding=True)))
-
 MY_TALLY = select(Tally.num_given, Tally.first_label_id, Tally.last_label_id).where(
     Tally.experiment_id == bindparam("experiment_id"), Tally.labeler_id == ME
 )
 
-IN_THIS_EXPERIMENT = exists().where(
-    Comparison.id == Lease.comparison_id,
-    Comparison.experiment_id == bindparam("of_experiment"),
-)
-
 RENEW_ALL = (
     update(Lease)
-    .where(Lease.labeler_id == ME, Lease.expires_at > MOMENT, IN_THIS_EXPERIMENT)
+    .where(
+        Lease.labeler_id == ME,
+        Lease.expires_at > MOMENT,
+        exists().where(
+            Comparison.id == Lease.comparison_id,
+            Comparison.experiment_id == bindparam("of_experiment"),
+        ),
+    )
     .values(expires_at=bindparam("until"))
 )
 
@@ -151,7 +157,8 @@ RELEASE = delete(Lease).where(
     Lease.labeler_id == ME, Lease.token.in_(bindparam("tokens", expanding=True))
 )
 
-IN_MY_HANDS = (
+# In the order of the claims.
+MY_LEASES = (
     COMPARISONS.add_columns(Lease.token, Lease.expires_at, Lease.purpose)
     .join(Lease, Lease.comparison_id == Comparison.id)
     .where(
@@ -161,13 +168,12 @@ IN_MY_HANDS = (
     )
     .order_by(Lease.created_at, Comparison.asked_at_step.desc(), Comparison.id)
 )
-"""The first to be claimed comes first."""
 
-HANDS = select(
+LEASES_OF_LABELERS = select(
     Lease.comparison_id, Lease.labeler_id, Lease.token, Lease.purpose, Lease.expires_at
 ).where(Lease.labeler_id.in_(bindparam("labeler_ids", expanding=True)))
 
-REPEATED = select(Label.comparison_id, Label.labeler_id).where(
+REPEATS = select(Label.comparison_id, Label.labeler_id).where(
     Label.comparison_id.in_(bindparam("comparison_ids", expanding=True)),
     Label.labeler_id.in_(bindparam("labeler_ids", expanding=True)),
     Label.purpose == "repeat",
@@ -177,76 +183,71 @@ KNOWN_REQUESTS = select(Label.request_id).where(
     Label.request_id.in_(bindparam("request_ids", expanding=True))
 )
 
-# Note: in no order, or SQLite would look through all labels of these labelers.
-SAID = select(Label.id, Label.comparison_id, Label.labeler_id, Label.purpose, Label.answer).where(
+# Not ordered: with ORDER BY, SQLite would scan all labels of these labelers.
+LABELS_OF_PAIRS = select(
+    Label.id, Label.comparison_id, Label.labeler_id, Label.purpose, Label.answer
+).where(
     Label.comparison_id.in_(bindparam("comparison_ids", expanding=True)),
     Label.labeler_id.in_(bindparam("labeler_ids", expanding=True)),
 )
 
 END = delete(Lease).where(Lease.token.in_(bindparam("ended", expanding=True)))
 
-FORGET = delete(Lease).where(Lease.expires_at <= MOMENT)
+DELETE_EXPIRED = delete(Lease).where(Lease.expires_at <= MOMENT)
 
 
-def my_labels_from() -> Select[Any]:
-    """The first comparison that a labeler may be asked again, of some labels from one on."""
-    some = (
+def repeatable() -> Select[Any]:
+    """Return a query for the first comparison to repeat in a window of a labeler's labels."""
+    window = (
         select(Label.id, Label.comparison_id)
         .where(Label.labeler_id == ME, Label.id >= bindparam("from_id"))
         .order_by(Label.id)
-        .limit(LOOKED_THROUGH)
+        .limit(REPEAT_WINDOW)
         .subquery()
     )
-    newest = (
+    recent = (
         select(Label.comparison_id)
         .where(Label.labeler_id == ME)
         .order_by(Label.id.desc())
-        .limit(LAST_SEEN)
+        .limit(NUM_RECENT)
     )
-    is_asked_again = exists().where(
-        Asked.comparison_id == Comparison.id, Asked.labeler_id == ME, Asked.purpose == "repeat"
+    is_repeated = exists().where(
+        Repeated.comparison_id == Comparison.id,
+        Repeated.labeler_id == ME,
+        Repeated.purpose == "repeat",
     )
     return (
         select(Comparison.id)
-        .join(some, some.c.comparison_id == Comparison.id)
+        .join(window, window.c.comparison_id == Comparison.id)
         .where(
             Comparison.experiment_id == bindparam("experiment_id"),
-            OTHER_THAN,
+            IS_NOT_SKIPPED,
             IS_ANSWERED_BY_ME,
-            not_(is_asked_again),
+            not_(is_repeated),
             not_(IS_MINE),
-            Comparison.id.not_in(newest),
+            Comparison.id.not_in(recent),
         )
-        .order_by(some.c.id)
+        .order_by(window.c.id)
         .limit(1)
     )
 
 
-TO_ASK_AGAIN = my_labels_from()
+REPEATABLE = repeatable()
 
 
-@dataclass
-class Claim:
-    """One claim on its way, inside its transaction.
+class Leases:
+    """The leases of all labelers."""
 
-    Attributes:
-        who: what every statement asks for: whose claim, in which experiment, when.
-        study: who shall answer what how often.
-        passed_over: comparisons that are not sought again.
-    """
-
-    connection: Connection
-    who: dict[str, Any]
-    study: Study
-    passed_over: set[int]
-
-    def sought(self, **more: Any) -> dict[str, Any]:
-        """The parameters of a statement."""
-        return {**self.who, "others": sorted(self.passed_over), **more}
-
-
-class LeaseStore(StoreWriter):
-    """Comparisons in labelers' hands."""
+    def __init__(self, database: Database, labelers: Labelers, now: Callable[[], datetime]) -> None:
+        self._database = database
+        self._labelers = labelers
+        self._now = now
+        # An expired lease of the same labeler is taken up again under its old token.
+        upsert = insert_into(database.dialect, Lease)
+        renewed = {name: upsert.excluded[name] for name in ("purpose", "created_at", "expires_at")}
+        self._upsert = upsert.on_conflict_do_update(
+            index_elements=[Lease.comparison_id, Lease.labeler_id], set_=renewed
+        ).returning(Lease.comparison_id, Lease.token)
 
     def claim(
         self,
@@ -255,32 +256,33 @@ class LeaseStore(StoreWriter):
         limit: int,
         exclude: Collection[int] = (),
         lease_s: float = LEASE_S,
-    ) -> list[Claimed]:
-        """Put comparisons into a labeler's hands; those that are there already come first.
+    ) -> list[ClaimedComparison]:
+        """Lease comparisons to a labeler; those that they hold already come first.
 
-        Note: an excluded labeler gets none, since their answers would not count.
+        An excluded labeler gets none, because their answers would not be used.
 
         Args:
-            experiment_id: whose comparisons.
-            labeler: in whose hands.
-            limit: so many at most.
-            exclude: ids that they have before them already, and that stay in their hands.
-            lease_s: for how long, unless it is renewed.
+            experiment_id: Experiment.
+            labeler: Name of the labeler.
+            limit: Maximum number of comparisons.
+            exclude: Ids of comparisons that the client has; their leases are kept.
+            lease_s: Time until the leases expire.
         """
-        labeler_id = self._id_of_labeler(labeler)
+        labeler_id = self._labelers.id_of(labeler)
         moment = self._now()
         until = moment + timedelta(seconds=lease_s)
         who = {"me": labeler_id, "experiment_id": experiment_id, "moment": moment}
-        at_hand = set(possible(exclude))
+        excluded = set(valid_ids(exclude))
         with self._database.writing() as connection:
-            myself = connection.execute(LOCK_MYSELF, who).one_or_none()
-            if myself is None or myself.excluded_at is not None:
+            locked = connection.execute(LOCK_LABELER, who).one_or_none()
+            if locked is None or locked.excluded_at is not None:
                 return []
-            held = self._renewed(connection, who, until)
-            old = [each for each in held if each.comparison.id not in at_hand][:limit]
-            in_hand = {each.comparison.id for each in held}
-            claim = Claim(connection, who, Study(**(myself.study or {})), at_hand | in_hand)
-            room = min(limit - len(old), MOST_IN_HAND - len(held))
+            held = renew_all(connection, who, until)
+            old = [each for each in held if each.comparison.id not in excluded][:limit]
+            skipped = excluded | {each.comparison.id for each in held}
+            policy = AssignmentPolicy(**(locked.assignment or {}))
+            claim = Claim(connection, who, policy, skipped)
+            room = min(limit - len(old), MAX_LEASES - len(held))
             chosen = choose(claim, room, len(held)) if room > 0 else []
             if not chosen:
                 return old
@@ -295,67 +297,55 @@ class LeaseStore(StoreWriter):
                 }
                 for comparison, purpose in chosen
             ]
-            put = connection.execute(put_into_hands(self._database.dialect), rows)
-            token_of = {row.comparison_id: row.token for row in put}
+            leases = connection.execute(self._upsert, rows)
+            token_of = {row.comparison_id: row.token for row in leases}
         return old + [
-            Claimed(comparison, token_of[comparison.id], until, purpose)
+            ClaimedComparison(comparison, token_of[comparison.id], until, purpose)
             for comparison, purpose in chosen
         ]
-
-    def _renewed(
-        self, connection: Connection, who: dict[str, Any], until: datetime
-    ) -> list[Claimed]:
-        """What the labeler holds, held for longer now."""
-        if not in_my_hands(connection, who):
-            return []
-        mine = {"me": who["me"], "moment": who["moment"], "of_experiment": who["experiment_id"]}
-        connection.execute(RENEW_ALL, {**mine, "until": until})
-        return in_my_hands(connection, who)
 
     def renew(
         self, labeler: str, leases: Sequence[UUID], lease_s: float = LEASE_S
     ) -> dict[UUID, datetime]:
-        """Hold leases for longer; until when, for those that have not ended."""
-        labeler_id = self._id_of_labeler(labeler)
+        """Extend leases, and return the new expiry of those that have not expired."""
+        labeler_id = self._labelers.id_of(labeler)
         moment = self._now()
         until = moment + timedelta(seconds=lease_s)
-        asked = {"me": labeler_id, "moment": moment, "until": until}
+        parameters = {"me": labeler_id, "moment": moment, "until": until, "tokens": list(leases)}
         with self._database.writing() as connection:
-            alive = connection.execute(RENEW, asked | {"tokens": list(leases)}).scalars()
-            return dict.fromkeys(alive, until)
+            return dict.fromkeys(connection.execute(RENEW, parameters).scalars(), until)
 
     def release(self, labeler: str, leases: Sequence[UUID]) -> None:
-        """Put comparisons back; what is somebody else's stays theirs."""
-        labeler_id = self._id_of_labeler(labeler)
+        """Return comparisons to the queue; leases of other labelers are left alone."""
+        labeler_id = self._labelers.id_of(labeler)
         with self._database.writing() as connection:
             connection.execute(RELEASE, {"me": labeler_id, "tokens": list(leases)})
 
-    def in_question(
+    def find(
         self, answered: Collection[tuple[str, int]]
-    ) -> dict[tuple[str, int], InQuestion]:
-        """Comparisons that labelers have answered, each with the lease that they have of it.
+    ) -> dict[tuple[str, int], ComparisonWithLease]:
+        """Return comparisons that labelers have answered, with their leases.
 
         Args:
-            answered: labelers and comparisons' ids; what does not exist is left out.
+            answered: Pairs of a labeler's name and a comparison's id; unknown ids are left out.
         """
-        names = {labeler for labeler, _ in answered}
-        id_of = {name: self._id_of_labeler(name) for name in names}
-        asked = {
-            "comparison_ids": possible({comparison_id for _, comparison_id in answered}),
+        id_of = {name: self._labelers.id_of(name) for name in {name for name, _ in answered}}
+        parameters = {
+            "comparison_ids": valid_ids({comparison_id for _, comparison_id in answered}),
             "labeler_ids": sorted(id_of.values()),
         }
         with self._database.reading() as connection:
             views = {
                 row["id"]: comparison_view(row)
-                for row in connection.execute(THESE, asked).mappings()
+                for row in connection.execute(COMPARISONS_BY_ID, parameters).mappings()
             }
-            hands = connection.execute(HANDS, asked)
-            leases = {(row.labeler_id, row.comparison_id): row for row in hands}
-        found: dict[tuple[str, int], InQuestion] = {}
+            rows = connection.execute(LEASES_OF_LABELERS, parameters)
+            leases = {(row.labeler_id, row.comparison_id): row for row in rows}
+        found: dict[tuple[str, int], ComparisonWithLease] = {}
         for labeler, comparison_id in answered:
             lease = leases.get((id_of[labeler], comparison_id))
             if comparison_id in views:
-                found[labeler, comparison_id] = InQuestion(
+                found[labeler, comparison_id] = ComparisonWithLease(
                     views[comparison_id],
                     lease.token if lease else None,
                     lease.purpose if lease else None,
@@ -363,49 +353,74 @@ class LeaseStore(StoreWriter):
         return found
 
 
-@cache
-def put_into_hands(dialect: str) -> Insert:
-    """A lease; one of the same labeler that has expired is taken up again under its old token."""
-    add = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[dialect](Lease)
-    again = {name: add.excluded[name] for name in ("purpose", "created_at", "expires_at")}
-    return add.on_conflict_do_update(
-        index_elements=[Lease.comparison_id, Lease.labeler_id], set_=again
-    ).returning(Lease.comparison_id, Lease.token)
+def renew_all(
+    connection: Connection, who: dict[str, Any], until: datetime
+) -> list[ClaimedComparison]:
+    """Extend all leases that a labeler holds in an experiment, and return them."""
+    # Most claims find no lease, and the update is then saved.
+    if not read_leases(connection, who):
+        return []
+    mine = {"me": who["me"], "moment": who["moment"], "of_experiment": who["experiment_id"]}
+    connection.execute(RENEW_ALL, {**mine, "until": until})
+    return read_leases(connection, who)
 
 
-def in_my_hands(connection: Connection, who: dict[str, Any]) -> list[Claimed]:
-    """What a labeler holds of an experiment, in the order claimed."""
-    rows = connection.execute(IN_MY_HANDS, who).mappings()
+def read_leases(connection: Connection, who: dict[str, Any]) -> list[ClaimedComparison]:
+    """Return the leases that a labeler holds in an experiment, in the order of the claims."""
     return [
-        Claimed(comparison_view(row), row["token"], row["expires_at"], row["purpose"])
-        for row in rows
+        ClaimedComparison(comparison_view(row), row["token"], row["expires_at"], row["purpose"])
+        for row in connection.execute(MY_LEASES, who).mappings()
     ]
 
 
-def choose(claim: Claim, room: int, num_held: int) -> list[tuple[ComparisonView, Purpose]]:
-    """Comparisons to put into a labeler's hands, in the order to show them, each with its purpose.
+# --- choosing comparisons for a claim ---
 
-    Where there is nothing to repeat, and no gold left, something else takes the place.
+
+@dataclass
+class Claim:
+    """The state of one claim within its transaction.
+
+    Attributes:
+        connection: Connection of the transaction.
+        who: Parameters of every statement: labeler, experiment and time.
+        policy: Assignment policy of the experiment.
+        skipped: Ids of comparisons that are not to be chosen any more.
+    """
+
+    connection: Connection
+    who: dict[str, Any]
+    policy: AssignmentPolicy
+    skipped: set[int]
+
+    def parameters(self, **more: Any) -> dict[str, Any]:
+        """Return the parameters of a statement."""
+        return {**self.who, "skipped": sorted(self.skipped), **more}
+
+
+def choose(claim: Claim, room: int, num_held: int) -> list[tuple[ComparisonView, Purpose]]:
+    """Choose comparisons and their purposes, in the order to show them.
+
+    An ordinary comparison takes the place of a repeat or a gold comparison where there is none.
     """
     special = choose_special(claim, room, num_held)
     ordinary = iter(choose_free(claim, room - len(special)))
     chosen: list[tuple[ComparisonView, Purpose]] = []
-    for place in range(room):
-        if place in special:
-            chosen.append(special[place])
+    for position in range(room):
+        if position in special:
+            chosen.append(special[position])
         elif (comparison := next(ordinary, None)) is not None:
             chosen.append((comparison, "answer"))
     return chosen
 
 
 def choose_free(claim: Claim, room: int) -> list[ComparisonView]:
-    """Comparisons that may go into one more pair of hands, and are locked for it."""
+    """Choose and lock comparisons that one more labeler may answer."""
     chosen: list[ComparisonView] = []
     while len(chosen) < room:
         limit = room - len(chosen)
-        found = claim.connection.execute(FREE, claim.sought(limit=limit)).mappings().all()
+        found = claim.connection.execute(FREE, claim.parameters(limit=limit)).mappings().all()
         locked = [comparison_view(row) for row in found]
-        claim.passed_over.update(each.id for each in locked)
+        claim.skipped.update(each.id for each in locked)
         chosen += still_free(claim, locked)
         if len(locked) < limit:
             break
@@ -413,66 +428,65 @@ def choose_free(claim: Claim, room: int) -> list[ComparisonView]:
 
 
 def still_free(claim: Claim, locked: Sequence[ComparisonView]) -> Iterable[ComparisonView]:
-    """Those that nobody has claimed before they were locked; SQLite has no such moment."""
+    """Drop comparisons that were claimed just before they were locked; not possible on SQLite."""
     if claim.connection.dialect.name == "sqlite" or not locked:
         return locked
-    these = {**claim.who, "comparison_ids": [each.id for each in locked]}
-    still = set(claim.connection.execute(STILL_FREE, these).scalars())
-    return [each for each in locked if each.id in still]
+    parameters = {**claim.who, "comparison_ids": [each.id for each in locked]}
+    free = set(claim.connection.execute(STILL_FREE, parameters).scalars())
+    return [each for each in locked if each.id in free]
 
 
 def choose_special(
     claim: Claim, room: int, num_held: int
 ) -> dict[int, tuple[ComparisonView, Purpose]]:
-    """Repeats and gold comparisons by the place that chance gave them."""
-    study = claim.study
-    if not study.repeats and not study.gold:
+    """Choose repeats and gold comparisons at random, by position in the claim."""
+    policy = claim.policy
+    if not policy.repeats and not policy.gold:
         return {}
     tally = claim.connection.execute(MY_TALLY, claim.who).one_or_none()
     num_given = tally.num_given if tally else 0
     chosen: dict[int, tuple[int, Purpose]] = {}
-    for place in range(room):
-        number = num_given + num_held + place
-        chance = drawn("what comes next", claim.who["me"], number)
-        if chance < study.repeats:
+    for position in range(room):
+        number = num_given + num_held + position
+        u = hash_uniform("what comes next", claim.who["me"], number)
+        if u < policy.repeats:
             comparison_id, purpose = choose_repeat(claim, tally, number), "repeat"
-        elif chance < study.repeats + study.gold:
-            comparison_id, purpose = choose_gold(claim), "answer"
+        elif u < policy.repeats + policy.gold:
+            gold = claim.connection.execute(FREE_GOLD, claim.parameters()).scalar()
+            comparison_id, purpose = gold, "answer"
         else:
             continue
         if comparison_id is not None:
-            claim.passed_over.add(comparison_id)
-            chosen[place] = comparison_id, purpose
+            claim.skipped.add(comparison_id)
+            chosen[position] = comparison_id, purpose
     if not chosen:
         return {}
-    found = claim.connection.execute(
-        THESE, {"comparison_ids": [each for each, _ in chosen.values()]}
-    )
-    view_of = {row["id"]: comparison_view(row) for row in found.mappings()}
-    return {place: (view_of[each], purpose) for place, (each, purpose) in chosen.items()}
+    parameters = {"comparison_ids": [each for each, _ in chosen.values()]}
+    rows = claim.connection.execute(COMPARISONS_BY_ID, parameters).mappings()
+    view_of = {row["id"]: comparison_view(row) for row in rows}
+    return {position: (view_of[each], purpose) for position, (each, purpose) in chosen.items()}
 
 
 def choose_repeat(claim: Claim, tally: Any, number: int) -> int | None:
-    """A comparison that this labeler has answered, and was not asked again."""
+    """Choose a comparison that this labeler has answered once, from a random point on."""
     if tally is None:
         return None
     span = tally.last_label_id - tally.first_label_id
-    place = drawn("which to repeat", claim.who["me"], number)
-    for from_id in (tally.first_label_id + round(place * span), tally.first_label_id):
-        found = claim.connection.execute(TO_ASK_AGAIN, claim.sought(from_id=from_id)).scalar()
+    u = hash_uniform("which to repeat", claim.who["me"], number)
+    for from_id in (tally.first_label_id + round(u * span), tally.first_label_id):
+        parameters = claim.parameters(from_id=from_id)
+        found = claim.connection.execute(REPEATABLE, parameters).scalar()
         if found is not None:
             return found
     return None
 
 
-def choose_gold(claim: Claim) -> int | None:
-    """A comparison with a known answer that this labeler has not answered."""
-    return claim.connection.execute(FREE_GOLD, claim.sought()).scalar()
+# --- ending leases with labels ---
 
 
-def forget_leases(connection: Connection, moment: datetime) -> None:
-    """Leases that expired long ago are gone."""
-    connection.execute(FORGET, {"moment": moment - KEPT_AFTER_END})
+def delete_old_leases(connection: Connection, moment: datetime) -> None:
+    """Delete leases that expired long ago."""
+    connection.execute(DELETE_EXPIRED, {"moment": moment - KEPT_AFTER_EXPIRY})
 
 
 def end_leases(
@@ -481,15 +495,15 @@ def end_leases(
     labels: Sequence[NewLabel],
     moment: datetime,
 ) -> None:
-    """End the leases that labels answer, and say in their rows what became of each."""
+    """End the leases that labels answer, and set `purpose` and `lease` in their rows."""
     labeler_ids = sorted({row["labeler_id"] for row in rows})
-    found = connection.execute(HANDS, {"labeler_ids": labeler_ids}).all()
+    found = connection.execute(LEASES_OF_LABELERS, {"labeler_ids": labeler_ids}).all()
     lease_of = {(lease.comparison_id, lease.labeler_id): lease for lease in found}
     ended: list[UUID] = []
     held: set[UUID] = set()
     for row, label in zip(rows, labels, strict=True):
-        hands = hands_of(row)
-        lease = lease_of.get(hands)
+        key = key_of(row)
+        lease = lease_of.get(key)
         if lease is None:
             continue
         if lease.token == label.lease:
@@ -498,60 +512,59 @@ def end_leases(
             held.add(row["request_id"])
         elif lease.purpose == "repeat" or label.answer is None:
             continue
-        ended.append(lease_of.pop(hands).token)
+        ended.append(lease_of.pop(key).token)
     if ended:
         connection.execute(END, {"ended": ended})
-    go_on_with_repeats(connection, rows, held)
+    mark_revised_repeats(connection, rows, held)
 
 
-def go_on_with_repeats(
+def mark_revised_repeats(
     connection: Connection, rows: Sequence[dict[str, Any]], held: Collection[UUID]
 ) -> None:
-    """Say in the rows which labels without a lease are about a repeat.
+    """Set the purpose of labels without a lease that revise a repeat.
 
-    Whoever takes back what they said last takes the repeat back, if it was one; and what they say
-    instead is the repeat's new answer. The answer that the comparison had before stays.
+    A labeler who withdraws their newest label of a comparison withdraws the repeat, if it was one,
+    and the label that follows is the new answer to the repeat. The original answer stays.
 
     Args:
-        connection: of the transaction.
-        rows: labels in the order given.
-        held: the requests among them that answered under a lease, whose purpose is known.
+        connection: Connection of the transaction.
+        rows: Labels in the order given.
+        held: Request ids of labels with a lease, whose purpose is known.
     """
-    repeated = {hands_of(row) for row in rows if row["purpose"] == "repeat"}
-    repeated |= repeated_before(connection, rows)
-    about_repeats = [row for row in rows if hands_of(row) in repeated]
+    repeated = {key_of(row) for row in rows if row["purpose"] == "repeat"}
+    repeated |= read_repeats(connection, rows)
+    about_repeats = [row for row in rows if key_of(row) in repeated]
     if not about_repeats:
         return
-    sought = {
+    parameters = {
         "request_ids": [row["request_id"] for row in about_repeats],
         "comparison_ids": [row["comparison_id"] for row in about_repeats],
         "labeler_ids": [row["labeler_id"] for row in about_repeats],
     }
-    known = set(connection.execute(KNOWN_REQUESTS, sought).scalars())
-    oldest_first = sorted(connection.execute(SAID, sought), key=lambda label: label.id)
-    said = {
-        (label.comparison_id, label.labeler_id): (label.purpose, label.answer)
-        for label in oldest_first
+    known = set(connection.execute(KNOWN_REQUESTS, parameters).scalars())
+    earlier = sorted(connection.execute(LABELS_OF_PAIRS, parameters), key=lambda label: label.id)
+    newest = {
+        (label.comparison_id, label.labeler_id): (label.purpose, label.answer) for label in earlier
     }
     for row in about_repeats:
         if row["request_id"] in known:
             continue
-        purpose, answer = said.get(hands_of(row), ("answer", None))
+        purpose, answer = newest.get(key_of(row), ("answer", None))
         if row["request_id"] not in held and (row["answer"] is None) != (answer is None):
             row["purpose"] = purpose
-        said[hands_of(row)] = row["purpose"], row["answer"]
+        newest[key_of(row)] = row["purpose"], row["answer"]
 
 
-def repeated_before(connection: Connection, rows: Sequence[dict[str, Any]]) -> set[tuple[int, int]]:
-    """Comparisons among these, and the labelers who were asked again about them."""
+def read_repeats(connection: Connection, rows: Sequence[dict[str, Any]]) -> set[tuple[int, int]]:
+    """Return the keys of labels whose comparison was repeated to the labeler before."""
     labeler_ids = sorted({row["labeler_id"] for row in rows})
     found: set[tuple[int, int]] = set()
     for chunk in in_chunks(sorted({row["comparison_id"] for row in rows})):
-        sought = {"comparison_ids": chunk, "labeler_ids": labeler_ids}
-        found.update((row[0], row[1]) for row in connection.execute(REPEATED, sought))
+        parameters = {"comparison_ids": chunk, "labeler_ids": labeler_ids}
+        found.update((row[0], row[1]) for row in connection.execute(REPEATS, parameters))
     return found
 
 
-def hands_of(row: Mapping[str, Any]) -> tuple[int, int]:
-    """A label's comparison and labeler."""
+def key_of(row: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the comparison and the labeler of a label."""
     return row["comparison_id"], row["labeler_id"]

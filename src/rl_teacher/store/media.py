@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput, CorruptCheckpoint, CorruptClip, MediaNotFound
+from rl_teacher.store.encoding import pack, unpack
 from rl_teacher.store.files import folder_failures_in_words, write_whole
 from rl_teacher.store.media_backends import place_of
-from rl_teacher.store.safetensors import pack, unpack
 
 ARRAYS = ("observations", "actions", "rewards", "scene_states")
 CONTENT_HASH = re.compile(r"[0-9a-f]{64}")

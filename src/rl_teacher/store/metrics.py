@@ -1,110 +1,109 @@
-"""A run's figures, one JSON row per line; a row torn by a killed process is left out."""
+"""Logged metrics in the database."""
 
-import json
-import math
-import os
-from collections.abc import Iterable, Mapping
-from io import FileIO
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
-import numpy as np
+from sqlalchemy import Select, bindparam, delete, func, insert, select
+from sqlalchemy.exc import IntegrityError
 
-from rl_teacher.store.files import write_whole
+from rl_teacher.store.database import Database
+from rl_teacher.store.encoding import jsonable
+from rl_teacher.store.records import MetricsRow
+from rl_teacher.store.tables import Metrics
+from rl_teacher.store.views import experiment_deleted
 
-Row = dict[str, Any]
+ROWS = select(Metrics.id, Metrics.step, Metrics.row).where(
+    Metrics.experiment_id == bindparam("experiment_id")
+)
 
-TAIL_BYTES = 1 << 16
-"""Enough for the last row, whatever is in it."""
+LATEST = ROWS.order_by(Metrics.id.desc()).limit(1)
+
+AFTER = ROWS.where(Metrics.id > bindparam("after_id")).order_by(Metrics.id)
+
+NUM_AFTER = (
+    select(func.count())
+    .select_from(Metrics)
+    .where(Metrics.experiment_id == bindparam("experiment_id"), Metrics.id > bindparam("after_id"))
+)
 
 
-class MetricsFile:
-    """A file that grows by one line at a time."""
+def every_nth() -> Select[int, int, dict[str, Any]]:
+    """Return a query for every n-th row, counted from the newest, which is always included."""
+    numbered = (
+        select(Metrics.id, func.row_number().over(order_by=Metrics.id.desc()).label("number"))
+        .where(
+            Metrics.experiment_id == bindparam("experiment_id"), Metrics.id > bindparam("after_id")
+        )
+        .subquery()
+    )
+    return (
+        select(Metrics.id, Metrics.step, Metrics.row)
+        .join(numbered, numbered.c.id == Metrics.id)
+        .where((numbered.c.number - 1) % bindparam("stride") == 0)
+        .order_by(Metrics.id)
+    )
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file: FileIO | None = None
 
-    def append(self, row: Mapping[str, Any]) -> None:
-        """Add a row; it outlives a killed process."""
-        content = to_line(row).encode()
-        if self._file is None:
-            # Note: a torn last line is ended first, or the new row would be torn with it.
-            content = self._missing_line_end() + content
-            # Note: unbuffered, so that closing has nothing left to write, and nothing to fail at.
-            self._file = self.path.open("ab", buffering=0)
+EVERY_NTH = every_nth()
+
+
+class MetricsLog:
+    """The metrics of all experiments."""
+
+    def __init__(self, database: Database, now: Callable[[], datetime]) -> None:
+        self._database = database
+        self._now = now
+
+    def append(self, experiment_id: int, step: int, row: Mapping[str, Any]) -> None:
+        """Append the metrics of a step; NaN and infinity become null.
+
+        Raises:
+            ExperimentNotFound: The experiment was deleted.
+        """
+        metrics = {
+            "experiment_id": experiment_id,
+            "step": step,
+            "row": jsonable(row),
+            "created_at": self._now(),
+        }
         try:
-            write_all(self._file, content)
-        except OSError:
-            self.close()
-            raise
+            with self._database.writing() as connection:
+                connection.execute(insert(Metrics), metrics)
+        except IntegrityError as error:
+            raise experiment_deleted(experiment_id) from error
 
-    def rows(self) -> list[Row]:
-        """Every whole row, oldest first."""
-        return parse(self._read().splitlines())
+    def drop_after(self, experiment_id: int, step: int) -> None:
+        """Delete the metrics of later steps, which a resumed run repeats."""
+        later = delete(Metrics).where(Metrics.experiment_id == experiment_id, Metrics.step > step)
+        with self._database.writing() as connection:
+            connection.execute(later)
 
-    def last(self) -> Row:
-        """The newest whole row, or an empty one."""
-        return next(reversed(parse(self._read(TAIL_BYTES).splitlines())), {})
+    def after(
+        self, experiment_id: int, after_id: int = 0, at_most: int | None = None
+    ) -> list[MetricsRow]:
+        """Return rows, oldest first.
 
-    def drop_after(self, step: int) -> None:
-        """Forget the rows of steps that a resumed run is going to take again."""
-        self.close()
-        rows = self.rows()
-        kept = [row for row in rows if not row.get("step", 0) > step]
-        if self.path.exists():
-            content = "".join(to_line(row) for row in kept).encode()
-            write_whole(self.path, content, is_synced=False)
+        Args:
+            experiment_id: Experiment.
+            after_id: Only later rows.
+            at_most: Maximum number of rows; more are thinned evenly, and the newest is kept.
+        """
+        parameters = {"experiment_id": experiment_id, "after_id": after_id}
+        with self._database.reading() as connection:
+            stride = 1
+            if at_most is not None:
+                num_rows = connection.execute(NUM_AFTER, parameters).scalar_one()
+                stride = max(1, -(-num_rows // at_most))  # rounded up
+            rows = (
+                connection.execute(AFTER, parameters)
+                if stride == 1
+                else connection.execute(EVERY_NTH, parameters | {"stride": stride})
+            )
+            return [MetricsRow(*row) for row in rows]
 
-    def close(self) -> None:
-        """Close the file; the next row opens it again."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _missing_line_end(self) -> bytes:
-        return b"" if self._read(tail_bytes=1) in (b"", b"\n") else b"\n"
-
-    def _read(self, tail_bytes: int | None = None) -> bytes:
-        """The file's bytes, or only the last ones; nothing if there is no file yet."""
-        try:
-            with self.path.open("rb") as file:
-                size_bytes = file.seek(0, os.SEEK_END)
-                wanted_bytes = size_bytes if tail_bytes is None else tail_bytes
-                file.seek(max(0, size_bytes - wanted_bytes))
-                return file.read(wanted_bytes)
-        except FileNotFoundError:
-            return b""
-
-
-def write_all(file: FileIO, content: bytes) -> None:
-    """Write every byte; an unbuffered file may take only some at a time."""
-    remaining = memoryview(content)
-    while remaining:
-        remaining = remaining[file.write(remaining) :]
-
-
-def to_line(row: Mapping[str, Any]) -> str:
-    """A row as JSON; JSON has no NaN, so that becomes null."""
-    return json.dumps({key: to_json(value) for key, value in row.items()}, allow_nan=False) + "\n"
-
-
-def to_json(value: Any) -> Any:
-    """A figure as JSON has it."""
-    plain = value.item() if isinstance(value, np.generic | np.ndarray) else value
-    return None if isinstance(plain, float) and not math.isfinite(plain) else plain
-
-
-def parse(lines: Iterable[bytes]) -> list[Row]:
-    """The rows among some lines; what is not a row is left out."""
-    rows = [parse_line(line) for line in lines]
-    return [row for row in rows if row is not None]
-
-
-def parse_line(line: bytes) -> Row | None:
-    """A row, or None for half of one."""
-    try:
-        row = json.loads(line)
-    except ValueError:
-        return None
-    return row if isinstance(row, dict) else None
+    def latest(self, experiment_id: int) -> MetricsRow | None:
+        """Return the newest row; None if there is none."""
+        with self._database.reading() as connection:
+            row = connection.execute(LATEST, {"experiment_id": experiment_id}).one_or_none()
+        return None if row is None else MetricsRow(*row)

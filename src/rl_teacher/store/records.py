@@ -1,4 +1,4 @@
-"""What the store takes in and gives back, as plain values."""
+"""Values that the store accepts and returns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,20 +16,23 @@ Role = Literal["owner", "labeler", "teacher"]
 Purpose = Literal["answer", "repeat"]
 
 
+# --- labels ---
+
+
 @dataclass(frozen=True)
 class NewLabel:
-    """An answer on its way into the store.
+    """A label to be stored.
 
     Attributes:
-        comparison_id: what was asked.
-        answer: what was said, in the comparison's own order, whatever side was shown; None takes
-            back what was said before.
-        labeler: who said it, a person or the name of a synthetic teacher.
-        request_id: made by whoever answers; sending it a second time changes nothing.
-        is_swapped: whether the left clip was shown on the right.
-        response_ms: how long the answer took.
-        details: what else was recorded.
-        lease: of the comparison, if whoever answers had claimed it.
+        comparison_id: Comparison that is answered.
+        answer: Answer in the comparison's own left-right order, whichever side was shown where;
+            None withdraws the labeler's earlier answer.
+        labeler: Name of the person or the synthetic teacher.
+        request_id: Idempotency key, chosen by the sender.
+        is_swapped: The left clip was shown on the right.
+        response_ms: Time between showing the clips and the answer.
+        details: Anything else the client recorded.
+        lease: Token of the lease under which the comparison was answered.
     """
 
     comparison_id: int
@@ -43,27 +46,84 @@ class NewLabel:
 
 
 @dataclass(frozen=True)
-class LabelRow:
-    """A label as it was given; None took this labeler's answer back."""
+class StoredLabel:
+    """A row of the label log; an answer of None withdraws the labeler's earlier answer."""
 
     id: int
     comparison_id: int
-    answer: Answer | None
     labeler_id: int
+    answer: Answer | None
+    created_at: datetime
+    is_swapped: bool
+    response_ms: int | None
+    purpose: str
 
 
 @dataclass(frozen=True)
-class ShownClip:
-    """A clip that can be shown from now on.
+class ExportedLabel:
+    """A label joined with its comparison and its labeler.
 
     Attributes:
-        env_id: the environment that it was lived in.
-        num_steps: its length in steps of the environment.
+        is_current: No later label of the same labeler replaces it.
+        is_excluded: The labeler is excluded from training.
+    """
+
+    id: int
+    request_id: UUID
+    comparison_id: int
+    left_hash: str
+    right_hash: str
+    asked_at_step: int
+    gold: Answer | None
+    answer: Answer | None
+    labeler_id: int
+    labeler: str
+    role: str
+    created_at: datetime
+    response_ms: int | None
+    is_swapped: bool
+    purpose: str
+    lease: str
+    details: Mapping[str, Any] | None
+    is_current: bool
+    is_excluded: bool
+
+
+@dataclass(frozen=True)
+class LabelSample:
+    """The newest labels of an experiment, with counts over all of them.
+
+    Attributes:
+        labels: Labels of the newest comparisons and of gold comparisons, oldest first.
+        from_id: Oldest of the newest comparisons; older ones are included only if they are gold.
+        gold: Known answers by comparison.
+        num_answered: Number of comparisons that each labeler currently answers, by labeler, over
+            the whole experiment.
+        is_all: The sample holds every label of the experiment.
+    """
+
+    labels: list[StoredLabel]
+    from_id: int
+    gold: Mapping[int, Answer]
+    num_answered: Mapping[int, int]
+    is_all: bool
+
+
+# --- clips and comparisons ---
+
+
+@dataclass(frozen=True)
+class RenderedClip:
+    """The media of a clip that can be shown.
+
+    Attributes:
+        env_id: Environment in which the segment was recorded.
+        num_steps: Length in environment steps.
         kind: `poses` or `video`.
-        media_key: of its file in the media.
-        scene_hash: of the scene that its poses move; None for a video.
-        num_frames: its length in frames.
-        fps: frames a second.
+        media_key: Key of the file in the media store.
+        scene_hash: Hash of the scene that the poses belong to; None for a video.
+        num_frames: Length in frames.
+        fps: Frames per second.
     """
 
     env_id: str
@@ -76,46 +136,17 @@ class ShownClip:
 
 
 @dataclass(frozen=True)
-class AnsweredComparison:
-    """A question and its current answer."""
-
-    id: int
-    left_hash: str
-    right_hash: str
-    answer: Answer
-
-
-@dataclass(frozen=True)
-class AskedComparison:
-    """A question, whether both its clips can be shown, and whether it has an answer now."""
-
-    id: int
-    left_hash: str
-    right_hash: str
-    is_shown: bool
-    is_answered: bool
-
-
-@dataclass(frozen=True)
-class Counts:
-    """How many comparisons of an experiment were asked, and how many of them have an answer."""
-
-    asked: int
-    answered: int
-
-
-@dataclass(frozen=True)
 class ClipView:
-    """A clip as whoever shows it needs it; None where it cannot be shown yet.
+    """A clip and its media; the media fields are None until it has been rendered.
 
     Attributes:
-        content_hash: of its segment.
+        content_hash: Hash of the segment.
         kind: `poses` or `video`.
-        media_key: of its file in the media.
-        scene_hash: of the scene that its poses move; None for a video too.
-        num_frames: its length in frames.
-        fps: frames a second.
-        num_steps: its length in steps of the environment.
+        media_key: Key of the file in the media store.
+        scene_hash: Hash of the scene that the poses belong to; None for a video, too.
+        num_frames: Length in frames.
+        fps: Frames per second.
+        num_steps: Length in environment steps.
     """
 
     content_hash: str
@@ -128,8 +159,17 @@ class ClipView:
 
 
 @dataclass(frozen=True)
+class LibraryClip:
+    """A clip of an environment and the number of comparisons that show it."""
+
+    clip: ClipView
+    created_at: datetime
+    num_comparisons: int
+
+
+@dataclass(frozen=True)
 class ComparisonView:
-    """A question as whoever answers it needs it; `answer` is the current one."""
+    """A comparison as a labeler needs it; `answer` is the current one."""
 
     id: int
     experiment_name: str
@@ -140,8 +180,46 @@ class ComparisonView:
 
 
 @dataclass(frozen=True)
+class AskedComparison:
+    """A comparison by the hashes of its clips, and its progress."""
+
+    id: int
+    left_hash: str
+    right_hash: str
+    is_rendered: bool
+    is_answered: bool
+
+
+@dataclass(frozen=True)
+class AnsweredComparison:
+    """A comparison by the hashes of its clips, and its current answer."""
+
+    id: int
+    left_hash: str
+    right_hash: str
+    answer: Answer
+
+
+@dataclass(frozen=True)
+class ComparisonDetails:
+    """A comparison as the owner sees it, with the current answer of every labeler."""
+
+    id: int
+    asked_at_step: int
+    created_at: datetime
+    left: ClipView
+    right: ClipView
+    gold: Answer | None
+    wanted: int
+    num_labels: int
+    is_open: bool
+    is_disputed: bool
+    votes: tuple[ExportedLabel, ...]
+
+
+@dataclass(frozen=True)
 class LabelView:
-    """A current label, and what it is about."""
+    """A current label and the comparison that it answers."""
 
     request_id: UUID
     comparison: ComparisonView
@@ -149,24 +227,106 @@ class LabelView:
     created_at: datetime
 
 
+class ComparisonOrder(StrEnum):
+    """Sort order of comparisons; ties are sorted newest first."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    LABELS = "labels"
+    DISPUTED = "disputed"
+
+
 @dataclass(frozen=True)
-class ExperimentView:
-    """An experiment and how far it has come.
+class ComparisonFilter:
+    """Conditions on comparisons; None means no condition.
 
     Attributes:
-        id: in the store.
-        name: what its person calls it.
-        env_id: what is taught.
-        config: its settings.
-        instructions: what whoever labels is told.
-        target_labels: how many are wanted in all, if anybody said.
-        status: what the trainer said last, if it ever did.
-        status_at: when it said so.
-        latest_episode: what the trainer shows of the agent.
-        created_at: when it began.
-        asked: comparisons asked.
-        answered: those that have an answer now.
-        waiting: those that can be shown and are not answered by as many as shall.
+        answer: At least one labeler currently gives this answer.
+        labeler: This labeler currently answers it; with `answer`, gives that answer.
+        is_disputed: Two labelers contradict each other.
+        is_gold: The answer is known.
+        status: `answered` by at least one labeler, or `open` for more labels.
+    """
+
+    answer: Answer | None = None
+    labeler: str | None = None
+    is_disputed: bool | None = None
+    is_gold: bool | None = None
+    status: Literal["any", "answered", "open"] = "any"
+
+
+@dataclass(frozen=True)
+class Page(Generic[Row]):
+    """A page of a list, and the cursor of the next page; None on the last page."""
+
+    rows: list[Row]
+    next: str | None
+
+
+# --- leases ---
+
+
+@dataclass(frozen=True)
+class ClaimedComparison:
+    """A comparison that a labeler has leased.
+
+    Attributes:
+        comparison: Comparison to answer.
+        lease: Token that the answer refers to.
+        expires_at: Time at which others may claim it, unless the lease is renewed.
+        purpose: `repeat` asks again for an answer that this labeler has given, without saying so.
+    """
+
+    comparison: ComparisonView
+    lease: UUID
+    expires_at: datetime
+    purpose: Purpose
+
+
+@dataclass(frozen=True)
+class ComparisonWithLease:
+    """A comparison, and the lease that one labeler holds on it.
+
+    Attributes:
+        comparison: The comparison.
+        lease: Token of the lease, expired or not; None if there is none, or if it was used up.
+        purpose: Purpose of the lease.
+    """
+
+    comparison: ComparisonView
+    lease: UUID | None
+    purpose: Purpose | None
+
+
+# --- experiments ---
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Numbers of comparisons asked and answered."""
+
+    asked: int
+    answered: int
+
+
+@dataclass(frozen=True)
+class ExperimentView:
+    """An experiment and its progress.
+
+    Attributes:
+        id: Primary key.
+        name: Unique name.
+        env_id: Environment that is taught.
+        config: Saved configuration.
+        instructions: Instructions for the labelers.
+        target_labels: Label budget; None if there is none.
+        status: Latest status that the trainer reported.
+        status_at: Time of that status.
+        latest_episode: Latest episode of the agent that can be watched.
+        created_at: Time of creation.
+        asked: Number of comparisons asked.
+        answered: Number of comparisons that have an answer.
+        waiting: Number of comparisons that are rendered and need more labels.
     """
 
     id: int
@@ -185,26 +345,63 @@ class ExperimentView:
 
 
 @dataclass(frozen=True)
+class AssignmentPolicy:
+    """Assignment of comparisons to labelers: overlap, repeats and gold questions.
+
+    Attributes:
+        overlap: Share of comparisons that several labelers answer.
+        overlap_labelers: Number of labelers who answer those.
+        repeats: Probability that the next comparison is one the labeler has already answered.
+        gold: Probability that the next comparison has a known answer.
+    """
+
+    overlap: float = 0.0
+    overlap_labelers: int = 2
+    repeats: float = 0.0
+    gold: float = 0.0
+
+
+@dataclass(frozen=True)
+class Control:
+    """Commands of the owner to the trainer; None leaves a setting unchanged.
+
+    Attributes:
+        state: `run`, `pause` or `stop`; never None when read.
+        seconds_between: Interval between labels of a constant schedule.
+        target_labels: Label budget.
+        instructions: Instructions for the labelers.
+    """
+
+    state: Literal["run", "pause", "stop"] | None = None
+    seconds_between: float | None = None
+    target_labels: int | None = None
+    instructions: str | None = None
+
+
+@dataclass(frozen=True)
 class MetricsRow:
-    """A trainer's figures at one step; a later row has a higher id."""
+    """Logged metrics at one step; later rows have higher ids."""
 
     id: int
     step: int
     row: Mapping[str, Any]
 
 
+# --- labelers ---
+
+
 @dataclass(frozen=True)
 class LabelerView:
-    """Somebody who answers.
+    """A labeler.
 
     Attributes:
-        id: in the store.
-        name: theirs alone.
-        role: what they may do.
-        created_at: when they first came.
-        excluded_at: since when nothing learns from their labels.
-        num_labels: comparisons that have their answer now.
-        last_label_at: when they last answered.
+        id: Primary key.
+        name: Unique name.
+        role: Permissions.
+        created_at: Time of the first contact.
+        excluded_at: Time since which their labels are not used; None while they are.
+        num_labels: Number of comparisons that they currently answer.
+        last_label_at: Time of their newest label.
     """
 
     id: int
@@ -218,13 +415,13 @@ class LabelerView:
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a credential belongs to.
+    """The holder of a credential.
 
     Attributes:
-        labeler_id: in the store.
-        name: theirs.
-        role: what they may do.
-        experiment: the only one that they see, by name; None for all.
+        labeler_id: Primary key of the labeler.
+        name: Name of the labeler.
+        role: Permissions.
+        experiment: Name of the only experiment they may see; None for all.
     """
 
     labeler_id: int
@@ -233,13 +430,13 @@ class Identity:
     experiment: str | None = None
 
     def sees(self, experiment: str) -> bool:
-        """Whether an experiment of this name is there for them."""
+        """Return True if the holder may see an experiment."""
         return self.experiment is None or self.experiment == experiment
 
 
 @dataclass(frozen=True)
 class CredentialView:
-    """A credential without its secret; `hint` is how it begins."""
+    """A credential without its secret; `hint` is the beginning of the token."""
 
     id: int
     hint: str
@@ -268,11 +465,11 @@ class InviteView:
 
 @dataclass(frozen=True)
 class NewInvite:
-    """An invite that was just made.
+    """A new invite.
 
     Attributes:
-        token: lets one person in; nobody can read it again.
-        invite: the same without its secret.
+        token: Secret that admits one person; it cannot be read again.
+        invite: The invite without its secret.
     """
 
     token: str = field(repr=False)
@@ -280,181 +477,8 @@ class NewInvite:
 
 
 @dataclass(frozen=True)
-class InQuestion:
-    """A comparison that a labeler has answered.
-
-    Attributes:
-        comparison: what was asked.
-        lease: that the labeler has of it, expired or not; None where they have none, or had
-            answered under it.
-        purpose: of the lease.
-    """
-
-    comparison: ComparisonView
-    lease: UUID | None
-    purpose: Purpose | None
-
-
-@dataclass(frozen=True)
-class Claimed:
-    """A comparison in one labeler's hands.
-
-    Attributes:
-        comparison: what is asked.
-        lease: what the answer names it by.
-        expires_at: when others may have it, unless it is renewed.
-        purpose: `repeat` asks again what this labeler has answered; they are not told.
-    """
-
-    comparison: ComparisonView
-    lease: UUID
-    expires_at: datetime
-    purpose: Purpose
-
-
-@dataclass(frozen=True)
-class Study:
-    """Who answers what how often.
-
-    Attributes:
-        overlap: share of comparisons that several labelers answer.
-        overlap_labelers: how many answer those.
-        repeats: chance that the next comparison is one that the labeler has answered.
-        gold: chance that it is one whose answer is known.
-    """
-
-    overlap: float = 0.0
-    overlap_labelers: int = 2
-    repeats: float = 0.0
-    gold: float = 0.0
-
-
-@dataclass(frozen=True)
-class Control:
-    """What the owner wants of the trainer; None leaves as it is.
-
-    Attributes:
-        state: `run`, `pause` or `stop`; as read never None.
-        seconds_between: labels, of a constant schedule.
-        target_labels: how many are wanted in all.
-        instructions: what whoever labels is told.
-    """
-
-    state: Literal["run", "pause", "stop"] | None = None
-    seconds_between: float | None = None
-    target_labels: int | None = None
-    instructions: str | None = None
-
-
-@dataclass(frozen=True)
-class Page(Generic[Row]):
-    """Some rows of a list, and what to ask for to get those after them; None at the end."""
-
-    rows: list[Row]
-    next: str | None
-
-
-class Sort(StrEnum):
-    """The order of a list of comparisons; whatever is equal has the newest first."""
-
-    NEWEST = "newest"
-    OLDEST = "oldest"
-    LABELS = "labels"
-    DISPUTED = "disputed"
-
-
-@dataclass(frozen=True)
-class ComparisonFilter:
-    """Which comparisons; None asks nothing.
-
-    Attributes:
-        answer: somebody says so now.
-        labeler: it has this labeler's answer now; with `answer`, that one.
-        is_disputed: two labelers contradict each other.
-        is_gold: the answer is known.
-        status: `answered` by somebody, or `open` for more.
-    """
-
-    answer: Answer | None = None
-    labeler: str | None = None
-    is_disputed: bool | None = None
-    is_gold: bool | None = None
-    status: Literal["any", "answered", "open"] = "any"
-
-
-@dataclass(frozen=True)
-class Vote:
-    """What one labeler says of a comparison now."""
-
-    labeler_id: int
-    labeler: str
-    answer: Answer
-    created_at: datetime
-    response_ms: int | None
-    is_swapped: bool
-    lease: str
-    is_excluded: bool
-
-
-@dataclass(frozen=True)
-class OwnersComparison:
-    """A comparison as its owner sees it, with what every labeler says of it now."""
-
-    id: int
-    asked_at_step: int
-    created_at: datetime
-    left: ClipView
-    right: ClipView
-    gold: Answer | None
-    wanted: int
-    num_labels: int
-    is_open: bool
-    is_disputed: bool
-    votes: tuple[Vote, ...]
-
-
-@dataclass(frozen=True)
-class ExportedLabel:
-    """A label as it is exported: every one there is, current or not.
-
-    Attributes:
-        is_current: it is what its labeler says of the comparison now.
-        is_excluded: nothing learns from its labeler's labels now.
-    """
-
-    id: int
-    request_id: UUID
-    comparison_id: int
-    left_hash: str
-    right_hash: str
-    asked_at_step: int
-    gold: Answer | None
-    answer: Answer | None
-    labeler_id: int
-    labeler: str
-    role: str
-    created_at: datetime
-    response_ms: int | None
-    is_swapped: bool
-    purpose: str
-    lease: str
-    details: Mapping[str, Any] | None
-    is_current: bool
-    is_excluded: bool
-
-
-@dataclass(frozen=True)
-class LibraryClip:
-    """A clip of an environment, and how many comparisons there are with it."""
-
-    clip: ClipView
-    created_at: datetime
-    num_comparisons: int
-
-
-@dataclass(frozen=True)
 class EventView:
-    """Something that was done, to what and by whom."""
+    """An entry of the audit log."""
 
     id: int
     kind: str

@@ -90,7 +90,7 @@ class Experiment(Base):
         num_asked: comparisons.
         num_answered: those that count a label.
         num_open: those that wait for one.
-        study: who answers what how often; see `records.Study`.
+        assignment: Assignment policy; see `records.AssignmentPolicy`.
         control: what the owner wants of the trainer; see `records.Control`.
         diagnostics: what the trainer found out about its predictor.
     """
@@ -113,7 +113,7 @@ class Experiment(Base):
     num_asked: Mapped[int] = mapped_column(server_default="0")
     num_answered: Mapped[int] = mapped_column(server_default="0")
     num_open: Mapped[int] = mapped_column(server_default="0")
-    study: Mapped[dict[str, Any] | None] = mapped_column(MAYBE_JSON)
+    assignment: Mapped[dict[str, Any] | None] = mapped_column(MAYBE_JSON)
     control: Mapped[dict[str, Any] | None] = mapped_column(MAYBE_JSON)
     diagnostics: Mapped[dict[str, Any] | None] = mapped_column(MAYBE_JSON)
 

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rl_teacher.common.errors import RlTeacherError
 from rl_teacher.runs.folder import validate_name
 from rl_teacher.store.records import Identity
-from rl_teacher.store.views import no_experiment
+from rl_teacher.store.views import experiment_not_found
 from rl_teacher.web.identity import Identities, TooMany, is_owner
 from rl_teacher.web.limits import neighbourhood, retry_after
 from rl_teacher.web.plainpage import no_access, too_many
@@ -128,7 +128,7 @@ class Gate:
         if is_known and access is None:
             return refuse(request, "This is open to nobody.")
         if asked is not None and not identity.sees(asked):
-            raise no_experiment(validate_name(asked))
+            raise experiment_not_found(validate_name(asked))
         return self._judge_known(request, access, identity)
 
     def _judge_known(

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.sides import turned
 from rl_teacher.common.errors import ComparisonNotFound
-from rl_teacher.store.records import Identity, InQuestion, NewLabel
+from rl_teacher.store.records import ComparisonWithLease, Identity, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.web.problems import NOT_VALID, Problem, Refusal, problem_of
 from rl_teacher.web.schemas.labelling import LabelReceipt, LabelSubmission, RejectedLabel
@@ -39,7 +39,7 @@ def take(store: Store, sent: Sequence[Sent]) -> list[LabelReceipt]:
     """
     check_version(store)
     parcels = [opened(each) for each in sent]
-    asked = store.in_question(
+    asked = store.leases.find(
         {(parcel.by.name, label.comparison_id) for parcel in parcels for label in parcel.read}
     )
     for parcel in parcels:
@@ -64,7 +64,7 @@ class Parcel:
     good: list[NewLabel] = field(default_factory=list)
     refused: list[RejectedLabel] = field(default_factory=list)
 
-    def sort_out(self, asked: Mapping[tuple[str, int], InQuestion]) -> None:
+    def sort_out(self, asked: Mapping[tuple[str, int], ComparisonWithLease]) -> None:
         """Look at each label beside what it is about."""
         for label in self.read:
             try:
@@ -103,7 +103,7 @@ def opened(sent: Sent) -> Parcel:
     return parcel
 
 
-def in_its_own_sides(label: LabelSubmission, about: InQuestion, labeler: str) -> NewLabel:
+def in_its_own_sides(label: LabelSubmission, about: ComparisonWithLease, labeler: str) -> NewLabel:
     """An answer in the comparison's own sides.
 
     Raises:
@@ -136,7 +136,7 @@ def in_its_own_sides(label: LabelSubmission, about: InQuestion, labeler: str) ->
 def keep(store: Store, labels: Sequence[NewLabel]) -> dict[int, Problem]:
     """Store labels, but for those whose comparison was deleted a moment ago; which these are."""
     try:
-        store.answer_many(labels)
+        store.labels.add_many(labels)
     except ComparisonNotFound as error:
         gone = {label.comparison_id for label in labels}.intersection(error.ids)
         if not gone:

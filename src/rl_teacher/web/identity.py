@@ -98,12 +98,12 @@ class Identities:
             return True
 
     def _whose(self, tokens: Sequence[str]) -> list[Identity | None]:
-        return self._store.who_have(tokens)
+        return self._store.access.identify_many(tokens)
 
     def id_of(self, identity: Identity) -> int:
         """The labeler's id in the store; 0 of an owner who never answered anything."""
         if identity.labeler_id == 0:
-            ids = {each.name: each.id for each in self._store.labelers()}
+            ids = {each.name: each.id for each in self._store.labelers.all()}
             return ids.get(identity.name, 0)
         return identity.labeler_id
 

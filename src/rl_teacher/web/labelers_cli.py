@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.runs.folder import home
-from rl_teacher.store.access import check_binding
+from rl_teacher.store.access import check_scope
 from rl_teacher.store.database import default_url
 from rl_teacher.store.records import LabelerView
 from rl_teacher.store.store import Store, utc_now
@@ -53,12 +53,12 @@ def add(name: str, role: str, days: float | None, experiment: str | None = None)
         raise BadInput(f"--days {days:g} was given; more than 0 and up to {LONGEST_DAYS} can be.")
     expires_at = None if days is None else utc_now() + timedelta(days=days)
     with opened() as store:
-        check_binding(role, experiment)
+        check_scope(role, experiment)
         if experiment is not None:
-            store.experiment(experiment)
-        labeler_id = store.add_labeler(name, role)
-        kept = next(each.name for each in store.labelers() if each.id == labeler_id)
-        credential = store.issue_credential(kept, expires_at, experiment)
+            store.experiments.get(experiment)
+        labeler_id = store.labelers.add(name, role)
+        kept = next(each.name for each in store.labelers.all() if each.id == labeler_id)
+        credential = store.access.issue_credential(kept, expires_at, experiment)
     service = running_service()
     link = None if service is None else credential_link(service, credential, experiment)
     return Added(kept, credential, link)
@@ -67,7 +67,7 @@ def add(name: str, role: str, days: float | None, experiment: str | None = None)
 def everybody() -> list[LabelerView]:
     """Whoever ever labelled, or may."""
     with opened() as store:
-        return store.labelers()
+        return store.labelers.all()
 
 
 def revoke(name: str) -> int:
@@ -77,7 +77,7 @@ def revoke(name: str) -> int:
         LabelerNotFound: there is nobody of this name.
     """
     with opened() as store:
-        return store.revoke_credentials(name)
+        return store.access.revoke_credentials(name)
 
 
 def opened() -> Store:

@@ -42,15 +42,15 @@ class Overview:
         Raises:
             ExperimentNotFound, BadExperimentName.
         """
-        return self._store.experiment(validate_name(name))
+        return self._store.experiments.get(validate_name(name))
 
     def summary(self, view: ExperimentView, labeler: str | None) -> ExperimentSummary:
         """An experiment in short; `mine` is 0 where nobody in particular asks."""
-        return ExperimentSummary(**self._facts(view, labeler, self._store.latest_metrics(view.id)))
+        return ExperimentSummary(**self._facts(view, labeler, self._store.metrics.latest(view.id)))
 
     def detail(self, view: ExperimentView, labeler: str) -> ExperimentDetail:
         """An experiment with its settings and newest metrics."""
-        latest = self._store.latest_metrics(view.id)
+        latest = self._store.metrics.latest(view.id)
         facts = self._facts(view, labeler, latest)
         metrics = {} if latest is None else {"step": latest.step, **finite_metrics(latest)}
         return ExperimentDetail(**facts, config=dict(view.config), metrics=metrics)
@@ -68,7 +68,7 @@ class Overview:
 
     def mine(self, view: ExperimentView, labeler: str) -> int:
         """How many comparisons have this labeler's answer now."""
-        return self._store.counts_of(view.id, labeler)
+        return self._store.labels.count_of_labeler(view.id, labeler)
 
     def phase(self, view: ExperimentView) -> Phase:
         """What the trainer is doing, as of now."""
@@ -102,7 +102,7 @@ class Overview:
         known = self._sparks.get(experiment_id)
         if known is not None and known[0] == latest.id:
             return known[1]
-        rows = self._store.metrics(experiment_id, at_most=SPARK_POINTS)
+        rows = self._store.metrics.after(experiment_id, at_most=SPARK_POINTS)
         spark = spark_of([row.row for row in rows])
         self._sparks[experiment_id] = (latest.id, spark)
         return spark
@@ -112,7 +112,7 @@ class Overview:
         if not said:
             return None
         try:
-            clip = shown_clip(self._store.clip(str(said.get("clip"))))
+            clip = shown_clip(self._store.clips.get(str(said.get("clip"))))
         except (MediaNotFound, CorruptClip, Refusal):
             return None
         rewards = said.get("predicted_rewards")

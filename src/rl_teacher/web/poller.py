@@ -74,7 +74,7 @@ class Watch:
         """
         names = {each.name for each in listeners}
         followed = [view for view in map(self._find, names) if view is not None]
-        others = self._store.experiments() if None in names else []
+        others = self._store.experiments.all() if None in names else []
         summaries = {view.name: self._summary_if_changed(view) for view in others}
         summaries |= {view.name: self._summary(view) for view in followed}
         figured = {each.name for each in listeners if each.is_owner}
@@ -104,7 +104,7 @@ class Watch:
 
     def _find(self, name: str | None) -> ExperimentView | None:
         try:
-            return None if name is None else self._store.experiment(name)
+            return None if name is None else self._store.experiments.get(name)
         except ExperimentNotFound:  # deleted while somebody listens; it may come again
             return None
 
@@ -122,11 +122,11 @@ class Watch:
     def _newest_rows(self, experiment_id: int) -> tuple[MetricsEntry, ...]:
         known = self._rows.get(experiment_id)
         if known is None:
-            latest = self._store.latest_metrics(experiment_id)
+            latest = self._store.metrics.latest(experiment_id)
             newer = [latest] if latest is not None else []
         else:
             last_id = known[-1].id if known else 0
-            newer = self._store.metrics(experiment_id, last_id, at_most=MAX_RECENT_ROWS)
+            newer = self._store.metrics.after(experiment_id, last_id, at_most=MAX_RECENT_ROWS)
         known = self._rows.setdefault(experiment_id, deque(maxlen=MAX_RECENT_ROWS))
         known.extend(metrics_entry(row) for row in newer)
         return tuple(known)

@@ -15,8 +15,7 @@ from rl_teacher.quality.labelers import (
     over_time,
     votes_of,
 )
-from rl_teacher.store.records import LabelerView
-from rl_teacher.store.sampling import LabelSample, SampledLabel
+from rl_teacher.store.records import LabelerView, LabelSample, StoredLabel
 from rl_teacher.store.store import Store
 from rl_teacher.web.overview import finite
 from rl_teacher.web.schemas.review import (
@@ -49,13 +48,13 @@ class QualityBoard:
         with self._computing:
             at_s, shown = self._shown.get(experiment_id, (float("-inf"), None))
             if shown is None or self._clock_s() - at_s >= FRESH_S:
-                labels = self._store.label_sample(experiment_id, MOST_LABELS)
-                shown = quality(labels, self._store.labelers())
+                labels = self._store.labels.sample(experiment_id, MOST_LABELS)
+                shown = quality(labels, self._store.labelers.all())
                 self._shown[experiment_id] = (self._clock_s(), shown)
             return shown
 
 
-def given_label(row: SampledLabel) -> GivenLabel:
+def given_label(row: StoredLabel) -> GivenLabel:
     """A label as quality is computed from it."""
     return GivenLabel(
         comparison=row.comparison_id,

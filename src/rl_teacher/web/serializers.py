@@ -3,7 +3,7 @@
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.sides import is_swapped, turned
 from rl_teacher.common.errors import CorruptClip
-from rl_teacher.store.records import Claimed, ClipView, ComparisonView
+from rl_teacher.store.records import ClaimedComparison, ClipView, ComparisonView
 from rl_teacher.web.problems import NOT_SHOWN, Refusal
 from rl_teacher.web.schemas.experiments import Clip
 from rl_teacher.web.schemas.labelling import Comparison
@@ -35,7 +35,7 @@ def as_shown(
     )
 
 
-def claimed_as_shown(claimed: Claimed, labeler: str) -> Comparison:
+def claimed_as_shown(claimed: ClaimedComparison, labeler: str) -> Comparison:
     """A comparison that this labeler shall answer.
 
     Note: nothing in it says whether it was asked before, or whether its answer is known.

@@ -11,7 +11,7 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.sides import is_swapped, turned
 from rl_teacher.runs.folder import home
 from rl_teacher.store.database import default_url
-from rl_teacher.store.records import Claimed, ComparisonView, ExperimentView, NewLabel
+from rl_teacher.store.records import ClaimedComparison, ComparisonView, ExperimentView, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import comparison_link, running_service
 from rl_teacher.web.settings import OWNER
@@ -69,7 +69,7 @@ class TerminalSession:
         Raises:
             ExperimentNotFound: there is none of this name.
         """
-        experiment = self.store.experiment(name)
+        experiment = self.store.experiments.get(name)
         if experiment.instructions:
             self.say(experiment.instructions)
         try:
@@ -82,14 +82,14 @@ class TerminalSession:
 
     def _next(self, name: str) -> bool:
         """Answer one comparison, or take one back; False to end."""
-        experiment = self.store.experiment(name)
-        claimed = self.store.claim(experiment.id, self.labeler, limit=1)
+        experiment = self.store.experiments.get(name)
+        claimed = self.store.leases.claim(experiment.id, self.labeler, limit=1)
         if not claimed:
             return self._wait(experiment)
         try:
             return self._answer(experiment, claimed[0])
         finally:
-            self.store.release(self.labeler, [claimed[0].lease])
+            self.store.leases.release(self.labeler, [claimed[0].lease])
 
     def _wait(self, experiment: ExperimentView) -> bool:
         status = experiment.status or {}
@@ -97,14 +97,14 @@ class TerminalSession:
             self.say(f"Nothing waits for an answer: the run has {status['phase']}.")
             return False
         self.say(f"Nothing waits for an answer yet ({status.get('says', 'no run has begun')}).")
-        while not self.store.claim(experiment.id, self.labeler, limit=1):
+        while not self.store.leases.claim(experiment.id, self.labeler, limit=1):
             self.sleep(POLL_S)
-            phase = (self.store.experiment(experiment.name).status or {}).get("phase")
+            phase = (self.store.experiments.get(experiment.name).status or {}).get("phase")
             if phase in ("finished", "stopped"):
                 return True
         return True
 
-    def _answer(self, experiment: ExperimentView, claimed: Claimed) -> bool:
+    def _answer(self, experiment: ExperimentView, claimed: ClaimedComparison) -> bool:
         """Note: a comparison that is asked again has its sides as ever: the page shows it so."""
         comparison = claimed.comparison
         target = experiment.target_labels or experiment.asked
@@ -125,7 +125,7 @@ class TerminalSession:
                 response_ms=round(1000 * (time.monotonic() - began_s)),
                 lease=claimed.lease,
             )
-            self.store.answer_many([label])
+            self.store.labels.add_many([label])
             self._given.append(comparison.id)
         else:
             self.say(f"{said!r} is no answer: {KEYS}")
@@ -135,5 +135,5 @@ class TerminalSession:
         if not self._given:
             self.say("There is nothing to undo.")
             return
-        self.store.answer_many([NewLabel(self._given.pop(), None, self.labeler)])
+        self.store.labels.add_many([NewLabel(self._given.pop(), None, self.labeler)])
         self.say("Taken back; it is asked again.")

@@ -80,9 +80,9 @@ class Learning:
         """Make this experiment's entry in the store, and everything that works for it."""
         world, settings, store = self._world, self._settings, self._store
         config = identity(world, settings)
-        self._experiment_id = store.ensure_experiment(self.name, world.env_info.id, config)
-        instructions = settings.instructions or store.experiment(self.name).instructions
-        store.describe_experiment(self._experiment_id, instructions, settings.n_labels)
+        self._experiment_id = store.experiments.ensure(self.name, world.env_info.id, config)
+        instructions = settings.instructions or store.experiments.get(self.name).instructions
+        store.experiments.describe(self._experiment_id, instructions, settings.n_labels)
         clip_store = ClipStore(store, MediaFiles(home() / "media"))
         self._clip_renderer = ClipRenderer(world.env_info, world.replayer, clip_store)
         stack.callback(self._clip_renderer.close)

@@ -18,7 +18,7 @@ def list_events(
 ) -> AuditEventPage:
     """What was done, the newest first; with `experiment=NAME` to that one."""
     experiment_id = None if experiment is None else work.overview.find(experiment).id
-    page = work.store.events(experiment_id, after, limit)
+    page = work.store.events.page(experiment_id, after, limit)
     return AuditEventPage(events=[audit_event(each) for each in page.rows], next=page.next)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from rl_teacher.store.views import no_experiment
+from rl_teacher.store.views import experiment_not_found
 from rl_teacher.web.access import Access, Me, open_to
 from rl_teacher.web.identity import is_owner
 from rl_teacher.web.overview import as_labelers_see
@@ -33,7 +33,7 @@ def listener_of(work: Work, me: Me, experiment: Annotated[str | None, Query()] =
     if work.poller.num_streams(me.name) >= work.settings.limits.streams:
         raise Refusal(TOO_MANY, "Too many streams of events are open. Close some of the pages.")
     if experiment is not None and not me.sees(experiment):
-        raise no_experiment(experiment)
+        raise experiment_not_found(experiment)
     name = None if experiment is None else work.overview.find(experiment).name
     return Listener(name, me.name, is_owner(me), me.experiment)
 

@@ -32,7 +32,7 @@ router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"])
 @open_to(Access.LABELER)
 def list_experiments(work: Work, me: Me) -> ExperimentList:
     """Every experiment that is there for me, the newest first."""
-    views = [view for view in work.store.experiments() if me.sees(view.name)]
+    views = [view for view in work.store.experiments.all() if me.sees(view.name)]
     summaries = [work.overview.summary(view, me.name) for view in views]
     return ExperimentList(experiments=[as_seen_by(me, each) for each in summaries])
 
@@ -54,7 +54,7 @@ def list_metrics(
 ) -> MetricsList:
     """The metrics after a row, oldest first; from the beginning on, evenly thinned."""
     view = work.overview.find(name)
-    rows = work.store.metrics(view.id, after, at_most=MAX_ROWS)
+    rows = work.store.metrics.after(view.id, after, at_most=MAX_ROWS)
     return MetricsList(rows=[metrics_entry(row) for row in rows])
 
 
@@ -67,10 +67,10 @@ def owner_experiment_detail(
     view: ExperimentView, work: Services, owner: str
 ) -> OwnerExperimentDetail:
     """An experiment as its owner sees it."""
-    control = work.store.control(view.id)
+    control = work.store.experiments.control(view.id)
     return OwnerExperimentDetail(
         **dict(work.overview.detail(view, owner)),
-        study=StudySettings(**asdict(work.store.study(view.id))),
+        study=StudySettings(**asdict(work.store.experiments.assignment(view.id))),
         control=ControlSettings(
             state=RunState(control.state or "run"),
             seconds_between=control.seconds_between,

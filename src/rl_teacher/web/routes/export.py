@@ -30,7 +30,8 @@ def export_labels(
     """Every label ever given: who, when, how long, which side, and whether it counts."""
     view = work.overview.find(name)
     parts = ENCODERS[format](label_rows(work.store, view.name))
-    work.store.record_event("export", {"format": format}, view.id, owner)
+    owner_id = work.store.labelers.id_of(owner)
+    work.store.events.record("export", {"format": format}, view.id, owner_id)
     file_name = quote(f"{view.name}-labels.{format}", safe="")
     return StreamingResponse(
         parts,

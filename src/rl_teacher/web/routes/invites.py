@@ -21,7 +21,7 @@ def show_me(me: Me) -> CurrentUser:
 def join(given: JoinRequest, request: Request, response: Response, work: Work) -> JoinResponse:
     """Use an invite, which lets one person in, once. The credential comes as a cookie."""
     invite = given.invite.encode(errors="replace").decode()
-    identity, credential = work.store.accept_invite(invite, given.name)
+    identity, credential = work.store.access.accept_invite(invite, given.name)
     work.identities.welcome(identity, credential, address_of(request))
     set_cookie(response, request, credential)
     return JoinResponse(name=identity.name, role=identity.role, experiment=identity.experiment)

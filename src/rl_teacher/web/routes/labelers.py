@@ -36,7 +36,7 @@ InviteId = Annotated[int, Path(ge=1, le=MAX_ID)]
 @open_to(Access.OWNER)
 def list_labelers(work: Work) -> LabelerList:
     """Everybody who ever answered, or may."""
-    return LabelerList(labelers=[labeler_out(each) for each in work.store.labelers()])
+    return LabelerList(labelers=[labeler_out(each) for each in work.store.labelers.all()])
 
 
 @router.post("/labelers", status_code=201)
@@ -45,8 +45,8 @@ def add_labeler(
     given: NewLabelerRequest, request: Request, work: Work, owner: LabelerName
 ) -> NewLabeler:
     """Let somebody in. The credential is in this answer, and in no other."""
-    labeler = labeler_of(work.store.add_labeler(given.name, given.role), work)
-    credential = work.store.issue_credential(labeler.name, given.expires_at, by=owner)
+    labeler = labeler_of(work.store.labelers.add(given.name, given.role), work)
+    credential = work.store.access.issue_credential(labeler.name, given.expires_at, by=owner)
     return NewLabeler(
         labeler=labeler_out(labeler),
         credential=credential,
@@ -73,14 +73,15 @@ def include_labeler(labeler_id: LabelerId, work: Work, owner: LabelerName) -> La
 def revoke_labeler(labeler_id: LabelerId, work: Work, owner: LabelerName) -> RevokedCredentials:
     """End all of somebody's credentials; their labels stay."""
     labeler = labeler_of(labeler_id, work)
-    return RevokedCredentials(num_revoked=work.store.revoke_credentials(labeler.name, by=owner))
+    num_revoked = work.store.access.revoke_credentials(labeler.name, by=owner)
+    return RevokedCredentials(num_revoked=num_revoked)
 
 
 @router.get("/invites")
 @open_to(Access.OWNER)
 def list_invites(work: Work) -> InviteList:
     """Every invite, the newest first."""
-    return InviteList(invites=[invite_out(each) for each in work.store.invites()])
+    return InviteList(invites=[invite_out(each) for each in work.store.access.invites()])
 
 
 @router.post("/invites", status_code=201)
@@ -92,7 +93,7 @@ def make_invite(
     if given.experiment is not None:
         work.overview.find(given.experiment)
     expires_at = given.expires_at or work.settings.now() + INVITE_LASTS
-    made = work.store.invite(
+    made = work.store.access.invite(
         given.role, given.name, given.experiment, expires_at=expires_at, by=owner
     )
     link = f"{service_url(request)}/join?invite={quote(made.token)}"
@@ -103,13 +104,13 @@ def make_invite(
 @open_to(Access.OWNER)
 def revoke_invite(invite_id: InviteId, work: Work, owner: LabelerName) -> None:
     """Let an invite lead nowhere; whoever used it stays in."""
-    work.store.revoke_invite(invite_id, by=owner)
+    work.store.access.revoke_invite(invite_id, by=owner)
 
 
 def set_excluded(labeler_id: int, work: Services, owner: str, *, is_excluded: bool) -> Labeler:
     """Exclude or include somebody; how they stand afterwards."""
     name = labeler_of(labeler_id, work).name
-    work.store.exclude_labeler(name, is_excluded=is_excluded, by=owner)
+    work.store.labelers.set_excluded(name, is_excluded=is_excluded, by=owner)
     return labeler_out(labeler_of(labeler_id, work))
 
 
@@ -119,7 +120,7 @@ def labeler_of(labeler_id: int, work: Services) -> LabelerView:
     Raises:
         LabelerNotFound: there is none of this number.
     """
-    for each in work.store.labelers():
+    for each in work.store.labelers.all():
         if each.id == labeler_id:
             return each
     raise LabelerNotFound(str(labeler_id))

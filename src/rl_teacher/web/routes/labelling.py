@@ -54,7 +54,7 @@ def next_for(
 ) -> NextComparisons:
     """Put comparisons into a labeler's hands."""
     view = work.overview.find(name)
-    claimed = work.store.claim(view.id, labeler, limit, exclude, LEASE_S)
+    claimed = work.store.leases.claim(view.id, labeler, limit, exclude, LEASE_S)
     progress = work.overview.progress(view, labeler)
     if not claimed and not exclude and view.waiting:
         progress = progress.model_copy(update={"message": NONE_FOR_ME})
@@ -69,7 +69,7 @@ def list_labels(
     name: str, work: Work, labeler: LabelerName, limit: Annotated[int, Query(ge=1, le=200)] = 20
 ) -> LabelHistory:
     """My answers that count now, the newest first."""
-    given = work.store.labels_of(work.overview.find(name).id, labeler, limit)
+    given = work.store.labels.of_labeler(work.overview.find(name).id, labeler, limit)
     return LabelHistory(
         labels=[
             PastLabel(
@@ -87,10 +87,10 @@ def list_labels(
 @open_to(Access.LABELER)
 def show_comparison(comparison_id: ComparisonId, work: Work, me: Me) -> Comparison:
     """One comparison, to look at or to answer again; with what I said of it, and nobody else."""
-    view = work.store.comparison(comparison_id)
+    view = work.store.comparisons.get(comparison_id)
     if not me.sees(view.experiment_name):
         raise ComparisonNotFound([comparison_id])
-    votes = work.store.votes([comparison_id]).get(comparison_id, {})
+    votes = work.store.labels.votes([comparison_id]).get(comparison_id, {})
     return as_shown(view, me.name, votes.get(work.identities.id_of(me)))
 
 

@@ -16,7 +16,7 @@ router = APIRouter(prefix="/api/v1/leases", tags=["labelling"])
 @open_to(Access.LABELER)
 async def renew_leases(given: LeaseBatch, work: Work, labeler: LabelerName) -> LeaseRenewal:
     """Keep comparisons a while longer. Whose a lease is that is not mine, is not told."""
-    renewed = await work.lane.run(work.store.renew, labeler, given.leases, LEASE_S)
+    renewed = await work.lane.run(work.store.leases.renew, labeler, given.leases, LEASE_S)
     lost = [each for each in dict.fromkeys(given.leases) if each not in renewed]
     return LeaseRenewal(renewed=renewed, lost=lost)
 
@@ -25,4 +25,4 @@ async def renew_leases(given: LeaseBatch, work: Work, labeler: LabelerName) -> L
 @open_to(Access.LABELER)
 async def release_leases(given: LeaseBatch, work: Work, labeler: LabelerName) -> None:
     """Give comparisons back, for others to answer."""
-    await work.lane.run(work.store.release, labeler, given.leases)
+    await work.lane.run(work.store.leases.release, labeler, given.leases)

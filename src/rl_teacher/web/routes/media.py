@@ -29,7 +29,7 @@ router = APIRouter(prefix="/api/v1", tags=["media"])
 @open_to(Access.LABELER)
 def send_clip(content_hash: str, request: Request, work: Work) -> Response:
     """A clip's bytes: poses, or a video, of which a part may be asked for."""
-    clip = work.store.clip(check_hash("clip", content_hash))
+    clip = work.store.clips.get(check_hash("clip", content_hash))
     kind = shown_clip(clip).kind
     if is_known_already(request, content_hash):
         return Response(status_code=304, headers=forever(content_hash))

@@ -6,16 +6,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 
+from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import CorruptClip, MediaNotFound
+from rl_teacher.store.experiments import ClearableSetting
 from rl_teacher.store.records import (
     ClipView,
+    ComparisonDetails,
     ComparisonFilter,
     Control,
+    ExportedLabel,
     LibraryClip,
-    OwnersComparison,
-    Vote,
 )
-from rl_teacher.store.study import Emptiable
 from rl_teacher.web.access import Access, LabelerName, open_to
 from rl_teacher.web.overview import finite
 from rl_teacher.web.problems import Refusal
@@ -46,7 +47,7 @@ from rl_teacher.web.services import Services, Work
 
 router = APIRouter(prefix="/api/v1", tags=["studies"])
 
-EMPTIABLE: tuple[Emptiable, ...] = ("seconds_between", "target_labels")
+EMPTIABLE: tuple[ClearableSetting, ...] = ("seconds_between", "target_labels")
 
 ComparisonId = Annotated[int, Path(ge=1, le=MAX_ID)]
 Cursor = Annotated[str | None, Query(max_length=MAX_CURSOR, pattern=CURSOR)]
@@ -61,7 +62,7 @@ def list_comparisons(
     """Every comparison that fits, with what each labeler says of it now."""
     wanted = ComparisonFilter(query.answer, query.labeler, query.disputed, query.gold, query.status)
     experiment_id = work.overview.find(name).id
-    page = work.store.comparisons(experiment_id, wanted, query.sort, query.after, query.limit)
+    page = work.store.comparisons.page(experiment_id, wanted, query.sort, query.after, query.limit)
     return ReviewedComparisonPage(
         comparisons=[reviewed_comparison(each) for each in page.rows], next=page.next
     )
@@ -80,7 +81,7 @@ def set_gold(
     comparison_id: ComparisonId, given: GoldRequest, work: Work, owner: LabelerName
 ) -> None:
     """Say that the answer is known: everybody gets this comparison once, and is not told why."""
-    work.store.set_gold(comparison_id, given.answer, by=owner)
+    work.store.comparisons.set_gold(comparison_id, given.answer, by=owner)
 
 
 @router.post("/comparisons/{comparison_id}/adjudicate", status_code=204)
@@ -89,7 +90,7 @@ def adjudicate(
     comparison_id: ComparisonId, given: AnswerRequest, work: Work, owner: LabelerName
 ) -> None:
     """Answer as the owner, beside what labelers said, in the comparison's own order."""
-    work.store.adjudicate(comparison_id, given.answer, by=owner)
+    work.store.labels.adjudicate(comparison_id, given.answer, by=owner)
 
 
 @router.get("/environments/{env_id:path}/clips")
@@ -101,7 +102,7 @@ def list_clips(
     limit: Limit = 50,
 ) -> EnvironmentClipPage:
     """The clips of an environment that were ever asked about, the newest first."""
-    page = work.store.environment_clips(env_id, after, limit)
+    page = work.store.clips.page(env_id, after, limit)
     clips = [(each, clip_or_none(each.clip)) for each in page.rows]
     shown = [environment_clip(each, clip) for each, clip in clips if clip is not None]
     return EnvironmentClipPage(clips=shown, next=page.next)
@@ -122,12 +123,13 @@ def change_experiment(
         target_labels=given.target_labels,
         instructions=given.instructions,
     )
-    emptied: list[Emptiable] = [name for name in EMPTIABLE if given.is_null(name)]
+    emptied: list[ClearableSetting] = [name for name in EMPTIABLE if given.is_null(name)]
     if control != Control() or emptied:
-        work.store.set_control(view.id, control, emptied=emptied, by=owner)
+        work.store.experiments.set_control(view.id, control, cleared=emptied, by=owner)
     if given.study is not None:
         changes = given.study.model_dump(exclude_none=True)
-        work.store.set_study(view.id, replace(work.store.study(view.id), **changes), by=owner)
+        policy = replace(work.store.experiments.assignment(view.id), **changes)
+        work.store.experiments.set_assignment(view.id, policy, by=owner)
     return owner_experiment_detail(work.overview.find(name), work, owner)
 
 
@@ -138,7 +140,7 @@ def control_experiment(
 ) -> OwnerExperimentDetail:
     """Let the trainer pause, go on, or save and end."""
     view = work.overview.find(name)
-    work.store.set_control(view.id, Control(state=given.state.value), by=owner)
+    work.store.experiments.set_control(view.id, Control(state=given.state.value), by=owner)
     return owner_experiment_detail(view, work, owner)
 
 
@@ -146,7 +148,7 @@ def control_experiment(
 @open_to(Access.OWNER)
 def show_diagnostics(name: str, work: Work) -> PredictorDiagnostics:
     """What the trainer found out about its predictor: clips it likes, and how well it is tuned."""
-    said = work.store.diagnostics(work.overview.find(name).id) or {}
+    said = work.store.experiments.diagnostics(work.overview.find(name).id) or {}
     return PredictorDiagnostics(
         step=finite(said.get("step")),
         highest=liked(said.get("best"), work),
@@ -160,12 +162,12 @@ def liked(said: Any, work: Services) -> list[RatedClip]:
     found: list[RatedClip] = []
     for each in said or ():
         with suppress(MediaNotFound, CorruptClip, Refusal):
-            clip = shown_clip(work.store.clip(str(each.get("clip"))))
+            clip = shown_clip(work.store.clips.get(str(each.get("clip"))))
             found.append(RatedClip(clip=clip, predicted_return=finite(each["predicted_return"])))
     return found
 
 
-def reviewed_comparison(view: OwnersComparison) -> ReviewedComparison:
+def reviewed_comparison(view: ComparisonDetails) -> ReviewedComparison:
     """A comparison as the API has it."""
     return ReviewedComparison(
         id=view.id,
@@ -182,12 +184,12 @@ def reviewed_comparison(view: OwnersComparison) -> ReviewedComparison:
     )
 
 
-def labeler_answer(vote: Vote) -> LabelerAnswer:
+def labeler_answer(vote: ExportedLabel) -> LabelerAnswer:
     """What one labeler says."""
     return LabelerAnswer(
         labeler_id=vote.labeler_id,
         labeler=vote.labeler,
-        answer=vote.answer,
+        answer=Answer(vote.answer),
         answered_at=vote.created_at,
         response_ms=vote.response_ms,
         is_swapped=vote.is_swapped,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.store.records import Sort
+from rl_teacher.store.records import ComparisonOrder
 from rl_teacher.web.schemas.experiments import Clip
 from rl_teacher.web.schemas.fields import (
     CURSOR,
@@ -27,7 +27,7 @@ class ComparisonsQuery(StrictRequest):
     labeler: Annotated[str, Field(max_length=300, pattern=NO_NULL)] | None = None
     disputed: bool | None = None
     gold: bool | None = None
-    sort: Sort = Sort.NEWEST
+    sort: ComparisonOrder = ComparisonOrder.NEWEST
     after: Annotated[str, Field(max_length=MAX_CURSOR, pattern=CURSOR)] | None = None
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 50
 

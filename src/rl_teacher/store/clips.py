@@ -1,0 +1,171 @@
+"""Clips: the segments that experiments of an environment share, and their media."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import bindparam, delete, exists, func, not_, or_, select, tuple_
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import aliased
+
+from rl_teacher.common.errors import MediaNotFound
+from rl_teacher.store.counters import COMPARISONS_WITH_CLIPS, reopen
+from rl_teacher.store.cursor import page_of
+from rl_teacher.store.database import Database
+from rl_teacher.store.records import ClipView, LibraryClip, Page, RenderedClip
+from rl_teacher.store.sql import in_chunks, insert_into, lock_labels
+from rl_teacher.store.tables import Clip, Comparison, Experiment
+from rl_teacher.store.views import CLIP_FIELDS
+
+MEDIA_COLUMNS = ("kind", "media_key", "scene_hash", "num_frames", "fps")
+
+CLIP_BY_HASH = select(*(getattr(Clip, name) for name in CLIP_FIELDS)).where(
+    Clip.content_hash == bindparam("content_hash")
+)
+
+SHARED = (
+    select(Clip.content_hash)
+    .where(Clip.env_id == bindparam("env_id"), Clip.num_steps == bindparam("num_steps"))
+    .order_by(Clip.created_at, Clip.content_hash)
+)
+SHARED_AND_RENDERED = SHARED.where(Clip.kind.is_not(None))
+
+NUM_COMPARISONS = (
+    select(func.count())
+    .select_from(Comparison)
+    .where(
+        or_(Comparison.left_hash == Clip.content_hash, Comparison.right_hash == Clip.content_hash)
+    )
+    .correlate(Clip)
+    .scalar_subquery()
+)
+
+LIBRARY = (
+    select(
+        *(getattr(Clip, name) for name in CLIP_FIELDS),
+        Clip.created_at,
+        NUM_COMPARISONS.label("num_comparisons"),
+    )
+    .where(Clip.env_id == bindparam("env_id"), Clip.kind.is_not(None))
+    .order_by(Clip.created_at.desc(), Clip.content_hash.desc())
+    .limit(bindparam("limit"))
+)
+
+Last = aliased(Clip)
+
+LIBRARY_AFTER = LIBRARY.where(
+    tuple_(Clip.created_at, Clip.content_hash)
+    < (
+        select(Last.created_at, Last.content_hash)
+        .where(Last.content_hash == bindparam("after_hash"))
+        .scalar_subquery()
+    )
+)
+
+
+class Clips:
+    """The clips of all environments."""
+
+    def __init__(self, database: Database, now: Callable[[], datetime]) -> None:
+        self._database = database
+        self._now = now
+        upsert = insert_into(database.dialect, Clip)
+        media = {name: upsert.excluded[name] for name in MEDIA_COLUMNS}
+        self._upsert = upsert.on_conflict_do_update(index_elements=[Clip.content_hash], set_=media)
+
+    def publish(self, clips: Mapping[str, RenderedClip]) -> None:
+        """Set the media of clips by content hash, which opens their comparisons for labels.
+
+        Unknown clips are added.
+        """
+        if not clips:
+            return
+        moment = self._now()
+        rows = [
+            {"content_hash": content_hash, "created_at": moment, **vars(clips[content_hash])}
+            for content_hash in sorted(clips)
+        ]
+        with self._database.writing() as connection:
+            lock_labels(connection)
+            connection.execute(self._upsert, rows)
+            found: set[int] = set()
+            for chunk in in_chunks(sorted(clips)):
+                found.update(
+                    connection.execute(COMPARISONS_WITH_CLIPS, {"hashes": chunk}).scalars()
+                )
+            reopen(connection, sorted(found))
+
+    def get(self, content_hash: str) -> ClipView:
+        """Return one clip, rendered or not.
+
+        Raises:
+            MediaNotFound: There is no such clip.
+        """
+        with self._database.reading() as connection:
+            found = connection.execute(CLIP_BY_HASH, {"content_hash": content_hash})
+            row = found.mappings().one_or_none()
+        if row is None:
+            raise MediaNotFound(
+                f"There is no clip {content_hash[:80]!r} in the store. "
+                "Ask for the comparison again."
+            )
+        return ClipView(**row)
+
+    def shared(self, env_id: str, num_steps: int, *, only_rendered: bool = False) -> list[str]:
+        """Return the hashes of an environment's clips from all experiments, oldest first.
+
+        Args:
+            env_id: Environment.
+            num_steps: Length of the clips.
+            only_rendered: Leave out clips without media.
+        """
+        parameters = {"env_id": env_id, "num_steps": num_steps}
+        statement = SHARED_AND_RENDERED if only_rendered else SHARED
+        with self._database.reading() as connection:
+            return list(connection.execute(statement, parameters).scalars())
+
+    def page(self, env_id: str, after: str | None = None, limit: int = 50) -> Page[LibraryClip]:
+        """Return a page of an environment's rendered clips, newest first.
+
+        Args:
+            env_id: Environment.
+            after: Cursor from the previous page.
+            limit: Maximum number of rows.
+        """
+        parameters: dict[str, Any] = {"env_id": env_id, "limit": limit + 1}
+        statement = LIBRARY
+        if after is not None:
+            statement = LIBRARY_AFTER
+            parameters["after_hash"] = after
+        with self._database.reading() as connection:
+            rows = connection.execute(statement, parameters).mappings().all()
+        found = [
+            LibraryClip(
+                ClipView(**{name: row[name] for name in CLIP_FIELDS}),
+                row["created_at"],
+                row["num_comparisons"],
+            )
+            for row in rows
+        ]
+        return page_of(found, limit, lambda row: row.clip.content_hash)
+
+    def delete_unused(self, content_hash: str) -> str | None:
+        """Delete a clip that neither a comparison nor a latest episode refers to.
+
+        Returns:
+            The key of its media, which can be removed; None if the clip is kept.
+        """
+        is_compared = exists().where(
+            or_(Comparison.left_hash == content_hash, Comparison.right_hash == content_hash)
+        )
+        is_latest = exists().where(Experiment.latest_episode["clip"].as_string() == content_hash)
+        statement = (
+            delete(Clip)
+            .where(Clip.content_hash == content_hash, not_(is_compared), not_(is_latest))
+            .returning(Clip.media_key)
+        )
+        try:
+            with self._database.writing() as connection:
+                return connection.execute(statement).scalar_one_or_none()
+        except IntegrityError:  # another process has just added a comparison of it
+            return None

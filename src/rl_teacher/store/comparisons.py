@@ -1,0 +1,395 @@
+"""Comparisons: adding them, and reading them as the trainer, labelers and the owner need them."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    exists,
+    func,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.exc import IntegrityError
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.common.errors import ComparisonNotFound
+from rl_teacher.store.counters import add_to_experiment, reopen
+from rl_teacher.store.cursor import decode_cursor, encode_cursor, page_of
+from rl_teacher.store.database import Database
+from rl_teacher.store.events import EventLog
+from rl_teacher.store.experiments import hash_uniform, read_assignment
+from rl_teacher.store.labelers import OWNER, Labelers
+from rl_teacher.store.records import (
+    AnsweredComparison,
+    AskedComparison,
+    ComparisonDetails,
+    ComparisonFilter,
+    ComparisonOrder,
+    ComparisonView,
+    ExportedLabel,
+    Page,
+)
+from rl_teacher.store.sql import (
+    IS_CURRENT,
+    IS_NOT_EXCLUDED,
+    as_answer,
+    in_chunks,
+    insert_or_skip,
+    lock_labels,
+    valid_ids,
+)
+from rl_teacher.store.tables import Clip, Comparison, Label, Labeler
+from rl_teacher.store.views import (
+    CLIP_COLUMNS,
+    COMPARISONS,
+    COMPARISONS_BY_ID,
+    EXPORTED_LABELS,
+    Left,
+    Right,
+    clip_pair,
+    comparison_view,
+    experiment_deleted,
+    experiment_of,
+    exported_label,
+)
+
+NEWEST_ID = select(func.coalesce(func.max(Comparison.id), 0))
+
+COMPARISON_IDS = select(Comparison.id, Comparison.left_hash, Comparison.right_hash).where(
+    Comparison.experiment_id == bindparam("experiment_id"),
+    tuple_(Comparison.left_hash, Comparison.right_hash).in_(bindparam("pairs", expanding=True)),
+)
+
+WAITING = (
+    COMPARISONS.where(
+        Comparison.experiment_id == bindparam("experiment_id"),
+        Comparison.is_open,
+    )
+    .order_by(Comparison.asked_at_step.desc(), Comparison.id)
+    .limit(bindparam("limit"))
+)
+
+ASKED = (
+    select(
+        Comparison.id,
+        Comparison.left_hash,
+        Comparison.right_hash,
+        and_(Left.kind.is_not(None), Right.kind.is_not(None)).label("is_rendered"),
+        (Comparison.num_labels > 0).label("is_answered"),
+    )
+    .join(Left, Left.content_hash == Comparison.left_hash)
+    .join(Right, Right.content_hash == Comparison.right_hash)
+    .where(Comparison.experiment_id == bindparam("experiment_id"))
+    .order_by(Comparison.id)
+)
+
+# Ordered by comparison, and by label within it, so that the newest label comes last and is kept.
+ANSWERED = (
+    select(Comparison.id, Comparison.left_hash, Comparison.right_hash, Label.answer)
+    .join(Label, Label.comparison_id == Comparison.id)
+    .join(Labeler, Labeler.id == Label.labeler_id)
+    .where(Comparison.experiment_id == bindparam("experiment_id"), IS_CURRENT, IS_NOT_EXCLUDED)
+    .order_by(Comparison.id, Label.id)
+)
+
+DETAIL_COLUMNS = (
+    "id",
+    "asked_at_step",
+    "created_at",
+    "wanted",
+    "num_labels",
+    "is_open",
+    "is_disputed",
+)
+
+DETAILS = (
+    select(
+        *(getattr(Comparison, name) for name in DETAIL_COLUMNS),
+        Comparison.gold,
+        *CLIP_COLUMNS,
+    )
+    .select_from(Comparison)
+    .join(Left, Left.content_hash == Comparison.left_hash)
+    .join(Right, Right.content_hash == Comparison.right_hash)
+)
+
+CURRENT_LABELS = EXPORTED_LABELS.where(
+    Label.comparison_id.in_(bindparam("comparison_ids", expanding=True)), IS_CURRENT
+)
+
+SORT_KEYS: dict[ComparisonOrder, tuple[Any, ...]] = {
+    ComparisonOrder.NEWEST: (Comparison.id,),
+    ComparisonOrder.OLDEST: (Comparison.id,),
+    ComparisonOrder.LABELS: (Comparison.num_labels, Comparison.id),
+    ComparisonOrder.DISPUTED: (Comparison.is_disputed, Comparison.id),
+}
+"""Columns of each sort order; all are descending, except those of `OLDEST`."""
+
+
+class Comparisons:
+    """The comparisons of all experiments."""
+
+    def __init__(
+        self,
+        database: Database,
+        labelers: Labelers,
+        events: EventLog,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._database = database
+        self._labelers = labelers
+        self._events = events
+        self._now = now
+        self._insert_clip = insert_or_skip(database.dialect, Clip, "content_hash")
+        self._insert = insert_or_skip(
+            database.dialect, Comparison, "experiment_id", "left_hash", "right_hash"
+        )
+
+    def add(
+        self,
+        experiment_id: int,
+        pairs: Sequence[tuple[str, str]],
+        env_id: str,
+        num_steps: int | Mapping[str, int],
+        step: int,
+    ) -> list[int]:
+        """Add comparisons in one transaction.
+
+        Args:
+            experiment_id: Experiment.
+            pairs: Content hashes of the left and the right clip.
+            env_id: Environment of the clips.
+            num_steps: Length of the clips; by content hash if lengths differ.
+            step: Environment steps taken so far.
+
+        Returns:
+            One id per pair. A pair that was added before, in the same order, keeps its id.
+
+        Raises:
+            ExperimentNotFound: The experiment was deleted.
+        """
+        if not pairs:
+            return []
+        moment = self._now()
+        lengths = num_steps if isinstance(num_steps, Mapping) else None
+        clips = [
+            {
+                "content_hash": each,
+                "env_id": env_id,
+                "num_steps": num_steps if lengths is None else lengths[each],
+                "created_at": moment,
+            }
+            # Sorted, so that two processes that add the same clips cannot deadlock.
+            for each in sorted({content_hash for pair in pairs for content_hash in pair})
+        ]
+        comparisons = [
+            {
+                "experiment_id": experiment_id,
+                "left_hash": left_hash,
+                "right_hash": right_hash,
+                "asked_at_step": step,
+                "created_at": moment,
+            }
+            for left_hash, right_hash in pairs
+        ]
+        try:
+            with self._database.writing() as connection:
+                lock_labels(connection)
+                connection.execute(self._insert_clip, clips)
+                newest_before = connection.execute(NEWEST_ID).scalar_one()
+                connection.execute(self._insert, comparisons)
+                id_of = find_ids(connection, experiment_id, pairs)
+                new = sorted({each for each in id_of.values() if each > newest_before})
+                initialise_counts(connection, experiment_id, new)
+        except IntegrityError as error:
+            raise experiment_deleted(experiment_id) from error
+        return [id_of[pair] for pair in pairs]
+
+    def get(self, comparison_id: int) -> ComparisonView:
+        """Return one comparison, answered or not.
+
+        Raises:
+            ComparisonNotFound: The comparison does not exist.
+        """
+        parameters = {"comparison_ids": valid_ids([comparison_id])}
+        with self._database.reading() as connection:
+            row = connection.execute(COMPARISONS_BY_ID, parameters).mappings().one_or_none()
+        if row is None:
+            raise ComparisonNotFound([comparison_id])
+        return comparison_view(row)
+
+    def waiting(
+        self, experiment_id: int, limit: int, exclude: Collection[int] = ()
+    ) -> list[ComparisonView]:
+        """Return comparisons that need labels: those of the latest step first, then by id.
+
+        A comparison waits if both clips are rendered and it has fewer labels than wanted.
+
+        Args:
+            experiment_id: Experiment.
+            limit: Maximum number of comparisons.
+            exclude: Ids to leave out.
+        """
+        excluded = set(exclude)
+        # Excluded here and not in SQL, because their number is not bounded.
+        parameters = {"experiment_id": experiment_id, "limit": limit + len(excluded)}
+        with self._database.reading() as connection:
+            rows = connection.execute(WAITING, parameters).mappings()
+            return [comparison_view(row) for row in rows if row["id"] not in excluded][:limit]
+
+    def asked(self, experiment_id: int) -> list[AskedComparison]:
+        """Return every comparison of an experiment, oldest first."""
+        with self._database.reading() as connection:
+            rows = connection.execute(ASKED, {"experiment_id": experiment_id})
+            return [AskedComparison(**row._mapping) for row in rows]
+
+    def answered(self, experiment_id: int) -> list[AnsweredComparison]:
+        """Return every comparison that has an answer with its newest one, oldest first."""
+        with self._database.reading() as connection:
+            rows = connection.execute(ANSWERED, {"experiment_id": experiment_id})
+            newest = {
+                row.id: AnsweredComparison(
+                    row.id, row.left_hash, row.right_hash, Answer(row.answer)
+                )
+                for row in rows
+            }
+        return list(newest.values())
+
+    def page(
+        self,
+        experiment_id: int,
+        conditions: ComparisonFilter = ComparisonFilter(),  # noqa: B008 - frozen
+        order: ComparisonOrder = ComparisonOrder.NEWEST,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Page[ComparisonDetails]:
+        """Return a page of comparisons, each with the current answer of every labeler.
+
+        Args:
+            experiment_id: Experiment.
+            conditions: Conditions on the comparisons.
+            order: Sort order.
+            after: Cursor from the previous page of the same order.
+            limit: Maximum number of rows.
+
+        Raises:
+            BadCursor: The cursor is invalid.
+        """
+        keys = SORT_KEYS[order]
+        query = (
+            DETAILS.where(Comparison.experiment_id == experiment_id, *where(conditions))
+            .order_by(*(key if order is ComparisonOrder.OLDEST else key.desc() for key in keys))
+            .limit(limit + 1)
+        )
+        if after is not None:
+            query = query.where(is_after(order, decode_cursor(after, len(keys))))
+        with self._database.reading() as connection:
+            rows = connection.execute(query).mappings().all()
+            votes = read_votes(connection, [row["id"] for row in rows[:limit]])
+        found = [details_of(row, votes.get(row["id"], [])) for row in rows]
+        return page_of(
+            found, limit, lambda row: encode_cursor([int(getattr(row, key.key)) for key in keys])
+        )
+
+    def set_gold(self, comparison_id: int, answer: Answer | None, *, by: str = OWNER) -> None:
+        """Set the known answer of a comparison, against which labelers are measured.
+
+        Raises:
+            ComparisonNotFound: The comparison does not exist.
+        """
+        by_id = self._labelers.id_of(by)
+        gold = None if answer is None else Answer(answer).value
+        with self._database.writing() as connection:
+            experiment_id = experiment_of(connection, comparison_id)
+            change = update(Comparison).where(Comparison.id == comparison_id)
+            connection.execute(change.values(gold=gold))
+            details = {"comparison": comparison_id, "answer": gold}
+            self._events.append(connection, "gold", details, by_id, experiment_id)
+
+
+def find_ids(
+    connection: Connection, experiment_id: int, pairs: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], int]:
+    """Return the id of each pair that exists."""
+    id_of: dict[tuple[str, str], int] = {}
+    for chunk in in_chunks(pairs):
+        parameters = {"experiment_id": experiment_id, "pairs": chunk}
+        rows = connection.execute(COMPARISON_IDS, parameters)
+        id_of.update({(row.left_hash, row.right_hash): row.id for row in rows})
+    return id_of
+
+
+def initialise_counts(
+    connection: Connection, experiment_id: int, comparison_ids: Sequence[int]
+) -> None:
+    """Set the number of labelers for new comparisons, and count the comparisons."""
+    policy = read_assignment(connection, experiment_id)
+    shared = [each for each in comparison_ids if hash_uniform("overlap", each) < policy.overlap]
+    for chunk in in_chunks(shared):
+        change = update(Comparison).where(Comparison.id.in_(chunk))
+        connection.execute(change.values(wanted=policy.overlap_labelers))
+    add_to_experiment(connection, experiment_id, asked=len(comparison_ids))
+    reopen(connection, comparison_ids)
+
+
+def where(conditions: ComparisonFilter) -> list[ColumnElement[bool]]:
+    """Convert a filter to SQL conditions."""
+    found: list[ColumnElement[bool]] = []
+    if conditions.status == "answered":
+        # Adding 0 keeps SQLite from choosing an index on num_labels, which would need a sort.
+        found.append(Comparison.num_labels + 0 > 0)
+    if conditions.status == "open":
+        found.append(Comparison.is_open.is_(True))
+    if conditions.is_disputed is not None:
+        found.append(Comparison.is_disputed.is_(conditions.is_disputed))
+    if conditions.is_gold is not None:
+        is_gold = Comparison.gold.is_not(None)
+        found.append(is_gold if conditions.is_gold else Comparison.gold.is_(None))
+    if conditions.answer is not None or conditions.labeler is not None:
+        label = [Label.comparison_id == Comparison.id, IS_CURRENT]
+        if conditions.answer is not None:
+            label.append(Label.answer == Answer(conditions.answer).value)
+        if conditions.labeler is not None:
+            by_name = select(Labeler.id).where(Labeler.name == conditions.labeler)
+            label.append(Label.labeler_id == by_name.scalar_subquery())
+        found.append(exists().where(*label))
+    return found
+
+
+def is_after(order: ComparisonOrder, key: Sequence[int]) -> ColumnElement[bool]:
+    """Return the condition that a comparison is sorted after a key."""
+    match order:
+        case ComparisonOrder.OLDEST:
+            return Comparison.id > key[0]
+        case ComparisonOrder.NEWEST:
+            return Comparison.id < key[0]
+        case ComparisonOrder.DISPUTED:
+            return tuple_(Comparison.is_disputed, Comparison.id) < (bool(key[0]), key[1])
+        case ComparisonOrder.LABELS:
+            return tuple_(Comparison.num_labels, Comparison.id) < (key[0], key[1])
+
+
+def read_votes(
+    connection: Connection, comparison_ids: Sequence[int]
+) -> dict[int, list[ExportedLabel]]:
+    """Return the current labels of comparisons, oldest first."""
+    votes: dict[int, list[ExportedLabel]] = {}
+    parameters = {"comparison_ids": list(comparison_ids)}
+    for row in connection.execute(CURRENT_LABELS, parameters).mappings():
+        votes.setdefault(row["comparison_id"], []).append(exported_label(row))
+    return votes
+
+
+def details_of(row: Mapping[Any, Any], votes: Sequence[ExportedLabel]) -> ComparisonDetails:
+    """Convert a row of `DETAILS`."""
+    left, right = clip_pair(row)
+    columns = {name: row[name] for name in DETAIL_COLUMNS}
+    return ComparisonDetails(
+        **columns, left=left, right=right, gold=as_answer(row["gold"]), votes=tuple(votes)
+    )

@@ -1,0 +1,316 @@
+"""Experiments: configuration, status, assignment policy and the owner's commands."""
+
+import hashlib
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy.orm import InstrumentedAttribute
+
+from rl_teacher.common.errors import BadConfig, ConfigMismatch
+from rl_teacher.store.database import Database
+from rl_teacher.store.encoding import jsonable
+from rl_teacher.store.events import EventLog
+from rl_teacher.store.labelers import OWNER, Labelers
+from rl_teacher.store.records import AssignmentPolicy, Control, Counts, ExperimentView
+from rl_teacher.store.sql import MAX_ID, insert_or_skip
+from rl_teacher.store.tables import Experiment
+from rl_teacher.store.views import experiment_deleted, experiment_not_found
+
+ClearableSetting = Literal["seconds_between", "target_labels"]
+
+STATES = ("run", "pause", "stop")
+
+MAX_INSTRUCTIONS_LENGTH = 20_000
+
+MAX_OVERLAP_LABELERS = 100
+
+COUNTS = select(Experiment.num_asked, Experiment.num_answered).where(
+    Experiment.id == bindparam("experiment_id")
+)
+
+EXPERIMENTS = select(
+    Experiment.id,
+    Experiment.name,
+    Experiment.env_id,
+    Experiment.config,
+    Experiment.instructions,
+    Experiment.target_labels,
+    Experiment.status,
+    Experiment.status_at,
+    Experiment.latest_episode,
+    Experiment.created_at,
+    Experiment.num_asked.label("asked"),
+    Experiment.num_answered.label("answered"),
+    Experiment.num_open.label("waiting"),
+)
+
+NEWEST_EXPERIMENTS_FIRST = EXPERIMENTS.order_by(Experiment.id.desc())
+
+EXPERIMENT_BY_NAME = EXPERIMENTS.where(Experiment.name == bindparam("name"))
+
+EXPERIMENT_KEY = select(Experiment.id, Experiment.env_id).where(
+    Experiment.name == bindparam("name")
+)
+
+
+class Experiments:
+    """The experiments of a store."""
+
+    def __init__(
+        self,
+        database: Database,
+        labelers: Labelers,
+        events: EventLog,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._database = database
+        self._labelers = labelers
+        self._events = events
+        self._now = now
+        self._insert = insert_or_skip(database.dialect, Experiment, "name")
+
+    def ensure(self, name: str, env_id: str, config: Mapping[str, Any]) -> int:
+        """Return the id of an experiment, which is created if it does not exist.
+
+        Raises:
+            ConfigMismatch: The experiment exists with another environment.
+        """
+        row = {"name": name, "env_id": env_id, "config": dict(config), "created_at": self._now()}
+        with self._database.writing() as connection:
+            connection.execute(self._insert, row)
+            found = connection.execute(EXPERIMENT_KEY, {"name": name}).one()
+        if found.env_id != env_id:
+            raise ConfigMismatch(
+                f"The store knows experiment {name!r} with environment {found.env_id}, not "
+                f"{env_id}. Choose another name with -n, or start over with --force-new."
+            )
+        return found.id
+
+    def delete(self, name: str) -> None:
+        """Delete an experiment with its comparisons and labels; clips are shared and stay."""
+        with self._database.writing() as connection:
+            connection.execute(delete(Experiment).where(Experiment.name == name))
+
+    def all(self) -> list[ExperimentView]:
+        """Return every experiment, newest first."""
+        with self._database.reading() as connection:
+            rows = connection.execute(NEWEST_EXPERIMENTS_FIRST).mappings()
+            return [ExperimentView(**row) for row in rows]
+
+    def get(self, name: str) -> ExperimentView:
+        """Return one experiment.
+
+        Raises:
+            ExperimentNotFound: There is no such experiment.
+        """
+        with self._database.reading() as connection:
+            row = connection.execute(EXPERIMENT_BY_NAME, {"name": name}).mappings().one_or_none()
+        if row is None:
+            raise experiment_not_found(name)
+        return ExperimentView(**row)
+
+    def counts(self, experiment_id: int) -> Counts:
+        """Return the numbers of comparisons asked and answered."""
+        with self._database.reading() as connection:
+            row = connection.execute(COUNTS, {"experiment_id": experiment_id}).one_or_none()
+        return Counts(*row) if row else Counts(0, 0)
+
+    def describe(self, experiment_id: int, instructions: str, target_labels: int | None) -> None:
+        """Set the instructions for labelers and the label budget.
+
+        Raises:
+            ExperimentNotFound: The experiment was deleted.
+        """
+        self._update(experiment_id, instructions=instructions, target_labels=target_labels)
+
+    def set_status(self, experiment_id: int, status: Mapping[str, Any]) -> None:
+        """Set the status of the trainer.
+
+        Raises:
+            ExperimentNotFound: The experiment was deleted.
+        """
+        self._update(experiment_id, status=jsonable(status), status_at=self._now())
+
+    def set_latest_episode(self, experiment_id: int, episode: Mapping[str, Any]) -> None:
+        """Set the latest episode of the agent that can be watched.
+
+        Raises:
+            ExperimentNotFound: The experiment was deleted.
+        """
+        self._update(experiment_id, latest_episode=jsonable(episode))
+
+    def set_diagnostics(self, experiment_id: int, diagnostics: Mapping[str, Any]) -> None:
+        """Set the diagnostics of the reward predictor.
+
+        Raises:
+            ExperimentNotFound: The experiment was deleted.
+        """
+        self._update(experiment_id, diagnostics=jsonable(diagnostics))
+
+    def diagnostics(self, experiment_id: int) -> Mapping[str, Any] | None:
+        """Return the latest diagnostics of the reward predictor; None before the first."""
+        with self._database.reading() as connection:
+            return connection.execute(column(Experiment.diagnostics, experiment_id)).scalar()
+
+    # --- assignment of comparisons to labelers ---
+
+    def set_assignment(
+        self, experiment_id: int, policy: AssignmentPolicy, *, by: str = OWNER
+    ) -> None:
+        """Set the assignment policy of future comparisons.
+
+        Raises:
+            BadConfig: A share or the number of labelers is out of range.
+            ExperimentNotFound: The experiment was deleted.
+        """
+        check_assignment(policy)
+        by_id = self._labelers.id_of(by)
+        with self._database.writing() as connection:
+            has_changed = read_assignment(connection, experiment_id) != policy
+            update_experiment(connection, experiment_id, assignment=asdict(policy))
+            if has_changed:
+                self._events.append(connection, "study", asdict(policy), by_id, experiment_id)
+
+    def assignment(self, experiment_id: int) -> AssignmentPolicy:
+        """Return the assignment policy."""
+        with self._database.reading() as connection:
+            return read_assignment(connection, experiment_id)
+
+    # --- commands of the owner ---
+
+    def set_control(
+        self,
+        experiment_id: int,
+        control: Control,
+        *,
+        cleared: Collection[ClearableSetting] = (),
+        by: str = OWNER,
+    ) -> None:
+        """Change the owner's commands to the trainer.
+
+        Args:
+            experiment_id: Experiment.
+            control: New values; None leaves a setting unchanged.
+            cleared: Settings that return to the trainer's own value. A running trainer keeps the
+                value that it has.
+            by: Name of the owner.
+
+        Raises:
+            BadConfig: A value is out of range.
+            ExperimentNotFound: The experiment was deleted.
+        """
+        check_control(control)
+        by_id = self._labelers.id_of(by)
+        changes: dict[str, Any] = dict.fromkeys(cleared)
+        changes |= {name: value for name, value in vars(control).items() if value is not None}
+        instructions = changes.pop("instructions", None)
+        with self._database.writing() as connection:
+            merged = read_control(connection, experiment_id) | changes
+            columns: dict[str, Any] = {
+                "control": {name: value for name, value in merged.items() if value is not None}
+            }
+            if "target_labels" in changes:
+                columns["target_labels"] = changes["target_labels"]
+            if instructions is not None:
+                columns["instructions"] = instructions
+            update_experiment(connection, experiment_id, **columns)
+            if changes:
+                self._events.append(connection, "control", changes, by_id, experiment_id)
+            if instructions is not None:
+                details = {"instructions": instructions}
+                self._events.append(connection, "instructions", details, by_id, experiment_id)
+
+    def control(self, experiment_id: int) -> Control:
+        """Return the owner's commands; the state is `run` unless set."""
+        with self._database.reading() as connection:
+            return Control(**{"state": "run", **read_control(connection, experiment_id)})
+
+    def _update(self, experiment_id: int, **columns: Any) -> None:
+        with self._database.writing() as connection:
+            update_experiment(connection, experiment_id, **columns)
+
+
+def column(attribute: InstrumentedAttribute[Any], experiment_id: int) -> Any:
+    """Return a query for one column of an experiment."""
+    return select(attribute).where(Experiment.id == experiment_id)
+
+
+def update_experiment(connection: Connection, experiment_id: int, **columns: Any) -> None:
+    """Update columns of an experiment.
+
+    Raises:
+        ExperimentNotFound: The experiment was deleted.
+    """
+    change = update(Experiment).where(Experiment.id == experiment_id).values(columns)
+    if not connection.execute(change).rowcount:
+        raise experiment_deleted(experiment_id)
+
+
+def read_assignment(connection: Connection, experiment_id: int) -> AssignmentPolicy:
+    """Return the assignment policy; the default if none was set."""
+    stored = connection.execute(column(Experiment.assignment, experiment_id)).scalar()
+    return AssignmentPolicy(**(stored or {}))
+
+
+def read_control(connection: Connection, experiment_id: int) -> dict[str, Any]:
+    """Return the settings that the owner has given."""
+    return dict(connection.execute(column(Experiment.control, experiment_id)).scalar() or {})
+
+
+def hash_uniform(*key: object) -> float:
+    """Return a number in [0, 1) that is pseudo-random and depends on the key alone.
+
+    The same choice then results in every process and after every restart, without a shared
+    generator.
+    """
+    text = "/".join(map(str, key))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / 2**64
+
+
+def check_assignment(policy: AssignmentPolicy) -> None:
+    """Check the ranges of an assignment policy.
+
+    Raises:
+        BadConfig: A share or the number of labelers is out of range.
+    """
+    for name in ("overlap", "repeats", "gold"):
+        share = getattr(policy, name)
+        if not 0 <= share <= 1:
+            raise BadConfig(f"{name} must be a share between 0 and 1, not {share}.")
+    if policy.repeats + policy.gold > 1:
+        raise BadConfig(
+            f"repeats {policy.repeats} and gold {policy.gold} are more than 1 together. Lower one."
+        )
+    if not 1 <= policy.overlap_labelers <= MAX_OVERLAP_LABELERS:
+        raise BadConfig(
+            f"overlap_labelers must be between 1 and {MAX_OVERLAP_LABELERS}, not "
+            f"{policy.overlap_labelers}."
+        )
+
+
+def check_control(control: Control) -> None:
+    """Check the ranges of the owner's commands.
+
+    Raises:
+        BadConfig: A value is out of range.
+    """
+    if control.state not in (None, *STATES):
+        raise BadConfig(
+            f"state must be one of {', '.join(STATES)}, not {str(control.state)[:80]!r}."
+        )
+    seconds = control.seconds_between
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise BadConfig(f"seconds_between must be more than 0, not {seconds}.")
+    if control.target_labels is not None and not 0 < control.target_labels <= MAX_ID:
+        raise BadConfig(
+            f"target_labels must be between 1 and {MAX_ID}, not {control.target_labels}."
+        )
+    if control.instructions is not None and len(control.instructions) > MAX_INSTRUCTIONS_LENGTH:
+        raise BadConfig(
+            f"instructions may have {MAX_INSTRUCTIONS_LENGTH} characters; these have "
+            f"{len(control.instructions)}. Shorten them."
+        )

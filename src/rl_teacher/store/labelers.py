@@ -1,0 +1,191 @@
+"""Labelers: people and synthetic teachers, by name."""
+
+import unicodedata
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, func, select, update
+
+from rl_teacher.common.errors import BadConfig, BadLabelerName, LabelerExists, LabelerNotFound
+from rl_teacher.store.counters import COMPARISONS_OF_LABELER, recount
+from rl_teacher.store.database import Database
+from rl_teacher.store.events import EventLog
+from rl_teacher.store.records import LabelerView, Role
+from rl_teacher.store.sql import insert_or_skip, lock_labels
+from rl_teacher.store.tables import Labeler, Lease, Tally
+
+OWNER = "owner"
+"""Name of the labeler who holds the credential of the home folder."""
+
+TEACHER_PREFIX = "synthetic:"
+
+LABELER_ROLES = ("owner", "labeler")
+"""Roles of people; a synthetic teacher gets its role from its name and needs no credential."""
+
+MAX_NAME_LENGTH = 100
+
+LABELERS = (
+    select(
+        Labeler.id,
+        Labeler.name,
+        Labeler.role,
+        Labeler.created_at,
+        Labeler.excluded_at,
+        func.coalesce(func.sum(Tally.num_labels), 0).label("num_labels"),
+        func.max(Tally.last_label_at).label("last_label_at"),
+    )
+    .outerjoin(Tally, Tally.labeler_id == Labeler.id)
+    .group_by(Labeler.id)
+    .order_by(Labeler.id)
+)
+
+LABELER_BY_NAME = select(Labeler.id, Labeler.name, Labeler.role, Labeler.excluded_at).where(
+    Labeler.name == bindparam("name")
+)
+
+LABELER_IDS = select(Labeler.name, Labeler.id).where(
+    Labeler.name.in_(bindparam("names", expanding=True))
+)
+
+EXCLUDED_IDS = select(Labeler.id).where(Labeler.excluded_at.is_not(None))
+
+
+class Labelers:
+    """The labelers; they are never deleted."""
+
+    def __init__(self, database: Database, events: EventLog, now: Callable[[], datetime]) -> None:
+        self._database = database
+        self._events = events
+        self._now = now
+        self._insert = insert_or_skip(database.dialect, Labeler, "name")
+        self._ids: dict[str, int] = {}
+
+    def all(self) -> list[LabelerView]:
+        """Return every labeler in the order of their first contact."""
+        with self._database.reading() as connection:
+            return [LabelerView(**row) for row in connection.execute(LABELERS).mappings()]
+
+    def excluded_ids(self) -> frozenset[int]:
+        """Return the ids of labelers whose labels are not used."""
+        with self._database.reading() as connection:
+            return frozenset(connection.execute(EXCLUDED_IDS).scalars())
+
+    def id_of(self, name: str) -> int:
+        """Return the id of a labeler, who is added if unknown."""
+        return self.ids_of({name})[name]
+
+    def ids_of(self, names: Collection[str]) -> Mapping[str, int]:
+        """Return the ids of labelers by name; unknown ones are added.
+
+        This opens transactions of its own and must not be called inside another one.
+        """
+        if unknown := set(names) - self._ids.keys():
+            with self._database.reading() as connection:
+                self._ids.update(read_ids(connection, unknown))
+        if new := unknown - self._ids.keys():
+            moment = self._now()
+            rows = [{"name": each, "role": role_of(each), "created_at": moment} for each in new]
+            with self._database.writing() as connection:
+                connection.execute(self._insert, rows)
+                self._ids.update(read_ids(connection, new))
+        return self._ids
+
+    def forget_ids(self) -> None:
+        """Drop the cached ids, in case the database was restored from a backup."""
+        self._ids.clear()
+
+    def add(self, name: str, role: Role = "labeler") -> int:
+        """Add a labeler and return the id.
+
+        Raises:
+            LabelerExists: The name is taken.
+            BadLabelerName: The name is not allowed.
+        """
+        with self._database.writing() as connection:
+            return self.add_within(connection, name, role)
+
+    def add_within(self, connection: Connection, name: str, role: Role) -> int:
+        """Add a labeler within a transaction; see `add`."""
+        check_role(role)
+        normalised = normalise_name(name, role)
+        row = {"name": normalised, "role": role, "created_at": self._now()}
+        labeler_id = connection.execute(self._insert.returning(Labeler.id), row).scalar()
+        if labeler_id is None:
+            raise LabelerExists(normalised)
+        return labeler_id
+
+    def set_excluded(self, name: str, is_excluded: bool, *, by: str = OWNER) -> None:
+        """Exclude a labeler from training, or include them again; the labels are kept.
+
+        Raises:
+            LabelerNotFound: There is no such labeler.
+        """
+        by_id = self.id_of(by)
+        with self._database.writing() as connection:
+            lock_labels(connection)
+            labeler = find_labeler(connection, name)
+            if (labeler.excluded_at is not None) == is_excluded:
+                return
+            excluded_at = self._now() if is_excluded else None
+            change = update(Labeler).where(Labeler.id == labeler.id)
+            connection.execute(change.values(excluded_at=excluded_at))
+            if is_excluded:
+                connection.execute(delete(Lease).where(Lease.labeler_id == labeler.id))
+            answered = connection.execute(COMPARISONS_OF_LABELER, {"labeler_id": labeler.id})
+            recount(connection, list(answered.scalars()))
+            kind = "exclude" if is_excluded else "include"
+            self._events.append(connection, kind, {"labeler": name}, by_id)
+
+
+def read_ids(connection: Connection, names: Collection[str]) -> dict[str, int]:
+    """Read the ids of the labelers that exist."""
+    found = connection.execute(LABELER_IDS, {"names": sorted(names)})
+    return {row.name: row.id for row in found}
+
+
+def role_of(name: str) -> Role:
+    """Return the role that a name implies."""
+    if name == OWNER:
+        return "owner"
+    return "teacher" if name.startswith(TEACHER_PREFIX) else "labeler"
+
+
+def find_labeler(connection: Connection, name: str) -> Any:
+    """Return a row of `LABELER_BY_NAME`.
+
+    Raises:
+        LabelerNotFound: There is no such labeler.
+    """
+    found = connection.execute(LABELER_BY_NAME, {"name": name}).one_or_none()
+    if found is None:
+        raise LabelerNotFound(name)
+    return found
+
+
+def check_role(role: str) -> None:
+    """Check that a role can be given to a person.
+
+    Raises:
+        BadConfig: It cannot.
+    """
+    if role not in LABELER_ROLES:
+        raise BadConfig(f"{str(role)[:80]!r} is not a role. Give owner or labeler.")
+
+
+def normalise_name(name: str, role: str) -> str:
+    """Normalise a name to NFC without surrounding space.
+
+    Raises:
+        BadLabelerName: The name is empty, too long, unprintable, or reserved for another role.
+    """
+    normalised = unicodedata.normalize("NFC", name).strip()
+    if not 0 < len(normalised) <= MAX_NAME_LENGTH or not normalised.isprintable():
+        raise BadLabelerName(
+            f"{name[:MAX_NAME_LENGTH]!r} cannot be a labeler's name. Give 1 to {MAX_NAME_LENGTH} "
+            "printable characters."
+        )
+    implied_role = role_of(normalised.casefold())
+    if implied_role not in (role, "labeler"):
+        raise BadLabelerName(f"The name {normalised!r} is reserved. Choose another one.")
+    return normalised

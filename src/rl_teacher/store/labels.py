@@ -1,0 +1,369 @@
+"""The append-only label log."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import Connection, bindparam, exists, func, select
+from sqlalchemy.exc import IntegrityError
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.common.errors import ComparisonNotFound, StoreUnavailable
+from rl_teacher.store.counters import recount, tally_from
+from rl_teacher.store.database import Database
+from rl_teacher.store.encoding import jsonable
+from rl_teacher.store.events import EventLog
+from rl_teacher.store.labelers import OWNER, Labelers
+from rl_teacher.store.leases import delete_old_leases, end_leases
+from rl_teacher.store.records import ExportedLabel, LabelSample, LabelView, NewLabel, StoredLabel
+from rl_teacher.store.sql import (
+    IS_CURRENT,
+    IS_NOT_EXCLUDED,
+    MAX_ID,
+    as_answer,
+    in_chunks,
+    insert_or_skip,
+    lock_labels,
+    valid_ids,
+)
+from rl_teacher.store.tables import Comparison, Label, Labeler, Tally
+from rl_teacher.store.views import (
+    COMPARISONS,
+    EXPORTED_LABELS,
+    comparison_view,
+    experiment_of,
+    exported_label,
+)
+
+LEASE_CLEANUP_INTERVAL = timedelta(minutes=10)
+"""Old leases are deleted with a label now and then, so that most labels do not wait for it."""
+
+MAX_RESPONSE_MS = 2**31 - 1
+"""Some 24 days; a longer time does not fit PostgreSQL's INTEGER."""
+
+MAX_GOLD = 1_000
+"""Gold comparisons in a sample."""
+
+VOTES = (
+    select(Label.comparison_id, Label.labeler_id, Label.answer)
+    .join(Labeler, Labeler.id == Label.labeler_id)
+    .where(
+        Label.comparison_id.in_(bindparam("comparison_ids", expanding=True)),
+        IS_CURRENT,
+        IS_NOT_EXCLUDED,
+    )
+    .order_by(Label.id)
+)
+
+KNOWN_COMPARISONS = select(Comparison.id).where(
+    Comparison.id.in_(bindparam("comparison_ids", expanding=True))
+)
+
+# A subquery on the label; with a join, SQLite might start with all comparisons.
+EXPERIMENT_OF_LABEL = (
+    select(Comparison.experiment_id)
+    .where(Comparison.id == Label.comparison_id)
+    .correlate(Label)
+    .scalar_subquery()
+)
+
+STORED_LABELS = select(
+    Label.id,
+    Label.comparison_id,
+    Label.labeler_id,
+    Label.answer,
+    Label.created_at,
+    Label.is_swapped,
+    Label.response_ms,
+    Label.purpose,
+)
+
+SINCE = STORED_LABELS.where(
+    Label.id > bindparam("label_id"),
+    bindparam("experiment_id") == EXPERIMENT_OF_LABEL,
+    Label.purpose == "answer",
+).order_by(Label.id)
+
+EXPORT = EXPORTED_LABELS.where(
+    Label.id > bindparam("after_id"), bindparam("experiment_id") == EXPERIMENT_OF_LABEL
+).limit(bindparam("limit"))
+
+LABELER_ID = select(Labeler.id).where(Labeler.name == bindparam("labeler")).scalar_subquery()
+
+LABELS_OF_LABELER = (
+    COMPARISONS.add_columns(Label.request_id, Label.created_at, Label.answer)
+    .join(Label, Label.comparison_id == Comparison.id)
+    .where(
+        Comparison.experiment_id == bindparam("experiment_id"),
+        Label.labeler_id == LABELER_ID,
+        IS_CURRENT,
+    )
+    .order_by(Label.id.desc())
+    .limit(bindparam("limit"))
+)
+
+NUM_LABELS_OF_LABELER = select(Tally.num_labels).where(
+    Tally.experiment_id == bindparam("experiment_id"), Tally.labeler_id == LABELER_ID
+)
+
+# --- statements of a sample ---
+
+OF_EXPERIMENT = Comparison.experiment_id == bindparam("experiment_id")
+
+NUM_LABELS_OF_COMPARISON = (
+    select(func.count())
+    .select_from(Label)
+    .where(Label.comparison_id == Comparison.id)
+    .correlate(Comparison)
+    .scalar_subquery()
+)
+
+NEWEST_LABELLED = (
+    select(Comparison.id, NUM_LABELS_OF_COMPARISON.label("num_labels"))
+    .where(OF_EXPERIMENT, exists().where(Label.comparison_id == Comparison.id))
+    .order_by(Comparison.id.desc())
+    .limit(bindparam("limit"))
+)
+
+GOLD = (
+    select(Comparison.id, Comparison.gold)
+    .where(OF_EXPERIMENT, Comparison.gold.is_not(None))
+    .order_by(Comparison.id.desc())
+    .limit(MAX_GOLD)
+)
+
+LABELS_FROM = STORED_LABELS.join(Comparison, Comparison.id == Label.comparison_id).where(
+    OF_EXPERIMENT, Comparison.id >= bindparam("from_id")
+)
+
+LABELS_OF_COMPARISONS = STORED_LABELS.where(
+    Label.comparison_id.in_(bindparam("comparison_ids", expanding=True))
+)
+
+NUM_ANSWERED = select(Tally.labeler_id, Tally.num_labels).where(
+    Tally.experiment_id == bindparam("experiment_id")
+)
+
+
+class Labels:
+    """The labels of all experiments."""
+
+    def __init__(
+        self,
+        database: Database,
+        labelers: Labelers,
+        events: EventLog,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._database = database
+        self._labelers = labelers
+        self._events = events
+        self._now = now
+        self._leases_cleaned_at = datetime.min.replace(tzinfo=UTC)
+        self._insert = insert_or_skip(database.dialect, Label, "request_id").returning(Label.id)
+        self._tally_from = tally_from(database.dialect)
+
+    # --- writing ---
+
+    def add(
+        self,
+        comparison_id: int,
+        answer: Answer | None,
+        labeler: str,
+        request_id: UUID | None = None,
+    ) -> None:
+        """Store one label; see `add_many`."""
+        self.add_many([NewLabel(comparison_id, answer, labeler, request_id or uuid4())])
+
+    def add_many(self, labels: Sequence[NewLabel]) -> None:
+        """Store labels, all or none; those whose request_id is known are skipped.
+
+        A label ends the lease that it refers to, and is stored even if that has expired.
+
+        Raises:
+            ComparisonNotFound: A comparison does not exist; the error lists which.
+        """
+        if not labels:
+            return
+        if any(not 0 < label.comparison_id <= MAX_ID for label in labels):
+            raise ComparisonNotFound(self._unknown_comparisons(labels))
+        moment = self._now()
+        labeler_ids = self._labelers.ids_of({label.labeler for label in labels})
+        rows = [row_of(label, labeler_ids[label.labeler], moment) for label in labels]
+        try:
+            with self._database.writing() as connection:
+                lock_labels(connection)
+                self._write(connection, rows, labels, moment)
+        except IntegrityError as error:
+            self._labelers.forget_ids()
+            if unknown := self._unknown_comparisons(labels):
+                raise ComparisonNotFound(unknown) from error
+            raise StoreUnavailable(
+                f"The database {self._database.label} refused the labels: {error.orig}. If it was "
+                "restored from a backup, restore all of it, and send them again."
+            ) from error
+
+    def adjudicate(
+        self,
+        comparison_id: int,
+        answer: Answer,
+        *,
+        by: str = OWNER,
+        request_id: UUID | None = None,
+    ) -> None:
+        """Store the owner's own label of a comparison, with an event in the audit log.
+
+        Raises:
+            ComparisonNotFound: The comparison does not exist.
+        """
+        label = NewLabel(comparison_id, Answer(answer), by, request_id or uuid4())
+        by_id = self._labelers.id_of(by)
+        moment = self._now()
+        with self._database.writing() as connection:
+            lock_labels(connection)
+            experiment_id = experiment_of(connection, comparison_id)
+            if self._write(connection, [row_of(label, by_id, moment)], [label], moment):
+                details = {"comparison": comparison_id, "answer": label.answer}
+                self._events.append(connection, "adjudicate", details, by_id, experiment_id)
+
+    def _write(
+        self,
+        connection: Connection,
+        rows: list[dict[str, Any]],
+        labels: Sequence[NewLabel],
+        moment: datetime,
+    ) -> bool:
+        """Insert labels, end their leases and update the counts; return True if any is new."""
+        if moment - self._leases_cleaned_at >= LEASE_CLEANUP_INTERVAL:
+            delete_old_leases(connection, moment)
+            self._leases_cleaned_at = moment
+        end_leases(connection, rows, labels, moment)
+        new = connection.execute(self._insert, rows).scalars().all()
+        if new:
+            connection.execute(self._tally_from, {"first_new": min(new)})
+            recount(connection, sorted({label.comparison_id for label in labels}))
+        return bool(new)
+
+    def _unknown_comparisons(self, labels: Sequence[NewLabel]) -> list[int]:
+        """Return the ids of comparisons that do not exist, each once."""
+        ids = dict.fromkeys(label.comparison_id for label in labels)
+        known: set[int] = set()
+        with self._database.reading() as connection:
+            for chunk in in_chunks(valid_ids(ids)):
+                parameters = {"comparison_ids": chunk}
+                known.update(connection.execute(KNOWN_COMPARISONS, parameters).scalars())
+        return [each for each in ids if each not in known]
+
+    # --- reading ---
+
+    def answers(self, comparison_ids: Iterable[int]) -> dict[int, Answer]:
+        """Return the newest current answer to each comparison that has one, from any labeler."""
+        return {
+            comparison_id: list(votes.values())[-1]
+            for comparison_id, votes in self.votes(comparison_ids).items()
+        }
+
+    def votes(self, comparison_ids: Iterable[int]) -> dict[int, dict[int, Answer]]:
+        """Return the current answers by comparison and labeler, without excluded labelers.
+
+        The answers to a comparison are in the order given.
+        """
+        votes: dict[int, dict[int, Answer]] = {}
+        with self._database.reading() as connection:
+            for chunk in in_chunks(valid_ids(comparison_ids)):
+                for row in connection.execute(VOTES, {"comparison_ids": chunk}):
+                    votes.setdefault(row.comparison_id, {})[row.labeler_id] = Answer(row.answer)
+        return votes
+
+    def since(self, experiment_id: int, label_id: int) -> list[StoredLabel]:
+        """Return the labels of an experiment after an id, oldest first, without repeats.
+
+        Labels commit in the order of their ids, so none can appear later before one that was
+        returned; see `sql.lock_labels`.
+        """
+        parameters = {"experiment_id": experiment_id, "label_id": label_id}
+        with self._database.reading() as connection:
+            return [stored_label(row) for row in connection.execute(SINCE, parameters)]
+
+    def of_labeler(self, experiment_id: int, labeler: str, limit: int) -> list[LabelView]:
+        """Return the current labels of one labeler, newest first."""
+        parameters = {"experiment_id": experiment_id, "labeler": labeler, "limit": limit}
+        with self._database.reading() as connection:
+            return [
+                LabelView(
+                    row["request_id"],
+                    comparison_view(row),
+                    Answer(row["answer"]),
+                    row["created_at"],
+                )
+                for row in connection.execute(LABELS_OF_LABELER, parameters).mappings()
+            ]
+
+    def count_of_labeler(self, experiment_id: int, labeler: str) -> int:
+        """Return the number of comparisons that a labeler currently answers."""
+        parameters = {"experiment_id": experiment_id, "labeler": labeler}
+        with self._database.reading() as connection:
+            return connection.execute(NUM_LABELS_OF_LABELER, parameters).scalar() or 0
+
+    def export(
+        self, experiment_id: int, after_id: int = 0, limit: int = 1000
+    ) -> list[ExportedLabel]:
+        """Return labels of an experiment after an id, oldest first, replaced ones included."""
+        parameters = {"experiment_id": experiment_id, "after_id": after_id, "limit": limit}
+        with self._database.reading() as connection:
+            rows = connection.execute(EXPORT, parameters).mappings()
+            return [exported_label(row) for row in rows]
+
+    def sample(self, experiment_id: int, at_most: int) -> LabelSample:
+        """Return the newest labels of an experiment for quality estimates.
+
+        Comparisons are complete, each with all its labels, so that agreement among labelers can be
+        computed. At least one comparison is included.
+        """
+        parameters = {"experiment_id": experiment_id}
+        with self._database.reading() as connection:
+            newest = connection.execute(NEWEST_LABELLED, parameters | {"limit": at_most}).all()
+            from_id, num_labels, num_taken = 0, 0, 0
+            for comparison_id, num in newest:
+                if num_taken and num_labels + num > at_most:
+                    break
+                from_id, num_labels, num_taken = comparison_id, num_labels + num, num_taken + 1
+            gold = {row.id: Answer(row.gold) for row in connection.execute(GOLD, parameters)}
+            older_gold = [each for each in gold if each < from_id]
+            rows = [
+                *connection.execute(LABELS_FROM, parameters | {"from_id": from_id}),
+                *connection.execute(LABELS_OF_COMPARISONS, {"comparison_ids": older_gold}),
+            ]
+            tallies = connection.execute(NUM_ANSWERED, parameters)
+            num_answered = {row.labeler_id: row.num_labels for row in tallies}
+        return LabelSample(
+            labels=sorted(map(stored_label, rows), key=lambda label: label.id),
+            from_id=from_id,
+            gold=gold,
+            num_answered=num_answered,
+            is_all=num_taken == len(newest) < at_most,
+        )
+
+
+def stored_label(row: Any) -> StoredLabel:
+    """Convert a row of `STORED_LABELS`."""
+    return StoredLabel(**{**row._mapping, "answer": as_answer(row.answer)})
+
+
+def row_of(label: NewLabel, labeler_id: int, moment: datetime) -> dict[str, Any]:
+    """Convert a label to a row of the table."""
+    return {
+        "comparison_id": label.comparison_id,
+        "answer": None if label.answer is None else Answer(label.answer).value,
+        "labeler_id": labeler_id,
+        "request_id": label.request_id,
+        "created_at": moment,
+        "is_swapped": label.is_swapped,
+        "response_ms": (
+            None if label.response_ms is None else min(label.response_ms, MAX_RESPONSE_MS)
+        ),
+        "details": None if label.details is None else jsonable(label.details),
+        "purpose": "answer",
+        "lease": "none" if label.lease is None else "late",
+    }
