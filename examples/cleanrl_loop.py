@@ -1,4 +1,4 @@
-"""One loop in one file, as CleanRL writes them: REINFORCE on predicted rewards.
+"""CleanRL-style training loop in one file: REINFORCE on predicted rewards.
 
 python examples/cleanrl_loop.py [STEPS]
 """
@@ -14,7 +14,7 @@ GAMMA, LEARNING_RATE, ROLLOUT = 0.99, 0.02, 128
 
 
 def main(num_steps: int = 60_000) -> None:
-    """Learn, and print what the true reward says meanwhile."""
+    """Train on predicted rewards, and print the mean true return."""
     venv = PreferenceVectorWrapper(
         gym.make_vec("CartPole-v1", num_envs=8, vectorization_mode="sync"), n_labels=150
     )

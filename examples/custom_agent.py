@@ -1,7 +1,8 @@
-"""A custom agent, the cross-entropy method: python examples/custom_agent.py [STEPS].
+"""Custom agent: the cross-entropy method in 25 lines.
 
-From the command line, with this folder on Python's path:
-rl-teacher teach -a custom_agent:CrossEntropy
+python examples/custom_agent.py [STEPS]
+
+From the command line, with this folder on Python's path: `-a custom_agent:CrossEntropy`.
 """
 
 import sys
@@ -16,7 +17,7 @@ from rl_teacher.teach import teach
 
 
 class CrossEntropy(CustomAgent):
-    """Linear policies around a mean, one for each environment; the mean moves to the best."""
+    """Cross-entropy method: one sampled linear policy per environment, refitted to the best."""
 
     rollout_steps = 50
     saved_attributes = ("mean", "std", "drawn")
@@ -32,7 +33,7 @@ class CrossEntropy(CustomAgent):
         return self.rng.normal(self.mean, self.std, (self.num_envs, *self.mean.shape))
 
     def act(self, observations: np.ndarray, masks: Any = None) -> np.ndarray:  # noqa: ARG002
-        """What each environment's policy does."""
+        """Return the actions of each environment's sampled policy."""
         return np.tanh(np.einsum("ni,nia->na", observations, self.drawn)).astype(np.float32)
 
     def predict(
@@ -46,7 +47,7 @@ class CrossEntropy(CustomAgent):
         return np.tanh(observations @ self.mean).astype(np.float32)
 
     def learn(self, rollout: Any, rewards: np.ndarray) -> dict[str, float]:  # noqa: ARG002
-        """Move to the best quarter, by the rewards that it is told."""
+        """Refit mean and standard deviation to the quarter of policies with the highest reward."""
         best = self.drawn[np.argsort(rewards.mean(axis=0))[-self.num_envs // 4 :]]
         self.mean, self.std = best.mean(axis=0), best.std(axis=0) + 0.05
         self.drawn = self._draw()
@@ -54,7 +55,7 @@ class CrossEntropy(CustomAgent):
 
 
 def main(steps: int = 16_000) -> None:
-    """Teach it from a synthetic teacher's labels."""
+    """Train from the labels of a synthetic teacher, and print the true return."""
     own: Any = {"agent": "__main__:CrossEntropy", "other": OtherAgentConfig(num_envs=32)}
     budget: Any = {"n_labels": 60, "num_timesteps": steps, "agent_reset": 0.0}
     config = TeachConfig("ShortInvertedPendulum-v1", "synth", name="custom-agent", **own, **budget)

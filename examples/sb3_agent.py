@@ -1,6 +1,7 @@
-"""A Stable-Baselines3 agent learns CartPole from comparisons alone: python examples/sb3_agent.py.
+"""Stable-Baselines3's DQN learns CartPole from comparisons alone.
 
-Needs the extra: pip install "rl-teacher[sb3]".
+pip install "rl-teacher[sb3]"
+python examples/sb3_agent.py [STEPS]
 """
 
 import sys
@@ -14,11 +15,11 @@ from rl_teacher.wrappers.sb3 import RelabelReplay
 
 
 def main(num_steps: int = 50_000) -> None:
-    """Teach, then see what the true reward says."""
+    """Train from labels, then evaluate with the true reward."""
     env = PreferenceWrapper(
         gym.make("CartPole-v1"), n_labels=200, schedule="annealed", num_timesteps=num_steps
     )
-    env.pretrain()  # acts at random until rewards are predicted: the agent never sees true ones
+    env.pretrain()  # random actions until the first fit: the agent never sees true rewards
     agent = DQN(
         "MlpPolicy",
         env,

@@ -93,17 +93,17 @@ def test_cleanrl_loop_learns_from_labels_alone(printed_by):
 
 
 def test_own_environment_without_reward_is_learned_from_labels(printed_by):
-    dark_red, bright_green = numbers_in(printed_by("own_environment", 500))
+    dark_red, bright_green = numbers_in(printed_by("custom_environment", 500))
     assert bright_green > dark_red
 
 
 def test_own_teacher_shapes_predicted_reward(printed_by):
-    still, whirling = numbers_in(printed_by("own_teacher", 500))
+    still, whirling = numbers_in(printed_by("custom_teacher", 500))
     assert still > whirling
 
 
 def test_own_selector_yields_correlated_predictor(printed_by):
-    (correlation,) = numbers_in(printed_by("own_selector", 1_000))
+    (correlation,) = numbers_in(printed_by("custom_selector", 1_000))
     assert correlation > 0.5
 
 

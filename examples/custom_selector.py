@@ -1,6 +1,6 @@
-"""A selector of your own: which of many candidate pairs are worth asking about.
+"""Custom query selector: a random sample of the pairs with the most disagreement.
 
-python examples/own_selector.py [STEPS]
+python examples/custom_selector.py [STEPS]
 """
 
 import sys
@@ -13,20 +13,23 @@ from rl_teacher.queries.selectors import Candidates
 
 
 def unsure_and_varied(candidates: Candidates, num: int, rng: np.random.Generator) -> np.ndarray:
-    """Of the half of the pairs on which the members disagree most, any.
+    """Sample from the half of the candidate pairs on which the members disagree most.
 
     Args:
-        candidates: `chances` [M, C] that left is preferred, by each of M members; `logits` alike;
-            `features` [C, F] of what the pairs show.
-        num: how many to choose.
-        rng: draw all randomness from it, and a run can be repeated.
+        candidates: C pairs with `chances` [M, C], each member's probability that left is
+            preferred, the same as `logits`, and `features` [C, F].
+        num: number of pairs to choose.
+        rng: source of randomness; using it keeps runs reproducible.
+
+    Returns:
+        [num] indices of the chosen pairs.
     """
     by_disagreement = np.argsort(-candidates.chances.var(axis=0))
     return rng.permutation(by_disagreement[: max(num, len(by_disagreement) // 2)])[:num]
 
 
 def main(num_steps: int = 3_000) -> None:
-    """See how well rewards are predicted from what it chose."""
+    """Train a predictor on the chosen pairs, and print its correlation with the true reward."""
     env = PreferenceWrapper(
         gym.make("Pendulum-v1"),
         selector=unsure_and_varied,

@@ -1,4 +1,4 @@
-"""An environment of your own, without a reward: python examples/own_environment.py [STEPS]."""
+"""Custom environment without a reward: python examples/custom_environment.py [STEPS]."""
 
 import sys
 from typing import Any
@@ -10,7 +10,7 @@ from rl_teacher import PreferenceWrapper, Segment
 
 
 class Lamp(gym.Env):
-    """A lamp with three switches; somebody likes it bright, and green better than red."""
+    """Lamp with three switches; the teacher prefers it bright, and green to red."""
 
     observation_space = gym.spaces.Dict(
         brightness=gym.spaces.Box(0, 3, (1,), np.float32), colour=gym.spaces.Discrete(2)
@@ -21,22 +21,22 @@ class Lamp(gym.Env):
         return {"brightness": np.array([np.sum(switches)], np.float32), "colour": int(switches[0])}
 
     def reset(self, **begin: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begin in the dark."""
+        """Start a new episode in the dark."""
         super().reset(**begin)
         return self._observed(np.zeros(3)), {}
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Set the switches."""
+        """Set the switches; the reward is always 0."""
         return self._observed(action), 0.0, False, False, {}
 
 
 def bright_and_green(left: Segment, right: Segment) -> float:
-    """How much better the left segment is: observations are flattened, colour one-hot."""
+    """Return how much better left is; observations are flattened, with a one-hot colour."""
     return float(left.observations[:, [0, 2]].sum() - right.observations[:, [0, 2]].sum())
 
 
 def main(num_steps: int = 3_000) -> None:
-    """Let it learn what is liked, and ask it."""
+    """Fit a predictor, and print its reward of two states."""
     env = PreferenceWrapper(
         gym.wrappers.TimeLimit(Lamp(), 50), teacher=bright_and_green, segment_length=5
     )

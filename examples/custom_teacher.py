@@ -1,6 +1,6 @@
-"""A teacher of your own: a function of two segments. This one wants the pendulum to hang still.
+"""Custom teacher: a function of two segments that prefers a pendulum hanging still.
 
-python examples/own_teacher.py [STEPS]
+python examples/custom_teacher.py [STEPS]
 """
 
 import sys
@@ -12,17 +12,17 @@ from rl_teacher import PreferenceWrapper, Segment
 
 
 def restlessness(segment: Segment) -> float:
-    """How fast it turns, and how far it is from hanging; observations are cos, sin, speed."""
+    """Return mean speed plus mean height; observations are cos, sin, speed."""
     return float(np.abs(segment.observations[:, 2]).mean() + segment.observations[:, 0].mean())
 
 
 def hang_still(left: Segment, right: Segment) -> float:
-    """Positive where the left segment is better; `left`, `equal` and so on would do as well."""
+    """Return a positive number if left is better; "left", "right" or "equal" work as well."""
     return restlessness(right) - restlessness(left)
 
 
 def main(num_steps: int = 3_000) -> None:
-    """Collect, fit, and look at what it has learned."""
+    """Collect labels, fit, and print the predicted reward of two states."""
     env = PreferenceWrapper(gym.make("Pendulum-v1"), teacher=hang_still, segment_length=15)
     env.pretrain()
     env.reset(seed=0)
