@@ -22,7 +22,7 @@ LABELS = {
 STEPS = {"MovingDot-v0": 200_000, "Pong-v0": 3_000_000, "Breakout-v0": 3_000_000}
 SEEDS = {"MovingDot-v0": (0, 1, 2), "Pong-v0": (0,), "Breakout-v0": (0,)}
 BARS = {"MovingDot-v0": 81.0, "Pong-v0": 0.0, "Breakout-v0": 20.0}
-"""Returns to reach; 81 is nine tenths of all there is, see docs/pictures.md."""
+"""Returns to reach; 81 is nine tenths of all there is, see docs/images.md."""
 RANDOM = {"MovingDot-v0": 2.0, "Pong-v0": -20.7, "Breakout-v0": 1.2}
 """What acting at random returns."""
 HOW = "python -m benchmarks.run pictures [--only MovingDot-v0] [--labels 300] [--seeds 0 1 2]"
