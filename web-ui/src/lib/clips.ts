@@ -2,7 +2,8 @@
 
 import { getBlob, getBytes, getScene, Refused } from './api'
 import { CorruptClip, decodePoses, type Poses } from './poses'
-import type { Clip, Comparison, SceneFile } from './types'
+import type { SceneFile } from './scene-file'
+import type { Clip, Comparison } from './types'
 
 const KEPT = 60
 

@@ -122,35 +122,3 @@ export interface Receipt {
   accepted: string[]
   rejected: { request_id: string; problem: Problem }[]
 }
-
-/** Geometry of an environment, in MuJoCo's conventions: half sizes, z along capsules, w first. */
-export interface SceneFile {
-  version: number
-  bodies: string[]
-  geoms: Geom[]
-  meshes: { vertices: string; faces: string }[]
-  hfields: { rows: number; columns: number; size: number[]; data: string }[]
-  camera: SceneCamera
-  extent: number
-  ground_z: number | null
-}
-
-export interface Geom {
-  type: 'plane' | 'sphere' | 'capsule' | 'ellipsoid' | 'cylinder' | 'box' | 'mesh' | 'hfield'
-  /** Index into the bodies, -1 for the world. */
-  body: number
-  size: number[]
-  pos: number[]
-  quat: number[]
-  rgba: number[]
-  mesh: number | null
-  hfield: number | null
-}
-
-export interface SceneCamera {
-  distance: number
-  elevation_deg: number
-  azimuth_deg: number
-  lookat: number[]
-  tracks: number | null
-}

@@ -1,18 +1,19 @@
-/** A camera that looks at a point; MuJoCo's angles, z up. */
+/** A camera that looks at a target point, in MuJoCo's angles; z points up. */
 
+import type { PosesClip } from '../clips'
 import { meanHeight, poseAt, type Poses } from '../poses'
-import type { SceneCamera, SceneFile } from '../types'
+import type { SceneCamera, SceneFile } from '../scene-file'
 
 export const FIELD_OF_VIEW_DEG = 45
 
-const LOWEST_DEG = -89
-const HIGHEST_DEG = -2
-const NEAREST = 0.3
-const FARTHEST = 4
+const MIN_ELEVATION_DEG = -89
+const MAX_ELEVATION_DEG = -2
+const MIN_ZOOM = 0.3
+const MAX_ZOOM = 4
 
 export type Vector = [x: number, y: number, z: number]
 
-/** How the person looks at the clips: turned and zoomed from where the scene's camera begins. */
+/** The viewer's rotation and zoom, relative to the scene's own camera. */
 export class Orbit {
   azimuth_deg = 0
   elevation_deg = 0
@@ -23,9 +24,9 @@ export class Orbit {
     this.elevation_deg += elevation_deg
   }
 
-  /** Nearer for a factor below 1. */
+  /** Scale the camera's distance; a factor below 1 moves it closer. */
   magnify(factor: number): void {
-    this.zoom = clamp(this.zoom * factor, NEAREST, FARTHEST)
+    this.zoom = clamp(this.zoom * factor, MIN_ZOOM, MAX_ZOOM)
   }
 
   reset(): void {
@@ -35,20 +36,25 @@ export class Orbit {
   }
 }
 
-export interface View {
+/** The position and the target of the camera, and the distance between them, in metres. */
+export interface CameraView {
   eye: Vector
   target: Vector
   distance: number
 }
 
 /**
- * Where the camera is.
+ * Compute where the camera is.
  *
- * @param aspect width by height of the picture; narrow ones are seen from farther away.
+ * @param aspect width divided by height of the pane; narrow panes are viewed from farther away.
  */
-export function viewOf(camera: SceneCamera, orbit: Orbit, target: Vector, aspect: number): View {
-  const elevation_deg = clamp(camera.elevation_deg + orbit.elevation_deg, LOWEST_DEG, HIGHEST_DEG)
-  // Note: what went over the edge is forgotten, so that turning back answers at once.
+export function viewOf(camera: SceneCamera, orbit: Orbit, target: Vector, aspect: number): CameraView {
+  const elevation_deg = clamp(
+    camera.elevation_deg + orbit.elevation_deg,
+    MIN_ELEVATION_DEG,
+    MAX_ELEVATION_DEG,
+  )
+  // Discard rotation beyond the limit, so that turning back responds at once.
   orbit.elevation_deg = elevation_deg - camera.elevation_deg
   const azimuth = radians(camera.azimuth_deg + orbit.azimuth_deg)
   const elevation = radians(elevation_deg)
@@ -64,7 +70,8 @@ export function viewOf(camera: SceneCamera, orbit: Orbit, target: Vector, aspect
 const pose = new Float32Array(7)
 
 /**
- * What the camera looks at: along the ground it follows the tracked body, its height stays.
+ * Compute the point the camera looks at. It follows the tracked body along the ground at a fixed
+ * height.
  *
  * @param height of the target above zero, in metres.
  */
@@ -75,25 +82,13 @@ export function targetAt(scene: SceneFile, poses: Poses, position: number, heigh
   return [pose[0]!, pose[1]!, height]
 }
 
-/** One height for all clips that are seen together, so that their grounds are level. */
-export function commonHeight(scene: SceneFile, clips: readonly Poses[]): number {
-  const { tracks, lookat } = scene.camera
-  if (tracks === null || clips.length === 0) return lookat[2]!
-  return clips.reduce((sum, poses) => sum + meanHeight(poses), 0) / clips.length
-}
-
-/** Rotates a vector by the quaternion w x y z at an offset of an array. */
-export function rotate(q: ArrayLike<number>, at: number, v: Vector): Vector {
-  const [w, x, y, z] = [q[at]!, q[at + 1]!, q[at + 2]!, q[at + 3]!]
-  const [a, b, c] = v
-  const tx = 2 * (y * c - z * b)
-  const ty = 2 * (z * a - x * c)
-  const tz = 2 * (x * b - y * a)
-  return [
-    a + w * tx + y * tz - z * ty,
-    b + w * ty + z * tx - x * tz,
-    c + w * tz + x * ty - y * tx,
-  ]
+/** Compute one target height for all clips, so that the ground is level across the panes. */
+export function commonHeight(clips: readonly (PosesClip | null)[]): number {
+  const shown = clips.filter((clip) => clip !== null)
+  if (shown.length === 0) return 0
+  const { tracks, lookat } = shown[0]!.scene.camera
+  if (tracks === null) return lookat[2]!
+  return shown.reduce((sum, { poses }) => sum + meanHeight(poses), 0) / shown.length
 }
 
 export const clamp = (value: number, low: number, high: number): number =>

@@ -1,10 +1,10 @@
-/** What draws clips: WebGL where there is one, a plain 2-D picture elsewhere. */
+/** The interface of clip renderers: WebGL where available, a 2-D canvas elsewhere. */
 
-import type { Vector } from './camera'
 import type { PosesClip } from '../clips'
 import type { Clock } from '../clock'
+import type { Vector } from './camera'
 
-/** A rectangle of the canvas in CSS pixels, from its top left corner. */
+/** A rectangle of the canvas in CSS pixels; the origin is the top left corner. */
 export interface Pane {
   x: number
   y: number
@@ -22,22 +22,23 @@ export interface Palette {
 
 export interface ClipRenderer {
   readonly kind: 'webgl' | 'canvas'
-  /** The processor draws: what lies over the canvas should be plain too. */
-  readonly isPlain: boolean
-  /** Other clips, one per pane. */
+  /** WebGL runs on the CPU: effects over the canvas, such as rounded corners, are too slow. */
+  readonly isSoftware: boolean
+  /** Show other clips, one per pane. */
   show(clips: readonly (PosesClip | null)[]): void
-  /** Where they are drawn, and how large the canvas is. */
-  layOut(width: number, height: number, panes: readonly Pane[]): void
+  /** Set the size of the canvas and the panes. */
+  setLayout(width: number, height: number, panes: readonly Pane[]): void
   paint(palette: Palette): void
-  /** Draws the clips at the clock's time if that differs from what is on the canvas. */
+  /** Draw the clips at the clock's time; return whether the frame differed from the last one. */
   draw(clock: Clock): boolean
-  /** Marks what is on the canvas as old. */
+  /** Force the next call of `draw` to draw. */
   invalidate(): void
-  /** Where a point of the world lies in a pane: CSS pixels of the canvas. */
+  /** Return where a point of the world appears in a pane, in CSS pixels of the canvas. */
   locate(pane: number, point: Vector): [x: number, y: number] | null
   dispose(): void
 }
 
+/** Read the scene's colours from an element's computed style. */
 export function paletteOf(element: Element): Palette {
   const style = getComputedStyle(element)
   const read = (name: string) => style.getPropertyValue(name).trim()
@@ -49,26 +50,9 @@ export function paletteOf(element: Element): Palette {
   }
 }
 
-/** A length in metres of 1, 2 or 5 times a power of ten: the side of a square of the ground. */
+/** Round a length in metres down to 1, 2 or 5 times a power of ten: the side of a ground square. */
 export function niceLength(length: number): number {
   const power = 10 ** Math.floor(Math.log10(length))
-  const share = length / power
-  return power * (share < 2 ? 1 : share < 5 ? 2 : 5)
-}
-
-/** Numbers that were packed as base64 of little-endian bytes. */
-export function bytesOf(base64: string): DataView {
-  const text = atob(base64)
-  const bytes = Uint8Array.from(text, (character) => character.charCodeAt(0))
-  return new DataView(bytes.buffer)
-}
-
-export function floatsOf(base64: string): Float32Array {
-  const view = bytesOf(base64)
-  return Float32Array.from({ length: view.byteLength >> 2 }, (_, i) => view.getFloat32(4 * i, true))
-}
-
-export function indicesOf(base64: string): Uint32Array {
-  const view = bytesOf(base64)
-  return Uint32Array.from({ length: view.byteLength >> 2 }, (_, i) => view.getUint32(4 * i, true))
+  const leading = length / power
+  return power * (leading < 2 ? 1 : leading < 5 ? 2 : 5)
 }
