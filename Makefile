@@ -33,7 +33,12 @@ check: $(SETUP)
 	$(BIN)/lint-imports
 
 # The page's own types and tests.
+# The page's types of the API, generated from its OpenAPI document.
+api-types: $(SETUP)
+	$(BIN)/python -m rl_teacher.web.openapi | $(BIN)/python hatch_build.py run api-types
+
 check-page: $(SETUP)
+	$(BIN)/python -m rl_teacher.web.openapi | $(BIN)/python hatch_build.py run api-types -- --check
 	$(BIN)/python hatch_build.py run check
 	$(BIN)/python hatch_build.py test
 

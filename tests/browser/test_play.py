@@ -54,7 +54,7 @@ def open_played(open_context, played):
 
 
 def wait_for_episode(opened, number):
-    shown = opened.page.locator(f".clip-player[data-shown='episode {number}']")
+    shown = opened.page.locator(f".clip-player[data-clips='episode {number}']")
     shown.wait_for(timeout=PATIENCE_MS)
 
 

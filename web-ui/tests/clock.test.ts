@@ -10,8 +10,8 @@ function loaded(): Clock {
   return clock
 }
 
-describe('the clock', () => {
-  it('loops by the longer clip, with a hold', () => {
+describe('Clock', () => {
+  it('repeats after the longer clip and a hold', () => {
     const clock = loaded()
     expect(clock.duration_s).toBe(1.5)
     clock.advance(1.5 + HOLD_S + 0.25)
@@ -19,12 +19,12 @@ describe('the clock', () => {
     expect(clock.numReplays).toBe(1)
   })
 
-  it('shows the last frame of a shorter clip until the longer one has ended', () => {
+  it('holds the last frame of the shorter clip until the longer one ends', () => {
     expect(frameAt(SHORT, 1.2)).toBe(9)
     expect(frameAt(LONG, 1.2)).toBe(24)
   })
 
-  it('goes at its speed, and stands still when paused', () => {
+  it('advances at its speed and stops while paused', () => {
     const clock = loaded()
     clock.speed = 0.25
     clock.advance(1)
@@ -34,7 +34,7 @@ describe('the clock', () => {
     expect(clock.time_s).toBe(0.25)
   })
 
-  it('steps frame by frame, and round the end', () => {
+  it('steps frame by frame and wraps around', () => {
     const clock = loaded()
     clock.step(1)
     expect(frameAt(LONG, clock.time_s)).toBe(1)
@@ -44,7 +44,7 @@ describe('the clock', () => {
     expect(clock.isPlaying).toBe(false)
   })
 
-  it.each(Array.from({ length: 30 }, (_, i) => i))('finds frame %i at its own time', (frame) => {
+  it.each(Array.from({ length: 30 }, (_, i) => i))('returns frame %i at its timestamp', (frame) => {
     expect(frameAt(LONG, frame / 20)).toBe(frame)
   })
 })

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { actionOf } from '../src/lib/keys'
-import type { Pressed } from '../src/lib/keys'
+import type { KeyPress } from '../src/lib/keys'
 
-const pressed = (key: string, more: Partial<Pressed> = {}): Pressed => ({
+const pressed = (key: string, more: Partial<KeyPress> = {}): KeyPress => ({
   key,
   repeat: false,
   shiftKey: false,
@@ -15,7 +15,7 @@ const pressed = (key: string, more: Partial<Pressed> = {}): Pressed => ({
 
 const typing = { matches: (what: string) => what.includes('textarea') } as unknown as EventTarget
 
-describe('a key', () => {
+describe('actionOf', () => {
   it.each([
     ['ArrowLeft', { kind: 'answer', answer: 'left' }],
     ['ArrowRight', { kind: 'answer', answer: 'right' }],
@@ -28,25 +28,25 @@ describe('a key', () => {
     ['r', { kind: 'restart' }],
     ['.', { kind: 'step', direction: 1 }],
     ['?', { kind: 'help' }],
-  ])('%s does what it says', (key, action) => {
+  ])('maps %s to its action', (key, action) => {
     expect(actionOf(pressed(key))).toEqual(action)
   })
 
-  it('that repeats by itself does nothing', () => {
+  it('ignores key repeats', () => {
     expect(actionOf(pressed('ArrowLeft', { repeat: true }))).toBeNull()
   })
 
-  it('with Ctrl, Alt or the command key is the browser’s', () => {
+  it('leaves keys with Ctrl, Alt or Meta to the browser', () => {
     for (const name of ['ctrlKey', 'altKey', 'metaKey'] as const) {
       expect(actionOf(pressed('r', { [name]: true }))).toBeNull()
     }
   })
 
-  it('that is typed into a field does nothing', () => {
+  it('ignores keys typed into a field', () => {
     expect(actionOf(pressed('s', { target: typing }))).toBeNull()
   })
 
-  it('with Shift turns the camera', () => {
+  it('maps Shift with arrow keys to the camera', () => {
     expect(actionOf(pressed('ArrowLeft', { shiftKey: true }))).toMatchObject({ kind: 'orbit' })
   })
 })

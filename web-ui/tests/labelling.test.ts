@@ -2,8 +2,8 @@ import 'fake-indexeddb/auto'
 import { describe, expect, it, vi } from 'vitest'
 
 import type { LoadedClip } from '../src/lib/clips'
-import { Labelling, type Service } from '../src/lib/labelling.svelte'
-import type { Comparison, NewLabel, Progress } from '../src/lib/types'
+import { LabellingSession, type Service } from '../src/lib/labelling.svelte'
+import type { Comparison, LabelSubmission, Progress } from '../src/lib/api-types'
 
 const MINUTE_MS = 60_000
 const progress: Progress = { mine: 0, answered: 0, asked: 9, target: null, waiting: 9, message: '' }
@@ -18,21 +18,21 @@ const comparison = (id: number): Comparison => ({
   lease: `lease-${id}`,
 })
 
-/** A service with comparisons 1, 2, 3 …; `lost` are leases that it has given to others. */
-function begin({ lost = [], most = Infinity }: { lost?: string[]; most?: number } = {}) {
-  const sent: NewLabel[] = []
+/** Create a session of a service with comparisons 1, 2, 3…; `lost` are leases that others hold. */
+function createSession({ lost = [], most = Infinity }: { lost?: string[]; most?: number } = {}) {
+  const sent: LabelSubmission[] = []
   const released: string[] = []
-  let given = 0
+  let numLeased = 0
   const free = { most }
   const service: Service = {
     getNext: (_, limit) => {
-      const length = Math.min(limit, free.most - given)
-      const comparisons = Array.from({ length }, () => comparison(++given))
+      const length = Math.min(limit, free.most - numLeased)
+      const comparisons = Array.from({ length }, () => comparison(++numLeased))
       return Promise.resolve({ comparisons, progress })
     },
     getComparison: (id) => Promise.resolve(comparison(id)),
     getMyLabels: () => Promise.resolve([]),
-    getExperiment: () => Promise.reject(new Error('not asked here')),
+    getExperiment: () => Promise.reject(new Error('not used here')),
     postLabels: (labels) => {
       sent.push(...labels)
       return Promise.resolve({ accepted: labels.map((one) => one.request_id), rejected: [] })
@@ -42,7 +42,7 @@ function begin({ lost = [], most = Infinity }: { lost?: string[]; most?: number 
     releaseLeases: (leases) => (released.push(...leases), Promise.resolve()),
   }
   const loaded = (one: LoadedClip['clip']) => ({ kind: 'video', clip: one, url: '' }) as LoadedClip
-  const labelling = new Labelling('hop', () => ({}), {
+  const session = new LabellingSession('hop', () => ({}), {
     service,
     clips: {
       clip: (one) => Promise.resolve(loaded(one)),
@@ -51,75 +51,75 @@ function begin({ lost = [], most = Infinity }: { lost?: string[]; most?: number 
     },
     database: new IDBFactory(),
   })
-  const idsAhead = () => labelling.ahead.map((ready) => ready.comparison.id)
-  return { labelling, sent, released, idsAhead, free }
+  const idsAhead = () => session.queue.items.map((ready) => ready.comparison.id)
+  return { session, sent, released, idsAhead, free }
 }
 
 const settle = () => new Promise((done) => setTimeout(done, 20))
 
-describe('labelling under leases', () => {
-  it('sends with each answer its lease and which clip was on the left', async () => {
-    const { labelling, sent } = begin()
-    await labelling.start()
-    labelling.answer('left')
+describe('labelling session', () => {
+  it('sends each label with its lease and the clip on the left', async () => {
+    const { session, sent } = createSession()
+    await session.start()
+    session.answer('left')
     await settle()
     expect(sent).toMatchObject([{ comparison_id: 1, lease: 'lease-1', left_hash: 'left-1' }])
-    labelling.stop()
+    session.stop()
   })
 
-  it('sends an answer that is given again without the lease, which has ended', async () => {
-    const { labelling, sent } = begin()
-    await labelling.start()
-    labelling.answer('left')
-    labelling.undo()
+  it('sends a label after undo without the lease, which has ended', async () => {
+    const { session, sent } = createSession()
+    await session.start()
+    session.answer('left')
+    session.undo()
     await settle()
-    labelling.answer('right')
+    session.answer('right')
     await settle()
     expect(sent.map(({ answer, lease }) => [answer, lease])).toEqual([
       ['left', 'lease-1'],
       [null, null],
       ['right', null],
     ])
-    labelling.stop()
+    session.stop()
   })
 
-  it('drops quietly what went to others, but for what is on screen', async () => {
+  it('drops queued comparisons with lost leases but keeps the one on screen', async () => {
     vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
-    const { labelling, sent, idsAhead } = begin({ lost: ['lease-1', 'lease-3'] })
-    await labelling.start()
+    const { session, sent, idsAhead } = createSession({ lost: ['lease-1', 'lease-3'] })
+    await session.start()
     expect(idsAhead()).toEqual([2, 3, 4])
     await vi.advanceTimersByTimeAsync(MINUTE_MS)
     vi.useRealTimers()
     await settle()
-    expect(labelling.current?.comparison.id).toBe(1)
+    expect(session.current?.comparison.id).toBe(1)
     expect(idsAhead()).toEqual([2, 4, 5])
-    expect(labelling.notice).toBe('')
-    labelling.answer('equal')
+    expect(session.notice).toBe('')
+    session.answer('equal')
     await settle()
     expect(sent).toMatchObject([{ comparison_id: 1, answer: 'equal', lease: 'lease-1' }])
-    labelling.stop()
+    session.stop()
   })
 
-  it('looks again for what others have in hand', async () => {
+  it('checks again for comparisons held by others', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
-    const { labelling, free } = begin({ most: 0 })
-    await labelling.start()
-    expect([labelling.isIdle, labelling.isLeftOver]).toEqual([true, true])
+    const { session, free } = createSession({ most: 0 })
+    await session.start()
+    expect([session.isIdle, session.isHeldByOthers]).toEqual([true, true])
     free.most = 1
     await vi.advanceTimersByTimeAsync(10_000)
     vi.useRealTimers()
     await settle()
-    expect(labelling.current?.comparison.id).toBe(1)
-    expect(labelling.isLeftOver).toBe(false)
-    labelling.stop()
+    expect(session.current?.comparison.id).toBe(1)
+    expect(session.isHeldByOthers).toBe(false)
+    session.stop()
   })
 
-  it('gives back what was not answered when the page is left', async () => {
-    const { labelling, released } = begin()
-    await labelling.start()
-    labelling.answer('left')
+  it('releases unlabelled comparisons when the page is closed', async () => {
+    const { session, released } = createSession()
+    await session.start()
+    session.answer('left')
     await settle()
-    labelling.stop()
+    session.stop()
     expect(released).toEqual(['lease-2', 'lease-3', 'lease-4', 'lease-5'])
   })
 })

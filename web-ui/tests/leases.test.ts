@@ -17,26 +17,26 @@ function leasesOf(held: string[], alive: string[]) {
     held: () => held,
     renew,
     release: (given) => (released.push([...given]), nothing()),
-    lost: (gone) => lost.push([...gone]),
+    lost: (ids) => lost.push([...ids]),
   })
   return { leases, renew, lost, released }
 }
 
-describe('leases', () => {
-  it('are renewed, and what went to others is told', async () => {
+describe('Leases', () => {
+  it('renews held leases and reports lost ones', async () => {
     const { leases, renew, lost } = leasesOf(['a', 'b', 'c'], ['a', 'c'])
-    await leases.beat()
+    await leases.renew()
     expect(renew).toHaveBeenCalledWith(['a', 'b', 'c'])
     expect(lost).toEqual([['b']])
   })
 
-  it('ask nothing while nothing is at hand', async () => {
+  it('sends no request without held leases', async () => {
     const { leases, renew } = leasesOf([], [])
-    await leases.beat()
+    await leases.renew()
     expect(renew).not.toHaveBeenCalled()
   })
 
-  it('beat once a minute from the start to the end, and are given back then', async () => {
+  it('renews once a minute until it is stopped, then releases', async () => {
     vi.useFakeTimers()
     const { leases, renew, released } = leasesOf(['a'], ['a'])
     leases.start()
@@ -49,11 +49,11 @@ describe('leases', () => {
     vi.useRealTimers()
   })
 
-  it('take an absent service for nothing lost', async () => {
+  it('reports no lost leases while the service is unreachable', async () => {
     const lost = vi.fn()
-    const away = () => Promise.reject(new Error('gone'))
-    const leases = new Leases({ held: () => ['a'], renew: away, release: nothing, lost })
-    await leases.beat()
+    const fail = () => Promise.reject(new Error('unreachable'))
+    const leases = new Leases({ held: () => ['a'], renew: fail, release: nothing, lost })
+    await leases.renew()
     expect(lost).not.toHaveBeenCalled()
   })
 })

@@ -1,26 +1,26 @@
 import 'fake-indexeddb/auto'
 import { describe, expect, it } from 'vitest'
-import { ServerAway } from '../src/lib/api'
+import { ServerUnreachable } from '../src/lib/api'
 import { Outbox } from '../src/lib/outbox'
-import type { Unsent } from '../src/lib/outbox'
-import type { NewLabel, Receipt } from '../src/lib/types'
+import type { UnsentLabel } from '../src/lib/outbox'
+import type { LabelSubmission, LabelReceipt } from '../src/lib/api-types'
 
-const unsent = (id: number): Unsent =>
+const unsent = (id: number): UnsentLabel =>
   ({
     label: { request_id: `request-${id}`, comparison_id: id, answer: 'left' },
     comparison: { id },
     change: 1,
     answered_at: '2026-01-01T00:00:00Z',
-  }) as unknown as Unsent
+  }) as unknown as UnsentLabel
 
-const acceptAll = (sent: NewLabel[][]) => (labels: NewLabel[]) => {
+const acceptAll = (sent: LabelSubmission[][]) => (labels: LabelSubmission[]) => {
   sent.push(labels)
-  return Promise.resolve({ accepted: labels.map((one) => one.request_id), rejected: [] } as Receipt)
+  return Promise.resolve({ accepted: labels.map((one) => one.request_id), rejected: [] } as LabelReceipt)
 }
 
-describe('the outbox', () => {
-  it('sends answers in their order and forgets what was acknowledged', async () => {
-    const sent: NewLabel[][] = []
+describe('Outbox', () => {
+  it('sends labels in order and removes acknowledged ones', async () => {
+    const sent: LabelSubmission[][] = []
     const outbox = await Outbox.open({ send: acceptAll(sent), database: new IDBFactory() })
     await outbox.add(unsent(1))
     await outbox.add(unsent(2))
@@ -29,14 +29,14 @@ describe('the outbox', () => {
     outbox.close()
   })
 
-  it('keeps answers over a reload while the service is away', async () => {
+  it('keeps labels over a reload while the service is unreachable', async () => {
     const database = new IDBFactory()
-    const away = () => Promise.reject(new ServerAway('gone'))
-    const before = await Outbox.open({ send: away, database })
+    const fail = () => Promise.reject(new ServerUnreachable('unreachable'))
+    const before = await Outbox.open({ send: fail, database })
     await before.add(unsent(7))
-    expect(before.delivery).toBe('away')
+    expect(before.delivery).toBe('offline')
     before.close()
-    const sent: NewLabel[][] = []
+    const sent: LabelSubmission[][] = []
     const after = await Outbox.open({ send: acceptAll(sent), database })
     await after.flush()
     expect(sent.flat().map((one) => one.request_id)).toEqual(['request-7'])

@@ -2,12 +2,12 @@ import { describe, expect, it } from 'vitest'
 
 import { mean, rangeOf } from '../src/lib/play-api'
 
-describe('the mean of returns', () => {
-  it('leaves out what is not known', () => expect(mean([1, null, 5])).toBe(3))
-  it('is null where nothing is known', () => expect(mean([null])).toBeNull())
+describe('mean', () => {
+  it('ignores null', () => expect(mean([1, null, 5])).toBe(3))
+  it('returns null without values', () => expect(mean([null])).toBeNull())
 })
 
-describe('the range of curves', () => {
-  it('reaches over all of them', () => expect(rangeOf([[1, 4], null, [-2]])).toEqual([-2, 4]))
-  it('is null where there is none', () => expect(rangeOf([null])).toBeNull())
+describe('rangeOf', () => {
+  it('spans all curves', () => expect(rangeOf([[1, 4], null, [-2]])).toEqual([-2, 4]))
+  it('returns null without curves', () => expect(rangeOf([null])).toBeNull())
 })

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { describeStatus } from '../src/lib/status'
 
 const progress = { mine: 0, answered: 209, asked: 214, target: null, waiting: 5, message: '' }
-const facts = {
+const status = {
   phase: 'training' as const,
   message: 'training',
   step: 1_200_000,
@@ -12,25 +12,27 @@ const facts = {
   progress,
 }
 
-describe('what an experiment does', () => {
-  it('says how far the training is, how long it takes still, and what waits', () => {
-    expect(describeStatus(facts)).toBe(
-      '1.2M of 3M steps, about 30 min left; 5 comparisons wait meanwhile.',
+describe('describeStatus', () => {
+  it('gives progress, time left and waiting comparisons while training', () => {
+    expect(describeStatus(status)).toBe(
+      '1.2M of 3M steps, about 30 min left. 5 comparisons to label.',
     )
   })
 
-  it('says no time left where the speed is not known', () => {
-    const said = describeStatus({ ...facts, steps_per_second: null, progress: { ...progress, waiting: 0 } })
-    expect(said).toBe('1.2M of 3M steps.')
+  it('omits the time left if the speed is unknown', () => {
+    const text = describeStatus({
+      ...status,
+      steps_per_second: null,
+      progress: { ...progress, waiting: 0 },
+    })
+    expect(text).toBe('1.2M of 3M steps.')
   })
 
-  it('says what a waiting agent waits for', () => {
-    expect(describeStatus({ ...facts, phase: 'waiting' })).toBe(
-      'The agent rests until 5 more comparisons are answered.',
-    )
+  it('counts the labels that a waiting run needs', () => {
+    expect(describeStatus({ ...status, phase: 'waiting' })).toBe('Training waits for 5 more labels.')
   })
 
-  it('leaves the service the word where it knows more', () => {
-    expect(describeStatus({ ...facts, phase: 'lost', message: 'Silent.' })).toBe('Silent.')
+  it('returns the message of the service for a lost run', () => {
+    expect(describeStatus({ ...status, phase: 'lost', message: 'No reports.' })).toBe('No reports.')
   })
 })

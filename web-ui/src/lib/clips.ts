@@ -1,30 +1,30 @@
-/** Fetches clips and scenes, decodes them, and keeps the ones used last. */
+/** Loading of clips and scenes, with a cache of the most recently used ones. */
 
-import { getBlob, getBytes, getScene, Refused } from './api'
+import { getBlob, getBytes, getJson, RequestRejected } from './api'
 import { CorruptClip, decodePoses, type Poses } from './poses'
-import type { SceneFile } from './scene-file'
-import type { Clip, Comparison } from './types'
+import type { Clip, Comparison, Scene } from './api-types'
 
-const KEPT = 60
+
+const CACHE_SIZE = 60
 
 export interface PosesClip {
   kind: 'poses'
   clip: Clip
   poses: Poses
-  scene: SceneFile
+  scene: Scene
 }
 
 export interface VideoClip {
   kind: 'video'
   clip: Clip
-  /** A local address of the film's bytes. */
+  /** Object URL of the video's bytes. */
   url: string
 }
 
-/** A clip that can be shown at once. */
+/** A clip whose data is in memory. */
 export type LoadedClip = PosesClip | VideoClip
 
-/** A comparison that can be shown at once. */
+/** A comparison whose clips are in memory. */
 export interface LoadedComparison {
   comparison: Comparison
   left: LoadedClip
@@ -33,9 +33,9 @@ export interface LoadedComparison {
 
 export class ClipLoader {
   #clips = new Map<string, Promise<LoadedClip>>()
-  #scenes = new Map<string, Promise<SceneFile>>()
+  #scenes = new Map<string, Promise<Scene>>()
 
-  /** @throws CorruptClip, Refused, ServerAway or SignedOut. */
+  /** @throws CorruptClip, RequestRejected, ServerUnreachable or SignedOut. */
   async comparison(comparison: Comparison): Promise<LoadedComparison> {
     const [left, right] = await Promise.all([
       this.clip(comparison.left),
@@ -45,11 +45,12 @@ export class ClipLoader {
   }
 
   clip(clip: Clip): Promise<LoadedClip> {
-    const kept = this.#clips.get(clip.url)
-    if (kept !== undefined) {
+    const cached = this.#clips.get(clip.url)
+    if (cached !== undefined) {
+      // A Map keeps insertion order: reinserting makes the clip the most recently used.
       this.#clips.delete(clip.url)
-      this.#clips.set(clip.url, kept)
-      return kept
+      this.#clips.set(clip.url, cached)
+      return cached
     }
     const loading = this.#load(clip)
     this.#clips.set(clip.url, loading)
@@ -62,21 +63,21 @@ export class ClipLoader {
     if (clip.kind === 'video') {
       return { kind: 'video', clip, url: URL.createObjectURL(await getBlob(clip.url)) }
     }
-    if (clip.scene_url === null) throw new CorruptClip('The clip names no scene.')
+    if (clip.scene_url === null) throw new CorruptClip('The clip has no scene.')
     const [bytes, scene] = await Promise.all([getBytes(clip.url), this.#scene(clip.scene_url)])
     const poses = decodePoses(bytes)
     if (poses.numBodies !== scene.bodies.length) {
       throw new CorruptClip(
-        `The clip moves ${poses.numBodies} bodies; its scene has ${scene.bodies.length}.`,
+        `The clip has poses of ${poses.numBodies} bodies, but its scene has ${scene.bodies.length}.`,
       )
     }
     return { kind: 'poses', clip, poses, scene }
   }
 
-  #scene(url: string): Promise<SceneFile> {
+  #scene(url: string): Promise<Scene> {
     let scene = this.#scenes.get(url)
     if (scene === undefined) {
-      scene = getScene<SceneFile>(url)
+      scene = getJson<Scene>(url)
       this.#scenes.set(url, scene)
       scene.catch(() => this.#scenes.delete(url))
     }
@@ -85,7 +86,7 @@ export class ClipLoader {
 
   #dropOldest(): void {
     for (const [url, loading] of this.#clips) {
-      if (this.#clips.size <= KEPT) return
+      if (this.#clips.size <= CACHE_SIZE) return
       this.#clips.delete(url)
       void loading.then(release, () => undefined)
     }
@@ -96,6 +97,6 @@ function release(loaded: LoadedClip): void {
   if (loaded.kind === 'video') URL.revokeObjectURL(loaded.url)
 }
 
-/** Whether asking again cannot help: the clip itself is damaged or gone. */
+/** Return whether the clip itself is damaged or missing, so that a retry cannot help. */
 export const isBroken = (error: unknown): boolean =>
-  error instanceof CorruptClip || error instanceof Refused
+  error instanceof CorruptClip || error instanceof RequestRejected

@@ -1,32 +1,32 @@
-/** One clock for both clips of a comparison. */
+/** The playback clock that both clips of a comparison share. */
 
 export const SPEEDS = [0.25, 0.5, 1, 2, 4] as const
 
-/** How long the last frame stays before the clips begin again. */
+/** How long the last frame is held before the clips repeat. */
 export const HOLD_S = 0.5
 
-/** What the clock must know of a clip. */
+/** The timing of a clip. */
 export interface Timed {
   num_frames: number
   fps: number
 }
 
-/** How long the clips take together: the longer one's frames. */
+/** Return the duration of the longest clip, in seconds. */
 export function durationOf(clips: readonly Timed[]): number {
   return Math.max(0, ...clips.map((clip) => clip.num_frames / clip.fps))
 }
 
 /**
- * Where a clip is at time t, in frames: its floor is the frame. A shorter clip rests on its last
- * frame until the longer one has ended.
+ * Return a clip's position in frames, fractions included. A shorter clip stays on its last frame
+ * until the longer one has ended.
  */
 export function positionAt(clip: Timed, time_s: number): number {
   return Math.min(Math.max(time_s * clip.fps, 0), clip.num_frames - 1)
 }
 
-/** Which frame of a clip is shown at time t. */
+/** Return the index of the frame to show. */
 export function frameAt(clip: Timed, time_s: number): number {
-  // Note: 3 frames at 30 a second are 0.1 s, and 0.1 * 30 is a little less than 3.
+  // Rounding: three frames at 30 Hz take 0.1 s, but 0.1 * 30 is slightly less than 3.
   return Math.floor(positionAt(clip, time_s) + 1e-6)
 }
 
@@ -34,7 +34,7 @@ export class Clock {
   time_s = 0
   speed = 1
   isPlaying: boolean
-  /** How often the clips have begun again since they were loaded. */
+  /** Number of repetitions since the clips were loaded. */
   numReplays = 0
   duration_s = 0
   #fps = 30
@@ -43,7 +43,7 @@ export class Clock {
     this.isPlaying = isPlaying
   }
 
-  /** Begins with other clips; speed and pause stay as the person has set them. */
+  /** Start other clips; keep the speed and the pause. */
   load(clips: readonly Timed[]): void {
     this.duration_s = durationOf(clips)
     this.#fps = Math.max(1, ...clips.map((clip) => clip.fps))
@@ -51,7 +51,7 @@ export class Clock {
     this.numReplays = 0
   }
 
-  /** Lets time pass. */
+  /** Advance by real time; the clock runs at `speed`. */
   advance(elapsed_s: number): void {
     if (!this.isPlaying || this.duration_s === 0) return
     const loop_s = this.duration_s + HOLD_S * this.speed
@@ -69,16 +69,11 @@ export class Clock {
     this.numReplays += 1
   }
 
-  /** Goes to the next or the previous frame of the faster clip, and stops there. */
+  /** Pause at the next or previous frame of the clip with the higher frame rate. */
   step(direction: 1 | -1): void {
     this.isPlaying = false
     const numFrames = Math.max(1, Math.round(this.duration_s * this.#fps))
     const frame = Math.min(Math.floor(this.time_s * this.#fps + 1e-6), numFrames - 1)
     this.time_s = ((frame + direction + numFrames) % numFrames) / this.#fps
-  }
-
-  /** The share of the loop that has passed, 0 to 1. */
-  get share(): number {
-    return this.duration_s === 0 ? 0 : Math.min(this.time_s / this.duration_s, 1)
   }
 }

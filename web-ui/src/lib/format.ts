@@ -1,28 +1,29 @@
-/** How figures are put into words. */
+/** Text for numbers, answers and errors. */
 
-import type { Answer, Progress } from './types'
+import type { Answer } from './api-types'
 
 const whole = new Intl.NumberFormat('en')
 const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 })
 
+/** Placeholder for a value that is not known. */
 export const MISSING = '–'
 
-/** 1,234,567. */
+/** Format an integer: 1,234,567. */
 export const count = (value: number): string => whole.format(value)
 
-/** 1.2M. */
+/** Format a large number briefly: 1.2M. */
 export const short = (value: number): string => compact.format(value).replace('K', 'k')
 
-/** 87 %. */
-export const percent = (share: number): string => `${Math.round(100 * share)} %`
+/** Format a fraction: 87 %. */
+export const percent = (fraction: number): string => `${Math.round(100 * fraction)} %`
 
-/** A return: fewer digits the larger it is. */
+/** Format a return or reward with fewer decimals for larger values. */
 export function reward(value: number): string {
   const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2
   return value.toLocaleString('en', { minimumFractionDigits: digits, maximumFractionDigits: digits })
 }
 
-/** 40 s, 6 min, 2 h 5 min, 3 days. */
+/** Format a duration: 40 s, 6 min, 2 h 5 min, 3 days. */
 export function duration(seconds: number): string {
   if (seconds < 60) return `${Math.max(1, Math.round(seconds))} s`
   const minutes = Math.round(seconds / 60)
@@ -34,39 +35,19 @@ export function duration(seconds: number): string {
 export const plural = (value: number, one: string, many = `${one}s`): string =>
   `${count(value)} ${value === 1 ? one : many}`
 
-const LONGEST_PAUSE_MS = 60_000
-const RECENT = 15
+export const capitalise = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1)
 
-/**
- * How fast a person answers; pauses do not count.
- *
- * @param times_ms when the answers came, oldest first.
- * @returns labels a minute, or null while there are too few to say.
- */
-export function labelsPerMinute(times_ms: readonly number[]): number | null {
-  const recent = times_ms.slice(-RECENT)
-  const gaps = recent.slice(1).map((time, i) => time - recent[i]!)
-  const worked = gaps.filter((gap) => gap > 0 && gap < LONGEST_PAUSE_MS)
-  if (worked.length < 3) return null
-  return (60_000 * worked.length) / worked.reduce((sum, gap) => sum + gap, 0)
-}
+export const errorText = (error: unknown): string =>
+  error instanceof Error ? error.message : String(error)
 
-/** How many answers are wanted: the target, or else all that was asked. */
-export const goalOf = (progress: Progress): number => progress.target ?? progress.asked
-
-/** Seconds until the goal at this pace, or null. */
-export function secondsLeft(progress: Progress, perMinute: number | null): number | null {
-  const left = goalOf(progress) - progress.answered
-  return perMinute === null || left <= 0 ? null : (60 * left) / perMinute
-}
-
+/** The arrangement of two clips on the screen. */
 export type Layout = 'beside' | 'above'
 
-/** A side by its place on the screen. */
+/** Return a side's name as it appears on the screen. */
 export const sideName = (side: 'left' | 'right', layout: Layout): string =>
   layout === 'beside' ? side : side === 'left' ? 'top' : 'bottom'
 
-/** An answer as a sentence's end: left is better. */
+/** Return an answer as a phrase: "left is better". */
 export function answerName(answer: Answer, layout: Layout = 'beside'): string {
   if (answer === 'equal') return 'equal'
   if (answer === 'cannot_tell') return 'can’t tell'

@@ -1,24 +1,24 @@
-/** The last answers, so that they can be seen again, changed, or taken back. */
+/** The most recent labels, which can be shown again, changed or withdrawn. */
 
-import type { Answer, Comparison } from './types'
+import type { Answer, Comparison } from './api-types'
 
-export const REMEMBERED = 20
+export const MAX_HISTORY = 20
 
-/** A comparison and what this labeler said of it last. */
+/** A comparison and this labeler's current answer. */
 export interface Answered {
   comparison: Comparison
   answer: Answer
 }
 
-/** Oldest first, one per comparison. */
+/** Labels, oldest first, one per comparison. */
 export type History = readonly Answered[]
 
-/** The history after an answer; one given before about the same comparison is replaced. */
+/** Return the history with an answer added; it replaces an earlier one of the same comparison. */
 export function remember(history: History, comparison: Comparison, answer: Answer): History {
-  return [...without(history, comparison.id), { comparison, answer }].slice(-REMEMBERED)
+  return [...without(history, comparison.id), { comparison, answer }].slice(-MAX_HISTORY)
 }
 
-/** The history after the newest answer was taken back, and that answer; null if there is none. */
+/** Return the history without its newest label, and that label or null. */
 export function takeBack(history: History): { history: History; taken: Answered | null } {
   return { history: history.slice(0, -1), taken: history.at(-1) ?? null }
 }
@@ -26,11 +26,11 @@ export function takeBack(history: History): { history: History; taken: Answered 
 export const without = (history: History, id: number): History =>
   history.filter(({ comparison }) => comparison.id !== id)
 
-/** What this labeler said of a comparison, as far as it is remembered. */
+/** Return this labeler's answer to a comparison, or null if it is not in the history. */
 export const answerTo = (history: History, id: number): Answer | null =>
   history.find(({ comparison }) => comparison.id === id)?.answer ?? null
 
-/** What the service knows, and on top of it what it has not been told yet. */
+/** Build the history from the service's labels and the unsent ones. */
 export function restore(
   known: readonly Comparison[],
   unsent: readonly { comparison: Comparison; label: { answer: Answer | null } }[],
@@ -44,5 +44,5 @@ export function restore(
         ? without(history, comparison.id)
         : remember(history, comparison, label.answer)
   }
-  return history.slice(-REMEMBERED)
+  return history.slice(-MAX_HISTORY)
 }

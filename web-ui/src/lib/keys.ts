@@ -1,6 +1,6 @@
-/** Which key does what. */
+/** Keyboard shortcuts. */
 
-import type { Answer } from './types'
+import type { Answer } from './api-types'
 
 export type Action =
   | { kind: 'answer'; answer: Answer }
@@ -9,7 +9,7 @@ export type Action =
   | { kind: 'speed'; index: number }
   | { kind: 'orbit'; azimuth: number; elevation: number }
 
-/** The keys as the page prints them. */
+/** Names of keys as the page displays them. */
 export const PRINTED = {
   left: '←',
   right: '→',
@@ -54,7 +54,7 @@ const SHIFTED: Record<string, Action> = {
   ArrowDown: { kind: 'orbit', azimuth: 0, elevation: ORBIT_DEG },
 }
 
-export interface Pressed {
+export interface KeyPress {
   key: string
   repeat: boolean
   shiftKey: boolean
@@ -64,21 +64,27 @@ export interface Pressed {
   target: EventTarget | null
 }
 
-/** What a key asks for, or null if it is none of ours. */
-export function actionOf(event: Pressed): Action | null {
+/** Return the action of a key press, or null if the page does not handle it. */
+export function actionOf(event: KeyPress): Action | null {
   if (event.repeat || event.ctrlKey || event.altKey || event.metaKey) return null
-  if (belongsToFocused(event)) return null
+  if (isUsedByFocusedElement(event)) return null
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key
   if (event.shiftKey && key in SHIFTED) return SHIFTED[key]!
   return PLAIN[key] ?? null
 }
 
-/** What the focused element needs the key for itself. */
-function belongsToFocused(event: Pressed): boolean {
+/** Return whether the focused element handles the key itself. */
+function isUsedByFocusedElement(event: KeyPress): boolean {
   const element = event.target as Partial<HTMLElement> | null
   if (element === null || typeof element.matches !== 'function') return false
   if (element.matches('input[type=range], [role=slider]')) return event.key.startsWith('Arrow')
   if (element.matches('input, textarea, select') || element.isContentEditable) return true
   const isActivated = event.key === ' ' && element.matches('button, a[href], summary')
   return isActivated && element.matches(':focus-visible')
+}
+
+/** Unfocus a button that was clicked with the mouse; otherwise the space bar would press it again. */
+export function releaseFocus(event: MouseEvent): void {
+  // A click by keyboard has detail 0 and keeps the focus.
+  if (event.detail > 0) (event.currentTarget as HTMLElement).blur()
 }

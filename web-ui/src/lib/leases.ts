@@ -1,14 +1,14 @@
-/** Keeps what was given to answer from being given to others, for as long as it is at hand here. */
+/** LeaseRenewal of leases: comparisons held by this page are not given to other labelers. */
 
-import type { Renewal } from './types'
+import type { LeaseRenewal } from './api-types'
 
-const BEAT_MS = 60_000
-/** After so long without a beat, as when a phone was asleep, the next one comes at once. */
+const RENEW_MS = 60_000
+/** After a longer gap, for example when a phone was asleep, renew as soon as the page is visible. */
 const LATE_MS = 75_000
 
 export interface LeasesOptions {
   held: () => readonly string[]
-  renew: (leases: readonly string[]) => Promise<Renewal>
+  renew: (leases: readonly string[]) => Promise<LeaseRenewal>
   release: (leases: readonly string[]) => Promise<void>
   lost: (leases: ReadonlySet<string>) => void
   now_ms?: () => number
@@ -16,53 +16,53 @@ export interface LeasesOptions {
 
 export class Leases {
   #timer: ReturnType<typeof setInterval> | undefined
-  #beaten_ms: number
+  #renewed_ms: number
   readonly #now_ms: () => number
 
   constructor(private readonly options: LeasesOptions) {
     this.#now_ms = options.now_ms ?? (() => Date.now())
-    this.#beaten_ms = this.#now_ms()
+    this.#renewed_ms = this.#now_ms()
   }
 
   start(): void {
-    this.#timer = setInterval(() => void this.beat(), BEAT_MS)
-    globalThis.addEventListener?.('pagehide', this.#leave)
-    globalThis.addEventListener?.('pageshow', this.#comeBack)
-    globalThis.document?.addEventListener('visibilitychange', this.#look)
+    this.#timer = setInterval(() => void this.renew(), RENEW_MS)
+    globalThis.addEventListener?.('pagehide', this.#release)
+    globalThis.addEventListener?.('pageshow', this.#handlePageShow)
+    globalThis.document?.addEventListener('visibilitychange', this.#handleVisibility)
   }
 
-  /** Ends it, and gives back what is still at hand. */
+  /** Stop renewing and release the leases that are still held. */
   stop(): void {
     clearInterval(this.#timer)
-    globalThis.removeEventListener?.('pagehide', this.#leave)
-    globalThis.removeEventListener?.('pageshow', this.#comeBack)
-    globalThis.document?.removeEventListener('visibilitychange', this.#look)
-    this.#leave()
+    globalThis.removeEventListener?.('pagehide', this.#release)
+    globalThis.removeEventListener?.('pageshow', this.#handlePageShow)
+    globalThis.document?.removeEventListener('visibilitychange', this.#handleVisibility)
+    this.#release()
   }
 
-  /** Renews what is at hand, and tells what meanwhile went to others. */
-  async beat(): Promise<void> {
-    this.#beaten_ms = this.#now_ms()
+  /** Renew the leases that are held and report those that were lost. */
+  async renew(): Promise<void> {
+    this.#renewed_ms = this.#now_ms()
     const held = this.options.held()
     if (held.length === 0) return
     try {
       const { lost } = await this.options.renew(held)
       if (lost.length > 0) this.options.lost(new Set(lost))
     } catch {
-      // Note: whoever fetches and sends says already that the service is away; the next beat comes.
+      // The queue and the outbox report an unreachable service; the next renewal tries again.
     }
   }
 
-  #leave = (): void => {
+  #release = (): void => {
     const held = this.options.held()
     if (held.length > 0) this.options.release(held).catch(() => undefined)
   }
 
-  #comeBack = (event: PageTransitionEvent): void => {
-    if (event.persisted) void this.beat()
+  #handlePageShow = (event: PageTransitionEvent): void => {
+    if (event.persisted) void this.renew()
   }
 
-  #look = (): void => {
-    if (!document.hidden && this.#now_ms() - this.#beaten_ms > LATE_MS) void this.beat()
+  #handleVisibility = (): void => {
+    if (!document.hidden && this.#now_ms() - this.#renewed_ms > LATE_MS) void this.renew()
   }
 }

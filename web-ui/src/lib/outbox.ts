@@ -1,62 +1,63 @@
 /**
- * Answers on their way to the service. Each is written to IndexedDB before it is sent and taken out
- * when the service has acknowledged it, so that neither a reload nor a lost network loses one.
+ * Labels on their way to the service. Each is stored in IndexedDB before it is sent and removed when
+ * the service has acknowledged it, so that neither a reload nor a network failure loses one.
  */
 
-import { Refused, ServerAway, SignedOut } from './api'
-import type { Comparison, NewLabel, Problem, Receipt } from './types'
+import { RequestRejected, ServerUnreachable, SignedOut } from './api'
+import type { Comparison, LabelReceipt, LabelSubmission, Problem } from './api-types'
 
 const DATABASE = 'rl-teacher'
 const STORE = 'outbox'
-const BATCH = 50
-const FIRST_WAIT_MS = 500
-const LONGEST_WAIT_MS = 15_000
+const BATCH_SIZE = 50
+const MIN_RETRY_MS = 500
+const MAX_RETRY_MS = 15_000
 
 /** A label that the service has not acknowledged yet. */
-export interface Unsent {
-  label: NewLabel
-  /** Kept so that the answer can be shown again after a reload. */
+export interface UnsentLabel {
+  label: LabelSubmission
+  /** Kept so that the label can be shown again after a reload. */
   comparison: Comparison
-  /** What it adds to the number of comparisons answered by this labeler: 1, 0 or -1. */
+  /** Change of the number of comparisons labelled by this labeler: 1, 0 or -1. */
   change: number
   answered_at: string
 }
 
-interface Stored extends Unsent {
+interface StoredLabel extends UnsentLabel {
+  /** Key in the database; absent if the label could not be stored. */
   order?: number
 }
 
 export interface OutboxOptions {
-  send: (labels: NewLabel[]) => Promise<Receipt>
-  /** After every change of what is unsent, or of whether sending works. */
+  send: (labels: LabelSubmission[]) => Promise<LabelReceipt>
+  /** Called after every change of the unsent labels or of the delivery state. */
   changed?: () => void
-  accepted?: (labels: Unsent[]) => void
-  refused?: (label: Unsent, problem: Problem) => void
+  accepted?: (labels: UnsentLabel[]) => void
+  rejected?: (label: UnsentLabel, problem: Problem) => void
   database?: IDBFactory | undefined
 }
 
-export type Delivery = 'ok' | 'away' | 'signed out'
+export type Delivery = 'ok' | 'offline' | 'signed out'
 
 export class Outbox {
   delivery: Delivery = 'ok'
-  /** Whether unsent answers survive a reload; not so in some private windows. */
+  /** Whether unsent labels survive a reload; false in some private windows. */
   isDurable = true
 
-  #unsent: Stored[] = []
+  #unsent: StoredLabel[] = []
   #database: IDBDatabase | null = null
   #sending: Promise<void> | null = null
   #retry: ReturnType<typeof setTimeout> | undefined
-  #failures = 0
+  #numFailures = 0
   #isClosed = false
 
   private constructor(private readonly options: OutboxOptions) {}
 
-  /** Opens the outbox with what an earlier page has left in it, and begins to send. */
+  /** Open the outbox with the labels that an earlier page left, and start sending. */
   static async open(options: OutboxOptions): Promise<Outbox> {
     const outbox = new Outbox(options)
     try {
       outbox.#database = await openDatabase(options.database ?? indexedDB)
-      outbox.#unsent = await all(outbox.#database)
+      outbox.#unsent = await readAll(outbox.#database)
     } catch {
       outbox.isDurable = false
     }
@@ -68,21 +69,21 @@ export class Outbox {
     return this.#unsent.length
   }
 
-  /** Oldest first. */
-  get unsent(): readonly Unsent[] {
+  /** Unsent labels, oldest first. */
+  get unsent(): readonly UnsentLabel[] {
     return this.#unsent
   }
 
-  /** Keeps an answer and sends it in the background. */
-  async add(unsent: Unsent): Promise<void> {
-    const stored: Stored = { ...unsent }
+  /** Store a label and send it in the background. */
+  async add(unsent: UnsentLabel): Promise<void> {
+    const stored: StoredLabel = { ...unsent }
     this.#unsent.push(stored)
     this.options.changed?.()
-    await this.#keep(stored)
+    await this.#store(stored)
     if (this.#retry === undefined) await this.flush()
   }
 
-  /** Sends what is there now, without waiting for the next try. */
+  /** Send all labels now instead of waiting for the next retry. */
   flush(): Promise<void> {
     clearTimeout(this.#retry)
     this.#retry = undefined
@@ -99,49 +100,49 @@ export class Outbox {
   }
 
   async #sendAll(): Promise<void> {
-    let size = BATCH
+    let size = BATCH_SIZE
     while (this.#unsent.length > 0 && !this.#isClosed) {
       const batch = this.#unsent.slice(0, size)
       try {
-        await this.#settle(batch, await this.options.send(batch.map(({ label }) => label)))
-        this.#failures = 0
+        await this.#applyReceipt(batch, await this.options.send(batch.map(({ label }) => label)))
+        this.#numFailures = 0
         this.delivery = 'ok'
       } catch (error) {
-        if (!(error instanceof Refused)) return this.#waitAndRetry(error)
+        if (!(error instanceof RequestRejected)) return this.#retryLater(error)
         if (size === 1) await this.#drop(batch[0]!, error.problem)
-        // Note: one at a time, so that the label the service cannot read does not hold up others.
+        // Send one at a time, so that an unreadable label does not block the others.
         size = 1
       }
       this.options.changed?.()
     }
   }
 
-  async #settle(batch: Stored[], receipt: Receipt): Promise<void> {
+  async #applyReceipt(batch: StoredLabel[], receipt: LabelReceipt): Promise<void> {
     const accepted = new Set(receipt.accepted)
     const problems = new Map(receipt.rejected.map((one) => [one.request_id, one.problem]))
     const done = batch.filter(({ label }) => accepted.has(label.request_id))
-    const refused = batch.filter(({ label }) => problems.has(label.request_id))
-    if (done.length + refused.length === 0) {
-      throw new ServerAway('The server acknowledged none of the answers.')
+    const rejected = batch.filter(({ label }) => problems.has(label.request_id))
+    if (done.length + rejected.length === 0) {
+      throw new ServerUnreachable('The server did not acknowledge any label.')
     }
-    await this.#forget([...done, ...refused])
+    await this.#remove([...done, ...rejected])
     this.options.accepted?.(done)
-    for (const one of refused) this.options.refused?.(one, problems.get(one.label.request_id)!)
+    for (const one of rejected) this.options.rejected?.(one, problems.get(one.label.request_id)!)
   }
 
-  async #drop(stored: Stored, problem: Problem): Promise<void> {
-    await this.#forget([stored])
-    this.options.refused?.(stored, problem)
+  async #drop(stored: StoredLabel, problem: Problem): Promise<void> {
+    await this.#remove([stored])
+    this.options.rejected?.(stored, problem)
   }
 
-  #waitAndRetry(error: unknown): void {
-    this.delivery = error instanceof SignedOut ? 'signed out' : 'away'
-    const longest = Math.min(FIRST_WAIT_MS * 2 ** this.#failures++, LONGEST_WAIT_MS)
-    this.#retry = setTimeout(() => void this.flush(), longest * (0.75 + 0.25 * Math.random()))
+  #retryLater(error: unknown): void {
+    this.delivery = error instanceof SignedOut ? 'signed out' : 'offline'
+    const delay_ms = Math.min(MIN_RETRY_MS * 2 ** this.#numFailures++, MAX_RETRY_MS)
+    this.#retry = setTimeout(() => void this.flush(), delay_ms * (0.75 + 0.25 * Math.random()))
     this.options.changed?.()
   }
 
-  async #keep(stored: Stored): Promise<void> {
+  async #store(stored: StoredLabel): Promise<void> {
     if (this.#database === null) return
     try {
       stored.order = await write(this.#database, stored)
@@ -150,11 +151,11 @@ export class Outbox {
     }
   }
 
-  async #forget(gone: Stored[]): Promise<void> {
+  async #remove(gone: StoredLabel[]): Promise<void> {
     this.#unsent = this.#unsent.filter((stored) => !gone.includes(stored))
     const orders = gone.flatMap((stored) => (stored.order === undefined ? [] : [stored.order]))
     if (this.#database !== null && orders.length > 0) {
-      // Note: a label that stays in the database is sent again, and the service knows its UUID.
+      // A label left in the database is sent again; the service recognises its UUID.
       await remove(this.#database, orders).catch(() => undefined)
     }
   }
@@ -172,22 +173,22 @@ function openDatabase(factory: IDBFactory): Promise<IDBDatabase> {
   })
 }
 
-function all(database: IDBDatabase): Promise<Stored[]> {
+function readAll(database: IDBDatabase): Promise<StoredLabel[]> {
   return new Promise((resolve, reject) => {
-    const asked = database.transaction(STORE).objectStore(STORE).getAll()
-    asked.onsuccess = () => resolve(asked.result as Stored[])
-    asked.onerror = () => reject(asked.error ?? new Error('The outbox cannot be read.'))
+    const request = database.transaction(STORE).objectStore(STORE).getAll()
+    request.onsuccess = () => resolve(request.result as StoredLabel[])
+    request.onerror = () => reject(request.error ?? new Error('The outbox cannot be read.'))
   })
 }
 
-function write(database: IDBDatabase, stored: Stored): Promise<number> {
+function write(database: IDBDatabase, stored: StoredLabel): Promise<number> {
   return new Promise((resolve, reject) => {
     const transaction = database.transaction(STORE, 'readwrite')
-    const asked = transaction.objectStore(STORE).add(plain(stored))
-    // Note: else a page that is left in this moment takes the answer along.
+    const request = transaction.objectStore(STORE).add(toRecord(stored))
+    // Commit at once: a page that is closed now would abort an open transaction.
     transaction.commit()
-    transaction.oncomplete = () => resolve(asked.result as number)
-    transaction.onabort = () => reject(transaction.error ?? new Error('The answer was not kept.'))
+    transaction.oncomplete = () => resolve(request.result as number)
+    transaction.onabort = () => reject(transaction.error ?? new Error('The label could not be stored.'))
   })
 }
 
@@ -200,8 +201,18 @@ function remove(database: IDBDatabase, orders: number[]): Promise<void> {
   })
 }
 
-/** A copy without order, which the database gives, and without what it cannot store. */
-function plain(stored: Stored): Unsent {
+/** Copy a label without `order`, which the database assigns, and without reactive proxies. */
+function toRecord(stored: StoredLabel): UnsentLabel {
   const { label, comparison, change, answered_at } = stored
-  return JSON.parse(JSON.stringify({ label, comparison, change, answered_at })) as Unsent
+  return JSON.parse(JSON.stringify({ label, comparison, change, answered_at })) as UnsentLabel
+}
+
+/** Return a random UUID; `crypto.randomUUID` exists on secure origins only. */
+export function newRequestId(): string {
+  if (typeof crypto.randomUUID === 'function') return crypto.randomUUID()
+  const bytes = crypto.getRandomValues(new Uint8Array(16))
+  bytes[6] = (bytes[6]! & 0x0f) | 0x40
+  bytes[8] = (bytes[8]! & 0x3f) | 0x80
+  const hex = [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('')
+  return [8, 12, 16, 20].reduceRight((text, at) => `${text.slice(0, at)}-${text.slice(at)}`, hex)
 }

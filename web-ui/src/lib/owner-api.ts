@@ -1,42 +1,46 @@
-/** What only an owner asks the service, and its shapes. */
+/** Requests that only owners may make. */
 
 import { API, getJson, pathOf, request, sendJson } from './api'
-import type { Answer, Clip, Detail } from './types'
+import type {
+  Answer,
+  AuditEvent,
+  AuditEventPage,
+  Clip,
+  EnvironmentClipPage,
+  ExperimentUpdate,
+  Invite,
+  InviteList,
+  Labeler,
+  LabelerAnswer,
+  LabelerList,
+  LabelQuality,
+  NewInvite,
+  NewInviteRequest,
+  OwnerExperimentDetail,
+  PredictorDiagnostics,
+  ReviewedComparison,
+  ReviewedComparisonPage,
+  RunState,
+  Sort,
+} from './api-types'
 
-/** A part of a long list; `next` leads to the part after it, null at the end. */
+/** A page of a long list; `next` continues it and is null at the end. */
 export interface Page<Row> {
   rows: Row[]
   next: string | null
 }
 
+export const getOwnerExperiment = (name: string): Promise<OwnerExperimentDetail> =>
+  getJson(pathOf(name))
+
 // --- comparisons ---
 
-/** What a labeler says of a comparison now, in its own sides. */
-export interface Vote {
-  labeler: string
-  answer: Answer
-  /** Nothing learns from it as long as its labeler is left out. */
-  is_excluded: boolean
-}
-
-/** A comparison in its own sides, and what everybody says of it now. */
-export interface Judged {
-  id: number
-  asked_at_step: number
-  asked_at: string | null
-  /** Null as long as a clip cannot be shown. */
-  left: Clip | null
-  right: Clip | null
-  answers: Vote[]
-  num_labels: number
-  num_wanted: number
-  is_open: boolean
-  is_disputed: boolean
-  gold: Answer | null
+/** A comparison in a list; the page adds the owner's own label before the list is reloaded. */
+export type ListedComparison = Omit<ReviewedComparison, 'answers'> & {
+  answers: Pick<LabelerAnswer, 'labeler' | 'answer' | 'is_excluded'>[]
 }
 
 export type Status = 'any' | 'answered' | 'open'
-export type Sort = 'newest' | 'oldest' | 'labels' | 'disputed'
 
 export interface Filter {
   status: Status
@@ -47,16 +51,17 @@ export interface Filter {
   gold: boolean
 }
 
-export function getJudged(
+export async function getComparisons(
   name: string,
   filter: Partial<Filter>,
   after: string | null,
   limit: number,
-): Promise<Page<Judged>> {
-  const query = new URLSearchParams({ limit: String(limit) })
+): Promise<Page<ListedComparison>> {
+  const query = pageQuery(after, limit)
   for (const [key, value] of Object.entries(filter)) if (value) query.set(key, String(value))
-  if (after !== null) query.set('after', after)
-  return getPage(`${pathOf(name)}/comparisons?${query}`, 'comparisons')
+  const path = `${pathOf(name)}/comparisons?${query}`
+  const { comparisons, next } = await getJson<ReviewedComparisonPage>(path)
+  return { rows: comparisons, next }
 }
 
 export const setGold = (id: number, answer: Answer | null): Promise<unknown> =>
@@ -65,196 +70,69 @@ export const setGold = (id: number, answer: Answer | null): Promise<unknown> =>
 export const adjudicate = (id: number, answer: Answer): Promise<unknown> =>
   sendJson('POST', `${API}/comparisons/${id}/adjudicate`, { answer })
 
-// --- quality ---
+export const exportPath = (name: string, format: 'jsonl' | 'parquet'): string =>
+  `${pathOf(name)}/export?format=${format}`
 
-/** A share of some cases with its 95 % interval; null of none. */
-export interface Share {
-  share: number | null
-  low: number | null
-  high: number | null
-  count: number
-}
+// --- labelers and invites ---
 
-export interface LabelerQuality {
-  id: number
-  name: string
-  num_answers: number
-  median_seconds: number | null
-  /** Of the answers for a side, those for the one that was shown on the left. */
-  left_rate: Share
-  self_consistency: Share
-  gold_accuracy: Share
-  agreement: Share
-  reliability: number | null
-  /** Oldest first. */
-  periods: { start: string; num_answers: number; agreement: number | null }[]
-}
-
-export interface Alpha {
-  alpha: number | null
-  low: number | null
-  high: number | null
-}
-
-export interface Quality {
-  /** How far labelers agree beyond chance; 1 is always. */
-  alpha: Alpha
-  agreement: Share
-  /** Comparisons that more than one labeler answered. */
-  num_shared: number
-  num_labels: number
-  /** False where only the newest labels were looked at. */
-  is_complete: boolean
-  labelers: LabelerQuality[]
-}
-
-export const getQuality = (name: string): Promise<Quality> => getJson(`${pathOf(name)}/quality`)
-
-// --- labelers ---
-
-export interface Labeler {
-  id: number
-  name: string
-  role: 'owner' | 'labeler' | 'teacher'
-  created_at: string
-  excluded_at: string | null
-  num_labels: number
-  last_label_at: string | null
-}
+export const getQuality = (name: string): Promise<LabelQuality> => getJson(`${pathOf(name)}/quality`)
 
 export const getLabelers = async (): Promise<Labeler[]> =>
-  (await getJson<{ labelers: Labeler[] }>(`${API}/labelers`)).labelers
+  (await getJson<LabelerList>(`${API}/labelers`)).labelers
 
 export const changeLabeler = (
   id: number,
-  change: 'exclude' | 'include' | 'revoke',
-): Promise<unknown> => sendJson('POST', `${API}/labelers/${id}/${change}`, {})
-
-export interface Invite {
-  id: number
-  hint: string
-  name: string | null
-  role: string
-  experiment: string | null
-  created_at: string
-  expires_at: string
-  used_at: string | null
-  used_by: string | null
-  revoked_at: string | null
-}
+  action: 'exclude' | 'include' | 'revoke',
+): Promise<unknown> => sendJson('POST', `${API}/labelers/${id}/${action}`, {})
 
 export const getInvites = async (): Promise<Invite[]> =>
-  (await getJson<{ invites: Invite[] }>(`${API}/invites`)).invites
+  (await getJson<InviteList>(`${API}/invites`)).invites
 
-export interface NewInvite {
-  role: 'labeler' | 'owner'
-  name: string | null
-  experiment: string | null
-  expires_at: string
-}
-
-/** The link is in this answer, and nowhere ever after. */
-export const makeInvite = (invite: NewInvite): Promise<Invite & { link: string }> =>
+/** Create an invite; its link is in this response only. */
+export const createInvite = (invite: NewInviteRequest): Promise<NewInvite> =>
   sendJson('POST', `${API}/invites`, invite)
 
 export async function revokeInvite(id: number): Promise<void> {
   await request(`${API}/invites/${id}`, { method: 'DELETE' })
 }
 
-// --- the run ---
+// --- run ---
 
-export interface Study {
-  overlap: number
-  overlap_labelers: number
-  repeats: number
-  gold: number
-}
+/** Change the settings that are given; null clears one. */
+export const updateExperiment = (name: string, update: ExperimentUpdate): Promise<unknown> =>
+  sendJson('PATCH', pathOf(name), update)
 
-export interface Control {
-  state: 'run' | 'pause' | 'stop'
-  seconds_between: number | null
-  target_labels: number | null
-}
-
-export interface OwnedDetail extends Detail {
-  study: Study
-  control: Control
-}
-
-/** What is left out stays as it is; null empties. */
-export interface Change {
-  instructions?: string
-  target_labels?: number | null
-  seconds_between?: number | null
-  study?: Partial<Study>
-}
-
-export const changeExperiment = (name: string, change: Change): Promise<unknown> =>
-  sendJson('PATCH', pathOf(name), change)
-
-export const control = (name: string, state: Control['state']): Promise<unknown> =>
+export const controlRun = (name: string, state: RunState): Promise<unknown> =>
   sendJson('POST', `${pathOf(name)}/control`, { state })
 
-// --- diagnostics, clips, events ---
+// --- diagnostics, clips, audit trail ---
 
-export interface Liked {
-  clip: Clip
-  predicted_return: number | null
-}
+export const getDiagnostics = (name: string): Promise<PredictorDiagnostics> =>
+  getJson(`${pathOf(name)}/diagnostics`)
 
-/** Comparisons whose predicted share for the left clip lies in one bin. */
-export interface CalibrationBin {
-  predicted: number | null
-  observed: number | null
-  count: number
-}
-
-export interface Diagnostics {
-  step: number | null
-  highest: Liked[]
-  lowest: Liked[]
-  calibration: CalibrationBin[]
-}
-
-export const getDiagnostics = (name: string): Promise<Diagnostics> => getJson(`${pathOf(name)}/diagnostics`)
-
-export const getClips = (
+export async function getClips(
   envId: string,
   after: string | null,
   limit: number,
-): Promise<Page<Clip>> =>
-  getPage(`${API}/environments/${encodeURIComponent(envId)}/clips?${paging(after, limit)}`, 'clips')
-
-export interface AuditEvent {
-  id: number
-  created_at: string
-  kind: string
-  actor: string | null
-  experiment: string | null
-  details: Record<string, unknown>
+): Promise<Page<Clip>> {
+  const path = `${API}/environments/${encodeURIComponent(envId)}/clips?${pageQuery(after, limit)}`
+  const { clips, next } = await getJson<EnvironmentClipPage>(path)
+  return { rows: clips, next }
 }
 
-export const getEvents = (
+export async function getAuditEvents(
   experiment: string,
   after: string | null,
   limit: number,
-): Promise<Page<AuditEvent>> =>
-  getPage(
-    `${API}/audit?experiment=${encodeURIComponent(experiment)}&${paging(after, limit)}`,
-    'events',
-  )
+): Promise<Page<AuditEvent>> {
+  const query = pageQuery(after, limit)
+  query.set('experiment', experiment)
+  const { events, next } = await getJson<AuditEventPage>(`${API}/audit?${query}`)
+  return { rows: events, next }
+}
 
-export const exportPath = (name: string, format: 'jsonl' | 'parquet'): string =>
-  `${pathOf(name)}/export?format=${format}`
-
-function paging(after: string | null, limit: number): URLSearchParams {
+function pageQuery(after: string | null, limit: number): URLSearchParams {
   const query = new URLSearchParams({ limit: String(limit) })
   if (after !== null) query.set('after', after)
   return query
-}
-
-/** Reads a part of a list that the service names by what is in it. */
-async function getPage<Row>(path: string, key: string): Promise<Page<Row>> {
-  const answer = await getJson<Record<string, unknown>>(path)
-  return { rows: answer[key] as Row[], next: (answer.next as string | null) ?? null }
 }

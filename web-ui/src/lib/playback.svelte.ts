@@ -1,10 +1,11 @@
-/** The clock as the page's controls see it, and how the person looks at the clips. */
+/** Playback state: the clock as reactive state for the controls, and the camera's orbit. */
 
 import { Orbit } from './rendering/camera'
 import { Clock, SPEEDS, type Timed } from './clock'
+import type { Action } from './keys'
 
-/** Time between two looks of the controls at a running clock: each costs a whole page's painting. */
-const LOOK_EVERY_S = 0.1
+/** Update interval of the controls while the clock runs; each update repaints the page. */
+const UPDATE_INTERVAL_S = 0.1
 
 const reducedMotion = () => matchMedia('(prefers-reduced-motion: reduce)').matches
 
@@ -15,76 +16,102 @@ export class Playback {
   speed = $state(this.clock.speed)
   time_s = $state(0)
   duration_s = $state(0)
-  /** Set by what draws: called after every change. */
-  wake: () => void = () => undefined
-  /** Called when the clips have ended and begin again by themselves. */
-  onround: () => void = () => undefined
-  #unseen_s = 0
+  /** Set by the clip player: called after every change. */
+  onchange: () => void = () => undefined
+  /** Called when the clips have ended and repeat. */
+  onrepeat: () => void = () => undefined
+  #sinceUpdate_s = 0
 
   load(clips: readonly Timed[]): void {
     this.clock.load(clips)
-    this.#follow()
+    this.#update()
   }
 
-  /** Lets time pass; the controls follow, some times a second. */
+  /** Advance the clock; the controls are updated ten times per second. */
   advance(elapsed_s: number): void {
-    const rounds = this.clock.numReplays
+    const numReplays = this.clock.numReplays
     this.clock.advance(elapsed_s)
-    this.#unseen_s += elapsed_s
-    if (this.#unseen_s >= LOOK_EVERY_S) this.#look()
-    if (this.clock.numReplays > rounds) this.onround()
+    this.#sinceUpdate_s += elapsed_s
+    if (this.#sinceUpdate_s >= UPDATE_INTERVAL_S) this.#updateTime()
+    if (this.clock.numReplays > numReplays) this.onrepeat()
   }
 
   toggle(): void {
     this.clock.isPlaying = !this.clock.isPlaying
-    this.#follow()
+    this.#update()
   }
 
   restart(): void {
     this.clock.restart()
-    this.#follow()
+    this.#update()
   }
 
   step(direction: 1 | -1): void {
     this.clock.step(direction)
-    this.#follow()
+    this.#update()
   }
 
   seek(time_s: number): void {
     this.clock.seek(time_s)
-    this.#follow()
+    this.#update()
   }
 
   setSpeed(index: number): void {
     this.clock.speed = SPEEDS[index] ?? 1
-    this.#follow()
+    this.#update()
   }
 
   turn(azimuth_deg: number, elevation_deg: number): void {
     this.orbit.turn(azimuth_deg, elevation_deg)
-    this.wake()
+    this.onchange()
   }
 
   magnify(factor: number): void {
     this.orbit.magnify(factor)
-    this.wake()
+    this.onchange()
   }
 
   resetView(): void {
     this.orbit.reset()
-    this.wake()
+    this.onchange()
   }
 
-  #follow(): void {
+  /** Perform a keyboard action; return whether it is one of playback. */
+  perform(action: Action): boolean {
+    switch (action.kind) {
+      case 'pause':
+        this.toggle()
+        return true
+      case 'restart':
+        this.restart()
+        return true
+      case 'step':
+        this.step(action.direction)
+        return true
+      case 'speed':
+        this.setSpeed(action.index)
+        return true
+      case 'orbit':
+        this.turn(action.azimuth, action.elevation)
+        return true
+      case 'resetView':
+        this.resetView()
+        return true
+      default:
+        return false
+    }
+  }
+
+  #update(): void {
     this.isPlaying = this.clock.isPlaying
     this.speed = this.clock.speed
     this.duration_s = this.clock.duration_s
-    this.#look()
-    this.wake()
+    this.#updateTime()
+    this.onchange()
   }
 
-  #look(): void {
-    this.#unseen_s = 0
+  #updateTime(): void {
+    this.#sinceUpdate_s = 0
     this.time_s = Math.min(this.clock.time_s, this.clock.duration_s)
   }
 }

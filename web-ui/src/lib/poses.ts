@@ -1,6 +1,6 @@
-/** Pose files: where each body is in each frame of a clip. */
+/** Pose files: the position and rotation of each body in each frame of a clip. */
 
-/** Little-endian. 0 magic, 4 version, 6 dtype, 8 frames, 12 bodies, 16 frames a second, 20 zero. */
+/** Little-endian; byte offsets: 0 magic, 4 version, 6 dtype, 8 frames, 12 bodies, 16 fps, 20 zero. */
 export const HEADER_BYTES = 32
 const MAGIC = 'RLTP'
 const VERSION = 1
@@ -19,30 +19,30 @@ export interface Poses {
   values: Float32Array
 }
 
-/** A pose file that was cut short or altered. */
+/** A pose file is truncated or damaged. */
 export class CorruptClip extends Error {}
 
 /**
- * Reads a pose file.
+ * Decode a pose file.
  *
- * @throws CorruptClip where the file is not exactly what its header says.
+ * @throws CorruptClip if the header is invalid or the size does not match it.
  */
 export function decodePoses(file: ArrayBuffer): Poses {
   const header = readHeader(file)
   const count = header.numFrames * header.numBodies * PER_BODY
   const values =
     header.dtype === FLOAT32 ? readFloats(file, HEADER_BYTES, count) : readQuantised(file, count)
-  if (!values.every(Number.isFinite)) throw new CorruptClip('The clip holds numbers that are none.')
+  if (!values.every(Number.isFinite)) throw new CorruptClip('The clip contains values that are not finite.')
   return { numFrames: header.numFrames, numBodies: header.numBodies, fps: header.fps, values }
 }
 
 function readHeader(file: ArrayBuffer) {
   if (file.byteLength < HEADER_BYTES) {
-    throw new CorruptClip(`The clip has ${file.byteLength} bytes; its header alone has 32.`)
+    throw new CorruptClip(`The clip has ${file.byteLength} bytes; the header needs ${HEADER_BYTES}.`)
   }
   const view = new DataView(file)
   const magic = String.fromCharCode(...new Uint8Array(file, 0, 4))
-  if (magic !== MAGIC) throw new CorruptClip('This is not a pose file.')
+  if (magic !== MAGIC) throw new CorruptClip('The file is not a pose file.')
   const version = view.getUint16(4, true)
   if (version !== VERSION) {
     throw new CorruptClip(`The clip has version ${version}; this page reads version ${VERSION}.`)
@@ -53,10 +53,10 @@ function readHeader(file: ArrayBuffer) {
   const fps = view.getFloat32(16, true)
   if (dtype !== FLOAT32 && dtype !== INT16) throw new CorruptClip(`Unknown number type ${dtype}.`)
   if (numFrames === 0 || numBodies === 0) throw new CorruptClip('The clip is empty.')
-  if (!(fps > 0 && fps <= 1000)) throw new CorruptClip(`The clip has ${fps} frames a second.`)
-  const perNumber = dtype === FLOAT32 ? 4 : 2
-  const extra = dtype === FLOAT32 ? 0 : QUANTISATION_BYTES
-  const expected = HEADER_BYTES + extra + numFrames * numBodies * PER_BODY * perNumber
+  if (!(fps > 0 && fps <= 1000)) throw new CorruptClip(`The frame rate of the clip is invalid: ${fps}.`)
+  const bytesPerValue = dtype === FLOAT32 ? 4 : 2
+  const quantisationBytes = dtype === FLOAT32 ? 0 : QUANTISATION_BYTES
+  const expected = HEADER_BYTES + quantisationBytes + numFrames * numBodies * PER_BODY * bytesPerValue
   if (file.byteLength !== expected) {
     throw new CorruptClip(`The clip has ${file.byteLength} bytes instead of ${expected}.`)
   }
@@ -79,32 +79,34 @@ function readQuantised(file: ArrayBuffer, count: number): Float32Array {
 }
 
 /**
- * Writes the pose of one body between two frames: position straight, rotation along the short arc.
+ * Interpolate the pose of a body: positions linearly, rotations spherically along the shorter arc.
  *
- * @param position in frames from the start; whole numbers are the recorded frames.
+ * @param position in frames from the start; integers are recorded frames.
  * @param out [7] x y z, w x y z.
  */
 export function poseAt(poses: Poses, body: number, position: number, out: Float32Array): void {
   const last = poses.numFrames - 1
   const clamped = Math.min(Math.max(position, 0), last)
   const frame = Math.floor(clamped)
-  const share = clamped - frame
+  const fraction = clamped - frame
   const stride = poses.numBodies * PER_BODY
   const from = frame * stride + body * PER_BODY
   const to = Math.min(frame + 1, last) * stride + body * PER_BODY
   const v = poses.values
-  for (let i = 0; i < 3; i++) out[i] = v[from + i]! + share * (v[to + i]! - v[from + i]!)
-  slerp(v, from + 3, to + 3, share, out)
+  for (let i = 0; i < 3; i++) out[i] = v[from + i]! + fraction * (v[to + i]! - v[from + i]!)
+  slerp(v, from + 3, to + 3, fraction, out)
 }
 
-function slerp(v: Float32Array, from: number, to: number, share: number, out: Float32Array): void {
+function slerp(v: Float32Array, from: number, to: number, fraction: number, out: Float32Array): void {
   let cosine = 0
   for (let i = 0; i < 4; i++) cosine += v[from + i]! * v[to + i]!
+  // q and -q are the same rotation: choose the sign with the shorter arc.
   const sign = cosine < 0 ? -1 : 1
   const angle = Math.acos(Math.min(Math.abs(cosine), 1))
   const isClose = angle < 1e-3
-  const a = isClose ? 1 - share : Math.sin((1 - share) * angle) / Math.sin(angle)
-  const b = sign * (isClose ? share : Math.sin(share * angle) / Math.sin(angle))
+  // Close to zero the formula divides by sin(0); linear interpolation is exact enough there.
+  const a = isClose ? 1 - fraction : Math.sin((1 - fraction) * angle) / Math.sin(angle)
+  const b = sign * (isClose ? fraction : Math.sin(fraction * angle) / Math.sin(angle))
   let norm = 0
   for (let i = 0; i < 4; i++) {
     out[3 + i] = a * v[from + i]! + b * v[to + i]!
@@ -114,7 +116,7 @@ function slerp(v: Float32Array, from: number, to: number, share: number, out: Fl
   for (let i = 3; i < 7; i++) out[i] = out[i]! * scale
 }
 
-/** The mean height of all bodies over a clip, in metres. */
+/** Compute the mean height of all bodies over a clip, in metres. */
 export function meanHeight(poses: Poses): number {
   let sum = 0
   for (let i = 2; i < poses.values.length; i += PER_BODY) sum += poses.values[i]!

@@ -1,20 +1,20 @@
-/** Which page the address names. */
+/** Client-side routing by the address's path. */
 
 export type Route =
   | { page: 'experiments' | 'join' | 'play' }
   | { page: 'experiment' | 'label'; name: string }
-  | { page: 'nowhere' }
+  | { page: 'notFound' }
 
 export function routeOf(path: string): Route {
   if (path === '/') return { page: 'experiments' }
   if (path === '/join') return { page: 'join' }
   if (path === '/play') return { page: 'play' }
   const match = /^\/e\/([^/]+)(\/label)?\/?$/.exec(path)
-  if (match === null) return { page: 'nowhere' }
+  if (match === null) return { page: 'notFound' }
   try {
     return { page: match[2] ? 'label' : 'experiment', name: decodeURIComponent(match[1]!) }
   } catch {
-    return { page: 'nowhere' }
+    return { page: 'notFound' }
   }
 }
 
@@ -29,19 +29,18 @@ class Router {
     return routeOf(this.path)
   }
 
-  /** What follows the question mark. */
   get query(): URLSearchParams {
     return new URLSearchParams(this.search)
   }
 
-  /** Follows links within the page without loading it anew. */
+  /** Follow links within the site without a page load. */
   start(): void {
     addEventListener('popstate', () => this.#follow())
     addEventListener('click', (event) => {
       const link = (event.target as Element).closest?.('a')
       const isPlain = !event.ctrlKey && !event.metaKey && !event.shiftKey && event.button === 0
       if (!link || !isPlain || link.target || link.origin !== location.origin) return
-      if (routeOf(link.pathname).page === 'nowhere' || event.defaultPrevented) return
+      if (routeOf(link.pathname).page === 'notFound' || event.defaultPrevented) return
       event.preventDefault()
       const isSamePage = link.pathname === this.path
       history.pushState(null, '', link.pathname + link.search)
@@ -50,14 +49,14 @@ class Router {
     })
   }
 
-  /** Puts another query behind the address, without a new entry in the browser's history. */
+  /** Replace the query without a new entry in the browser's history. */
   replaceQuery(query: URLSearchParams): void {
     const text = query.toString()
     history.replaceState(null, '', location.pathname + (text === '' ? '' : `?${text}`))
     this.#follow()
   }
 
-  /** Goes elsewhere, so that going back does not lead here again. */
+  /** Go to another path and remove this one from the browser's history. */
   replace(path: string): void {
     history.replaceState(null, '', path)
     this.#follow()

@@ -1,40 +1,40 @@
-/** What an experiment does, in a sentence that says more than its badge. */
+/** What an experiment is doing, in one sentence. */
 
-import type { Summary } from './types'
 import { duration, plural, short } from './format'
+import type { ExperimentSummary } from './api-types'
 
-type Facts = Pick<Summary, 'phase' | 'message' | 'step' | 'num_steps' | 'steps_per_second' | 'progress'>
+type Status = Pick<ExperimentSummary, 'phase' | 'message' | 'step' | 'num_steps' | 'steps_per_second' | 'progress'>
 
-export function describeStatus(facts: Facts): string {
-  const { phase, step, num_steps, progress } = facts
+export function describeStatus(status: Status): string {
+  const { phase, step, num_steps, progress } = status
+  const steps = `${short(step)} of ${short(num_steps)} steps`
   switch (phase) {
     case 'training':
-      return training(facts)
+      return describeTraining(status, steps)
     case 'waiting':
       return progress.waiting > 0
-        ? `The agent rests until ${plural(progress.waiting, 'more comparison is', 'more comparisons are')} answered.`
-        : 'The next clips are being drawn.'
+        ? `Training waits for ${plural(progress.waiting, 'more label')}.`
+        : 'Rendering the next clips.'
     case 'fitting':
-      return `The predictor learns from ${plural(progress.answered, 'answer')}; then the agent goes on.`
+      return `Fitting the reward predictor to ${plural(progress.answered, 'label')}.`
     case 'random':
-      return 'The agent moves at random, so that there is something to compare.'
+      return 'Taking random actions to collect the first clips.'
     case 'paused':
-      return `Held at ${short(step)} of ${short(num_steps)} steps until it is resumed; answers are still taken.`
+      return `Paused at ${steps}. You can still label.`
     case 'finished':
-      return `All ${short(num_steps)} steps are done, with ${plural(progress.answered, 'answer')}.`
+      return `Finished ${short(num_steps)} steps with ${plural(progress.answered, 'label')}.`
     case 'stopped':
-      return `Saved at ${short(step)} of ${short(num_steps)} steps. The same command goes on from there.`
+      return `Stopped and saved at ${steps}. Run the same command to continue.`
     case 'starting':
-      return 'The first comparisons come in some seconds.'
+      return 'Starting. The first comparisons arrive in a few seconds.'
     default:
-      return facts.message
+      return status.message
   }
 }
 
-function training({ step, num_steps, steps_per_second, progress }: Facts): string {
-  const share = `${short(step)} of ${short(num_steps)} steps`
-  const left_s = steps_per_second ? (num_steps - step) / steps_per_second : null
-  const pace = left_s === null || left_s <= 0 ? share : `${share}, about ${duration(left_s)} left`
-  const waiting = progress.waiting > 0 ? `; ${plural(progress.waiting, 'comparison waits', 'comparisons wait')} meanwhile` : ''
-  return `${pace}${waiting}.`
+function describeTraining({ step, num_steps, steps_per_second, progress }: Status, steps: string): string {
+  const left_s = steps_per_second ? (num_steps - step) / steps_per_second : 0
+  const timeLeft = left_s > 0 ? `, about ${duration(left_s)} left` : ''
+  const waiting = progress.waiting > 0 ? ` ${plural(progress.waiting, 'comparison')} to label.` : ''
+  return `${steps}${timeLeft}.${waiting}`
 }

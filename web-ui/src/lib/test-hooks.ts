@@ -1,23 +1,23 @@
-/** What browser tests read from the page: `window.__rlTeacher`. */
+/** State exposed to browser tests as `window.__rlTeacher`. */
 
 export interface TestHooks {
-  /** Pictures drawn in the last second. */
+  /** Frames drawn in the last second. */
   fps: number
-  /** 'webgl', 'canvas', or null before the first clip. */
+  /** The renderer in use, or null before the first clip. */
   renderer: 'webgl' | 'canvas' | null
-  /** The comparison whose clips are on the canvas; null while nothing waits. */
+  /** The comparison whose clips are drawn; null while there is none. */
   comparisonId: number | null
-  /** Answers that the service has not acknowledged. */
+  /** Labels that the service has not acknowledged. */
   outboxLength: number
   /** Comparisons that are ready behind the one on screen. */
   numAhead: number
-  /** From the last key press or tap until the page had drawn the next comparison. */
+  /** Time from the last answer until the next comparison was drawn. */
   draw_ms: number | null
-  /** From the last key press or tap to the next comparison drawn and handed to the screen. */
+  /** Time from the last answer until the next comparison was presented on the screen. */
   swap_ms: number | null
   isPlaying: boolean
   time_s: number
-  /** Where a point of the world lies on the page, in CSS pixels. */
+  /** Return where a point of the world appears on the page, in CSS pixels. */
   locate: (side: number, point: [number, number, number]) => [number, number] | null
 }
 
@@ -39,8 +39,8 @@ export const testHooks: TestHooks = {
 const SECOND_MS = 1000
 let drawn_ms: number[] = []
 
-/** Counts a drawn picture. */
-export function countDraw(now_ms: number): void {
+/** Count a drawn frame. */
+export function countFrame(now_ms: number): void {
   drawn_ms.push(now_ms)
   drawn_ms = drawn_ms.filter((time) => time > now_ms - SECOND_MS)
   testHooks.fps = drawn_ms.length

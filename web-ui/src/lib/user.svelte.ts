@@ -1,10 +1,10 @@
-/** Who this browser is: pages show an owner more than a labeler. */
+/** The signed-in user; owners see more pages than labelers. */
 
-import { getMe } from './api'
-import type { Me } from './types'
+import { getCurrentUser } from './api'
+import type { CurrentUser } from './api-types'
 
-class CurrentUser {
-  me = $state.raw<Me | null>(null)
+class UserState {
+  me = $state.raw<CurrentUser | null>(null)
   failure = $state.raw<unknown>(null)
   #reading: Promise<void> | null = null
 
@@ -23,7 +23,7 @@ class CurrentUser {
 
   async #read(): Promise<void> {
     try {
-      this.me = await getMe()
+      this.me = await getCurrentUser()
       this.failure = null
     } catch (error) {
       this.failure = error
@@ -31,4 +31,4 @@ class CurrentUser {
   }
 }
 
-export const currentUser = new CurrentUser()
+export const currentUser = new UserState()

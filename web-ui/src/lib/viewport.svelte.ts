@@ -1,4 +1,4 @@
-/** Whether the page is as narrow as a phone. */
+/** The width class of the window, for layouts that CSS alone cannot express. */
 
 const query = matchMedia('(max-width: 640px)')
 

@@ -2,7 +2,7 @@
 
 import type { PosesClip } from '../clips'
 import { meanHeight, poseAt, type Poses } from '../poses'
-import type { SceneCamera, SceneFile } from '../scene-file'
+import type { SceneCamera, Scene } from '../api-types'
 
 export const FIELD_OF_VIEW_DEG = 45
 
@@ -75,7 +75,7 @@ const pose = new Float32Array(7)
  *
  * @param height of the target above zero, in metres.
  */
-export function targetAt(scene: SceneFile, poses: Poses, position: number, height: number): Vector {
+export function targetAt(scene: Scene, poses: Poses, position: number, height: number): Vector {
   const { tracks, lookat } = scene.camera
   if (tracks === null || tracks >= poses.numBodies) return [lookat[0]!, lookat[1]!, lookat[2]!]
   poseAt(poses, tracks, position, pose)

@@ -3,7 +3,7 @@
 import type { PosesClip } from '../clips'
 import { positionAt, type Clock } from '../clock'
 import { poseAt } from '../poses'
-import type { Geom, SceneFile } from '../scene-file'
+import type { Geom, Scene } from '../api-types'
 import { clamp, commonHeight, targetAt, viewOf, type CameraView, type Orbit, type Vector } from './camera'
 import { convexHull, cornersOf, endsOf, thicknessOf } from './outlines'
 import { projectionOf, rotateBy, transform, type Projected, type Projection } from './projection'
@@ -129,7 +129,7 @@ export class CanvasRenderer implements ClipRenderer {
     this.#drawLine(project([a[0], a[1], z]), project([b[0], b[1], z]))
   }
 
-  #drawGeom({ geom, pose }: PlacedGeom, scene: SceneFile, project: Projection): void {
+  #drawGeom({ geom, pose }: PlacedGeom, scene: Scene, project: Projection): void {
     this.#context.globalAlpha = geom.rgba[3]!
     if (geom.type === 'box' || geom.type === 'mesh') this.#drawHull(geom, scene, pose, project)
     else this.#drawLimb(geom, pose, project)
@@ -150,7 +150,7 @@ export class CanvasRenderer implements ClipRenderer {
     this.#drawLine(from, to)
   }
 
-  #drawHull(geom: Geom, scene: SceneFile, pose: ArrayLike<number>, project: Projection): void {
+  #drawHull(geom: Geom, scene: Scene, pose: ArrayLike<number>, project: Projection): void {
     let corners = this.#corners.get(geom)
     if (corners === undefined) {
       corners = cornersOf(geom, scene)

@@ -10,7 +10,8 @@ import {
   SphereGeometry,
 } from 'three'
 
-import { decodeFloats, decodeIndices, type Geom, type SceneFile } from '../scene-file'
+import type { Geom, Scene } from '../api-types'
+import { decodeFloats, decodeIndices } from './packed-arrays'
 
 /** Half the side of a plane that has no end, in metres. */
 const INFINITE_PLANE = 40
@@ -23,7 +24,7 @@ const QUARTER_TURN = Math.PI / 2
  *
  * @param numSegments around a round body.
  */
-export function geometryOf(geom: Geom, file: SceneFile, numSegments: number): BufferGeometry {
+export function geometryOf(geom: Geom, file: Scene, numSegments: number): BufferGeometry {
   const [a, b, c] = geom.size as [number, number, number]
   switch (geom.type) {
     case 'sphere':
@@ -45,7 +46,7 @@ export function geometryOf(geom: Geom, file: SceneFile, numSegments: number): Bu
   }
 }
 
-function meshGeometry(file: SceneFile, index: number): BufferGeometry {
+function meshGeometry(file: Scene, index: number): BufferGeometry {
   const { vertices, faces } = file.meshes[index]!
   const geometry = new BufferGeometry()
   geometry.setAttribute('position', new BufferAttribute(decodeFloats(vertices), 3))
@@ -54,7 +55,7 @@ function meshGeometry(file: SceneFile, index: number): BufferGeometry {
   return geometry
 }
 
-function heightFieldGeometry(file: SceneFile, index: number): BufferGeometry {
+function heightFieldGeometry(file: Scene, index: number): BufferGeometry {
   const { rows, columns, size, data } = file.hfields[index]!
   const heights = decodeFloats(data)
   const geometry = new PlaneGeometry(2 * size[0]!, 2 * size[1]!, columns - 1, rows - 1)

@@ -1,6 +1,7 @@
 /** Simplified shapes of MuJoCo geoms for the 2-D canvas: a thick line or a convex hull. */
 
-import { decodeFloats, type Geom, type SceneFile } from '../scene-file'
+import type { Geom, Scene } from '../api-types'
+import { decodeFloats } from './packed-arrays'
 import type { Vector } from './camera'
 import { transform } from './projection'
 
@@ -18,7 +19,7 @@ export function thicknessOf({ type, size }: Geom): number {
 }
 
 /** Return the corners of a box, or at most 120 vertices of a mesh, in the geom's frame. */
-export function cornersOf(geom: Geom, scene: SceneFile): Vector[] {
+export function cornersOf(geom: Geom, scene: Scene): Vector[] {
   if (geom.type === 'box') {
     const [a, b, c] = geom.size as Vector
     return [-1, 1].flatMap((i) => [-1, 1].flatMap((j) => [-1, 1].map((k): Vector => [i * a, j * b, k * c])))

@@ -16,7 +16,7 @@ import {
 } from 'three'
 
 import type { PosesClip } from '../clips'
-import type { Geom, SceneFile } from '../scene-file'
+import type { Geom, Scene as SceneFile } from '../api-types'
 import type { CameraView } from './camera'
 import { geometryOf } from './geometries'
 import { GroundMaterial } from './ground-material'

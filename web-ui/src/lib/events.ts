@@ -1,0 +1,68 @@
+/** Server-sent events of the service, with polling as a fallback. */
+
+import { API } from './api'
+import type { Episode, ExperimentSummary, MetricsEntry, Progress } from './api-types'
+
+const POLL_MS = 4_000
+const RECONNECT_MS = 3_000
+const NAMES = ['experiment', 'progress', 'metrics', 'episode'] as const
+
+export interface EventHandlers {
+  experiment?: (summary: ExperimentSummary) => void
+  progress?: (progress: Progress) => void
+  metrics?: (row: MetricsEntry) => void
+  episode?: (episode: Episode) => void
+  /** The event stream was opened or lost. */
+  live?: (isLive: boolean) => void
+  /** Called regularly while the stream is lost: fetch what the page shows. */
+  poll?: () => void
+}
+
+/**
+ * Subscribe to the events of one experiment, or of all. Poll and reconnect while the stream is lost.
+ *
+ * @returns a function that ends the subscription.
+ */
+export function listen(experiment: string | null, handlers: EventHandlers): () => void {
+  const query = experiment === null ? '' : `?experiment=${encodeURIComponent(experiment)}`
+  let source: EventSource | null = null
+  let isLive = false
+  let reconnectTimer: ReturnType<typeof setTimeout> | undefined
+
+  const setLive = (now: boolean) => {
+    if (now === isLive) return
+    isLive = now
+    handlers.live?.(now)
+  }
+  const open = () => {
+    source = new EventSource(`${API}/events${query}`)
+    source.onopen = () => setLive(true)
+    source.onerror = () => {
+      setLive(false)
+      // The browser reconnects by itself unless the service answered with an error.
+      if (source?.readyState === EventSource.CLOSED) reconnectTimer = setTimeout(open, RECONNECT_MS)
+    }
+    for (const name of NAMES) {
+      source.addEventListener(name, (event) => dispatch(handlers, name, event as MessageEvent))
+    }
+  }
+  const polling = setInterval(() => {
+    if (!isLive && !document.hidden) handlers.poll?.()
+  }, POLL_MS)
+  open()
+  return () => {
+    clearInterval(polling)
+    clearTimeout(reconnectTimer)
+    source?.close()
+  }
+}
+
+function dispatch(handlers: EventHandlers, name: (typeof NAMES)[number], event: MessageEvent): void {
+  let content: unknown
+  try {
+    content = JSON.parse(event.data as string)
+  } catch {
+    return
+  }
+  ;(handlers[name] as ((content: unknown) => void) | undefined)?.(content)
+}

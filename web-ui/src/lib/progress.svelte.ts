@@ -1,0 +1,80 @@
+/** Labelling progress: counts of the service plus labels that it has not acknowledged yet. */
+
+import type { Progress } from './api-types'
+
+const LONGEST_BREAK_MS = 60_000
+const NUM_RECENT = 15
+const MIN_INTERVALS = 3
+
+export class LabellingProgress {
+  /** Labels per minute of this labeler; null until there are enough labels. */
+  perMinute = $state.raw<number | null>(null)
+  /** Change of the number of labelled comparisons by labels that are still unsent. */
+  unsentChange = $state(0)
+  #acknowledged = $state.raw<Progress | null>(null)
+  #times_ms: number[] = []
+
+  /** Counts including unsent labels, or null before the service has answered. */
+  get counts(): Progress | null {
+    if (this.#acknowledged === null) return null
+    const { mine, answered, waiting } = this.#acknowledged
+    return {
+      ...this.#acknowledged,
+      mine: Math.max(0, mine + this.unsentChange),
+      answered: Math.max(0, answered + this.unsentChange),
+      waiting: Math.max(0, waiting - this.unsentChange),
+    }
+  }
+
+  get numWaiting(): number {
+    return this.counts?.waiting ?? 0
+  }
+
+  /** Replace the counts by newer ones of the service. */
+  update(progress: Progress): void {
+    this.#acknowledged = progress
+  }
+
+  /** Count labels that the service has just acknowledged, until it sends new counts. */
+  acknowledge(change: number): void {
+    if (this.#acknowledged === null) return
+    const { mine, answered, waiting } = this.#acknowledged
+    this.#acknowledged = {
+      ...this.#acknowledged,
+      mine: mine + change,
+      answered: answered + change,
+      waiting: waiting - change,
+    }
+  }
+
+  /** Record the time of a label for the pace. */
+  recordLabel(now_ms: number): void {
+    this.#times_ms.push(now_ms)
+    this.perMinute = labelsPerMinute(this.#times_ms)
+  }
+}
+
+/**
+ * Compute a labeler's pace; breaks do not count.
+ *
+ * @param times_ms of the labels, oldest first.
+ * @returns labels per minute, or null for too few labels.
+ */
+export function labelsPerMinute(times_ms: readonly number[]): number | null {
+  const recent = times_ms.slice(-NUM_RECENT)
+  const intervals_ms = recent
+    .slice(1)
+    .map((time, i) => time - recent[i]!)
+    .filter((interval) => interval > 0 && interval < LONGEST_BREAK_MS)
+  if (intervals_ms.length < MIN_INTERVALS) return null
+  return (60_000 * intervals_ms.length) / intervals_ms.reduce((sum, interval) => sum + interval, 0)
+}
+
+/** Return the number of labels to reach: the target, or all comparisons asked so far. */
+export const goalOf = (progress: Progress): number => progress.target ?? progress.asked
+
+/** Return the seconds until the goal at the given pace, or null if unknown or reached. */
+export function secondsLeft(progress: Progress, perMinute: number | null): number | null {
+  const left = goalOf(progress) - progress.answered
+  return perMinute === null || left <= 0 ? null : (60 * left) / perMinute
+}
