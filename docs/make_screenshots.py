@@ -148,11 +148,11 @@ def wait_for_help(page: Page) -> None:
 def wait_until_idle(page: Page, home: Path, store: Store) -> None:
     """The agent's latest episode, while nothing waits; what has come meanwhile is answered."""
     labelling = LabellingPage(page)
-    idle = page.get_by_role("heading", name="Nothing to answer right now")
+    idle = page.get_by_role("heading", name="Nothing to label right now")
     while not idle.is_visible():
         Person(labelling, home, store).answer_what_is_here()
         page.wait_for_timeout(200)
-    page.get_by_text("The agent now").wait_for(timeout=PATIENCE_MS)
+    page.get_by_text("Latest episode").wait_for(timeout=PATIENCE_MS)
     go_to_moment(labelling)
 
 
@@ -193,7 +193,7 @@ def wait_for_invite(page: Page) -> None:
 
 def wait_for_play(page: Page) -> None:
     """An episode, and the one that follows it in the table."""
-    page.locator(".strip").first.wait_for(timeout=PATIENCE_MS)
+    page.locator(".reward-curve").first.wait_for(timeout=PATIENCE_MS)
     page.wait_for_timeout(3_000)
     go_to_moment(LabellingPage(page))
 

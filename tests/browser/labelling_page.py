@@ -52,8 +52,8 @@ class LabellingPage:
 
     def wait_until_idle(self) -> None:
         """Wait until nothing is left to answer."""
-        idle = self.page.get_by_role("heading", name="Nothing to answer right now")
-        with self._explained("nothing to answer"):
+        idle = self.page.get_by_role("heading", name="Nothing to label right now")
+        with self._explained("nothing to label"):
             idle.wait_for(timeout=PATIENCE_MS)
 
     @contextmanager

@@ -108,7 +108,7 @@ class TestNothingIsLost:
         labelling.page.context.set_offline(True)
         given = {labelling.answer(Answer.LEFT): Answer.LEFT for _ in range(3)}
         assert labelling.hook("outboxLength") == 3
-        labelling.page.get_by_text("The server is away.").wait_for()
+        labelling.page.get_by_text("The server is unreachable.").wait_for()
         assert experiment.answers() == {}
         labelling.page.context.set_offline(False)
         labelling.wait_until_sent()
@@ -167,7 +167,7 @@ class TestNothingIsLost:
         next_one = labelling.shown_comparison(other_than=second)
         labelling.page.get_by_role("button", name=f"Comparison {first}: ").click()
         labelling.wait_for_comparison(first)
-        labelling.page.get_by_text("You said: left is better").wait_for()
+        labelling.page.get_by_text("Your label: left is better").wait_for()
         labelling.answer(Answer.RIGHT)
         labelling.wait_for_comparison(next_one)
         labelling.wait_until_sent()
@@ -200,7 +200,7 @@ class TestWaiting:
         experiment.store.experiments.set_latest_episode(experiment.id, episode)
         opened = open_page(experiment.name)
         opened.wait_until_idle()
-        opened.page.get_by_text("The agent now").wait_for()
+        opened.page.get_by_text("Latest episode").wait_for()
         assert opened.picture(0).std() > 5
 
 

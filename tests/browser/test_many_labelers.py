@@ -15,7 +15,7 @@ from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
 
 pytestmark = pytest.mark.browser
 
-SAID_MEANWHILE = {"pause": "pausing …", "run": "resuming …", "stop": "saving and stopping …"}
+SAID_MEANWHILE = {"pause": "Pausing…", "run": "Resuming…", "stop": "Saving and stopping…"}
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def join(open_context):
         page = open_context(**options).new_page()
         page.goto(link)
         page.get_by_label("Your name").fill(name)
-        page.get_by_role("button", name="Begin").click()
+        page.get_by_role("button", name="Start labelling").click()
         return page
 
     return joined
@@ -100,7 +100,7 @@ class TestInvites:
         experiment.ask(2)
         LabellingPage(join(link, f"first of {experiment.name}")).shown_comparison()
         second = join(link, f"second of {experiment.name}")
-        second.get_by_role("heading", name="This invite was used already").wait_for()
+        second.get_by_role("heading", name="This invite has already been used").wait_for()
         assert second.context.cookies() == []
 
     def test_an_invite_that_has_expired_says_so(self, invite, join):
@@ -111,7 +111,7 @@ class TestInvites:
         link = invite()
         store.access.revoke_invite(store.access.invites()[0].id)
         page = join(link, "unwanted")
-        page.get_by_role("heading", name="This invite was withdrawn").wait_for()
+        page.get_by_role("heading", name="This invite was revoked").wait_for()
 
     def test_a_name_that_is_taken_can_be_chosen_anew(self, invite, join, experiment, store):
         experiment.ask(2)
@@ -119,14 +119,14 @@ class TestInvites:
         page = join(invite(), f"Ada of {experiment.name}")
         page.get_by_role("alert").get_by_text("already").wait_for()
         page.get_by_label("Your name").fill(f"Eve of {experiment.name}")
-        page.get_by_role("button", name="Begin").click()
+        page.get_by_role("button", name="Start labelling").click()
         LabellingPage(page).shown_comparison()
 
     def test_the_owner_makes_a_link_that_lets_somebody_in(self, open_tab, join, experiment):
         experiment.ask(2)
         page = open_tab("Labelers")
-        page.get_by_role("button", name="Make a link").click(timeout=PATIENCE_MS)
-        link = page.get_by_label("The link of the invite").input_value()
+        page.get_by_role("button", name="Create link").click(timeout=PATIENCE_MS)
+        link = page.get_by_label("Invite link").input_value()
         LabellingPage(join(link, f"Cleo of {experiment.name}")).shown_comparison()
 
 
@@ -145,7 +145,7 @@ class TestTwoLabelers:
         LabellingPage(first).wait_until("hooks.numAhead > 0")
         second = LabellingPage(join(invite(), f"patient of {experiment.name}"))
         second.wait_until_idle()
-        second.page.get_by_text("in other hands").wait_for()
+        second.page.get_by_text("Other labelers have").wait_for()
         first.goto("about:blank")
         second.shown_comparison()
 
@@ -190,7 +190,7 @@ class TestTheOwner:
     def test_changes_what_is_asked_and_of_whom(self, open_tab, experiment, store):
         page = open_tab("Settings")
         page.get_by_label("Instructions").fill("Prefer the higher jump.", timeout=PATIENCE_MS)
-        page.get_by_label("Answered by several").fill("25")
+        page.get_by_label("Overlap").fill("25")
         page.get_by_label("Seconds between labels").fill("2.5")
         page.get_by_role("button", name="Save", exact=True).click()
         page.get_by_text("Saved.").wait_for()
@@ -201,7 +201,7 @@ class TestTheOwner:
     def test_empties_what_was_said_before(self, open_tab, experiment, store):
         store.experiments.set_control(experiment.id, Control(seconds_between=2.5, target_labels=70))
         page = open_tab("Settings")
-        page.get_by_label("Labels wanted in all").fill("", timeout=PATIENCE_MS)
+        page.get_by_label("Target number of labels").fill("", timeout=PATIENCE_MS)
         page.get_by_label("Seconds between labels").fill("")
         page.get_by_role("button", name="Save", exact=True).click()
         page.get_by_text("Saved.").wait_for()
@@ -219,16 +219,16 @@ class TestTheOwner:
         page.get_by_role("button", name=f"Comparison {disputed}").click(timeout=PATIENCE_MS)
         assert page.get_by_role("button", name=f"Comparison {agreed}").count() == 0
         dialog = page.get_by_role("dialog")
-        dialog.get_by_role("group", name="Your own answer").get_by_text("Right is better").click()
+        dialog.get_by_role("group", name="Your label").get_by_text("Right is better").click()
         dialog.locator("li").filter(has_text="owner").get_by_text("right is better").wait_for()
-        dialog.get_by_role("group", name="Known answer").get_by_text("Right is better").click()
-        dialog.get_by_text("Press it again").wait_for()
+        dialog.get_by_role("group", name="Gold answer").get_by_text("Right is better").click()
+        dialog.get_by_text("Select the answer again").wait_for()
         assert said_by(store, experiment, "owner") == {disputed: Answer.RIGHT}
         rows = store.comparisons.page(experiment.id).rows
         assert [row.gold for row in rows] == [Answer.RIGHT, None]
         page.get_by_role("button", name="Close").click()
         page.get_by_role("link", name="Audit trail").click()
-        page.get_by_text("gave a verdict").wait_for(timeout=PATIENCE_MS)
+        page.get_by_text("adjudicated a comparison").wait_for(timeout=PATIENCE_MS)
 
     def test_closes_a_comparison_before_its_pictures_can_be_drawn(
         self, open_tab, experiment, store
@@ -259,7 +259,7 @@ class TestTheOwner:
         page.set_viewport_size({"width": 390, "height": 844})
         rows = page.get_by_role("list", name="Comparisons").get_by_role("button")
         rows.first.click(timeout=PATIENCE_MS)
-        page.get_by_role("dialog").get_by_role("group", name="Known answer").wait_for()
+        page.get_by_role("dialog").get_by_role("group", name="Gold answer").wait_for()
         widths = "dialog => [dialog.scrollWidth, dialog.clientWidth]"
         content, room = page.locator("dialog[open]").evaluate(widths)
         assert content <= room
@@ -269,12 +269,12 @@ class TestTheOwner:
         say(store, name, experiment.ask()[0], Answer.LEFT)
         page = open_tab("Labelers")
         card = page.get_by_role("listitem").filter(has=page.get_by_role("heading", name=name))
-        card.get_by_role("button", name="Leave out").click(timeout=PATIENCE_MS)
-        card.get_by_role("button", name="Take back in").wait_for()
+        card.get_by_role("button", name="Exclude").click(timeout=PATIENCE_MS)
+        card.get_by_role("button", name="Include").wait_for()
         excluded = {each.name for each in store.labelers.all() if each.excluded_at}
         assert name in excluded
-        card.get_by_role("button", name="Take back in").click()
-        card.get_by_role("button", name="Leave out").wait_for()
+        card.get_by_role("button", name="Include").click()
+        card.get_by_role("button", name="Exclude").wait_for()
         assert name not in {each.name for each in store.labelers.all() if each.excluded_at}
 
     def test_reads_a_name_with_markup_as_text(self, open_tab, experiment, store):
@@ -293,7 +293,7 @@ class TestTheOwner:
         row = page.get_by_role("button", name=re.compile(rf"^Comparison {third}\b"))
         row.wait_for(timeout=PATIENCE_MS)
         assert rows.count() == 3
-        page.get_by_label("Answer", exact=True).select_option("equal")
+        page.get_by_label("Label", exact=True).select_option("equal")
         row.wait_for(state="detached")
         page.get_by_role("button", name=re.compile(rf"^Comparison {second}\b")).wait_for()
         assert rows.count() == 1
@@ -318,5 +318,5 @@ class TestTheOwner:
         say(store, "owner", experiment.ask()[0], Answer.LEFT)
         page = open_tab("Comparisons")
         with page.expect_download() as download:
-            page.get_by_role("link", name="JSON lines").click(timeout=PATIENCE_MS)
+            page.get_by_role("link", name="JSON Lines").click(timeout=PATIENCE_MS)
         assert '"left"' in download.value.path().read_text()

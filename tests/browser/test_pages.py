@@ -82,7 +82,7 @@ def go_to_idle_labelling(page, service, full):
 
 def go_to_an_unknown_experiment(page, service, full):
     page.goto(service.label_link("no-such"))
-    page.get_by_text("no experiment").first.wait_for(timeout=PATIENCE_MS)
+    page.get_by_role("heading", name="Experiment not found").wait_for(timeout=PATIENCE_MS)
 
 
 def go_without_a_token(page, service, full):
@@ -108,8 +108,8 @@ def go_to_an_opened_comparison(page, service, full):
 
 def go_to_a_made_link(page, service, full):
     go_to_part("labelers", ".labelers dd .line")(page, service, full)
-    page.get_by_role("button", name="Make a link").click()
-    page.get_by_label("The link of the invite").wait_for()
+    page.get_by_role("button", name="Create link").click()
+    page.get_by_label("Invite link").wait_for()
 
 
 def go_to_a_question(page, service, full):
@@ -121,8 +121,8 @@ def go_to_a_question(page, service, full):
 def go_to_an_invite_that_leads_nowhere(page, service, full):
     go_to_an_invite(page, service, full)
     page.get_by_label("Your name").fill("Zoë")
-    page.get_by_role("button", name="Begin").click()
-    page.get_by_role("heading", name="This invite is not known here").wait_for()
+    page.get_by_role("button", name="Start labelling").click()
+    page.get_by_role("heading", name="Unknown invite").wait_for()
 
 
 def go_to_an_invite(page, service, full):

@@ -113,7 +113,7 @@ class TestRewards:
     def test_a_place_in_the_curve_leads_to_that_place_in_the_clip(self, open_played):
         opened = open_played("alone")
         pause(opened)
-        track = opened.page.get_by_role("slider", name="Place in the episode").first
+        track = opened.page.get_by_role("slider", name="Position in the episode").first
         box = track.bounding_box()
         assert box is not None
         opened.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 10)
@@ -159,7 +159,7 @@ class TestEpisodes:
         opened = open_played("video")
         film = "document.querySelector('video.clip-video')"
         opened.wait_until(f"{film}.readyState >= 2 && {film}.videoWidth === 600")
-        opened.page.get_by_text("exploring: actions are drawn").wait_for()
+        opened.page.get_by_text("sampled actions").wait_for()
 
 
 class TestWhoever:
@@ -199,7 +199,7 @@ class TestWhoever:
         assert running.end() == 0
         opened.press("n")
         opened.press("n")
-        opened.page.get_by_text("play has ended").wait_for(timeout=PATIENCE_MS)
+        opened.page.get_by_text("Play has ended").wait_for(timeout=PATIENCE_MS)
         opened.wait_until("hooks.isPlaying")
 
 
