@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.installed
 
-.PHONY: setup demo teach page check check-page test test-slow test-sbx golden bench lock clean
+.PHONY: setup demo teach page api-types check check-page test test-slow test-sbx golden bench lock clean
 
 setup: $(SETUP)
 

@@ -4,10 +4,10 @@ import { defineConfig } from 'vitest/config'
 
 import { mockPlugin } from './dev/mock-plugin.mjs'
 
-/** Svelte's errors name a page that explains them; the built page names no address outside. */
-function withoutAddresses(): Plugin {
+/** Remove the documentation links from Svelte's errors: the built page refers to no other host. */
+function withoutExternalUrls(): Plugin {
   return {
-    name: 'without-addresses',
+    name: 'without-external-urls',
     apply: 'build',
     transform: (code, id) =>
       id.includes('/svelte/src/internal/') ? code.replaceAll('https://svelte.dev/e/', '') : null,
@@ -15,14 +15,14 @@ function withoutAddresses(): Plugin {
 }
 
 export default defineConfig({
-  plugins: [svelte(), withoutAddresses(), mockPlugin()],
+  plugins: [svelte(), withoutExternalUrls(), mockPlugin()],
   resolve: process.env.VITEST ? { conditions: ['browser'] } : {},
   build: {
     outDir: '../src/rl_teacher/web/static',
     emptyOutDir: true,
     manifest: 'chunks.json',
     target: 'es2022',
-    // Note: an inlined file would be a data: address, which the content security policy refuses.
+    // An inlined file would be a data: URL, which the content security policy blocks.
     assetsInlineLimit: 0,
     chunkSizeWarningLimit: 700,
   },

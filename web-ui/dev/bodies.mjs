@@ -1,4 +1,4 @@
-// Made-up bodies that move, in the scene and pose formats of the service: for development and tests.
+// Moving bodies in the service's scene and pose formats, for development.
 
 const IDENTITY = [1, 0, 0, 0]
 const SKIN = [0.86, 0.6, 0.4, 1]

@@ -1,5 +1,5 @@
-// Fails where what a labeler loads, or all of the page, is too large, or where it names an address
-// outside. Takes the list of chunks away afterwards: nothing but this reads it.
+// Fails if the built page, or the part that labelers load, is too large or refers to other hosts.
+// Removes the list of chunks, which nothing else reads.
 
 import { readdirSync, readFileSync, rmSync } from 'node:fs'
 import { join, relative } from 'node:path'
@@ -7,14 +7,14 @@ import { fileURLToPath } from 'node:url'
 import { gzipSync } from 'node:zlib'
 
 const STATIC = fileURLToPath(new URL('../../src/rl_teacher/web/static', import.meta.url))
-const MOST_BYTES = 200 * 1024
-const MOST_BYTES_IN_ALL = 250 * 1024
+const MAX_LABELER_BYTES = 200 * 1024
+const MAX_TOTAL_BYTES = 250 * 1024
 const ENTRY = 'index.html'
-/** The pages that owners alone get to see; what only they lead to, no labeler loads. */
-const OWNERS = ['src/pages/Experiment.svelte', 'src/pages/Play.svelte']
+/** Pages for owners only; labelers load nothing that only these import. */
+const OWNER_PAGES = ['src/pages/Experiment.svelte', 'src/pages/Play.svelte']
 
-/** Names of XML vocabularies: never fetched. */
-const NAMES = ['http://www.w3.org/2000/svg', 'http://www.w3.org/1999/xhtml', 'http://www.w3.org/1999/xlink',
+/** XML namespaces, which are never fetched. */
+const XML_NAMESPACES = ['http://www.w3.org/2000/svg', 'http://www.w3.org/1999/xhtml', 'http://www.w3.org/1999/xlink',
   'http://www.w3.org/XML/1998/namespace', 'http://www.w3.org/2000/xmlns/', 'http://www.w3.org/1998/Math/MathML']
 
 const LIST = join(STATIC, 'chunks.json')
@@ -22,7 +22,7 @@ const chunks = JSON.parse(readFileSync(LIST, 'utf8'))
 rmSync(LIST)
 
 const forLabelers = new Set([ENTRY])
-const visited = new Set(OWNERS)
+const visited = new Set(OWNER_PAGES)
 visit(ENTRY)
 
 function visit(key) {
@@ -39,7 +39,7 @@ const files = readdirSync(STATIC, { recursive: true, withFileTypes: true })
 
 let total = 0
 let totalForLabelers = 0
-const outside = new Set()
+const externalUrls = new Set()
 for (const file of files) {
   const content = readFileSync(file)
   const size = gzipSync(content, { level: 9 }).length
@@ -49,11 +49,11 @@ for (const file of files) {
   if (isForLabelers) totalForLabelers += size
   console.log(`${String(size).padStart(8)} B gzip  ${name}${isForLabelers ? '' : '  (owners only)'}`)
   for (const [address] of content.toString('utf8').matchAll(/(?:https?:|wss?:)?\/\/[a-z0-9-]+\.[a-z]{2,}[^\s"'`)\\]*/gi)) {
-    if (!NAMES.includes(address)) outside.add(address)
+    if (!XML_NAMESPACES.includes(address)) externalUrls.add(address)
   }
 }
-console.log(`${String(totalForLabelers).padStart(8)} B gzip  for labelers, of at most ${MOST_BYTES}`)
-console.log(`${String(total).padStart(8)} B gzip  in all, of at most ${MOST_BYTES_IN_ALL}`)
-if (outside.size > 0) console.error('Addresses outside:', [...outside].join(' '))
-const isTooLarge = totalForLabelers > MOST_BYTES || total > MOST_BYTES_IN_ALL
-process.exitCode = isTooLarge || outside.size > 0 ? 1 : 0
+console.log(`${String(totalForLabelers).padStart(8)} B gzip  for labelers, of at most ${MAX_LABELER_BYTES}`)
+console.log(`${String(total).padStart(8)} B gzip  in total, of at most ${MAX_TOTAL_BYTES}`)
+if (externalUrls.size > 0) console.error('External URLs:', [...externalUrls].join(' '))
+const isTooLarge = totalForLabelers > MAX_LABELER_BYTES || total > MAX_TOTAL_BYTES
+process.exitCode = isTooLarge || externalUrls.size > 0 ? 1 : 0

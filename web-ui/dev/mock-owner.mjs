@@ -1,14 +1,22 @@
-// What the made-up service answers to an owner, and to whoever joins.
+// The mock service's routes for owners, invites and `rl-teacher play`.
 
 const ANSWERS = ['left', 'right', 'left', 'equal', 'right', 'cannot_tell']
 const MANY = 100_000
 const chance = (seed) => (((Math.sin(seed * 12.9898) * 43758.5453) % 1) + 1) % 1
 const ago = (hours) => new Date(Date.now() - hours * 3_600_000).toISOString()
-const share = (value, num) => (num === 0
+const share = (value, count) => (count === 0
   ? { share: null, low: null, high: null, count: 0 }
-  : { share: value, low: Math.max(0, value - 0.9 / Math.sqrt(num)), high: Math.min(1, value + 0.9 / Math.sqrt(num)), num })
+  : { share: value, low: Math.max(0, value - 0.9 / Math.sqrt(count)), high: Math.min(1, value + 0.9 / Math.sqrt(count)), count })
 
-export class OwnersPart {
+const player = (name, more) => ({
+  name, env_id: 'Hopper-v1', agent: 'ppo', step: 640_000, checkpoint: 'latest', is_training: false, notes: [], ...more,
+})
+const PLAY_SESSION = {
+  players: [player('calm', { is_training: true }), player('reference', { step: 3_000_000, notes: ['It learned from the true reward.'] })],
+  num_episodes: 5, seed: 0, is_exploring: false,
+}
+
+export class OwnerRoutes {
   constructor(mock) {
     this.mock = mock
     this.changed = new Map()
@@ -43,6 +51,8 @@ export class OwnersPart {
     if (key === 'POST leases/renew') return this.renew(body.leases)
     if (key === 'POST leases/release') return body.leases.forEach((one) => this.mock.leases.delete(one)), null
     if (this.mock.control.role !== 'owner') return undefined
+    if (key === 'GET play') return PLAY_SESSION
+    if (first === 'play' && second === 'episodes') return this.playedEpisode(Number(third))
     if (key === 'GET labelers') return { labelers: this.labelers }
     if (first === 'labelers' && method === 'POST') return this.changeLabeler(Number(second), third)
     if (key === 'GET invites') return { invites: this.invites }
@@ -52,8 +62,8 @@ export class OwnersPart {
       return null
     }
     if (key === 'GET audit') return pageOf(this.events, query, 'events')
-    if (first === 'comparisons' && third === 'gold') return this.know(Number(second), body.answer)
-    if (first === 'comparisons' && third === 'adjudicate') return this.say(Number(second), body.answer)
+    if (first === 'comparisons' && third === 'gold') return this.setGold(Number(second), body.answer)
+    if (first === 'comparisons' && third === 'adjudicate') return this.adjudicate(Number(second), body.answer)
     if (first === 'environments') return this.clips(second, query)
     const experiment = first === 'experiments' ? this.mock.experiments.get(second) : undefined
     if (experiment === undefined) return undefined
@@ -92,12 +102,12 @@ export class OwnersPart {
     return { ...made, link: '/join?invite=rlt_new1xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' }
   }
 
-  know(id, answer) {
+  setGold(id, answer) {
     this.changed.set(id, { ...this.changed.get(id), gold: answer })
     return {}
   }
 
-  say(id, answer) {
+  adjudicate(id, answer) {
     this.changed.set(id, { ...this.changed.get(id), own: answer })
     return {}
   }
@@ -106,15 +116,15 @@ export class OwnersPart {
     const all = [...experiment.comparisons.values()]
     const { left, right, asked_at_step } = all[id % all.length]
     const isOpen = id % 11 === 0
-    const wanted = id % 10 === 0 ? 3 : 1
+    const numWanted = id % 10 === 0 ? 3 : 1
     const { own, gold } = this.changed.get(id) ?? {}
-    const answers = this.labelers.slice(0, isOpen ? 0 : wanted === 3 ? 3 : 1).map(({ name }, i) => ({
+    const answers = this.labelers.slice(0, isOpen ? 0 : numWanted === 3 ? 3 : 1).map(({ name }, i) => ({
       labeler: name, is_excluded: false, answer: ANSWERS[(id + (chance(id + i) < 0.25 ? i : 0)) % 6],
     })).filter(({ labeler }) => own === undefined || labeler !== 'owner')
     if (own) answers.push({ labeler: 'owner', answer: own, is_excluded: false })
     return {
       is_disputed: ['left', 'right'].every((side) => answers.some(({ answer }) => answer === side)),
-      id, asked_at_step: asked_at_step + 12 * id, asked_at: ago(id / 500), left, right, answers, num_labels: answers.length, wanted, is_open: isOpen,
+      id, asked_at_step: asked_at_step + 12 * id, asked_at: ago(id / 500), left, right, answers, num_labels: answers.length, num_wanted: numWanted, is_open: isOpen,
       gold: gold !== undefined ? gold : id % 97 === 0 ? 'left' : null,
     }
   }
@@ -162,11 +172,26 @@ export class OwnersPart {
     }
   }
 
+  playedEpisode(number) {
+    return {
+      number, seed: number,
+      sides: PLAY_SESSION.players.map((_, i) => {
+        const numFrames = 120 - 30 * i
+        const rewards = Array.from({ length: numFrames }, (_, frame) => Math.sin(frame / 9 + number + i) + 0.4)
+        return {
+          clip: this.mock.clip('hopper', 500 + 2 * number + i, numFrames), num_steps: 4 * numFrames,
+          end: i === 0 ? 'truncated' : 'terminated', predicted_rewards: i === 0 ? rewards : null, true_rewards: rewards,
+          predicted_return: i === 0 ? 41.2 + number : null, true_return: 812.4 - 300 * i + 7 * number,
+        }
+      }),
+    }
+  }
+
   control(experiment, state) {
     this.states.set(experiment.name, { ...this.states.get(experiment.name), control: { state } })
     setTimeout(() => {
       experiment.phase = { pause: 'paused', run: 'training', stop: 'stopped' }[state]
-      this.mock.tell(experiment, 'experiment', this.mock.summaryOf(experiment))
+      this.mock.broadcast(experiment, 'experiment', this.mock.summaryOf(experiment))
     }, 700)
     return {}
   }

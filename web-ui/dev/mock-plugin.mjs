@@ -1,5 +1,5 @@
 /**
- * Answers the service's routes from memory while `vite dev` runs.
+ * Serve the mock service's routes while `vite dev` runs.
  *
  * @returns {import('vite').Plugin}
  */

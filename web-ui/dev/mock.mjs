@@ -1,34 +1,34 @@
-// The service, made up: answers as `/api/openapi.json` promises, from memory. For development only.
+// A mock of the service that follows `/api/openapi.json`, in memory. For development only.
 
 import { createHash } from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
 
 import { BODIES, packPoses, posesOf, sceneOf } from './bodies.mjs'
-import { OwnersPart } from './mock-owner.mjs'
+import { OwnerRoutes } from './mock-owner.mjs'
 
 const FPS = 30
 const FRAMES = 45
 const sha = (content) => createHash('sha256').update(content).digest('hex')
 
-const WAITS = 'No comparison waits. The next one is asked after about 12,000 more steps of training, in half a minute.'
+const WAITS = 'All comparisons are labelled. The next one follows after about 12,000 more steps, in half a minute.'
 
-/** A made-up service. `control` is changed by POST /mock. */
+/** A mock service; POST /mock changes `control`. */
 export class Mock {
   constructor({ video = null } = {}) {
-    this.control = { away: false, signedOut: false, slowMs: 0, role: 'owner' }
+    this.control = { offline: false, signedOut: false, slowMs: 0, role: 'owner' }
     this.media = new Map()
     this.listeners = new Set()
     this.requests = new Map()
     this.leases = new Map()
-    this.owners = new OwnersPart(this)
+    this.owners = new OwnerRoutes(this)
     this.log = []
     const hasVideo = video !== null && existsSync(video)
-    this.film = hasVideo ? this.addFilm(readFileSync(video)) : null
+    this.video = hasVideo ? this.addVideo(readFileSync(video)) : null
     this.experiments = new Map(
       [
         this.make('backflip', 'Hopper-v1', 'hopper', {
           asked: 175, phase: 'waiting', step: 0, instructions: 'Prefer the clip that comes closer to a backflip.',
-          message: 'Waiting for labels: 138 of 175 first comparisons are still to be answered.', answered: 37,
+          message: 'Waiting for labels: 138 of 175 comparisons are left.', answered: 37,
         }),
         this.make('humanoid-walk', 'Humanoid-v1', 'humanoid', {
           asked: 400, phase: 'training', step: 1_214_000, answered: 210, target: 700,
@@ -45,11 +45,11 @@ export class Mock {
         }),
         this.make('just-begun', 'Hopper-v1', 'hopper', {
           asked: 0, phase: 'random', step: 0, answered: 0, instructions: '', bare: true,
-          message: 'Acting at random for the first clips: 12,400 of 31,500 steps.',
+          message: 'Random actions for the first clips: 12,400 of 31,500 steps.',
         }),
-        ...(hasVideo ? [this.make('balance', 'CartPole-v1', 'film', {
+        ...(hasVideo ? [this.make('balance', 'CartPole-v1', 'video', {
           asked: 30, phase: 'lost', step: 90_000, answered: 4, instructions: 'Prefer the steadier pole.',
-          message: 'No sign of life for 2 min: the training process may have ended. Start it again with the same command.',
+          message: 'No reports for 2 min: the training process may have ended. Run the same command to continue.',
         })] : []),
       ].map((experiment) => [experiment.name, experiment]),
     )
@@ -82,7 +82,7 @@ export class Mock {
   }
 
   clip(kind, seed, numFrames) {
-    if (kind === 'film') return this.film
+    if (kind === 'video') return this.video
     const body = BODIES[kind]
     const random = (i) => ((Math.sin(seed * 12.9898 + i * 78.233) * 43758.5453) % 1 + 1) % 1
     const gait = {
@@ -100,14 +100,14 @@ export class Mock {
     }
   }
 
-  addFilm(bytes) {
+  addVideo(bytes) {
     const hash = sha(bytes)
     this.media.set(`/api/v1/clips/${hash}`, () => bytes)
     return { hash, kind: 'video', url: `/api/v1/clips/${hash}`, scene_url: null, num_frames: FRAMES, fps: FPS, seconds: FRAMES / FPS }
   }
 
   episodeOf(experiment, numFrames) {
-    const predicted = Array.from({ length: experiment.kind === 'film' ? FRAMES : numFrames }, (_, i) =>
+    const predicted = Array.from({ length: experiment.kind === 'video' ? FRAMES : numFrames }, (_, i) =>
       Math.sin(i / 14) * 0.8 + Math.sin(i / 5) * 0.25 + 0.4)
     return {
       clip: this.clip(experiment.kind, 7, numFrames), predicted_rewards: predicted,
@@ -135,7 +135,7 @@ export class Mock {
     }
   }
 
-  /** Answers a request, or returns false where it is none of the service's. */
+  /** Respond to a request, or return false for a path outside the API. */
   async handle(request, response) {
     const url = new URL(request.url, 'http://mock')
     if (url.pathname === '/mock' && request.method === 'POST') {
@@ -143,12 +143,12 @@ export class Mock {
     }
     if (!url.pathname.startsWith('/api/v1/')) return false
     if (this.control.slowMs > 0) await new Promise((go) => setTimeout(go, this.control.slowMs))
-    if (this.control.away) return request.socket.destroy(), true
+    if (this.control.offline) return request.socket.destroy(), true
     if (this.control.signedOut) return problem(response, 401, 'Unauthorized', 'No valid access token.')
     const media = this.media.get(url.pathname)
     if (media !== undefined) {
       const type = url.pathname.includes('/scenes/') ? 'application/json'
-        : url.pathname.endsWith(this.film?.hash ?? '-') ? 'video/mp4' : 'application/octet-stream'
+        : url.pathname.endsWith(this.video?.hash ?? '-') ? 'video/mp4' : 'application/octet-stream'
       return send(response, 200, media(), type, { 'cache-control': 'private, max-age=31536000, immutable' })
     }
     return this.route(request, response, url)
@@ -158,7 +158,7 @@ export class Mock {
     const path = url.pathname.slice('/api/v1'.length).split('/').slice(1).map(decodeURIComponent)
     if (path[0] === 'events') return this.listen(response, url.searchParams.get('experiment'))
     if (path[0] === 'labels' && request.method === 'POST') {
-      return json(response, this.take(JSON.parse(await bodyOf(request)).labels))
+      return json(response, this.saveLabels(JSON.parse(await bodyOf(request)).labels))
     }
     const body = ['POST', 'PUT', 'PATCH'].includes(request.method) ? JSON.parse((await bodyOf(request)) || '{}') : {}
     const owned = this.owners.answer(request.method, path, url.searchParams, body)
@@ -189,7 +189,7 @@ export class Mock {
     return json(response, { comparisons: waiting.slice(0, limit).map((one) => this.lease(one)), progress: this.progressOf(experiment) })
   }
 
-  take(labels) {
+  saveLabels(labels) {
     const receipt = { accepted: [], rejected: [] }
     for (const label of labels) {
       const comparison = this.find(label.comparison_id)
@@ -203,7 +203,7 @@ export class Mock {
         comparison.answer = label.answer
         comparison.answeredAt = new Date().toISOString()
         const experiment = this.experiments.get(comparison.experiment)
-        this.tell(experiment, 'progress', this.progressOf(experiment))
+        this.broadcast(experiment, 'progress', this.progressOf(experiment))
       }
       receipt.accepted.push(label.request_id)
     }
@@ -230,7 +230,7 @@ export class Mock {
     return true
   }
 
-  tell(experiment, event, content) {
+  broadcast(experiment, event, content) {
     for (const listener of this.listeners) {
       if (listener.experiment === null || listener.experiment === experiment.name) {
         listener.response.write(`event: ${event}\ndata: ${JSON.stringify(content)}\n\n`)
@@ -238,17 +238,17 @@ export class Mock {
     }
   }
 
-  /** Changes the made-up world: {"away": true}, {"ask": ["calm", 3]}, {"train": "calm"}. */
-  command(wish, response) {
-    const { ask, train, ...control } = wish
+  /** Change the state: {"offline": true}, {"ask": ["calm", 3]}, {"train": "calm"}. */
+  command(request, response) {
+    const { ask, train, ...control } = request
     Object.assign(this.control, control)
-    if (this.control.away || this.control.signedOut) {
+    if (this.control.offline || this.control.signedOut) {
       for (const listener of this.listeners) listener.response.destroy()
     }
     if (ask !== undefined) {
       const experiment = this.experiments.get(ask[0])
       for (let i = 0; i < ask[1]; i++) this.ask(experiment)
-      this.tell(experiment, 'progress', this.progressOf(experiment))
+      this.broadcast(experiment, 'progress', this.progressOf(experiment))
     }
     if (train !== undefined) this.train(this.experiments.get(train))
     return json(response, { control: this.control, log: this.log })
@@ -259,8 +259,8 @@ export class Mock {
     const row = rowOf(experiment.rows.length, experiment.step)
     row.step = experiment.step
     experiment.rows.push(row)
-    this.tell(experiment, 'metrics', row)
-    this.tell(experiment, 'experiment', this.summaryOf(experiment))
+    this.broadcast(experiment, 'metrics', row)
+    this.broadcast(experiment, 'experiment', this.summaryOf(experiment))
   }
 }
 

@@ -1,4 +1,4 @@
-// Serves the built page with a made-up service behind it, under the real service's headers.
+// Serves the built page and the mock service, with the real service's security headers.
 // Usage: node dev/serve.mjs [port]
 
 import { createServer } from 'node:http'
