@@ -293,7 +293,7 @@ class Teaching:
         """Save, and do nothing but take in answers until the owner wants to go on, or a stop."""
         if self._steps_this_run:
             self._save()
-        with self._clock.standing_still():
+        with self._clock.paused():
             while self._run_control.is_paused and not stop:
                 self._rewards.take_answers()
                 self._display.update(self._rewards.figures())
@@ -414,7 +414,7 @@ class Teaching:
 
     @property
     def _steps_per_second(self) -> float:
-        return self._steps_this_run / max(self._clock.this_training_s, 1e-9)
+        return self._steps_this_run / max(self._clock.training_this_run_s, 1e-9)
 
     def _report_if_due(self) -> None:
         if time.monotonic() - self._reported_s >= REPORT_EVERY_S:
@@ -426,7 +426,7 @@ class Teaching:
         self._reported_s = time.monotonic()
         row = {
             "step": self._step,
-            "wall_s": self._clock.whole_s,
+            "wall_s": self._clock.wall_s,
             "steps_per_second": self._steps_per_second,
             "true_return": self._true.mean_return(),
             "episodes": self._true.num_finished,
@@ -496,7 +496,7 @@ class Teaching:
                     "of, or begin another experiment with another -n; its labels are kept."
                 ) from error
         self._step = step
-        self._clock.go_on(meta["clock"])
+        self._clock.resume(meta["clock"])
         self._is_pretrained = bool(meta["is_pretrained"])
 
     def _end(self) -> Outcome:

@@ -19,9 +19,9 @@ print(faults() - before)
 """
 
 
-def test_the_memory_of_a_large_array_serves_the_next_one():
+def test_freed_memory_of_large_array_is_reused():
     said = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
     ).stdout
-    # Five times 50 MB are 61,000 pages.
+    # Five arrays of 50 MB span 61,000 pages.
     assert int(said) < 1_000

@@ -8,25 +8,25 @@ from rl_teacher.common.timer import RunTimer
 
 @pytest.fixture
 def now(monkeypatch):
-    """The moment, in seconds; it passes only when told to."""
+    """Replace the monotonic clock by one that the test advances."""
     now = SimpleNamespace(s=100.0)
     monkeypatch.setattr(clock_module, "time", SimpleNamespace(monotonic=lambda: now.s))
     return now
 
 
-def test_time_that_stands_still_is_no_training(now):
+def test_paused_time_is_not_training_time(now):
     clock = RunTimer()
     clock.begin_training()
     now.s += 2.0
-    with clock.standing_still():
+    with clock.paused():
         now.s += 8.0
     assert clock.training_s == 2.0
-    assert clock.whole_s == 10.0
+    assert clock.wall_s == 10.0
 
 
-def test_standing_still_before_training_takes_nothing_away_from_it(now):
+def test_pause_before_training_does_not_reduce_training_time(now):
     clock = RunTimer()
-    with clock.standing_still():
+    with clock.paused():
         now.s += 8.0
     assert clock.training_s == 0.0
     clock.begin_training()

@@ -23,13 +23,13 @@ def some_steps():
     return rng.normal(size=(3, 5, 4)), rng.normal(size=(3, 5, 2))
 
 
-def test_it_is_a_callable_on_plain_arrays():
+def test_predictor_is_callable_on_numpy_arrays():
     rewards = a_predictor()(*some_steps())
     assert isinstance(rewards, np.ndarray)
     assert rewards.shape == (3, 5)
 
 
-def test_its_reward_is_the_mean_of_its_normalised_members():
+def test_prediction_is_mean_of_normalised_members():
     predictor = a_predictor()
     members = predictor.member_rewards(SPACE.rows(*some_steps()))
     mean, std = predictor.recent.mean_and_std
@@ -37,19 +37,19 @@ def test_its_reward_is_the_mean_of_its_normalised_members():
     np.testing.assert_allclose(predictor(*some_steps()), by_hand, rtol=1e-4, atol=1e-5)
 
 
-def test_a_loaded_predictor_predicts_the_same(tmp_path):
+def test_loaded_predictor_predicts_same_rewards(tmp_path):
     predictor = a_predictor()
     predictor.save(tmp_path)
     loaded = RewardPredictor.load(tmp_path)
     np.testing.assert_array_equal(predictor(*some_steps()), loaded(*some_steps()))
 
 
-def test_it_refuses_arrays_of_other_spaces():
+def test_arrays_of_other_shapes_raise_bad_config():
     with pytest.raises(BadConfig):
         a_predictor()(np.zeros((5, 3)), np.zeros((5, 2)))
 
 
-def test_a_file_cut_short_is_refused_in_words(tmp_path):
+def test_truncated_file_raises_corrupt_checkpoint(tmp_path):
     a_predictor().save(tmp_path)
     path = tmp_path / "predictor.safetensors"
     path.write_bytes(path.read_bytes()[:100])
@@ -57,12 +57,12 @@ def test_a_file_cut_short_is_refused_in_words(tmp_path):
         RewardPredictor.load(tmp_path)
 
 
-def test_an_empty_folder_is_refused_in_words(tmp_path):
+def test_empty_folder_raises_corrupt_checkpoint(tmp_path):
     with pytest.raises(CorruptCheckpoint, match=r"predictor\.json"):
         RewardPredictor.load(tmp_path)
 
 
-def test_a_newer_format_is_refused_in_words(tmp_path):
+def test_newer_format_raises_corrupt_checkpoint(tmp_path):
     a_predictor().save(tmp_path)
     path = tmp_path / "predictor.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format_version": 99}))

@@ -38,7 +38,7 @@ def oracle_labels(num, seed=0, target=None):
 
 
 def first_weights(fitted):
-    """[M, inputs, outputs] of the first layer."""
+    """Return the first layer as [M, inputs, outputs]."""
     return jax.tree.leaves(fitted.networks)[0]
 
 
@@ -49,7 +49,7 @@ def fitted_predictor(fitted):
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_it_recovers_a_linear_reward_from_200_comparisons(seed):
+def test_fit_recovers_linear_reward_from_200_comparisons(seed):
     fitted = Fitter(SPACE, CONFIG, seed=seed).fit(oracle_labels(200, seed), 2000)
     rows = np.random.default_rng(99).normal(size=(500, 5)).astype(np.float32)
     predicted = fitted_predictor(fitted).member_rewards(rows).mean(0)
@@ -57,7 +57,7 @@ def test_it_recovers_a_linear_reward_from_200_comparisons(seed):
     assert fitted.report.held_out_accuracy > 0.85
 
 
-def test_random_answers_are_not_learned_and_are_reported_as_such():
+def test_random_answers_give_chance_accuracy_and_poor_agreement():
     labels = LabelSet(10, SPACE, 3, 0)
     rng = np.random.default_rng(0)
     for _ in range(300):
@@ -67,17 +67,17 @@ def test_random_answers_are_not_learned_and_are_reported_as_such():
     assert 0.35 < report.held_out_accuracy < 0.65
 
 
-def test_a_fit_ends_when_the_held_out_loss_stops_improving():
+def test_fit_ends_when_held_out_loss_stops_improving():
     report = Fitter(SPACE, CONFIG, seed=0).fit(oracle_labels(60), 10_000, patience=4).report
     assert report.num_steps < 5_000
 
 
-def test_a_fit_never_takes_more_steps_than_it_may():
+def test_fit_never_exceeds_max_steps():
     report = Fitter(SPACE, CONFIG, seed=0).fit(oracle_labels(60), 3 * CHUNK_STEPS).report
     assert report.num_steps <= 3 * CHUNK_STEPS
 
 
-def test_overfitting_raises_the_weight_decay():
+def test_overfitting_raises_weight_decay():
     fitter = Fitter(SPACE, CONFIG, seed=0)
     report = fitter.fit(oracle_labels(25), 800, patience=1000).report
     fitter.fit(oracle_labels(25), 800, patience=1000)
@@ -85,7 +85,7 @@ def test_overfitting_raises_the_weight_decay():
     assert np.isfinite(report.held_out_loss)
 
 
-def test_ties_pull_two_clips_to_the_same_return():
+def test_ties_pull_predicted_returns_together():
     fitter = Fitter(SPACE, CONFIG, seed=0)
     before = fitter.fit(oracle_labels(100), 300).networks
     tied = fitter.fit(oracle_labels(100, target=0.5), 600, patience=1000)
@@ -95,27 +95,27 @@ def test_ties_pull_two_clips_to_the_same_return():
     assert spread_after.member_rewards(rows).std() < 0.7 * spread_before.member_rewards(rows).std()
 
 
-def test_the_same_seed_gives_the_same_weights():
+def test_same_seed_gives_same_weights():
     one, other = (Fitter(SPACE, CONFIG, seed=3).fit(oracle_labels(50), 80) for _ in range(2))
     np.testing.assert_array_equal(*map(first_weights, (one, other)))
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_of_vectors_actions_are_told_unless_a_setting_says_no(told):
-    config = PredictorConfig(hidden=(32, 32), ignore_actions=not told)
+@pytest.mark.parametrize("uses_actions", [True, False])
+def test_vector_predictor_uses_actions_unless_ignore_actions_is_set(uses_actions):
+    config = PredictorConfig(hidden=(32, 32), ignore_actions=not uses_actions)
     fitted = Fitter(SPACE, config, seed=0).fit(oracle_labels(200), 400)
     rows = np.zeros((2, 5), np.float32)
     rows[1, 4] = 1.0  # the action
     said_of = fitted_predictor(fitted).member_rewards(rows)
-    assert (said_of[:, 0] == said_of[:, 1]).all() == (not told)
+    assert (said_of[:, 0] == said_of[:, 1]).all() == (not uses_actions)
 
 
-def test_members_differ():
+def test_members_have_different_weights():
     weights = first_weights(Fitter(SPACE, CONFIG, seed=3).fit(oracle_labels(50), 80))
     assert not np.allclose(weights[0], weights[1])
 
 
-def test_a_saved_fitter_goes_on_exactly():
+def test_restored_fitter_continues_exactly():
     labels = oracle_labels(50)
     one, other = Fitter(SPACE, CONFIG, seed=3), Fitter(SPACE, CONFIG, seed=4)
     one.fit(labels, 40)
@@ -123,13 +123,13 @@ def test_a_saved_fitter_goes_on_exactly():
     np.testing.assert_array_equal(*(first_weights(each.fit(labels, 40)) for each in (one, other)))
 
 
-def test_dropout_changes_the_fit_and_still_learns():
+def test_dropout_changes_fit_and_still_learns():
     config = PredictorConfig(hidden=(32, 32), dropout=0.3)
     report = Fitter(SPACE, config, seed=0).fit(oracle_labels(200), 1500).report
     assert report.held_out_accuracy > 0.8
 
 
-def test_long_segments_are_sampled_and_count_in_full():
+def test_long_segments_are_subsampled_with_full_weight():
     rng = np.random.default_rng(0)
     labels = LabelSet(90, SPACE, 3, 0)
     for _ in range(20):
@@ -141,13 +141,13 @@ def test_long_segments_are_sampled_and_count_in_full():
     np.testing.assert_allclose(batch["weights"].sum(-1)[..., 1], 40, rtol=1e-5)
 
 
-def test_a_single_label_can_be_fitted():
+def test_single_label_can_be_fitted():
     report = Fitter(SPACE, CONFIG, seed=0).fit(oracle_labels(1), CHUNK_STEPS).report
     assert np.isfinite(report.loss)
 
 
-def test_calibration_sets_predicted_chances_beside_observed_shares():
-    """Chances 0.8 and 0.8 and 0.2; left was preferred by all, by a quarter, by none."""
+def test_calibration_bins_match_hand_computed_probabilities_and_shares():
+    """Predict 0.8, 0.8 and 0.2 where all, a quarter and none preferred left."""
     logits = np.log([4.0, 4.0, 0.25])
     accuracy, bins = accuracy_and_calibration(logits, np.array([1.0, 0.25, 0.0]), 0.0)
     assert accuracy == pytest.approx(2 / 3)
@@ -157,7 +157,7 @@ def test_calibration_sets_predicted_chances_beside_observed_shares():
     assert calibration_error(bins) == pytest.approx((0.2 + 2 * 0.175) / 3)
 
 
-def test_a_report_is_the_same_after_being_kept_as_json():
+def test_report_round_trips_through_json():
     report = Fitter(SPACE, CONFIG, seed=0).fit(oracle_labels(60), 80).report
     assert report.calibration
     assert FitReport.from_json(json.loads(json.dumps(asdict(report)))) == report

@@ -1,4 +1,4 @@
-"""The predictor where observations are pictures."""
+"""Reward predictors on image observations."""
 
 import gymnasium as gym
 import jax
@@ -19,7 +19,7 @@ from rl_teacher.predictor.networks import ImageRewardNetwork
 from rl_teacher.predictor.random_features import random_features_for
 from tests.image_environments import Seeker, make_corridors
 
-PICTURES = gym.spaces.Box(0, 255, (2, 12, 12), np.uint8)
+IMAGES = gym.spaces.Box(0, 255, (2, 12, 12), np.uint8)
 CONFIG = PredictorConfig(ensemble_size=2)
 SMALL = PredictorConfig(ensemble_size=2, image_encoder="small")
 PAPER = PredictorConfig(ensemble_size=2, image_encoder="paper")
@@ -31,46 +31,44 @@ ACTIONS = {
 
 
 @pytest.mark.parametrize("kind", ACTIONS)
-def test_a_row_for_the_papers_network_is_bytes_and_holds_the_picture_and_the_action(kind):
-    space = InputSpace.from_spaces(PICTURES, ACTIONS[kind])
+def test_cnn_row_holds_bytes_of_image_and_action(kind):
+    space = InputSpace.from_spaces(IMAGES, ACTIONS[kind])
     rng = np.random.default_rng(0)
-    pictures = rng.integers(0, 256, (3, 2, 12, 12), np.uint8)
+    images = rng.integers(0, 256, (3, 2, 12, 12), np.uint8)
     actions = {
         "discrete": np.array([5, 7, 6]),
         "several": np.array([[0, 0], [1, 2], [0, 1]]),
         "continuous": np.array([[0.5, -1.25], [2.0, 0.0], [1e-3, -2.0]], np.float32),
     }[kind]
-    told = {
+    expected = {
         "discrete": [[1, 0, 0], [0, 0, 1], [0, 1, 0]],
         "several": [[1, 0, 1, 0, 0], [0, 1, 0, 0, 1], [1, 0, 0, 1, 0]],
         "continuous": actions,
     }[kind]
-    rows = space.rows(pictures, actions)
+    rows = space.rows(images, actions)
     assert rows.dtype == np.uint8
     assert rows.shape == (3, space.num_features)
     seen, numbers = space.split(rows)
-    np.testing.assert_array_equal(seen, pictures.reshape(3, -1))
-    np.testing.assert_array_equal(numbers, np.asarray(told, np.float32))
+    np.testing.assert_array_equal(seen, images.reshape(3, -1))
+    np.testing.assert_array_equal(numbers, np.asarray(expected, np.float32))
 
 
 @pytest.mark.parametrize("kind", ACTIONS)
-def test_a_row_for_the_usual_predictor_is_where_something_is_and_the_action(kind):
-    plain = InputSpace.from_spaces(PICTURES, ACTIONS[kind])
+def test_default_row_holds_random_features_and_action(kind):
+    plain = InputSpace.from_spaces(IMAGES, ACTIONS[kind])
     space = plain.for_encoder("keypoints")
     assert plain.image is not None
     seen = random_features_for(plain.image)
-    pictures = np.random.default_rng(0).integers(0, 256, (3, 4, 2, 12, 12), np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (3, 4, 2, 12, 12), np.uint8)
     actions = np.stack([np.stack([ACTIONS[kind].sample() for _ in range(4)]) for _ in range(3)])
-    rows = space.rows(pictures, actions)
+    rows = space.rows(images, actions)
     assert rows.dtype == np.float32
     assert (
         rows.shape
         == (3, 4, space.num_features)
         == (3, 4, seen.num_features + plain.num_action_inputs)
     )
-    np.testing.assert_allclose(
-        rows[1, 2, : seen.num_features], seen(pictures[1, 2:3])[0], atol=1e-5
-    )
+    np.testing.assert_allclose(rows[1, 2, : seen.num_features], seen(images[1, 2:3])[0], atol=1e-5)
     if kind == "continuous":
         np.testing.assert_array_equal(rows[..., seen.num_features :], actions)
     else:
@@ -79,14 +77,14 @@ def test_a_row_for_the_usual_predictor_is_where_something_is_and_the_action(kind
     np.testing.assert_array_equal(space.feature_scales[: seen.num_features], seen.scales)
 
 
-def test_what_a_predictor_is_told_of_pictures_follows_from_its_network():
-    plain = InputSpace.from_spaces(PICTURES, ACTIONS["discrete"])
+def test_row_format_follows_from_image_encoder():
+    plain = InputSpace.from_spaces(IMAGES, ACTIONS["discrete"])
     small, paper = (RewardPredictor(plain, config) for config in (SMALL, PAPER))
     places = RewardPredictor(plain, CONFIG)
-    for learns_to_see, layers in ((small, 2), (paper, 2)):
-        assert learns_to_see.space.has_byte_rows
-        assert isinstance(learns_to_see.networks, ImageRewardNetwork)
-        assert len(learns_to_see.networks.convolutions.filters) == layers
+    for cnn, layers in ((small, 2), (paper, 2)):
+        assert cnn.space.has_byte_rows
+        assert isinstance(cnn.networks, ImageRewardNetwork)
+        assert len(cnn.networks.convolutions.filters) == layers
     assert not places.space.has_byte_rows
     assert isinstance(places.networks, MLP)
     assert places.space == small.space == paper.space == plain  # the same environment
@@ -94,8 +92,8 @@ def test_what_a_predictor_is_told_of_pictures_follows_from_its_network():
     assert vectors.for_encoder("keypoints").num_features == vectors.num_features == 6
 
 
-def test_inputs_get_the_spread_of_their_weight_and_a_fit_to_begin_with_keeps_its_scale():
-    rollout, space = lived(40)
+def test_inputs_are_scaled_to_feature_scales_and_warm_start_keeps_statistics():
+    rollout, space = random_rollout(40)
     rows = space.rows(rollout.observations, rollout.actions)
     labels = labelled(rollout, rows, space, 10)
     fitter = Fitter(space, CONFIG, seed=0)
@@ -111,8 +109,8 @@ def test_inputs_get_the_spread_of_their_weight_and_a_fit_to_begin_with_keeps_its
     np.testing.assert_allclose(kept, known, atol=1e-5)
 
 
-def comparisons(space, are_of, num, seed=0, into=None):
-    """Labels about how much is in all lines, or about how often the first action was taken."""
+def comparisons(space, depends_on, num, seed=0, into=None):
+    """Create labels that depend on the profiles, or on how often the first action was taken."""
     rng = np.random.default_rng(seed)
     labels = into or LabelSet(5, space, CONFIG.ensemble_size, seed=0)
     lines, first_action = space.feature_mask("profiles"), space.num_observation_inputs
@@ -120,7 +118,7 @@ def comparisons(space, are_of, num, seed=0, into=None):
         rows = rng.normal(size=(2, 5, space.num_features)).astype(np.float32)
         rows[..., lines] += rng.normal(size=(2, 1, 1))
         rows[..., first_action:] = np.eye(3)[rng.integers(0, 3, (2, 5))]
-        good = rows[..., lines].mean(-1) if are_of == "profiles" else rows[..., first_action]
+        good = rows[..., lines].mean(-1) if depends_on == "profiles" else rows[..., first_action]
         left, right = good.sum(-1)
         target = 0.5 if left == right else float(left > right)
         labels.add(LabelledPair(rows[0], rows[1], target))
@@ -128,44 +126,46 @@ def comparisons(space, are_of, num, seed=0, into=None):
 
 
 def differs_between_actions(outcome, space):
-    """Whether a fitted predictor says other things of other actions."""
+    """Return whether the predicted reward depends on the action."""
     predictor = RewardPredictor(space, CONFIG)
     predictor.set_networks(outcome.networks, outcome.normaliser)
     rows = np.zeros((3, space.num_features), np.float32)
     rows[:, space.num_observation_inputs :] = np.eye(3)
-    said = predictor.member_rewards(rows)
-    assert np.isfinite(said).all()
-    return bool((said.std(-1) > 1e-6).any())
+    rewards = predictor.member_rewards(rows)
+    assert np.isfinite(rewards).all()
+    return bool((rewards.std(-1) > 1e-6).any())
 
 
-def told_space():
-    return InputSpace.from_spaces(PICTURES, gym.spaces.Discrete(3)).for_encoder("auto")
+def random_feature_space():
+    return InputSpace.from_spaces(IMAGES, gym.spaces.Discrete(3)).for_encoder("auto")
 
 
-def test_places_come_with_actions_and_lines_without():
-    space = told_space()
+def test_keypoints_include_actions_and_profiles_do_not():
+    space = random_feature_space()
     places, lines = space.feature_mask("keypoints"), space.feature_mask("profiles")
     np.testing.assert_array_equal(np.flatnonzero(places), [*range(24), *range(184, 187)])
-    np.testing.assert_array_equal(np.flatnonzero(lines), range(24, 184))  # of 10 rows, 10 columns
+    np.testing.assert_array_equal(np.flatnonzero(lines), range(24, 184))  # 10 rows and 10 columns
     assert space.feature_mask("keypoints", uses_actions=False).sum() == 24
     vectors = InputSpace.from_spaces(gym.spaces.Box(-1, 1, (3,)), ACTIONS["discrete"])
     assert vectors.feature_mask("auto").all()
     assert vectors.feature_mask("auto", uses_actions=False).tolist() == [True] * 3 + [False] * 3
 
 
-@pytest.mark.parametrize(("are_of", "told"), [("profiles", "profiles"), ("actions", "keypoints")])
-def test_what_is_told_is_what_predicts_held_out_labels_better(are_of, told):
-    space = told_space()
+@pytest.mark.parametrize(
+    ("depends_on", "expected"), [("profiles", "profiles"), ("actions", "keypoints")]
+)
+def test_auto_encoder_selects_features_with_lower_held_out_loss(depends_on, expected):
+    space = random_feature_space()
     fitter = Fitter(space, CONFIG, seed=0)
-    outcome = fitter.fit(comparisons(space, are_of, 150), 1_000)
+    outcome = fitter.fit(comparisons(space, depends_on, 150), 1_000)
     fitter.close()
-    np.testing.assert_array_equal(fitter.feature_mask, space.feature_mask(told))
-    assert differs_between_actions(outcome, space) == (told == "keypoints")
+    np.testing.assert_array_equal(fitter.feature_mask, space.feature_mask(expected))
+    assert differs_between_actions(outcome, space) == (expected == "keypoints")
     assert outcome.report.held_out_accuracy > 0.7
 
 
-def test_what_predicts_better_is_found_out_again_with_twice_the_labels():
-    space = told_space()
+def test_auto_encoder_selects_again_after_labels_double():
+    space = random_feature_space()
     fitter = Fitter(space, CONFIG, seed=0)
     labels = comparisons(space, "profiles", 40)
     fitter.fit(labels, 400)
@@ -177,14 +177,14 @@ def test_what_predicts_better_is_found_out_again_with_twice_the_labels():
     fitter.close()
 
 
-def test_a_saved_fitter_knows_what_is_told_and_when_to_find_out_again():
-    space = told_space()
+def test_restored_fitter_keeps_feature_mask_and_next_selection():
+    space = random_feature_space()
     one, other = (Fitter(space, CONFIG, seed=0) for _ in range(2))
     labels = comparisons(space, "profiles", 40)
     one.fit(labels, 100)
     other.load_state(one.state())
     np.testing.assert_array_equal(other.feature_mask, space.feature_mask("profiles"))
-    for num in (20, 60):  # found out again with the latter
+    for num in (20, 60):  # the second number triggers a new selection
         comparisons(space, "actions", num, num, into=labels)
         ours, theirs = (jax.tree.leaves(each.fit(labels, 16).networks) for each in (one, other))
         np.testing.assert_array_equal(one.feature_mask, other.feature_mask)
@@ -193,39 +193,39 @@ def test_a_saved_fitter_knows_what_is_told_and_when_to_find_out_again():
 
 
 @pytest.mark.parametrize("network", ["keypoints", "profiles"])
-def test_a_setting_says_what_is_told_and_what_goes_on_from_it_keeps_to_that(network):
-    space = told_space()
+def test_explicit_encoder_fixes_mask_and_warm_start_keeps_it(network):
+    space = random_feature_space()
     config = PredictorConfig(ensemble_size=2, image_encoder=network)
     fitter = Fitter(space, config, seed=0)
-    are_of = "profiles" if network == "keypoints" else "actions"
-    outcome = fitter.fit(comparisons(space, are_of, 100), 100)
+    depends_on = "profiles" if network == "keypoints" else "actions"
+    outcome = fitter.fit(comparisons(space, depends_on, 100), 100)
     np.testing.assert_array_equal(outcome.normaliser.mask, space.feature_mask(network))
     later = Fitter(space, CONFIG, seed=0)
     later.warm_start_from(outcome.networks, outcome.normaliser)
     labels = LabelSet(5, space, CONFIG.ensemble_size, seed=0)
     labels.warm_start_from(outcome.normaliser)
     assert np.isfinite(labels.input_stats.std).all()
-    outcome = later.fit(comparisons(space, are_of, 100, into=labels), 100)
+    outcome = later.fit(comparisons(space, depends_on, 100, into=labels), 100)
     np.testing.assert_array_equal(outcome.normaliser.mask, space.feature_mask(network))
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_a_network_that_learns_to_see_is_told_actions_unless_a_setting_says_no(told):
-    space = InputSpace.from_spaces(PICTURES, gym.spaces.Discrete(3))
-    config = PredictorConfig(ensemble_size=2, image_encoder="small", ignore_actions=not told)
+@pytest.mark.parametrize("expected", [True, False])
+def test_cnn_uses_actions_unless_ignore_actions_is_set(expected):
+    space = InputSpace.from_spaces(IMAGES, gym.spaces.Discrete(3))
+    config = PredictorConfig(ensemble_size=2, image_encoder="small", ignore_actions=not expected)
     predictor = RewardPredictor(space, config)
-    pictures = np.repeat(PICTURES.sample()[None], 3, axis=0)
-    said_of = predictor.member_rewards(predictor.space.rows(pictures, np.arange(3)))
-    assert (said_of.std(-1) > 1e-6).all() == told
+    images = np.repeat(IMAGES.sample()[None], 3, axis=0)
+    rewards = predictor.member_rewards(predictor.space.rows(images, np.arange(3)))
+    assert (rewards.std(-1) > 1e-6).all() == expected
 
 
 def test_image_space_round_trips_through_json():
-    space = InputSpace.from_spaces(PICTURES, ACTIONS["discrete"])
+    space = InputSpace.from_spaces(IMAGES, ACTIONS["discrete"])
     assert InputSpace.from_json(space.to_json()) == space
 
 
-def lived(num_steps=120, network: PredictorNetwork = "auto"):
-    """What a random policy lived where one must look to know what is good."""
+def random_rollout(num_steps=120, network: PredictorNetwork = "auto"):
+    """Collect a rollout of random actions in corridors whose reward depends on the image."""
     venv = make_corridors(8, Seeker)
     collector = Collector(venv, seed=0)
     rollout = collector.collect(collector.random_actions, num_steps)
@@ -250,8 +250,8 @@ def labelled(rollout, rows, space, num, num_steps=5):
 @pytest.mark.parametrize(
     "config", [CONFIG, pytest.param(PAPER, marks=pytest.mark.slow)], ids=["auto", "paper"]
 )
-def test_it_learns_what_is_good_from_comparisons_and_survives_saving(tmp_path, config):
-    rollout, space = lived(network=config.image_encoder)
+def test_image_predictor_learns_from_comparisons_and_round_trips_through_file(tmp_path, config):
+    rollout, space = random_rollout(network=config.image_encoder)
     rows = space.rows(rollout.observations, rollout.actions)
     fitter = Fitter(space, config, seed=0)
     outcome = fitter.fit(labelled(rollout, rows, space, 150), 400)
@@ -267,8 +267,8 @@ def test_it_learns_what_is_good_from_comparisons_and_survives_saving(tmp_path, c
     np.testing.assert_array_equal(again(rollout.observations, rollout.actions), rewards)
 
 
-def test_a_predictor_with_other_layers_is_refused(tmp_path):
-    space = InputSpace.from_spaces(PICTURES, ACTIONS["discrete"])
+def test_predictor_with_other_layer_sizes_raises_corrupt_checkpoint(tmp_path):
+    space = InputSpace.from_spaces(IMAGES, ACTIONS["discrete"])
     RewardPredictor(space, PAPER).save(tmp_path)
     arrays = load_file(tmp_path / "predictor.safetensors")
     arrays["networks/.head.weights[0]"] = np.zeros((2, 99, 64), np.float32)
@@ -277,8 +277,8 @@ def test_a_predictor_with_other_layers_is_refused(tmp_path):
         RewardPredictor.load(tmp_path)
 
 
-def test_batches_of_any_length_are_said_alike():
-    rollout, space = lived(40, "paper")
+def test_predictions_do_not_depend_on_batch_size():
+    rollout, space = random_rollout(40, "paper")
     rows = space.rows(rollout.observations, rollout.actions).reshape(-1, space.num_features)
     predictor = RewardPredictor(space, PAPER)
     whole = predictor.member_rewards(rows)
@@ -287,8 +287,8 @@ def test_batches_of_any_length_are_said_alike():
         np.testing.assert_allclose(predictor.member_rewards(rows[:num]), whole[:, :num], atol=1e-5)
 
 
-def test_a_fit_of_the_papers_network_moves_its_statistics_and_goes_on_exactly_when_loaded():
-    rollout, space = lived(40, "paper")
+def test_paper_network_fit_updates_batch_norm_and_continues_exactly_after_load():
+    rollout, space = random_rollout(40, "paper")
     rows = space.rows(rollout.observations, rollout.actions)
     config = PredictorConfig(
         ensemble_size=2, image_encoder="paper", batch_norm=True, dropout=0.5, batch_size=8
@@ -304,25 +304,25 @@ def test_a_fit_of_the_papers_network_moves_its_statistics_and_goes_on_exactly_wh
         np.testing.assert_array_equal(our_array, their_array)
 
 
-def test_fewer_steps_of_a_segment_are_looked_at_since_pictures_cost_more():
+def test_image_segments_are_subsampled_more_coarsely():
     assert subsampling_stride(25, is_image=True) == 3
     assert subsampling_stride(25, is_image=False) == 1
-    rollout, space = lived(40, "paper")
+    rollout, space = random_rollout(40, "paper")
     rows = space.rows(rollout.observations, rollout.actions)
     labels = labelled(rollout, rows, space, 2, num_steps=25)
     batch = gather_steps(labels, np.array([0, 1]), 1)
     assert batch["rows"].shape == (2, 2, 8, space.num_features)
     np.testing.assert_array_equal(batch["rows"], labels.rows[:, :, 1:25:3])
-    # Each of the 8 steps counts for 25 / 8 of the 25.
+    # Each of the 8 sampled steps has weight 25 / 8.
     np.testing.assert_allclose(batch["weights"], 25 / 8)
 
 
-def test_of_a_long_segment_only_some_pictures_are_kept_and_each_counts_for_several():
-    rollout, space = lived(100, "paper")
+def test_long_image_segment_stores_every_kth_image_with_weight_k():
+    rollout, space = random_rollout(100, "paper")
     rows = space.rows(rollout.observations, rollout.actions)
     labels = LabelSet(100, space, CONFIG.ensemble_size, seed=0)
     labels.add(LabelledPair(rows[:100, 0], rows[:9, 1], 1.0))
-    # 100 steps, 30 at most: every 4th is kept, 25 of them.
+    # At most 30 of 100 steps are stored: every 4th, 25 in all.
     assert labels.num_steps == 25
     np.testing.assert_array_equal(labels.rows[0, 0], rows[:100:4, 0])
     np.testing.assert_array_equal(labels.rows[0, 1, :3], rows[:9:4, 1])

@@ -12,14 +12,14 @@ def pair(target=1.0, num_left=3, num_right=3):
     return LabelledPair(left, right, target)
 
 
-def test_targets_may_lie_between_where_labelers_disagree():
+def test_target_between_0_and_1_is_kept():
     labels = LabelSet(3, SPACE, 3, seed=0)
     for target in (1.0, 0.0, 0.5, 0.75):
         labels.add(pair(target))
     np.testing.assert_array_equal(labels.targets, [1, 0, 0.5, 0.75])
 
 
-def test_whether_lengths_are_compared_is_known():
+def test_has_unequal_lengths_detects_segments_of_different_length():
     labels = LabelSet(3, SPACE, 3, seed=0)
     labels.add(pair())
     labels.add(pair(num_left=2, num_right=2))
@@ -28,7 +28,7 @@ def test_whether_lengths_are_compared_is_known():
     assert labels.has_unequal_lengths
 
 
-def test_a_changed_target_keeps_its_place_and_who_held_it_out():
+def test_set_target_keeps_index_and_held_out_members():
     labels = LabelSet(3, SPACE, 3, seed=0)
     places = [labels.add(pair()) for _ in range(3)]
     counts = labels.counts.copy()
@@ -37,27 +37,27 @@ def test_a_changed_target_keeps_its_place_and_who_held_it_out():
     np.testing.assert_array_equal(labels.counts, counts)
 
 
-def test_shorter_segments_are_padded_and_masked():
+def test_shorter_segments_are_padded_with_zero_weight():
     labels = LabelSet(3, SPACE, 3, seed=0)
     labels.add(pair(num_right=2))
     np.testing.assert_array_equal(labels.weights[0], [[1, 1, 1], [1, 1, 0]])
     assert labels.rows[0, 1, 2].sum() == 0
 
 
-def test_later_steps_may_count_less():
+def test_discount_reduces_weight_of_later_steps():
     labels = LabelSet(3, SPACE, 3, seed=0, discount=0.5)
     labels.add(pair(num_right=2))
     np.testing.assert_allclose(labels.weights[0], [[1, 0.5, 0.25], [1, 0.5, 0]])
 
 
-def test_it_grows_without_losing_anything():
+def test_growing_keeps_all_comparisons():
     labels = LabelSet(3, SPACE, 3, seed=0)
     for index in range(200):
         labels.add(pair(float(index % 2)))
     np.testing.assert_array_equal(labels.targets, np.arange(200) % 2)
 
 
-def test_about_one_label_in_e_is_held_out_from_each_member():
+def test_about_one_label_in_e_is_held_out_per_member():
     labels = LabelSet(1, SPACE, 3, seed=0)
     for _ in range(3000):
         labels.add(pair(num_left=1, num_right=1))
@@ -65,7 +65,7 @@ def test_about_one_label_in_e_is_held_out_from_each_member():
     assert held_out == pytest.approx(np.full(3, 1 / np.e), abs=0.03)
 
 
-def test_what_is_held_out_does_not_change_as_labels_arrive():
+def test_held_out_labels_stay_held_out_as_labels_arrive():
     labels = LabelSet(1, SPACE, 3, seed=0)
     for _ in range(10):
         labels.add(pair(num_left=1, num_right=1))
@@ -75,13 +75,13 @@ def test_what_is_held_out_does_not_change_as_labels_arrive():
     np.testing.assert_array_equal(labels.counts[:, :10], before)
 
 
-def test_the_input_moments_are_those_of_all_labelled_steps():
+def test_input_stats_cover_all_labelled_steps():
     labels = LabelSet(3, SPACE, 3, seed=0)
     labels.add(pair(num_left=3, num_right=1))
     assert labels.input_stats.mean == pytest.approx([1.25, 1.25], rel=1e-3)
 
 
-def test_the_newest_take_the_place_of_the_oldest_where_only_so_many_are_kept():
+def test_full_set_replaces_oldest_comparison():
     labels = LabelSet(3, SPACE, 3, seed=0, capacity=4)
     numbers = [labels.add(pair(target)) for target in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
     assert (len(labels), labels.num_added, numbers) == (4, 6, [0, 1, 2, 3, 4, 5])
@@ -89,14 +89,14 @@ def test_the_newest_take_the_place_of_the_oldest_where_only_so_many_are_kept():
     np.testing.assert_allclose(labels.targets, [0.5, 0.6, 0.3, 0.4])
 
 
-def test_nothing_of_a_forgotten_comparison_is_left_over():
+def test_replaced_comparison_leaves_no_stale_weights():
     labels = LabelSet(3, SPACE, 3, seed=0, capacity=1)
     labels.add(pair())
     labels.add(pair(num_left=1, num_right=2))
     np.testing.assert_array_equal(labels.weights[0], [[1, 0, 0], [1, 1, 0]])
 
 
-def test_a_new_answer_to_a_forgotten_comparison_changes_no_other():
+def test_target_of_replaced_comparison_is_ignored():
     labels = LabelSet(3, SPACE, 3, seed=0, capacity=2)
     for target in (0.0, 0.0, 1.0):
         labels.add(pair(target))
@@ -105,7 +105,7 @@ def test_a_new_answer_to_a_forgotten_comparison_changes_no_other():
     np.testing.assert_array_equal(labels.targets, [1, 0.25])
 
 
-def test_who_held_a_comparison_out_is_the_same_with_a_buffer():
+def test_held_out_members_do_not_depend_on_capacity():
     everything = LabelSet(3, SPACE, 3, seed=0)
     newest = LabelSet(3, SPACE, 3, seed=0, capacity=5)
     for _ in range(8):

@@ -13,44 +13,46 @@ from rl_teacher.predictor.random_features import (
 ATARI = ImageLayout((4, 84, 84), 0)
 
 
-def places_of(found):
-    return keypoints(found.sum(2), found.sum(1))
+def keypoints_of(response):
+    return keypoints(response.sum(2), response.sum(1))
 
 
-def test_a_place_is_the_centre_of_what_a_filter_says_and_how_much_it_says():
+def test_keypoint_is_centre_and_mean_of_response():
     x = np.zeros((1, 3, 5, 2), np.float32)
-    x[0, 2, 0, 0] = 6  # at the bottom on the left
-    x[0, 0, 3, 1], x[0, 0, 4, 1] = 3, 1  # at the top, three quarters in column 3
-    # Of 15 cells the means are 6 / 15 = 0.4 and 4 / 15 = 0.267, above which are 5.6 in one cell,
+    x[0, 2, 0, 0] = 6  # bottom left
+    x[0, 0, 3, 1], x[0, 0, 4, 1] = 3, 1  # top row, three quarters in column 3
+    # The means over 15 cells are 6 / 15 = 0.4 and 4 / 15 = 0.267, above which are 5.6 in one cell,
     # and 2.733 and 0.733 in two. Rows lie at -1, 0, 1 and columns at -1, -0.5, 0, 0.5, 1, so the
     # second filter's centre is (2.733 * 0.5 + 0.733 * 1) / 3.467 = 2.1 / 3.467 across.
     expected = [[1, -1, -1, 2.1 / 3.46667, 5.6 / 15, 3.46667 / 15]]
-    np.testing.assert_allclose(places_of(subtract_background(x)), expected, atol=1e-5)
+    np.testing.assert_allclose(keypoints_of(subtract_background(x)), expected, atol=1e-5)
 
 
-def test_a_filter_that_finds_nothing_finds_it_in_the_middle():
-    np.testing.assert_array_equal(places_of(np.zeros((2, 4, 4, 3), np.float32)), np.zeros((2, 9)))
+def test_filter_without_response_has_keypoint_at_centre():
+    np.testing.assert_array_equal(
+        keypoints_of(np.zeros((2, 4, 4, 3), np.float32)), np.zeros((2, 9))
+    )
 
 
-def test_what_moves_by_a_cell_moves_its_place_as_much_wherever_it_is():
+def test_keypoint_shift_does_not_depend_on_position():
     x = np.zeros((9, 9, 9, 1), np.float32)
     for column in range(9):
         x[column, 4, column, 0] = 2
-    moves = np.diff(places_of(subtract_background(x)), axis=0)
+    moves = np.diff(keypoints_of(subtract_background(x)), axis=0)
     np.testing.assert_allclose(moves, np.tile([0, 0.25, 0], (8, 1)), atol=1e-5)
 
 
-def test_a_background_that_is_everywhere_draws_no_place_to_the_middle():
+def test_uniform_background_does_not_shift_keypoints():
     x = np.full((1, 9, 9, 1), 7, np.float32)
     x[0, 2, 8, 0] = 9
-    y, across, _ = places_of(subtract_background(x))[0]
+    y, across, _ = keypoints_of(subtract_background(x))[0]
     assert y == pytest.approx(-0.5, abs=1e-5)
     assert across == pytest.approx(1, abs=1e-5)
 
 
-def test_a_line_is_told_the_logarithm_of_how_much_is_in_it():
+def test_profile_is_logarithm_of_summed_response():
     sums = np.array([[[0, 1], [np.e - 1, 3], [np.e**2 - 1, 0]]], np.float32)
-    # Line by line, of both filters: log(1 + 0), log(1 + 1), 1, log(1 + 3), 2, 0.
+    # For each line, both filters: log(1 + 0), log(1 + 1), 1, log(1 + 3), 2, 0.
     np.testing.assert_allclose(profiles(sums), [[0, np.log(2), 1, np.log(4), 2, 0]], rtol=1e-6)
 
 
@@ -58,65 +60,65 @@ def test_a_line_is_told_the_logarithm_of_how_much_is_in_it():
     ("shape", "channel_axis"),
     [((4, 84, 84), 0), ((30, 25, 3), 2), ((8, 11), None), ((2, 43, 44), 0), ((210, 160, 3), 2)],
 )
-def test_places_are_those_of_what_a_convolution_by_hand_says(shape, channel_axis):
-    picture = ImageLayout(shape, channel_axis)
-    seen = random_features_for(picture)
-    pictures = np.random.default_rng(0).integers(0, 256, (2, *shape), np.uint8)
+def test_features_match_hand_computed_convolution(shape, channel_axis):
+    image = ImageLayout(shape, channel_axis)
+    seen = random_features_for(image)
+    images = np.random.default_rng(0).integers(0, 256, (2, *shape), np.uint8)
     width, stride = len(seen._filters), seen._stride
-    last = picture.channels_last(pictures).astype(np.float32)
+    last = image.channels_last(images).astype(np.float32)
     windows = np.lib.stride_tricks.sliding_window_view(last, (width, width), axis=(1, 2))
     windows = windows[:, ::stride, ::stride]
-    said = np.einsum("bhwcyx,yxcf->bhwf", windows, seen._filters)
-    assert said.shape[1:3] == tuple((size - width) // stride + 1 for size in picture.size)
-    found = subtract_background(np.maximum(said, 0))
-    of_lines = [profiles(found.sum(2)), profiles(found.sum(1))]
-    by_hand = np.concatenate([places_of(found), *of_lines], axis=1)
-    assert seen(pictures).shape == (2, seen.num_features)
-    np.testing.assert_allclose(seen(pictures), by_hand, atol=1e-4)
+    maps = np.einsum("bhwcyx,yxcf->bhwf", windows, seen._filters)
+    assert maps.shape[1:3] == tuple((size - width) // stride + 1 for size in image.size)
+    response = subtract_background(np.maximum(maps, 0))
+    of_profiles = [profiles(response.sum(2)), profiles(response.sum(1))]
+    by_hand = np.concatenate([keypoints_of(response), *of_profiles], axis=1)
+    assert seen(images).shape == (2, seen.num_features)
+    np.testing.assert_allclose(seen(images), by_hand, atol=1e-4)
 
 
-def test_each_filter_has_the_same_say():
+def test_filters_have_unit_norm():
     lengths = np.sqrt((random_features_for(ATARI)._filters ** 2).sum((0, 1, 2)))
     np.testing.assert_allclose(lengths * 255, 1, rtol=1e-5)
 
 
-def test_a_dot_is_told_where_it_is_and_in_the_lines_that_it_is_in():
+def test_dot_moves_keypoints_and_marks_its_rows_and_columns():
     seen = random_features_for(ATARI)
     dots = np.zeros((2, 4, 84, 84), np.uint8)
     dots[0, :, 4:8, 8:12] = dots[1, :, 76:80, 72:76] = 255
-    told = seen(dots)
-    of_places = told[:, : seen.num_keypoints].reshape(2, 3, -1)
-    finds = (of_places[:, 2] > 0).all(0)  # the filters that a dot makes say something
-    assert finds.any()
-    assert (of_places[0, :2, finds] < -0.7).all()  # at the top on the left
-    assert (of_places[1, :2, finds] > 0.7).all()
-    # Filters of 8 pixels begin every 4: rows 0 and 1, and columns 1 and 2, see the first dot.
-    in_lines = told[:, seen.num_keypoints :].reshape(2, 2, 20, -1).max(-1)
-    assert [np.flatnonzero(each).tolist() for each in in_lines[0]] == [[0, 1], [1, 2]]
-    assert [np.flatnonzero(each).tolist() for each in in_lines[1]] == [[18, 19], [17, 18]]
+    features = seen(dots)
+    of_keypoints = features[:, : seen.num_keypoints].reshape(2, 3, -1)
+    responds = (of_keypoints[:, 2] > 0).all(0)  # filters that respond to a dot
+    assert responds.any()
+    assert (of_keypoints[0, :2, responds] < -0.7).all()  # top left
+    assert (of_keypoints[1, :2, responds] > 0.7).all()
+    # Filters are 8 pixels wide with stride 4: rows 0 and 1 and columns 1 and 2 see the first dot.
+    in_profiles = features[:, seen.num_keypoints :].reshape(2, 2, 20, -1).max(-1)
+    assert [np.flatnonzero(each).tolist() for each in in_profiles[0]] == [[0, 1], [1, 2]]
+    assert [np.flatnonzero(each).tolist() for each in in_profiles[1]] == [[18, 19], [17, 18]]
 
 
-def test_pictures_are_told_alike_alone_and_among_many():
+def test_features_do_not_depend_on_batch_size():
     seen = random_features_for(ATARI)
     rng = np.random.default_rng(0)
-    pictures = rng.integers(0, 256, (IMAGES_PER_CALL + 3, 4, 84, 84), np.uint8)
-    told = seen(pictures)
-    assert told.shape == (IMAGES_PER_CALL + 3, seen.num_features)
-    assert told.dtype == np.float32
-    np.testing.assert_allclose(seen(pictures[-1:]), told[-1:], atol=1e-5)
-    assert seen(pictures[:0]).shape == (0, seen.num_features)
+    images = rng.integers(0, 256, (IMAGES_PER_CALL + 3, 4, 84, 84), np.uint8)
+    features = seen(images)
+    assert features.shape == (IMAGES_PER_CALL + 3, seen.num_features)
+    assert features.dtype == np.float32
+    np.testing.assert_allclose(seen(images[-1:]), features[-1:], atol=1e-5)
+    assert seen(images[:0]).shape == (0, seen.num_features)
 
 
-def test_each_kind_of_place_weighs_as_much_as_one_number_and_so_do_all_lines():
+def test_each_keypoint_kind_and_all_profiles_weigh_as_one_feature():
     seen = random_features_for(ATARI)
-    of_places = seen.scales[: seen.num_keypoints].reshape(3, -1)  # down, across, how much
-    np.testing.assert_allclose((of_places**2).sum(-1), 1, rtol=1e-6)
+    of_keypoints = seen.scales[: seen.num_keypoints].reshape(3, -1)  # y, x, mean response
+    np.testing.assert_allclose((of_keypoints**2).sum(-1), 1, rtol=1e-6)
     np.testing.assert_allclose((seen.scales[seen.num_keypoints :] ** 2).sum(), 1, rtol=1e-6)
     assert seen.num_features == 3 * 8 + (20 + 20) * 8
 
 
-def test_the_filters_are_the_same_numbers_in_every_process():
-    # A predictor that was saved has learned from what these filters say.
+def test_filters_are_equal_in_every_process():
+    # Saved predictors were fitted to the responses of these filters.
     filters = random_features_for(ATARI)._filters
     known = [0.00834261, -0.00869909, 0.04072216]
     np.testing.assert_allclose(filters[0, 0, 0, :3] * 255, known, atol=1e-7)

@@ -242,7 +242,7 @@ class TestInvites:
     def test_an_invite_is_used_once(self, store, tomorrow):
         invite = store.access.invite("labeler", expires_at=tomorrow).token
         store.access.accept_invite(invite, "Zoë")
-        with pytest.raises(InviteUnusable, match="used already") as caught:
+        with pytest.raises(InviteUnusable, match="already been used") as caught:
             store.access.accept_invite(invite, "Ada")
         assert caught.value.reason == "used"
         assert [each.name for each in store.labelers.all() if each.role == "labeler"] == ["Zoë"]

@@ -112,7 +112,7 @@ class TestComparisons:
         "cursor", ["", "x", "W10", "WzEsMl0", "Wy0xXQ", "WzFlOTld", "é", "W" * 9999]
     )
     def test_a_made_up_cursor_is_refused(self, store, experiment_id, cursor):
-        with pytest.raises(BadCursor, match="no place in this list"):
+        with pytest.raises(BadCursor, match="no valid cursor of this list"):
             store.comparisons.page(experiment_id, after=cursor)
 
 

@@ -55,7 +55,7 @@ class TestJoining:
         assert join(newcomer, token).status_code == 200
         with TestClient(app) as second:
             said = assert_problem(join(second, token, "Bob"), 409)
-            assert "was used already" in said
+            assert "has already been used" in said
             assert_problem(second.get("/api/v1/me"), 401)
 
     def test_of_two_at_once_lets_one_in(self, app, invite, store):

@@ -1,31 +1,31 @@
-"""Every error that a user can cause, or must know of.
+"""Exceptions that a user can cause or needs to handle.
 
-    RlTeacherError                     exit code 2: the person can mend it
-    |-- BadInput                       what was given
+    RlTeacherError                     exit code 2: the user can fix it
+    |-- BadInput                       invalid input
     |   |-- UnknownName                an environment, agent, teacher, selector or schedule
-    |   |-- BadConfig                  a value out of range, or values that do not go together
+    |   |-- BadConfig                  a value out of range, or values that exclude each other
     |   |-- ConfigMismatch             the same experiment name with another configuration
     |   |-- BadExperimentName          a name that cannot be a folder
     |   |-- SegmentTooLong             clips longer than an episode
     |   |-- BadObservation             NaN or infinite numbers from an environment
-    |   |-- TeacherFailed              a teacher's own function raised, or answered nonsense
-    |   |-- NoPredictor                a predicted reward before anything was fitted
+    |   |-- TeacherFailed              a teacher function raised, or returned an invalid answer
+    |   |-- NoPredictor                a predicted reward before the first fit
     |   |-- ExperimentNotFound
-    |   |-- ComparisonNotFound         never asked, or deleted
-    |   |-- BadLabelerName             a name that nobody may have
-    |   |-- LabelerExists              a name that somebody has
+    |   |-- ComparisonNotFound         unknown or deleted
+    |   |-- BadLabelerName             an invalid or reserved name
+    |   |-- LabelerExists              a name that is taken
     |   |-- LabelerNotFound
     |   |-- InviteNotFound
     |   |-- InviteUnusable             used, expired, revoked or unknown
-    |   |-- BadCursor                  a place in a list that no list gave
-    |   `-- MediaNotFound              a clip or a scene that is not there
-    |-- CorruptCheckpoint              a file that is not what was written
-    |-- CorruptClip                    a clip's file that is not what was written
+    |   |-- BadCursor                  a pagination cursor that no list returned
+    |   `-- MediaNotFound              a clip or a scene that does not exist
+    |-- CorruptCheckpoint              a truncated or altered file, or of another version
+    |-- CorruptClip                    a truncated or altered clip
     |-- StoreUnavailable               the database cannot be opened, read or written
     |-- RunFolderUnusable              read-only, or the disk is full
-    `-- ExperimentInUse                another process is running it
+    `-- ExperimentInUse                another process runs the experiment
 
-A text says what was given, what was needed, and what to do.
+Each message states what was given, what was needed, and what to do.
 """
 
 import difflib
@@ -33,17 +33,17 @@ from collections.abc import Iterable
 
 
 class RlTeacherError(Exception):
-    """The root of the tree; carries the exit code of the command line."""
+    """Base class of all errors of this package; carries the exit code of the command line."""
 
     exit_code = 2
 
 
 class BadInput(RlTeacherError):
-    """Something the person gave, and can mend."""
+    """Invalid input that the user can correct."""
 
 
 class UnknownName(BadInput):
-    """A name that is not in a registry; the text offers the nearest ones."""
+    """A name that is not in a registry; the message suggests similar ones."""
 
     def __init__(self, kind: str, given: str, known: Iterable[str]) -> None:
         names = list(known)
@@ -56,11 +56,11 @@ class UnknownName(BadInput):
 
 
 class BadConfig(BadInput):
-    """A value out of range, or values that do not go together."""
+    """A value out of range, or values that exclude each other."""
 
 
 class ConfigMismatch(BadInput):
-    """An experiment of this name exists with another configuration."""
+    """An experiment of the same name with another configuration."""
 
 
 class BadExperimentName(BadInput):
@@ -68,106 +68,104 @@ class BadExperimentName(BadInput):
 
 
 class SegmentTooLong(BadInput):
-    """Clips were asked for that are longer than an episode."""
+    """A clip length that exceeds the length of an episode."""
 
 
 class BadObservation(BadInput):
-    """An environment returned numbers that are not finite."""
+    """An observation or reward that is not finite."""
 
 
 class TeacherFailed(BadInput):
-    """A teacher raised, or answered something that is not an answer."""
+    """A teacher function that raised, or returned an invalid answer."""
 
 
 class NoPredictor(BadInput):
-    """A predicted reward was asked for before anything was fitted."""
+    """A request for predicted rewards before the first fit."""
 
 
 class ExperimentNotFound(BadInput):
-    """No experiment of this name."""
+    """An experiment name that does not exist."""
 
 
 class ComparisonNotFound(BadInput):
-    """Comparisons that are not in the store: never asked, or deleted with their experiment."""
+    """Comparisons that are not in the store: unknown, or deleted with their experiment."""
 
     def __init__(self, ids: Iterable[int]) -> None:
         self.ids = list(ids)
         named = ", ".join(map(str, self.ids[:5])) + (", ..." if len(self.ids) > 5 else "")
         super().__init__(
-            f"Not in the store: comparison {named}. It was never asked, or was deleted with its "
-            "experiment. Ask for the next comparison."
+            f"Comparison {named} is not in the store. It does not exist, or was deleted with its "
+            "experiment. Request the next comparison."
         )
 
 
 class BadLabelerName(BadInput):
-    """A name that nobody may have: empty, long, with control characters, or kept for others."""
+    """A labeler name that is empty, too long, reserved, or has control characters."""
 
 
 class LabelerExists(BadInput):
-    """Somebody has this name."""
+    """A labeler name that is taken."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f"There is a labeler {name[:100]!r} already. Choose another name.")
+        super().__init__(f"The labeler name {name[:100]!r} is taken. Choose another name.")
 
 
 class LabelerNotFound(BadInput):
-    """Nobody has this name."""
+    """A labeler name that does not exist."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(
-            f"There is no labeler {name[:100]!r}. Look at the list of labelers, or add one."
-        )
+        super().__init__(f"There is no labeler {name[:100]!r}. List the labelers, or add one.")
 
 
 class InviteNotFound(BadInput):
-    """No invite of this number."""
+    """An invite id that does not exist."""
 
 
 class InviteUnusable(BadInput):
-    """An invite that lets nobody in; `reason` is `used`, `expired`, `revoked` or `unknown`."""
+    """An invite that cannot be accepted; `reason` is used, expired, revoked or unknown."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
         what = {
-            "used": "was used already",
+            "used": "has already been used",
             "expired": "has expired",
-            "revoked": "was taken back",
-            "unknown": "is none of ours, or was cut short",
+            "revoked": "was revoked",
+            "unknown": "is unknown or incomplete",
         }[reason]
-        super().__init__(f"This invite {what}. Ask whoever runs the study for a new link.")
+        super().__init__(f"This invite {what}. Ask the owner of the study for a new link.")
 
 
 class BadCursor(BadInput):
-    """A place in a list that no list gave."""
+    """A pagination cursor that no list returned."""
 
     def __init__(self, cursor: str) -> None:
         super().__init__(
-            f"{cursor[:80]!r} is no place in this list. Give back `next` of the page before, "
-            "or nothing to begin."
+            f"{cursor[:80]!r} is no valid cursor of this list. Use `next` of the previous page, "
+            "or omit the cursor to start."
         )
 
 
 class MediaNotFound(BadInput):
-    """No clip or scene of this name."""
+    """A clip or scene that does not exist."""
 
 
 class CorruptCheckpoint(RlTeacherError):
-    """A file is not what was written: cut short, altered, or of another version."""
+    """A file that is truncated, altered, or of another version."""
 
 
 class CorruptClip(RlTeacherError):
-    """A clip's file is not what was written: cut short, altered, or of another version."""
+    """A clip file that is truncated, altered, or of another version."""
 
 
 class StoreUnavailable(RlTeacherError):
-    """The database cannot be opened, read or written."""
+    """A database that cannot be opened, read or written."""
 
 
 class RunFolderUnusable(RlTeacherError):
-    """The run folder cannot be written: read-only, or the disk is full."""
+    """A run folder that cannot be written: read-only, or on a full disk."""
 
 
 class ExperimentInUse(RlTeacherError):
-    """Another process is running this experiment."""
+    """An experiment that another process is running."""

@@ -1,4 +1,4 @@
-"""How JAX and NumPy compute here: settings that must be made before they first do."""
+"""Process-wide settings of JAX and of memory allocation, made before the first computation."""
 
 import ctypes
 import os
@@ -6,21 +6,21 @@ import sys
 from pathlib import Path
 
 XLA_FLAGS = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-"""Tiny networks are faster on one thread each, and leave the other cores to the physics."""
+"""Small networks are faster on one thread, and leave the other cores to the physics."""
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""Names of glibc's `mallopt`."""
+"""Parameters of glibc's `mallopt`, from malloc.h."""
 KEPT_BYTES = 1 << 28
-"""Of freed memory, at the end of what the process has."""
+"""Freed memory that the process keeps at the top of its heap."""
 LARGE_BYTES = 1 << 26
-"""Larger arrays than this go back to the system at once; a rollout of pictures is 58 MB."""
+"""Larger arrays are returned to the system at once; a rollout of images takes 58 MB."""
 
 
 def prepare(cache: Path | None = None) -> None:
-    """Set XLA up for small networks on a CPU; flags that the user has set are left alone.
+    """Configure XLA for small networks on a CPU, unless the user has set XLA_FLAGS.
 
     Args:
-        cache: a folder where compiled programs are kept, so that a second start is quicker;
+        cache: folder of the compilation cache, which makes a second start faster;
             JAX_COMPILATION_CACHE_DIR has precedence.
     """
     os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
@@ -34,13 +34,13 @@ def prepare(cache: Path | None = None) -> None:
 
 
 def keep_freed_memory() -> bool:
-    """Let glibc keep some of what is freed, for the arrays to come.
+    """Let glibc keep freed memory for later arrays.
 
-    Memory that is new to the process is mapped and wiped by the system page by page. With this, a
-    run on pictures has a fifth of the page faults.
+    The system maps and clears memory that is new to the process page by page. With this setting, a
+    run on images has a fifth of the page faults.
 
     Returns:
-        Whether it does; other C libraries are left alone.
+        True if the setting was made; False with another C library.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None:

@@ -1,4 +1,4 @@
-"""Ending a run in good order: Ctrl-C and SIGTERM are requests, not blows."""
+"""Graceful shutdown: Ctrl-C and SIGTERM request a stop."""
 
 import contextlib
 import signal
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 class StopRequest:
-    """Whether Ctrl-C or SIGTERM came."""
+    """A flag that is true once a stop was requested."""
 
     def __init__(self) -> None:
         self._is_requested = False
@@ -16,16 +16,16 @@ class StopRequest:
         return self._is_requested
 
     def request(self) -> None:
-        """Ask for a stop after the step that is being done."""
+        """Request a stop after the current step."""
         self._is_requested = True
 
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Turn the first Ctrl-C or SIGTERM into a request; a second one interrupts at once."""
+    """Turn the first Ctrl-C or SIGTERM into a stop request; a second one interrupts at once."""
     stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
-        yield stop  # signals reach the main thread alone
+        yield stop  # only the main thread may install signal handlers
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 

@@ -1,4 +1,4 @@
-"""State as named arrays: what a checkpoint holds, without pickle."""
+"""Named arrays: the content of a checkpoint, without pickle."""
 
 import json
 from collections.abc import Mapping
@@ -11,20 +11,20 @@ StateDict = dict[str, np.ndarray]
 
 
 def nest(parts: Mapping[str, Mapping[str, np.ndarray]]) -> StateDict:
-    """Join the states of several parts; names become `part/name`."""
+    """Join the state of several parts; prefix each name with `part/`."""
     return {
         f"{part}/{name}": array for part, state in parts.items() for name, array in state.items()
     }
 
 
 def part_of(arrays: Mapping[str, np.ndarray], part: str) -> StateDict:
-    """The state of one part, its names without the leading `part/`."""
+    """Return the state of one part, without the prefix `part/`."""
     prefix = f"{part}/"
     return {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}
 
 
 def tree_to_arrays(tree: Any) -> StateDict:
-    """The array leaves of a JAX tree, named by their place in it."""
+    """Return the array leaves of a JAX tree, named by their key path."""
     import jax  # noqa: PLC0415 - heavy
 
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
@@ -36,11 +36,15 @@ def tree_to_arrays(tree: Any) -> StateDict:
 
 
 def arrays_to_tree(like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """A tree built as `like` is, with the saved leaves in their places.
+    """Replace the array leaves of a tree by saved ones.
+
+    Args:
+        like: a tree of the same structure.
+        arrays: leaves by key path, as `tree_to_arrays` returns them.
 
     Raises:
-        KeyError: one is not there.
-        ValueError: one has another shape, as those of a network with other layers have.
+        KeyError: a leaf is missing.
+        ValueError: a leaf has another shape, for example because layer sizes differ.
     """
     import jax  # noqa: PLC0415 - heavy
     import jax.numpy as jnp  # noqa: PLC0415
@@ -50,27 +54,27 @@ def arrays_to_tree(like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
             return leaf
         name = jax.tree_util.keystr(path)
         if arrays[name].shape != leaf.shape:
-            raise ValueError(f"{name} is {arrays[name].shape}, and {leaf.shape} is needed")
+            raise ValueError(f"{name} has shape {arrays[name].shape}; {leaf.shape} is needed")
         return jnp.asarray(arrays[name])
 
     return jax.tree_util.tree_map_with_path(saved, like)
 
 
 def text_to_array(text: str) -> UInt8[np.ndarray, " byte"]:
-    """A text as the bytes of its UTF-8."""
+    """Encode a text as an array of UTF-8 bytes."""
     return np.frombuffer(text.encode(), np.uint8).copy()
 
 
 def array_to_text(array: UInt8[np.ndarray, " byte"]) -> str:
-    """The text that was made an array."""
+    """Decode an array of UTF-8 bytes."""
     return array.tobytes().decode()
 
 
 def rng_to_array(rng: np.random.Generator) -> UInt8[np.ndarray, " byte"]:
-    """Where a random generator stands."""
+    """Serialise the state of a random generator."""
     return text_to_array(json.dumps(rng.bit_generator.state))
 
 
 def array_to_rng(rng: np.random.Generator, array: UInt8[np.ndarray, " byte"]) -> None:
-    """Put a random generator of the same kind where another one stood."""
+    """Restore the state of a random generator of the same kind."""
     rng.bit_generator.state = json.loads(array_to_text(array))

@@ -1,4 +1,4 @@
-"""How long an experiment has taken."""
+"""Elapsed time of a run, across restarts."""
 
 import contextlib
 import time
@@ -6,47 +6,47 @@ from collections.abc import Iterator
 
 
 class RunTimer:
-    """How long an experiment has taken, over all its runs, in seconds."""
+    """Wall time of an experiment over all its runs, in seconds; pauses are not training time."""
 
     def __init__(self) -> None:
         self._launched = time.monotonic()
-        self._began_training: float | None = None
-        self._whole_before = self._training_before = 0.0
+        self._training_began: float | None = None
+        self._earlier_wall_s = self._earlier_training_s = 0.0
 
     def begin_training(self) -> None:
-        """The first comparisons are behind."""
-        self._began_training = time.monotonic()
+        """Start to count training time."""
+        self._training_began = time.monotonic()
 
     @contextlib.contextmanager
-    def standing_still(self) -> Iterator[None]:
-        """What is done meanwhile is no training."""
+    def paused(self) -> Iterator[None]:
+        """Exclude the time spent in this context from training time."""
         began = time.monotonic()
         try:
             yield
         finally:
-            if self._began_training is not None:
-                self._began_training += time.monotonic() - began
+            if self._training_began is not None:
+                self._training_began += time.monotonic() - began
 
     @property
-    def whole_s(self) -> float:
-        """Since the first launch, while it ran."""
-        return self._whole_before + time.monotonic() - self._launched
+    def wall_s(self) -> float:
+        """Time while the experiment ran, over all runs."""
+        return self._earlier_wall_s + time.monotonic() - self._launched
 
     @property
-    def this_training_s(self) -> float:
-        """Of training, in this run."""
-        began = self._began_training
+    def training_this_run_s(self) -> float:
+        """Training time of this run."""
+        began = self._training_began
         return 0.0 if began is None else time.monotonic() - began
 
     @property
     def training_s(self) -> float:
-        """Of training, over all runs."""
-        return self._training_before + self.this_training_s
+        """Training time over all runs."""
+        return self._earlier_training_s + self.training_this_run_s
 
     def to_json(self) -> dict[str, float]:
-        """To be saved."""
-        return {"whole_s": self.whole_s, "training_s": self.training_s}
+        """Return the totals for a checkpoint."""
+        return {"wall_s": self.wall_s, "training_s": self.training_s}
 
-    def go_on(self, saved: dict[str, float]) -> None:
-        """After a restart."""
-        self._whole_before, self._training_before = saved["whole_s"], saved["training_s"]
+    def resume(self, saved: dict[str, float]) -> None:
+        """Add the totals of a checkpoint to those of this run."""
+        self._earlier_wall_s, self._earlier_training_s = saved["wall_s"], saved["training_s"]
