@@ -57,6 +57,8 @@ export interface components {
             left: components["schemas"]["Clip"];
             right: components["schemas"]["Clip"];
         };
+        /** @enum {string} */
+        ComparisonOrder: "newest" | "oldest" | "labels" | "disputed";
         ControlRequest: {
             state: components["schemas"]["RunState"];
         };
@@ -493,8 +495,6 @@ export interface components {
             low: number | null;
             share: number | null;
         };
-        /** @enum {string} */
-        Sort: "newest" | "oldest" | "labels" | "disputed";
         StudySettings: {
             gold: number;
             overlap: number;
@@ -522,6 +522,7 @@ export type AuditEventPage = components['schemas']['AuditEventPage'];
 export type CalibrationBin = components['schemas']['CalibrationBin'];
 export type Clip = components['schemas']['Clip'];
 export type Comparison = components['schemas']['Comparison'];
+export type ComparisonOrder = components['schemas']['ComparisonOrder'];
 export type ControlRequest = components['schemas']['ControlRequest'];
 export type ControlSettings = components['schemas']['ControlSettings'];
 export type CurrentUser = components['schemas']['CurrentUser'];
@@ -581,7 +582,6 @@ export type Scene = components['schemas']['Scene'];
 export type SceneCamera = components['schemas']['SceneCamera'];
 export type ServerEvents = components['schemas']['ServerEvents'];
 export type ShareEstimate = components['schemas']['ShareEstimate'];
-export type Sort = components['schemas']['Sort'];
 export type StudySettings = components['schemas']['StudySettings'];
 export type StudyUpdate = components['schemas']['StudyUpdate'];
 export type $defs = Record<string, never>;

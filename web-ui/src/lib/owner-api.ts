@@ -21,7 +21,7 @@ import type {
   ReviewedComparison,
   ReviewedComparisonPage,
   RunState,
-  Sort,
+  ComparisonOrder,
 } from './api-types'
 
 /** A page of a long list; `next` continues it and is null at the end. */
@@ -44,7 +44,7 @@ export type Status = 'any' | 'answered' | 'open'
 
 export interface Filter {
   status: Status
-  sort: Sort
+  sort: ComparisonOrder
   answer: Answer | ''
   labeler: string
   disputed: boolean
