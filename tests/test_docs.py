@@ -161,7 +161,7 @@ def test_a_command_line_in_the_docs_is_understood(arguments, monkeypatch, capsys
     monkeypatch.setattr(serve, "serve", lambda options: 0)
     monkeypatch.setattr(terminal, "label_at_terminal", lambda name: 0)
     monkeypatch.setattr(
-        labelers_cli, "add", lambda name, *_: labelers_cli.Added(name, "rlt_x", None)
+        labelers_cli, "add", lambda name, *_: labelers_cli.NewCredential(name, "rlt_x", None)
     )
     monkeypatch.setattr(labelers_cli, "revoke", lambda name: 1)
     exit_code = cli.main(arguments)
@@ -394,14 +394,14 @@ def text_of(name):
         ("docs/service.md", f"begun after {logs.MAX_BYTES:,} bytes; {logs.NUM_OLD} old ones"),
         ("docs/service.md", f"`{logs.FOLDER}/{logs.ERRORS_NAME}`"),
         ("docs/service.md", f"lasts {leases.LEASE_S / 60:g} minutes"),
-        ("docs/service.md", f"within {events.CHECK_EVERY_S:g} seconds after"),
+        ("docs/service.md", f"within {events.CREDENTIAL_CHECK_S:g} seconds after"),
         ("docs/service.md", f"`schema_version` is {label_export.SCHEMA_VERSION}"),
         ("docs/service.md", f"ask {Limits().labeler.per_s:g} times a second and"),
         ("docs/service.md", f"and {Limits().labeler.burst} times at once"),
         ("docs/service.md", f"an owner's {Limits().owner.per_s:g} and {Limits().owner.burst}"),
-        ("docs/service.md", f"{60 * Limits().stranger.per_s:g} wrong credentials a min"),
+        ("docs/service.md", f"{60 * Limits().anonymous.per_s:g} wrong credentials a min"),
         ("docs/service.md", f"up to {Limits().streams} streams"),
-        ("docs/labelling.md", f"within {labelers.INVITE_LASTS.days} days"),
+        ("docs/labelling.md", f"within {labelers.INVITE_LIFETIME.days} days"),
         ("docs/labelling.md", f"theirs for {leases.LEASE_S / 60:g} minutes"),
         ("docs/wrappers.md", f"| `clip_length` | {WrapperSettings().clip_length:g} |"),
         ("docs/wrappers.md", f"{ASSUMED_FPS:g} steps per second"),
@@ -493,7 +493,7 @@ def test_the_routes_without_a_token_are_those_that_the_docs_name():
     open_to_anybody = {
         route.path.replace(":path", "")
         for route in routes_of_the_service()
-        if access.declared_access(route) is access.Access.ANYBODY
+        if access.required_access(route) is access.Access.PUBLIC
     }
     [said] = re.findall(r"Every route but (.*) needs a credential", text_of("docs/service.md"))
     assert set(quoted(said)) == open_to_anybody
@@ -510,7 +510,7 @@ def test_the_routes_for_owners_are_marked_so():
     assert marked == {
         f"{method} {route.path.replace(':path', '')}"
         for route in routes_of_the_service()
-        if access.declared_access(route) is access.Access.OWNER
+        if access.required_access(route) is access.Access.OWNER
         for method in route.methods or ()
     }
 
@@ -529,7 +529,7 @@ def test_every_test_that_holds_a_promise_exists():
 def test_the_kinds_of_problems_are_those_of_the_code():
     rows = table("docs/service.md", "status", "type", "title")
     documented = [(int(status), quoted(slug)[0], title) for status, slug, title in rows]
-    assert documented == [(kind.status, kind.slug, kind.title) for kind in problems.KINDS]
+    assert documented == [(kind.status, kind.slug, kind.title) for kind in problems.PROBLEM_TYPES]
 
 
 def test_the_tables_of_the_store_are_those_of_the_code():

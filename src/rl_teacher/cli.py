@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rl_teacher.config.experiment import FitConfig, RunOptions, TeachConfig
     from rl_teacher.datasets.dataset import Dataset
     from rl_teacher.store.records import LabelerView
-    from rl_teacher.web.labelers_cli import Added
+    from rl_teacher.web.labelers_cli import NewCredential
 
 HELP = """\
 usage: rl-teacher COMMAND ...
@@ -541,7 +541,7 @@ def labelers(arguments: Sequence[str]) -> int:
         """List whoever ever labelled, or may."""
         from rl_teacher.web import labelers_cli
 
-        print_labelers(labelers_cli.everybody())
+        print_labelers(labelers_cli.list_labelers())
 
     def revoke(name: tyro.conf.Positional[str], /) -> None:
         """Let somebody in no longer; their labels stay.
@@ -564,7 +564,7 @@ def labelers(arguments: Sequence[str]) -> int:
     return 0
 
 
-def print_added(added: "Added") -> None:
+def print_added(added: "NewCredential") -> None:
     """Print what somebody new opens; it can be read nowhere else."""
     print(f"{added.name} may label now. What follows is shown once, and kept nowhere:")
     if added.link is not None:

@@ -70,7 +70,7 @@ from rl_teacher.teachers.human import through_the_store
 from rl_teacher.teachers.registry import teacher_named
 from rl_teacher.teachers.tasks import TaskTeacher
 from rl_teacher.web.browser import open_in_browser
-from rl_teacher.web.service_process import ServedPage
+from rl_teacher.web.service_process import PageService
 
 REPORT_EVERY_S = 1.0
 WAITING_POLL_S = 0.2
@@ -166,7 +166,7 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
         clip_store = ClipStore(store, MediaFiles(options.media or home() / "media"))
         display = stack.enter_context(Display(config.name, env_info.id, config.num_timesteps))
         display.status("setting up")
-        page = ServedPage(options) if options.serve or config.asks_a_person else None
+        page = PageService(options) if options.serve or config.asks_a_person else None
         if page is not None:
             stack.callback(page.close)
         teaching = Teaching(config, options, env_info, experiment, clip_store, display, warm_start)

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from starlette.routing import Route
 
-from rl_teacher.web.access import Access, declared_access, open_to
+from rl_teacher.web.access import Access, required_access, requires
 from rl_teacher.web.app import create_app
 from rl_teacher.web.settings import Settings
 from tests.web.conftest import (
@@ -73,7 +73,7 @@ def routes_of(app):
 class TestEveryRoute:
     def test_declares_who_may_ask(self, app):
         assert len(app.routes) > 10
-        undeclared = [route.path for route in app.routes if declared_access(route) is None]
+        undeclared = [route.path for route in app.routes if required_access(route) is None]
         assert undeclared == []
 
     def test_is_closed_to_strangers_but_for_the_health_check_and_what_guests_need(
@@ -94,7 +94,7 @@ class TestEveryRoute:
         }
         closed = set()
         for method, route in routes_of(app):
-            if declared_access(route) is Access.OWNER:
+            if required_access(route) is Access.OWNER:
                 response = guest.request(method, filled(route.path))
                 assert response.status_code == 404, route.path
                 assert response.content == nothing[method].content
@@ -368,8 +368,8 @@ def test_the_token_is_not_in_the_settings_words():
 
 
 def test_a_declaration_is_read_back():
-    @open_to(Access.LABELER)
+    @requires(Access.LABELER)
     async def endpoint(request):
         raise AssertionError("never asked")
 
-    assert declared_access(Route("/x", endpoint)) is Access.LABELER
+    assert required_access(Route("/x", endpoint)) is Access.LABELER

@@ -11,13 +11,13 @@ import pytest
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.web.address import (
-    announced,
     await_service,
     comparison_link,
     link,
+    local_address,
+    published,
     running_service,
     serves,
-    this_process,
 )
 from rl_teacher.web.token import access_token
 
@@ -43,14 +43,14 @@ def service():
     server = answering(b'{"status": "ok", "instance": "this-one"}')
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
-    yield this_process("127.0.0.1", server.server_port, "this-one", "store")
+    yield local_address("127.0.0.1", server.server_port, "this-one", "store")
     server.shutdown()
     thread.join()
     server.server_close()
 
 
 def test_a_service_that_announced_itself_is_found_until_it_ends(service, home):
-    with announced(service):
+    with published(service):
         assert running_service() == service
         assert running_service("store") == service
     assert running_service() is None
@@ -58,7 +58,7 @@ def test_a_service_that_announced_itself_is_found_until_it_ends(service, home):
 
 
 def test_a_service_of_another_store_is_none(service):
-    with announced(service):
+    with published(service):
         assert running_service("another store") is None
 
 
@@ -67,12 +67,12 @@ def test_before_the_first_there_is_none():
 
 
 def test_one_that_was_killed_is_none(service, home):
-    with announced(replace(service, port=1)):
+    with published(replace(service, port=1)):
         assert running_service() is None
 
 
 def test_another_that_took_the_port_is_none(service):
-    with announced(replace(service, instance="an older one")):
+    with published(replace(service, instance="an older one")):
         assert running_service() is None
 
 
@@ -81,7 +81,7 @@ def test_something_else_that_took_the_port_is_none(body):
     server = answering(body)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
-    with announced(this_process("127.0.0.1", server.server_port, "this-one", "store")):
+    with published(local_address("127.0.0.1", server.server_port, "this-one", "store")):
         assert running_service() is None
     server.shutdown()
     thread.join()
@@ -97,14 +97,14 @@ def test_a_file_that_holds_something_else_is_none(home, content):
 
 def test_a_service_takes_back_its_own_announcement_only(service, home):
     later = replace(service, instance="later")
-    with announced(later):
+    with published(later):
         pass
-    with announced(service), announced(later):
+    with published(service), published(later):
         assert json.loads((home / "service.json").read_bytes())["instance"] == "later"
     assert not (home / "service.json").exists()
-    first = announced(service)
+    first = published(service)
     first.__enter__()
-    second = announced(later)
+    second = published(later)
     second.__enter__()
     first.__exit__(None, None, None)
     assert json.loads((home / "service.json").read_bytes())["instance"] == "later"
@@ -122,11 +122,11 @@ def test_a_service_takes_back_its_own_announcement_only(service, home):
     ],
 )
 def test_the_url_is_one_that_this_machine_reaches(host, url):
-    assert this_process(host, 8765, "this-one", "store").url == url
+    assert local_address(host, 8765, "this-one", "store").url == url
 
 
 def test_a_link_brings_the_token_along(home):
-    address = this_process("127.0.0.1", 8765, "this-one", "store")
+    address = local_address("127.0.0.1", 8765, "this-one", "store")
     token = access_token(home)
     assert link(address) == f"http://127.0.0.1:8765/?token={token}"
     assert link(address, "a b/ü?") == (
@@ -135,7 +135,7 @@ def test_a_link_brings_the_token_along(home):
 
 
 def test_a_link_to_one_comparison_names_it(home):
-    address = this_process("127.0.0.1", 8765, "this-one", "store")
+    address = local_address("127.0.0.1", 8765, "this-one", "store")
     query = f"comparison=12&token={access_token(home)}"
     assert comparison_link(address, "x", 12) == f"http://127.0.0.1:8765/e/x/label?{query}"
 

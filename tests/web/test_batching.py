@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
-from rl_teacher.web.batching import MOST_AT_ONCE, Lane, Together
+from rl_teacher.web.batching import MAX_BATCH, Batcher, WorkerPool
 
 
 @pytest.fixture
 def lane():
-    made = Lane()
+    made = WorkerPool()
     yield made
     made.close()
 
@@ -48,11 +48,11 @@ def test_what_a_call_raises_is_raised_where_it_is_awaited(lane):
 
 class TestTogether:
     def test_one_alone_is_done_at_once(self, lane, doubler):
-        assert asyncio.run(Together(lane, doubler)(4)) == 8
+        assert asyncio.run(Batcher(lane, doubler)(4)) == 8
         assert doubler.batches == [[4]]
 
     def test_what_comes_while_it_is_busy_is_done_in_one_go(self, lane, doubler):
-        together = Together(lane, doubler)
+        together = Batcher(lane, doubler)
 
         async def ask():
             doubler.may_go_on.clear()
@@ -68,24 +68,24 @@ class TestTogether:
         assert doubler.batches == [[0], [1, 2, 3, 4, 5]]
 
     def test_no_more_than_so_many_at_once(self, lane, doubler):
-        together = Together(lane, doubler)
-        count = 3 * MOST_AT_ONCE
+        together = Batcher(lane, doubler)
+        count = 3 * MAX_BATCH
 
         async def ask():
             return await asyncio.gather(*(together(each) for each in range(count)))
 
         assert asyncio.run(ask()) == [2 * each for each in range(count)]
-        assert max(map(len, doubler.batches)) <= MOST_AT_ONCE
+        assert max(map(len, doubler.batches)) <= MAX_BATCH
         assert [each for batch in doubler.batches for each in batch] == list(range(count))
 
     def test_what_is_raised_reaches_all_who_asked_and_nobody_after(self, lane, doubler):
-        together = Together(lane, doubler)
+        together = Batcher(lane, doubler)
         with pytest.raises(ValueError, match="thirteen"):
             asyncio.run(together(-13))
         assert asyncio.run(together(3)) == 6
 
     def test_one_who_went_away_keeps_nobody_waiting(self, lane, doubler):
-        together = Together(lane, doubler)
+        together = Batcher(lane, doubler)
 
         async def ask():
             doubler.may_go_on.clear()

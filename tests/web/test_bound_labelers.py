@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from rl_teacher.web.access import EXPERIMENT_PATH, Access, declared_access
+from rl_teacher.web.access import EXPERIMENT_PATH, Access, required_access
 from tests.web.conftest import Trainer, assert_problem, enter, label, post
 
 WITHOUT_A_NAME = {
@@ -59,7 +59,7 @@ def test_every_route_for_labelers_names_an_experiment_or_is_looked_at_here(app):
     unnamed = {
         route.path
         for route in app.routes
-        if declared_access(route) is Access.LABELER and not route.path.startswith(EXPERIMENT_PATH)
+        if required_access(route) is Access.LABELER and not route.path.startswith(EXPERIMENT_PATH)
     }
     assert unnamed == WITHOUT_A_NAME
 

@@ -10,23 +10,23 @@ from starlette.requests import Request
 
 from rl_teacher.common.errors import StoreUnavailable
 from rl_teacher.store.metrics import MetricsLog
-from rl_teacher.web.overview import Overview
-from rl_teacher.web.poller import Listener, Poller, Sight, Watch
-from rl_teacher.web.routes.events import CHECK_EVERY_S, News, listen
+from rl_teacher.web.experiment_views import ExperimentViews
+from rl_teacher.web.poller import Poller, Snapshot, SnapshotReader, Subscriber
+from rl_teacher.web.routes.events import CREDENTIAL_CHECK_S, EventStream, listen
 from tests.web.conftest import TOKEN, Trainer, assert_problem, label, post
 
 
 @pytest.fixture
 def watch(store, clock):
-    return Watch(store, Overview(store, clock))
+    return SnapshotReader(store, ExperimentViews(store, clock))
 
 
 def owners(name):
-    return Listener(name, "owner", is_owner=True)
+    return Subscriber(name, "owner", is_owner=True)
 
 
 def labelers(name, labeler="ann"):
-    return Listener(name, labeler, is_owner=False)
+    return Subscriber(name, labeler, is_owner=False)
 
 
 def told(news, watch, *listeners):
@@ -47,7 +47,7 @@ class TestNewsOfOne:
             trainer.store.metrics.append(trainer.id, step, {"true_return": 0.5})
         episode = {"clip": trainer.hang("latest"), "predicted_rewards": [1.0], "step": 2}
         trainer.store.experiments.set_latest_episode(trainer.id, episode)
-        events = dict(told(News(owners("hopper")), watch, owners("hopper")))
+        events = dict(told(EventStream(owners("hopper")), watch, owners("hopper")))
         assert list(events) == ["experiment", "progress", "episode", "metrics"]
         assert events["experiment"]["phase"] == "training"
         assert events["progress"]["waiting"] == 2
@@ -55,12 +55,12 @@ class TestNewsOfOne:
         assert events["metrics"]["step"] == 2
 
     def test_say_nothing_when_nothing_changed(self, watch, trainer):
-        news = News(owners("hopper"))
+        news = EventStream(owners("hopper"))
         told(news, watch, owners("hopper"))
         assert told(news, watch, owners("hopper")) == []
 
     def test_say_only_what_changed(self, watch, trainer, program):
-        news = News(owners("hopper"))
+        news = EventStream(owners("hopper"))
         told(news, watch, owners("hopper"))
         trainer.store.metrics.append(trainer.id, 1, {})
         assert kinds(told(news, watch, owners("hopper"))) == ["metrics"]
@@ -72,7 +72,7 @@ class TestNewsOfOne:
         assert kinds(told(news, watch, owners("hopper"))) == ["experiment", "progress"]
 
     def test_tell_each_row_of_figures_once_also_to_the_slow(self, watch, trainer):
-        news = News(owners("hopper"))
+        news = EventStream(owners("hopper"))
         told(news, watch, owners("hopper"))
         for step in range(5):
             trainer.store.metrics.append(trainer.id, step, {})
@@ -83,26 +83,26 @@ class TestNewsOfOne:
     def test_are_not_of_others(self, watch, trainer, store, media):
         Trainer(store, media, "other").say("training")
         listeners = map(owners, ("hopper", "other", None))
-        events = told(News(owners("hopper")), watch, *listeners)
+        events = told(EventStream(owners("hopper")), watch, *listeners)
         assert {content.get("name", "hopper") for _, content in events} == {"hopper"}
 
     def test_of_all_are_of_one_for_whoever_was_invited_to_it(self, watch, trainer, store, media):
         Trainer(store, media, "other").say("training")
-        bound = Listener(None, "cleo", is_owner=False, only="hopper")
-        events = told(News(bound), watch, bound, labelers(None))
+        bound = Subscriber(None, "cleo", is_owner=False, only="hopper")
+        events = told(EventStream(bound), watch, bound, labelers(None))
         assert [content["name"] for _, content in events] == ["hopper"]
-        everything = told(News(labelers(None)), watch, bound, labelers(None))
+        everything = told(EventStream(labelers(None)), watch, bound, labelers(None))
         assert {content["name"] for _, content in everything} == {"hopper", "other"}
 
     def test_tell_that_a_trainer_fell_silent(self, watch, trainer, clock):
         trainer.say("training")
-        news = News(owners("hopper"))
+        news = EventStream(owners("hopper"))
         told(news, watch, owners("hopper"))
         clock.advance(20)
         assert dict(told(news, watch, owners("hopper")))["experiment"]["phase"] == "lost"
 
     def test_go_on_when_an_experiment_is_started_over(self, watch, trainer, store, media):
-        news = News(owners("hopper"))
+        news = EventStream(owners("hopper"))
         told(news, watch, owners("hopper"))
         store.experiments.delete("hopper")
         assert told(news, watch, owners("hopper")) == []
@@ -115,13 +115,13 @@ class TestNewsOfOne:
 class TestNewsOfAll:
     def test_are_one_summary_each(self, watch, trainer, store, media):
         Trainer(store, media, "other")
-        events = told(News(owners(None)), watch, owners(None))
+        events = told(EventStream(owners(None)), watch, owners(None))
         assert kinds(events) == ["experiment", "experiment"]
         assert {content["name"] for _, content in events} == {"hopper", "other"}
 
     def test_say_only_which_changed(self, watch, trainer, store, media, clock):
         other = Trainer(store, media, "other")
-        news = News(owners(None))
+        news = EventStream(owners(None))
         told(news, watch, owners(None))
         other.say("training")
         [(_, content)] = told(news, watch, owners(None))
@@ -149,13 +149,13 @@ class TestNewsOfLabelers:
         episode = {"clip": trainer.hang("latest"), "predicted_rewards": [1.0], "true_return": 3.0}
         trainer.store.experiments.set_latest_episode(trainer.id, episode | {"step": 2})
         ann, olga = labelers("hopper"), owners("hopper")
-        events = dict(told(News(ann), watch, ann, olga))
+        events = dict(told(EventStream(ann), watch, ann, olga))
         assert list(events) == ["experiment", "progress", "episode"]
         assert events["experiment"]["sparkline"] == []
         for shown in (events["episode"], events["experiment"]["latest_episode"]):
             assert shown["predicted_rewards"] is None
             assert shown["true_return"] is None
-        assert dict(told(News(olga), watch, ann, olga))["metrics"]["true_return"] == 0.5
+        assert dict(told(EventStream(olga), watch, ann, olga))["metrics"]["true_return"] == 0.5
 
     @pytest.mark.parametrize("name", ["hopper", None])
     def test_count_their_own_answers_and_nobody_elses(
@@ -166,7 +166,7 @@ class TestNewsOfLabelers:
         post(other_guest, label(three))
         listeners = [labelers(name, "ann"), labelers(name, "bob"), owners(name)]
         counted = [
-            dict(told(News(each), watch, *listeners))["experiment"]["progress"]["mine"]
+            dict(told(EventStream(each), watch, *listeners))["experiment"]["progress"]["mine"]
             for each in listeners
         ]
         assert counted == [2, 1, 0]
@@ -190,11 +190,11 @@ class TestStreams:
             async for _ in stream:
                 heard += 1
                 if heard == 3:
-                    clock.advance(CHECK_EVERY_S)
+                    clock.advance(CREDENTIAL_CHECK_S)
                     trainer.say("training")
                 if heard == 5:
                     store.access.revoke_credentials("ann")
-                    clock.advance(CHECK_EVERY_S)
+                    clock.advance(CREDENTIAL_CHECK_S)
             return heard
 
         heard = asyncio.run(asyncio.wait_for(hear(), 30))
@@ -203,17 +203,17 @@ class TestStreams:
     def test_go_on_while_the_store_cannot_say(self, app, guest, database):
         token = guest.headers["Authorization"].split()[1]
         database.unlink()
-        assert asyncio.run(app.state.services.identities.is_valid(token))
-        assert asyncio.run(app.state.services.identities.is_valid(TOKEN))
+        assert asyncio.run(app.state.services.authenticator.is_valid(token))
+        assert asyncio.run(app.state.services.authenticator.is_valid(TOKEN))
 
 
 class TestProblems:
     def test_are_told_once_and_then_it_goes_on(self):
-        news = News(owners(None))
-        trouble = Sight(problem='{"status": 503}')
+        news = EventStream(owners(None))
+        trouble = Snapshot(problem='{"status": 503}')
         assert [event.event for event in news.of(trouble)] == ["problem"]
         assert list(news.of(trouble)) == []
-        assert list(news.of(Sight())) == []
+        assert list(news.of(Snapshot())) == []
         assert [event.event for event in news.of(trouble)] == ["problem"]
 
     def test_of_the_store_end_no_stream(self, watch):
@@ -224,11 +224,11 @@ class TestProblems:
                 fault = next(looks, None)
                 if fault is not None:
                     raise fault
-                return Sight()
+                return Snapshot()
 
             poller = Poller(look, every_s=0.001)
             statuses = []
-            async for sight in poller.sights(owners(None)):
+            async for sight in poller.snapshots(owners(None)):
                 statuses.append(json.loads(sight.problem)["status"] if sight.problem else None)
                 if statuses[-1] is None:
                     return statuses
@@ -244,14 +244,14 @@ class TestPoller:
 
             def look(names):
                 asked_for.append(names)
-                return Sight()
+                return Snapshot()
 
             poller = Poller(look, every_s=0.01)
 
             async def hear(name, count):
                 num_heard = 0
-                async with contextlib.aclosing(poller.sights(owners(name))) as sights:
-                    async for _ in sights:
+                async with contextlib.aclosing(poller.snapshots(owners(name))) as snapshots:
+                    async for _ in snapshots:
                         num_heard += 1
                         if num_heard == count:
                             return
@@ -275,27 +275,27 @@ class TestPoller:
 
     def test_looks_at_once_for_whoever_comes(self):
         async def listen():
-            poller = Poller(lambda names: Sight(), every_s=3600.0)
+            poller = Poller(lambda names: Snapshot(), every_s=3600.0)
             for _ in range(3):
-                async with contextlib.aclosing(poller.sights(owners(None))) as sights:
-                    await asyncio.wait_for(anext(sights), 10)
+                async with contextlib.aclosing(poller.snapshots(owners(None))) as snapshots:
+                    await asyncio.wait_for(anext(snapshots), 10)
 
         asyncio.run(listen())
 
     def test_ends_every_stream_when_it_is_closed(self):
         async def listen():
-            poller = Poller(lambda names: Sight(), every_s=3600.0)
+            poller = Poller(lambda names: Snapshot(), every_s=3600.0)
             first_heard = asyncio.Event()
 
             async def hear():
-                async for _ in poller.sights(owners(None)):
+                async for _ in poller.snapshots(owners(None)):
                     first_heard.set()
 
             listener = asyncio.create_task(hear())
             await first_heard.wait()
             poller.close()
             await asyncio.wait_for(listener, 10)
-            async for _ in poller.sights(owners(None)):
+            async for _ in poller.snapshots(owners(None)):
                 pytest.fail("it is closed")
 
         asyncio.run(listen())

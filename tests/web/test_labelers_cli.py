@@ -19,7 +19,7 @@ ADDRESS = Address("http://127.0.0.1:8765", "127.0.0.1", 8765, 1, "this-one", "a-
 @pytest.fixture
 def experiment():
     """In the store of the home."""
-    with labelers_cli.opened() as store:
+    with labelers_cli.open_store() as store:
         experiment_id = store.experiments.ensure("hopper", "ShortHopper-v1", {})
         pairs = [("a" * 64, "b" * 64)]
         [asked] = store.comparisons.add(experiment_id, pairs, "ShortHopper-v1", 60, 0)
@@ -29,7 +29,7 @@ def experiment():
 
 def who_has(token):
     """Name and role; nothing where nobody does."""
-    with labelers_cli.opened() as store:
+    with labelers_cli.open_store() as store:
         found = store.access.identify(token)
     return None if found is None else (found.name, found.role)
 
@@ -51,7 +51,7 @@ class TestAdd:
     def test_binds_them_to_the_experiment_that_is_named(self, experiment):
         only = labelers_cli.add("Ann", "labeler", None, experiment).credential
         everything = labelers_cli.add("Bob", "labeler", None).credential
-        with labelers_cli.opened() as store:
+        with labelers_cli.open_store() as store:
             bound, free = store.access.identify_many([only, everything])
         assert bound is not None
         assert free is not None
@@ -60,7 +60,7 @@ class TestAdd:
     def test_makes_owners_and_those_who_stay_for_some_days(self):
         assert who_has(labelers_cli.add("Olga", "owner", None).credential) == ("Olga", "owner")
         labelers_cli.add("Bob", "labeler", 2.0)
-        with labelers_cli.opened() as store:
+        with labelers_cli.open_store() as store:
             [bobs] = store.access.credentials("Bob")
         assert bobs.expires_at is not None
         assert timedelta(days=1.9) < bobs.expires_at - utc_now() < timedelta(days=2.1)
@@ -83,7 +83,7 @@ class TestAdd:
     def test_refuses_what_cannot_be_and_adds_nobody(self, arguments, capsys):
         assert main(["labelers", "add", *arguments]) == 2
         assert "error:" in capsys.readouterr().err
-        assert {each.name for each in labelers_cli.everybody()} <= {"owner"}
+        assert {each.name for each in labelers_cli.list_labelers()} <= {"owner"}
 
     def test_refuses_a_name_that_somebody_has(self, capsys, experiment):
         assert main(["labelers", "add", "Zoë"]) == 2
@@ -105,7 +105,7 @@ class TestRevoke:
         assert main(["labelers", "revoke", "Ann"]) == 0
         assert "1 credential of Ann revoked" in capsys.readouterr().out
         assert who_has(credential) is None
-        assert "Ann" in {each.name for each in labelers_cli.everybody()}
+        assert "Ann" in {each.name for each in labelers_cli.list_labelers()}
 
     def test_of_nobody_is_refused(self, capsys):
         assert main(["labelers", "revoke", "nobody"]) == 2

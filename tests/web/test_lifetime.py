@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rl_teacher.web.lifetime import Lifetime, shown, shown_by_nobody
+from rl_teacher.web.lifetime import Lifetime, exclusive_page_lock, shown
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_once_it_is_over_no_run_begins_to_show_the_page(lifetime, clock, home):
     assert lifetime.is_over()
     run = shown(home)
     assert not run.acquire(patience_s=0.0)
-    assert not shown_by_nobody(home).acquire(patience_s=0.0)
+    assert not exclusive_page_lock(home).acquire(patience_s=0.0)
     lifetime.close()
     assert run.acquire(patience_s=0.0)
     run.release()

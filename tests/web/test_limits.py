@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_teacher.web import limits
-from rl_teacher.web.limits import Buckets, Limits, Rate, neighbourhood
+from rl_teacher.web.limits import Buckets, Limits, Rate, network_of
 from rl_teacher.web.settings import MAX_BODY_BYTES
 from tests.web.conftest import SAME_ORIGIN, TestClient, assert_problem, enter
 
@@ -95,7 +95,7 @@ class TestBuckets:
                 assert num <= 8 + 4 * (end_s - begin_s) + 1e-6
 
     def test_of_many_keys_only_those_that_matter_are_remembered(self, monkeypatch):
-        monkeypatch.setattr(limits, "MOST_KEYS", 100)
+        monkeypatch.setattr(limits, "MAX_KEYS", 100)
         clock = Ticker()
         buckets = Buckets(Rate(1.0, 2), clock)
         for number in range(1_000):
@@ -121,7 +121,7 @@ class TestBuckets:
     ],
 )
 def test_a_home_counts_as_one_address(host, counts_as):
-    assert neighbourhood(host) == counts_as
+    assert network_of(host) == counts_as
 
 
 class TestTooMany:
@@ -228,4 +228,4 @@ class TestTooMany:
 
     def test_the_limits_are_generous_for_labelers_and_strict_for_strangers(self):
         assert Limits().labeler == Rate(20.0, 60)
-        assert 60 * Limits().stranger.per_s == pytest.approx(10)
+        assert 60 * Limits().anonymous.per_s == pytest.approx(10)

@@ -18,7 +18,7 @@ from tests.web.conftest import (
     assert_problem,
 )
 
-FOREVER = "private, max-age=31536000, immutable"
+IMMUTABLE = "private, max-age=31536000, immutable"
 
 
 def url(content_hash):
@@ -41,7 +41,7 @@ class TestPoses:
         poses, fps = unpack(response.content)
         assert (len(poses), fps) == (NUM_FRAMES, FPS)
         assert response.headers["content-type"] == "application/octet-stream"
-        assert response.headers["cache-control"] == FOREVER
+        assert response.headers["cache-control"] == IMMUTABLE
 
     def test_are_compressed_on_the_wire(self, program, trainer):
         response = program.get(url(trainer.hang("jump")), headers={"Accept-Encoding": "gzip"})
@@ -189,7 +189,7 @@ class TestScenes:
         response = program.get(f"/api/v1/scenes/{SCENE_HASH}")
         assert response.content == SCENE
         assert response.headers["content-type"] == "application/json"
-        assert response.headers["cache-control"] == FOREVER
+        assert response.headers["cache-control"] == IMMUTABLE
         headers = {"If-None-Match": response.headers["etag"]}
         again = program.get(f"/api/v1/scenes/{SCENE_HASH}", headers=headers)
         assert again.status_code == 304

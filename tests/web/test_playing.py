@@ -124,7 +124,7 @@ class TestWhatIsPlayed:
         self, playing_app, owner, monkeypatch
     ):
         player = playing_app.state.services.player
-        monkeypatch.setattr(playing, "PATIENCE_S", 0.0)
+        monkeypatch.setattr(playing, "TIMEOUT_S", 0.0)
         ready = partial(owner.get, "/api/v1/play/episodes/1")
         player.episode(1, 60.0)
         assert ready().status_code == 200

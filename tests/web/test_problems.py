@@ -7,8 +7,8 @@ from fastapi import APIRouter
 from sqlalchemy.exc import ProgrammingError
 
 from rl_teacher.common.errors import BadInput
-from rl_teacher.web.access import Access, open_to
-from rl_teacher.web.problems import KINDS, problem, problem_of
+from rl_teacher.web.access import Access, requires
+from rl_teacher.web.problems import PROBLEM_TYPES, problem, problem_from_error
 from tests.web.conftest import TOKEN, TestClient, assert_problem, label, post
 from tests.web.test_access import filled, routes_of
 
@@ -91,7 +91,7 @@ class TestOneShape:
         assert_problem(program.get(f"/api/v1/comparisons/{comparison_id}"), 422)
 
     def test_of_a_fault_of_our_own_which_the_log_tells_and_the_answer_does_not(self, app, caplog):
-        @open_to(Access.ANYBODY)
+        @requires(Access.PUBLIC)
         def fail():
             raise RuntimeError("the secret of the pyramids")
 
@@ -104,15 +104,15 @@ class TestOneShape:
         assert response.headers["x-content-type-options"] == "nosniff"
         assert "pyramids" in caplog.text
 
-    @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.slug)
+    @pytest.mark.parametrize("kind", PROBLEM_TYPES, ids=lambda kind: kind.slug)
     def test_is_explained_in_the_documentation(self, program, kind):
         assert f'id="{kind.slug}"' in program.get("/api/docs").text
 
     def test_half_a_character_in_a_text_does_no_harm(self):
-        assert problem(KINDS[0], "\ud800").model_dump_json()
+        assert problem(PROBLEM_TYPES[0], "\ud800").model_dump_json()
 
     def test_what_was_given_wrongly_is_422(self):
-        assert problem_of(BadInput("too many")).status == 422
+        assert problem_from_error(BadInput("too many")).status == 422
 
 
 class TestMalformedHeaders:
@@ -189,7 +189,9 @@ class TestDatabase:
             assert_problem(program.get(path), 503)
 
     def test_that_refuses_a_statement_is_unavailable(self):
-        said = problem_of(ProgrammingError("SELECT secret", {}, Exception("no such column")))
+        said = problem_from_error(
+            ProgrammingError("SELECT secret", {}, Exception("no such column"))
+        )
         assert said.status == 503
         assert "secret" not in said.detail
 

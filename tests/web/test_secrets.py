@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rl_teacher.web.access import Access, open_to
-from rl_teacher.web.labelers_cli import Added
+from rl_teacher.web.access import Access, requires
+from rl_teacher.web.labelers_cli import NewCredential
 from rl_teacher.web.settings import Settings
 from tests.web.conftest import SAME_ORIGIN, TOKEN, TestClient, assert_problem, enter, label, post
 
@@ -58,7 +58,7 @@ def words_of_the_service(caplog):
 
 
 def test_a_fault_of_our_own_puts_no_credential_into_the_log(app, store, secret, caplog):
-    @open_to(Access.LABELER)
+    @requires(Access.LABELER)
     def fail():
         raise RuntimeError("it broke")
 
@@ -87,8 +87,8 @@ def test_no_object_shows_a_credential_in_its_words(app, store, secret, clock):
         Settings(TOKEN),
         identity,
         app.state.services,
-        app.state.services.identities,
-        Added("ann", secret, f"http://127.0.0.1/?token={secret}"),
+        app.state.services.authenticator,
+        NewCredential("ann", secret, f"http://127.0.0.1/?token={secret}"),
         store.access.credentials("ann"),
         store.access.invites(),
         store.labelers.all(),

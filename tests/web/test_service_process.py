@@ -12,10 +12,10 @@ from rl_teacher.config.experiment import RunOptions
 from rl_teacher.runs.folder import home
 from rl_teacher.web import service_process
 from rl_teacher.web.address import await_service, running_service
-from rl_teacher.web.service_process import ServedPage
+from rl_teacher.web.service_process import PageService
 
 OPTIONS = RunOptions(port=0)
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 RUN = """
 import sys
@@ -25,7 +25,7 @@ service_process.END_AFTER_S = float(sys.argv[1])
 service_process.END_TIMEOUT_S = 60.0
 print("ready", flush=True)
 sys.stdin.readline()
-page = service_process.ServedPage(RunOptions(port=0))
+page = service_process.PageService(RunOptions(port=0))
 print(page.link("mine", True), flush=True)
 sys.stdin.read()
 page.close()
@@ -72,7 +72,7 @@ class Run:
 
 def has_ended(service):
     """Whether nobody answers there any more, sooner or later."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while running_service() == service:
         if time.monotonic() > deadline:
             return False
@@ -131,7 +131,7 @@ def test_the_service_of_a_run_that_was_killed_ends_by_itself():
 def test_a_run_that_began_the_service_leaves_it_to_another_that_shows_it(monkeypatch):
     first = Run(end_after_s=0.5).begin()
     service = service_of(first)
-    second = ServedPage(OPTIONS)
+    second = PageService(OPTIONS)
     assert second.link("other", labels=False).startswith(service.url)
     assert first.end() == 0
     time.sleep(1)  # longer than it stays without a run
@@ -145,10 +145,10 @@ def test_a_service_that_a_person_began_is_left_alone(monkeypatch):
     command = [sys.executable, "-m", "rl_teacher.cli", "serve", "--port", "0", "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         service = await_service(process)
-        page = ServedPage(OPTIONS)
+        page = PageService(OPTIONS)
         page.link("mine", labels=True)
         page.close()
         time.sleep(1.5)
         assert running_service() == service
         process.terminate()
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(TIMEOUT_S) == 0

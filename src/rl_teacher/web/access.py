@@ -18,22 +18,22 @@ from rl_teacher.common.errors import RlTeacherError
 from rl_teacher.runs.folder import validate_name
 from rl_teacher.store.records import Identity
 from rl_teacher.store.views import experiment_not_found
-from rl_teacher.web.identity import Identities, TooMany, is_owner
-from rl_teacher.web.limits import neighbourhood, retry_after
-from rl_teacher.web.plainpage import no_access, too_many
+from rl_teacher.web.authentication import Authenticator, RateLimited, is_owner
+from rl_teacher.web.html_pages import rate_limited_page, unauthorized_page
+from rl_teacher.web.limits import network_of, retry_after
 from rl_teacher.web.problems import (
     FORBIDDEN,
     NO_CREDENTIAL,
     NOT_FOUND,
     TOO_MANY,
     problem,
-    problem_of,
+    problem_from_error,
     response_of,
 )
 
 COOKIE_AGE_S = 90 * 24 * 3600
-HARMLESS_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-NO_PAGES = ("/api/", "/assets/", "/readyz", "/healthz")
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+API_PREFIXES = ("/api/", "/assets/", "/readyz", "/healthz")
 """Where programs ask: they get problem details, and no cookie for a link."""
 
 EXPERIMENT_PATH = "/api/v1/experiments/{name}"
@@ -45,12 +45,12 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 class Access(StrEnum):
     """Who may ask."""
 
-    ANYBODY = "anybody"
+    PUBLIC = "anybody"
     LABELER = "labeler"
     OWNER = "owner"
 
 
-def open_to(access: Access) -> Callable[[Endpoint], Endpoint]:
+def requires(access: Access) -> Callable[[Endpoint], Endpoint]:
     """Declare who may ask; what declares nothing is closed to everybody."""
 
     def declare(endpoint: Endpoint) -> Endpoint:
@@ -60,12 +60,12 @@ def open_to(access: Access) -> Callable[[Endpoint], Endpoint]:
     return declare
 
 
-def declared_access(route: BaseRoute) -> Access | None:
+def required_access(route: BaseRoute) -> Access | None:
     """What a route declares."""
     return getattr(getattr(route, "endpoint", None), "access", None)
 
 
-def experiment_of(route: BaseRoute, found: Scope) -> str | None:
+def requested_experiment(route: BaseRoute, found: Scope) -> str | None:
     """The experiment that a request of the API names in its path."""
     if not getattr(route, "path", "").startswith(EXPERIMENT_PATH):
         return None
@@ -82,74 +82,76 @@ def labeler_of(request: Request) -> str:
     return identity_of(request).name
 
 
-Me = Annotated[Identity, Depends(identity_of)]
+CurrentIdentity = Annotated[Identity, Depends(identity_of)]
 LabelerName = Annotated[str, Depends(labeler_of)]
 
 
-class Gate:
+class AccessMiddleware:
     """Lets through whoever shows a credential that suffices, and nobody else."""
 
-    def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute], identities: Identities) -> None:
+    def __init__(
+        self, app: ASGIApp, routes: Sequence[BaseRoute], authenticator: Authenticator
+    ) -> None:
         self._app = app
         self._routes = routes
-        self._identities = identities
+        self._identities = authenticator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] == "http":
-            refusal = await self._look_at(Request(scope))
+            refusal = await self._rejection(Request(scope))
             await (refusal or self._app)(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         else:
             await self._app(scope, receive, send)
 
-    async def _look_at(self, request: Request) -> Response | None:
+    async def _rejection(self, request: Request) -> Response | None:
         """What is answered instead; None lets the request through."""
         try:
-            return await self._judge(request)
-        except TooMany as error:
-            return refuse_many(request, error.wait_s)
+            return await self._check(request)
+        except RateLimited as error:
+            return too_many_requests(request, error.wait_s)
         except (RlTeacherError, SQLAlchemyError) as error:
-            return response_of(problem_of(error), unread_body_headers(request))
+            return response_of(problem_from_error(error), unread_body_headers(request))
 
-    async def _judge(self, request: Request) -> Response | None:
-        is_known, access, asked = self._access_to(request.scope)
-        if access is Access.ANYBODY:
-            return self._judge_stranger(request)
-        if is_link(request):
-            return await self._exchange(request)
+    async def _check(self, request: Request) -> Response | None:
+        is_known, access, asked = self._match_route(request.scope)
+        if access is Access.PUBLIC:
+            return self._check_anonymous(request)
+        if has_token(request):
+            return await self._exchange_token(request)
         credentials = credentials_of(request)
         identity = await self._whose(credentials, request)
         if identity is None:
-            return refuse_stranger(request)
+            return unauthorized(request)
         request.state.identity = identity
         request.state.credential = credentials[0]
         if is_known and access is None:
             return refuse(request, "This is open to nobody.")
         if asked is not None and not identity.sees(asked):
             raise experiment_not_found(validate_name(asked))
-        return self._judge_known(request, access, identity)
+        return self._check_identity(request, access, identity)
 
-    def _judge_known(
+    def _check_identity(
         self, request: Request, access: Access | None, identity: Identity
     ) -> Response | None:
         if access is Access.OWNER and not is_owner(identity):
-            return refuse_as_missing(request)
-        if is_by_cookie(request) and not is_harmless(request) and not is_same_origin(request):
-            return refuse_other_site(request)
+            return not_found(request)
+        if is_by_cookie(request) and not is_safe(request) and not is_same_origin(request):
+            return cross_site_forbidden(request)
         return None
 
-    def _judge_stranger(self, request: Request) -> Response | None:
+    def _check_anonymous(self, request: Request) -> Response | None:
         """Note: a program says nothing of where a request comes from; every browser does."""
-        if is_harmless(request):
+        if is_safe(request):
             return None
-        if says_its_origin(request) and not is_same_origin(request):
-            return refuse_other_site(request)
-        self._identities.knock(address_of(request))
+        if has_origin(request) and not is_same_origin(request):
+            return cross_site_forbidden(request)
+        self._identities.count_anonymous(client_network(request))
         return None
 
-    def _access_to(self, scope: Scope) -> tuple[bool, Access | None, str | None]:
+    def _match_route(self, scope: Scope) -> tuple[bool, Access | None, str | None]:
         """Whether there is such a route, who may ask it, and about which experiment it is.
 
         Note: of a path that is there with other methods, the answer would say so; it is as closed
@@ -159,22 +161,22 @@ class Gate:
         for route in self._routes:
             match, found = route.matches(scope)
             if match is Match.FULL:
-                return True, declared_access(route), experiment_of(route, found)
+                return True, required_access(route), requested_experiment(route, found)
             if match is Match.PARTIAL:
-                near.append(declared_access(route))
+                near.append(required_access(route))
         return False, Access.OWNER if near and set(near) == {Access.OWNER} else None, None
 
     async def _whose(self, credentials: Sequence[str], request: Request) -> Identity | None:
         """Note: a wrong bearer token is refused even beside a right cookie."""
         if len(set(credentials)) != 1 or not credentials[0]:
             return None
-        return await self._identities.of(credentials[0], address_of(request))
+        return await self._identities.of(credentials[0], client_network(request))
 
-    async def _exchange(self, request: Request) -> Response:
+    async def _exchange_token(self, request: Request) -> Response:
         """A cookie for the credential in a link, which then vanishes from the address bar."""
         given = [value for key, value in query_of(request) if key == "token"]
         if await self._whose(given, request) is None:
-            return no_access("The key in this link is not, or no longer, the right one.")
+            return unauthorized_page("The key in this link is not, or no longer, the right one.")
         response = RedirectResponse(without_token(request), 303, {"Cache-Control": "no-store"})
         set_cookie(response, request, given[0])
         return response
@@ -203,17 +205,17 @@ def credentials_of(request: Request) -> list[str]:
     return bearer_tokens(request) or [request.cookies.get(cookie_name(request), "")]
 
 
-def address_of(request: Request) -> str:
+def client_network(request: Request) -> str:
     """From where the request comes, as far as a limit is concerned."""
-    return neighbourhood(request.client.host if request.client else None)
+    return network_of(request.client.host if request.client else None)
 
 
 def is_page(request: Request) -> bool:
     """Whether a person looks at what is answered."""
-    return request.method in ("GET", "HEAD") and not request.url.path.startswith(NO_PAGES)
+    return request.method in ("GET", "HEAD") and not request.url.path.startswith(API_PREFIXES)
 
 
-def is_link(request: Request) -> bool:
+def has_token(request: Request) -> bool:
     """Whether a page is asked for with a token in its address."""
     return is_page(request) and any(key == "token" for key, _ in query_of(request))
 
@@ -250,9 +252,9 @@ def is_by_cookie(request: Request) -> bool:
     return not bearer_tokens(request)
 
 
-def is_harmless(request: Request) -> bool:
+def is_safe(request: Request) -> bool:
     """Whether nothing is changed by it."""
-    return request.method in HARMLESS_METHODS
+    return request.method in SAFE_METHODS
 
 
 def is_same_origin(request: Request) -> bool:
@@ -267,7 +269,7 @@ def is_same_origin(request: Request) -> bool:
     return bool(host_of(origin)) and host_of(origin) == request.headers.get("host", "").lower()
 
 
-def says_its_origin(request: Request) -> bool:
+def has_origin(request: Request) -> bool:
     """Whether a browser says which page sent the request."""
     return "sec-fetch-site" in request.headers or "origin" in request.headers
 
@@ -280,10 +282,10 @@ def host_of(origin: str) -> str:
         return ""
 
 
-def refuse_stranger(request: Request) -> Response:
+def unauthorized(request: Request) -> Response:
     """For whoever shows no token, or a wrong one."""
     if is_page(request):
-        return no_access("It shows what an agent is taught, so it opens only with a key.")
+        return unauthorized_page("It shows what an agent is taught, so it opens only with a key.")
     said = problem(
         NO_CREDENTIAL,
         "No credential came with the request, or one that is wrong, expired or revoked. Open the "
@@ -298,7 +300,7 @@ def refuse(request: Request, why: str) -> Response:
     return response_of(problem(FORBIDDEN, why), unread_body_headers(request))
 
 
-def refuse_other_site(request: Request) -> Response:
+def cross_site_forbidden(request: Request) -> Response:
     """For a browser that was tricked."""
     return refuse(
         request,
@@ -307,15 +309,15 @@ def refuse_other_site(request: Request) -> Response:
     )
 
 
-def refuse_as_missing(request: Request) -> Response:
+def not_found(request: Request) -> Response:
     """For whoever may not know that it is there: the same as where there is nothing."""
     return response_of(problem(NOT_FOUND, "Not Found"), unread_body_headers(request))
 
 
-def refuse_many(request: Request, wait_s: float) -> Response:
+def too_many_requests(request: Request, wait_s: float) -> Response:
     """For whoever asks too often."""
     if is_page(request):
-        return too_many(retry_after(wait_s))
+        return rate_limited_page(retry_after(wait_s))
     said = problem(
         TOO_MANY,
         f"More came than is answered. Wait {retry_after(wait_s)} seconds, and ask less often.",
@@ -326,4 +328,4 @@ def refuse_many(request: Request, wait_s: float) -> Response:
 
 def unread_body_headers(request: Request) -> dict[str, str]:
     """Close the connection instead of reading a body that nobody wants."""
-    return {} if is_harmless(request) else {"Connection": "close"}
+    return {} if is_safe(request) else {"Connection": "close"}

@@ -19,7 +19,7 @@ from rl_teacher.web.token import access_token
 
 FILE_NAME = "service.json"
 HEALTH_TIMEOUT_S = 2.0
-LOOK_EVERY_S = 0.05
+POLL_INTERVAL_S = 0.05
 PLAY_PATH = "/play"
 
 
@@ -128,7 +128,7 @@ def await_service(process: subprocess.Popen[bytes], timeout_s: float = 30.0) -> 
         address = running_service()
         if address is not None and address.pid == process.pid:
             return address
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_INTERVAL_S)
     ended = "does not answer" if process.poll() is None else f"ended with {process.returncode}"
     raise BadInput(
         f"The labelling page's service {ended}. Start `rl-teacher serve` in another terminal: "
@@ -137,7 +137,7 @@ def await_service(process: subprocess.Popen[bytes], timeout_s: float = 30.0) -> 
 
 
 @contextmanager
-def announced(address: Address) -> Iterator[None]:
+def published(address: Address) -> Iterator[None]:
     """Write the address for others to find; taken back at the end, unless it is another's by then.
 
     Raises:
@@ -154,7 +154,7 @@ def announced(address: Address) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-def this_process(host: str, port: int, instance: str, store_and_media: str) -> Address:
+def local_address(host: str, port: int, instance: str, store_and_media: str) -> Address:
     """The address of a service in this process.
 
     Args:

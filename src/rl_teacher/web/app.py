@@ -10,15 +10,15 @@ from starlette.middleware.gzip import GZipMiddleware
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from rl_teacher.web import problems
-from rl_teacher.web.access import Gate
-from rl_teacher.web.answers import take
-from rl_teacher.web.batching import Lane, Together
-from rl_teacher.web.identity import Identities
+from rl_teacher.web.access import AccessMiddleware
+from rl_teacher.web.authentication import Authenticator
+from rl_teacher.web.batching import Batcher, WorkerPool
+from rl_teacher.web.experiment_views import ExperimentViews
+from rl_teacher.web.label_intake import store_uploads
+from rl_teacher.web.label_quality import QualityCache
 from rl_teacher.web.middleware import BodyLimit, RequestLog, SecurityHeaders
 from rl_teacher.web.openapi import DescribedApi
-from rl_teacher.web.overview import Overview
-from rl_teacher.web.poller import Poller, Watch
-from rl_teacher.web.quality_board import QualityBoard
+from rl_teacher.web.poller import Poller, SnapshotReader
 from rl_teacher.web.routes import (
     audit,
     docs,
@@ -33,7 +33,7 @@ from rl_teacher.web.routes import (
     media,
     pages,
     playing,
-    study,
+    review,
 )
 from rl_teacher.web.schemas.play import EpisodePlayer
 from rl_teacher.web.services import Services
@@ -41,7 +41,7 @@ from rl_teacher.web.settings import Settings
 
 ROUTERS = (
     *(health.router, docs.router, invites.router, experiments.router, labelling.router),
-    *(leases.router, media.router, events.router, labelers.router, study.router),
+    *(leases.router, media.router, events.router, labelers.router, review.router),
     *(export.router, audit.router, playing.router, pages.router),
 )
 
@@ -59,37 +59,37 @@ def create_app(
         settings: how it behaves.
         player: makes what is played; None where nothing is.
     """
-    app = DescribedApi(ROUTERS, lifespan=close_what_waits)
-    overview = Overview(store, settings.now)
-    lane = Lane()
-    identities = Identities(store, settings, lane)
-    watch = Watch(store, overview)
+    app = DescribedApi(ROUTERS, lifespan=lifespan)
+    experiments = ExperimentViews(store, settings.now)
+    workers = WorkerPool()
+    authenticator = Authenticator(store, settings, workers)
+    watch = SnapshotReader(store, experiments)
     poller = Poller(watch.look, settings.poll_every_s)
     app.state.services = Services(
         store=store,
         media=media_files,
         settings=settings,
-        overview=overview,
+        experiments=experiments,
         poller=poller,
-        identities=identities,
-        quality=QualityBoard(store, settings.clock_s),
-        lane=lane,
-        answers=Together(lane, partial(take, store)),
+        authenticator=authenticator,
+        quality=QualityCache(store, settings.clock_s),
+        workers=workers,
+        label_batcher=Batcher(workers, partial(store_uploads, store)),
         player=player,
     )
-    problems.add_to(app)
+    problems.add_error_handlers(app)
     # Note: the last one added is the first that a request meets.
     app.add_middleware(GZipMiddleware, compresslevel=GZIP_LEVEL)
     app.add_middleware(BodyLimit, max_body_bytes=settings.max_body_bytes)
-    app.add_middleware(Gate, routes=app.routes, identities=identities)
+    app.add_middleware(AccessMiddleware, routes=app.routes, authenticator=authenticator)
     app.add_middleware(RequestLog)
     app.add_middleware(SecurityHeaders)
     return app
 
 
 @asynccontextmanager
-async def close_what_waits(app: FastAPI) -> AsyncIterator[None]:
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Nobody is left waiting for events when the application ends, and no thread for work."""
     yield
     app.state.services.poller.close()
-    app.state.services.lane.close()
+    app.state.services.workers.close()

@@ -14,7 +14,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 NUM_THREADS = 2
 
-MOST_AT_ONCE = 100
+MAX_BATCH = 100
 """Things that are done together."""
 
 P = ParamSpec("P")
@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class Lane:
+class WorkerPool:
     """Runs calls on its own threads, in the order they came."""
 
     def __init__(self, num_threads: int = NUM_THREADS) -> None:
@@ -41,13 +41,13 @@ class Lane:
         self._threads.shutdown()
 
 
-class Together(Generic[Item, Result]):
+class Batcher(Generic[Item, Result]):
     """Does at once what has gathered while it was busy.
 
     What many ask of a database in one transaction costs little more than what one of them asks.
     """
 
-    def __init__(self, lane: Lane, do: Callable[[Sequence[Item]], Sequence[Result]]) -> None:
+    def __init__(self, lane: WorkerPool, do: Callable[[Sequence[Item]], Sequence[Result]]) -> None:
         """A gathering.
 
         Args:
@@ -73,7 +73,7 @@ class Together(Generic[Item, Result]):
     def _do_some(self) -> None:
         """Note: then it queues anew, so that it keeps no thread from what else waits."""
         with self._lock:
-            some, self._gathered = self._gathered[:MOST_AT_ONCE], self._gathered[MOST_AT_ONCE:]
+            some, self._gathered = self._gathered[:MAX_BATCH], self._gathered[MAX_BATCH:]
         wanted = [each for each in some if each[1].set_running_or_notify_cancel()]
         try:
             results = self._do([item for item, _ in wanted]) if wanted else []

@@ -16,7 +16,7 @@ LONGEST_DAYS = 3_650
 
 
 @dataclass(frozen=True)
-class Added:
+class NewCredential:
     """A labeler with a new credential, which nobody can read again.
 
     Attributes:
@@ -30,10 +30,10 @@ class Added:
     link: str | None
 
     def __repr__(self) -> str:
-        return f"Added(name={self.name!r})"
+        return f"NewCredential(name={self.name!r})"
 
 
-def add(name: str, role: str, days: float | None, experiment: str | None = None) -> Added:
+def add(name: str, role: str, days: float | None, experiment: str | None = None) -> NewCredential:
     """Let somebody in.
 
     Args:
@@ -52,7 +52,7 @@ def add(name: str, role: str, days: float | None, experiment: str | None = None)
     if days is not None and not 0 < days <= LONGEST_DAYS:
         raise BadInput(f"--days {days:g} was given; more than 0 and up to {LONGEST_DAYS} can be.")
     expires_at = None if days is None else utc_now() + timedelta(days=days)
-    with opened() as store:
+    with open_store() as store:
         check_scope(role, experiment)
         if experiment is not None:
             store.experiments.get(experiment)
@@ -61,12 +61,12 @@ def add(name: str, role: str, days: float | None, experiment: str | None = None)
         credential = store.access.issue_credential(kept, expires_at, experiment)
     service = running_service()
     link = None if service is None else credential_link(service, credential, experiment)
-    return Added(kept, credential, link)
+    return NewCredential(kept, credential, link)
 
 
-def everybody() -> list[LabelerView]:
+def list_labelers() -> list[LabelerView]:
     """Whoever ever labelled, or may."""
-    with opened() as store:
+    with open_store() as store:
         return store.labelers.all()
 
 
@@ -76,10 +76,10 @@ def revoke(name: str) -> int:
     Raises:
         LabelerNotFound: there is nobody of this name.
     """
-    with opened() as store:
+    with open_store() as store:
         return store.access.revoke_credentials(name)
 
 
-def opened() -> Store:
+def open_store() -> Store:
     """The store of this home."""
     return Store.open(default_url(home()))

@@ -17,7 +17,7 @@ def shown(home: Path) -> SharedLock:
     return SharedLock(home / FILE_NAME)
 
 
-def shown_by_nobody(home: Path) -> FolderLock:
+def exclusive_page_lock(home: Path) -> FolderLock:
     """What can be had only while no run shows the page; none begins to while it is held."""
     return FolderLock(home / FILE_NAME)
 
@@ -35,7 +35,7 @@ class Lifetime:
             end_after_s: how long no run shows the page before it is over.
             now: seconds, from any start.
         """
-        self._nobody = shown_by_nobody(home)
+        self._nobody = exclusive_page_lock(home)
         self._end_after_s = end_after_s
         self._now = now
         self._shown_s = now()

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-MOST_KEYS = 20_000
+MAX_KEYS = 20_000
 """Whoever asks is remembered only while it matters, and never more than so many."""
 
 
@@ -29,13 +29,13 @@ class Limits:
     Attributes:
         labeler: of one labeler's credential.
         owner: of one owner's; a page of the clip library alone is some dozens.
-        stranger: of one address that shows wrong credentials, or no right invite.
+        anonymous: of one address that shows wrong credentials, or no right invite.
         streams: of events, that one credential may have open.
     """
 
     labeler: Rate = Rate(20.0, 60)
     owner: Rate = Rate(100.0, 400)
-    stranger: Rate = Rate(10 / 60, 10)
+    anonymous: Rate = Rate(10 / 60, 10)
     streams: int = 20
 
 
@@ -64,7 +64,7 @@ class Buckets:
             now_s = self._clock_s()
             full_at_s = max(self._full_at_s.pop(key, now_s), now_s) + self._interval_s
             self._full_at_s[key] = full_at_s
-            if len(self._full_at_s) > MOST_KEYS:
+            if len(self._full_at_s) > MAX_KEYS:
                 self._forget(now_s)
         return wait_s
 
@@ -76,7 +76,7 @@ class Buckets:
     def _forget(self, now_s: float) -> None:
         """The buckets that are full again; and of those that are not, whoever asked longest ago."""
         self._full_at_s = {key: at for key, at in self._full_at_s.items() if at > now_s}
-        while len(self._full_at_s) > MOST_KEYS:
+        while len(self._full_at_s) > MAX_KEYS:
             del self._full_at_s[next(iter(self._full_at_s))]
 
 
@@ -85,7 +85,7 @@ def retry_after(wait_s: float) -> str:
     return str(max(1, math.ceil(wait_s)))
 
 
-def neighbourhood(host: str | None) -> str:
+def network_of(host: str | None) -> str:
     """What counts as one address: of IPv6 the first half, since a home has all of the other."""
     try:
         address = ipaddress.ip_address(host or "")

@@ -13,7 +13,7 @@ LOST_AFTER = timedelta(seconds=15)
 ENDED = (Phase.FINISHED, Phase.STOPPED)
 NOT_RUNNING = (*ENDED, Phase.LOST)
 
-SILENT = (
+LOST_MESSAGE = (
     "Its trainer says nothing any more: it was ended, or its machine sleeps. The same "
     "`rl-teacher teach` command continues it from its last checkpoint."
 )
@@ -28,21 +28,21 @@ def phase_of(view: ExperimentView, now: datetime) -> Phase:
     return Phase.LOST if is_silent and phase not in ENDED else phase
 
 
-def says(view: ExperimentView, phase: Phase) -> str:
+def status_message(view: ExperimentView, phase: Phase) -> str:
     """What it is doing."""
     if phase is Phase.LOST:
-        return SILENT
+        return LOST_MESSAGE
     said: Mapping[str, Any] = view.status or {}
     return str(said.get("says") or phase.value)
 
 
-def why_none_waits(view: ExperimentView, phase: Phase) -> str:
+def progress_message(view: ExperimentView, phase: Phase) -> str:
     """How many comparisons wait; or why none does, and when the next one comes."""
     if view.waiting:
         noun = "comparison waits" if view.waiting == 1 else "comparisons wait"
         return f"{view.waiting} {noun} for an answer."
     if phase is Phase.LOST:
-        return f"No comparison waits. {SILENT}"
+        return f"No comparison waits. {LOST_MESSAGE}"
     if phase is Phase.FINISHED:
         return "The training is finished: nothing more is asked."
     if phase is Phase.STOPPED:
@@ -52,10 +52,10 @@ def why_none_waits(view: ExperimentView, phase: Phase) -> str:
         )
     if view.target_labels is not None and view.answered >= view.target_labels:
         return f"All {view.target_labels} comparisons are answered: thank you. The agent goes on."
-    return NEXT_COMES[phase]
+    return NO_COMPARISON_MESSAGES[phase]
 
 
-NEXT_COMES = {
+NO_COMPARISON_MESSAGES = {
     Phase.STARTING: "The trainer is starting. The first comparisons come in some seconds.",
     Phase.RANDOM: (
         "The agent moves at random, to have something to compare. The first comparisons come in "

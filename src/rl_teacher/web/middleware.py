@@ -8,12 +8,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rl_teacher.web.plainpage import STYLE_HASH
+from rl_teacher.web.html_pages import STYLE_HASH
 from rl_teacher.web.problems import (
     BAD_REQUEST,
     TOO_LARGE,
     UNEXPECTED,
-    Kind,
+    ProblemType,
     problem,
     response_of,
 )
@@ -34,7 +34,7 @@ SECURITY_HEADERS = {
     "X-Frame-Options": "DENY",
 }
 
-MOST_DIGITS = 18
+MAX_DIGITS = 18
 """Of a Content-Length; more are too many bytes in any case."""
 
 QUESTION_MARK = re.compile(rb"\?|%3F", re.IGNORECASE)
@@ -65,7 +65,7 @@ class RequestLog:
                 status = message["status"]
             await send(message)
 
-        asked = f"{scope['method']} {printable_path(scope)}"
+        asked = f"{scope['method']} {loggable_path(scope)}"
         try:
             await self._app(scope, receive, watch)
         except Exception:
@@ -78,7 +78,7 @@ class RequestLog:
             logger.info("%s %s %.0f ms", asked, status or "gone", took_ms)
 
 
-def printable_path(scope: Scope) -> str:
+def loggable_path(scope: Scope) -> str:
     """The path as it was sent, percent signs and all; without the query.
 
     Note: some programs send a link's question mark as %3F, and the token behind it.
@@ -135,10 +135,10 @@ class BodyLimit:
 
         await self._app(scope, count, send)
 
-    def _fault_of(self, content_length: str) -> tuple[Kind, str] | None:
+    def _fault_of(self, content_length: str) -> tuple[ProblemType, str] | None:
         if not (content_length.isascii() and content_length.isdigit()):
             return BAD_REQUEST, "Content-Length is not a number."
-        if len(content_length) > MOST_DIGITS or int(content_length) > self._max_body_bytes:
+        if len(content_length) > MAX_DIGITS or int(content_length) > self._max_body_bytes:
             return TOO_LARGE, self._too_large
         return None
 

@@ -15,9 +15,9 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.routing import BaseRoute
 
-from rl_teacher.web.access import HARMLESS_METHODS, Access, declared_access
-from rl_teacher.web.problems import KINDS
+from rl_teacher.web.access import SAFE_METHODS, Access, required_access
 from rl_teacher.web.problems import MEDIA_TYPE as PROBLEM_TYPE
+from rl_teacher.web.problems import PROBLEM_TYPES
 from rl_teacher.web.schemas.experiments import ServerEvents
 from rl_teacher.web.schemas.labelling import LabelSubmission
 from rl_teacher.web.schemas.scene import Scene
@@ -89,13 +89,13 @@ def add_unreferenced_schemas(document: dict[str, Any]) -> None:
 
 def problem_statuses(route: APIRoute, operation: Mapping[str, Any]) -> list[int]:
     """Return the error statuses that an operation may return, except internal errors."""
-    access = declared_access(route)
+    access = required_access(route)
     has_body = "requestBody" in operation
     parameters = {each["name"] for each in operation.get("parameters", [])}
     may_return = {
         400: has_body,
-        401: access is not Access.ANYBODY,
-        403: HARMLESS_METHODS.isdisjoint(documented_methods(route)),
+        401: access is not Access.PUBLIC,
+        403: SAFE_METHODS.isdisjoint(documented_methods(route)),
         404: access is Access.OWNER or "{" in route.path or "experiment" in parameters,
         409: route.name in MAY_CONFLICT,
         413: has_body,
@@ -113,7 +113,7 @@ def documented_methods(route: APIRoute) -> list[str]:
 
 def problem_response(status: int) -> dict[str, Any]:
     """Return the OpenAPI description of a problem response."""
-    titles = " ".join(f"{kind.title}." for kind in KINDS if kind.status == status)
+    titles = " ".join(f"{kind.title}." for kind in PROBLEM_TYPES if kind.status == status)
     schema = {"$ref": REF_TEMPLATE.format(model="Problem")}
     return {"description": titles, "content": {PROBLEM_TYPE: {"schema": schema}}}
 

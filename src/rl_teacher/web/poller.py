@@ -12,8 +12,8 @@ import anyio.to_thread
 from rl_teacher.common.errors import ExperimentNotFound
 from rl_teacher.store.records import ExperimentView
 from rl_teacher.store.store import Store
-from rl_teacher.web.overview import Overview, metrics_entry
-from rl_teacher.web.problems import UNEXPECTED, problem_of
+from rl_teacher.web.experiment_views import ExperimentViews, metrics_entry
+from rl_teacher.web.problems import UNEXPECTED, problem_from_error
 from rl_teacher.web.schemas.experiments import ExperimentSummary, MetricsEntry, Phase
 
 MAX_RECENT_ROWS = 600
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Listener:
+class Subscriber:
     """Somebody who wants to know what changes.
 
     Attributes:
@@ -40,7 +40,7 @@ class Listener:
 
 
 @dataclass(frozen=True)
-class Sight:
+class Snapshot:
     """What one look at the store saw.
 
     Attributes:
@@ -56,17 +56,17 @@ class Sight:
     problem: str | None = None
 
 
-class Watch:
+class SnapshotReader:
     """Looks at the store again and again, and reads only what changed."""
 
-    def __init__(self, store: Store, overview: Overview) -> None:
+    def __init__(self, store: Store, overview: ExperimentViews) -> None:
         self._store = store
         self._overview = overview
         self._seen: dict[int, tuple[ExperimentView, Phase, ExperimentSummary]] = {}
         self._mine: dict[tuple[str, str], tuple[ExperimentView, int]] = {}
         self._rows: dict[int, deque[MetricsEntry]] = {}
 
-    def look(self, listeners: frozenset[Listener]) -> Sight:
+    def look(self, listeners: frozenset[Subscriber]) -> Snapshot:
         """See how experiments stand.
 
         Args:
@@ -79,11 +79,11 @@ class Watch:
         summaries |= {view.name: self._summary(view) for view in followed}
         figured = {each.name for each in listeners if each.is_owner}
         rows = {view.name: self._newest_rows(view.id) for view in followed if view.name in figured}
-        return Sight(summaries, self._counts(listeners, followed, others), rows)
+        return Snapshot(summaries, self._counts(listeners, followed, others), rows)
 
     def _counts(
         self,
-        listeners: frozenset[Listener],
+        listeners: frozenset[Subscriber],
         followed: Sequence[ExperimentView],
         others: Sequence[ExperimentView],
     ) -> dict[tuple[str, str], int]:
@@ -135,11 +135,11 @@ class Watch:
 class Poller:
     """Tells every listener what the latest look at the store saw."""
 
-    def __init__(self, look: Callable[[frozenset[Listener]], Sight], every_s: float) -> None:
+    def __init__(self, look: Callable[[frozenset[Subscriber]], Snapshot], every_s: float) -> None:
         self._look = look
         self._every_s = every_s
-        self._listeners: Counter[Listener] = Counter()
-        self._sight = Sight()
+        self._listeners: Counter[Subscriber] = Counter()
+        self._sight = Snapshot()
         self._looked = asyncio.Event()
         self._joined = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -150,7 +150,7 @@ class Poller:
         listeners = list(self._listeners.items())
         return sum(count for each, count in listeners if each.labeler == labeler)
 
-    async def sights(self, listener: Listener) -> AsyncGenerator[Sight, None]:
+    async def snapshots(self, listener: Subscriber) -> AsyncGenerator[Snapshot, None]:
         """What each look sees, from the next one on, until the service ends.
 
         Args:
@@ -187,12 +187,12 @@ class Poller:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._joined.wait(), self._every_s)
 
-    def _see(self, listeners: frozenset[Listener]) -> Sight:
+    def _see(self, listeners: frozenset[Subscriber]) -> Snapshot:
         """One look; whatever goes wrong is told to the listeners, and the next look is tried."""
         try:
             return self._look(listeners)
         except Exception as error:
-            said = problem_of(error)
+            said = problem_from_error(error)
             if said.status == UNEXPECTED.status:
                 logger.exception("Looking for changes failed.")
-            return Sight(problem=said.model_dump_json())
+            return Snapshot(problem=said.model_dump_json())

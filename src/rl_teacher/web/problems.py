@@ -45,7 +45,7 @@ class Problem(BaseModel):
 
 
 @dataclass(frozen=True)
-class Kind:
+class ProblemType:
     """A kind of problem.
 
     Attributes:
@@ -59,28 +59,28 @@ class Kind:
     title: str
 
 
-BAD_REQUEST = Kind("bad-request", 400, "The request cannot be understood")
-NO_CREDENTIAL = Kind("no-credential", 401, "The access token is needed")
-FORBIDDEN = Kind("forbidden", 403, "This is not allowed")
-NOT_FOUND = Kind("not-found", 404, "There is no such thing")
-NOT_SHOWN = Kind("not-shown", 409, "It cannot be shown yet")
-NAME_TAKEN = Kind("name-taken", 409, "Somebody has this name already")
-INVITE_UNUSABLE = Kind("invite-unusable", 409, "The invite lets nobody in")
-TOO_LARGE = Kind("too-large", 413, "The request's body is too large")
-TOO_MANY = Kind("too-many", 429, "There were too many requests")
-NOT_VALID = Kind("not-valid", 422, "The request says something that cannot be meant")
-UNEXPECTED = Kind("unexpected", 500, "The service has a fault")
-DAMAGED = Kind("damaged", 502, "A file is not what was written")
-UNAVAILABLE = Kind("unavailable", 503, "The database cannot be used now")
-NOT_BUILT = Kind("not-built", 503, "The page has not been built")
+BAD_REQUEST = ProblemType("bad-request", 400, "The request cannot be understood")
+NO_CREDENTIAL = ProblemType("no-credential", 401, "The access token is needed")
+FORBIDDEN = ProblemType("forbidden", 403, "This is not allowed")
+NOT_FOUND = ProblemType("not-found", 404, "There is no such thing")
+NOT_SHOWN = ProblemType("not-shown", 409, "It cannot be shown yet")
+NAME_TAKEN = ProblemType("name-taken", 409, "Somebody has this name already")
+INVITE_UNUSABLE = ProblemType("invite-unusable", 409, "The invite lets nobody in")
+TOO_LARGE = ProblemType("too-large", 413, "The request's body is too large")
+TOO_MANY = ProblemType("too-many", 429, "There were too many requests")
+NOT_VALID = ProblemType("not-valid", 422, "The request says something that cannot be meant")
+UNEXPECTED = ProblemType("unexpected", 500, "The service has a fault")
+DAMAGED = ProblemType("damaged", 502, "A file is not what was written")
+UNAVAILABLE = ProblemType("unavailable", 503, "The database cannot be used now")
+NOT_BUILT = ProblemType("not-built", 503, "The page has not been built")
 
-KINDS = (
+PROBLEM_TYPES = (
     *(BAD_REQUEST, NO_CREDENTIAL, FORBIDDEN, NOT_FOUND, NOT_SHOWN, NAME_TAKEN),
     *(INVITE_UNUSABLE, TOO_LARGE),
     *(NOT_VALID, TOO_MANY, UNEXPECTED, DAMAGED, UNAVAILABLE, NOT_BUILT),
 )
 
-KIND_OF_ERROR: Sequence[tuple[type[Exception], Kind]] = (
+TYPE_OF_ERROR: Sequence[tuple[type[Exception], ProblemType]] = (
     (ExperimentNotFound, NOT_FOUND),
     (BadExperimentName, NOT_FOUND),
     (ComparisonNotFound, NOT_FOUND),
@@ -98,19 +98,19 @@ KIND_OF_ERROR: Sequence[tuple[type[Exception], Kind]] = (
 """The first that fits counts."""
 
 
-class Refusal(Exception):
+class ProblemError(Exception):
     """A request that is not fulfilled, for a reason that no other error says."""
 
-    def __init__(self, kind: Kind, detail: str) -> None:
+    def __init__(self, kind: ProblemType, detail: str) -> None:
         super().__init__(detail)
         self.kind = kind
 
 
-def problem(kind: Kind, detail: str) -> Problem:
+def problem(kind: ProblemType, detail: str) -> Problem:
     """A problem of a kind.
 
     Args:
-        kind: see `KINDS`.
+        kind: see `PROBLEM_TYPES`.
         detail: what was given, what was needed, what to do.
     """
     encodable = detail.encode(errors="replace").decode()
@@ -119,15 +119,15 @@ def problem(kind: Kind, detail: str) -> Problem:
     )
 
 
-def problem_of(error: Exception) -> Problem:
+def problem_from_error(error: Exception) -> Problem:
     """What an exception means to whoever asked."""
     match error:
-        case Refusal():
+        case ProblemError():
             return problem(error.kind, str(error))
         case RequestValidationError() | ValidationError():
-            return problem(NOT_VALID, in_words(error.errors()))
+            return problem(NOT_VALID, describe_errors(error.errors()))
         case HTTPException():
-            return problem(kind_of_status(error.status_code), str(error.detail))
+            return problem(type_for_status(error.status_code), str(error.detail))
         case SQLAlchemyError():
             logger.error("The database refused a statement.", exc_info=error)
             return problem(
@@ -135,22 +135,22 @@ def problem_of(error: Exception) -> Problem:
                 "The database refused a statement: it may have been changed by another version "
                 "of rl-teacher. Stop the service and start it again.",
             )
-    for error_class, kind in KIND_OF_ERROR:
+    for error_class, kind in TYPE_OF_ERROR:
         if isinstance(error, error_class):
             return problem(kind, str(error))
     return problem(UNEXPECTED, "The service's log says more.")
 
 
-def kind_of_status(status: int) -> Kind:
+def type_for_status(status: int) -> ProblemType:
     """The kind with this status; one made of HTTP's own words where there is none."""
-    for kind in KINDS:
+    for kind in PROBLEM_TYPES:
         if kind.status == status:
             return kind
     phrase = http.HTTPStatus(status).phrase
-    return Kind(phrase.lower().replace(" ", "-"), status, phrase)
+    return ProblemType(phrase.lower().replace(" ", "-"), status, phrase)
 
 
-def in_words(errors: Sequence[Any]) -> str:
+def describe_errors(errors: Sequence[Any]) -> str:
     """The first few faults that were found in a request."""
     said = [f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in errors]
     return "; ".join(said[:3])[:500] + ("; ..." if len(said) > 3 else ".")
@@ -166,14 +166,14 @@ def response_of(said: Problem, headers: Mapping[str, str] | None = None) -> Resp
     return JSONResponse(said.model_dump(), said.status, all_headers, media_type=MEDIA_TYPE)
 
 
-async def answer_with_problem(_request: Request, error: Exception) -> Response:
+async def handle_error(_request: Request, error: Exception) -> Response:
     """The handler of every exception that has a meaning."""
     headers = error.headers if isinstance(error, HTTPException) else None
-    return response_of(problem_of(error), headers)
+    return response_of(problem_from_error(error), headers)
 
 
-def add_to(app: FastAPI) -> None:
+def add_error_handlers(app: FastAPI) -> None:
     """Let an application say all its errors in one shape."""
-    meant = (Refusal, RequestValidationError, HTTPException, RlTeacherError, SQLAlchemyError)
+    meant = (ProblemError, RequestValidationError, HTTPException, RlTeacherError, SQLAlchemyError)
     for error_class in meant:
-        app.add_exception_handler(error_class, answer_with_problem)
+        app.add_exception_handler(error_class, handle_error)

@@ -8,7 +8,7 @@ from fastapi import Request, Response
 ONE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
-def answer_in_ranges(request: Request, content: bytes, headers: Mapping[str, str]) -> Response:
+def range_response(request: Request, content: bytes, headers: Mapping[str, str]) -> Response:
     """The whole content, or the one part of it that is asked for.
 
     Several parts at once, or a unit other than bytes, are answered with the whole.
@@ -19,7 +19,7 @@ def answer_in_ranges(request: Request, content: bytes, headers: Mapping[str, str
         headers: of the whole, ETag included.
     """
     common = {"Accept-Ranges": "bytes", **headers}
-    asked = ONE_RANGE.fullmatch(range_of(request, headers["ETag"]))
+    asked = ONE_RANGE.fullmatch(requested_range(request, headers["ETag"]))
     if asked is None or asked.groups() == ("", ""):
         return Response(content, headers=common)
     first, end = bounds(asked[1], asked[2], len(content))
@@ -30,7 +30,7 @@ def answer_in_ranges(request: Request, content: bytes, headers: Mapping[str, str
     return Response(content[first:end], 206, common | part)
 
 
-def range_of(request: Request, etag: str) -> str:
+def requested_range(request: Request, etag: str) -> str:
     """The range asked for; nothing where it is about another content than this."""
     if request.headers.get("if-range", etag) != etag:
         return ""

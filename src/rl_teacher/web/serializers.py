@@ -4,12 +4,12 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.sides import is_swapped, turned
 from rl_teacher.common.errors import CorruptClip
 from rl_teacher.store.records import ClaimedComparison, ClipView, ComparisonView
-from rl_teacher.web.problems import NOT_SHOWN, Refusal
+from rl_teacher.web.problems import NOT_SHOWN, ProblemError
 from rl_teacher.web.schemas.experiments import Clip
 from rl_teacher.web.schemas.labelling import Comparison
 
 
-def as_shown(
+def serialize_comparison(
     view: ComparisonView, labeler: str, answer: Answer | None = None, *, is_repeat: bool = False
 ) -> Comparison:
     """A comparison as this labeler sees it.
@@ -21,7 +21,7 @@ def as_shown(
         is_repeat: asked again, with the sides exchanged.
 
     Raises:
-        Refusal: one of its clips cannot be shown yet.
+        ProblemError: one of its clips cannot be shown yet.
     """
     swapped = is_swapped(view.id, labeler) != is_repeat
     left, right = (view.right, view.left) if swapped else (view.left, view.right)
@@ -29,31 +29,31 @@ def as_shown(
         id=view.id,
         experiment=view.experiment_name,
         asked_at_step=view.asked_at_step,
-        left=shown_clip(left),
-        right=shown_clip(right),
+        left=serialize_clip(left),
+        right=serialize_clip(right),
         answer=turned(answer, swapped=swapped),
     )
 
 
-def claimed_as_shown(claimed: ClaimedComparison, labeler: str) -> Comparison:
+def serialize_claim(claimed: ClaimedComparison, labeler: str) -> Comparison:
     """A comparison that this labeler shall answer.
 
     Note: nothing in it says whether it was asked before, or whether its answer is known.
     """
     is_repeat = claimed.purpose == "repeat"
-    shown = as_shown(claimed.comparison, labeler, is_repeat=is_repeat)
+    shown = serialize_comparison(claimed.comparison, labeler, is_repeat=is_repeat)
     return shown.model_copy(update={"lease": claimed.lease, "lease_expires_at": claimed.expires_at})
 
 
-def shown_clip(view: ClipView) -> Clip:
+def serialize_clip(view: ClipView) -> Clip:
     """A clip and where its bytes are.
 
     Raises:
-        Refusal: it cannot be shown yet.
+        ProblemError: it cannot be shown yet.
         CorruptClip: its row makes no sense.
     """
     if view.kind is None:
-        raise Refusal(
+        raise ProblemError(
             NOT_SHOWN,
             f"Clip {view.content_hash} cannot be shown yet: its trainer is still making it, or "
             "never does, where a synthetic teacher answers. Ask for the next comparison.",

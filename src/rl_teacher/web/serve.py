@@ -21,11 +21,11 @@ from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import (
     Address,
-    announced,
     link,
+    local_address,
     play_link,
+    published,
     serves,
-    this_process,
 )
 from rl_teacher.web.app import create_app
 from rl_teacher.web.browser import open_in_browser
@@ -86,7 +86,7 @@ def serve(options: ServeOptions, player: EpisodePlayer | None = None) -> int:
     ):
         app = create_app(store, MediaFiles(media), settings, player)
         port = listener.getsockname()[1]
-        address = this_process(options.host, port, settings.instance, serves(database, media))
+        address = local_address(options.host, port, settings.instance, serves(database, media))
         config = uvicorn.Config(
             app,
             http="httptools",
@@ -121,8 +121,8 @@ class Service(uvicorn.Server):
         """Listen, and say where."""
         await super().startup(sockets)
         if not self._plays:
-            self._announcement.enter_context(announced(self._address))
-        greet(self._options, play_link(self._address) if self._plays else link(self._address))
+            self._announcement.enter_context(published(self._address))
+        print_link(self._options, play_link(self._address) if self._plays else link(self._address))
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: whether to stop."""
@@ -219,7 +219,7 @@ def bound(listener: socket.socket, place: Any) -> socket.socket:
     return listener
 
 
-def greet(options: ServeOptions, opened: str) -> None:
+def print_link(options: ServeOptions, opened: str) -> None:
     """Print the link, and open it where there is a display."""
     console = Console()
     console.print(f"The page: {opened}", soft_wrap=True, highlight=False, markup=False)

@@ -8,7 +8,7 @@ from rl_teacher.config.experiment import RunOptions
 from rl_teacher.runs.folder import home
 from rl_teacher.store.database import default_url
 from rl_teacher.web.address import await_service, link, running_service, serves
-from rl_teacher.web.lifetime import shown, shown_by_nobody
+from rl_teacher.web.lifetime import exclusive_page_lock, shown
 from rl_teacher.web.logs import ERRORS_NAME, log_folder
 
 END_TIMEOUT_S = 5.0
@@ -18,7 +18,7 @@ BEGIN_TIMEOUT_S = 10.0
 """For a service that is just ending."""
 
 
-class ServedPage:
+class PageService:
     """Begins to serve, and says where once it is needed; ends what it began.
 
     A service lives as long as any run shows its page; see `web.lifetime`.
@@ -57,7 +57,7 @@ class ServedPage:
         Note: held until it has ended, the lock makes a run that begins meanwhile wait for that.
         """
         self._shown.release()
-        nobody = shown_by_nobody(home())
+        nobody = exclusive_page_lock(home())
         if self._process is None or not nobody.acquire():
             return
         end(self._process)

@@ -7,12 +7,12 @@ from fastapi import Depends, Request
 
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
-from rl_teacher.web.answers import Sent
-from rl_teacher.web.batching import Lane, Together
-from rl_teacher.web.identity import Identities
-from rl_teacher.web.overview import Overview
+from rl_teacher.web.authentication import Authenticator
+from rl_teacher.web.batching import Batcher, WorkerPool
+from rl_teacher.web.experiment_views import ExperimentViews
+from rl_teacher.web.label_intake import LabelUpload
+from rl_teacher.web.label_quality import QualityCache
 from rl_teacher.web.poller import Poller
-from rl_teacher.web.quality_board import QualityBoard
 from rl_teacher.web.schemas.labelling import LabelReceipt
 from rl_teacher.web.schemas.play import EpisodePlayer
 from rl_teacher.web.settings import Settings
@@ -26,30 +26,30 @@ class Services:
         store: labels and experiments.
         media: clips' and scenes' files.
         settings: how the service behaves.
-        overview: how experiments stand.
+        experiments: how experiments stand.
         poller: looks at the store for whoever listens.
-        identities: knows whose a credential is.
+        authenticator: knows whose a credential is.
         quality: how good labels are.
-        lane: threads for what labelers wait for.
-        answers: where what they send is kept.
+        workers: threads for what labelers wait for.
+        label_batcher: where what they send is kept.
         player: makes what is played; None where nothing is.
     """
 
     store: Store
     media: MediaFiles
     settings: Settings
-    overview: Overview
+    experiments: ExperimentViews
     poller: Poller
-    identities: Identities
-    quality: QualityBoard
-    lane: Lane
-    answers: Together[Sent, LabelReceipt]
+    authenticator: Authenticator
+    quality: QualityCache
+    workers: WorkerPool
+    label_batcher: Batcher[LabelUpload, LabelReceipt]
     player: EpisodePlayer | None = None
 
 
-def services_of(request: Request) -> Services:
+def get_services(request: Request) -> Services:
     """Those of the application that was asked."""
     return request.app.state.services
 
 
-Work = Annotated[Services, Depends(services_of)]
+ServicesDep = Annotated[Services, Depends(get_services)]

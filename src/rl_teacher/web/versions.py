@@ -9,7 +9,7 @@ from rl_teacher.store.migrate import versions
 from rl_teacher.store.store import Store
 
 
-def check_version(store: Store) -> str:
+def check_schema_version(store: Store) -> str:
     """The database's version.
 
     Raises:

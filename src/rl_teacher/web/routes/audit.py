@@ -3,22 +3,22 @@
 from fastapi import APIRouter
 
 from rl_teacher.store.records import EventView
-from rl_teacher.web.access import Access, open_to
-from rl_teacher.web.routes.study import Cursor, Limit
+from rl_teacher.web.access import Access, requires
+from rl_teacher.web.routes.review import Cursor, Limit
 from rl_teacher.web.schemas.review import AuditEvent, AuditEventPage
-from rl_teacher.web.services import Work
+from rl_teacher.web.services import ServicesDep
 
 router = APIRouter(prefix="/api/v1", tags=["audit"])
 
 
 @router.get("/audit")
-@open_to(Access.OWNER)
+@requires(Access.OWNER)
 def list_events(
-    work: Work, experiment: str | None = None, after: Cursor = None, limit: Limit = 100
+    services: ServicesDep, experiment: str | None = None, after: Cursor = None, limit: Limit = 100
 ) -> AuditEventPage:
     """What was done, the newest first; with `experiment=NAME` to that one."""
-    experiment_id = None if experiment is None else work.overview.find(experiment).id
-    page = work.store.events.page(experiment_id, after, limit)
+    experiment_id = None if experiment is None else services.experiments.find(experiment).id
+    page = services.store.events.page(experiment_id, after, limit)
     return AuditEventPage(events=[audit_event(each) for each in page.rows], next=page.next)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
-from rl_teacher.web import plainpage
-from rl_teacher.web.access import Access, open_to
-from rl_teacher.web.problems import KINDS
+from rl_teacher.web import html_pages
+from rl_teacher.web.access import Access, requires
+from rl_teacher.web.problems import PROBLEM_TYPES
 
 router = APIRouter(prefix="/api", include_in_schema=False)
 
@@ -22,14 +22,14 @@ ACCESS = (
 
 
 @router.get("/openapi.json")
-@open_to(Access.LABELER)
+@requires(Access.LABELER)
 def send_openapi(request: Request) -> JSONResponse:
     """The API as OpenAPI has it."""
     return JSONResponse(request.app.openapi())
 
 
 @router.get("/docs")
-@open_to(Access.LABELER)
+@requires(Access.LABELER)
 def send_docs(request: Request) -> Response:
     """The API for people."""
     schema = request.app.openapi()
@@ -41,7 +41,7 @@ def send_docs(request: Request) -> Response:
             *shapes(schema),
         ]
     )
-    return plainpage.page("The API", body, 200, {})
+    return html_pages.page("The API", body, 200, {})
 
 
 def operations(schema: Mapping[str, Any]) -> Iterator[str]:
@@ -63,7 +63,7 @@ def problems() -> Iterator[str]:
     """What may go wrong."""
     yield "<h2>Problems</h2><p>Every error is application/problem+json: type, title, status, "
     yield "detail.</p><ul>"
-    for kind in KINDS:
+    for kind in PROBLEM_TYPES:
         yield f'<li id="{kind.slug}">{kind.status} {kind.slug}: {escape(kind.title)}.</li>'
     yield "</ul>"
 

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from rl_teacher.report.label_export import ENCODERS, label_rows
-from rl_teacher.web.access import Access, LabelerName, open_to
-from rl_teacher.web.services import Work
+from rl_teacher.web.access import Access, LabelerName, requires
+from rl_teacher.web.services import ServicesDep
 
 MEDIA_TYPES = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 
@@ -20,18 +20,18 @@ router = APIRouter(prefix="/api/v1", tags=["studies"])
     response_class=StreamingResponse,
     responses={200: {"content": {each: {} for each in MEDIA_TYPES.values()}}},
 )
-@open_to(Access.OWNER)
+@requires(Access.OWNER)
 def export_labels(
     name: str,
-    work: Work,
+    services: ServicesDep,
     owner: LabelerName,
     format: Annotated[Literal["jsonl", "parquet"], Query()] = "jsonl",  # noqa: A002
 ) -> StreamingResponse:
     """Every label ever given: who, when, how long, which side, and whether it counts."""
-    view = work.overview.find(name)
-    parts = ENCODERS[format](label_rows(work.store, view.name))
-    owner_id = work.store.labelers.id_of(owner)
-    work.store.events.record("export", {"format": format}, view.id, owner_id)
+    view = services.experiments.find(name)
+    parts = ENCODERS[format](label_rows(services.store, view.name))
+    owner_id = services.store.labelers.id_of(owner)
+    services.store.events.record("export", {"format": format}, view.id, owner_id)
     file_name = quote(f"{view.name}-labels.{format}", safe="")
     return StreamingResponse(
         parts,

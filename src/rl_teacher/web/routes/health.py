@@ -5,9 +5,9 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from rl_teacher.web.access import Access, open_to
-from rl_teacher.web.services import Work
-from rl_teacher.web.versions import check_version
+from rl_teacher.web.access import Access, requires
+from rl_teacher.web.services import ServicesDep
+from rl_teacher.web.versions import check_schema_version
 
 router = APIRouter(tags=["health"])
 
@@ -27,14 +27,14 @@ class Readiness(BaseModel):
 
 
 @router.get("/healthz")
-@open_to(Access.ANYBODY)
-def say_alive(work: Work) -> Health:
+@requires(Access.PUBLIC)
+def say_alive(services: ServicesDep) -> Health:
     """The service is there; `instance` is a name that only this process has."""
-    return Health(status="ok", instance=work.settings.instance)
+    return Health(status="ok", instance=services.settings.instance)
 
 
 @router.get("/readyz")
-@open_to(Access.LABELER)
-def say_ready(work: Work) -> Readiness:
+@requires(Access.LABELER)
+def say_ready(services: ServicesDep) -> Readiness:
     """The database answers, and is of this version; 503 otherwise."""
-    return Readiness(status="ready", schema_version=check_version(work.store))
+    return Readiness(status="ready", schema_version=check_schema_version(services.store))

@@ -2,26 +2,28 @@
 
 from fastapi import APIRouter, Request, Response
 
-from rl_teacher.web.access import Access, Me, address_of, open_to, set_cookie
+from rl_teacher.web.access import Access, CurrentIdentity, client_network, requires, set_cookie
 from rl_teacher.web.schemas.labelers import CurrentUser, JoinRequest, JoinResponse
-from rl_teacher.web.services import Work
+from rl_teacher.web.services import ServicesDep
 
 router = APIRouter(prefix="/api/v1", tags=["labelers"])
 
 
 @router.get("/me")
-@open_to(Access.LABELER)
-def show_me(me: Me) -> CurrentUser:
+@requires(Access.LABELER)
+def show_me(identity: CurrentIdentity) -> CurrentUser:
     """Who I am, by my credential."""
-    return CurrentUser(name=me.name, role=me.role)
+    return CurrentUser(name=identity.name, role=identity.role)
 
 
 @router.post("/join")
-@open_to(Access.ANYBODY)
-def join(given: JoinRequest, request: Request, response: Response, work: Work) -> JoinResponse:
+@requires(Access.PUBLIC)
+def join(
+    given: JoinRequest, request: Request, response: Response, services: ServicesDep
+) -> JoinResponse:
     """Use an invite, which lets one person in, once. The credential comes as a cookie."""
     invite = given.invite.encode(errors="replace").decode()
-    identity, credential = work.store.access.accept_invite(invite, given.name)
-    work.identities.welcome(identity, credential, address_of(request))
+    identity, credential = services.store.access.accept_invite(invite, given.name)
+    services.authenticator.remember(identity, credential, client_network(request))
     set_cookie(response, request, credential)
     return JoinResponse(name=identity.name, role=identity.role, experiment=identity.experiment)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Request
 
 from rl_teacher.common.errors import LabelerNotFound
 from rl_teacher.store.records import InviteView, LabelerView
-from rl_teacher.web.access import Access, LabelerName, open_to
+from rl_teacher.web.access import Access, LabelerName, requires
 from rl_teacher.web.schemas.fields import MAX_ID
 from rl_teacher.web.schemas.labelers import (
     Invite,
@@ -22,9 +22,9 @@ from rl_teacher.web.schemas.labelers import (
     NewLabelerRequest,
     RevokedCredentials,
 )
-from rl_teacher.web.services import Services, Work
+from rl_teacher.web.services import Services, ServicesDep
 
-INVITE_LASTS = timedelta(days=7)
+INVITE_LIFETIME = timedelta(days=7)
 
 router = APIRouter(prefix="/api/v1", tags=["labelers"])
 
@@ -33,20 +33,20 @@ InviteId = Annotated[int, Path(ge=1, le=MAX_ID)]
 
 
 @router.get("/labelers")
-@open_to(Access.OWNER)
-def list_labelers(work: Work) -> LabelerList:
+@requires(Access.OWNER)
+def list_labelers(services: ServicesDep) -> LabelerList:
     """Everybody who ever answered, or may."""
-    return LabelerList(labelers=[labeler_out(each) for each in work.store.labelers.all()])
+    return LabelerList(labelers=[labeler_out(each) for each in services.store.labelers.all()])
 
 
 @router.post("/labelers", status_code=201)
-@open_to(Access.OWNER)
+@requires(Access.OWNER)
 def add_labeler(
-    given: NewLabelerRequest, request: Request, work: Work, owner: LabelerName
+    given: NewLabelerRequest, request: Request, services: ServicesDep, owner: LabelerName
 ) -> NewLabeler:
     """Let somebody in. The credential is in this answer, and in no other."""
-    labeler = labeler_of(work.store.labelers.add(given.name, given.role), work)
-    credential = work.store.access.issue_credential(labeler.name, given.expires_at, by=owner)
+    labeler = labeler_of(services.store.labelers.add(given.name, given.role), services)
+    credential = services.store.access.issue_credential(labeler.name, given.expires_at, by=owner)
     return NewLabeler(
         labeler=labeler_out(labeler),
         credential=credential,
@@ -55,45 +55,47 @@ def add_labeler(
 
 
 @router.post("/labelers/{labeler_id}/exclude")
-@open_to(Access.OWNER)
-def exclude_labeler(labeler_id: LabelerId, work: Work, owner: LabelerName) -> Labeler:
+@requires(Access.OWNER)
+def exclude_labeler(labeler_id: LabelerId, services: ServicesDep, owner: LabelerName) -> Labeler:
     """Let nothing learn from somebody's labels; they stay."""
-    return set_excluded(labeler_id, work, owner, is_excluded=True)
+    return set_excluded(labeler_id, services, owner, is_excluded=True)
 
 
 @router.post("/labelers/{labeler_id}/include")
-@open_to(Access.OWNER)
-def include_labeler(labeler_id: LabelerId, work: Work, owner: LabelerName) -> Labeler:
+@requires(Access.OWNER)
+def include_labeler(labeler_id: LabelerId, services: ServicesDep, owner: LabelerName) -> Labeler:
     """Let somebody's labels count again."""
-    return set_excluded(labeler_id, work, owner, is_excluded=False)
+    return set_excluded(labeler_id, services, owner, is_excluded=False)
 
 
 @router.post("/labelers/{labeler_id}/revoke")
-@open_to(Access.OWNER)
-def revoke_labeler(labeler_id: LabelerId, work: Work, owner: LabelerName) -> RevokedCredentials:
+@requires(Access.OWNER)
+def revoke_labeler(
+    labeler_id: LabelerId, services: ServicesDep, owner: LabelerName
+) -> RevokedCredentials:
     """End all of somebody's credentials; their labels stay."""
-    labeler = labeler_of(labeler_id, work)
-    num_revoked = work.store.access.revoke_credentials(labeler.name, by=owner)
+    labeler = labeler_of(labeler_id, services)
+    num_revoked = services.store.access.revoke_credentials(labeler.name, by=owner)
     return RevokedCredentials(num_revoked=num_revoked)
 
 
 @router.get("/invites")
-@open_to(Access.OWNER)
-def list_invites(work: Work) -> InviteList:
+@requires(Access.OWNER)
+def list_invites(services: ServicesDep) -> InviteList:
     """Every invite, the newest first."""
-    return InviteList(invites=[invite_out(each) for each in work.store.access.invites()])
+    return InviteList(invites=[invite_out(each) for each in services.store.access.invites()])
 
 
 @router.post("/invites", status_code=201)
-@open_to(Access.OWNER)
-def make_invite(
-    given: NewInviteRequest, request: Request, work: Work, owner: LabelerName
+@requires(Access.OWNER)
+def create_invite(
+    given: NewInviteRequest, request: Request, services: ServicesDep, owner: LabelerName
 ) -> NewInvite:
     """Invite somebody. The link is in this answer, and in no other."""
     if given.experiment is not None:
-        work.overview.find(given.experiment)
-    expires_at = given.expires_at or work.settings.now() + INVITE_LASTS
-    made = work.store.access.invite(
+        services.experiments.find(given.experiment)
+    expires_at = given.expires_at or services.settings.now() + INVITE_LIFETIME
+    made = services.store.access.invite(
         given.role, given.name, given.experiment, expires_at=expires_at, by=owner
     )
     link = f"{service_url(request)}/join?invite={quote(made.token)}"
@@ -101,26 +103,26 @@ def make_invite(
 
 
 @router.delete("/invites/{invite_id}", status_code=204)
-@open_to(Access.OWNER)
-def revoke_invite(invite_id: InviteId, work: Work, owner: LabelerName) -> None:
+@requires(Access.OWNER)
+def revoke_invite(invite_id: InviteId, services: ServicesDep, owner: LabelerName) -> None:
     """Let an invite lead nowhere; whoever used it stays in."""
-    work.store.access.revoke_invite(invite_id, by=owner)
+    services.store.access.revoke_invite(invite_id, by=owner)
 
 
-def set_excluded(labeler_id: int, work: Services, owner: str, *, is_excluded: bool) -> Labeler:
+def set_excluded(labeler_id: int, services: Services, owner: str, *, is_excluded: bool) -> Labeler:
     """Exclude or include somebody; how they stand afterwards."""
-    name = labeler_of(labeler_id, work).name
-    work.store.labelers.set_excluded(name, is_excluded=is_excluded, by=owner)
-    return labeler_out(labeler_of(labeler_id, work))
+    name = labeler_of(labeler_id, services).name
+    services.store.labelers.set_excluded(name, is_excluded=is_excluded, by=owner)
+    return labeler_out(labeler_of(labeler_id, services))
 
 
-def labeler_of(labeler_id: int, work: Services) -> LabelerView:
+def labeler_of(labeler_id: int, services: Services) -> LabelerView:
     """How a labeler stands.
 
     Raises:
         LabelerNotFound: there is none of this number.
     """
-    for each in work.store.labelers.all():
+    for each in services.store.labelers.all():
         if each.id == labeler_id:
             return each
     raise LabelerNotFound(str(labeler_id))

@@ -2,9 +2,9 @@
 
 from fastapi import APIRouter
 
-from rl_teacher.web.access import Access, LabelerName, open_to
+from rl_teacher.web.access import Access, LabelerName, requires
 from rl_teacher.web.schemas.labelling import LeaseBatch, LeaseRenewal
-from rl_teacher.web.services import Work
+from rl_teacher.web.services import ServicesDep
 
 LEASE_S = 300.0
 """How long; a page renews once a minute what it still has."""
@@ -13,16 +13,20 @@ router = APIRouter(prefix="/api/v1/leases", tags=["labelling"])
 
 
 @router.post("/renew")
-@open_to(Access.LABELER)
-async def renew_leases(given: LeaseBatch, work: Work, labeler: LabelerName) -> LeaseRenewal:
+@requires(Access.LABELER)
+async def renew_leases(
+    given: LeaseBatch, services: ServicesDep, labeler: LabelerName
+) -> LeaseRenewal:
     """Keep comparisons a while longer. Whose a lease is that is not mine, is not told."""
-    renewed = await work.lane.run(work.store.leases.renew, labeler, given.leases, LEASE_S)
+    renewed = await services.workers.run(
+        services.store.leases.renew, labeler, given.leases, LEASE_S
+    )
     lost = [each for each in dict.fromkeys(given.leases) if each not in renewed]
     return LeaseRenewal(renewed=renewed, lost=lost)
 
 
 @router.post("/release", status_code=204)
-@open_to(Access.LABELER)
-async def release_leases(given: LeaseBatch, work: Work, labeler: LabelerName) -> None:
+@requires(Access.LABELER)
+async def release_leases(given: LeaseBatch, services: ServicesDep, labeler: LabelerName) -> None:
     """Give comparisons back, for others to answer."""
-    await work.lane.run(work.store.leases.release, labeler, given.leases)
+    await services.workers.run(services.store.leases.release, labeler, given.leases)

@@ -9,14 +9,14 @@ from rl_teacher.clips.poses import unpack
 from rl_teacher.common.errors import CorruptClip, MediaNotFound
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import ClipView
-from rl_teacher.web.access import Access, open_to
-from rl_teacher.web.range_requests import answer_in_ranges
-from rl_teacher.web.serializers import shown_clip
-from rl_teacher.web.services import Work
+from rl_teacher.web.access import Access, requires
+from rl_teacher.web.range_requests import range_response
+from rl_teacher.web.serializers import serialize_clip
+from rl_teacher.web.services import ServicesDep
 
 HASH = re.compile(r"[0-9a-f]{64}")
 MEDIA_TYPES = {"poses": "application/octet-stream", "video": "video/mp4"}
-FOREVER = "private, max-age=31536000, immutable"
+IMMUTABLE = "private, max-age=31536000, immutable"
 BYTES: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/octet-stream": {}, "video/mp4": {}}}
 }
@@ -26,28 +26,28 @@ router = APIRouter(prefix="/api/v1", tags=["media"])
 
 @router.head("/clips/{content_hash}", include_in_schema=False)
 @router.get("/clips/{content_hash}", responses=BYTES)
-@open_to(Access.LABELER)
-def send_clip(content_hash: str, request: Request, work: Work) -> Response:
+@requires(Access.LABELER)
+def send_clip(content_hash: str, request: Request, services: ServicesDep) -> Response:
     """A clip's bytes: poses, or a video, of which a part may be asked for."""
-    clip = work.store.clips.get(check_hash("clip", content_hash))
-    kind = shown_clip(clip).kind
-    if is_known_already(request, content_hash):
-        return Response(status_code=304, headers=forever(content_hash))
-    content = whole_clip(clip, work.media)
-    headers = forever(content_hash) | {"Content-Type": MEDIA_TYPES[kind]}
-    return answer_in_ranges(request, content, headers)
+    clip = services.store.clips.get(check_hash("clip", content_hash))
+    kind = serialize_clip(clip).kind
+    if is_not_modified(request, content_hash):
+        return Response(status_code=304, headers=immutable_headers(content_hash))
+    content = read_clip(clip, services.media)
+    headers = immutable_headers(content_hash) | {"Content-Type": MEDIA_TYPES[kind]}
+    return range_response(request, content, headers)
 
 
 @router.head("/scenes/{scene_hash}", include_in_schema=False)
 @router.get("/scenes/{scene_hash}")
-@open_to(Access.LABELER)
-def send_scene(scene_hash: str, request: Request, work: Work) -> Response:
+@requires(Access.LABELER)
+def send_scene(scene_hash: str, request: Request, services: ServicesDep) -> Response:
     """What poses move: the bodies' shapes and colours, as JSON."""
     check_hash("scene", scene_hash)
-    if is_known_already(request, scene_hash):
-        return Response(status_code=304, headers=forever(scene_hash))
-    content = work.media.get(f"scenes/{scene_hash}.json")
-    return Response(content, headers=forever(scene_hash), media_type="application/json")
+    if is_not_modified(request, scene_hash):
+        return Response(status_code=304, headers=immutable_headers(scene_hash))
+    content = services.media.get(f"scenes/{scene_hash}.json")
+    return Response(content, headers=immutable_headers(scene_hash), media_type="application/json")
 
 
 def check_hash(what: str, given: str) -> str:
@@ -61,7 +61,7 @@ def check_hash(what: str, given: str) -> str:
     return given
 
 
-def whole_clip(clip: ClipView, media: MediaFiles) -> bytes:
+def read_clip(clip: ClipView, media: MediaFiles) -> bytes:
     """A clip's file, once it is seen to be what its row says.
 
     Raises:
@@ -70,9 +70,9 @@ def whole_clip(clip: ClipView, media: MediaFiles) -> bytes:
     try:
         content = media.get(clip.media_key or "")
     except MediaNotFound as error:
-        raise damaged(clip, str(error)) from error
+        raise corrupt_clip(clip, str(error)) from error
     except CorruptClip as error:
-        raise damaged(clip, str(error)) from error
+        raise corrupt_clip(clip, str(error)) from error
     check_content(clip, content)
     return content
 
@@ -85,27 +85,27 @@ def check_content(clip: ClipView, content: bytes) -> None:
     """
     if clip.kind == "video":
         if content[4:8] != b"ftyp":
-            raise damaged(clip, "It is no MP4 file.")
+            raise corrupt_clip(clip, "It is no MP4 file.")
         return
     try:
         poses, _ = unpack(content)
     except CorruptClip as error:
-        raise damaged(clip, str(error)) from error
+        raise corrupt_clip(clip, str(error)) from error
     if len(poses) != clip.num_frames:
-        raise damaged(clip, f"It has {len(poses)} frames, not {clip.num_frames}.")
+        raise corrupt_clip(clip, f"It has {len(poses)} frames, not {clip.num_frames}.")
 
 
-def damaged(clip: ClipView, why: str) -> CorruptClip:
+def corrupt_clip(clip: ClipView, why: str) -> CorruptClip:
     """Says which clip it is about."""
     return CorruptClip(f"Clip {clip.content_hash} cannot be shown. {why}")
 
 
-def forever(content_hash: str) -> dict[str, str]:
+def immutable_headers(content_hash: str) -> dict[str, str]:
     """For what never changes under its address."""
-    return {"Cache-Control": FOREVER, "ETag": f'"{content_hash}"'}
+    return {"Cache-Control": IMMUTABLE, "ETag": f'"{content_hash}"'}
 
 
-def is_known_already(request: Request, content_hash: str) -> bool:
+def is_not_modified(request: Request, content_hash: str) -> bool:
     """Whether whoever asks has it already."""
     given = request.headers.get("if-none-match", "")
     known = [each.strip().removeprefix("W/") for each in given.split(",")]

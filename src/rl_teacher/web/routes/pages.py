@@ -5,11 +5,11 @@ import re
 from fastapi import APIRouter, Response
 from fastapi.responses import FileResponse
 
-from rl_teacher.web import plainpage
-from rl_teacher.web.access import Access, open_to
-from rl_teacher.web.problems import NOT_FOUND, Refusal
-from rl_teacher.web.routes.media import FOREVER
-from rl_teacher.web.services import Services, Work
+from rl_teacher.web import html_pages
+from rl_teacher.web.access import Access, requires
+from rl_teacher.web.problems import NOT_FOUND, ProblemError
+from rl_teacher.web.routes.media import IMMUTABLE
+from rl_teacher.web.services import Services, ServicesDep
 
 ASSET_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 """A file's name and nothing more: no folder, no way out of the folder."""
@@ -32,43 +32,43 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.api_route("/join", methods=READ)
-@open_to(Access.ANYBODY)
-def send_page_for_guests(work: Work) -> Response:
+@requires(Access.PUBLIC)
+def send_join_page(services: ServicesDep) -> Response:
     """The page, for whoever has an invite and no credential yet."""
-    return built_page(work)
+    return built_page(services)
 
 
 @router.api_route("/", methods=READ)
 @router.api_route("/play", methods=READ)
 @router.api_route("/e/{name}", methods=READ)
 @router.api_route("/e/{name}/label", methods=READ)
-@open_to(Access.LABELER)
-def send_page(work: Work) -> Response:
+@requires(Access.LABELER)
+def send_page(services: ServicesDep) -> Response:
     """The page; which part of it is shown, it finds in its address."""
-    return built_page(work)
+    return built_page(services)
 
 
-def built_page(work: Services) -> Response:
+def built_page(services: Services) -> Response:
     """The one file that every page begins with."""
-    index = work.settings.static / "index.html"
+    index = services.settings.static / "index.html"
     if not index.is_file():
-        return plainpage.not_built()
+        return html_pages.missing_build_page()
     return FileResponse(index, headers={"Cache-Control": "no-cache"}, media_type="text/html")
 
 
 @router.api_route("/assets/{name:path}", methods=READ)
-@open_to(Access.ANYBODY)
-def send_asset(name: str, work: Work) -> Response:
+@requires(Access.PUBLIC)
+def send_asset(name: str, services: ServicesDep) -> Response:
     """A file of the page, if it is of a kind that a page uses; its name changes with its content.
 
     Note: an invite's page needs them too, and there is nothing in them that is not in the package.
 
     Raises:
-        Refusal: there is none.
+        ProblemError: there is none.
     """
-    folder = work.settings.static / "assets"
+    folder = services.settings.static / "assets"
     path = folder / name if ASSET_NAME.fullmatch(name) else folder
     media_type = MEDIA_TYPES.get(path.suffix)
     if media_type is None or not path.is_file():
-        raise Refusal(NOT_FOUND, "The page has no such file. Load the page again.")
-    return FileResponse(path, headers={"Cache-Control": FOREVER}, media_type=media_type)
+        raise ProblemError(NOT_FOUND, "The page has no such file. Load the page again.")
+    return FileResponse(path, headers={"Cache-Control": IMMUTABLE}, media_type=media_type)

@@ -7,74 +7,76 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
-from rl_teacher.web.access import Access, open_to
-from rl_teacher.web.problems import NOT_FOUND, NOT_SHOWN, Refusal
-from rl_teacher.web.range_requests import answer_in_ranges
-from rl_teacher.web.routes.media import BYTES, MEDIA_TYPES, forever, is_known_already
+from rl_teacher.web.access import Access, requires
+from rl_teacher.web.problems import NOT_FOUND, NOT_SHOWN, ProblemError
+from rl_teacher.web.range_requests import range_response
+from rl_teacher.web.routes.media import BYTES, MEDIA_TYPES, immutable_headers, is_not_modified
 from rl_teacher.web.schemas.play import EpisodePlayer, PlayedEpisode, PlaySession
-from rl_teacher.web.services import Services, Work
+from rl_teacher.web.services import Services, ServicesDep
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 """How long a request waits for an episode that is being made."""
 
-NOTHING_PLAYS = "Nothing is played here. `rl-teacher play NAME` plays an experiment's agent."
+NO_PLAYER_MESSAGE = "Nothing is played here. `rl-teacher play NAME` plays an experiment's agent."
 
 router = APIRouter(prefix="/api/v1/play", tags=["play"])
 
 
 @router.get("")
-@open_to(Access.OWNER)
-def show_bill(work: Work) -> PlaySession:
+@requires(Access.OWNER)
+def show_session(services: ServicesDep) -> PlaySession:
     """Who plays."""
-    return player_of(work).session()
+    return player_of(services).session()
 
 
 @router.get("/episodes/{number}")
-@open_to(Access.OWNER)
-def show_episode(number: Annotated[int, Path(ge=0, le=10_000)], work: Work) -> PlayedEpisode:
+@requires(Access.OWNER)
+def show_episode(
+    number: Annotated[int, Path(ge=0, le=10_000)], services: ServicesDep
+) -> PlayedEpisode:
     """One episode; it is waited for while it is being made."""
-    player = player_of(work)
+    player = player_of(services)
     if number >= player.session().num_episodes:
-        raise Refusal(
+        raise ProblemError(
             NOT_FOUND,
             f"There is no episode {number}: {player.session().num_episodes} are played, from 0. "
             "`rl-teacher play --episodes` says how many.",
         )
-    episode = player.episode(number, PATIENCE_S)
+    episode = player.episode(number, TIMEOUT_S)
     if episode is None:
-        raise Refusal(NOT_SHOWN, f"Episode {number} is still being played. Ask again.")
+        raise ProblemError(NOT_SHOWN, f"Episode {number} is still being played. Ask again.")
     return episode
 
 
 @router.get("/clips/{content_hash}", responses=BYTES)
-@open_to(Access.OWNER)
-def send_played_clip(content_hash: str, request: Request, work: Work) -> Response:
+@requires(Access.OWNER)
+def send_played_clip(content_hash: str, request: Request, services: ServicesDep) -> Response:
     """A clip's bytes: poses, or a video, of which a part may be asked for."""
-    picture = player_of(work).clip(content_hash)
+    picture = player_of(services).clip(content_hash)
     if picture is None:
-        raise Refusal(NOT_FOUND, f"There is no clip {content_hash[:80]!r} of what is played.")
-    if is_known_already(request, content_hash):
-        return Response(status_code=304, headers=forever(content_hash))
-    headers = forever(content_hash) | {"Content-Type": MEDIA_TYPES[picture.kind]}
-    return answer_in_ranges(request, picture.content, headers)
+        raise ProblemError(NOT_FOUND, f"There is no clip {content_hash[:80]!r} of what is played.")
+    if is_not_modified(request, content_hash):
+        return Response(status_code=304, headers=immutable_headers(content_hash))
+    headers = immutable_headers(content_hash) | {"Content-Type": MEDIA_TYPES[picture.kind]}
+    return range_response(request, picture.content, headers)
 
 
 @router.get("/scenes/{scene_hash}")
-@open_to(Access.OWNER)
-def send_played_scene(scene_hash: str, work: Work) -> Response:
+@requires(Access.OWNER)
+def send_played_scene(scene_hash: str, services: ServicesDep) -> Response:
     """What poses move: the bodies' shapes and colours, as JSON."""
-    scene = player_of(work).scene(scene_hash)
+    scene = player_of(services).scene(scene_hash)
     if scene is None:
-        raise Refusal(NOT_FOUND, f"There is no scene {scene_hash[:80]!r} of what is played.")
-    return Response(scene, headers=forever(scene_hash), media_type="application/json")
+        raise ProblemError(NOT_FOUND, f"There is no scene {scene_hash[:80]!r} of what is played.")
+    return Response(scene, headers=immutable_headers(scene_hash), media_type="application/json")
 
 
-def player_of(work: Services) -> EpisodePlayer:
+def player_of(services: Services) -> EpisodePlayer:
     """Where what is played is made.
 
     Raises:
-        Refusal: nothing is.
+        ProblemError: nothing is.
     """
-    if work.player is None:
-        raise Refusal(NOT_FOUND, NOTHING_PLAYS)
-    return work.player
+    if services.player is None:
+        raise ProblemError(NOT_FOUND, NO_PLAYER_MESSAGE)
+    return services.player

@@ -12,14 +12,14 @@ from rl_teacher.clips.sides import turned
 from rl_teacher.common.errors import ComparisonNotFound
 from rl_teacher.store.records import ComparisonWithLease, Identity, NewLabel
 from rl_teacher.store.store import Store
-from rl_teacher.web.problems import NOT_VALID, Problem, Refusal, problem_of
+from rl_teacher.web.problems import NOT_VALID, Problem, ProblemError, problem_from_error
 from rl_teacher.web.schemas.labelling import LabelReceipt, LabelSubmission, RejectedLabel
-from rl_teacher.web.serializers import as_shown
-from rl_teacher.web.versions import check_version
+from rl_teacher.web.serializers import serialize_comparison
+from rl_teacher.web.versions import check_schema_version
 
 
 @dataclass(frozen=True)
-class Sent:
+class LabelUpload:
     """What one labeler sent at a time.
 
     Attributes:
@@ -31,13 +31,13 @@ class Sent:
     labels: Sequence[Any]
 
 
-def take(store: Store, sent: Sequence[Sent]) -> list[LabelReceipt]:
+def store_uploads(store: Store, sent: Sequence[LabelUpload]) -> list[LabelReceipt]:
     """Keep what can be kept of what several labelers sent, and tell each what cannot.
 
     Raises:
         StoreUnavailable: nothing was kept.
     """
-    check_version(store)
+    check_schema_version(store)
     parcels = [opened(each) for each in sent]
     asked = store.leases.find(
         {(parcel.by.name, label.comparison_id) for parcel in parcels for label in parcel.read}
@@ -71,9 +71,9 @@ class Parcel:
                 about = asked.get((self.by.name, label.comparison_id))
                 if about is None or not self.by.sees(about.comparison.experiment_name):
                     raise ComparisonNotFound([label.comparison_id])
-                self.good.append(in_its_own_sides(label, about, self.by.name))
-            except (ComparisonNotFound, Refusal) as error:
-                self.refused.append(refused(label.request_id, problem_of(error)))
+                self.good.append(in_stored_order(label, about, self.by.name))
+            except (ComparisonNotFound, ProblemError) as error:
+                self.refused.append(refused(label.request_id, problem_from_error(error)))
 
     def receipt(self, gone: Mapping[int, Problem]) -> LabelReceipt:
         """What the labeler is told.
@@ -92,29 +92,29 @@ class Parcel:
         )
 
 
-def opened(sent: Sent) -> Parcel:
+def opened(sent: LabelUpload) -> Parcel:
     """Look at each label by itself."""
     parcel = Parcel(sent.by)
     for each in sent.labels:
         try:
             parcel.read.append(LabelSubmission.model_validate(each))
         except ValidationError as error:
-            parcel.refused.append(refused(request_id_of(each), problem_of(error)))
+            parcel.refused.append(refused(request_id_of(each), problem_from_error(error)))
     return parcel
 
 
-def in_its_own_sides(label: LabelSubmission, about: ComparisonWithLease, labeler: str) -> NewLabel:
+def in_stored_order(label: LabelSubmission, about: ComparisonWithLease, labeler: str) -> NewLabel:
     """An answer in the comparison's own sides.
 
     Raises:
-        Refusal: its clips were never shown, or not that one on the left.
+        ProblemError: its clips were never shown, or not that one on the left.
     """
     view = about.comparison
     is_repeat = about.purpose == "repeat" and label.lease == about.lease
-    shown = as_shown(view, labeler, is_repeat=is_repeat)
+    shown = serialize_comparison(view, labeler, is_repeat=is_repeat)
     left = label.left_hash or shown.left.hash
     if left not in (view.left.content_hash, view.right.content_hash):
-        raise Refusal(
+        raise ProblemError(
             NOT_VALID,
             f"left_hash: {left} is not a clip of comparison {view.id}. Send the hash of the clip "
             "shown on the left, or omit the field.",
@@ -142,7 +142,7 @@ def keep(store: Store, labels: Sequence[NewLabel]) -> dict[int, Problem]:
         if not gone:
             raise
         rest = [label for label in labels if label.comparison_id not in gone]
-        return keep(store, rest) | dict.fromkeys(gone, problem_of(error))
+        return keep(store, rest) | dict.fromkeys(gone, problem_from_error(error))
     return {}
 
 

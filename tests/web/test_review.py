@@ -4,7 +4,7 @@ import pytest
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.store.records import Control
-from rl_teacher.web import quality_board
+from rl_teacher.web import label_quality
 from tests.web.conftest import ENV_ID, assert_problem, label, post
 
 URL = "/api/v1/experiments/hopper"
@@ -248,7 +248,7 @@ class TestQuality:
     def test_of_very_many_labels_is_that_of_the_newest_and_says_so(
         self, program, answered, monkeypatch
     ):
-        monkeypatch.setattr(quality_board, "MOST_LABELS", 3)
+        monkeypatch.setattr(label_quality, "MAX_LABELS", 3)
         said = program.get(f"{URL}/quality").json()
         assert (said["is_complete"], said["num_labels"], said["num_shared"]) == (False, 3, 1)
         assert [each["num_answers"] for each in said["labelers"]] == [3, 2]

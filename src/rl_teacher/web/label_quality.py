@@ -17,7 +17,7 @@ from rl_teacher.quality.labelers import (
 )
 from rl_teacher.store.records import LabelerView, LabelSample, StoredLabel
 from rl_teacher.store.store import Store
-from rl_teacher.web.overview import finite
+from rl_teacher.web.experiment_views import finite
 from rl_teacher.web.schemas.review import (
     AlphaEstimate,
     LabelerPeriod,
@@ -26,15 +26,15 @@ from rl_teacher.web.schemas.review import (
     ShareEstimate,
 )
 
-MOST_LABELS = 20_000
+MAX_LABELS = 20_000
 """Of the newest; more would say the same, and keep others waiting."""
 
 NUM_PERIODS = 12
-FRESH_S = 10.0
+CACHE_S = 10.0
 """How long what was computed is shown again, before it is computed anew."""
 
 
-class QualityBoard:
+class QualityCache:
     """Computes the quality of labels, one experiment at a time, and shows it for a while."""
 
     def __init__(self, store: Store, clock_s: Callable[[], float]) -> None:
@@ -47,8 +47,8 @@ class QualityBoard:
         """The quality of an experiment's labels."""
         with self._computing:
             at_s, shown = self._shown.get(experiment_id, (float("-inf"), None))
-            if shown is None or self._clock_s() - at_s >= FRESH_S:
-                labels = self._store.labels.sample(experiment_id, MOST_LABELS)
+            if shown is None or self._clock_s() - at_s >= CACHE_S:
+                labels = self._store.labels.sample(experiment_id, MAX_LABELS)
                 shown = quality(labels, self._store.labelers.all())
                 self._shown[experiment_id] = (self._clock_s(), shown)
             return shown

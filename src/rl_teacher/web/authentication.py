@@ -10,13 +10,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from rl_teacher.common.errors import RlTeacherError
 from rl_teacher.store.records import Identity
 from rl_teacher.store.store import Store
-from rl_teacher.web.batching import Lane, Together
+from rl_teacher.web.batching import Batcher, WorkerPool
 from rl_teacher.web.limits import Buckets
 from rl_teacher.web.settings import Settings
 
 OWNER_ROLE = "owner"
 
-MOST_REMEMBERED = 10_000
+MAX_REMEMBERED = 10_000
 WRONG_FOR_S = 60.0
 """How long a credential that was wrong is taken to be wrong still, without a look."""
 
@@ -26,7 +26,7 @@ def is_owner(identity: Identity) -> bool:
     return identity.role == OWNER_ROLE
 
 
-class TooMany(Exception):
+class RateLimited(Exception):
     """More requests than are answered.
 
     Attributes:
@@ -38,24 +38,24 @@ class TooMany(Exception):
         self.wait_s = wait_s
 
 
-class Identities:
+class Authenticator:
     """Knows whose a credential is, and how much they may ask.
 
     The home's own token is the owner's, and needs no database. Every other one is looked up each
     time, so that one that is revoked ends at once.
     """
 
-    def __init__(self, store: Store, settings: Settings, lane: Lane) -> None:
+    def __init__(self, store: Store, settings: Settings, lane: WorkerPool) -> None:
         self._store = store
-        self._look_up = Together(lane, self._whose)
+        self._look_up = Batcher(lane, self._whose)
         self._token = settings.token.encode()
         self._owner = settings.labeler
         self._clock_s = settings.clock_s
-        self._of_labelers = Buckets(settings.limits.labeler, settings.clock_s)
-        self._of_owners = Buckets(settings.limits.owner, settings.clock_s)
-        self._of_strangers = Buckets(settings.limits.stranger, settings.clock_s)
-        self._good = Remembered(self._clock_s)
-        self._wrong = Remembered(self._clock_s)
+        self._labeler_buckets = Buckets(settings.limits.labeler, settings.clock_s)
+        self._owner_buckets = Buckets(settings.limits.owner, settings.clock_s)
+        self._anonymous_buckets = Buckets(settings.limits.anonymous, settings.clock_s)
+        self._good = CredentialCache(self._clock_s)
+        self._wrong = CredentialCache(self._clock_s)
 
     async def of(self, token: str, address: str) -> Identity | None:
         """Whose a credential is; None for nobody's.
@@ -65,32 +65,32 @@ class Identities:
             address: from where.
 
         Raises:
-            TooMany: of this credential, or of wrong ones from this address.
+            RateLimited: of this credential, or of wrong ones from this address.
             StoreUnavailable: nobody knows now.
         """
-        if self.is_owners(token):
-            check(self._of_owners.take(self._token))
+        if self.is_home_token(token):
+            check(self._owner_buckets.take(self._token))
             return Identity(0, self._owner, OWNER_ROLE)
         key = digest_of(token)
         if self._wrong.get(key, WRONG_FOR_S) is not None:
             return None
         role = self._good.get(key)
         if role is None:
-            check(self._of_strangers.wait_s(address))
+            check(self._anonymous_buckets.wait_s(address))
         else:
-            check((self._of_owners if role == OWNER_ROLE else self._of_labelers).take(key))
+            check((self._owner_buckets if role == OWNER_ROLE else self._labeler_buckets).take(key))
         identity = await self._look_up(token)
         if identity is None:
             self._good.forget(key)
             self._wrong.add(key, "")
-            check(self._of_strangers.take(address))
+            check(self._anonymous_buckets.take(address))
         else:
             self._good.add(key, identity.role)
         return identity
 
     async def is_valid(self, token: str) -> bool:
         """Whether a credential that was good still is, as far as anybody knows; not counted."""
-        if self.is_owners(token):
+        if self.is_home_token(token):
             return True
         try:
             return await self._look_up(token) is not None
@@ -107,25 +107,25 @@ class Identities:
             return ids.get(identity.name, 0)
         return identity.labeler_id
 
-    def is_owners(self, token: str) -> bool:
+    def is_home_token(self, token: str) -> bool:
         """In a time that tells nothing about how much of it is right."""
         return secrets.compare_digest(token.encode(errors="replace"), self._token)
 
-    def knock(self, address: str) -> None:
+    def count_anonymous(self, address: str) -> None:
         """Count a request of somebody who has no credential.
 
         Raises:
-            TooMany: from this address.
+            RateLimited: from this address.
         """
-        check(self._of_strangers.take(address))
+        check(self._anonymous_buckets.take(address))
 
-    def welcome(self, identity: Identity, credential: str, address: str) -> None:
+    def remember(self, identity: Identity, credential: str, address: str) -> None:
         """Know whoever was just let in, whose knock does not count: a whole class may join."""
         self._good.add(digest_of(credential), identity.role)
-        self._of_strangers.give_back(address)
+        self._anonymous_buckets.give_back(address)
 
 
-class Remembered:
+class CredentialCache:
     """What was found out about credentials; those that came up longest ago are forgotten.
 
     They are known by their digests here.
@@ -139,7 +139,7 @@ class Remembered:
         """Remember it from now on."""
         self._said[key] = (self._clock_s(), said)
         self._said.move_to_end(key)
-        if len(self._said) > MOST_REMEMBERED:
+        if len(self._said) > MAX_REMEMBERED:
             self._said.popitem(last=False)
 
     def get(self, key: bytes, for_s: float = float("inf")) -> str | None:
@@ -161,7 +161,7 @@ def check(wait_s: float) -> None:
     """Note: nothing is counted against whoever is told to wait.
 
     Raises:
-        TooMany: the wait is not over.
+        RateLimited: the wait is not over.
     """
     if wait_s > 0:
-        raise TooMany(wait_s)
+        raise RateLimited(wait_s)

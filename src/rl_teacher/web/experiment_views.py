@@ -10,7 +10,7 @@ from rl_teacher.runs.folder import validate_name
 from rl_teacher.store.records import ExperimentView, MetricsRow
 from rl_teacher.store.store import Store
 from rl_teacher.web import messages
-from rl_teacher.web.problems import Refusal
+from rl_teacher.web.problems import ProblemError
 from rl_teacher.web.schemas.experiments import (
     Episode,
     ExperimentDetail,
@@ -19,7 +19,7 @@ from rl_teacher.web.schemas.experiments import (
     Phase,
     Progress,
 )
-from rl_teacher.web.serializers import shown_clip
+from rl_teacher.web.serializers import serialize_clip
 
 SomeSummary = TypeVar("SomeSummary", bound=ExperimentSummary)
 
@@ -28,7 +28,7 @@ SPARK_FIGURES = ("true_return", "predicted_return")
 """What a spark line shows: the first of these that there is."""
 
 
-class Overview:
+class ExperimentViews:
     """Reads experiments for one page after another; it remembers spark lines meanwhile."""
 
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
@@ -63,7 +63,7 @@ class Overview:
             asked=view.asked,
             target=view.target_labels,
             waiting=view.waiting,
-            message=messages.why_none_waits(view, self.phase(view)),
+            message=messages.progress_message(view, self.phase(view)),
         )
 
     def mine(self, view: ExperimentView, labeler: str) -> int:
@@ -83,7 +83,7 @@ class Overview:
             "name": view.name,
             "env_id": view.env_id,
             "phase": phase,
-            "message": messages.says(view, phase),
+            "message": messages.status_message(view, phase),
             "step": whole(status.get("step")),
             "num_steps": whole(status.get("num_steps")),
             "steps_per_second": finite(status.get("steps_per_second")),
@@ -112,8 +112,8 @@ class Overview:
         if not said:
             return None
         try:
-            clip = shown_clip(self._store.clips.get(str(said.get("clip"))))
-        except (MediaNotFound, CorruptClip, Refusal):
+            clip = serialize_clip(self._store.clips.get(str(said.get("clip"))))
+        except (MediaNotFound, CorruptClip, ProblemError):
             return None
         rewards = said.get("predicted_rewards")
         return Episode(
@@ -126,7 +126,7 @@ class Overview:
         )
 
 
-def as_labelers_see(summary: SomeSummary) -> SomeSummary:
+def redact_for_labelers(summary: SomeSummary) -> SomeSummary:
     """What is needed to label, and no more: how well the agent does would tell what to prefer."""
     episode = summary.latest_episode
     if episode is not None:

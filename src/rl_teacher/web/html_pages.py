@@ -39,7 +39,7 @@ def page(title: str, body: str, status: int, headers: Mapping[str, str]) -> HTML
     )
 
 
-def no_access(why: str) -> HTMLResponse:
+def unauthorized_page(why: str) -> HTMLResponse:
     """For whoever comes without a credential."""
     body = (
         f"<p>{escape(why)}</p><p>Open the link that you were given, or that <code>rl-teacher teach"
@@ -50,7 +50,7 @@ def no_access(why: str) -> HTMLResponse:
     return page("This page needs its key", body, 401, headers)
 
 
-def too_many(wait_s: str) -> HTMLResponse:
+def rate_limited_page(wait_s: str) -> HTMLResponse:
     """For whoever asks too often; the browser tries again by itself.
 
     Args:
@@ -64,7 +64,7 @@ def too_many(wait_s: str) -> HTMLResponse:
     return page("One moment", body, 429, headers)
 
 
-def not_built() -> HTMLResponse:
+def missing_build_page() -> HTMLResponse:
     """Where the labelling page's files are not there."""
     body = (
         "<p>This is a checkout of rl-teacher in which the page was not built yet. Run "
