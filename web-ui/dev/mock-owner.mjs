@@ -78,7 +78,7 @@ export class OwnerRoutes {
 
   join({ invite, name }) {
     const why = { used: 'was used already', expired: 'has expired', revoked: 'was taken back' }[invite]
-    if (why) return { problem: 409, title: 'The invite lets nobody in', detail: `This invite ${why}.` }
+    if (why) return { problem: 409, title: 'The invite cannot be used', detail: `This invite ${why}.` }
     if (name === 'Ben') return { problem: 409, title: 'The name is taken', detail: 'There is a labeler Ben already. Choose another name.' }
     this.mock.control.role = 'labeler'
     return { name, role: 'labeler', experiment: 'humanoid-walk' }
