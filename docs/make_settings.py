@@ -87,17 +87,18 @@ def settings_of(config: type, prefix: str) -> Iterator[Setting]:
 
 
 def help_of(config: type) -> dict[str, str]:
-    """The text beneath each field of a dataclass, in one line."""
-    (definition,) = ast.parse(inspect.getsource(config)).body
-    assert isinstance(definition, ast.ClassDef)  # noqa: S101 - its source is a class
+    """Return the text below each field of a dataclass and its bases, in one line each."""
     texts: dict[str, str] = {}
-    field_name = ""
-    for statement in definition.body:
-        match statement:
-            case ast.AnnAssign(target=ast.Name(id=field_name)):
-                pass
-            case ast.Expr(value=ast.Constant(value=str(text))) if field_name:
-                texts[field_name] = " ".join(text.split())
+    for base in reversed(config.__mro__[:-1]):
+        (definition,) = ast.parse(inspect.getsource(base)).body
+        assert isinstance(definition, ast.ClassDef)  # noqa: S101 - its source is a class
+        field_name = ""
+        for statement in definition.body:
+            match statement:
+                case ast.AnnAssign(target=ast.Name(id=field_name)):
+                    pass
+                case ast.Expr(value=ast.Constant(value=str(text))) if field_name:
+                    texts[field_name] = " ".join(text.split())
     return texts
 
 

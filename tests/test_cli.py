@@ -13,7 +13,8 @@ from rl_teacher.runs.folder import Experiment
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
 
-TINY = ["--ppo.num-envs", "8", "--ppo.rollout-steps", "32", "-t", "1024", "-i", "40"]
+TINY = ["--ppo.num-envs", "8", "--ppo.rollout-steps", "32", "-t", "1024"]
+TINY_FIT = [*TINY, "-i", "40"]
 
 
 def run(*arguments, **environment):
@@ -52,7 +53,7 @@ def test_a_misspelt_command_gets_the_nearest(capsys):
 
 def test_the_predecessors_command_line_works_with_underscores(capsys):
     arguments = ["-p", "synth", "--n_labels", "12", "--env_id", "ShortReacher-v1"]
-    assert main(["teach", *arguments, "-n", "syn", *TINY, "--pretrain_labels", "8"]) == 0
+    assert main(["teach", *arguments, "-n", "syn", *TINY_FIT, "--pretrain_labels", "8"]) == 0
     config = Experiment.find("syn").config
     assert config["n_labels"] == 12
     assert config["pretrain_labels"] == 8
@@ -149,7 +150,7 @@ def test_envs_names_the_games_without_burying_the_others(capsys, monkeypatch):
 
 def test_no_library_warns_on_the_persons_terminal(tmp_path):
     done = run(
-        "teach", "-p", "synth", "-l", "8", "-e", "ShortHopper-v1", "-n", "quiet", *TINY,
+        "teach", "-p", "synth", "-l", "8", "-e", "ShortHopper-v1", "-n", "quiet", *TINY_FIT,
         HOME=str(tmp_path), RL_TEACHER_HOME=str(tmp_path / "home"),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -182,7 +183,7 @@ def test_a_teacher_that_raises_is_named_and_nothing_is_lost(own_code, capsys):
         "    return left.true_return - right.true_return\n"
     )
     arguments = ["teach", "-p", "synth", "-l", "40", "-L", "8", "-e", "ShortReacher-v1"]
-    arguments += ["-n", "tired", "--teacher", "own:teacher", *TINY]
+    arguments += ["-n", "tired", "--teacher", "own:teacher", *TINY_FIT]
     assert main(arguments) == 2
     said = capsys.readouterr().err
     assert "own:teacher raised RuntimeError: I am tired" in said
@@ -194,7 +195,7 @@ def test_a_teacher_that_raises_is_named_and_nothing_is_lost(own_code, capsys):
 def test_an_environment_of_ones_own_is_taught_by_module_and_id(own_code):
     own_code(environment_of_the_docs())
     arguments = ["teach", "-p", "synth", "-l", "12", "-L", "8", "-e", "own:Point-v0"]
-    assert main([*arguments, "-n", "point", "-c", "0.5", *TINY]) == 0
+    assert main([*arguments, "-n", "point", "-c", "0.5", *TINY_FIT]) == 0
     assert Experiment.find("point").config["env_id"] == "own:Point-v0"
 
 

@@ -136,8 +136,8 @@ TINY_PPO = ["--ppo.num-envs", "16", "--ppo.rollout-steps", "32"]
 
 @pytest.mark.slow
 def test_labels_are_collected_in_one_process_fitted_in_a_second_and_used_by_a_third():
-    on = ["-e", "ShortReacher-v1", "-c", "1"]
-    printed = run("collect", *on, "-n", "labels", "-l", "60", "-p", "synth", *TINY_PPO)
+    on = ["-e", "ShortReacher-v1"]
+    printed = run("collect", *on, "-c", "1", "-n", "labels", "-l", "60", "-p", "synth", *TINY_PPO)
     assert "60 labels in experiment labels" in printed
     assert Experiment.find("labels").state == "finished"
     assert not (Experiment.find("labels").folder / "predictor").exists()
@@ -154,8 +154,8 @@ def test_labels_are_collected_in_one_process_fitted_in_a_second_and_used_by_a_th
 
 
 def test_end_to_end_and_the_true_reward_alone_leave_what_the_others_begin_with():
-    teach_on = ["teach", "-e", "ShortReacher-v1", "-c", "1", "-t", "2048", *TINY_PPO]
-    synthetic = ["-p", "synth", "-l", "20", "--reward.hidden", "16", "16"]
+    teach_on = ["teach", "-e", "ShortReacher-v1", "-t", "2048", *TINY_PPO]
+    synthetic = ["-p", "synth", "-l", "20", "-c", "1", "--reward.hidden", "16", "16"]
     assert main([*teach_on, "-n", "true", "-p", "rl"]) == 0
     assert main([*teach_on, "-n", "whole", *synthetic]) == 0
     assert main([*teach_on, "-n", "both", "--predictor-path", "whole", "--agent-path", "true"]) == 0

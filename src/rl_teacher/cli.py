@@ -132,7 +132,7 @@ def teach(arguments: Sequence[str]) -> int:
         args=list(arguments),
         config=(tyro.conf.FlagCreatePairsOff,),
     )
-    return teach_as_told(given.config, given.options)
+    return run_experiment(given.config, given.options, begun)
 
 
 def _preset_settings(arguments: Sequence[str]) -> dict[str, Any]:
@@ -159,16 +159,33 @@ def _preset_settings(arguments: Sequence[str]) -> dict[str, Any]:
     return preset(name, has_labels=found.predictor != "rl") if name in PRESETS else {}
 
 
-def teach_as_told(config: "TeachConfig", options: "RunOptions") -> int:
-    """Run an experiment, with warnings on the terminal; forget one only after asking."""
+def run_experiment(config: "TeachConfig", options: "RunOptions", defaults: "TeachConfig") -> int:
+    """Run an experiment, with warnings on the terminal.
+
+    Args:
+        config: the experiment.
+        options: how the run is carried out.
+        defaults: the settings before the command line was read.
+
+    Raises:
+        BadConfig: a setting is out of bounds, or has no effect on this run.
+    """
     import logging
 
     from rich.console import Console
     from rich.logging import RichHandler
 
+    from rl_teacher.config.experiment import RunOptions, validate
+    from rl_teacher.config.fields import RunSetup, check_effects
+    from rl_teacher.envs.registry import get_env_info
+
     console = Console()
     handler = RichHandler(console=console, show_path=False)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
+    validate(config)
+    has_images = get_env_info(config.env_id).has_image_observations
+    run = RunSetup(config, options, has_image_observations=has_images)
+    check_effects(run, defaults, RunOptions())
     if options.force_new and not options.yes:
         confirm_force_new(config.name)
     return run_teach(config, options, console)
@@ -249,7 +266,9 @@ def collect(arguments: Sequence[str]) -> int:
         args=list(arguments),
         config=(tyro.conf.FlagCreatePairsOff,),
     )
-    return teach_as_told(given.config.as_teaching(), given.options)
+    config = given.config
+    unset = CollectConfig(config.env_id, name=config.name, n_labels=config.n_labels)
+    return run_experiment(config.as_teaching(), given.options, unset.as_teaching())
 
 
 def fit(arguments: Sequence[str]) -> int:

@@ -2,13 +2,13 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, BadInput
-from rl_teacher.config.experiment import FitConfig, as_saved, validate_fit
+from rl_teacher.config.experiment import FitConfig, PredictorConfig, validate_fit
 from rl_teacher.datasets.dataset import Dataset
 from rl_teacher.datasets.import_export import labels_of
 from rl_teacher.predictor.diagnostics import FitReport
@@ -94,7 +94,9 @@ def place_of(
     if config.name is None:
         yield Path(str(config.out)).expanduser(), None
         return
-    with Experiment.open(config.name, described(config, dataset, begun_with)) as experiment:
+    defaults = {"fit": {"reward": asdict(PredictorConfig())}}
+    identity = described(config, dataset, begun_with)
+    with Experiment.open(config.name, identity, defaults=defaults) as experiment:
         yield experiment.folder / "predictor", experiment
 
 
@@ -106,7 +108,7 @@ def described(
         "labels": f"sha256:{dataset.content_hash}",
         "seed": config.seed,
         "pretrain_iters": config.pretrain_iters,
-        "reward": as_saved(config.reward),
+        "reward": asdict(config.reward),
     }
     if begun_with is not None:
         fit["predictor_path"] = content_name(begun_with.state(), begun_with.space)

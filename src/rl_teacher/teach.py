@@ -35,8 +35,8 @@ from rl_teacher.config.experiment import (
     TeachConfig,
     pretraining_labels,
     validate,
-    validate_options,
 )
+from rl_teacher.config.fields import check_bounds
 from rl_teacher.envs.check import check_environment
 from rl_teacher.envs.registry import EnvInfo, get_env_info, make_vector
 from rl_teacher.envs.rollout import Rollout
@@ -133,7 +133,7 @@ def segment_steps(config: TeachConfig, env_info: EnvInfo) -> int:
     """
     steps = max(round(config.clip_length * env_info.fps), 1)
     longest = env_info.max_episode_steps
-    if longest is not None and steps > longest:
+    if config.asks and longest is not None and steps > longest:
         raise SegmentTooLong(
             f"--clip-length {config.clip_length} s of {env_info.id} are {steps} steps, but an "
             f"episode has {longest}. Use --clip-length {longest / env_info.fps:.2g} or less, or an "
@@ -150,14 +150,14 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
     """
     options = options or RunOptions()
     runtime.prepare(home() / "cache" / "xla")
-    validate_options(options)
+    check_bounds(options)
     env_info = check(config)
     config = replace(config, env_id=env_info.id)
     warm_start = load_warm_start(config)
     config = warm_start.named(config)
     with contextlib.ExitStack() as stack:
         experiment = stack.enter_context(
-            Experiment.open(config.name, config.saved(), options.force_new)
+            Experiment.open(config.name, config.saved(), options.force_new, config.defaults())
         )
         # Note: a power cut may cost a synthetic answer; it is asked again, and is the same.
         store = stack.enter_context(Store.open(default_url(home()), is_synced=config.asks_a_person))

@@ -1,17 +1,23 @@
 import dataclasses
+from dataclasses import fields
 
 import pytest
 
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.experiment import (
+    CollectConfig,
+    FittingSettings,
     PPOConfig,
+    PredictorConfig,
+    QuerySettings,
     RunOptions,
     TeachConfig,
     pretraining_labels,
     validate,
-    validate_options,
 )
+from rl_teacher.config.fields import check_bounds
 from rl_teacher.config.preprocessing import FrameSettings
+from rl_teacher.wrappers.settings import WrapperSettings
 
 CONFIG = TeachConfig("ShortHopper-v1", "synth", name="test")
 
@@ -20,25 +26,25 @@ def changed(**changes):
     return dataclasses.replace(CONFIG, **changes)
 
 
-def test_a_quarter_of_the_labels_comes_before_training():
+def test_pretrain_labels_default_to_a_quarter_of_n_labels():
     assert pretraining_labels(changed(n_labels=1400)) == 350
 
 
-def test_how_many_come_before_training_may_be_said():
+def test_pretrain_labels_override_the_quarter():
     assert pretraining_labels(changed(n_labels=1400, pretrain_labels=7)) == 7
 
 
-def test_synth_with_neither_number_works():
+def test_synth_without_label_counts_has_pretraining_labels():
     validate(CONFIG)
     assert pretraining_labels(CONFIG) > 0
 
 
-def test_a_single_label_in_all_is_asked_before_training():
+def test_single_label_is_asked_before_training():
     assert pretraining_labels(changed(n_labels=1)) == 1
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"n_labels": 0}, "--n-labels 0"),
         ({"n_labels": -5}, "at least 1"),
@@ -56,28 +62,49 @@ def test_a_single_label_in_all_is_asked_before_training():
         ({"frame_size": 5000}, "--frame-size 5000"),
         ({"ppo": PPOConfig(learning_rate=-1.0)}, "--ppo.learning-rate"),
         ({"ppo": PPOConfig(num_envs=0)}, "--ppo.num-envs"),
+        ({"ppo": PPOConfig(hidden=(64, 0))}, "--ppo.hidden 0 was given; at least 1"),
+        ({"reward": PredictorConfig(error_rate=1.0)}, "--reward.error-rate"),
+        ({"fit": "background"}, "'sync' or 'async'"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_in_words(changes, says):
-    with pytest.raises(BadConfig, match=says):
+def test_setting_out_of_bounds_raises_bad_config(changes, message):
+    with pytest.raises(BadConfig, match=message):
         validate(changed(**changes))
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (RunOptions(overlap=1.5), "--overlap 1.5"),
         (RunOptions(repeats=-0.1), "from 0 to 1"),
         (RunOptions(gold=float("nan")), "--gold nan"),
         (RunOptions(overlap_labelers=1), "--overlap-labelers 1"),
+        (RunOptions(workers=0), "--workers 0"),
+        (RunOptions(checkpoint_seconds=-1.0), "--checkpoint-seconds"),
     ],
 )
-def test_a_study_that_cannot_be_is_refused_in_words(options, says):
-    with pytest.raises(BadConfig, match=says):
-        validate_options(options)
+def test_run_option_out_of_bounds_raises_bad_config(options, message):
+    with pytest.raises(BadConfig, match=message):
+        check_bounds(options)
 
 
-def test_frames_that_are_asked_for_belong_to_the_experiment():
+def test_frame_settings_are_read_back_from_saved_config():
     asked = changed(stacked_frames=2, frame_size=40, colour=True)
     assert FrameSettings.saved_in(asked.saved()) == asked.frames == FrameSettings(2, 40, grey=False)
     assert FrameSettings.saved_in(CONFIG.saved()) == CONFIG.frames == FrameSettings()
+
+
+def names(settings):
+    return {each.name for each in fields(settings)}
+
+
+def test_shared_settings_are_declared_once():
+    own = set(TeachConfig.__annotations__) | set(CollectConfig.__annotations__) - {"n_labels"}
+    assert not (names(QuerySettings) | names(FittingSettings)) & own
+    assert names(CollectConfig) < names(TeachConfig)
+    assert names(QuerySettings) < names(WrapperSettings)
+
+
+def test_defaults_of_an_older_experiment_are_those_of_its_agent():
+    assert CONFIG.defaults()["ppo"] == dataclasses.asdict(PPOConfig())
+    assert "trpo" not in CONFIG.defaults()

@@ -10,7 +10,7 @@ def told(monkeypatch):
 
     def told(*arguments: str) -> TeachConfig:
         begun = []
-        monkeypatch.setattr(cli, "teach_as_told", lambda config, _: begun.append(config) or 0)
+        monkeypatch.setattr(cli, "run_experiment", lambda config, *_: begun.append(config) or 0)
         assert cli.main(["teach", "-n", "x", *arguments]) == 0
         (config,) = begun
         return config

@@ -8,9 +8,9 @@ import pytest
 
 from rl_teacher.cli import main
 
-TINY = ["--ppo.num-envs", "8", "--ppo.rollout-steps", "32", "-t", "1024", "-i", "40"]
+TINY = ["--ppo.num-envs", "8", "--ppo.rollout-steps", "32", "-t", "1024"]
 COMMON = [*TINY, "--no-tensorboard", "--checkpoint-seconds", "0"]
-SYNTH = ["-p", "synth", "-l", "12", "-L", "8"]
+SYNTH = ["-p", "synth", "-l", "12", "-L", "8", "-i", "40"]
 
 
 @pytest.fixture(scope="session")

@@ -441,7 +441,7 @@ def test_an_unknown_keyword_is_refused_with_the_nearest_one():
         ({"fit": "background"}, "'sync' or 'async'"),
         ({"answer_timeout_s": 0}, "above 0"),
         ({"predictor_path": "somewhere", "collect_only": True}, "keep_asking"),
-        ({"refresh_interval": -1}, "not below 0"),
+        ({"refresh_interval": -1}, "refresh_interval=-1 was given; at least 0"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_words(keywords, words):

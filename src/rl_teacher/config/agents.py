@@ -1,196 +1,202 @@
-"""The settings of every agent; the command line has a section for each.
+"""Settings of every agent; the command line has a section for each.
 
-Fields of the same name mean the same in all of them, and have the same limits (see config.py).
+A setting has the same name, meaning and bounds in all sections.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from rl_teacher.config.fields import IMAGES, Above, AtLeast, Between
 from rl_teacher.nn.encoders import NetworkSize
+
+Count = Annotated[int, AtLeast(1)]
+Positive = Annotated[float, Above(0)]
+Fraction = Annotated[float, Between(0, 1)]
 
 
 @dataclass(frozen=True)
 class PPOConfig:
     """Settings of PPO (Schulman et al. 2017)."""
 
-    num_envs: int = 32
-    """environments stepped together"""
-    rollout_steps: int = 64
-    """steps of each environment between two updates"""
-    minibatch_size: int = 256
-    """samples in one gradient step"""
-    num_epochs: int = 10
-    """times each sample is used"""
-    learning_rate: float = 3e-4
-    """of Adam"""
-    final_learning_rate: float = 3e-4
-    """what the learning rate has become, linearly, at the last step"""
-    gamma: float = 0.99
-    """gamma: what a reward is worth one step later"""
-    gae_lambda: float = 0.98
-    """lambda of generalised advantage estimation"""
-    clip_range: float = 0.2
-    """how far the probability ratio may pay off"""
-    entropy_coef: float = 0.0
-    """reward for staying random"""
-    max_grad_norm: float = 0.5
-    """gradients longer than this are shortened"""
-    hidden: tuple[int, ...] = (64, 64)
-    """units of each layer, in the policy and in the value function"""
-    image_encoder: NetworkSize = "small"
-    """what sees pictures: a network for CPUs, or the larger one of Mnih et al. 2015"""
-    observation_clip: float = 10.0
-    """normalised observations are clipped to this"""
+    num_envs: Count = 32
+    """environments stepped in parallel"""
+    rollout_steps: Count = 64
+    """steps per environment in one rollout"""
+    minibatch_size: Count = 256
+    """samples per gradient step"""
+    num_epochs: Count = 10
+    """passes over each rollout"""
+    learning_rate: Positive = 3e-4
+    """learning rate of Adam at the first step"""
+    final_learning_rate: Annotated[float, Between(0, 100)] = 3e-4
+    """learning rate at the last step; it changes linearly"""
+    gamma: Fraction = 0.99
+    """discount factor"""
+    gae_lambda: Fraction = 0.98
+    """lambda of generalised advantage estimation (GAE)"""
+    clip_range: Positive = 0.2
+    """clip range of the probability ratio"""
+    entropy_coef: Annotated[float, Between(0, 100)] = 0.0
+    """entropy coefficient of the loss"""
+    max_grad_norm: Positive = 0.5
+    """maximum norm of the gradient"""
+    hidden: Annotated[tuple[int, ...], AtLeast(1)] = (64, 64)
+    """hidden layer sizes of the policy and of the value function"""
+    image_encoder: Annotated[NetworkSize, IMAGES] = "small"
+    """image encoder: a small CNN for CPUs, or the CNN of Mnih et al. 2015"""
+    observation_clip: Positive = 10.0
+    """largest absolute value of a normalised observation"""
 
 
 @dataclass(frozen=True)
 class TRPOConfig:
     """Settings of TRPO (Schulman et al. 2015)."""
 
-    num_envs: int = 32
-    """environments stepped together"""
-    rollout_steps: int = 64
-    """steps of each environment between two updates"""
-    target_kl: float = 0.01
-    """how far, in nats, one update may take the policy on average"""
-    cg_steps: int = 15
-    """steps of conjugate gradient, at most"""
-    cg_damping: float = 0.1
-    """added to the diagonal of the Fisher matrix"""
-    line_search_steps: int = 10
-    """step lengths that are tried, at most"""
-    line_search_shrinkage: float = 0.8
-    """each of them over the one before"""
-    minibatch_size: int = 128
-    """samples in one gradient step of the value function"""
-    num_epochs: int = 10
-    """times the value function sees each sample"""
-    learning_rate: float = 1e-3
-    """of the value function's Adam"""
-    gamma: float = 0.99
-    """gamma: what a reward is worth one step later"""
-    gae_lambda: float = 0.98
-    """lambda of generalised advantage estimation"""
-    hidden: tuple[int, ...] = (64, 64)
-    """units of each layer, in the policy and in the value function"""
-    observation_clip: float = 10.0
-    """normalised observations are clipped to this"""
+    num_envs: Count = 32
+    """environments stepped in parallel"""
+    rollout_steps: Count = 64
+    """steps per environment in one rollout"""
+    target_kl: Positive = 0.01
+    """largest mean KL divergence of an update, in nats"""
+    cg_steps: Count = 15
+    """maximum number of conjugate gradient steps"""
+    cg_damping: Annotated[float, Between(0, 100)] = 0.1
+    """damping added to the diagonal of the Fisher matrix"""
+    line_search_steps: Count = 10
+    """maximum number of line search steps"""
+    line_search_shrinkage: Annotated[float, Between(0.01, 0.99)] = 0.8
+    """factor between the step sizes of the line search"""
+    minibatch_size: Count = 128
+    """samples per gradient step of the value function"""
+    num_epochs: Count = 10
+    """passes of the value function over each rollout"""
+    learning_rate: Positive = 1e-3
+    """learning rate of the value function's Adam"""
+    gamma: Fraction = 0.99
+    """discount factor"""
+    gae_lambda: Fraction = 0.98
+    """lambda of generalised advantage estimation (GAE)"""
+    hidden: Annotated[tuple[int, ...], AtLeast(1)] = (64, 64)
+    """hidden layer sizes of the policy and of the value function"""
+    observation_clip: Positive = 10.0
+    """largest absolute value of a normalised observation"""
 
 
 @dataclass(frozen=True)
 class A2CConfig:
-    """Settings of A2C (Mnih et al. 2016, in step), after OpenAI baselines."""
+    """Settings of A2C (Mnih et al. 2016, synchronous), after OpenAI Baselines."""
 
-    num_envs: int = 16
-    """environments stepped together"""
-    rollout_steps: int = 5
-    """steps of each environment between two updates"""
-    learning_rate: float = 7e-4
-    """of RMSProp"""
-    final_learning_rate: float = 7e-4
-    """what the learning rate has become, linearly, at the last step"""
-    rms_alpha: float = 0.99
-    """of RMSProp's mean square"""
-    rms_epsilon: float = 1e-5
-    """added to its root"""
-    gamma: float = 0.99
-    """gamma: what a reward is worth one step later"""
-    gae_lambda: float = 1.0
-    """lambda of generalised advantage estimation; 1 is A2C's own"""
-    entropy_coef: float = 0.0
-    """reward for staying random"""
-    max_grad_norm: float = 0.5
-    """gradients longer than this are shortened"""
-    hidden: tuple[int, ...] = (64, 64)
-    """units of each layer, in the policy and in the value function"""
-    image_encoder: NetworkSize = "small"
-    """what sees pictures: a network for CPUs, or the larger one of Mnih et al. 2015"""
-    observation_clip: float = 10.0
-    """normalised observations are clipped to this"""
+    num_envs: Count = 16
+    """environments stepped in parallel"""
+    rollout_steps: Count = 5
+    """steps per environment in one rollout"""
+    learning_rate: Positive = 7e-4
+    """learning rate of RMSProp at the first step"""
+    final_learning_rate: Annotated[float, Between(0, 100)] = 7e-4
+    """learning rate at the last step; it changes linearly"""
+    rms_alpha: Fraction = 0.99
+    """decay rate of RMSProp's mean square"""
+    rms_epsilon: Positive = 1e-5
+    """epsilon of RMSProp"""
+    gamma: Fraction = 0.99
+    """discount factor"""
+    gae_lambda: Fraction = 1.0
+    """lambda of generalised advantage estimation (GAE); 1 is plain A2C"""
+    entropy_coef: Annotated[float, Between(0, 100)] = 0.0
+    """entropy coefficient of the loss"""
+    max_grad_norm: Positive = 0.5
+    """maximum norm of the gradient"""
+    hidden: Annotated[tuple[int, ...], AtLeast(1)] = (64, 64)
+    """hidden layer sizes of the policy and of the value function"""
+    image_encoder: Annotated[NetworkSize, IMAGES] = "small"
+    """image encoder: a small CNN for CPUs, or the CNN of Mnih et al. 2015"""
+    observation_clip: Positive = 10.0
+    """largest absolute value of a normalised observation"""
 
 
 @dataclass(frozen=True)
 class GA3CConfig:
     """Settings of GA3C (Babaeizadeh et al. 2017), with V-trace (Espeholt et al. 2018)."""
 
-    num_envs: int = 64
-    """environments stepped together"""
-    rollout_steps: int = 5
-    """steps of each environment between two updates"""
-    batch_envs: int = 16
-    """environments, at least, whose steps of a rollout make one gradient step"""
-    learning_rate: float = 7e-4
-    """of RMSProp"""
-    final_learning_rate: float = 7e-4
-    """what the learning rate has become, linearly, at the last step"""
-    rms_alpha: float = 0.99
-    """of RMSProp's mean square"""
-    rms_epsilon: float = 1e-5
-    """added to its root"""
-    gamma: float = 0.99
-    """gamma: what a reward is worth one step later"""
-    rho_bar: float = 1.0
-    """importance weights of V-trace's errors are cut here"""
-    c_bar: float = 1.0
-    """and those of its traces here"""
-    entropy_coef: float = 0.0
-    """reward for staying random"""
-    max_grad_norm: float = 0.5
-    """gradients longer than this are shortened"""
-    hidden: tuple[int, ...] = (64, 64)
-    """units of each layer, in the policy and in the value function"""
-    image_encoder: NetworkSize = "small"
-    """what sees pictures: a network for CPUs, or the larger one of Mnih et al. 2015"""
-    observation_clip: float = 10.0
-    """normalised observations are clipped to this"""
+    num_envs: Count = 64
+    """environments stepped in parallel"""
+    rollout_steps: Count = 5
+    """steps per environment in one rollout"""
+    batch_envs: Count = 16
+    """minimum number of environments whose rollouts form one gradient step"""
+    learning_rate: Positive = 7e-4
+    """learning rate of RMSProp at the first step"""
+    final_learning_rate: Annotated[float, Between(0, 100)] = 7e-4
+    """learning rate at the last step; it changes linearly"""
+    rms_alpha: Fraction = 0.99
+    """decay rate of RMSProp's mean square"""
+    rms_epsilon: Positive = 1e-5
+    """epsilon of RMSProp"""
+    gamma: Fraction = 0.99
+    """discount factor"""
+    rho_bar: Positive = 1.0
+    """clipping threshold of V-trace's importance weights (rho bar)"""
+    c_bar: Positive = 1.0
+    """clipping threshold of V-trace's trace coefficients (c bar)"""
+    entropy_coef: Annotated[float, Between(0, 100)] = 0.0
+    """entropy coefficient of the loss"""
+    max_grad_norm: Positive = 0.5
+    """maximum norm of the gradient"""
+    hidden: Annotated[tuple[int, ...], AtLeast(1)] = (64, 64)
+    """hidden layer sizes of the policy and of the value function"""
+    image_encoder: Annotated[NetworkSize, IMAGES] = "small"
+    """image encoder: a small CNN for CPUs, or the CNN of Mnih et al. 2015"""
+    observation_clip: Positive = 10.0
+    """largest absolute value of a normalised observation"""
 
 
 @dataclass(frozen=True)
 class SACConfig:
-    """Settings of SAC (Haarnoja et al. 2018), as PEBBLE has it (Lee et al. 2021)."""
+    """Settings of SAC (Haarnoja et al. 2018) with PEBBLE's additions (Lee et al. 2021)."""
 
-    num_envs: int = 8
-    """environments stepped together"""
-    rollout_steps: int = 8
-    """steps of each environment between two updates"""
-    learning_starts: int = 1000
-    """environment steps at random before anything is learned"""
-    buffer_steps: int = 300_000
-    """latest environment steps that are remembered"""
-    minibatch_size: int = 128
-    """samples in one gradient step"""
-    updates_per_step: float = 1.0
-    """gradient steps for each environment step"""
-    policy_delay: int = 1
-    """gradient steps of the critics for each of the actor"""
-    learning_rate: float = 3e-4
-    """of Adam, for actor, critics and temperature"""
-    gamma: float = 0.99
-    """gamma: what a reward is worth one step later"""
-    tau: float = 0.005
-    """tau: share of the critics in their targets' every step"""
-    initial_temperature: float = 1.0
-    """worth of a nat of entropy at first; it adapts until there is -1 nat for each action"""
-    hidden: tuple[int, ...] = (128, 128)
-    """units of each layer, in the actor and in both critics"""
-    observation_clip: float = 10.0
-    """normalised observations are clipped to this"""
+    num_envs: Count = 8
+    """environments stepped in parallel"""
+    rollout_steps: Count = 8
+    """steps per environment between two updates"""
+    learning_starts: Annotated[int, Between(0, 10**9)] = 1000
+    """environment steps with random actions before the first update"""
+    buffer_steps: Count = 300_000
+    """capacity of the replay buffer, in environment steps"""
+    minibatch_size: Count = 128
+    """samples per gradient step"""
+    updates_per_step: Positive = 1.0
+    """gradient steps per environment step"""
+    policy_delay: Count = 1
+    """critic updates per actor update"""
+    learning_rate: Positive = 3e-4
+    """learning rate of Adam, for actor, critics and temperature"""
+    gamma: Fraction = 0.99
+    """discount factor"""
+    tau: Fraction = 0.005
+    """coefficient of the target networks' soft update (tau)"""
+    initial_temperature: Positive = 1.0
+    """initial entropy temperature; it adapts to a target entropy of -1 nat per action dimension"""
+    hidden: Annotated[tuple[int, ...], AtLeast(1)] = (128, 128)
+    """hidden layer sizes of the actor and of both critics"""
+    observation_clip: Positive = 10.0
+    """largest absolute value of a normalised observation"""
     no_relabel: bool = False
-    """keep the rewards of their time; without it, all that is remembered gets its new ones after
-    every fit of the predictor"""
+    """keep the predicted rewards in the replay buffer instead of relabelling them after every fit
+    of the reward predictor"""
     no_explore: bool = False
-    """act at random before the first labels; without it, look for states far from all others"""
-    compared_states: int = 512
-    """remembered states, drawn at random, to which that distance is measured; 0: all"""
+    """act at random before the first labels, instead of PEBBLE's unsupervised exploration"""
+    compared_states: Annotated[int, Between(0, 10**9)] = 512
+    """replay buffer states compared with for the exploration reward; 0: all"""
 
 
 @dataclass(frozen=True)
 class OtherAgentConfig:
-    """Settings of another library's agent, or of your own."""
+    """Settings of an agent from another library, or of a custom agent."""
 
-    num_envs: int = 8
-    """environments stepped together"""
+    num_envs: Count = 8
+    """environments stepped in parallel"""
     arguments: tuple[str, ...] = ()
-    """NAME=VALUE, for the constructor of the agent: Python literals or words"""
+    """NAME=VALUE pairs for the agent's constructor; Python literals or words"""
 
 
 AgentConfig = PPOConfig | TRPOConfig | A2CConfig | GA3CConfig | SACConfig | OtherAgentConfig

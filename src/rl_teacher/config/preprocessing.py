@@ -1,4 +1,4 @@
-"""What an agent and a predictor are shown of an environment that shows pictures."""
+"""Preprocessing of image observations, for agents and predictors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class FrameSettings:
-    """How pictures become observations: shrunk, grey, and stacked.
+    """Resizing, greyscale conversion and stacking of frames.
 
-    An observation is then [C, H, W] uint8: the latest pictures, the newest last; of each picture
-    one channel when grey, else all of them.
+    The result is [C, H, W] uint8: the latest frames, the newest last, with one channel per frame
+    when grey and all channels otherwise.
 
     Attributes:
-        stacked: pictures seen together; 0 is as good as 1.
-        size: pixels of height and width that larger pictures are shrunk to; 0: none is shrunk.
-        grey: whether the colours become one channel.
+        stacked: frames per observation; 0 is the same as 1.
+        size: height and width in pixels that larger frames are resized to; 0: no resizing.
+        grey: convert frames to one channel.
     """
 
     stacked: int = 4
@@ -24,10 +24,10 @@ class FrameSettings:
 
     @staticmethod
     def saved_in(config: Mapping[str, Any]) -> "FrameSettings":
-        """Those of an experiment, from its saved settings; what is not there has its default."""
-        usual = FrameSettings()
+        """Read the settings from a saved experiment; missing ones have their defaults."""
+        default = FrameSettings()
         return FrameSettings(
-            stacked=config.get("stacked_frames", usual.stacked),
-            size=config.get("frame_size", usual.size),
-            grey=not config.get("colour", not usual.grey),
+            stacked=config.get("stacked_frames", default.stacked),
+            size=config.get("frame_size", default.size),
+            grey=not config.get("colour", not default.grey),
         )

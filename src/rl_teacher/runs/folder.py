@@ -124,13 +124,20 @@ class Experiment:
         self._metrics = MetricsFile(folder / "metrics.jsonl")
 
     @classmethod
-    def open(cls, name: str, config: Mapping[str, Any], force_new: bool = False) -> "Experiment":
+    def open(
+        cls,
+        name: str,
+        config: Mapping[str, Any],
+        force_new: bool = False,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> "Experiment":
         """Make an experiment, or go on with the one of this name.
 
         Args:
             name: see `validate_name`.
             config: JSON; the same name with another one is refused.
             force_new: forget what is there. Asking whether that is meant is the caller's part.
+            defaults: values of settings that an older experiment's config does not have.
 
         Raises:
             BadExperimentName, ConfigMismatch, ExperimentInUse, RunFolderUnusable.
@@ -141,7 +148,7 @@ class Experiment:
             experiment.folder.mkdir(parents=True, exist_ok=True)
             experiment._acquire()
             try:
-                experiment._prepare(config, force_new=force_new)
+                experiment._prepare(config, defaults or {}, force_new=force_new)
             except BaseException:
                 experiment._lock.release()
                 raise
@@ -307,13 +314,15 @@ class Experiment:
             )
         self._lock.sign()
 
-    def _prepare(self, config: Mapping[str, Any], *, force_new: bool) -> None:
+    def _prepare(
+        self, config: Mapping[str, Any], defaults: Mapping[str, Any], *, force_new: bool
+    ) -> None:
         """Make the folder what `config` asks for, or refuse before anything is touched."""
         wanted = as_json(config)
         if force_new:
             self.wipe()
         elif self._config_path.exists():
-            refuse_difference(self.name, self.config, wanted)
+            refuse_difference(self.name, self.config, wanted, as_json(defaults))
         remove_unfinished(self.folder)
         self._checkpoints.clear_unfinished()
         self._write_json(self._config_path, wanted)
@@ -395,9 +404,16 @@ def as_json(config: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(config, default=str))
 
 
-def refuse_difference(name: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise ConfigMismatch with every field that differs, if any does."""
-    lines = differences(flatten(was), flatten(now))
+def refuse_difference(
+    name: str, was: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> None:
+    """Raise ConfigMismatch with every field that differs, if any does.
+
+    Settings that the saved config lacks count as defaults: they are newer than the experiment.
+    """
+    wanted = flatten(now)
+    newer = {field: value for field, value in flatten(defaults).items() if field in wanted}
+    lines = differences(newer | flatten(was), wanted)
     if lines:
         raise ConfigMismatch(
             f"Experiment {name!r} exists with another configuration:\n"

@@ -6,13 +6,14 @@ Begin with `Learning.take_in`: it is `Teaching._train_once` without the agent.
 import contextlib
 import logging
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
 from rl_teacher.agents.episode_stats import EpisodeReturns
 from rl_teacher.common.state_dict import nest, part_of
+from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.datasets import Spaces
 from rl_teacher.datasets.import_export import from_experiment
 from rl_teacher.envs.rollout import Rollout
@@ -65,7 +66,11 @@ class Learning:
         self._true = EpisodeReturns(world.num_envs, begins_whole=True)
         with contextlib.ExitStack() as stack:
             self._experiment = stack.enter_context(
-                Experiment.open(self.name, identity(world, settings))
+                Experiment.open(
+                    self.name,
+                    identity(world, settings),
+                    defaults={"reward": asdict(PredictorConfig())},
+                )
             )
             self._store = stack.enter_context(
                 Store.open(default_url(home()), is_synced=settings.is_human)

@@ -1,0 +1,221 @@
+"""Annotations of settings: short flags, bounds, and the runs that a setting applies to."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import tyro
+
+from rl_teacher.common.errors import BadConfig
+
+if TYPE_CHECKING:
+    from rl_teacher.config.experiment import RunOptions, TeachConfig
+
+
+def short_flag(letter: str) -> Any:
+    """Give a setting a short flag beside its long one."""
+    return tyro.conf.arg(aliases=[f"-{letter}"])
+
+
+def _parse_whole(text: str) -> int:
+    number = float(text.replace("_", ""))
+    if number != int(number):
+        raise ValueError(f"{text} is not a whole number")
+    return int(number)
+
+
+WholeNumber = Annotated[
+    int,
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda texts: _parse_whole(texts[0]),
+        is_instance=lambda value: isinstance(value, int),
+        str_from_instance=lambda value: [str(value)],
+    ),
+]
+"""An integer that may also be written as 5e6 or 5_000_000."""
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """Bound: the lowest value allowed."""
+
+    low: float
+
+    def allows(self, value: float) -> bool:
+        """Return whether a value is within the bound; NaN never is."""
+        return value >= self.low
+
+    def __str__(self) -> str:
+        return f"at least {self.low:g}"
+
+
+@dataclass(frozen=True)
+class Above:
+    """Bound: finite numbers greater than this one."""
+
+    low: float
+
+    def allows(self, value: float) -> bool:
+        """Return whether a value is within the bound; NaN never is."""
+        return self.low < value < math.inf
+
+    def __str__(self) -> str:
+        return f"a number above {self.low:g}"
+
+
+@dataclass(frozen=True)
+class Between:
+    """Bounds: the lowest and the highest value allowed."""
+
+    low: float
+    high: float
+
+    def allows(self, value: float) -> bool:
+        """Return whether a value is within the bounds; NaN never is."""
+        return self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        return f"a number from {self.low:.12g} to {self.high:.12g}"
+
+
+@dataclass(frozen=True)
+class RunSetup:
+    """A run as far as its settings and its environment determine it.
+
+    Attributes:
+        config: the experiment.
+        options: how it is carried out.
+        has_image_observations: whether the environment's observations are images.
+    """
+
+    config: "TeachConfig"
+    options: "RunOptions"
+    has_image_observations: bool
+
+
+@dataclass(frozen=True)
+class OnlyWith:
+    """Condition under which a setting has an effect.
+
+    Attributes:
+        requirement: the condition in words, after "only with".
+        holds: whether a run meets it.
+    """
+
+    requirement: str
+    holds: Callable[[RunSetup], bool]
+
+
+def only_with_agent(section: str) -> OnlyWith:
+    """Restrict a section of settings to the agent that reads it."""
+    return OnlyWith(f"-a {section}", lambda run: run.config.agent_section == section)
+
+
+IMAGES = OnlyWith("image observations", lambda run: run.has_image_observations)
+CONVOLUTIONS = OnlyWith(
+    "image observations and --reward.image-encoder small or paper",
+    lambda run: (
+        run.has_image_observations and run.config.reward.image_encoder in ("small", "paper")
+    ),
+)
+TRUE_REWARD = OnlyWith("-p rl", lambda run: run.config.predictor == "rl")
+LABELS = OnlyWith("labels to ask for (-p synth or -p human)", lambda run: run.config.asks)
+SYNTHETIC_LABELS = OnlyWith(
+    "-p synth", lambda run: run.config.asks and run.config.predictor == "synth"
+)
+HUMAN_LABELS = OnlyWith("-p human", lambda run: run.config.asks_a_person)
+PAIR_SCORES = OnlyWith(
+    "labels to ask for and a reward predictor (collect needs --predictor-path)",
+    lambda run: (
+        run.config.asks and (not run.config.collect_only or run.config.predictor_path is not None)
+    ),
+)
+HYPERBOLIC_SCHEDULE = OnlyWith(
+    "--schedule hyperbolic", lambda run: run.config.asks and run.config.schedule == "hyperbolic"
+)
+PAGE = OnlyWith("--serve or -p human", lambda run: run.options.serve or run.config.asks_a_person)
+
+
+def settings_in(settings: Any) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+    """Iterate over the fields of a dataclass: name, type and annotations."""
+    hints = get_type_hints(type(settings), include_extras=True)
+    for each in fields(settings):
+        hint = hints[each.name]
+        kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        yield each.name, kind, tuple(notes)
+
+
+def as_flag(setting: str, value: Any = None) -> str:
+    """Write a setting as on the command line, with its value where one is given."""
+    flag = "--" + setting.replace("_", "-")
+    return flag if value is None or value is True else f"{flag} {value}"
+
+
+def as_keyword(setting: str, value: Any) -> str:
+    """Write a setting as in Python."""
+    return f"{setting}={value!r}"
+
+
+def check_bounds(
+    settings: Any, prefix: str = "", spell: Callable[[str, Any], str] = as_flag
+) -> None:
+    """Check the fields of a dataclass against their bounds and choices, but not nested ones.
+
+    Args:
+        settings: a dataclass; `None` is always allowed, and a tuple is checked element by element.
+        prefix: name of the section in messages.
+        spell: how messages write a setting with its value.
+
+    Raises:
+        BadConfig: a value is out of bounds, or not among the choices of a Literal.
+    """
+    for name, kind, notes in settings_in(settings):
+        given = getattr(settings, name)
+        for value in given if isinstance(given, tuple) else (given,):
+            if value is None:
+                continue
+            spelt = spell(prefix + name, value)
+            for bound in notes:
+                if isinstance(bound, AtLeast | Above | Between) and not bound.allows(value):
+                    raise BadConfig(f"{spelt} was given; {bound} is needed.")
+            if get_origin(kind) is Literal and value not in get_args(kind):
+                choices = " or ".join(map(repr, get_args(kind)))
+                raise BadConfig(f"{spelt} was given; {choices} is needed.")
+
+
+def check_effects(
+    run: RunSetup, default_config: "TeachConfig", default_options: "RunOptions"
+) -> None:
+    """Refuse settings that differ from their defaults and have no effect on the run.
+
+    Args:
+        run: the run, with its settings.
+        default_config: settings before the command line was read, for example those of a preset.
+        default_options: the same for the options of a run.
+
+    Raises:
+        BadConfig: names the setting and what it applies to.
+    """
+    _refuse_ineffective(run.config, default_config, run)
+    _refuse_ineffective(run.options, default_options, run)
+
+
+def _refuse_ineffective(
+    settings: Any, defaults: Any, run: RunSetup, prefix: str = "", inherited: tuple[Any, ...] = ()
+) -> None:
+    """Compare a section with its defaults; conditions of a section hold for all of its fields."""
+    for name, _, notes in settings_in(settings):
+        value, default = getattr(settings, name), getattr(defaults, name)
+        conditions = inherited + tuple(note for note in notes if isinstance(note, OnlyWith))
+        if is_dataclass(value):
+            _refuse_ineffective(value, default, run, f"{prefix}{name}.", conditions)
+        elif value != default:
+            for condition in conditions:
+                if not condition.holds(run):
+                    raise BadConfig(
+                        f"{as_flag(prefix + name, value)} was given, but it has an effect only "
+                        f"with {condition.requirement}. Leave it out."
+                    )
