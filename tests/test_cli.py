@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import subprocess
@@ -98,6 +99,19 @@ def test_another_configuration_under_the_same_name_lists_the_differences(capsys)
     assert main(arguments) == 0
     assert main([*arguments, "-s", "7"]) == 2
     assert "seed: was 1, now 7" in capsys.readouterr().err
+
+
+def test_experiment_without_a_newer_setting_continues_with_its_default(capsys):
+    arguments = ["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", "older", *TINY]
+    assert main(arguments) == 0
+    path = Experiment.find("older").folder / "config.json"
+    config = json.loads(path.read_text())
+    del config["hide_episode_ends"], config["ppo"]["entropy_coef"]
+    path.write_text(json.dumps(config))
+    assert main([*arguments, "--hide-episode-ends"]) == 2
+    assert "hide_episode_ends: was false, now true" in capsys.readouterr().err
+    assert main(arguments) == 0
+    assert Experiment.find("older").config["ppo"]["entropy_coef"] == 0.0
 
 
 def test_force_new_asks_and_refuses_where_nobody_can_answer(capsys, monkeypatch):

@@ -50,7 +50,7 @@ def test_keyword_spelling_is_used_in_messages_for_python():
         ([*VECTORS, "-p", "rl", "--colour"], "--colour", "image observations"),
         ([*VECTORS, "-p", "synth", "--reward.batch-norm"], "--reward.batch-norm", "image"),
         ([*IMAGES, "-p", "synth", "--reward.batch-norm"], "--reward.batch-norm", "small or paper"),
-        ([*VECTORS, "-p", "rl", "--ppo.image-encoder", "paper"], "--ppo.image-encoder", "image"),
+        ([*VECTORS, "-p", "rl", "--ppo.image-encoder", "paper"], "--ppo.image-encoder paper", "im"),
         ([*VECTORS, "-p", "rl", "-a", "trpo", "--ppo.gamma", "0.9"], "--ppo.gamma 0.9", "-a ppo"),
         ([*VECTORS, "-p", "rl", "--other.num-envs", "4"], "--other.num-envs 4", "-a other"),
         ([*VECTORS, "-p", "rl", "-l", "100"], "--n-labels 100", "-p synth or -p human"),
