@@ -24,7 +24,7 @@ from rl_teacher.config.experiment import PredictorConfig, RunOptions, TeachConfi
 if TYPE_CHECKING:
     from rl_teacher.agents.ppo import PPO
     from rl_teacher.envs.interface import StatefulVectorEnv
-    from rl_teacher.session import RewardLearner
+    from rl_teacher.rewards.learner import RewardLearner
 
 Metrics = dict[str, Any]
 
@@ -332,10 +332,12 @@ class LabelledWorld:
 
     def _make_learner(self, env_id: str, folder: Path) -> "RewardLearner":
         from rl_teacher.predictor.inputs import InputSpace
-        from rl_teacher.queries.queue import QueryQueue, Respondent, Shelf
+        from rl_teacher.queries.planner import QuerySettings
+        from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore
         from rl_teacher.queries.schedules import Budget, Progress
         from rl_teacher.queries.selectors import selector
-        from rl_teacher.session import Asking, Fitting, RewardLearner, Subject
+        from rl_teacher.rewards.learner import RewardLearner, RewardTask
+        from rl_teacher.rewards.trainer import TrainerSettings
         from rl_teacher.store.media import SegmentFiles
         from rl_teacher.teachers.registry import teacher_named
 
@@ -347,12 +349,12 @@ class LabelledWorld:
             self._venv.single_observation_space, self._venv.single_action_space
         )
         experiment_id = self._store.experiments.ensure("bench", env_id, {})
-        shelf = Shelf(self._store, experiment_id, SegmentFiles(folder / "segments"))
+        shelf = QueryStore(self._store, experiment_id, SegmentFiles(folder / "segments"))
         return RewardLearner(
-            Subject(env_id, space, self._venv.num_envs, segment_steps=60),
-            Asking(selector("disagreement"), by_step, Budget(None, 50, 10**6), 10),
-            Fitting(PredictorConfig(), 200, in_background=False, seed=0),
-            QueryQueue(shelf, Respondent(teacher_named("oracle"), "synthetic:oracle", 0)),
+            RewardTask(env_id, space, self._venv.num_envs, segment_steps=60),
+            QuerySettings(selector("disagreement"), by_step, Budget(None, 50, 10**6), 10),
+            TrainerSettings(PredictorConfig(), 200, in_background=False, seed=0),
+            QueryQueue(shelf, NamedTeacher(teacher_named("oracle"), "synthetic:oracle", 0)),
         )
 
     def live(self, num_rollouts: int) -> None:

@@ -137,23 +137,19 @@ def teach_without_a_page(config: TeachConfig, options: RunOptions) -> None:
     """As `teach` does, but nobody has to look."""
     from rl_teacher.common import runtime
     from rl_teacher.report.progress import Progress
-    from rl_teacher.runs.clip_renderer import ClipStore
-    from rl_teacher.runs.folder import Experiment, home
-    from rl_teacher.store.database import default_url
-    from rl_teacher.store.media import MediaFiles
-    from rl_teacher.teach import Teaching, check
+    from rl_teacher.runs.folder import home
+    from rl_teacher.session import open_experiment
+    from rl_teacher.teach import TrainingLoop, check, experiment_spec
 
     runtime.prepare(home() / "cache" / "xla")
     env_info = check(config)
     config = replace(config, env_id=env_info.id)
     with contextlib.ExitStack() as stack:
-        experiment = stack.enter_context(Experiment.open(config.name, config.saved()))
-        store = stack.enter_context(Store.open(default_url(home()), is_synced=False))
-        clip_store = ClipStore(store, MediaFiles(home() / "media"))
+        experiment = stack.enter_context(open_experiment(experiment_spec(config, options)))
         display = stack.enter_context(Progress(config.name, env_info.id, config.num_timesteps))
-        teaching = Teaching(config, options, env_info, experiment, clip_store, display)
-        stack.callback(teaching.close)
-        teaching.run()
+        loop = TrainingLoop(config, options, experiment, display)
+        stack.callback(loop.close)
+        loop.run()
 
 
 def what_is_told(store: Store, name: str, segments: SegmentFiles) -> Metrics:

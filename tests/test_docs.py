@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from fastapi.routing import APIRoute
 
-from rl_teacher import cli, session
+from rl_teacher import cli
 from rl_teacher.agents import numpy_policy
 from rl_teacher.clips import drawing, poses
 from rl_teacher.config.experiment import (
@@ -36,13 +36,15 @@ from rl_teacher.play.options import MAX_EPISODES, PlayOptions
 from rl_teacher.predictor import fit, labels
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.quality import agreement, reliability
-from rl_teacher.queries import queue
+from rl_teacher.queries import planner, queue
 from rl_teacher.queries.schedules import Budget
 from rl_teacher.report import label_export
-from rl_teacher.runs import status
+from rl_teacher.rewards import learner, trainer
+from rl_teacher.rewards.factory import SECONDS_BETWEEN
+from rl_teacher.runs import reporting
 from rl_teacher.store import media
 from rl_teacher.store.tables import Base
-from rl_teacher.teach import MOST_WAITING, check
+from rl_teacher.teach import check
 from rl_teacher.web import (
     access,
     app,
@@ -60,7 +62,6 @@ from rl_teacher.web.limits import Limits
 from rl_teacher.web.routes import events, experiments, labelers, leases
 from rl_teacher.web.schemas import labelling
 from rl_teacher.web.settings import MAX_BODY_BYTES, OWNER, Settings
-from rl_teacher.wrappers.parts import SECONDS_BETWEEN, STEPS_BETWEEN
 from rl_teacher.wrappers.settings import WrapperSettings
 from rl_teacher.wrappers.world import ASSUMED_FPS
 
@@ -333,24 +334,24 @@ def test_of_pictures_check_says_what_the_docs_say(capsys):
         f"looks at about {fit.SAMPLED_STEPS} of its steps",
         f"on up to {fit.MAX_EVALUATED} labels",
         f"has not fallen by {fit.MIN_IMPROVEMENT} nats in {fit.PATIENCE} calls",
-        f"take {session.REFIT_STEPS} gradient steps at most",
-        f"end after {session.REFIT_PATIENCE} call",
-        f"have grown by {session.FIT_GROWTH:.0%}".replace("%", " %"),
+        f"take {trainer.REFIT_STEPS} gradient steps at most",
+        f"end after {trainer.REFIT_PATIENCE} call",
+        f"have grown by {trainer.FIT_GROWTH:.0%}".replace("%", " %"),
         f"if ratio > {fit.LOSS_RATIO_RANGE[1]}",
         f"if ratio < {fit.LOSS_RATIO_RANGE[0]}",
         f"within {fit.L2_RANGE[0]} .. {fit.L2_RANGE[1]:g}",
         f"`T0` = {TeachConfig.hyperbolic_steps:,} steps",
         f"`P + t / {Budget(None, 0, 1).steps_between}`",
-        f"At most {session.ASKED_AT_ONCE} comparisons",
-        f"the latest {session.REMEMBERED_STEPS:,} steps",
-        f"at most {MOST_WAITING} wait at any time",
-        f"one in {session.LIBRARY_EVERY} of the first pairs",
-        f"one of up to {queue.LIBRARY_SIZE}",
+        f"At most {planner.MAX_QUERIES_PER_ROLLOUT} comparisons",
+        f"the latest {learner.RECORDED_STEPS:,} steps",
+        f"at most {planner.MAX_WAITING} wait at any time",
+        f"one in {planner.SHARED_EVERY} of the first pairs",
+        f"one of up to {queue.MAX_SHARED_SEGMENTS}",
         f"`P + s / {Budget(None, 0, 1).seconds_between:g}`",
         f"silent for {messages.LOST_AFTER.total_seconds():g} s",
-        f"every {status.EPISODE_EVERY_S['poses']:g} s at most where clips are poses",
-        f"every {status.EPISODE_EVERY_S['video']:g} s where they are video",
-        f"starts warm, and waits for {session.LEAST_TO_REFIT} labels",
+        f"every {reporting.EPISODE_EVERY_S['poses']:g} s at most where clips are poses",
+        f"every {reporting.EPISODE_EVERY_S['video']:g} s where they are video",
+        f"starts warm, and waits for {trainer.MIN_LABELS_TO_FINE_TUNE} labels",
         f"as if measured over {labels.WARM_START_COUNT:,} steps",
     ],
 )
@@ -371,17 +372,17 @@ def text_of(name):
             "docs/getting-started.md",
             f"http://{RunOptions().host}:{RunOptions().port}/e/human-175/label?token=",
         ),
-        ("docs/getting-started.md", f"At most {MOST_WAITING} wait"),
+        ("docs/getting-started.md", f"At most {planner.MAX_WAITING} wait"),
         ("docs/remote.md", f"as a cookie for {access.COOKIE_AGE_S // 86_400} days"),
         ("docs/remote.md", f"is the labeler `{OWNER}`"),
         ("docs/remote.md", f"`~/.rl-teacher/{token.FILE_NAME}`"),
-        ("docs/labelling.md", f"at most {MOST_WAITING} wait at any time"),
+        ("docs/labelling.md", f"at most {planner.MAX_WAITING} wait at any time"),
         ("docs/labelling.md", f"At most {drawing.MAX_FPS:g} frames a second"),
         ("docs/labelling.md", f"from whom: `{OWNER}`"),
         ("docs/quality.md", f"that of {agreement.RESAMPLES:,} bootstrap samples"),
         ("docs/quality.md", "`a` = {:g} and `b` = {:g}".format(*reliability.PRIOR)),
         ("docs/quality.md", "at least {} and at most {}".format(*reliability.TRUSTED)),
-        ("docs/quality.md", f"Every {status.DIAGNOSTICS_EVERY_S:g} seconds a run tells"),
+        ("docs/quality.md", f"Every {reporting.DIAGNOSTICS_EVERY_S:g} seconds a run tells"),
         ("docs/service.md", f"--host {serve.ServeOptions().host} --port {RunOptions().port}"),
         ("docs/service.md", f"one of the next {serve.PORTS_TRIED - 1} is used"),
         ("docs/service.md", f"up to {labelling.MAX_LABELS} at a time"),
@@ -406,9 +407,9 @@ def text_of(name):
         ("docs/wrappers.md", f"| `clip_length` | {WrapperSettings().clip_length:g} |"),
         ("docs/wrappers.md", f"{ASSUMED_FPS:g} steps per second"),
         ("docs/wrappers.md", f"or {DEFAULT_PRETRAIN_LABELS} | answers before the first fit"),
-        ("docs/wrappers.md", f"{STEPS_BETWEEN:,}; for a person one every {SECONDS_BETWEEN:g} s"),
+        ("docs/wrappers.md", f"{Budget.steps_between:,}; for a person one every {SECONDS_BETWEEN}"),
         ("docs/wrappers.md", f"{WrapperSettings().checkpoint_interval:,} | steps between two ch"),
-        ("docs/workflows.md", f"once there are {session.LEAST_TO_REFIT} new labels"),
+        ("docs/workflows.md", f"once there are {trainer.MIN_LABELS_TO_FINE_TUNE} new labels"),
         ("docs/environments.md", f"environment for {check_of_envs.LONG_CHECK_STEPS} steps"),
         ("docs/environments.md", f"same for {check_of_envs.SHORT_CHECK_STEPS} steps before"),
         ("docs/datasets.md", f"more than {reading.MAX_BYTES / 2**30:g} GiB, unpacked"),
@@ -433,7 +434,7 @@ def text_of(name):
         ("docs/files.md", f"where `scale` is at most {poses.FINEST_STEP:.4f}"),
         ("docs/files.md", f"At its end are {media.SEAL_BYTES} bytes more"),
         ("docs/files.md", f"`{media.SEAL_HEAD.hex(' ')}`"),
-        ("docs/files.md", f"latest episodes, the last {status.EPISODES_KEPT} stay"),
+        ("docs/files.md", f"latest episodes, the last {reporting.EPISODES_KEPT} stay"),
     ],
 )
 def test_a_figure_in_the_docs_is_that_of_the_code(page, said):

@@ -8,6 +8,7 @@ import pytest
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import ExperimentNotFound
 from rl_teacher.config.experiment import PPOConfig, RunOptions, TeachConfig
+from rl_teacher.rewards.trainer import PredictorTrainer
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
@@ -109,21 +110,19 @@ def test_waiting_for_labels_holds_training_back_until_all_are_answered():
 
 
 def test_an_answer_that_is_changed_later_reaches_the_predictor(monkeypatch):
-    learned_anew = []
-    from rl_teacher.session import RewardLearner
+    rebuilt_targets = []
+    rebuild = PredictorTrainer.rebuild
 
-    learn_anew = RewardLearner._learn_anew
+    def record(self, *args):
+        rebuild(self, *args)
+        rebuilt_targets.append(list(self.labels.targets))
 
-    def noted(self):
-        learn_anew(self)
-        learned_anew.append(list(self._labels.targets))
-
-    monkeypatch.setattr(RewardLearner, "_learn_anew", noted)
+    monkeypatch.setattr(PredictorTrainer, "rebuild", record)
     with Labeler(changes_mind=True) as labeler:
         teach(replace(CONFIG, num_timesteps=8192), OPTIONS)
     assert labeler.answers[min(labeler.answers)] is Answer.EQUAL
-    assert learned_anew
-    assert learned_anew[-1][0] == 0.5
+    assert rebuilt_targets
+    assert rebuilt_targets[-1][0] == 0.5
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1"])
@@ -142,22 +141,23 @@ def test_answers_given_after_the_last_checkpoint_survive_a_kill_of_the_trainer(m
     class Killed(BaseException):
         pass
 
-    from rl_teacher.teach import Teaching
+    from rl_teacher.teach import TrainingLoop
 
-    train_once = Teaching._train_once
+    train_step = TrainingLoop.train_step
 
     def train_and_die(self):
-        train_once(self)
-        if self._rewards.take_answers() > 10:
+        metrics = train_step(self)
+        if self.session.rewards.read_answers() > 10:
             raise Killed
+        return metrics
 
     config = replace(CONFIG, num_timesteps=16_384)
-    monkeypatch.setattr(Teaching, "_train_once", train_and_die)
+    monkeypatch.setattr(TrainingLoop, "train_step", train_and_die)
     with Labeler() as labeler, pytest.raises(Killed):
         teach(config, OPTIONS)
     answered = dict(labeler.answers)
     assert len(answered) > 10
-    monkeypatch.setattr(Teaching, "_train_once", train_once)
+    monkeypatch.setattr(TrainingLoop, "train_step", train_step)
     with Labeler() as labeler:
         teach(config, OPTIONS)
     assert stored_answers() == answered | labeler.answers

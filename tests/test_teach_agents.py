@@ -16,8 +16,9 @@ from rl_teacher.config.experiment import (
     TeachConfig,
     TRPOConfig,
 )
+from rl_teacher.rewards.factory import shows_ends
 from rl_teacher.runs.folder import Experiment
-from rl_teacher.teach import shows_ends, teach
+from rl_teacher.teach import teach
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
 

@@ -441,7 +441,7 @@ def teaching(name, steps):
 
 def test_between_fits_too_memory_keeps_to_the_scale_of_the_newest_rewards(tmp_path, monkeypatch):
     monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path))
-    monkeypatch.setattr("rl_teacher.teach.RECONSIDERED_EVERY", 32)
+    monkeypatch.setattr("rl_teacher.teach.RELABEL_EVERY", 32)
     told = []
 
     def relabel_buffer(agent, reward_fn):

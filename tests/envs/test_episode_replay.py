@@ -115,9 +115,9 @@ def test_with_mujoco_no_recipes_are_kept():
 
 
 def test_as_much_is_kept_as_segments_are_cut_from():
-    from rl_teacher.session import REMEMBERED_STEPS
+    from rl_teacher.rewards.learner import RECORDED_STEPS
 
-    assert KEEP_STEPS >= REMEMBERED_STEPS
+    assert KEEP_STEPS >= RECORDED_STEPS
 
 
 def test_a_long_episode_that_ends_pushes_no_short_one_out():

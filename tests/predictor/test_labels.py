@@ -30,9 +30,10 @@ def test_has_unequal_lengths_detects_segments_of_different_length():
 
 def test_set_target_keeps_index_and_held_out_members():
     labels = LabelSet(3, SPACE, 3, seed=0)
-    places = [labels.add(pair()) for _ in range(3)]
+    for comparison_id in (7, 8, 9):
+        labels.add(pair(), comparison_id)
     counts = labels.counts.copy()
-    labels.set_target(places[1], 0.25)
+    labels.set_target(8, 0.25)
     np.testing.assert_array_equal(labels.targets, [1, 0.25, 1])
     np.testing.assert_array_equal(labels.counts, counts)
 
@@ -83,9 +84,10 @@ def test_input_stats_cover_all_labelled_steps():
 
 def test_full_set_replaces_oldest_comparison():
     labels = LabelSet(3, SPACE, 3, seed=0, capacity=4)
-    numbers = [labels.add(pair(target)) for target in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
-    assert (len(labels), labels.num_added, numbers) == (4, 6, [0, 1, 2, 3, 4, 5])
-    assert [labels.index_of(number) for number in numbers] == [None, None, 2, 3, 0, 1]
+    for comparison_id, target in enumerate((0.1, 0.2, 0.3, 0.4, 0.5, 0.6)):
+        labels.add(pair(target), comparison_id)
+    assert (len(labels), labels.num_added, labels.comparison_ids) == (4, 6, [0, 1, 2, 3, 4, 5])
+    assert [labels.index_of(i) for i in labels.comparison_ids] == [None, None, 2, 3, 0, 1]
     np.testing.assert_allclose(labels.targets, [0.5, 0.6, 0.3, 0.4])
 
 
@@ -98,8 +100,8 @@ def test_replaced_comparison_leaves_no_stale_weights():
 
 def test_target_of_replaced_comparison_is_ignored():
     labels = LabelSet(3, SPACE, 3, seed=0, capacity=2)
-    for target in (0.0, 0.0, 1.0):
-        labels.add(pair(target))
+    for comparison_id, target in enumerate((0.0, 0.0, 1.0)):
+        labels.add(pair(target), comparison_id)
     labels.set_target(0, 0.5)
     labels.set_target(1, 0.25)
     np.testing.assert_array_equal(labels.targets, [1, 0.25])

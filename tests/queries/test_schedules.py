@@ -8,7 +8,7 @@ from rl_teacher.queries.schedules import (
     Budget,
     Progress,
     annealed,
-    at_another_rate,
+    change_rate,
     constant,
     schedule,
 )
@@ -85,15 +85,15 @@ def test_an_unknown_schedule_gets_the_nearest_name():
 def test_another_rate_counts_from_the_moment_it_is_set():
     """10 at first; one every 3 s for 60 s is 30; then one a second: 35 after 65 s."""
     budget = Budget(total=None, pretraining=10, num_steps=1000, seconds_between=3.0)
-    changed = at_another_rate(budget, 1.0, Progress(0, 60.0))
+    changed = change_rate(budget, 1.0, Progress(0, 60.0))
     assert constant(changed, Progress(0, 60.0)) == constant(budget, Progress(0, 60.0)) == 30
     assert constant(changed, Progress(0, 65.0)) == 35
-    slower = at_another_rate(changed, 10.0, Progress(0, 65.0))
+    slower = change_rate(changed, 10.0, Progress(0, 65.0))
     assert constant(slower, Progress(0, 75.0)) == 36
 
 
 def test_a_schedule_by_steps_goes_by_the_clock_once_a_rate_is_set():
     budget = Budget(None, 10, 1000, seconds_between=0.0, steps_between=100)
-    changed = at_another_rate(budget, 2.0, Progress(500, 7.0))
+    changed = change_rate(budget, 2.0, Progress(500, 7.0))
     assert constant(changed, Progress(900, 7.0)) == 15
     assert constant(changed, Progress(900, 11.0)) == 17

@@ -38,6 +38,6 @@ def test_who_starts_a_run_wants_it_to_go_on_whatever_was_said_of_the_last_one(de
 def test_what_is_not_given_of_a_study_stays_as_it_was(desk):
     policy = AssignmentPolicy(overlap=0.3, overlap_labelers=3)
     desk.store.experiments.set_assignment(desk.id, policy)
-    orders_of(desk).set_study(RunOptions(repeats=0.1))
+    orders_of(desk).set_assignment(RunOptions(repeats=0.1))
     expected = AssignmentPolicy(overlap=0.3, overlap_labelers=3, repeats=0.1)
     assert desk.store.experiments.assignment(desk.id) == expected

@@ -50,7 +50,7 @@ def label_all(env, kind):
         env.reset(seed=0)
         env.action_space.seed(0)
         step_until(env, lambda: len(asked(store, name)) == 3, env.action_space)
-        env.session._learning._clip_renderer.wait()
+        env.session._learning.session.renderer.wait()
         questions = asked(store, name)
         assert all(each.is_rendered for each in questions)
         clips = [store.clips.get(each.left_hash) for each in questions]

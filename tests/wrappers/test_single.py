@@ -128,7 +128,7 @@ def test_as_many_fits_as_were_asked_for_come_before_the_predicted_reward():
     env = wrapped(initial_fits=3)
     env.pretrain()
     assert env.session._learning is not None
-    assert env.session._learning._learner.num_fits >= 3
+    assert env.session._learning.learner.num_fits >= 3
     env.close()
 
 
@@ -410,7 +410,7 @@ def test_closing_twice_is_fine():
 def test_figures_are_kept_for_the_page_and_for_reports():
     env = wrapped(name="shown")
     assert env.session._learning is not None
-    env.session._learning._reported_s = -1e9
+    env.session._learning.session._reported_s = -1e9
     env.pretrain()
     env.close()
     rows = Experiment.find("shown").metrics()

@@ -48,7 +48,7 @@ def lived(venv, num_steps):
 
 def segments_of(venv):
     """Every segment that could be cut out of the first 60 episodes of each environment."""
-    learner = venv.session._learning._learner
+    learner = venv.session._learning.learner
     venv.session._hand_over()
     cuts = learner.recorder.cut(6_000, np.random.default_rng(0))
     segments = learner.recorder.segments(cuts)

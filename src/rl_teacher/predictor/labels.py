@@ -86,11 +86,20 @@ class LabelSet:
         self._weights = np.zeros((size, 2, self.num_steps), np.float32)
         self._targets = np.zeros(size, np.float32)
         self._counts = np.zeros((num_members, size), np.int64)
+        self._numbers: dict[int, int] = {}
         self.feature_scales = space.feature_scales
         self.input_stats = RunningMeanStd(self.feature_scales.shape)
 
     def __len__(self) -> int:
         return min(self.num_added, self._capacity or self.num_added)
+
+    def __contains__(self, comparison_id: int) -> bool:
+        return comparison_id in self._numbers
+
+    @property
+    def comparison_ids(self) -> list[int]:
+        """Ids of the comparisons that were added with one, in that order."""
+        return list(self._numbers)
 
     def warm_start_from(self, normaliser: InputNormaliser) -> None:
         """Start the input statistics from those of a pretrained predictor."""
@@ -110,13 +119,16 @@ class LabelSet:
             self.input_stats.mean.astype(np.float32), std.astype(np.float32), mask
         )
 
-    def add(self, pair: LabelledPair) -> int:
+    def add(self, pair: LabelledPair, comparison_id: int | None = None) -> None:
         """Add a comparison; replace the oldest one when the set is full.
 
-        Returns:
-            Its number: how many comparisons were added before it.
+        Args:
+            pair: input rows and target.
+            comparison_id: id by which the target can be changed later.
         """
         number = self.num_added
+        if comparison_id is not None:
+            self._numbers[comparison_id] = number
         if number == len(self._targets) and not self._capacity:
             self._grow()
         slot = number % len(self._targets)
@@ -136,20 +148,20 @@ class LabelSet:
         rng = np.random.default_rng([self._seed, 3, number])
         self._counts[:, slot] = rng.poisson(1.0, self.num_members)
         self.num_added += 1
-        return number
 
-    def index_of(self, number: int) -> int | None:
+    def index_of(self, comparison_id: int) -> int | None:
         """Return the index of a comparison in the arrays, or None if it was replaced."""
+        number = self._numbers[comparison_id]
         if number < self.num_added - len(self):
             return None
         return number % len(self._targets)
 
-    def set_target(self, number: int, target: float) -> None:
+    def set_target(self, comparison_id: int, target: float) -> None:
         """Change a comparison's target, for example after a second labeler's answer.
 
         The bootstrap multiplicities stay, so that held-out comparisons remain held out.
         """
-        index = self.index_of(number)
+        index = self.index_of(comparison_id)
         if index is not None:
             self._targets[index] = target
 

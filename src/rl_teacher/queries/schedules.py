@@ -1,4 +1,4 @@
-"""How many comparisons may have been asked by step t.
+"""Label schedules: the number of comparisons that may have been asked by step t.
 
 N: labels over the whole run, P: labels before training, T: environment steps of the run.
 """
@@ -12,11 +12,11 @@ from rl_teacher.common.errors import UnknownName
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run has come.
+    """Progress of a run.
 
     Attributes:
         step: environment steps of training so far.
-        seconds: since training began.
+        seconds: duration of training so far.
     """
 
     step: int
@@ -25,17 +25,17 @@ class Progress:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a schedule spreads.
+    """Parameters of a schedule.
 
     Attributes:
-        total: N labels over the whole run, or None when there is no end.
+        total: N labels over the whole run, or None without a limit.
         pretraining: P labels before training.
         num_steps: T environment steps of the run.
-        seconds_between: of the constant schedule, where a person answers; 0 goes by steps.
-        steps_between: of the constant schedule, where nobody has to be waited for.
-        due_before: of the constant schedule: comparisons due when its rate was changed last; None:
-            it never was.
-        changed_at_s: seconds of training at that moment.
+        seconds_between: time between comparisons of the constant schedule; 0 counts steps instead.
+        steps_between: steps between comparisons of the constant schedule.
+        due_before: comparisons due when the rate of the constant schedule was last changed; None
+            if it never was.
+        changed_at_s: seconds of training at that change.
         hyperbolic_steps: T0 of the hyperbolic schedule.
     """
 
@@ -53,31 +53,30 @@ Schedule = Callable[[Budget, Progress], int]
 
 
 def annealed(budget: Budget, progress: Progress) -> int:
-    """Ever slower: P + (N - P) (1 - 0.01^(t/T)) / 0.99.
+    """Ask at a falling rate: P + (N - P) (1 - 0.01^(t/T)) / 0.99.
 
-    Source: rl-teacher's LabelAnnealer, scaled to reach N at step T; that one ends at 99 % of N - P.
-    N=1400, P=350 gives 742 after a tenth of the run, where that one gives 737.
-
-    Note: rounded up, so that the last one is asked while there is still something to learn it for.
+    Source: rl-teacher's LabelAnnealer, scaled to reach N at step T; the original ends at 99 % of
+    N - P. N=1400, P=350 gives 742 after a tenth of the run, the original 737.
     """
-    later = (budget.total or 0) - budget.pretraining
+    remaining = (budget.total or 0) - budget.pretraining
     share = (1 - 0.01 ** (progress.step / budget.num_steps)) / (1 - 0.01)
-    return math.ceil(budget.pretraining + later * min(share, 1.0))
+    # Rounded up, so that the last label is asked while there are steps left to learn from it.
+    return math.ceil(budget.pretraining + remaining * min(share, 1.0))
 
 
 def hyperbolic(budget: Budget, progress: Progress) -> int:
-    """At a rate in proportion to T0 / (t + T0); T0 is two million steps, for Atari five.
+    """Ask at a rate proportional to T0 / (t + T0); T0 is 2 million steps, for Atari 5 million.
 
-    Source: Christiano et al. 2017, appendix A; its integral, scaled to reach N at step T.
+    Source: Christiano et al. 2017, appendix A; the integral of the rate, scaled to reach N at T.
     """
-    later = (budget.total or 0) - budget.pretraining
+    remaining = (budget.total or 0) - budget.pretraining
     share = math.log1p(progress.step / budget.hyperbolic_steps)
     whole = math.log1p(budget.num_steps / budget.hyperbolic_steps)
-    return math.floor(budget.pretraining + later * min(share / whole, 1.0))
+    return math.floor(budget.pretraining + remaining * min(share / whole, 1.0))
 
 
 def constant(budget: Budget, progress: Progress) -> int:
-    """At a constant rate: by the clock where a person answers, by steps otherwise."""
+    """Ask at a constant rate: per second if a person answers, per step otherwise."""
     if budget.seconds_between > 0:
         before = budget.pretraining if budget.due_before is None else budget.due_before
         asked = before + int((progress.seconds - budget.changed_at_s) / budget.seconds_between)
@@ -86,8 +85,8 @@ def constant(budget: Budget, progress: Progress) -> int:
     return asked if budget.total is None else min(asked, budget.total)
 
 
-def at_another_rate(budget: Budget, seconds_between: float, progress: Progress) -> Budget:
-    """From now on one comparison every so many seconds; what was due until now stays due."""
+def change_rate(budget: Budget, seconds_between: float, progress: Progress) -> Budget:
+    """Change the rate of the constant schedule; comparisons due by now stay due."""
     return replace(
         budget,
         seconds_between=seconds_between,
@@ -97,7 +96,7 @@ def at_another_rate(budget: Budget, seconds_between: float, progress: Progress) 
 
 
 def upfront(budget: Budget, progress: Progress) -> int:  # noqa: ARG001
-    """Everything before training."""
+    """Ask everything before training."""
     return budget.pretraining if budget.total is None else budget.total
 
 
@@ -110,10 +109,10 @@ SCHEDULES: dict[str, Schedule] = {
 
 
 def schedule(name: str) -> Schedule:
-    """The schedule of this name.
+    """Return the schedule of a name.
 
     Raises:
-        UnknownName: there is none.
+        UnknownName: no schedule has this name.
     """
     if name not in SCHEDULES:
         raise UnknownName("label schedule", name, SCHEDULES)

@@ -1,4 +1,4 @@
-"""Which pairs are asked: from many candidates, the few worth a person's time.
+"""Query selection: the most informative of many candidate pairs.
 
 M: members of the ensemble, C: candidate pairs, F: features of a segment.
 """
@@ -14,11 +14,11 @@ from rl_teacher.common.errors import UnknownName
 
 @dataclass(frozen=True)
 class Candidates:
-    """Pairs of segments that might be asked.
+    """Candidate pairs of segments.
 
     Attributes:
         logits: [M, C] each member's log-odds that the left segment is preferred.
-        features: [C, F] one row of numbers for each pair, for diversity.
+        features: [C, F] features of each pair, for selection by diversity.
     """
 
     logits: Float[np.ndarray, "member candidate"]
@@ -26,7 +26,7 @@ class Candidates:
 
     @property
     def chances(self) -> Float[np.ndarray, "member candidate"]:
-        """[M, C] each member's probability that the left segment is preferred."""
+        """Return [M, C], each member's probability that the left segment is preferred."""
         return 0.5 * (1 + np.tanh(0.5 * self.logits))
 
 
@@ -34,14 +34,14 @@ Selector = Callable[[Candidates, int, np.random.Generator], Int64[np.ndarray, " 
 
 
 def _largest(scores: Float[np.ndarray, " candidate"], num: int) -> Int64[np.ndarray, " chosen"]:
-    """The numbers of the highest scores, highest first; ties in the order given."""
+    """Return the indices of the highest scores, highest first; ties keep their order."""
     return np.argsort(-scores, kind="stable")[:num]
 
 
 def uniform(
     candidates: Candidates, num: int, rng: np.random.Generator
 ) -> Int64[np.ndarray, " chosen"]:
-    """Any."""
+    """Select at random."""
     return rng.permutation(candidates.logits.shape[1])[:num]
 
 
@@ -50,7 +50,7 @@ def disagreement(
     num: int,
     rng: np.random.Generator,  # noqa: ARG001
 ) -> Int64[np.ndarray, " chosen"]:
-    """Where the members' probabilities vary most (Christiano et al. 2017, section 2.2.4)."""
+    """Select where the members' probabilities vary most (Christiano et al. 2017, 2.2.4)."""
     return _largest(candidates.chances.var(axis=0), num)
 
 
@@ -59,7 +59,7 @@ def entropy(
     num: int,
     rng: np.random.Generator,  # noqa: ARG001
 ) -> Int64[np.ndarray, " chosen"]:
-    """Where the mean probability is closest to a coin toss (Lee et al. 2021, B-Pref)."""
+    """Select where the mean probability is closest to 1/2 (Lee et al. 2021, B-Pref)."""
     chance = candidates.chances.mean(axis=0)
     return _largest(-np.abs(chance - 0.5), num)
 
@@ -67,7 +67,7 @@ def entropy(
 def k_center(
     candidates: Candidates, num: int, rng: np.random.Generator
 ) -> Int64[np.ndarray, " chosen"]:
-    """Pairs that cover the candidates: each next one is the farthest from all before it.
+    """Select pairs that cover the candidates: each is the farthest from all before it.
 
     Source: the greedy 2-approximation of k-center (Gonzalez 1985), as in B-Pref.
     """
@@ -90,10 +90,10 @@ SELECTORS: dict[str, Selector] = {
 
 
 def selector(name: str) -> Selector:
-    """The selector of this name.
+    """Return the selector of a name.
 
     Raises:
-        UnknownName: there is none.
+        UnknownName: no selector has this name.
     """
     if name not in SELECTORS:
         raise UnknownName("selector", name, SELECTORS)

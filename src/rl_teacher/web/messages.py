@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from rl_teacher.runs.status import Phase
 from rl_teacher.store.records import ExperimentView
-from rl_teacher.web.schemas.experiments import Phase
 
 LOST_AFTER = timedelta(seconds=15)
 """A trainer speaks about once a second; one that is silent for so long was killed, or hangs."""

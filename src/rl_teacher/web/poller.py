@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 import anyio.to_thread
 
 from rl_teacher.common.errors import ExperimentNotFound
+from rl_teacher.runs.status import Phase
 from rl_teacher.store.records import ExperimentView
 from rl_teacher.store.store import Store
 from rl_teacher.web.experiment_views import ExperimentViews, metrics_entry
 from rl_teacher.web.problems import UNEXPECTED, problem_from_error
-from rl_teacher.web.schemas.experiments import ExperimentSummary, MetricsEntry, Phase
+from rl_teacher.web.schemas.experiments import ExperimentSummary, MetricsEntry
 
 MAX_RECENT_ROWS = 600
 """MetricsList of metrics kept for a listener who is slow."""

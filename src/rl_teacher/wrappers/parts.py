@@ -7,16 +7,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.queries.queue import QueryQueue, Respondent, Shelf, library_of
+from rl_teacher.queries.planner import MAX_WAITING, QuerySettings
+from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, load_shared_segments
 from rl_teacher.queries.schedules import Budget, schedule
 from rl_teacher.queries.selectors import selector
-from rl_teacher.session import Asking, Fitting, RewardLearner, Subject
+from rl_teacher.rewards.factory import SECONDS_BETWEEN
+from rl_teacher.rewards.learner import RewardLearner, RewardTask
+from rl_teacher.rewards.trainer import TrainerSettings
 from rl_teacher.store.media import slug
 from rl_teacher.teachers.human import through_the_store
 from rl_teacher.teachers.registry import from_function, teacher_named
@@ -28,14 +30,6 @@ from rl_teacher.wrappers.world import World
 
 FIRST_FIT_STEPS = 10_000
 """Gradient steps, at most, of the first fit."""
-MOST_WAITING = 20
-"""Comparisons that wait for a person, at most, once there is a predictor."""
-REMEMBERED_BYTES = 500_000_000
-"""Of observations, at most, that segments are cut out of."""
-SECONDS_BETWEEN = 3.0
-"""Two comparisons for a person."""
-STEPS_BETWEEN = 2_000
-"""Environment steps between two comparisons for anybody else."""
 
 
 def generated_name(env_id: str) -> str:
@@ -54,17 +48,8 @@ def identity(world: World, settings: WrapperSettings) -> dict[str, Any]:
         "teacher": settings.teacher_name,
         "teacher_strength": settings.teacher_strength,
         "seed": settings.seed,
-        "reward": asdict(predictor_config(settings)),
+        "reward": asdict(reward_config(settings)),
     }
-
-
-def predictor_config(settings: WrapperSettings) -> PredictorConfig:
-    """Settings of the predictor: those of the one that is gone on from, if there is one."""
-    return (
-        settings.reward
-        if settings.predictor_path is None
-        else loaded(settings.predictor_path).config
-    )
 
 
 def loaded(predictor: str | Path | RewardPredictor) -> RewardPredictor:
@@ -78,12 +63,9 @@ def loaded(predictor: str | Path | RewardPredictor) -> RewardPredictor:
 
 
 def reward_config(settings: WrapperSettings) -> PredictorConfig:
-    """Settings of the predictor: those that a given one was made with, or the wrapper's own."""
-    return (
-        settings.reward
-        if settings.predictor_path is None
-        else loaded(settings.predictor_path).config
-    )
+    """Return the predictor's hyperparameters: those of a given predictor, or the settings'."""
+    path = settings.predictor_path
+    return settings.reward if path is None else loaded(path).config
 
 
 def fitting_predictor(settings: WrapperSettings, space: InputSpace) -> RewardPredictor:
@@ -104,79 +86,75 @@ def fitting_predictor(settings: WrapperSettings, space: InputSpace) -> RewardPre
 
 
 def learner_for(
-    world: World, settings: WrapperSettings, shelf: Shelf, num_given: int
+    world: World, settings: WrapperSettings, store: QueryStore, num_given: int
 ) -> RewardLearner:
     """A reward learner for a world.
 
     Args:
         world: the environments.
         settings: of the wrapper.
-        shelf: where questions and answers are kept.
+        store: where queries are stored.
         num_given: labels that are there before anything is asked.
     """
     space, steps = world.input_space, world.segment_steps
-    subject = Subject(
-        world.env_info.id,
-        space,
-        world.num_envs,
-        steps,
-        shows_ends=not settings.hide_episode_ends,
-        most_remembered=most_remembered(world),
-    )
+    shows_ends = not settings.hide_episode_ends
+    task = RewardTask(world.env_info.id, space, world.num_envs, steps, shows_ends)
     pretrained = None if settings.predictor_path is None else fitting_predictor(settings, space)
-    fitting = Fitting(
+    training = TrainerSettings(
         reward_config(settings),
         FIRST_FIT_STEPS,
         in_background=settings.fit == "async",
         seed=settings.seed,
         pretrained=pretrained,
     )
-    query_queue = QueryQueue(shelf, respondent_of(world, settings))
-    library = library_of(shelf, world.env_info.id, steps) if settings.is_human else ()
-    asking = asking_of(settings, num_given, [s for s in library if _fits(s, space)])
-    return RewardLearner(subject, asking, fitting, query_queue)
+    queue = QueryQueue(store, named_teacher(world, settings))
+    shared = load_shared_segments(store, world.env_info.id, steps) if settings.is_human else ()
+    queries = query_settings(settings, num_given, [each for each in shared if _fits(each, space)])
+    return RewardLearner(task, queries, training, queue)
 
 
-def _fits(segment: Any, space: InputSpace) -> bool:
+def _fits(segment: Segment, space: InputSpace) -> bool:
     return segment.observations.shape[1:] == space.observation_shape
 
 
-def asking_of(settings: WrapperSettings, num_given: int, library: Sequence[Any]) -> Asking:
-    """What is asked, and when."""
+def query_settings(
+    settings: WrapperSettings, num_given: int, shared: Sequence[Segment]
+) -> QuerySettings:
+    """Return the settings of query planning."""
     by_the_clock = settings.is_human and settings.steps_between_labels is None
     budget = Budget(
         total=settings.n_labels,
         pretraining=max(settings.first_labels - num_given, 0),
         num_steps=settings.num_timesteps or 1,
         seconds_between=SECONDS_BETWEEN if by_the_clock else 0.0,
-        steps_between=settings.steps_between_labels or STEPS_BETWEEN,
+        steps_between=settings.steps_between_labels or Budget.steps_between,
     )
     named_schedule, named_selector = settings.schedule, settings.selector
-    return Asking(
+    return QuerySettings(
         selector=selector(named_selector) if isinstance(named_selector, str) else named_selector,
         schedule=schedule(named_schedule) if isinstance(named_schedule, str) else named_schedule,
         budget=budget,
         candidates_per_pair=settings.candidates,
-        most_waiting=MOST_WAITING if settings.is_human else None,
-        library=library,
+        max_waiting=MAX_WAITING if settings.is_human else None,
+        shared_segments=shared,
     )
 
 
-def respondent_of(world: World, settings: WrapperSettings) -> Respondent:
-    """Whoever answers.
+def named_teacher(world: World, settings: WrapperSettings) -> NamedTeacher:
+    """Return the teacher that answers.
 
     Raises:
         UnknownName, BadInput: there is no such teacher, or it is about another environment.
     """
     if settings.is_human:
-        return Respondent(through_the_store, "", settings.seed)
+        return NamedTeacher(through_the_store, "", settings.seed)
     name = settings.teacher_name
     teacher = teacher_of(settings)
     if isinstance(teacher, TaskTeacher):
         teacher.check_environment(world.env_info.id)
     if settings.answer_timeout_s is not None:
         teacher = AnswersInTime(teacher, name, settings.answer_timeout_s)
-    return Respondent(teacher, f"synthetic:{name}", settings.seed)
+    return NamedTeacher(teacher, f"synthetic:{name}", settings.seed)
 
 
 def teacher_of(settings: WrapperSettings) -> Teacher:
@@ -184,10 +162,3 @@ def teacher_of(settings: WrapperSettings) -> Teacher:
     if isinstance(settings.teacher, str):
         return teacher_named(settings.teacher, settings.teacher_strength)
     return from_function(settings.teacher, settings.teacher_name)
-
-
-def most_remembered(world: World) -> int:
-    """Steps of each environment that fit into memory."""
-    view = world.view.space
-    bytes_per_step = world.num_envs * int(np.prod(view.shape)) * np.dtype(view.dtype).itemsize
-    return max(REMEMBERED_BYTES // max(bytes_per_step, 1), 2 * world.segment_steps)

@@ -34,7 +34,7 @@ def act_at_random(
                 "of a teacher who can tell."
             )
         num_steps += take_steps(LOOK_EVERY)
-        session.await_first_answers()
+        session.wait_for_first_answers()
 
 
 def seeded(space: gym.Space, seed: int) -> gym.Space:

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Float32, Shaped
 
 from rl_teacher.common.errors import BadInput, BadObservation, NoPredictor
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.wrappers.learning import Learning
+from rl_teacher.wrappers.learning import WrapperLearning
 from rl_teacher.wrappers.parts import fitting_predictor
 from rl_teacher.wrappers.settings import WrapperSettings
 from rl_teacher.wrappers.steps import LivedStep, StepBuffer
@@ -55,11 +55,11 @@ class PreferenceSession:
 
     def __init__(self, world: World, settings: WrapperSettings) -> None:
         self._world = world
-        self._learning: Learning | None = None
+        self._learning: WrapperLearning | None = None
         if settings.is_frozen:
             self._frozen = fitting_predictor(settings, world.input_space)
         else:
-            self._learning = Learning(world, settings)
+            self._learning = WrapperLearning(world, settings)
         self._is_wanted: bool | None = None
         self._is_collecting = not settings.train_only
         self.is_closed = False
@@ -178,14 +178,14 @@ class PreferenceSession:
         if rollout is None or self._learning is None:
             return
         if self._is_collecting:
-            self._learning.take_in(rollout)
+            self._learning.observe(rollout)
         else:
-            self._learning.predict_only(rollout)
+            self._learning.count(rollout)
 
-    def await_first_answers(self) -> None:
+    def wait_for_first_answers(self) -> None:
         """Wait for a teacher who has everything to answer that the first fit needs."""
         if self._learning is not None:
-            self._learning.await_first_answers()
+            self._learning.wait_for_first_answers()
 
     @property
     def is_stop_wanted(self) -> bool:
@@ -222,7 +222,7 @@ class PreferenceSession:
         if self._learning is not None and not self._learning.has_predictor:
             raise NoPredictor(
                 f"There is no fitted predictor yet that could be {purpose}: "
-                f"{self._learning.num_labels} labels have come. Go on stepping until "
+                f"{self._learning.learner.num_labels} labels have come. Go on stepping until "
                 "using_predicted_reward is True, or give labels or predictor."
             )
 
@@ -236,7 +236,7 @@ class PreferenceSession:
     @property
     def num_labels(self) -> int:
         """Comparisons that are learned from."""
-        return 0 if self._learning is None else self._learning.num_labels
+        return 0 if self._learning is None else self._learning.learner.num_labels
 
     def save_labels(self, path: str | Path) -> None:
         """Write every label so far, with its segments.

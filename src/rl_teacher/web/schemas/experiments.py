@@ -6,25 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rl_teacher.runs.status import Phase
 from rl_teacher.web.problems import Problem
 from rl_teacher.web.schemas.fields import MAX_ID, NO_NULL, Number, Probability, StrictRequest
 
 MAX_INSTRUCTIONS = 2_000
 """Characters in the instructions for labelers."""
-
-
-class Phase(StrEnum):
-    """Phase of a training run."""
-
-    STARTING = "starting"
-    RANDOM = "random"
-    WAITING = "waiting"
-    FITTING = "fitting"
-    TRAINING = "training"
-    PAUSED = "paused"
-    FINISHED = "finished"
-    STOPPED = "stopped"
-    LOST = "lost"
 
 
 class Clip(BaseModel):

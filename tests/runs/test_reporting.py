@@ -9,7 +9,9 @@ from rl_teacher.envs.registry import EnvInfo, make_vector
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.diagnostics import Diagnostics
 from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
-from rl_teacher.runs.status import EPISODES_KEPT, RunStatus, StatusReporter
+from rl_teacher.runs.folder import Experiment
+from rl_teacher.runs.reporting import EPISODES_KEPT, MetricsLogger, StatusReporter
+from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store
@@ -27,7 +29,7 @@ NO_ROLLOUT = Rollout(
 
 
 class InstantClipRenderer(ClipRenderer):
-    """Every clip can be shown at once."""
+    """A renderer that renders at once."""
 
     def __init__(self, clip_store):
         env_info = EnvInfo("X-v0", 60.0, 6, False, "batch", "")
@@ -46,7 +48,7 @@ class InstantClipRenderer(ClipRenderer):
 
 
 class ScriptedWatcher(EpisodeWatcher):
-    """Has seen what the test says."""
+    """A watcher whose latest episode the test sets."""
 
     def observe(self, rollout, predicted_rewards):
         pass
@@ -77,37 +79,43 @@ def status(board):
     return board.store.experiments.get("mine").status
 
 
-def test_a_new_phase_is_told_at_once_and_the_same_one_once_a_second(board):
-    board.status_reporter.stand(RunStatus("random", "acting", 0, 10))
-    board.status_reporter.stand(RunStatus("training", "training", 1, 10))
+def test_new_phase_is_written_at_once_and_same_phase_once_a_second(board):
+    board.status_reporter.set_status(RunStatus(Phase.RANDOM, "acting", 0, 10))
+    board.status_reporter.set_status(RunStatus(Phase.TRAINING, "training", 1, 10))
     assert status(board)["step"] == 1
-    board.status_reporter.stand(RunStatus("training", "training", 2, 10))
+    board.status_reporter.set_status(RunStatus(Phase.TRAINING, "training", 2, 10))
     assert status(board)["step"] == 1
     board.clock.s += 1.0
-    board.status_reporter.stand(RunStatus("training", "training", 3, 10, 99.0))
+    board.status_reporter.set_status(RunStatus(Phase.TRAINING, "training", 3, 10, 99.0))
     assert status(board)["step"] == 3
     assert status(board)["steps_per_second"] == 99.0
 
 
-def test_since_when_it_waits_is_told_as_long_as_it_waits(board):
-    board.status_reporter.stand(RunStatus("waiting", "1/2", 0, 10))
+def test_waiting_since_is_constant_while_waiting(board):
+    board.status_reporter.set_status(RunStatus(Phase.WAITING, "1/2", 0, 10))
     since = status(board)["waiting_since"]
     board.clock.s += 5.0
-    board.status_reporter.stand(RunStatus("waiting", "1/2", 0, 10))
+    board.status_reporter.set_status(RunStatus(Phase.WAITING, "1/2", 0, 10))
     assert since is not None
     assert status(board)["waiting_since"] == since
-    board.status_reporter.stand(RunStatus("training", "training", 1, 10))
+    board.status_reporter.set_status(RunStatus(Phase.TRAINING, "training", 1, 10))
     assert status(board)["waiting_since"] is None
 
 
-def test_figures_of_steps_that_are_taken_again_are_forgotten(board):
-    for step in (1, 2, 3):
-        board.status_reporter.metrics({"step": step, "true_return": float("nan")})
-    board.status_reporter.forget_after(2)
-    assert [row.step for row in board.store.metrics.after(1)] == [1, 2]
+def test_metrics_logger_writes_every_row_to_store_file_and_sinks(board):
+    rows = []
+    with Experiment.open("mine", {}) as experiment:
+        metrics = MetricsLogger(board.store, board.experiment_id, experiment)
+        metrics.add_sink(rows.append)
+        for step in (1, 2, 3):
+            metrics.log({"step": step, "true_return": float("nan")})
+        metrics.drop_after(2)
+        assert [row.step for row in board.store.metrics.after(1)] == [1, 2]
+        assert [row["step"] for row in experiment.metrics()] == [1, 2]
+    assert [row["step"] for row in rows] == [1, 2, 3]
 
 
-def test_the_latest_episode_is_shown_now_and_then_with_its_predicted_rewards(board):
+def test_latest_episode_is_shown_at_most_every_10_s_with_predicted_rewards(board):
     board.watcher.latest = an_episode(1.0)
     board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, 7)
     shown = board.store.experiments.get("mine").latest_episode
@@ -122,46 +130,46 @@ def test_the_latest_episode_is_shown_now_and_then_with_its_predicted_rewards(boa
     assert board.store.experiments.get("mine").latest_episode["step"] == 9
 
 
-def hang(board, reward):
-    """Show one more episode; its clip's hash."""
+def show(board, reward):
+    """Show one more episode; return its clip's hash."""
     board.watcher.latest = an_episode(reward)
     board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, int(reward))
     board.clock.s += 10.0
     return an_episode(reward).segment.content_hash
 
 
-def kept(board, hung):
-    """Which of these clips have a file still, by number; the store knows the same ones."""
-    files = [n for n, each in enumerate(hung) if board.media.exists(f"clips/{each}.poses")]
-    assert sorted(hung[n] for n in files) == sorted(board.store.clips.shared("ShortHopper-v1", 6))
+def kept(board, shown):
+    """Return the indices of the clips that still have a file; the store must agree."""
+    files = [n for n, each in enumerate(shown) if board.media.exists(f"clips/{each}.poses")]
+    assert sorted(shown[n] for n in files) == sorted(board.store.clips.shared("ShortHopper-v1", 6))
     return files
 
 
-def test_the_last_few_episodes_clips_are_kept_and_older_ones_deleted(board):
-    hung = [hang(board, reward) for reward in range(7)]
+def test_clips_of_latest_episodes_are_kept_and_older_ones_deleted(board):
+    shown = [show(board, reward) for reward in range(7)]
     assert EPISODES_KEPT == 4
-    assert kept(board, hung) == [3, 4, 5, 6]
-    assert board.store.experiments.get("mine").latest_episode["clip"] == hung[6]
+    assert kept(board, shown) == [3, 4, 5, 6]
+    assert board.store.experiments.get("mine").latest_episode["clip"] == shown[6]
 
 
-def test_an_episode_that_a_comparison_is_about_is_kept(board):
-    hung = [hang(board, reward) for reward in range(2)]
-    board.store.comparisons.add(board.experiment_id, [(hung[0], hung[1])], "ShortHopper-v1", 6, 0)
-    hung += [hang(board, reward) for reward in range(2, 8)]
-    assert kept(board, hung) == [0, 1, 4, 5, 6, 7]
+def test_clip_of_compared_episode_is_kept(board):
+    shown = [show(board, reward) for reward in range(2)]
+    board.store.comparisons.add(board.experiment_id, [(shown[0], shown[1])], "ShortHopper-v1", 6, 0)
+    shown += [show(board, reward) for reward in range(2, 8)]
+    assert kept(board, shown) == [0, 1, 4, 5, 6, 7]
 
 
-def test_an_episode_that_another_experiment_shows_is_kept(board):
-    hung = [hang(board, reward) for reward in range(2)]
+def test_clip_shown_by_another_experiment_is_kept(board):
+    shown = [show(board, reward) for reward in range(2)]
     other = board.store.experiments.ensure("other", "ShortHopper-v1", {})
-    board.store.experiments.set_latest_episode(other, {"clip": hung[1]})
-    hung += [hang(board, reward) for reward in range(2, 8)]
-    assert kept(board, hung) == [1, 4, 5, 6, 7]
+    board.store.experiments.set_latest_episode(other, {"clip": shown[1]})
+    shown += [show(board, reward) for reward in range(2, 8)]
+    assert kept(board, shown) == [1, 4, 5, 6, 7]
 
 
-def test_an_episode_that_came_up_again_is_new_again(board):
-    hung = [hang(board, reward) for reward in (0, 1, 2, 3, 0, 4, 5)]
-    assert kept(board, [hung[n] for n in (0, 1, 2, 3, 5, 6)]) == [0, 3, 4, 5]
+def test_episode_shown_again_counts_as_new(board):
+    shown = [show(board, reward) for reward in (0, 1, 2, 3, 0, 4, 5)]
+    assert kept(board, [shown[n] for n in (0, 1, 2, 3, 5, 6)]) == [0, 3, 4, 5]
 
 
 def an_episode(reward):
@@ -178,35 +186,35 @@ def ask_and_show(board, *pairs):
     board.store.clips.publish(dict.fromkeys(hashes, shown))
 
 
-def test_findings_are_about_clips_that_can_be_shown_and_told_now_and_then(board):
+def test_diagnostics_cover_shown_clips_and_are_written_at_most_every_10_s(board):
     ask_and_show(board, ("a", "b"))
     board.store.comparisons.add(1, [("c", "d")], "ShortHopper-v1", 6, 0)
     asked_about = []
 
-    def diagnostics_on(shown):
+    def diagnose(shown):
         asked_about.append(shown)
         return Diagnostics({"a": 1.0, "b": -2.0}, [])
 
-    board.status_reporter.find(diagnostics_on, 3)
-    board.status_reporter.find(diagnostics_on, 4)
+    board.status_reporter.update_diagnostics(diagnose, 3)
+    board.status_reporter.update_diagnostics(diagnose, 4)
     assert asked_about == [{"a", "b"}]
     board.clock.s += 10.0
-    board.status_reporter.find(diagnostics_on, 5)
-    told = board.store.experiments.diagnostics(1)
-    assert told["step"] == 5
-    assert told["best"] == [{"clip": "a", "predicted_return": 1.0}]
-    assert told["least"] == [{"clip": "b", "predicted_return": -2.0}]
+    board.status_reporter.update_diagnostics(diagnose, 5)
+    written = board.store.experiments.diagnostics(1)
+    assert written["step"] == 5
+    assert written["best"] == [{"clip": "a", "predicted_return": 1.0}]
+    assert written["least"] == [{"clip": "b", "predicted_return": -2.0}]
 
 
-def test_nothing_is_told_before_there_is_a_predictor(board):
-    board.status_reporter.find(lambda shown: None, 3)
+def test_no_diagnostics_are_written_without_predictor(board):
+    board.status_reporter.update_diagnostics(lambda shown: None, 3)
     assert not board.store.experiments.diagnostics(1)
 
 
-def test_the_four_liked_best_come_first_and_no_clip_is_on_both_lists():
-    told = Diagnostics({str(i): float(i) for i in range(20)}, []).to_json(0)
-    assert [each["clip"] for each in told["best"]] == ["19", "18", "17", "16"]
-    assert [each["clip"] for each in told["least"]] == ["0", "1", "2", "3"]
+def test_best_and_worst_lists_have_four_clips_and_no_overlap():
+    written = Diagnostics({str(i): float(i) for i in range(20)}, []).to_json(0)
+    assert [each["clip"] for each in written["best"]] == ["19", "18", "17", "16"]
+    assert [each["clip"] for each in written["least"]] == ["0", "1", "2", "3"]
     few = Diagnostics({"a": 1.0, "b": 2.0, "c": 3.0}, []).to_json(0)
     assert [len(few["best"]), len(few["least"])] == [1, 1]
     assert Diagnostics({}, []).to_json(0)["best"] == []

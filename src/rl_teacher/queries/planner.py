@@ -1,0 +1,199 @@
+"""Query planning: how many comparisons to ask at a time, and which pairs of segments.
+
+M: ensemble members, C: candidate pairs, L: steps of a segment, F: features of an input row.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+from jaxtyping import Bool, Float, Shaped
+
+from rl_teacher.clips.recorder import Cuts, Recorder
+from rl_teacher.clips.segment import Segment
+from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.predictor.fit import subsampling_stride
+from rl_teacher.queries.queue import Pair, QueryQueue
+from rl_teacher.queries.schedules import Budget, Progress, Schedule, change_rate
+from rl_teacher.queries.selectors import Candidates, Selector, uniform
+
+MAX_QUERIES_PER_ROLLOUT = 50
+"""Comparisons asked after one rollout of training, if nobody has to be waited for."""
+MAX_WAITING = 20
+"""Comparisons that wait for a person during training: about a minute's work."""
+SHARED_EVERY = 4
+"""Of the first comparisons, one in this many uses a segment of another experiment."""
+PIXEL_STRIDE = 16
+"""Subsampling stride of the image bytes that the k-center selector compares."""
+
+
+@dataclass(frozen=True)
+class QuerySettings:
+    """Settings of query planning.
+
+    Attributes:
+        selector: chooses among candidate pairs.
+        schedule: number of comparisons that may have been asked at a point of the run.
+        budget: parameters of the schedule.
+        candidates_per_pair: candidate pairs per chosen pair.
+        max_waiting: limit of unanswered comparisons during training, so that a person who returns
+            after an hour compares recent behaviour; None for no limit.
+        shared_segments: segments of other experiments in the same environment.
+    """
+
+    selector: Selector
+    schedule: Schedule
+    budget: Budget
+    candidates_per_pair: int
+    max_waiting: int | None = None
+    shared_segments: Sequence[Segment] = ()
+
+
+class QueryPlanner:
+    """Chooses the comparisons to ask from the recorded segments.
+
+    Attributes:
+        budget: current parameters of the schedule, which the owner may change during the run.
+        num_due: comparisons due at the last call of `num_to_ask`.
+    """
+
+    def __init__(
+        self,
+        settings: QuerySettings,
+        recorder: Recorder,
+        predictor: RewardPredictor,
+        segment_steps: int,
+        rng: np.random.Generator,
+    ) -> None:
+        self.budget = settings.budget
+        self.num_due = 0
+        self._settings = settings
+        self._recorder = recorder
+        self._predictor = predictor
+        self._stride = subsampling_stride(segment_steps, is_image=predictor.space.has_byte_rows)
+        self._rng = rng
+
+    def change_plan(
+        self, progress: Progress, seconds_between: float | None, total: int | None
+    ) -> None:
+        """Change the rate or the number of comparisons; None keeps the current value.
+
+        Args:
+            progress: of the run; the constant schedule continues from here at the new rate.
+            seconds_between: time between two comparisons of the constant schedule.
+            total: labels over the whole run.
+        """
+        if seconds_between is not None and seconds_between != self.budget.seconds_between:
+            self.budget = change_rate(self.budget, seconds_between, progress)
+        if total is not None:
+            # The run waits for the pretraining labels, so the total cannot be smaller.
+            self.budget = replace(self.budget, total=max(total, self.budget.pretraining))
+
+    def num_to_ask(self, progress: Progress, queue: QueryQueue, *, is_fitted: bool) -> int:
+        """Return how many comparisons to ask now; 0 or less for none.
+
+        Args:
+            progress: of the run.
+            queue: comparisons asked so far.
+            is_fitted: False before the first fit, when there is no limit per rollout.
+        """
+        self.num_due = self._settings.schedule(self.budget, progress)
+        num = self.num_due - queue.num_asked
+        if not is_fitted or progress.step == 0:
+            return num
+        max_waiting = self._settings.max_waiting
+        return min(
+            num,
+            MAX_QUERIES_PER_ROLLOUT if max_waiting is None else max_waiting - queue.num_waiting,
+        )
+
+    def choose(self, num: int, *, is_fitted: bool) -> list[Pair]:
+        """Choose pairs among random candidates; fewer than `num` if too little is recorded.
+
+        Args:
+            num: pairs wanted.
+            is_fitted: False before the first fit: pairs are uniformly random, and some of them
+                contain a segment of another experiment.
+        """
+        if num <= 0:
+            return []
+        num_candidates = num * (self._settings.candidates_per_pair if is_fitted else 1)
+        cuts = self._recorder.cut(2 * num_candidates, self._rng)
+        num_pairs = len(cuts) // 2
+        if num_pairs == 0:
+            return []
+        left, right = cuts.take(slice(num_pairs)), cuts.take(slice(num_pairs, 2 * num_pairs))
+        if is_fitted:
+            candidates = self._candidates(left, right)
+            chosen = self._settings.selector(candidates, num, self._rng)
+        else:
+            unknown = Candidates(np.zeros((1, num_pairs)), np.zeros((num_pairs, 1)))
+            chosen = uniform(unknown, num, self._rng)
+        sides = (self._recorder.segments(side.take(chosen)) for side in (left, right))
+        pairs = list(zip(*sides, strict=True))
+        return pairs if is_fitted else self._with_shared_segments(pairs)
+
+    def _with_shared_segments(self, pairs: list[Pair]) -> list[Pair]:
+        """Replace the right segment of every n-th pair by one of another experiment.
+
+        A random policy rarely shows the wanted behaviour; a trained agent may.
+        """
+        shared = self._settings.shared_segments
+        for place in range(0, len(pairs) if shared else 0, SHARED_EVERY):
+            other = shared[int(self._rng.integers(len(shared)))]
+            pairs[place] = (pairs[place][0], other)
+        return pairs
+
+    def _candidates(self, left: Cuts, right: Cuts) -> Candidates:
+        """Compute logits and features of pairs, as differences of their sides."""
+        (returns_left, features_left), (returns_right, features_right) = map(
+            self._evaluate, (left, right)
+        )
+        return Candidates(returns_left - returns_right, features_left - features_right)
+
+    def _evaluate(
+        self, cuts: Cuts
+    ) -> tuple[Float[np.ndarray, "member segment"], Float[np.ndarray, "segment features"]]:
+        """Compute each member's return of segments, and their mean input row."""
+        rows, is_real = self.input_rows(cuts, self._stride)
+        rewards = self._predictor.member_rewards(rows) * is_real
+        # A return over every k-th step stands for k times as many steps.
+        return self._stride * rewards.sum(-1), self._features(rows)
+
+    def _features(
+        self, rows: Shaped[np.ndarray, "segment time features"]
+    ) -> Float[np.ndarray, "segment features"]:
+        predictor = self._predictor
+        if predictor.space.has_byte_rows:
+            return rows[..., ::PIXEL_STRIDE].mean(1, dtype=np.float32) / 255
+        return predictor.normaliser(rows).mean(1)
+
+    def input_rows(
+        self, cuts: Cuts, stride: int = 1
+    ) -> tuple[Shaped[np.ndarray, "segment time features"], Bool[np.ndarray, "segment time"]]:
+        """Return the predictor's input rows of segments, and which of them are not padding.
+
+        Args:
+            cuts: C segments.
+            stride: subsampling stride within a segment.
+
+        Returns:
+            [C, L/stride, F] input rows and [C, L/stride] mask.
+        """
+        observations, is_real = self._recorder.gather("observations", cuts, stride)
+        actions, _ = self._recorder.gather("actions", cuts, stride)
+        return self._predictor.space.rows(observations, actions), is_real
+
+    def state(self) -> StateDict:
+        """Return everything needed to resume exactly; the generator belongs to the caller."""
+        return {
+            "budget": text_to_array(json.dumps(asdict(self.budget))),
+            "num_due": np.asarray(self.num_due),
+        }
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Restore a saved state."""
+        self.budget = Budget(**json.loads(array_to_text(state["budget"])))
+        self.num_due = int(state["num_due"])

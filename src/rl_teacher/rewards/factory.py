@@ -1,0 +1,112 @@
+"""Reward sources as the configuration of `rl-teacher teach` describes them."""
+
+import gymnasium as gym
+
+from rl_teacher.common.errors import SegmentTooLong
+from rl_teacher.config.experiment import LabelerWeights, TeachConfig, pretraining_labels
+from rl_teacher.envs.registry import EnvInfo, get_env_info
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.queries.planner import MAX_WAITING, QuerySettings
+from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, load_shared_segments
+from rl_teacher.queries.schedules import Budget, schedule
+from rl_teacher.queries.selectors import selector
+from rl_teacher.rewards.learner import RewardLearner, RewardTask
+from rl_teacher.rewards.source import EnvironmentReward, FrozenPredictorReward, RewardSource
+from rl_teacher.rewards.trainer import TrainerSettings
+from rl_teacher.teachers.human import through_the_store
+from rl_teacher.teachers.registry import teacher_named
+
+SECONDS_BETWEEN = 3
+"""Time between two comparisons of the constant schedule, if a person labels."""
+
+
+def segment_steps(config: TeachConfig, env_info: EnvInfo) -> int:
+    """Compute the steps of a segment from the clip's duration and the environment's frame rate.
+
+    Raises:
+        SegmentTooLong: episodes of the environment are shorter.
+    """
+    steps = max(round(config.clip_length * env_info.fps), 1)
+    longest = env_info.max_episode_steps
+    if config.asks and longest is not None and steps > longest:
+        raise SegmentTooLong(
+            f"--clip-length {config.clip_length} s of {env_info.id} are {steps} steps, but an "
+            f"episode has {longest}. Use --clip-length {longest / env_info.fps:.2g} or less, or an "
+            "environment with longer episodes."
+        )
+    return steps
+
+
+def shows_ends(config: TeachConfig) -> bool:
+    """Return whether segments may end at a termination: where the agent learns of it as well.
+
+    In CartPole there is nothing else to tell two segments apart by.
+    """
+    return get_env_info(config.env_id).can_terminate and not config.hide_episode_ends
+
+
+def make_reward_source(
+    config: TeachConfig,
+    venv: gym.vector.VectorEnv,
+    store: QueryStore,
+    pretrained: RewardPredictor | None = None,
+    labeler_weights: LabelerWeights = "equal",
+) -> RewardSource:
+    """Create the reward source of an experiment.
+
+    Args:
+        config: of the experiment.
+        venv: environments whose observations and actions the predictor is given.
+        store: where queries are stored.
+        pretrained: saved predictor; frozen unless the configuration asks for labels.
+        labeler_weights: weights of labelers who disagree.
+
+    Returns:
+        The environment's reward for -p rl, a frozen predictor if nobody is asked, otherwise a
+        reward learner.
+    """
+    if pretrained is not None and not config.asks:
+        return FrozenPredictorReward(pretrained)
+    if config.predictor == "rl":
+        return EnvironmentReward(config.clip_reward)
+    length = segment_steps(config, get_env_info(config.env_id))
+    space = InputSpace.from_spaces(venv.single_observation_space, venv.single_action_space)
+    task = RewardTask(config.env_id, space, venv.num_envs, length, shows_ends(config))
+    training = TrainerSettings(
+        config.reward,
+        config.pretrain_iters,
+        in_background=config.fit == "async",
+        seed=config.seed,
+        labeler_weights=labeler_weights,
+        pretrained=pretrained,
+    )
+    queue = QueryQueue(store, _teacher(config))
+    return RewardLearner(task, _query_settings(config, store, length), training, queue)
+
+
+def _teacher(config: TeachConfig) -> NamedTeacher:
+    if config.asks_a_person:
+        return NamedTeacher(through_the_store, "", config.seed)
+    teacher = teacher_named(config.teacher, config.teacher_strength)
+    return NamedTeacher(teacher, f"synthetic:{config.teacher}", config.seed)
+
+
+def _query_settings(config: TeachConfig, store: QueryStore, length: int) -> QuerySettings:
+    is_person = config.asks_a_person
+    budget = Budget(
+        total=config.n_labels,
+        pretraining=pretraining_labels(config),
+        num_steps=config.num_timesteps,
+        seconds_between=SECONDS_BETWEEN if is_person else 0.0,
+        hyperbolic_steps=config.hyperbolic_steps,
+    )
+    default_schedule = "constant" if config.n_labels is None else "annealed"
+    return QuerySettings(
+        selector=selector(config.selector),
+        schedule=schedule(config.schedule or default_schedule),
+        budget=budget,
+        candidates_per_pair=config.candidates,
+        max_waiting=MAX_WAITING if is_person else None,
+        shared_segments=load_shared_segments(store, config.env_id, length) if is_person else (),
+    )

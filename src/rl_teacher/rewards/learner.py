@@ -1,0 +1,367 @@
+"""Reward learning from comparisons: queries, labels and fits, behind three methods.
+
+    observe   record a rollout and predict its rewards
+    ask       ask the comparisons that are due
+    fit       fit the predictor to the answers that have arrived
+
+`PreferenceSession` drives a learner; it also works without a session.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+from jaxtyping import Int64, Shaped
+
+from rl_teacher.clips.recorder import Recorder
+from rl_teacher.common.state_dict import (
+    StateDict,
+    array_to_rng,
+    array_to_text,
+    nest,
+    part_of,
+    rng_to_array,
+    text_to_array,
+)
+from rl_teacher.envs.rollout import Rollout
+from rl_teacher.predictor.diagnostics import Diagnostics, FitReport
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.predictor.fit import FitResult, gather_steps
+from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.predictor.labels import LabelledPair
+from rl_teacher.quality.reliability import estimate_reliability, mean_targets, posterior_targets
+from rl_teacher.quality.votes import Votes
+from rl_teacher.queries.planner import QueryPlanner, QuerySettings
+from rl_teacher.queries.queue import Query, QueryQueue, RecentEpisodes
+from rl_teacher.queries.schedules import Progress
+from rl_teacher.rewards.source import Metrics, RewardedRollout, RewardSource, prediction_metrics
+from rl_teacher.rewards.trainer import MIN_LABELS_TO_FINE_TUNE, PredictorTrainer, TrainerSettings
+
+RECORDED_STEPS = 48_000
+"""Environment steps, over all environments, from which segments are cut."""
+RECORDED_BYTES = 400_000_000
+"""Memory limit of the recorded observations, which matters for images."""
+REMEASURED_SEGMENTS = 64
+"""Recent segments on which the reward scale is measured after a fit."""
+
+
+@dataclass(frozen=True)
+class RewardTask:
+    """Environments for which a reward is learned.
+
+    Attributes:
+        env_id: environment id stored with segments.
+        space: spaces of observations and actions.
+        num_envs: N, environments of a rollout.
+        segment_steps: L, length of a segment.
+        shows_ends: let segments be cut short by a termination, after which nothing is earned; see
+            `Recorder` and `RewardPredictor.keeps_zero`.
+    """
+
+    env_id: str
+    space: InputSpace
+    num_envs: int
+    segment_steps: int
+    shows_ends: bool = False
+
+
+class RewardLearner(RewardSource):
+    """Reward source that learns a predictor from labels.
+
+    Attributes:
+        recorder: recent steps from which segments are cut.
+    """
+
+    def __init__(
+        self,
+        task: RewardTask,
+        queries: QuerySettings,
+        training: TrainerSettings,
+        queue: QueryQueue,
+    ) -> None:
+        config, seed, length = training.config, training.seed, task.segment_steps
+        space = task.space.for_encoder(config.image_encoder)
+        self._task = replace(task, space=space)
+        self._labeler_weights = training.labeler_weights
+        self._queue = queue
+        # One generator for query selection and the reward scale: its order of draws is part of
+        # what a seed determines.
+        self._rng = np.random.default_rng([seed, 6])
+        self._predictor = RewardPredictor(space, config, seed)
+        if training.pretrained is not None:
+            self._predictor.load_state(training.pretrained.state())
+        budget = queries.budget
+        num_steps = recorded_steps(budget.pretraining, length, task.num_envs, space)
+        self.recorder = Recorder(
+            task.env_id,
+            segment_steps=length,
+            capacity=num_steps // task.num_envs,
+            shows_ends=task.shows_ends,
+        )
+        self._planner = QueryPlanner(queries, self.recorder, self._predictor, length, self._rng)
+        wanted = budget.pretraining or budget.total or MIN_LABELS_TO_FINE_TUNE
+        self._trainer = PredictorTrainer(
+            training, space, length, min(MIN_LABELS_TO_FINE_TUNE, wanted)
+        )
+        self._is_pretrained = training.pretrained is not None
+        self._report: FitReport | None = None
+
+    @property
+    def predictor(self) -> RewardPredictor:
+        """The reward predictor."""
+        return self._predictor
+
+    @property
+    def num_asked(self) -> int:
+        """Number of comparisons asked so far."""
+        return self._queue.num_asked
+
+    @property
+    def num_answered(self) -> int:
+        """Number of comparisons whose answer has been read from the store."""
+        return self._queue.num_answered
+
+    @property
+    def num_labels(self) -> int:
+        """Number of labels that the predictor is fitted to."""
+        return len(self._trainer.labels)
+
+    @property
+    def num_fits(self) -> int:
+        """Number of completed fits; that of a pretrained predictor counts as one."""
+        return self._trainer.num_fits + self._is_pretrained
+
+    def add_given_labels(self, pairs: Iterable[LabelledPair]) -> None:
+        """Add labels that no comparison of this experiment asked for, before all others."""
+        self._trainer.add_given(pairs)
+
+    # --- observe ---
+
+    def observe(self, rollout: Rollout) -> RewardedRollout:
+        """Record a rollout and predict its rewards.
+
+        The reward scale is updated before it normalises the same rollout, so that the very first
+        rewards are on scale.
+        """
+        self.recorder.observe(rollout)
+        rows = self._task.space.rows(rollout.observations, rollout.actions)
+        members = self._predictor.member_rewards(rows)
+        self._predictor.recent.update(members[:, rollout.is_valid])
+        rewards = self._predictor.normalised(members)
+        return RewardedRollout(rewards, prediction_metrics(rollout, members, rewards))
+
+    # --- ask ---
+
+    def plan(self, progress: Progress, seconds_between: float | None, total: int | None) -> None:
+        """Change the rate or the number of comparisons; see `QueryPlanner.change_plan`."""
+        self._planner.change_plan(progress, seconds_between, total)
+
+    def ask(self, progress: Progress, recent: RecentEpisodes) -> int:
+        """Ask the comparisons that are due.
+
+        Returns:
+            How many were asked: fewer than are due while too few steps are recorded.
+        """
+        is_fitted = self._trainer.has_fitted
+        num = self._planner.num_to_ask(progress, self._queue, is_fitted=is_fitted)
+        pairs = self._planner.choose(num, is_fitted=is_fitted)
+        self._queue.ask(pairs, progress.step, recent)
+        return len(pairs)
+
+    def recover_queries(self) -> None:
+        """Take over comparisons that an earlier run asked after its last checkpoint."""
+        self._queue.recover()
+
+    # --- fit ---
+
+    def read_answers(self) -> int:
+        """Read new answers, unless a fit in the background uses the labels.
+
+        Returns:
+            How many comparisons are answered.
+        """
+        if not self._trainer.is_fitting:
+            answers = self._queue.read_answers()
+            if answers.has_revisions:
+                targets = self._targets_of(self._queue.answered())
+                self._trainer.rebuild(targets, self._pair_of)
+            elif answers.first or answers.further:
+                self._learn_from([*answers.first, *answers.further])
+                self._trainer.count_updated(len(answers.further))
+        return self._queue.num_answered
+
+    def fit(self, *, force: bool = False) -> FitReport | None:
+        """Read new answers, and fit if there are enough of them.
+
+        Args:
+            force: fit even if there are no new labels.
+        """
+        if self._trainer.is_fitting:
+            fitted = self._trainer.finish(wait=False)
+        else:
+            self.read_answers()
+            fitted = self._trainer.fit_if_due(force=force)
+        return None if fitted is None else self._install(fitted)
+
+    def _learn_from(self, queries: Sequence[Query]) -> None:
+        self._trainer.update_targets(self._targets_of(queries), self._pair_of)
+
+    def _targets_of(self, queries: Sequence[Query]) -> dict[int, float]:
+        """Compute label targets by comparison id; queries come first, in the order given.
+
+        Comparisons that nobody could decide have no target. With estimated reliabilities, the
+        targets of all comparisons are computed, since each answer bears on every labeler.
+        """
+        if self._labeler_weights == "equal":
+            targets = mean_targets(self._votes(queries))
+        else:
+            votes = self._votes(self._queue.answered())
+            targets = posterior_targets(votes, estimate_reliability(votes, self._queue.gold()))
+        return {each.id: targets[each.id] for each in queries if each.id in targets} | targets
+
+    def _votes(self, queries: Sequence[Query]) -> Votes:
+        return Votes.of({each.id: self._queue.answers_to(each) for each in queries})
+
+    def _pair_of(self, comparison_id: int, target: float) -> LabelledPair:
+        query = self._queue.query(comparison_id)
+        return LabelledPair(self._rows_of(query.left), self._rows_of(query.right), target)
+
+    def _rows_of(self, content_hash: str) -> Shaped[np.ndarray, "time features"]:
+        segment = self._queue.segment(content_hash)
+        return self._task.space.rows(segment.observations, segment.actions)
+
+    def _install(self, fitted: FitResult) -> FitReport:
+        """Give the predictor its new networks and measure their reward scale."""
+        self._predictor.set_networks(fitted.networks, fitted.normaliser)
+        if self._task.shows_ends:
+            self._predictor.keeps_zero = self._trainer.labels.has_unequal_lengths
+        self._measure_reward_scale()
+        self._report = fitted.report
+        return fitted.report
+
+    def _measure_reward_scale(self) -> None:
+        """Restart the window of predicted rewards with predictions for recent steps."""
+        cuts = self.recorder.cut(REMEASURED_SEGMENTS, self._rng)
+        self._predictor.recent.clear()
+        if len(cuts):
+            rows, is_real = self._planner.input_rows(cuts)
+            rows = rows[is_real]
+        else:  # nothing is recorded yet, for example with a given data set: use its steps
+            labels = self._trainer.labels
+            rows = labels.rows[labels.weights > 0]
+        self._predictor.recent.update(self._predictor.member_rewards(rows))
+
+    # --- metrics ---
+
+    def metrics(self) -> Metrics:
+        """Return the numbers of labels and fits, and the quality of the last fit."""
+        counts: Metrics = {
+            "labels_desired": self._planner.num_due,
+            "labels_asked": self._queue.num_asked,
+            "labels_answered": self._queue.num_answered,
+            "comparisons": self.num_labels,
+            "fits": self._trainer.num_fits,
+            "fit_steps": self._trainer.num_fit_steps,
+        }
+        return counts | (self._report.metrics() if self._report is not None else {})
+
+    def diagnostics(self, shown: Set[str]) -> Diagnostics | None:
+        """Evaluate the predictor on clips that can be shown; None before the first fit.
+
+        Args:
+            shown: content hashes of these clips.
+        """
+        if self._report is None:
+            return None
+        bins = [
+            {"predicted": each.predicted, "observed": each.observed, "count": each.num}
+            for each in self._report.calibration
+        ]
+        return Diagnostics(self._predicted_returns(shown), bins)
+
+    def _predicted_returns(self, shown: Set[str]) -> dict[str, float]:
+        """Predict the returns of labelled segments that can be shown, by content hash."""
+        labels = self._trainer.labels
+        places = {
+            segment: (place, side)
+            for comparison_id in labels.comparison_ids
+            if (place := labels.index_of(comparison_id)) is not None
+            for side, segment in enumerate(self._queue.query(comparison_id).segments)
+            if segment in shown
+        }
+        if not places:
+            return {}
+        comparisons, sides = np.array(list(places.values())).T
+        seen = gather_steps(labels, comparisons, 0)
+        rows, weights = (seen[name][np.arange(len(sides)), sides] for name in ("rows", "weights"))
+        rewards = self._predictor.normalised(self._predictor.member_rewards(rows))
+        returns = (rewards * weights).sum(-1)
+        return dict(zip(places, returns.tolist(), strict=True))
+
+    # --- state ---
+
+    def state(self) -> StateDict:
+        """Return everything needed to resume exactly; segments and answers stay in the store."""
+        fitted = self._trainer.finish(wait=True)
+        if fitted is not None:
+            self._install(fitted)
+        own: StateDict = {
+            "rng": rng_to_array(self._rng),
+            "labelled": self._labelled(),
+            "report": text_to_array(json.dumps(self._report and asdict(self._report))),
+        }
+        parts = {
+            "predictor": self._predictor.state(),
+            "recorder": self.recorder.state(),
+            "planner": self._planner.state(),
+            "trainer": self._trainer.state(),
+            "queue": self._queue.state(),
+        }
+        return nest({"self": own, **parts})
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Restore a saved state.
+
+        The labels are those of the checkpoint, in its order; newer answers are read by the next
+        `fit`, as they would have been without the interruption.
+        """
+        self._predictor.load_state(part_of(state, "predictor"))
+        self.recorder.load_state(part_of(state, "recorder"))
+        self._planner.load_state(part_of(state, "planner"))
+        self._trainer.load_state(part_of(state, "trainer"))
+        self._queue.load_state(part_of(state, "queue"), self._task.env_id)
+        array_to_rng(self._rng, state["self/rng"])
+        report = json.loads(array_to_text(state["self/report"]))
+        self._report = None if report is None else FitReport.from_json(report)
+        asked = self._queue.asked()
+        self._learn_from([asked[place] for place in state["self/labelled"]])
+
+    def _labelled(self) -> Int64[np.ndarray, " comparison"]:
+        """[C] the label set as places in the order asked, since ids differ between stores."""
+        place_of = {each.id: place for place, each in enumerate(self._queue.asked())}
+        return np.array([place_of[i] for i in self._trainer.labels.comparison_ids], np.int64)
+
+    def close(self) -> None:
+        """Stop background threads."""
+        self._trainer.close()
+
+
+def recorded_steps(
+    pretraining: int, segment_steps: int, num_envs: int, space: InputSpace | None = None
+) -> int:
+    """Compute how many environment steps to record: enough for all pretraining comparisons.
+
+    Args:
+        pretraining: comparisons before training.
+        segment_steps: L, length of a segment.
+        num_envs: N; the result is a multiple of it.
+        space: if given, the memory limit applies to its observations.
+    """
+    steps = RECORDED_STEPS
+    if space is not None:
+        num_numbers = int(np.prod(space.observation_shape))
+        num_bytes = space.image.num_bytes if space.image is not None else 4 * num_numbers
+        steps = min(steps, RECORDED_BYTES // max(num_bytes, 1))
+    per_env = -(-max(steps, 2 * pretraining * segment_steps) // num_envs)
+    return num_envs * max(per_env, 2 * segment_steps)

@@ -1,0 +1,156 @@
+"""The interface of reward sources, and the two sources that do not learn.
+
+T: steps of a rollout, N: environments, M: ensemble members.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float32
+
+from rl_teacher.common.state_dict import StateDict
+from rl_teacher.envs.rollout import Rollout
+from rl_teacher.predictor.diagnostics import Diagnostics, FitReport
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.queries.queue import RecentEpisodes
+from rl_teacher.queries.schedules import Progress
+
+Metrics = dict[str, float | int]
+
+
+@dataclass(frozen=True)
+class RewardedRollout:
+    """The rewards of a rollout.
+
+    Attributes:
+        rewards: [T, N] rewards for the agent.
+        metrics: metrics to log.
+    """
+
+    rewards: Float32[np.ndarray, "time env"]
+    metrics: Metrics
+
+
+class RewardSource(ABC):
+    """Base class of reward sources. By default nothing is asked, fitted or saved."""
+
+    @property
+    def predictor(self) -> RewardPredictor | None:
+        """The reward predictor; None if the rewards are the environment's own."""
+        return None
+
+    @property
+    def num_asked(self) -> int:
+        """Number of comparisons asked so far."""
+        return 0
+
+    @property
+    def num_answered(self) -> int:
+        """Number of comparisons whose answer has been read from the store."""
+        return 0
+
+    @abstractmethod
+    def observe(self, rollout: Rollout) -> RewardedRollout:
+        """Record a rollout and compute its rewards."""
+
+    def plan(self, progress: Progress, seconds_between: float | None, total: int | None) -> None:  # noqa: B027
+        """Change the rate or the number of comparisons; None keeps the current value."""
+
+    def ask(self, progress: Progress, recent: RecentEpisodes) -> int:  # noqa: ARG002
+        """Ask the comparisons that are due; return how many were asked."""
+        return 0
+
+    def read_answers(self) -> int:
+        """Read new answers from the store; return how many comparisons are answered."""
+        return self.num_answered
+
+    def recover_queries(self) -> None:  # noqa: B027
+        """Take over comparisons that an earlier run asked after its last checkpoint."""
+
+    def fit(self, *, force: bool = False) -> FitReport | None:  # noqa: ARG002
+        """Fit to the labels; return None if no fit was completed.
+
+        Args:
+            force: fit even if there are no new labels.
+        """
+        return None
+
+    def metrics(self) -> Metrics:
+        """Return the numbers of labels and fits, and the quality of the last fit."""
+        return {}
+
+    def diagnostics(self, shown: Set[str]) -> Diagnostics | None:  # noqa: ARG002
+        """Evaluate the predictor on clips that can be shown; None before the first fit.
+
+        Args:
+            shown: content hashes of these clips.
+        """
+        return None
+
+    def state(self) -> StateDict:
+        """Return everything needed to resume exactly."""
+        return {}
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:  # noqa: B027
+        """Restore a saved state."""
+
+    def close(self) -> None:  # noqa: B027
+        """Stop background threads."""
+
+
+class EnvironmentReward(RewardSource):
+    """The environment's own reward: the baseline without labels."""
+
+    def __init__(self, clip: float = 0.0) -> None:
+        """Initialise.
+
+        Args:
+            clip: rewards are clipped to [-clip, clip]; 0 disables clipping.
+        """
+        self._clip = clip
+
+    def observe(self, rollout: Rollout) -> RewardedRollout:
+        """Return the rollout's own rewards."""
+        rewards = rollout.rewards
+        return RewardedRollout(rewards.clip(-self._clip, self._clip) if self._clip else rewards, {})
+
+
+class FrozenPredictorReward(RewardSource):
+    """A saved predictor without further fits; its reward scale is frozen too."""
+
+    def __init__(self, predictor: RewardPredictor) -> None:
+        self._predictor = predictor
+
+    @property
+    def predictor(self) -> RewardPredictor:
+        """The reward predictor."""
+        return self._predictor
+
+    def observe(self, rollout: Rollout) -> RewardedRollout:
+        """Predict the rewards of a rollout."""
+        rows = self._predictor.space.rows(rollout.observations, rollout.actions)
+        members = self._predictor.member_rewards(rows)
+        rewards = self._predictor.normalised(members)
+        return RewardedRollout(rewards, prediction_metrics(rollout, members, rewards))
+
+
+def prediction_metrics(
+    rollout: Rollout,
+    members: Float32[np.ndarray, "member time env"],
+    rewards: Float32[np.ndarray, "time env"],
+) -> Metrics:
+    """Compute the members' disagreement and the correlation with the true reward.
+
+    Both compare sums over each environment's part of the rollout, since labels compare returns of
+    segments and not rewards of single steps.
+    """
+    predicted, true = rewards.sum(0), rollout.rewards.sum(0)
+    returns = members.sum(1)
+    # Spread between members, relative to the spread between environments.
+    disagreement = returns.std(0).mean() / max(float(returns.std(1).mean()), 1e-9)
+    metrics: Metrics = {"disagreement": float(disagreement)}
+    if len(true) > 2 and predicted.std() > 0 and true.std() > 0:
+        metrics["correlation"] = float(np.corrcoef(predicted, true)[0, 1])
+    return metrics

@@ -1,0 +1,229 @@
+"""Fits of the reward predictor as labels arrive."""
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from rl_teacher.common.state_dict import StateDict, nest, part_of
+from rl_teacher.config.experiment import LabelerWeights, PredictorConfig
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.predictor.fit import FitResult, Fitter
+from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.predictor.labels import LabelledPair, LabelSet
+
+FIT_GROWTH = 0.02
+"""A fit is due when the number of labels has grown by this share, or by one label."""
+FIT_GROWTH_IMAGES = 0.1
+"""The same for image observations, where a fit takes some ten seconds of a core."""
+REFIT_STEPS = 32
+"""Gradient steps, at most, of a fit after the first; it starts warm."""
+REFIT_PATIENCE = 1
+"""Chunks without improvement after which such a fit ends."""
+MIN_LABELS_TO_FINE_TUNE = 20
+"""Labels before a pretrained predictor is fitted further: fewer would only make it forget."""
+
+
+@dataclass(frozen=True)
+class TrainerSettings:
+    """Settings of the predictor's fits.
+
+    Attributes:
+        config: hyperparameters of the predictor.
+        first_fit_steps: maximum gradient steps of the first fit.
+        in_background: fit in a thread while training continues, instead of between rollouts.
+        seed: seed of networks, bootstrap samples and query selection.
+        labeler_weights: weights of labelers who disagree: equal, or by estimated reliability.
+        pretrained: predictor to start from, with networks of the same size; it predicts from the
+            first step and is fine-tuned.
+    """
+
+    config: PredictorConfig
+    first_fit_steps: int
+    in_background: bool
+    seed: int
+    labeler_weights: LabelerWeights = "equal"
+    pretrained: RewardPredictor | None = None
+
+
+class PredictorTrainer:
+    """Keeps the labels, decides when a fit is due, and runs it.
+
+    Attributes:
+        labels: labels that the predictor is fitted to.
+        num_fits: completed fits.
+        num_fit_steps: gradient steps of all fits.
+    """
+
+    def __init__(
+        self,
+        settings: TrainerSettings,
+        space: InputSpace,
+        segment_steps: int,
+        min_labels_to_fine_tune: int = MIN_LABELS_TO_FINE_TUNE,
+    ) -> None:
+        """Initialise without labels.
+
+        Args:
+            settings: of the fits.
+            space: input space of the networks.
+            segment_steps: L, the length of a segment.
+            min_labels_to_fine_tune: labels before a pretrained predictor is fitted further.
+        """
+        self._settings = settings
+        self._space = space
+        self._segment_steps = segment_steps
+        self._min_labels_to_fine_tune = min_labels_to_fine_tune
+        self._fit_growth = FIT_GROWTH_IMAGES if space.has_byte_rows else FIT_GROWTH
+        self._fitter = Fitter(space, settings.config, seed=settings.seed)
+        pretrained = settings.pretrained
+        if pretrained is not None:
+            self._fitter.warm_start_from(pretrained.networks, pretrained.normaliser)
+        self._given: list[LabelledPair] = []
+        self.labels = self._empty_label_set()
+        self.num_fits = self.num_fit_steps = 0
+        self._num_labels_fitted = 0
+        self._num_updated = 0
+        self._is_revised = False
+        self._thread = ThreadPoolExecutor(1, "reward-fit") if settings.in_background else None
+        self._running: Future[FitResult] | None = None
+
+    def _empty_label_set(self) -> LabelSet:
+        config, pretrained = self._settings.config, self._settings.pretrained
+        labels = LabelSet(
+            self._segment_steps,
+            self._space,
+            config.ensemble_size,
+            self._settings.seed,
+            config.segment_discount,
+            config.label_buffer,
+        )
+        if pretrained is not None:
+            labels.warm_start_from(pretrained.normaliser)
+        return labels
+
+    @property
+    def has_fitted(self) -> bool:
+        """Whether the predictor is fitted, here or as a pretrained one."""
+        return self.num_fits > 0 or self._settings.pretrained is not None
+
+    @property
+    def is_fitting(self) -> bool:
+        """Whether a fit runs in the background, during which the labels must not change."""
+        return self._running is not None
+
+    # --- labels ---
+
+    def add_given(self, pairs: Iterable[LabelledPair]) -> None:
+        """Add labels that do not belong to a comparison of this experiment, before all others."""
+        for pair in pairs:
+            self._given.append(pair)
+            self.labels.add(pair)
+
+    def update_targets(
+        self, targets: Mapping[int, float], pair_of: Callable[[int, float], LabelledPair]
+    ) -> None:
+        """Add new labels and change the targets of known ones.
+
+        Args:
+            targets: by comparison id, in the order in which new labels are added.
+            pair_of: loads the segments of a comparison, given its id and target.
+        """
+        for comparison_id, target in targets.items():
+            if comparison_id in self.labels:
+                self.labels.set_target(comparison_id, target)
+            else:
+                self.labels.add(pair_of(comparison_id, target), comparison_id)
+
+    def count_updated(self, num: int) -> None:
+        """Count further answers to known comparisons as news for the next fit."""
+        self._num_updated += num
+
+    def rebuild(
+        self, targets: Mapping[int, float], pair_of: Callable[[int, float], LabelledPair]
+    ) -> None:
+        """Replace all labels after one was revised; the next fit is due at once.
+
+        The bootstrap sample of a label depends on its number, so most labels keep theirs.
+        """
+        self.labels = self._empty_label_set()
+        for pair in self._given:
+            self.labels.add(pair)
+        self.update_targets(targets, pair_of)
+        self._is_revised = len(self.labels) > 0
+
+    # --- fits ---
+
+    def fit_if_due(self, *, force: bool = False) -> FitResult | None:
+        """Fit if there are enough new labels; return None if no fit was completed.
+
+        Args:
+            force: fit even if there are no new labels.
+        """
+        if not (self._is_revised or self._is_due(force=force)):
+            return None
+        if self._settings.pretrained is not None and (
+            len(self.labels) < self._min_labels_to_fine_tune
+        ):
+            return None
+        self._num_labels_fitted, self._num_updated = self.labels.num_added, 0
+        self._is_revised = False
+        if not self.has_fitted:
+            # The first fit runs to convergence, and training waits for it.
+            return self._count(self._fitter.fit(self.labels, self._settings.first_fit_steps))
+        if self._thread is None:
+            return self._count(self._refit())
+        self._running = self._thread.submit(self._refit)
+        return None
+
+    def _is_due(self, *, force: bool) -> bool:
+        num_new = self.labels.num_added - self._num_labels_fitted + self._num_updated
+        num_known = min(self._num_labels_fitted, len(self.labels))
+        is_due = num_new > 0 and num_new >= self._fit_growth * num_known
+        return is_due or (force and len(self.labels) > 0)
+
+    def _refit(self) -> FitResult:
+        return self._fitter.fit(self.labels, REFIT_STEPS, patience=REFIT_PATIENCE)
+
+    def finish(self, *, wait: bool) -> FitResult | None:
+        """Return the fit in the background if it is done.
+
+        Args:
+            wait: block until it is done.
+        """
+        if self._running is None or not (wait or self._running.done()):
+            return None
+        fitted, self._running = self._running.result(), None
+        return self._count(fitted)
+
+    def _count(self, fitted: FitResult) -> FitResult:
+        self.num_fits += 1
+        self.num_fit_steps += fitted.report.num_steps
+        return fitted
+
+    # --- state ---
+
+    def state(self) -> StateDict:
+        """Return everything needed to resume exactly, except the labels themselves."""
+        own = {
+            "num_fits": np.asarray(self.num_fits),
+            "num_fit_steps": np.asarray(self.num_fit_steps),
+            "num_labels_fitted": np.asarray(self._num_labels_fitted),
+            "num_updated": np.asarray(self._num_updated),
+        }
+        return nest({"counts": own, "fitter": self._fitter.state()})
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Restore a saved state; the caller adds the labels."""
+        self._fitter.load_state(part_of(state, "fitter"))
+        self.num_fits = int(state["counts/num_fits"])
+        self.num_fit_steps = int(state["counts/num_fit_steps"])
+        self._num_labels_fitted = int(state["counts/num_labels_fitted"])
+        self._num_updated = int(state["counts/num_updated"])
+
+    def close(self) -> None:
+        """Stop background threads."""
+        self._fitter.close()
+        if self._thread is not None:
+            self._thread.shutdown()

@@ -1,0 +1,158 @@
+"""Reporting of a run: its status, metrics, diagnostics and latest episode."""
+
+import time
+from collections.abc import Callable, Mapping, Set
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32
+
+from rl_teacher.clips.drawing import frame_steps
+from rl_teacher.clips.episode import Episode, EpisodeWatcher
+from rl_teacher.envs.rollout import Rollout
+from rl_teacher.predictor.diagnostics import Diagnostics
+from rl_teacher.runs.clip_renderer import ClipRenderer
+from rl_teacher.runs.folder import Experiment
+from rl_teacher.runs.status import Phase, RunStatus
+from rl_teacher.store.store import Store
+
+STATUS_EVERY_S = 1.0
+EPISODE_EVERY_S = {"poses": 10.0, "video": 40.0}
+"""Interval between two episodes on the page. A video is replayed and rendered, which takes a core
+for about a second; poses cost nothing."""
+EPISODES_KEPT = 4
+"""Latest episodes whose clips are kept: a browser may still be loading an earlier one."""
+DIAGNOSTICS_EVERY_S = 10.0
+
+MetricsSink = Callable[[Mapping[str, Any]], None]
+
+
+class MetricsLogger:
+    """Metrics of one run. The store is authoritative; all other sinks receive copies."""
+
+    def __init__(self, store: Store, experiment_id: int, experiment: Experiment) -> None:
+        """Initialise with the store and the experiment's metrics file.
+
+        Args:
+            store: of the experiment.
+            experiment_id: the experiment's id in the store.
+            experiment: whose folder has `metrics.jsonl`.
+        """
+        self._store = store
+        self._experiment_id = experiment_id
+        self._experiment = experiment
+        self._sinks: list[MetricsSink] = [experiment.append_metrics]
+
+    def add_sink(self, sink: MetricsSink) -> None:
+        """Send all further rows to another sink, such as TensorBoard or the terminal."""
+        self._sinks.append(sink)
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        """Log a row of metrics; `step` is the environment step it belongs to."""
+        self._store.metrics.append(self._experiment_id, int(row["step"]), row)
+        for sink in self._sinks:
+            sink(row)
+
+    def drop_after(self, step: int) -> None:
+        """Delete the metrics of later steps, which a resumed run takes again."""
+        self._store.metrics.drop_after(self._experiment_id, step)
+        self._experiment.truncate_metrics(step)
+
+
+class StatusReporter:
+    """Writes a run's status, diagnostics and latest episode to the store."""
+
+    def __init__(
+        self,
+        store: Store,
+        experiment_id: int,
+        clip_renderer: ClipRenderer,
+        watcher: EpisodeWatcher | None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Initialise.
+
+        Args:
+            store: of the experiment.
+            experiment_id: the experiment's id in the store.
+            clip_renderer: renders the latest episode.
+            watcher: records the latest episode; None if nobody will look at it.
+            now: clock in seconds, from any start.
+        """
+        self._store = store
+        self._experiment_id = experiment_id
+        self._clip_renderer = clip_renderer
+        self._watcher = watcher
+        self._now = now
+        self._phase: Phase | None = None
+        self._waiting_since: str | None = None
+        self._status_s = self._episode_s = self._diagnostics_s = -np.inf
+        self._episode_clips: list[str] = []
+
+    def set_status(self, status: RunStatus) -> None:
+        """Write the status: at once if the phase changed, otherwise at most once a second."""
+        is_new = status.phase != self._phase
+        if not is_new and self._now() - self._status_s < STATUS_EVERY_S:
+            return
+        if is_new:
+            is_waiting = status.phase is Phase.WAITING
+            self._waiting_since = datetime.now(UTC).isoformat() if is_waiting else None
+        self._phase, self._status_s = status.phase, self._now()
+        self._store.experiments.set_status(
+            self._experiment_id, vars(status) | {"waiting_since": self._waiting_since}
+        )
+
+    def update_diagnostics(
+        self, diagnose: Callable[[Set[str]], Diagnostics | None], step: int
+    ) -> None:
+        """Write diagnostics of the predictor, at most every `DIAGNOSTICS_EVERY_S` seconds.
+
+        Args:
+            diagnose: evaluates the predictor on clips, given by content hash.
+            step: environment steps of training done.
+        """
+        if self._now() - self._diagnostics_s < DIAGNOSTICS_EVERY_S:
+            return
+        self._diagnostics_s = self._now()
+        asked = self._store.comparisons.asked(self._experiment_id)
+        shown = {each for c in asked if c.is_rendered for each in (c.left_hash, c.right_hash)}
+        diagnostics = diagnose(shown)
+        if diagnostics is not None:
+            self._store.experiments.set_diagnostics(self._experiment_id, diagnostics.to_json(step))
+
+    def watch(
+        self, rollout: Rollout, predicted_rewards: Float32[np.ndarray, "time env"], step: int
+    ) -> None:
+        """Record a rollout, and show the latest whole episode from time to time."""
+        if self._watcher is None:
+            return
+        self._watcher.observe(rollout, predicted_rewards)
+        episode, every_s = self._watcher.latest, EPISODE_EVERY_S[self._clip_renderer.kind]
+        if episode is None or self._now() - self._episode_s < every_s:
+            return
+        self._watcher.latest, self._episode_s = None, self._now()
+        self._show(episode, step)
+
+    def _show(self, episode: Episode, step: int) -> None:
+        segment = episode.segment
+        steps, _ = frame_steps(len(segment), self._clip_renderer.env_info.fps)
+        shown = {
+            "clip": segment.content_hash,
+            "predicted_rewards": np.round(episode.predicted_rewards[steps], 3).tolist(),
+            "true_return": segment.true_return,
+            "step": step,
+        }
+
+        def publish() -> None:
+            self._store.experiments.set_latest_episode(self._experiment_id, shown)
+            self._forget_episodes_before(segment.content_hash)
+
+        self._clip_renderer.render_if_possible(segment, publish)
+
+    def _forget_episodes_before(self, newest: str) -> None:
+        """Delete the clips of all but the latest episodes; one shown again counts as new."""
+        others = [each for each in self._episode_clips if each != newest]
+        self._episode_clips = [*others, newest]
+        while len(self._episode_clips) > EPISODES_KEPT:
+            self._clip_renderer.forget(self._episode_clips.pop(0))

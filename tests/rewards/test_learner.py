@@ -1,0 +1,354 @@
+import numpy as np
+import pytest
+
+from rl_teacher.agents.collector import Collector
+from rl_teacher.clips.answer import Answer
+from rl_teacher.config.experiment import LabelerWeights, PredictorConfig
+from rl_teacher.envs.registry import make_vector
+from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.queries.planner import QuerySettings
+from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, RecentEpisodes
+from rl_teacher.queries.schedules import Budget, Progress, schedule
+from rl_teacher.queries.selectors import selector
+from rl_teacher.rewards.learner import RewardLearner, RewardTask
+from rl_teacher.rewards.source import EnvironmentReward
+from rl_teacher.rewards.trainer import TrainerSettings
+from rl_teacher.store.media import SegmentFiles
+from rl_teacher.store.store import Store
+from rl_teacher.teachers.synthetic import ORACLE
+from rl_teacher.teachers.teacher import Teacher
+
+NOW = Progress(0, 0.0)
+RECENT = RecentEpisodes(1.0, 10.0)
+
+
+class World:
+    """A reward learner, its store, and rollouts of random actions."""
+
+    def __init__(
+        self,
+        folder,
+        teacher: Teacher = ORACLE,
+        seed=0,
+        weights: LabelerWeights = "equal",
+        label_buffer=0,
+    ):
+        self.venv = make_vector("ShortReacher-v1", 8)
+        self.collector = Collector(self.venv, seed=seed)
+        self.store = Store.open(folder / "labels.sqlite")
+        experiment_id = self.store.experiments.ensure("test", "ShortReacher-v1", {})
+        space = InputSpace.from_spaces(
+            self.venv.single_observation_space, self.venv.single_action_space
+        )
+        budget = Budget(total=60, pretraining=20, num_steps=1000)
+        query_store = QueryStore(self.store, experiment_id, SegmentFiles(folder / "segments"))
+        self.queue = QueryQueue(query_store, NamedTeacher(teacher, "synthetic:oracle", 0))
+        self.learner = RewardLearner(
+            RewardTask("ShortReacher-v1", space, 8, 10),
+            QuerySettings(selector("disagreement"), schedule("annealed"), budget, 10),
+            TrainerSettings(
+                PredictorConfig(hidden=(16, 16), label_buffer=label_buffer), 100, False, 0, weights
+            ),
+            self.queue,
+        )
+
+    def roll_out(self, num_rollouts=1):
+        for _ in range(num_rollouts - 1):
+            self.roll_out()
+        rollout = self.collector.collect(self.collector.random_actions, 32)
+        return rollout, self.learner.observe(rollout)
+
+    def turn(self, step):
+        _, observed = self.roll_out()
+        self.learner.ask(Progress(step, 0.0), RECENT)
+        self.learner.fit()
+        return observed.rewards
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+def test_environment_reward_returns_rewards_unchanged(world):
+    rollout, _ = world.roll_out()
+    np.testing.assert_array_equal(EnvironmentReward().observe(rollout).rewards, rollout.rewards)
+
+
+def test_ask_asks_due_comparisons_once(world):
+    world.roll_out(3)
+    assert world.learner.ask(NOW, RECENT) == 20
+    assert world.learner.ask(NOW, RECENT) == 0
+    assert world.store.experiments.counts(1).answered == 20
+
+
+def test_ask_without_recorded_steps_asks_nothing(world):
+    assert world.learner.ask(NOW, RECENT) == 0
+
+
+def test_oracle_answers_stored_comparisons_by_true_return(world):
+    world.roll_out(3)
+    world.learner.ask(NOW, RECENT)
+    for each in world.store.comparisons.answered(1):
+        left, right = map(world.queue.segment, (each.left_hash, each.right_hash))
+        is_left = left.true_return > right.true_return
+        assert each.answer == (Answer.LEFT if is_left else Answer.RIGHT)
+
+
+def test_fit_runs_only_if_there_are_new_labels(world):
+    world.roll_out(3)
+    assert world.learner.fit() is None
+    world.learner.ask(NOW, RECENT)
+    assert world.learner.fit() is not None
+    assert world.learner.fit() is None
+
+
+def test_predicted_rewards_have_mean_0_and_std_1(world):
+    world.roll_out(3)
+    world.learner.ask(NOW, RECENT)
+    world.learner.fit()
+    rewards = np.concatenate([world.roll_out()[1].rewards for _ in range(20)])
+    assert rewards.mean() == pytest.approx(0, abs=0.25)
+    # The mean of members that do not fully agree has a spread below one.
+    assert 0.5 < rewards.std() < 1.2
+
+
+def test_fitted_rewards_correlate_with_true_rewards(world):
+    world.roll_out(6)
+    for step in (0, 300, 600, 900):
+        world.turn(step)
+    rollout, observed = world.roll_out()
+    assert np.corrcoef(observed.rewards.ravel(), rollout.rewards.ravel())[0, 1] > 0.5
+    assert observed.metrics["correlation"] > 0.3
+
+
+def test_ask_and_fit_do_not_wait_for_later_answers(tmp_path):
+    world = World(tmp_path, teacher=lambda left, right, circumstances: None)
+    world.roll_out(3)
+    world.learner.ask(NOW, RECENT)
+    assert world.learner.fit() is None
+    query = world.queue.asked()[4]
+    world.store.labels.add(query.id, Answer.LEFT, "somebody")
+    assert world.learner.fit() is not None
+    assert world.learner.metrics()["labels_answered"] == 1
+
+
+def test_cannot_tell_counts_as_answered_and_has_no_target(tmp_path):
+    world = World(tmp_path, teacher=lambda left, right, circumstances: Answer.CANNOT_TELL)
+    world.roll_out(3)
+    world.learner.ask(NOW, RECENT)
+    assert world.learner.fit() is None
+    assert world.learner.metrics()["labels_answered"] == 20
+    assert world.learner.metrics()["comparisons"] == 0
+
+
+def test_restored_learner_continues_exactly(tmp_path):
+    (tmp_path / "one").mkdir()
+    one = World(tmp_path / "one")
+    one.roll_out(3)
+    for step in (0, 100):
+        one.turn(step)
+    state, envs = one.learner.state(), one.collector.state()
+    expected = [one.turn(step) for step in (200, 300)]
+    one.store.close()
+
+    other = World(tmp_path / "one", seed=5)
+    other.learner.load_state(state)
+    other.collector.load_state(envs)
+    for rewards, step in zip(expected, (200, 300), strict=True):
+        np.testing.assert_array_equal(other.turn(step), rewards)
+
+
+def test_restored_learner_with_label_buffer_continues_exactly(tmp_path):
+    """The buffer keeps 16 of 60 labels."""
+    one = World(tmp_path, label_buffer=16)
+    one.roll_out(3)
+    for step in (0, 100):
+        one.turn(step)
+    state, envs = one.learner.state(), one.collector.state()
+    expected = [one.turn(step) for step in (200, 900)]
+    assert one.learner.metrics()["comparisons"] == 16
+    assert one.learner.metrics()["labels_answered"] > 50
+    assert one.learner.metrics()["fits"] > 2
+    one.store.close()
+
+    other = World(tmp_path, seed=5, label_buffer=16)
+    other.learner.load_state(state)
+    other.collector.load_state(envs)
+    for rewards, step in zip(expected, (200, 900), strict=True):
+        np.testing.assert_array_equal(other.turn(step), rewards)
+
+
+def test_comparison_asked_again_after_crash_keeps_its_answer(tmp_path):
+    """The second teacher would answer differently."""
+    before = World(tmp_path)
+    before.roll_out(3)
+    before.learner.ask(NOW, RECENT)
+    given = before.store.comparisons.answered(1)
+    before.store.close()
+    after = World(tmp_path, teacher=lambda left, right, circumstances: Answer.EQUAL)
+    after.roll_out(3)
+    after.learner.ask(NOW, RECENT)
+    assert after.store.comparisons.answered(1) == given
+
+
+# --- several labelers ---
+
+
+def nobody(left, right, circumstances):
+    """Leave all answers to the store."""
+
+
+def survey_world(folder, weights: LabelerWeights = "equal"):
+    world = World(folder, teacher=nobody, weights=weights)
+    world.roll_out(3)
+    world.learner.ask(NOW, RECENT)
+    return world
+
+
+def answer(world, labeler, *answers):
+    """Answer the first comparisons in order; None leaves one out."""
+    for query, each in zip(world.queue.asked(), answers, strict=False):
+        if each is not None:
+            world.store.labels.add(query.id, each, labeler)
+
+
+def targets(world):
+    return world.learner._trainer.labels.targets.tolist()
+
+
+LEFT, RIGHT, EQUAL, CANNOT_TELL = Answer
+
+
+def test_further_answer_changes_target_in_place_and_next_fit_starts_warm(tmp_path):
+    world = survey_world(tmp_path)
+    answer(world, "ann", LEFT, LEFT, RIGHT)
+    world.learner.fit()
+    labels = world.learner._trainer.labels
+    answer(world, "bob", None, RIGHT)
+    assert world.learner.fit() is not None
+    assert world.learner._trainer.labels is labels
+    assert targets(world) == [1, 0.5, 0]
+    assert world.learner.metrics()["comparisons"] == 3
+
+
+def test_revised_answer_rebuilds_label_set(tmp_path):
+    world = survey_world(tmp_path)
+    answer(world, "ann", LEFT, LEFT)
+    answer(world, "bob", LEFT)
+    world.learner.fit()
+    labels = world.learner._trainer.labels
+    answer(world, "bob", RIGHT)
+    assert world.learner.fit() is not None
+    assert world.learner._trainer.labels is not labels
+    assert targets(world) == [0.5, 1]
+
+
+def test_labels_follow_exclusion_and_inclusion_of_labeler(tmp_path):
+    world = survey_world(tmp_path)
+    answer(world, "ann", LEFT)
+    answer(world, "bob", RIGHT, RIGHT)
+    world.learner.fit()
+    world.store.labelers.set_excluded("bob", True)
+    assert world.learner.fit() is not None
+    assert targets(world) == [1]
+    world.store.labelers.set_excluded("bob", False)
+    assert world.learner.fit() is not None
+    assert targets(world) == [0.5, 0]
+
+
+def test_cannot_tell_leaves_target_to_other_labelers(tmp_path):
+    world = survey_world(tmp_path)
+    answer(world, "ann", CANNOT_TELL, LEFT)
+    world.learner.fit()
+    assert targets(world) == [1]
+    answer(world, "bob", RIGHT)
+    assert world.learner.fit() is not None
+    assert targets(world) == [1, 0]
+
+
+def test_reliability_weights_favour_labelers_who_agree(tmp_path):
+    """Cid contradicts the others everywhere, so Ann outweighs Cid in the last comparison."""
+    world = survey_world(tmp_path, weights="reliability")
+    answer(world, "ann", *[LEFT] * 9)
+    answer(world, "bob", *[LEFT] * 8)
+    answer(world, "cid", *[RIGHT] * 9)
+    world.learner.read_answers()
+    assert all(target > 0.9 for target in targets(world)[:8])
+    assert targets(world)[8] > 0.7
+
+
+def test_gold_answers_decide_between_contradicting_labelers(tmp_path):
+    world = survey_world(tmp_path, weights="reliability")
+    answer(world, "ann", *[LEFT] * 9)
+    answer(world, "bob", *[RIGHT] * 9)
+    for query in world.queue.asked()[:8]:
+        world.store.comparisons.set_gold(query.id, RIGHT)
+    world.learner.read_answers()
+    assert all(target < 0.2 for target in targets(world))
+
+
+def test_equal_weights_give_mean_target(tmp_path):
+    world = survey_world(tmp_path)
+    answer(world, "ann", LEFT, EQUAL)
+    answer(world, "bob", LEFT, RIGHT)
+    answer(world, "cid", RIGHT, CANNOT_TELL)
+    world.learner.read_answers()
+    assert targets(world) == pytest.approx([2 / 3, 0.25])
+
+
+@pytest.mark.parametrize("weights", ["equal", "reliability"])
+def test_restored_labels_keep_order_targets_and_budget(tmp_path, weights):
+    world = survey_world(tmp_path, weights)
+    answer(world, "ann", None, None, LEFT, RIGHT)
+    world.learner.fit()
+    answer(world, "bob", RIGHT, EQUAL, RIGHT)
+    world.learner.plan(Progress(0, 5.0), 1.5, 77)
+    world.learner.fit()
+    state = world.learner.state()
+    world.store.close()
+    other = World(tmp_path, teacher=nobody, weights=weights)
+    other.learner.load_state(state)
+    assert targets(other) == targets(world)
+    np.testing.assert_array_equal(
+        other.learner._trainer.labels.rows, world.learner._trainer.labels.rows
+    )
+    assert other.learner._planner.budget == world.learner._planner.budget
+    assert other.learner.fit() is None
+
+
+def test_changed_total_applies_at_once_but_not_below_pretraining_labels(world):
+    """Annealed, 60 in all, 20 first: 57 are due at half time; of 100 in all 93, of 10 only 20."""
+    world.roll_out(3)
+    world.learner.ask(NOW, RECENT)
+    world.learner.fit()
+    for total, due in ((None, 57), (100, 93), (10, 20)):
+        world.learner.plan(Progress(500, 0.0), None, total)
+        world.learner.ask(Progress(500, 0.0), RECENT)
+        assert world.learner.metrics()["labels_desired"] == due
+
+
+def test_diagnostics_contain_predicted_returns_and_calibration(world):
+    world.roll_out(3)
+    assert world.learner.diagnostics({"x"}) is None
+    world.learner.ask(NOW, RECENT)
+    world.learner.fit()
+    query = world.queue.asked()[0]
+    diagnostics = world.learner.diagnostics({query.left, query.right})
+    assert diagnostics.predicted_returns.keys() == {query.left, query.right}
+    segment = world.queue.segment(query.left)
+    predicted = world.learner.predictor(segment.observations, segment.actions).sum()
+    assert diagnostics.predicted_returns[query.left] == pytest.approx(predicted, rel=1e-4)
+    assert sum(each["count"] for each in diagnostics.calibration) > 0
+
+
+def test_diagnostics_leave_state_unchanged(world):
+    world.roll_out(3)
+    world.learner.ask(NOW, RECENT)
+    world.learner.fit()
+    before = world.learner.state()
+    world.learner.diagnostics({each.left for each in world.queue.asked()})
+    after = world.learner.state()
+    assert before.keys() == after.keys()
+    for name, array in before.items():
+        np.testing.assert_array_equal(array, after[name])
