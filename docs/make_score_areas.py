@@ -1,7 +1,7 @@
-"""Draw what is blanked of Atari games: `python docs/make_score_areas.py`.
+"""Draw the masked score areas of Atari games: `python docs/make_score_areas.py`.
 
-Writes images/score-areas.png: of every game with score areas the screen that the person sees, with
-the areas preprocess_images, and beside it what the agent and the predictor see.
+Writes images/score-areas.png: for every game with score areas, the screen that a person sees with
+the areas framed, next to the preprocessed observation of agent and predictor.
 """
 
 from pathlib import Path
@@ -25,11 +25,11 @@ CELL = SCREEN[0] + SEEN[0] + 3 * MARGIN, HEIGHT + TITLE + MARGIN
 PAPER, INK, FRAME = "white", "black", "#ff2bd6"
 STEPS = 130
 ALWAYS = {"Enduro": 1}
-"""Games in which random actions lead nowhere, and what does: FIRE accelerates."""
+"""Actions for games in which random ones change little: FIRE accelerates."""
 
 
 def played(game: AtariGame) -> tuple[np.ndarray, np.ndarray]:
-    """The screen [210, 160, 3] after some random actions, and what the agent sees [84, 84]."""
+    """Return the screen [210, 160, 3] and the observation [84, 84] after random actions."""
     shown = Emulators(game, 1, 1, IN_COLOUR, is_blanked=False)
     seen = Emulators(game, 1, 1, FrameSettings())
     seed, only = np.array([3]), np.ones(1, np.bool_)
@@ -43,7 +43,7 @@ def played(game: AtariGame) -> tuple[np.ndarray, np.ndarray]:
 
 
 def drawn(game: AtariGame) -> Image.Image:
-    """Both, side by side, under the game's name."""
+    """Draw both side by side, with the game's name as title."""
     screen, seen = played(game)
     cell = Image.new("RGB", CELL, PAPER)
     draw = ImageDraw.Draw(cell)

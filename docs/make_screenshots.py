@@ -1,4 +1,4 @@
-"""Picture every page, as a real run fills it: `python -m docs.make_screenshots` (minutes)."""
+"""Take screenshots of every page: `python -m docs.make_screenshots` (minutes)."""
 
 import io
 import tempfile
@@ -25,12 +25,12 @@ SIZES = {"wide": {"width": 1280, "height": 800}, "phone": {"width": 390, "height
 INSTRUCTIONS = "Prefer the clip that hops forward, upright and far."
 EVERY_LOOK = ("wide-light", "wide-dark", "phone-light", "phone-dark")
 MOMENT_S = 0.6
-"""When clips are pictured, from their beginning."""
+"""Time within a clip at which screenshots are taken."""
 
 
 @dataclass(frozen=True)
 class Sight:
-    """Something to picture.
+    """Page and state of one screenshot.
 
     Attributes:
         name: in the files' names.
@@ -47,7 +47,7 @@ class Sight:
 
 @dataclass(frozen=True)
 class Shown:
-    """A service that is not `rl-teacher serve`.
+    """Running service other than `rl-teacher serve`.
 
     Attributes:
         address: where it listens.
@@ -58,13 +58,13 @@ class Shown:
     token: str
 
     def link(self, path: str) -> str:
-        """A path's link, with the token."""
+        """Return the link of a path, with the token."""
         return f"{self.address.url}{path}?token={self.token}"
 
 
 @dataclass(frozen=True)
 class ScreenshotTaker:
-    """Where pictures are taken.
+    """Browser that takes the screenshots.
 
     Attributes:
         browser: Chromium.
@@ -76,7 +76,7 @@ class ScreenshotTaker:
 
     @contextmanager
     def page(self, path: str, size: str, scheme: str) -> Iterator[Page]:
-        """A page in a window of its own; clips stand still until they are started."""
+        """Open a page in a new window, in which clips do not start by themselves."""
         options = {
             "viewport": SIZES[size],
             "color_scheme": scheme,
@@ -87,7 +87,7 @@ class ScreenshotTaker:
         context = self.browser.new_context(**options)  # pyright: ignore[reportArgumentType]
         try:
             page = context.new_page()
-            # Note: with a token, whoever opens an invite would be the owner.
+            # A token in the link would make the visitor of the invite an owner.
             is_invite = path.startswith("/join")
             page.goto(self.service.address.url + path if is_invite else self.service.link(path))
             yield page
@@ -95,7 +95,7 @@ class ScreenshotTaker:
             context.close()
 
     def picture(self, sight: Sight, *looks: str) -> None:
-        """Picture a page once it is ready.
+        """Take a screenshot of a page once it is ready.
 
         Args:
             sight: what is pictured.
@@ -114,14 +114,14 @@ class ScreenshotTaker:
 
 
 def save(png: bytes, path: Path) -> None:
-    """A picture with 256 colours: a third of the bytes, and nobody sees it."""
+    """Reduce an image to 256 colours: a third of the bytes without a visible difference."""
     image = Image.open(io.BytesIO(png)).convert("RGB")
     image.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
     print(f"{path.name}: {path.stat().st_size / 1000:.0f} KB", flush=True)  # noqa: T201
 
 
 def see_all(page: Page) -> None:
-    """Let everything come into sight once: clips are drawn when they do."""
+    """Scroll through the page once, because clips are drawn when they become visible."""
     page.mouse.wheel(0, 10_000)
     page.wait_for_timeout(1_500)
     page.mouse.wheel(0, -10_000)
@@ -131,7 +131,7 @@ def see_all(page: Page) -> None:
 
 
 def wait_for_clips(page: Page) -> None:
-    """Two clips, a moment after they began."""
+    """Show two clips shortly after their start."""
     labelling = LabellingPage(page)
     labelling.shown_comparison()
     labelling.wait_until("hooks.numAhead > 0")
@@ -139,14 +139,14 @@ def wait_for_clips(page: Page) -> None:
 
 
 def wait_for_help(page: Page) -> None:
-    """The help over the clips."""
+    """Open the help."""
     wait_for_clips(page)
     page.keyboard.press("?")
     page.get_by_role("dialog").wait_for()
 
 
 def wait_until_idle(page: Page, home: Path, store: Store) -> None:
-    """The agent's latest episode, while nothing waits; what has come meanwhile is answered."""
+    """Answer all waiting comparisons, and show the agent's latest episode."""
     labelling = LabellingPage(page)
     idle = page.get_by_role("heading", name="Nothing to label right now")
     while not idle.is_visible():
@@ -157,19 +157,19 @@ def wait_until_idle(page: Page, home: Path, store: Store) -> None:
 
 
 def wait_for_experiment(page: Page) -> None:
-    """Curves, figures, and an episode."""
+    """Show curves, metrics and an episode."""
     page.get_by_text("Episode at step").wait_for(timeout=PATIENCE_MS)
     go_to_moment(LabellingPage(page))
 
 
 def wait_for_experiments(page: Page) -> None:
-    """The list."""
+    """Show the list of experiments."""
     page.get_by_role("listitem").filter(has_text="hopper").wait_for(timeout=PATIENCE_MS)
     page.wait_for_timeout(1_000)
 
 
 def wait_for(selector: str) -> Callable[[Page], None]:
-    """A visit that is ready once this is there, and a moment later what it holds."""
+    """Return a visit that is ready once this element is there, and shortly after its content."""
 
     def wait(page: Page) -> None:
         page.locator(selector).first.wait_for(timeout=PATIENCE_MS)
@@ -179,7 +179,7 @@ def wait_for(selector: str) -> Callable[[Page], None]:
 
 
 def wait_for_replay(page: Page) -> None:
-    """A comparison that labelers disagree about, opened."""
+    """Open a disputed comparison."""
     wait_for("main li button")(page)
     page.locator("main li button").first.click()
     page.locator("dialog canvas").wait_for(timeout=PATIENCE_MS)
@@ -187,12 +187,12 @@ def wait_for_replay(page: Page) -> None:
 
 
 def wait_for_invite(page: Page) -> None:
-    """The page for guests, with a name on it."""
+    """Fill in a name on the invite page."""
     page.get_by_label("Your name").fill("Fatima")
 
 
 def wait_for_play(page: Page) -> None:
-    """An episode, and the one that follows it in the table."""
+    """Show an episode and the next one in the table."""
     page.locator(".reward-curve").first.wait_for(timeout=PATIENCE_MS)
     page.wait_for_timeout(3_000)
     go_to_moment(LabellingPage(page))
@@ -209,7 +209,7 @@ def go_to_moment(labelling: LabellingPage) -> None:
 
 
 def main() -> None:
-    """Teach, label, and picture what is seen meanwhile."""
+    """Train an experiment, label it, and take the screenshots."""
     IMAGES.mkdir(exist_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix="rl-teacher-") as folder,
@@ -230,7 +230,7 @@ def main() -> None:
 
 
 def begun(home: Path) -> Mapping[str, Running]:
-    """One run that a person teaches, and one that teaches itself."""
+    """Run one experiment with a person as the teacher, and one with a synthetic teacher."""
     common = ["--no-tensorboard", "--no-browser"]
     synthetic = ["-p", "synth", "-e", "ShortReacher-v1", "-l", "60", "-t", "60000", "-n", "reacher"]
     human = ["-p", "human", "-e", "ShortHopper-v1", "-L", "20", "-l", "90", "-t", "1000000"]
@@ -241,7 +241,7 @@ def begun(home: Path) -> Mapping[str, Running]:
 
 
 def picture_all(screenshots: ScreenshotTaker, home: Path, runs: Mapping[str, Running]) -> None:
-    """Every page, at the time when there is something on it."""
+    """Take screenshots of every page when it has content."""
     runs["hopper"].printed_link()
     label = "/e/hopper/label"
     with open_store(home) as store, screenshots.page(label, "wide", "light") as page:
@@ -259,7 +259,7 @@ def picture_all(screenshots: ScreenshotTaker, home: Path, runs: Mapping[str, Run
 
 
 def picture_owners_pages(screenshots: ScreenshotTaker, invite: str) -> None:
-    """What there is to see once several people have labeled."""
+    """Take screenshots of the pages of a study with several labelers."""
     page = "/e/hopper"
     sights = (
         Sight("experiment", page, wait_for_experiment, is_whole=True),
@@ -277,7 +277,7 @@ def picture_owners_pages(screenshots: ScreenshotTaker, invite: str) -> None:
 
 
 def picture_a_game(screenshots: ScreenshotTaker, home: Path) -> None:
-    """Clips of Pong, while a run waits for its first answers."""
+    """Take screenshots of clips of Pong while a run waits for its first answers."""
     human = ["-p", "human", "-e", "Pong-v0", "-L", "8", "-l", "20", "-n", "pong"]
     asks = ["--instructions", "Prefer the clip in which the green paddle meets the ball."]
     running = Running(home, "pong", "teach", *human, *asks, "--no-tensorboard", "--no-browser")
@@ -290,7 +290,7 @@ def picture_a_game(screenshots: ScreenshotTaker, home: Path) -> None:
 
 
 def picture_play(browser: Browser, home: Path) -> None:
-    """An agent that learned from labels; and the same beside one that is a little younger."""
+    """Take screenshots of a played agent, and of two checkpoints side by side."""
     rl = ["-p", "rl", "-e", "ShortHopper-v1", "-n", "true-reward", "-t", "200000"]
     Running(home, "true-reward", "teach", *rl, "--no-tensorboard").process.wait()
     for name, more in (("play", []), ("play-two", ["--compare", "true-reward"])):

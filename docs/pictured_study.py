@@ -1,4 +1,4 @@
-"""The study that is pictured: labelers who are right as often as each one is."""
+"""Simulated study for the screenshots: labelers with different error rates."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ LABELERS = {
     "Dmitri": (0.75, 0.6),
     "Zoë": (0.45, 0.5),
 }
-"""How often each one is right, and the share of the comparisons that they answered."""
+"""Each labeler's probability of a correct answer, and fraction of comparisons answered."""
 
 LEFT_OUT = "Zoë"
 INVITED = ("Emeka", "Fatima", None)
@@ -38,7 +38,7 @@ SEED = 4
 
 
 class PicturedStudy:
-    """Fills an experiment's store as a study of some hours does."""
+    """Writer of the labels, invites and settings of a study of several hours."""
 
     def __init__(self, home: Path, name: str) -> None:
         self._rng = np.random.default_rng(SEED)
@@ -49,7 +49,7 @@ class PicturedStudy:
         self._name = name
 
     def fill(self) -> str:
-        """Everything that owners see; the link's end of an invite that nobody has used."""
+        """Fill the store; return the path of an unused invite."""
         with self._store:
             return self._fill()
 
@@ -83,7 +83,7 @@ class PicturedStudy:
                 return
 
     def _label(self, asked: list[ComparisonDetails]) -> None:
-        """One comparison after another, by whoever gets to it; then some of them once more."""
+        """Answer all comparisons in turn, then repeat some of them."""
         step = 0.9 * LASTED / (len(asked) * len(LABELERS))
         for each in reversed(asked):
             for name, (_, share) in LABELERS.items():

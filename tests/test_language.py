@@ -33,11 +33,12 @@ DIALECT = re.compile(
 )
 """Words and phrases without a technical sense, for text that is not a docstring."""
 
-MAX_DOCSTRINGS = 0.37
-MAX_COMMENT_LINES = 0.08
+MAX_DOCSTRINGS = 0.30
+MAX_COMMENT_LINES = 0.06
 MAX_MESSAGES = 0.03
 MAX_PAGE_LINES = 0.005
-MAX_DOCS_LINES = 0.25
+MAX_DOCS_LINES = {"docs/settings.md": 0.02, "docs/service.md": 0.02}
+"""Pages made from the source; all others have none of these words."""
 
 
 def share_of(lines):
@@ -97,4 +98,4 @@ def test_page_sources_avoid_words_of_the_glossary():
 @pytest.mark.parametrize("path", DOCS, ids=name_of)
 def test_documentation_avoids_words_of_the_glossary(path):
     share, found = share_of(path.read_text().splitlines())
-    assert share <= MAX_DOCS_LINES, "\n".join(found)
+    assert share <= MAX_DOCS_LINES.get(name_of(path), 0.0), "\n".join(found)
