@@ -1,4 +1,4 @@
-"""Write docs/settings.md from the settings themselves: `python docs/make_settings.py`."""
+"""Write docs/settings.md from the settings dataclasses: `python docs/make_settings.py`."""
 
 import ast
 import inspect
@@ -24,24 +24,24 @@ SETTINGS_PAGE = Path(__file__).with_name("settings.md")
 INTRODUCTION = """\
 # Settings
 
-Every setting of `rl-teacher teach`. This page is written by `python docs/make_settings.py` from
-`src/rl_teacher/config/`, which the command line is made from too; do not edit it by hand.
+All settings of `rl-teacher teach`. `python docs/make_settings.py` generates this page from the
+dataclasses in `src/rl_teacher/config/` that also define the command line; do not edit it by hand.
 
-Underscores are understood as well: `--n_labels` is `--n-labels`. Whole numbers may be spelt `5e6`.
+Underscores are accepted too: `--n_labels` is `--n-labels`. Integers may be written as `5e6`.
 """
 
-OF_AGENT = "Those of the agent that learns (`--agent`) belong to the experiment too."
+OF_AGENT = "The settings of the selected agent (`--agent`) identify the experiment too."
 
 CHAPTERS = (
     (
-        "The experiment",
-        "Together these say which experiment it is: the same name with other values is refused.",
+        "Experiment",
+        "These settings identify an experiment: the same name with other values is refused.",
         TeachConfig,
         "",
     ),
     (
-        "What they are to begin with",
-        "Defaults here are those for vectors; `rl-teacher teach -e ENV --help` has those for ENV.",
+        "Preset",
+        "Defaults here are for vectors; `rl-teacher teach -e ENV --help` shows those for ENV.",
         PresetChoice,
         "",
     ),
@@ -50,22 +50,22 @@ CHAPTERS = (
     ("A2C", OF_AGENT, A2CConfig, "a2c."),
     ("GA3C", OF_AGENT, GA3CConfig, "ga3c."),
     ("SAC", OF_AGENT, SACConfig, "sac."),
-    ("Any other agent", OF_AGENT, OtherAgentConfig, "other."),
-    ("The reward predictor", "They belong to the experiment too.", PredictorConfig, "reward."),
-    ("How a run is carried out", "These may change when a run is continued.", RunOptions, ""),
+    ("Other agents", OF_AGENT, OtherAgentConfig, "other."),
+    ("Reward predictor", "These settings identify the experiment too.", PredictorConfig, "reward."),
+    ("Run options", "These options may change when a run is continued.", RunOptions, ""),
 )
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One row of the table.
+    """Row of the table.
 
     Attributes:
-        flag: as it is typed.
-        short: its short form, or nothing.
-        default: in words.
-        help: the line beneath the field in config.py.
-        choices: the values there are, where they are few.
+        flag: long form.
+        short: short form, or an empty string.
+        default: default value as text.
+        help: help phrase of the field.
+        choices: allowed values of a Literal.
     """
 
     flag: str
@@ -76,7 +76,7 @@ class Setting:
 
 
 def settings_of(config: type, prefix: str) -> Iterator[Setting]:
-    """The settings in one dataclass; those of nested ones have chapters of their own."""
+    """Yield the settings of one dataclass; nested ones have chapters of their own."""
     help_lines = help_of(config)
     hints = get_type_hints(config, include_extras=True)
     for field in fields(config):
@@ -103,7 +103,7 @@ def help_of(config: type) -> dict[str, str]:
 
 
 def without_annotation(hint: Any) -> tuple[Any, str]:
-    """The plain type, and the short form that its annotation gives the flag."""
+    """Split an annotation into the plain type and the short form of the flag."""
     if get_origin(hint) is not Annotated:
         return hint, ""
     kind, *notes = get_args(hint)
@@ -112,7 +112,7 @@ def without_annotation(hint: Any) -> tuple[Any, str]:
 
 
 def choices_of(kind: Any) -> tuple[str, ...]:
-    """The values of a Literal, or of one that may also be None."""
+    """Return the values of a Literal, or of an optional one."""
     if get_origin(kind) is Literal:
         return tuple(str(value) for value in get_args(kind))
     if get_origin(kind) in (Union, UnionType):
@@ -121,7 +121,7 @@ def choices_of(kind: Any) -> tuple[str, ...]:
 
 
 def default_of(field: Field[Any]) -> str:
-    """The default as it would be typed; a required setting says so."""
+    """Return the default as typed on the command line, or "required"."""
     if field.default is MISSING:
         return "required"
     value = field.default
@@ -135,7 +135,7 @@ def default_of(field: Field[Any]) -> str:
 
 
 def row(setting: Setting) -> str:
-    """A row of the table."""
+    """Format a row of the table."""
     help_text = setting.help
     if setting.choices:
         help_text += f" ({', '.join(f'`{choice}`' for choice in setting.choices)})"
@@ -145,7 +145,7 @@ def row(setting: Setting) -> str:
 
 
 def page() -> str:
-    """The whole page."""
+    """Format the whole page."""
     parts = [INTRODUCTION]
     for title, remark, config, prefix in CHAPTERS:
         rows = [row(setting) for setting in settings_of(config, prefix)]

@@ -21,8 +21,8 @@ MAX_LINES = 60
 MAX_CORE_CODE_LINES = 235
 RANDOM_RETURN = 107
 """Mean return of the random policy on ShortHopper (benchmarks/RESULTS.md)."""
-TRUE_REWARD_RETURN = 650
-"""Return of core_loop.py with its default steps and the true reward (LABELS = 0)."""
+TRUE_REWARD_RETURN = 803
+"""Return of core_loop.py with its default steps, the true reward (LABELS = 0) and seed 0."""
 
 
 @pytest.fixture
@@ -161,5 +161,5 @@ def test_core_loop_improves_on_random_policy_with_few_labels(core, capsys):
 
 @pytest.mark.slow
 def test_core_loop_solves_short_hopper_from_300_labels(core):
-    """The agent earns at least 80 % of what the same agent earns with the true reward."""
-    assert core.train(seed=0) > 0.8 * TRUE_REWARD_RETURN
+    """The agent earns at least 70 % of what it earns with the true reward in as many steps."""
+    assert core.train(seed=0) > 0.7 * TRUE_REWARD_RETURN
