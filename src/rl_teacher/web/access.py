@@ -1,7 +1,4 @@
-"""Who may come in: a gate before everything, closed to whoever is not named.
-
-A credential comes in a link, once, and becomes a cookie; programs send it as a bearer token.
-"""
+"""Access control: middleware that rejects every request without a sufficient credential."""
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -43,7 +40,7 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
 class Access(StrEnum):
-    """Who may ask."""
+    """Role that a route requires."""
 
     PUBLIC = "anybody"
     LABELER = "labeler"
@@ -51,7 +48,7 @@ class Access(StrEnum):
 
 
 def requires(access: Access) -> Callable[[Endpoint], Endpoint]:
-    """Declare who may ask; what declares nothing is closed to everybody."""
+    """Declare the access that a route requires; a route without a declaration is closed."""
 
     def declare(endpoint: Endpoint) -> Endpoint:
         endpoint.access = access  # pyright: ignore[reportFunctionMemberAccess]
@@ -61,24 +58,24 @@ def requires(access: Access) -> Callable[[Endpoint], Endpoint]:
 
 
 def required_access(route: BaseRoute) -> Access | None:
-    """What a route declares."""
+    """Return the declared access of a route."""
     return getattr(getattr(route, "endpoint", None), "access", None)
 
 
 def requested_experiment(route: BaseRoute, found: Scope) -> str | None:
-    """The experiment that a request of the API names in its path."""
+    """Return the experiment named in the path of an API request."""
     if not getattr(route, "path", "").startswith(EXPERIMENT_PATH):
         return None
     return found["path_params"]["name"]
 
 
 def identity_of(request: Request) -> Identity:
-    """Who asks: the gate found it out from the credential."""
+    """Return the identity that the middleware has authenticated."""
     return request.state.identity
 
 
 def labeler_of(request: Request) -> str:
-    """The name of whoever asks."""
+    """Return the name of the authenticated user."""
     return identity_of(request).name
 
 
@@ -87,7 +84,7 @@ LabelerName = Annotated[str, Depends(labeler_of)]
 
 
 class AccessMiddleware:
-    """Lets through whoever shows a credential that suffices, and nobody else."""
+    """Middleware that authenticates requests and checks their access."""
 
     def __init__(
         self, app: ASGIApp, routes: Sequence[BaseRoute], authenticator: Authenticator
@@ -97,7 +94,7 @@ class AccessMiddleware:
         self._identities = authenticator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
         if scope["type"] == "http":
             refusal = await self._rejection(Request(scope))
             await (refusal or self._app)(scope, receive, send)
@@ -107,7 +104,7 @@ class AccessMiddleware:
             await self._app(scope, receive, send)
 
     async def _rejection(self, request: Request) -> Response | None:
-        """What is answered instead; None lets the request through."""
+        """Return the response to a rejected request; None accepts the request."""
         try:
             return await self._check(request)
         except RateLimited as error:
@@ -143,7 +140,10 @@ class AccessMiddleware:
         return None
 
     def _check_anonymous(self, request: Request) -> Response | None:
-        """Note: a program says nothing of where a request comes from; every browser does."""
+        """Check a request to a public route.
+
+        Programs send no origin; every browser does.
+        """
         if is_safe(request):
             return None
         if has_origin(request) and not is_same_origin(request):
@@ -152,10 +152,10 @@ class AccessMiddleware:
         return None
 
     def _match_route(self, scope: Scope) -> tuple[bool, Access | None, str | None]:
-        """Whether there is such a route, who may ask it, and about which experiment it is.
+        """Return whether the route exists, its required access and the requested experiment.
 
-        Note: of a path that is there with other methods, the answer would say so; it is as closed
-        as its most closed method.
+        A path that exists with other methods is as closed as the most closed of them, because the
+        response would reveal that it exists.
         """
         near: list[Access | None] = []
         for route in self._routes:
@@ -167,13 +167,13 @@ class AccessMiddleware:
         return False, Access.OWNER if near and set(near) == {Access.OWNER} else None, None
 
     async def _whose(self, credentials: Sequence[str], request: Request) -> Identity | None:
-        """Note: a wrong bearer token is refused even beside a right cookie."""
+        """Authenticate a request; a wrong bearer token is rejected despite a valid cookie."""
         if len(set(credentials)) != 1 or not credentials[0]:
             return None
         return await self._identities.of(credentials[0], client_network(request))
 
     async def _exchange_token(self, request: Request) -> Response:
-        """A cookie for the credential in a link, which then vanishes from the address bar."""
+        """Exchange the token in a link for a cookie and redirect to the address without it."""
         given = [value for key, value in query_of(request) if key == "token"]
         if await self._whose(given, request) is None:
             return unauthorized_page("The key in this link is not, or no longer, the right one.")
@@ -183,7 +183,7 @@ class AccessMiddleware:
 
 
 def set_cookie(response: Response, request: Request, credential: str) -> None:
-    """Let a browser keep a credential, out of the reach of scripts and other sites."""
+    """Store a credential in a cookie that scripts and other sites cannot read."""
     response.set_cookie(
         cookie_name(request),
         credential,
@@ -196,40 +196,40 @@ def set_cookie(response: Response, request: Request, credential: str) -> None:
 
 
 def cookie_name(request: Request) -> str:
-    """What the cookie of the home that is asked is called."""
+    """Return the cookie name of the home that the service belongs to."""
     return request.app.state.services.settings.cookie
 
 
 def credentials_of(request: Request) -> list[str]:
-    """What is shown: bearer tokens, and without any of them the cookie."""
+    """Return the bearer tokens of a request, or else its cookie."""
     return bearer_tokens(request) or [request.cookies.get(cookie_name(request), "")]
 
 
 def client_network(request: Request) -> str:
-    """From where the request comes, as far as a limit is concerned."""
+    """Return the network that rate limits count the request under."""
     return network_of(request.client.host if request.client else None)
 
 
 def is_page(request: Request) -> bool:
-    """Whether a person looks at what is answered."""
+    """Return whether the response is an HTML page for a person."""
     return request.method in ("GET", "HEAD") and not request.url.path.startswith(API_PREFIXES)
 
 
 def has_token(request: Request) -> bool:
-    """Whether a page is asked for with a token in its address."""
+    """Return whether a page is requested with a token in its address."""
     return is_page(request) and any(key == "token" for key, _ in query_of(request))
 
 
 def query_of(request: Request) -> list[tuple[str, str]]:
-    """What follows the question mark, in its order."""
+    """Return the query parameters in their order."""
     text = request.scope.get("query_string", b"").decode("latin-1")
     return parse_qsl(text, keep_blank_values=True)
 
 
 def without_token(request: Request) -> str:
-    """The same page, as a path on this very service.
+    """Return the requested path and query without the token.
 
-    Note: one slash at the front; a browser takes two for another host.
+    The path starts with a single slash: a browser takes two for another host.
     """
     path = "/" + quote(request.scope["path"].lstrip("/"))
     rest = [(key, value) for key, value in query_of(request) if key != "token"]
@@ -237,30 +237,30 @@ def without_token(request: Request) -> str:
 
 
 def bearer_tokens(request: Request) -> list[str]:
-    """The tokens in Authorization headers; other schemes are a reverse proxy's own."""
+    """Return the bearer tokens; other schemes belong to a reverse proxy."""
     split = [value.split(None, 1) for value in request.headers.getlist("authorization")]
     return ["".join(token).strip() for scheme, *token in filter(None, split) if is_bearer(scheme)]
 
 
 def is_bearer(scheme: str) -> bool:
-    """Whether an Authorization header is about our token."""
+    """Return whether an Authorization scheme is Bearer."""
     return scheme.lower() == "bearer"
 
 
 def is_by_cookie(request: Request) -> bool:
-    """Whether a browser may have sent the credential by itself."""
+    """Return whether a browser may have attached the credential by itself."""
     return not bearer_tokens(request)
 
 
 def is_safe(request: Request) -> bool:
-    """Whether nothing is changed by it."""
+    """Return whether the HTTP method is safe."""
     return request.method in SAFE_METHODS
 
 
 def is_same_origin(request: Request) -> bool:
-    """Whether this service's own page sent it, as the browser says.
+    """Return whether the browser reports that the page of this service sent the request.
 
-    Note: behind a reverse proxy the scheme may differ, so `Origin` is held against `Host` alone.
+    Behind a reverse proxy the scheme may differ, so only the host of `Origin` is compared.
     """
     site = request.headers.get("sec-fetch-site")
     if site is not None:
@@ -270,12 +270,12 @@ def is_same_origin(request: Request) -> bool:
 
 
 def has_origin(request: Request) -> bool:
-    """Whether a browser says which page sent the request."""
+    """Return whether the request names the page that sent it."""
     return "sec-fetch-site" in request.headers or "origin" in request.headers
 
 
 def host_of(origin: str) -> str:
-    """Host and port of an origin; nothing where it is none."""
+    """Return host and port of an origin; an empty string if it is malformed."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:
@@ -283,7 +283,7 @@ def host_of(origin: str) -> str:
 
 
 def unauthorized(request: Request) -> Response:
-    """For whoever shows no token, or a wrong one."""
+    """Return the response to a request without a valid credential."""
     if is_page(request):
         return unauthorized_page("It shows what an agent is taught, so it opens only with a key.")
     said = problem(
@@ -296,12 +296,12 @@ def unauthorized(request: Request) -> Response:
 
 
 def refuse(request: Request, why: str) -> Response:
-    """For whoever is known, but may not."""
+    """Return the response to an authenticated request that is not allowed."""
     return response_of(problem(FORBIDDEN, why), unread_body_headers(request))
 
 
 def cross_site_forbidden(request: Request) -> Response:
-    """For a browser that was tricked."""
+    """Return the response to a request from another site's page."""
     return refuse(
         request,
         "The request comes from another site's page. Send it from this service's own page, or "
@@ -310,12 +310,12 @@ def cross_site_forbidden(request: Request) -> Response:
 
 
 def not_found(request: Request) -> Response:
-    """For whoever may not know that it is there: the same as where there is nothing."""
+    """Return the response of a missing resource, which hides that the route exists."""
     return response_of(problem(NOT_FOUND, "Not Found"), unread_body_headers(request))
 
 
 def too_many_requests(request: Request, wait_s: float) -> Response:
-    """For whoever asks too often."""
+    """Return the response to a request over the rate limit."""
     if is_page(request):
         return rate_limited_page(retry_after(wait_s))
     said = problem(
@@ -327,5 +327,5 @@ def too_many_requests(request: Request, wait_s: float) -> Response:
 
 
 def unread_body_headers(request: Request) -> dict[str, str]:
-    """Close the connection instead of reading a body that nobody wants."""
+    """Return headers that close the connection, so that the body need not be read."""
     return {} if is_safe(request) else {"Connection": "close"}

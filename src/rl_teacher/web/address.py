@@ -1,4 +1,4 @@
-"""Where the service listens: how a trainer, which must not load it, finds it and links to it."""
+"""Address of the running service, and links to it; the service itself is not imported here."""
 
 import hashlib
 import http.client
@@ -45,12 +45,12 @@ class Address:
 
 
 def serves(database: str | Path, media: str | Path) -> str:
-    """A short name of a database and a place for media; it tells nothing of a password in them."""
+    """Return an identifier of a database and a media folder that does not reveal passwords."""
     return hashlib.sha256(f"{database}\n{media}".encode()).hexdigest()[:16]
 
 
 def link(address: Address, name: str | None = None, *, labels: bool = True) -> str:
-    """What a person opens: with the access token, and without a name the experiments' page.
+    """Return the link to an experiment with the access token; without a name, to all experiments.
 
     Args:
         address: of the service.
@@ -63,12 +63,12 @@ def link(address: Address, name: str | None = None, *, labels: bool = True) -> s
 
 
 def play_link(address: Address) -> str:
-    """What a person opens to watch what is played."""
+    """Return the link to the played episodes."""
     return with_token(address, PLAY_PATH)
 
 
 def comparison_link(address: Address, name: str, comparison_id: int) -> str:
-    """What a person opens to see one comparison.
+    """Return the link to one comparison.
 
     Args:
         address: of the service.
@@ -79,7 +79,7 @@ def comparison_link(address: Address, name: str, comparison_id: int) -> str:
 
 
 def credential_link(address: Address, credential: str, name: str | None = None) -> str:
-    """What a labeler opens to get in with a credential of their own.
+    """Return the login link of a labeler.
 
     Args:
         address: of the service.
@@ -91,22 +91,22 @@ def credential_link(address: Address, credential: str, name: str | None = None) 
 
 
 def label_path(name: str) -> str:
-    """Where an experiment is labelled."""
+    """Return the path of the labelling page."""
     return f"{experiment_path(name)}/label"
 
 
 def experiment_path(name: str) -> str:
-    """Where an experiment is watched."""
+    """Return the path of an experiment's page."""
     return f"/e/{quote(name, safe='')}"
 
 
 def with_token(address: Address, path: str, **query: str) -> str:
-    """An address that opens for whoever has it."""
+    """Return an address with the access token."""
     return f"{address.url}{path}?{urlencode({**query, 'token': access_token(home())})}"
 
 
 def running_service(store_and_media: str | None = None) -> Address | None:
-    """The service of this home that listens now, if there is one.
+    """Return the address of the running service of this home, or None.
 
     Args:
         store_and_media: from `serves`; a service of another database or other media is none.
@@ -138,7 +138,7 @@ def await_service(process: subprocess.Popen[bytes], timeout_s: float = 30.0) -> 
 
 @contextmanager
 def published(address: Address) -> Iterator[None]:
-    """Write the address for others to find; taken back at the end, unless it is another's by then.
+    """Publish the address in the home and remove it at the end, unless another service replaced it.
 
     Raises:
         RunFolderUnusable: the home cannot be written.
@@ -155,7 +155,7 @@ def published(address: Address) -> Iterator[None]:
 
 
 def local_address(host: str, port: int, instance: str, store_and_media: str) -> Address:
-    """The address of a service in this process.
+    """Return the address of a service in this process.
 
     Args:
         host: that it is bound to; the wildcards are reached through loopback.
@@ -169,7 +169,7 @@ def local_address(host: str, port: int, instance: str, store_and_media: str) -> 
 
 
 def _read(path: Path) -> Address | None:
-    """The address in a file; None for no file, half of one, or one of another release."""
+    """Read an address file; None if it is missing or invalid."""
     try:
         address = Address(**json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -178,7 +178,7 @@ def _read(path: Path) -> Address | None:
 
 
 def _instance_at(address: Address) -> str | None:
-    """Who answers there; None where nobody does, or not as the service would."""
+    """Return the instance that answers at an address, or None."""
     connection = http.client.HTTPConnection(address.host, address.port, timeout=HEALTH_TIMEOUT_S)
     try:
         connection.request("GET", "/healthz")

@@ -1,4 +1,4 @@
-"""The application: routes, and what every request goes through on its way to them."""
+"""Application: routes and middleware."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -51,13 +51,13 @@ GZIP_LEVEL = 5
 def create_app(
     store: Store, media_files: MediaFiles, settings: Settings, player: EpisodePlayer | None = None
 ) -> FastAPI:
-    """The service as an ASGI application.
+    """Create the ASGI application.
 
     Args:
-        store: labels and experiments.
-        media_files: clips and scenes.
-        settings: how it behaves.
-        player: makes what is played; None where nothing is.
+        store: Labels and experiments.
+        media_files: Files of clips and scenes.
+        settings: Settings of the service.
+        player: Plays episodes; None except in `rl-teacher play`.
     """
     app = DescribedApi(ROUTERS, lifespan=lifespan)
     experiments = ExperimentViews(store, settings.now)
@@ -78,7 +78,7 @@ def create_app(
         player=player,
     )
     problems.add_error_handlers(app)
-    # Note: the last one added is the first that a request meets.
+    # The last one added is the first that a request meets.
     app.add_middleware(GZipMiddleware, compresslevel=GZIP_LEVEL)
     app.add_middleware(BodyLimit, max_body_bytes=settings.max_body_bytes)
     app.add_middleware(AccessMiddleware, routes=app.routes, authenticator=authenticator)
@@ -89,7 +89,7 @@ def create_app(
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Nobody is left waiting for events when the application ends, and no thread for work."""
+    """Close event streams and worker threads when the application stops."""
     yield
     app.state.services.poller.close()
     app.state.services.workers.close()

@@ -1,4 +1,4 @@
-"""Who asks: found out from the credential, and from nothing else."""
+"""Authentication of credentials and rate limits per credential and network."""
 
 import hashlib
 import secrets
@@ -22,15 +22,15 @@ WRONG_FOR_S = 60.0
 
 
 def is_owner(identity: Identity) -> bool:
-    """Whether somebody may do everything."""
+    """Return whether an identity has the owner role."""
     return identity.role == OWNER_ROLE
 
 
 class RateLimited(Exception):
-    """More requests than are answered.
+    """Request over the rate limit.
 
     Attributes:
-        wait_s: how long until the next one is.
+        wait_s: Seconds until the next request is accepted.
     """
 
     def __init__(self, wait_s: float) -> None:
@@ -39,10 +39,10 @@ class RateLimited(Exception):
 
 
 class Authenticator:
-    """Knows whose a credential is, and how much they may ask.
+    """Authenticates credentials and enforces their rate limits.
 
-    The home's own token is the owner's, and needs no database. Every other one is looked up each
-    time, so that one that is revoked ends at once.
+    The token of the home belongs to the owner and needs no database. Every other credential is
+    looked up for each request, so that a revoked one is rejected at once.
     """
 
     def __init__(self, store: Store, settings: Settings, lane: WorkerPool) -> None:
@@ -89,7 +89,7 @@ class Authenticator:
         return identity
 
     async def is_valid(self, token: str) -> bool:
-        """Whether a credential that was good still is, as far as anybody knows; not counted."""
+        """Return whether a credential is still valid, without counting a request."""
         if self.is_home_token(token):
             return True
         try:
@@ -108,7 +108,7 @@ class Authenticator:
         return identity.labeler_id
 
     def is_home_token(self, token: str) -> bool:
-        """In a time that tells nothing about how much of it is right."""
+        """Compare with the token of the home in constant time."""
         return secrets.compare_digest(token.encode(errors="replace"), self._token)
 
     def count_anonymous(self, address: str) -> None:
@@ -126,34 +126,31 @@ class Authenticator:
 
 
 class CredentialCache:
-    """What was found out about credentials; those that came up longest ago are forgotten.
-
-    They are known by their digests here.
-    """
+    """Least recently used cache of credential digests."""
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
         self._clock_s = clock_s
         self._said: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
 
     def add(self, key: bytes, said: str) -> None:
-        """Remember it from now on."""
+        """Add an entry."""
         self._said[key] = (self._clock_s(), said)
         self._said.move_to_end(key)
         if len(self._said) > MAX_REMEMBERED:
             self._said.popitem(last=False)
 
     def get(self, key: bytes, for_s: float = float("inf")) -> str | None:
-        """What was found out, if that is no longer ago than this."""
+        """Return an entry that is not older than `for_s`."""
         at_s, said = self._said.get(key, (float("-inf"), ""))
         return said if self._clock_s() - at_s < for_s else None
 
     def forget(self, key: bytes) -> None:
-        """As if nothing had been found out."""
+        """Remove an entry."""
         self._said.pop(key, None)
 
 
 def digest_of(credential: str) -> bytes:
-    """By which a credential is known here."""
+    """Return the SHA-256 of a credential."""
     return hashlib.sha256(credential.encode(errors="replace")).digest()
 
 

@@ -1,8 +1,8 @@
-"""A few threads of their own for what labelers wait for.
+"""Worker threads and batching for requests that labelers wait for.
 
-Where they shared them with everything else, an owner's long list would hold up a labeler's next
-comparison. They are few, because Python runs one thread at a time: a hundred labelers are answered
-sooner by two threads than by forty that take it from each other.
+With shared threads, a long list for an owner would delay the next comparison of a labeler. The
+pool is small because Python runs one thread at a time: two threads serve a hundred labelers
+sooner than forty that compete for the interpreter lock.
 """
 
 import asyncio
@@ -23,28 +23,28 @@ Result = TypeVar("Result")
 
 
 class WorkerPool:
-    """Runs calls on its own threads, in the order they came."""
+    """Dedicated threads that run calls in order of arrival."""
 
     def __init__(self, num_threads: int = NUM_THREADS) -> None:
         self._threads = ThreadPoolExecutor(num_threads, "labelers")
 
     async def run(self, call: Callable[P, Result], /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        """What the call returns."""
+        """Run a call and return its result."""
         return await asyncio.wrap_future(self._threads.submit(partial(call, *args, **kwargs)))
 
     def submit(self, call: Callable[[], Any]) -> None:
-        """Run a call that nobody waits for."""
+        """Run a call in the background."""
         self._threads.submit(call)
 
     def close(self) -> None:
-        """End the threads, after what they are at."""
+        """Stop the threads after their current calls."""
         self._threads.shutdown()
 
 
 class Batcher(Generic[Item, Result]):
-    """Does at once what has gathered while it was busy.
+    """Batches items that arrive while the previous batch is processed.
 
-    What many ask of a database in one transaction costs little more than what one of them asks.
+    One transaction for many requests costs little more than one for a single request.
     """
 
     def __init__(self, lane: WorkerPool, do: Callable[[Sequence[Item]], Sequence[Result]]) -> None:
@@ -61,7 +61,7 @@ class Batcher(Generic[Item, Result]):
         self._is_busy = False
 
     async def __call__(self, item: Item) -> Result:
-        """The result of one item."""
+        """Process an item and return its result."""
         future: Future[Result] = Future()
         with self._lock:
             self._gathered.append((item, future))
@@ -71,7 +71,7 @@ class Batcher(Generic[Item, Result]):
         return await asyncio.wrap_future(future)
 
     def _do_some(self) -> None:
-        """Note: then it queues anew, so that it keeps no thread from what else waits."""
+        """Process one batch, then queue the next one behind other waiting calls."""
         with self._lock:
             some, self._gathered = self._gathered[:MAX_BATCH], self._gathered[MAX_BATCH:]
         wanted = [each for each in some if each[1].set_running_or_notify_cancel()]

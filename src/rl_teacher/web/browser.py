@@ -1,4 +1,4 @@
-"""Opening a page where somebody can see it."""
+"""Opening a page in the web browser."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""How an experiment stands, put together from what the store knows."""
+"""Experiment summaries and details, assembled from the store."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ SPARK_FIGURES = ("true_return", "predicted_return")
 
 
 class ExperimentViews:
-    """Reads experiments for one page after another; it remembers spark lines meanwhile."""
+    """Reads experiments from the store and caches their sparklines."""
 
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._store = store
@@ -37,7 +37,7 @@ class ExperimentViews:
         self._sparks: dict[int, tuple[int, list[float]]] = {}
 
     def find(self, name: str) -> ExperimentView:
-        """The experiment of this name.
+        """Return the experiment with this name.
 
         Raises:
             ExperimentNotFound, BadExperimentName.
@@ -45,18 +45,18 @@ class ExperimentViews:
         return self._store.experiments.get(validate_name(name))
 
     def summary(self, view: ExperimentView, labeler: str | None) -> ExperimentSummary:
-        """An experiment in short; `mine` is 0 where nobody in particular asks."""
+        """Return the summary of an experiment; `mine` is 0 without a labeler."""
         return ExperimentSummary(**self._facts(view, labeler, self._store.metrics.latest(view.id)))
 
     def detail(self, view: ExperimentView, labeler: str) -> ExperimentDetail:
-        """An experiment with its settings and newest metrics."""
+        """Return an experiment with its configuration and latest metrics."""
         latest = self._store.metrics.latest(view.id)
         facts = self._facts(view, labeler, latest)
         metrics = {} if latest is None else {"step": latest.step, **finite_metrics(latest)}
         return ExperimentDetail(**facts, config=dict(view.config), metrics=metrics)
 
     def progress(self, view: ExperimentView, labeler: str | None) -> Progress:
-        """How far the labelling is."""
+        """Return the labelling progress."""
         return Progress(
             mine=0 if labeler is None else self.mine(view, labeler),
             answered=view.answered,
@@ -67,11 +67,11 @@ class ExperimentViews:
         )
 
     def mine(self, view: ExperimentView, labeler: str) -> int:
-        """How many comparisons have this labeler's answer now."""
+        """Return the number of comparisons that a labeler has labelled."""
         return self._store.labels.count_of_labeler(view.id, labeler)
 
     def phase(self, view: ExperimentView) -> Phase:
-        """What the trainer is doing, as of now."""
+        """Return the current phase of the training run."""
         return messages.phase_of(view, self._now())
 
     def _facts(
@@ -96,7 +96,7 @@ class ExperimentViews:
         }
 
     def _spark(self, experiment_id: int, latest: MetricsRow | None) -> list[float]:
-        """The curve of the return; read anew only when there is a new row."""
+        """Return the return curve, reloaded only if there is a new row."""
         if latest is None:
             return []
         known = self._sparks.get(experiment_id)
@@ -108,7 +108,7 @@ class ExperimentViews:
         return spark
 
     def _episode(self, said: Mapping[str, Any] | None) -> Episode | None:
-        """The agent's latest episode; one that cannot be shown is left out."""
+        """Return the latest episode; None if its clip cannot be shown."""
         if not said:
             return None
         try:
@@ -127,7 +127,7 @@ class ExperimentViews:
 
 
 def redact_for_labelers(summary: SomeSummary) -> SomeSummary:
-    """What is needed to label, and no more: how well the agent does would tell what to prefer."""
+    """Remove everything that would bias labelers: returns, predicted rewards and metrics."""
     episode = summary.latest_episode
     if episode is not None:
         episode = episode.model_copy(update={"predicted_rewards": None, "true_return": None})
@@ -136,7 +136,7 @@ def redact_for_labelers(summary: SomeSummary) -> SomeSummary:
 
 
 def spark_of(rows: list[Mapping[str, Any]]) -> list[float]:
-    """The first figure that any row has, oldest first."""
+    """Return the first available return metric, oldest first."""
     for name in SPARK_FIGURES:
         values = [finite(row.get(name)) for row in rows]
         present = [value for value in values if value is not None]
@@ -146,7 +146,7 @@ def spark_of(rows: list[Mapping[str, Any]]) -> list[float]:
 
 
 def metrics_entry(row: MetricsRow) -> MetricsEntry:
-    """A row as the API has it."""
+    """Convert a stored row of metrics."""
     metrics = {
         key: value for key, value in finite_metrics(row).items() if key not in ("id", "step")
     }
@@ -154,27 +154,27 @@ def metrics_entry(row: MetricsRow) -> MetricsEntry:
 
 
 def finite_metrics(row: MetricsRow) -> dict[str, Any]:
-    """A row's metrics; JSON has no NaN."""
+    """Return the metrics of a row with non-finite numbers replaced by None."""
     return {key: finite(value) if is_number(value) else value for key, value in row.row.items()}
 
 
 def is_number(value: Any) -> bool:
-    """Whether a JSON value is a number; true and false are none."""
+    """Return whether a JSON value is a number; booleans are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def finite(value: Any) -> Any:
-    """A number, or None where it is none or not finite."""
+    """Return a finite number, or None."""
     return value if is_number(value) and math.isfinite(value) else None
 
 
 def rounded(value: Any) -> float | None:
-    """With four digits after the point, which is more than a curve shows."""
+    """Round to four decimals."""
     number = finite(value)
     return None if number is None else round(number, 4)
 
 
 def whole(value: Any) -> int:
-    """A count; 0 where there is none."""
+    """Convert to an integer; 0 if missing."""
     number = finite(value)
     return 0 if number is None else int(number)

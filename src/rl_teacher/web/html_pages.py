@@ -1,4 +1,4 @@
-"""Small pages that need no script: for whoever has no access, and where nothing was built."""
+"""Static HTML pages for errors and API documentation; they need no script."""
 
 import base64
 import hashlib
@@ -21,13 +21,13 @@ STYLE_HASH = f"'sha256-{base64.b64encode(hashlib.sha256(STYLE.encode()).digest()
 
 
 def page(title: str, body: str, status: int, headers: Mapping[str, str]) -> HTMLResponse:
-    """A page.
+    """Build an HTML page.
 
     Args:
-        title: text.
-        body: HTML; what comes from elsewhere must be escaped in it.
-        status: of HTTP.
-        headers: of HTTP.
+        title: Plain text.
+        body: HTML; untrusted text must be escaped.
+        status: HTTP status.
+        headers: HTTP headers.
     """
     return HTMLResponse(
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -40,7 +40,7 @@ def page(title: str, body: str, status: int, headers: Mapping[str, str]) -> HTML
 
 
 def unauthorized_page(why: str) -> HTMLResponse:
-    """For whoever comes without a credential."""
+    """Return the page for requests without a valid credential."""
     body = (
         f"<p>{escape(why)}</p><p>Open the link that you were given, or that <code>rl-teacher teach"
         "</code> or <code>rl-teacher serve</code> printed in its terminal: it brings the key "
@@ -51,10 +51,10 @@ def unauthorized_page(why: str) -> HTMLResponse:
 
 
 def rate_limited_page(wait_s: str) -> HTMLResponse:
-    """For whoever asks too often; the browser tries again by itself.
+    """Return the page for rate-limited requests, which reloads itself.
 
     Args:
-        wait_s: how long to wait, in whole seconds.
+        wait_s: Seconds to wait, as an integer.
     """
     body = (
         f"<p>More was asked for from here than is answered. This page tries again in {wait_s} s, "
@@ -65,7 +65,7 @@ def rate_limited_page(wait_s: str) -> HTMLResponse:
 
 
 def missing_build_page() -> HTMLResponse:
-    """Where the labelling page's files are not there."""
+    """Return the page for a checkout in which the labelling page was not built."""
     body = (
         "<p>This is a checkout of rl-teacher in which the page was not built yet. Run "
         "<code>make page</code> there, and load this page again. An installed rl-teacher brings "

@@ -1,4 +1,4 @@
-"""Answers that come in: turned into the comparisons' own sides, and kept or refused one by one."""
+"""Validation and storage of submitted labels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,11 +20,11 @@ from rl_teacher.web.versions import check_schema_version
 
 @dataclass(frozen=True)
 class LabelUpload:
-    """What one labeler sent at a time.
+    """Labels from one request.
 
     Attributes:
-        by: who.
-        labels: as they came, nobody has looked at them.
+        by: The labeler.
+        labels: Unvalidated labels.
     """
 
     by: Identity
@@ -32,7 +32,7 @@ class LabelUpload:
 
 
 def store_uploads(store: Store, sent: Sequence[LabelUpload]) -> list[LabelReceipt]:
-    """Keep what can be kept of what several labelers sent, and tell each what cannot.
+    """Store the valid labels of several requests and return a receipt for each request.
 
     Raises:
         StoreUnavailable: nothing was kept.
@@ -50,13 +50,13 @@ def store_uploads(store: Store, sent: Sequence[LabelUpload]) -> list[LabelReceip
 
 @dataclass
 class Parcel:
-    """One labeler's labels on their way.
+    """Labels of one request during validation.
 
     Attributes:
-        by: who sent them.
-        read: those that make sense by themselves.
-        good: those that can be kept.
-        refused: the others.
+        by: The labeler.
+        read: Labels with a valid schema.
+        good: Labels that can be stored.
+        refused: Rejected labels.
     """
 
     by: Identity
@@ -65,7 +65,7 @@ class Parcel:
     refused: list[RejectedLabel] = field(default_factory=list)
 
     def sort_out(self, asked: Mapping[tuple[str, int], ComparisonWithLease]) -> None:
-        """Look at each label beside what it is about."""
+        """Check each label against its comparison."""
         for label in self.read:
             try:
                 about = asked.get((self.by.name, label.comparison_id))
@@ -76,10 +76,10 @@ class Parcel:
                 self.refused.append(refused(label.request_id, problem_from_error(error)))
 
     def receipt(self, gone: Mapping[int, Problem]) -> LabelReceipt:
-        """What the labeler is told.
+        """Build the receipt.
 
         Args:
-            gone: comparisons that were deleted a moment ago.
+            gone: Problems of comparisons that were deleted meanwhile, by id.
         """
         unknown = [
             refused(label.request_id, gone[label.comparison_id])
@@ -93,7 +93,7 @@ class Parcel:
 
 
 def opened(sent: LabelUpload) -> Parcel:
-    """Look at each label by itself."""
+    """Validate the schema of each label."""
     parcel = Parcel(sent.by)
     for each in sent.labels:
         try:
@@ -104,7 +104,7 @@ def opened(sent: LabelUpload) -> Parcel:
 
 
 def in_stored_order(label: LabelSubmission, about: ComparisonWithLease, labeler: str) -> NewLabel:
-    """An answer in the comparison's own sides.
+    """Convert a label to the stored order of its comparison.
 
     Raises:
         ProblemError: its clips were never shown, or not that one on the left.
@@ -134,7 +134,7 @@ def in_stored_order(label: LabelSubmission, about: ComparisonWithLease, labeler:
 
 
 def keep(store: Store, labels: Sequence[NewLabel]) -> dict[int, Problem]:
-    """Store labels, but for those whose comparison was deleted a moment ago; which these are."""
+    """Store labels and return the problem of each comparison that was deleted meanwhile."""
     try:
         store.labels.add_many(labels)
     except ComparisonNotFound as error:
@@ -147,12 +147,12 @@ def keep(store: Store, labels: Sequence[NewLabel]) -> dict[int, Problem]:
 
 
 def refused(request_id: UUID | None, said: Problem) -> RejectedLabel:
-    """A label that was not kept."""
+    """Build a rejected label."""
     return RejectedLabel(request_id=request_id, problem=said)
 
 
 def request_id_of(given: Any) -> UUID | None:
-    """What a page knows a bad label by; nothing where even that is bad."""
+    """Return the request id of an invalid label; None if it is invalid as well."""
     try:
         return TypeAdapter(UUID).validate_python(given["request_id"])
     except (ValidationError, TypeError, KeyError):

@@ -1,4 +1,4 @@
-"""How good an experiment's labels are, for its owner."""
+"""Quality of the labels of an experiment."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ CACHE_S = 10.0
 
 
 class QualityCache:
-    """Computes the quality of labels, one experiment at a time, and shows it for a while."""
+    """Computes label quality, one experiment at a time, and caches it for a few seconds."""
 
     def __init__(self, store: Store, clock_s: Callable[[], float]) -> None:
         self._store = store
@@ -55,7 +55,7 @@ class QualityCache:
 
 
 def given_label(row: StoredLabel) -> GivenLabel:
-    """A label as quality is computed from it."""
+    """Convert a stored label for the quality metrics."""
     return GivenLabel(
         comparison=row.comparison_id,
         labeler=row.labeler_id,
@@ -68,7 +68,7 @@ def given_label(row: StoredLabel) -> GivenLabel:
 
 
 def quality(labels: LabelSample, labelers: Sequence[LabelerView]) -> LabelQuality:
-    """How much labelers agree, and what each one does."""
+    """Compute agreement and the quality of each labeler."""
     who = {each.id: each for each in labelers}
     excluded = {each.id for each in labelers if each.excluded_at is not None}
     counted = [
@@ -92,7 +92,7 @@ def quality(labels: LabelSample, labelers: Sequence[LabelerView]) -> LabelQualit
 
 
 def labelers_out(labels: LabelSample, who: Mapping[int, LabelerView]) -> list[LabelerQuality]:
-    """Each labeler, in the order of their names."""
+    """Compute the quality of each labeler, sorted by name."""
     given = [given_label(each) for each in labels.labels]
     reports = labeler_reports(given, labels.gold)
     periods = over_time(given, NUM_PERIODS, labels.gold)
@@ -111,7 +111,7 @@ def labelers_out(labels: LabelSample, who: Mapping[int, LabelerView]) -> list[La
 def labeler_out(
     labeler: LabelerView, report: LabelerReport, periods: Sequence[Period], num_answers: int
 ) -> LabelerQuality:
-    """A labeler as the API has them."""
+    """Convert one labeler's quality report."""
     return LabelerQuality(
         id=labeler.id,
         name=labeler.name,
@@ -133,7 +133,7 @@ def labeler_out(
 
 
 def labeler_period(from_s: float, report: LabelerReport) -> LabelerPeriod:
-    """What a labeler did in a stretch of time."""
+    """Convert one labeler's report for one period."""
     return LabelerPeriod(
         start=datetime.fromtimestamp(from_s, UTC),
         num_answers=report.num_answers,
@@ -143,12 +143,12 @@ def labeler_period(from_s: float, report: LabelerReport) -> LabelerPeriod:
 
 
 def share_estimate(share: Share) -> ShareEstimate:
-    """A share; JSON has no NaN."""
+    """Convert a share, with non-finite numbers replaced by None."""
     return ShareEstimate(
         share=finite(share.share), low=finite(share.low), high=finite(share.high), count=share.num
     )
 
 
 def alpha_estimate(said: Agreement) -> AlphaEstimate:
-    """Agreement beyond chance; JSON has no NaN."""
+    """Convert Krippendorff's alpha, with non-finite numbers replaced by None."""
     return AlphaEstimate(alpha=finite(said.alpha), low=finite(said.low), high=finite(said.high))

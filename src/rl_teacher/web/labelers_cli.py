@@ -1,4 +1,4 @@
-"""Who may label, from the command line: `rl-teacher labelers`."""
+"""Management of labelers from the command line: `rl-teacher labelers`."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,12 +17,12 @@ LONGEST_DAYS = 3_650
 
 @dataclass(frozen=True)
 class NewCredential:
-    """A labeler with a new credential, which nobody can read again.
+    """New labeler with a credential that cannot be read again.
 
     Attributes:
-        name: as it is kept.
-        credential: what their programs send.
-        link: what they open in a browser; None while no service runs.
+        name: Stored name.
+        credential: Bearer token for programs.
+        link: Login link; None while no service runs.
     """
 
     name: str
@@ -65,7 +65,7 @@ def add(name: str, role: str, days: float | None, experiment: str | None = None)
 
 
 def list_labelers() -> list[LabelerView]:
-    """Whoever ever labelled, or may."""
+    """List all labelers."""
     with open_store() as store:
         return store.labelers.all()
 
@@ -81,5 +81,5 @@ def revoke(name: str) -> int:
 
 
 def open_store() -> Store:
-    """The store of this home."""
+    """Open the store of the home."""
     return Store.open(default_url(home()))

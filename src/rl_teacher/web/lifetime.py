@@ -1,6 +1,6 @@
-"""How long a service lives that a run began: while any run shows its page, and a little longer.
+"""Lifetime of a service that a run has started: it ends some time after the last run has ended.
 
-A run says so with a lock, which the operating system takes back however the run ends.
+A run holds a lock, which the operating system releases however the run ends.
 """
 
 import time
@@ -13,17 +13,17 @@ FILE_NAME = "service-in-use"
 
 
 def shown(home: Path) -> SharedLock:
-    """What a run holds for as long as it shows the page."""
+    """Return the lock that a run holds while it shows the page."""
     return SharedLock(home / FILE_NAME)
 
 
 def exclusive_page_lock(home: Path) -> FolderLock:
-    """What can be had only while no run shows the page; none begins to while it is held."""
+    """Return the lock that is available only while no run shows the page."""
     return FolderLock(home / FILE_NAME)
 
 
 class Lifetime:
-    """Of a service that is to end by itself."""
+    """Lifetime of a service that stops by itself."""
 
     def __init__(
         self, home: Path, end_after_s: float, now: Callable[[], float] = time.monotonic
@@ -41,10 +41,10 @@ class Lifetime:
         self._shown_s = now()
 
     def is_over(self) -> bool:
-        """Whether no run has shown the page for so long.
+        """Return whether no run has shown the page for the configured time.
 
-        Note: the lock is kept then until `close`: a run that begins meanwhile waits for that, and
-        begins a service of its own.
+        The lock is then held until `close`: a run that starts meanwhile waits, and then starts its
+        own service.
         """
         try:
             is_shown = not self._nobody.acquire(patience_s=0.0)
@@ -59,5 +59,5 @@ class Lifetime:
         return is_over
 
     def close(self) -> None:
-        """The service has ended."""
+        """Release the lock after the service has stopped."""
         self._nobody.release()

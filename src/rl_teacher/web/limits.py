@@ -1,4 +1,9 @@
-"""How many requests are answered: by credential, and by address for whoever has none."""
+"""Rate limits per credential, and per network for anonymous requests.
+
+The `limits` library (5.8) counts requests in time windows: it has no burst apart from the rate,
+reads the wall clock, keeps a timestamp per request for any number of keys, and cannot refund a
+request. A token bucket needs one number per key, of which `MAX_KEYS` are kept.
+"""
 
 import ipaddress
 import math
@@ -11,11 +16,11 @@ MAX_KEYS = 20_000
 
 @dataclass(frozen=True)
 class Rate:
-    """So many requests.
+    """Rate limit.
 
     Attributes:
-        per_s: in the long run.
-        burst: at once, after a rest.
+        per_s: Sustained requests per second.
+        burst: Requests accepted at once after a pause.
     """
 
     per_s: float
@@ -24,13 +29,13 @@ class Rate:
 
 @dataclass(frozen=True)
 class Limits:
-    """How many requests are answered.
+    """Rate limits of the service.
 
     Attributes:
-        labeler: of one labeler's credential.
-        owner: of one owner's; a page of the clip library alone is some dozens.
-        anonymous: of one address that shows wrong credentials, or no right invite.
-        streams: of events, that one credential may have open.
+        labeler: For a credential of a labeler.
+        owner: For a credential of an owner; one page of the clip library needs dozens of requests.
+        anonymous: For wrong credentials and invites from one network.
+        streams: Open event streams per credential.
     """
 
     labeler: Rate = Rate(20.0, 60)
@@ -40,10 +45,10 @@ class Limits:
 
 
 class Buckets:
-    """A token bucket for each key.
+    """Token bucket for each key.
 
-    It is kept as the moment at which the bucket will be full again (the generic cell rate
-    algorithm), so that one number is all there is to remember, and a full one is forgotten.
+    A bucket is stored as the time at which it will be full again (the generic cell rate algorithm),
+    so that a full bucket can be removed.
     """
 
     def __init__(self, rate: Rate, clock_s: Callable[[], float]) -> None:
@@ -53,12 +58,12 @@ class Buckets:
         self._full_at_s: dict[Hashable, float] = {}
 
     def wait_s(self, key: Hashable) -> float:
-        """How long until one request of this key is answered; 0 where that is now."""
+        """Return the seconds until a request with this key is accepted; 0 for now."""
         now_s = self._clock_s()
         return max(0.0, self._full_at_s.get(key, now_s) - now_s - self._room_s)
 
     def take(self, key: Hashable) -> float:
-        """Count one request; how long to wait where it is one too many, which does not count."""
+        """Count a request and return 0, or return the seconds to wait without counting it."""
         wait_s = self.wait_s(key)
         if wait_s == 0:
             now_s = self._clock_s()
@@ -69,24 +74,24 @@ class Buckets:
         return wait_s
 
     def give_back(self, key: Hashable) -> None:
-        """As if one request that was counted had not come."""
+        """Refund a counted request."""
         if key in self._full_at_s:
             self._full_at_s[key] -= self._interval_s
 
     def _forget(self, now_s: float) -> None:
-        """The buckets that are full again; and of those that are not, whoever asked longest ago."""
+        """Remove full buckets, then those that were used least recently."""
         self._full_at_s = {key: at for key, at in self._full_at_s.items() if at > now_s}
         while len(self._full_at_s) > MAX_KEYS:
             del self._full_at_s[next(iter(self._full_at_s))]
 
 
 def retry_after(wait_s: float) -> str:
-    """As a header says it: whole seconds, one at least."""
+    """Format a wait as a Retry-After header: whole seconds, at least 1."""
     return str(max(1, math.ceil(wait_s)))
 
 
 def network_of(host: str | None) -> str:
-    """What counts as one address: of IPv6 the first half, since a home has all of the other."""
+    """Return the network of an address: the /64 prefix for IPv6, which one household shares."""
     try:
         address = ipaddress.ip_address(host or "")
     except ValueError:

@@ -1,4 +1,4 @@
-"""The service's log: one line per request in the home, and what went wrong at the terminal too."""
+"""Log files of the service: requests in the home, warnings and errors also in the terminal."""
 
 import logging
 import time
@@ -56,7 +56,7 @@ def logged(home: Path) -> Iterator[None]:
 
 
 def requests_handler(folder: Path) -> logging.Handler:
-    """Writes everything, with the time in UTC, and begins a new file when one is large."""
+    """Return a rotating handler for all records, with times in UTC."""
     with folder_failures_in_words(folder):
         handler = RotatingFileHandler(
             folder / FILE_NAME,
@@ -72,7 +72,7 @@ def requests_handler(folder: Path) -> logging.Handler:
 
 
 def terminal_handler() -> logging.Handler:
-    """Says at the terminal what somebody may have to do something about."""
+    """Return a handler for warnings and errors."""
     handler = logging.StreamHandler()
     handler.setLevel(logging.WARNING)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))

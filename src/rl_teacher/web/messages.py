@@ -1,4 +1,4 @@
-"""What an experiment does and waits for, in words."""
+"""Phase of an experiment and the messages that explain it."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ LOST_MESSAGE = (
 
 
 def phase_of(view: ExperimentView, now: datetime) -> Phase:
-    """What the trainer is doing, or that it has fallen silent."""
+    """Return the phase of the training run; LOST if it has not reported for `LOST_AFTER`."""
     said = (view.status or {}).get("phase")
     phase = Phase(said) if said in list(Phase) else Phase.STARTING
     heard_at = view.status_at or view.created_at
@@ -29,7 +29,7 @@ def phase_of(view: ExperimentView, now: datetime) -> Phase:
 
 
 def status_message(view: ExperimentView, phase: Phase) -> str:
-    """What it is doing."""
+    """Return a message that describes the current phase."""
     if phase is Phase.LOST:
         return LOST_MESSAGE
     said: Mapping[str, Any] = view.status or {}
@@ -37,7 +37,7 @@ def status_message(view: ExperimentView, phase: Phase) -> str:
 
 
 def progress_message(view: ExperimentView, phase: Phase) -> str:
-    """How many comparisons wait; or why none does, and when the next one comes."""
+    """Return how many comparisons are waiting, or why none is and when the next one comes."""
     if view.waiting:
         noun = "comparison waits" if view.waiting == 1 else "comparisons wait"
         return f"{view.waiting} {noun} for an answer."

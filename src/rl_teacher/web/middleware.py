@@ -1,4 +1,4 @@
-"""What every request goes through: a line in the log, headers for safety, a limit of size."""
+"""Middleware for the request log, security headers and body size limits."""
 
 import logging
 import re
@@ -43,16 +43,16 @@ logger = logging.getLogger(__name__)
 
 
 class RequestLog:
-    """One line per request, without its query: a link has the token there.
+    """Logs one line per request, without the query, which may contain a token.
 
-    An exception that means nothing to whoever asked goes into the log, and out as a problem.
+    An unexpected exception is logged and returned as a problem.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -79,22 +79,22 @@ class RequestLog:
 
 
 def loggable_path(scope: Scope) -> str:
-    """The path as it was sent, percent signs and all; without the query.
+    """Return the raw path without the query.
 
-    Note: some programs send a link's question mark as %3F, and the token behind it.
+    Some programs encode the question mark of a link as %3F, with the token after it.
     """
     path = QUESTION_MARK.split(scope.get("raw_path", b""), 1)[0]
     return path.decode("ascii", "backslashreplace")[:500]
 
 
 class SecurityHeaders:
-    """Adds to every answer what keeps a browser from being tricked."""
+    """Adds security headers to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
 
         async def add_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -107,14 +107,14 @@ class SecurityHeaders:
 
 
 class BodyLimit:
-    """Refuses a body that is too large: at once where its length is said, else while it comes."""
+    """Rejects request bodies over the size limit: by Content-Length, or while they are received."""
 
     def __init__(self, app: ASGIApp, max_body_bytes: int) -> None:
         self._app = app
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

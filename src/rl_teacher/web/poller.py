@@ -1,4 +1,4 @@
-"""Looks at the store for everybody who listens: once for all, and only while somebody does."""
+"""Polling of the store for all event subscribers together, while there are any."""
 
 import asyncio
 import contextlib
@@ -25,13 +25,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Subscriber:
-    """Somebody who wants to know what changes.
+    """Subscriber to server-sent events.
 
     Attributes:
-        name: of the experiment that is listened to; None for all in short.
-        labeler: who listens.
-        is_owner: whether metrics and settings are for them.
-        only: the one experiment that is there for them, by name; None for all.
+        name: Name of the experiment; None for summaries of all.
+        labeler: Name of the user.
+        is_owner: Whether to send metrics and settings.
+        only: The single experiment that the user may see; None for all.
     """
 
     name: str | None
@@ -42,13 +42,13 @@ class Subscriber:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What one look at the store saw.
+    """State of the experiments at one poll.
 
     Attributes:
-        summaries: by experiment's name; nobody's in particular.
-        mine: comparisons that have somebody's answer, by experiment's name and labeler.
-        rows: the newest metrics of each experiment that somebody listens to, oldest first.
-        problem: why the store could not be read, as JSON; nothing if it could.
+        summaries: Summaries by experiment name, without a labeler's own counts.
+        mine: Labelled comparisons by experiment name and labeler.
+        rows: Latest metrics of each subscribed experiment, oldest first.
+        problem: Problem as JSON if the store could not be read.
     """
 
     summaries: Mapping[str, ExperimentSummary] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Snapshot:
 
 
 class SnapshotReader:
-    """Looks at the store again and again, and reads only what changed."""
+    """Reads snapshots from the store, reloading only what has changed."""
 
     def __init__(self, store: Store, overview: ExperimentViews) -> None:
         self._store = store
@@ -68,10 +68,10 @@ class SnapshotReader:
         self._rows: dict[int, deque[MetricsEntry]] = {}
 
     def look(self, listeners: frozenset[Subscriber]) -> Snapshot:
-        """See how experiments stand.
+        """Read a snapshot.
 
         Args:
-            listeners: for whom.
+            listeners: The current subscribers.
         """
         names = {each.name for each in listeners}
         followed = [view for view in map(self._find, names) if view is not None]
@@ -88,7 +88,7 @@ class SnapshotReader:
         followed: Sequence[ExperimentView],
         others: Sequence[ExperimentView],
     ) -> dict[tuple[str, str], int]:
-        """Of whoever listens to all, they are read anew only where something changed."""
+        """Count labelled comparisons, recounting for list subscribers only after a change."""
         views = {view.name: view for view in followed}
         counts: dict[tuple[str, str], int] = {}
         for labeler in {each.labeler for each in listeners if each.name is None}:
@@ -134,7 +134,7 @@ class SnapshotReader:
 
 
 class Poller:
-    """Tells every listener what the latest look at the store saw."""
+    """Sends each snapshot to every subscriber."""
 
     def __init__(self, look: Callable[[frozenset[Subscriber]], Snapshot], every_s: float) -> None:
         self._look = look
@@ -147,15 +147,15 @@ class Poller:
         self._is_closed = False
 
     def num_streams(self, labeler: str) -> int:
-        """How many streams somebody listens to."""
+        """Return the number of open streams of a labeler."""
         listeners = list(self._listeners.items())
         return sum(count for each, count in listeners if each.labeler == labeler)
 
     async def snapshots(self, listener: Subscriber) -> AsyncGenerator[Snapshot, None]:
-        """What each look sees, from the next one on, until the service ends.
+        """Yield snapshots from the next poll on, until the service stops.
 
         Args:
-            listener: for whom.
+            listener: The subscriber.
         """
         self._listeners[listener] += 1
         self._joined.set()
@@ -172,7 +172,7 @@ class Poller:
             self._listeners += Counter()  # forgets those that are 0
 
     def close(self) -> None:
-        """End every listener's stream; to be called in the event loop."""
+        """End all streams; call it in the event loop."""
         self._is_closed = True
         self._looked.set()
         self._joined.set()
@@ -189,7 +189,7 @@ class Poller:
                 await asyncio.wait_for(self._joined.wait(), self._every_s)
 
     def _see(self, listeners: frozenset[Subscriber]) -> Snapshot:
-        """One look; whatever goes wrong is told to the listeners, and the next look is tried."""
+        """Read a snapshot, or one with the problem if that fails."""
         try:
             return self._look(listeners)
         except Exception as error:

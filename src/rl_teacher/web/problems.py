@@ -1,4 +1,4 @@
-"""One shape for every error: problem details (RFC 9457)."""
+"""Error responses in the format of RFC 9457 (problem details)."""
 
 import http
 import logging
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class Problem(BaseModel):
-    """Why a request was not fulfilled."""
+    """Problem details of a failed request."""
 
     type: str
     title: str
@@ -46,12 +46,12 @@ class Problem(BaseModel):
 
 @dataclass(frozen=True)
 class ProblemType:
-    """A kind of problem.
+    """Type of a problem.
 
     Attributes:
-        slug: its name in the documentation.
-        status: of HTTP.
-        title: the same in every case.
+        slug: Anchor in the documentation.
+        status: HTTP status.
+        title: Fixed summary.
     """
 
     slug: str
@@ -99,7 +99,7 @@ TYPE_OF_ERROR: Sequence[tuple[type[Exception], ProblemType]] = (
 
 
 class ProblemError(Exception):
-    """A request that is not fulfilled, for a reason that no other error says."""
+    """Request failure with a problem type."""
 
     def __init__(self, kind: ProblemType, detail: str) -> None:
         super().__init__(detail)
@@ -107,11 +107,11 @@ class ProblemError(Exception):
 
 
 def problem(kind: ProblemType, detail: str) -> Problem:
-    """A problem of a kind.
+    """Build a problem.
 
     Args:
-        kind: see `PROBLEM_TYPES`.
-        detail: what was given, what was needed, what to do.
+        kind: One of `PROBLEM_TYPES`.
+        detail: The given value, the expected value and the remedy.
     """
     encodable = detail.encode(errors="replace").decode()
     return Problem(
@@ -120,7 +120,7 @@ def problem(kind: ProblemType, detail: str) -> Problem:
 
 
 def problem_from_error(error: Exception) -> Problem:
-    """What an exception means to whoever asked."""
+    """Convert an exception to a problem."""
     match error:
         case ProblemError():
             return problem(error.kind, str(error))
@@ -142,7 +142,7 @@ def problem_from_error(error: Exception) -> Problem:
 
 
 def type_for_status(status: int) -> ProblemType:
-    """The kind with this status; one made of HTTP's own words where there is none."""
+    """Return the problem type with this status, or a generic one."""
     for kind in PROBLEM_TYPES:
         if kind.status == status:
             return kind
@@ -151,13 +151,13 @@ def type_for_status(status: int) -> ProblemType:
 
 
 def describe_errors(errors: Sequence[Any]) -> str:
-    """The first few faults that were found in a request."""
+    """Describe the first validation errors of a request."""
     said = [f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in errors]
     return "; ".join(said[:3])[:500] + ("; ..." if len(said) > 3 else ".")
 
 
 def response_of(said: Problem, headers: Mapping[str, str] | None = None) -> Response:
-    """A problem as an answer."""
+    """Build the response of a problem."""
     all_headers = dict(headers or {})
     if said.status in (UNAVAILABLE.status, TOO_MANY.status):
         all_headers.setdefault("Retry-After", str(RETRY_AFTER_S))
@@ -167,13 +167,13 @@ def response_of(said: Problem, headers: Mapping[str, str] | None = None) -> Resp
 
 
 async def handle_error(_request: Request, error: Exception) -> Response:
-    """The handler of every exception that has a meaning."""
+    """Handle an exception with a problem response."""
     headers = error.headers if isinstance(error, HTTPException) else None
     return response_of(problem_from_error(error), headers)
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Let an application say all its errors in one shape."""
+    """Register the error handlers of the application."""
     meant = (ProblemError, RequestValidationError, HTTPException, RlTeacherError, SQLAlchemyError)
     for error_class in meant:
         app.add_exception_handler(error_class, handle_error)

@@ -1,4 +1,4 @@
-"""Parts of a file (RFC 9110, section 14): a browser asks for them to seek in a video."""
+"""Range requests (RFC 9110, section 14), which browsers use to seek in a video."""
 
 import re
 from collections.abc import Mapping
@@ -31,14 +31,14 @@ def range_response(request: Request, content: bytes, headers: Mapping[str, str])
 
 
 def requested_range(request: Request, etag: str) -> str:
-    """The range asked for; nothing where it is about another content than this."""
+    """Return the Range header, empty if If-Range names other content."""
     if request.headers.get("if-range", etag) != etag:
         return ""
     return request.headers.get("range", "").replace(" ", "")
 
 
 def bounds(first: str, last: str, size: int) -> tuple[int, int]:
-    """From where to before where; `-5` are the last five bytes."""
+    """Return the first and the end offset; `-5` selects the last five bytes."""
     if not first:
         return max(size - int(last), 0), size
     end = int(last) + 1 if last else size

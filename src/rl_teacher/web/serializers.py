@@ -1,4 +1,4 @@
-"""Comparisons and clips as a page shows them."""
+"""Serializers of comparisons and clips."""
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.sides import is_swapped, turned
@@ -36,21 +36,18 @@ def serialize_comparison(
 
 
 def serialize_claim(claimed: ClaimedComparison, labeler: str) -> Comparison:
-    """A comparison that this labeler shall answer.
-
-    Note: nothing in it says whether it was asked before, or whether its answer is known.
-    """
+    """Serialize a claimed comparison; it does not reveal repeats or gold questions."""
     is_repeat = claimed.purpose == "repeat"
     shown = serialize_comparison(claimed.comparison, labeler, is_repeat=is_repeat)
     return shown.model_copy(update={"lease": claimed.lease, "lease_expires_at": claimed.expires_at})
 
 
 def serialize_clip(view: ClipView) -> Clip:
-    """A clip and where its bytes are.
+    """Serialize clip metadata.
 
     Raises:
-        ProblemError: it cannot be shown yet.
-        CorruptClip: its row makes no sense.
+        ProblemError: The clip cannot be shown yet.
+        CorruptClip: The stored metadata is invalid.
     """
     if view.kind is None:
         raise ProblemError(

@@ -1,4 +1,4 @@
-"""`rl-teacher serve`: the service as a process of its own."""
+"""Web service process of `rl-teacher serve`."""
 
 import contextlib
 import errno
@@ -48,7 +48,7 @@ LOOPBACK = ("127.", "::1", "localhost")
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """How the labelling page is served."""
+    """Options of the web service."""
 
     host: str = "127.0.0.1"
     """address to listen at; 0.0.0.0 for every network this machine is in"""
@@ -103,7 +103,7 @@ def serve(options: ServeOptions, player: EpisodePlayer | None = None) -> int:
 
 
 class Service(uvicorn.Server):
-    """A server that says where it listens, and whose listeners to events do not keep it alive."""
+    """Server that publishes its address and closes event streams when it stops."""
 
     def __init__(
         self, config: uvicorn.Config, address: Address, options: ServeOptions, services: Services
@@ -118,21 +118,21 @@ class Service(uvicorn.Server):
         self._lifetime = None if end_after_s is None else Lifetime(home(), end_after_s)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and say where."""
+        """Listen, publish the address and print the link."""
         await super().startup(sockets)
         if not self._plays:
             self._announcement.enter_context(published(self._address))
         print_link(self._options, play_link(self._address) if self._plays else link(self._address))
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second: whether to stop."""
+        """Return whether to stop; called ten times a second."""
         is_time_to_look = counter % TICKS_BETWEEN_LOOKS == 0
         if is_time_to_look and self._lifetime is not None and self._lifetime.is_over():
             self.should_exit = True
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening; what is being answered is finished first."""
+        """Stop listening and finish the requests in progress."""
         self._announcement.close()
         self._poller.close()
         await super().shutdown(sockets)
@@ -141,7 +141,7 @@ class Service(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """As the library does, but without raising the signal again: there is more to close."""
+        """Handle signals without raising them again, because other resources must be closed."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -178,7 +178,7 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
 
 
 class PortTaken(Exception):
-    """Somebody else listens there."""
+    """Port that another process listens on."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -220,7 +220,7 @@ def bound(listener: socket.socket, place: Any) -> socket.socket:
 
 
 def print_link(options: ServeOptions, opened: str) -> None:
-    """Print the link, and open it where there is a display."""
+    """Print the link and open it if there is a display."""
     console = Console()
     console.print(f"The page: {opened}", soft_wrap=True, highlight=False, markup=False)
     if not options.host.startswith(LOOPBACK):

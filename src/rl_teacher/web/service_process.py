@@ -1,4 +1,4 @@
-"""The page beside a run: found where it is served already, or served by a process of its own."""
+"""Page of a training run: an existing service, or one in a subprocess."""
 
 import subprocess
 import sys
@@ -19,9 +19,9 @@ BEGIN_TIMEOUT_S = 10.0
 
 
 class PageService:
-    """Begins to serve, and says where once it is needed; ends what it began.
+    """Service that shows the page of a run; it is started if none runs.
 
-    A service lives as long as any run shows its page; see `web.lifetime`.
+    A service runs as long as any run shows its page; see `web.lifetime`.
     """
 
     def __init__(self, options: RunOptions) -> None:
@@ -65,7 +65,7 @@ class PageService:
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """End a process, the hard way if need be."""
+    """Terminate a process, and kill it after a timeout."""
     process.terminate()
     try:
         process.wait(END_TIMEOUT_S)
@@ -75,7 +75,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def start_service(options: RunOptions, errors: Path) -> "subprocess.Popen[bytes]":
-    """`rl-teacher serve` in a process, and a session, of its own: Ctrl-C is for the run."""
+    """Start `rl-teacher serve` in a session of its own, so that Ctrl-C reaches only the run."""
     command = [sys.executable, "-m", "rl_teacher.cli", "serve", "--no-browser"]
     command += ["--host", options.host, "--port", str(options.port)]
     command += ["--media", options.media] if options.media else []

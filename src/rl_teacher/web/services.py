@@ -1,4 +1,4 @@
-"""What the routes work with; one of each per application."""
+"""Shared objects of the application, injected into its routes."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -20,19 +20,19 @@ from rl_teacher.web.settings import Settings
 
 @dataclass(frozen=True)
 class Services:
-    """What the routes work with.
+    """Shared objects of the application.
 
     Attributes:
-        store: labels and experiments.
-        media: clips' and scenes' files.
-        settings: how the service behaves.
-        experiments: how experiments stand.
-        poller: looks at the store for whoever listens.
-        authenticator: knows whose a credential is.
-        quality: how good labels are.
-        workers: threads for what labelers wait for.
-        label_batcher: where what they send is kept.
-        player: makes what is played; None where nothing is.
+        store: Labels and experiments.
+        media: Files of clips and scenes.
+        settings: Settings of the service.
+        experiments: Reads experiment summaries.
+        poller: Polls the store for event subscribers.
+        authenticator: Authenticates credentials.
+        quality: Label quality.
+        workers: Threads for requests that labelers wait for.
+        label_batcher: Stores submitted labels in batches.
+        player: Plays episodes; None except in `rl-teacher play`.
     """
 
     store: Store
@@ -48,7 +48,7 @@ class Services:
 
 
 def get_services(request: Request) -> Services:
-    """Those of the application that was asked."""
+    """Return the shared objects of the application."""
     return request.app.state.services
 
 

@@ -1,4 +1,4 @@
-"""What the service is told when it starts."""
+"""Settings of the web service."""
 
 import hashlib
 import time
@@ -19,18 +19,18 @@ MAX_BODY_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Settings:
-    """How the service behaves.
+    """Settings of the web service.
 
     Attributes:
-        token: the owner's credential; never shown.
-        instance: a name that only this process has.
-        labeler: what the store calls whoever has that token.
-        static: folder of the built page.
-        max_body_bytes: of one request.
-        poll_every_s: how often the store is looked at while somebody listens for events.
-        now: the clock on the wall.
-        clock_s: a clock that only goes on, for limits.
-        limits: how many requests are answered.
+        token: Credential of the owner; never shown.
+        instance: Unique name of the process.
+        labeler: Name of the labeler that the token belongs to.
+        static: Folder of the built page.
+        max_body_bytes: Maximum size of a request body.
+        poll_every_s: Seconds between polls of the store while there are subscribers.
+        now: Wall clock.
+        clock_s: Monotonic clock for rate limits.
+        limits: Rate limits.
     """
 
     token: str = field(repr=False)
@@ -45,9 +45,9 @@ class Settings:
 
     @property
     def cookie(self) -> str:
-        """What this home's cookie is called; it tells nothing of the token.
+        """Cookie name of this home, derived from a hash of the token.
 
-        Note: a browser gives a cookie to every port of a host, so services of two homes on one
-        machine would replace each other's if both had one name.
+        Browsers send a cookie to every port of a host, so the services of two homes on one machine
+        need different names.
         """
         return f"rl_teacher_{hashlib.sha256(self.token.encode()).hexdigest()[:8]}"

@@ -1,6 +1,6 @@
-"""Answering at a terminal: a letter and Enter.
+"""Labelling in a terminal with single-letter answers.
 
-The clips are on the page, so each comparison comes with its link.
+The clips are shown on the page, so each comparison is printed with its link.
 """
 
 import time
@@ -44,15 +44,15 @@ def label_at_terminal(name: str) -> int:
 
 @dataclass
 class TerminalSession:
-    """One labeler at one terminal.
+    """Labelling session of one labeler in a terminal.
 
     Attributes:
-        store: where comparisons come from and answers go.
-        labeler: who answers.
-        link_of: the page that shows a comparison.
-        ask: prints a question and reads a line; raises EOFError at the end of the input.
-        say: prints a line.
-        sleep: waits some seconds.
+        store: Store of comparisons and labels.
+        labeler: Name of the labeler.
+        link_of: Returns the link to a comparison.
+        ask: Prints a prompt and reads a line; raises EOFError at the end of the input.
+        say: Prints a line.
+        sleep: Waits for a number of seconds.
     """
 
     store: Store
@@ -81,7 +81,7 @@ class TerminalSession:
         return len(self._given)
 
     def _next(self, name: str) -> bool:
-        """Answer one comparison, or take one back; False to end."""
+        """Label or undo one comparison; return False to stop."""
         experiment = self.store.experiments.get(name)
         claimed = self.store.leases.claim(experiment.id, self.labeler, limit=1)
         if not claimed:
@@ -105,7 +105,7 @@ class TerminalSession:
         return True
 
     def _answer(self, experiment: ExperimentView, claimed: ClaimedComparison) -> bool:
-        """Note: a comparison that is asked again has its sides as ever: the page shows it so."""
+        """Label a comparison in the order of sides that the page shows."""
         comparison = claimed.comparison
         target = experiment.target_labels or experiment.asked
         self.say(f"{experiment.answered}/{target} comparisons labeled. {self.link_of(comparison)}")

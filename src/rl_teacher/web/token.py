@@ -1,4 +1,4 @@
-"""The access token: who has it may label."""
+"""Access token of the owner, stored in the home."""
 
 import os
 import re
@@ -38,7 +38,10 @@ def access_token(home: Path) -> str:
 
 
 def _make(path: Path) -> None:
-    """Note: linked into its place, so that of two processes one wins and neither sees half."""
+    """Create the token file.
+
+    A hard link puts it in place, so that of two processes one wins and neither reads half a file.
+    """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.unfinished")
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

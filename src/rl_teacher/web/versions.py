@@ -1,7 +1,7 @@
-"""Whether the database still is what this release works with.
+"""Check of the database schema version.
 
-It is brought up to date when it is opened; but another release, or a backup that is put back, may
-change it while the service runs.
+The database is migrated when it is opened, but another release or a restored backup may change it
+while the service runs.
 """
 
 from rl_teacher.common.errors import StoreUnavailable

@@ -1,4 +1,4 @@
-"""What was done, and by whom: nothing of it is ever changed."""
+"""Audit log."""
 
 from fastapi import APIRouter
 
@@ -16,14 +16,14 @@ router = APIRouter(prefix="/api/v1", tags=["audit"])
 def list_events(
     services: ServicesDep, experiment: str | None = None, after: Cursor = None, limit: Limit = 100
 ) -> AuditEventPage:
-    """What was done, the newest first; with `experiment=NAME` to that one."""
+    """List audit events, newest first; `experiment` selects one experiment."""
     experiment_id = None if experiment is None else services.experiments.find(experiment).id
     page = services.store.events.page(experiment_id, after, limit)
     return AuditEventPage(events=[audit_event(each) for each in page.rows], next=page.next)
 
 
 def audit_event(view: EventView) -> AuditEvent:
-    """An event as the API has it."""
+    """Serialize an audit event."""
     return AuditEvent(
         id=view.id,
         created_at=view.created_at,

@@ -1,4 +1,4 @@
-"""The API's own documentation, with nothing loaded from elsewhere."""
+"""API documentation."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -24,14 +24,14 @@ ACCESS = (
 @router.get("/openapi.json")
 @requires(Access.LABELER)
 def send_openapi(request: Request) -> JSONResponse:
-    """The API as OpenAPI has it."""
+    """Send the OpenAPI document."""
     return JSONResponse(request.app.openapi())
 
 
 @router.get("/docs")
 @requires(Access.LABELER)
 def send_docs(request: Request) -> Response:
-    """The API for people."""
+    """Send the API documentation as HTML."""
     schema = request.app.openapi()
     body = "".join(
         [
@@ -45,7 +45,7 @@ def send_docs(request: Request) -> Response:
 
 
 def operations(schema: Mapping[str, Any]) -> Iterator[str]:
-    """What can be asked."""
+    """Yield the HTML of each operation."""
     for path, methods in schema["paths"].items():
         for method, operation in methods.items():
             yield f"<h2><code>{method.upper()} {escape(path)}</code></h2>"
@@ -60,7 +60,7 @@ def operations(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def problems() -> Iterator[str]:
-    """What may go wrong."""
+    """Yield the HTML of the problem types."""
     yield "<h2>Problems</h2><p>Every error is application/problem+json: type, title, status, "
     yield "detail.</p><ul>"
     for kind in PROBLEM_TYPES:
@@ -69,6 +69,6 @@ def problems() -> Iterator[str]:
 
 
 def shapes(schema: Mapping[str, Any]) -> Iterator[str]:
-    """What is said and heard."""
+    """Yield the HTML of the schemas."""
     for name, shape in schema["components"]["schemas"].items():
         yield f"<h2>{escape(name)}</h2><pre>{escape(json.dumps(shape, indent=2))}</pre>"

@@ -1,4 +1,4 @@
-"""Server-sent events: whoever listens learns what changed, without asking again."""
+"""Server-sent events."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated
@@ -49,9 +49,11 @@ def subscriber(
 async def listen(
     request: Request, services: ServicesDep, listener: Annotated[Subscriber, Depends(subscriber)]
 ) -> AsyncIterator[ServerSentEvent]:
-    """What changes: `experiment` (a summary) of all, or of one with `progress` and `episode`; for
-    an owner `metrics` too. The first events are the present state. `problem` while the store
-    cannot be read.
+    """Stream changes as server-sent events, starting with the present state.
+
+    Without `experiment`: an `experiment` event (a summary) for each experiment. With it: also
+    `progress` and `episode`, and for owners `metrics`. `problem` reports that the store cannot be
+    read.
     """
     yield ServerSentEvent(comment="listening", retry=RECONNECT_MS)
     news = EventStream(listener)
@@ -67,9 +69,9 @@ async def listen(
 
 
 class EventStream:
-    """What one listener has not been told yet.
+    """Events that one subscriber has not received yet.
 
-    A slow listener misses states that are past, never the present one, and no row of metrics.
+    A slow subscriber skips past states, but neither the present one nor any row of metrics.
     """
 
     def __init__(self, listener: Subscriber) -> None:
@@ -79,7 +81,7 @@ class EventStream:
         self._last_row_id: int | None = None
 
     def of(self, sight: Snapshot) -> Iterator[ServerSentEvent]:
-        """The events for this listener in what was seen."""
+        """Yield the new events of a snapshot."""
         if sight.problem is not None:
             yield from self._if_new("problem", "", sight.problem)
             return
@@ -109,7 +111,7 @@ class EventStream:
             yield from self._if_new("episode", "", summary.latest_episode.model_dump_json())
 
     def _rows(self, sight: Snapshot) -> Iterator[ServerSentEvent]:
-        """New metrics; the newest alone for whoever has just come."""
+        """Yield new metrics; for a new subscriber only the latest row."""
         rows = sight.rows.get(self._name or "", ())
         if self._last_row_id is None:
             rows = rows[-1:]

@@ -1,4 +1,4 @@
-"""The experiments: how each stands, and its metrics."""
+"""Experiments and their metrics."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -31,7 +31,7 @@ router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"])
 @router.get("")
 @requires(Access.LABELER)
 def list_experiments(services: ServicesDep, identity: CurrentIdentity) -> ExperimentList:
-    """Every experiment that is there for me, the newest first."""
+    """List the experiments that the user may see, newest first."""
     views = [view for view in services.store.experiments.all() if identity.sees(view.name)]
     summaries = [services.experiments.summary(view, identity.name) for view in views]
     return ExperimentList(experiments=[visible_to(identity, each) for each in summaries])
@@ -42,7 +42,7 @@ def list_experiments(services: ServicesDep, identity: CurrentIdentity) -> Experi
 def show_experiment(
     name: str, services: ServicesDep, identity: CurrentIdentity
 ) -> OwnerExperimentDetail | ExperimentDetail:
-    """One experiment; for an owner with its settings, its newest metrics, and what they want."""
+    """Return one experiment; owners also get its settings and metrics."""
     view = services.experiments.find(name)
     if is_owner(identity):
         return owner_experiment_detail(view, services, identity.name)
@@ -54,21 +54,21 @@ def show_experiment(
 def list_metrics(
     name: str, services: ServicesDep, after: Annotated[int, Query(ge=0, le=MAX_ID)] = 0
 ) -> MetricsList:
-    """The metrics after a row, oldest first; from the beginning on, evenly thinned."""
+    """List the metrics after a row, oldest first; from the start, evenly thinned."""
     view = services.experiments.find(name)
     rows = services.store.metrics.after(view.id, after, at_most=MAX_ROWS)
     return MetricsList(rows=[metrics_entry(row) for row in rows])
 
 
 def visible_to(identity: Identity, summary: ExperimentSummary) -> ExperimentSummary:
-    """All of it for an owner; for anybody else what is needed to label."""
+    """Return the summary that a user may see."""
     return summary if is_owner(identity) else redact_for_labelers(summary)
 
 
 def owner_experiment_detail(
     view: ExperimentView, services: Services, owner: str
 ) -> OwnerExperimentDetail:
-    """An experiment as its owner sees it."""
+    """Return an experiment with the settings that only its owner sees."""
     control = services.store.experiments.control(view.id)
     return OwnerExperimentDetail(
         **dict(services.experiments.detail(view, owner)),

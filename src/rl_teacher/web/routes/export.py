@@ -1,4 +1,4 @@
-"""An experiment's labels for other programs, sent while they are read."""
+"""Streaming export of labels."""
 
 from typing import Annotated, Literal
 from urllib.parse import quote
@@ -27,7 +27,7 @@ def export_labels(
     owner: LabelerName,
     format: Annotated[Literal["jsonl", "parquet"], Query()] = "jsonl",  # noqa: A002
 ) -> StreamingResponse:
-    """Every label ever given: who, when, how long, which side, and whether it counts."""
+    """Export every label with its labeler, time, side and whether it is current."""
     view = services.experiments.find(name)
     parts = ENCODERS[format](label_rows(services.store, view.name))
     owner_id = services.store.labelers.id_of(owner)

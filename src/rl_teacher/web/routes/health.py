@@ -1,4 +1,4 @@
-"""Whether the service is alive, and whether it can work."""
+"""Liveness and readiness."""
 
 from typing import Literal
 
@@ -29,12 +29,12 @@ class Readiness(BaseModel):
 @router.get("/healthz")
 @requires(Access.PUBLIC)
 def say_alive(services: ServicesDep) -> Health:
-    """The service is there; `instance` is a name that only this process has."""
+    """Return the instance name of the service."""
     return Health(status="ok", instance=services.settings.instance)
 
 
 @router.get("/readyz")
 @requires(Access.LABELER)
 def say_ready(services: ServicesDep) -> Readiness:
-    """The database answers, and is of this version; 503 otherwise."""
+    """Return the schema version if the database is usable; 503 otherwise."""
     return Readiness(status="ready", schema_version=check_schema_version(services.store))

@@ -1,4 +1,4 @@
-"""Who I am, and how an invite becomes a credential of my own."""
+"""The current user, and joining with an invite."""
 
 from fastapi import APIRouter, Request, Response
 
@@ -12,7 +12,7 @@ router = APIRouter(prefix="/api/v1", tags=["labelers"])
 @router.get("/me")
 @requires(Access.LABELER)
 def show_me(identity: CurrentIdentity) -> CurrentUser:
-    """Who I am, by my credential."""
+    """Return the current user."""
     return CurrentUser(name=identity.name, role=identity.role)
 
 
@@ -21,7 +21,7 @@ def show_me(identity: CurrentIdentity) -> CurrentUser:
 def join(
     given: JoinRequest, request: Request, response: Response, services: ServicesDep
 ) -> JoinResponse:
-    """Use an invite, which lets one person in, once. The credential comes as a cookie."""
+    """Use a single-use invite; the response sets the credential as a cookie."""
     invite = given.invite.encode(errors="replace").decode()
     identity, credential = services.store.access.accept_invite(invite, given.name)
     services.authenticator.remember(identity, credential, client_network(request))

@@ -1,4 +1,4 @@
-"""Who may label: labelers and invites, for owners."""
+"""Management of labelers and invites by owners."""
 
 from dataclasses import asdict
 from datetime import timedelta
@@ -35,7 +35,7 @@ InviteId = Annotated[int, Path(ge=1, le=MAX_ID)]
 @router.get("/labelers")
 @requires(Access.OWNER)
 def list_labelers(services: ServicesDep) -> LabelerList:
-    """Everybody who ever answered, or may."""
+    """List all labelers."""
     return LabelerList(labelers=[labeler_out(each) for each in services.store.labelers.all()])
 
 
@@ -44,7 +44,7 @@ def list_labelers(services: ServicesDep) -> LabelerList:
 def add_labeler(
     given: NewLabelerRequest, request: Request, services: ServicesDep, owner: LabelerName
 ) -> NewLabeler:
-    """Let somebody in. The credential is in this answer, and in no other."""
+    """Add a labeler; the credential is returned only once."""
     labeler = labeler_of(services.store.labelers.add(given.name, given.role), services)
     credential = services.store.access.issue_credential(labeler.name, given.expires_at, by=owner)
     return NewLabeler(
@@ -57,14 +57,14 @@ def add_labeler(
 @router.post("/labelers/{labeler_id}/exclude")
 @requires(Access.OWNER)
 def exclude_labeler(labeler_id: LabelerId, services: ServicesDep, owner: LabelerName) -> Labeler:
-    """Let nothing learn from somebody's labels; they stay."""
+    """Exclude a labeler's labels from training without deleting them."""
     return set_excluded(labeler_id, services, owner, is_excluded=True)
 
 
 @router.post("/labelers/{labeler_id}/include")
 @requires(Access.OWNER)
 def include_labeler(labeler_id: LabelerId, services: ServicesDep, owner: LabelerName) -> Labeler:
-    """Let somebody's labels count again."""
+    """Include a labeler's labels in training again."""
     return set_excluded(labeler_id, services, owner, is_excluded=False)
 
 
@@ -73,7 +73,7 @@ def include_labeler(labeler_id: LabelerId, services: ServicesDep, owner: Labeler
 def revoke_labeler(
     labeler_id: LabelerId, services: ServicesDep, owner: LabelerName
 ) -> RevokedCredentials:
-    """End all of somebody's credentials; their labels stay."""
+    """Revoke all credentials of a labeler; their labels are kept."""
     labeler = labeler_of(labeler_id, services)
     num_revoked = services.store.access.revoke_credentials(labeler.name, by=owner)
     return RevokedCredentials(num_revoked=num_revoked)
@@ -82,7 +82,7 @@ def revoke_labeler(
 @router.get("/invites")
 @requires(Access.OWNER)
 def list_invites(services: ServicesDep) -> InviteList:
-    """Every invite, the newest first."""
+    """List all invites, newest first."""
     return InviteList(invites=[invite_out(each) for each in services.store.access.invites()])
 
 
@@ -91,7 +91,7 @@ def list_invites(services: ServicesDep) -> InviteList:
 def create_invite(
     given: NewInviteRequest, request: Request, services: ServicesDep, owner: LabelerName
 ) -> NewInvite:
-    """Invite somebody. The link is in this answer, and in no other."""
+    """Create an invite; the link is returned only once."""
     if given.experiment is not None:
         services.experiments.find(given.experiment)
     expires_at = given.expires_at or services.settings.now() + INVITE_LIFETIME
@@ -105,12 +105,12 @@ def create_invite(
 @router.delete("/invites/{invite_id}", status_code=204)
 @requires(Access.OWNER)
 def revoke_invite(invite_id: InviteId, services: ServicesDep, owner: LabelerName) -> None:
-    """Let an invite lead nowhere; whoever used it stays in."""
+    """Revoke an invite; a labeler who has used it keeps access."""
     services.store.access.revoke_invite(invite_id, by=owner)
 
 
 def set_excluded(labeler_id: int, services: Services, owner: str, *, is_excluded: bool) -> Labeler:
-    """Exclude or include somebody; how they stand afterwards."""
+    """Exclude or include a labeler and return the result."""
     name = labeler_of(labeler_id, services).name
     services.store.labelers.set_excluded(name, is_excluded=is_excluded, by=owner)
     return labeler_out(labeler_of(labeler_id, services))
@@ -129,15 +129,15 @@ def labeler_of(labeler_id: int, services: Services) -> LabelerView:
 
 
 def service_url(request: Request) -> str:
-    """As whoever asks reaches the service, so that their guests may too."""
+    """Return the base URL that the client used."""
     return str(request.base_url).rstrip("/")
 
 
 def labeler_out(view: LabelerView) -> Labeler:
-    """A labeler as the API has them."""
+    """Serialize a labeler."""
     return Labeler.model_validate(view, from_attributes=True)
 
 
 def invite_out(view: InviteView) -> Invite:
-    """An invite as the API has it."""
+    """Serialize an invite."""
     return Invite.model_validate(view, from_attributes=True)

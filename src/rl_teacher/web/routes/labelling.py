@@ -1,4 +1,4 @@
-"""Labelling: what to answer next, what was answered, and answers coming in."""
+"""Labelling: next comparisons, given labels and submission."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -43,8 +43,9 @@ async def claim_next_comparisons(
     exclude: Annotated[list[ExcludedId] | None, Query(max_length=MAX_EXCLUDED)] = None,
     limit: Annotated[int, Query(ge=1, le=20)] = 4,
 ) -> NextComparisons:
-    """The comparisons to answer next, but for those at hand already; what I was given before, and
-    have not answered, comes first. Each is mine until its lease ends.
+    """Return the next comparisons except those in `exclude`, each with a lease.
+
+    Unlabelled comparisons with a lease of the same labeler come first.
     """
     return await services.workers.run(next_for, services, name, labeler, exclude or (), limit)
 
@@ -52,7 +53,7 @@ async def claim_next_comparisons(
 def next_for(
     services: Services, name: str, labeler: str, exclude: Sequence[int], limit: int
 ) -> NextComparisons:
-    """Put comparisons into a labeler's hands."""
+    """Claim comparisons for a labeler."""
     view = services.experiments.find(name)
     claimed = services.store.leases.claim(view.id, labeler, limit, exclude, LEASE_S)
     progress = services.experiments.progress(view, labeler)
@@ -71,7 +72,7 @@ def list_labels(
     labeler: LabelerName,
     limit: Annotated[int, Query(ge=1, le=200)] = 20,
 ) -> LabelHistory:
-    """My answers that count now, the newest first."""
+    """List the labeler's current labels, newest first."""
     given = services.store.labels.of_labeler(services.experiments.find(name).id, labeler, limit)
     return LabelHistory(
         labels=[
@@ -91,7 +92,7 @@ def list_labels(
 def show_comparison(
     comparison_id: ComparisonId, services: ServicesDep, identity: CurrentIdentity
 ) -> Comparison:
-    """One comparison, to look at or to answer again; with what I said of it, and nobody else."""
+    """Return one comparison with the labeler's own answer."""
     view = services.store.comparisons.get(comparison_id)
     if not identity.sees(view.experiment_name):
         raise ComparisonNotFound([comparison_id])
@@ -106,8 +107,8 @@ def show_comparison(
 async def submit_labels(
     given: LabelBatch, services: ServicesDep, identity: CurrentIdentity
 ) -> LabelReceipt:
-    """Keep answers: what is accepted is in the database. Sending one again changes nothing.
+    """Store labels; submitting one again has no effect.
 
-    An answer whose lease has ended, or that never had one, is kept beside those of others.
+    A label without a lease, or with an expired one, is stored beside those of other labelers.
     """
     return await services.label_batcher(LabelUpload(identity, given.labels))

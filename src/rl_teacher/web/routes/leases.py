@@ -1,4 +1,4 @@
-"""Leases: a comparison that was given to somebody is given to nobody else for some minutes."""
+"""Leases, which reserve comparisons for one labeler for some minutes."""
 
 from fastapi import APIRouter
 
@@ -17,7 +17,7 @@ router = APIRouter(prefix="/api/v1/leases", tags=["labelling"])
 async def renew_leases(
     given: LeaseBatch, services: ServicesDep, labeler: LabelerName
 ) -> LeaseRenewal:
-    """Keep comparisons a while longer. Whose a lease is that is not mine, is not told."""
+    """Renew leases; the response does not reveal leases of other labelers."""
     renewed = await services.workers.run(
         services.store.leases.renew, labeler, given.leases, LEASE_S
     )
@@ -28,5 +28,5 @@ async def renew_leases(
 @router.post("/release", status_code=204)
 @requires(Access.LABELER)
 async def release_leases(given: LeaseBatch, services: ServicesDep, labeler: LabelerName) -> None:
-    """Give comparisons back, for others to answer."""
+    """Release leases, so that others can label the comparisons."""
     await services.workers.run(services.store.leases.release, labeler, given.leases)

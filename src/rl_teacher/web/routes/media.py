@@ -1,4 +1,4 @@
-"""Clips and scenes: bytes that never change under their address."""
+"""Clips and scenes, whose content never changes under its address."""
 
 import re
 from typing import Any
@@ -28,7 +28,7 @@ router = APIRouter(prefix="/api/v1", tags=["media"])
 @router.get("/clips/{content_hash}", responses=BYTES)
 @requires(Access.LABELER)
 def send_clip(content_hash: str, request: Request, services: ServicesDep) -> Response:
-    """A clip's bytes: poses, or a video, of which a part may be asked for."""
+    """Send the content of a clip: poses, or a video, which supports range requests."""
     clip = services.store.clips.get(check_hash("clip", content_hash))
     kind = serialize_clip(clip).kind
     if is_not_modified(request, content_hash):
@@ -42,7 +42,7 @@ def send_clip(content_hash: str, request: Request, services: ServicesDep) -> Res
 @router.get("/scenes/{scene_hash}")
 @requires(Access.LABELER)
 def send_scene(scene_hash: str, request: Request, services: ServicesDep) -> Response:
-    """What poses move: the bodies' shapes and colours, as JSON."""
+    """Send the scene that clips of poses animate, as JSON."""
     check_hash("scene", scene_hash)
     if is_not_modified(request, scene_hash):
         return Response(status_code=304, headers=immutable_headers(scene_hash))
@@ -62,7 +62,7 @@ def check_hash(what: str, given: str) -> str:
 
 
 def read_clip(clip: ClipView, media: MediaFiles) -> bytes:
-    """A clip's file, once it is seen to be what its row says.
+    """Read the file of a clip and check it against its metadata.
 
     Raises:
         CorruptClip: it is gone, cut short or altered.
@@ -96,17 +96,17 @@ def check_content(clip: ClipView, content: bytes) -> None:
 
 
 def corrupt_clip(clip: ClipView, why: str) -> CorruptClip:
-    """Says which clip it is about."""
+    """Build the error of a corrupt clip."""
     return CorruptClip(f"Clip {clip.content_hash} cannot be shown. {why}")
 
 
 def immutable_headers(content_hash: str) -> dict[str, str]:
-    """For what never changes under its address."""
+    """Return headers for content that never changes."""
     return {"Cache-Control": IMMUTABLE, "ETag": f'"{content_hash}"'}
 
 
 def is_not_modified(request: Request, content_hash: str) -> bool:
-    """Whether whoever asks has it already."""
+    """Return whether the client has the current content."""
     given = request.headers.get("if-none-match", "")
     known = [each.strip().removeprefix("W/") for each in given.split(",")]
     return f'"{content_hash}"' in known or known == ["*"]

@@ -1,4 +1,4 @@
-"""The built page, and the files that belong to it."""
+"""The built page and its assets."""
 
 import re
 
@@ -34,7 +34,7 @@ router = APIRouter(include_in_schema=False)
 @router.api_route("/join", methods=READ)
 @requires(Access.PUBLIC)
 def send_join_page(services: ServicesDep) -> Response:
-    """The page, for whoever has an invite and no credential yet."""
+    """Send the page to a visitor with an invite and no credential."""
     return built_page(services)
 
 
@@ -44,12 +44,12 @@ def send_join_page(services: ServicesDep) -> Response:
 @router.api_route("/e/{name}/label", methods=READ)
 @requires(Access.LABELER)
 def send_page(services: ServicesDep) -> Response:
-    """The page; which part of it is shown, it finds in its address."""
+    """Send the page; the client selects the view by its address."""
     return built_page(services)
 
 
 def built_page(services: Services) -> Response:
-    """The one file that every page begins with."""
+    """Return the single HTML file of the page."""
     index = services.settings.static / "index.html"
     if not index.is_file():
         return html_pages.missing_build_page()

@@ -1,6 +1,6 @@
-"""What `rl-teacher play` shows: episodes that it makes while they are watched.
+"""Episodes played by `rl-teacher play`.
 
-Other services have nothing to play, and say so.
+Other services respond that nothing is played.
 """
 
 from typing import Annotated
@@ -25,7 +25,7 @@ router = APIRouter(prefix="/api/v1/play", tags=["play"])
 @router.get("")
 @requires(Access.OWNER)
 def show_session(services: ServicesDep) -> PlaySession:
-    """Who plays."""
+    """Return the agents that play."""
     return player_of(services).session()
 
 
@@ -34,7 +34,7 @@ def show_session(services: ServicesDep) -> PlaySession:
 def show_episode(
     number: Annotated[int, Path(ge=0, le=10_000)], services: ServicesDep
 ) -> PlayedEpisode:
-    """One episode; it is waited for while it is being made."""
+    """Return one episode, waiting for it while it is played."""
     player = player_of(services)
     if number >= player.session().num_episodes:
         raise ProblemError(
@@ -51,7 +51,7 @@ def show_episode(
 @router.get("/clips/{content_hash}", responses=BYTES)
 @requires(Access.OWNER)
 def send_played_clip(content_hash: str, request: Request, services: ServicesDep) -> Response:
-    """A clip's bytes: poses, or a video, of which a part may be asked for."""
+    """Send the content of a clip: poses, or a video, which supports range requests."""
     picture = player_of(services).clip(content_hash)
     if picture is None:
         raise ProblemError(NOT_FOUND, f"There is no clip {content_hash[:80]!r} of what is played.")
@@ -64,7 +64,7 @@ def send_played_clip(content_hash: str, request: Request, services: ServicesDep)
 @router.get("/scenes/{scene_hash}")
 @requires(Access.OWNER)
 def send_played_scene(scene_hash: str, services: ServicesDep) -> Response:
-    """What poses move: the bodies' shapes and colours, as JSON."""
+    """Send the scene that clips of poses animate, as JSON."""
     scene = player_of(services).scene(scene_hash)
     if scene is None:
         raise ProblemError(NOT_FOUND, f"There is no scene {scene_hash[:80]!r} of what is played.")

@@ -1,4 +1,4 @@
-"""A study as its owner runs it: what was answered by whom, and what shall happen."""
+"""Review and control of a study by its owner."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -59,7 +59,7 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 def list_comparisons(
     name: str, services: ServicesDep, query: Annotated[ComparisonsQuery, Query()]
 ) -> ReviewedComparisonPage:
-    """Every comparison that fits, with what each labeler says of it now."""
+    """List the comparisons that match a filter, with every labeler's answer."""
     wanted = ComparisonFilter(query.answer, query.labeler, query.disputed, query.gold, query.status)
     experiment_id = services.experiments.find(name).id
     page = services.store.comparisons.page(
@@ -73,7 +73,7 @@ def list_comparisons(
 @router.get("/experiments/{name}/quality")
 @requires(Access.OWNER)
 def show_quality(name: str, services: ServicesDep) -> LabelQuality:
-    """How much labelers agree, and what each one does; up to 10 seconds old."""
+    """Return agreement and label quality, at most 10 seconds old."""
     return services.quality.of(services.experiments.find(name).id)
 
 
@@ -82,7 +82,7 @@ def show_quality(name: str, services: ServicesDep) -> LabelQuality:
 def set_gold(
     comparison_id: ComparisonId, given: GoldRequest, services: ServicesDep, owner: LabelerName
 ) -> None:
-    """Say that the answer is known: everybody gets this comparison once, and is not told why."""
+    """Set the known answer: every labeler gets this comparison once, as a gold question."""
     services.store.comparisons.set_gold(comparison_id, given.answer, by=owner)
 
 
@@ -91,7 +91,7 @@ def set_gold(
 def adjudicate(
     comparison_id: ComparisonId, given: AnswerRequest, services: ServicesDep, owner: LabelerName
 ) -> None:
-    """Answer as the owner, beside what labelers said, in the comparison's own order."""
+    """Answer as the owner, in the comparison's stored order."""
     services.store.labels.adjudicate(comparison_id, given.answer, by=owner)
 
 
@@ -103,7 +103,7 @@ def list_clips(
     after: Cursor = None,
     limit: Limit = 50,
 ) -> EnvironmentClipPage:
-    """The clips of an environment that were ever asked about, the newest first."""
+    """List the clips of an environment that occur in comparisons, newest first."""
     page = services.store.clips.page(env_id, after, limit)
     clips = [(each, clip_if_displayable(each.clip)) for each in page.rows]
     shown = [environment_clip(each, clip) for each, clip in clips if clip is not None]
@@ -115,9 +115,9 @@ def list_clips(
 def update_experiment(
     name: str, given: ExperimentUpdate, services: ServicesDep, owner: LabelerName
 ) -> OwnerExperimentDetail:
-    """Change what labelers are told, how many labels are wanted, how often, and from whom.
+    """Change instructions, label target, query interval and assignment policy.
 
-    A trainer that runs follows within seconds.
+    A training run applies the changes within seconds.
     """
     view = services.experiments.find(name)
     control = Control(
@@ -140,7 +140,7 @@ def update_experiment(
 def control_experiment(
     name: str, given: ControlRequest, services: ServicesDep, owner: LabelerName
 ) -> OwnerExperimentDetail:
-    """Let the trainer pause, go on, or save and end."""
+    """Pause, resume or stop the training run."""
     view = services.experiments.find(name)
     services.store.experiments.set_control(view.id, Control(state=given.state.value), by=owner)
     return owner_experiment_detail(view, services, owner)
@@ -149,7 +149,7 @@ def control_experiment(
 @router.get("/experiments/{name}/diagnostics")
 @requires(Access.OWNER)
 def show_diagnostics(name: str, services: ServicesDep) -> PredictorDiagnostics:
-    """What the trainer found out about its predictor: clips it likes, and how well it is tuned."""
+    """Return the diagnostics of the reward predictor."""
     said = services.store.experiments.diagnostics(services.experiments.find(name).id) or {}
     return PredictorDiagnostics(
         step=finite(said.get("step")),
@@ -160,7 +160,7 @@ def show_diagnostics(name: str, services: ServicesDep) -> PredictorDiagnostics:
 
 
 def rated_clips(said: Any, services: Services) -> list[RatedClip]:
-    """The clips that can be shown."""
+    """Return the clips that can be shown."""
     found: list[RatedClip] = []
     for each in said or ():
         with suppress(MediaNotFound, CorruptClip, ProblemError):
@@ -170,7 +170,7 @@ def rated_clips(said: Any, services: Services) -> list[RatedClip]:
 
 
 def reviewed_comparison(view: ComparisonDetails) -> ReviewedComparison:
-    """A comparison as the API has it."""
+    """Serialize a comparison."""
     return ReviewedComparison(
         id=view.id,
         asked_at_step=view.asked_at_step,
@@ -187,7 +187,7 @@ def reviewed_comparison(view: ComparisonDetails) -> ReviewedComparison:
 
 
 def labeler_answer(vote: ExportedLabel) -> LabelerAnswer:
-    """What one labeler says."""
+    """Serialize one labeler's answer."""
     return LabelerAnswer(
         labeler_id=vote.labeler_id,
         labeler=vote.labeler,
@@ -201,7 +201,7 @@ def labeler_answer(vote: ExportedLabel) -> LabelerAnswer:
 
 
 def clip_if_displayable(view: ClipView) -> Clip | None:
-    """A clip, if it can be shown."""
+    """Serialize a clip; None if it cannot be shown."""
     try:
         return serialize_clip(view)
     except (ProblemError, CorruptClip):
@@ -209,7 +209,7 @@ def clip_if_displayable(view: ClipView) -> Clip | None:
 
 
 def environment_clip(view: LibraryClip, clip: Clip) -> EnvironmentClip:
-    """A clip of the library."""
+    """Serialize a clip with its number of comparisons."""
     return EnvironmentClip(
         **dict(clip), created_at=view.created_at, num_comparisons=view.num_comparisons
     )
