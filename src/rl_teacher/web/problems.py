@@ -59,19 +59,19 @@ class ProblemType:
     title: str
 
 
-BAD_REQUEST = ProblemType("bad-request", 400, "The request cannot be understood")
-NO_CREDENTIAL = ProblemType("no-credential", 401, "The access token is needed")
-FORBIDDEN = ProblemType("forbidden", 403, "This is not allowed")
-NOT_FOUND = ProblemType("not-found", 404, "There is no such thing")
-NOT_SHOWN = ProblemType("not-shown", 409, "It cannot be shown yet")
-NAME_TAKEN = ProblemType("name-taken", 409, "Somebody has this name already")
-INVITE_UNUSABLE = ProblemType("invite-unusable", 409, "The invite lets nobody in")
-TOO_LARGE = ProblemType("too-large", 413, "The request's body is too large")
-TOO_MANY = ProblemType("too-many", 429, "There were too many requests")
-NOT_VALID = ProblemType("not-valid", 422, "The request says something that cannot be meant")
-UNEXPECTED = ProblemType("unexpected", 500, "The service has a fault")
-DAMAGED = ProblemType("damaged", 502, "A file is not what was written")
-UNAVAILABLE = ProblemType("unavailable", 503, "The database cannot be used now")
+BAD_REQUEST = ProblemType("bad-request", 400, "Malformed request")
+NO_CREDENTIAL = ProblemType("no-credential", 401, "Authentication required")
+FORBIDDEN = ProblemType("forbidden", 403, "Forbidden")
+NOT_FOUND = ProblemType("not-found", 404, "Not found")
+NOT_SHOWN = ProblemType("not-shown", 409, "Not ready yet")
+NAME_TAKEN = ProblemType("name-taken", 409, "The name is taken")
+INVITE_UNUSABLE = ProblemType("invite-unusable", 409, "The invite cannot be used")
+TOO_LARGE = ProblemType("too-large", 413, "The request body is too large")
+TOO_MANY = ProblemType("too-many", 429, "Too many requests")
+NOT_VALID = ProblemType("not-valid", 422, "Request validation failed")
+UNEXPECTED = ProblemType("unexpected", 500, "Internal error")
+DAMAGED = ProblemType("damaged", 502, "A stored file is corrupt")
+UNAVAILABLE = ProblemType("unavailable", 503, "The database is not available")
 NOT_BUILT = ProblemType("not-built", 503, "The page has not been built")
 
 PROBLEM_TYPES = (
