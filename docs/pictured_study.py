@@ -7,8 +7,7 @@ from uuid import UUID
 
 import numpy as np
 
-from rl_teacher.clips.answer import Answer
-from rl_teacher.clips.sides import MIRRORED, is_swapped
+from rl_teacher.clips.answer import MIRRORED, Answer, is_swapped
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.records import (

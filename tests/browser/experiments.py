@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.clips.poses import body_poses, pack
 from rl_teacher.clips.scene import build_scene, scene_bytes
-from rl_teacher.clips.sides import is_swapped, turned
 from rl_teacher.clips.video import encode_mp4
 from rl_teacher.envs.registry import camera_settings, mujoco_model
 from rl_teacher.store.media import MediaFiles
@@ -119,7 +118,7 @@ def labels_given(store: Store, experiment_id: int) -> list[tuple[int, Answer | N
 
 def as_shown(comparison_id: int, answer: Answer) -> Answer:
     """An answer from the store in the sides that the labeler saw; or back."""
-    seen = turned(answer, swapped=is_swapped(comparison_id, LABELER))
+    seen = mirror_answer(answer, swapped=is_swapped(comparison_id, LABELER))
     assert seen is not None
     return seen
 

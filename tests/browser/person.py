@@ -1,7 +1,6 @@
 """Whoever answers on the page."""
 
-from rl_teacher.clips.answer import Answer
-from rl_teacher.clips.sides import MIRRORED
+from rl_teacher.clips.answer import MIRRORED, Answer
 from rl_teacher.store.media import SegmentFiles
 from tests.browser.experiments import in_shown_order
 

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rl_teacher.clips.answer import Answer
-from rl_teacher.clips.sides import is_swapped, turned
+from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.store.records import AssignmentPolicy, Control, NewLabel
 from rl_teacher.web.address import experiment_path
 from tests.browser.conftest import PHONE
@@ -81,7 +80,7 @@ class TestInvites:
         page.get_by_role("button", name="Better").first.tap()
         labelling.shown_comparison(other_than=first)
         labelling.wait_until_sent()
-        seen = turned(Answer.LEFT, swapped=is_swapped(first, name))
+        seen = mirror_answer(Answer.LEFT, swapped=is_swapped(first, name))
         assert said_by(store, experiment, name) == {first: seen}
         assert page.locator(f"a[href='{experiment_path(experiment.name)}']").count() == 0
 

@@ -143,7 +143,7 @@ CONTENT = pack(np.random.default_rng(0).normal(size=(10, 4, 7)).astype(np.float3
 
 @pytest.mark.parametrize("size", [0, 3, 31, 32, 87, 88, len(CONTENT) - 1])
 def test_a_file_cut_short_is_refused(size):
-    with pytest.raises(CorruptClip, match="not what was written"):
+    with pytest.raises(CorruptClip, match="clip file is corrupt"):
         unpack(CONTENT[:size])
 
 
@@ -155,15 +155,15 @@ def test_a_file_with_something_behind_it_is_refused():
 @pytest.mark.parametrize(
     ("place", "altered", "why"),
     [
-        (0, b"RLTQ", "begins with"),
-        (4, struct.pack("<H", 2), "version 2"),
-        (6, struct.pack("<H", 7), "unknown kind"),
+        (0, b"RLTQ", "starts with"),
+        (4, struct.pack("<H", 2), "version is 2"),
+        (6, struct.pack("<H", 7), "is unknown"),
         (6, struct.pack("<H", 0), "bytes, not"),
         (8, struct.pack("<I", 0), "0 frames"),
         (8, struct.pack("<I", 2**31), "2147483648 frames"),
         (8, struct.pack("<II", 2**32 - 1, 2**32 - 1), "4294967295 bodies"),
-        (16, struct.pack("<f", float("nan")), "nan frames per second"),
-        (16, struct.pack("<f", -1.0), "-1.0 frames per second"),
+        (16, struct.pack("<f", float("nan")), "frame rate is nan"),
+        (16, struct.pack("<f", -1.0), "frame rate is -1.0"),
     ],
 )
 def test_a_header_that_lies_is_refused_before_anything_is_allocated(place, altered, why):

@@ -80,15 +80,6 @@ def test_an_episode_that_time_cut_is_not_shown_to_end():
     assert {len(segment) for segment in recorder.segments(recorder.cut(200, RNG(0)))} == {5}
 
 
-def test_an_older_checkpoint_without_the_kind_of_end_is_understood():
-    one = recorder_with(rollout_of(8, 80))
-    older = {name: array for name, array in one.state().items() if name != "terminated"}
-    other = Recorder("Test-v0", segment_steps=5, capacity=100)
-    other.load_state(older)
-    other.observe(rollout_of(8, 8))
-    assert len(other.cut(20, RNG(0))) == 20
-
-
 def test_nothing_can_be_cut_before_enough_was_lived():
     assert len(Recorder("Test-v0", segment_steps=5, capacity=10).cut(4, RNG(0))) == 0
     assert len(recorder_with(rollout_of(50, 4)).cut(4, RNG(0))) == 0

@@ -34,7 +34,7 @@ def test_nothing_that_matters_is_wrong_with_what_is_known(env_id):
         ("OldResetValue", "reset() returned numpy.ndarray: an observation and a dict"),
         ("OldStep", "step() returned 4 values"),
         ("Raises", "step() raised KeyError: 'wheel'"),
-        ("WrongShape", "observation of shape (2,): observation_space says (1,)"),
+        ("WrongShape", "observation of shape (2,): observation_space declares (1,)"),
         ("IsAList", "returned builtins.list as the observation: a NumPy array is needed"),
         ("IsNaN", "not finite: nan at (0,)"),
         ("RewardIsAnArray", "returned numpy.ndarray as the reward: a number is needed"),
@@ -60,8 +60,8 @@ def test_what_must_be_mended_is_said_in_words(name, says):
     ("name", "says"),
     [
         ("OutOfBounds", "outside its space: 1000.0 at (0,), where -100.0 to 100.0"),
-        ("OtherType", "observation of float64: observation_space says float32"),
-        ("Random", "clips are videos of episodes lived again"),
+        ("OtherType", "observation of float64: observation_space declares float32"),
+        ("Random", "clips are videos of replayed episodes"),
         ("Endless", "no time limit"),
     ],
 )
@@ -76,7 +76,7 @@ def test_pictures_matter_only_where_somebody_looks():
 
 
 def test_before_training_it_is_refused_with_what_to_do(caplog):
-    with pytest.raises(BadInput, match=r"cannot be taught as it is. step.. returned 4 values"):
+    with pytest.raises(BadInput, match=r"cannot be used as it is. step.. returned 4 values"):
         check_environment(get_env_info(own("OldStep")))
     check_environment(get_env_info(own("Random")))
     assert "Draw all randomness from self.np_random" in caplog.text

@@ -119,7 +119,7 @@ def test_observations_that_are_no_vectors_are_refused():
 
 
 def test_what_cannot_be_made_here_says_why():
-    with pytest.raises(BadInput, match=r"cannot be made here: .*gymnasium-robotics"):
+    with pytest.raises(BadInput, match=r"cannot be created here: .*gymnasium-robotics"):
         get_env_info("Hopper-v3")
 
 

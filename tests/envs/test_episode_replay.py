@@ -83,7 +83,7 @@ def test_kept_recipes_and_numbers_survive_a_restart(carts):
 
 
 def assert_same_recipe(one, other):
-    assert one.beginning == other.beginning
+    assert one.reset_state == other.reset_state
     np.testing.assert_array_equal(one.actions, other.actions)
     assert one.actions.dtype == other.actions.dtype
 
@@ -95,9 +95,9 @@ def assert_same_arrays(one, other):
 
 
 def test_a_state_from_before_there_were_recipes_is_refused(carts):
-    names = ("warm_start", "lengths", "actions", "observations")
+    names = ("reset_states", "lengths", "actions", "observations")
     old = {name: array for name, array in carts.get_state().items() if name in names}
-    with pytest.raises(CorruptCheckpoint, match=r"book/counts, .*, episodes is missing"):
+    with pytest.raises(CorruptCheckpoint, match=r"lacks .*history/counts, .*"):
         carts.set_state(old)
 
 
@@ -111,7 +111,7 @@ def test_with_mujoco_no_recipes_are_kept():
     envs = make_vector("Pusher-v5", 1)
     envs.reset(seed=0)
     live(envs, 150)
-    assert envs.get_state()["book/episodes"].size == 0
+    assert envs.get_state()["history/episodes"].size == 0
 
 
 def test_as_much_is_kept_as_segments_are_cut_from():
@@ -125,9 +125,11 @@ def test_a_long_episode_that_ends_pushes_no_short_one_out():
     envs = make_vector("CartPole-v1", 1)
     envs.reset(seed=0)
     record = envs.replay_record(0)
-    book = ReplayHistory(keep_steps=10)
+    history = ReplayHistory(keep_steps=10)
     for episode, num_actions in [(0, 3), (1, 50)]:
-        book.begin()
-        book.live()
-        book.end(episode, dataclasses.replace(record, actions=np.zeros(num_actions, np.int64)))
-    assert len(book[0]) == 3
+        history.start_episode()
+        history.count_steps()
+        history.end_episode(
+            episode, dataclasses.replace(record, actions=np.zeros(num_actions, np.int64))
+        )
+    assert len(history[0]) == 3

@@ -28,7 +28,7 @@ from rl_teacher.envs.registry import (
     make_single_env,
     make_vector,
 )
-from rl_teacher.envs.rendering import film, render_steps
+from rl_teacher.envs.rendering import iterate_frames, render_steps
 from rl_teacher.nn.encoders import image_layout_of
 from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.predictor.inputs import InputSpace
@@ -322,7 +322,7 @@ class TestAmongManyEnvironments:
         episode = int(scene_states[-1, 1, 0])
         steps = np.arange(3, 18, 5)
         filmed, pictures = zip(
-            *film("MovingDot-v0", venv.replay_record(episode), steps, frames), strict=True
+            *iterate_frames("MovingDot-v0", venv.replay_record(episode), steps, frames), strict=True
         )
         np.testing.assert_array_equal(filmed, observations[steps, 1])
         assert pictures[0].shape == (210, 160, 3)
@@ -333,7 +333,7 @@ class TestAmongManyEnvironments:
         steps = np.arange(4, 8)
         record = venv.replay_record(0)
         render_steps("MovingDot-v0", record, steps, observations[4:, 0], SMALL)
-        with pytest.raises(BadInput, match="did not live its episode again"):
+        with pytest.raises(BadInput, match="gave other observations"):
             render_steps("MovingDot-v0", record, steps, observations[3:7, 0], SMALL)
 
 
@@ -373,7 +373,7 @@ def test_a_real_environment_of_pictures_is_lived_again_as_it_was():
     restored = make_vector("CarRacing-v3", 1, frames=frames)
     restored.set_state(venv.get_state())
     np.testing.assert_array_equal(restored.observations, venv.observations)
-    [[seen, picture]] = film("CarRacing-v3", venv.replay_record(0), np.array([2]), frames)
+    [[seen, picture]] = iterate_frames("CarRacing-v3", venv.replay_record(0), np.array([2]), frames)
     np.testing.assert_array_equal(seen, observations[2, 0])
     assert picture.shape == (400, 600, 3)
 

@@ -13,7 +13,7 @@ from gymnasium.spaces import Box
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.envs import make_vector
-from rl_teacher.envs.rendering import film, render_steps
+from rl_teacher.envs.rendering import iterate_frames, render_steps
 
 FILMED = ["CartPole-v1", "LunarLander-v3", "BipedalWalker-v3", "Pendulum-v1", "MountainCar-v0"]
 
@@ -37,7 +37,7 @@ def test_a_film_shows_what_was_lived(env_id):
     episode = int(scene_states[-20, 1, 0])
     in_it = np.flatnonzero(scene_states[:, 1, 0] == episode)[-30::2]
     steps = scene_states[in_it, 1, 1]
-    filmed, frames = zip(*film(env_id, envs.replay_record(episode), steps), strict=True)
+    filmed, frames = zip(*iterate_frames(env_id, envs.replay_record(episode), steps), strict=True)
     np.testing.assert_array_equal(filmed, observations[in_it, 1])
     assert all(frame.std() > 5 for frame in frames)
     assert len({frame.tobytes() for frame in frames}) > 1
@@ -79,7 +79,7 @@ def test_an_episode_filmed_after_a_restart_is_the_same():
 def test_pictures_of_another_life_are_refused():
     envs = make_vector("Pendulum-v1", 1)
     observations, _ = lived(envs, 20)
-    with pytest.raises(BadInput, match="did not live its episode again"):
+    with pytest.raises(BadInput, match="gave other observations"):
         render_steps("Pendulum-v1", envs.replay_record(0), np.array([5]), observations[[6], 0])
 
 

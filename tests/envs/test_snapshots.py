@@ -100,7 +100,7 @@ def test_a_state_with_a_part_missing_is_refused():
     envs.reset(seed=0)
     state = envs.get_state()
     del state["actions"]
-    with pytest.raises(CorruptCheckpoint, match="actions is missing"):
+    with pytest.raises(CorruptCheckpoint, match="lacks actions"):
         envs.set_state(state)
 
 

@@ -1,5 +1,6 @@
 """Agents that see pictures are watched in colour."""
 
+import dataclasses
 import io
 from contextlib import closing
 
@@ -9,13 +10,14 @@ import pytest
 from rich.console import Console
 
 from rl_teacher.cli import main
+from rl_teacher.clips.episode import COLUMNS
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.registry import get_env_info, make_vector
 from rl_teacher.play.actors import Actor, actor_of
 from rl_teacher.play.episodes import record_episode
 from rl_teacher.play.film import write_film
 from rl_teacher.play.options import PlayOptions
-from rl_teacher.play.player import rendered
+from rl_teacher.runs.clip_renderer import SegmentRenderer
 from tests.envs.custom_environments import MODULE
 
 LAMP = f"{MODULE}:Lamp"
@@ -49,7 +51,7 @@ def actor():
         )
 
 
-def test_in_a_video(actor, tmp_path):
+def test_video_shows_images_in_original_colours(actor, tmp_path):
     path = tmp_path / "lamp.mp4"
     write_film([actor], PlayOptions("lamp", episodes=1), path, Console(file=io.StringIO()))
     with av.open(str(path), mode="r") as file:
@@ -59,18 +61,20 @@ def test_in_a_video(actor, tmp_path):
     assert (green[..., 1] - green[..., 0]).max() > 100
 
 
-def test_on_the_page(actor):
+def test_page_shows_images_in_original_size(actor):
     episode = record_episode(actor, 3, explore=False)
-    steps = np.arange(4)
-    assert episode.replay_record is not None
-    clip = rendered(
-        LAMP, FRAMES, episode.replay_record, steps, episode.segment.observations[steps], 10.0
+    segment = dataclasses.replace(
+        episode.segment,
+        **{name: getattr(episode.segment, name)[:4] for name in COLUMNS},
     )
-    with av.open(io.BytesIO(clip), mode="r") as file:
-        assert [(each.height, each.width) for each in file.decode(video=0)] == [(24, 20)] * 4
+    with closing(SegmentRenderer(actor.env_info)) as renderer:
+        clip = renderer.render(segment, episode.replay_record, FRAMES)
+    with av.open(io.BytesIO(clip.content), mode="r") as file:
+        frames = [(each.height, each.width) for each in file.decode(video=0)]
+    assert frames == [(24, 20)] * 4
 
 
-def test_an_experiments_agent_sees_the_frames_that_it_was_trained_with():
+def test_loaded_agent_gets_preprocessing_of_its_training():
     small = ["--ppo.num-envs", "2", "--ppo.rollout-steps", "16", "-t", "32", "--no-tensorboard"]
     assert main(["teach", "-p", "rl", "-e", "MovingDot-v0", "-n", "dot", "-f", "2", *small]) == 0
     actor = actor_of("dot", "latest")

@@ -12,12 +12,12 @@ from rl_teacher.play.episodes import record_episode
 from rl_teacher.play.options import PlayOptions
 from rl_teacher.play.player import Player
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture
-def open_desk(home):
-    """A function that plays experiments."""
+def open_player(home):
+    """Return a function that plays experiments."""
     with ExitStack() as stack:
 
         def opened(*names, **options):
@@ -28,9 +28,9 @@ def open_desk(home):
         yield opened
 
 
-def test_an_episode_says_what_was_lived(open_desk):
-    player = open_desk("synth", seed=9)
-    [side] = player.episode(1, PATIENCE_S).sides
+def test_episode_reports_returns_and_curves_of_its_record(open_player):
+    player = open_player("synth", seed=9)
+    [side] = player.episode(1, TIMEOUT_S).sides
     with closing((actor := actor_of("synth", "latest")).venv):
         episode = record_episode(actor, 10, explore=False)
     assert side.true_return == pytest.approx(episode.segment.true_return)
@@ -40,9 +40,9 @@ def test_an_episode_says_what_was_lived(open_desk):
     assert len(side.predicted_rewards) == len(side.true_rewards) == side.clip.num_frames
 
 
-def test_a_clips_bytes_are_poses_of_its_scene_under_its_hash(open_desk):
-    player = open_desk("synth")
-    clip = player.episode(0, PATIENCE_S).sides[0].clip
+def test_pose_clip_is_served_under_its_hash_with_its_scene(open_player):
+    player = open_player("synth")
+    clip = player.episode(0, TIMEOUT_S).sides[0].clip
     picture = player.clip(clip.hash)
     assert clip.hash == hashlib.sha256(picture.content).hexdigest()
     poses, fps = unpack(picture.content)
@@ -53,18 +53,18 @@ def test_a_clips_bytes_are_poses_of_its_scene_under_its_hash(open_desk):
     assert player.scene("0" * 64) is None
 
 
-def test_without_mujoco_it_is_a_video(open_desk):
-    player = open_desk("cart")
-    clip = player.episode(0, PATIENCE_S).sides[0].clip
+def test_clip_without_mujoco_is_video(open_player):
+    player = open_player("cart")
+    clip = player.episode(0, TIMEOUT_S).sides[0].clip
     assert clip.kind == "video"
     assert clip.scene_url is None
-    assert player.scene("") == b""
+    assert player.scene("") is None
     assert player.clip(clip.hash).content[4:8] == b"ftyp"
 
 
-def test_two_are_played_side_by_side(open_desk):
-    player = open_desk("synth", "rl")
-    left, right = player.episode(0, PATIENCE_S).sides
+def test_two_actors_are_played_side_by_side(open_player):
+    player = open_player("synth", "rl")
+    left, right = player.episode(0, TIMEOUT_S).sides
     assert left.predicted_rewards is not None
     assert right.predicted_rewards is None
     assert right.predicted_return is None
@@ -72,7 +72,7 @@ def test_two_are_played_side_by_side(open_desk):
     assert [each.name for each in player.session().players] == ["synth", "rl"]
 
 
-def test_one_episode_is_made_ahead_and_no_more(open_desk, monkeypatch):
+def test_one_episode_is_recorded_ahead(open_player, monkeypatch):
     played = []
 
     def note(actor, seed, *, explore):
@@ -80,39 +80,39 @@ def test_one_episode_is_made_ahead_and_no_more(open_desk, monkeypatch):
         return record_episode(actor, seed, explore=explore)
 
     monkeypatch.setattr(module, "record_episode", note)
-    player = open_desk("synth", episodes=5, seed=0)
-    player.episode(0, PATIENCE_S)
-    deadline = time.monotonic() + PATIENCE_S
+    player = open_player("synth", episodes=5, seed=0)
+    player.episode(0, TIMEOUT_S)
+    deadline = time.monotonic() + TIMEOUT_S
     while len(played) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.1)
     assert played == [0, 1]
 
 
-def test_an_explored_episode_is_the_same_whichever_is_asked_for_first(open_desk):
-    in_order = open_desk("synth", explore=True)
-    one_by_one = [in_order.episode(number, PATIENCE_S) for number in range(3)]
-    at_once = open_desk("synth", explore=True)
-    assert at_once.episode(2, PATIENCE_S) == one_by_one[2]
-    assert at_once.episode(0, PATIENCE_S) == one_by_one[0]
+def test_exploring_episodes_do_not_depend_on_request_order(open_player):
+    in_order = open_player("synth", explore=True)
+    one_by_one = [in_order.episode(number, TIMEOUT_S) for number in range(3)]
+    at_once = open_player("synth", explore=True)
+    assert at_once.episode(2, TIMEOUT_S) == one_by_one[2]
+    assert at_once.episode(0, TIMEOUT_S) == one_by_one[0]
 
 
-def test_an_episode_that_is_not_ready_is_none(open_desk, monkeypatch):
+def test_episode_that_is_not_ready_is_none(open_player, monkeypatch):
     monkeypatch.setattr(module, "record_episode", lambda *_, **__: time.sleep(0.5))
-    assert open_desk("synth").episode(0, 0.01) is None
+    assert open_player("synth").episode(0, 0.01) is None
 
 
-def test_what_is_wrong_with_the_environment_is_told(open_desk, monkeypatch):
+def test_error_of_environment_is_raised_to_the_caller(open_player, monkeypatch):
     def fail(*_, **__):
         raise BadObservation("NaN in step 3")
 
     monkeypatch.setattr(module, "record_episode", fail)
     with pytest.raises(BadObservation, match="step 3"):
-        open_desk("synth").episode(0, PATIENCE_S)
+        open_player("synth").episode(0, TIMEOUT_S)
 
     def break_off(*_, **__):
-        raise ZeroDivisionError("its own fault")
+        raise ZeroDivisionError("broken step")
 
     monkeypatch.setattr(module, "record_episode", break_off)
-    with pytest.raises(BadInput, match="ZeroDivisionError: its own fault"):
-        open_desk("synth").episode(0, PATIENCE_S)
+    with pytest.raises(BadInput, match="ZeroDivisionError: broken step"):
+        open_player("synth").episode(0, TIMEOUT_S)

@@ -23,8 +23,8 @@ def clip_store(tmp_path, database):
         yield ClipStore(store, MediaFiles(tmp_path / "media"))
 
 
-def lived(env_id, num_steps=40, **options):
-    """Two segments of a random policy, and the environment they were lived in."""
+def record(env_id, num_steps=40, **options):
+    """Return environments and two segments of a random policy in them."""
     venv = make_vector(env_id, 2, **options)
     collector = Collector(venv, seed=0)
     recorder = Recorder(env_id, segment_steps=10, capacity=100)
@@ -32,7 +32,7 @@ def lived(env_id, num_steps=40, **options):
     return venv, recorder.segments(recorder.cut(2, np.random.default_rng(0)))
 
 
-def studio_of(env_id, venv, clip_store):
+def make_renderer(env_id, venv, clip_store):
     return ClipRenderer(get_env_info(env_id), venv, clip_store)
 
 
@@ -44,10 +44,10 @@ def ask(clip_store, env_id, segments):
 
 
 @pytest.mark.parametrize("env_id", ["ShortHopper-v1", "Pusher-v5"])
-def test_a_comparison_waits_once_both_its_mujoco_clips_can_be_shown(env_id, clip_store):
-    venv, segments = lived(env_id)
+def test_comparison_is_shown_once_both_pose_clips_are_stored(env_id, clip_store):
+    venv, segments = record(env_id)
     experiment_id = ask(clip_store, env_id, segments)
-    clip_renderer = studio_of(env_id, venv, clip_store)
+    clip_renderer = make_renderer(env_id, venv, clip_store)
     clip_renderer.show(segments[:1])
     clip_renderer.wait()
     assert clip_store.store.comparisons.waiting(experiment_id, limit=5) == []
@@ -65,11 +65,11 @@ def test_a_comparison_waits_once_both_its_mujoco_clips_can_be_shown(env_id, clip
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "PongNoFrameskip-v4"])
-def test_a_clip_without_mujoco_is_a_video(env_id, clip_store):
+def test_clip_without_mujoco_is_video(env_id, clip_store):
     check_renderable(env_id)
-    venv, segments = lived(env_id)
+    venv, segments = record(env_id)
     experiment_id = ask(clip_store, env_id, segments)
-    clip_renderer = studio_of(env_id, venv, clip_store)
+    clip_renderer = make_renderer(env_id, venv, clip_store)
     clip_renderer.show(segments)
     clip_renderer.wait()
     (waiting,) = clip_store.store.comparisons.waiting(experiment_id, limit=5)
@@ -81,9 +81,9 @@ def test_a_clip_without_mujoco_is_a_video(env_id, clip_store):
     venv.close()
 
 
-def test_a_clip_of_pictures_is_in_colour_and_whole_whatever_was_seen(clip_store):
+def test_clip_of_images_ignores_preprocessing(clip_store):
     frames = FrameSettings(stacked=2, size=20)
-    venv, segments = lived("MovingDot-v0", frames=frames)
+    venv, segments = record("MovingDot-v0", frames=frames)
     experiment_id = ask(clip_store, "MovingDot-v0", segments)
     clip_renderer = ClipRenderer(get_env_info("MovingDot-v0"), venv, clip_store, frames)
     clip_renderer.show(segments)
@@ -99,9 +99,9 @@ def test_a_clip_of_pictures_is_in_colour_and_whole_whatever_was_seen(clip_store)
     venv.close()
 
 
-def test_an_episode_is_announced_once_it_can_be_shown(clip_store):
-    venv, segments = lived("ShortHopper-v1")
-    clip_renderer = studio_of("ShortHopper-v1", venv, clip_store)
+def test_optional_clip_calls_back_once_stored(clip_store):
+    venv, segments = record("ShortHopper-v1")
+    clip_renderer = make_renderer("ShortHopper-v1", venv, clip_store)
     seen = []
     for segment in segments:
         clip_renderer.render_if_possible(
@@ -121,34 +121,34 @@ def show_and_wait(clip_renderer, segments):
     clip_renderer.wait()
 
 
-class CannotDraw(ClipRenderer):
-    """Fails at every clip."""
+class FailingRenderer(ClipRenderer):
+    """A renderer that fails at every clip."""
 
-    def _make(self, segment, record):
-        raise BadInput("no room on the wall")
+    def _render(self, segment, record):
+        raise BadInput("no frame buffer")
 
 
-def test_a_clip_that_is_needed_and_cannot_be_made_is_an_error(clip_store):
-    venv, segments = lived("ShortHopper-v1")
-    clip_renderer = CannotDraw(get_env_info("ShortHopper-v1"), venv, clip_store)
-    with pytest.raises(BadInput, match="no room"):
+def test_required_clip_that_fails_raises(clip_store):
+    venv, segments = record("ShortHopper-v1")
+    clip_renderer = FailingRenderer(get_env_info("ShortHopper-v1"), venv, clip_store)
+    with pytest.raises(BadInput, match="no frame buffer"):
         show_and_wait(clip_renderer, segments)
     clip_renderer.close()
     venv.close()
 
 
-def test_an_episode_that_cannot_be_drawn_is_a_warning_once(clip_store, caplog):
-    venv, segments = lived("ShortHopper-v1")
-    clip_renderer = CannotDraw(get_env_info("ShortHopper-v1"), venv, clip_store)
+def test_optional_clip_that_fails_warns_once(clip_store, caplog):
+    venv, segments = record("ShortHopper-v1")
+    clip_renderer = FailingRenderer(get_env_info("ShortHopper-v1"), venv, clip_store)
     for segment in segments:
-        clip_renderer.render_if_possible(segment, lambda: pytest.fail("it was not made"))
+        clip_renderer.render_if_possible(segment, lambda: pytest.fail("the clip was not rendered"))
     clip_renderer.close(finish=True)
-    clip_renderer.render_if_possible(segments[0], lambda: pytest.fail("it was not made"))
+    clip_renderer.render_if_possible(segments[0], lambda: pytest.fail("the clip was not rendered"))
     venv.close()
-    assert "no room on the wall" in caplog.text
+    assert "no frame buffer" in caplog.text
 
 
-def test_an_environment_that_draws_nothing_is_refused(monkeypatch):
+def test_environment_that_renders_nothing_is_refused(monkeypatch):
     class Blind(gymnasium.Env):
         observation_space = gymnasium.spaces.Box(-1, 1, (2,))
         action_space = gymnasium.spaces.Discrete(2)

@@ -1,7 +1,6 @@
 import pytest
 
-from rl_teacher.clips.answer import Answer
-from rl_teacher.clips.sides import is_swapped, turned
+from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.common.errors import ExperimentNotFound
 from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store
@@ -45,7 +44,7 @@ class Typist:
 
 def answers(store, ids):
     return {
-        i: turned(answer, swapped=is_swapped(i, "owner"))
+        i: mirror_answer(answer, swapped=is_swapped(i, "owner"))
         for i, answer in store.labels.answers(ids).items()
     }
 

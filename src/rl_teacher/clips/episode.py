@@ -1,4 +1,4 @@
-"""The latest whole episode of one environment, kept to be shown.
+"""The latest complete episode of one environment, for display.
 
 T: steps of the episode.
 """
@@ -16,11 +16,11 @@ COLUMNS = ("observations", "actions", "rewards", "scene_states")
 
 @dataclass(frozen=True)
 class Episode:
-    """What the agent did from an episode's beginning to its end.
+    """A complete episode.
 
     Attributes:
-        segment: the steps, as clips are made of them.
-        predicted_rewards: [T] what the agent was told each step was worth.
+        segment: all its steps.
+        predicted_rewards: [T] the predicted rewards that the agent was trained on.
     """
 
     segment: Segment
@@ -28,14 +28,14 @@ class Episode:
 
 
 class EpisodeWatcher:
-    """Watches the first environment; remembers its latest whole episode."""
+    """A watcher of the first environment that keeps its latest complete episode."""
 
     def __init__(self, env_id: str, *, begins_whole: bool) -> None:
-        """Begin to watch.
+        """Start watching.
 
         Args:
-            env_id: what the episode says it comes from.
-            begins_whole: whether the first episode is watched from its beginning.
+            env_id: id of the environment.
+            begins_whole: whether the first rollout starts at the start of an episode.
         """
         self._env_id = env_id
         self._is_whole = begins_whole
@@ -43,7 +43,7 @@ class EpisodeWatcher:
         self.latest: Episode | None = None
 
     def observe(self, rollout: Rollout, predicted_rewards: Float32[np.ndarray, "time env"]) -> None:
-        """Take in the first environment's steps of a rollout."""
+        """Add the first environment's steps of a rollout."""
         columns = {name: getattr(rollout, name)[:, 0] for name in COLUMNS}
         columns["predicted"] = predicted_rewards[:, 0]
         begin = 0

@@ -1,6 +1,6 @@
-"""Poses: where every body is in each frame of a clip, and the file that says so.
+"""Body poses of a clip, and their file format.
 
-T frames, B bodies (those that move, in the scene's order). A pose is x y z, then the quaternion
+T frames, B moving bodies in the scene's order. A pose is x y z, then the quaternion
 w x y z. The file, little-endian:
 
     magic "RLTP" | u16 version | u16 dtype | u32 T | u32 B | f32 fps | 12 bytes of zero
@@ -22,9 +22,10 @@ from rl_teacher.clips.scene import moving_bodies
 from rl_teacher.common.errors import CorruptClip
 
 POSE = 7
-"""Numbers of a pose."""
+"""Numbers in a pose."""
 FINEST_STEP = 1e-4
-"""Coarser steps (metres, or parts of a unit quaternion) than this are not quantised."""
+"""Coarsest int16 resolution, in metres or in components of a unit quaternion. Longer ranges are
+stored as float32."""
 
 MAGIC = b"RLTP"
 VERSION = 1
@@ -37,15 +38,15 @@ Poses = Float32[np.ndarray, "time body 7"]
 
 
 def body_poses(model: mujoco.MjModel, scene_states: Inexact[np.ndarray, "time nq"]) -> Poses:
-    """The poses of the bodies that move, as the engine computes them.
+    """Compute the poses of moving bodies with MuJoCo's forward kinematics.
 
     Args:
-        model: whose bodies.
+        model: the MuJoCo model.
         scene_states: [T, nq] MuJoCo's qpos in each frame.
 
     Returns:
-        [T, B, 7]; of the two quaternions that mean one rotation, the one nearer to the frame
-        before, so that a page can turn smoothly from frame to frame.
+        [T, B, 7] poses. Quaternions have the sign nearer to the previous frame's, so that the page
+        can interpolate between frames.
     """
     pose_now = mujoco.MjData(model)
     bodies = moving_bodies(model)
@@ -55,12 +56,12 @@ def body_poses(model: mujoco.MjModel, scene_states: Inexact[np.ndarray, "time nq
         mujoco.mj_kinematics(model, pose_now)
         frame[:, :3] = pose_now.xpos[bodies]
         frame[:, 3:] = pose_now.xquat[bodies]
-    poses[..., 3:] = _without_flips(poses[..., 3:])
+    poses[..., 3:] = _align_signs(poses[..., 3:])
     return poses.astype(np.float32)
 
 
-def _without_flips(quats: Float[np.ndarray, "time body 4"]) -> Float[np.ndarray, "time body 4"]:
-    """Negated where the opposite is nearer to the one before: q and -q are one rotation."""
+def _align_signs(quats: Float[np.ndarray, "time body 4"]) -> Float[np.ndarray, "time body 4"]:
+    """Negate quaternions that are nearer to the previous one then: q and -q are one rotation."""
     towards = np.sum(quats[1:] * quats[:-1], axis=-1, keepdims=True)
     signs = np.ones((*quats.shape[:-1], 1))
     signs[1:] = np.cumprod(np.where(towards < 0, -1.0, 1.0), axis=0)
@@ -71,7 +72,7 @@ def _without_flips(quats: Float[np.ndarray, "time body 4"]) -> Float[np.ndarray,
 
 
 def pack(poses: Poses, fps: float) -> bytes:
-    """The file of a clip: int16 where that is fine enough, else float32.
+    """Encode the file of a clip, as int16 if that is fine enough, else as float32.
 
     Args:
         poses: [T, B, 7], at least one frame.
@@ -90,11 +91,11 @@ def pack(poses: Poses, fps: float) -> bytes:
 
 
 def unpack(content: bytes) -> tuple[Poses, float]:
-    """The poses [T, B, 7] in a file, and their frames per second.
+    """Decode a file into poses [T, B, 7] and frames per second.
 
     Raises:
-        CorruptClip: it is no pose file, of another version, cut short or altered; this is found
-            before anything is allocated.
+        CorruptClip: the file is no pose file, has another version, or is truncated or altered.
+            The header is checked before any memory is allocated.
     """
     header = _checked_header(content)
     shape = (header.num_frames, header.num_bodies, POSE)
@@ -106,7 +107,7 @@ def unpack(content: bytes) -> tuple[Poses, float]:
 
 
 def _range_of(poses: Poses) -> tuple[Float32[np.ndarray, "7"], Float32[np.ndarray, "7"]]:
-    """The offset and scale, of each of the seven numbers, with which all poses fit into int16."""
+    """Return the offset and scale of each of the seven numbers that fit all poses into int16."""
     numbers = poses.reshape(-1, POSE).astype(np.float64)
     low, high = numbers.min(0), numbers.max(0)
     return ((low + high) / 2).astype("<f4"), ((high - low) / (2 * INT16_MAX)).astype("<f4")
@@ -121,7 +122,7 @@ class _Header:
 
     @property
     def file_size(self) -> int:
-        """Bytes of the whole file."""
+        """The size of the whole file in bytes."""
         num_numbers = self.num_frames * self.num_bodies * POSE
         if self.dtype == INT16:
             return HEADER.size + RANGE_SIZE + 2 * num_numbers
@@ -130,17 +131,17 @@ class _Header:
 
 def _checked_header(content: bytes) -> _Header:
     if len(content) < HEADER.size:
-        raise _corrupt(f"it has {len(content)} bytes, and its header alone {HEADER.size}")
+        raise _corrupt(f"it has {len(content)} bytes; the header alone has {HEADER.size}")
     magic, version, dtype, num_frames, num_bodies, fps = HEADER.unpack_from(content)
     header = _Header(dtype, num_frames, num_bodies, fps)
     if magic != MAGIC:
-        raise _corrupt(f"it begins with {magic!r}, not {MAGIC!r}")
+        raise _corrupt(f"it starts with {magic!r}, not {MAGIC!r}")
     if version != VERSION:
-        raise _corrupt(f"it is of version {version}, not {VERSION}")
+        raise _corrupt(f"its version is {version}, not {VERSION}")
     if dtype not in (FLOAT32, INT16):
-        raise _corrupt(f"its numbers are of an unknown kind ({dtype})")
+        raise _corrupt(f"its number type {dtype} is unknown")
     if not (math.isfinite(fps) and fps > 0):
-        raise _corrupt(f"it says {fps} frames per second")
+        raise _corrupt(f"its frame rate is {fps}")
     if num_frames == 0 or header.file_size != len(content):
         raise _corrupt(
             f"{num_frames} frames of {num_bodies} bodies are {header.file_size} bytes, "
@@ -151,6 +152,6 @@ def _checked_header(content: bytes) -> _Header:
 
 def _corrupt(why: str) -> CorruptClip:
     return CorruptClip(
-        f"The clip's file is not what was written: {why}. Delete it: it is made anew from its "
-        "segment when the experiment goes on."
+        f"The clip file is corrupt: {why}. Delete it; it is rendered again from its segment when "
+        "the experiment continues."
     )

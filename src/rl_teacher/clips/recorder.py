@@ -1,6 +1,6 @@
-"""The recorder: remembers what was lived lately, and cuts segments out of it.
+"""The recorder: a ring buffer of recent steps from which segments are sampled.
 
-K: steps remembered of each environment, N: environments, L: steps of a segment, C: segments.
+K: steps kept per environment, N: environments, L: steps of a segment, C: segments.
 """
 
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ MAX_ROUNDS = 40
 
 @dataclass(frozen=True)
 class Cuts:
-    """Where C segments lie in a recorder's memory.
+    """The positions of C segments in a recorder's buffer.
 
     Attributes:
-        first: [C] the step each begins with, counted from the oldest remembered.
-        env: [C] the environment.
-        num_steps: [C] how long each is: L, or less where a whole episode is shorter, or where the
-            recorder shows ends.
+        first: [C] first step, counted from the oldest kept step.
+        env: [C] index of the environment.
+        num_steps: [C] length: L, or less if the whole episode is shorter or the recorder shows
+            ends.
     """
 
     first: Int64[np.ndarray, " segment"]
@@ -37,7 +37,7 @@ class Cuts:
         return len(self.first)
 
     def take(self, chosen: slice | Int64[np.ndarray, " chosen"]) -> "Cuts":
-        """Some of them."""
+        """Select some of the segments."""
         return Cuts(self.first[chosen], self.env[chosen], self.num_steps[chosen])
 
 
@@ -47,19 +47,19 @@ def _joined(parts: list[Cuts]) -> Cuts:
 
 
 class Recorder:
-    """Remembers the latest steps of every environment, in a ring."""
+    """A ring buffer of the latest steps of all environments."""
 
     def __init__(
         self, env_id: str, *, segment_steps: int, capacity: int, shows_ends: bool = False
     ) -> None:
-        """Make an empty recorder.
+        """Create an empty recorder.
 
         Args:
-            env_id: what its segments say they come from.
+            env_id: id of the environment, for the segments.
             segment_steps: L.
             capacity: K; at least L.
-            shows_ends: also cut segments that an end by the environment's own rules cuts short:
-                what would have come after it is worth nothing, so they earn less.
+            shows_ends: also sample segments that a termination cuts short. The missing steps earn
+                nothing, so the labels show that terminating is bad (or good).
         """
         self._env_id = env_id
         self.segment_steps = segment_steps
@@ -70,11 +70,11 @@ class Recorder:
 
     @property
     def num_steps(self) -> int:
-        """Steps of each environment remembered now."""
+        """The number of steps kept per environment."""
         return min(self._written, self._capacity)
 
     def observe(self, rollout: Rollout) -> None:
-        """Remember a rollout; forget what is older than the capacity."""
+        """Add a rollout; the oldest steps are overwritten."""
         columns = {name: getattr(rollout, name)[-self._capacity :] for name in COLUMNS}
         if not self._ring:
             self._ring = {
@@ -88,28 +88,27 @@ class Recorder:
         self._written += num_new
 
     def _places(self, steps: Int64[np.ndarray, "..."]) -> Int64[np.ndarray, "..."]:
-        """Where steps lie in the ring; step 0 is the oldest remembered."""
+        """Return the ring positions of steps; step 0 is the oldest kept."""
         return (self._written - self.num_steps + steps) % self._capacity
 
     def cut(self, num: int, rng: np.random.Generator) -> Cuts:
-        """Choose segments at random: each lies within one episode.
+        """Sample segments, each within one episode.
 
-        An episode shorter than L is one whole segment; of a longer one, any L steps. Where ends
-        are shown, also the last steps, however few, of one that ended by the environment's rules.
+        An episode shorter than L is one whole segment; of a longer one, any L steps are. If ends
+        are shown, the last steps of a terminated episode are a segment too, however few.
 
         Returns:
-            `num` cuts; fewer, perhaps none, while too little was lived.
+            `num` positions; fewer, possibly none, while the buffer holds too few steps.
         """
         parts: list[Cuts] = []
         for _ in range(MAX_ROUNDS if self.num_steps else 0):
-            found = self._draw(num * DRAWS_PER_SEGMENT, rng)
-            parts.append(found)
+            parts.append(self._draw(num * DRAWS_PER_SEGMENT, rng))
             if sum(map(len, parts)) >= num:
                 break
         return _joined(parts).take(slice(num)) if parts else _joined([_NO_CUTS])
 
     def _draw(self, num: int, rng: np.random.Generator) -> Cuts:
-        """Draw warm_start and keep those from which a segment can be cut."""
+        """Draw first steps and keep those at which a segment can start."""
         first = rng.integers(0, self.num_steps, num)
         env = rng.integers(0, self._ring["ended"].shape[1], num)
         window = np.minimum(first[:, None] + np.arange(self.segment_steps), self.num_steps - 1)
@@ -134,15 +133,15 @@ class Recorder:
     def gather(
         self, name: str, cuts: Cuts, stride: int = 1
     ) -> tuple[Shaped[np.ndarray, "segment time ..."], Bool[np.ndarray, "segment time"]]:
-        """One column of many segments at once.
+        """Return one column of many segments.
 
         Args:
-            name: of the column.
+            name: name of the column.
             cuts: C segments.
-            stride: look at every k-th step only.
+            stride: k, to return every k-th step only.
 
         Returns:
-            [C, L/k, ...] the column, and [C, L/k] which steps are real; the others repeat the last.
+            [C, L/k, ...] the column, and [C, L/k] True for real steps; padded ones repeat the last.
         """
         time = np.arange(0, self.segment_steps, stride)
         is_real = time < cuts.num_steps[:, None]
@@ -150,7 +149,7 @@ class Recorder:
         return self._ring[name][self._places(steps), cuts.env[:, None]], is_real
 
     def segments(self, cuts: Cuts) -> list[Segment]:
-        """The segments themselves, copied out of the memory."""
+        """Copy segments out of the buffer."""
         return [
             self._segment(*cut)
             for cut in zip(
@@ -164,15 +163,13 @@ class Recorder:
         return Segment(env_id=self._env_id, **columns)
 
     def state(self) -> StateDict:
-        """Everything needed to go on exactly."""
+        """Return the full state."""
         return {"written": np.asarray(self._written), **self._ring}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from a saved state."""
+        """Restore a saved state."""
         self._written = int(state["written"])
         self._ring = {name: state[name].copy() for name in COLUMNS if name in state}
-        if self._ring and "terminated" not in self._ring:  # an older checkpoint
-            self._ring["terminated"] = np.zeros_like(self._ring["ended"])
 
 
 _NO_CUTS = Cuts(*(np.zeros(0, np.int64) for _ in range(3)))

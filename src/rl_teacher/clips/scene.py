@@ -1,7 +1,7 @@
-"""A scene: the shapes, colours and camera that the clips of one environment are drawn with.
+"""Scenes: the shapes, colours and camera of one environment's clips.
 
-It is sent once per environment; a clip only says where the bodies are. MuJoCo's conventions are
-kept: half sizes, capsules and cylinders along z, quaternions as w x y z, and z is up.
+A scene is sent once per environment; clips contain body poses only. MuJoCo's conventions apply:
+half sizes, capsules and cylinders along z, quaternions as w x y z, and z is up.
 """
 # MuJoCo's compiled modules come without type stubs.
 # pyright: reportAttributeAccessIssue=false
@@ -17,9 +17,9 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 VERSION = 1
 WORLD = -1
-"""The `body` of geoms that never move."""
+"""The `body` of static geoms."""
 SHOWN_GROUPS = 3
-"""MuJoCo shows geoms of the groups 0, 1 and 2 unless told otherwise."""
+"""MuJoCo shows geoms of groups 0, 1 and 2 by default."""
 DECIMALS = 6
 
 GEOM_TYPES = {
@@ -39,16 +39,16 @@ Scene = dict[str, Any]
 
 
 def build_scene(model: mujoco.MjModel, camera: Mapping[str, Any]) -> Scene:
-    """The scene of a model.
+    """Build the scene of a model.
 
     Args:
         model: a compiled MuJoCo model.
         camera: settings of MuJoCo's free camera, as Gymnasium's environments have them:
-            `distance`, `elevation` and `azimuth` (degrees), `lookat`, `trackbodyid`. What is
-            missing is chosen so that everything that moves can be seen.
+            `distance`, `elevation` and `azimuth` (degrees), `lookat`, `trackbodyid`. Missing
+            values are chosen so that all moving bodies are visible.
 
     Returns:
-        What the page draws from; `scene_bytes` writes it.
+        The scene as JSON values, see `scene_bytes`.
     """
     start = _start_of(model)
     places = _places(model)
@@ -79,22 +79,22 @@ def build_scene(model: mujoco.MjModel, camera: Mapping[str, Any]) -> Scene:
 
 
 def scene_bytes(scene: Scene) -> bytes:
-    """A scene as canonical JSON: equal scenes are equal bytes; their SHA-256 is its hash."""
+    """Encode a scene as canonical JSON, so that equal scenes have equal hashes."""
     return json.dumps(scene, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def moving_bodies(model: mujoco.MjModel) -> Int[np.ndarray, " body"]:
-    """[B] the bodies that can move: those not welded to the world, in MuJoCo's order."""
+    """Return the [B] bodies that are not welded to the world, in MuJoCo's order."""
     return np.flatnonzero(model.body_weldid != 0)
 
 
 def _places(model: mujoco.MjModel) -> dict[int, int]:
-    """Where each body that moves comes in the poses."""
+    """Map each moving body to its index in the poses."""
     return {body: place for place, body in enumerate(moving_bodies(model).tolist())}
 
 
 def _start_of(model: mujoco.MjModel) -> mujoco.MjData:
-    """The model in the pose it was written in."""
+    """Return the model's data in its initial pose."""
     start = mujoco.MjData(model)
     mujoco.mj_kinematics(model, start)
     return start
@@ -116,7 +116,7 @@ def _type_of(model: mujoco.MjModel, geom: int) -> str:
 
 
 def _rgba_of(model: mujoco.MjModel, geom: int) -> Float[np.ndarray, "4"]:
-    """The material's colour, unless the geom has one of its own.
+    """Return the colour of a geom: its own, or else its material's.
 
     Source: MuJoCo's XML reference, geom/rgba: "If the value of this attribute is different from
     the internal default, it takes precedence over the material."
@@ -127,10 +127,8 @@ def _rgba_of(model: mujoco.MjModel, geom: int) -> Float[np.ndarray, "4"]:
 
 
 def _frame_of(model: mujoco.MjModel, start: mujoco.MjData, geom: int) -> dict[str, list[float]]:
-    """Where a geom sits in its body; in the world, if its body never moves.
-
-    Note: a mesh's frame includes MuJoCo's recentring; its vertices are saved in that frame too.
-    """
+    """Return the frame of a geom in its body, or in the world if the body is static."""
+    # The frame of a mesh includes MuJoCo's recentring, as do its vertices in the scene.
     body = model.geom_bodyid[geom]
     pos, quat = model.geom_pos[geom], model.geom_quat[geom]
     if model.body_weldid[body] == 0:
@@ -142,7 +140,7 @@ def _frame_of(model: mujoco.MjModel, start: mujoco.MjData, geom: int) -> dict[st
 
 
 def _ground_z(model: mujoco.MjModel, start: mujoco.MjData, geoms: list[int]) -> float | None:
-    """The height of the highest level plane that never moves."""
+    """Return the height of the highest static horizontal plane; None if there is none."""
     heights = [
         start.geom_xpos[geom][2]
         for geom in geoms
@@ -157,12 +155,12 @@ def _ground_z(model: mujoco.MjModel, start: mujoco.MjData, geoms: list[int]) -> 
 
 
 def _used(model: mujoco.MjModel, geoms: list[int], kind: str) -> list[int]:
-    """The meshes (or height fields) that are drawn, each once."""
+    """Return the meshes or height fields in use, each once."""
     return sorted({int(model.geom_dataid[g]) for g in geoms if _type_of(model, g) == kind})
 
 
 def _asset_of(model: mujoco.MjModel, geom: int, kind: str, assets: list[int]) -> int | None:
-    # Note: a capsule that was fitted to a mesh names that mesh, but is drawn as a capsule.
+    # A capsule that was fitted to a mesh refers to the mesh, but is drawn as a capsule.
     return assets.index(int(model.geom_dataid[geom])) if _type_of(model, geom) == kind else None
 
 
@@ -174,7 +172,7 @@ def _mesh(model: mujoco.MjModel, mesh: int) -> dict[str, str]:
 
 
 def _hfield(model: mujoco.MjModel, hfield: int) -> dict[str, Any]:
-    """Heights from 0 to 1, to be multiplied by z_top; rows go along y, columns along x, both up."""
+    """Return heights from 0 to 1, a share of z_top; rows ascend in y, columns in x."""
     rows, columns = int(model.hfield_nrow[hfield]), int(model.hfield_ncol[hfield])
     first = model.hfield_adr[hfield]
     return {
@@ -195,13 +193,13 @@ FIELD_OF_VIEW_DEG = 45.0
 LEVEL_ELEVATION_DEG = -20.0
 FLAT_ELEVATION_DEG = -60.0
 FLAT_RATIO = 0.2
-"""What is less high than this share of its width is looked at from above."""
+"""Scenes whose height is below this share of their width are viewed from above."""
 
 
 def _camera(
     model: mujoco.MjModel, start: mujoco.MjData, camera: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The camera; while it tracks a body, `lookat` is right for the start, and moves with it."""
+    """Return the camera. If it tracks a body, `lookat` holds for the start and moves along."""
     tracked = _tracked_body(model, camera)
     low, high = _bounds(model, start, only_moving=tracked is not None)
     width, height = max(high[:2] - low[:2]), high[2] - low[2]
@@ -222,7 +220,7 @@ def _camera(
 
 
 def _tracked_body(model: mujoco.MjModel, camera: Mapping[str, Any]) -> int | None:
-    """The root of what the camera follows: as it says, as the model's own camera does, or free."""
+    """Return the root body to track: the configured one, the model camera's, or a free body."""
     tracking = (mujoco.mjtCamLight.mjCAMLIGHT_TRACK, mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM)
     named = [max(camera["trackbodyid"], 0)] if "trackbodyid" in camera else []
     by_model = model.cam_bodyid[np.isin(model.cam_mode, [mode.value for mode in tracking])]
@@ -235,7 +233,7 @@ def _tracked_body(model: mujoco.MjModel, camera: Mapping[str, Any]) -> int | Non
 def _bounds(
     model: mujoco.MjModel, start: mujoco.MjData, *, only_moving: bool
 ) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
-    """The lowest and highest corner of what is shown; planes and terrain do not count."""
+    """Return the corners of the bounding box of visible geoms, without planes and terrain."""
     is_counted = _is_counted(model, only_moving=only_moving)
     if not is_counted.any():
         return model.stat.center - model.stat.extent / 2, model.stat.center + model.stat.extent / 2
@@ -258,6 +256,6 @@ def _is_counted(model: mujoco.MjModel, *, only_moving: bool) -> Bool[np.ndarray,
 
 
 def _rounded(numbers: Any) -> Any:
-    """Floats for JSON; rounded, so that the last bits of another machine change no hash."""
-    # Note: adding zero turns -0.0 into 0.0.
+    """Round numbers for JSON, so that hashes do not depend on the machine's last bits."""
+    # Adding zero turns -0.0 into 0.0.
     return (np.round(np.asarray(numbers, np.float64), DECIMALS) + 0.0).tolist()

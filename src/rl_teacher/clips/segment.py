@@ -1,11 +1,14 @@
-"""A segment: consecutive steps of one episode, the thing that is compared."""
+"""Segments: consecutive steps of one episode, which comparisons show as clips."""
 
 import hashlib
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float32, Shaped
+from jaxtyping import Float32, Int64, Shaped
+
+MAX_FPS = 30.0
 
 
 @dataclass(frozen=True)
@@ -13,12 +16,12 @@ class Segment:
     """T consecutive steps of one episode.
 
     Attributes:
-        env_id: the environment it was lived in.
-        observations: [T, ...] float32 for vectors.
-        actions: [T, ...] float32, or int64 when discrete.
-        rewards: [T] the environment's own reward, for synthetic teachers and for reports.
-        scene_states: [T, K] what a clip is drawn from (MuJoCo: qpos; else which episode, and which
-            of its steps).
+        env_id: id of the environment.
+        observations: [T, ...] float32 for vectors, uint8 for images.
+        actions: [T, ...] float32, or int64 for discrete actions.
+        rewards: [T] the environment's own rewards, for synthetic teachers and reports.
+        scene_states: [T, K] the states that clips are rendered from: MuJoCo's qpos, or the numbers
+            of the episode and of the step in it.
     """
 
     env_id: str
@@ -37,9 +40,24 @@ class Segment:
 
     @cached_property
     def content_hash(self) -> str:
-        """SHA-256 over the environment's name and every array: equal content, equal name."""
+        """The SHA-256 of the environment's id and all arrays, which names the segment's clip."""
         digest = hashlib.sha256(self.env_id.encode())
         for array in (self.observations, self.actions, self.rewards, self.scene_states):
+            # Type and shape are hashed too: equal bytes may belong to different arrays.
             digest.update(f"{array.dtype.str}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+
+def frame_steps(num_steps: int, fps: float) -> tuple[Int64[np.ndarray, " frame"], float]:
+    """Choose the steps that become frames: every k-th, for at most 30 frames per second.
+
+    Args:
+        num_steps: number of steps in the segment.
+        fps: environment steps that a clip shows per second.
+
+    Returns:
+        [F] indices of steps, and frames per second.
+    """
+    stride = max(1, math.ceil(fps / MAX_FPS))
+    return np.arange(0, num_steps, stride), fps / stride

@@ -1,4 +1,4 @@
-"""Clips as video, for environments that have no bodies to pose."""
+"""Video encoding of clips without body poses."""
 
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -10,58 +10,58 @@ import numpy as np
 from jaxtyping import UInt8
 
 Frame = UInt8[np.ndarray, "height width 3"]
-Picture = UInt8[np.ndarray, "even_height even_width 3"]
+EvenFrame = UInt8[np.ndarray, "even_height even_width 3"]
 
 ENCODER = {
     "preset": "medium",
     "crf": "23",
     "profile": "high",
-    "bf": "0",  # The first frame is at 0 s, and stepping back is exact.
+    "bf": "0",  # No B-frames: the first frame is at 0 s, and stepping back is exact.
     "g": "15",
-    "x264-params": "mbtree=0",  # With it, the same frames do not always give the same bytes.
+    "x264-params": "mbtree=0",  # Macroblock trees make the bytes depend on timing.
 }
 
 
 def encode_mp4(frames: Iterable[Frame], fps: float) -> bytes:
-    """A video that every browser plays: H.264, yuv420p, its index in front.
+    """Encode a video that every browser plays: H.264, yuv420p, index first.
 
     Args:
-        frames: [T, H, W, 3], or one [H, W, 3] after the other, at least one; odd sizes grow by one
-            pixel, because the format halves them.
+        frames: at least one [H, W, 3] frame. Odd sizes grow by one pixel, because yuv420p halves
+            the resolution of colours.
         fps: frames per second.
 
     Returns:
-        The file; the same frames give the same bytes.
+        The file. Equal frames give equal bytes.
     """
-    pictures = (_even(frame) for frame in frames)
-    # Note: the index is moved to the front by reading the file again, which needs a real file.
+    images = (_even(frame) for frame in frames)
+    # FFmpeg moves the index to the front by reading the file again, which needs a real file.
     with tempfile.TemporaryDirectory(prefix="rl-teacher-") as folder:
         path = Path(folder) / "clip.mp4"
-        _write(path, pictures, fps)
+        _write(path, images, fps)
         return path.read_bytes()
 
 
-def _write(path: Path, pictures: Iterator[Picture], fps: float) -> None:
-    first = next(pictures, None)
+def _write(path: Path, images: Iterator[EvenFrame], fps: float) -> None:
+    first = next(images, None)
     if first is None:
         raise ValueError("A video needs at least one frame; none was given.")
     with av.open(path, "w", options={"movflags": "+faststart", "fflags": "+bitexact"}) as file:
         stream = file.add_stream("libx264", Fraction(fps).limit_denominator(1001), ENCODER)
         stream.height, stream.width = first.shape[:2]
         stream.pix_fmt = "yuv420p"
-        # Note: one thread, because training goes on beside it.
+        # One thread: training needs the other cores.
         stream.thread_count = 1
-        for picture in _with_first(first, pictures):
-            file.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        for image in _with_first(first, images):
+            file.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         file.mux(stream.encode())
 
 
-def _with_first(first: Picture, others: Iterator[Picture]) -> Iterator[Picture]:
+def _with_first(first: EvenFrame, others: Iterator[EvenFrame]) -> Iterator[EvenFrame]:
     yield first
     yield from others
 
 
-def _even(frame: Frame) -> Picture:
+def _even(frame: Frame) -> EvenFrame:
     height, width = frame.shape[:2]
     if height % 2 == width % 2 == 0:
         return np.ascontiguousarray(frame)

@@ -1,4 +1,4 @@
-"""What is taught: environments by name, the MuJoCo suite, and what was lived in them."""
+"""Environments: registry, preprocessing, rollouts, replay, MuJoCo suite and Atari games."""
 
 from rl_teacher.envs.interface import StatefulVectorEnv
 from rl_teacher.envs.registry import (

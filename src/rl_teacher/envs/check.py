@@ -1,7 +1,7 @@
-"""What is wrong with an environment, in words, before anything is learned from it.
+"""Checks of environments before training.
 
-Every fault says what was returned, what is needed, and what to do. Nothing is asserted, and no
-traceback of a library is shown: this is for whoever wrote the environment.
+Each fault states what was returned, what is needed and what to do, for the author of the
+environment. Gymnasium's own checker is not used: it asserts and shows tracebacks.
 """
 
 import logging
@@ -19,7 +19,7 @@ import numpy as np
 from rl_teacher.common.errors import BadInput
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.atari.score_areas import SCREEN_HEIGHT, SCREEN_WIDTH
-from rl_teacher.envs.factories import described
+from rl_teacher.envs.factories import type_name
 from rl_teacher.envs.preprocessing import (
     describe_preprocessing,
     find_image_fault,
@@ -38,36 +38,36 @@ from rl_teacher.nn.image_layout import ImageLayout
 logger = logging.getLogger(__name__)
 
 SHORT_CHECK_STEPS = 20
-"""Steps that are tried before training."""
+"""Steps of the check before training."""
 LONG_CHECK_STEPS = 500
-"""Steps that `rl-teacher check` tries."""
+"""Steps of the check by `rl-teacher check`."""
 SEED = 7
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that is wrong.
+    """A fault of an environment.
 
     Attributes:
-        text: what, and what to do.
-        is_fatal: whether it cannot be taught so.
+        text: the fault and how to correct it.
+        is_fatal: whether the environment cannot be used.
     """
 
     text: str
     is_fatal: bool
 
 
-class Wrong(Exception):
-    """Ends a check: nothing after this fault can be tried."""
+class CheckFailed(Exception):
+    """A fault after which the check cannot continue."""
 
 
 def check_environment(env_info: EnvInfo) -> None:
-    """Try an environment for some steps; what is only a pity becomes a warning.
+    """Check an environment for a few steps and log minor faults as warnings.
 
-    The suite's own and Atari's are not tried: their tests do that.
+    The MuJoCo tasks and Atari games are covered by tests instead.
 
     Raises:
-        BadInput: with every fault that must be mended.
+        BadInput: the environment has fatal faults; the message lists all of them.
     """
     if env_info.backend != "gymnasium":
         return
@@ -77,18 +77,18 @@ def check_environment(env_info: EnvInfo) -> None:
             logger.warning("%s: %s", env_info.id, fault.text)
     fatal = [fault.text for fault in faults if fault.is_fatal]
     if fatal:
-        raise BadInput(f"{env_info.id} cannot be taught as it is. {' '.join(fatal)}")
+        raise BadInput(f"{env_info.id} cannot be used as it is. {' '.join(fatal)}")
 
 
 def inspect_environment(env_id: str, *, is_shown: bool) -> tuple[EnvInfo, list[Fault]]:
-    """The card of an environment, and what is wrong with it.
+    """Return the properties of an environment and all its faults.
 
     Args:
         env_id: any name that `registry.get_env_info` accepts.
-        is_shown: whether a person is going to see its clips.
+        is_shown: whether a person will see its clips.
 
     Raises:
-        BadInput: it cannot even be made, or has spaces that nobody can learn with.
+        BadInput: the environment cannot be created, or has unsupported spaces.
     """
     env_info = get_env_info(env_id)
     faults = find_faults(env_info, LONG_CHECK_STEPS)
@@ -98,7 +98,7 @@ def inspect_environment(env_id: str, *, is_shown: bool) -> tuple[EnvInfo, list[F
 
 
 def describe_images(env_id: str, frames: FrameSettings) -> str | None:
-    """What is seen of an environment that shows pictures, in one line; None of any other."""
+    """Describe image observations and their preprocessing; None for other observations."""
     if get_env_info(env_id).backend == "atari":
         screen = ImageLayout((SCREEN_HEIGHT, SCREEN_WIDTH, 3), channel_axis=2)
         return describe_preprocessing(screen, frames)
@@ -110,7 +110,7 @@ def describe_images(env_id: str, frames: FrameSettings) -> str | None:
 
 
 def find_faults(env_info: EnvInfo, num_steps: int) -> list[Fault]:
-    """What is wrong with the way an environment begins and steps."""
+    """Return the faults in how an environment resets and steps."""
     found: dict[str, Fault] = {}
 
     def note(text: str, *, is_fatal: bool = True) -> None:
@@ -121,15 +121,15 @@ def find_faults(env_info: EnvInfo, num_steps: int) -> list[Fault]:
         try:
             check_reset(env, note)
             check_returns(env, note)
-            live(env, num_steps, note)
+            step_randomly(env, num_steps, note)
             if env_info.max_episode_steps is None:
                 note(
-                    "Its episodes have no time limit: how each went is kept until it ends, so "
-                    "memory grows. Wrap it in gymnasium.wrappers.TimeLimit.",
+                    "Its episodes have no time limit: the actions of each are kept until it ends, "
+                    "so memory grows. Wrap it in gymnasium.wrappers.TimeLimit.",
                     is_fatal=False,
                 )
             check_determinism(env_info.id, note)
-        except Wrong:
+        except CheckFailed:
             pass
     return list(found.values())
 
@@ -137,26 +137,26 @@ def find_faults(env_info: EnvInfo, num_steps: int) -> list[Fault]:
 Note = Callable[..., None]
 
 
-def tried(what: str, call: Callable[[], Any], note: Note) -> Any:
-    """What a call returns; what it raises is a fault.
+def attempt(what: str, call: Callable[[], Any], note: Note) -> Any:
+    """Return the result of a call, and record an exception as a fault.
 
     Raises:
-        Wrong: it raised.
+        CheckFailed: the call raised.
     """
     try:
         return call()
-    except Wrong:
+    except CheckFailed:
         raise
     except Exception as error:
-        note(f"{what} raised {type(error).__name__}: {error}. Mend that first.")
-        raise Wrong from error
+        note(f"{what} raised {type(error).__name__}: {error}. Correct that first.")
+        raise CheckFailed from error
 
 
-# --- the shape of what is returned ---
+# --- the form of results ---
 
 
 def check_reset(env: gymnasium.Env, note: Note) -> None:
-    """Whether `reset` takes a seed, and returns an observation and a dict."""
+    """Check that `reset` takes a seed and returns an observation and a dict."""
     own = env.unwrapped
 
     def begin() -> Any:
@@ -166,178 +166,183 @@ def check_reset(env: gymnasium.Env, note: Note) -> None:
             if "argument" not in str(error):
                 raise
             note(
-                f"reset() does not take what it must: {error}. Declare it as "
+                f"reset() does not take the required arguments: {error}. Declare it as "
                 "`def reset(self, *, seed=None, options=None)`, and call super().reset(seed=seed)."
             )
-            raise Wrong from error
+            raise CheckFailed from error
 
-    returned = tried("reset(seed=7)", begin, note)
+    returned = attempt("reset(seed=7)", begin, note)
     if not isinstance(returned, tuple) or len(returned) != 2:
         note(
-            f"reset() returned {amount(returned)}: an observation and a dict, as two values, are "
-            "needed. The old gym returned the observation alone; return `observation, {}`."
+            f"reset() returned {describe_returned(returned)}: an observation and a dict, as two "
+            "values, are needed. The old gym returned the observation alone; "
+            "return `observation, {}`."
         )
-        raise Wrong
+        raise CheckFailed
     if not isinstance(returned[1], dict):
-        note(f"reset() returned {described(returned[1])} beside the observation: a dict is needed.")
-        raise Wrong
+        note(f"reset() returned {type_name(returned[1])} after the observation: a dict is needed.")
+        raise CheckFailed
 
 
 def check_returns(env: gymnasium.Env, note: Note) -> None:
-    """Whether `step` returns five values."""
+    """Check that `step` returns five values."""
     own = env.unwrapped
-    action = sampled(env, np.random.default_rng(SEED))
-    returned = tried("step()", lambda: own.step(action), note)
+    action = sample_action(env, np.random.default_rng(SEED))
+    returned = attempt("step()", lambda: own.step(action), note)
     if not isinstance(returned, tuple) or len(returned) != 5:
         old = ""
         if isinstance(returned, tuple) and len(returned) == 4:
             old = " The old gym returned four: its `done` is now `terminated` and `truncated`."
         note(
-            f"step() returned {amount(returned)}: observation, reward, terminated, truncated and a "
-            f"dict, as five values, are needed.{old}"
+            f"step() returned {describe_returned(returned)}: observation, reward, terminated, "
+            f"truncated and a dict, as five values, are needed.{old}"
         )
-        raise Wrong
+        raise CheckFailed
     if not isinstance(returned[4], dict):
-        note(f"step() returned {described(returned[4])} for its last value: a dict is needed.")
-        raise Wrong
+        note(f"step() returned {type_name(returned[4])} for its last value: a dict is needed.")
+        raise CheckFailed
 
 
-def amount(returned: Any) -> str:
-    """How many values were returned, or what in their place."""
-    return f"{len(returned)} values" if isinstance(returned, tuple) else described(returned)
+def describe_returned(returned: Any) -> str:
+    """Describe the number of values of a tuple, or the type of anything else."""
+    return f"{len(returned)} values" if isinstance(returned, tuple) else type_name(returned)
 
 
-def sampled(env: gymnasium.Env, rng: np.random.Generator) -> Any:
-    """A random action; every run of a check draws the same."""
+def sample_action(env: gymnasium.Env, rng: np.random.Generator) -> Any:
+    """Sample an action; every check samples the same ones."""
     space = env.action_space
     space.seed(int(rng.integers(2**31)))
     return space.sample()
 
 
-# --- living ---
+# --- random steps ---
 
 
-def live(env: gymnasium.Env, num_steps: int, note: Note) -> None:
-    """Live some steps at random, and look at everything that is returned."""
+def step_randomly(env: gymnasium.Env, num_steps: int, note: Note) -> None:
+    """Take random steps and check every result."""
     rng = np.random.default_rng(SEED)
-    obs, _ = tried("reset(seed=7)", lambda: env.reset(seed=SEED), note)
+    obs, _ = attempt("reset(seed=7)", lambda: env.reset(seed=SEED), note)
     check_observation(env, obs, "reset()", note)
     for _ in range(num_steps):
-        action = sampled(env, rng)
-        obs, reward, terminated, truncated, _ = tried("step()", lambda a=action: env.step(a), note)
+        action = sample_action(env, rng)
+        obs, reward, terminated, truncated, _ = attempt(
+            "step()", lambda a=action: env.step(a), note
+        )
         check_observation(env, obs, "step()", note)
         check_reward(reward, note)
         for name, flag in (("terminated", terminated), ("truncated", truncated)):
             if not isinstance(flag, bool | np.bool_):
                 note(
-                    f"step() returned {flag!r:.40} ({described(flag)}) for {name}: True or False "
+                    f"step() returned {flag!r:.40} ({type_name(flag)}) for {name}: True or False "
                     f"is needed. Return bool({name})."
                 )
-                raise Wrong
+                raise CheckFailed
         if terminated or truncated:
-            obs, _ = tried("reset()", env.reset, note)
+            obs, _ = attempt("reset()", env.reset, note)
             check_observation(env, obs, "reset()", note)
 
 
 def check_observation(env: gymnasium.Env, obs: Any, source: str, note: Note) -> None:
-    """Whether an observation is what the space promises."""
+    """Check that an observation is as its space declares."""
     space = env.observation_space
     shape, dtype = space.shape or (), space.dtype
     if not isinstance(obs, np.ndarray):
         note(
-            f"{source} returned {described(obs)} as the observation: a NumPy array is needed. "
+            f"{source} returned {type_name(obs)} as the observation: a NumPy array is needed. "
             f"Return np.array(..., {dtype})."
         )
-        raise Wrong
+        raise CheckFailed
     if isinstance(space, gymnasium.spaces.Box) and is_image_space(space):
         fault = find_image_fault(space, obs)
         if fault is not None:
             note(f"{source} returned {fault}")
-            raise Wrong
+            raise CheckFailed
     if obs.shape != shape:
         note(
-            f"{source} returned an observation of shape {obs.shape}: observation_space says "
-            f"{shape}. Make them agree."
+            f"{source} returned an observation of shape {obs.shape}: observation_space "
+            f"declares {shape}. Make them agree."
         )
-        raise Wrong
+        raise CheckFailed
     if not np.issubdtype(obs.dtype, np.number):
         note(f"{source} returned an observation of {obs.dtype}: numbers are needed.")
-        raise Wrong
+        raise CheckFailed
     if not np.isfinite(obs).all():
-        place = tuple(np.argwhere(~np.isfinite(obs))[0].tolist())
+        index = tuple(np.argwhere(~np.isfinite(obs))[0].tolist())
         note(
-            f"{source} returned an observation that is not finite: {obs[place]} at {place}. "
-            "Nothing can be learned from it; find where it comes from."
+            f"{source} returned an observation that is not finite: {obs[index]} at {index}. "
+            "Training needs finite numbers; find where it comes from."
         )
-        raise Wrong
+        raise CheckFailed
     if obs.dtype != dtype:
         note(
-            f"{source} returned an observation of {obs.dtype}: observation_space says {dtype}. It "
-            "is converted; `.astype` says so yourself.",
+            f"{source} returned an observation of {obs.dtype}: observation_space declares "
+            f"{dtype}. It is converted; use `.astype` to return the declared type.",
             is_fatal=False,
         )
     check_bounds(space, obs, source, note)
 
 
 def check_bounds(space: gymnasium.Space, obs: np.ndarray, source: str, note: Note) -> None:
-    """Whether an observation is within its bounds; nothing here depends on it."""
+    """Check that an observation is within its bounds, which training does not depend on."""
     if not isinstance(space, gymnasium.spaces.Box):
         return
     outside = (obs < space.low) | (obs > space.high)
     if outside.any():
-        place = tuple(np.argwhere(outside)[0].tolist())
+        index = tuple(np.argwhere(outside)[0].tolist())
         note(
-            f"{source} returned an observation outside its space: {obs[place]} at {place}, where "
-            f"{space.low[place]} to {space.high[place]} was promised. Learning does not depend on "
+            f"{source} returned an observation outside its space: {obs[index]} at {index}, where "
+            f"{space.low[index]} to {space.high[index]} was declared. Training does not depend on "
             "it, but other programs may: widen observation_space.",
             is_fatal=False,
         )
 
 
 def check_reward(reward: Any, note: Note) -> None:
-    """Whether a reward is one finite number."""
+    """Check that a reward is one finite number."""
     is_single = isinstance(reward, np.ndarray) and reward.shape == ()
     if not isinstance(reward, numbers.Real | np.number | np.bool_) and not is_single:
         note(
-            f"step() returned {described(reward)} as the reward: a number is needed. Return "
-            "float(reward), or 0.0 where the environment has none."
+            f"step() returned {type_name(reward)} as the reward: a number is needed. Return "
+            "float(reward), or 0.0 if the environment has none."
         )
-        raise Wrong
+        raise CheckFailed
     if not math.isfinite(float(reward)):
         note(
             f"step() returned a reward that is not finite: {float(reward)}. Return a finite "
-            "number, or 0.0 where the environment has none."
+            "number, or 0.0 if the environment has none."
         )
-        raise Wrong
+        raise CheckFailed
 
 
-# --- the same again ---
+# --- determinism ---
 
 
 def check_determinism(env_id: str, note: Note) -> None:
-    """Whether the same seed and actions lead to the same observations, as clips need it."""
-    first, second = (list(lived(env_id)) for _ in range(2))
+    """Check that equal seeds and actions give equal observations, as replay needs it."""
+    first, second = (list(replay_observations(env_id)) for _ in range(2))
     if len(first) == len(second) and all(map(np.array_equal, first, second)):
         return
     is_replayed = mujoco_model(env_id) is None
-    what = "a run that is continued goes on otherwise than it would have"
+    consequence = "a resumed run differs from an uninterrupted one"
     if is_replayed:
-        what = f"clips are videos of episodes lived again, so they cannot be shown, and {what}"
+        consequence = (
+            f"clips are videos of replayed episodes and cannot be shown, and {consequence}"
+        )
     note(
-        f"reset(seed=7) and the same actions did not lead to the same observations twice: {what}. "
+        f"reset(seed=7) and equal actions gave different observations: {consequence}. "
         "Draw all randomness from self.np_random, after super().reset(seed=seed).",
         is_fatal=False,
     )
 
 
-def lived(env_id: str) -> Iterator[np.ndarray]:
-    """Observations of a few steps, always with the same seed and actions."""
+def replay_observations(env_id: str) -> Iterator[np.ndarray]:
+    """Yield observations of a few steps, always with the same seed and actions."""
     rng = np.random.default_rng(SEED)
     with closing(make_single_env(env_id)) as env:
         obs, _ = env.reset(seed=SEED)
         yield obs
         for _ in range(SHORT_CHECK_STEPS):
-            obs, _, terminated, truncated, _ = env.step(sampled(env, rng))
+            obs, _, terminated, truncated, _ = env.step(sample_action(env, rng))
             yield obs
             if terminated or truncated:
                 return
@@ -347,23 +352,23 @@ def lived(env_id: str) -> Iterator[np.ndarray]:
 
 
 def find_rendering_faults(env_id: str, *, is_shown: bool) -> list[Fault]:
-    """What is wrong with showing it to a person; fatal if that is going to be done."""
+    """Return the faults in rendering; fatal if a person will see the clips."""
     if mujoco_model(env_id) is not None:
         return []
     try:
         with closing(make_rendered_env(env_id)) as env:
             env.reset(seed=SEED)
-            picture = np.asarray(env.render())
+            image = np.asarray(env.render())
     except BadInput as error:
         return [Fault(str(error), is_shown)]
     except Exception as error:
         text = f"render() raised {type(error).__name__}: {error}. Its clips cannot be shown."
         return [Fault(text, is_shown)]
-    if picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[2] == 3:
+    if image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3:
         return []
     return [
         Fault(
-            f"render() returned {picture.dtype} {picture.shape}: uint8 [height, width, 3] is "
+            f"render() returned {image.dtype} {image.shape}: uint8 [height, width, 3] is "
             "needed, with render_mode='rgb_array'. Its clips cannot be shown.",
             is_shown,
         )

@@ -1,4 +1,4 @@
-"""What every vector environment here can do beyond Gymnasium's."""
+"""The interface of vector environments: Gymnasium's, plus saved state and clips."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,16 +13,16 @@ from rl_teacher.common.errors import BadConfig
 
 
 class StatefulVectorEnv(VectorEnv):
-    """N environments that can be drawn, saved and staggered.
+    """N environments whose state can be saved, rendered and staggered.
 
-    Beyond Gymnasium's SAME_STEP convention:
+    In addition to Gymnasium's SAME_STEP autoreset:
 
-    * `infos["final_obs"]`, present where an episode ended, is a dense [N, ...] array: what every
-      action led to, before any reset; `infos["_final_obs"]` says where an episode ended;
-    * `reset(options={"elapsed_steps": ...})`, [N] integers, starts the step counters there, so that
-      episodes that only time can end do not all end together;
-    * `infos["ignores_action"]`, [N] booleans where an environment ever does so: the next step there
-      ignores the agent's action, and belongs to no episode.
+    * `infos["final_obs"]`, present if any episode ended, is a dense [N, ...] array of next
+      observations before any reset; `infos["_final_obs"]` is True where an episode ended;
+    * `reset(options={"elapsed_steps": ...})`, [N] integers, sets the initial step counts, so
+      that episodes which only a time limit ends do not all end together;
+    * `infos["ignores_action"]`, [N] booleans, if an environment ever does: the next step there
+      ignores the agent's action and belongs to no episode.
     """
 
     @abstractmethod
@@ -32,46 +32,47 @@ class StatefulVectorEnv(VectorEnv):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Shaped[np.ndarray, "env ..."], dict[str, Any]]:
-        """Begin new episodes.
+        """Start new episodes.
 
         Args:
-            seed: one for all (environment i gets seed + i), one for each, or None to draw on.
-            options: `elapsed_steps` (see above); others are Gymnasium's.
+            seed: one seed (environment i gets seed + i), one per environment, or None to continue
+                the generators.
+            options: `elapsed_steps` (see above) and Gymnasium's.
         """
 
     @property
     @abstractmethod
     def scene_states(self) -> Float[np.ndarray, "env scene"]:
-        """[N, K] what a clip is drawn from now: MuJoCo's qpos, or which episode and step it is.
+        """[N, K] what clips are rendered from: MuJoCo's qpos, or numbers of episode and step.
 
-        It may be a live view: copy what you keep.
+        It may be a live view; copy it to keep it.
         """
 
     @property
     @abstractmethod
     def observations(self) -> Shaped[np.ndarray, "env ..."]:
-        """[N, ...] what the last `reset`, `step` or `set_state` led to."""
+        """[N, ...] the observations after the last `reset`, `step` or `set_state`."""
 
     @abstractmethod
     def get_state(self) -> dict[str, np.ndarray]:
-        """Everything that the future depends on, as plain arrays without pickle."""
+        """Return the full state as arrays, without pickle."""
 
     @abstractmethod
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Continue from what `get_state` returned, here or in another process."""
+        """Restore a state from `get_state`, of this or another process."""
 
 
 class SeededVectorEnv(StatefulVectorEnv):
-    """One whose environments draw from generators that are its own, one each."""
+    """A vector environment with one random generator per environment."""
 
     def __init__(self, num_envs: int) -> None:
-        """Of N environments.
+        """Create generators for N environments.
 
         Raises:
             BadConfig: N is less than 1.
         """
         if num_envs < 1:
-            raise BadConfig(f"{num_envs} environments were asked for; ask for 1 or more.")
+            raise BadConfig(f"num_envs is {num_envs}; at least 1 is needed.")
         self.num_envs = num_envs
         self.render_mode = None
         self._rngs: list[np.random.Generator] = []
@@ -87,23 +88,23 @@ class SeededVectorEnv(StatefulVectorEnv):
 def checked_elapsed(
     elapsed_steps: Any, num_envs: int, max_episode_steps: int
 ) -> Int[np.ndarray, " env"]:
-    """The option `elapsed_steps` as [N] integers.
+    """Validate the option `elapsed_steps` and return it as [N] integers.
 
     Raises:
-        BadConfig: they are not N, or an episode would start after its end.
+        BadConfig: there are not N values, or an episode would start after its end.
     """
     elapsed = np.asarray(elapsed_steps)
     is_within = (elapsed >= 0) & (elapsed < max_episode_steps)
     if elapsed.shape != (num_envs,) or not is_within.all():
         raise BadConfig(
-            f"elapsed_steps was {elapsed_steps!r}; {num_envs} integers from 0 to "
+            f"elapsed_steps is {elapsed_steps!r}; {num_envs} integers from 0 to "
             f"{max_episode_steps - 1} are needed."
         )
     return elapsed.astype(np.int64)
 
 
 def generator_at(state: dict[str, Any]) -> np.random.Generator:
-    """A generator that draws on from a saved `bit_generator.state`."""
+    """Return a generator with a saved `bit_generator.state`."""
     rng = np.random.default_rng()
     rng.bit_generator.state = state
     return rng
@@ -112,7 +113,7 @@ def generator_at(state: dict[str, Any]) -> np.random.Generator:
 def generators_after(
     rngs: Sequence[np.random.Generator], seed: int | Sequence[int | None] | None
 ) -> list[np.random.Generator]:
-    """The generators after a reset with this seed; None lets a generator draw on."""
+    """Return the generators after a reset with this seed; None continues a generator."""
     if seed is None:
         return list(rngs)
     seeds = range(seed, seed + len(rngs)) if isinstance(seed, int | np.integer) else seed

@@ -1,6 +1,6 @@
-"""MovingDot: a white dot that is to be moved to the middle of a black picture.
+"""MovingDot: move a white dot to the centre of a black image.
 
-Source: github.com/mrahtz/gym-moving-dot, with the names of both its generations.
+Source: github.com/mrahtz/gym-moving-dot, with the ids of both its versions.
 """
 
 from collections.abc import Iterator
@@ -11,29 +11,29 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from jaxtyping import UInt8
 
-DESCRIPTION = "a dot to be moved to the middle of a picture"
+DESCRIPTION = "move a dot to the centre of an image"
 HEIGHT, WIDTH = 210, 160
-"""Of the picture, in pixels; those of Atari."""
-REACH = 2
-"""Pixels of the dot to each side of its place, so it is 4 x 4 pixels large."""
-LOWEST, HIGHEST = (REACH, REACH), (WIDTH - 1 - REACH, HEIGHT - 1 - REACH)
-"""Where the dot may be: x, y; y grows downwards."""
+"""Size of the image in pixels, as in Atari."""
+HALF_SIDE = 2
+"""Half the side of the dot, which is 4 x 4 pixels large."""
+LOWEST, HIGHEST = (HALF_SIDE, HALF_SIDE), (WIDTH - 1 - HALF_SIDE, HEIGHT - 1 - HALF_SIDE)
+"""Bounds of the dot's x and y; y grows downwards."""
 CENTRE = (80, 105)
 MOVES = ((0, 0), (0, 1), (1, 0), (0, -1), (-1, 0))
-"""What each discrete action moves, x and y: nothing, down, right, up, left."""
+"""Moves (x, y) of the discrete actions: none, down, right, up, left."""
 THRESHOLD = 0.1
-"""Of a continuous action: what is nearer to 0 moves nothing."""
+"""Components of a continuous action below this magnitude do not move the dot."""
 NUM_MOVES = 1_000
-"""Of an episode: so many steps, or a third of them where frames are skipped."""
+"""Moves per episode; with frame skipping an episode has a third as many steps."""
 REPEATS = (2, 4)
-"""Of an action where frames are skipped: at least, at most; those of Atari's v0."""
+"""Least and most repetitions of an action with frame skipping, as in Atari's v0."""
 FPS = 60
 
 Screen = UInt8[np.ndarray, "210 160 3"]
 
 
 class MovingDot(gymnasium.Env):
-    """A dot that moves by one pixel: +1 for nearer to the centre, -1 for further away, else 0."""
+    """A dot that moves by one pixel: reward +1 if nearer to the centre, -1 if further, else 0."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": FPS}  # noqa: RUF012 - Gymnasium's way
 
@@ -44,14 +44,14 @@ class MovingDot(gymnasium.Env):
         repeats: tuple[int, int] = (1, 1),
         render_mode: str | None = None,
     ) -> None:
-        """Make one.
+        """Create an environment.
 
         Args:
-            is_continuous: whether an action is two numbers from -1 to 1, for x and y, in the place
-                of one of five moves.
-            repeats: how many times an action is carried out, at least and at most; drawn anew for
-                each step. The rewards of a step are added.
-            render_mode: `rgb_array`, or None.
+            is_continuous: whether actions are two numbers in [-1, 1] for x and y, not one of five
+                moves.
+            repeats: least and most repetitions of an action, drawn for each step; the rewards of
+                a step are summed.
+            render_mode: `rgb_array` or None.
         """
         self.render_mode = render_mode
         self.observation_space = Box(0, 255, (HEIGHT, WIDTH, 3), np.uint8)
@@ -61,12 +61,12 @@ class MovingDot(gymnasium.Env):
         self._repeats = repeats
         self._screen = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
         self.place = CENTRE
-        """x, y of the dot."""
+        """Position (x, y) of the dot."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Screen, dict[str, Any]]:
-        """Put the dot anywhere."""
+        """Place the dot at random."""
         super().reset(seed=seed, options=options)
         x, y = self.np_random.integers(LOWEST, HIGHEST, endpoint=True).tolist()
         self.place = (x, y)
@@ -74,28 +74,30 @@ class MovingDot(gymnasium.Env):
         return self._screen.copy(), {}
 
     def step(self, action: Any) -> tuple[Screen, float, bool, bool, dict[str, Any]]:
-        """Move the dot; no rule ends an episode."""
-        least, most = self._repeats
-        times = least if least == most else int(self.np_random.integers(least, most + 1))
+        """Move the dot. No rule ends an episode."""
+        min_repeats, max_repeats = self._repeats
+        times = min_repeats
+        if min_repeats < max_repeats:
+            times = int(self.np_random.integers(min_repeats, max_repeats + 1))
         before, move = self.place, self._move(action)
-        reward = sum(self._moved(move) for _ in range(times))
+        reward = sum(self._move_once(move) for _ in range(times))
         if self.place != before:
             self._draw(before)
         return self._screen.copy(), float(reward), False, False, {}
 
     def render(self) -> Screen:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The picture as it is now."""
+        """Return the current image."""
         return self._screen.copy()
 
     def _move(self, action: Any) -> tuple[int, int]:
-        """What an action moves, x and y."""
+        """Return the move (x, y) of an action."""
         if not self._is_continuous:
             return MOVES[int(action)]
         x, y = (int(np.sign(each)) if abs(each) >= THRESHOLD else 0 for each in action)
         return x, y
 
-    def _moved(self, move: tuple[int, int]) -> int:
-        """Move once, as far as there is room; the reward."""
+    def _move_once(self, move: tuple[int, int]) -> int:
+        """Move once within the bounds and return the reward."""
         before = distance(self.place)
         bounds = zip(self.place, move, LOWEST, HIGHEST, strict=True)
         x, y = (min(max(at + by, low), high) for at, by, low, high in bounds)
@@ -104,19 +106,19 @@ class MovingDot(gymnasium.Env):
         return int(now < before) - int(now > before)
 
     def _draw(self, before: tuple[int, int] | None = None) -> None:
-        """Draw the dot; it is wiped out where it was before, or everywhere."""
+        """Draw the dot after erasing the previous one, or the whole screen."""
         self._screen[slice(None) if before is None else pixels(before)] = 0
         self._screen[pixels(self.place)] = 255
 
 
 def pixels(place: tuple[int, int]) -> tuple[slice, slice]:
-    """The rows and columns of the dot."""
+    """Return the rows and columns of a dot."""
     x, y = place
-    return slice(y - REACH, y + REACH), slice(x - REACH, x + REACH)
+    return slice(y - HALF_SIDE, y + HALF_SIDE), slice(x - HALF_SIDE, x + HALF_SIDE)
 
 
 def distance(place: tuple[int, int]) -> int:
-    """The square of the distance to the centre, in pixels."""
+    """Return the squared distance to the centre in pixels."""
     return (place[0] - CENTRE[0]) ** 2 + (place[1] - CENTRE[1]) ** 2
 
 
@@ -124,7 +126,7 @@ def distance(place: tuple[int, int]) -> int:
 
 
 def kinds() -> Iterator[tuple[str, dict[str, Any]]]:
-    """The ids, and how each is made; MovingDot and MovingDotDiscrete are one and the same."""
+    """Yield all ids with their keywords; MovingDot and MovingDotDiscrete are the same."""
     for name, is_continuous in (("", False), ("Discrete", False), ("Continuous", True)):
         for skip, repeats in (("", REPEATS), ("NoFrameskip", (1, 1))):
             yield f"MovingDot{name}{skip}-v0", {"is_continuous": is_continuous, "repeats": repeats}
@@ -134,12 +136,12 @@ KINDS = dict(kinds())
 
 
 def register() -> None:
-    """Tell Gymnasium of the ids."""
-    for env_id, made_with in KINDS.items():
+    """Register the ids with Gymnasium."""
+    for env_id, keywords in KINDS.items():
         if env_id not in gymnasium.registry:
             gymnasium.register(
                 env_id,
                 entry_point=f"{__name__}:{MovingDot.__name__}",
-                max_episode_steps=2 * NUM_MOVES // sum(made_with["repeats"]),
-                kwargs=made_with,
+                max_episode_steps=2 * NUM_MOVES // sum(keywords["repeats"]),
+                kwargs=keywords,
             )

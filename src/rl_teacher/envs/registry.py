@@ -1,4 +1,4 @@
-"""Every environment that can be taught, by name."""
+"""The registry of environments that agents can be trained in."""
 
 import importlib
 import re
@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +16,7 @@ from gymnasium.spaces import Box, Discrete
 from rl_teacher.common.errors import BadInput, UnknownName
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs import moving_dot
-from rl_teacher.envs.atari.names import AtariGame, game_called, game_of, games, nearest_names
+from rl_teacher.envs.atari.names import AtariGame, game_of, games, nearest_names, resolve_game
 from rl_teacher.envs.atari.rules import CLIP_FPS, rules_of
 from rl_teacher.envs.episode_replay import KEEP_STEPS
 from rl_teacher.envs.factories import from_factory, is_factory, time_limit_of
@@ -40,23 +39,23 @@ REGISTERED_BY = {
     "dm_control": ("shimmy", "shimmy[dm-control]"),
     "Meta-World": ("metaworld", "metaworld"),
 }
-"""What ids with a prefix are registered by: the module to import, and what pip calls it."""
+"""Modules that register ids with a prefix, and the name of their package for pip."""
 
 
 @dataclass(frozen=True)
 class EnvInfo:
-    """What a person should know of an environment before teaching it.
+    """Properties of an environment.
 
     Attributes:
-        id: its full name.
-        fps: how many of its steps a clip shows per second.
-        max_episode_steps: where episodes are cut, or None.
-        can_terminate: whether its own rules may end an episode early, which tells the agent about
-            the true reward.
-        backend: `batch`, MuJoCo's thread-pooled batch, `atari`, ALE's, or `gymnasium`, one after
-            the other.
+        id: the full id.
+        fps: steps that a clip shows per second.
+        max_episode_steps: time limit of episodes; None if there is none.
+        can_terminate: whether the environment's rules may end an episode early, which reveals
+            something about the true reward to the agent.
+        backend: `batch` (MuJoCo's thread-pooled batch), `atari` (ALE's), or `gymnasium` (one
+            environment after the other).
         description: one line.
-        has_image_observations: whether its observations are images.
+        has_image_observations: whether observations are images.
     """
 
     id: str
@@ -69,12 +68,12 @@ class EnvInfo:
 
 
 def get_env_info(env_id: str) -> EnvInfo:
-    """The card of an environment.
+    """Return the properties of an environment.
 
     Raises:
-        UnknownName: nothing of this name is registered; the text offers the nearest names.
-        BadInput: it cannot be taught: a dependency is missing, its observations are neither vectors
-            nor pictures, or the module that should register it cannot be imported.
+        UnknownName: no such name is registered; the message suggests the nearest names.
+        BadInput: the environment cannot be used: a dependency is missing, its observations are
+            neither vectors nor images, or the module that registers it cannot be imported.
     """
     full_id = _full_id(env_id)
     if full_id in TASKS:
@@ -84,30 +83,30 @@ def get_env_info(env_id: str) -> EnvInfo:
 
 
 def list_env_infos() -> list[EnvInfo]:
-    """The cards of all environments that can be taught here: suite, plain, Gymnasium's own.
+    """List the MuJoCo tasks and Gymnasium's own environments that can be created here.
 
-    Atari's are many, and by themselves: see `list_atari_infos`.
+    `list_atari_infos` lists the many Atari games.
     """
     ours = [_task_info(task) for task in TASKS.values()]
     return ours + list(_gymnasium_infos())
 
 
 def list_atari_infos() -> list[EnvInfo]:
-    """The cards of Atari's games, each without and with sticky actions."""
+    """List the Atari games, each without and with sticky actions."""
     both = [replace(game, is_sticky=sticks) for game in games() for sticks in (False, True)]
     return [_atari_info(game.id, game) for game in both]
 
 
 def atari_names() -> list[str]:
-    """The names of Atari's games, without what says in which kind they are played."""
+    """List the names of Atari games, without suffixes for their kind."""
     return [game.name for game in games()]
 
 
 def atari_game(env_id: str) -> AtariGame | None:
-    """The game of Atari's that a name means, in the kind it means; None if it is none.
+    """Return the Atari game that a name means; None if it means another environment.
 
     Raises:
-        UnknownName: nothing of this name is registered.
+        UnknownName: no such name is registered.
     """
     return game_of(_full_id(env_id))
 
@@ -119,15 +118,15 @@ def make_vector(
     keep_steps: int = KEEP_STEPS,
     frames: FrameSettings = FrameSettings(),  # noqa: B008 - it cannot change
 ) -> StatefulVectorEnv:
-    """N environments that step together, with SAME_STEP autoreset.
+    """Create N environments that step together, with SAME_STEP autoreset.
 
     Args:
         env_id: any name that `get_env_info` accepts.
         num_envs: N.
-        num_threads: for MuJoCo's batch and Atari; all CPUs by default. Results do not depend on it.
-        keep_steps: how long the records of ended episodes are kept where clips are drawn from
-            these (see `ReplayVectorEnv`).
-        frames: what is shown of an environment that shows pictures.
+        num_threads: threads for MuJoCo and Atari; all CPUs by default. Results do not depend on it.
+        keep_steps: steps for which records of finished episodes are kept, if clips are rendered
+            from them, see `ReplayVectorEnv`.
+        frames: preprocessing of image observations.
     """
     full_id = _full_id(env_id)
     if full_id in TASKS:
@@ -142,37 +141,40 @@ def make_vector(
     from rl_teacher.envs.snapshots import ReplayVectorEnv  # noqa: PLC0415
 
     _gymnasium_info(full_id)
-    make_env = partial(_make_seen, full_id, frames)
+
+    def make_env() -> gymnasium.Env:
+        return preprocess_images(_make_gymnasium(full_id), frames)
+
     return ReplayVectorEnv(make_env, num_envs, keep_steps)
 
 
 def make_single_env(env_id: str) -> gymnasium.Env:
-    """One environment by itself, as Gymnasium or its factory makes it.
+    """Create one environment, without preprocessing.
 
     Raises:
-        BadInput: it cannot be made here.
+        BadInput: the environment cannot be created.
     """
     return _make_gymnasium(_full_id(env_id))
 
 
 def make_rendered_env(env_id: str, frames: FrameSettings | None = None) -> gymnasium.Env:
-    """One of Gymnasium's environments, whose `render` returns a picture.
+    """Create one environment whose `render` returns images.
 
     Args:
         env_id: any name that `get_env_info` accepts.
-        frames: what becomes of its observations, where these are pictures; None: they stay.
+        frames: preprocessing of image observations; None leaves them as they are.
 
     Raises:
-        BadInput: it cannot be made so, or draws no pictures.
+        BadInput: the environment cannot be created with rendering.
     """
-    return preprocess_images(_make_drawing(_full_id(env_id)), frames)
+    return preprocess_images(_make_with_rendering(_full_id(env_id)), frames)
 
 
-def _make_drawing(env_id: str) -> gymnasium.Env:
+def _make_with_rendering(env_id: str) -> gymnasium.Env:
     try:
         env = _make_gymnasium(env_id, render_mode="rgb_array")
     except BadInput:
-        env = _make_gymnasium(env_id)  # it may not know of the argument
+        env = _make_gymnasium(env_id)  # it may not accept render_mode
         if "rgb_array" in env.metadata.get("render_modes", []):
             env.close()
             raise
@@ -182,13 +184,13 @@ def _make_drawing(env_id: str) -> gymnasium.Env:
         env.close()
         raise BadInput(
             f"Clips of {env_id} cannot be shown to a person: it has neither MuJoCo bodies nor the "
-            "render mode rgb_array. Give it that mode, or let -p synth answer."
+            "render mode rgb_array. Add that mode, or use a synthetic teacher (-p synth)."
         )
     return env
 
 
 def mujoco_model(env_id: str) -> "mujoco.MjModel | None":  # pyright: ignore[reportAttributeAccessIssue]
-    """The MuJoCo model whose positions `scene_states` are, or None where there is none."""
+    """Return the MuJoCo model that `scene_states` are positions of; None without MuJoCo."""
     full_id = _full_id(env_id)
     if full_id in TASKS:
         from rl_teacher.envs.mujoco.physics import load_model  # noqa: PLC0415
@@ -206,21 +208,21 @@ def env_spaces(
     env_id: str,
     frames: FrameSettings = FrameSettings(),  # noqa: B008 - it cannot change
 ) -> tuple[gymnasium.Space, gymnasium.Space]:
-    """Observation and action space of one of an environment's copies.
+    """Return the observation and action space of one environment.
 
     Args:
         env_id: any name that `get_env_info` accepts.
-        frames: what is shown of an environment that shows pictures.
+        frames: preprocessing of image observations.
 
     Raises:
-        BadInput: it cannot be taught, see `get_env_info`.
+        BadInput: the environment cannot be used, see `get_env_info`.
     """
     with closing(make_vector(env_id, 1, frames=frames)) as venv:
         return venv.single_observation_space, venv.single_action_space
 
 
 def camera_settings(env_id: str) -> Mapping[str, Any]:
-    """Settings of MuJoCo's free camera that suit an environment; empty where it has none."""
+    """Return the settings of MuJoCo's free camera for an environment, possibly none."""
     full_id = _full_id(env_id)
     if full_id in TASKS:
         return TASKS[full_id].body.camera
@@ -230,7 +232,7 @@ def camera_settings(env_id: str) -> Mapping[str, Any]:
 
 
 def register_tasks() -> None:
-    """Tell Gymnasium of MovingDot, the suite, and the plain ids as `rl_teacher/Hopper-v5`."""
+    """Register MovingDot, the suite and `rl_teacher/Hopper-v5` and so on with Gymnasium."""
     moving_dot.register()
     for task in SUITE.values():
         _register(task.id, task)
@@ -249,11 +251,11 @@ def _register(registered_id: str, task: Task) -> None:
         kwargs={"env_id": task.id},
     )
     if registered_id.replace("-v1", "-v5") in gymnasium.registry:
-        _hush_advice_to_upgrade(registered_id)
+        _silence_upgrade_advice(registered_id)
 
 
-def _hush_advice_to_upgrade(registered_id: str) -> None:
-    """Gymnasium would tell whoever makes Hopper-v1 to "upgrade" to its own Hopper-v5."""
+def _silence_upgrade_advice(registered_id: str) -> None:
+    """Silence Gymnasium's advice to upgrade our Hopper-v1 to its own Hopper-v5."""
     advice = rf".*The environment {re.escape(registered_id)} is out of date"
     warnings.filterwarnings("ignore", message=advice, category=DeprecationWarning)
 
@@ -277,7 +279,7 @@ def _full_id(env_id: str) -> str:
     by_lower = _ids_by_lower_name()
     if wanted.lower() in by_lower:
         return by_lower[wanted.lower()]
-    game = game_called(wanted)
+    game = resolve_game(wanted)
     if game is not None:
         return game.id
     known = [*TASKS, *_latest_gymnasium_ids(), *nearest_names(wanted)]
@@ -285,7 +287,7 @@ def _full_id(env_id: str) -> str:
 
 
 def _imported(module: str, env_id: str) -> ModuleType:
-    """The module that registers, or makes, an environment of one's own."""
+    """Import the module of a user's environment."""
     try:
         return importlib.import_module(module)
     except Exception as error:
@@ -297,10 +299,10 @@ def _imported(module: str, env_id: str) -> ModuleType:
 
 
 def _import_registering(env_id: str) -> None:
-    """Import the package that registers ids like this one with Gymnasium.
+    """Import the package that registers ids with this prefix.
 
     Raises:
-        BadInput: it is not installed.
+        BadInput: the package is not installed.
     """
     prefix = env_id.partition("/")[0]
     if prefix not in REGISTERED_BY:
@@ -316,9 +318,9 @@ def _import_registering(env_id: str) -> None:
 
 
 def _ids_by_lower_name() -> dict[str, str]:
-    """Lower-case names, with and without a version, and other spellings -> full ids.
+    """Map lower-case names, with and without version, and other spellings to full ids.
 
-    Where two claim a name, the first has it: tasks, then Gymnasium's, then other spellings.
+    The first claim wins: tasks, then Gymnasium's ids, then other spellings.
     """
     names: dict[str, str] = {}
     registered = [spec.id for spec in gymnasium.registry.values() if not _is_ales(spec)]
@@ -330,7 +332,7 @@ def _ids_by_lower_name() -> dict[str, str]:
 
 
 def _task_spellings() -> Iterator[tuple[str, str]]:
-    """`hopper`, `ShortWalker2d-v1`, `Cheetah-v5` and so on, each with its full id."""
+    """Yield `hopper`, `ShortWalker2d-v1`, `Cheetah-v5` and so on, each with its full id."""
     suite_names = [task_id.removesuffix("-v1") for task_id in SUITE]
     yield from ((name, f"{name}-v1") for name in suite_names)
     for other, name in ALIASES.items():
@@ -347,7 +349,7 @@ def _unversioned_gymnasium() -> Iterator[tuple[str, str]]:
 
 
 def _latest_gymnasium_ids() -> list[str]:
-    """The newest version of everything registered that is neither ours nor a game of Atari's."""
+    """Return the latest version of each registered id that is neither a task nor a game."""
     latest: dict[str, EnvSpec] = {}
     for spec in gymnasium.registry.values():
         name = spec.id.rsplit("-v", 1)[0]
@@ -358,20 +360,20 @@ def _latest_gymnasium_ids() -> list[str]:
 
 
 def _is_ours(spec: EnvSpec) -> bool:
-    """Whether it is known by the name of its task."""
+    """Return whether an id belongs to one of our tasks."""
     return str(spec.entry_point).startswith(f"{NAMESPACE}.envs.mujoco.vector:")
 
 
 def _is_ales(spec: EnvSpec) -> bool:
-    """Whether it is one of the ids that ALE registers: games have full ids of our own."""
+    """Return whether ALE registered an id; games have full ids of our own."""
     return str(spec.entry_point).startswith("ale_py.")
 
 
-# --- cards ---
+# --- properties ---
 
 
 def _task_info(task: Task) -> EnvInfo:
-    # The plain ids have their body's fps of the suite: clips of one body have one length.
+    # The plain ids use the frame rate of the suite, so that clips of one body have one length.
     return EnvInfo(
         id=task.id,
         fps=task.body.fps,
@@ -395,7 +397,7 @@ def _atari_info(full_id: str, game: AtariGame) -> EnvInfo:
     )
 
 
-# Gymnasium does not say whether rules may end an episode; of these it is known that they do not.
+# Gymnasium does not declare whether rules may end an episode; these environments never do.
 _NEVER_TERMINATE = frozenset(
     (
         *("Pendulum", "Pusher", "HumanoidStandup", "HalfCheetah", "Reacher", "Swimmer"),
@@ -409,7 +411,7 @@ def _gymnasium_info(full_id: str) -> EnvInfo:
         _check_spaces(full_id, env)
         fps = float(env.metadata.get("render_fps") or 30.0)
         longest = time_limit_of(env)
-        has_image_observations = is_image_space(env.observation_space)
+        has_images = is_image_space(env.observation_space)
     spec = gymnasium.registry.get(full_id.rpartition(":")[2])
     return EnvInfo(
         id=full_id,
@@ -417,19 +419,19 @@ def _gymnasium_info(full_id: str) -> EnvInfo:
         max_episode_steps=longest,
         can_terminate=spec is None or spec.name not in _NEVER_TERMINATE,
         backend="gymnasium",
-        description=_described(full_id, spec),
-        has_image_observations=has_image_observations,
+        description=_describe(full_id, spec),
+        has_image_observations=has_images,
     )
 
 
-def _described(full_id: str, spec: EnvSpec | None) -> str:
+def _describe(full_id: str, spec: EnvSpec | None) -> str:
     if spec is None:
         return f"your {full_id}"
     return moving_dot.DESCRIPTION if full_id in moving_dot.KINDS else f"Gymnasium's {spec.name}"
 
 
 def _gymnasium_infos() -> Iterator[EnvInfo]:
-    """MovingDot, and Gymnasium's own environments; those that can be made here."""
+    """Yield MovingDot and Gymnasium's own environments that can be created here."""
     for full_id in _latest_gymnasium_ids():
         entry_point = str(gymnasium.registry[full_id].entry_point)
         is_known = entry_point.startswith(("gymnasium.envs.", f"{moving_dot.__name__}:"))
@@ -441,10 +443,10 @@ def _gymnasium_infos() -> Iterator[EnvInfo]:
 
 
 def _make_gymnasium(full_id: str, render_mode: str | None = None) -> gymnasium.Env:
-    """One of Gymnasium's environments, without its advice to upgrade, or one game."""
+    """Create an environment, without Gymnasium's advice to upgrade."""
     game = game_of(full_id)
     if game is not None:
-        from rl_teacher.envs.atari.single import AtariSingleEnv  # noqa: PLC0415
+        from rl_teacher.envs.atari.vector import AtariSingleEnv  # noqa: PLC0415
 
         return AtariSingleEnv(game, render_mode=render_mode)
     from rl_teacher.envs.mujoco.physics import quiet_mujoco  # noqa: PLC0415
@@ -455,19 +457,14 @@ def _make_gymnasium(full_id: str, render_mode: str | None = None) -> gymnasium.E
     try:
         with warnings.catch_warnings(), quiet_mujoco():
             warnings.simplefilter("ignore")
-            if render_mode is None:  # the environment need not know of the argument
+            if render_mode is None:  # the environment may not accept the argument
                 return gymnasium.make(full_id)
             return gymnasium.make(full_id, render_mode=render_mode)
     except Exception as error:
         raise BadInput(
-            f"{full_id} is registered, but cannot be made here: {error} "
-            "Install what it asks for, or choose another (`rl-teacher envs` lists them)."
+            f"{full_id} is registered, but cannot be created here: {error} "
+            "Install what it needs, or choose another environment (`rl-teacher envs`)."
         ) from error
-
-
-def _make_seen(full_id: str, frames: FrameSettings) -> gymnasium.Env:
-    """One of Gymnasium's environments, as agents see it."""
-    return preprocess_images(_make_gymnasium(full_id), frames)
 
 
 def _check_spaces(full_id: str, env: gymnasium.Env) -> None:
@@ -476,7 +473,7 @@ def _check_spaces(full_id: str, env: gymnasium.Env) -> None:
     if not is_vector and not is_image_space(observations):
         raise BadInput(
             f"{full_id} has observations of {observations!s:.200}; a Box that is a vector is "
-            "needed, or one of pictures: [H, W], [H, W, C] or [C, H, W], of uint8 or of floats "
+            "needed, or one of images: [H, W], [H, W, C] or [C, H, W], of uint8 or of floats "
             "from 0 to 1. Wrap it (gymnasium.wrappers.FlattenObservation makes vectors) and "
             "register the result."
         )

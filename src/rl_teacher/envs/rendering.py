@@ -1,4 +1,4 @@
-"""Episodes lived again in front of a camera: the clips of environments without MuJoCo."""
+"""Rendering by replay: the frames of environments without MuJoCo."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ Frame = UInt8[np.ndarray, "height width 3"]
 Observation = Shaped[np.ndarray, "..."]
 
 TOLERANCE = 1e-4
-"""Observations that differ by more than this, absolute and relative, show another life."""
+"""Largest difference, absolute and relative, between recorded and replayed observations."""
 
 
 def render_steps(
@@ -28,49 +28,48 @@ def render_steps(
     observations: Shaped[np.ndarray, "time ..."] | None = None,
     frames: FrameSettings | None = None,
 ) -> UInt8[np.ndarray, "time height width 3"]:
-    """Pictures of an episode; no display is needed.
+    """Render steps of an episode without a display.
 
     Args:
         env_id: any name that `envs.registry.get_env_info` accepts.
-        record: of the episode.
-        steps: [T] which steps, rising; step s is what the first s actions led to.
-        observations: [T, ...] what was observed in these steps, to be sure that the pictures show
-            what was lived.
-        frames: what was seen of it, where it shows pictures; None: these as they are.
+        record: the record of the episode.
+        steps: [T] ascending step numbers; step s follows the first s actions.
+        observations: [T, ...] the recorded observations of these steps, to verify the replay.
+        frames: preprocessing of image observations; None if there is none.
 
     Raises:
-        BadInput: the environment draws no pictures, or lives its episode otherwise than before.
+        BadInput: the environment renders no images, or the replay differs from the record.
     """
     game = atari_game(env_id)
     if game is None:
-        filmed = _film_of_gymnasium(env_id, record, steps, frames)
-        return _stacked(env_id, filmed, observations)
+        images = _iterate_gymnasium_frames(env_id, record, steps, frames)
+        return _stack_frames(env_id, images, observations)
     from rl_teacher.envs.atari.film import frames_of, shared_replayer  # noqa: PLC0415
 
-    seen = None if observations is None else frames_of(record)
-    with shared_replayer(game, seen) as projector:
-        return _stacked(env_id, projector.film(record, steps), observations)
+    agent_frames = None if observations is None else frames_of(record)
+    with shared_replayer(game, agent_frames) as replayer:
+        return _stack_frames(env_id, replayer.iterate_frames(record, steps), observations)
 
 
-def _stacked(
+def _stack_frames(
     env_id: str,
-    filmed: Iterable[tuple[Observation | None, Frame]],
+    frames: Iterable[tuple[Observation | None, Frame]],
     observations: Shaped[np.ndarray, "time ..."] | None,
 ) -> UInt8[np.ndarray, "time height width 3"]:
-    """The pictures of what was lived.
+    """Stack frames, and compare replayed with recorded observations.
 
     Raises:
-        BadInput: something else was filmed.
+        BadInput: an observation differs.
     """
-    shown = []
-    for place, (obs, frame) in enumerate(filmed):
+    stacked = []
+    for index, (obs, frame) in enumerate(frames):
         if obs is not None and observations is not None:
-            _check_lived(env_id, obs, observations[place])
-        shown.append(frame)
-    return np.stack(shown)
+            _check_replayed(env_id, obs, observations[index])
+        stacked.append(frame)
+    return np.stack(stacked)
 
 
-def film(
+def iterate_frames(
     env_id: str,
     record: ReplayRecord,
     steps: Integer[np.ndarray, " time"],
@@ -78,61 +77,63 @@ def film(
     *,
     is_observed: bool = True,
 ) -> Iterator[tuple[Observation | None, Frame]]:
-    """The observation and the picture of each of some steps, one after the other.
+    """Yield the observation and the frame of each step.
 
     Args:
         env_id: any name that `envs.registry.get_env_info` accepts.
-        record: of the episode.
-        steps: [T] which steps, rising.
-        frames: what was shown of an environment that shows pictures; records of Atari say so.
-        is_observed: whether the observations are needed; None may come where they are not.
+        record: the record of the episode.
+        steps: [T] ascending step numbers.
+        frames: preprocessing of image observations; Atari records hold their own.
+        is_observed: whether observations are needed; without them, Atari yields None.
     """
     game = atari_game(env_id)
     if game is None:
-        return _film_of_gymnasium(env_id, record, steps, frames)
+        return _iterate_gymnasium_frames(env_id, record, steps, frames)
     from rl_teacher.envs.atari.film import EpisodeReplayer, frames_of  # noqa: PLC0415
 
-    return EpisodeReplayer(game, frames_of(record) if is_observed else None).film(record, steps)
+    return EpisodeReplayer(game, frames_of(record) if is_observed else None).iterate_frames(
+        record, steps
+    )
 
 
-def _film_of_gymnasium(
+def _iterate_gymnasium_frames(
     env_id: str,
     record: ReplayRecord,
     steps: Integer[np.ndarray, " time"],
     frames: FrameSettings | None = None,
 ) -> Iterator[tuple[Observation, Frame]]:
-    _do_without_a_display()
-    wanted = set(steps.tolist())
+    _configure_headless_pygame()
+    requested = set(steps.tolist())
     with closing(ReplayableEnv(make_rendered_env(env_id, frames), ReplayHistory(0))) as env:
-        obs = env.begin_again(record.beginning)
-        for step in range(max(wanted) + 1):
+        obs = env.restart(record.reset_state)
+        for step in range(max(requested) + 1):
             if step > 0:
                 obs, *_ = env.step(record.actions[step - 1])
-            if step in wanted:
-                yield obs, _picture(env_id, env)
+            if step in requested:
+                yield obs, _render(env_id, env)
 
 
-def _do_without_a_display() -> None:
-    """Let pygame, which draws most of these environments, open no window and print no greeting."""
+def _configure_headless_pygame() -> None:
+    """Keep pygame, which renders most environments, from opening a window or printing."""
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
 
-def _picture(env_id: str, env: gymnasium.Env) -> Frame:
-    picture = np.asarray(env.render())
-    if picture.shape[2:] != (3,) or picture.dtype != np.uint8:
+def _render(env_id: str, env: gymnasium.Env) -> Frame:
+    image = np.asarray(env.render())
+    if image.shape[2:] != (3,) or image.dtype != np.uint8:
         raise BadInput(
-            f"{env_id} was asked for a picture (render_mode='rgb_array') and returned "
-            f"an array of {picture.dtype} {picture.shape}; uint8 [height, width, 3] is needed. Its "
-            "clips cannot be shown to a person: mend its render(), or choose another environment."
+            f"render() of {env_id} (render_mode='rgb_array') returned an array of "
+            f"{image.dtype} {image.shape}; uint8 [height, width, 3] is needed to show its clips. "
+            "Correct render(), or choose another environment."
         )
-    return picture
+    return image
 
 
-def _check_lived(env_id: str, obs: Observation, lived: Observation) -> None:
-    if not np.allclose(obs, lived, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+def _check_replayed(env_id: str, obs: Observation, recorded: Observation) -> None:
+    if not np.allclose(obs, recorded, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
         raise BadInput(
-            f"{env_id} did not live its episode again as it was, so its clips cannot be shown: a "
-            "person would judge what never happened. Let all its randomness come from "
-            "self.np_random, or choose another environment."
+            f"Replaying {env_id} gave other observations than the recorded episode, so its clips "
+            "would show what never happened. Draw all randomness from self.np_random, or choose "
+            "another environment."
         )

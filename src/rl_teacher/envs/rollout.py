@@ -1,4 +1,4 @@
-"""What an agent experienced: T steps of N environments."""
+"""Rollouts: T steps of N environments."""
 
 from dataclasses import dataclass
 
@@ -8,22 +8,21 @@ from jaxtyping import Bool, Float32, Shaped
 
 @dataclass(frozen=True)
 class Rollout:
-    """T consecutive steps of N environments, in the order they were lived.
+    """T consecutive steps of N environments, in order of time.
 
     Attributes:
-        observations: [T, N, ...] what the agent saw before it acted.
-        actions: [T, N, ...] what it did, as the environment was given it.
-        rewards: [T, N] the environment's own reward.
-        next_observations: [T, N, ...] what the action led to, *before* any reset.
-        terminated: [T, N] the episode ended by the environment's rules.
-        truncated: [T, N] the episode was cut by its time limit.
-        is_valid: [T, N] False where the environment only reset itself, or went to where an episode
-            starts, and ignored the action (Gymnasium's NEXT_STEP autoreset; Atari's start points);
-            such a step belongs to no episode.
-        scene_states: [T, N, K] what a clip is drawn from (MuJoCo: qpos; else which
-            episode, and which of its steps).
-        action_masks: [T, N, A] which of the discrete actions the environment allowed; None where
-            it does not say, which means all of them.
+        observations: [T, N, ...] the observations before each action.
+        actions: [T, N, ...] the actions given to the environments.
+        rewards: [T, N] the environments' own rewards.
+        next_observations: [T, N, ...] the next observations, before any reset.
+        terminated: [T, N] whether the environment's rules ended the episode.
+        truncated: [T, N] whether the time limit ended the episode.
+        is_valid: [T, N] False for steps that ignored the action and belong to no episode: resets
+            (Gymnasium's NEXT_STEP autoreset) and the way to a start point (Atari).
+        scene_states: [T, N, K] the states that clips are rendered from: MuJoCo's qpos, or the
+            numbers of the episode and of the step in it.
+        action_masks: [T, N, A] the discrete actions that the environment allowed; None if it
+            allows all of them.
     """
 
     observations: Shaped[np.ndarray, "time env ..."]
@@ -38,10 +37,10 @@ class Rollout:
 
     @property
     def ended(self) -> Bool[np.ndarray, "time env"]:
-        """[T, N] the last step of an episode, for whatever reason."""
+        """[T, N] whether the step was the last of its episode."""
         return self.terminated | self.truncated
 
     @property
     def num_steps(self) -> int:
-        """Environment steps in it: T * N, less the steps that were only resets."""
+        """The number of valid environment steps, at most T * N."""
         return int(self.is_valid.sum())

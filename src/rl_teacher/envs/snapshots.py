@@ -1,7 +1,7 @@
-"""Gymnasium's own environments, with a state that can be saved.
+"""Gymnasium environments with a state that can be saved.
 
-Most of them cannot hand over their state, but are deterministic: restoring lives the running
-episodes again, by their records. The clips of those without MuJoCo are made in the same way.
+Most environments cannot export their state but are deterministic. Restoring replays the running
+episodes from their records. Clips of environments without MuJoCo are rendered in the same way.
 """
 
 import logging
@@ -30,24 +30,24 @@ logger = logging.getLogger(__name__)
 
 
 class ReplayableEnv(gymnasium.Wrapper):
-    """Remembers how the running episode began, and every action since."""
+    """A wrapper that records how the running episode was reset and every action since."""
 
-    def __init__(self, env: gymnasium.Env, book: ReplayHistory) -> None:
+    def __init__(self, env: gymnasium.Env, history: ReplayHistory) -> None:
         super().__init__(env)
         self.episode = -1
-        self._book = book
+        self._history = history
         self._is_drawn_from_positions = mujoco_positions(env) is not None
-        self._beginning: dict[str, Any] = {}
+        self._reset_state: dict[str, Any] = {}
         self._actions: list[np.ndarray] = []
 
     @property
     def replay_record(self) -> ReplayRecord:
-        """Of the running episode."""
-        return ReplayRecord(self._beginning, actions_of(self._actions, self.action_space))
+        """The record of the running episode."""
+        return ReplayRecord(self._reset_state, actions_of(self._actions, self.action_space))
 
     @property
     def scene_state(self) -> Float[np.ndarray, " scene"]:
-        """[nq] MuJoCo's positions; without MuJoCo [2], the episode's number and the step in it."""
+        """[nq] MuJoCo's qpos; without MuJoCo [2], numbers of the episode and the step in it."""
         if self._is_drawn_from_positions:
             return np.array(mujoco_positions(self), dtype=np.float64)
         return np.array([self.episode, len(self._actions)], dtype=np.float64)
@@ -55,50 +55,50 @@ class ReplayableEnv(gymnasium.Wrapper):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode, and remember how."""
+        """Start an episode and record its reset."""
         if self._actions and not self._is_drawn_from_positions:
-            self._book.end(self.episode, self.replay_record)
+            self._history.end_episode(self.episode, self.replay_record)
         rng = None if seed is not None else self.unwrapped.np_random.bit_generator.state
-        self.episode = self._book.begin()
-        self._beginning = {"seed": seed, "rng": rng, "elapsed": 0}
+        self.episode = self._history.start_episode()
+        self._reset_state = {"seed": seed, "rng": rng, "elapsed": 0}
         self._actions = []
         _renew_world(self.unwrapped)
         return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Act, and remember the action."""
+        """Take one step and record its action."""
         self._actions.append(np.array(action))
-        self._book.live()
+        self._history.count_steps()
         return super().step(action)
 
     def start_at(self, elapsed_steps: int) -> None:
-        """Count the running episode's steps from here, if something counts them."""
+        """Set the step count of the running episode's time limit, if it has one."""
         time_limit = _time_limit(self)
         if time_limit is not None:
-            self._beginning["elapsed"] = elapsed_steps
+            self._reset_state["elapsed"] = elapsed_steps
             time_limit._elapsed_steps = elapsed_steps
 
-    def begin_again(self, beginning: Mapping[str, Any]) -> Any:
-        """Begin an episode as it began before; returns its first observation."""
-        if beginning["rng"] is not None:
-            self.unwrapped.np_random = generator_at(beginning["rng"])
-        obs, _ = self.reset(seed=beginning["seed"])
-        self.start_at(beginning["elapsed"])
+    def restart(self, reset_state: Mapping[str, Any]) -> Any:
+        """Repeat the reset of an episode and return its first observation."""
+        if reset_state["rng"] is not None:
+            self.unwrapped.np_random = generator_at(reset_state["rng"])
+        obs, _ = self.reset(seed=reset_state["seed"])
+        self.start_at(reset_state["elapsed"])
         return obs
 
     def replay(self, record: ReplayRecord) -> Any:
-        """Live an episode again; returns its last observation."""
-        obs = self.begin_again(record.beginning)
+        """Replay an episode and return its last observation."""
+        obs = self.restart(record.reset_state)
         for action in record.actions:
             obs, *_ = self.step(action)
         return obs
 
 
 class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """Gymnasium's sequential vector environment, made teachable.
+    """Gymnasium's sequential vector environment with replay records as its state.
 
-    Note: a running episode's actions are all kept, so an environment without a time limit needs
-    memory without a limit.
+    All actions of a running episode are kept, so memory grows without bound in an environment
+    without a time limit.
     """
 
     envs: list[ReplayableEnv]  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -109,19 +109,19 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
         num_envs: int,
         keep_steps: int = KEEP_STEPS,
     ) -> None:
-        """Make them.
+        """Create N environments.
 
         Args:
-            make_env: one of them.
+            make_env: creates one environment.
             num_envs: N.
             keep_steps: an episode's record is kept until this many steps, counted over all
                 environments, were lived after its end. None are kept where there is MuJoCo.
         """
         if num_envs < 1:
-            raise BadConfig(f"{num_envs} environments were asked for; ask for 1 or more.")
-        self._book = ReplayHistory(keep_steps)
+            raise BadConfig(f"num_envs is {num_envs}; at least 1 is needed.")
+        self._history = ReplayHistory(keep_steps)
         super().__init__(
-            [lambda: ReplayableEnv(make_env(), self._book)] * num_envs,
+            [lambda: ReplayableEnv(make_env(), self._history)] * num_envs,
             autoreset_mode=AutoresetMode.SAME_STEP,
         )
 
@@ -131,22 +131,22 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
         return np.stack([env.scene_state for env in self.envs])
 
     def replay_record(self, episode: int) -> ReplayRecord:
-        """How an episode is lived again; without MuJoCo, clips are drawn so.
+        """Return the record of an episode, from which clips without MuJoCo are rendered.
 
         Args:
             episode: the first of the two numbers in `scene_states`; the second is the step in it.
 
         Raises:
-            LookupError: it ended longer than `keep_steps` ago.
+            LookupError: the episode finished more than `keep_steps` steps ago.
         """
         for env in self.envs:
             if env.episode == episode:
                 return env.replay_record
-        return self._book[episode]
+        return self._history[episode]
 
     @property
     def observations(self) -> Shaped[np.ndarray, "env ..."]:
-        """[N, ...] what the last `reset`, `step` or `set_state` led to."""
+        """[N, ...] the observations after the last `reset`, `step` or `set_state`."""
         return np.asarray(self._observations)
 
     def reset(
@@ -155,7 +155,7 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin new episodes; `options["elapsed_steps"]` is where the step counters start."""
+        """Start new episodes; `options["elapsed_steps"]` sets the initial step counts."""
         others = dict(options or {})
         elapsed_steps = others.pop("elapsed_steps", None)
         obs, infos = super().reset(seed=_plain_seed(seed), options=others or None)
@@ -164,14 +164,14 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
         return obs, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """One step of every environment; ended episodes begin anew."""
+        """Step all environments; finished episodes are reset in the same step."""
         obs, rewards, terminated, truncated, infos = super().step(actions)
         if "final_obs" in infos:
             infos["final_obs"] = _dense(infos["final_obs"], infos["_final_obs"], obs)
         return obs, rewards, terminated, truncated, infos
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """The records of the running episodes, and of those that are kept."""
+        """Return the records of the running episodes and the history."""
         running = pack_replay_records(
             [env.replay_record for env in self.envs], self.single_action_space
         )
@@ -179,15 +179,19 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
             **running,
             "episodes": np.array([env.episode for env in self.envs]),
             "observations": self.observations.copy(),
-            **nest({"book": self._book.get_state(self.single_action_space)}),
+            **nest({"history": self._history.get_state(self.single_action_space)}),
         }
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Replay the episodes that `get_state` described."""
+        """Restore a state by replaying its running episodes.
+
+        Raises:
+            CorruptCheckpoint: the state is incomplete or has another number of environments.
+        """
         missing = self.get_state().keys() - state.keys()
         if missing:
             raise CorruptCheckpoint(
-                f"The environments' saved {', '.join(sorted(missing))} is missing."
+                f"The saved state of the environments lacks {', '.join(sorted(missing))}."
             )
         running = unpack_replay_records(state)
         if len(running) != self.num_envs:
@@ -196,16 +200,16 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
             )
         self._adopt(np.stack([env.replay(r) for env, r in zip(self.envs, running, strict=True)]))
         self._warn_unless_observing(state["observations"])
-        # Note: after replaying, which counts as living.
-        self._book.set_state(part_of(state, "book"))
+        # Only now: replaying counted steps and numbered episodes.
+        self._history.set_state(part_of(state, "history"))
         for env, episode in zip(self.envs, state["episodes"].tolist(), strict=True):
             env.episode = episode
 
     def _warn_unless_observing(self, saved: Shaped[np.ndarray, "env ..."]) -> None:
         if not np.array_equal(self.observations, saved, equal_nan=True):
             logger.warning(
-                "%s did not replay to the saved observations: it is not deterministic. "
-                "The run goes on, but not as it would have.",
+                "Replaying %s did not reproduce the saved observations: the environment is not "
+                "deterministic. The run continues, but differs from an uninterrupted one.",
                 self.envs[0],
             )
 
@@ -218,7 +222,7 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
                 env.start_at(steps)
 
     def _adopt(self, observations: Shaped[np.ndarray, "env ..."]) -> None:
-        """Make these the current observations, with no episode ended."""
+        """Set the current observations, with no episode finished."""
         self._env_obs = list(observations)
         self._observations = observations
         self._terminations[:] = False
@@ -237,15 +241,15 @@ def _dense(
     is_final: Shaped[np.ndarray, " env"],
     obs: Shaped[np.ndarray, "env ..."],
 ) -> Shaped[np.ndarray, "env ..."]:
-    """[N, ...] what every action led to, before any reset."""
-    led_to = obs.copy()
+    """Return [N, ...] next observations before any reset."""
+    next_obs = obs.copy()
     for index in np.flatnonzero(is_final):
-        led_to[index] = final_obs[index]
-    return led_to
+        next_obs[index] = final_obs[index]
+    return next_obs
 
 
 def _renew_world(env: gymnasium.Env) -> None:
-    """Give a Box2D environment a new world, because a used one remembers earlier episodes.
+    """Give a Box2D environment a new world, since a used one keeps state of earlier episodes.
 
     Gymnasium's LunarLander does so itself (its issue 728), its BipedalWalker does not.
     """
@@ -264,11 +268,9 @@ def _time_limit(env: gymnasium.Env) -> TimeLimit | None:
 
 
 def mujoco_positions(env: gymnasium.Env) -> Float[np.ndarray, " nq"] | None:
-    """MuJoCo's qpos, live; None where there is no MuJoCo to draw poses with.
-
-    Note: by the type's module, since importing MuJoCo for an environment without it is slow, and
-    others call a neural network their model.
-    """
+    """Return a live view of MuJoCo's qpos; None for an environment without MuJoCo."""
+    # By the name of the type's module: importing MuJoCo is slow, and other environments have a
+    # neural network as their `model`.
     model = getattr(env.unwrapped, "model", None)
     if not type(model).__module__.startswith("mujoco"):
         return None

@@ -14,13 +14,13 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
-from rl_teacher.clips.drawing import frame_steps
 from rl_teacher.clips.poses import body_poses
 from rl_teacher.clips.scene import build_scene
+from rl_teacher.clips.segment import frame_steps
 from rl_teacher.clips.video import encode_mp4
 from rl_teacher.common.errors import RunFolderUnusable
 from rl_teacher.envs.registry import camera_settings
-from rl_teacher.envs.rendering import film
+from rl_teacher.envs.rendering import iterate_frames
 from rl_teacher.play.actors import Actor
 from rl_teacher.play.episodes import RecordedEpisode, per_frame, record_episode
 from rl_teacher.play.offscreen_renderer import OffscreenRenderer, Shot
@@ -219,7 +219,7 @@ def pictures_of(column: Column, artist: OffscreenRenderer | None) -> Iterator[Pi
         return artist.draw(shot_of(column), segment.scene_states[column.steps])
     record = column.episode.replay_record
     assert record is not None  # noqa: S101 - only MuJoCo has none
-    filmed = film(env_id, record, column.steps, column.actor.frames, is_observed=False)
+    filmed = iterate_frames(env_id, record, column.steps, column.actor.frames, is_observed=False)
     return (in_good_size(frame) for _, frame in filmed)
 
 

@@ -1,28 +1,20 @@
-"""The player: makes the episodes that the page plays, one ahead of whoever watches."""
+"""The player: records and renders the episodes that the page shows, one ahead of the viewer."""
 
 import hashlib
-import multiprocessing
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as TooSlow
-from functools import cached_property
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
 
 import numpy as np
 from jaxtyping import Float32
 
-from rl_teacher.clips.drawing import frame_steps
-from rl_teacher.clips.poses import body_poses, pack
-from rl_teacher.clips.scene import build_scene, scene_bytes
-from rl_teacher.clips.video import encode_mp4
+from rl_teacher.clips.segment import frame_steps
 from rl_teacher.common.errors import BadInput, RlTeacherError
-from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.envs.episode_replay import ReplayRecord
-from rl_teacher.envs.registry import camera_settings
-from rl_teacher.envs.rendering import render_steps
 from rl_teacher.play.actors import Actor
 from rl_teacher.play.episodes import RecordedEpisode, per_frame, record_episode
 from rl_teacher.play.options import PlayOptions
+from rl_teacher.runs.clip_renderer import SegmentRenderer
 from rl_teacher.web.schemas.experiments import Clip
 from rl_teacher.web.schemas.fields import Number
 from rl_teacher.web.schemas.play import (
@@ -39,25 +31,26 @@ DECIMALS = 4
 
 
 class Player:
-    """Plays episodes in their order, in a thread of its own; what was played stays in memory."""
+    """A player that records episodes in order on its own thread and keeps them in memory."""
 
     def __init__(self, actors: Sequence[Actor], options: PlayOptions) -> None:
-        """Begin with the first episode.
+        """Start recording the first episode.
 
         Args:
-            actors: one, or two of one environment.
-            options: how many episodes, and how they begin.
+            actors: one actor, or two of the same environment.
+            options: number of episodes, first seed, exploration.
         """
         self._actors = actors
         self._options = options
-        self._pictures: dict[str, ClipContent] = {}
-        self._begun: list[Future[PlayedEpisode]] = []
+        self._renderer = SegmentRenderer(actors[0].env_info)
+        self._clips: dict[str, ClipContent] = {}
+        self._episodes: list[Future[PlayedEpisode]] = []
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="play")
-        self._begin_until(0)
+        self._start_until(0)
 
     def session(self) -> PlaySession:
-        """Who plays."""
+        """Describe the actors and the episodes."""
         return PlaySession(
             players=[
                 PlayedAgent(
@@ -77,125 +70,80 @@ class Player:
         )
 
     def episode(self, number: int, timeout_s: float) -> PlayedEpisode | None:
-        """An episode; the one after it is begun too. None while it is not ready.
+        """Return an episode and start the next; None if it is not ready within the timeout.
 
         Raises:
-            RlTeacherError: it could not be made.
+            RlTeacherError: the episode could not be recorded or rendered.
         """
-        self._begin_until(number + 1)
+        self._start_until(number + 1)
         try:
-            return self._begun[number].result(timeout_s)
-        except TooSlow:
+            return self._episodes[number].result(timeout_s)
+        except FutureTimeoutError:
             return None
 
     def clip(self, content_hash: str) -> ClipContent | None:
-        """A clip of one of them."""
-        return self._pictures.get(content_hash)
+        """Return the clip with this hash; None if there is none."""
+        return self._clips.get(content_hash)
 
     def scene(self, scene_hash: str) -> bytes | None:
-        """What its poses move."""
-        return self._scene[1] if scene_hash == self._scene[0] else None
+        """Return the scene with this hash; None if there is none."""
+        scene = self._renderer.scene
+        return scene[1] if scene is not None and scene_hash == scene[0] else None
 
     def close(self) -> None:
-        """Let go of threads, processes and environments."""
+        """Release threads, processes and environments."""
         self._thread.shutdown(cancel_futures=True)
-        if "_renderers" in vars(self):
-            self._renderers.shutdown(cancel_futures=True)
+        self._renderer.close()
         for actor in self._actors:
             actor.venv.close()
 
-    def _begin_until(self, number: int) -> None:
-        """Note: in their order, so that the same seed plays the same, exploring too."""
+    def _start_until(self, number: int) -> None:
+        # Episodes are recorded in order: exploring agents draw from one generator, so only then
+        # does a seed give the same episodes whichever is requested first.
         with self._lock:
-            for each in range(len(self._begun), min(number + 1, self._options.episodes)):
-                self._begun.append(self._thread.submit(self._play, each))
+            for each in range(len(self._episodes), min(number + 1, self._options.episodes)):
+                self._episodes.append(self._thread.submit(self._play, each))
 
     def _play(self, number: int) -> PlayedEpisode:
         seed = self._options.seed + number
         try:
-            episode = [
-                record_episode(each, seed, explore=self._options.explore) for each in self._actors
+            episodes = [
+                record_episode(actor, seed, explore=self._options.explore) for actor in self._actors
             ]
-            sides = [
-                self._side(actor, each) for actor, each in zip(self._actors, episode, strict=True)
-            ]
+            sides = [self._render(*each) for each in zip(self._actors, episodes, strict=True)]
         except RlTeacherError:
             raise
         except Exception as error:
             raise BadInput(
                 f"Episode {number} of {self._actors[0].env_info.id} cannot be played: "
-                f"{type(error).__name__}: {error}. `rl-teacher check` tries the environment."
+                f"{type(error).__name__}: {error}. Run `rl-teacher check` on the environment."
             ) from error
         return PlayedEpisode(number=number, seed=seed, sides=sides)
 
-    def _side(self, actor: Actor, episode: RecordedEpisode) -> PlayedSide:
-        steps, fps = frame_steps(len(episode.segment), actor.env_info.fps)
-        picture = self._image_layout_of(actor, episode, steps, fps)
-        content_hash = hashlib.sha256(picture.content).hexdigest()
-        self._pictures[content_hash] = picture
-        has_poses = picture.kind == "poses"
-        true = episode.true_rewards
+    def _render(self, actor: Actor, episode: RecordedEpisode) -> PlayedSide:
+        segment = episode.segment
+        clip = self._renderer.render(segment, episode.replay_record, actor.frames)
+        content_hash = hashlib.sha256(clip.content).hexdigest()
+        self._clips[content_hash] = ClipContent(clip.kind, clip.content)
+        scene = self._renderer.scene
+        steps, _ = frame_steps(len(segment), actor.env_info.fps)
         return PlayedSide(
             clip=Clip(
                 hash=content_hash,
-                kind=picture.kind,
+                kind=clip.kind,
                 url=f"{CLIPS_PATH}{content_hash}",
-                scene_url=f"{SCENES_PATH}{self._scene[0]}" if has_poses else None,
-                num_frames=len(steps),
-                fps=fps,
-                seconds=len(steps) / fps,
+                scene_url=None if scene is None else f"{SCENES_PATH}{scene[0]}",
+                num_frames=clip.num_frames,
+                fps=clip.fps,
+                seconds=clip.num_frames / clip.fps,
             ),
-            num_steps=len(episode.segment),
+            num_steps=len(segment),
             end=episode.end,
             predicted_rewards=_curve(episode.predicted_rewards, steps),
-            true_rewards=_curve(true, steps),
+            true_rewards=_curve(episode.true_rewards, steps),
             predicted_return=_total(episode.predicted_rewards),
-            true_return=_total(true),
+            true_return=_total(episode.true_rewards),
         )
-
-    def _image_layout_of(
-        self, actor: Actor, episode: RecordedEpisode, steps: np.ndarray, fps: float
-    ) -> ClipContent:
-        if episode.replay_record is None:
-            poses = body_poses(actor.model, episode.segment.scene_states[steps])
-            return ClipContent("poses", pack(poses, fps))
-        lived_before = episode.segment.observations[steps]
-        rendering = self._renderers.submit(
-            rendered,
-            actor.env_info.id,
-            actor.frames,
-            episode.replay_record,
-            steps,
-            lived_before,
-            fps,
-        )
-        return ClipContent("video", rendering.result())
-
-    @cached_property
-    def _renderers(self) -> ProcessPoolExecutor:
-        # Note: a process, so that the page is answered meanwhile; see the clip_renderer.
-        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
-
-    @cached_property
-    def _scene(self) -> tuple[str, bytes]:
-        """Of the one environment, and its hash."""
-        actor = self._actors[0]
-        if actor.model is None:
-            return "", b""
-        scene = scene_bytes(build_scene(actor.model, camera_settings(actor.env_info.id)))
-        return hashlib.sha256(scene).hexdigest(), scene
-
-
-def rendered(
-    env_id: str,
-    frames: FrameSettings,
-    record: ReplayRecord,
-    steps: np.ndarray,
-    observations: np.ndarray,
-    fps: float,
-) -> bytes:
-    """In another process: the video of some steps of an episode."""
-    return encode_mp4(render_steps(env_id, record, steps, observations, frames), fps)
 
 
 def _curve(rewards: Float32[np.ndarray, " time"] | None, steps: np.ndarray) -> list[Number] | None:

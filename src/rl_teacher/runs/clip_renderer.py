@@ -1,6 +1,8 @@
-"""The clip_renderer: makes what a person sees of segments, off the training path.
+"""Clip rendering: segments become body poses or videos that a person can watch.
 
-A comparison waits in the store until both its clips can be shown; so no screen is ever blank.
+`SegmentRenderer` renders files, for labelling and for `play`. `ClipRenderer` renders and stores the
+clips of comparisons with it, in the background of training. A comparison is not shown before both
+its clips are stored, so the page never shows a blank clip.
 """
 # MuJoCo's compiled modules come without type stubs.
 # pyright: reportAttributeAccessIssue=false
@@ -18,9 +20,8 @@ import mujoco
 import numpy as np
 
 from rl_teacher.clips import poses
-from rl_teacher.clips.drawing import frame_steps
 from rl_teacher.clips.scene import build_scene, scene_bytes
-from rl_teacher.clips.segment import Segment
+from rl_teacher.clips.segment import Segment, frame_steps
 from rl_teacher.clips.video import encode_mp4
 from rl_teacher.common.errors import MediaNotFound
 from rl_teacher.config.preprocessing import FrameSettings
@@ -33,14 +34,131 @@ from rl_teacher.store.store import Store
 
 logger = logging.getLogger(__name__)
 
+ClipKind = Literal["poses", "video"]
+
+
+@dataclass(frozen=True)
+class ClipFile:
+    """The file of a clip.
+
+    Attributes:
+        kind: type of the file.
+        content: its bytes.
+        num_frames: number of frames.
+        fps: frames per second.
+    """
+
+    kind: ClipKind
+    content: bytes
+    num_frames: int
+    fps: float
+
+
+@dataclass
+class SegmentRenderer:
+    """A renderer for the segments of one environment: body poses with MuJoCo, video without."""
+
+    env_info: EnvInfo
+
+    @cached_property
+    def model(self) -> mujoco.MjModel | None:
+        """The MuJoCo model whose bodies are posed; None where videos are made."""
+        return mujoco_model(self.env_info.id)
+
+    @property
+    def kind(self) -> ClipKind:
+        """The kind of its clips."""
+        return "video" if self.model is None else "poses"
+
+    @cached_property
+    def scene(self) -> tuple[str, bytes] | None:
+        """The scene file that poses refer to, with its SHA-256; None where videos are made."""
+        if self.model is None:
+            return None
+        content = scene_bytes(build_scene(self.model, camera_settings(self.env_info.id)))
+        return hashlib.sha256(content).hexdigest(), content
+
+    @cached_property
+    def _pool(self) -> ProcessPoolExecutor:
+        # Another process, because pygame holds the GIL while it draws. Forking is unsafe once
+        # MuJoCo has started threads, so it is spawned.
+        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+    def replay_record(self, venv: object, segment: Segment) -> ReplayRecord | None:
+        """Return the record that a video of a segment is replayed from; None for poses.
+
+        Call it soon after the segment: environments forget old episodes.
+
+        Raises:
+            LookupError: the environment has forgotten the episode.
+        """
+        if self.model is not None or not isinstance(venv, SupportsReplay):
+            return None
+        return venv.replay_record(int(segment.scene_states[0, 0]))
+
+    def render(
+        self,
+        segment: Segment,
+        record: ReplayRecord | None,
+        frames: FrameSettings | None = None,
+    ) -> ClipFile:
+        """Render a segment.
+
+        Args:
+            segment: steps of this environment.
+            record: the replay of its episode; needed where `kind` is "video".
+            frames: preprocessing of image observations in the segment; None if there is none.
+
+        Raises:
+            BadInput: the replay does not reproduce the segment, or nothing is drawn.
+        """
+        steps, fps = frame_steps(len(segment), self.env_info.fps)
+        if self.model is not None:
+            content = poses.pack(poses.body_poses(self.model, segment.scene_states[steps]), fps)
+            return ClipFile("poses", content, len(steps), fps)
+        assert record is not None  # noqa: S101 - only MuJoCo needs no replay
+        episode_steps = int(segment.scene_states[0, 1]) + steps
+        observations = segment.observations[steps]
+        rendering = self._pool.submit(
+            _render_video, self.env_info.id, record, episode_steps, observations, frames, fps
+        )
+        return ClipFile("video", rendering.result(), len(steps), fps)
+
+    def close(self) -> None:
+        """End the rendering process."""
+        if "_pool" in vars(self):
+            self._pool.shutdown(cancel_futures=True)
+
+
+def _render_video(
+    env_id: str,
+    record: ReplayRecord,
+    steps: np.ndarray,
+    observations: np.ndarray,
+    frames: FrameSettings | None,
+    fps: float,
+) -> bytes:
+    """Replay and encode steps of an episode. Runs in the rendering process."""
+    return encode_mp4(render_steps(env_id, record, steps, observations, frames), fps)
+
+
+def check_renderable(env_id: str) -> None:
+    """Refuse an environment that cannot be shown to a person.
+
+    Raises:
+        BadInput: it has neither a MuJoCo model nor images to render.
+    """
+    if mujoco_model(env_id) is None:
+        make_rendered_env(env_id).close()
+
 
 @dataclass(frozen=True)
 class ClipStore:
-    """Where clips are hung.
+    """The places where clips are stored.
 
     Attributes:
-        store: which clips can be shown, and how.
-        media: their bytes.
+        store: the rows of clips.
+        media: the files of clips.
     """
 
     store: Store
@@ -49,205 +167,129 @@ class ClipStore:
 
 @dataclass
 class ClipRenderer:
-    """Makes the clips of one environment: body poses with MuJoCo, video without.
+    """A background renderer that stores the clips of one environment.
 
     Attributes:
         env_info: the environment.
-        venv: where the segments are lived; without MuJoCo it has `record`, how a video is replayed.
+        venv: the environments that the segments come from; videos are replayed from its records.
         clip_store: where the clips go.
-        frames: what is seen of an environment that shows pictures, in the segments too; None: these
-            as they are.
+        frames: preprocessing of image observations in the segments; None if there is none.
     """
 
     env_info: EnvInfo
     venv: object
     clip_store: ClipStore
     frames: FrameSettings | None = None
-    _asked_for: set[str] = field(default_factory=set)
-    _work: list[Future[None]] = field(default_factory=list)
-    _is_out_of_order: bool = False
+    _requested: set[str] = field(default_factory=set)
+    _pending: list[Future[None]] = field(default_factory=list)
+    _has_failed: bool = False
 
     def __post_init__(self) -> None:
+        self._renderer = SegmentRenderer(self.env_info)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="clip_renderer")
 
-    @cached_property
-    def _model(self) -> mujoco.MjModel | None:
-        return mujoco_model(self.env_info.id)
-
-    @cached_property
-    def _renderers(self) -> ProcessPoolExecutor:
-        # Note: rendering needs no lock of ours there, and forking after MuJoCo began is unsafe.
-        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
-
     @property
-    def kind(self) -> Literal["poses", "video"]:
-        """What its clips are."""
-        return "poses" if self._model is not None else "video"
+    def kind(self) -> ClipKind:
+        """The kind of its clips."""
+        return self._renderer.kind
 
     def show(self, segments: Iterable[Segment]) -> None:
-        """Make the clips of segments in the background; those made already cost nothing.
+        """Render and store the clips of segments in the background, each once.
 
         Raises:
-            RlTeacherError: one that was to be made earlier could not be.
+            RlTeacherError: an earlier clip could not be rendered.
         """
         for segment in segments:
-            if segment.content_hash in self._asked_for:
+            if segment.content_hash in self._requested:
                 continue
-            self._asked_for.add(segment.content_hash)
-            if self._is_shown(segment):
+            self._requested.add(segment.content_hash)
+            if self._is_stored(segment):
                 continue
             try:
-                record = self._replay_record_of(segment)
+                record = self._renderer.replay_record(self.venv, segment)
             except LookupError:
                 logger.warning(
-                    "One clip is left out, and the comparison with it: %s has forgotten how its "
-                    "episode went.",
+                    "A clip and its comparison are left out: %s has forgotten the episode. Let it "
+                    "keep more steps (keep_steps).",
                     self.env_info.id,
                 )
                 continue
-            self._work.append(self._thread.submit(self._make, segment, record))
-        self._raise_failures()
+            self._pending.append(self._thread.submit(self._render, segment, record))
+        # Errors of the background thread surface here, where the caller can handle them.
+        done = [work for work in self._pending if work.done()]
+        self._pending = [work for work in self._pending if not work.done()]
+        for work in done:
+            work.result()
 
     def render_if_possible(self, segment: Segment, then: Callable[[], None]) -> None:
-        """Make a clip that is not needed: what goes wrong is a warning, and the end of it.
+        """Render a clip that nothing depends on; log the first failure and stop trying.
 
         Args:
-            segment: lived in this environment, lately.
-            then: called in the background once it can be shown.
+            segment: recent steps of this environment.
+            then: called in the background once the clip is stored.
         """
-        if self._is_out_of_order:
+        if self._has_failed:
             return
         try:
-            record = self._replay_record_of(segment)
+            record = self._renderer.replay_record(self.venv, segment)
         except LookupError:
             return
-        self._thread.submit(self._try_to_make, segment, record, then)
 
-    def _try_to_make(
-        self, segment: Segment, record: ReplayRecord | None, then: Callable[[], None]
-    ) -> None:
-        try:
-            self._make(segment, record)
-            then()
-        except Exception as error:
-            self._is_out_of_order = True
-            logger.warning("The agent's episodes are not shown: %s", error)
+        def render() -> None:
+            try:
+                self._render(segment, record)
+                then()
+            except Exception as error:
+                self._has_failed = True
+                logger.warning("The agent's episodes are not shown: %s", error)
+
+        self._thread.submit(render)
 
     def forget(self, content_hash: str) -> None:
-        """Delete a clip of an episode, unless a comparison, or another experiment, shows it.
-
-        Note: the row goes before the file, so that no row ever promises a file that is gone.
-        """
+        """Delete the clip of an episode, unless a comparison or another experiment uses it."""
+        # The row goes before the file, so that no row ever refers to a missing file.
         media_key = self.clip_store.store.clips.delete_unused(content_hash)
         if media_key is not None:
             self.clip_store.media.remove(media_key)
 
-    def _is_shown(self, segment: Segment) -> bool:
-        """Whether an earlier run, or another experiment, has made the clip."""
+    def wait(self) -> None:
+        """Wait until all requested clips are stored."""
+        for work in self._pending:
+            work.result()
+        self._pending.clear()
+
+    def close(self, *, finish: bool = False) -> None:
+        """Release threads and processes after the current clip, or after all of them."""
+        self._thread.shutdown(cancel_futures=not finish)
+        self._renderer.close()
+
+    def _is_stored(self, segment: Segment) -> bool:
+        """Return whether an earlier run or another experiment has stored the clip."""
         try:
             return self.clip_store.store.clips.get(segment.content_hash).kind is not None
         except MediaNotFound:
             return False
 
-    def _replay_record_of(self, segment: Segment) -> ReplayRecord | None:
-        """How a video is replayed; asked for here, before the environment forgets it."""
-        if self._model is not None or not isinstance(self.venv, SupportsReplay):
-            return None
-        return self.venv.replay_record(int(segment.scene_states[0, 0]))
-
-    def _make(self, segment: Segment, record: ReplayRecord | None) -> None:
-        steps, fps = frame_steps(len(segment), self.env_info.fps)
-        if self._model is not None:
-            shown = self._poses(segment, self._model, steps, fps)
-        else:
-            assert record is not None  # noqa: S101 - only MuJoCo has no record
-            shown = self._video(segment, record, steps, fps)
-        self.clip_store.store.clips.publish({segment.content_hash: shown})
-
-    def _poses(
-        self, segment: Segment, model: mujoco.MjModel, steps: np.ndarray, fps: float
-    ) -> RenderedClip:
-        packed = poses.pack(poses.body_poses(model, segment.scene_states[steps]), fps)
-        key = f"clips/{segment.content_hash}.poses"
-        self.clip_store.media.put(key, packed)
-        return self._shown("poses", segment, key, self._scene_hash, (len(steps), fps))
-
-    def _video(
-        self, segment: Segment, record: ReplayRecord, steps: np.ndarray, fps: float
-    ) -> RenderedClip:
-        first = int(segment.scene_states[0, 1])
-        lived = segment.observations[steps]
-        rendering = self._renderers.submit(
-            _rendered, self.env_info.id, self.frames, record, first + steps, lived, fps
-        )
-        key = f"clips/{segment.content_hash}.mp4"
-        self.clip_store.media.put(key, rendering.result())
-        return self._shown("video", segment, key, None, (len(steps), fps))
-
-    def _shown(
-        self,
-        kind: str,
-        segment: Segment,
-        key: str,
-        scene_hash: str | None,
-        frames: tuple[int, float],
-    ) -> RenderedClip:
-        num_frames, fps = frames
-        return RenderedClip(
+    def _render(self, segment: Segment, record: ReplayRecord | None) -> None:
+        clip = self._renderer.render(segment, record, self.frames)
+        media_key = f"clips/{segment.content_hash}.{'mp4' if clip.kind == 'video' else 'poses'}"
+        self.clip_store.media.put(media_key, clip.content)
+        row = RenderedClip(
             env_id=segment.env_id,
             num_steps=len(segment),
-            kind=kind,
-            media_key=key,
-            scene_hash=scene_hash,
-            num_frames=num_frames,
-            fps=fps,
+            kind=clip.kind,
+            media_key=media_key,
+            scene_hash=self._stored_scene_hash,
+            num_frames=clip.num_frames,
+            fps=clip.fps,
         )
+        self.clip_store.store.clips.publish({segment.content_hash: row})
 
     @cached_property
-    def _scene_hash(self) -> str:
-        """Of the scene's file, which is made and kept once."""
-        scene = scene_bytes(build_scene(self._model, camera_settings(self.env_info.id)))
-        scene_hash = hashlib.sha256(scene).hexdigest()
-        self.clip_store.media.put(f"scenes/{scene_hash}.json", scene)
+    def _stored_scene_hash(self) -> str | None:
+        """The hash of the scene, which is stored once; None where videos are made."""
+        if self._renderer.scene is None:
+            return None
+        scene_hash, content = self._renderer.scene
+        self.clip_store.media.put(f"scenes/{scene_hash}.json", content)
         return scene_hash
-
-    def wait(self) -> None:
-        """Until everything that was asked for can be shown."""
-        for work in self._work:
-            work.result()
-        self._work.clear()
-
-    def _raise_failures(self) -> None:
-        """What went wrong in the background is told where somebody listens."""
-        done = [work for work in self._work if work.done()]
-        self._work = [work for work in self._work if not work.done()]
-        for work in done:
-            work.result()
-
-    def close(self, *, finish: bool = False) -> None:
-        """Let go of threads and processes, once the clip that is being made is done, or all."""
-        self._thread.shutdown(cancel_futures=not finish)
-        if "_renderers" in vars(self):
-            self._renderers.shutdown(cancel_futures=True)
-
-
-def _rendered(
-    env_id: str,
-    frames: FrameSettings | None,
-    record: ReplayRecord,
-    steps: np.ndarray,
-    observations: np.ndarray,
-    fps: float,
-) -> bytes:
-    """In another process: the video of some steps of an episode."""
-    return encode_mp4(render_steps(env_id, record, steps, observations, frames), fps)
-
-
-def check_renderable(env_id: str) -> None:
-    """Refuse an environment that nobody could look at.
-
-    Raises:
-        BadInput: it is not MuJoCo's, and draws no pictures.
-    """
-    if mujoco_model(env_id) is None:
-        make_rendered_env(env_id).close()

@@ -7,8 +7,7 @@ from uuid import UUID
 
 from pydantic import TypeAdapter, ValidationError
 
-from rl_teacher.clips.answer import Answer
-from rl_teacher.clips.sides import turned
+from rl_teacher.clips.answer import Answer, mirror_answer
 from rl_teacher.common.errors import ComparisonNotFound
 from rl_teacher.store.records import ComparisonWithLease, Identity, NewLabel
 from rl_teacher.store.store import Store
@@ -123,7 +122,7 @@ def in_stored_order(label: LabelSubmission, about: ComparisonWithLease, labeler:
     answer = None if label.answer is None else Answer(label.answer)
     return NewLabel(
         comparison_id=label.comparison_id,
-        answer=turned(answer, swapped=swapped),
+        answer=mirror_answer(answer, swapped=swapped),
         labeler=labeler,
         request_id=label.request_id,
         is_swapped=swapped,

@@ -1,7 +1,6 @@
 """Serializers of comparisons and clips."""
 
-from rl_teacher.clips.answer import Answer
-from rl_teacher.clips.sides import is_swapped, turned
+from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.common.errors import CorruptClip
 from rl_teacher.store.records import ClaimedComparison, ClipView, ComparisonView
 from rl_teacher.web.problems import NOT_SHOWN, ProblemError
@@ -31,7 +30,7 @@ def serialize_comparison(
         asked_at_step=view.asked_at_step,
         left=serialize_clip(left),
         right=serialize_clip(right),
-        answer=turned(answer, swapped=swapped),
+        answer=mirror_answer(answer, swapped=swapped),
     )
 
 

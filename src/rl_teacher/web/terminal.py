@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rl_teacher.clips.answer import Answer
-from rl_teacher.clips.sides import is_swapped, turned
+from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.runs.folder import home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.records import ClaimedComparison, ComparisonView, ExperimentView, NewLabel
@@ -119,7 +118,7 @@ class TerminalSession:
             swapped = is_swapped(comparison.id, self.labeler)
             label = NewLabel(
                 comparison.id,
-                turned(ANSWERS[said], swapped=swapped),
+                mirror_answer(ANSWERS[said], swapped=swapped),
                 self.labeler,
                 is_swapped=swapped,
                 response_ms=round(1000 * (time.monotonic() - began_s)),

@@ -17,16 +17,16 @@ SceneStates = Callable[[], Float[np.ndarray, "env scene"]]
 class Memories:
     """The episodes of N environments that are remembered one by one."""
 
-    def __init__(self, memories: Sequence[ReplayableEnv], book: ReplayHistory) -> None:
+    def __init__(self, memories: Sequence[ReplayableEnv], history: ReplayHistory) -> None:
         self._memories = memories
-        self._book = book
+        self._history = history
 
     def replay_record(self, episode: int) -> ReplayRecord:
         """See `SupportsReplay`."""
         for memory in self._memories:
             if memory.episode == episode:
                 return memory.replay_record
-        return self._book[episode]
+        return self._history[episode]
 
     def scene_states(self) -> Float[np.ndarray, "env scene"]:
         """[N, nq] MuJoCo's positions now; without MuJoCo [N, 2], the episode and the step in it."""
@@ -45,9 +45,9 @@ def remembered(env: gym.Env, keep_steps: int = KEEP_STEPS) -> tuple[gym.Env, Mem
         BadInput: they cannot.
     """
     check_drawable(env)
-    book = ReplayHistory(keep_steps)
-    memory = ReplayableEnv(env, book)
-    return memory, Memories([memory], book)
+    history = ReplayHistory(keep_steps)
+    memory = ReplayableEnv(env, history)
+    return memory, Memories([memory], history)
 
 
 def remembered_vector(
@@ -71,10 +71,10 @@ def remembered_vector(
         )
     for env in inner.envs:
         check_drawable(env)
-    book = ReplayHistory(keep_steps)
-    memories = [ReplayableEnv(env, book) for env in inner.envs]
+    history = ReplayHistory(keep_steps)
+    memories = [ReplayableEnv(env, history) for env in inner.envs]
     inner.envs = list[gym.Env](memories)
-    together = Memories(memories, book)
+    together = Memories(memories, history)
     return together.scene_states, together
 
 

@@ -9,9 +9,9 @@ from rl_teacher.common.errors import BadInput
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.atari import film as film_module
 from rl_teacher.envs.atari.film import EpisodeReplayer, frames_of
-from rl_teacher.envs.atari.names import game_called
+from rl_teacher.envs.atari.names import resolve_game
 from rl_teacher.envs.atari.score_areas import SCORE_AREAS
-from rl_teacher.envs.rendering import film, render_steps
+from rl_teacher.envs.rendering import iterate_frames, render_steps
 from tests.envs.atari.rollouts import games, lived
 
 
@@ -44,7 +44,7 @@ def test_the_person_sees_the_pictures_that_the_agent_sees_small_and_grey():
 def test_pictures_of_another_life_are_refused():
     envs = games("Pong-v0")
     life = lived(envs, 30)
-    with pytest.raises(BadInput, match="did not live its episode again"):
+    with pytest.raises(BadInput, match="gave other observations"):
         render_steps(
             "PongNoFrameskip-v4",
             envs.replay_record(0),
@@ -71,7 +71,9 @@ def test_a_film_needs_no_observations():
     envs = games("Pong-v0")
     lived(envs, 5)
     steps = np.array([1, 4])
-    filmed = list(film("PongNoFrameskip-v4", envs.replay_record(0), steps, is_observed=False))
+    filmed = list(
+        iterate_frames("PongNoFrameskip-v4", envs.replay_record(0), steps, is_observed=False)
+    )
     assert [seen for seen, _ in filmed] == [None, None]
 
 
@@ -86,16 +88,18 @@ def test_the_next_clip_of_an_episode_goes_on_where_the_last_one_ended(monkeypatc
     monkeypatch.setattr(film_module, "Emulators", Counting)
     envs = games("Pong-v0")
     lived(envs, 30)
-    game = game_called("Pong")
+    game = resolve_game("Pong")
     assert game is not None
     kept, fresh = (EpisodeReplayer(game, None) for _ in range(2))
-    list(kept.film(envs.replay_record(0), np.array([3, 10])))
+    list(kept.iterate_frames(envs.replay_record(0), np.array([3, 10])))
     assert len(acted) == 10
     lived(envs, 5, begins=False)
-    further = [frame for _, frame in kept.film(envs.replay_record(0), np.array([20]))]
+    further = [frame for _, frame in kept.iterate_frames(envs.replay_record(0), np.array([20]))]
     assert len(acted) == 20
-    again = [frame for _, frame in kept.film(envs.replay_record(0), np.array([4]))]
+    again = [frame for _, frame in kept.iterate_frames(envs.replay_record(0), np.array([4]))]
     assert len(acted) == 24
     for found, step in ((further, 20), (again, 4)):
-        expected = [frame for _, frame in fresh.film(envs.replay_record(0), np.array([step]))]
+        expected = [
+            frame for _, frame in fresh.iterate_frames(envs.replay_record(0), np.array([step]))
+        ]
         np.testing.assert_array_equal(found, expected)

@@ -4,7 +4,7 @@ import ale_py  # noqa: F401 - registers its own ids with Gymnasium, which must n
 import pytest
 
 from rl_teacher.common.errors import UnknownName
-from rl_teacher.envs.atari.names import game_called, game_of, games
+from rl_teacher.envs.atari.names import game_of, games, resolve_game
 from rl_teacher.envs.registry import get_env_info, list_atari_infos
 
 
@@ -34,7 +34,7 @@ def test_every_game_has_two_ids_that_mean_it():
     assert len(names) == len(set(names)) > 100
     for game in games():
         assert game_of(game.id) == game
-        sticky = game_called(f"ALE/{game.name}-v5")
+        sticky = resolve_game(f"ALE/{game.name}-v5")
         assert sticky is not None
         assert (sticky.rom, sticky.is_sticky, game.is_sticky) == (game.rom, True, False)
 
@@ -54,7 +54,7 @@ def test_a_version_that_never_was_is_refused(spelling):
 
 def test_other_environments_keep_their_names():
     assert game_of("Hopper-v5") is None
-    assert game_called("CartPole-v1") is None
+    assert resolve_game("CartPole-v1") is None
     assert get_env_info("hopper-v4").backend == "gymnasium"
     assert get_env_info("hopper").id == "Hopper-v1"
 

@@ -8,23 +8,23 @@ import pytest
 from ale_py import roms
 
 from rl_teacher.envs.atari import vector
-from rl_teacher.envs.atari.rules import REMEMBERING
+from rl_teacher.envs.atari.rules import RETAINS_MEMORY
 from tests.envs.atari.rollouts import games, lived
 
 FOR_TWO = {"combat", "joust", "maze_craze", "warlords"}
-OTHERS = sorted(set(roms.get_all_rom_ids()) - FOR_TWO - REMEMBERING)
+OTHERS = sorted(set(roms.get_all_rom_ids()) - FOR_TWO - RETAINS_MEMORY)
 
 
 def warm_start(envs, num_episodes):
     """Seed and place of the first episodes of the only environment."""
     return [
         (each["seed"], each["place"])
-        for each in (envs.replay_record(number).beginning for number in range(num_episodes))
+        for each in (envs.replay_record(number).reset_state for number in range(num_episodes))
     ]
 
 
 def test_some_episodes_share_a_seed_until_another_is_drawn(rule, monkeypatch):
-    monkeypatch.setattr(vector, "EPISODES_OF_A_SEED", 3)
+    monkeypatch.setattr(vector, "EPISODES_PER_SEED", 3)
     rule("Pong", max_episode_steps=2)
     envs = games("Pong-v0")
     lived(envs, 9)
@@ -33,7 +33,7 @@ def test_some_episodes_share_a_seed_until_another_is_drawn(rule, monkeypatch):
     assert len(set(seeds)) == 2
     assert seeds[:3] == (seeds[0],) * 3
     envs.reset(seed=3)
-    assert envs.replay_record(5).beginning["place"] == 0
+    assert envs.replay_record(5).reset_state["place"] == 0
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_where_play_changes_what_comes_after_it_every_episode_has_a_seed(rule, e
 
 
 def test_an_episode_goes_on_when_a_seed_is_drawn_next(rule, monkeypatch):
-    monkeypatch.setattr(vector, "EPISODES_OF_A_SEED", 3)
+    monkeypatch.setattr(vector, "EPISODES_PER_SEED", 3)
     rule("Breakout", max_episode_steps=4)
     envs, restored = games("Breakout-v0", 2), games("Breakout-v0", 2)
     lived(envs, 9, options={"elapsed_steps": [0, 3]})

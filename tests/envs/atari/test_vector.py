@@ -160,7 +160,7 @@ def test_every_start_point_has_its_turn(rule):
     for _ in range(24):
         envs.step(np.array([0, 0]))
         starts |= {
-            tuple(envs.replay_record(int(e)).beginning["start"]) for e, _ in envs.scene_states
+            tuple(envs.replay_record(int(e)).reset_state["start"]) for e, _ in envs.scene_states
         }
     assert starts == {(), (2,), (3, 3)}
 
@@ -219,7 +219,7 @@ def test_a_state_of_other_frames_is_refused():
         other.set_state(envs.get_state())
     broken = envs.get_state()
     del broken["rng"]
-    with pytest.raises(CorruptCheckpoint, match="rng is missing"):
+    with pytest.raises(CorruptCheckpoint, match="lacks rng"):
         envs.set_state(broken)
 
 

@@ -1,6 +1,6 @@
-"""ALE's C++ emulators, with the paper's preprocessing: what the agent plays, and what is filmed.
+"""ALE's batched C++ emulators with the paper's preprocessing, for training and for rendering.
 
-N: emulators, C: channels (pictures times colours, the newest last), H, W: of a picture.
+N: emulators, C: channels (stacked images times colours, newest last), H, W: height and width.
 """
 
 import numpy as np
@@ -18,31 +18,32 @@ from rl_teacher.nn.image_layout import ImageLayout
 FRAME_SKIP = 4
 MAX_NOOPS = 30
 NO_LIMIT_FRAMES = 2**30
-"""Episodes are cut by whoever counts their steps."""
+"""ALE's own limit is off: the environments count steps."""
 MAX_SEED = 2**31 - 1
-GO_ON = -1
-"""In place of a seed."""
+CONTINUE = -1
+"""In place of a seed: start the next episode of the current seed."""
 
 IN_COLOUR = FrameSettings(stacked=1, size=0, grey=False)
-"""The screen as a person sees it."""
+"""The whole screen in colour, for people."""
 
-Pictures = UInt8[np.ndarray, "env channel height width"]
+Images = UInt8[np.ndarray, "env channel height width"]
 Outcome = tuple[
-    Pictures, Int32[np.ndarray, " env"], Bool[np.ndarray, " env"], Int32[np.ndarray, " env"]
+    Images, Int32[np.ndarray, " env"], Bool[np.ndarray, " env"], Int32[np.ndarray, " env"]
 ]
 
 
 class _Emulated(EmulatedVectorEnv):
-    # Note: ALE writes its autoreset mode here; without this, into every vector environment's.
+    # ALE writes its autoreset mode into this dict; without an own one it would change the
+    # metadata of every vector environment.
     metadata = {}  # noqa: RUF012
 
 
 class Emulators:
-    """N emulators of one game; a seed, a place after it and the actions say all of an episode.
+    """N emulators of one game. A seed, a place after it and the actions determine an episode.
 
-    Each action lasts 4 frames, of which the last two are laid over one another, because the
-    console drew some things in every other frame only. An episode begins with up to 30 frames of
-    doing nothing, then with FIRE where the game waits for it.
+    Each action lasts 4 frames. The image is the maximum of the last two, because the console draws
+    some sprites in every other frame only. An episode starts with up to 30 no-op frames, then FIRE
+    in games that wait for it (Mnih et al. 2015).
     """
 
     def __init__(
@@ -54,19 +55,19 @@ class Emulators:
         *,
         is_blanked: bool = True,
     ) -> None:
-        """Switch them on.
+        """Create the emulators.
 
         Args:
-            game: which one.
+            game: the game.
             num: N.
-            num_threads: of all emulators together; all CPUs by default.
-            frames: what is shown.
-            is_blanked: whether the score areas are black.
+            num_threads: threads of all emulators together; all CPUs by default.
+            frames: preprocessing of images.
+            is_blanked: whether score areas are black.
         """
         self._blanked = game.name if is_blanked else None
         height, width = frames.size or SCREEN_HEIGHT, frames.size or SCREEN_WIDTH
-        pictures = max(frames.stacked, 1)
-        self._shape = (pictures * (1 if frames.grey else 3), height, width)
+        stacked = max(frames.stacked, 1)
+        self._shape = (stacked * (1 if frames.grey else 3), height, width)
         self._emulated = _Emulated(
             game.rom,
             num,
@@ -77,7 +78,7 @@ class Emulators:
             img_height=height,
             img_width=width,
             grayscale=frames.grey,
-            stack_num=pictures,
+            stack_num=stacked,
             frameskip=FRAME_SKIP,
             noop_max=MAX_NOOPS,
             reward_clipping=False,
@@ -85,70 +86,68 @@ class Emulators:
 
     @property
     def observation_space(self) -> ImageBox:
-        """[C, H, W] of each."""
+        """[C, H, W] images of one emulator."""
         return ImageBox(ImageLayout(self._shape, channel_axis=0))
 
     @property
     def action_space(self) -> Discrete:
-        """The actions that do something in this game; 0 does nothing."""
+        """The minimal action set of the game; 0 is the no-op."""
         space = self._emulated.single_action_space
-        assert isinstance(space, Discrete)  # noqa: S101 - as asked for
+        assert isinstance(space, Discrete)  # noqa: S101 - ALE has discrete actions here
         return space
 
-    def begin(self, seeds: Int[np.ndarray, " some"], which: Bool[np.ndarray, " env"]) -> Pictures:
-        """Begin episodes, at once, whether or not others have ended; the other emulators wait.
+    def reset(self, seeds: Int[np.ndarray, " some"], which: Bool[np.ndarray, " env"]) -> Images:
+        """Start episodes in some emulators, whether or not the old ones are over.
 
-        Note: a seed has ALE load the game anew, which takes as long as 170 steps; going on from the
-        seed of before takes as long as 9.
-
-        Args:
-            seeds: one for each of those that begin; `GO_ON` for the next episode after the seed
-                that an emulator was given last.
-            which: [N]; all of them the first time, with seeds.
-
-        Returns:
-            What all of them show now.
-        """
-        shown, _ = self._emulated.reset(seed=seeds, options={"reset_mask": which})
-        return self._seen(shown)
-
-    def go_on(self, times: Int[np.ndarray, " env"]) -> Pictures:
-        """Begin the next episode after the last seed, so many times.
+        A seed makes ALE load the game again, which takes as long as 170 steps; `CONTINUE` takes as
+        long as 9.
 
         Args:
-            times: [N]; of those that were given a seed just now, how many episodes come before
-                the one that is wanted.
+            seeds: one per emulator that is reset; `CONTINUE` starts the next episode of its seed.
+            which: [N] the emulators to reset; the first time all of them, with seeds.
 
         Returns:
-            What all of them show now.
+            The images of all emulators.
         """
-        shown = self.begin(np.zeros(0, np.int64), times < 0)
+        images, _ = self._emulated.reset(seed=seeds, options={"reset_mask": which})
+        return self._observe(images)
+
+    def skip_episodes(self, times: Int[np.ndarray, " env"]) -> Images:
+        """Start the next episode of the current seed several times.
+
+        Args:
+            times: [N] number of episodes to skip in each emulator.
+
+        Returns:
+            The images of all emulators.
+        """
+        images = self.reset(np.zeros(0, np.int64), times < 0)
         while (times > 0).any():
-            shown = self.begin(np.full(np.count_nonzero(times > 0), GO_ON), times > 0)
+            images = self.reset(np.full(np.count_nonzero(times > 0), CONTINUE), times > 0)
             times = times - 1
-        return shown
+        return images
 
     def act(self, actions: Int[np.ndarray, " env"]) -> Outcome:
-        """One action in each: pictures, rewards, whether the game ended, and lives left.
+        """Step all emulators and return images, rewards, game overs and lives left.
 
-        An emulator whose game ended must begin an episode before it acts again.
+        An emulator whose game is over must be reset before the next step.
         """
         self.send(actions)
         return self.receive()
 
     def send(self, actions: Int[np.ndarray, " env"]) -> None:
-        """Let them act, and do not wait for it."""
+        """Start a step in the emulators' threads."""
         self._emulated.send(actions)
 
     def receive(self) -> Outcome:
-        """What the actions that were sent led to."""
-        shown, rewards, terminated, _, infos = self._emulated.recv()
-        return self._seen(shown), rewards, terminated, infos["lives"]
+        """Wait for the step that `send` started and return its outcome."""
+        images, rewards, terminated, _, infos = self._emulated.recv()
+        return self._observe(images), rewards, terminated, infos["lives"]
 
-    def _seen(self, shown: UInt8[np.ndarray, "env picture height width *colour"]) -> Pictures:
-        """As observations; ALE fills new arrays each time, so these may be kept, and written to."""
-        if shown.ndim == 5:
-            shown = np.moveaxis(shown, 4, 2).reshape(len(shown), *self._shape)
+    def _observe(self, images: UInt8[np.ndarray, "env image height width *colour"]) -> Images:
+        """Reorder to [N, C, H, W] and blank scores in place: ALE returns new arrays each time."""
+        if images.ndim == 5:
+            images = np.moveaxis(images, 4, 2).reshape(len(images), *self._shape)
         if self._blanked is not None:
-            blank(shown, self._blanked)
-        return shown
+            blank(images, self._blanked)
+        return images

@@ -1,4 +1,4 @@
-"""Clips of Atari games: episodes lived again in front of the whole screen, in colour."""
+"""Clips of Atari games: replayed episodes that show the whole screen in colour."""
 
 import atexit
 from collections.abc import Iterator
@@ -22,61 +22,61 @@ _ONLY = np.ones(1, np.bool_)
 
 
 class EpisodeReplayer:
-    """Shows episodes of one game; it goes on from where it is, if that is on the way."""
+    """A replayer of one game that continues from its current step where it can."""
 
     def __init__(self, game: AtariGame, frames: FrameSettings | None) -> None:
-        """Switch on an emulator for the person, and one that sees what the agent saw.
+        """Create an emulator for the screen and one for the agent's observations.
 
         Args:
-            game: which one.
-            frames: the agent's; with None nobody sees what it saw.
+            game: the game.
+            frames: preprocessing of the agent's images; None if they are not needed.
         """
         self._emulators = [Emulators(game, 1, 1, IN_COLOUR, is_blanked=False)]
         if frames is not None:
             self._emulators.append(Emulators(game, 1, 1, frames))
-        self._beginning: dict[str, Any] | None = None
-        self._lived = np.zeros(0, np.int64)
-        self._shown: list[np.ndarray] = []
+        self._reset_state: dict[str, Any] | None = None
+        self._actions = np.zeros(0, np.int64)
+        self._images: list[np.ndarray] = []
 
-    def film(
+    def iterate_frames(
         self, record: ReplayRecord, steps: Integer[np.ndarray, " time"]
     ) -> Iterator[tuple[Observation | None, Frame]]:
-        """What the agent saw in each of some steps, rising, and the screen."""
+        """Yield the agent's observation and the screen at each of the ascending steps."""
         for step in steps.tolist():
-            self._go_to(record, step)
-            screen, *seen = self._shown
-            yield seen[0] if seen else None, screen.transpose(1, 2, 0)
+            self._seek(record, step)
+            screen, *observation = self._images
+            yield observation[0] if observation else None, screen.transpose(1, 2, 0)
 
-    def _go_to(self, record: ReplayRecord, step: int) -> None:
-        wanted = record.actions[:step]
-        here = len(self._lived)
-        is_on_the_way = record.beginning == self._beginning and here <= step
-        if not is_on_the_way or not np.array_equal(self._lived, wanted[:here]):
-            self._begin(record.beginning)
+    def _seek(self, record: ReplayRecord, step: int) -> None:
+        target = record.actions[:step]
+        here = len(self._actions)
+        is_ahead = record.reset_state == self._reset_state and here <= step
+        if not is_ahead or not np.array_equal(self._actions, target[:here]):
+            self._reset(record.reset_state)
             here = 0
-        for action in wanted[here:].tolist():
+        for action in target[here:].tolist():
             self._act(action)
-        self._lived = wanted
+        self._actions = target
 
-    def _begin(self, beginning: dict[str, Any]) -> None:
-        seed = np.array([beginning["seed"]])
-        place = np.array([beginning.get("place", 0)])
+    def _reset(self, reset_state: dict[str, Any]) -> None:
+        seed = np.array([reset_state["seed"]])
+        place = np.array([reset_state.get("place", 0)])
         for each in self._emulators:
-            each.begin(seed, _ONLY)
-        self._shown = [each.go_on(place)[0] for each in self._emulators]
-        self._beginning = beginning
-        for action in beginning["start"]:
+            each.reset(seed, _ONLY)
+        self._images = [each.skip_episodes(place)[0] for each in self._emulators]
+        self._reset_state = reset_state
+        for action in reset_state["start"]:
             self._act(action)
 
     def _act(self, action: int) -> None:
-        for each in self._emulators:  # each on a thread of its own
+        for each in self._emulators:  # both step at the same time, on their own threads
             each.send(np.array([action]))
-        self._shown = [each.receive()[0][0] for each in self._emulators]
+        self._images = [each.receive()[0][0] for each in self._emulators]
 
 
 @contextmanager
 def shared_replayer(game: AtariGame, frames: FrameSettings | None) -> Iterator[EpisodeReplayer]:
-    """A projector that stays where it is until the next clip, which may be of the same episode."""
+    """Lend a replayer that keeps its position, since the next clip may be of the same episode."""
     with _IN_USE:
         yield _kept(game, frames)
 
@@ -89,10 +89,10 @@ def _kept(game: AtariGame, frames: FrameSettings | None) -> EpisodeReplayer:
     return EpisodeReplayer(game, frames)
 
 
-# Note: ALE complains at the end of a process of whatever is still there.
+# ALE logs errors for emulators that are still alive when the process ends.
 atexit.register(_kept.cache_clear)
 
 
 def frames_of(record: ReplayRecord) -> FrameSettings:
-    """What the agent was shown when it lived an episode."""
-    return FrameSettings(**record.beginning["frames"])
+    """Return the preprocessing that the agent of an episode used."""
+    return FrameSettings(**record.reset_state["frames"])

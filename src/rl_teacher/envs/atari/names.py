@@ -1,7 +1,8 @@
-"""The names of Atari games: every game of ALE, in two kinds.
+"""Names of Atari games: every game of ALE, in two kinds.
 
 `PongNoFrameskip-v4` plays as in the paper, without sticky actions; `ALE/Pong-v5` repeats the last
-action in a quarter of the frames, as ALE registers it. Other spellings mean one of the two.
+action in a quarter of the frames, as ALE registers it. Other spellings mean
+one of the two.
 """
 
 import difflib
@@ -11,9 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 
 STICKINESS = 0.25
-"""How often a frame of the v5 kind repeats the action before."""
+"""Probability that a frame of the v5 kind repeats the previous action."""
 
-# These have no mode for one player.
+# Games without a mode for one player.
 _FOR_TWO = frozenset(("combat", "joust", "maze_craze", "warlords"))
 
 _SPELLING = re.compile(
@@ -25,12 +26,12 @@ _SPELLING = re.compile(
 
 @dataclass(frozen=True)
 class AtariGame:
-    """One game, in one kind.
+    """One game in one kind.
 
     Attributes:
-        name: as in ids: `SpaceInvaders`.
-        rom: as ALE calls it: `space_invaders`.
-        is_sticky: whether actions stick.
+        name: the name in ids, such as `SpaceInvaders`.
+        rom: the name of the ROM in ALE, such as `space_invaders`.
+        is_sticky: whether actions are sticky.
     """
 
     name: str
@@ -39,14 +40,14 @@ class AtariGame:
 
     @property
     def id(self) -> str:
-        """Its full id."""
+        """The full id."""
         return f"ALE/{self.name}-v5" if self.is_sticky else f"{self.name}NoFrameskip-v4"
 
 
-def game_called(spelling: str) -> AtariGame | None:
-    """What is meant by a spelling; None if it is no game.
+def resolve_game(spelling: str) -> AtariGame | None:
+    """Resolve a spelling; return None if it is no game.
 
-    Upper and lower case do not matter, nor does the version: `Pong`, `pong-v0` and
+    Case and version are ignored: `Pong`, `pong-v0` and
     `PongDeterministic-v4` are `PongNoFrameskip-v4`, `ale/pong` is `ALE/Pong-v5`.
     """
     match = _SPELLING.fullmatch(spelling)
@@ -60,22 +61,22 @@ def game_called(spelling: str) -> AtariGame | None:
 
 
 def game_of(full_id: str) -> AtariGame | None:
-    """The game of a full id, perhaps with a module before it; None if it is no game's."""
+    """Return the game of a full id, with or without a module prefix; None if it is no game."""
     own_id = full_id.rpartition(":")[2]
-    # Note: asked of every environment, so ALE is loaded only for what looks like a game.
+    # Called for every environment: load ALE only if the id looks like a game.
     if not own_id.startswith("ALE/") and not own_id.endswith("NoFrameskip-v4"):
         return None
-    game = game_called(own_id)
+    game = resolve_game(own_id)
     return game if game is not None and game.id == own_id else None
 
 
 def games() -> Iterator[AtariGame]:
-    """Every game, in the kind without sticky actions."""
+    """Return every game, without sticky actions."""
     return (AtariGame(_name(rom), rom, is_sticky=False) for rom in _roms_by_name().values())
 
 
 def nearest_names(spelling: str) -> list[str]:
-    """Names of games that look like a misspelt one."""
+    """Return the names of games that are close to a misspelt one."""
     names = [each for game in games() for each in _offered(game)]
     by_lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(spelling.lower(), by_lower, n=4, cutoff=0.6)
@@ -100,5 +101,5 @@ def _roms_by_name() -> dict[str, str]:
 
 
 def _name(rom: str) -> str:
-    """As ALE's own ids have it."""
+    """Return the name that ALE uses in its own ids."""
     return rom.title().replace("_", "")

@@ -1,34 +1,34 @@
-"""Where the episodes of an Atari game begin and end, beyond what the game says itself."""
+"""Episode rules of Atari games: start points, lives and step limits beyond the game's own."""
 
 from dataclasses import dataclass
 
 CLIP_FPS = 15.0
-"""Steps a second: the console draws 60 frames, and an action lasts 4."""
+"""Steps per second: the console draws 60 frames, and an action lasts 4."""
 
-USUAL_MAX_STEPS = 27_000
+DEFAULT_MAX_STEPS = 27_000
 """ALE's limit: 108,000 frames at 4 frames a step, half an hour."""
 
 
 @dataclass(frozen=True)
 class GameRules:
-    """WarmStart and ends of a game's episodes.
+    """The start and end of a game's episodes.
 
     Attributes:
-        start_points: sequences of action numbers. Each episode lives one of them, chosen at random,
-            before the agent acts; an empty one begins where the game does.
-        min_lives: an episode ends when fewer lives than this are left; None leaves it to the game.
-        max_episode_steps: the agent's steps until an episode is cut.
-        can_terminate: whether the game, or its lives, may end an episode before that.
+        start_points: sequences of action numbers. Each episode plays one of them, chosen at random,
+            before the agent acts; an empty one starts where the game does.
+        min_lives: an episode ends when fewer lives are left; None leaves the end to the game.
+        max_episode_steps: agent steps until the episode is truncated.
+        can_terminate: whether the game or its lives may end an episode earlier.
     """
 
     start_points: tuple[tuple[int, ...], ...] = ((),)
     min_lives: int | None = None
-    max_episode_steps: int = USUAL_MAX_STEPS
+    max_episode_steps: int = DEFAULT_MAX_STEPS
     can_terminate: bool = True
 
     @property
     def has_start_points(self) -> bool:
-        """Whether some episode begins elsewhere than the game."""
+        """Whether any episode starts elsewhere than the game."""
         return any(self.start_points)
 
 
@@ -43,21 +43,21 @@ MONTEZUMAS_LADDER = (
     *(_RIGHT,) * 1,
     *(_DOWN,) * 21,
 )
-"""A start point in MontezumaRevenge, at the foot of the first room's right ladder: onto the rope,
-onto the ledge, and down."""
+"""Actions to a start point in MontezumaRevenge, the foot of the right ladder in the first room:
+onto the rope, onto the ledge, and down."""
 
 GAME_RULES: dict[str, GameRules] = {
-    # The weather changes after some 3,050 frames. As learning-from-human-preferences, which played
-    # 3,000.
+    # The weather changes after about 3,050 frames; episodes of 3,000 frames avoid it, as in
+    # learning-from-human-preferences.
     "Enduro": GameRules(max_episode_steps=750, can_terminate=False),
     # As rl-teacher-atari: an episode ends when the second life is lost.
     "MontezumaRevenge": GameRules(min_lives=5),
 }
-"""The rules of games by name (`MontezumaRevenge`). Add your own before an environment is made: see
+"""The rules by game name (`MontezumaRevenge`). Add your own before creating an environment, see
 docs/atari.md."""
 
 
-REMEMBERING: frozenset[str] = frozenset(
+RETAINS_MEMORY: frozenset[str] = frozenset(
     (
         "crossbow",
         "hangman",
@@ -72,11 +72,10 @@ REMEMBERING: frozenset[str] = frozenset(
         "yars_revenge",
     )
 )
-"""Games, as ALE calls them, whose beginning depends on how the game before it was played, for they
-leave some of the console's memory as it is. Found by playing each game on, and comparing memories:
-see tests/envs/atari/test_resets.py."""
+"""ROMs that keep part of the console's memory across games, so that a start depends on the previous
+game. Found by comparing memories after resets, see tests/envs/atari/test_resets.py."""
 
 
 def rules_of(name: str) -> GameRules:
-    """The rules of a game, by its name."""
+    """Return the rules of a game by its name."""
     return GAME_RULES.get(name, GameRules())

@@ -1,7 +1,7 @@
-"""Atari games, many at a time.
+"""Vector environments of Atari games.
 
-N: environments, T: steps of an episode, C: channels (pictures times colours, the newest last),
-H, W: of a picture.
+N: environments, T: steps of an episode, C: channels (stacked images times colours, newest last),
+H, W: height and width in pixels.
 """
 
 import json
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
@@ -18,9 +19,10 @@ from jaxtyping import Bool, Float, Float64, Int64, Integer
 from rl_teacher.common.errors import CorruptCheckpoint
 from rl_teacher.common.state_dict import array_to_text, nest, part_of, text_to_array
 from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.envs.atari.emulators import GO_ON, MAX_SEED, Emulators, Pictures
+from rl_teacher.envs.atari.emulators import CONTINUE, MAX_SEED, Emulators, Images
+from rl_teacher.envs.atari.film import EpisodeReplayer
 from rl_teacher.envs.atari.names import AtariGame
-from rl_teacher.envs.atari.rules import REMEMBERING, rules_of
+from rl_teacher.envs.atari.rules import CLIP_FPS, RETAINS_MEMORY, rules_of
 from rl_teacher.envs.episode_replay import (
     KEEP_STEPS,
     ReplayHistory,
@@ -39,17 +41,17 @@ logger = logging.getLogger(__name__)
 
 Infos = dict[str, Any]
 
-EPISODES_OF_A_SEED = 64
-"""Episodes of an environment, at most, until it draws a seed: that costs as much as 170 steps, but
-to live an episode again, all warm_start since its seed are gone through again."""
+EPISODES_PER_SEED = 64
+"""Episodes of an environment until it draws a new seed. Seeding costs as much as 170 steps, because
+ALE loads the game again; but a replay resets through all episodes since the seed."""
 
 
 class AtariVectorEnv(SeededVectorEnv):
-    """N environments of one game; an episode that ends begins anew in the same step.
+    """N environments of one game; a finished episode is reset in the same step.
 
-    The observations are new arrays each time, which are not copied: keep them, but write to none.
+    Each step returns new observation arrays without copying: keep them, but do not write to them.
 
-    Where a game has start points, `infos["ignores_action"]` tells where the next step lives one.
+    In games with start points, `infos["ignores_action"]` is True where the next step plays one.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}  # noqa: RUF012
@@ -62,20 +64,21 @@ class AtariVectorEnv(SeededVectorEnv):
         keep_steps: int = KEEP_STEPS,
         frames: FrameSettings = FrameSettings(),  # noqa: B008 - it cannot change
     ) -> None:
-        """Switch them on.
+        """Create the environments.
 
         Args:
-            game: which, and in which kind.
+            game: the game and its kind.
             num_envs: N.
             num_threads: all CPUs by default. Results do not depend on it.
             keep_steps: an episode's record is kept until this many steps, counted over all
                 environments, were lived after its end.
-            frames: what is shown of it.
+            frames: preprocessing of images.
         """
         super().__init__(num_envs)
         self._rules = rules_of(game.name)
-        # Note: where actions stick, there are draws in every frame, as many as frames were lived.
-        self._has_fresh_seeds = game.is_sticky or game.rom in REMEMBERING
+        # Sticky actions draw random numbers in every frame, so the state after an episode depends
+        # on its length. Such games, and those that keep memory, are seeded at every reset.
+        self._has_fresh_seeds = game.is_sticky or game.rom in RETAINS_MEMORY
         self._frames = asdict(frames)
         self._emulators = Emulators(game, num_envs, num_threads, frames)
         self.single_observation_space = self._emulators.observation_space
@@ -83,16 +86,16 @@ class AtariVectorEnv(SeededVectorEnv):
         self._num_actions = int(self._emulators.action_space.n)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._book = ReplayHistory(keep_steps)
+        self._history = ReplayHistory(keep_steps)
         self._everyone = np.arange(num_envs)
         self._observations = np.zeros(self.observation_space.shape or (), np.uint8)
-        # Of the running episodes: number, beginning, actions, and how many of these are lived.
+        # The running episodes: number, reset state, actions, and number of actions taken.
         self._episodes = np.full(num_envs, -1)
-        self._warm_start: list[dict[str, Any]] = []
+        self._reset_states: list[dict[str, Any]] = []
         self._taken = np.zeros((num_envs, self._rules.max_episode_steps), np.uint8)
         self._steps = np.zeros(num_envs, np.int64)
         self._elapsed = np.zeros(num_envs, np.int64)
-        # Actions of the start points that are still to be lived.
+        # Actions of the start points that are still to be played.
         self._start_left = np.zeros(num_envs, np.int64)
         self._is_starting = np.zeros(num_envs, np.bool_)
 
@@ -104,40 +107,41 @@ class AtariVectorEnv(SeededVectorEnv):
         return states
 
     @property
-    def observations(self) -> Pictures:
-        """[N, C, H, W] what the last `reset`, `step` or `set_state` led to."""
+    def observations(self) -> Images:
+        """[N, C, H, W] the observations after the last `reset`, `step` or `set_state`."""
         return self._observations
 
     def replay_record(self, episode: int) -> ReplayRecord:
-        """How an episode is lived again.
+        """Return the record of an episode.
 
         Args:
             episode: the first of the two numbers in `scene_states`; the second is the step in it.
 
         Raises:
-            LookupError: it ended longer than `keep_steps` ago.
+            LookupError: the episode finished more than `keep_steps` steps ago.
         """
         for env in np.flatnonzero(self._episodes == episode).tolist():
             return self._replay_record_of(env)
-        return self._book[episode]
+        return self._history[episode]
 
     def reset(
         self,
         *,
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
-    ) -> tuple[Pictures, Infos]:
-        """Begin new episodes.
+    ) -> tuple[Images, Infos]:
+        """Start new episodes.
 
         Args:
-            seed: one for all (environment i gets seed + i), one for each, or None to draw on.
-            options: `elapsed_steps`, [N] integers, where each step counter starts; `reset_mask`,
-                [N] booleans, which environments begin anew (Gymnasium's).
+            seed: one seed (environment i gets seed + i), one per environment, or None to continue
+                the generators.
+            options: `elapsed_steps`, [N] initial step counts; `reset_mask`, [N] booleans, the
+                environments to reset (Gymnasium's).
         """
         options = options or {}
         self._rngs = generators_after(self.np_random, seed)
         which = np.ones(self.num_envs, np.bool_)
-        if "reset_mask" in options and self._warm_start:
+        if "reset_mask" in options and self._reset_states:
             which = np.asarray(options["reset_mask"], np.bool_)
         elapsed = np.zeros(self.num_envs, np.int64)
         if "elapsed_steps" in options:
@@ -145,28 +149,28 @@ class AtariVectorEnv(SeededVectorEnv):
                 options["elapsed_steps"], self.num_envs, self._rules.max_episode_steps
             )
         self._observations = self._begin(which, elapsed, draws_seeds=True)
-        return self._observations, self._told()
+        return self._observations, self._start_infos()
 
     def step(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, actions: Integer[np.ndarray, " env"]
-    ) -> tuple[Pictures, Float64[np.ndarray, " env"], np.ndarray, np.ndarray, Infos]:
-        """One step of every environment; ended episodes begin anew."""
+    ) -> tuple[Images, Float64[np.ndarray, " env"], np.ndarray, np.ndarray, Infos]:
+        """Step all environments; finished episodes are reset in the same step."""
         self.begin_step(actions)
         return self.end_step()
 
     def begin_step(self, actions: Integer[np.ndarray, " env"]) -> None:
-        """Let the emulators act; until `end_step` there is time for something else."""
+        """Start a step in the emulators' threads; the caller may compute until `end_step`."""
         self._is_starting = self._start_left > 0
         checked = self._checked(actions)
-        self._emulators.send(self._to_be_lived(checked))
-        self._remember(checked)
+        self._emulators.send(self._with_start_actions(checked))
+        self._record(checked)
 
     def end_step(
         self,
-    ) -> tuple[Pictures, Float64[np.ndarray, " env"], np.ndarray, np.ndarray, Infos]:
-        """What `step` returns, of the step that began."""
+    ) -> tuple[Images, Float64[np.ndarray, " env"], np.ndarray, np.ndarray, Infos]:
+        """Wait for the step that `begin_step` started and return the result of `step`."""
         is_starting = self._is_starting
-        pictures, rewards, terminated, lives = self._emulators.receive()
+        images, rewards, terminated, lives = self._emulators.receive()
         if self._rules.min_lives is not None:
             terminated = terminated | (lives < self._rules.min_lives)
         is_over_at_start = terminated & is_starting
@@ -175,17 +179,17 @@ class AtariVectorEnv(SeededVectorEnv):
         infos: Infos = {"lives": lives}
         ended = terminated | truncated
         if ended.any():
-            infos |= {"final_obs": pictures, "_final_obs": ended}
+            infos |= {"final_obs": images, "_final_obs": ended}
             infos |= {"final_info": {}, "_final_info": ended}
         if ended.any() or is_over_at_start.any():
             begins, elapsed = ended | is_over_at_start, np.zeros_like(self._elapsed)
-            pictures = self._begin(begins, elapsed, draws_seeds=self._has_fresh_seeds)
-        self._observations = pictures
+            images = self._begin(begins, elapsed, draws_seeds=self._has_fresh_seeds)
+        self._observations = images
         rewards = np.where(is_starting, 0.0, rewards)
-        return pictures, rewards, terminated, truncated, infos | self._told()
+        return images, rewards, terminated, truncated, infos | self._start_infos()
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Everything that the future depends on: records, since emulators cannot be saved so."""
+        """Return the full state: replay records, because ALE's vector emulators cannot be saved."""
         running = [self._replay_record_of(env) for env in range(self.num_envs)]
         return {
             **pack_replay_records(running, self.single_action_space),
@@ -193,31 +197,32 @@ class AtariVectorEnv(SeededVectorEnv):
             "start_left": self._start_left.copy(),
             "observations": self._observations.copy(),
             "rng": text_to_array(json.dumps([rng.bit_generator.state for rng in self.np_random])),
-            **nest({"book": self._book.get_state(self.single_action_space)}),
+            **nest({"history": self._history.get_state(self.single_action_space)}),
         }
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Live the running episodes again, and go on from there, here or in another process."""
+        """Restore a state by replaying its running episodes."""
         self._check_fits(state)
         running = unpack_replay_records(state)
         self._episodes = state["episodes"].copy()
-        self._warm_start = [record.beginning for record in running]
-        self._elapsed = np.array([each["elapsed"] for each in self._warm_start])
+        self._reset_states = [record.reset_state for record in running]
+        self._elapsed = np.array([each["elapsed"] for each in self._reset_states])
         self._steps = np.array([len(record) for record in running])
         for taken, record in zip(self._taken, running, strict=True):
             taken[: len(record)] = record.actions
         self._start_left = state["start_left"].copy()
         self._rngs = [generator_at(place) for place in json.loads(array_to_text(state["rng"]))]
-        self._book.set_state(part_of(state, "book"))
-        self._observations = self._live_again(running)
+        self._history.set_state(part_of(state, "history"))
+        self._observations = self._replay(running)
         if not np.array_equal(self._observations, state["observations"]):
             logger.warning(
-                "The running episodes did not end where they were saved: another version of ALE "
-                "saved them, or with other score areas. The run goes on, but not as it would have."
+                "Replaying the running episodes did not reproduce the saved observations: another "
+                "version of ALE, or other score areas, saved them. The run continues, but differs "
+                "from an uninterrupted one."
             )
 
     def close_extras(self, **_: Any) -> None:
-        """Switch the emulators off."""
+        """Free the emulators."""
         self.__dict__.pop("_emulators", None)
 
     # --- steps ---
@@ -225,29 +230,29 @@ class AtariVectorEnv(SeededVectorEnv):
     def _checked(self, actions: Any) -> Int64[np.ndarray, " env"]:
         given = np.asarray(actions)
         if given.shape != (self.num_envs,):
-            raise ValueError(f"Actions of shape {given.shape}; {(self.num_envs,)} is needed.")
+            raise ValueError(f"The actions have shape {given.shape}; {(self.num_envs,)} is needed.")
         if given.min() < 0 or given.max() >= self._num_actions:
-            raise ValueError(f"Actions {given}; 0 to {self._num_actions - 1} are known.")
+            raise ValueError(f"The actions are {given}; 0 to {self._num_actions - 1} are valid.")
         return given.astype(np.int64)
 
-    def _to_be_lived(self, actions: Int64[np.ndarray, " env"]) -> Int64[np.ndarray, " env"]:
-        """The actions, with those of start points in place of what is ignored."""
+    def _with_start_actions(self, actions: Int64[np.ndarray, " env"]) -> Int64[np.ndarray, " env"]:
+        """Replace ignored actions by those of the start points."""
         if not self._rules.has_start_points:
             return actions
-        lived = actions.copy()
+        played = actions.copy()
         for env in np.flatnonzero(self._is_starting):
-            lived[env] = self._warm_start[env]["start"][-self._start_left[env]]
+            played[env] = self._reset_states[env]["start"][-self._start_left[env]]
             self._start_left[env] -= 1
-        return lived
+        return played
 
-    def _remember(self, actions: Int64[np.ndarray, " env"]) -> None:
-        """Take down what is done; the emulators are at work meanwhile."""
+    def _record(self, actions: Int64[np.ndarray, " env"]) -> None:
+        """Record the actions while the emulators work."""
         acts = self._everyone[~self._is_starting]
         self._taken[acts, self._steps[acts]] = actions[acts]
         self._steps[acts] += 1
-        self._book.live(len(acts))
+        self._history.count_steps(len(acts))
 
-    def _told(self) -> Infos:
+    def _start_infos(self) -> Infos:
         if not self._rules.has_start_points:
             return {}
         return {"ignores_action": self._start_left > 0}
@@ -256,7 +261,7 @@ class AtariVectorEnv(SeededVectorEnv):
 
     def _replay_record_of(self, env: int) -> ReplayRecord:
         taken = self._taken[env, : self._steps[env]]
-        return ReplayRecord(self._warm_start[env], taken.astype(self.single_action_space.dtype))
+        return ReplayRecord(self._reset_states[env], taken.astype(self.single_action_space.dtype))
 
     def _begin(
         self,
@@ -264,34 +269,34 @@ class AtariVectorEnv(SeededVectorEnv):
         elapsed: Int64[np.ndarray, " env"],
         *,
         draws_seeds: bool,
-    ) -> Pictures:
-        """Begin episodes in some environments; what all of them show then."""
-        if not self._warm_start:
-            self._warm_start = [{} for _ in self._everyone]
+    ) -> Images:
+        """Start episodes in some environments and return the images of all."""
+        if not self._reset_states:
+            self._reset_states = [{} for _ in self._everyone]
         begun = np.flatnonzero(which).tolist()
         for env in begun:
             if self._steps[env] > 0:
-                self._book.end(int(self._episodes[env]), self._replay_record_of(env))
-            before = {} if draws_seeds else self._warm_start[env]
-            self._warm_start[env] = self._next_beginning(env, before, int(elapsed[env]))
-            self._episodes[env] = self._book.begin()
-            self._start_left[env] = len(self._warm_start[env]["start"])
+                self._history.end_episode(int(self._episodes[env]), self._replay_record_of(env))
+            before = {} if draws_seeds else self._reset_states[env]
+            self._reset_states[env] = self._next_reset_state(env, before, int(elapsed[env]))
+            self._episodes[env] = self._history.start_episode()
+            self._start_left[env] = len(self._reset_states[env]["start"])
         self._steps[which] = 0
         self._elapsed[which] = elapsed[which]
-        warm_start = [self._warm_start[env] for env in begun]
-        seeds = [GO_ON if each["place"] else each["seed"] for each in warm_start]
-        return self._emulators.begin(np.array(seeds), which)
+        reset_states = [self._reset_states[env] for env in begun]
+        seeds = [CONTINUE if each["place"] else each["seed"] for each in reset_states]
+        return self._emulators.reset(np.array(seeds), which)
 
-    def _next_beginning(self, env: int, before: dict[str, Any], elapsed: int) -> dict[str, Any]:
-        """Seed, place after it, and start point of an episode, in what JSON can say.
+    def _next_reset_state(self, env: int, before: dict[str, Any], elapsed: int) -> dict[str, Any]:
+        """Choose the seed, the place after it and the start point of an episode, as JSON values.
 
         Args:
-            env: whose generator draws.
-            before: the beginning that this one follows on; {} where a seed is to be drawn.
-            elapsed: where its step counter starts.
+            env: the environment whose generator draws.
+            before: the reset state of the previous episode; {} to draw a new seed.
+            elapsed: the initial step count.
         """
         rng, start_points = self._rngs[env], self._rules.start_points
-        place = (before.get("place", -1) + 1) % EPISODES_OF_A_SEED if before else 0
+        place = (before.get("place", -1) + 1) % EPISODES_PER_SEED if before else 0
         return {
             "seed": before["seed"] if place else int(rng.integers(MAX_SEED)),
             "place": place,
@@ -300,48 +305,99 @@ class AtariVectorEnv(SeededVectorEnv):
             "frames": self._frames,
         }
 
-    # --- going on ---
+    # --- restoring ---
 
     def _check_fits(self, state: Mapping[str, np.ndarray]) -> None:
-        if not self._warm_start:
+        if not self._reset_states:
             self.reset(seed=0)
         needed = self.get_state()
         missing = needed.keys() - state.keys()
         if missing:
             raise CorruptCheckpoint(
-                f"The environments' saved {', '.join(sorted(missing))} is missing."
+                f"The saved state of the environments lacks {', '.join(sorted(missing))}."
             )
         given, wanted = state["observations"].shape, needed["observations"].shape
         if given != wanted:
             raise CorruptCheckpoint(
-                f"The environments' saved observations are {given}; {wanted} is needed. They were "
-                "saved with another number of environments, or other settings of frames."
+                f"The saved observations have shape {given}; {wanted} is needed. They have another "
+                "number of environments or other preprocessing (-f, --frame-size)."
             )
 
-    def _live_again(self, running: Sequence[ReplayRecord]) -> Pictures:
-        """Live episodes of different lengths, so that all arrive in the same step."""
-        lives = [
+    def _replay(self, running: Sequence[ReplayRecord]) -> Images:
+        """Replay episodes of different lengths so that all finish in the same step."""
+        replays = [
             [
-                *record.beginning["start"][: len(record.beginning["start"]) - left],
+                *record.reset_state["start"][: len(record.reset_state["start"]) - left],
                 *record.actions,
             ]
             for record, left in zip(running, self._start_left, strict=True)
         ]
-        lengths = np.array([len(life) for life in lives])
+        lengths = np.array([len(each) for each in replays])
         longest = int(lengths.max())
-        seeds = np.array([record.beginning["seed"] for record in running])
-        places = np.array([record.beginning.get("place", 0) for record in running])
-        dues = longest - lengths
+        seeds = np.array([record.reset_state["seed"] for record in running])
+        places = np.array([record.reset_state.get("place", 0) for record in running])
+        start_steps = longest - lengths
         columns = np.zeros((longest, self.num_envs), np.int64)
-        for env, life in enumerate(lives):
-            columns[longest - len(life) :, env] = life
-        # Note: every emulator begins once now; those with less to live begin again, later.
-        self._emulators.begin(seeds, np.ones(self.num_envs, np.bool_))
-        pictures = self._emulators.go_on(np.where(dues == 0, places, 0))
+        for env, replay in enumerate(replays):
+            columns[longest - len(replay) :, env] = replay
+        # All emulators must start together; those with shorter episodes are reset again when the
+        # remaining steps of the longest equal their own.
+        self._emulators.reset(seeds, np.ones(self.num_envs, np.bool_))
+        images = self._emulators.skip_episodes(np.where(start_steps == 0, places, 0))
         for step in range(1, longest + 1):
-            pictures, *_ = self._emulators.act(columns[step - 1])
-            begins = dues == step
+            images, *_ = self._emulators.act(columns[step - 1])
+            begins = start_steps == step
             if begins.any():
-                self._emulators.begin(seeds[begins], begins)
-                pictures = self._emulators.go_on(np.where(begins, places, 0))
-        return pictures
+                self._emulators.reset(seeds[begins], begins)
+                images = self._emulators.skip_episodes(np.where(begins, places, 0))
+        return images
+
+
+class AtariSingleEnv(gymnasium.Env):
+    """One environment of a game, with its own time limit."""
+
+    def __init__(
+        self,
+        game: AtariGame,
+        frames: FrameSettings = FrameSettings(),  # noqa: B008 - it cannot change
+        render_mode: str | None = None,
+    ) -> None:
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": CLIP_FPS}
+        self.render_mode = render_mode
+        # One step is kept: `render` after the last step needs the record of the finished episode.
+        self._venv = AtariVectorEnv(game, 1, 1, keep_steps=1, frames=frames)
+        self._replayer = None if render_mode is None else EpisodeReplayer(game, None)
+        self._scene_state = np.zeros(2, np.int64)
+        self.observation_space = self._venv.single_observation_space
+        self.action_space = self._venv.single_action_space
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start an episode and play to its start point."""
+        super().reset(seed=seed, options=options)
+        observations, infos = self._venv.reset(seed=int(self.np_random.integers(MAX_SEED)))
+        while infos.get("ignores_action", [False])[0]:
+            observations, *_, infos = self._venv.step(np.zeros(1, np.int64))
+        self._scene_state = self._venv.scene_states[0].astype(np.int64)
+        return observations[0], {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Take one step."""
+        observations, rewards, terminated, truncated, infos = self._venv.step(np.array([action]))
+        observation = infos.get("final_obs", observations)[0]
+        self._scene_state[1] += 1
+        step_info = {"lives": int(infos["lives"][0])}
+        return observation, float(rewards[0]), bool(terminated[0]), bool(truncated[0]), step_info
+
+    def render(self) -> Any:
+        """Return the screen [210, 160, 3] if `render_mode` is "rgb_array", else None."""
+        if self._replayer is None:
+            return None
+        episode, step = self._scene_state
+        record = self._venv.replay_record(int(episode))
+        return next(self._replayer.iterate_frames(record, np.array([step])))[1]
+
+    def close(self) -> None:
+        """Free the emulator."""
+        self._venv.close()
