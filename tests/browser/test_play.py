@@ -146,7 +146,7 @@ class TestEpisodes:
         text = opened.page.locator("main").inner_text()
         assert "synth and rl" in text
         assert "ppo, step 1,024, latest checkpoint" in text
-        assert "It learned from the true reward" in text
+        assert "The agent was trained on the true reward" in text
         assert opened.page.locator(".pane").count() == 2
         # one predicts rewards and has true ones, the other has true ones alone
         assert opened.page.locator(".reward-curve").count() == 3

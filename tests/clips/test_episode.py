@@ -36,23 +36,23 @@ def latest(*rollouts, begins_whole=True):
     return episode
 
 
-def test_an_episode_runs_over_several_rollouts_of_the_first_environment():
+def test_episode_spans_rollouts_of_first_environment():
     episode = latest(a_rollout(0, ends_at=[]), a_rollout(4, ends_at=[1]))
     np.testing.assert_array_equal(episode.segment.rewards, [0, 1, 2, 3, 4, 5])
     np.testing.assert_array_equal(episode.predicted_rewards, [0, 10, 20, 30, 40, 50])
 
 
-def test_the_latest_of_several_episodes_is_kept():
+def test_latest_episode_is_kept():
     episode = latest(a_rollout(0, ends_at=[0, 2]), a_rollout(4, ends_at=[]))
     np.testing.assert_array_equal(episode.segment.rewards, [1, 2])
 
 
-def test_an_episode_whose_beginning_was_missed_is_left_out():
+def test_partial_episode_is_left_out():
     assert watched(a_rollout(0, ends_at=[2]), begins_whole=False).latest is None
     episode = latest(a_rollout(0, ends_at=[2]), a_rollout(4, ends_at=[0]), begins_whole=False)
     np.testing.assert_array_equal(episode.segment.rewards, [3, 4])
 
 
-def test_steps_that_only_reset_belong_to_no_episode():
+def test_reset_steps_belong_to_no_episode():
     episode = latest(a_rollout(0, ends_at=[0, 3], invalid_at=[1]))
     np.testing.assert_array_equal(episode.segment.rewards, [2, 3])

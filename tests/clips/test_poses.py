@@ -57,7 +57,7 @@ def assert_equals_the_engine(poses, model, scene_states):
 @pytest.mark.parametrize("env_id", BODIES)
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_poses_in_a_file_equal_the_engines_wherever_the_joints_are(env_id, seed):
+def test_stored_poses_equal_engine_for_any_joints(env_id, seed):
     model, rng = MODELS[env_id], np.random.default_rng(seed)
     scene_states = np.stack([random_qpos(model, rng) for _ in range(3)])
     poses, _ = unpack(pack(body_poses(model, scene_states), 30.0))
@@ -65,13 +65,13 @@ def test_poses_in_a_file_equal_the_engines_wherever_the_joints_are(env_id, seed)
 
 
 @pytest.mark.parametrize("env_id", BODIES)
-def test_poses_in_a_file_equal_the_engines_in_a_lived_segment(env_id):
+def test_stored_poses_equal_engine_in_recorded_segment(env_id):
     scene_states = lived(env_id, 45)
     poses, _ = unpack(pack(body_poses(MODELS[env_id], scene_states), 30.0))
     assert_equals_the_engine(poses, MODELS[env_id], scene_states)
 
 
-def test_a_somersault_turns_without_a_jump():
+def test_somersault_has_no_quaternion_jump():
     turns = np.linspace(0, 4 * np.pi, 60)
     model = MODELS["Hopper-v1"]
     scene_states = np.zeros((60, model.nq))
@@ -80,7 +80,7 @@ def test_a_somersault_turns_without_a_jump():
     assert (np.sum(quats[1:] * quats[:-1], axis=-1) > 0.9).all()
 
 
-def test_a_quaternion_that_changes_its_sign_is_the_same_rotation():
+def test_sign_alignment_keeps_rotation():
     floating = mujoco.MjModel.from_xml_string(
         "<mujoco><worldbody><body><freejoint/><geom size='1'/></body></worldbody></mujoco>"
     )
@@ -94,13 +94,13 @@ def test_a_quaternion_that_changes_its_sign_is_the_same_rotation():
 
 
 @pytest.mark.parametrize(("fps", "num_frames"), [(20.0, 30), (66.7, 1)])
-def test_a_file_says_how_many_frames_it_has_and_how_fast_they_pass(fps, num_frames):
+def test_file_stores_frames_and_frame_rate(fps, num_frames):
     poses, read_fps = unpack(pack(np.zeros((num_frames, 3, 7), np.float32), fps))
     assert poses.shape == (num_frames, 3, 7)
     assert read_fps == pytest.approx(fps)
 
 
-def test_the_header_is_as_documented():
+def test_header_has_documented_layout():
     content = pack(np.ones((2, 3, 7), np.float32), 25.0)
     assert content[:4] == b"RLTP"
     assert struct.unpack_from("<HHIIf", content, 4) == (1, 1, 2, 3, 25.0)
@@ -108,7 +108,7 @@ def test_the_header_is_as_documented():
     assert len(content) == 32 + 56 + 2 * 3 * 7 * 2
 
 
-def test_short_ways_are_quantised_to_a_tenth_of_a_millimetre():
+def test_short_ranges_are_quantised_to_a_tenth_of_a_millimetre():
     rng = np.random.default_rng(0)
     poses = rng.uniform(-3, 3, (20, 4, 7)).astype(np.float32)
     content = pack(poses, 20.0)
@@ -116,7 +116,7 @@ def test_short_ways_are_quantised_to_a_tenth_of_a_millimetre():
     np.testing.assert_allclose(unpack(content)[0], poses, atol=6e-5)
 
 
-def test_long_ways_stay_exact():
+def test_long_ranges_are_stored_as_float32():
     poses = np.zeros((20, 4, 7), np.float32)
     poses[:, :, 0] = np.linspace(0, 50, 20)[:, None]
     content = pack(poses, 20.0)
@@ -124,13 +124,13 @@ def test_long_ways_stay_exact():
     np.testing.assert_array_equal(unpack(content)[0], poses)
 
 
-def test_what_lies_still_is_unpacked_where_it_lies():
+def test_static_body_is_restored_exactly():
     poses = np.full((5, 2, 7), 0.3, np.float32)
     np.testing.assert_allclose(unpack(pack(poses, 20.0))[0], poses, atol=1e-6)
 
 
 @pytest.mark.parametrize("env_id", BODIES)
-def test_a_comparison_is_small_on_the_wire(env_id):
+def test_comparison_is_small_on_the_wire(env_id):
     fps = get_env_info(env_id).fps
     scene_states = lived(env_id, round(1.5 * fps))
     size = 2 * len(pack(body_poses(MODELS[env_id], scene_states), fps))
@@ -142,12 +142,12 @@ CONTENT = pack(np.random.default_rng(0).normal(size=(10, 4, 7)).astype(np.float3
 
 
 @pytest.mark.parametrize("size", [0, 3, 31, 32, 87, 88, len(CONTENT) - 1])
-def test_a_file_cut_short_is_refused(size):
+def test_truncated_file_is_refused(size):
     with pytest.raises(CorruptClip, match="clip file is corrupt"):
         unpack(CONTENT[:size])
 
 
-def test_a_file_with_something_behind_it_is_refused():
+def test_trailing_bytes_are_refused():
     with pytest.raises(CorruptClip, match=f"not {len(CONTENT) + 1}"):
         unpack(CONTENT + b"\0")
 
@@ -166,20 +166,20 @@ def test_a_file_with_something_behind_it_is_refused():
         (16, struct.pack("<f", -1.0), "frame rate is -1.0"),
     ],
 )
-def test_a_header_that_lies_is_refused_before_anything_is_allocated(place, altered, why):
+def test_wrong_header_is_refused_before_allocation(place, altered, why):
     content = CONTENT[:place] + altered + CONTENT[place + len(altered) :]
     with pytest.raises(CorruptClip, match=why):
         unpack(content)
 
 
 @given(st.binary(max_size=200))
-def test_bytes_from_anywhere_are_refused_in_words(content):
+def test_random_bytes_are_refused(content):
     with pytest.raises(CorruptClip):
         unpack(content)
 
 
 @given(st.binary(min_size=HEADER.size - 4, max_size=300))
-def test_bytes_behind_the_right_beginning_are_a_clip_or_refused_in_words(content):
+def test_random_bytes_after_magic_are_decoded_or_refused(content):
     try:
         poses, fps = unpack(b"RLTP" + content)
     except CorruptClip:

@@ -34,7 +34,7 @@ def recorder_with(*rollouts, segment_steps=5, capacity=100, shows_ends=False):
     return recorder
 
 
-def test_a_segment_lies_within_one_episode():
+def test_segment_lies_within_one_episode():
     recorder = recorder_with(rollout_of(8, 80))
     for segment in recorder.segments(recorder.cut(200, RNG(0))):
         assert len(segment) == 5
@@ -42,20 +42,20 @@ def test_a_segment_lies_within_one_episode():
         np.testing.assert_array_equal(np.diff(segment.observations[:, 0]), 1)
 
 
-def test_segments_run_across_rollouts():
+def test_segments_span_rollouts():
     rollouts = [rollout_of(50, 3, first=3 * k) for k in range(10)]
     recorder = recorder_with(*rollouts)
     for segment in recorder.segments(recorder.cut(50, RNG(0))):
         np.testing.assert_array_equal(np.diff(segment.observations[:, 0]), 1)
 
 
-def test_every_place_is_cut_from():
+def test_every_position_is_sampled():
     cuts = recorder_with(rollout_of(1000, 20)).cut(1000, RNG(0))
     assert set(cuts.first) == set(range(16))
     assert set(cuts.env) == {0, 1}
 
 
-def test_an_episode_shorter_than_a_segment_is_one_whole_segment():
+def test_short_episode_is_one_segment():
     recorder = recorder_with(rollout_of(3, 30))
     segments = recorder.segments(recorder.cut(20, RNG(0)))
     assert segments
@@ -63,7 +63,7 @@ def test_an_episode_shorter_than_a_segment_is_one_whole_segment():
         np.testing.assert_array_equal(segment.observations[:, 0], [0, 1, 2])
 
 
-def test_where_ends_are_shown_the_last_steps_before_one_are_segments_too():
+def test_shown_ends_include_short_segments_before_termination():
     recorder = recorder_with(rollout_of(8, 80), shows_ends=True)
     segments = recorder.segments(recorder.cut(400, RNG(0)))
     assert {len(segment) for segment in segments} == {1, 2, 3, 4, 5}
@@ -73,26 +73,26 @@ def test_where_ends_are_shown_the_last_steps_before_one_are_segments_too():
         assert len(segment) == 5 or ages[-1] == 7
 
 
-def test_an_episode_that_time_cut_is_not_shown_to_end():
+def test_truncated_episode_has_no_short_segments():
     rollout = rollout_of(8, 80)
     by_time = {"terminated": np.zeros_like(rollout.terminated), "truncated": rollout.terminated}
     recorder = recorder_with(Rollout(**(vars(rollout) | by_time)), shows_ends=True)
     assert {len(segment) for segment in recorder.segments(recorder.cut(200, RNG(0)))} == {5}
 
 
-def test_nothing_can_be_cut_before_enough_was_lived():
+def test_sampling_needs_enough_steps():
     assert len(Recorder("Test-v0", segment_steps=5, capacity=10).cut(4, RNG(0))) == 0
     assert len(recorder_with(rollout_of(50, 4)).cut(4, RNG(0))) == 0
 
 
-def test_the_oldest_steps_are_forgotten():
+def test_oldest_steps_are_overwritten():
     recorder = recorder_with(*[rollout_of(10, 7, first=7 * k) for k in range(20)], capacity=30)
     assert recorder.num_steps == 30
     oldest = min(segment.rewards[0] for segment in recorder.segments(recorder.cut(200, RNG(0))))
     assert oldest >= (140 - 30) // 10
 
 
-def test_gathered_columns_are_those_of_the_segments():
+def test_gathered_columns_equal_segments():
     recorder = recorder_with(rollout_of(3, 30))
     cuts = recorder.cut(10, RNG(0))
     observations, is_real = recorder.gather("observations", cuts)
@@ -101,7 +101,7 @@ def test_gathered_columns_are_those_of_the_segments():
         np.testing.assert_array_equal(row[~real], 2)
 
 
-def test_steps_that_only_reset_are_never_in_a_segment():
+def test_reset_steps_are_never_in_segment():
     rollout = rollout_of(6, 60)
     is_valid = rollout.observations[..., 0] != 0
     recorder = recorder_with(Rollout(**(vars(rollout) | {"is_valid": is_valid})))
@@ -110,7 +110,7 @@ def test_steps_that_only_reset_are_never_in_a_segment():
 
 
 @pytest.mark.parametrize("capacity", [20, 33])
-def test_a_saved_recorder_cuts_the_same(capacity):
+def test_restored_recorder_samples_equally(capacity):
     one = recorder_with(*[rollout_of(10, 7, first=7 * k) for k in range(9)], capacity=capacity)
     other = Recorder("Test-v0", segment_steps=5, capacity=capacity)
     other.load_state(one.state())

@@ -66,7 +66,7 @@ def decoded(text, dtype, width):
     return np.frombuffer(base64.b64decode(text), dtype).reshape(-1, width)
 
 
-def test_every_kind_of_geom_is_there_and_hidden_ones_are_not(scene):
+def test_scene_has_all_visible_geoms(scene):
     kinds = ["plane", "hfield", "cylinder", "sphere", "capsule", "ellipsoid", "mesh", "box"]
     assert sorted(geom["type"] for geom in scene["geoms"]) == sorted(kinds)
 
@@ -82,7 +82,7 @@ def test_every_kind_of_geom_is_there_and_hidden_ones_are_not(scene):
         ("box", [0.1, 0.2, 0.3]),
     ],
 )
-def test_sizes_are_mujocos_half_sizes(scene, kind, size):
+def test_sizes_are_half_sizes(scene, kind, size):
     assert geom_of(scene, kind)["size"] == size
 
 
@@ -95,13 +95,11 @@ def test_sizes_are_mujocos_half_sizes(scene, kind, size):
         ("capsule", [0.5, 0.5, 0.5, 1.0]),
     ],
 )
-def test_a_geoms_own_colour_comes_before_its_materials_and_both_before_the_default(
-    scene, kind, rgba
-):
+def test_geom_colour_overrides_material_and_default(scene, kind, rgba):
     assert geom_of(scene, kind)["rgba"] == pytest.approx(rgba, abs=1e-6)
 
 
-def test_only_bodies_that_can_move_are_bodies_and_one_without_a_name_gets_one(scene):
+def test_scene_lists_moving_bodies_and_names_unnamed_ones(scene):
     assert scene["bodies"] == ["swing", "body 3"]
     bodies = {geom["type"]: geom["body"] for geom in scene["geoms"]}
     assert bodies["plane"] == bodies["hfield"] == bodies["cylinder"] == -1
@@ -109,7 +107,7 @@ def test_only_bodies_that_can_move_are_bodies_and_one_without_a_name_gets_one(sc
     assert bodies["box"] == 1
 
 
-def test_a_geom_of_a_body_that_never_moves_is_placed_in_the_world(scene):
+def test_geom_of_static_body_is_in_world_frame(scene):
     cylinder = geom_of(scene, "cylinder")
     assert cylinder["pos"] == pytest.approx([0, 1, 2], abs=1e-6)
     assert cylinder["quat"] == pytest.approx([0.5**0.5, 0, 0, 0.5**0.5], abs=1e-6)
@@ -121,7 +119,7 @@ def turned(points, quat):
     return points @ matrix.reshape(3, 3).T
 
 
-def test_a_meshs_vertices_are_where_they_were_written_although_mujoco_recentres_them(scene):
+def test_mesh_vertices_undo_recentring(scene):
     geom = geom_of(scene, "mesh")
     (mesh,) = scene["meshes"]
     assert geom["mesh"] == 0
@@ -133,7 +131,7 @@ def test_a_meshs_vertices_are_where_they_were_written_although_mujoco_recentres_
     assert np.abs(vertices.mean(0)).max() < np.abs(written.mean(0)).max()
 
 
-def test_a_meshs_faces_are_a_closed_surface_of_its_vertices(scene):
+def test_mesh_faces_are_closed_surface(scene):
     (mesh,) = scene["meshes"]
     vertices = decoded(mesh["vertices"], "<f4", 3)
     faces = decoded(mesh["faces"], "<u4", 3)
@@ -143,7 +141,7 @@ def test_a_meshs_faces_are_a_closed_surface_of_its_vertices(scene):
     assert volume == pytest.approx(2 * 2 * 1 / 6, rel=1e-5)
 
 
-def test_a_height_field_keeps_its_grid(scene):
+def test_height_field_keeps_grid(scene):
     geom = geom_of(scene, "hfield")
     (hfield,) = scene["hfields"]
     assert geom["hfield"] == 0
@@ -155,7 +153,7 @@ def test_a_height_field_keeps_its_grid(scene):
     np.testing.assert_allclose(heights, [[0.6, 0.8, 1.0], [0.0, 0.2, 0.4]], atol=1e-6)
 
 
-def test_a_height_field_lies_as_the_engine_has_it(model, scene):
+def test_height_field_is_oriented_as_in_engine(model, scene):
     (hfield,) = scene["hfields"]
     half_x, half_y, top, _ = hfield["size"]
     heights = decoded(hfield["data"], "<f4", hfield["columns"])
@@ -168,18 +166,18 @@ def test_a_height_field_lies_as_the_engine_has_it(model, scene):
             assert 9.0 - fall == pytest.approx(top * heights[row, column], abs=1e-3)
 
 
-def test_the_ground_is_the_level_plane_of_the_world(scene):
+def test_ground_is_horizontal_static_plane(scene):
     assert scene["ground_z"] == -0.5
 
 
-def test_without_a_plane_there_is_no_ground():
+def test_scene_without_plane_has_no_ground():
     floating = "<mujoco><worldbody><body><freejoint/><geom size='1'/></body></worldbody></mujoco>"
     scene = build_scene(mujoco.MjModel.from_xml_string(floating), {})
     assert scene["ground_z"] is None
     assert scene["camera"]["tracks"] == 0
 
 
-def test_a_capsule_fitted_to_a_mesh_is_a_capsule():
+def test_capsule_fitted_to_mesh_stays_capsule():
     fitted = """
     <mujoco>
       <asset><mesh name="wedge" vertex="0 0 0  1 0 0  0 1 0  0 0 3"/></asset>
@@ -191,7 +189,7 @@ def test_a_capsule_fitted_to_a_mesh_is_a_capsule():
     assert scene["meshes"] == []
 
 
-def test_the_cameras_settings_are_used_and_what_is_missing_shows_all_that_moves(model):
+def test_camera_uses_settings_and_frames_moving_bodies_by_default(model):
     set_up = build_scene(
         model, {"distance": 3.0, "azimuth": 10, "elevation": -5, "lookat": [1, 2, 3]}
     )
@@ -207,7 +205,7 @@ def test_the_cameras_settings_are_used_and_what_is_missing_shows_all_that_moves(
     assert unset["distance"] > 3
 
 
-def test_a_scene_is_the_same_bytes_from_call_to_call_and_plain_json(model):
+def test_scene_is_canonical_json(model):
     first, second = (scene_bytes(build_scene(model, {})) for _ in range(2))
     assert first == second
     assert json.loads(first) == build_scene(model, {})
@@ -241,7 +239,7 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("env_id", GOLDEN)
-def test_the_scene_of_an_environment_is_what_its_model_file_draws(env_id):
+def test_scene_matches_model_file(env_id):
     bodies, num_geoms, tracked, ground_z = GOLDEN[env_id]
     scene = build_scene(mujoco_model(env_id), camera_settings(env_id))
     names = scene["bodies"]
@@ -256,7 +254,7 @@ def test_the_scene_of_an_environment_is_what_its_model_file_draws(env_id):
 
 
 @pytest.mark.parametrize("env_id", GOLDEN)
-def test_an_environments_scene_has_the_same_hash_when_its_model_is_loaded_again(env_id):
+def test_scene_hash_is_stable_across_loads(env_id):
     hashes = {
         hashlib.sha256(
             scene_bytes(build_scene(mujoco_model(env_id), camera_settings(env_id)))
@@ -266,12 +264,12 @@ def test_an_environments_scene_has_the_same_hash_when_its_model_is_loaded_again(
     assert len(hashes) == 1
 
 
-def test_the_hopper_is_drawn_in_its_own_colour_not_in_its_materials_white():
+def test_hopper_has_geom_colour():
     scene = build_scene(mujoco_model("Hopper-v1"), camera_settings("Hopper-v1"))
     assert scene["geoms"][1]["rgba"] == pytest.approx([0.8, 0.6, 0.4, 1.0], abs=1e-6)
 
 
-def test_what_lies_flat_is_looked_at_from_above():
+def test_flat_scene_is_viewed_from_above():
     elevations = {
         env_id: build_scene(mujoco_model(env_id), camera_settings(env_id))["camera"][
             "elevation_deg"

@@ -23,7 +23,7 @@ def decoded(content):
 
 
 @pytest.mark.parametrize(("height", "width", "fps"), [(64, 96, 25.0), (400, 600, 50 / 3)])
-def test_a_video_has_the_frames_the_pace_and_the_size_it_was_made_of(height, width, fps):
+def test_video_keeps_frames_rate_and_size(height, width, fps):
     frames = moving_bar(12, height, width)
     stream, pictures = decoded(encode_mp4(frames, fps))
     assert len(pictures) == 12
@@ -33,7 +33,7 @@ def test_a_video_has_the_frames_the_pace_and_the_size_it_was_made_of(height, wid
         assert np.abs(picture.astype(int) - frame).mean() < 6
 
 
-def test_browsers_can_play_it():
+def test_video_has_browser_format():
     content = encode_mp4(moving_bar(12, 64, 96), 25.0)
     stream, _ = decoded(content)
     context = stream.codec_context
@@ -41,7 +41,7 @@ def test_browsers_can_play_it():
     assert 0 < content.index(b"moov") < content.index(b"mdat")
 
 
-def test_the_first_frame_is_at_the_very_beginning():
+def test_first_frame_is_at_time_zero():
     with av.open(io.BytesIO(encode_mp4(moving_bar(12, 64, 96), 25.0)), "r") as file:
         times = [frame.time for frame in file.decode(video=0)]
     np.testing.assert_allclose(times, np.arange(12) / 25.0, atol=1e-6)
@@ -52,25 +52,25 @@ def test_odd_sizes_grow_by_one_pixel():
     assert pictures[0].shape == (34, 48, 3)
 
 
-def test_one_frame_is_enough():
+def test_single_frame_is_encoded():
     _, pictures = decoded(encode_mp4(moving_bar(1, 32, 32), 10.0))
     assert len(pictures) == 1
 
 
-def test_no_frame_is_too_few():
+def test_empty_video_is_refused():
     with pytest.raises(ValueError, match="at least one frame"):
         encode_mp4([], 10.0)
 
 
-def test_frames_may_come_one_after_the_other():
+def test_frames_may_be_an_iterator():
     frames = moving_bar(5, 32, 32)
     assert encode_mp4(iter(frames), 10.0) == encode_mp4(frames, 10.0)
 
 
-def test_the_same_frames_give_the_same_bytes():
+def test_equal_frames_give_equal_bytes():
     frames = moving_bar(60, 400, 600)
     assert len({encode_mp4(frames, 30.0) for _ in range(6)}) == 1
 
 
-def test_what_stands_still_costs_little():
+def test_static_video_is_small():
     assert len(encode_mp4(np.repeat(moving_bar(1, 400, 600), 38, 0), 25.0)) < 20_000

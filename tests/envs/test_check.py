@@ -18,12 +18,12 @@ def faults(name, *, is_shown=True):
     return inspect_environment(own(name), is_shown=is_shown)[1]
 
 
-def test_nothing_is_wrong_with_what_is_right():
+def test_correct_environment_has_no_faults():
     assert faults("point") == []
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "ShortReacher-v1", "Pusher-v5"])
-def test_nothing_that_matters_is_wrong_with_what_is_known(env_id):
+def test_known_environments_have_no_fatal_faults(env_id):
     assert not any(each.is_fatal for each in inspect_environment(env_id, is_shown=False)[1])
 
 
@@ -51,7 +51,7 @@ def test_nothing_that_matters_is_wrong_with_what_is_known(env_id):
         ("WrongPicture", "render() returned float64 (4, 4): uint8 [height, width, 3]"),
     ],
 )
-def test_what_must_be_mended_is_said_in_words(name, says):
+def test_fatal_fault_is_described(name, says):
     fatal = [each.text for each in faults(name) if each.is_fatal]
     assert any(says in each for each in fatal), fatal
 
@@ -65,29 +65,29 @@ def test_what_must_be_mended_is_said_in_words(name, says):
         ("Endless", "no time limit"),
     ],
 )
-def test_what_is_only_a_pity_is_a_warning(name, says):
+def test_minor_fault_is_not_fatal(name, says):
     found = faults(name)
     assert not any(each.is_fatal for each in found)
     assert any(says in each.text for each in found), found
 
 
-def test_pictures_matter_only_where_somebody_looks():
+def test_rendering_fault_is_fatal_only_for_people():
     assert not any(each.is_fatal for each in faults("NoPictures", is_shown=False))
 
 
-def test_before_training_it_is_refused_with_what_to_do(caplog):
+def test_faulty_environment_is_refused_before_training(caplog):
     with pytest.raises(BadInput, match=r"cannot be used as it is. step.. returned 4 values"):
         check_environment(get_env_info(own("OldStep")))
     check_environment(get_env_info(own("Random")))
     assert "Draw all randomness from self.np_random" in caplog.text
 
 
-def test_spaces_that_nobody_can_learn_with_are_refused():
+def test_unsupported_spaces_are_refused():
     with pytest.raises(BadInput, match="a Box that is a vector is needed"):
         inspect_environment(own("Words"), is_shown=False)
 
 
-def test_the_command_says_what_is_wrong_with_exit_code_2(capsys):
+def test_command_reports_fault_with_exit_code_2(capsys):
     assert main(["check", own("point"), "-p", "human"]) == 0
     assert (
         "can be taught: episodes of 40 steps, clips of 20 steps a second" in capsys.readouterr().out
@@ -100,13 +100,13 @@ def test_the_command_says_what_is_wrong_with_exit_code_2(capsys):
     assert "Hopper-v5" in capsys.readouterr().err
 
 
-def test_training_does_not_begin_with_what_is_broken(capsys):
+def test_training_refuses_faulty_environment(capsys):
     arguments = ["-e", own("IsNaN"), "-p", "rl", "-n", "x", "-t", "100"]
     assert main(["teach", *arguments]) == 2
     assert "not finite: nan" in capsys.readouterr().err
 
 
-def test_of_pictures_it_is_said_what_will_be_seen(capsys):
+def test_command_describes_image_preprocessing(capsys):
     assert main(["check", own("Lamp"), "-f", "2", "--frame-size", "12"]) == 0
     assert (
         "images of 24 x 20 pixels, 3 channels; preprocessed to 12 x 12, grey, 2 stacked"
@@ -116,7 +116,7 @@ def test_of_pictures_it_is_said_what_will_be_seen(capsys):
     assert "preprocessed to 24 x 20, 3 channels, not stacked" in capsys.readouterr().out
 
 
-def test_a_game_is_checked_too(capsys, monkeypatch):
+def test_command_checks_atari_game(capsys, monkeypatch):
     monkeypatch.setattr(check, "LONG_CHECK_STEPS", 10)
     assert main(["check", "Pong-v0", "-p", "human"]) == 0
     assert capsys.readouterr().out == (

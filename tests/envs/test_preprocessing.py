@@ -89,7 +89,7 @@ def test_stacked_image_keeps_its_channel_axis_in_agent_and_predictor(shape, sett
     assert InputSpace.of(space, env.action_space).picture == expected
 
 
-class TestWhatIsAPicture:
+class TestImageSpace:
     @pytest.mark.parametrize(
         "space",
         [
@@ -100,7 +100,7 @@ class TestWhatIsAPicture:
             Box(0.0, 1.0, (5, 6, 1), np.float64),
         ],
     )
-    def test_bytes_and_floats_from_0_to_1_with_two_axes_or_three(self, space):
+    def test_uint8_and_unit_floats_with_2_or_3_axes_are_images(self, space):
         assert is_image_space(space)
 
     @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ class TestWhatIsAPicture:
             Discrete(3),
         ],
     )
-    def test_nothing_else(self, space):
+    def test_other_spaces_are_no_images(self, space):
         assert not is_image_space(space)
 
     @pytest.mark.parametrize(
@@ -129,47 +129,45 @@ class TestWhatIsAPicture:
             ((20, 96, 90), 96, 90, 20),
         ],
     )
-    def test_channels_are_last_where_they_are_few_and_else_first(
-        self, shape, height, width, channels
-    ):
+    def test_guessed_channel_axis_is_last_if_short_else_first(self, shape, height, width, channels):
         layout = ImageLayout.guess(shape)
         assert (layout.height, layout.width, layout.num_channels) == (height, width, channels)
 
-    def test_tables_of_numbers_are_refused_with_what_is_needed(self):
+    def test_tables_are_refused_with_supported_spaces(self):
         with pytest.raises(BadInput, match=r"\[H, W\], \[H, W, C\] or \[C, H, W\], of uint8"):
             get_env_info(f"{MODULE}:Heights")
 
-    def test_vectors_stay_as_they_are(self):
+    def test_vectors_are_not_wrapped(self):
         env = make_single_env("CartPole-v1")
         assert preprocess_images(env, FrameSettings()) is env
         assert env_spaces("CartPole-v1", SMALL)[0].shape == (4,)
 
 
 class TestShrinking:
-    def test_half_the_pixels_are_means_of_two(self):
+    def test_halving_averages_pairs_of_pixels(self):
         shrunk = AreaResize.of(ImageLayout.guess((2, 4)), 2)
         np.testing.assert_array_equal(
             shrunk(np.array([[0, 10, 20, 40], [1, 1, 1, 1]], np.uint8)), [[5, 30], [1, 1]]
         )
 
-    def test_a_pixel_on_an_edge_is_shared_by_area(self):
+    def test_pixel_on_border_is_shared_by_area(self):
         # Each of two covers 1.5 of three: the first 0 and half of 90, the other half of 90 and 30.
         shrunk = AreaResize.of(ImageLayout.guess((3, 2)), 2)
         np.testing.assert_allclose(
             shrunk(np.array([[0, 0], [90, 90], [30, 30]], np.uint8)), [[30, 30], [50, 50]]
         )
 
-    def test_what_is_smaller_stays(self):
+    def test_smaller_images_keep_size(self):
         shrunk = AreaResize.of(ImageLayout.guess((100, 50)), 84)
         assert (shrunk.height, shrunk.width) == (84, 50)
         assert shrunk.columns is None
 
-    def test_0_shrinks_nothing(self):
+    def test_size_zero_keeps_size(self):
         assert AreaResize.of(ImageLayout.guess((1000, 900)), 0)(of(7)).dtype == np.uint8
 
     @settings(max_examples=60, deadline=None)
     @given(st.integers(1, 40), st.integers(1, 40))
-    def test_every_pixel_counts_the_same(self, one, other):
+    def test_area_weights_cover_every_pixel_equally(self, one, other):
         n, m = max(one, other), min(one, other)
         averaging = AreaWeights.of(n, m)
         share = np.zeros(n)
@@ -177,7 +175,7 @@ class TestShrinking:
         np.testing.assert_allclose(averaging.weights.sum(0), 1, atol=1e-6)
         np.testing.assert_allclose(share, m / n, atol=1e-6)
 
-    def test_all_channels_are_shrunk(self):
+    def test_all_channels_are_resized(self):
         picture = np.zeros((4, 4, 2), np.uint8)
         picture[:2, :2, 1] = 80
         env = ImagePreprocessing(Shows(picture), FrameSettings(stacked=1, size=2))
@@ -186,33 +184,33 @@ class TestShrinking:
 
 
 class TestColours:
-    def test_each_counts_as_the_eye_sees_it(self):
+    def test_grey_weights_colours_by_luma(self):
         colours = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 255]], np.uint8)
         np.testing.assert_allclose(
             grey(colours.T.reshape(3, 2, 2)).ravel(), [76.245, 149.685, 29.07, 255], rtol=1e-5
         )
 
-    def test_are_rounded_when_they_become_grey(self):
+    def test_grey_is_rounded_to_bytes(self):
         picture = np.zeros((4, 4, 3), np.uint8)
         picture[0] = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 255]]
         obs, _ = ImagePreprocessing(Shows(picture), FrameSettings(stacked=1)).reset()
         assert obs[0, 0].tolist() == [76, 150, 29, 255]
 
-    def test_stay_where_that_is_asked_for(self):
+    def test_colour_setting_keeps_three_channels(self):
         picture = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
         obs, _ = ImagePreprocessing(Shows(picture), ONE).reset()
         np.testing.assert_array_equal(obs, picture.transpose(2, 0, 1))
 
-    def test_of_another_number_stay_too(self):
+    def test_other_channel_counts_are_kept(self):
         obs, _ = ImagePreprocessing(Shows(of(9, (8, 8, 5))), FrameSettings(stacked=2)).reset()
         assert obs.shape == (10, 8, 8)
 
-    def test_channels_in_front_stay_there(self):
+    def test_channels_first_images_are_accepted(self):
         picture = np.arange(2 * 25, dtype=np.uint8).reshape(2, 5, 5)
         obs, _ = ImagePreprocessing(Shows(picture), ONE).reset()
         np.testing.assert_array_equal(obs, picture)
 
-    def test_floats_become_bytes(self):
+    def test_unit_floats_become_bytes(self):
         picture = np.array([[0.0, 1.0], [0.5, 0.25]], np.float32)
         space = Box(0, 1, (2, 2), np.float32)
         obs, _ = ImagePreprocessing(Shows(picture, space=space), ONE).reset()
@@ -221,50 +219,50 @@ class TestColours:
 
 
 class TestStacking:
-    def test_the_newest_is_last_and_before_the_first_it_is_black(self):
+    def test_stack_starts_black_with_newest_image_last(self):
         env = ImagePreprocessing(Shows(of(1), of(2), of(3)), FrameSettings(stacked=2))
         obs, _ = env.reset()
         assert obs[:, 0, 0].tolist() == [0, 1]
         assert env.step(0)[0][:, 0, 0].tolist() == [1, 2]
         assert env.step(0)[0][:, 0, 0].tolist() == [2, 3]
 
-    def test_a_reset_forgets_what_was_before(self):
+    def test_reset_clears_stack(self):
         env = ImagePreprocessing(Shows(of(1), of(2)), FrameSettings(stacked=3))
         env.reset()
         env.step(0)
         assert env.reset()[0][:, 0, 0].tolist() == [0, 0, 1]
 
-    def test_all_channels_of_a_picture_stay_together(self):
+    def test_channels_of_one_image_are_adjacent_in_stack(self):
         pictures = [np.stack([of(n, (4, 4)), of(n + 1, (4, 4))], -1) for n in (10, 20)]
         env = ImagePreprocessing(Shows(*pictures), FrameSettings(stacked=2))
         env.reset()
         assert env.step(0)[0][:, 0, 0].tolist() == [10, 11, 20, 21]
 
     @pytest.mark.parametrize("stacked", [0, 1])
-    def test_none_is_as_good_as_one(self, stacked):
+    def test_stack_of_zero_equals_stack_of_one(self, stacked):
         env = ImagePreprocessing(Shows(of(1), of(2)), FrameSettings(stacked=stacked))
         env.reset()
         assert env.step(0)[0].tolist() == [[[2, 2], [2, 2]]]
 
-    def test_what_was_handed_out_does_not_change_later(self):
+    def test_returned_observation_never_changes(self):
         env = ImagePreprocessing(Shows(of(1), of(2)), ONE)
         first, _ = env.reset()
         env.step(0)
         env.reset()
         assert first.tolist() == [[[1, 1], [1, 1]]]
 
-    def test_observations_are_of_the_space(self):
+    def test_observations_are_in_space(self):
         env = ImagePreprocessing(Shows(of(1, (90, 100, 3))), FrameSettings())
         assert env.observation_space == Box(0, 255, (4, 84, 84), np.uint8)
         assert env.reset()[0] in env.observation_space
 
-    def test_less_than_none_is_refused(self):
+    def test_negative_stack_is_refused(self):
         with pytest.raises(BadConfig, match="-1 stacked frames"):
             ImagePreprocessing(Shows(of(1)), FrameSettings(stacked=-1))
 
 
-class TestWhatChangesIsRefused:
-    def test_in_size(self):
+class TestChangedImages:
+    def test_image_of_other_size_is_refused(self):
         env = ImagePreprocessing(Shows(of(1, (8, 8, 3)), of(1, (8, 9, 3))), ONE)
         env.reset()
         with pytest.raises(
@@ -272,22 +270,22 @@ class TestWhatChangesIsRefused:
         ):
             env.step(0)
 
-    def test_in_type(self):
+    def test_image_of_other_type_is_refused(self):
         env = ImagePreprocessing(Shows(of(1), np.ones((2, 2))), ONE)
         env.reset()
         with pytest.raises(BadObservation, match=r"float64 \(2, 2\): observation_space declares"):
             env.step(0)
 
     @pytest.mark.parametrize("number", [-0.5, 1.5, np.nan])
-    def test_beyond_what_was_promised(self, number):
+    def test_float_image_out_of_range_is_refused(self, number):
         space = Box(0, 1, (2, 2), np.float32)
         env = ImagePreprocessing(Shows(np.full((2, 2), number, np.float32), space=space), ONE)
         with pytest.raises(BadObservation, match="declares 0 to 1"):
             env.reset()
 
 
-class TestAmongManyEnvironments:
-    def test_an_agent_is_given_frames(self):
+class TestVectorEnvironment:
+    def test_vector_environment_returns_stacks(self):
         venv = make_vector(LAMP, 2, frames=SMALL)
         collector = Collector(venv, seed=0)
         rollout = collector.collect(collector.random_actions, 6)
@@ -297,7 +295,7 @@ class TestAmongManyEnvironments:
             rollout.observations[3, :, :2], rollout.observations[2, :, 1:]
         )
 
-    def test_the_last_picture_of_an_episode_is_kept_beside_the_first_of_the_next(self):
+    def test_final_observation_is_kept_at_reset(self):
         venv = make_vector(LAMP, 1, frames=SMALL)
         collector = Collector(venv, seed=0)
         rollout = collector.collect(lambda observations: np.ones(1, np.int64), 40)
@@ -306,7 +304,7 @@ class TestAmongManyEnvironments:
         assert not rollout.observations[end + 1, 0, :2].any()
         assert rollout.observations[end + 1, 0, 2].any()
 
-    def test_a_restored_state_goes_on_bit_for_bit(self):
+    def test_restored_state_continues_bit_for_bit(self):
         venv, restored = (make_vector(LAMP, 2, frames=SMALL) for _ in range(2))
         lived(venv, 50)
         restored.set_state(venv.get_state())
@@ -315,7 +313,7 @@ class TestAmongManyEnvironments:
             actions = venv.action_space.sample()
             np.testing.assert_array_equal(venv.step(actions)[0], restored.step(actions)[0])
 
-    def test_a_film_is_compared_with_what_was_seen(self):
+    def test_rendering_verifies_observations(self):
         frames = FrameSettings(stacked=2, size=30)
         venv = make_vector("MovingDot-v0", 2, frames=frames)
         observations, scene_states = lived(venv, 20)
@@ -327,7 +325,7 @@ class TestAmongManyEnvironments:
         np.testing.assert_array_equal(filmed, observations[steps, 1])
         assert pictures[0].shape == (210, 160, 3)
 
-    def test_a_film_of_other_frames_is_refused(self):
+    def test_rendering_with_other_preprocessing_is_refused(self):
         venv = make_vector("MovingDot-v0", 1, frames=SMALL)
         observations, _ = lived(venv, 8)
         steps = np.arange(4, 8)
@@ -338,7 +336,7 @@ class TestAmongManyEnvironments:
 
 
 class TestForAPerson:
-    def test_an_environment_that_draws_nothing_else_shows_its_own_pictures(self):
+    def test_environment_without_rgb_array_renders_observations(self):
         venv = make_vector(LAMP, 1, frames=SMALL)
         observations, _ = lived(venv, 8)
         pictures = render_steps(
@@ -348,24 +346,24 @@ class TestForAPerson:
         assert pictures[:, :, :, 1].max(axis=(1, 2)).tolist() == [200] * 8
         assert not pictures[..., 0].any()
 
-    def test_in_grey_too(self):
+    def test_grey_observations_are_rendered(self):
         env = make_rendered_env(f"{MODULE}:FaintLamp")
         env.reset(seed=0)
         picture = np.asarray(env.render())
         assert set(picture.ravel().tolist()) == {0, 255}
         assert picture.shape == (24, 20, 3)
 
-    def test_pictures_that_nobody_can_look_at_are_refused(self):
+    def test_unviewable_images_are_refused(self):
         assert not is_viewable(Box(0, 255, (24, 20, 7), np.uint8))
         with pytest.raises(BadInput, match="render mode rgb_array"):
             make_rendered_env(f"{MODULE}:ManyColours")
 
-    def test_what_else_keeps_it_from_being_made_is_still_said(self):
+    def test_other_creation_errors_are_reported(self):
         with pytest.raises(BadInput, match=r"raised FileNotFoundError .*robot\.urdf"):
             make_rendered_env(f"{MODULE}:fails")
 
 
-def test_a_real_environment_of_pictures_is_lived_again_as_it_was():
+def test_image_environment_replays_exactly():
     frames = FrameSettings(stacked=2, size=48, grey=False)
     assert env_spaces("CarRacing-v3", frames)[0] == Box(0, 255, (6, 48, 48), np.uint8)
     venv = make_vector("CarRacing-v3", 1, frames=frames)
@@ -378,7 +376,7 @@ def test_a_real_environment_of_pictures_is_lived_again_as_it_was():
     assert picture.shape == (400, 600, 3)
 
 
-def test_settings_are_read_from_an_experiments_own():
+def test_settings_are_read_from_saved_config():
     assert FrameSettings.saved_in({}) == FrameSettings()
     saved = {"stacked_frames": 2, "frame_size": 40, "colour": True}
     assert FrameSettings.saved_in(saved) == FrameSettings(2, 40, grey=False)

@@ -25,7 +25,7 @@ def change_config(home, name, **changed):
     path.write_text(json.dumps({key: each for key, each in config.items() if each != "gone"}))
 
 
-def test_it_predicts_as_the_predictor_that_the_run_saved(home):
+def test_loaded_predictor_equals_saved_predictor(home):
     actor = loaded("synth")
     with closing(actor.venv):
         size = int(np.prod(actor.venv.single_observation_space.shape or ()))
@@ -36,34 +36,34 @@ def test_it_predicts_as_the_predictor_that_the_run_saved(home):
     np.testing.assert_allclose(actor.predictor(observations, actions), saved(observations, actions))
 
 
-def test_it_says_who_it_is_and_from_which_step(home):
+def test_description_names_experiment_and_step(home):
     actor = loaded("synth")
     assert actor.in_words == "synth: ppo in ShortReacher-v1, step 1,024 (latest checkpoint)"
     assert actor.notes == ()
 
 
-def test_while_its_experiment_runs_it_says_so(home):
+def test_description_mentions_running_training(home):
     config = Experiment.find("synth").config
     with Experiment.open("synth", config):
         assert "still training" in loaded("synth").in_words
 
 
-def test_an_agent_of_the_true_reward_predicts_none_and_says_how_it_could(home):
+def test_agent_of_true_reward_has_no_predictor_and_a_note(home):
     actor = loaded("rl")
     assert actor.predictor is None
     assert "--predictor-path" in actor.notes[0]
 
 
-def test_anothers_predictor_can_be_shown(home):
+def test_other_predictor_replaces_own(home):
     assert loaded("rl", predictor_path="synth").predictor is not None
 
 
-def test_a_predictor_of_another_environment_is_refused(home):
+def test_predictor_of_other_environment_is_refused(home):
     with pytest.raises(BadInput, match="CartPole-v1 has observations"):
         loaded("cart", predictor_path="synth")
 
 
-def test_a_frozen_predictor_is_found_by_its_content_wherever_it_lies(home):
+def test_frozen_predictor_is_found_by_content_hash(home):
     arguments = ["teach", "-e", "ShortReacher-v1", "-n", "frozen", "--predictor-path", "synth"]
     assert main([*arguments, *COMMON]) == 0
     assert loaded("frozen").predictor is not None
@@ -72,15 +72,15 @@ def test_a_frozen_predictor_is_found_by_its_content_wherever_it_lies(home):
     (home / "experiments" / "renamed" / "predictor" / "predictor.json").unlink()
     actor = loaded("frozen")
     assert actor.predictor is None
-    assert "no longer here" in actor.notes[0]
+    assert "no longer exists" in actor.notes[0]
 
 
-def test_an_unknown_experiment_is_answered_with_the_nearest(home):
+def test_unknown_experiment_suggests_nearest_names(home):
     with pytest.raises(BadInput, match="synth"):
         loaded("snyth")
 
 
-def test_labels_that_were_imported_or_collected_have_no_agent(home):
+def test_experiment_with_labels_only_has_no_agent(home):
     change_config(home, "synth", agent="gone")
     with pytest.raises(BadInput, match="has no agent"):
         loaded("synth")
@@ -89,7 +89,7 @@ def test_labels_that_were_imported_or_collected_have_no_agent(home):
         loaded("rl")
 
 
-def test_an_agent_of_another_size_than_its_settings_say_is_damaged(home):
+def test_agent_of_wrong_size_is_refused_as_corrupt(home):
     change_config(home, "rl", env_id="ShortHopper-v1")
     actor = loaded("synth")
     assert actor.step == 1024
@@ -98,13 +98,13 @@ def test_an_agent_of_another_size_than_its_settings_say_is_damaged(home):
         loaded("synth")
 
 
-def test_settings_that_cannot_be_read_are_told(home):
+def test_unreadable_settings_are_refused(home):
     (home / "experiments" / "synth" / "config.json").write_text("{")
     with pytest.raises(CorruptCheckpoint, match="cannot be read"):
         loaded("synth")
 
 
-def test_settings_come_back_as_they_were(home):
+def test_settings_survive_json(home):
     config = config_of(Experiment.find("synth"))
     assert config.saved() == TeachConfig(**vars(config)).saved()
     assert isinstance(config.ppo, PPOConfig)
@@ -113,7 +113,7 @@ def test_settings_come_back_as_they_were(home):
     assert config.n_labels == 12
 
 
-def test_settings_that_are_newer_than_the_experiment_have_their_defaults():
+def test_missing_settings_have_defaults():
     config = as_settings(TeachConfig, {"env_id": "x", "name": "n", "ppo": {"num_envs": 3}})
     assert config.ppo == PPOConfig(num_envs=3)
     assert config.agent_reset == TeachConfig("x", name="n").agent_reset

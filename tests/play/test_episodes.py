@@ -26,7 +26,7 @@ def cart(home):
         yield found
 
 
-def test_an_episode_is_whole_and_its_rewards_fit_its_steps(actor):
+def test_episode_is_complete_with_one_reward_per_step(actor):
     episode = record_episode(actor, 3, explore=False)
     assert len(episode.segment) == 20
     assert episode.end == "truncated"
@@ -36,13 +36,13 @@ def test_an_episode_is_whole_and_its_rewards_fit_its_steps(actor):
     assert episode.replay_record is None
 
 
-def test_the_same_seed_plays_the_same_episode_and_another_seed_another(actor):
+def test_seed_determines_episode(actor):
     first, again, other = (record_episode(actor, seed, explore=False) for seed in (3, 3, 4))
     assert first.segment.content_hash == again.segment.content_hash
     assert first.segment.content_hash != other.segment.content_hash
 
 
-def test_the_most_likely_actions_are_taken_unless_it_explores(actor):
+def test_actions_are_most_likely_unless_exploring(actor):
     episode = record_episode(actor, 3, explore=False)
     best = actor.agent.predict(episode.segment.observations, deterministic=True)
     np.testing.assert_allclose(episode.segment.actions, best, atol=1e-6)
@@ -51,7 +51,7 @@ def test_the_most_likely_actions_are_taken_unless_it_explores(actor):
     assert np.abs(explored.segment.actions - best).mean() > 0.05
 
 
-def test_two_agents_begin_an_episode_alike(actor, home):
+def test_two_agents_start_from_same_state(actor, home):
     other = actor_of("rl", "latest")
     with closing(other.venv):
         first, second = (record_episode(each, 5, explore=False) for each in (actor, other))
@@ -59,7 +59,7 @@ def test_two_agents_begin_an_episode_alike(actor, home):
     assert first.segment.content_hash != second.segment.content_hash
 
 
-def test_an_episode_that_rules_end_can_be_filmed_as_it_was(cart):
+def test_terminated_episode_can_be_rendered(cart):
     episode = record_episode(cart, 1, explore=True)
     assert episode.end == "terminated"
     assert episode.replay_record is not None
@@ -71,20 +71,20 @@ def test_an_episode_that_rules_end_can_be_filmed_as_it_was(cart):
     assert len(frames) == len(episode.segment)
 
 
-def test_an_episode_that_nothing_ends_is_cut(actor, monkeypatch):
+def test_endless_episode_is_cut(actor, monkeypatch):
     monkeypatch.setattr(episodes_module, "MAX_EPISODE_STEPS", 7)
     episode = record_episode(actor, 3, explore=False)
     assert len(episode.segment) == 7
     assert episode.end == "cut"
 
 
-def test_an_environment_without_rewards_has_no_true_ones(actor):
+def test_environment_without_rewards_has_no_true_rewards(actor):
     episode = record_episode(actor, 3, explore=False)
     episode.segment.rewards[:] = 0
     assert episode.true_rewards is None
 
 
-def test_the_reward_of_a_frame_is_the_mean_of_its_steps():
+def test_reward_of_frame_is_mean_of_its_steps():
     rewards = np.array([1, 3, 5, 9, 4], np.float32)
     assert per_frame(rewards, np.array([0, 2, 4])).tolist() == [2.0, 7.0, 4.0]
 
@@ -97,7 +97,7 @@ class GoesRight:
         raise NotImplementedError
 
 
-def test_what_belongs_to_no_episode_is_not_played(monkeypatch):
+def test_invalid_steps_are_left_out_of_episode(monkeypatch):
     rules = GameRules(start_points=((2, 2, 2),), max_episode_steps=6)
     monkeypatch.setitem(GAME_RULES, "Pong", rules)
     with closing(make_vector("Pong-v0", 1, 1)) as venv:

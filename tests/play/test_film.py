@@ -38,9 +38,7 @@ def number_of(picture):
 
 
 class TestVideo:
-    def test_of_an_environments_own_pictures_has_every_episode_and_its_rewards_below(
-        self, home, tmp_path, capsys
-    ):
+    def test_video_of_images_shows_all_episodes_with_rewards(self, home, tmp_path, capsys):
         path = tmp_path / "cart.mp4"
         assert main(["play", "cart", "--video", str(path), "--episodes", "2"]) == 0
         printed = capsys.readouterr().out
@@ -56,7 +54,7 @@ class TestVideo:
         assert frames[0][200:300, 200:400].min() < 50
         assert np.abs(frames[0][:400].astype(int) - frames[3][:400]).max() > 50
 
-    def test_of_two_shows_them_side_by_side_and_a_gif_runs_for_ever(self, home, tmp_path, capsys):
+    def test_comparison_is_side_by_side_and_gif_loops(self, home, tmp_path, capsys):
         path = tmp_path / "both.GIF"
         arguments = ["play", "cart", "--compare", "cart", "--compare-checkpoint", "previous"]
         assert main([*arguments, "--video", str(path), "--episodes", "1", "--explore"]) == 0
@@ -68,7 +66,7 @@ class TestVideo:
         capsys.readouterr()
 
     @pytest.mark.usefixtures("_opengl")
-    def test_of_bodies_needs_no_display(self, home, tmp_path, monkeypatch, capsys):
+    def test_video_of_bodies_needs_no_display(self, home, tmp_path, monkeypatch, capsys):
         for name in ("DISPLAY", "WAYLAND_DISPLAY"):
             monkeypatch.delenv(name, raising=False)
         path = tmp_path / "reacher.mp4"
@@ -91,7 +89,7 @@ def _opengl():
 
 class TestBodies:
     @pytest.mark.usefixtures("_opengl")
-    def test_are_where_the_page_shows_them(self, home):
+    def test_bodies_are_rendered_where_page_shows_them(self, home):
         """A camera from above sees the arm's finger on the right where it is at positive x."""
         camera = {
             "distance": 0.8,
@@ -110,12 +108,12 @@ class TestBodies:
         assert columns.min() < 60
         assert columns.max() > 100
 
-    def test_cannot_be_drawn_without_opengl_and_the_text_says_what_to_do(self, monkeypatch):
+    def test_missing_opengl_is_refused_with_advice(self, monkeypatch):
         monkeypatch.setattr(offscreen_renderer, "backends", lambda: ("no-such-opengl",))
         with pytest.raises(BadInput, match="libegl1"):
             working_pool()
 
-    def test_are_drawn_as_the_person_says_where_they_say_it(self, monkeypatch):
+    def test_mujoco_gl_variable_selects_backend(self, monkeypatch):
         monkeypatch.setenv("MUJOCO_GL", "osmesa")
         assert offscreen_renderer.backends() == ("osmesa",)
 
@@ -130,7 +128,7 @@ class TestPlace:
             ("folder.mp4", "that is a folder"),
         ],
     )
-    def test_that_cannot_be_is_refused_before_anything_is_played(
+    def test_impossible_video_path_is_refused_before_playing(
         self, home, tmp_path, capsys, name, says
     ):
         (tmp_path / "folder.mp4").mkdir()
@@ -139,9 +137,7 @@ class TestPlace:
         assert says in printed.err
         assert printed.out == ""
 
-    def test_that_is_read_only_is_refused_before_anything_is_played(
-        self, home, tmp_path, capsys, as_nobody
-    ):
+    def test_read_only_folder_is_refused_before_playing(self, home, tmp_path, capsys, as_nobody):
         folder = tmp_path / "locked"
         folder.mkdir(mode=0o555)
         with closing((actor := actor_of("cart", "latest")).venv):
@@ -151,9 +147,7 @@ class TestPlace:
                 film.write_film([actor], options, folder / "film.mp4", film.Console())
         assert capsys.readouterr().out == ""
 
-    def test_keeps_an_earlier_video_where_the_new_one_fails(
-        self, home, tmp_path, capsys, monkeypatch
-    ):
+    def test_failed_video_keeps_earlier_file(self, home, tmp_path, capsys, monkeypatch):
         path = tmp_path / "film.mp4"
         path.write_bytes(b"earlier")
 
@@ -169,7 +163,7 @@ class TestPlace:
 
 
 class TestPictures:
-    def test_beside_one_another_have_one_height(self):
+    def test_joined_images_have_equal_height(self):
         joined = beside([BLACK, np.full((2, 3, 3), 255, np.uint8)])
         assert joined.shape == (4, 6 + film.GAP + 3, 3)
         assert joined[:2, -3:].min() == 255
@@ -179,21 +173,21 @@ class TestPictures:
         ("size", "expected"),
         [((210, 160), (420, 320)), ((1000, 2000), (320, 640)), ((400, 600),) * 2],
     )
-    def test_are_neither_tiny_nor_huge(self, size, expected):
+    def test_images_are_resized_into_width_limits(self, size, expected):
         assert in_good_size(np.zeros((*size, 3), np.uint8)).shape[:2] == expected
 
-    def test_of_a_gif_are_at_most_twenty_a_second(self):
+    def test_gif_has_at_most_twenty_frames_per_second(self):
         frames = [np.full((8, 8, 3), 8 * number, np.uint8) for number in range(30)]
         with Image.open(io.BytesIO(encode_gif(frames, 30.0))) as picture:
             assert number_of(picture) == 15
             assert picture.info["duration"] == 70
 
 
-class TestStrip:
+class TestRewardOverlay:
     def strip(self, *values, **more):
         return RewardOverlay(Curve("reward", np.array(values, np.float64), 3.0, **more), 200)
 
-    def test_the_mark_is_where_the_frame_is(self):
+    def test_marker_follows_frame(self):
         strip = self.strip(0, 1, 2, 3, 4)
         for frame in range(5):
             line = strip.at(frame)[HEAD + 1].astype(int)
@@ -201,26 +195,26 @@ class TestStrip:
             changed = np.flatnonzero(np.abs(line - before).max(-1) > 40)
             assert EDGE + round(180 * frame / 4) in changed
 
-    def test_the_mark_stays_at_the_end(self):
+    def test_marker_stays_at_last_frame(self):
         strip = self.strip(0, 1, 2)
         np.testing.assert_array_equal(strip.at(2), strip.at(9))
 
-    def test_zero_is_always_in_it_and_what_is_above_is_above(self):
+    def test_axis_always_includes_zero(self):
         strip = self.strip(1, 1)
         assert strip._place(0, 0.0)[1] == HEAD + TRACK
         assert strip._place(0, 1.0)[1] == HEAD
         assert self.strip(-2, 2)._place(0, 0.0)[1] == HEAD + TRACK / 2
 
-    def test_a_shared_scale_is_kept(self):
+    def test_shared_limits_set_axis(self):
         assert self.strip(0, 1, limits=(0.0, 4.0))._place(1, 1.0)[1] == HEAD + 0.75 * TRACK
 
     @pytest.mark.parametrize("values", [(0.0,), (0.0, 0.0), (5.0, 5.0)])
-    def test_a_flat_curve_and_one_of_a_single_frame_can_be_drawn(self, values):
+    def test_flat_and_single_frame_curves_are_drawn(self, values):
         assert self.strip(*values).at(0).shape == (HEIGHT, 200, 3)
 
-    def test_figures_have_fewer_digits_the_larger_they_are(self):
+    def test_larger_rewards_have_fewer_digits(self):
         assert [figure(each) for each in (0.123, -12.34, 1234.5)] == ["0.12", "-12.3", "1,234"]
 
-    def test_a_long_name_is_cut(self):
+    def test_long_text_is_truncated(self):
         assert fitting("short", 200) == "short"
         assert font(12).getlength(fitting("x" * 300, 200)) <= 200

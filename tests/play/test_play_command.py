@@ -34,19 +34,19 @@ class TestPlay:
         assert says in printed
         assert "Traceback" not in printed
 
-    def test_an_experiment_that_is_just_beginning_has_no_agent_yet(self, home, capsys):
+    def test_new_experiment_has_no_agent_yet(self, home, capsys):
         for each in (home / "experiments" / "synth" / "checkpoints").iterdir():
             each.unlink()
         assert main(["play", "synth", "--no-browser"]) == 2
         assert "no checkpoint yet" in capsys.readouterr().err
 
-    def test_a_damaged_checkpoint_is_told(self, home, capsys):
+    def test_damaged_checkpoint_is_reported(self, home, capsys):
         for each in (home / "experiments" / "synth" / "checkpoints").iterdir():
             each.write_bytes(b"")
         assert main(["play", "synth", "--no-browser"]) == 2
-        assert "is what was written" in capsys.readouterr().err
+        assert "is intact" in capsys.readouterr().err
 
-    def test_nothing_of_an_experiment_is_changed_by_playing_it(self, home, tmp_path, capsys):
+    def test_playing_does_not_change_experiment(self, home, tmp_path, capsys):
         folder = home / "experiments" / "cart"
         before = {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()}
         video = str(tmp_path / "film.mp4")
@@ -69,7 +69,7 @@ class TestPlay:
 
 class TestExportAgent:
     @pytest.mark.parametrize("name", ["synth", "cart"])
-    def test_what_is_exported_acts_as_the_agent_does(self, home, tmp_path, capsys, name):
+    def test_exported_policy_acts_as_agent(self, home, tmp_path, capsys, name):
         folder = tmp_path / "agents" / name
         assert main(["export-agent", name, "--out", str(folder)]) == 0
         assert str(folder) in capsys.readouterr().out
@@ -83,17 +83,17 @@ class TestExportAgent:
         assert loaded.made_from["step"] == 1024
         assert loaded.made_from["env_id"] == actor.env_info.id
 
-    def test_it_may_be_exported_again_to_the_same_folder(self, home, tmp_path, capsys):
+    def test_export_to_same_folder_overwrites(self, home, tmp_path, capsys):
         for _ in range(2):
             assert main(["export-agent", "cart", "--out", str(tmp_path / "agent")]) == 0
         capsys.readouterr()
 
-    def test_a_folder_with_something_else_in_it_is_left_alone(self, home, tmp_path, capsys):
+    def test_export_refuses_folder_with_other_files(self, home, tmp_path, capsys):
         (tmp_path / "thesis.txt").write_text("mine")
         assert main(["export-agent", "cart", "--out", str(tmp_path)]) == 2
         assert "has other files in it" in capsys.readouterr().err
 
-    def test_a_file_is_no_folder(self, home, tmp_path, capsys):
+    def test_export_refuses_file_as_folder(self, home, tmp_path, capsys):
         (tmp_path / "file").write_text("mine")
         assert main(["export-agent", "cart", "--out", str(tmp_path / "file")]) == 2
         assert "is a file" in capsys.readouterr().err
@@ -101,7 +101,7 @@ class TestExportAgent:
         assert "cannot be written" in capsys.readouterr().err
         assert (tmp_path / "file").read_text() == "mine"
 
-    def test_a_read_only_place_is_told(self, home, tmp_path, as_nobody):
+    def test_export_to_read_only_folder_is_reported(self, home, tmp_path, as_nobody):
         (tmp_path / "locked").mkdir(mode=0o555)
         actor = commands.actor_of("cart", "latest")
         actor.venv.close()
@@ -113,7 +113,7 @@ class TestExportAgent:
             with pytest.raises(commands.RunFolderUnusable, match="--out"):
                 commands.export_agent("cart", tmp_path / "locked" / "agent", "latest")
 
-    def test_another_librarys_agent_is_refused_with_what_to_do(self, home, tmp_path, capsys):
+    def test_export_of_library_agent_is_refused(self, home, tmp_path, capsys):
         path = home / "experiments" / "cart" / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"agent": "sb3:PPO"}))
         assert main(["export-agent", "cart", "--out", str(tmp_path / "agent")]) == 2

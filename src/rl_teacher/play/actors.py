@@ -1,4 +1,4 @@
-"""An experiment's agent as one of its checkpoints has it, with what predicts its rewards."""
+"""Actors: agents and reward predictors loaded from an experiment's checkpoint."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -27,34 +27,34 @@ Act = Callable[[np.ndarray], np.ndarray]
 
 @runtime_checkable
 class PlayableAgent(Protocol):
-    """What is asked of an agent that is only watched."""
+    """The interface of an agent that acts without training."""
 
     def predict(self, observations: np.ndarray, *, deterministic: bool) -> np.ndarray:
         """Return the most likely actions, or samples as in training."""
         ...
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Become the agent that was saved."""
+        """Restore a saved agent."""
         ...
 
 
 @dataclass(frozen=True)
 class Actor:
-    """Who is watched.
+    """An agent to play.
 
     Attributes:
-        name: of the experiment.
-        kind: of agent.
+        name: name of the experiment.
+        kind: name of the algorithm.
         env_info: the environment.
-        agent: as the checkpoint has it.
-        predictor: of its rewards; None where there is none.
-        venv: one environment, in which it acts.
-        model: MuJoCo's, whose positions are drawn; None where there is none.
-        step: environment steps of training that it had behind it.
-        checkpoint: which of the kept ones it is, in words.
-        frames: what it sees of an environment that shows pictures.
-        is_training: whether its experiment runs just now.
-        notes: what whoever watches should know.
+        agent: the agent of the checkpoint.
+        predictor: its reward predictor; None if there is none.
+        venv: one environment to act in.
+        model: the MuJoCo model; None without MuJoCo.
+        step: environment steps of training at the checkpoint.
+        checkpoint: description of the checkpoint.
+        frames: preprocessing of image observations.
+        is_training: whether the experiment is running.
+        notes: remarks for the viewer.
     """
 
     name: str
@@ -71,12 +71,12 @@ class Actor:
     notes: tuple[str, ...] = ()
 
     def acting(self, *, explore: bool) -> Act:
-        """How it acts."""
+        """Return the policy: samples as in training, or the most likely actions."""
         return partial(self.agent.predict, deterministic=not explore)
 
     @property
     def in_words(self) -> str:
-        """Who it is, in one line."""
+        """A description in one line."""
         training = "; it is still training" if self.is_training else ""
         return (
             f"{self.name}: {self.kind} in {self.env_info.id}, step {self.step:,} "
@@ -85,17 +85,17 @@ class Actor:
 
 
 def actor_of(name: str, checkpoint: str, predictor_path: str | None = None) -> Actor:
-    """The agent of an experiment.
+    """Load the agent of an experiment.
 
     Args:
-        name: of the experiment.
+        name: name of the experiment.
         checkpoint: `latest`, `previous`, or a step.
-        predictor_path: of a predictor, in the place of its own.
+        predictor_path: a predictor to use instead of the agent's own.
 
     Raises:
         BadInput: there is no such experiment, agent or checkpoint, or the predictor is for another
             environment.
-        CorruptCheckpoint: what was saved is damaged.
+        CorruptCheckpoint: the checkpoint or predictor is damaged.
     """
     experiment = Experiment.find(name)
     config = config_of(experiment)
@@ -128,26 +128,27 @@ def actor_of(name: str, checkpoint: str, predictor_path: str | None = None) -> A
 
 
 FROM_TRUE_REWARD = (
-    "It learned from the true reward, so none is predicted; --predictor-path names a predictor."
+    "The agent was trained on the true reward, so none is predicted; choose a predictor with "
+    "--predictor-path."
 )
 NO_PREDICTOR = (
-    "The reward predictor that it learned from is no longer here; --predictor-path names another."
+    "The reward predictor of its training no longer exists; choose another with --predictor-path."
 )
 
 
 def agent_of(
     name: str, config: TeachConfig, chosen: Chosen, venv: gym.vector.VectorEnv
 ) -> PlayableAgent:
-    """The agent that a checkpoint holds.
+    """Load the agent of a checkpoint.
 
     Raises:
-        BadInput: there is none in it.
-        CorruptCheckpoint: it is of another version.
+        BadInput: the checkpoint has no agent.
+        CorruptCheckpoint: the agent has another version.
     """
     state = part_of(chosen.checkpoint.arrays, "agent")
     if not state:
         raise BadInput(no_agent(name))
-    # Note: what is asked of it here, every agent has.
+    # Every agent implements `PlayableAgent`, which is narrower than `Agent`.
     agent = cast("PlayableAgent", make_agent(config, venv))
     try:
         agent.load_state(state)
@@ -160,15 +161,15 @@ def agent_of(
     return agent
 
 
-# --- its settings ---
+# --- settings ---
 
 
 def config_of(experiment: Experiment) -> TeachConfig:
-    """The settings that an experiment was made with.
+    """Return the settings of an experiment.
 
     Raises:
-        BadInput: nothing acts in it: it only has labels, or a predictor, or is a wrapper's.
-        CorruptCheckpoint: they cannot be read.
+        BadInput: the experiment has no agent: it only has labels or a predictor, or is a wrapper's.
+        CorruptCheckpoint: the settings cannot be read.
     """
     saved = experiment.config
     if "agent" not in saved or saved.get("collect_only"):
@@ -183,7 +184,7 @@ def config_of(experiment: Experiment) -> TeachConfig:
 
 
 def no_agent(name: str) -> str:
-    """What to do where nothing acts."""
+    """Return the error text for an experiment without an agent."""
     return (
         f"{name} has no agent: only experiments that `rl-teacher teach` trained have one. "
         "`rl-teacher runs` lists them all."
@@ -191,7 +192,7 @@ def no_agent(name: str) -> str:
 
 
 def as_settings(kind: type[Settings], saved: Mapping[str, Any]) -> Settings:
-    """Settings as they were before they became JSON; what is not there has its default."""
+    """Restore settings from JSON values; missing ones have their defaults."""
     hints = get_type_hints(kind)
     given = {
         each.name: saved[each.name] for each in fields(cast("Any", kind)) if each.name in saved
@@ -205,17 +206,17 @@ def _as_type(hint: Any, value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-# --- its predictor ---
+# --- predictor ---
 
 
 def predictor_for(
     config: TeachConfig, chosen: Chosen, predictor_path: str | None
 ) -> RewardPredictor | None:
-    """What predicts the rewards of an agent: what it learned from, unless another was named.
+    """Load the given predictor, or else the one that the agent was trained with.
 
     Raises:
-        BadInput: the one that was named is not there, or for other spaces.
-        CorruptCheckpoint: it is damaged.
+        BadInput: the given predictor does not exist or is for other spaces.
+        CorruptCheckpoint: the predictor is damaged.
     """
     space = InputSpace.from_spaces(*env_spaces(config.env_id, config.frames))
     if predictor_path is not None:
@@ -245,7 +246,7 @@ def _loaded(space: InputSpace, config: TeachConfig, state: StateDict) -> RewardP
 
 
 def find_predictor(named: str) -> RewardPredictor | None:
-    """The saved predictor of this content, in whichever experiment it lies; None where in none."""
+    """Find the predictor with this content hash in any experiment; None if there is none."""
     for name in existing_names():
         folder = Experiment.find(name).folder / "predictor"
         if not (folder / PREDICTOR_FILE).exists():

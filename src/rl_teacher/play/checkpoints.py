@@ -1,4 +1,4 @@
-"""Choosing among the checkpoints that an experiment keeps."""
+"""Selection of a checkpoint of an experiment."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from rl_teacher.store.checkpoints import (
 )
 
 LATEST, PREVIOUS = "latest", "previous"
-LOOKS = 5
-"""A run that is training may have taken a file away that was just listed: then look again."""
+MAX_ATTEMPTS = 5
+"""A running experiment may delete a file after it was listed; then list again."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A checkpoint that was chosen.
+    """A selected checkpoint.
 
     Attributes:
-        checkpoint: what is in it.
-        place: `latest`, `previous`, or how old it is in words.
-        note: what the person should know; None for nothing.
+        checkpoint: its content.
+        place: `latest`, `previous`, or a description of its age.
+        note: a remark for the viewer, or None.
     """
 
     checkpoint: Checkpoint
@@ -33,18 +33,18 @@ class Chosen:
 
 
 def choose(name: str, folder: Path, wanted: str) -> Chosen:
-    """One of the checkpoints that are kept.
+    """Select one of the kept checkpoints.
 
     Args:
-        name: of the experiment.
-        folder: where its checkpoints are.
+        name: name of the experiment.
+        folder: folder of its checkpoints.
         wanted: `latest`, `previous`, or a step.
 
     Raises:
-        BadInput: there is none, or not this one; the text says which there are.
-        CorruptCheckpoint: it is damaged.
+        BadInput: there is no such checkpoint; the message lists the existing ones.
+        CorruptCheckpoint: the checkpoint is damaged.
     """
-    for _ in range(LOOKS):
+    for _ in range(MAX_ATTEMPTS):
         kept = list_checkpoints(folder)
         if not kept:
             raise BadInput(
@@ -59,7 +59,7 @@ def choose(name: str, folder: Path, wanted: str) -> Chosen:
 
 
 def _latest(name: str, kept: Sequence[CheckpointFile]) -> Chosen:
-    """The newest that is whole."""
+    """Return the newest undamaged checkpoint."""
     note = None
     for place, file in enumerate(kept):
         try:
@@ -69,7 +69,7 @@ def _latest(name: str, kept: Sequence[CheckpointFile]) -> Chosen:
         except (OSError, ValueError) as error:
             note = f"The checkpoint of step {file.step:,} is damaged ({error}); this one is older."
     raise CorruptCheckpoint(
-        f"None of the {len(kept)} checkpoints of {name} is what was written. Put one back from a "
+        f"None of the {len(kept)} checkpoints of {name} is intact. Restore one from a "
         f"backup: {kept[0].path.parent}."
     )
 
@@ -93,7 +93,7 @@ def _exactly(name: str, kept: Sequence[CheckpointFile], wanted: str) -> Chosen:
 
 
 def _step(wanted: str, kept: Sequence[CheckpointFile]) -> float:
-    """A step, also spelt 1e6, 20_480 or 20,480."""
+    """Parse a step, also 1e6, 20_480 or 20,480."""
     try:
         return float(wanted.replace("_", "").replace(",", ""))
     except ValueError as error:
@@ -104,12 +104,12 @@ def _step(wanted: str, kept: Sequence[CheckpointFile]) -> float:
 
 
 def place_in_words(place: int) -> str:
-    """How old a checkpoint is among those that are kept."""
+    """Describe the age of a checkpoint among the kept ones."""
     return (LATEST, PREVIOUS)[place] if place < 2 else f"{place} before the latest"
 
 
 def in_words(kept: Sequence[CheckpointFile]) -> str:
-    """The checkpoints there are, newest first."""
+    """List checkpoints in one line, newest first."""
     return ", ".join(
         f"step {file.step:,} ({place_in_words(place)})" for place, file in enumerate(kept)
     )

@@ -1,4 +1,4 @@
-"""`rl-teacher play` and `rl-teacher export-agent`."""
+"""The commands `rl-teacher play` and `rl-teacher export-agent`."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -18,14 +18,14 @@ from rl_teacher.runs.folder import Experiment, home
 
 
 def play(options: PlayOptions) -> int:
-    """Watch an agent on the page, or write a video; the exit code.
+    """Show an agent on the page or write a video, and return the exit code.
 
     Raises:
-        RlTeacherError: with a text for the person.
+        RlTeacherError: the agent cannot be played.
     """
     validate(options)
     runtime.prepare(home() / "cache" / "xla")
-    with cast_of(options) as actors:
+    with open_actors(options) as actors:
         console = Console()
         for actor in actors:
             console.print(actor.in_words, soft_wrap=True, highlight=False, markup=False)
@@ -40,7 +40,7 @@ def play(options: PlayOptions) -> int:
 
 
 def play_on_page(actors: Sequence[Actor], options: PlayOptions) -> int:
-    """Serve the page until a signal ends it."""
+    """Serve the page until a signal arrives."""
     from rl_teacher.play.player import Player  # noqa: PLC0415 - heavy
     from rl_teacher.web.serve import ServeOptions, serve  # noqa: PLC0415
 
@@ -50,11 +50,11 @@ def play_on_page(actors: Sequence[Actor], options: PlayOptions) -> int:
 
 
 @contextlib.contextmanager
-def cast_of(options: PlayOptions) -> Iterator[Sequence[Actor]]:
-    """One agent, or two of one environment.
+def open_actors(options: PlayOptions) -> Iterator[Sequence[Actor]]:
+    """Load one actor, or two of the same environment.
 
     Raises:
-        BadInput: they are of two environments, or nobody could look at theirs.
+        BadInput: the environments differ or cannot be rendered.
     """
     with contextlib.ExitStack() as stack:
         first = actor_of(options.name, options.checkpoint, options.predictor_path)
@@ -70,12 +70,12 @@ def cast_of(options: PlayOptions) -> Iterator[Sequence[Actor]]:
 
 
 def check_same_environment(options: PlayOptions, first: Actor) -> None:
-    """Refuse to show two environments side by side.
+    """Refuse to compare agents of different environments.
 
     Raises:
-        BadConfig: they are two.
+        BadConfig: the environments differ.
     """
-    assert options.compare is not None  # noqa: S101 - asked by the caller
+    assert options.compare is not None  # noqa: S101 - the caller checked
     env_id = config_of(Experiment.find(options.compare)).env_id
     if env_id != first.env_info.id:
         raise BadConfig(
@@ -88,17 +88,17 @@ def check_same_environment(options: PlayOptions, first: Actor) -> None:
 
 
 def export_agent(name: str, out: Path, checkpoint: str) -> Path:
-    """Write an experiment's agent alone; the folder.
+    """Export an experiment's policy and return its folder.
 
     Raises:
-        BadInput: there is none, it is another library's, or something else is in the folder.
-        CorruptCheckpoint: what was saved is damaged.
+        BadInput: there is no agent, it is another library's, or the folder has other files.
+        CorruptCheckpoint: the checkpoint is damaged.
         RunFolderUnusable: the folder cannot be written.
     """
     runtime.prepare(home() / "cache" / "xla")
     check_is_native(name)
     out = out.expanduser()
-    with failures_in_words(out):
+    with convert_os_errors(out):
         check_is_ours(out)
     actor = actor_of(name, checkpoint)
     with contextlib.closing(actor.venv):
@@ -110,14 +110,14 @@ def export_agent(name: str, out: Path, checkpoint: str) -> Path:
         "step": actor.step,
         "rl_teacher": version("rl-teacher"),
     }
-    with failures_in_words(out):
+    with convert_os_errors(out):
         replace(acting, made_from=made_from).save(out)
     return out
 
 
 @contextlib.contextmanager
-def failures_in_words(out: Path) -> Iterator[None]:
-    """Turn the operating system's error into one that says what to do.
+def convert_os_errors(out: Path) -> Iterator[None]:
+    """Convert OSError to an error that says what to do.
 
     Raises:
         RunFolderUnusable: the agent cannot be written.
@@ -132,10 +132,10 @@ def failures_in_words(out: Path) -> Iterator[None]:
 
 
 def check_is_native(name: str) -> None:
-    """Refuse another library's agent.
+    """Refuse the agent of another library.
 
     Raises:
-        BadInput: it is one.
+        BadInput: the agent is another library's.
     """
     kind = config_of(Experiment.find(name)).agent
     if ":" in kind:
@@ -146,10 +146,10 @@ def check_is_native(name: str) -> None:
 
 
 def check_is_ours(folder: Path) -> None:
-    """Refuse a folder in which something else is.
+    """Refuse a folder with other files in it.
 
     Raises:
-        BadInput: it has other files, or is one.
+        BadInput: the folder has other files, or is a file.
     """
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"--out {folder} is a file. Name a new folder.")

@@ -1,4 +1,4 @@
-"""Living whole episodes with an agent that learns no more.
+"""Recording of whole episodes with a fixed agent.
 
 T: steps of the episode.
 """
@@ -17,10 +17,10 @@ from rl_teacher.play.actors import Actor
 
 CHUNK_STEPS = 50
 MAX_EPISODE_STEPS = 5_000
-"""Of an episode that nothing ends."""
+"""Limit for episodes that neither rules nor a time limit end."""
 
 End = Literal["terminated", "truncated", "cut"]
-"""By the environment's rules, by its time limit, or here."""
+"""The end of an episode: by rules, by the time limit, or at MAX_EPISODE_STEPS."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class RecordedEpisode:
 
     @property
     def true_rewards(self) -> Float32[np.ndarray, " time"] | None:
-        """[T] the environment's own; None where it has none, so that all are 0."""
+        """[T] the environment's own rewards; None if all are 0, as in environments without any."""
         rewards = self.segment.rewards
         return rewards if rewards.any() else None
 
 
 def record_episode(actor: Actor, seed: int, *, explore: bool) -> RecordedEpisode:
-    """Live one episode, from its beginning to its end.
+    """Record one episode from start to end.
 
     Raises:
         BadObservation: the environment returned numbers that are not finite.
@@ -60,9 +60,9 @@ def record_episode(actor: Actor, seed: int, *, explore: bool) -> RecordedEpisode
         rollout = collector.collect(act, min(CHUNK_STEPS, MAX_EPISODE_STEPS - num_steps))
         ends = np.flatnonzero(rollout.ended[:, 0])
         taken = int(ends[0]) + 1 if len(ends) else len(rollout.rewards)
-        in_it = np.flatnonzero(rollout.is_valid[:taken, 0])
-        parts.append({name: getattr(rollout, name)[in_it, 0] for name in COLUMNS})
-        num_steps += len(in_it)
+        valid = np.flatnonzero(rollout.is_valid[:taken, 0])
+        parts.append({name: getattr(rollout, name)[valid, 0] for name in COLUMNS})
+        num_steps += len(valid)
         if len(ends):
             end = "terminated" if rollout.terminated[ends[0], 0] else "truncated"
         elif num_steps >= MAX_EPISODE_STEPS:
@@ -84,11 +84,11 @@ def _replay_record_of(actor: Actor, segment: Segment) -> ReplayRecord | None:
 def per_frame(
     rewards: Float32[np.ndarray, " time"], steps: Int64[np.ndarray, " frame"]
 ) -> Shaped[np.ndarray, " frame"]:
-    """[F] the mean reward of the steps that each frame stands for.
+    """Return [F] the mean reward over the steps of each frame.
 
     Args:
-        rewards: [T] of each step.
-        steps: [F] the first step of each frame.
+        rewards: [T] reward of each step.
+        steps: [F] first step of each frame.
     """
     counts = np.diff(np.append(steps, len(rewards)))
     return np.add.reduceat(rewards.astype(np.float64), steps) / counts

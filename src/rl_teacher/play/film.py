@@ -1,4 +1,4 @@
-"""A video of what is played, made without a display; the rewards run along below it."""
+"""Videos of played episodes with their rewards, rendered without a display."""
 
 import itertools
 import tempfile
@@ -29,12 +29,12 @@ from rl_teacher.play.reward_overlay import CARD, Curve, RewardOverlay, figure, w
 from rl_teacher.store.files import write_whole
 
 WIDTH, HEIGHT = 480, 360
-"""Of a picture of bodies; an environment's own pictures are as large as it draws them."""
+"""Size of rendered bodies; an environment's own images keep their size."""
 SMALLEST_WIDTH, LARGEST_WIDTH = 320, 640
 GAP = 8
-"""Pixels between two who are compared."""
+"""Pixels between two columns."""
 HOLD_S = 0.5
-"""How long an episode's last picture stays."""
+"""Time that the last frame of an episode stays."""
 GIF_FPS = 20.0
 
 Picture = UInt8[np.ndarray, "_ _ 3"]
@@ -42,12 +42,12 @@ Picture = UInt8[np.ndarray, "_ _ 3"]
 
 @dataclass(frozen=True)
 class Column:
-    """One side of an episode's film.
+    """One actor's column of the video.
 
     Attributes:
-        actor: who acts.
-        episode: what it did.
-        curves: what runs along.
+        actor: the actor.
+        episode: its episode.
+        curves: its reward curves.
     """
 
     actor: Actor
@@ -56,29 +56,29 @@ class Column:
 
     @property
     def num_frames(self) -> int:
-        """Pictures of it."""
+        """The number of frames."""
         return len(self.steps)
 
     @property
     def steps(self) -> np.ndarray:
-        """The steps that are shown."""
+        """The step of each frame."""
         return frame_steps(len(self.episode.segment), self.actor.env_info.fps)[0]
 
 
 def write_film(actors: Sequence[Actor], options: PlayOptions, path: Path, console: Console) -> None:
-    """Play episodes into a file, which is there whole or as it was before.
+    """Play episodes and write a video; an existing file is replaced only by a complete one.
 
     Args:
-        actors: one, or two of one environment.
-        options: how many episodes, and how they begin.
-        path: of the video, .mp4 or .gif.
-        console: says how far it is, and what was played.
+        actors: one actor, or two of the same environment.
+        options: number of episodes, first seed, exploration.
+        path: path of the video, .mp4 or .gif.
+        console: output for progress and returns.
 
     Raises:
-        RunFolderUnusable: it cannot be written.
-        BadInput: nothing can be drawn here.
+        RunFolderUnusable: the video cannot be written.
+        BadInput: nothing can be rendered on this machine.
     """
-    with failures_in_words(path):
+    with convert_os_errors(path):
         tempfile.TemporaryFile(dir=path.parent).close()
     _, fps = frame_steps(1, actors[0].env_info.fps)
     with ExitStack() as stack:
@@ -89,14 +89,14 @@ def write_film(actors: Sequence[Actor], options: PlayOptions, path: Path, consol
         pictures = played(actors, options, artist, progress)
         is_gif = path.suffix.lower() == ".gif"
         content = encode_gif(pictures, fps) if is_gif else encode_mp4(pictures, fps)
-    with failures_in_words(path):
+    with convert_os_errors(path):
         write_whole(path, content, is_synced=False)
     console.print(f"video: {path}", soft_wrap=True, highlight=False, markup=False)
 
 
 @contextmanager
-def failures_in_words(path: Path) -> Iterator[None]:
-    """Turn the operating system's error into one that says what to do.
+def convert_os_errors(path: Path) -> Iterator[None]:
+    """Convert OSError to an error that says what to do.
 
     Raises:
         RunFolderUnusable: the video cannot be written.
@@ -116,7 +116,7 @@ def played(
     artist: OffscreenRenderer | None,
     progress: Progress,
 ) -> Iterator[Picture]:
-    """The pictures of all episodes, one after the other."""
+    """Play all episodes and yield their frames."""
     for number in range(options.episodes):
         seed = options.seed + number
         episode = [record_episode(actor, seed, explore=options.explore) for actor in actors]
@@ -135,7 +135,7 @@ def played(
 
 
 def columns_of(actors: Sequence[Actor], episode: Sequence[RecordedEpisode]) -> list[Column]:
-    """Who acts, with the curves; true rewards have one scale for both."""
+    """Pair actors, episodes and curves; true rewards share one scale."""
     truths = [each.true_rewards for each in episode if each.true_rewards is not None]
     limits = (
         (min(float(t.min()) for t in truths), max(float(t.max()) for t in truths))
@@ -151,7 +151,7 @@ def columns_of(actors: Sequence[Actor], episode: Sequence[RecordedEpisode]) -> l
 def curves_of(
     actor: Actor, episode: RecordedEpisode, limits: tuple[float, float] | None
 ) -> Iterator[Curve]:
-    """What is known of an episode's rewards."""
+    """Yield the known reward curves of an episode."""
     steps, _ = frame_steps(len(episode.segment), actor.env_info.fps)
     if episode.predicted_rewards is not None:
         values = per_frame(episode.predicted_rewards, steps)
@@ -163,7 +163,7 @@ def curves_of(
 
 
 def in_words(number: int, columns: Sequence[Column]) -> str:
-    """How an episode went."""
+    """Describe lengths and returns in one line."""
     said = []
     for column in columns:
         totals = "".join(f", {each.title} {figure(each.total)}" for each in column.curves)
@@ -172,30 +172,30 @@ def in_words(number: int, columns: Sequence[Column]) -> str:
     return f"episode {number + 1}: {'; '.join(said)}"
 
 
-# --- pictures ---
+# --- frames ---
 
 
 def film_of(
     columns: Sequence[Column], titles: Sequence[Sequence[str]], artist: OffscreenRenderer | None
 ) -> Iterator[Picture]:
-    """An episode's pictures; whoever ends first rests on the last one."""
+    """Yield the frames of an episode; the shorter side holds its last frame."""
     sides = [with_last(pictures_of(column, artist)) for column in columns]
     num_frames = max(column.num_frames for column in columns)
-    strips: list[list[RewardOverlay]] = []
+    overlays: list[list[RewardOverlay]] = []
     fps = frame_steps(1, columns[0].actor.env_info.fps)[1]
     picture = None
     for frame in range(num_frames):
         panes = [
             np.asarray(with_title(next(side), t)) for side, t in zip(sides, titles, strict=True)
         ]
-        strips = strips or [
+        overlays = overlays or [
             [RewardOverlay(curve, pane.shape[1]) for curve in column.curves]
             for column, pane in zip(columns, panes, strict=True)
         ]
         picture = beside(
             [
                 np.concatenate([pane, *(strip.at(frame) for strip in below)])
-                for pane, below in zip(panes, strips, strict=True)
+                for pane, below in zip(panes, overlays, strict=True)
             ]
         )
         yield picture
@@ -204,7 +204,7 @@ def film_of(
 
 
 def with_last(pictures: Iterator[Picture]) -> Iterator[Picture]:
-    """Pictures, and then the last one for ever."""
+    """Yield images, then the last one for ever."""
     picture = None
     for picture in pictures:
         yield picture
@@ -213,7 +213,7 @@ def with_last(pictures: Iterator[Picture]) -> Iterator[Picture]:
 
 
 def pictures_of(column: Column, artist: OffscreenRenderer | None) -> Iterator[Picture]:
-    """What is seen of one of them."""
+    """Return the images of one column."""
     segment, env_id = column.episode.segment, column.actor.env_info.id
     if artist is not None:
         return artist.draw(shot_of(column), segment.scene_states[column.steps])
@@ -224,7 +224,7 @@ def pictures_of(column: Column, artist: OffscreenRenderer | None) -> Iterator[Pi
 
 
 def shot_of(column: Column) -> Shot:
-    """How the page would look at the bodies, before anybody turned the camera."""
+    """Return the initial camera of the page."""
     model, env_id = column.actor.model, column.actor.env_info.id
     heights = body_poses(model, column.episode.segment.scene_states)[..., 2]
     camera = build_scene(model, camera_settings(env_id))["camera"]
@@ -232,7 +232,7 @@ def shot_of(column: Column) -> Shot:
 
 
 def in_good_size(frame: Picture) -> Picture:
-    """A picture that is neither tiny nor huge."""
+    """Resize an image that is too narrow or too wide."""
     height, width = frame.shape[:2]
     wanted = min(max(width, SMALLEST_WIDTH), LARGEST_WIDTH)
     if wanted == width:
@@ -244,7 +244,7 @@ def in_good_size(frame: Picture) -> Picture:
 
 
 def beside(columns: Sequence[Picture]) -> Picture:
-    """Pictures beside one another; the shorter ones are filled up."""
+    """Join images horizontally, padding the shorter ones below."""
     height = max(len(column) for column in columns)
     parts: list[np.ndarray] = []
     for column in columns:
@@ -256,7 +256,7 @@ def beside(columns: Sequence[Picture]) -> Picture:
 
 
 def encode_gif(pictures: Iterable[Picture], fps: float) -> bytes:
-    """A GIF that begins again and again, of at most 20 pictures a second."""
+    """Encode an endless GIF with at most 20 frames per second."""
     every = max(1, int(np.ceil(fps / GIF_FPS)))
     chosen = itertools.islice(iter(pictures), 0, None, every)
     images = (
@@ -264,7 +264,7 @@ def encode_gif(pictures: Iterable[Picture], fps: float) -> bytes:
         for each in chosen
     )
     content = BytesIO()
-    # Note: a GIF counts in hundredths of a second.
+    # A GIF counts in hundredths of a second.
     duration_ms = 10 * round(100 * every / fps)
     next(images).save(
         content,

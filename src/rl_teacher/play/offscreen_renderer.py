@@ -1,7 +1,7 @@
-"""Pictures of MuJoCo's bodies, drawn without a display in a process of their own.
+"""Offscreen rendering of MuJoCo bodies in another process.
 
-MuJoCo chooses how it reaches OpenGL when it is loaded, once; so whatever this process has loaded,
-another one can try one way after the other. Nothing here may load it before that.
+MuJoCo selects its OpenGL backend once, when it is imported. A new process can try one backend after
+the other, whatever this process has imported, so this module must not import MuJoCo at the top.
 """
 
 import multiprocessing
@@ -22,7 +22,7 @@ from rl_teacher.common.errors import BadInput
 CHUNK_FRAMES = 25
 WITHOUT_A_DISPLAY = ("egl", "osmesa")
 NARROWEST = 1.25
-"""Narrower pictures than this, width by height, are seen from farther away, as on the page."""
+"""Images with a smaller aspect ratio are viewed from farther away, as on the page."""
 SHADOW_SIZE = 1024
 GROUND_GREY, GROUND_CONTRAST = 150, 0.12
 
@@ -31,14 +31,14 @@ Frames = UInt8[np.ndarray, "time height width 3"]
 
 @dataclass(frozen=True)
 class Shot:
-    """How bodies are looked at.
+    """A camera setup.
 
     Attributes:
-        env_id: whose bodies.
-        camera: of the scene, as the page has it.
-        look_height: what the camera looks at, above zero, in metres, where it follows a body.
-        width: of the picture, in pixels.
-        height: of the picture, in pixels.
+        env_id: id of the environment.
+        camera: the camera of the scene.
+        look_height: height of the target in metres, if the camera tracks a body.
+        width: image width in pixels.
+        height: image height in pixels.
     """
 
     env_id: str
@@ -49,13 +49,13 @@ class Shot:
 
 
 class OffscreenRenderer:
-    """Draws poses in another process."""
+    """A renderer in another process."""
 
     def __init__(self) -> None:
-        """Find a way to draw without a display.
+        """Start a process with a working OpenGL backend.
 
         Raises:
-            BadInput: there is none on this machine.
+            BadInput: this machine has none.
         """
         self._stack = ExitStack()
         self._pool = self._stack.enter_context(working_pool())
@@ -63,7 +63,7 @@ class OffscreenRenderer:
     def draw(
         self, shot: Shot, scene_states: Inexact[np.ndarray, "time nq"]
     ) -> Iterator[UInt8[np.ndarray, "height width 3"]]:
-        """One picture for each state, in order."""
+        """Yield one image per state."""
         for first in range(0, len(scene_states), CHUNK_FRAMES):
             states = scene_states[first : first + CHUNK_FRAMES]
             yield from self._pool.submit(drawn, shot, states).result()
@@ -74,10 +74,10 @@ class OffscreenRenderer:
 
 
 def working_pool() -> ProcessPoolExecutor:
-    """A process in which MuJoCo can draw.
+    """Start a process in which MuJoCo can render.
 
     Raises:
-        BadInput: it cannot.
+        BadInput: no OpenGL backend works.
     """
     faults = []
     for backend in backends():
@@ -92,14 +92,14 @@ def working_pool() -> ProcessPoolExecutor:
         else:
             return pool
     raise BadInput(
-        f"MuJoCo finds no OpenGL to draw a video with ({'; '.join(faults)}). Install one that "
+        f"MuJoCo finds no OpenGL to render a video with ({'; '.join(faults)}). Install one that "
         "needs no display (Debian: apt-get install libegl1 libgl1-mesa-dri), or leave --video out "
         "and watch on the page, which needs none."
     )
 
 
 def backends() -> tuple[str, ...]:
-    """What is tried, in order; an empty one leaves the choice to MuJoCo."""
+    """Return the backends to try; an empty name leaves the choice to MuJoCo."""
     if os.environ.get("MUJOCO_GL"):
         return (os.environ["MUJOCO_GL"],)
     return WITHOUT_A_DISPLAY if sys.platform == "linux" else ("",)
@@ -109,20 +109,20 @@ def backends() -> tuple[str, ...]:
 
 
 def choose(backend: str) -> None:
-    """Say how OpenGL is reached; before MuJoCo is loaded."""
+    """Select the OpenGL backend before MuJoCo is imported."""
     if backend:
         os.environ["MUJOCO_GL"] = backend
 
 
 def try_to_draw() -> None:
-    """Fail where nothing can be drawn."""
+    """Raise an error if nothing can be rendered."""
     import mujoco  # noqa: PLC0415 - not before `choose`
 
     mujoco.GLContext(8, 8).free()
 
 
 def drawn(shot: Shot, scene_states: Inexact[np.ndarray, "time nq"]) -> Frames:
-    """[T, H, W, 3] a picture of each state."""
+    """Render [T, H, W, 3] images of states."""
     import mujoco  # noqa: PLC0415 - not before `choose`
 
     from rl_teacher.envs.mujoco.physics import quiet_mujoco  # noqa: PLC0415
@@ -143,7 +143,7 @@ def drawn(shot: Shot, scene_states: Inexact[np.ndarray, "time nq"]) -> Frames:
 
 
 def make_plain(model: Any) -> None:
-    """Let bodies stand out from the ground, as on the page, and be drawn in half the time."""
+    """Simplify materials: bodies stand out from the ground, and rendering takes half the time."""
     import mujoco  # noqa: PLC0415
 
     model.mat_reflectance[:] = 0
@@ -159,18 +159,20 @@ def make_plain(model: Any) -> None:
 
 
 def _camera(shot: Shot, model: Any, pose: Any) -> Any:
-    """The page's camera, before anybody turned it."""
+    """Return the initial camera of the page."""
     import mujoco  # noqa: PLC0415
 
     from rl_teacher.clips.scene import moving_bodies  # noqa: PLC0415
 
-    said = shot.camera
+    settings = shot.camera
     camera: Any = mujoco.MjvCamera()  # pyright: ignore[reportAttributeAccessIssue]
-    camera.lookat[:] = said["lookat"]
-    if said["tracks"] is not None:
-        camera.lookat[:] = _above(pose.xpos[moving_bodies(model)[said["tracks"]]], shot.look_height)
-    camera.distance = said["distance"] * max(1.0, NARROWEST * shot.height / shot.width)
-    camera.azimuth, camera.elevation = said["azimuth_deg"], said["elevation_deg"]
+    camera.lookat[:] = settings["lookat"]
+    if settings["tracks"] is not None:
+        camera.lookat[:] = _above(
+            pose.xpos[moving_bodies(model)[settings["tracks"]]], shot.look_height
+        )
+    camera.distance = settings["distance"] * max(1.0, NARROWEST * shot.height / shot.width)
+    camera.azimuth, camera.elevation = settings["azimuth_deg"], settings["elevation_deg"]
     return camera
 
 

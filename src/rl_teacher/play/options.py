@@ -1,4 +1,4 @@
-"""What `rl-teacher play` is told."""
+"""Options of `rl-teacher play`, apart from the command so that its help loads fast."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,48 +9,46 @@ import tyro
 from rl_teacher.common.errors import BadConfig, BadInput
 
 MAX_EPISODES = 100
-"""All of them stay in memory, so that each can be watched again."""
+"""All episodes stay in memory so that each can be watched again."""
 VIDEO_ENDINGS = (".mp4", ".gif")
 MAX_SEED = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class PlayOptions:
-    """Whose agent is watched, and how."""
+    """Options of `rl-teacher play`."""
 
     name: tyro.conf.Positional[str]
-    """of the experiment"""
+    """name of the experiment"""
     checkpoint: str = "latest"
-    """which of the kept checkpoints: latest, previous, or the step that it was written at"""
+    """checkpoint to load: latest, previous, or a step"""
     compare: str | None = None
-    """another experiment of the same environment, whose agent is shown beside"""
+    """second experiment of the same environment, shown side by side"""
     compare_checkpoint: str = "latest"
-    """which of that one's checkpoints"""
+    """checkpoint of the second experiment"""
     episodes: int = 3
-    """how many are played, one after the other"""
+    """number of episodes"""
     seed: Annotated[int, tyro.conf.arg(aliases=["-s"])] = 1
-    """of the first episode's beginning; each one after has the next number. With --compare both
-    agents begin alike"""
+    """seed of the first episode; later episodes count up, and --compare uses the same seeds"""
     explore: bool = False
-    """draw actions as in training, in the place of the most likely ones"""
+    """sample actions as in training, not the most likely ones"""
     predictor_path: str | None = None
-    """show the rewards of this predictor, an experiment's name or a folder, in the place of the
-    agent's own"""
+    """reward predictor to show instead of the agent's own: an experiment's name or a folder"""
     video: Path | None = None
-    """write a video, .mp4 or .gif, and open no page; no display is needed"""
+    """write a video (.mp4 or .gif) without opening a page; no display is needed"""
     host: str = "127.0.0.1"
-    """address that the page is served at; 0.0.0.0 for every network this machine is in"""
+    """address of the page; 0.0.0.0 for all networks"""
     port: int = 8765
-    """port of the page, or the next free one; 0 for any"""
+    """first port to try for the page; 0 for any"""
     no_browser: bool = False
-    """print the page's link, and open no browser"""
+    """print the link without opening a browser"""
 
 
 def validate(options: PlayOptions) -> None:
-    """Refuse what cannot be meant, before anything is loaded.
+    """Validate options before anything is loaded.
 
     Raises:
-        BadInput: says what was given, what is needed, what to do.
+        BadInput: an option is out of range, or the video cannot be written.
     """
     if not 1 <= options.episodes <= MAX_EPISODES:
         raise BadConfig(
@@ -65,10 +63,10 @@ def validate(options: PlayOptions) -> None:
 
 
 def check_video(path: Path) -> None:
-    """Refuse a place where no video can be written.
+    """Refuse a path where no video can be written.
 
     Raises:
-        BadInput: its ending is unknown, or its folder is not there.
+        BadInput: the extension is unknown, or the folder does not exist.
     """
     if path.suffix.lower() not in VIDEO_ENDINGS:
         raise BadInput(
@@ -85,7 +83,7 @@ def check_video(path: Path) -> None:
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether it is one, as far as anybody here may know."""
+    """Return whether a path is a folder; False if it cannot be read."""
     try:
         return path.is_dir()
     except OSError:

@@ -1,4 +1,4 @@
-"""A curve below a film, with a mark that runs along with it."""
+"""The reward overlay: a curve below the video with a moving marker."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from PIL import Image, ImageDraw, ImageFont
 
 HEAD, TRACK, EDGE = 18, 42, 10
 HEIGHT = HEAD + TRACK + EDGE
-FINER = 4
-"""Times that curves are drawn larger, and then made smaller, so that they are smooth."""
+SUPERSAMPLING = 4
+"""Factor of supersampling for smooth curves."""
 TEXT_SIZE = 12
 
-# The page's colours in the dark.
+# The page's dark theme.
 CARD = (26, 28, 32)
 LINE = (43, 46, 52)
 TEXT = (236, 238, 241)
@@ -30,14 +30,14 @@ Picture = UInt8[np.ndarray, "_ _ 3"]
 
 @dataclass(frozen=True)
 class Curve:
-    """Rewards of an episode.
+    """The rewards of an episode.
 
     Attributes:
-        title: what they are.
-        values: [F] of each frame.
-        total: over all steps.
-        is_truth: whether they are the environment's own.
-        limits: lowest and highest value of the strip, where curves are to be compared.
+        title: caption.
+        values: [F] reward of each frame.
+        total: sum over all steps.
+        is_truth: whether they are the environment's own rewards.
+        limits: lowest and highest value, if curves share a scale.
     """
 
     title: str
@@ -48,13 +48,13 @@ class Curve:
 
     @property
     def low_and_high(self) -> tuple[float, float]:
-        """What the strip reaches from and to: 0 is always in it."""
+        """The range of the axis, which always includes 0."""
         low, high = self.limits or (float(self.values.min()), float(self.values.max()))
         return min(low, 0.0), max(high, 0.0)
 
 
 class RewardOverlay:
-    """A curve, drawn once; `at` adds the mark."""
+    """A curve that is drawn once; `at` adds the marker."""
 
     def __init__(self, curve: Curve, width: int) -> None:
         self._curve = curve
@@ -62,7 +62,7 @@ class RewardOverlay:
         self._picture = self._drawn()
 
     def at(self, frame: int) -> Picture:
-        """The strip while a frame is shown; after the last one the mark stays."""
+        """Return the overlay of a frame; after the last frame the marker stays."""
         values = self._curve.values
         frame = min(frame, len(values) - 1)
         picture = self._picture.copy()
@@ -86,22 +86,27 @@ class RewardOverlay:
         return x, HEAD + TRACK * (1 - (value - low) / (high - low or 1.0))
 
     def _drawn(self) -> Image.Image:
-        size = FINER * self._width, FINER * HEIGHT
+        size = SUPERSAMPLING * self._width, SUPERSAMPLING * HEIGHT
         large = Image.new("RGB", size, CARD)
         pen = ImageDraw.Draw(large)
         points = [self._place(i, float(v)) for i, v in enumerate(self._curve.values)]
-        points = [(FINER * x, FINER * y) for x, y in points]
+        points = [(SUPERSAMPLING * x, SUPERSAMPLING * y) for x, y in points]
         _, zero = self._place(0, 0.0)
-        ends = [(points[-1][0], FINER * zero), (points[0][0], FINER * zero)]
+        ends = [(points[-1][0], SUPERSAMPLING * zero), (points[0][0], SUPERSAMPLING * zero)]
         if len(points) > 1:
             pen.polygon([*points, *ends], fill=TRUTH_AREA if self._curve.is_truth else AREA)
         pen.line(
-            [(FINER * EDGE, FINER * zero), (size[0] - FINER * EDGE, FINER * zero)], LINE, FINER
+            [
+                (SUPERSAMPLING * EDGE, SUPERSAMPLING * zero),
+                (size[0] - SUPERSAMPLING * EDGE, SUPERSAMPLING * zero),
+            ],
+            LINE,
+            SUPERSAMPLING,
         )
         pen.line(points, self._colour, 6, joint="curve")
         picture = large.resize((self._width, HEIGHT), Image.Resampling.LANCZOS)
-        said = f"{self._curve.title}   total {figure(self._curve.total)}"
-        ImageDraw.Draw(picture).text((EDGE, 2), said, MUTED, font(TEXT_SIZE))
+        caption = f"{self._curve.title}   total {figure(self._curve.total)}"
+        ImageDraw.Draw(picture).text((EDGE, 2), caption, MUTED, font(TEXT_SIZE))
         return picture
 
     @property
@@ -110,19 +115,24 @@ class RewardOverlay:
 
     @property
     def _dot(self) -> Image.Image:
-        large = Image.new("RGBA", (11 * FINER, 11 * FINER))
+        large = Image.new("RGBA", (11 * SUPERSAMPLING, 11 * SUPERSAMPLING))
         pen = ImageDraw.Draw(large)
-        pen.ellipse([FINER, FINER, 10 * FINER, 10 * FINER], (*CARD, 255))
-        pen.ellipse([3 * FINER, 3 * FINER, 8 * FINER, 8 * FINER], (*self._colour, 255))
+        pen.ellipse(
+            [SUPERSAMPLING, SUPERSAMPLING, 10 * SUPERSAMPLING, 10 * SUPERSAMPLING], (*CARD, 255)
+        )
+        pen.ellipse(
+            [3 * SUPERSAMPLING, 3 * SUPERSAMPLING, 8 * SUPERSAMPLING, 8 * SUPERSAMPLING],
+            (*self._colour, 255),
+        )
         return large.resize((11, 11), Image.Resampling.LANCZOS)
 
 
-def with_title(frame: Picture, said: Sequence[str]) -> Image.Image:
-    """A picture with a line or two of text in its top left corner."""
+def with_title(frame: Picture, lines: Sequence[str]) -> Image.Image:
+    """Add lines of text to the top left corner of an image."""
     picture = Image.fromarray(frame)
     pen = ImageDraw.Draw(picture, "RGBA")
     y = 8
-    for text in said:
+    for text in lines:
         shown = fitting(text, picture.width - 4 * EDGE)
         left, top, right, bottom = pen.textbbox((EDGE + 8, y + 3), shown, font(TEXT_SIZE))
         pen.rounded_rectangle([left - 8, top - 3, right + 8, bottom + 4], 9, (*CARD, 190))
@@ -132,7 +142,7 @@ def with_title(frame: Picture, said: Sequence[str]) -> Image.Image:
 
 
 def fitting(text: str, width: int) -> str:
-    """A text that is cut where it would be wider than this."""
+    """Truncate a text to a width in pixels."""
     if font(TEXT_SIZE).getlength(text) <= width:
         return text
     while text and font(TEXT_SIZE).getlength(f"{text}…") > width:
@@ -142,13 +152,13 @@ def fitting(text: str, width: int) -> str:
 
 @cache
 def font(size: int) -> ImageFont.FreeTypeFont:
-    """The font that Matplotlib brings along: it knows more than Latin letters."""
+    """Load Matplotlib's font, which covers more than Latin letters."""
     import matplotlib  # noqa: PLC0415 - here only
 
     return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf", size)
 
 
 def figure(value: float) -> str:
-    """A reward: fewer digits the larger it is, as on the page."""
+    """Format a reward with fewer digits the larger it is, as on the page."""
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     return f"{value:,.{digits}f}"

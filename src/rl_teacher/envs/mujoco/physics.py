@@ -1,4 +1,4 @@
-"""Many MuJoCo simulations under the rules of one task, on the engine's thread-pooled batch."""
+"""Batched MuJoCo simulations of one task, on the engine's thread pool."""
 # MuJoCo's compiled modules come without type stubs.
 # pyright: reportAttributeAccessIssue=false
 
@@ -18,10 +18,10 @@ from rl_teacher.envs.mujoco.task import Physics, Task
 class quiet_mujoco:  # noqa: N801
     """A context that keeps MuJoCo's warnings off the terminal and out of MUJOCO_LOG.TXT.
 
-    It warns of an old word in Gymnasium's own model files, and of physics that blew up.
+    MuJoCo warns of a deprecated keyword in Gymnasium's model files and of diverged physics.
     """
 
-    # Note: a class, because a generator's context would cost more in the hottest place there is.
+    # A class, because a generator-based context costs more, and this runs at every step.
 
     def __enter__(self) -> None:
         self._was = mujoco.MjLogConfig.get()
@@ -42,19 +42,19 @@ _SILENCE = _silence()
 
 
 def load_model(task: Task) -> mujoco.MjModel:
-    """The task's body, from Gymnasium's model files."""
+    """Load the task's model from Gymnasium's files."""
     with quiet_mujoco():
         return mujoco.MjModel.from_xml_path(expand_model_path(task.body.model_file))
 
 
 class Simulations:
-    """N simulations under the rules of one task; they know no episodes."""
+    """N simulations of one task, without episodes."""
 
     def __init__(self, task: Task, num_envs: int, num_threads: int | None = None) -> None:
         self.task = task
         self.num_envs = num_envs
         self.model = load_model(task)
-        # Note: contact forces are read from each simulation's own MjData, hence `persistent`.
+        # Contact forces are read from each simulation's own MjData, hence `persistent`.
         self._batch = Batch(
             self.model, num_envs, _batch_threads(num_threads), persistent="cfrc_ext" in task.derived
         )
@@ -77,7 +77,7 @@ class Simulations:
         if self._contact_forces is not None:
             derived["cfrc_ext"] = self._contact_forces.values
         return Physics(
-            # Note: qpos and qvel are neighbours in MuJoCo's state row: one copy observes both.
+            # qpos and qvel are adjacent in MuJoCo's state row, so one copy observes both.
             state=batch.state[:, 1 : 1 + model.nq + model.nv],
             qpos=batch.bind("qpos"),
             qvel=batch.bind("qvel"),
@@ -88,17 +88,17 @@ class Simulations:
 
     @property
     def observation_space(self) -> Box:
-        """Of one environment."""
+        """The observation space of one environment."""
         return Box(-np.inf, np.inf, (self.task.view.size,), self._dtype)
 
     @property
     def action_space(self) -> Box:
-        """Of one environment: the range of the model's motors."""
+        """The action space of one environment: the range of the model's motors."""
         low, high = self.model.actuator_ctrlrange.astype(np.float32).T
         return Box(low=low, high=high, dtype=np.float32)
 
     def restart(self, ids: Int[np.ndarray, " some"], rngs: Sequence[np.random.Generator]) -> None:
-        """Put simulations at the start of an episode, one generator for each."""
+        """Reset simulations to initial states, each drawn from its own generator."""
         self._batch.state[ids] = self._blank_row
         for index, rng in zip(ids, rngs, strict=True):
             qpos, qvel = self.task.body.draw_start(rng, self._init_qpos, self._init_qvel)
@@ -114,10 +114,10 @@ class Simulations:
     def advance(
         self, actions: Shaped[np.ndarray, "env nu"]
     ) -> tuple[Float[np.ndarray, " env"], Bool[np.ndarray, " env"], Bool[np.ndarray, " env"]]:
-        """One environment step.
+        """Advance all simulations by one environment step.
 
         Returns:
-            [N] rewards, [N] terminated by the rules, [N] cut because the physics blew up.
+            [N] rewards, [N] terminated by rules, [N] truncated because the physics diverged.
         """
         self.physics.ctrl[:] = actions
         with quiet_mujoco():
@@ -127,26 +127,26 @@ class Simulations:
         rewards, terminated = self.task.score(self.physics, self._velocity_x(), actions)
         if terminated is None:
             terminated = np.zeros(self.num_envs, dtype=np.bool_)
-        return rewards, terminated, self._cut_blow_ups(rewards)
+        return rewards, terminated, self._truncate_diverged(rewards)
 
     def observe(self) -> Inexact[np.ndarray, "env obs"]:
-        """[N, D] a fresh array."""
+        """Return [N, D] observations as a new array."""
         out = np.empty(self._obs_shape, self._dtype)
         self.task.view.observe(self.physics, out)
         return out
 
     def render_data(self, sim: int) -> mujoco.MjData:
-        """A complete `MjData` of one simulation, to draw from."""
+        """Return the complete `MjData` of one simulation, for rendering."""
         shown = self._batch.get_data(sim)
         mujoco.mj_forward(self.model, shown)
         return shown
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """All that the next step depends on: MuJoCo's integration state, and the tracked x."""
+        """Return MuJoCo's integration state and the tracked x."""
         return {"physics": self._batch.state.copy(), "tracked_x": self._tracked_x.copy()}
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Continue from what `get_state` returned, bit for bit."""
+        """Restore a state from `get_state`, bit for bit."""
         self._batch.state[:] = state["physics"]
         self._tracked_x[:] = state["tracked_x"]
         self._time_before[:] = self._time
@@ -157,33 +157,33 @@ class Simulations:
         x_before, self._tracked_x = self._tracked_x, self.task.body.track(self.physics)
         return (self._tracked_x - x_before) / self._step_seconds
 
-    def _cut_blow_ups(self, rewards: Float[np.ndarray, " env"]) -> Bool[np.ndarray, " env"]:
-        """[N] simulations that MuJoCo put back to their model's pose, and to time 0, in mid-step.
+    def _truncate_diverged(self, rewards: Float[np.ndarray, " env"]) -> Bool[np.ndarray, " env"]:
+        """Return [N] True for diverged simulations, and set their rewards to 0.
 
-        Such a jump is no motion: a suite task gives it no reward and cuts the episode. The plain
-        tasks go on, because Gymnasium does.
+        MuJoCo resets a diverged simulation to the model's pose and to time 0 in mid-step. The jump
+        is no motion, so suite tasks truncate the episode; plain tasks continue, as Gymnasium does.
         """
         if not self.task.is_suite:
             return np.zeros(self.num_envs, dtype=np.bool_)
-        is_cut = self._time <= self._time_before
+        has_diverged = self._time <= self._time_before
         self._time_before = self._time.copy()
-        if is_cut.any():
-            rewards[is_cut] = 0.0
-        return is_cut
+        if has_diverged.any():
+            rewards[has_diverged] = 0.0
+        return has_diverged
 
 
 def _batch_threads(num_threads: int | None) -> int:
-    """As `Batch` wants it: 0 means all CPUs."""
+    """Return the thread count for `Batch`, where 0 means all CPUs."""
     if num_threads is not None and num_threads < 1:
-        raise BadConfig(f"{num_threads} threads were asked for; ask for 1 or more.")
+        raise BadConfig(f"num_threads is {num_threads}; at least 1 is needed.")
     return num_threads or 0
 
 
 class _ContactForces:
-    """`cfrc_ext` of every simulation, which `Batch` does not refresh.
+    """The contact forces `cfrc_ext` of all simulations, which `Batch` does not compute.
 
-    Gymnasium calls `mj_rnePostConstraint` after `mj_step`. The same is done here on a copy of each
-    simulation's MjData, at 10 microseconds each, some 10 % of Ant's physics.
+    Gymnasium calls `mj_rnePostConstraint` after `mj_step`. This does the same on a copy of each
+    simulation's MjData, at 10 microseconds each, about 10 % of Ant's physics.
     """
 
     def __init__(self, batch: Batch) -> None:

@@ -1,4 +1,4 @@
-"""The functions that tasks are made of: starts, observations, rewards, ends."""
+"""The functions of MuJoCo tasks: initial states, observations, rewards, terminations."""
 
 import numpy as np
 from jaxtyping import Float, Inexact, Shaped
@@ -7,11 +7,11 @@ from rl_teacher.envs.mujoco.task import DrawStart, Observe, Physics, Score, Star
 
 FINGERTIP, TARGET = 3, 4  # Bodies of reacher.xml.
 
-# --- starts: the noise of an episode's first state, drawn in Gymnasium's order ---
+# --- initial states; noise is drawn in Gymnasium's order, so that equal seeds agree ---
 
 
 def uniform_start(scale: float) -> DrawStart:
-    """Uniform noise of +-scale on positions and velocities."""
+    """Draw uniform noise of +-scale on positions and velocities."""
 
     def draw(rng: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> Start:
         noisy_qpos = qpos + rng.uniform(low=-scale, high=scale, size=qpos.size)
@@ -21,7 +21,7 @@ def uniform_start(scale: float) -> DrawStart:
 
 
 def normal_velocity_start(scale: float) -> DrawStart:
-    """Uniform noise of +-scale on positions, normal noise of that scale on velocities."""
+    """Draw uniform noise of +-scale on positions, normal noise of that scale on velocities."""
 
     def draw(rng: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> Start:
         noisy_qpos = qpos + rng.uniform(low=-scale, high=scale, size=qpos.size)
@@ -31,7 +31,7 @@ def normal_velocity_start(scale: float) -> DrawStart:
 
 
 def reacher_start(rng: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> Start:
-    """A bent arm, and a target somewhere within its reach."""
+    """Draw a bent arm and a target within its reach."""
     noisy_qpos = rng.uniform(low=-0.1, high=0.1, size=qpos.size) + qpos
     noisy_qpos[-2:] = _point_in_disc(rng, radius=0.2)
     noisy_qvel = qvel + rng.uniform(low=-0.005, high=0.005, size=qvel.size)
@@ -46,21 +46,21 @@ def _point_in_disc(rng: np.random.Generator, radius: float) -> Float[np.ndarray,
             return point
 
 
-# --- positions whose change is the forward velocity ---
+# --- tracked positions, whose change is the forward velocity ---
 
 
 def root_x(physics: Physics) -> Float[np.ndarray, " env"]:
-    """[N] the root joint's x."""
+    """Return [N] the root joint's x."""
     return physics.qpos[:, 0].copy()
 
 
 def torso_x(physics: Physics) -> Float[np.ndarray, " env"]:
-    """[N] the torso's x, as the last physics step derived it."""
+    """Return [N] the torso's x as of the last physics step."""
     return physics.derived["xpos"][:, 1, 0].copy()
 
 
 def mass_center_x(physics: Physics) -> Float[np.ndarray, " env"]:
-    """[N] the centre of mass's x."""
+    """Return [N] the x of the centre of mass."""
     weighted = np.einsum("b,nbj->nj", physics.body_mass, physics.derived["xipos"])
     return weighted[:, 0] / physics.body_mass.sum()
 
@@ -69,7 +69,7 @@ def mass_center_x(physics: Physics) -> Float[np.ndarray, " env"]:
 
 
 def from_position(first: int) -> Observe:
-    """Positions from index `first` on, then velocities."""
+    """Observe positions from index `first` on, then velocities."""
 
     def observe(physics: Physics, out: Inexact[np.ndarray, "env obs"]) -> None:
         out[:] = physics.state[:, first:]
@@ -78,17 +78,15 @@ def from_position(first: int) -> Observe:
 
 
 def observe_walker(physics: Physics, out: Inexact[np.ndarray, "env obs"]) -> None:
-    """Positions without x, then velocities within +-10."""
+    """Observe positions without x, then velocities within +-10."""
     out[:] = physics.state[:, 1:]
     _clip(out[:, physics.qpos.shape[1] - 1 :], 10.0)
 
 
 def observe_turning_walker(physics: Physics, out: Inexact[np.ndarray, "env obs"]) -> None:
-    """Height, sine and cosine of the pitch, joints, then velocities within +-10.
-
-    Note: where falling does not end the episode, the body may turn over any number of times. The
-    pitch itself would grow without bound, and the same pose would look different after each turn.
-    """
+    """Observe height, sine and cosine of the pitch, joints, then velocities within +-10."""
+    # Falling does not end a suite episode, so the body may turn over any number of times. The pitch
+    # itself would grow without bound, and one pose would look different after each turn.
     num_positions = physics.qpos.shape[1]
     pitch = physics.qpos[:, 2]
     out[:, 0] = physics.qpos[:, 1]
@@ -99,7 +97,7 @@ def observe_turning_walker(physics: Physics, out: Inexact[np.ndarray, "env obs"]
 
 
 def observe_reacher(physics: Physics, out: Inexact[np.ndarray, "env obs"]) -> None:
-    """Cosines and sines of the joints, target, joint velocities, fingertip minus target."""
+    """Observe joint cosines and sines, target, joint velocities, fingertip minus target."""
     angles = physics.qpos[:, :2]
     out[:, 0:2] = np.cos(angles)
     out[:, 2:4] = np.sin(angles)
@@ -109,7 +107,7 @@ def observe_reacher(physics: Physics, out: Inexact[np.ndarray, "env obs"]) -> No
 
 
 def observe_double_pendulum(physics: Physics, out: Inexact[np.ndarray, "env obs"]) -> None:
-    """Cart, sines and cosines of the angles, velocities, the cart's constraint force."""
+    """Observe cart, sines and cosines of the angles, velocities, constraint force."""
     angles = physics.qpos[:, 1:]
     out[:, 0] = physics.qpos[:, 0]
     out[:, 1:3] = np.sin(angles)
@@ -120,13 +118,13 @@ def observe_double_pendulum(physics: Physics, out: Inexact[np.ndarray, "env obs"
 
 
 def observe_ant_v5(physics: Physics, out: Inexact[np.ndarray, "env obs"]) -> None:
-    """Positions without x and y, velocities, contact forces within +-1."""
+    """Observe positions without x and y, velocities, contact forces within +-1."""
     out[:, :27] = physics.state[:, 2:]
     out[:, 27:] = _clipped_contact_forces(physics)[:, 6:]
 
 
 def observe_humanoid_v5(physics: Physics, out: Inexact[np.ndarray, "env obs"]) -> None:
-    """Positions without x and y, velocities, inertias, motions, joint and contact forces."""
+    """Observe positions without x and y, velocities, inertias, motions and forces."""
     num_envs = len(out)
     derived = physics.derived
     parts = (
@@ -154,7 +152,7 @@ def _clipped_contact_forces(physics: Physics) -> Float[np.ndarray, "env forces"]
     return np.clip(forces, -1.0, 1.0).reshape(len(forces), -1)
 
 
-# --- Gymnasium's own rules; the order of operations is its order, to the last bit ---
+# --- Gymnasium's rules; operations are in its order, so that results are equal bit for bit ---
 
 
 def _squares(values: Shaped[np.ndarray, "env some"]) -> Inexact[np.ndarray, " env"]:
@@ -166,7 +164,7 @@ def score_hopper_v5(physics: Physics, velocity_x: np.ndarray, actions: np.ndarra
     height, angle = physics.qpos[:, 1], physics.qpos[:, 2]
     is_healthy = (height > 0.7) & (angle > -0.2) & (angle < 0.2)
     extremes = np.abs(physics.state[:, 2:])
-    # Note: one maximum over all is quick, and almost always settles it for everybody.
+    # One maximum over all environments is fast and nearly always sufficient.
     if not extremes.max() < 100.0:
         is_healthy &= (extremes < 100.0).all(axis=1)
     return velocity_x + is_healthy - 1e-3 * _squares(actions), ~is_healthy
@@ -240,9 +238,9 @@ def _speed_penalty(physics: Physics) -> Float[np.ndarray, " env"]:
     return 1e-3 * physics.qvel[:, 1] ** 2 + 5e-3 * physics.qvel[:, 2] ** 2
 
 
-# --- the suite's rules: no torque, no early end ---
+# --- the suite's rules: no torque penalty, no early termination ---
 # Source: rl-teacher's environments, on Gymnasium 0.9's rewards. Where that reward had a torque
-# penalty, rl-teacher added it back, so that it cancels; here it is simply not there.
+# penalty, rl-teacher added it back, so the terms cancel; here both are left out.
 
 
 def score_hopper(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:

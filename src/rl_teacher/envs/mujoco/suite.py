@@ -1,9 +1,9 @@
 """The MuJoCo tasks: nine bodies, each under three sets of rules.
 
 * `Hopper-v5` and the other plain ids: Gymnasium's own observations, rewards and terminations.
-* `Hopper-v1` and the other suite ids: what a person can judge from a clip. The reward has no torque
-  penalty (nobody sees torque) and episodes never end early (an early end tells the agent about the
-  true reward, Christiano et al. 2017, section 2.1).
+* `Hopper-v1` and the other suite ids: rewards that a person can judge from a clip. There is no
+  torque penalty (torque is invisible) and episodes never end early (an early end reveals something
+  about the true reward, Christiano et al. 2017, section 2.1).
 * `ShortHopper-v1` and so on: the suite's rules, in short episodes.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import replace
 from rl_teacher.envs.mujoco import rules
 from rl_teacher.envs.mujoco.task import Body, Task, View
 
-# --- the bodies ---
+# --- bodies ---
 
 HOPPER = Body(
     "hopper.xml",
@@ -76,7 +76,7 @@ DOUBLE_PENDULUM = Body(
 )
 
 
-# --- what agents see ---
+# --- observations ---
 
 REACHER_VIEW = View(10, rules.observe_reacher)
 HOPPER_VIEW = View(12, rules.observe_turning_walker)
@@ -88,8 +88,8 @@ SWIMMER_VIEW = View(8, rules.from_position(2))
 PENDULUM_VIEW = View(4, rules.from_position(0))
 DOUBLE_PENDULUM_VIEW = View(9, rules.observe_double_pendulum, ("qfrc_constraint",))
 
-# The suite shows positions and velocities, which are the whole state. Gymnasium shows more, which
-# follows from these and the action: inertias (cinert), the bodies' velocities (cvel), the motors'
+# The suite observes positions and velocities, which are the whole state. Gymnasium adds values that
+# follow from these and the action: inertias (cinert), the bodies' velocities (cvel), the motors'
 # forces (qfrc_actuator), and contact forces (cfrc_ext), zero most of the time.
 ANT_VIEW = View(27, rules.from_position(2))
 HUMANOID_VIEW = View(45, rules.from_position(2))
@@ -99,7 +99,7 @@ HUMANOID_V5_VIEW = View(
 )
 
 
-# --- the tasks ---
+# --- tasks ---
 
 
 def _plain(task: Task) -> Task:
@@ -155,7 +155,7 @@ _ENDING = (
     ),
 )
 
-# Other names of the suite's bodies, as people type them.
+# Common alternative names of the suite's bodies.
 ALIASES = {
     "Walker2d": "Walker",
     "HalfCheetah": "Cheetah",

@@ -1,8 +1,7 @@
-"""What a MuJoCo task is: a body, what the agent sees of it, and what counts.
+"""The definition of a MuJoCo task: a body, an observation and a reward.
 
-A task is a record of small functions on whole batches: `mujoco_rules` has the functions,
-`mujoco_suite` the tasks, and `mujoco_physics` steps them. Only NumPy is imported by the first two,
-so that listing the tasks costs nothing.
+A task consists of small functions on whole batches: `rules` has the functions, `suite` the tasks,
+and `physics` steps them. The first two import NumPy only, so that listing tasks is fast.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,15 +13,15 @@ from jaxtyping import Bool, Float
 
 @dataclass(frozen=True)
 class Physics:
-    """What the rules of a task may look at: live views of N simulations of one model.
+    """Live views of N simulations of one model, for the functions of a task.
 
     Attributes:
         state: [N, nq + nv] positions, then velocities.
-        qpos: [N, nq] its first part.
-        qvel: [N, nv] its second part.
-        ctrl: [N, nu] the motors' inputs.
-        body_mass: of each body, in kg.
-        derived: `MjData` fields as `mj_step` leaves them, which is what Gymnasium sees.
+        qpos: [N, nq] positions.
+        qvel: [N, nv] velocities.
+        ctrl: [N, nu] motor inputs.
+        body_mass: mass of each body in kg.
+        derived: `MjData` fields as `mj_step` leaves them, which Gymnasium uses too.
     """
 
     state: Float[np.ndarray, "env state"]
@@ -44,12 +43,12 @@ Track = Callable[[Physics], np.ndarray]
 
 @dataclass(frozen=True)
 class Body:
-    """What all tasks of one body share.
+    """Properties that all tasks of one body share.
 
     Attributes:
-        model_file: among Gymnasium's assets.
+        model_file: name among Gymnasium's assets.
         frame_skip: physics steps per environment step.
-        fps: environment steps that a clip shows per second.
+        fps: environment steps per second of a clip.
         draw_start: (rng, init_qpos, init_qvel) -> the first qpos and qvel of an episode.
         track: [N] the x position whose change per second is the forward velocity, or None.
         derived: the `MjData` fields that `track` and the scores read.
@@ -67,7 +66,7 @@ class Body:
 
 @dataclass(frozen=True)
 class View:
-    """What an agent sees.
+    """An observation.
 
     Attributes:
         size: D.
@@ -85,13 +84,13 @@ class Task:
     """One environment.
 
     Attributes:
-        id: as people type it.
-        body: what moves.
-        view: what the agent sees.
+        id: the id.
+        body: the body.
+        view: the observation.
         score: (physics, velocity_x, actions) -> [N] rewards, [N] terminated or None for "never".
-        max_episode_steps: where an episode is cut.
+        max_episode_steps: time limit.
         can_terminate: whether `score` may end an episode.
-        is_suite: float32 observations, and an episode whose physics blew up is cut.
+        is_suite: whether observations are float32 and diverged episodes are truncated.
     """
 
     id: str
@@ -104,10 +103,10 @@ class Task:
 
     @property
     def derived(self) -> frozenset[str]:
-        """The `MjData` fields that its functions read besides qpos, qvel and ctrl."""
+        """The `MjData` fields that the functions read besides qpos, qvel and ctrl."""
         return frozenset((*self.body.derived, *self.view.derived))
 
     @property
     def description(self) -> str:
-        """One line: what is rewarded."""
+        """The reward in one line."""
         return (self.score.__doc__ or "").strip().splitlines()[0].removesuffix(".")

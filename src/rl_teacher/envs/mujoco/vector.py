@@ -1,4 +1,4 @@
-"""MuJoCo tasks as Gymnasium environments: many at a time, or one in the hand."""
+"""MuJoCo tasks as Gymnasium environments, vectorised or single."""
 # MuJoCo's compiled modules come without type stubs.
 # pyright: reportAttributeAccessIssue=false
 
@@ -31,7 +31,7 @@ RENDER_SIZE = 480  # Pixels, as Gymnasium's.
 
 
 class MujocoVectorEnv(SeededVectorEnv):
-    """N environments of one task; an episode that ends begins anew in the same step.
+    """N environments of one task; a finished episode is reset in the same step.
 
     Equal to Gymnasium's `SyncVectorEnv` with SAME_STEP autoreset and the same seeds.
     """
@@ -59,22 +59,22 @@ class MujocoVectorEnv(SeededVectorEnv):
 
     @property
     def task(self) -> Task:
-        """The rules."""
+        """The task."""
         return self._simulations.task
 
     @property
     def model(self) -> mujoco.MjModel:
-        """The body, for drawing clips."""
+        """The model, for rendering clips."""
         return self._simulations.model
 
     @property
     def scene_states(self) -> Float[np.ndarray, "env nq"]:
-        """[N, nq] positions now: what a clip is drawn from. A live view: copy what you keep."""
+        """[N, nq] current positions, for rendering. A live view: copy it to keep it."""
         return self._simulations.physics.qpos
 
     @property
     def observations(self) -> Inexact[np.ndarray, "env obs"]:
-        """[N, D] what the last `reset`, `step` or `set_state` led to."""
+        """[N, D] the observations after the last `reset`, `step` or `set_state`."""
         return self._obs
 
     def reset(
@@ -83,19 +83,20 @@ class MujocoVectorEnv(SeededVectorEnv):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Inexact[np.ndarray, "env obs"], Infos]:
-        """Begin new episodes.
+        """Start new episodes.
 
         Args:
-            seed: one for all (environment i gets seed + i), one for each, or None to draw on.
-            options: `elapsed_steps`, [N] integers, where each step counter starts; `reset_mask`,
-                [N] booleans, which environments begin anew (Gymnasium's).
+            seed: one seed (environment i gets seed + i), one per environment, or None to continue
+                the generators.
+            options: `elapsed_steps`, [N] initial step counts; `reset_mask`, [N] booleans, the
+                environments to reset (Gymnasium's).
         """
         options = options or {}
         self._rngs = generators_after(self.np_random, seed)
         ids = self._everyone
         if "reset_mask" in options:
             ids = ids[np.asarray(options["reset_mask"], dtype=np.bool_)]
-        self._begin_episodes(ids)
+        self._start_episodes(ids)
         if "elapsed_steps" in options:
             elapsed = checked_elapsed(
                 options["elapsed_steps"], self.num_envs, self._max_episode_steps
@@ -107,10 +108,12 @@ class MujocoVectorEnv(SeededVectorEnv):
     def step(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, actions: Shaped[np.ndarray, "env nu"]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos]:
-        """One step of every environment; ended episodes begin anew."""
+        """Step all environments; finished episodes are reset in the same step."""
         actions = np.asarray(actions)
         if actions.shape != self._action_shape:
-            raise ValueError(f"Actions of shape {actions.shape}; {self._action_shape} is needed.")
+            raise ValueError(
+                f"The actions have shape {actions.shape}; {self._action_shape} is needed."
+            )
         rewards, terminated, truncated = self._simulations.advance(actions)
         self._elapsed += 1
         truncated |= self._elapsed >= self._max_episode_steps
@@ -119,12 +122,12 @@ class MujocoVectorEnv(SeededVectorEnv):
         if ended.any():
             infos = {"final_obs": self._obs, "_final_obs": ended}
             infos |= {"final_info": {}, "_final_info": ended}
-            self._begin_episodes(self._everyone[ended])
+            self._start_episodes(self._everyone[ended])
             self._obs = self._simulations.observe()
         return self._obs.copy(), rewards, terminated, truncated, infos
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Everything that the future depends on, as plain arrays; `set_state` continues from it."""
+        """Return the full state as arrays, see `set_state`."""
         return {
             **self._simulations.get_state(),
             "elapsed": self._elapsed.copy(),
@@ -133,23 +136,20 @@ class MujocoVectorEnv(SeededVectorEnv):
         }
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Continue bit for bit from what `get_state` returned, here or in another process."""
+        """Restore a state from `get_state` of this or another process, bit for bit."""
         _check_same_shapes(state, self.get_state())
         self._simulations.set_state(state)
         self._elapsed[:] = state["elapsed"]
         self._obs = state["observations"].copy()
         self._rngs = [generator_at(place) for place in json.loads(array_to_text(state["rng"]))]
 
-    def _begin_episodes(self, ids: Int[np.ndarray, " some"]) -> None:
+    def _start_episodes(self, ids: Int[np.ndarray, " some"]) -> None:
         self._simulations.restart(ids, [self._rngs[index] for index in ids])
         self._elapsed[ids] = 0
 
 
 class MujocoSingleEnv(gymnasium.Env):
-    """One environment of a task, for those who want to hold it in their hand.
-
-    It has no time limit of its own: `gymnasium.make` adds it.
-    """
+    """One environment of a task, without a time limit; `gymnasium.make` adds it."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
@@ -164,18 +164,18 @@ class MujocoSingleEnv(gymnasium.Env):
 
     @property
     def model(self) -> mujoco.MjModel:
-        """The body."""
+        """The model."""
         return self._simulations.model
 
     @property
     def scene_state(self) -> Float[np.ndarray, " nq"]:
-        """[nq] positions now. A live view."""
+        """[nq] current positions, as a live view."""
         return self._simulations.physics.qpos[0]
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Inexact[np.ndarray, " obs"], Infos]:
-        """Begin a new episode."""
+        """Start a new episode."""
         super().reset(seed=seed, options=options)
         self._simulations.restart(self._only, [self.np_random])
         return self._simulations.observe()[0], {}
@@ -183,15 +183,15 @@ class MujocoSingleEnv(gymnasium.Env):
     def step(
         self, action: Shaped[np.ndarray, " nu"]
     ) -> tuple[Inexact[np.ndarray, " obs"], float, bool, bool, Infos]:
-        """One step."""
+        """Take one step."""
         rewards, terminated, truncated = self._simulations.advance(np.asarray(action)[None])
         obs = self._simulations.observe()[0]
         return obs, float(rewards[0]), bool(terminated[0]), bool(truncated[0]), {}
 
     def render(self) -> Any:
-        """The picture now, [height, width, 3], if made with `render_mode="rgb_array"`.
+        """Return the image [height, width, 3] if `render_mode` is "rgb_array", else None.
 
-        It needs OpenGL, but no display: MUJOCO_GL=egl or osmesa.
+        Rendering needs OpenGL but no display: MUJOCO_GL=egl or osmesa.
         """
         if self.render_mode is None:
             return None
@@ -216,7 +216,7 @@ class MujocoSingleEnv(gymnasium.Env):
 
 
 def make_single(env_id: str, render_mode: str | None = None) -> MujocoSingleEnv:
-    """Gymnasium's entry point."""
+    """Create a single environment: Gymnasium's entry point."""
     return MujocoSingleEnv(TASKS[env_id], render_mode)
 
 
@@ -226,12 +226,12 @@ def make_vector(
     num_threads: int | None = None,
     max_episode_steps: int | None = None,
 ) -> MujocoVectorEnv:
-    """Gymnasium's vector entry point."""
+    """Create a vector environment: Gymnasium's vector entry point."""
     return MujocoVectorEnv(TASKS[env_id], num_envs, num_threads, max_episode_steps)
 
 
 def _check_same_shapes(given: Mapping[str, np.ndarray], needed: Mapping[str, np.ndarray]) -> None:
-    """Refuse a state of another task, another number of environments, or another MuJoCo."""
+    """Refuse the state of another task, number of environments or MuJoCo version."""
     for name, array in needed.items():
         if name == "rng" and name in given:
             continue
