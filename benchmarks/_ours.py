@@ -195,7 +195,7 @@ def random(env_id: str, num_episodes: int, seed: int) -> Metrics:
     fixed_hopper.register()
     venv = make_vector(env_id, 16)
     collector = Collector(venv, seed=seed)
-    episodes = EpisodeReturns(16, begins_whole=True, remembered=num_episodes)
+    episodes = EpisodeReturns(16, starts_at_reset=True, window=num_episodes)
     while episodes.num_finished < num_episodes:
         rollout = collector.collect(collector.random_actions, 32)
         episodes.observe(rollout, rollout.rewards)

@@ -199,8 +199,8 @@ class PreferenceSession:
         if settings.records_episodes:
             watcher = EpisodeWatcher(experiment.spec.env_info.id, begins_whole=starts_whole)
         self._reporter = StatusReporter(experiment.store, experiment.id, renderer, watcher)
-        self._true_returns = EpisodeReturns(settings.num_envs, begins_whole=starts_whole)
-        self._predicted_returns = EpisodeReturns(settings.num_envs, begins_whole=False)
+        self._true_returns = EpisodeReturns(settings.num_envs, starts_at_reset=starts_whole)
+        self._predicted_returns = EpisodeReturns(settings.num_envs, starts_at_reset=False)
         self._parts: dict[str, Checkpointable] = {
             "rewards": rewards,
             "true": self._true_returns,

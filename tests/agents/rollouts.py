@@ -1,13 +1,19 @@
-"""Letting an agent live and learn, for tests."""
+"""Helpers of the tests of agents."""
 
+import numpy as np
+
+from rl_teacher.agents.actions import ActionScale
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.episode_stats import EpisodeReturns
+from rl_teacher.agents.numpy_policy import NumpyPolicy, VectorNormaliser
+from rl_teacher.agents.policies import numpy_head
+from rl_teacher.nn.numpy_networks import NumpyMLP
 
 
 def train(make, venv, config, num_rollouts, seed):
     """The agent after so many rollouts with the environment's own reward, and how it fared."""
     collector = Collector(venv, seed=seed)
-    episodes = EpisodeReturns(venv.num_envs, begins_whole=True)
+    episodes = EpisodeReturns(venv.num_envs, starts_at_reset=True)
     agent = new_agent(make, venv, config, seed)
     for _ in range(num_rollouts):
         rollout = collector.collect(agent.act, config.rollout_steps)
@@ -28,3 +34,12 @@ def state_after(agent, collector, num_rollouts):
         rollout = collector.collect(agent.act, agent.rollout_steps)
         agent.learn(rollout, rollout.rewards)
     return agent.state()
+
+
+def numpy_policy_of(policy):
+    """Return the NumPy policy of a JAX policy, without normalisation or scaling."""
+    network, head = numpy_head(policy, (), ActionScale())
+    num_features = network.weights[0].shape[0]
+    ones = np.ones(num_features, np.float32)
+    identity = VectorNormaliser((num_features,), 0 * ones, ones)
+    return NumpyPolicy(identity, NumpyMLP.from_jax(network), head)

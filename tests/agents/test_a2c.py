@@ -6,17 +6,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rl_teacher.agents.a2c import A2C
-from rl_teacher.agents.actor_critic import (
-    CONSTANT_RATE,
-    ActorCritic,
+from rl_teacher.agents.a2c import (
+    A2C,
+    VALUE_BIAS_RATE,
+    ParameterLayout,
     actor_critic_loss,
-    begun,
-    optimiser,
-    step,
+    gradient_step,
+    init_optimiser,
+    make_optimiser,
 )
-from rl_teacher.agents.flat_params import Layout
-from rl_teacher.agents.on_policy import PolicyBatch, ValueBatch, make_policy
+from rl_teacher.agents.policies import ActorCritic, make_policy
+from rl_teacher.agents.rollout_batch import PolicyBatch, ValueBatch
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.agents import A2CConfig
 from rl_teacher.envs.registry import make_vector
@@ -34,13 +34,13 @@ def networks_for(space):
 def test_the_first_step_of_rmsprop_by_hand():
     # mean square = 0.9 * 1 + 0.1 * 0.3^2 = 0.909; step = 0.3 / sqrt(0.909 + 0.01)
     config = A2CConfig(rms_alpha=0.9, rms_epsilon=0.01)
-    made = optimiser(config)
+    made = make_optimiser(config)
     updates, _ = made.update(jnp.array([0.3]), made.init(jnp.array([0.0])))
     assert jnp.asarray(updates)[0] == pytest.approx(0.3 / np.sqrt(0.919), rel=1e-6)
 
 
 def test_gradients_longer_than_the_limit_are_shortened_over_both_networks():
-    made = optimiser(A2CConfig(rms_alpha=1.0, rms_epsilon=1e-12, max_grad_norm=0.5))
+    made = make_optimiser(A2CConfig(rms_alpha=1.0, rms_epsilon=1e-12, max_grad_norm=0.5))
     updates, _ = made.update(jnp.array([3.0, 4.0]), made.init(jnp.zeros(2)))
     np.testing.assert_allclose(jnp.asarray(updates), [0.3, 0.4], rtol=1e-5)
 
@@ -50,46 +50,48 @@ def test_the_loss_by_hand():
     seen = jnp.asarray(np.random.default_rng(1).normal(size=(3, 3)).astype(np.float32))
     actions, weights = jnp.array([0, 1, 1]), jnp.array([1.0, 1.0, 0.0])
     log_probs = networks.policy.log_prob(seen, actions)
-    for_policy = PolicyBatch(seen, weights, actions, None, log_probs, jnp.array([2.0, -1.0, 9.0]))
-    for_value = ValueBatch(seen, weights, jnp.array([1.0, 2.0, 99.0]))
-    loss, figures = actor_critic_loss(networks, for_policy, for_value, 0.1)
+    policy_batch = PolicyBatch(seen, weights, actions, None, log_probs, jnp.array([2.0, -1.0, 9.0]))
+    value_batch = ValueBatch(seen, weights, jnp.array([1.0, 2.0, 99.0]))
+    loss, metrics = actor_critic_loss(networks, policy_batch, value_batch, 0.1)
     values = networks.value(seen)[:, 0]
     policy_loss = -(2 * log_probs[0] - log_probs[1]) / 2
     value_loss = ((values[0] - 1) ** 2 + (values[1] - 2) ** 2) / 2
     entropy = networks.policy.entropy(seen)[:2].mean()
-    assert figures["policy_loss"] == pytest.approx(float(policy_loss), rel=1e-5)
+    assert metrics["policy_loss"] == pytest.approx(float(policy_loss), rel=1e-5)
     value_error = (1 - values[0] + 2 - values[1]) / 2
-    assert figures["value_error"] == pytest.approx(float(value_error), rel=1e-5)
+    assert metrics["value_error"] == pytest.approx(float(value_error), rel=1e-5)
     assert loss == pytest.approx(float(policy_loss + 0.5 * value_loss - 0.1 * entropy), rel=1e-5)
 
 
 def test_a_step_takes_away_a_tenth_of_what_values_are_too_low_by_on_average():
     networks = networks_for(gym.spaces.Discrete(2))
-    layout = Layout.of(networks)
+    layout = ParameterLayout.of(networks)
     packed = jnp.asarray(layout.pack(networks))
     seen = jnp.asarray(np.random.default_rng(1).normal(size=(3, 3)).astype(np.float32))
     actions, weights = jnp.array([0, 1, 1]), jnp.array([1.0, 1.0, 0.0])
-    for_policy = PolicyBatch(seen, weights, actions, None, jnp.zeros(3), jnp.zeros(3))
-    for_value = ValueBatch(seen, weights, networks.value(seen)[:, 0] + jnp.array([5.0, 7.0, 99.0]))
+    policy_batch = PolicyBatch(seen, weights, actions, None, jnp.zeros(3), jnp.zeros(3))
+    value_batch = ValueBatch(
+        seen, weights, networks.value(seen)[:, 0] + jnp.array([5.0, 7.0, 99.0])
+    )
     # Note: with a learning rate of 0, all that moves is the constant.
-    moved, _, _ = step(
-        packed, begun(packed, CARTPOLE), for_policy, for_value, 0.0, layout, CARTPOLE
+    moved, _, _ = gradient_step(
+        packed, init_optimiser(packed, CARTPOLE), policy_batch, value_batch, 0.0, layout, CARTPOLE
     )
     raised = layout.unpack(moved)
-    assert raised.value.biases[-1] == pytest.approx(6 * CONSTANT_RATE, rel=1e-5)
+    assert raised.value.biases[-1] == pytest.approx(6 * VALUE_BIAS_RATE, rel=1e-5)
     assert (moved != packed).sum() == 1
 
 
 def test_a_packed_tree_unpacks_to_itself():
     networks = networks_for(gym.spaces.Box(-1, 1, (2,)))
-    layout = Layout.of(networks)
+    layout = ParameterLayout.of(networks)
     there_and_back = layout.unpack(layout.pack(networks))
     for before, after in zip(
         jax.tree.leaves(networks), jax.tree.leaves(there_and_back), strict=True
     ):
         np.testing.assert_array_equal(before, after)
-    assert layout == Layout.of(there_and_back)
-    assert hash(layout) == hash(Layout.of(there_and_back))
+    assert layout == ParameterLayout.of(there_and_back)
+    assert hash(layout) == hash(ParameterLayout.of(there_and_back))
 
 
 @pytest.mark.slow

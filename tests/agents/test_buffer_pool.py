@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rl_teacher.agents.buffer_pool import MOST_FREE, ArrayPool
+from rl_teacher.agents.collector import MAX_FREE_BUFFERS, ArrayPool
 
 SHAPE = (8, 4, 16)
 
@@ -46,8 +46,8 @@ def test_arrays_of_other_sizes_do_not_share_memory():
 def test_only_some_memory_is_kept_while_nobody_uses_it():
     arrays = ArrayPool()
     many = [arrays.empty(SHAPE, np.uint8) for _ in range(5)]
-    last = {place_of(array) for array in many[-MOST_FREE:]}
+    last = {place_of(array) for array in many[-MAX_FREE_BUFFERS:]}
     while many:
         many.pop(0)
-    again = [arrays.empty(SHAPE, np.uint8) for _ in range(MOST_FREE)]
+    again = [arrays.empty(SHAPE, np.uint8) for _ in range(MAX_FREE_BUFFERS)]
     assert {place_of(array) for array in again} == last

@@ -63,7 +63,7 @@ def test_the_step_that_only_resets_belongs_to_no_episode():
 @pytest.mark.parametrize("mode", ALL_MODES)
 def test_episode_returns_are_the_sums_of_their_own_rewards(mode):
     rollout = rollout_in(mode)
-    episodes = EpisodeReturns(1, begins_whole=True)
+    episodes = EpisodeReturns(1, starts_at_reset=True)
     episodes.observe(rollout, rollout.rewards)
     assert list(episodes.returns) == [6.0, 6.0]
     assert list(episodes.lengths) == [3, 3]
@@ -71,7 +71,7 @@ def test_episode_returns_are_the_sums_of_their_own_rewards(mode):
 
 def test_a_first_episode_that_began_late_is_left_out():
     rollout = rollout_in(AutoresetMode.SAME_STEP)
-    episodes = EpisodeReturns(1, begins_whole=False)
+    episodes = EpisodeReturns(1, starts_at_reset=False)
     episodes.observe(rollout, rollout.rewards)
     assert list(episodes.returns) == [6.0]
 

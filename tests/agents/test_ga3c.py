@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rl_teacher.agents.collector import Collector
-from rl_teacher.agents.ga3c import GA3C, in_batches, num_batches, prepare_late
+from rl_teacher.agents.ga3c import GA3C, num_batches, prepare_off_policy, split_envs
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.agents import GA3CConfig
 from rl_teacher.envs.registry import make_vector
@@ -45,10 +45,10 @@ def test_a_rollout_is_lived_by_the_policy_of_the_update_before_last():
     collector = Collector(venv, seed=0)
     acted, learned = [], []
     for _ in range(4):
-        acted.append(agent.state()["late/acting"])
+        acted.append(agent.state()["pending/acting"])
         rollout = collector.collect(agent.act, CARTPOLE.rollout_steps)
         agent.learn(rollout, rollout.rewards)
-        learned.append(np.asarray(agent._learned.networks))
+        learned.append(np.asarray(agent._pending.networks))
     np.testing.assert_array_equal(acted[0], acted[1])  # nothing was learned yet
     np.testing.assert_array_equal(acted[2], learned[0])
     np.testing.assert_array_equal(acted[3], learned[1])
@@ -85,7 +85,7 @@ def test_one_that_begins_anew_drops_what_it_is_learning():
     agent, _, _ = train(GA3C, make_vector("CartPole-v1", 32), CARTPOLE, 5, seed=0)
     agent.reinitialise()
     state = agent.state()
-    np.testing.assert_array_equal(agent._learned.networks, state["late/acting"])
+    np.testing.assert_array_equal(agent._pending.networks, state["pending/acting"])
     everywhere = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
     assert 0.3 < agent.predict(everywhere, deterministic=True).mean() < 0.7
 
@@ -95,7 +95,7 @@ def test_it_begins_with_what_another_of_its_kind_had_learned():
     agent, _, _ = train(GA3C, venv, CARTPOLE, 20, seed=0)
     other = new_agent(GA3C, venv, CARTPOLE, seed=5)
     other.warm_start_from(agent.state())
-    np.testing.assert_array_equal(other.state()["late/acting"], agent._learned.networks)
+    np.testing.assert_array_equal(other.state()["pending/acting"], agent._pending.networks)
 
 
 def test_networks_of_another_size_are_refused_in_words():
@@ -118,7 +118,7 @@ def test_environments_are_divided_into_equal_batches(num_envs, least, wanted):
 def test_a_batch_holds_all_steps_of_its_environments():
     agent, collector, _ = train(GA3C, make_vector("CartPole-v1", 32), CARTPOLE, 0, seed=0)
     rollout = collector.collect(agent.act, 5)
-    batches = in_batches(on_device(agent._lived(rollout, rollout.rewards)), 2)
+    batches = split_envs(on_device(agent._rollout_batch(rollout, rollout.rewards)), 2)
     assert batches.observations.shape == (2, 5, 16, 4)
     np.testing.assert_array_equal(batches.observations[1, :, 3], rollout.observations[:, 19])
     np.testing.assert_array_equal(batches.actions[0, :, 7], rollout.actions[:, 7])
@@ -128,6 +128,6 @@ def test_without_a_lag_nothing_is_corrected():
     agent, collector, _ = train(GA3C, make_vector("CartPole-v1", 32), CARTPOLE, 0, seed=0)
     networks = agent._networks
     rollout = collector.collect(agent.act, 5)
-    lived = on_device(agent._lived(rollout, rollout.rewards))
-    _, _, ratio = prepare_late(networks, networks, lived, CARTPOLE)
+    lived = on_device(agent._rollout_batch(rollout, rollout.rewards))
+    _, _, ratio = prepare_off_policy(networks, networks, lived, CARTPOLE)
     assert ratio == 1

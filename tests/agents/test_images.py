@@ -7,19 +7,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rl_teacher.agents import ppo_update
+from rl_teacher.agents import ppo
 from rl_teacher.agents.a2c import A2C
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.ga3c import GA3C
-from rl_teacher.agents.on_policy import Elsewhere, flat, minibatches, next_values_of, prepare
+from rl_teacher.agents.minibatch_sgd import minibatches
 from rl_teacher.agents.ppo import PPO
 from rl_teacher.agents.registry import make_agent
+from rl_teacher.agents.rollout_batch import (
+    BootstrapObservations,
+    bootstrap_values,
+    flatten_time,
+    prepare_batches,
+)
 from rl_teacher.common.errors import BadInput
 from rl_teacher.common.state_dict import tree_to_arrays
 from rl_teacher.config.agents import A2CConfig, GA3CConfig, PPOConfig
 from rl_teacher.config.experiment import TeachConfig
-from rl_teacher.nn.agent_encoders import ImageEncoder
-from rl_teacher.nn.conv import SEEN_AT_ONCE
+from rl_teacher.nn.conv import BLOCK_IMAGES, ImageEncoder
 from rl_teacher.nn.encoders import POLICIES
 from rl_teacher.nn.image_layout import ImageLayout
 from tests.image_environments import Corridor, Seeker, make_corridors
@@ -87,7 +92,7 @@ def test_one_begins_with_what_another_sees():
     one, other = made(PPO, venv), made(PPO, venv, seed=1)
     other.warm_start_from(one.state())
     pictures = np.random.default_rng(0).integers(0, 256, (50, 2, 12, 12), np.uint8)
-    np.testing.assert_array_equal(one._seen(pictures), other._seen(pictures))
+    np.testing.assert_array_equal(one._encode(pictures), other._encode(pictures))
 
 
 @pytest.mark.parametrize(
@@ -98,15 +103,15 @@ def test_pictures_tile_by_tile_look_the_same(shape, channel_axis):
     picture = ImageLayout(shape, channel_axis)
     encoder = ImageEncoder(picture, "small", np.random.default_rng(0))
     pictures = np.random.default_rng(0).integers(0, 256, (3, picture.num_bytes), np.uint8)
-    said = encoder.convolutions.of_tiles(jnp.asarray(encoder.in_tiles(pictures)))
+    said = encoder.convolutions.encode_tiles(jnp.asarray(encoder.to_tiles(pictures)))
     np.testing.assert_allclose(said, encoder.convolutions(jnp.asarray(pictures)), atol=1e-5)
 
 
-@pytest.mark.parametrize("num", [1, SEEN_AT_ONCE, 3 * SEEN_AT_ONCE - 1])
+@pytest.mark.parametrize("num", [1, BLOCK_IMAGES, 3 * BLOCK_IMAGES - 1])
 def test_a_whole_rollout_is_seen_piece_by_piece_and_no_different(num):
     encoder = ImageEncoder(ImageLayout((1, 12, 12), 0), "small", np.random.default_rng(0))
     pictures = np.random.default_rng(0).integers(0, 256, (3, num, 144), np.uint8)
-    tiles = jnp.asarray(encoder.in_tiles(pictures.reshape(-1, 144)))
+    tiles = jnp.asarray(encoder.to_tiles(pictures.reshape(-1, 144)))
     features = jax.jit(encoder.__call__)(tiles.reshape(3, num, -1))
     assert features.shape == (3, num, POLICIES["small"].dense)
     for one, expected in zip(tiles, features.reshape(3 * num, -1), strict=True):
@@ -118,18 +123,16 @@ def test_what_steps_led_to_is_worth_the_same_whether_it_is_looked_at_again_or_no
     agent = made(PPO, venv)
     rollout = Collector(venv, seed=0).collect(agent.act, 32)
     assert rollout.ended.any()
-    lived = agent._lived(rollout, rollout.rewards)
-    assert isinstance(lived.next_observations, Elsewhere)
-    assert len(lived.next_observations.places) <= 8 + 8 * 2
-    everything = agent._rows(rollout.next_observations)
+    lived = agent._rollout_batch(rollout, rollout.rewards)
+    assert isinstance(lived.next_observations, BootstrapObservations)
+    assert len(lived.next_observations.steps) <= 8 + 8 * 2
+    everything = agent._flatten(rollout.next_observations)
     lived, again = (
         jax.tree.map(jnp.asarray, each)
         for each in (lived, lived._replace(next_observations=everything))
     )
     values = agent._networks.value(agent._networks.encoder(lived.observations))[..., 0]
-    ours, others = (
-        next_values_of(agent._networks, each, values, np.inf) for each in (lived, again)
-    )
+    ours, others = (bootstrap_values(agent._networks, each, values) for each in (lived, again))
     np.testing.assert_allclose(ours, others, atol=1e-5)
 
 
@@ -139,22 +142,22 @@ def test_what_was_seen_while_acting_is_not_looked_at_again_and_is_the_same(kind)
     agent = made(kind, venv)
     for _ in range(2):
         rollout = Collector(venv, seed=0).collect(agent.act, agent.rollout_steps)
-        lived = agent._lived(rollout, rollout.rewards)
+        lived = agent._rollout_batch(rollout, rollout.rewards)
         features = agent._networks.encoder(jnp.asarray(lived.observations))
         np.testing.assert_allclose(lived.features, features, atol=1e-5)
 
 
 def improved(agent, lived, num_threads):
-    """The networks after two epochs, and the figures."""
-    batch = prepare(agent._networks, lived, agent.config)
-    pictures = jnp.asarray(flat(lived.observations))
+    """The networks after two epochs, and the metrics."""
+    batch = prepare_batches(agent._networks, lived, agent.config)
+    pictures = jnp.asarray(flatten_time(lived.observations))
     order = minibatches(np.random.default_rng(0), lived.weights.size, 2, 100)
     (state,) = agent._optimisers
     with ThreadPoolExecutor(num_threads) as cores:
-        networks, _, figures = ppo_update.improve_by_sight(
+        networks, _, metrics = ppo.update_jointly(
             agent._networks, state, pictures, batch, order, 1e-3, agent.config, cores
         )
-    return tree_to_arrays(networks), figures
+    return tree_to_arrays(networks), metrics
 
 
 def lived_with_gaps():
@@ -162,22 +165,24 @@ def lived_with_gaps():
     venv = make_corridors(8)
     agent = made(PPO, venv)
     rollout = Collector(venv, seed=0).collect(agent.act, 32)
-    lived = agent._lived(rollout, np.random.default_rng(0).normal(size=(32, 8)).astype(np.float32))
+    lived = agent._rollout_batch(
+        rollout, np.random.default_rng(0).normal(size=(32, 8)).astype(np.float32)
+    )
     weights = (np.random.default_rng(1).random((32, 8)) < 0.8).astype(np.float32)
     return agent, lived._replace(weights=weights)
 
 
 def test_a_minibatchs_pieces_have_the_gradient_of_the_whole(monkeypatch):
     agent, lived = lived_with_gaps()
-    monkeypatch.setattr(ppo_update, "PIECE", 30)
-    in_pieces, figures = improved(agent, lived, 2)
-    monkeypatch.setattr(ppo_update, "PIECE", 1000)
+    monkeypatch.setattr(ppo, "CHUNK", 30)
+    in_pieces, metrics = improved(agent, lived, 2)
+    monkeypatch.setattr(ppo, "CHUNK", 1000)
     whole, expected = improved(agent, lived, 2)
     for name, array in whole.items():
         np.testing.assert_allclose(in_pieces[name], array, atol=2e-5, err_msg=name)
-    assert figures.keys() == expected.keys()
+    assert metrics.keys() == expected.keys()
     for name, value in expected.items():
-        assert figures[name] == pytest.approx(value, abs=1e-3)
+        assert metrics[name] == pytest.approx(value, abs=1e-3)
 
 
 def test_the_number_of_cores_changes_nothing():

@@ -9,14 +9,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import rl_teacher
+from rl_teacher.agents.actions import ActionHead, ActionScale
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.numpy_policy import (
     SCHEMA_VERSION,
-    Acted,
-    Layers,
     NumpyPolicy,
-    Observed,
-    ObservedPictures,
+    VectorNormaliser,
     export_policy,
     load_agent,
 )
@@ -33,8 +31,9 @@ from rl_teacher.config.experiment import (
     TRPOConfig,
 )
 from rl_teacher.envs.registry import make_vector
-from rl_teacher.nn.agent_encoders import ImageEncoder
+from rl_teacher.nn.conv import ImageEncoder
 from rl_teacher.nn.image_layout import ImageLayout
+from rl_teacher.nn.numpy_networks import NumpyImageEncoder, NumpyMLP
 
 CONFIG = PPOConfig(num_envs=4, rollout_steps=16)
 SETTINGS = {
@@ -74,30 +73,34 @@ def floats(*numbers):
     return np.array(numbers, np.float32)
 
 
-def by_hand(acted, weights, biases):
+def by_hand(head, weights, biases):
     """One layer on two numbers, of mean 1 and spread 0.5, clipped to 2."""
-    observed = Observed((2,), floats(1, 1), floats(2, 2), 2.0)
-    return NumpyPolicy(observed, Layers((floats(*weights),), (floats(*biases),), "tanh"), acted)
+    encoder = VectorNormaliser((2,), floats(1, 1), floats(2, 2), 2.0)
+    return NumpyPolicy(encoder, NumpyMLP((floats(*weights),), (floats(*biases),), "tanh"), head)
 
 
 class TestByHand:
     def test_observations_are_normalised_and_clipped_and_actions_scaled(self):
-        acted = Acted("gaussian", (1,), floats(0), floats(10), floats(4))
-        agent = by_hand(acted, [[0.25], [0.1]], [0.05])
+        head = ActionHead("gaussian", (1,), floats(0), ActionScale(floats(10), floats(4)))
+        agent = by_hand(head, [[0.25], [0.1]], [0.05])
         # (1.5 - 1) * 2 = 1, and (9 - 1) * 2 is clipped to 2: 0.25 + 0.2 + 0.05 = 0.5 -> 10 + 2
         assert agent(np.array([1.5, 9.0])) == pytest.approx([12.0])
 
     def test_what_leaves_the_range_is_clipped(self):
-        acted = Acted("gaussian", (1,), floats(0), floats(10), floats(4))
-        assert by_hand(acted, [[9], [9]], [0])(np.array([2.0, 2.0])) == pytest.approx([14.0])
+        head = ActionHead("gaussian", (1,), floats(0), ActionScale(floats(10), floats(4)))
+        assert by_hand(head, [[9], [9]], [0])(np.array([2.0, 2.0])) == pytest.approx([14.0])
 
     def test_a_squashed_gaussians_best_action_is_tanh_of_its_mean(self):
-        acted = Acted("squashed_gaussian", (1,), None, floats(0), floats(2))
-        agent = by_hand(acted, [[0.5, 7], [0, 7]], [0, 0])
+        head = ActionHead("squashed_gaussian", (1,), None, ActionScale(floats(0), floats(2)))
+        agent = by_hand(head, [[0.5, 7], [0, 7]], [0, 0])
         assert agent(np.array([1.5, 1.0])) == pytest.approx([2 * np.tanh(0.5)])
 
     def test_a_discrete_action_counts_from_the_first(self):
-        agent = by_hand(Acted("categorical", (), first=5), [[1, 0, 0], [0, 0, 1]], [0, 0, 0.1])
+        agent = by_hand(
+            ActionHead("categorical", (), scale=ActionScale(first=5)),
+            [[1, 0, 0], [0, 0, 1]],
+            [0, 0, 0.1],
+        )
         assert agent(np.array([[2.0, 0.0], [0.0, 2.0]])).tolist() == [5, 7]
         assert agent(np.array([2.0, 0.0])) == 5
 
@@ -105,41 +108,41 @@ class TestByHand:
         picture = ImageLayout((3, 4), None)
         filters = floats(*range(1, 5)).reshape(2, 2, 1, 1)  # 1 2 over 3 4
         weights = np.eye(2, dtype=np.float32)
-        observed = ObservedPictures(
+        encoder = NumpyImageEncoder(
             picture, (filters,), (floats(-2),), (2,), weights, floats(0, -20)
         )
         pixels = np.zeros((1, 3, 4), np.uint8)
         pixels[0, 0], pixels[0, 1] = (255, 0, 0, 255), (0, 255, 255, 255)
         # Left 1 + 4 - 2 = 3, right 2 + 3 + 4 - 2 = 7; the last row has no second one below it.
-        np.testing.assert_allclose(observed.features(pixels), [[3, 0]], rtol=1e-6)
+        np.testing.assert_allclose(encoder.features(pixels), [[3, 0]], rtol=1e-6)
 
 
 class TestExploring:
     def test_a_gaussian_is_drawn_with_its_spread(self):
-        agent = by_hand(Acted("gaussian", (1,), floats(np.log(0.3))), [[0], [0]], [0.5])
+        agent = by_hand(ActionHead("gaussian", (1,), floats(np.log(0.3))), [[0], [0]], [0.5])
         drawn = agent(np.ones((20_000, 2)), explore=True, rng=np.random.default_rng(0))
         assert drawn.mean() == pytest.approx(0.5, abs=0.01)
         assert drawn.std() == pytest.approx(0.3, abs=0.01)
 
     def test_a_squashed_gaussian_is_drawn_with_the_spread_that_it_says(self):
-        agent = by_hand(Acted("squashed_gaussian", (1,)), [[0, 0], [0, 0]], [0.1, np.log(0.2)])
+        agent = by_hand(ActionHead("squashed_gaussian", (1,)), [[0, 0], [0, 0]], [0.1, np.log(0.2)])
         drawn = agent(np.ones((20_000, 2)), explore=True, rng=np.random.default_rng(0))
         assert np.arctanh(drawn).std() == pytest.approx(0.2, abs=0.01)
         assert np.arctanh(drawn).mean() == pytest.approx(0.1, abs=0.01)
 
     def test_discrete_actions_are_drawn_as_often_as_the_softmax_says(self):
-        agent = by_hand(Acted("categorical", ()), [[0, 0], [0, 0]], [np.log(3), 0])
+        agent = by_hand(ActionHead("categorical", ()), [[0, 0], [0, 0]], [np.log(3), 0])
         drawn = agent(np.ones((20_000, 2)), explore=True, rng=np.random.default_rng(0))
         assert np.mean(drawn == 0) == pytest.approx(0.75, abs=0.02)
 
     def test_the_same_generator_draws_the_same(self, hopper):
         agent, observations = hopper
-        acting = export_policy(agent)
+        policy = export_policy(agent)
         first, again = (
-            acting(observations, explore=True, rng=np.random.default_rng(1)) for _ in range(2)
+            policy(observations, explore=True, rng=np.random.default_rng(1)) for _ in range(2)
         )
         np.testing.assert_array_equal(first, again)
-        assert not np.array_equal(first, acting(observations))
+        assert not np.array_equal(first, policy(observations))
 
 
 class TestRoundTrip:
@@ -177,8 +180,8 @@ class TestRoundTrip:
         policy, _, encoder = agent._networks
         assert isinstance(policy, CategoricalPolicy)
         assert isinstance(encoder, ImageEncoder)
-        expected = policy.logits(encoder(jnp.asarray(encoder.in_tiles(pictures.reshape(20, -1)))))
-        logits = loaded.layers(loaded.observed.features(pictures))
+        expected = policy.logits(encoder(jnp.asarray(encoder.to_tiles(pictures.reshape(20, -1)))))
+        logits = loaded.network(loaded.encoder.features(pictures))
         np.testing.assert_allclose(logits, expected, rtol=1e-3, atol=1e-5)
         assert np.ptp(logits, axis=0).min() > 1e-3
 
@@ -206,9 +209,9 @@ class TestRoundTrip:
         assert set(loaded(observations, explore=True).tolist()) == {5, 6, 7}
 
     def test_where_it_comes_from_is_kept(self, hopper, tmp_path):
-        acting = export_policy(hopper[0])
+        policy = export_policy(hopper[0])
         made_from = {"experiment": "höpper", "step": 7}
-        NumpyPolicy(acting.observed, acting.layers, acting.acted, made_from).save(tmp_path)
+        NumpyPolicy(policy.encoder, policy.network, policy.head, made_from).save(tmp_path)
         assert load_agent(tmp_path).made_from == made_from
 
     def test_only_numpy_and_safetensors_are_needed_to_act(self, folder):
@@ -278,7 +281,7 @@ class TestWrongFiles:
     )
     def test_that_contradict_one_another_are_refused(self, folder, changed):
         described(folder, **changed)
-        with pytest.raises(CorruptCheckpoint, match="is not what was written"):
+        with pytest.raises(CorruptCheckpoint, match="is damaged"):
             load_agent(folder)
 
     @pytest.mark.parametrize(
@@ -296,7 +299,7 @@ class TestWrongFiles:
         agent = PPO(space, gym.spaces.Discrete(2), CONFIG, total_steps=10, seed=0)
         export_policy(agent).save(tmp_path)
         described(tmp_path, observations=changed)
-        with pytest.raises(CorruptCheckpoint, match="is not what was written"):
+        with pytest.raises(CorruptCheckpoint, match="is damaged"):
             load_agent(tmp_path)
 
     @pytest.mark.parametrize("name", ["agent.json", "agent.safetensors"])
@@ -307,7 +310,7 @@ class TestWrongFiles:
         if name == "agent.json" and keep == -1:  # the last line's end
             assert load_agent(folder)(np.zeros(12)).shape == (3,)
             return
-        with pytest.raises(CorruptCheckpoint, match="is not what was written"):
+        with pytest.raises(CorruptCheckpoint, match="is damaged"):
             load_agent(folder)
 
     def test_with_a_part_missing_are_refused(self, folder):

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from rl_teacher.agents.actions import ActionScale
-from rl_teacher.agents.on_policy import advantages_of, make_policy, shuffled_epochs
+from rl_teacher.agents.advantages import generalized_advantage_estimation
+from rl_teacher.agents.minibatch_sgd import shuffled_epochs
+from rl_teacher.agents.policies import make_policy
 from rl_teacher.common.errors import BadConfig
 
 
@@ -15,42 +17,42 @@ def column(*values):
 def test_advantages_by_hand():
     # delta = r + 0.5 * V' - V = [1 + 1 - 1, 2 + 1.5 - 2] = [1, 1.5]
     # A_1 = 1.5, A_0 = 1 + 0.5 * 0.8 * 1.5 = 1.6
-    advantages = advantages_of(
+    advantages = generalized_advantage_estimation(
         column(1.0, 2.0),
         column(1.0, 2.0),
         column(2.0, 3.0),
         column(0.0, 0.0),
         column(0.0, 0.0),
-        discount=0.5,
-        trace=0.8,
+        gamma=0.5,
+        gae_lambda=0.8,
     )
     np.testing.assert_allclose(advantages[:, 0], [1.6, 1.5])
 
 
 def test_nothing_follows_a_terminal_state():
-    advantages = advantages_of(
-        column(1.0), column(0.5), column(100.0), column(1.0), column(1.0), discount=0.9, trace=0.9
+    advantages = generalized_advantage_estimation(
+        column(1.0), column(0.5), column(100.0), column(1.0), column(1.0), gamma=0.9, gae_lambda=0.9
     )
     assert advantages[0, 0] == pytest.approx(0.5)
 
 
 def test_an_episode_cut_by_its_time_limit_bootstraps_from_where_it_stood():
-    advantages = advantages_of(
-        column(1.0), column(0.5), column(10.0), column(0.0), column(1.0), discount=0.9, trace=0.9
+    advantages = generalized_advantage_estimation(
+        column(1.0), column(0.5), column(10.0), column(0.0), column(1.0), gamma=0.9, gae_lambda=0.9
     )
     assert advantages[0, 0] == pytest.approx(1 + 9 - 0.5)
 
 
 def test_no_trace_runs_across_an_episode_end():
     def first_advantage(reward_after):
-        return advantages_of(
+        return generalized_advantage_estimation(
             column(1.0, reward_after),
             column(0.0, 0.0),
             column(0.0, 0.0),
             column(0.0, 0.0),
             column(1.0, 0.0),
-            discount=0.9,
-            trace=0.9,
+            gamma=0.9,
+            gae_lambda=0.9,
         )[0, 0]
 
     assert first_advantage(0.0) == first_advantage(1000.0)

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rl_teacher.agents.on_policy import make_policy
-from rl_teacher.agents.policies import CategoricalPolicy, HostPolicy
-from rl_teacher.nn.mlp import MLP, ROWS_AT_ONCE, NumpyMLP, orthogonal
+from rl_teacher.agents.policies import CategoricalPolicy, make_policy
+from rl_teacher.nn.mlp import MLP, orthogonal
+from rl_teacher.nn.numpy_networks import BLOCK_ROWS, NumpyMLP
 from rl_teacher.predictor.networks import stack_members
+from tests.agents.rollouts import numpy_policy_of
 
 OBSERVATIONS = np.random.default_rng(0).normal(size=(20_000, 3)).astype(np.float32)
 SEEN = jnp.asarray(OBSERVATIONS)
@@ -49,7 +50,7 @@ def test_a_uniform_softmax_has_the_entropy_ln_4():
 
 def test_sampled_continuous_actions_have_the_policys_mean_and_spread():
     policy = gaussian()
-    residual = HostPolicy(policy).sample(OBSERVATIONS, np.random.default_rng(0)) - np.asarray(
+    residual = numpy_policy_of(policy).sample(OBSERVATIONS, np.random.default_rng(0)) - np.asarray(
         policy.mean(SEEN)
     )
     assert residual.mean(0) == pytest.approx([0, 0], abs=0.06)
@@ -61,7 +62,7 @@ def test_sampled_discrete_actions_have_the_policys_frequencies():
         lambda p: p.logits.biases[-1], categorical(), jnp.array([0.0, 1.0, 2.0, -1.0])
     )
     same = np.tile(OBSERVATIONS[:1], (20_000, 1))
-    drawn = HostPolicy(policy).sample(same, np.random.default_rng(0))
+    drawn = numpy_policy_of(policy).sample(same, np.random.default_rng(0))
     expected = [np.exp(policy.log_prob(SEEN[:1], jnp.array([a]))[0]) for a in range(4)]
     assert np.bincount(drawn, minlength=4) / 20_000 == pytest.approx(expected, abs=0.015)
 
@@ -69,26 +70,26 @@ def test_sampled_discrete_actions_have_the_policys_frequencies():
 def test_the_best_action_is_the_mean():
     policy = gaussian()
     np.testing.assert_allclose(
-        HostPolicy(policy).best(OBSERVATIONS[:4]), policy.mean(SEEN[:4]), atol=1e-6
+        numpy_policy_of(policy).mode(OBSERVATIONS[:4]), policy.mean(SEEN[:4]), atol=1e-6
     )
 
 
 @pytest.mark.parametrize("activation", ["tanh", "leaky_relu", "relu"])
-@pytest.mark.parametrize("num_rows", [0, 1, ROWS_AT_ONCE, ROWS_AT_ONCE + 1, 3 * ROWS_AT_ONCE + 5])
+@pytest.mark.parametrize("num_rows", [0, 1, BLOCK_ROWS, BLOCK_ROWS + 1, 3 * BLOCK_ROWS + 5])
 def test_the_numpy_network_equals_the_jax_network(activation, num_rows):
     network = MLP((3, 16, 16, 2), activation, 1.0, np.random.default_rng(0))
     observations = np.resize(OBSERVATIONS, (num_rows, 3))
     before = observations.copy()
     np.testing.assert_allclose(
-        NumpyMLP(network)(observations), network(jnp.asarray(before)), rtol=1e-4, atol=1e-5
+        NumpyMLP.from_jax(network)(observations), network(jnp.asarray(before)), rtol=1e-4, atol=1e-5
     )
     np.testing.assert_array_equal(observations, before)
 
 
 def test_a_stack_of_numpy_networks_says_what_each_of_them_says():
     networks = [MLP((3, 16, 2), "tanh", 1.0, np.random.default_rng(seed)) for seed in range(3)]
-    observations = np.resize(OBSERVATIONS, (2 * ROWS_AT_ONCE + 3, 3))
-    said = NumpyMLP(stack_members(networks))(observations)
+    observations = np.resize(OBSERVATIONS, (2 * BLOCK_ROWS + 3, 3))
+    said = NumpyMLP.from_jax(stack_members(networks))(observations)
     each = [network(jnp.asarray(observations)) for network in networks]
     np.testing.assert_allclose(said, np.stack(each), rtol=1e-4, atol=1e-5)
 
@@ -105,9 +106,9 @@ def test_a_forbidden_action_is_never_drawn_and_weighs_nothing():
     policy = CategoricalPolicy(MLP((2, 3), "tanh", 1.0, rng))
     observations = rng.normal(size=(500, 2)).astype(np.float32)
     masks = np.tile([True, False, True], (500, 1))
-    host = HostPolicy(policy)
+    host = numpy_policy_of(policy)
     assert set(host.sample(observations, rng, masks).tolist()) == {0, 2}
-    assert set(host.best(observations, masks).tolist()) <= {0, 2}
+    assert set(host.mode(observations, masks).tolist()) <= {0, 2}
     log_probs = policy.log_probs(jnp.asarray(observations), jnp.asarray(masks))
     np.testing.assert_allclose(np.exp(log_probs[:, [0, 2]]).sum(-1), 1.0, rtol=1e-5)
     # With two actions left, entropy is that of a coin: at most log 2.

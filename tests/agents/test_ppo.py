@@ -23,7 +23,7 @@ def cartpole(mode):
 
 def train(venv, config, num_rollouts, seed):
     collector = Collector(venv, seed=seed)
-    episodes = EpisodeReturns(venv.num_envs, begins_whole=True)
+    episodes = EpisodeReturns(venv.num_envs, starts_at_reset=True)
     agent = PPO(
         venv.single_observation_space,
         venv.single_action_space,
@@ -137,4 +137,4 @@ def test_the_learning_rate_falls_linearly_to_its_end():
         gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2), config, total_steps=1000, seed=0
     )
     agent._steps = 250
-    assert agent._falling(3e-4, 0.0) == pytest.approx(0.75 * 3e-4)
+    assert agent._annealed(3e-4, 0.0) == pytest.approx(0.75 * 3e-4)

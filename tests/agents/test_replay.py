@@ -62,7 +62,7 @@ def test_looking_at_them_anew_changes_the_stored_rewards_and_nothing_else(monkey
     monkeypatch.setattr(replay, "CHUNK", 2)
     buffer = buffer_after(rollout_of([0, 1, 2]))
     before = buffer.state()
-    buffer.relabel_buffer(lambda observations, actions: 10 * observations[:, 0] + actions[:, 0])
+    buffer.relabel(lambda observations, actions: 10 * observations[:, 0] + actions[:, 0])
     after = buffer.state()
     assert after["rewards"].tolist() == [0, 11, 22]
     for name in before.keys() - {"rewards"}:
@@ -87,5 +87,5 @@ def test_a_saved_one_goes_on_where_it_stood():
 def test_what_was_saved_does_not_change_afterwards():
     buffer = buffer_after(rollout_of([0, 1]))
     state = buffer.state()
-    buffer.relabel_buffer(lambda observations, actions: np.full(len(actions), 9.0, np.float32))
+    buffer.relabel(lambda observations, actions: np.full(len(actions), 9.0, np.float32))
     assert state["rewards"].tolist() == [0, 1]

@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from rl_teacher.agents.reset import ONE_OF, SAMPLES, AgentReset, LatestSteps
+from rl_teacher.agents.reset import MAX_SAMPLES, STRIDE, AgentReset, RecentSteps
 from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.teach import labels_before_reset
@@ -96,7 +96,7 @@ def test_one_that_remembers_what_it_lived_begins_anew_for_good():
     agent_reset.observe(rollout(1.0))
     agent_reset.apply_if_due(agent, 200, 10, first_feature)
     assert agent.knows == 0.0
-    assert agent_reset.state().keys() == {"self/left_at", "self/is_over"}
+    assert agent_reset.state().keys() == {"self/reset_step", "self/is_finished"}
 
 
 def test_it_goes_on_from_a_saved_state():
@@ -114,13 +114,13 @@ def test_it_goes_on_from_a_saved_state():
 
 
 def test_of_the_latest_steps_one_in_some_is_kept_and_older_ones_go():
-    latest = LatestSteps()
+    latest = RecentSteps()
     latest.observe(rollout(9.0))
     latest.observe(rollout(9.0, is_valid=False))
-    assert len(latest.state()["observations"]) == 8 * 4 / ONE_OF
-    latest.observe(rollout(1.0, num_steps=ONE_OF, num_envs=SAMPLES - 1))
-    assert latest.mean_reward(first_feature) == pytest.approx(1 + 8 / SAMPLES)
-    assert latest.state()["observations"].shape == (SAMPLES, 3)
+    assert len(latest.state()["observations"]) == 8 * 4 / STRIDE
+    latest.observe(rollout(1.0, num_steps=STRIDE, num_envs=MAX_SAMPLES - 1))
+    assert latest.mean_reward(first_feature) == pytest.approx(1 + 8 / MAX_SAMPLES)
+    assert latest.state()["observations"].shape == (MAX_SAMPLES, 3)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_rewards_of_any_size_come_out_alike():
 def test_scaled_rewards_are_clipped():
     rewards = np.zeros((50, 1))
     rewards[-1] = 1e9
-    scaler = ReturnScaler(1, 0.99, limit=5.0)
+    scaler = ReturnScaler(1, 0.99, clip=5.0)
     scaler(np.random.default_rng(0).normal(size=(50, 1)), never((50, 1)), ~never((50, 1)))
     assert np.abs(scaler(rewards, never((50, 1)), ~never((50, 1)))).max() <= 5.0
 

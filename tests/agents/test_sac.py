@@ -10,17 +10,17 @@ from gymnasium.vector import AutoresetMode
 
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.episode_stats import EpisodeReturns
-from rl_teacher.agents.sac import SAC
-from rl_teacher.agents.sac_update import (
+from rl_teacher.agents.policies import SquashedGaussianPolicy
+from rl_teacher.agents.sac import (
+    SAC,
     Minibatch,
     actor_loss,
-    improve,
     new_networks,
     new_optimisers,
-    soft_target,
+    soft_q_target,
     temperature_loss,
+    update,
 )
-from rl_teacher.agents.squashed_gaussian import HostSquashedGaussian, SquashedGaussian
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.agents import SACConfig
 from rl_teacher.config.experiment import TeachConfig
@@ -28,6 +28,7 @@ from rl_teacher.envs.registry import make_vector
 from rl_teacher.nn.mlp import MLP
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.teach import teach
+from tests.agents.rollouts import numpy_policy_of
 
 TINY = SACConfig(
     num_envs=4,
@@ -75,7 +76,7 @@ def agent_for(venv, config=TINY, seed=0):
 
 
 def train(agent, collector, num_rollouts, reward_fn=lambda rollout: rollout.rewards):
-    episodes = EpisodeReturns(collector.num_envs, begins_whole=True)
+    episodes = EpisodeReturns(collector.num_envs, starts_at_reset=True)
     for _ in range(num_rollouts):
         rollout = collector.collect(agent.act, agent.rollout_steps)
         agent.learn(rollout, reward_fn(rollout))
@@ -104,14 +105,14 @@ def changed(before, after):
 
 
 def constant_policy(mean, log_std):
-    policy = SquashedGaussian(MLP((1, 2 * len(mean)), "relu", 0.0, np.random.default_rng(0)))
+    policy = SquashedGaussianPolicy(MLP((1, 2 * len(mean)), "relu", 0.0, np.random.default_rng(0)))
     biases = [jnp.asarray(np.array([*mean, *log_std], np.float32))]
     return eqx.tree_at(lambda each: each.network.biases, policy, biases)
 
 
 def test_soft_target_by_hand():
     # y = 1 + 0.9 * (min(5, 4) - 0.5 * -2) = 1 + 0.9 * 5; the second step is the last: 2
-    target = soft_target(
+    target = soft_q_target(
         jnp.array([1.0, 2.0]),
         jnp.array([0.0, 1.0]),
         jnp.array([[5.0, 100.0], [4.0, 100.0]]),
@@ -178,7 +179,7 @@ def test_targets_follow_their_critics_slowly():
     rng = np.random.default_rng(0)
     before = new_networks(3, 2, TINY, rng)
     config = dataclasses.replace(TINY, tau=0.25)
-    after, _, _ = improve(before, new_optimisers(before), a_minibatch(rng, 1), config)
+    after, _, _ = update(before, new_optimisers(before), a_minibatch(rng, 1), config)
     old, new, slow = (
         np.asarray(each.first.weights[0]) for each in (before.targets, after.critics, after.targets)
     )
@@ -192,7 +193,7 @@ def test_a_delayed_actor_takes_every_second_step():
     counts = []
     for delay in (1, 2):
         config = dataclasses.replace(TINY, policy_delay=delay)
-        _, optimisers, _ = improve(networks, new_optimisers(networks), batches, config)
+        _, optimisers, _ = update(networks, new_optimisers(networks), batches, config)
         counts.append((int(optimisers.critics.count), int(optimisers.actor.count)))
     assert counts == [(4, 4), (4, 2)]
 
@@ -203,12 +204,12 @@ def test_the_numpy_twin_acts_as_the_network_does():
     observations = rng.normal(size=(5, 3)).astype(np.float32)
     noise = np.random.default_rng(7).standard_normal((5, 2), dtype=np.float32)
     expected, _ = policy(jnp.asarray(observations), jnp.asarray(noise))
-    host = HostSquashedGaussian(policy)
+    host = numpy_policy_of(policy)
     np.testing.assert_allclose(
         host.sample(observations, np.random.default_rng(7)), expected, atol=1e-5
     )
     middle, _ = policy(jnp.asarray(observations), jnp.zeros((5, 2)))
-    np.testing.assert_allclose(host.best(observations), middle, atol=1e-5)
+    np.testing.assert_allclose(host.mode(observations), middle, atol=1e-5)
 
 
 # --- the agent ---

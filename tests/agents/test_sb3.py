@@ -438,9 +438,7 @@ def test_a_rate_may_fall_linearly():
 def test_observations_are_normalised_for_agents_on_policy_unless_it_is_said_otherwise():
     for arguments, mean in ((("normalise=True",), 0.0), (("normalise=False",), 7.0)):
         agent = made("sb3:PPO", *ON_POLICY["sb3:PPO"], *arguments)
-        agent._moments.update(
-            np.full((100, 3), 7.0) + np.random.default_rng(0).normal(size=(100, 3))
-        )
+        agent._stats.update(np.full((100, 3), 7.0) + np.random.default_rng(0).normal(size=(100, 3)))
         seen = agent._seen(np.full((1, 3), 7.0, np.float32))
         assert seen.mean() == pytest.approx(mean, abs=0.3)
 
@@ -490,7 +488,7 @@ def test_networks_for_vectors_compute_on_one_thread_unless_the_user_says_otherwi
 def test_it_balances_the_cartpole(name, arguments, num_steps, bar):
     agent = made(name, *arguments, num_envs=8, env_id="CartPole-v1", num_timesteps=num_steps)
     collector = Collector(make_vector("CartPole-v1", 8), seed=0)
-    episodes = EpisodeReturns(8, begins_whole=True)
+    episodes = EpisodeReturns(8, starts_at_reset=True)
     best = 0.0  # Note: DQN learns it and forgets it, again and again; random play has 22.
     for _ in range(num_steps // 8 // agent.rollout_steps):
         rollout = collector.collect(agent.act, agent.rollout_steps)

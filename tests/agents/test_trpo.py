@@ -7,21 +7,21 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from rl_teacher.agents.on_policy import PolicyBatch, make_policy
-from rl_teacher.agents.policies import CategoricalPolicy, HostPolicy
+from rl_teacher.agents.policies import CategoricalPolicy, make_policy
+from rl_teacher.agents.rollout_batch import PolicyBatch
 from rl_teacher.agents.trpo import (
     TRPO,
-    Says,
+    DistributionParams,
     conjugate_gradient,
-    fisher_of,
+    distribution_params,
+    fisher_product,
     kl_divergence,
-    natural_step,
-    says,
+    natural_gradient_step,
 )
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.agents import TRPOConfig
 from rl_teacher.envs.registry import make_vector
-from tests.agents.rollouts import new_agent, state_after, train
+from tests.agents.rollouts import new_agent, numpy_policy_of, state_after, train
 
 CONTINUOUS = gym.spaces.Box(-1, 1, (2,))
 DISCRETE = gym.spaces.Discrete(3)
@@ -31,7 +31,7 @@ SMALL = TRPOConfig(hidden=(4,))
 
 def batch_of(policy, rng, masks=None, num=50):
     observations = jnp.asarray(rng.normal(size=(num, 3)).astype(np.float32))
-    actions = jnp.asarray(HostPolicy(policy).sample(np.asarray(observations), rng, masks))
+    actions = jnp.asarray(numpy_policy_of(policy).sample(np.asarray(observations), rng, masks))
     allowed = None if masks is None else jnp.asarray(masks)
     return PolicyBatch(
         observations=observations,
@@ -53,13 +53,15 @@ def policy_for(space):
 
 def test_the_divergence_of_two_gaussians_by_hand():
     # log(2 / 1) + (1 + 3^2) / (2 * 4) - 1 / 2
-    old = Says(jnp.array([[1.0]]), jnp.array([0.0]))
-    new = Says(jnp.array([[4.0]]), jnp.log(jnp.array([2.0])))
+    old = DistributionParams(jnp.array([[1.0]]), jnp.array([0.0]))
+    new = DistributionParams(jnp.array([[4.0]]), jnp.log(jnp.array([2.0])))
     assert kl_divergence(old, new)[0] == pytest.approx(np.log(2) + 10 / 8 - 0.5, rel=1e-6)
 
 
 def test_the_divergence_of_two_softmaxes_by_hand():
-    old, new = (Says(jnp.log(jnp.array([p])), None) for p in ([0.5, 0.5], [0.25, 0.75]))
+    old, new = (
+        DistributionParams(jnp.log(jnp.array([p])), None) for p in ([0.5, 0.5], [0.25, 0.75])
+    )
     wanted = 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75)
     assert kl_divergence(old, new)[0] == pytest.approx(wanted, rel=1e-5)
 
@@ -78,7 +80,7 @@ def test_the_fisher_product_is_that_of_the_divergences_second_derivative(space):
     theta, unravel = ravel_pytree(policy)
 
     def said_by(policy):
-        return says(policy, batch.observations)
+        return distribution_params(policy, batch.observations)
 
     def kl(other):
         divergences = kl_divergence(said_by(policy), said_by(unravel(other)))
@@ -86,7 +88,7 @@ def test_the_fisher_product_is_that_of_the_divergences_second_derivative(space):
 
     v = jnp.asarray(rng.normal(size=theta.shape).astype(np.float32))
     old, pushed = jax.linearize(lambda t: said_by(unravel(t)), theta)
-    (product,) = jax.linear_transpose(pushed, theta)(fisher_of(old, pushed(v), batch.weights))
+    (product,) = jax.linear_transpose(pushed, theta)(fisher_product(old, pushed(v), batch.weights))
     _, wanted = jax.jvp(jax.grad(kl), (theta,), (v,))
     np.testing.assert_allclose(product, wanted, rtol=1e-3, atol=1e-4)
 
@@ -94,10 +96,12 @@ def test_the_fisher_product_is_that_of_the_divergences_second_derivative(space):
 @pytest.mark.parametrize("space", [CONTINUOUS, DISCRETE])
 def test_a_step_stays_within_the_limit_and_improves(space):
     policy = policy_for(space)
-    after, figures = natural_step(policy, batch_of(policy, np.random.default_rng(3)), SMALL)
-    assert 0.001 < figures["kl"] < SMALL.target_kl
-    assert figures["improved"]
-    assert figures["policy_loss"] < 0
+    after, metrics = natural_gradient_step(
+        policy, batch_of(policy, np.random.default_rng(3)), SMALL
+    )
+    assert 0.001 < metrics["kl"] < SMALL.target_kl
+    assert metrics["improved"]
+    assert metrics["policy_loss"] < 0
     assert not np.array_equal(ravel_pytree(after)[0], ravel_pytree(policy)[0])
 
 
@@ -106,10 +110,10 @@ def test_without_anything_to_gain_the_policy_stays(space):
     policy = policy_for(space)
     batch = batch_of(policy, np.random.default_rng(3))
     nothing = batch._replace(advantages=jnp.zeros_like(batch.advantages))
-    after, figures = natural_step(policy, nothing, SMALL)
+    after, metrics = natural_gradient_step(policy, nothing, SMALL)
     np.testing.assert_array_equal(ravel_pytree(after)[0], ravel_pytree(policy)[0])
-    assert not figures["improved"]
-    assert figures["kl"] == 0
+    assert not metrics["improved"]
+    assert metrics["kl"] == 0
 
 
 def test_a_step_that_goes_too_far_however_short_leaves_the_policy_as_it_was():
@@ -119,8 +123,8 @@ def test_a_step_that_goes_too_far_however_short_leaves_the_policy_as_it_was():
     # model thinks far too cheap.
     closeness = -jnp.sum((batch.actions - policy.mean(batch.observations)) ** 2, axis=-1)
     config = dataclasses.replace(SMALL, target_kl=3.0, cg_damping=0.0, line_search_steps=1)
-    after, figures = natural_step(policy, batch._replace(advantages=closeness), config)
-    assert not figures["improved"]
+    after, metrics = natural_gradient_step(policy, batch._replace(advantages=closeness), config)
+    assert not metrics["improved"]
     np.testing.assert_array_equal(ravel_pytree(after)[0], ravel_pytree(policy)[0])
 
 
@@ -128,8 +132,8 @@ def test_forbidden_actions_stay_forbidden():
     policy = policy_for(DISCRETE)
     masks = np.tile([True, True, False], (50, 1))
     batch = batch_of(policy, np.random.default_rng(3), masks)
-    after, figures = natural_step(policy, batch, SMALL)
-    assert figures["improved"]
+    after, metrics = natural_gradient_step(policy, batch, SMALL)
+    assert metrics["improved"]
     assert isinstance(after, CategoricalPolicy)
     assert jnp.exp(after.log_probs(batch.observations, batch.masks))[:, 2].max() == 0
 

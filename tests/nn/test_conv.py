@@ -10,8 +10,8 @@ from rl_teacher.nn.encoders import (
     Convolution,
     Plan,
     image_layout_of,
+    num_conv_features,
     plan_for,
-    seen_by,
 )
 from rl_teacher.nn.image_layout import ImageLayout
 
@@ -85,13 +85,13 @@ def test_every_network_sees_as_much_as_is_planned_of_a_picture_of_any_size(plan,
     plan = plan_for(picture, plan)
     network = Convolutions(picture, plan, "relu", np.random.default_rng(0))
     seen = jax.eval_shape(network, jnp.zeros((2, picture.num_bytes), jnp.uint8))
-    assert seen.shape == (2, seen_by(plan, picture))
+    assert seen.shape == (2, num_conv_features(plan, picture))
 
 
 def test_the_papers_predictor_has_its_layers():
     picture = ImageLayout((4, 84, 84), 0)
     plan, rng = PREDICTORS["paper"], np.random.default_rng(0)
-    network = Convolutions(picture, plan, "leaky_relu", rng, normalises=True)
+    network = Convolutions(picture, plan, "leaky_relu", rng, batch_norm=True)
     shapes = [(7, 7, 4, 16), (5, 5, 16, 16), (3, 3, 16, 16), (3, 3, 16, 16)]
     assert [each.shape for each in network.filters] == shapes
     assert network.strides == (3, 2, 1, 1)
@@ -125,6 +125,6 @@ def test_dropout_is_asked_for_after_every_convolution():
 
 def test_the_last_layer_says_as_much_as_the_papers_have_it():
     picture = ImageLayout((4, 84, 84), 0)
-    assert seen_by(PREDICTORS["paper"], picture) == 7 * 7 * 16
-    assert seen_by(PREDICTORS["small"], picture) == 9 * 9 * 16
-    assert seen_by(POLICIES["small"], picture) == 9 * 9 * 32
+    assert num_conv_features(PREDICTORS["paper"], picture) == 7 * 7 * 16
+    assert num_conv_features(PREDICTORS["small"], picture) == 9 * 9 * 16
+    assert num_conv_features(POLICIES["small"], picture) == 9 * 9 * 32

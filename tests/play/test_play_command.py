@@ -76,7 +76,7 @@ class TestExportAgent:
         loaded = rl_teacher.load_agent(folder)
         actor = commands.actor_of(name, "latest")
         actor.venv.close()
-        observations = np.random.default_rng(0).normal(size=(7, *loaded.observed.shape))
+        observations = np.random.default_rng(0).normal(size=(7, *loaded.encoder.shape))
         observations = observations.astype(np.float32)
         best = actor.agent.predict(observations, deterministic=True)
         np.testing.assert_allclose(loaded(observations), best, rtol=1e-6, atol=1e-6)

@@ -139,8 +139,9 @@ def test_it_still_sees_observations_as_they_are_after_it_has_learned(tmp_path):
     saved(tmp_path / "a.zip")
     teach(config(tmp_path / "a.zip"), QUIET)
     ours = begun(config("test", name="other"))
-    assert ours._observation_moments.is_unmoving
-    np.testing.assert_allclose(ours._seen(observations(3)), observations(3), rtol=1e-6)
+    assert ours._observation_stats.frozen
+    np.testing.assert_allclose(ours._encode(observations(3)), observations(3), rtol=1e-6)
+    assert ours.config == config("test", name="other").agent_settings
 
 
 @pytest.mark.parametrize(("algorithm", "agent"), [(PPO, "a2c"), (A2C, "ppo"), (A2C, "sb3:PPO")])

@@ -1,42 +1,175 @@
-"""Advantage actor-critic in step (Mnih et al. 2016), after OpenAI baselines and Stable-Baselines3.
+"""Synchronous advantage actor-critic (Mnih et al. 2016), with the defaults of Stable-Baselines3.
 
-Few steps in many environments, one gradient step on all of them, and on. A rollout is so short
-that what is done once per rollout counts: everything from observations to new weights is one
-compiled call, and both networks go in and out as one vector.
+Each update is one gradient step on a short rollout of many environments. Since rollouts are so
+short, fixed costs matter: the step from observations to new weights is one compiled call, and both
+networks enter and leave it as one vector.
+
+B: samples of a rollout, P: parameters of policy and value function.
 """
 
 import functools
+import itertools
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array
+import optax
+from jaxtyping import Array, Float, Float32
 
-from rl_teacher.agents.actor_critic import begun, step
-from rl_teacher.agents.flat_params import Layout
-from rl_teacher.agents.on_policy import Lived, OnPolicyAgent, prepare
-from rl_teacher.config.agents import A2CConfig
+from rl_teacher.agents.advantages import weighted_mean
+from rl_teacher.agents.on_policy import OnPolicyAgent
+from rl_teacher.agents.policies import ActorCritic
+from rl_teacher.agents.rollout_batch import PolicyBatch, RolloutBatch, ValueBatch, prepare_batches
+from rl_teacher.config.agents import A2CConfig, GA3CConfig
+
+VALUE_COEF = 0.5
+"""Weight of the value loss, the usual value of A2C implementations."""
+VALUE_BIAS_RATE = 0.1
+"""Share of the value function's mean error that a step removes through its output bias."""
+
+
+@dataclass(frozen=True)
+class ParameterLayout:
+    """Layout of the float32 arrays of a tree within one vector.
+
+    JAX flattens the arguments of a compiled call in Python. For the 13 arrays of a small agent that
+    takes 0.3 ms, more than the arithmetic of a short rollout; for one vector it takes nothing. A
+    layout is hashable, so that it can be a static argument.
+
+    Attributes:
+        structure: structure of the tree.
+        shapes: shapes of its arrays.
+    """
+
+    structure: Any
+    shapes: tuple[tuple[int, ...], ...]
+
+    @staticmethod
+    def of(tree: Any) -> "ParameterLayout":
+        """Return the layout of a tree, equal for all trees of the same structure."""
+        leaves, structure = jax.tree.flatten(tree)
+        return ParameterLayout(structure, tuple(leaf.shape for leaf in leaves))
+
+    def pack(self, tree: Any) -> Float32[np.ndarray, " parameter"]:
+        """Copy the arrays of a tree to a new vector."""
+        return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+    def unpack(self, vector: Any) -> Any:
+        """Return the tree with views of the vector, in JAX or NumPy as the vector is."""
+        ends = list(itertools.accumulate((math.prod(shape) for shape in self.shapes), initial=0))
+        parts = zip(itertools.pairwise(ends), self.shapes, strict=True)
+        leaves = [vector[first:end].reshape(shape) for (first, end), shape in parts]
+        return jax.tree.unflatten(self.structure, leaves)
+
+
+def make_optimiser(config: A2CConfig | GA3CConfig) -> optax.GradientTransformation:
+    """Create RMSProp as in TensorFlow, with clipping by the norm over both networks.
+
+    Source: RMSpropTFLike of Stable-Baselines3. The mean square starts at 1 instead of 0, and
+    epsilon is added before the root is taken; both keep the first steps small.
+    """
+    return optax.chain(
+        optax.clip_by_global_norm(config.max_grad_norm),
+        optax.scale_by_rms(
+            config.rms_alpha, config.rms_epsilon, initial_scale=1.0, eps_in_sqrt=True
+        ),
+    )
+
+
+def init_optimiser(packed: Any, config: A2CConfig | GA3CConfig) -> tuple[Any, ...]:
+    """Return the initial state of the optimiser of packed networks."""
+    state: Any = make_optimiser(config).init(packed)
+    return tuple(state)
+
+
+def actor_critic_loss(
+    networks: ActorCritic,
+    policy_batch: PolicyBatch,
+    value_batch: ValueBatch,
+    entropy_coef: float,
+) -> tuple[Float[Array, ""], dict[str, Array]]:
+    """Compute -log pi * A + 1/2 (V - R)^2 - c * H over valid steps (Mnih et al. 2016)."""
+    policy, value, encoder = networks
+    features = encoder(policy_batch.observations)
+    masks, weights = policy_batch.masks, policy_batch.weights
+    log_probs = policy.log_prob(features, policy_batch.actions, masks)
+    policy_loss = -weighted_mean(log_probs * policy_batch.advantages, weights)
+    errors = value_batch.returns - value(features)[:, 0]
+    value_loss = weighted_mean(errors**2, weights)
+    entropy = weighted_mean(policy.entropy(features, masks), weights)
+    metrics = {
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "value_error": weighted_mean(errors, weights),
+        "entropy": entropy,
+    }
+    return policy_loss + VALUE_COEF * value_loss - entropy_coef * entropy, metrics
+
+
+def value_bias_mask(packed: Float[Array, " parameter"], layout: ParameterLayout) -> Array:
+    """Return [P] 1 at the output bias of the value function, 0 elsewhere."""
+    return jax.grad(lambda packed: layout.unpack(packed).value.biases[-1].sum())(packed)
+
+
+def gradient_step(  # noqa: PLR0913 - the state of an optimiser and its input
+    packed: Float[Array, " parameter"],
+    optimiser_state: Any,
+    policy_batch: PolicyBatch,
+    value_batch: ValueBatch,
+    learning_rate: Any,
+    layout: ParameterLayout,
+    config: A2CConfig | GA3CConfig,
+) -> tuple[Float[Array, " parameter"], Any, dict[str, Array]]:
+    """Take one gradient step on both networks.
+
+    Args:
+        packed: [P] parameters of an `ActorCritic`.
+        optimiser_state: state of `make_optimiser`.
+        policy_batch: samples of the policy.
+        value_batch: samples of the value function.
+        learning_rate: learning rate of this step.
+        layout: layout of the networks.
+        config: the settings.
+
+    Returns:
+        The new parameters, the state of their optimiser, and metrics by name.
+    """
+
+    def loss(packed: Array) -> tuple[Array, dict[str, Array]]:
+        networks = layout.unpack(packed)
+        return actor_critic_loss(networks, policy_batch, value_batch, config.entropy_coef)
+
+    gradients, metrics = jax.grad(loss, has_aux=True)(packed)
+    updates, optimiser_state = make_optimiser(config).update(gradients, optimiser_state)
+    # Rewards with a nonzero mean, such as one for staying upright, make returns a large constant
+    # plus a small signal. RMSProp learns that constant slowly, and meanwhile its error dominates
+    # the clipped gradient of both networks. So the output bias is also moved by a share of the mean
+    # error. Unlike a shift of rewards, this moves only the baseline, not the optimal policy.
+    bias_step = VALUE_BIAS_RATE * metrics["value_error"] * value_bias_mask(packed, layout)
+    return packed - learning_rate * updates + bias_step, optimiser_state, metrics
 
 
 @functools.partial(jax.jit, static_argnames=("layout", "config"))
-def _improve(packed, state, lived, learning_rate, layout, config):  # noqa: ANN001, ANN202
-    for_policy, for_value = prepare(layout.unpack(packed), lived, config)
-    return step(packed, state, for_policy, for_value, learning_rate, layout, config)
+def _compiled_update(packed, state, rollout, learning_rate, layout, config):  # noqa: ANN001, ANN202
+    policy_batch, value_batch = prepare_batches(layout.unpack(packed), rollout, config)
+    return gradient_step(packed, state, policy_batch, value_batch, learning_rate, layout, config)
 
 
 class A2C(OnPolicyAgent[A2CConfig]):
-    """The agent: see the module's text."""
+    """The A2C agent; see the module's docstring."""
 
-    def _begin_optimisers(self) -> tuple[Any, ...]:
-        self._layout = Layout.of(self._networks)
-        return begun(self._layout.pack(self._networks), self.config)
+    def _init_optimisers(self) -> tuple[Any, ...]:
+        self._layout = ParameterLayout.of(self._networks)
+        return init_optimiser(self._layout.pack(self._networks), self.config)
 
-    def _improve(self, lived: Lived) -> dict[str, Array]:
+    def _update(self, rollout: RolloutBatch) -> dict[str, Array]:
         config = self.config
-        rate = self._falling(config.learning_rate, config.final_learning_rate)
+        learning_rate = self._annealed(config.learning_rate, config.final_learning_rate)
         packed = self._layout.pack(self._networks)
-        packed, self._optimisers, figures = _improve(
-            packed, self._optimisers, lived, rate, self._layout, config
+        packed, self._optimisers, metrics = _compiled_update(
+            packed, self._optimisers, rollout, learning_rate, self._layout, config
         )
         self._networks = self._layout.unpack(np.asarray(packed))
-        return figures
+        return metrics

@@ -1,53 +1,118 @@
-"""From an agent's actions to the environment's."""
+"""Action scaling and sampling, in NumPy alone.
+
+B: batch, N: environments, A: action dimensions (or number of discrete actions).
+"""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-import gymnasium as gym
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Float, Float32, Shaped
+
+if TYPE_CHECKING:
+    import gymnasium as gym
 
 Masks = Bool[np.ndarray, "env action"] | None
-"""Which of the discrete actions each environment allows; None: all of them."""
+"""Discrete actions that each environment allows; None: all."""
+
+Kind = Literal["gaussian", "squashed_gaussian", "categorical"]
+"""Meaning of the network's outputs: the mean; mean and log std, squashed by tanh; or logits."""
+
+LOG_STD_RANGE = (-20.0, 2.0)
+"""Range of the log std of a squashed Gaussian, as in Haarnoja et al. 2018."""
+MASKED_LOGIT = -1e8
+"""Logit of an action that is not allowed: finite, so that its product with probability 0 is 0."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ActionScale:
-    """From the agent's actions, which live around [-1, 1], to the environment's.
+    """Affine map from policy actions in [-1, 1] to environment actions.
 
     Attributes:
-        middle: [A] or None when actions are discrete.
-        half_range: [A] or None.
-        start: the environment's number of the first discrete action.
+        middle: centre of the environment's action range; None for discrete and unbounded actions,
+            which are not scaled.
+        half_range: half the width of that range; None where `middle` is.
+        first: number of the first discrete action.
     """
 
-    middle: np.ndarray | None
-    half_range: np.ndarray | None
-    start: int = 0
+    middle: Shaped[np.ndarray, "..."] | None = None
+    half_range: Shaped[np.ndarray, "..."] | None = None
+    first: int = 0
 
     @staticmethod
-    def of(space: gym.Space) -> "ActionScale":
-        """The scale of one environment's action space; unbounded boxes are left as they are."""
+    def of(space: "gym.Space") -> "ActionScale":
+        """Return the scale of an environment's action space."""
+        import gymnasium as gym  # noqa: PLC0415 - an exported policy needs NumPy alone
+
         if isinstance(space, gym.spaces.Discrete):
-            return ActionScale(None, None, int(space.start))
-        if not isinstance(space, gym.spaces.Box):
-            return ActionScale(None, None)
-        if not np.all(np.isfinite(space.low)) or not np.all(np.isfinite(space.high)):
-            return ActionScale(np.zeros(space.shape), np.full(space.shape, np.inf))
+            return ActionScale(first=int(space.start))
+        is_box = isinstance(space, gym.spaces.Box)
+        if not (is_box and np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+            return ActionScale()
         return ActionScale((space.low + space.high) / 2, (space.high - space.low) / 2)
 
     def to_environment(self, actions: Shaped[np.ndarray, "env ..."]) -> np.ndarray:
-        """What the environment is given: clipped to its bounds."""
+        """Scale policy actions, clipped to the environment's bounds."""
         if self.middle is None or self.half_range is None:
-            return actions + self.start
-        if np.isinf(self.half_range).any():
-            return actions
+            return actions + self.first if self.first else actions
         clipped = np.clip(actions, -1.0, 1.0)
         return (self.middle + self.half_range * clipped).astype(np.float32)
 
     def from_environment(self, actions: Shaped[np.ndarray, "..."]) -> np.ndarray:
-        """Bounded actions of the environment as the agent's, in -1..1 and float32."""
+        """Scale environment actions to [-1, 1], as float32."""
         if self.middle is None or self.half_range is None:
-            return actions - self.start
+            return actions - self.first
         width = np.where(self.half_range > 0, self.half_range, 1.0)
-        scaled = (actions - self.middle) / width
-        return np.asarray(scaled, np.float32)
+        return np.asarray((actions - self.middle) / width, np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class ActionHead:
+    """Distribution of policy actions, given the outputs of the network.
+
+    Attributes:
+        kind: meaning of the outputs.
+        shape: shape of one action; () for a discrete one.
+        log_std: [A] log standard deviation of a Gaussian; None for the other kinds.
+        scale: map from policy actions to environment actions.
+    """
+
+    kind: Kind
+    shape: tuple[int, ...]
+    log_std: Float32[np.ndarray, " A"] | None = None
+    scale: ActionScale = ActionScale()
+
+    def mode(
+        self, outputs: Float[np.ndarray, "batch outputs"], masks: Masks = None
+    ) -> Shaped[np.ndarray, "batch ..."]:
+        """Return the most likely policy actions, [B, A] or [B] if discrete."""
+        if self.kind == "categorical":
+            return np.argmax(_masked(outputs, masks), axis=-1)
+        if self.kind == "squashed_gaussian":
+            return np.tanh(np.split(outputs, 2, axis=-1)[0])
+        return outputs
+
+    def sample(
+        self,
+        outputs: Float[np.ndarray, "batch outputs"],
+        rng: np.random.Generator,
+        masks: Masks = None,
+    ) -> Shaped[np.ndarray, "batch ..."]:
+        """Sample policy actions, [B, A] or [B] if discrete."""
+        if self.kind == "categorical":
+            # Gumbel trick: the argmax of logits plus Gumbel noise is a sample of the softmax.
+            return np.argmax(_masked(outputs, masks) + rng.gumbel(size=outputs.shape), axis=-1)
+        if self.log_std is not None:
+            noise = rng.standard_normal(outputs.shape, dtype=np.float32)
+            return outputs + np.exp(self.log_std) * noise
+        mean, log_std = np.split(outputs, 2, axis=-1)
+        std = np.exp(np.clip(log_std, *LOG_STD_RANGE))
+        return np.tanh(mean + std * rng.standard_normal(mean.shape, dtype=np.float32))
+
+    def to_environment(self, actions: Shaped[np.ndarray, "batch ..."]) -> np.ndarray:
+        """Return environment actions, [B, *shape], for policy actions."""
+        return self.scale.to_environment(actions.reshape(len(actions), *self.shape))
+
+
+def _masked(logits: np.ndarray, masks: Masks) -> np.ndarray:
+    return logits if masks is None else np.where(masks, logits, MASKED_LOGIT)

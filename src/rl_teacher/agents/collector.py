@@ -1,5 +1,6 @@
-"""Stepping a vector of environments, whatever its way of starting anew."""
+"""Collection of rollouts from a vector environment with any autoreset mode."""
 
+import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -10,25 +11,51 @@ from gymnasium.vector import AutoresetMode
 from jaxtyping import Shaped
 
 from rl_teacher.agents.actions import Masks
-from rl_teacher.agents.buffer_pool import ArrayPool
 from rl_teacher.common.errors import BadObservation
 from rl_teacher.common.state_dict import StateDict, array_to_rng, nest, part_of, rng_to_array
 from rl_teacher.envs.rollout import Rollout
 
 Act = Callable[..., np.ndarray]
-"""(observations [N, ...]) -> actions [N, ...]; with the masks [N, A] after them where the
-environment has some."""
+"""(observations [N, ...]) -> actions [N, ...]; with masks [N, A] as second argument if the
+environment reports them."""
 ACTION_MASK = "action_mask"
-"""What an environment's info calls the actions that it allows now."""
+"""Key of an environment's info for the actions that it allows now."""
 IGNORES_ACTION = "ignores_action"
-"""What an environment's info calls that its next step belongs to no episode."""
+"""Key of an environment's info for whether its next step belongs to no episode."""
+MAX_FREE_BUFFERS = 2
+"""Number of unused buffers that an `ArrayPool` keeps."""
 
-Finals = list[tuple[int, int, np.ndarray]]
-"""Steps that ended an episode, in which environment, and what they led to."""
+FinalObservations = list[tuple[int, int, np.ndarray]]
+"""Time step, environment and last observation of each finished episode."""
+
+
+class ArrayPool:
+    """Allocator of large arrays that reuses memory.
+
+    A rollout of images takes 60 MB. Writing to memory that is new to the process takes seven times
+    as long, because the operating system maps and clears each of its pages.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[bytearray] = []
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Shaped[np.ndarray, "..."]:
+        """Return an uninitialised array, like `np.empty`."""
+        size_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        fitting = [i for i, buffer in enumerate(self._free) if len(buffer) == size_bytes]
+        buffer = self._free.pop(fitting[0]) if fitting else bytearray(size_bytes)
+        # The base of every view is this array itself, since it does not own its memory as an array.
+        # Therefore no view is left when it is finalised.
+        array = np.frombuffer(buffer, dtype)
+        weakref.finalize(array, self._take_back, buffer).atexit = False
+        return array.reshape(shape)
+
+    def _take_back(self, buffer: bytearray) -> None:
+        self._free = [*self._free[1 - MAX_FREE_BUFFERS :], buffer]
 
 
 class Collector:
-    """Lives in N environments and hands out what was lived as rollouts."""
+    """Steps N environments and returns rollouts."""
 
     def __init__(
         self,
@@ -42,52 +69,52 @@ class Collector:
 
         Args:
             venv: any Gymnasium vector environment; SAME_STEP, NEXT_STEP or DISABLED autoreset.
-            seed: of the environments and of random actions.
-            stagger: length of an episode when none ends early, or 0. The first episodes then
-                start at random ages, so that not all end in the same step and every rollout holds
-                all phases of an episode.
+            seed: seed of the environments and of random actions.
+            stagger: length of an episode if none ends early, or 0. The first episodes then start
+                at random ages, so that not all end at once and every rollout holds all phases of
+                an episode.
             hide_terminations: report terminations as truncations, because the time of a
                 termination reveals something about the true reward.
         """
         self.venv = venv
         self.num_envs = venv.num_envs
-        self._hides_ends = hide_terminations
+        self._hide_terminations = hide_terminations
         self._mode = venv.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self._rng = np.random.default_rng([seed, 2])
-        self._arrays = ArrayPool()
+        self._pool = ArrayPool()
         options = None
         if stagger:
             ages = self._rng.integers(0, stagger, self.num_envs)
             options = {"elapsed_steps": ages}
         self._observations, infos = venv.reset(seed=seed, options=options)
         self._masks = self._first_masks(infos)
-        self._led_to = self._observations
+        self._next_observations = self._observations
         self._resets_next = self._ignores_action(infos)
 
     def _ignores_action(self, infos: Mapping[str, Any]) -> np.ndarray:
-        """[N] where the next step belongs to no episode, as an environment of ours tells."""
+        """Return [N] whether the next step belongs to no episode."""
         return np.array(infos.get(IGNORES_ACTION, np.zeros(self.num_envs)), bool)
 
     def _first_masks(self, infos: Mapping[str, Any]) -> Masks:
-        """The masks of environments that tell which actions they allow; None where they do not."""
+        """Return the first action masks; None if the environments report none."""
         if ACTION_MASK not in infos or not isinstance(
             self.venv.single_action_space, gym.spaces.Discrete
         ):
             return None
-        everything = np.ones((self.num_envs, int(self.venv.single_action_space.n)), bool)
-        return self._newer_masks(everything, infos)
+        all_allowed = np.ones((self.num_envs, int(self.venv.single_action_space.n)), bool)
+        return self._updated_masks(all_allowed, infos)
 
-    def _newer_masks(self, masks: np.ndarray, infos: Mapping[str, Any]) -> np.ndarray:
-        """The masks, where the environments have told of new ones."""
-        given, tells = infos.get(ACTION_MASK, ()), infos.get(f"_{ACTION_MASK}")
-        newer = masks.copy()
+    def _updated_masks(self, masks: np.ndarray, infos: Mapping[str, Any]) -> np.ndarray:
+        """Return the masks, replaced where the environments reported new ones."""
+        given, is_given = infos.get(ACTION_MASK, ()), infos.get(f"_{ACTION_MASK}")
+        updated = masks.copy()
         for env in range(len(given)):
-            if tells is None or tells[env]:
-                newer[env] = np.asarray(given[env], bool)
-        return newer
+            if is_given is None or is_given[env]:
+                updated[env] = np.asarray(given[env], bool)
+        return updated
 
     def random_actions(self, observations: np.ndarray, masks: Masks = None) -> np.ndarray:
-        """Actions of the random policy: uniform over the action space (Box: -1..1 if unbounded)."""
+        """Sample actions uniformly from the action space (unbounded Box: from -1 to 1)."""
         space = self.venv.single_action_space
         if isinstance(space, gym.spaces.Discrete) and masks is not None:
             return space.start + np.argmax(masks * self._rng.random(masks.shape), axis=-1)
@@ -100,25 +127,27 @@ class Collector:
         return self._rng.uniform(low, high, (self.num_envs, *low.shape)).astype(np.float32)
 
     def collect(self, act: Act, num_steps: int) -> Rollout:
-        """Live T steps in every environment.
+        """Take T steps in every environment.
 
         Raises:
             BadObservation: an observation or reward is NaN or infinite.
         """
         columns = self._allocate(num_steps)
-        shown, finals = columns["observations"], Finals()
+        observations, finals = columns["observations"], FinalObservations()
         for t in range(num_steps):
             self._step(act, columns, t, finals)
-        # Note: as a rule a step leads to what is shown before the next one, so that nothing is
-        # written twice; pictures are large, and while emulators work each copy costs them time.
+        # Within an episode, the next observation is the observation of the next step, so both
+        # columns are views of one array. Images are large, and copies would slow down emulators.
         if num_steps:
-            shown[-1] = self._led_to
-        columns["observations"], columns["next_observations"] = shown[:-1], shown[1:]
+            observations[-1] = self._next_observations
+        columns["observations"] = observations[:-1]
+        columns["next_observations"] = observations[1:]
         if finals:
-            columns["next_observations"] = self._arrays.empty(shown[1:].shape, shown.dtype)
-            columns["next_observations"][:] = shown[1:]
+            next_observations = self._pool.empty(observations[1:].shape, observations.dtype)
+            next_observations[:] = observations[1:]
             for t, env, observation in finals:
-                columns["next_observations"][t, env] = observation
+                next_observations[t, env] = observation
+            columns["next_observations"] = next_observations
         rollout = Rollout(**columns)
         _check_finite(rollout)
         return rollout
@@ -127,13 +156,15 @@ class Collector:
         shape = (num_steps, self.num_envs)
         observation, action = self.venv.single_observation_space, self.venv.single_action_space
         is_float = np.issubdtype(observation.dtype, np.floating)
-        observed = (*shape, *(observation.shape or ()))
-        observed_dtype = np.float32 if is_float or observation.dtype is None else observation.dtype
-        acted_dtype = np.float32 if isinstance(action, gym.spaces.Box) else np.int64
+        observation_dtype = (
+            np.float32 if is_float or observation.dtype is None else observation.dtype
+        )
+        # One more step, for the next observations of the last one.
+        observation_shape = (num_steps + 1, self.num_envs, *(observation.shape or ()))
+        action_dtype = np.float32 if isinstance(action, gym.spaces.Box) else np.int64
         columns = {
-            # Note: one more, for what the last step led to.
-            "observations": self._arrays.empty((num_steps + 1, *observed[1:]), observed_dtype),
-            "actions": np.empty((*shape, *(action.shape or ())), acted_dtype),
+            "observations": self._pool.empty(observation_shape, observation_dtype),
+            "actions": np.empty((*shape, *(action.shape or ())), action_dtype),
             "rewards": np.empty(shape, np.float32),
             "terminated": np.empty(shape, bool),
             "truncated": np.empty(shape, bool),
@@ -148,7 +179,9 @@ class Collector:
         states = getattr(self.venv, "scene_states", None)
         return np.empty((self.num_envs, 0)) if states is None else states
 
-    def _step(self, act: Act, columns: dict[str, np.ndarray], t: int, finals: Finals) -> None:
+    def _step(
+        self, act: Act, columns: dict[str, np.ndarray], t: int, finals: FinalObservations
+    ) -> None:
         columns["scene_states"][t] = self._scene_states()
         columns["is_valid"][t] = ~self._resets_next
         if self._masks is None:
@@ -157,32 +190,33 @@ class Collector:
             columns["action_masks"][t] = self._masks
             actions = act(self._observations, self._masks)
         columns["actions"][t] = actions
-        observations, rewards, terminated, truncated, step_infos = self._stepped(
+        observations, rewards, terminated, truncated, step_infos = self._step_envs(
             actions, partial(self._keep_observations, columns, t)
         )
         if self._masks is not None:
-            self._masks = self._newer_masks(self._masks, step_infos)
+            self._masks = self._updated_masks(self._masks, step_infos)
         columns["rewards"][t] = rewards
         ended = terminated | truncated
-        columns["terminated"][t] = False if self._hides_ends else terminated
-        columns["truncated"][t] = ended if self._hides_ends else truncated
-        self._observations = self._led_to = observations
+        columns["terminated"][t] = False if self._hide_terminations else terminated
+        columns["truncated"][t] = ended if self._hide_terminations else truncated
+        self._observations = self._next_observations = observations
         self._resets_next = self._ignores_action(step_infos)
         if self._mode == AutoresetMode.NEXT_STEP:
             self._resets_next |= ended
         elif ended.any():
-            self._led_to = np.array(observations)
+            self._next_observations = np.array(observations)
             if self._mode == AutoresetMode.SAME_STEP:
                 for env in np.nonzero(ended)[0]:
-                    self._led_to[env] = step_infos["final_obs"][env]
+                    self._next_observations[env] = step_infos["final_obs"][env]
             else:
                 self._observations, infos = self.venv.reset(options={"reset_mask": ended})
                 if self._masks is not None:
-                    self._masks = self._newer_masks(self._masks, infos)
-            finals += [(t, env, self._led_to[env]) for env in np.nonzero(ended)[0].tolist()]
+                    self._masks = self._updated_masks(self._masks, infos)
+            ended_envs = np.nonzero(ended)[0].tolist()
+            finals += [(t, env, self._next_observations[env]) for env in ended_envs]
 
-    def _stepped(self, actions: np.ndarray, keep: Callable[[], None]) -> Any:
-        """What a step returns; what was seen before is kept while the environments work."""
+    def _step_envs(self, actions: np.ndarray, keep: Callable[[], None]) -> Any:
+        """Step the environments; call `keep` while they work if they can step asynchronously."""
         if not hasattr(self.venv, "begin_step"):
             keep()
             return self.venv.step(actions)
@@ -194,12 +228,8 @@ class Collector:
     def _keep_observations(self, columns: dict[str, np.ndarray], t: int) -> None:
         columns["observations"][t] = self._observations
 
-    def _saver(self) -> Any:
-        """The environment's own way to be saved (see envs.registry.make_vector)."""
-        return self.venv
-
     def state(self) -> StateDict:
-        """Everything needed to go on exactly, between two rollouts."""
+        """Return everything needed to continue exactly, between two rollouts."""
         own = {
             "observations": np.asarray(self._observations),
             "resets_next": self._resets_next,
@@ -207,12 +237,15 @@ class Collector:
         }
         if self._masks is not None:
             own["masks"] = self._masks
-        return nest({"self": own, "envs": self._saver().get_state()})
+        # Only environments of envs.registry.make_vector can be saved.
+        venv: Any = self.venv
+        return nest({"self": own, "envs": venv.get_state()})
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         own = part_of(state, "self")
-        self._saver().set_state(part_of(state, "envs"))
+        venv: Any = self.venv
+        venv.set_state(part_of(state, "envs"))
         self._observations = own["observations"].copy()
         self._resets_next = own["resets_next"].copy()
         array_to_rng(self._rng, own["rng"])
@@ -227,6 +260,6 @@ def _check_finite(rollout: Rollout) -> None:
         t, env, *_ = np.argwhere(~np.isfinite(values))[0]
         raise BadObservation(
             f"Environment number {env} returned {name.replace('_', ' ')} that are not finite "
-            f"numbers (step {t} of the rollout): {values[t, env]}. Nothing was learned from it. "
-            "Mend the environment, or wrap it so that it never returns NaN or infinity."
+            f"numbers (step {t} of the rollout): {values[t, env]}. The rollout was discarded. "
+            "Fix the environment, or wrap it so that it never returns NaN or infinity."
         )

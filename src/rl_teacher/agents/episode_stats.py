@@ -1,4 +1,4 @@
-"""Adding rewards up over episodes, whatever rewards they are."""
+"""Returns and lengths of episodes, for any reward."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -11,26 +11,26 @@ from rl_teacher.envs.rollout import Rollout
 
 
 class EpisodeReturns:
-    """The returns of the latest whole episodes of N environments."""
+    """Returns and lengths of the latest complete episodes of N environments."""
 
-    def __init__(self, num_envs: int, *, begins_whole: bool, remembered: int = 100) -> None:
-        """Begin with new episodes.
+    def __init__(self, num_envs: int, *, starts_at_reset: bool, window: int = 100) -> None:
+        """Start with new episodes.
 
         Args:
-            num_envs: N.
-            begins_whole: False where the first episodes begin at some later age (see
-                Collector's `stagger`): they are shorter than a whole one, and are left out.
-            remembered: how many of the latest episodes are kept.
+            num_envs: number of environments N.
+            starts_at_reset: False if the first episodes start at a later age (see `stagger` of
+                Collector); they are incomplete and are left out.
+            window: number of episodes that are kept.
         """
         self._running = np.zeros(num_envs)
         self._ages = np.zeros(num_envs, np.int64)
-        self._is_whole = np.full(num_envs, begins_whole)
-        self.returns: deque[float] = deque(maxlen=remembered)
-        self.lengths: deque[int] = deque(maxlen=remembered)
+        self._is_complete = np.full(num_envs, starts_at_reset)
+        self.returns: deque[float] = deque(maxlen=window)
+        self.lengths: deque[int] = deque(maxlen=window)
         self.num_finished = 0
 
     def observe(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> None:
-        """Add up a rollout's rewards."""
+        """Add the rewards of a rollout."""
         rewards = np.where(rollout.is_valid, rewards, 0.0)
         for rewards_t, ended_t, valid_t in zip(
             rewards, rollout.ended, rollout.is_valid, strict=True
@@ -41,37 +41,37 @@ class EpisodeReturns:
                 self._finish(ended_t)
 
     def _finish(self, ended: np.ndarray) -> None:
-        whole = ended & self._is_whole
-        self.returns.extend(float(x) for x in self._running[whole])
-        self.lengths.extend(int(x) for x in self._ages[whole])
-        self.num_finished += int(whole.sum())
+        complete = ended & self._is_complete
+        self.returns.extend(float(x) for x in self._running[complete])
+        self.lengths.extend(int(x) for x in self._ages[complete])
+        self.num_finished += int(complete.sum())
         self._running[ended] = 0.0
         self._ages[ended] = 0
-        self._is_whole[ended] = True
+        self._is_complete[ended] = True
 
     def mean_return(self, latest: int = 100) -> float:
-        """Over the latest episodes; NaN before the first."""
+        """Return the mean return of the latest episodes; NaN before the first."""
         return float(np.mean(list(self.returns)[-latest:])) if self.returns else float("nan")
 
     def mean_steps(self, latest: int = 100) -> float:
-        """Over the latest episodes; NaN before the first."""
+        """Return the mean length of the latest episodes; NaN before the first."""
         return float(np.mean(list(self.lengths)[-latest:])) if self.lengths else float("nan")
 
     def state(self) -> StateDict:
-        """Everything needed to go on exactly."""
+        """Return everything needed to continue exactly."""
         return {
             "running": self._running,
             "ages": self._ages,
-            "is_whole": self._is_whole,
+            "is_complete": self._is_complete,
             "returns": np.asarray(self.returns, np.float64),
             "lengths": np.asarray(self.lengths, np.int64),
             "num_finished": np.asarray(self.num_finished),
         }
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         self._running, self._ages = state["running"].copy(), state["ages"].copy()
-        self._is_whole = state["is_whole"].copy()
+        self._is_complete = state["is_complete"].copy()
         self.returns.extend(state["returns"].tolist())
         self.lengths.extend(state["lengths"].tolist())
         self.num_finished = int(state["num_finished"])

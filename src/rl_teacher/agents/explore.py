@@ -1,7 +1,7 @@
-"""Exploration before there are labels: states that are far from all others are worth visiting.
+"""Intrinsic reward before there are labels: the entropy of the visited states.
 
-Source: PEBBLE (Lee, Smith, Abbeel 2021), section 4.1; the particle estimate of the entropy of
-states is that of Singh et al. (2003), as APT has it (Liu and Abbeel 2021).
+Source: PEBBLE (Lee, Smith, Abbeel 2021), section 4.1. The particle estimator of the entropy is due
+to Singh et al. (2003) and was used for exploration by APT (Liu and Abbeel 2021).
 """
 
 from collections.abc import Mapping
@@ -13,77 +13,81 @@ from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.common.state_dict import StateDict
 
 NEIGHBOUR = 5
-"""k: the reward is by the distance to the k-th nearest state."""
+"""k of the k-nearest-neighbour estimator."""
 CHUNK = 2048
-"""States whose distances are worked out at a time."""
+"""States whose distances are computed at a time, which bounds the memory."""
 
 
 def neighbour_distances(
     states: Float32[np.ndarray, "state features"],
-    places: Int[np.ndarray, " state"],
+    indices: Int[np.ndarray, " state"],
     others: Float32[np.ndarray, "other features"],
-    other_places: Int[np.ndarray, " other"],
-    neighbour: int = NEIGHBOUR,
+    other_indices: Int[np.ndarray, " other"],
+    k: int = NEIGHBOUR,
 ) -> Float32[np.ndarray, " state"]:
-    """How far each state's k-th nearest among the others is; of fewer others, the farthest.
+    """Compute the distance of each state to its k-th nearest neighbour.
+
+    If there are fewer than k others, the distance to the farthest is taken.
 
     Args:
         states: [S, D]
-        places: [S] which of the remembered states each is: none is its own neighbour.
+        indices: [S] buffer indices of the states; a state is not its own neighbour.
         others: [O, D]
-        other_places: [O]
-        neighbour: k.
+        other_indices: [O] buffer indices of the others.
+        k: which neighbour.
     """
     # |x - y|^2 = |x|^2 - 2 x.y + |y|^2
     squares = (states**2).sum(-1)[:, None] - 2 * (states @ others.T) + (others**2).sum(-1)[None]
-    squares[places[:, None] == other_places[None]] = np.inf
-    kth = min(neighbour, max(len(others) - 1, 1)) - 1
+    squares[indices[:, None] == other_indices[None]] = np.inf
+    kth = min(k, max(len(others) - 1, 1)) - 1
     nearest = np.partition(squares, kth, axis=-1)[:, kth]
     nearest = np.where(np.isfinite(nearest), nearest, 0.0)
+    # Rounding can make the difference slightly negative.
     return np.sqrt(np.maximum(nearest, 0.0)).astype(np.float32)
 
 
 class StateEntropy:
-    """The intrinsic reward: log(1 + distance to the k-th nearest state), over its spread so far."""
+    """The intrinsic reward log(1 + distance to the k-th nearest state), divided by its std."""
 
     def __init__(self, num_others: int) -> None:
-        """Begin with no spread.
+        """Create the reward.
 
         Args:
-            num_others: remembered states, drawn at random, that each is compared with; 0: all.
+            num_others: number of random states with which each state is compared; 0: all.
         """
         self._num_others = num_others
-        self._moments = RunningMeanStd(())
+        self._stats = RunningMeanStd(())
 
     def __call__(
         self,
-        remembered: Float[np.ndarray, "step features"],
-        places: Int[np.ndarray, "..."],
+        buffer: Float[np.ndarray, "step features"],
+        indices: Int[np.ndarray, "..."],
         rng: np.random.Generator,
     ) -> Float32[np.ndarray, "..."]:
-        """Rewards of the remembered states in these places; takes them into the spread first.
+        """Return the rewards of states, after updating the running std with them.
 
         Args:
-            remembered: [C, D] every state there is, normalised so that its features compare.
-            places: [...] which of them are rewarded.
-            rng: draws whom they are compared with.
+            buffer: [C, D] all states, normalised so that features are comparable.
+            indices: [...] which of them are rewarded.
+            rng: random generator that selects the states for comparison.
         """
-        num = len(remembered)
+        num = len(buffer)
         is_part = 0 < self._num_others < num
         others = rng.choice(num, self._num_others, replace=False) if is_part else np.arange(num)
-        asked, back = np.unique(places, return_inverse=True)
+        # Minibatches repeat states, so that each distance is computed once.
+        unique, inverse = np.unique(indices, return_inverse=True)
         distances = [
-            neighbour_distances(remembered[part], part, remembered[others], others)
-            for part in np.split(asked, range(CHUNK, len(asked), CHUNK))
+            neighbour_distances(buffer[part], part, buffer[others], others)
+            for part in np.split(unique, range(CHUNK, len(unique), CHUNK))
         ]
-        entropies = np.log1p(np.concatenate(distances))[back].reshape(places.shape)
-        self._moments.update(entropies.ravel())
-        return (entropies / self._moments.std).astype(np.float32)
+        entropies = np.log1p(np.concatenate(distances))[inverse].reshape(indices.shape)
+        self._stats.update(entropies.ravel())
+        return (entropies / self._stats.std).astype(np.float32)
 
     def state(self) -> StateDict:
-        """Everything needed to go on exactly."""
-        return self._moments.state()
+        """Return everything needed to continue exactly."""
+        return self._stats.state()
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from a saved state."""
-        self._moments.load_state(dict(state))
+        """Continue from a saved state."""
+        self._stats.load_state(dict(state))

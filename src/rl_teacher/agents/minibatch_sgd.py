@@ -1,24 +1,46 @@
-"""Gradient descent by minibatches, and the value function's loss: what PPO and TRPO share."""
+"""Minibatch gradient descent and the value loss, shared by PPO and TRPO.
+
+E: epochs, K: minibatches of an epoch, M: samples of a minibatch, B: samples of a rollout.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int32
 
-from rl_teacher.agents.on_policy import ValueBatch, weighted_mean
+from rl_teacher.agents.advantages import weighted_mean
+from rl_teacher.agents.rollout_batch import ValueBatch
 from rl_teacher.nn.mlp import MLP
 
 
+def shuffled_epochs(
+    rng: np.random.Generator, batch_size: int, num_epochs: int
+) -> Int32[np.ndarray, "epoch batch"]:
+    """Return [E, B] a random permutation of the samples for each epoch."""
+    order = np.tile(np.arange(batch_size, dtype=np.int32), (num_epochs, 1))
+    return rng.permuted(order, axis=1)
+
+
+def minibatches(
+    rng: np.random.Generator, batch_size: int, num_epochs: int, minibatch_size: int
+) -> Int32[np.ndarray, "epoch minibatch sample"]:
+    """Return [E, K, M] the samples of each minibatch; a last incomplete one is dropped."""
+    size = min(minibatch_size, batch_size)
+    order = shuffled_epochs(rng, batch_size, num_epochs)
+    return order[:, : batch_size // size * size].reshape(num_epochs, -1, size)
+
+
 def value_loss(value: MLP, batch: ValueBatch) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """Half the squared error against the returns, over the valid steps of a minibatch."""
+    """Compute 1/2 (V - R)^2, averaged over the valid steps of a minibatch."""
     errors = value(batch.observations)[:, 0] - batch.returns
     loss = weighted_mean(errors**2, batch.weights)
     return 0.5 * loss, {"value_loss": loss}
 
 
-def descend(  # noqa: PLR0913 - what every descent needs
+def run_sgd(  # noqa: PLR0913 - the state of an optimiser and its input
     loss: Callable[[Any, Any], tuple[Array, dict[str, Array]]],
     optimiser: optax.GradientTransformation,
     learning_rate: Any,
@@ -27,19 +49,19 @@ def descend(  # noqa: PLR0913 - what every descent needs
     batch: Any,
     order: Any,
 ) -> tuple[Any, Any, dict[str, Array]]:
-    """All epochs of minibatches as one compiled scan; then the figures, on the whole rollout.
+    """Run all epochs of minibatches as one compiled scan.
 
     Args:
-        loss: (network, minibatch) -> (loss, figures).
-        optimiser: without its learning rate.
-        learning_rate: of every step.
-        network: what is improved.
-        optimiser_state: of the network's optimiser.
+        loss: (network, minibatch) -> (loss, metrics).
+        optimiser: optimiser without its learning rate.
+        learning_rate: learning rate of every step.
+        network: network to improve.
+        optimiser_state: state of the optimiser.
         batch: a tuple of columns, [B, ...] each.
-        order: [E, K, M] the samples of each minibatch, epoch by epoch.
+        order: [E, K, M] the samples of each minibatch.
 
     Returns:
-        The network, its optimiser's state, and figures by name.
+        The network, the state of its optimiser, and metrics on the whole batch after the last step.
     """
 
     def minibatch_step(carry: tuple, minibatch: Any) -> tuple[tuple, None]:
@@ -50,10 +72,10 @@ def descend(  # noqa: PLR0913 - what every descent needs
         return (network, optimiser_state), None
 
     def epoch(carry: tuple, order: Array) -> tuple[tuple, None]:
-        return jax.lax.scan(
-            minibatch_step, carry, jax.tree.map(lambda column: column[order], batch)
-        )
+        # Minibatches are gathered epoch by epoch; those of all epochs would take too much memory.
+        gathered = jax.tree.map(lambda column: column[order], batch)
+        return jax.lax.scan(minibatch_step, carry, gathered)
 
     (network, optimiser_state), _ = jax.lax.scan(epoch, (network, optimiser_state), order)
-    _, figures = loss(network, batch)
-    return network, optimiser_state, figures
+    _, metrics = loss(network, batch)
+    return network, optimiser_state, metrics

@@ -1,149 +1,98 @@
-"""An agent's policy alone: what acts once nothing is learned any more. It needs NumPy, no JAX.
+"""The policy that acts in rollouts, in `play` and after export. It needs NumPy alone, no JAX.
 
-B: observations at once, D: numbers of an observation, A: numbers of an action (or choices of a
-discrete one).
+B: batch of observations, D: features of an observation, A: action dimensions.
 """
 
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Protocol, get_args, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Float32, Shaped
+from jaxtyping import Float, Shaped
 from safetensors import SafetensorError
 from safetensors.numpy import load as unpack
 from safetensors.numpy import save as pack
 
-from rl_teacher.agents.observing import (
-    Matrix,
-    Observed,
-    ObservedPictures,
-    Vector,
-    read_observed,
-)
+from rl_teacher.agents.actions import ActionHead, ActionScale, Kind, Masks
 from rl_teacher.common.errors import BadInput, BadObservation, CorruptCheckpoint
-
-if TYPE_CHECKING:
-    from rl_teacher.agents.actions import ActionScale
-    from rl_teacher.nn.agent_encoders import ImageEncoder
-    from rl_teacher.nn.mlp import MLP
+from rl_teacher.nn.image_layout import ImageLayout
+from rl_teacher.nn.numpy_networks import INPLACE_ACTIVATIONS, NumpyImageEncoder, NumpyMLP, Vector
 
 FORMAT_NAME = "rl-teacher-agent"
 SCHEMA_VERSION = 2
-"""Of the files; it grows when an older reader would misunderstand them. Agents that see are 2."""
+"""Version of the file format; agents that observe vectors are still written as version 1."""
 DESCRIPTION = "agent.json"
 ARRAYS = "agent.safetensors"
 
-Kind = Literal["gaussian", "squashed_gaussian", "categorical"]
-"""What the last layer's outputs are: the mean; mean and log spread, squashed by tanh; or logits."""
-
-LOG_STD_RANGE = (-20.0, 2.0)
-"""Of a squashed Gaussian, as in Haarnoja et al. 2018."""
-
-ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
-    "tanh": np.tanh,
-    "relu": lambda x: np.maximum(x, 0.0),
-    "leaky_relu": lambda x: np.maximum(x, 0.01 * x),
-}
-
 
 @dataclass(frozen=True, eq=False)
-class Layers:
-    """A multi-layer perceptron.
+class VectorNormaliser:
+    """Normalisation of vector observations: clip((o - mean) / std, -clip, clip).
 
     Attributes:
-        weights: of each layer, [inputs, outputs].
-        biases: of each layer, [outputs].
-        activation: between two layers; one of `ACTIVATIONS`.
+        shape: shape of one observation, which is flattened to D features.
+        mean: [D]
+        inverse_std: [D]
+        clip: bound of normalised features.
     """
 
-    weights: tuple[Matrix, ...]
-    biases: tuple[Vector, ...]
-    activation: str
-
-    def __call__(self, x: Float[np.ndarray, "batch inputs"]) -> Float[np.ndarray, "batch outputs"]:
-        """The last layer's outputs."""
-        activate = ACTIVATIONS[self.activation]
-        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            x = activate(x @ weight + bias)
-        return x @ self.weights[-1] + self.biases[-1]
-
-
-@dataclass(frozen=True, eq=False)
-class Acted:
-    """How the network's outputs become actions.
-
-    Attributes:
-        kind: what the outputs are.
-        shape: of one action; () for a discrete one.
-        log_std: [A] log of a Gaussian's spread; None for the other kinds.
-        middle: of the range that -1 to 1 is brought to, in the action's shape; None where actions
-            are given to the environment as they are.
-        half_range: of that range.
-        first: the number of the first discrete action.
-    """
-
-    kind: Kind
     shape: tuple[int, ...]
-    log_std: Vector | None = None
-    middle: Float32[np.ndarray, "..."] | None = None
-    half_range: Float32[np.ndarray, "..."] | None = None
-    first: int = 0
+    mean: Vector
+    inverse_std: Vector
+    clip: float = math.inf
 
-    def best(self, outputs: Float[np.ndarray, "batch outputs"]) -> Shaped[np.ndarray, "batch ..."]:
-        """The most likely actions."""
-        if self.kind == "categorical":
-            return np.argmax(outputs, axis=-1) + self.first
-        if self.kind == "squashed_gaussian":
-            return self._scaled(np.tanh(np.split(outputs, 2, axis=-1)[0]))
-        return self._scaled(outputs)
+    def features(self, observations: Shaped[np.ndarray, "B ..."]) -> Float[np.ndarray, "B D"]:
+        """Flatten and normalise observations."""
+        return self.normalise(observations.reshape(len(observations), self.mean.size))
 
-    def sample(
-        self, outputs: Float[np.ndarray, "batch outputs"], rng: np.random.Generator
-    ) -> Shaped[np.ndarray, "batch ..."]:
-        """Actions that are drawn."""
-        if self.kind == "categorical":
-            # The Gumbel trick: the argmax of logits plus Gumbel noise is a draw from the softmax.
-            return np.argmax(outputs + rng.gumbel(size=outputs.shape), axis=-1) + self.first
-        if self.log_std is not None:
-            return self._scaled(_drawn(outputs, self.log_std, rng))
-        mean, log_std = np.split(outputs, 2, axis=-1)
-        return self._scaled(np.tanh(_drawn(mean, np.clip(log_std, *LOG_STD_RANGE), rng)))
+    def normalise(self, x: Shaped[np.ndarray, "*batch D"]) -> Float[np.ndarray, "*batch D"]:
+        """Normalise flat observations."""
+        # In place, since the rows of a replay buffer's minibatches are many.
+        centred = x.astype(np.float32, copy=False) - self.mean
+        centred *= self.inverse_std
+        return np.clip(centred, -self.clip, self.clip, out=centred)
 
-    def _scaled(self, actions: Float[np.ndarray, "batch A"]) -> Float[np.ndarray, "batch ..."]:
-        shaped = actions.reshape(len(actions), *self.shape)
-        if self.middle is None or self.half_range is None:
-            return shaped
-        clipped = np.clip(shaped, -1.0, 1.0)
-        return (self.middle + self.half_range * clipped).astype(np.float32)
+    @property
+    def num_features(self) -> int:
+        """Number of features D."""
+        return math.prod(self.shape)
 
+    def description(self) -> dict[str, Any]:
+        """Return everything except the arrays, for JSON."""
+        return {"shape": self.shape, "limit": self.clip if math.isfinite(self.clip) else None}
 
-def _drawn(
-    mean: Float[np.ndarray, "batch A"],
-    log_std: Float[np.ndarray, "... A"],
-    rng: np.random.Generator,
-) -> Float[np.ndarray, "batch A"]:
-    return mean + np.exp(log_std) * rng.standard_normal(mean.shape, dtype=np.float32)
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays by name."""
+        return {"mean": self.mean, "inverse_std": self.inverse_std}
+
+    def check(self) -> None:
+        """Check that the arrays fit the shape of an observation.
+
+        Raises:
+            ValueError: they do not.
+        """
+        if not self.mean.shape == self.inverse_std.shape == (self.num_features,):
+            raise ValueError("the observation statistics do not fit the shape of an observation")
 
 
 @dataclass(frozen=True, eq=False)
 class NumpyPolicy:
-    """A callable on NumPy arrays: `agent(observations)` gives actions.
+    """A callable policy on NumPy arrays: `policy(observations)` returns environment actions.
 
     Attributes:
-        observed: how observations come in.
-        layers: the network.
-        acted: how actions go out.
-        made_from: in JSON, where it comes from; nothing depends on it.
+        encoder: turns observations into features.
+        network: turns features into parameters of the action distribution.
+        head: turns those into actions.
+        made_from: provenance in JSON, for information only.
     """
 
-    observed: Observed | ObservedPictures
-    layers: Layers
-    acted: Acted
+    encoder: VectorNormaliser | NumpyImageEncoder
+    network: NumpyMLP
+    head: ActionHead
     made_from: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(
@@ -153,91 +102,118 @@ class NumpyPolicy:
         explore: bool = False,
         rng: np.random.Generator | None = None,
     ) -> Any:
-        """Actions, ready to be given to the environment.
+        """Return environment actions.
 
         Args:
-            observations: [B, *shape], or one of [*shape].
-            explore: draw actions, in the place of the most likely ones.
-            rng: what is drawn with; a new one without it.
+            observations: [B, *shape], or one observation of [*shape].
+            explore: sample actions instead of taking the most likely ones.
+            rng: random generator of the samples; by default a new one.
 
         Returns:
             [B, *action shape], or one action for one observation: float32, or int64 if discrete.
 
         Raises:
-            BadInput: the observations are of another shape.
-            BadObservation: they are not finite numbers.
+            BadInput: the observations have another shape.
+            BadObservation: they are not finite.
         """
         given = np.asarray(observations)
-        is_one = given.shape == self.observed.shape
-        batch = given[None] if is_one else given
+        is_single = given.shape == self.encoder.shape
+        batch = given[None] if is_single else given
         self._check(batch, given)
-        outputs = self.layers(self.observed.features(batch))
+        features = self.encoder.features(batch)
         if explore:
-            actions = self.acted.sample(outputs, rng or np.random.default_rng())
+            actions = self.sample(features, rng or np.random.default_rng())
         else:
-            actions = self.acted.best(outputs)
-        return actions[0] if is_one else actions
+            actions = self.mode(features)
+        actions = self.head.to_environment(actions)
+        return actions[0] if is_single else actions
+
+    def mode(
+        self, features: Float[np.ndarray, "batch features"], masks: Masks = None
+    ) -> Shaped[np.ndarray, "batch ..."]:
+        """Return the most likely policy actions, before scaling."""
+        return self.head.mode(self.network(features), masks)
+
+    def sample(
+        self,
+        features: Float[np.ndarray, "batch features"],
+        rng: np.random.Generator,
+        masks: Masks = None,
+    ) -> Shaped[np.ndarray, "batch ..."]:
+        """Sample policy actions, before scaling: [B, A] float32, or [B] int64 if discrete."""
+        return self.head.sample(self.network(features), rng, masks)
 
     def _check(self, batch: np.ndarray, given: np.ndarray) -> None:
-        shape = self.observed.shape
+        shape = self.encoder.shape
         if batch.shape[1:] != shape or batch.ndim != len(shape) + 1:
             raise BadInput(
-                f"Observations of shape {given.shape} were given, but this agent was made for one "
-                f"of {shape}, or a batch of them. Give those of the environment that it learned in."
+                f"The observations have the shape {given.shape}, but this agent needs one "
+                f"observation of {shape}, or a batch of them. Use the environment in which it was "
+                "trained."
             )
         if not np.isfinite(batch).all():
             raise BadObservation(
-                "Observations were given that are not finite numbers. Mend the environment, or "
-                "wrap it so that it never returns NaN or infinity."
+                "The observations contain NaN or infinity, but must be finite. Fix the "
+                "environment, or wrap it so that it never returns them."
             )
 
     def save(self, folder: Path | str) -> None:
-        """Write `agent.safetensors` and `agent.json` into a folder, which is made if need be.
+        """Write `agent.safetensors` and `agent.json` into a folder, which is created if needed.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the folder cannot be written.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        content = pack(_arrays_of(self))
+        content = pack(self._arrays())
+        head = self.head
         description = {
             "format": FORMAT_NAME,
-            "schema_version": 1 if isinstance(self.observed, Observed) else SCHEMA_VERSION,
-            "observations": self.observed.described(),
-            "layers": {"number": len(self.layers.weights), "activation": self.layers.activation},
-            "actions": {
-                "kind": self.acted.kind,
-                "shape": self.acted.shape,
-                "first": self.acted.first,
-            },
+            "schema_version": 1 if isinstance(self.encoder, VectorNormaliser) else SCHEMA_VERSION,
+            "observations": self.encoder.description(),
+            "layers": {"number": len(self.network.weights), "activation": self.network.activation},
+            "actions": {"kind": head.kind, "shape": head.shape, "first": head.scale.first},
             "made_from": dict(self.made_from),
             "sha256": hashlib.sha256(content).hexdigest(),
         }
         text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
-        # Note: the description last, so that where one is, the arrays are whole.
+        # The description is written last, so that the arrays are complete wherever it exists.
         (folder / DESCRIPTION).unlink(missing_ok=True)
         (folder / ARRAYS).write_bytes(content)
         (folder / DESCRIPTION).write_text(text, encoding="utf-8")
 
+    def _arrays(self) -> dict[str, np.ndarray]:
+        network, head = self.network, self.head
+        arrays = {f"observations/{name}": each for name, each in self.encoder.arrays().items()}
+        for number, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
+            arrays |= {f"layers/{number}/weights": weight, f"layers/{number}/biases": bias}
+        optional = {
+            "log_std": head.log_std,
+            "middle": head.scale.middle,
+            "half_range": head.scale.half_range,
+        }
+        arrays |= {f"actions/{name}": each for name, each in optional.items() if each is not None}
+        return {name: np.asarray(array, np.float32, order="C") for name, array in arrays.items()}
+
     @staticmethod
     def load(folder: Path | str) -> "NumpyPolicy":
-        """Read an agent that was saved; nothing that is in the files is run.
+        """Read a saved policy; nothing in the files is executed.
 
         Raises:
-            BadInput: there is none.
-            CorruptCheckpoint: the files are cut short, altered, or of a newer version.
+            BadInput: the folder holds no policy.
+            CorruptCheckpoint: the files are truncated, altered, or of a newer version.
         """
         folder = Path(folder).expanduser()
         if not (folder / DESCRIPTION).is_file():
             raise BadInput(
-                f"There is no agent in {str(folder)!r}: a folder with {DESCRIPTION} and {ARRAYS} "
-                "in it is needed, as `rl-teacher export-agent` writes it."
+                f"There is no agent in {str(folder)!r}: it must be a folder with {DESCRIPTION} and "
+                f"{ARRAYS}, as written by `rl-teacher export-agent`."
             )
         try:
             return _read(folder)
         except (OSError, ValueError, LookupError, TypeError, SafetensorError) as error:
             raise CorruptCheckpoint(
-                f"The agent in {folder} is not what was written ({error}). "
+                f"The agent in {folder} is damaged ({error}). "
                 "Write it again with `rl-teacher export-agent`."
             ) from error
 
@@ -245,14 +221,27 @@ class NumpyPolicy:
 load_agent = NumpyPolicy.load
 
 
-def _arrays_of(network: NumpyPolicy) -> dict[str, np.ndarray]:
-    layers, acted = network.layers, network.acted
-    arrays = {f"observations/{name}": each for name, each in network.observed.arrays().items()}
-    for number, (weight, bias) in enumerate(zip(layers.weights, layers.biases, strict=True)):
-        arrays |= {f"layers/{number}/weights": weight, f"layers/{number}/biases": bias}
-    optional = {name: getattr(acted, name) for name in ("log_std", "middle", "half_range")}
-    arrays |= {f"actions/{name}": each for name, each in optional.items() if each is not None}
-    return {name: np.asarray(array, np.float32, order="C") for name, array in arrays.items()}
+@runtime_checkable
+class SupportsExport(Protocol):
+    """An agent whose policy can run without it."""
+
+    def numpy_policy(self) -> NumpyPolicy:
+        """Return the current policy for NumPy inference."""
+        ...
+
+
+def export_policy(agent: object) -> NumpyPolicy:
+    """Export the policy of an agent for NumPy inference.
+
+    Raises:
+        BadInput: the agent belongs to another library.
+    """
+    if isinstance(agent, SupportsExport):
+        return agent.numpy_policy()
+    raise BadInput(
+        f"An agent of type {type(agent).__name__} cannot be exported, since it belongs to another "
+        "library. Use that library's own file format."
+    )
 
 
 # --- reading ---
@@ -263,136 +252,85 @@ def _read(folder: Path) -> NumpyPolicy:
     _check_format(folder, description)
     content = (folder / ARRAYS).read_bytes()
     if hashlib.sha256(content).hexdigest() != description["sha256"]:
-        raise ValueError(f"{ARRAYS} does not have the SHA-256 that {DESCRIPTION} says")
+        raise ValueError(f"{ARRAYS} does not have the SHA-256 digest in {DESCRIPTION}")
     arrays = unpack(content)
-    seen = {
-        name.removeprefix("observations/"): array
-        for name, array in arrays.items()
-        if name.startswith("observations/")
-    }
     actions = description["actions"]
+    log_std, middle, half_range = (
+        arrays.get(f"actions/{name}") for name in ("log_std", "middle", "half_range")
+    )
     numbers = range(description["layers"]["number"])
-    network = NumpyPolicy(
-        read_observed(description["observations"], seen),
-        Layers(
+    policy = NumpyPolicy(
+        _read_encoder(description["observations"], arrays),
+        NumpyMLP(
             tuple(arrays[f"layers/{number}/weights"] for number in numbers),
             tuple(arrays[f"layers/{number}/biases"] for number in numbers),
             description["layers"]["activation"],
         ),
-        Acted(
+        ActionHead(
             actions["kind"],
             tuple(actions["shape"]),
-            *(arrays.get(f"actions/{name}") for name in ("log_std", "middle", "half_range")),
-            first=int(actions["first"]),
+            log_std,
+            ActionScale(middle, half_range, int(actions["first"])),
         ),
         description["made_from"],
     )
-    _check_sizes(network)
-    return network
+    _check_shapes(policy)
+    return policy
 
 
 def _check_format(folder: Path, description: Any) -> None:
     if not isinstance(description, dict) or description.get("format") != FORMAT_NAME:
-        raise ValueError(f"{DESCRIPTION} describes no agent of rl-teacher")
+        raise ValueError(f"{DESCRIPTION} does not describe an agent of rl-teacher")
     if description["schema_version"] > SCHEMA_VERSION:
         raise CorruptCheckpoint(
-            f"{folder} holds an agent of schema {description['schema_version']}; this version "
-            f"reads up to {SCHEMA_VERSION}. Install a newer rl-teacher."
+            f"{folder} holds an agent of schema version {description['schema_version']}, but this "
+            f"release reads versions up to {SCHEMA_VERSION}. Install a newer rl-teacher."
         )
 
 
-def _check_sizes(network: NumpyPolicy) -> None:
-    """Refuse parts that do not fit together.
+def _read_encoder(
+    description: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+) -> VectorNormaliser | NumpyImageEncoder:
+    shape = tuple(description["shape"])
+    if "strides" not in description:
+        clip = math.inf if description["limit"] is None else float(description["limit"])
+        mean, inverse_std = (arrays[f"observations/{name}"] for name in ("mean", "inverse_std"))
+        return VectorNormaliser(shape, mean, inverse_std, clip)
+    strides = tuple(map(int, description["strides"]))
+    filters, biases = (
+        tuple(arrays[f"observations/{name}/{number}"] for number in range(len(strides)))
+        for name in ("filters", "biases")
+    )
+    layout = ImageLayout(shape, description["channel_axis"])
+    dense = arrays["observations/weights"], arrays["observations/bias"]
+    return NumpyImageEncoder(layout, filters, biases, strides, *dense)
+
+
+def _check_shapes(policy: NumpyPolicy) -> None:
+    """Check that encoder, network and head fit together.
 
     Raises:
-        ValueError: and says which.
+        ValueError: they do not.
     """
-    observed, layers, acted = network.observed, network.layers, network.acted
-    if acted.kind not in get_args(Kind):
-        raise ValueError(f"actions of the kind {acted.kind!r} are not known")
-    if layers.activation not in ACTIVATIONS:
-        raise ValueError(f"the activation {layers.activation!r} is not known")
-    observed.check()
-    size = observed.num_features
-    for weight, bias in zip(layers.weights, layers.biases, strict=True):
+    network, head = policy.network, policy.head
+    if head.kind not in get_args(Kind):
+        raise ValueError(f"actions of the kind {head.kind!r} are unknown")
+    if network.activation not in INPLACE_ACTIVATIONS:
+        raise ValueError(f"the activation {network.activation!r} is unknown")
+    policy.encoder.check()
+    size = policy.encoder.num_features
+    for weight, bias in zip(network.weights, network.biases, strict=True):
         if weight.shape != (size, *bias.shape):
-            raise ValueError("the layers do not fit one another")
+            raise ValueError("the shapes of the layers are inconsistent")
         size = len(bias)
-    numbers = math.prod(acted.shape)
-    if acted.kind != "categorical" and size != numbers * (1 + (acted.kind != "gaussian")):
-        raise ValueError("the last layer does not have the size of an action")
-    if _shape_of(acted.log_std) != ((numbers,) if acted.kind == "gaussian" else None):
-        raise ValueError("the spread does not have the size of an action")
-    if not {_shape_of(acted.middle), _shape_of(acted.half_range)} <= {None, acted.shape}:
-        raise ValueError("the actions' range does not have their shape")
+    action_size = math.prod(head.shape)
+    if head.kind != "categorical" and size != action_size * (1 + (head.kind != "gaussian")):
+        raise ValueError("the last layer does not fit the size of an action")
+    if _shape_of(head.log_std) != ((action_size,) if head.kind == "gaussian" else None):
+        raise ValueError("the standard deviation does not fit the size of an action")
+    if not {_shape_of(head.scale.middle), _shape_of(head.scale.half_range)} <= {None, head.shape}:
+        raise ValueError("the range of actions does not fit the shape of an action")
 
 
 def _shape_of(array: np.ndarray | None) -> tuple[int, ...] | None:
     return None if array is None else array.shape
-
-
-# --- from an agent ---
-
-
-@runtime_checkable
-class SupportsExport(Protocol):
-    """An agent of which what acts can be taken out."""
-
-    def acting(self) -> NumpyPolicy:
-        """What of it acts."""
-        ...
-
-
-def export_policy(agent: object) -> NumpyPolicy:
-    """What of an agent acts.
-
-    Raises:
-        BadInput: it is another library's, or has none that can be taken out.
-    """
-    if isinstance(agent, SupportsExport):
-        return agent.acting()
-    raise BadInput(
-        f"An agent of the kind {type(agent).__name__} cannot be exported: it is another library's. "
-        "Use that library's own file."
-    )
-
-
-def observed_by(
-    shape: tuple[int, ...], mean: np.ndarray, inverse_std: np.ndarray, limit: float
-) -> Observed:
-    """How an agent that normalises its observations takes them in."""
-    return Observed(shape, floats(mean), floats(inverse_std), float(limit))
-
-
-def seen_by(encoder: "ImageEncoder") -> ObservedPictures:
-    """How an agent that sees takes pictures in."""
-    seen = encoder.convolutions
-    filters, biases = (tuple(map(floats, each)) for each in (seen.filters, seen.biases))
-    dense = floats(encoder.weights), floats(encoder.bias)
-    return ObservedPictures(seen.picture, filters, biases, seen.strides, *dense)
-
-
-def layers_of(network: "MLP") -> Layers:
-    """The layers of a network."""
-    weights, biases = (tuple(map(floats, each)) for each in (network.weights, network.biases))
-    return Layers(weights, biases, network.activation)
-
-
-def acted_by(
-    kind: Kind, shape: tuple[int, ...], scale: "ActionScale", log_std: Any = None
-) -> Acted:
-    """How an agent whose actions are scaled so gives them out."""
-    is_scaled = scale.half_range is not None and not np.isinf(scale.half_range).any()
-    return Acted(
-        kind,
-        shape,
-        None if log_std is None else floats(log_std),
-        floats(scale.middle) if is_scaled else None,
-        floats(scale.half_range) if is_scaled else None,
-        scale.start,
-    )
-
-
-def floats(array: Any) -> Float32[np.ndarray, "..."]:
-    """A copy that does not change with the agent."""
-    return np.array(array, np.float32)

@@ -1,43 +1,50 @@
-"""Proximal policy optimisation (Schulman et al. 2017), after Stable-Baselines3's settings.
+"""Proximal policy optimisation (Schulman et al. 2017), with the defaults of Stable-Baselines3.
 
-Two things differ from the usual code, both for speed:
+It differs from common implementations in two ways, both for speed:
 
-* Actions are drawn in NumPy between two steps of physics; log-probabilities and values are worked
-  out once for the whole rollout.
-* Policy and value function share no weights, so their updates do not wait for each other: they
-  are two compiled calls that run side by side on two cores. Each is clipped by its own norm.
+* Actions are sampled in NumPy between two steps of the simulation; log-probabilities and values
+  are computed once for the whole rollout.
+* For vector observations, policy and value function share no weights, so their updates are
+  independent: two compiled calls run in parallel, each with its own gradient clipping.
 
-Of pictures both see the same features, since those are what costs; then there is one loss for
-everything, one optimiser, and one norm; and the cores share each minibatch instead.
+For images, both share an encoder, which dominates the cost. Then there is one loss, one optimiser
+and one gradient norm, and each minibatch is split between the cores.
+
+T: steps of a rollout, N: environments, B = T * N, M: samples of a minibatch.
 """
 
+import functools
 import os
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int32, UInt8
 
-from rl_teacher.agents.on_policy import (
-    ActorCritic,
-    Lived,
-    OnPolicyAgent,
-    flat,
-    minibatches,
-    prepare,
-)
-from rl_teacher.agents.ppo_update import (
-    improve_by_sight,
-    improve_policy,
-    improve_value,
-    optimiser,
+from rl_teacher.agents.advantages import standardise, weighted_mean
+from rl_teacher.agents.minibatch_sgd import minibatches, run_sgd, value_loss
+from rl_teacher.agents.on_policy import OnPolicyAgent
+from rl_teacher.agents.policies import ActorCritic, Policy
+from rl_teacher.agents.rollout_batch import (
+    PolicyBatch,
+    RolloutBatch,
+    ValueBatch,
+    flatten_time,
+    prepare_batches,
 )
 from rl_teacher.config.agents import PPOConfig
 
+CHUNK = 128
+"""Maximum number of images whose gradient is one compiled call; the chunks of a minibatch are
+distributed over the cores."""
+
 
 class PPO(OnPolicyAgent[PPOConfig]):
-    """The agent: see the module's text."""
+    """The PPO agent; see the module's docstring."""
 
     def __init__(
         self,
@@ -48,45 +55,209 @@ class PPO(OnPolicyAgent[PPOConfig]):
         total_steps: int,
         seed: int,
     ) -> None:
-        """Make a new agent; see `OnPolicyAgent`."""
-        self._cores = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="ppo-update")
+        """Create an agent; see `OnPolicyAgent`."""
+        self._threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="ppo-update")
         super().__init__(
             observation_space, action_space, config, total_steps=total_steps, seed=seed
         )
 
-    def _begin_optimisers(self) -> tuple[Any, ...]:
-        begin = jax.jit(optimiser(self.config).init)
-        if self._picture is not None:
-            return (begin(self._networks),)
-        return begin(self._networks.policy), begin(self._networks.value)
+    def _init_optimisers(self) -> tuple[Any, ...]:
+        init = jax.jit(make_optimiser(self.config).init)
+        if self._image_layout is not None:
+            return (init(self._networks),)
+        return init(self._networks.policy), init(self._networks.value)
 
-    def _improve(self, lived: Lived) -> dict[str, Any]:
+    def _update(self, rollout: RolloutBatch) -> dict[str, Any]:
         config = self.config
-        order = minibatches(self._rng, lived.weights.size, config.num_epochs, config.minibatch_size)
-        rate = self._falling(config.learning_rate, config.final_learning_rate)
-        if self._picture is not None:
-            # Note: pictures are large, and were looked at while acting; nothing more is prepared.
-            pictures = jnp.asarray(flat(lived.observations))
-            lived = lived._replace(observations=lived.observations[..., :0])
-            batch = prepare(self._networks, lived, config)
+        batch_size = rollout.weights.size
+        order = minibatches(self._rng, batch_size, config.num_epochs, config.minibatch_size)
+        learning_rate = self._annealed(config.learning_rate, config.final_learning_rate)
+        if self._image_layout is not None:
+            images = jnp.asarray(flatten_time(rollout.observations))
+            # The features are known from acting, so the large images are kept out of this call.
+            rollout = rollout._replace(observations=rollout.observations[..., :0])
+            batches = prepare_batches(self._networks, rollout, config)
             (state,) = self._optimisers
-            self._networks, state, figures = improve_by_sight(
-                self._networks, state, pictures, batch, order, rate, config, self._cores
+            self._networks, state, metrics = update_jointly(
+                self._networks, state, images, batches, order, learning_rate, config, self._threads
             )
             self._optimisers = (state,)
-            return figures
-        for_policy, for_value = prepare(self._networks, lived, config)
+            return metrics
+        policy_batch, value_batch = prepare_batches(self._networks, rollout, config)
         policy, value, _ = self._networks
         policy_state, value_state = self._optimisers
-        value_update = self._cores.submit(
+        # A compiled call releases the GIL, so the two updates run on two cores.
+        value_update = self._threads.submit(
             lambda: jax.block_until_ready(
-                improve_value(value, value_state, for_value, order, rate, config)
+                update_value(value, value_state, value_batch, order, learning_rate, config)
             )
         )
-        policy, policy_state, figures = improve_policy(
-            policy, policy_state, for_policy, order, rate, config
+        policy, policy_state, metrics = update_policy(
+            policy, policy_state, policy_batch, order, learning_rate, config
         )
-        value, value_state, value_figures = value_update.result()
+        value, value_state, value_metrics = value_update.result()
         self._networks = ActorCritic(policy, value)
         self._optimisers = policy_state, value_state
-        return figures | value_figures
+        return metrics | value_metrics
+
+
+def make_optimiser(config: PPOConfig) -> optax.GradientTransformation:
+    """Create Adam with clipping by the global norm, without a learning rate."""
+    # Flattened, since for arrays this small each operation costs more than its arithmetic.
+    return optax.flatten(
+        optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=1e-5))
+    )
+
+
+def policy_loss(
+    policy: Policy, batch: PolicyBatch, config: PPOConfig
+) -> tuple[Float[Array, ""], dict[str, Array]]:
+    """Compute the negative clipped surrogate (eq. 7) and entropy bonus over valid steps.
+
+    Args:
+        policy: policy on the batch's observations.
+        batch: a minibatch with standardised advantages.
+        config: the settings.
+
+    Returns:
+        The loss, and metrics by name.
+    """
+
+    def mean(x: Array) -> Array:
+        return weighted_mean(x, batch.weights)
+
+    log_probs = policy.log_prob(batch.observations, batch.actions, batch.masks)
+    # r_t = pi(a_t | o_t) / pi_old(a_t | o_t)
+    log_ratio = log_probs - batch.log_probs
+    ratio = jnp.exp(log_ratio)
+    # L = E[min(r_t * A_t, clip(r_t, 1 - epsilon, 1 + epsilon) * A_t)]
+    clipped = jnp.clip(ratio, 1 - config.clip_range, 1 + config.clip_range)
+    surrogate = mean(jnp.minimum(ratio * batch.advantages, clipped * batch.advantages))
+    entropy = mean(policy.entropy(batch.observations, batch.masks))
+    metrics = {
+        "policy_loss": -surrogate,
+        "entropy": entropy,
+        # KL(old || new) = E[r - 1 - log r], the estimator k3 of Schulman,
+        # "Approximating KL divergence" (2020).
+        "kl": mean(ratio - 1 - log_ratio),
+        "clipped": mean(jnp.abs(ratio - 1) > config.clip_range),
+    }
+    return -surrogate - config.entropy_coef * entropy, metrics
+
+
+# --- vectors: two independent updates ---
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def update_policy(policy, state, batch, order, learning_rate, config):  # noqa: ANN001, ANN201
+    """Run all gradient steps of a rollout on the policy; see `run_sgd`."""
+
+    def loss(policy: Policy, batch: PolicyBatch) -> tuple[Array, dict[str, Array]]:
+        advantages = standardise(batch.advantages, batch.weights)
+        return policy_loss(policy, batch._replace(advantages=advantages), config)
+
+    return run_sgd(loss, make_optimiser(config), learning_rate, policy, state, batch, order)
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def update_value(value, state, batch, order, learning_rate, config):  # noqa: ANN001, ANN201
+    """Run all gradient steps of a rollout on the value function; see `run_sgd`."""
+    return run_sgd(value_loss, make_optimiser(config), learning_rate, value, state, batch, order)
+
+
+# --- images: one update of encoder, policy and value function ---
+
+
+def joint_loss(
+    networks: ActorCritic, batches: tuple[PolicyBatch, ValueBatch], config: PPOConfig
+) -> tuple[Float[Array, ""], dict[str, Array]]:
+    """Compute the sum of both losses on shared features (eq. 9)."""
+    policy_batch, value_batch = batches
+    features = networks.encoder(policy_batch.observations)
+    loss, metrics = policy_loss(
+        networks.policy, policy_batch._replace(observations=features), config
+    )
+    loss_of_value, value_metrics = value_loss(
+        networks.value, value_batch._replace(observations=features)
+    )
+    return loss + loss_of_value, metrics | value_metrics
+
+
+@jax.jit
+def _standardise_by_minibatch(advantages, weights, order):  # noqa: ANN001, ANN202
+    return jax.vmap(standardise)(advantages[order], weights[order])
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def _chunk_gradients(networks, batches, samples, advantages, config):  # noqa: ANN001, ANN202
+    """Compute gradients, metrics and the total weight of a chunk of a minibatch."""
+    policy_batch, value_batch = jax.tree.map(lambda column: column[samples], batches)
+    chunk = policy_batch._replace(advantages=advantages), value_batch
+    gradients, metrics = jax.grad(joint_loss, has_aux=True)(networks, chunk, config)
+    return gradients, metrics, policy_batch.weights.sum()
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def _apply_gradients(networks, state, chunks, learning_rate, config):  # noqa: ANN001, ANN202
+    """Take a gradient step; return metrics as means over chunks."""
+    *parts, counts = zip(*chunks, strict=True)
+    total = jnp.maximum(sum(counts), 1.0)
+
+    # The loss is a mean over valid steps, so the mean over chunks, weighted by their valid steps,
+    # is the gradient of the whole minibatch.
+    def mean(*each: Array) -> Array:
+        return sum(count * one for count, one in zip(counts, each, strict=True)) / total  # pyright: ignore[reportReturnType]
+
+    gradients, metrics = (jax.tree.map(mean, *part) for part in parts)
+    updates, state = make_optimiser(config).update(gradients, state)
+    networks = jax.tree.map(lambda p, u: p - learning_rate * u, networks, updates)
+    return networks, state, metrics
+
+
+def update_jointly(  # noqa: PLR0913 - the state of an optimiser and its input
+    networks: ActorCritic,
+    state: Any,
+    images: UInt8[Array, "batch byte"],
+    batches: tuple[PolicyBatch, ValueBatch],
+    order: Int32[np.ndarray, "epoch minibatch sample"],
+    learning_rate: Any,
+    config: PPOConfig,
+    threads: Executor,
+) -> tuple[ActorCritic, Any, dict[str, Any]]:
+    """Run all gradient steps of a rollout of images, with the chunks of a minibatch in parallel.
+
+    The activations of a chunk fit into the caches. The chunks are the same for any number of
+    threads, so results do not depend on it (but XLA rounds differently if it has only one core).
+
+    Args:
+        networks: networks to improve.
+        state: state of the optimiser.
+        images: [B, P] images of the rollout.
+        batches: [B, ...] targets of policy and value function.
+        order: [E, K, M] the samples of each minibatch.
+        learning_rate: learning rate of every step.
+        config: the settings.
+        threads: executor of the chunks.
+
+    Returns:
+        The networks, the state of the optimiser, and metrics as means over all gradient steps.
+    """
+    policy_batch, value_batch = batches
+    batches = policy_batch._replace(observations=images), value_batch
+    samples = order.reshape(-1, order.shape[-1])
+    advantages = _standardise_by_minibatch(policy_batch.advantages, policy_batch.weights, samples)
+    num_chunks = -(-samples.shape[1] // CHUNK) if jax.default_backend() == "cpu" else 1
+    all_metrics = []
+    for minibatch in zip(samples, np.asarray(advantages), strict=True):
+        compute = functools.partial(_finished_chunk, networks, batches, config)
+        chunks = threads.map(compute, *(np.array_split(each, num_chunks) for each in minibatch))
+        networks, state, metrics = _apply_gradients(
+            networks, state, tuple(chunks), learning_rate, config
+        )
+        all_metrics.append(metrics)
+    return networks, state, jax.tree.map(lambda *each: np.mean(np.stack(each)), *all_metrics)
+
+
+def _finished_chunk(networks, batches, config, samples, advantages):  # noqa: ANN001, ANN202
+    # Wait here, so that the thread is occupied until its chunk is done.
+    return jax.block_until_ready(_chunk_gradients(networks, batches, samples, advantages, config))

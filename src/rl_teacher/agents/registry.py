@@ -1,4 +1,4 @@
-"""Every agent, by name: this package's own, other libraries', and those of the user."""
+"""All agents by name: built-in ones, those of other libraries, and those of the user."""
 
 from collections.abc import Callable
 from functools import partial
@@ -26,17 +26,17 @@ AGENTS = {
     "ga3c": "rl_teacher.agents.ga3c:GA3C",
     "sac": "rl_teacher.agents.sac:SAC",
 }
-"""Where each of this package's own is, so that only the one that learns is loaded."""
+"""Built-in agents as `module:Class`, so that only the module of the chosen one is imported."""
 IMAGE_AGENTS = ("ppo", "a2c", "ga3c")
-"""Those of them that learn from pictures."""
+"""Built-in agents that learn from images."""
 
 
 def check_agent(config: TeachConfig) -> None:
-    """Refuse what is no agent.
+    """Check that the agent exists and accepts its arguments.
 
     Raises:
-        UnknownName: there is none of this name; the nearest are offered.
-        BadInput: it cannot be imported, is no agent, or has no such arguments.
+        UnknownName: there is no agent of this name; the error suggests the nearest ones.
+        BadInput: it cannot be imported, is not an agent, or has no such arguments.
     """
     name = config.agent
     if name in AGENTS:
@@ -51,21 +51,21 @@ def check_agent(config: TeachConfig) -> None:
 
 
 def is_library_agent(name: str) -> bool:
-    """Whether a name is that of another library's algorithm, such as `sb3:PPO`."""
+    """Return whether a name denotes an algorithm of another library, such as `sb3:PPO`."""
     library, colon, _ = name.partition(":")
     return bool(colon) and library in LIBRARIES
 
 
 def make_agent(config: TeachConfig, venv: gym.vector.VectorEnv) -> Agent:
-    """A new agent for these environments.
+    """Create an agent for a vector environment.
 
     Raises:
         UnknownName: there is no such agent.
-        BadInput: it cannot be made, or cannot act in them.
+        BadInput: it cannot be created, or cannot act in the environment.
     """
     check_agent(config)
     check_supports_images(config.agent, venv.single_observation_space)
-    return _maker(config.agent)(
+    return _constructor(config.agent)(
         venv.single_observation_space,
         venv.single_action_space,
         config.agent_settings,
@@ -75,13 +75,13 @@ def make_agent(config: TeachConfig, venv: gym.vector.VectorEnv) -> Agent:
 
 
 def check_supports_images(name: str, observation_space: gym.Space) -> None:
-    """Refuse pictures for who only learns from vectors.
+    """Refuse image observations for agents that only learn from vectors.
 
     Raises:
-        BadInput: it is one of those.
+        BadInput: the agent is one of them.
     """
-    is_blind = name in AGENTS and name not in IMAGE_AGENTS
-    if image_layout_of(observation_space) is None or not (is_blind or is_library_agent(name)):
+    is_vector_agent = (name in AGENTS and name not in IMAGE_AGENTS) or is_library_agent(name)
+    if not is_vector_agent or image_layout_of(observation_space) is None:
         return
     raise BadInput(
         f"The observations are images of shape {observation_space.shape}, but {name} only accepts "
@@ -89,14 +89,14 @@ def check_supports_images(name: str, observation_space: gym.Space) -> None:
     )
 
 
-def _maker(name: str) -> Callable[..., Agent]:
+def _constructor(name: str) -> Callable[..., Agent]:
     if name in AGENTS:
         module, _, attribute = AGENTS[name].partition(":")
         return getattr(import_module(module), attribute)
     if not is_library_agent(name):
         return partial(make_custom_agent, name)
     if is_on_policy(algorithm_class(name)):
-        from rl_teacher.agents.sb3.on_policy import (  # noqa: PLC0415 - brings torch
+        from rl_teacher.agents.sb3.on_policy import (  # noqa: PLC0415 - imports torch
             OnPolicyLibraryAgent,
         )
 
@@ -107,5 +107,5 @@ def _maker(name: str) -> Callable[..., Agent]:
 
 
 def num_envs_for(config: TeachConfig) -> int:
-    """How many environments the agent wants stepped together."""
+    """Return the number of environments that the agent needs."""
     return config.agent_settings.num_envs

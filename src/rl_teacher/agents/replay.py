@@ -1,4 +1,4 @@
-"""What an off-policy agent remembers: a ring of steps, and what each is worth by now.
+"""Replay buffer of SAC, whose rewards can be recomputed.
 
 C: capacity, D: features of an observation, A: action dimensions.
 """
@@ -13,20 +13,20 @@ from rl_teacher.common.state_dict import StateDict
 from rl_teacher.envs.rollout import Rollout
 
 CHUNK = 2048
-"""Steps that are looked at anew at a time: what a predictor makes of them stays in the caches."""
+"""Steps that are relabelled at a time, so that the predictor's activations fit into the caches."""
 
 
 class ReplayBuffer:
-    """The latest C steps, without their order; steps that were only resets are left out.
+    """A ring buffer of the latest C valid steps.
 
     Attributes:
-        num_added: steps that were ever remembered.
+        num_added: number of steps that were ever added.
     """
 
     def __init__(
         self, capacity: int, observation_shape: tuple[int, ...], action_shape: tuple[int, ...]
     ) -> None:
-        """Begin with nothing. Memory is taken as it fills."""
+        """Create an empty buffer; the system provides its memory only as it fills."""
         self.capacity = capacity
         self.num_added = 0
         self._columns: dict[str, np.ndarray] = {
@@ -38,57 +38,54 @@ class ReplayBuffer:
         }
 
     def __len__(self) -> int:
-        """Steps that are remembered now."""
+        """Return the number of stored steps."""
         return min(self.num_added, self.capacity)
 
     @property
     def rewards(self) -> Float32[np.ndarray, " step"]:
-        """What each remembered step is worth by now."""
+        """Current rewards of the stored steps."""
         return self._columns["rewards"][: len(self)]
 
     @property
     def observations(self) -> Float32[np.ndarray, "step ..."]:
-        """What was seen before each remembered step."""
+        """Observations of the stored steps."""
         return self._columns["observations"][: len(self)]
 
     def add(self, rollout: Rollout, rewards: Shaped[np.ndarray, "time env"]) -> None:
-        """Remember a rollout's valid steps in place of the oldest."""
+        """Store the valid steps of a rollout in place of the oldest ones."""
         is_valid = rollout.is_valid
-        lived = {
+        steps = {
             "observations": rollout.observations[is_valid],
             "actions": rollout.actions[is_valid],
             "rewards": rewards[is_valid],
             "next_observations": rollout.next_observations[is_valid],
             "terminated": rollout.terminated[is_valid],
         }
-        num = len(lived["rewards"])
+        num = len(steps["rewards"])
         kept = min(num, self.capacity)
-        places = (self.num_added + np.arange(num - kept, num)) % self.capacity
+        indices = (self.num_added + np.arange(num - kept, num)) % self.capacity
         for name, column in self._columns.items():
-            column[places] = lived[name][num - kept :]
+            column[indices] = steps[name][num - kept :]
         self.num_added += num
 
-    def relabel_buffer(self, reward_fn: RewardFunction) -> None:
-        """Give every remembered step the reward that it is worth by now.
-
-        Source: PEBBLE (Lee, Smith, Abbeel 2021), section 4.3, "relabeling the replay buffer".
-        """
+    def relabel(self, reward_fn: RewardFunction) -> None:
+        """Recompute the rewards of all stored steps (PEBBLE, Lee, Smith, Abbeel 2021, sec. 4.3)."""
         observations, actions = self._columns["observations"], self._columns["actions"]
         for start in range(0, len(self), CHUNK):
             steps = slice(start, min(start + CHUNK, len(self)))
             self._columns["rewards"][steps] = reward_fn(observations[steps], actions[steps])
 
-    def gather(self, places: Int[np.ndarray, "..."]) -> dict[str, np.ndarray]:
-        """The remembered steps in these places: each column as [..., *its shape]."""
-        return {name: column[places] for name, column in self._columns.items()}
+    def gather(self, indices: Int[np.ndarray, "..."]) -> dict[str, np.ndarray]:
+        """Return the steps at these indices, each column as [..., *its shape]."""
+        return {name: column[indices] for name, column in self._columns.items()}
 
     def state(self) -> StateDict:
-        """Everything needed to go on exactly; only the part that is filled."""
+        """Return everything needed to continue exactly, without the unfilled part."""
         filled = {name: column[: len(self)].copy() for name, column in self._columns.items()}
         return filled | {"num_added": np.asarray(self.num_added)}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from a saved state of a buffer with this capacity."""
+        """Continue from the saved state of a buffer with this capacity."""
         self.num_added = int(state["num_added"])
         for name, column in self._columns.items():
             column[: len(self)] = state[name]

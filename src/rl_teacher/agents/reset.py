@@ -1,10 +1,10 @@
-"""The agent begins anew once, and the one that it was may come back.
+"""One reset of the agent during training, which is undone if the new agent is worse.
 
-What the first few labels mislead an agent to, it keeps, though the rest correct the predictor
-(Nikishin et al., "The primacy bias in deep reinforcement learning", 2022). So it begins anew when
-enough labels have come. Some that begin anew come to nothing, though; so the earlier agent is kept,
-and when the new one has had as many steps as that one had, the newest predictor judges what both
-did last, and the better one goes on.
+What an agent learns from the first few labels it keeps, even after later labels have corrected the
+predictor (Nikishin et al. 2022, "The primacy bias in deep reinforcement learning"). Therefore the
+agent is reinitialised once, after a given number of labels. Some reinitialised agents fail, so the
+earlier agent is kept: after the same number of steps, the latest predictor compares the most recent
+steps of both, and training continues with the better one.
 """
 
 import logging
@@ -20,55 +20,55 @@ from rl_teacher.agents.agent import RewardFunction
 from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.envs.rollout import Rollout
 
-SAMPLES = 2_048
-"""Of the latest steps of an agent, by which it is judged."""
-ONE_OF = 8
-"""Steps, one of which is kept: neighbours are alike."""
+MAX_SAMPLES = 2_048
+"""Number of recent steps by which an agent is judged."""
+STRIDE = 8
+"""One step of so many is kept, since neighbouring steps are alike."""
 
 logger = logging.getLogger(__name__)
 
 
 @runtime_checkable
 class SupportsReset(Protocol):
-    """What an agent must be able to do for this; see `Agent`."""
+    """An agent that can be reinitialised; see `Agent`."""
 
     def reinitialise(self) -> None:
-        """Forget what was learned."""
+        """Replace networks and optimisers by new ones."""
         ...
 
     def state(self) -> dict[str, np.ndarray]:
-        """Everything it is."""
+        """Return its complete state."""
         ...
 
 
 @runtime_checkable
 class SupportsRestore(Protocol):
-    """An agent that can be what it was; one that remembers what it lived needs no way back."""
+    """An agent that can return to an earlier checkpoint; off-policy agents have no need to."""
 
     def restore_checkpoint(self, state: Mapping[str, np.ndarray]) -> None:
-        """Know what it knew, in the run as it is by now.
+        """Restore an earlier checkpoint, keeping random numbers and schedules.
 
         Args:
-            state: its own of an earlier step.
+            state: state of this agent at an earlier step.
         """
         ...
 
 
-class LatestSteps:
-    """What an agent saw and did in its latest steps, some of them."""
+class RecentSteps:
+    """A sample of the latest observations and actions of an agent."""
 
     def __init__(self) -> None:
-        self._steps: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=SAMPLES)
+        self._steps: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=MAX_SAMPLES)
 
     def observe(self, rollout: Rollout) -> None:
-        """Keep one of `ONE_OF` steps."""
+        """Keep one of `STRIDE` valid steps."""
         picked = np.unravel_index(
-            np.flatnonzero(rollout.is_valid)[::ONE_OF], rollout.is_valid.shape
+            np.flatnonzero(rollout.is_valid)[::STRIDE], rollout.is_valid.shape
         )
         self._steps.extend(zip(rollout.observations[picked], rollout.actions[picked], strict=True))
 
     def mean_reward(self, reward_fn: RewardFunction) -> float:
-        """What a step was worth, on average."""
+        """Compute the mean reward of the kept steps."""
         return float(reward_fn(*self._columns()).mean())
 
     def _columns(
@@ -78,93 +78,99 @@ class LatestSteps:
         return np.stack(observations), np.stack(actions)
 
     def state(self) -> StateDict:
-        """Everything needed to go on exactly."""
+        """Return everything needed to continue exactly."""
         if not self._steps:
             return {}
         observations, actions = self._columns()
         return {"observations": observations, "actions": actions}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         self._steps.clear()
         if state:
             self._steps.extend(zip(state["observations"], state["actions"], strict=True))
 
 
 class AgentReset:
-    """When it is due, the agent begins anew; later the better of the two goes on."""
+    """Reinitialises the agent when due, and later keeps the better of old and new agent."""
 
     def __init__(self, due_labels: float) -> None:
-        """Wait for so many labels; infinity: for ever."""
+        """Schedule the reset.
+
+        Args:
+            due_labels: number of labels after which the agent is reset; infinity: never.
+        """
         self._due_labels = due_labels
-        self._latest = LatestSteps()
-        self._earlier = LatestSteps()
-        self._earlier_agent: StateDict = {}
-        self._left_at: int | None = None
-        self._is_over = math.isinf(due_labels)
+        self._recent = RecentSteps()
+        self._recent_before_reset = RecentSteps()
+        self._state_before_reset: StateDict = {}
+        self._reset_step: int | None = None
+        self._is_finished = math.isinf(due_labels)
 
     def observe(self, rollout: Rollout) -> None:
-        """Watch the agent, as long as it may be judged."""
-        if not self._is_over:
-            self._latest.observe(rollout)
+        """Record steps of the agent until the comparison is over."""
+        if not self._is_finished:
+            self._recent.observe(rollout)
 
     def apply_if_due(
         self, agent: SupportsReset, step: int, num_labels: int, reward_fn: RewardFunction | None
     ) -> None:
-        """Let the agent begin anew, or be again what it was, or leave it as it is.
+        """Reinitialise the agent, restore its state before the reset, or leave it as it is.
 
         Args:
-            agent: which is changed in its place.
-            step: of the run.
-            num_labels: that have come.
-            reward_fn: the newest predictor.
+            agent: changed in place.
+            step: environment step of the run.
+            num_labels: labels so far.
+            reward_fn: the latest predictor; None before its first fit.
         """
-        if self._is_over or reward_fn is None:
+        if self._is_finished or reward_fn is None:
             return
-        if self._left_at is None:
+        if self._reset_step is None:
             if num_labels >= self._due_labels:
-                self._leave(agent, step)
-        elif step >= 2 * self._left_at:
-            earlier, latest = (
-                each.mean_reward(reward_fn) for each in (self._earlier, self._latest)
-            )
-            if isinstance(agent, SupportsRestore) and earlier > latest:
-                logger.info("the agent that began anew was worse, and is again what it was")
-                agent.restore_checkpoint(self._earlier_agent)
-            self._end()
+                self._reset(agent, step)
+        elif step >= 2 * self._reset_step:
+            reward_before = self._recent_before_reset.mean_reward(reward_fn)
+            reward_after = self._recent.mean_reward(reward_fn)
+            if isinstance(agent, SupportsRestore) and reward_before > reward_after:
+                logger.info("the agent before the reset was better and is restored")
+                agent.restore_checkpoint(self._state_before_reset)
+            self._finish()
 
-    def _leave(self, agent: SupportsReset, step: int) -> None:
-        logger.info("the agent begins anew at step %s", f"{step:,}")
-        self._left_at = step
+    def _reset(self, agent: SupportsReset, step: int) -> None:
+        logger.info("the agent is reset at step %s", f"{step:,}")
+        self._reset_step = step
         if isinstance(agent, SupportsRestore):
-            self._earlier_agent = {name: np.copy(each) for name, each in agent.state().items()}
-            self._earlier, self._latest = self._latest, LatestSteps()
+            self._state_before_reset = {name: np.copy(a) for name, a in agent.state().items()}
+            self._recent_before_reset, self._recent = self._recent, RecentSteps()
         else:
-            self._end()
+            self._finish()
         agent.reinitialise()
 
-    def _end(self) -> None:
-        self._is_over = True
-        self._earlier_agent = {}
-        self._earlier, self._latest = LatestSteps(), LatestSteps()
+    def _finish(self) -> None:
+        self._is_finished = True
+        self._state_before_reset = {}
+        self._recent_before_reset, self._recent = RecentSteps(), RecentSteps()
 
     def state(self) -> StateDict:
-        """Everything needed to go on exactly."""
-        left_at = -1 if self._left_at is None else self._left_at
+        """Return everything needed to continue exactly."""
+        reset_step = -1 if self._reset_step is None else self._reset_step
         return nest(
             {
-                "self": {"left_at": np.array(left_at), "is_over": np.array(self._is_over)},
-                "agent": self._earlier_agent,
-                "earlier": self._earlier.state(),
-                "latest": self._latest.state(),
+                "self": {
+                    "reset_step": np.array(reset_step),
+                    "is_finished": np.array(self._is_finished),
+                },
+                "agent": self._state_before_reset,
+                "before_reset": self._recent_before_reset.state(),
+                "recent": self._recent.state(),
             }
         )
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from a saved state."""
-        left_at = int(state["self/left_at"])
-        self._left_at = None if left_at < 0 else left_at
-        self._is_over = bool(state["self/is_over"])
-        self._earlier_agent = part_of(state, "agent")
-        self._earlier.load_state(part_of(state, "earlier"))
-        self._latest.load_state(part_of(state, "latest"))
+        """Continue from a saved state."""
+        reset_step = int(state["self/reset_step"])
+        self._reset_step = None if reset_step < 0 else reset_step
+        self._is_finished = bool(state["self/is_finished"])
+        self._state_before_reset = part_of(state, "agent")
+        self._recent_before_reset.load_state(part_of(state, "before_reset"))
+        self._recent.load_state(part_of(state, "recent"))

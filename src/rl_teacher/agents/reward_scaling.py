@@ -1,4 +1,4 @@
-"""The scale of rewards that an agent learns from."""
+"""Scaling of the rewards that an agent learns from."""
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32
@@ -7,17 +7,18 @@ from rl_teacher.common.running_stats import RunningMeanStd
 
 
 class ReturnScaler:
-    """Divides rewards by the running spread of their discounted return, and clips.
+    """Divides rewards by the running std of discounted returns, and clips them.
 
-    Source: the reward half of OpenAI baselines' and Stable-Baselines3's VecNormalize. Any positive
-    rescaling of the reward then teaches the agent at the same pace.
+    It makes learning invariant to positive rescaling of the reward.
+
+    Source: the reward part of VecNormalize in OpenAI baselines and Stable-Baselines3.
     """
 
-    def __init__(self, num_envs: int, discount: float, limit: float = 10.0) -> None:
-        self._moments = RunningMeanStd(())
+    def __init__(self, num_envs: int, gamma: float, clip: float = 10.0) -> None:
+        self._stats = RunningMeanStd(())
         self._returns = np.zeros(num_envs)
-        self._discount = discount
-        self._limit = limit
+        self._gamma = gamma
+        self._clip = clip
 
     def __call__(
         self,
@@ -25,25 +26,26 @@ class ReturnScaler:
         ended: Bool[np.ndarray, "time env"],
         is_valid: Bool[np.ndarray, "time env"],
     ) -> Float32[np.ndarray, "time env"]:
-        """[T, N] scaled rewards; takes the new returns into account first."""
+        """Return [T, N] scaled rewards, after updating the std with the new returns."""
         returns = np.empty(rewards.shape)
         for t, rewards_t in enumerate(rewards):
-            self._returns = self._returns * self._discount + rewards_t
+            # R_t = gamma * R_{t-1} + r_t
+            self._returns = self._returns * self._gamma + rewards_t
             returns[t] = self._returns
             self._returns[ended[t] | ~is_valid[t]] = 0.0
-        self._moments.update(returns[is_valid])
-        scaled = rewards / self._moments.std
-        return np.clip(scaled, -self._limit, self._limit).astype(np.float32)
+        self._stats.update(returns[is_valid])
+        scaled = rewards / self._stats.std
+        return np.clip(scaled, -self._clip, self._clip).astype(np.float32)
 
-    def adopt(self, state: dict[str, np.ndarray]) -> None:
-        """Take over another's scale, and begin with episodes of one's own."""
-        self._moments.load_state(state)
+    def load_scale(self, state: dict[str, np.ndarray]) -> None:
+        """Take over the statistics of another scaler, but not its unfinished episodes."""
+        self._stats.load_state(state)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Everything needed to go on exactly."""
-        return {"returns": self._returns, **self._moments.state()}
+        """Return everything needed to continue exactly."""
+        return {"returns": self._returns, **self._stats.state()}
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         self._returns = state["returns"].copy()
-        self._moments.load_state(state)
+        self._stats.load_state(state)

@@ -1,40 +1,34 @@
-"""Soft actor-critic (Haarnoja et al. 2018), with a temperature that adapts, as PEBBLE has it.
+"""Soft actor-critic (Haarnoja et al. 2018) with an adaptive temperature and PEBBLE's extensions.
 
-What PEBBLE (Lee, Smith, Abbeel 2021) adds for learning from labels:
+PEBBLE (Lee, Smith, Abbeel 2021) adds two things for learning from labels:
 
-* Before the first labels it explores: it learns to reach states that are far from those it
-  remembers (see explore.py). The critics of that time are given up once there are rewards.
-* After every fit of the predictor all that is remembered gets the reward that it is worth by now
-  (see replay.py), so that nothing is learned from an opinion that was changed.
+* Before the first labels, the agent explores: it learns to reach states that are far from those in
+  the replay buffer (see explore.py). The critics of that time are discarded once there are rewards.
+* After every fit of the predictor, all rewards in the replay buffer are recomputed (see replay.py),
+  so that nothing is learned from outdated predictions.
 
 T: steps of a rollout, N: environments, D: features of an observation, A: action dimensions,
 U: gradient steps after a rollout, M: samples of a minibatch.
 """
 
+import functools
 import math
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import gymnasium as gym
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+import optax
+from jaxtyping import Array, Float, Int, Shaped
 
 from rl_teacher.agents.actions import ActionScale, Masks
 from rl_teacher.agents.agent import RewardFunction
 from rl_teacher.agents.explore import StateEntropy
-from rl_teacher.agents.numpy_policy import NumpyPolicy, acted_by, layers_of, observed_by
-from rl_teacher.agents.on_policy import check_shapes
+from rl_teacher.agents.numpy_policy import NumpyPolicy, VectorNormaliser
+from rl_teacher.agents.policies import SquashedGaussianPolicy, load_networks, numpy_head
 from rl_teacher.agents.replay import ReplayBuffer
-from rl_teacher.agents.sac_update import (
-    Minibatch,
-    Networks,
-    Optimisers,
-    improve,
-    new_critics,
-    new_networks,
-    new_optimisers,
-)
-from rl_teacher.agents.squashed_gaussian import HostSquashedGaussian
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.common.state_dict import (
@@ -48,29 +42,243 @@ from rl_teacher.common.state_dict import (
 )
 from rl_teacher.config.agents import SACConfig
 from rl_teacher.envs.rollout import Rollout
+from rl_teacher.nn.mlp import MLP
+from rl_teacher.nn.numpy_networks import NumpyMLP
 
-STEPS_AFTER_RESET = 100
-"""Gradient steps of new critics before they are acted by; PEBBLE's `reset_update`."""
+STEPS_AFTER_CRITIC_RESET = 100
+"""Gradient steps on new critics before the agent acts again; `reset_update` in PEBBLE."""
+# Unlike those of the other agents, these matrix products are large enough for several cores.
+COMPILER_OPTIONS: dict[str, Any] = {"xla_cpu_multi_thread_eigen": True}
+ADAM = optax.scale_by_adam()
 
 
-def check_actions(space: gym.Space) -> None:
-    """Refuse actions without bounds.
+# --- the update ---
+
+
+class Critics(NamedTuple):
+    """Two Q-functions, of which the lower estimate is used."""
+
+    first: MLP
+    second: MLP
+
+    def __call__(
+        self, observations: Float[Array, "batch features"], actions: Float[Array, "batch action"]
+    ) -> Float[Array, "critic batch"]:
+        """Compute [2, M] the estimates of both."""
+        inputs = jnp.concatenate([observations, actions], axis=-1)
+        return jnp.stack([critic(inputs)[:, 0] for critic in self])
+
+
+class Networks(NamedTuple):
+    """All learned parameters."""
+
+    actor: SquashedGaussianPolicy
+    critics: Critics
+    targets: Critics
+    log_temperature: Float[Array, ""]
+
+
+class Optimisers(NamedTuple):
+    """State of Adam for each part of the networks."""
+
+    actor: Any
+    critics: Any
+    temperature: Any
+
+
+class Minibatch(NamedTuple):
+    """Samples of one gradient step; with a leading axis U, those of a whole rollout.
+
+    Attributes:
+        observations: [M, D]
+        actions: [M, A] in [-1, 1].
+        rewards: [M]
+        next_observations: [M, D] before any reset.
+        terminated: [M] 1 where the episode terminated.
+        noise: [M, A] standard normal noise of the actions at `observations`.
+        next_noise: [M, A] standard normal noise of the actions at `next_observations`.
+    """
+
+    observations: Any
+    actions: Any
+    rewards: Any
+    next_observations: Any
+    terminated: Any
+    noise: Any
+    next_noise: Any
+
+
+def new_critics(sizes: tuple[int, ...], rng: np.random.Generator) -> Critics:
+    """Create two critics."""
+    return Critics(MLP(sizes, "relu", 1.0, rng), MLP(sizes, "relu", 1.0, rng))
+
+
+def new_networks(
+    num_features: int, num_actions: int, config: SACConfig, rng: np.random.Generator
+) -> Networks:
+    """Create all networks; the small output weights of the actor give widely spread actions."""
+    actor = MLP((num_features, *config.hidden, 2 * num_actions), "relu", 0.01, rng)
+    critics = new_critics((num_features + num_actions, *config.hidden, 1), rng)
+    log_temperature = jnp.asarray(np.log(np.float32(config.initial_temperature)))
+    return Networks(SquashedGaussianPolicy(actor), critics, critics, log_temperature)
+
+
+@jax.jit
+def new_optimisers(networks: Networks) -> Optimisers:
+    """Return the initial state of all optimisers."""
+    # Type checkers take optax's `init` for a method of unknown parameters.
+    init: Any = ADAM.init
+    return Optimisers(*map(init, (networks.actor, networks.critics, networks.log_temperature)))
+
+
+def soft_q_target(
+    rewards: Float[Array, " batch"],
+    terminated: Float[Array, " batch"],
+    next_values: Float[Array, "critic batch"],
+    next_log_probs: Float[Array, " batch"],
+    temperature: Float[Array, ""],
+    gamma: float,
+) -> Float[Array, " batch"]:
+    """Compute [M] targets of the critics (Haarnoja et al. 2018, eq. 3 and 6)."""
+    # y = r + gamma * (min Q'(o', a') - alpha * log pi(a' | o'))
+    soft_values = next_values.min(0) - temperature * next_log_probs
+    return rewards + gamma * (1 - terminated) * soft_values
+
+
+def critic_loss(
+    critics: Critics, batch: Minibatch, targets: Float[Array, " batch"]
+) -> Float[Array, ""]:
+    """Compute 1/2 (Q - y)^2, averaged over samples and summed over both critics (eq. 5)."""
+    errors = critics(batch.observations, batch.actions) - targets
+    return 0.5 * jnp.sum(jnp.mean(errors**2, axis=-1))
+
+
+def actor_loss(
+    actor: SquashedGaussianPolicy,
+    critics: Critics,
+    temperature: Float[Array, ""],
+    batch: Minibatch,
+) -> tuple[Float[Array, ""], Float[Array, " batch"]]:
+    """Compute alpha * log pi(a | o) - min Q(o, a) (eq. 9); also return the log-densities."""
+    actions, log_probs = actor(batch.observations, batch.noise)
+    values = critics(batch.observations, actions).min(0)
+    return jnp.mean(temperature * log_probs - values), log_probs
+
+
+def temperature_loss(
+    log_temperature: Float[Array, ""], log_probs: Float[Array, " batch"], target_entropy: float
+) -> Float[Array, ""]:
+    """Compute -alpha * (log pi + H) (eq. 18), whose slope is positive above the target entropy."""
+    return -jnp.exp(log_temperature) * jnp.mean(log_probs + target_entropy)
+
+
+def _adam_step(parameters: Any, gradients: Any, state: Any, config: SACConfig) -> tuple[Any, Any]:
+    updates, state = ADAM.update(gradients, state)
+    return jax.tree.map(lambda p, u: p - config.learning_rate * u, parameters, updates), state
+
+
+def _critic_step(
+    networks: Networks, optimisers: Optimisers, batch: Minibatch, config: SACConfig
+) -> tuple[Networks, Optimisers, dict[str, Array]]:
+    """Update the critics by one gradient step, then their target networks."""
+    temperature = jnp.exp(networks.log_temperature)
+    next_actions, next_log_probs = networks.actor(batch.next_observations, batch.next_noise)
+    targets = soft_q_target(
+        batch.rewards,
+        batch.terminated,
+        networks.targets(batch.next_observations, next_actions),
+        next_log_probs,
+        temperature,
+        config.gamma,
+    )
+    loss, gradients = jax.value_and_grad(critic_loss)(networks.critics, batch, targets)
+    critics, critics_state = _adam_step(networks.critics, gradients, optimisers.critics, config)
+    # Polyak averaging: target <- target + tau * (critic - target)
+    averaged = jax.tree.map(lambda t, q: t + config.tau * (q - t), networks.targets, critics)
+    metrics = {
+        "critic_loss": loss,
+        "value": targets.mean(),
+        "entropy": -next_log_probs.mean(),
+        "temperature": temperature,
+    }
+    networks = networks._replace(critics=critics, targets=averaged)
+    return networks, optimisers._replace(critics=critics_state), metrics
+
+
+def _actor_step(
+    networks: Networks, optimisers: Optimisers, batch: Minibatch, config: SACConfig
+) -> tuple[Networks, Optimisers]:
+    """Update the actor and the temperature by one gradient step."""
+    temperature = jnp.exp(networks.log_temperature)
+    gradients, log_probs = jax.grad(actor_loss, has_aux=True)(
+        networks.actor, networks.critics, temperature, batch
+    )
+    actor, actor_state = _adam_step(networks.actor, gradients, optimisers.actor, config)
+    # The target entropy is -A, the heuristic of the paper's appendix D.
+    target_entropy = -float(batch.actions.shape[-1])
+    slope = jax.grad(temperature_loss)(networks.log_temperature, log_probs, target_entropy)
+    log_temperature, temperature_state = _adam_step(
+        networks.log_temperature, slope, optimisers.temperature, config
+    )
+    return (
+        networks._replace(actor=actor, log_temperature=log_temperature),
+        optimisers._replace(actor=actor_state, temperature=temperature_state),
+    )
+
+
+@functools.partial(jax.jit, static_argnames="config", compiler_options=COMPILER_OPTIONS)
+def update(
+    networks: Networks, optimisers: Optimisers, batches: Minibatch, config: SACConfig
+) -> tuple[Networks, Optimisers, dict[str, Array]]:
+    """Take U gradient steps in sequence; return metrics as means over them.
+
+    Args:
+        networks: all networks.
+        optimisers: state of their optimisers.
+        batches: [U, M, ...]
+        config: the settings.
+    """
+
+    def gradient_step(carry, step):  # noqa: ANN001, ANN202
+        number, batch = step
+        networks, optimisers = carry
+        networks, optimisers, metrics = _critic_step(networks, optimisers, batch, config)
+        if config.policy_delay == 1:
+            return _actor_step(networks, optimisers, batch, config), metrics
+        carry = jax.lax.cond(
+            number % config.policy_delay == 0,
+            lambda both: _actor_step(both[0], both[1], batch, config),
+            lambda both: both,
+            (networks, optimisers),
+        )
+        return carry, metrics
+
+    numbers = jnp.arange(len(batches.rewards))
+    carry, metrics = jax.lax.scan(gradient_step, (networks, optimisers), (numbers, batches))
+    return *carry, jax.tree.map(jnp.mean, metrics)
+
+
+# --- the agent ---
+
+
+def check_action_space(space: gym.Space) -> None:
+    """Refuse action spaces other than bounded Boxes.
 
     Raises:
-        BadConfig: says what is needed, and which agents can do without.
+        BadConfig: the space is another one.
     """
     is_box = isinstance(space, gym.spaces.Box)
     if is_box and np.isfinite(space.low).all() and np.isfinite(space.high).all():
         return
     raise BadConfig(
-        f"The action space is {space}, but SAC needs a Box of continuous actions with bounds. Take "
+        f"The action space is {space}, but SAC needs a Box of continuous actions with bounds. Use "
         "another agent, such as -a ppo"
         + (", or bound the actions with gymnasium.wrappers.ClipAction." if is_box else ".")
     )
 
 
 class SAC:
-    """Acts, remembers, and learns from what it remembers: see the module's text."""
+    """The SAC agent; see the module's docstring."""
 
     def __init__(
         self,
@@ -78,208 +286,204 @@ class SAC:
         action_space: gym.Space,
         config: SACConfig,
         *,
-        total_steps: int,  # noqa: ARG002 - nothing here goes by it
+        total_steps: int,  # noqa: ARG002 - no setting depends on progress
         seed: int,
     ) -> None:
-        """Make a new agent.
+        """Create an agent.
 
         Args:
-            observation_space: of one environment; a Box, which is flattened.
-            action_space: of one environment; a Box with bounds.
+            observation_space: observation space of one environment; a Box, which is flattened.
+            action_space: action space of one environment; a bounded Box.
             config: the settings.
-            total_steps: of the run.
-            seed: of the weights, the exploration and the minibatches.
+            total_steps: environment steps of the run.
+            seed: seed of the weights, the exploration and the minibatches.
 
         Raises:
-            BadConfig: the actions are discrete, or have no bounds.
+            BadConfig: the actions are discrete or unbounded.
         """
-        check_actions(action_space)
+        check_action_space(action_space)
         self.config = config
         self.rollout_steps = config.rollout_steps
         self._rng = np.random.default_rng([seed, 1])
         self._action_shape = action_space.shape or ()
-        self._num_actions = int(np.prod(self._action_shape))
+        self._num_actions = math.prod(self._action_shape)
         self._scale = ActionScale.of(action_space)
         self._observation_shape = observation_space.shape or ()
-        self._observation_moments = RunningMeanStd((math.prod(self._observation_shape),))
+        self._observation_stats = RunningMeanStd((math.prod(self._observation_shape),))
         self._buffer = ReplayBuffer(
             config.buffer_steps, self._observation_shape, self._action_shape
         )
         self._entropy = StateEntropy(config.compared_states)
-        self._random_steps = config.learning_starts
+        self._num_random_steps = config.learning_starts
         self._is_exploring = False
         self._has_explored = False
         self._has_unrewarded = False
         self.reinitialise()
 
     @property
-    def _updates(self) -> int:
-        """U: the same after every rollout, so that nothing is compiled twice."""
+    def _num_updates(self) -> int:
+        """Gradient steps U of a rollout, always the same, so that one program is compiled."""
         steps = self.config.num_envs * self.config.rollout_steps
         return max(round(self.config.updates_per_step * steps), 1)
 
     @property
-    def _acts_at_random(self) -> bool:
-        return self._buffer.num_added < self._random_steps
+    def _is_warming_up(self) -> bool:
+        """Whether the buffer holds too few steps to learn from."""
+        return self._buffer.num_added < self._num_random_steps
 
     def reinitialise(self) -> None:
-        """New networks and optimisers; what is remembered and known of observations stays."""
-        num_features = len(self._observation_moments.mean)
+        """Create new networks and optimisers; keep replay buffer and observation statistics."""
+        num_features = len(self._observation_stats.mean)
         self._networks = new_networks(num_features, self._num_actions, self.config, self._rng)
         self._optimisers: Optimisers = new_optimisers(self._networks)
-        self._refresh_host()
+        self._refresh_policy()
 
-    def _refresh_host(self) -> None:
-        """Bring the NumPy twin, which acts, up to date."""
-        self._host_policy = HostSquashedGaussian(self._networks.actor)
-        self._mean = self._observation_moments.mean.astype(np.float32)
-        self._inverse_std = (1 / self._observation_moments.std).astype(np.float32)
+    def _refresh_policy(self) -> None:
+        """Copy networks and statistics to the NumPy policy, which acts."""
+        self._normaliser = VectorNormaliser(
+            self._observation_shape,
+            self._observation_stats.mean.astype(np.float32),
+            (1 / self._observation_stats.std).astype(np.float32),
+            self.config.observation_clip,
+        )
+        network, head = numpy_head(self._networks.actor, self._action_shape, self._scale)
+        self._policy = NumpyPolicy(self._normaliser, NumpyMLP.from_jax(network), head)
 
-    def _normalise(
-        self, observations: Shaped[np.ndarray, "*batch"]
-    ) -> Float[np.ndarray, "*batch_and_features"]:
-        """Flattened observations as the networks see them."""
-        limit = self.config.observation_clip
-        centred = observations.astype(np.float32, copy=False) - self._mean
-        centred *= self._inverse_std
-        return np.clip(centred, -limit, limit, out=centred)
+    def numpy_policy(self) -> NumpyPolicy:
+        """Return the current policy for NumPy inference."""
+        return self._policy
 
-    def _to_environment(self, actions: Float[np.ndarray, "env action"]) -> np.ndarray:
-        return self._scale.to_environment(actions.reshape(-1, *self._action_shape))
+    # --- acting ---
 
     def act(
         self,
         observations: Shaped[np.ndarray, "env ..."],
         masks: Masks = None,
     ) -> Shaped[np.ndarray, "env ..."]:
-        """Draw actions; any that are possible, until enough is remembered to learn from."""
-        if self._acts_at_random:
-            return self._at_random(len(observations))
+        """Sample actions of the actor; uniform ones until there are enough steps to learn from."""
+        if self._is_warming_up:
+            return self._random_actions(len(observations))
         return self.predict(observations, masks)
 
-    def _at_random(self, num_envs: int) -> np.ndarray:
-        drawn = self._rng.uniform(-1, 1, (num_envs, self._num_actions))
-        return self._to_environment(drawn.astype(np.float32))
+    def _random_actions(self, num_envs: int) -> np.ndarray:
+        sampled = self._rng.uniform(-1, 1, (num_envs, self._num_actions))
+        return self._policy.head.to_environment(sampled.astype(np.float32))
 
     def predict(
         self,
         observations: Shaped[np.ndarray, "env ..."],
-        masks: Masks = None,  # noqa: ARG002 - only discrete actions can be forbidden
+        masks: Masks = None,  # noqa: ARG002 - only discrete actions can be masked
         *,
         deterministic: bool = False,
     ) -> Shaped[np.ndarray, "env ..."]:
-        """Return actions for evaluation: tanh of the mean, or samples of the actor."""
-        seen = self._normalise(observations.reshape(len(observations), -1))
+        """Return actions of the actor: the squashed mean, or samples."""
+        features = self._normaliser.features(observations)
         if deterministic:
-            return self._to_environment(self._host_policy.best(seen))
-        return self._to_environment(self._host_policy.sample(seen, self._rng))
-
-    def acting(self) -> NumpyPolicy:
-        """What of it acts, alone: it needs nothing but NumPy."""
-        limit = self.config.observation_clip
-        return NumpyPolicy(
-            observed_by(self._observation_shape, self._mean, self._inverse_std, limit),
-            layers_of(self._networks.actor.network),
-            acted_by("squashed_gaussian", self._action_shape, self._scale),
-        )
+            return self._policy.head.to_environment(self._policy.mode(features))
+        return self._policy.head.to_environment(self._policy.sample(features, self._rng))
 
     def explore(
         self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
     ) -> Shaped[np.ndarray, "env ..."]:
-        """Draw actions as `act` does; `observe` then rewards them for where they led."""
+        """Return actions as `act` does, to be rewarded for their novelty in `observe`."""
         if self.config.no_explore:
-            return self._at_random(len(observations))
+            return self._random_actions(len(observations))
         self._is_exploring = True
         return self.act(observations, masks)
 
-    def observe(self, rollout: Rollout) -> None:
-        """Remember a rollout; after `explore`, learn to reach what is far from all remembered.
+    # --- learning ---
 
-        Note: it is remembered as worth nothing, until `relabel_buffer` says more.
+    def observe(self, rollout: Rollout) -> None:
+        """Store a rollout; after `explore`, also learn from intrinsic rewards.
+
+        The stored rewards are 0 until `relabel_buffer` replaces them.
         """
-        self._remember(rollout, np.zeros(rollout.ended.shape, np.float32))
+        self._store(rollout, np.zeros(rollout.ended.shape, np.float32))
         self._has_unrewarded = True
-        if self._is_exploring and not self._acts_at_random:
-            seen = self._buffer.observations.reshape(len(self._buffer), -1)
-            places = self._draw()
-            intrinsic = self._entropy(self._normalise(seen), places, self._rng)
-            self._improve(places, intrinsic)
+        if self._is_exploring and not self._is_warming_up:
+            states = self._buffer.observations.reshape(len(self._buffer), -1)
+            indices = self._sample_indices()
+            intrinsic = self._entropy(self._normaliser.normalise(states), indices, self._rng)
+            self._update(indices, intrinsic)
             self._has_explored = True
         self._is_exploring = False
 
     def learn(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> dict[str, float]:
-        """Remember a rollout with its rewards, and learn from all that is remembered."""
-        self._remember(rollout, rewards)
-        if self._acts_at_random:
+        """Store a rollout with its rewards, and update on samples of the replay buffer."""
+        self._store(rollout, rewards)
+        if self._is_warming_up:
             return {}
-        return self._improve(self._draw())
+        return self._update(self._sample_indices())
 
-    def _remember(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> None:
+    def _store(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> None:
         self._buffer.add(rollout, rewards)
         valid = rollout.observations[rollout.is_valid]
-        self._observation_moments.update(valid.reshape(len(valid), -1))
-        self._refresh_host()
+        self._observation_stats.update(valid.reshape(len(valid), -1))
+        self._refresh_policy()
 
-    def _draw(self) -> Int[np.ndarray, "update sample"]:
-        """[U, M] the samples of each minibatch."""
-        shape = self._updates, self.config.minibatch_size
+    def _sample_indices(self) -> Int[np.ndarray, "update sample"]:
+        """Sample [U, M] buffer indices, one row per minibatch."""
+        shape = self._num_updates, self.config.minibatch_size
         return self._rng.integers(len(self._buffer), size=shape)
 
-    def _improve(
+    def _update(
         self,
-        places: Int[np.ndarray, "update sample"],
+        indices: Int[np.ndarray, "update sample"],
         rewards: Float[np.ndarray, "update sample"] | None = None,
     ) -> dict[str, float]:
-        """Take U gradient steps on what is remembered in these places.
+        """Take U gradient steps.
 
         Args:
-            places: [U, M]
-            rewards: [U, M] in place of those that are remembered.
+            indices: [U, M] buffer indices.
+            rewards: [U, M] rewards instead of the stored ones.
         """
-        batches = self._minibatches(places, rewards)
-        self._networks, self._optimisers, figures = improve(
+        batches = self._minibatches(indices, rewards)
+        self._networks, self._optimisers, metrics = update(
             self._networks, self._optimisers, batches, self.config
         )
-        self._refresh_host()
-        return {name: float(value) for name, value in figures.items()}
+        self._refresh_policy()
+        return {name: float(value) for name, value in metrics.items()}
 
     def _minibatches(
         self,
-        places: Int[np.ndarray, "update sample"],
+        indices: Int[np.ndarray, "update sample"],
         rewards: Float[np.ndarray, "update sample"] | None,
     ) -> Minibatch:
-        steps = self._buffer.gather(places)
-        actions = self._scale.from_environment(steps["actions"]).reshape(*places.shape, -1)
+        steps = self._buffer.gather(indices)
+        observations, next_observations = (
+            self._normaliser.normalise(steps[name].reshape(*indices.shape, -1))
+            for name in ("observations", "next_observations")
+        )
+        actions = self._scale.from_environment(steps["actions"]).reshape(*indices.shape, -1)
         return Minibatch(
-            observations=self._normalise(steps["observations"].reshape(*places.shape, -1)),
+            observations=observations,
             actions=actions,
             rewards=steps["rewards"] if rewards is None else rewards,
-            next_observations=self._normalise(
-                steps["next_observations"].reshape(*places.shape, -1)
-            ),
+            next_observations=next_observations,
             terminated=steps["terminated"].astype(np.float32),
             noise=self._rng.standard_normal(actions.shape, dtype=np.float32),
             next_noise=self._rng.standard_normal(actions.shape, dtype=np.float32),
         )
 
     def relabel_buffer(self, reward_fn: RewardFunction) -> None:
-        """Everything remembered is worth what the predictor says by now.
+        """Recompute all stored rewards.
 
-        The first time after exploring, the critics begin anew: what they knew was another reward.
+        The first time after exploration, the critics are replaced too, because they learned
+        intrinsic rewards.
         """
         if self._has_unrewarded or not self.config.no_relabel:
-            self._buffer.relabel_buffer(reward_fn)
+            self._buffer.relabel(reward_fn)
         self._has_unrewarded = False
         if not self._has_explored:
             return
         self._has_explored = False
         self._reset_critics()
-        for _ in range(math.ceil(STEPS_AFTER_RESET / self._updates)):
-            self._improve(self._draw())
+        for _ in range(math.ceil(STEPS_AFTER_CRITIC_RESET / self._num_updates)):
+            self._update(self._sample_indices())
 
     def _reset_critics(self) -> None:
-        """New critics and their optimiser; the actor stays, and the temperature begins anew."""
-        num_features = len(self._observation_moments.mean)
+        """Create new critics with a new optimiser; keep the actor, and reset the temperature."""
+        num_features = len(self._observation_stats.mean)
         sizes = (num_features + self._num_actions, *self.config.hidden, 1)
         critics = new_critics(sizes, self._rng)
         log_temperature = jnp.asarray(np.log(np.float32(self.config.initial_temperature)))
@@ -289,25 +493,25 @@ class SAC:
         fresh = new_optimisers(self._networks)
         self._optimisers = fresh._replace(actor=self._optimisers.actor)
 
+    # --- warm starts and saving ---
+
     def warm_start_from(self, state: Mapping[str, np.ndarray]) -> None:
-        """Begin with another agent's networks and normaliser; nothing is remembered.
+        """Take over networks and normaliser of another agent, with an empty replay buffer.
 
         Raises:
-            BadConfig: it has networks of other sizes.
+            BadConfig: its networks have other sizes.
         """
-        saved = part_of(state, "networks")
-        check_shapes(tree_to_arrays(self._networks), saved)
-        self._networks: Networks = arrays_to_tree(self._networks, saved)
+        self._networks: Networks = load_networks(self._networks, part_of(state, "networks"))
         self._optimisers = new_optimisers(self._networks)
-        self._observation_moments.load_state(part_of(state, "observations"))
-        self._random_steps = 0
-        self._refresh_host()
+        self._observation_stats.load_state(part_of(state, "observations"))
+        self._num_random_steps = 0
+        self._refresh_policy()
 
     def state(self) -> StateDict:
-        """Everything needed to go on exactly, between two rollouts."""
+        """Return everything needed to continue exactly, between two rollouts."""
         own = {
             "rng": rng_to_array(self._rng),
-            "random_steps": np.asarray(self._random_steps),
+            "random_steps": np.asarray(self._num_random_steps),
             "has_explored": np.asarray(self._has_explored),
             "has_unrewarded": np.asarray(self._has_unrewarded),
         }
@@ -315,7 +519,7 @@ class SAC:
             {
                 "networks": tree_to_arrays(self._networks),
                 "optimisers": tree_to_arrays(self._optimisers),
-                "observations": self._observation_moments.state(),
+                "observations": self._observation_stats.state(),
                 "entropy": self._entropy.state(),
                 "buffer": self._buffer.state(),
                 "self": own,
@@ -323,14 +527,14 @@ class SAC:
         )
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         self._networks = arrays_to_tree(self._networks, part_of(state, "networks"))
         self._optimisers = arrays_to_tree(self._optimisers, part_of(state, "optimisers"))
-        self._observation_moments.load_state(part_of(state, "observations"))
+        self._observation_stats.load_state(part_of(state, "observations"))
         self._entropy.load_state(part_of(state, "entropy"))
         self._buffer.load_state(part_of(state, "buffer"))
         array_to_rng(self._rng, state["self/rng"])
-        self._random_steps = int(state["self/random_steps"])
+        self._num_random_steps = int(state["self/random_steps"])
         self._has_explored = bool(state["self/has_explored"])
         self._has_unrewarded = bool(state["self/has_unrewarded"])
-        self._refresh_host()
+        self._refresh_policy()

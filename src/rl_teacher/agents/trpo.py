@@ -1,14 +1,15 @@
-"""Trust region policy optimisation (Schulman et al. 2015), after sb3-contrib's settings.
+"""Trust region policy optimisation (Schulman et al. 2015), with the defaults of sb3-contrib.
 
-A natural gradient step: the direction F^-1 g by conjugate gradient, as long as the quadratic
-model of the KL divergence allows; then shorter and shorter, until the KL divergence that was really
-reached is below the limit and the surrogate has grown. If none does, the policy stays.
+The update is a natural gradient step. Conjugate gradient computes its direction F^-1 g, and the
+quadratic model of the KL divergence its length. A line search then shortens it until the measured
+KL divergence is below the target and the surrogate has improved. If no length succeeds, the policy
+stays unchanged.
 
-The Fisher matrix F is never there. Its product with a vector is worked out as J' M J v, where J is
-the Jacobian of what the policy says (means and spreads, or logits) and M the Fisher matrix of that:
-one pass forwards and one backwards, cheaper than differentiating the KL divergence twice.
+The Fisher matrix F is never formed. Its product with a vector is J' M J v, where J is the Jacobian
+of the distribution parameters (means and log std, or logits) and M their Fisher matrix. This takes
+one forward and one backward pass, less than differentiating the KL divergence twice.
 
-Policy and value function share no weights: they are two compiled calls, side by side on two cores.
+Policy and value function share no weights: their updates are two compiled calls in parallel.
 
 T: steps of a rollout, N: environments, B = T * N, A: actions, P: parameters of the policy.
 """
@@ -24,53 +25,48 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from rl_teacher.agents.minibatch_sgd import descend, value_loss
-from rl_teacher.agents.on_policy import (
-    ActorCritic,
-    Lived,
-    OnPolicyAgent,
-    PolicyBatch,
-    minibatches,
-    prepare,
-    standardised,
-    weighted_mean,
-)
-from rl_teacher.agents.policies import FORBIDDEN, GaussianPolicy, Policy
+from rl_teacher.agents.actions import MASKED_LOGIT
+from rl_teacher.agents.advantages import standardise, weighted_mean
+from rl_teacher.agents.minibatch_sgd import minibatches, run_sgd, value_loss
+from rl_teacher.agents.on_policy import OnPolicyAgent
+from rl_teacher.agents.policies import ActorCritic, GaussianPolicy, Policy
+from rl_teacher.agents.rollout_batch import PolicyBatch, RolloutBatch, prepare_batches
 from rl_teacher.config.agents import TRPOConfig
 
 CG_TOLERANCE = 1e-10
-"""Conjugate gradient ends early when the squared residual is below this."""
+"""Squared residual below which conjugate gradient stops."""
 
 
-class Says(NamedTuple):
-    """What a policy says of B observations.
+class DistributionParams(NamedTuple):
+    """Parameters of the action distributions for B observations.
 
     Attributes:
-        means: [B, A] of a Gaussian; of a softmax its log-probabilities, up to a constant.
-        log_std: [A] of a Gaussian; None of a softmax.
+        means: [B, A] means of a Gaussian, or logits of a softmax.
+        log_std: [A] log standard deviation of a Gaussian; None for a softmax.
     """
 
     means: Float[Array, "batch action"]
     log_std: Float[Array, " action"] | None
 
 
-def says(
+def distribution_params(
     policy: Policy,
     observations: Float[Array, "batch features"],
     masks: Bool[Array, "batch action"] | None = None,
-) -> Says:
-    """What the policy's actions are drawn from."""
+) -> DistributionParams:
+    """Compute the parameters of a policy's action distributions."""
     if isinstance(policy, GaussianPolicy):
-        return Says(policy.mean(observations), policy.log_std)
+        return DistributionParams(policy.mean(observations), policy.log_std)
     logits = policy.logits(observations)
-    return Says(logits if masks is None else jnp.where(masks, logits, FORBIDDEN), None)
+    masked = logits if masks is None else jnp.where(masks, logits, MASKED_LOGIT)
+    return DistributionParams(masked, None)
 
 
-def kl_divergence(old: Says, new: Says) -> Float[Array, " batch"]:
-    """[B] KL(old || new) in nats."""
+def kl_divergence(old: DistributionParams, new: DistributionParams) -> Float[Array, " batch"]:
+    """Compute [B] KL(old || new) in nats."""
     if old.log_std is None or new.log_std is None:
-        before, after = jax.nn.log_softmax(old.means), jax.nn.log_softmax(new.means)
-        return jnp.sum(jnp.exp(before) * (before - after), axis=-1)
+        log_p_old, log_p_new = jax.nn.log_softmax(old.means), jax.nn.log_softmax(new.means)
+        return jnp.sum(jnp.exp(log_p_old) * (log_p_old - log_p_new), axis=-1)
     # KL = log(s_new / s_old) + (s_old^2 + (m_old - m_new)^2) / (2 s_new^2) - 1/2, summed over A
     squares = jnp.exp(2 * old.log_std) + (old.means - new.means) ** 2
     return jnp.sum(
@@ -78,132 +74,136 @@ def kl_divergence(old: Says, new: Says) -> Float[Array, " batch"]:
     )
 
 
-def fisher_of(said: Says, tangent: Says, weights: Float[Array, " batch"]) -> Says:
-    """M v: the Fisher matrix of what the policy says, averaged over the valid steps, times v."""
+def fisher_product(
+    params: DistributionParams, tangent: DistributionParams, weights: Float[Array, " batch"]
+) -> DistributionParams:
+    """Compute M v, with M the Fisher matrix of the parameters, averaged over valid steps."""
     share = (weights / jnp.maximum(weights.sum(), 1.0))[:, None]
-    if said.log_std is None or tangent.log_std is None:
-        p = jax.nn.softmax(said.means)
+    if params.log_std is None or tangent.log_std is None:
         # M = diag(p) - p p'
+        p = jax.nn.softmax(params.means)
         centred = tangent.means - jnp.sum(p * tangent.means, axis=-1, keepdims=True)
-        return Says(share * p * centred, None)
-    # M = 1 / s^2 for a mean, 2 for the logarithm of a spread
-    return Says(share * tangent.means * jnp.exp(-2 * said.log_std), 2 * tangent.log_std)
+        return DistributionParams(share * p * centred, None)
+    # M = 1 / s^2 for a mean, 2 for a log standard deviation
+    means = share * tangent.means * jnp.exp(-2 * params.log_std)
+    return DistributionParams(means, 2 * tangent.log_std)
 
 
 def conjugate_gradient(
     product: Callable[[Array], Array], g: Float[Array, " parameter"], max_steps: int
 ) -> Float[Array, " parameter"]:
-    """[P] x with A x = g, as well as so many steps can (Hestenes & Stiefel 1952).
+    """Solve A x = g approximately (Hestenes & Stiefel 1952).
 
     Args:
         product: x -> A x, with A symmetric and positive definite.
         g: [P]
-        max_steps: with as many as P it is exact.
+        max_steps: maximum number of steps; P steps solve it exactly.
+
+    Returns:
+        [P] x.
     """
 
-    def goes_on(state: tuple) -> Array:
+    def is_unsolved(state: tuple) -> Array:
         i, *_, squared_residual = state
         return (i < max_steps) & (squared_residual > CG_TOLERANCE)
 
     def step(state: tuple) -> tuple:
         i, x, residual, direction, squared_residual = state
-        curved = product(direction)
-        alpha = squared_residual / (direction @ curved)
-        x, residual = x + alpha * direction, residual - alpha * curved
+        # alpha = r'r / d'A d;  x <- x + alpha d;  r <- r - alpha A d
+        curvature = product(direction)
+        alpha = squared_residual / (direction @ curvature)
+        x, residual = x + alpha * direction, residual - alpha * curvature
+        # d <- r + (r'r / previous r'r) d
         squared_residual, before = residual @ residual, squared_residual
-        return (
-            i + 1,
-            x,
-            residual,
-            residual + squared_residual / before * direction,
-            squared_residual,
-        )
+        direction = residual + squared_residual / before * direction
+        return i + 1, x, residual, direction, squared_residual
 
-    _, x, *_ = jax.lax.while_loop(goes_on, step, (0, jnp.zeros_like(g), g, g, g @ g))
+    _, x, *_ = jax.lax.while_loop(is_unsolved, step, (0, jnp.zeros_like(g), g, g, g @ g))
     return x
 
 
-def natural_step(
+def natural_gradient_step(
     policy: Policy, batch: PolicyBatch, config: TRPOConfig
 ) -> tuple[Policy, dict[str, Array]]:
-    """The policy after one step within the trust region, and figures by name."""
+    """Take one step within the trust region; return the policy and metrics by name."""
     theta, unravel = ravel_pytree(policy)
-    advantages = standardised(batch.advantages, batch.weights)
+    advantages = standardise(batch.advantages, batch.weights)
 
     def surrogate(theta: Array) -> Array:
+        # L = E[pi(a | o) / pi_old(a | o) * A]
         log_probs = unravel(theta).log_prob(batch.observations, batch.actions, batch.masks)
         return weighted_mean(jnp.exp(log_probs - batch.log_probs) * advantages, batch.weights)
 
-    def said_by(theta: Array) -> Says:
-        return says(unravel(theta), batch.observations, batch.masks)
+    def params_of(theta: Array) -> DistributionParams:
+        return distribution_params(unravel(theta), batch.observations, batch.masks)
 
     before, g = jax.value_and_grad(surrogate)(theta)
-    old, pushed = jax.linearize(said_by, theta)
-    pulled = jax.linear_transpose(pushed, theta)
+    old, jvp = jax.linearize(params_of, theta)
+    vjp = jax.linear_transpose(jvp, theta)
 
-    def curved(v: Array) -> Array:
+    def damped_fisher(v: Array) -> Array:
         # (F + damping) v = J' M J v + damping * v
-        return pulled(fisher_of(old, pushed(v), batch.weights))[0] + config.cg_damping * v
+        return vjp(fisher_product(old, jvp(v), batch.weights))[0] + config.cg_damping * v
 
-    direction = conjugate_gradient(curved, g, config.cg_steps)
-    # Source: appendix C. The longest step with 1/2 step' F step <= limit along the direction.
-    longest = jnp.sqrt(2 * config.target_kl / (direction @ curved(direction)))
+    direction = conjugate_gradient(damped_fisher, g, config.cg_steps)
+    # The longest step s with 1/2 s'F s <= target KL along the direction d (appendix C):
+    # sqrt(2 * target KL / d'F d)
+    max_length = jnp.sqrt(2 * config.target_kl / (direction @ damped_fisher(direction)))
 
-    def is_good(theta: Array) -> tuple[Array, Array]:
-        kl = weighted_mean(kl_divergence(old, said_by(theta)), batch.weights)
-        return (kl < config.target_kl) & (surrogate(theta) > before), kl
+    def evaluate(length: Array) -> tuple[Array, Array]:
+        candidate = theta + length * direction
+        kl = weighted_mean(kl_divergence(old, params_of(candidate)), batch.weights)
+        return (kl < config.target_kl) & (surrogate(candidate) > before), kl
 
-    length, kl, is_improved = _line_search(
-        lambda length: is_good(theta + length * direction), longest, config
-    )
-    # Note: a choice and no product, since a step that failed may be no number.
+    length, kl, is_improved = _line_search(evaluate, max_length, config)
+    # A selection instead of a product with 0, since a failed step may be NaN.
     theta = jnp.where(is_improved, theta + length * direction, theta)
     entropy = unravel(theta).entropy(batch.observations, batch.masks)
-    figures = {
+    metrics = {
         "policy_loss": -surrogate(theta),
         "entropy": weighted_mean(entropy, batch.weights),
         "kl": jnp.where(is_improved, kl, 0.0),
         "improved": is_improved,
-        "step_length": jnp.where(is_improved, length / longest, 0.0),
+        "step_length": jnp.where(is_improved, length / max_length, 0.0),
     }
-    return unravel(theta), figures
+    return unravel(theta), metrics
 
 
 def _line_search(
-    tried: Callable[[Array], tuple[Array, Array]], longest: Array, config: TRPOConfig
+    evaluate: Callable[[Array], tuple[Array, Array]], max_length: Array, config: TRPOConfig
 ) -> tuple[Array, Array, Array]:
-    """The first length that is good, the KL divergence reached there, and whether there is one."""
+    """Return the first acceptable length, its KL divergence, and whether there is one."""
 
-    def goes_on(state: tuple) -> Array:
-        i, _, _, is_good = state
-        return ~is_good & (i < config.line_search_steps)
+    def is_searching(state: tuple) -> Array:
+        i, _, _, is_acceptable = state
+        return ~is_acceptable & (i < config.line_search_steps)
 
     def try_next(state: tuple) -> tuple:
         i, *_ = state
-        length = longest * config.line_search_shrinkage**i
-        is_good, kl = tried(length)
-        return i + 1, length, kl, is_good
+        length = max_length * config.line_search_shrinkage**i
+        is_acceptable, kl = evaluate(length)
+        return i + 1, length, kl, is_acceptable
 
-    start = (jnp.asarray(0), longest, jnp.zeros(()), jnp.asarray(False))
-    _, length, kl, is_good = jax.lax.while_loop(goes_on, try_next, start)
-    return length, kl, is_good
+    start = (jnp.asarray(0), max_length, jnp.zeros(()), jnp.asarray(False))
+    _, length, kl, is_acceptable = jax.lax.while_loop(is_searching, try_next, start)
+    return length, kl, is_acceptable
 
 
-def _optimiser() -> optax.GradientTransformation:
-    # Note: flattened, since for arrays this small each operation costs more than its arithmetic.
+def _make_optimiser() -> optax.GradientTransformation:
+    # Flattened, since for arrays this small each operation costs more than its arithmetic.
     return optax.flatten(optax.scale_by_adam(eps=1e-5))
 
 
-_improve_policy = jax.jit(natural_step, static_argnames="config")
+_update_policy = jax.jit(natural_gradient_step, static_argnames="config")
 
 
 @jax.jit
-def _improve_value(value, state, batch, order, learning_rate):  # noqa: ANN001, ANN202
-    return descend(value_loss, _optimiser(), learning_rate, value, state, batch, order)
+def _update_value(value, state, batch, order, learning_rate):  # noqa: ANN001, ANN202
+    return run_sgd(value_loss, _make_optimiser(), learning_rate, value, state, batch, order)
 
 
 class TRPO(OnPolicyAgent[TRPOConfig]):
-    """The agent: see the module's text."""
+    """The TRPO agent; see the module's docstring."""
 
     def __init__(
         self,
@@ -214,27 +214,29 @@ class TRPO(OnPolicyAgent[TRPOConfig]):
         total_steps: int,
         seed: int,
     ) -> None:
-        """Make a new agent; see `OnPolicyAgent`."""
-        self._second_core = ThreadPoolExecutor(1, thread_name_prefix="value-update")
+        """Create an agent; see `OnPolicyAgent`."""
+        self._value_thread = ThreadPoolExecutor(1, thread_name_prefix="value-update")
         super().__init__(
             observation_space, action_space, config, total_steps=total_steps, seed=seed
         )
 
-    def _begin_optimisers(self) -> tuple[Any, ...]:
-        return (jax.jit(_optimiser().init)(self._networks.value),)
+    def _init_optimisers(self) -> tuple[Any, ...]:
+        return (jax.jit(_make_optimiser().init)(self._networks.value),)
 
-    def _improve(self, lived: Lived) -> dict[str, Array]:
+    def _update(self, rollout: RolloutBatch) -> dict[str, Array]:
         config = self.config
         policy, value, _ = self._networks
-        for_policy, for_value = prepare(self._networks, lived, config)
-        order = minibatches(self._rng, lived.weights.size, config.num_epochs, config.minibatch_size)
+        policy_batch, value_batch = prepare_batches(self._networks, rollout, config)
+        batch_size = rollout.weights.size
+        order = minibatches(self._rng, batch_size, config.num_epochs, config.minibatch_size)
         (value_state,) = self._optimisers
-        value_update = self._second_core.submit(
+        # A compiled call releases the GIL, so the two updates run on two cores.
+        value_update = self._value_thread.submit(
             lambda: jax.block_until_ready(
-                _improve_value(value, value_state, for_value, order, config.learning_rate)
+                _update_value(value, value_state, value_batch, order, config.learning_rate)
             )
         )
-        policy, figures = _improve_policy(policy, for_policy, config)
-        value, value_state, value_figures = value_update.result()
+        policy, metrics = _update_policy(policy, policy_batch, config)
+        value, value_state, value_metrics = value_update.result()
         self._networks, self._optimisers = ActorCritic(policy, value), (value_state,)
-        return figures | value_figures
+        return metrics | value_metrics

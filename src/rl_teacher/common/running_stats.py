@@ -3,27 +3,32 @@
 import numpy as np
 from jaxtyping import Float, Shaped
 
-UNMOVING = 1e30
-"""A count beside which any number of samples is nothing."""
-
-
-def unmoving(shape: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """The state of moments that are 0 and 1, and stay so whatever is taken in."""
-    return {"mean": np.zeros(shape), "variance": np.ones(shape), "count": np.array(UNMOVING)}
-
 
 class RunningMeanStd:
-    """Mean and variance over everything seen (Chan et al. 1979, parallel variance)."""
+    """Mean and variance of all samples so far (Chan et al. 1979, parallel variance).
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    Attributes:
+        frozen: whether updates are ignored.
+    """
+
+    def __init__(self, shape: tuple[int, ...], *, frozen: bool = False) -> None:
+        """Start with mean 0 and variance 1.
+
+        Args:
+            shape: shape of one sample.
+            frozen: keep mean and variance as they are.
+        """
         self.mean = np.zeros(shape)
         self.variance = np.ones(shape)
+        # Not 0, so that the first update does not divide by 0.
         self.count = np.array(1e-4)
+        self.frozen = frozen
 
     def update(self, batch: Shaped[np.ndarray, "batch *shape"]) -> None:
-        """Take in a batch of B samples."""
-        if not len(batch):
+        """Include a batch of B samples."""
+        if self.frozen or not len(batch):
             return
+        # float64, since differences of large sums lose the precision of float32.
         batch = np.asarray(batch, np.float64)
         batch_mean, batch_variance, batch_count = batch.mean(0), batch.var(0), len(batch)
         delta = batch_mean - self.mean
@@ -43,15 +48,16 @@ class RunningMeanStd:
         """Standard deviation, never 0."""
         return np.asarray(np.sqrt(self.variance + 1e-8))
 
-    @property
-    def is_unmoving(self) -> bool:
-        """Whether nothing that is taken in changes them."""
-        return bool(self.count >= UNMOVING)
-
     def state(self) -> dict[str, np.ndarray]:
-        """Everything needed to go on exactly."""
-        return {"mean": self.mean, "variance": self.variance, "count": self.count}
+        """Return everything needed to continue exactly."""
+        return {
+            "mean": self.mean,
+            "variance": self.variance,
+            "count": self.count,
+            "frozen": np.array(self.frozen),
+        }
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         self.mean, self.variance, self.count = state["mean"], state["variance"], state["count"]
+        self.frozen = bool(state["frozen"])

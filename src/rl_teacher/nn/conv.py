@@ -1,6 +1,6 @@
-"""Convolutional layers, for agents and reward predictors that see pictures.
+"""Convolutional networks of agents and reward predictors for images, in JAX.
 
-B: batch, P: bytes of a picture, H, W: its height and width, I, O: channels in and out.
+B: batch, P: bytes of an image, H, W: its height and width, I, O: channels in and out.
 """
 
 from collections.abc import Callable
@@ -10,23 +10,23 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float, Shaped, UInt8
 
-from rl_teacher.nn.encoders import Plan
+from rl_teacher.nn.encoders import POLICIES, NetworkSize, Plan, num_conv_features, plan_for
 from rl_teacher.nn.image_layout import ImageLayout, num_tiles
 from rl_teacher.nn.mlp import ACTIVATIONS, orthogonal
 
-STATISTICS_SHARE = 0.1
-"""Of a minibatch, in the running statistics of batch normalisation."""
-LEAST_VARIANCE = 1e-3
-SEEN_AT_ONCE = 8
-"""Pictures that go through the layers at once on a CPU: what is said of more fits no cache."""
+BATCH_NORM_MOMENTUM = 0.1
+"""Weight of a minibatch in the running statistics of batch normalisation."""
+BATCH_NORM_EPSILON = 1e-3
+BLOCK_IMAGES = 8
+"""Images that are encoded together on a CPU: the activations of more do not fit into the caches."""
 
 
 @jax.jit
-def applied(network, pictures):  # noqa: ANN001, ANN201
-    """What a network says of a batch of pictures, in one compiled call."""
-    return network(pictures)
+def apply_jitted(network, images):  # noqa: ANN001, ANN201
+    """Apply a network to a batch of images in one compiled call."""
+    return network(images)
 
 
 class BatchNorm(eqx.Module):
@@ -43,94 +43,95 @@ class BatchNorm(eqx.Module):
         self.mean, self.variance = jnp.asarray(zeros), jnp.asarray(ones)
 
     def __call__(self, x: Float[Array, "*batch channel"]) -> Float[Array, "*batch channel"]:
-        """By the running statistics."""
-        return self._by(x, self.mean, self.variance)
+        """Normalise by the running statistics."""
+        return self._normalise(x, self.mean, self.variance)
 
     def train(
         self, x: Float[Array, "*batch channel"]
     ) -> tuple[Float[Array, "*batch channel"], "BatchNorm"]:
-        """By the minibatch's own statistics; and itself with the running ones moved on."""
+        """Normalise by the statistics of the minibatch; also return the updated layer."""
         axes = tuple(range(x.ndim - 1))
         mean, variance = x.mean(axes), x.var(axes)
-        moved = [
-            jax.lax.stop_gradient((1 - STATISTICS_SHARE) * running + STATISTICS_SHARE * now)
-            for running, now in ((self.mean, mean), (self.variance, variance))
+        # running <- (1 - momentum) * running + momentum * batch
+        updated = [
+            jax.lax.stop_gradient((1 - BATCH_NORM_MOMENTUM) * running + BATCH_NORM_MOMENTUM * batch)
+            for running, batch in ((self.mean, mean), (self.variance, variance))
         ]
-        replaced = eqx.tree_at(lambda norm: (norm.mean, norm.variance), self, moved)
-        return self._by(x, mean, variance), replaced
+        layer = eqx.tree_at(lambda norm: (norm.mean, norm.variance), self, updated)
+        return self._normalise(x, mean, variance), layer
 
-    def _by(self, x: Array, mean: Array, variance: Array) -> Array:
-        return (x - mean) * jax.lax.rsqrt(variance + LEAST_VARIANCE) * self.scale + self.shift
+    def _normalise(self, x: Array, mean: Array, variance: Array) -> Array:
+        return (x - mean) * jax.lax.rsqrt(variance + BATCH_NORM_EPSILON) * self.scale + self.shift
 
 
 class Convolutions(eqx.Module):
-    """Some convolutional layers, without padding, on pictures given as bytes.
+    """Convolutional layers without padding, on images given as bytes.
 
     Attributes:
-        filters: of each layer, [width, width, I, O].
-        biases: of each layer, [O].
-        norms: of each layer, or nothing.
-        strides: of each layer.
-        picture: how the bytes lie.
-        activation: after each layer.
+        filters: filters of each layer, [width, width, I, O].
+        biases: bias of each layer, [O].
+        norms: batch normalisation of each layer, or empty.
+        strides: stride of each layer.
+        layout: layout of the images.
+        activation: activation after each layer.
     """
 
     filters: list[Float[Array, "... inputs outputs"]]
     biases: list[Float[Array, "... outputs"]]
     norms: list[BatchNorm]
     strides: tuple[int, ...] = eqx.field(static=True)
-    picture: ImageLayout = eqx.field(static=True)
+    layout: ImageLayout = eqx.field(static=True)
     activation: str = eqx.field(static=True)
 
     def __init__(
         self,
-        picture: ImageLayout,
+        layout: ImageLayout,
         plan: Plan,
         activation: Literal["relu", "leaky_relu"],
         rng: np.random.Generator,
         *,
-        normalises: bool = False,
+        batch_norm: bool = False,
     ) -> None:
-        """Orthogonal filters with a gain of sqrt(2); biases 0."""
-        self.picture, self.activation = picture, activation
+        """Initialise filters orthogonally with gain sqrt(2), biases with 0."""
+        self.layout, self.activation = layout, activation
         self.filters, self.biases, self.norms = [], [], []
-        inputs = picture.num_channels
+        inputs = layout.num_channels
         for outputs, width, _ in plan.convolutions:
             matrix = 2**0.5 * orthogonal((width * width * inputs, outputs), rng)
             self.filters.append(jnp.asarray(matrix.reshape(width, width, inputs, outputs)))
             self.biases.append(jnp.asarray(np.zeros(outputs, np.float32)))
-            if normalises:
+            if batch_norm:
                 self.norms.append(BatchNorm(outputs))
             inputs = outputs
         self.strides = tuple(layer.stride for layer in plan.convolutions)
 
-    def __call__(self, pictures: Shaped[Array, "batch byte"]) -> Float[Array, "batch feature"]:
-        """[B, F] all that the last layer says, one row for each picture."""
-        return some_at_once(self._of_pictures, pictures)
+    def __call__(self, images: Shaped[Array, "batch byte"]) -> Float[Array, "batch feature"]:
+        """Compute [B, F] the flat output of the last layer."""
+        return map_blocks(self._encode_images, images)
 
-    def _of_pictures(self, pictures: Array) -> Array:
-        x = self.picture.channels_last(pictures)
-        return self._from_first(convolve(x, self.filters[0], self.strides[0]))
+    def _encode_images(self, images: Array) -> Array:
+        x = self.layout.channels_last(images)
+        return self._from_first_layer(convolve(x, self.filters[0], self.strides[0]))
 
-    def of_tiles(self, tiles: Shaped[Array, "batch byte"]) -> Float[Array, "batch feature"]:
-        """The same of pictures that lie tile by tile, as the first layer looks at them.
+    def encode_tiles(self, tiles: Shaped[Array, "batch byte"]) -> Float[Array, "batch feature"]:
+        """Compute the same for images in the order of tiles, which the first layer needs.
 
         Args:
-            tiles: [B, P'] by `ImageLayout.in_tiles`, as large as the first layer's stride, which
-                divides its width.
+            tiles: [B, P'] from `ImageLayout.to_tiles`, with tiles as wide as the stride of the
+                first layer, which must divide the width of its filters.
         """
-        return some_at_once(self._of_tiles, tiles)
+        return map_blocks(self._encode_tiles, tiles)
 
-    def _of_tiles(self, tiles: Array) -> Array:
+    def _encode_tiles(self, tiles: Array) -> Array:
         stride, window = self.strides[0], len(self.filters[0])
-        size = (num_tiles(pixels, stride, window) for pixels in self.picture.size)
-        parts = by_tiles(self.filters[0], stride, channels_first=self.picture.channel_axis == 0)
-        return self._from_first(of_tiles(tiles.reshape(len(tiles), *size, parts.shape[2]), parts))
+        size = (num_tiles(pixels, stride, window) for pixels in self.layout.size)
+        parts = split_filters(self.filters[0], stride, channels_first=self.layout.channel_axis == 0)
+        x = tiles.reshape(len(tiles), *size, parts.shape[2])
+        return self._from_first_layer(convolve_tiles(x, parts))
 
-    def _from_first(self, said: Array) -> Array:
-        """[B, F] of the last layer, from what the filters of the first one say."""
-        activate, _ = ACTIVATIONS[self.activation]
-        x = said
+    def _from_first_layer(self, x: Array) -> Array:
+        """Compute [B, F] from the output of the first layer's filters."""
+        activate = ACTIVATIONS[self.activation]
         for layer, bias in enumerate(self.biases):
             if layer > 0:
                 x = convolve(x, self.filters[layer], self.strides[layer])
@@ -141,38 +142,83 @@ class Convolutions(eqx.Module):
         return x.reshape(len(x), -1)
 
     def train(
-        self, pictures: Shaped[Array, "batch byte"], drop: Callable[[Array, int], Array]
+        self, images: Shaped[Array, "batch byte"], dropout: Callable[[Array, int], Array]
     ) -> tuple[Float[Array, "batch feature"], "Convolutions"]:
-        """The same while fitting: with dropout, and batch normalisation by the minibatch.
+        """Compute the output in training mode, with dropout and minibatch statistics.
 
         Args:
-            pictures: [B, P].
-            drop: leaves out some of what a layer says; the second argument is the layer's number.
+            images: [B, P].
+            dropout: (activations, number of the layer) -> activations.
 
         Returns:
-            [B, F], and these layers with their running statistics moved on.
+            [B, F], and the layers with updated running statistics.
         """
-        activate, _ = ACTIVATIONS[self.activation]
-        x, norms = self.picture.channels_last(pictures), []
+        activate = ACTIVATIONS[self.activation]
+        x, norms = self.layout.channels_last(images), []
         for layer, (weights, bias) in enumerate(zip(self.filters, self.biases, strict=True)):
             x = convolve(x, weights, self.strides[layer]) + bias
             if self.norms:
                 x, norm = self.norms[layer].train(x)
                 norms.append(norm)
-            x = drop(activate(x), layer)
+            x = dropout(activate(x), layer)
         return x.reshape(len(x), -1), eqx.tree_at(lambda own: own.norms, self, norms)
 
 
-def some_at_once(
+class Identity(eqx.Module):
+    """The encoder of vector observations."""
+
+    def __call__(self, observations: Float[Array, "*batch features"]) -> Array:
+        """Return the observations."""
+        return observations
+
+
+class ImageEncoder(eqx.Module):
+    """Convolutions and one dense layer, shared by policy and value function.
+
+    Attributes:
+        convolutions: convolutional layers.
+        weights: [S, F] weight matrix of the dense layer.
+        bias: [F] bias of the dense layer.
+    """
+
+    convolutions: Convolutions
+    weights: Float[Array, "inputs features"]
+    bias: Float[Array, " features"]
+
+    def __init__(self, layout: ImageLayout, size: NetworkSize, rng: np.random.Generator) -> None:
+        """Initialise weights orthogonally with gain sqrt(2), biases with 0."""
+        plan = plan_for(layout, POLICIES[size])
+        self.convolutions = Convolutions(layout, plan, "relu", rng)
+        dense = 2**0.5 * orthogonal((num_conv_features(plan, layout), plan.dense), rng)
+        self.weights = jnp.asarray(dense)
+        self.bias = jnp.asarray(np.zeros(plan.dense, np.float32))
+
+    def to_tiles(self, images: UInt8[np.ndarray, "batch byte"]) -> UInt8[np.ndarray, "batch _"]:
+        """Reorder images for `__call__`."""
+        layers = self.convolutions
+        return layers.layout.to_tiles(images, layers.strides[0], len(layers.filters[0]))
+
+    def __call__(self, tiles: Shaped[Array, "*batch byte"]) -> Float[Array, "*batch features"]:
+        """Compute the features of images in the order of tiles."""
+        rows = tiles.reshape(-1, tiles.shape[-1])
+        encoded = self.convolutions.encode_tiles(rows)
+        features = jax.nn.relu(encoded @ self.weights + self.bias)
+        return features.reshape(*tiles.shape[:-1], -1)
+
+
+Encoder = Identity | ImageEncoder
+
+
+def map_blocks(
     f: Callable[[Array], Array], rows: Shaped[Array, "batch byte"]
 ) -> Float[Array, "batch feature"]:
-    """[B, F] what a function says of each row, told few of them at a time where that is quicker."""
+    """Compute [B, F] a function of each row, on a CPU in blocks of a few rows."""
     num = len(rows)
-    if num <= SEEN_AT_ONCE or not _is_cpu():
+    if num <= BLOCK_IMAGES or not _is_cpu():
         return f(rows)
-    padded = jnp.pad(rows, ((0, -num % SEEN_AT_ONCE), (0, 0)))
-    said = jax.lax.map(f, padded.reshape(-1, SEEN_AT_ONCE, rows.shape[-1]))
-    return said.reshape(len(padded), -1)[:num]
+    padded = jnp.pad(rows, ((0, -num % BLOCK_IMAGES), (0, 0)))
+    outputs = jax.lax.map(f, padded.reshape(-1, BLOCK_IMAGES, rows.shape[-1]))
+    return outputs.reshape(len(padded), -1)[:num]
 
 
 def convolve(
@@ -180,30 +226,30 @@ def convolve(
     weights: Float[Array, "window window inputs outputs"],
     stride: int,
 ) -> Float[Array, "batch out_height out_width outputs"]:
-    """A convolution without padding; of bytes as if each were a 255th.
+    """Compute a convolution without padding; bytes are divided by 255.
 
-    Note: on a CPU, XLA's own is 10 times slower within a loop, such as one over minibatches or over
-    few pictures at a time. Products of matrices are as quick there as elsewhere.
+    On a CPU, XLA's own convolution is 10 times slower inside a loop, such as one over minibatches
+    or blocks of images. Matrix products are equally fast everywhere.
     """
     if stride > 1 and len(weights) % stride == 0:
-        return of_tiles(in_tiles(x, stride, len(weights)), by_tiles(weights, stride))
+        return convolve_tiles(to_tiles(x, stride, len(weights)), split_filters(weights, stride))
     if x.dtype == jnp.uint8:
         weights = weights / 255
-    return (_by_patches if _is_cpu() else _xlas_own)(x, weights, stride)
+    return (_convolve_patches if _is_cpu() else _xla_convolution)(x, weights, stride)
 
 
 def _is_cpu() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def _xlas_own(x: Array, weights: Array, stride: int) -> Array:
+def _xla_convolution(x: Array, weights: Array, stride: int) -> Array:
     layout = ("NHWC", "HWIO", "NHWC")
     x, strides = x.astype(jnp.float32), (stride, stride)
     return jax.lax.conv_general_dilated(x, weights, strides, "VALID", dimension_numbers=layout)
 
 
-def _by_patches(x: Array, weights: Array, stride: int) -> Array:
-    """What each filter looks at, side by side, times the filters: one large product."""
+def _convolve_patches(x: Array, weights: Array, stride: int) -> Array:
+    """Compute a convolution as one product of all patches with the filters (im2col)."""
     batch, height, width, _ = x.shape
     window, outputs = len(weights), weights.shape[-1]
     rows, columns = (1 + (size - window) // stride for size in (height, width))
@@ -217,11 +263,11 @@ def _by_patches(x: Array, weights: Array, stride: int) -> Array:
     return product.reshape(batch, rows, columns, outputs)
 
 
-# --- by tiles: pictures cut into squares as large as the stride ---
+# --- convolution of tiles: images cut into squares as wide as the stride ---
 
 
-def in_tiles(x: Array, stride: int, window: int) -> Shaped[Array, "batch rows columns tile"]:
-    """[B, H, W, I] tile by tile, as far as some filter looks; in each the channels come last."""
+def to_tiles(x: Array, stride: int, window: int) -> Shaped[Array, "batch rows columns tile"]:
+    """Cut [B, H, W, I] into the tiles that some filter covers, with the channels last in each."""
     batch, *size, inputs = x.shape
     rows, columns = (num_tiles(pixels, stride, window) for pixels in size)
     x = x[:, : rows * stride, : columns * stride]
@@ -229,18 +275,18 @@ def in_tiles(x: Array, stride: int, window: int) -> Shaped[Array, "batch rows co
     return x.reshape(batch, rows, columns, stride * stride * inputs)
 
 
-def by_tiles(
+def split_filters(
     weights: Float[Array, "window window inputs outputs"],
     stride: int,
     *,
     channels_first: bool = False,
 ) -> Float[Array, "across across tile outputs"]:
-    """Filters in parts, each for one of the tiles that they cover.
+    """Split filters into parts, one for each tile that they cover.
 
     Args:
         weights: the filters, whose width is a multiple of the stride.
-        stride: as wide is a tile.
-        channels_first: how the numbers of a tile lie.
+        stride: width of a tile.
+        channels_first: whether the channels come first within a tile.
     """
     window, _, inputs, outputs = weights.shape
     across = window // stride
@@ -249,66 +295,71 @@ def by_tiles(
     return parts.transpose(order).reshape(across, across, stride * stride * inputs, outputs)
 
 
-def of_tiles(
+def convolve_tiles(
     tiles: Shaped[Array, "batch rows columns tile"],
     parts: Float[Array, "across across tile outputs"],
 ) -> Float[Array, "batch out_rows out_columns outputs"]:
-    """What filters say that move by whole tiles; of bytes as if each were a 255th."""
+    """Compute a convolution whose stride is one tile; bytes are divided by 255."""
     if tiles.dtype == jnp.uint8:
         parts = parts / 255
-    return _of_tiles(tiles, parts) if _is_cpu() else _xlas_own(tiles, parts, 1)
+    return _convolve_tiles(tiles, parts) if _is_cpu() else _xla_convolution(tiles, parts, 1)
 
 
 @jax.custom_vjp
-def _of_tiles(tiles, parts):  # noqa: ANN001, ANN202
-    """Each tile times all parts of the filters; what a filter says is the sum of its parts.
+def _convolve_tiles(tiles, parts):  # noqa: ANN001, ANN202
+    """Multiply each tile with all parts of the filters, and sum the parts of each filter.
 
-    Nothing that a filter looks at is copied, as it is where patches are made. The gradients are
-    written out, so that they are two more products.
+    Unlike im2col, this copies no pixels. The gradient is defined explicitly, as two more products.
     """
-    # Note: the barriers keep XLA from working a sum out anew wherever it is used.
+    # The barriers keep XLA from recomputing a sum wherever it is used.
     across, _, size, outputs = parts.shape
     batch, rows, columns, _ = tiles.shape
     flat = jax.lax.optimization_barrier(tiles.astype(jnp.float32)).reshape(-1, size)
-    said = jax.lax.optimization_barrier(flat @ _side_by_side(parts))
-    said = said.reshape(batch, rows, columns, across, across, outputs)
+    products = jax.lax.optimization_barrier(flat @ _side_by_side(parts))
+    products = products.reshape(batch, rows, columns, across, across, outputs)
     high, wide = rows - across + 1, columns - across + 1
-    places = [(i, j) for i in range(across) for j in range(across)]
+    offsets = [(i, j) for i in range(across) for j in range(across)]
     return jax.lax.optimization_barrier(
-        sum(said[:, i : i + high, j : j + wide, i, j] for i, j in places)
+        sum(products[:, i : i + high, j : j + wide, i, j] for i, j in offsets)
     )
 
 
 def _side_by_side(parts: Array) -> Array:
-    """[I, k * k * O] of [k, k, I, O]."""
+    """Reshape [k, k, I, O] to [I, k * k * O]."""
     return parts.transpose(2, 0, 1, 3).reshape(parts.shape[2], -1)
 
 
-def _of_tiles_forward(tiles: Array, parts: Array) -> tuple[Array, tuple[Array, Array]]:
-    return _of_tiles(tiles, parts), (tiles, parts)
+def _convolve_tiles_forward(tiles: Array, parts: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _convolve_tiles(tiles, parts), (tiles, parts)
 
 
-def _of_tiles_backward(seen: tuple[Array, Array], gradient: Array) -> tuple[Array | None, Array]:
-    """The gradients; bytes have none."""
-    tiles, parts = seen
+def _convolve_tiles_backward(
+    residuals: tuple[Array, Array], gradient: Array
+) -> tuple[Array | None, Array]:
+    """Compute the gradients; those of bytes are None."""
+    tiles, parts = residuals
     across, _, size, outputs = parts.shape
     flat = jax.lax.optimization_barrier(tiles.astype(jnp.float32)).reshape(-1, size)
-    # Note: with the outputs in front, the products below take their quickest way through memory.
+    # With the outputs first, the products below access memory in the fastest order.
     batch, rows, columns, _ = tiles.shape
     rest = across - 1
-    on_grid = jax.lax.optimization_barrier(gradient.transpose(3, 0, 1, 2))
-    on_grid = jnp.pad(on_grid, ((0, 0), (0, 0), (0, rest), (0, rest)))
-    on_grid = jax.lax.optimization_barrier(on_grid.reshape(outputs, batch * rows * columns))
-    # The part i, j of a filter looks at the tile that is i rows and j tiles further on. What comes
-    # around from the end is 0, since no filter begins in the last rows and columns.
+    output_gradient = jax.lax.optimization_barrier(gradient.transpose(3, 0, 1, 2))
+    output_gradient = jnp.pad(output_gradient, ((0, 0), (0, 0), (0, rest), (0, rest)))
+    output_gradient = jax.lax.optimization_barrier(
+        output_gradient.reshape(outputs, batch * rows * columns)
+    )
+    # Part (i, j) of a filter covers the tile that is i rows and j columns further on. The values
+    # that `roll` wraps around are 0, since no filter starts in the last rows and columns.
     offsets = [i * columns + j for i in range(across) for j in range(across)]
-    of_said = jnp.concatenate([jnp.roll(on_grid, offset, axis=1) for offset in offsets])
-    of_said = jax.lax.optimization_barrier(of_said)
-    of_parts = jax.lax.optimization_barrier(of_said @ flat)
-    of_parts = of_parts.reshape(across, across, outputs, size).transpose(0, 1, 3, 2)
+    products_gradient = jnp.concatenate(
+        [jnp.roll(output_gradient, offset, axis=1) for offset in offsets]
+    )
+    products_gradient = jax.lax.optimization_barrier(products_gradient)
+    parts_gradient = jax.lax.optimization_barrier(products_gradient @ flat)
+    parts_gradient = parts_gradient.reshape(across, across, outputs, size).transpose(0, 1, 3, 2)
     if tiles.dtype == jnp.uint8:
-        return None, of_parts
-    return (of_said.T @ _side_by_side(parts).T).reshape(tiles.shape), of_parts
+        return None, parts_gradient
+    return (products_gradient.T @ _side_by_side(parts).T).reshape(tiles.shape), parts_gradient
 
 
-_of_tiles.defvjp(_of_tiles_forward, _of_tiles_backward)
+_convolve_tiles.defvjp(_convolve_tiles_forward, _convolve_tiles_backward)

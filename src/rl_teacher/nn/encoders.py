@@ -1,4 +1,4 @@
-"""Pictures as observations: which there are, and which convolutions see them."""
+"""Detection of image observations, and the architectures of their encoders."""
 
 from typing import Literal, NamedTuple
 
@@ -7,12 +7,12 @@ import numpy as np
 
 from rl_teacher.nn.image_layout import MAX_CHANNELS, ImageLayout
 
-LEAST_FOR_WIDE_FILTERS = 44
-"""Pixels, at least, of the shorter side of a picture that filters of 8 pixels and more look at."""
-LEAST_FOR_STRIDES = 20
-"""The same of filters of 4 pixels that move by 2."""
-LEAST_PIXELS = 8
-"""Of the shorter side; smaller ones are seen as so many numbers."""
+MIN_PIXELS_WIDE_FILTERS = 44
+"""Shorter side of the smallest image for filters of 7 pixels and more."""
+MIN_PIXELS_STRIDES = 20
+"""Shorter side of the smallest image for filters of 4 pixels with stride 2."""
+MIN_PIXELS = 8
+"""Shorter side of the smallest image; smaller observations are treated as vectors."""
 
 
 class ImageBox(gym.spaces.Box):
@@ -40,11 +40,11 @@ def image_layout_of(space: gym.Space) -> ImageLayout | None:
             return None
     else:
         return None
-    return layout if min(layout.size) >= LEAST_PIXELS else None
+    return layout if min(layout.size) >= MIN_PIXELS else None
 
 
 class Convolution(NamedTuple):
-    """One convolutional layer: so many square filters, their width, and the stride."""
+    """One convolutional layer: number, width and stride of its square filters."""
 
     filters: int
     width: int
@@ -52,11 +52,11 @@ class Convolution(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The layers that look at a picture.
+    """Layers of an image encoder.
 
     Attributes:
-        convolutions: the first sees the picture.
-        dense: units of the layer after them.
+        convolutions: convolutional layers.
+        dense: units of the dense layer after them.
     """
 
     convolutions: tuple[Convolution, ...]
@@ -65,16 +65,16 @@ class Plan(NamedTuple):
 
 NetworkSize = Literal["small", "paper"]
 
-_SMALL_PICTURES = (Convolution(8, 4, 2), Convolution(16, 3, 2))
-_TINY_PICTURES = (Convolution(16, 3, 1), Convolution(16, 3, 2))
+_SMALL_IMAGE_LAYERS = (Convolution(8, 4, 2), Convolution(16, 3, 2))
+_TINY_IMAGE_LAYERS = (Convolution(16, 3, 1), Convolution(16, 3, 2))
 POLICIES: dict[NetworkSize, Plan] = {
     "small": Plan((Convolution(16, 8, 4), Convolution(32, 4, 2)), 256),
     "paper": Plan((Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1)), 512),
 }
-"""What agents see with; "small" is that of Mnih et al. 2013, "paper" that of Mnih et al. 2015."""
+"""Encoders of agents: "small" is that of Mnih et al. 2013, "paper" that of Mnih et al. 2015."""
 PredictorNetwork = Literal["auto", "keypoints", "profiles", "small", "paper"]
-"""A reward predictor that is told what fixed filters find: where it is, how much of it each line
-holds, or what predicts labels better; or one that learns to see."""
+"""Image encoder of a reward predictor: keypoints or profiles of fixed random filters, whichever
+fits the labels better ("auto"), or a learned CNN ("small", "paper")."""
 PREDICTORS: dict[PredictorNetwork, Plan] = {
     "small": Plan((Convolution(8, 8, 4), Convolution(16, 4, 2)), 64),
     "paper": Plan(
@@ -87,28 +87,28 @@ PREDICTORS: dict[PredictorNetwork, Plan] = {
         64,
     ),
 }
-"""What those that learn to see see with; "paper" is that of Christiano et al. 2017, A.2."""
+"""Learned encoders of reward predictors; "paper" is that of Christiano et al. 2017, A.2."""
 
 
-def plan_for(picture: ImageLayout, plan: Plan) -> Plan:
-    """The layers for a picture; small ones get small filters."""
-    if min(picture.size) >= LEAST_FOR_WIDE_FILTERS:
+def plan_for(layout: ImageLayout, plan: Plan) -> Plan:
+    """Adapt a plan to the size of images: small ones get small filters."""
+    if min(layout.size) >= MIN_PIXELS_WIDE_FILTERS:
         return plan
-    is_tiny = min(picture.size) < LEAST_FOR_STRIDES
-    return plan._replace(convolutions=_TINY_PICTURES if is_tiny else _SMALL_PICTURES)
+    is_tiny = min(layout.size) < MIN_PIXELS_STRIDES
+    return plan._replace(convolutions=_TINY_IMAGE_LAYERS if is_tiny else _SMALL_IMAGE_LAYERS)
 
 
-def filters_for(picture: ImageLayout) -> Convolution:
-    """The fixed filters that tell where something is; their width is so many strides."""
-    if min(picture.size) >= LEAST_FOR_WIDE_FILTERS:
+def filters_for(layout: ImageLayout) -> Convolution:
+    """Return the layer of fixed random filters for images of a size."""
+    if min(layout.size) >= MIN_PIXELS_WIDE_FILTERS:
         return Convolution(8, 8, 4)
-    is_tiny = min(picture.size) < LEAST_FOR_STRIDES
+    is_tiny = min(layout.size) < MIN_PIXELS_STRIDES
     return Convolution(8, 3, 1) if is_tiny else Convolution(8, 4, 2)
 
 
-def seen_by(plan: Plan, picture: ImageLayout) -> int:
-    """Numbers that are told of what the last convolution says of a picture."""
-    height, width = picture.size
+def num_conv_features(plan: Plan, layout: ImageLayout) -> int:
+    """Return the size of the flat output of the last convolution."""
+    height, width = layout.size
     for _, filter_width, stride in plan.convolutions:
         height = (height - filter_width) // stride + 1
         width = (width - filter_width) // stride + 1

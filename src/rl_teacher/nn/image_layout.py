@@ -44,12 +44,12 @@ class ImageLayout:
 
     @property
     def num_channels(self) -> int:
-        """C."""
+        """Number of channels C."""
         return 1 if self.channel_axis is None else self.shape[self.channel_axis]
 
     @property
     def size(self) -> tuple[int, int]:
-        """H and W."""
+        """Height H and width W."""
         height, width = (n for axis, n in enumerate(self.shape) if axis != self.channel_axis)
         return height, width
 
@@ -71,31 +71,34 @@ class ImageLayout:
 
     @property
     def num_bytes(self) -> int:
-        """P."""
+        """Number of bytes P."""
         return int(np.prod(self.shape))
 
-    def channels_last(self, pictures: Any) -> Any:
-        """[B, H, W, C] of [B, P] bytes, NumPy's or JAX's."""
-        shaped = pictures.reshape(-1, *self.shape)
+    def channels_last(self, images: Any) -> Any:
+        """Reshape [B, P] bytes to [B, H, W, C], in NumPy or JAX."""
+        shaped = images.reshape(-1, *self.shape)
         if self.channel_axis is None:
             return shaped[..., None]
         return shaped if self.channel_axis != 0 else shaped.transpose(0, 2, 3, 1)
 
-    def in_tiles(
-        self, pictures: UInt8[np.ndarray, "batch bytes"], side: int, window: int
+    def to_tiles(
+        self, images: UInt8[np.ndarray, "batch bytes"], side: int, window: int
     ) -> UInt8[np.ndarray, "batch bytes_of_tiles"]:
-        """[B, P'] the same bytes tile by tile, as filters look at them that move by whole tiles.
+        """Reorder bytes tile by tile, for a convolution whose stride is one tile.
 
-        Each tile's bytes lie as a picture's do: its channels first, or last. What no filter reaches
-        is left out.
+        Within a tile, channels come first or last as in the image. Pixels that no filter covers are
+        left out.
 
         Args:
-            pictures: [B, P].
-            side: pixels of a tile, the filters' stride.
-            window: the filters' width, a multiple of it.
+            images: [B, P].
+            side: width of a tile, the stride of the filters.
+            window: width of the filters, a multiple of `side`.
+
+        Returns:
+            [B, P'].
         """
         rows, columns = (num_tiles(pixels, side, window) for pixels in self.size)
-        x = pictures.reshape(-1, *self.shape)
+        x = images.reshape(-1, *self.shape)
         if self.channel_axis == 0:
             x = x[:, :, : rows * side, : columns * side]
             x = x.reshape(len(x), -1, rows, side, columns, side)
@@ -104,11 +107,11 @@ class ImageLayout:
             x = x[:, : rows * side, : columns * side]
             x = x.reshape(len(x), rows, side, columns, side * self.num_channels)
             order = (0, 1, 3, 2)
-        # Note: a row of a tile is moved as one; byte by byte takes twice as long.
+        # Whole rows of a tile are moved as one element; moving bytes takes twice as long.
         whole_rows = x.view(f"V{x.shape[-1]}")[..., 0].transpose(order)
         return np.ascontiguousarray(whole_rows).view(np.uint8).reshape(len(x), -1)
 
 
 def num_tiles(pixels: int, side: int, window: int) -> int:
-    """Tiles along one axis of which some filter sees something."""
+    """Return the number of tiles along one axis that some filter covers."""
     return (pixels - window) // side + window // side

@@ -17,8 +17,9 @@ from safetensors.numpy import load_file, save_file
 from rl_teacher.common.errors import CorruptCheckpoint
 from rl_teacher.common.state_dict import StateDict, arrays_to_tree, nest, part_of, tree_to_arrays
 from rl_teacher.config.experiment import PredictorConfig
-from rl_teacher.nn.conv import applied
-from rl_teacher.nn.mlp import MLP, NumpyMLP
+from rl_teacher.nn.conv import apply_jitted
+from rl_teacher.nn.mlp import MLP
+from rl_teacher.nn.numpy_networks import NumpyMLP
 from rl_teacher.predictor.inputs import InputNormaliser, InputSpace
 from rl_teacher.predictor.networks import (
     ImageRewardNetwork,
@@ -50,7 +51,7 @@ class ImageEnsemble:
         padded = _pad_batch(rows)
         pieces = np.split(padded, range(IMAGES_PER_CALL, len(padded), IMAGES_PER_CALL))
         calls = [(member, piece) for member in self._members for piece in pieces]
-        rewards = list(self._threads.map(lambda call: np.asarray(applied(*call)), calls))
+        rewards = list(self._threads.map(lambda call: np.asarray(apply_jitted(*call)), calls))
         by_member = np.concatenate(rewards).reshape(len(self._members), len(padded), 1)
         return by_member[:, : len(rows)]
 
@@ -95,7 +96,7 @@ class RewardPredictor:
         self.networks = networks
         self.normaliser = normaliser
         is_mlp = isinstance(networks, MLP)
-        self._ensemble = NumpyMLP(networks) if is_mlp else ImageEnsemble(networks)
+        self._ensemble = NumpyMLP.from_jax(networks) if is_mlp else ImageEnsemble(networks)
 
     def member_rewards(
         self, rows: Shaped[np.ndarray, "*batch features"]

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Shaped
 
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.nn.conv import Convolutions
-from rl_teacher.nn.encoders import PREDICTORS, plan_for, seen_by
+from rl_teacher.nn.encoders import PREDICTORS, num_conv_features, plan_for
 from rl_teacher.nn.mlp import ACTIVATIONS, MLP
 from rl_teacher.predictor.inputs import InputSpace
 
@@ -38,10 +38,10 @@ class ImageRewardNetwork(eqx.Module):
         plan = plan_for(space.image, PREDICTORS[config.image_encoder])
         self.space = space
         self.convolutions = Convolutions(
-            space.image, plan, "leaky_relu", rng, normalises=config.batch_norm
+            space.image, plan, "leaky_relu", rng, batch_norm=config.batch_norm
         )
         self.uses_actions = not config.ignore_actions
-        inputs = seen_by(plan, space.image) + self.uses_actions * space.num_action_inputs
+        inputs = num_conv_features(plan, space.image) + self.uses_actions * space.num_action_inputs
         self.head = MLP((inputs, plan.dense, 1), "leaky_relu", 1.0, rng)
 
     def __call__(self, rows: Shaped[Array, "*batch byte"]) -> Float[Array, "*batch 1"]:
@@ -120,7 +120,7 @@ def training_rewards(
         return rewards[..., 0], network
     if dropout == 0.0:
         return network(rows)[..., 0], network
-    activate, _ = ACTIVATIONS[network.activation]
+    activate = ACTIVATIONS[network.activation]
     keys = jax.random.split(key, len(network.weights))
     layers = list(zip(network.weights, network.biases, keys, strict=True))
     for weight, bias, layer_key in layers[:-1]:

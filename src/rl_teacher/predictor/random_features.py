@@ -23,7 +23,7 @@ from jaxtyping import Float32, Shaped
 
 from rl_teacher.nn.encoders import filters_for
 from rl_teacher.nn.image_layout import ImageLayout
-from rl_teacher.nn.numpy_conv import convolved
+from rl_teacher.nn.numpy_networks import convolve
 
 FILTERS_SEED = 0
 """Part of the file format: a saved predictor does not store its filters."""
@@ -66,7 +66,7 @@ class RandomFeatures:
         return np.concatenate(list(self._threads.map(self._features, pieces)))
 
     def _features(self, images: np.ndarray) -> np.ndarray:
-        maps = convolved(self._image.channels_last(images), self._filters, self._stride)
+        maps = convolve(self._image.channels_last(images), self._filters, self._stride)
         response = subtract_background(np.maximum(maps, 0.0))
         by_row, by_column = response.sum(2), response.sum(1)
         return np.concatenate(

@@ -137,7 +137,7 @@ class LibraryAgent(ABC):
             raise BadConfig(
                 f"{self.name} cannot be made for observations of {self._algorithm_spaces[0]} and "
                 f"actions of {self._action_space}. It says: {type(error).__name__}: {error}. Mend "
-                "--other.arguments, or choose another agent or environment."
+                "Change --other.arguments, or choose another agent or environment."
             ) from error
         algorithm.set_logger(Logger(folder=None, output_formats=[]))
         algorithm._total_timesteps = self._total_steps

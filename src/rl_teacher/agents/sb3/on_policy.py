@@ -64,7 +64,7 @@ class OnPolicyLibraryAgent(LibraryAgent):
         self.rollout_steps = int(self.algorithm.n_steps)
         is_float = observation_space.dtype is not None and observation_space.dtype.kind == "f"
         self._normalises = bool(self._arguments[NORMALISE]) and is_float
-        self._moments = RunningMeanStd(observation_space.shape or ())
+        self._stats = RunningMeanStd(observation_space.shape or ())
         self._scale_rewards = ReturnScaler(settings.num_envs, float(self.algorithm.gamma))
         self._starts = np.ones(settings.num_envs, bool)
         self._drawn: list[Drawn] = []
@@ -73,9 +73,9 @@ class OnPolicyLibraryAgent(LibraryAgent):
         return {name: value for name, value in self._arguments.items() if name != NORMALISE}
 
     def _seen(self, observations: Shaped[np.ndarray, "..."]) -> np.ndarray:
-        if not self._normalises or self._moments.is_unmoving:
+        if not self._normalises or self._stats.frozen:
             return observations
-        normalised = (observations - self._moments.mean) / self._moments.std
+        normalised = (observations - self._stats.mean) / self._stats.std
         return np.clip(normalised, -OBSERVATION_LIMIT, OBSERVATION_LIMIT).astype(np.float32)
 
     # --- acting ---
@@ -142,7 +142,7 @@ class OnPolicyLibraryAgent(LibraryAgent):
     def observe(self, rollout: Rollout) -> None:
         """Learn only what observations look like, from a rollout of any policy."""
         if self._normalises:
-            self._moments.update(rollout.observations[rollout.is_valid])
+            self._stats.update(rollout.observations[rollout.is_valid])
 
     def learn(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> dict[str, float]:
         """Improve on one rollout, rewarded as told.
@@ -223,13 +223,13 @@ class OnPolicyLibraryAgent(LibraryAgent):
     def warm_start_from(self, state: Mapping[str, np.ndarray]) -> None:
         """Begin with another agent's networks and normalisers; see `LibraryAgent`."""
         super().warm_start_from(state)
-        self._moments.load_state(part_of(state, "observations"))
-        self._scale_rewards.adopt(part_of(state, "returns"))
+        self._stats.load_state(part_of(state, "observations"))
+        self._scale_rewards.load_scale(part_of(state, "returns"))
 
     def state(self) -> StateDict:
         """Everything needed to go on exactly, between two rollouts."""
         parts = {
-            "observations": self._moments.state(),
+            "observations": self._stats.state(),
             "returns": self._scale_rewards.state(),
             "episodes": {"starts": self._starts},
         }
@@ -238,7 +238,7 @@ class OnPolicyLibraryAgent(LibraryAgent):
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from a saved state."""
         super().load_state(state)
-        self._moments.load_state(part_of(state, "observations"))
+        self._stats.load_state(part_of(state, "observations"))
         self._scale_rewards.load_state(part_of(state, "returns"))
         self._starts = state["episodes/starts"].copy()
         self._drawn = []

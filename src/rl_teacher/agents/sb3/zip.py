@@ -18,7 +18,7 @@ import numpy as np
 
 from rl_teacher.agents.actions import ActionScale
 from rl_teacher.common.errors import BadConfig, BadInput
-from rl_teacher.common.running_stats import RunningMeanStd, unmoving
+from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.common.state_dict import StateDict, nest
 
 Spaces = tuple[gym.Space, gym.Space]
@@ -75,12 +75,12 @@ def agent_state(path: Path, kind: str, hidden: tuple[int, ...], spaces: Spaces) 
     returns = RunningMeanStd(()).state()
     if kind in NATIVE:
         networks = _as_networks(saved, kind, hidden, spaces)
-        observations = unmoving((int(np.prod(observed)),))
+        observations = RunningMeanStd((int(np.prod(observed)),), frozen=True).state()
         return nest({"networks": networks, "observations": observations, "returns": returns})
     parts = {
         "weights/policy": saved.weights,
         "weights/variables": saved.variables,
-        "observations": unmoving(observed),
+        "observations": RunningMeanStd(observed, frozen=True).state(),
         "returns": returns,
     }
     return nest(parts)
@@ -255,7 +255,7 @@ def _in_our_units(
     """
     weight, bias = layers["policy"][-1]
     log_std, scale = saved.weights["log_std"], ActionScale.of(space)
-    if scale.middle is None or scale.half_range is None or np.isinf(scale.half_range).any():
+    if scale.middle is None or scale.half_range is None:
         return (weight, bias), log_std
     middle, half = scale.middle.reshape(-1), scale.half_range.reshape(-1)
     last = (weight / half[:, None]).astype(np.float32), ((bias - middle) / half).astype(np.float32)

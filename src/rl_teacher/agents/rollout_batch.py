@@ -1,0 +1,182 @@
+"""Rollouts in the form in which compiled updates take them.
+
+T: steps of a rollout, N: environments, D: features of an observation, A: actions, B = T * N.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Shaped
+
+from rl_teacher.agents.advantages import generalized_advantage_estimation
+from rl_teacher.agents.policies import ActorCritic
+from rl_teacher.config.agents import A2CConfig, PPOConfig, TRPOConfig
+from rl_teacher.envs.rollout import Rollout
+
+
+class Normalisation(NamedTuple):
+    """Normalisation of observations while the policy acted.
+
+    Attributes:
+        mean: [D]
+        std: [D]
+        clip: [] bound of normalised observations.
+    """
+
+    mean: Any
+    std: Any
+    clip: Any
+
+    def __call__(self, observations: Array) -> Array:
+        """Normalise vectors; images (bytes) stay as they are."""
+        if observations.dtype == jnp.uint8:
+            return observations
+        return jnp.clip((observations - self.mean) / self.std, -self.clip, self.clip)
+
+
+class BootstrapObservations(NamedTuple):
+    """Next observations at episode ends and at the last step.
+
+    All other next observations are in the rollout already, and encoding images is expensive.
+
+    Attributes:
+        steps: [E] indices among the T * N steps; some may occur repeatedly.
+        observations: [E, ...] before any reset.
+    """
+
+    steps: Any
+    observations: Any
+
+    @staticmethod
+    def of(rollout: Rollout) -> "BootstrapObservations":
+        """Collect them from a rollout, padded to a multiple of N."""
+        is_needed = rollout.ended | ~rollout.is_valid
+        is_needed[-1] = True
+        steps = np.flatnonzero(is_needed)
+        num_envs = rollout.ended.shape[1]
+        # Padding keeps the number of distinct lengths, and so of compiled programs, small.
+        padded = np.resize(steps, -(-len(steps) // num_envs) * num_envs)
+        time, env = np.unravel_index(padded, rollout.ended.shape)
+        return BootstrapObservations(padded, rollout.next_observations[time, env])
+
+
+class RolloutBatch(NamedTuple):
+    """A rollout as input of a compiled update.
+
+    Attributes:
+        observations: [T, N, D] as the environment returned them; images as bytes, in tiles.
+        next_observations: [T, N, D] before any reset; for images `BootstrapObservations`.
+        actions: [T, N, ...] policy actions, before scaling and clipping.
+        masks: [T, N, A] discrete actions that were allowed; None: all.
+        rewards: [T, N] scaled rewards.
+        terminated: [T, N] 1 where the episode terminated, so that nothing is bootstrapped.
+        ended: [T, N] 1 where the episode terminated or was truncated.
+        weights: [T, N] 1 for valid steps, 0 for steps that only reset an environment.
+        normalisation: normalisation of the observations while the policy acted.
+        features: [T, N, F] features of the images, computed while the policy acted; None for
+            vectors, or if the encoder has changed since.
+    """
+
+    observations: Any
+    next_observations: Any
+    actions: Any
+    masks: Any
+    rewards: Any
+    terminated: Any
+    ended: Any
+    weights: Any
+    normalisation: Normalisation
+    features: Any = None
+
+
+class PolicyBatch(NamedTuple):
+    """Samples of a policy update.
+
+    Attributes:
+        observations: [B, D] normalised; bytes for images.
+        weights: [B] 1 for valid steps.
+        actions: [B, ...]
+        masks: [B, A] discrete actions that were allowed; None: all.
+        log_probs: [B] log-probabilities of the actions under the policy before the update.
+        advantages: [B]
+    """
+
+    observations: Array
+    weights: Array
+    actions: Array
+    masks: Array | None
+    log_probs: Array
+    advantages: Array
+
+
+class ValueBatch(NamedTuple):
+    """Samples of a value function update.
+
+    Attributes:
+        observations: [B, D] normalised; bytes for images.
+        weights: [B] 1 for valid steps.
+        returns: [B] targets of the value function.
+    """
+
+    observations: Array
+    weights: Array
+    returns: Array
+
+
+def flatten_time(x: Shaped[Any, "time env ..."]) -> Shaped[Any, "batch ..."]:
+    """Merge time and environments into one batch axis."""
+    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def prepare_batches(
+    networks: ActorCritic, rollout: RolloutBatch, config: PPOConfig | TRPOConfig | A2CConfig
+) -> tuple[PolicyBatch, ValueBatch]:
+    """Normalise observations; compute log-probabilities, advantages and returns."""
+    policy, value, encoder = networks
+    observations = rollout.normalisation(rollout.observations)
+    features = encoder(observations) if rollout.features is None else rollout.features
+    values = value(features)[..., 0]
+    advantages = generalized_advantage_estimation(
+        rollout.rewards,
+        values,
+        bootstrap_values(networks, rollout, values),
+        rollout.terminated,
+        rollout.ended,
+        gamma=config.gamma,
+        gae_lambda=config.gae_lambda,
+    )
+    flat_observations, actions = flatten_time(observations), flatten_time(rollout.actions)
+    masks = None if rollout.masks is None else flatten_time(rollout.masks)
+    policy_batch = PolicyBatch(
+        observations=flat_observations,
+        weights=flatten_time(rollout.weights),
+        actions=actions,
+        masks=masks,
+        log_probs=policy.log_prob(flatten_time(features), actions, masks),
+        advantages=flatten_time(advantages),
+    )
+    # The target of the value function is the lambda-return, R_t = A_t + V(o_t).
+    returns = flatten_time(advantages + values)
+    return policy_batch, ValueBatch(flat_observations, policy_batch.weights, returns)
+
+
+def bootstrap_values(
+    networks: ActorCritic, rollout: RolloutBatch, values: Float[Array, "time env"]
+) -> Float[Array, "time env"]:
+    """Compute [T, N] V(o_{t+1}) of the observations before any reset.
+
+    Args:
+        networks: value function and encoder.
+        rollout: the rollout.
+        values: [T, N] V(o_t), which are used again where an episode continues.
+    """
+    following = rollout.next_observations
+    if not isinstance(following, BootstrapObservations):
+        return networks.value(networks.encoder(rollout.normalisation(following)))[..., 0]
+    at_ends = networks.value(networks.encoder(following.observations))[:, 0]
+    shifted = jnp.concatenate([values[1:], values[-1:]]).reshape(-1)
+    return shifted.at[following.steps].set(at_ends).reshape(values.shape)
