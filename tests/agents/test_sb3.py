@@ -192,7 +192,7 @@ def test_what_is_remembered_is_worth_what_it_is_by_now():
 
 
 def test_a_large_buffer_is_told_in_parts(monkeypatch):
-    monkeypatch.setattr("rl_teacher.agents.sb3.replay.ROWS_AT_ONCE", 2 * NUM_ENVS)
+    monkeypatch.setattr("rl_teacher.agents.sb3.replay.CHUNK", 2 * NUM_ENVS)
     agent = made("sb3:DQN", *OFF_POLICY["sb3:DQN"])
     train(agent, collector_for("sb3:DQN"), 2)
     sizes = []
@@ -439,7 +439,7 @@ def test_observations_are_normalised_for_agents_on_policy_unless_it_is_said_othe
     for arguments, mean in ((("normalise=True",), 0.0), (("normalise=False",), 7.0)):
         agent = made("sb3:PPO", *ON_POLICY["sb3:PPO"], *arguments)
         agent._stats.update(np.full((100, 3), 7.0) + np.random.default_rng(0).normal(size=(100, 3)))
-        seen = agent._seen(np.full((1, 3), 7.0, np.float32))
+        seen = agent._normalise(np.full((1, 3), 7.0, np.float32))
         assert seen.mean() == pytest.approx(mean, abs=0.3)
 
 

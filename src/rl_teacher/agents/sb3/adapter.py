@@ -1,4 +1,4 @@
-"""What agents of other libraries share, on-policy or off-policy: making, counting, saving."""
+"""Base class of the adapters for agents of other libraries."""
 
 import os
 from abc import ABC, abstractmethod
@@ -17,7 +17,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from rl_teacher.agents.actions import Masks
 from rl_teacher.agents.sb3.libraries import algorithm_class, arguments_for
 from rl_teacher.agents.sb3.randomness import IsolatedRandomness
-from rl_teacher.agents.sb3.weights import begin_with_weights, load_weights, weights_of
+from rl_teacher.agents.sb3.weights import load_weights, warm_start_weights, weights_of
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import StateDict, array_to_rng, nest, part_of, rng_to_array
 from rl_teacher.config.agents import OtherAgentConfig
@@ -32,48 +32,48 @@ COUNTERS = (
     "reset_idx",
     "adaptive_lr.current_adaptive_lr",
 )
-"""Numbers of an algorithm that change while it learns; each has some of them."""
+"""Attributes of an algorithm that change during training; each algorithm has some of them."""
 
 
-def compute_on_one_thread() -> None:
-    """Keep torch to one core, unless the user has said otherwise.
+def limit_torch_threads() -> None:
+    """Limit torch to one thread, unless OMP_NUM_THREADS is set.
 
-    Small networks are no quicker on two, and large ones by half at most; but where other work runs
-    beside them, threads that wait for each other are many times slower.
+    A second thread does not speed up small networks, and large ones by half at most. If other
+    processes use the cores, however, threads that wait for each other are many times slower.
     """
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
 
 
 class SpacesOnly(VecEnv):
-    """What a constructor wants to see of environments that somebody else steps."""
+    """A vector environment that has spaces but cannot be stepped, for constructors."""
 
     def __init__(self, num_envs: int, observations: gym.Space, actions: gym.Space) -> None:
         self.render_mode = None
         super().__init__(num_envs, observations, actions)
 
     def _refuse(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError("these environments are stepped by rl-teacher's own loop")
+        raise NotImplementedError("these environments are stepped by the loop of rl-teacher")
 
     reset = step_async = step_wait = set_attr = env_method = _refuse
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:  # noqa: ARG002
-        """`render_mode` alone is known."""
+        """Return an attribute; only `render_mode` exists."""
         return [getattr(self, attr_name)] * self.num_envs
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:  # noqa: ARG002
-        """In nothing."""
+        """Return that there are no wrappers."""
         return [False] * self.num_envs
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 class LibraryAgent(ABC):
-    """An algorithm of another library whose own loop is never entered.
+    """An algorithm of another library, without its own training loop.
 
     Attributes:
-        algorithm: the library's object.
+        algorithm: the algorithm object of the library.
         rollout_steps: steps of each environment between two calls of `learn`.
     """
 
@@ -90,21 +90,21 @@ class LibraryAgent(ABC):
         total_steps: int,
         seed: int,
     ) -> None:
-        """Make a new agent.
+        """Create an agent.
 
         Args:
-            name: such as `sb3:PPO`.
-            observation_space: of one environment.
-            action_space: of one environment.
-            settings: how many environments, and the arguments of the algorithm's constructor.
-            total_steps: environment steps after which schedules have reached their end.
-            seed: of the weights and the exploration.
+            name: name of the algorithm, such as `sb3:PPO`.
+            observation_space: observation space of one environment.
+            action_space: action space of one environment.
+            settings: number of environments, and arguments of the algorithm's constructor.
+            total_steps: environment steps after which schedules reach their final value.
+            seed: seed of the weights and the exploration.
 
         Raises:
-            BadConfig: the algorithm cannot act in such environments, or refuses an argument.
+            BadConfig: the algorithm does not support the spaces, or refuses an argument.
         """
         if image_layout_of(observation_space) is None:
-            compute_on_one_thread()
+            limit_torch_threads()
         self.name = name
         self._num_envs = settings.num_envs
         self._class = algorithm_class(name)
@@ -113,7 +113,7 @@ class LibraryAgent(ABC):
         self._first_action = 0
         self._algorithm_spaces = observation_space, action_space
         if isinstance(action_space, gym.spaces.Discrete):
-            # Note: these libraries count actions from 0, whatever the space says.
+            # These libraries count actions from 0, even if the space does not.
             self._first_action = int(action_space.start)
             self._algorithm_spaces = observation_space, gym.spaces.Discrete(int(action_space.n))
         if isinstance(observation_space, gym.spaces.Box) and observation_space.dtype.kind == "f":
@@ -122,10 +122,10 @@ class LibraryAgent(ABC):
         self._total_steps = max(total_steps, 1)
         self._rng = np.random.default_rng([seed, 1])
         self._randomness = IsolatedRandomness()
-        self.algorithm = self._made(seed)
+        self.algorithm = self._construct(seed)
 
-    def _made(self, seed: int) -> Any:
-        """A new algorithm."""
+    def _construct(self, seed: int) -> Any:
+        """Construct the algorithm."""
         env = SpacesOnly(self._num_envs, *self._algorithm_spaces)
         arguments = dict(self._constructor_arguments())
         try:
@@ -135,8 +135,8 @@ class LibraryAgent(ABC):
                 algorithm = self._class(env=env, seed=seed, **arguments)
         except Exception as error:
             raise BadConfig(
-                f"{self.name} cannot be made for observations of {self._algorithm_spaces[0]} and "
-                f"actions of {self._action_space}. It says: {type(error).__name__}: {error}. Mend "
+                f"{self.name} cannot be constructed for observations {self._algorithm_spaces[0]} "
+                f"and actions {self._action_space}. It raised {type(error).__name__}: {error}. "
                 "Change --other.arguments, or choose another agent or environment."
             ) from error
         algorithm.set_logger(Logger(folder=None, output_formats=[]))
@@ -147,14 +147,14 @@ class LibraryAgent(ABC):
         return self._arguments
 
     def _noise(self, spread: float) -> VectorizedActionNoise:
-        """Gaussian noise on actions scaled to -1..1, drawn for each environment."""
+        """Create independent Gaussian noise for each environment, on actions in [-1, 1]."""
         shape = self._action_space.shape or ()
         each = NormalActionNoise(np.zeros(shape), np.full(shape, spread))
         return VectorizedActionNoise(each, self._num_envs)
 
     @abstractmethod
-    def _seen(self, observations: Shaped[np.ndarray, "..."]) -> np.ndarray:
-        """Observations as the algorithm is given them."""
+    def _normalise(self, observations: Shaped[np.ndarray, "..."]) -> np.ndarray:
+        """Return observations in the form that the algorithm is given."""
 
     def predict(
         self,
@@ -166,40 +166,42 @@ class LibraryAgent(ABC):
         """Return actions for evaluation: the mode, or samples that `learn` does not use."""
         with self._randomness.in_use():
             actions, _ = self.algorithm.policy.predict(
-                self._seen(observations), deterministic=deterministic, **self._masking(masks)
+                self._normalise(observations),
+                deterministic=deterministic,
+                **self._mask_arguments(masks),
             )
         return self._to_environment(actions)
 
     def _to_environment(self, actions: np.ndarray) -> np.ndarray:
-        """Actions that are within bounds, as an environment is given them."""
+        """Convert actions within bounds to the format of the environment."""
         if isinstance(self._action_space, gym.spaces.Box):
             return actions.reshape(-1, *self._action_space.shape).astype(np.float32)
         return actions.astype(np.int64) + self._first_action
 
-    def _masking(self, masks: Masks) -> dict[str, np.ndarray]:
-        """The masks, for the algorithm that knows of some.
+    def _mask_arguments(self, masks: Masks) -> dict[str, np.ndarray]:
+        """Return the masks as keyword arguments.
 
         Raises:
-            BadConfig: another one is told which actions are allowed.
+            BadConfig: there are masks, but the algorithm does not support them.
         """
         if masks is None:
             return {}
         if self.name == "sb3:MaskablePPO":
             return {"action_masks": masks}
         raise BadConfig(
-            f"The environment says which actions it allows, and {self.name} cannot be told that. "
-            "Give --agent sb3:MaskablePPO, or ppo."
+            f"The environment masks actions, which {self.name} does not support. "
+            "Use --agent sb3:MaskablePPO, or ppo."
         )
 
     def _advance(self, num_steps: int) -> None:
-        """Count environment steps, which schedules go by."""
+        """Count environment steps, on which schedules depend."""
         self.algorithm.num_timesteps += num_steps
         self.algorithm._update_current_progress_remaining(
             self.algorithm.num_timesteps, self._total_steps
         )
 
-    def _figures(self) -> dict[str, float]:
-        """What the algorithm has recorded since the last time."""
+    def _metrics(self) -> dict[str, float]:
+        """Return the metrics that the algorithm logged since the last call."""
         recorded = dict(self.algorithm.logger.name_to_value)
         self.algorithm.logger.dump()
         return {
@@ -208,24 +210,24 @@ class LibraryAgent(ABC):
             if isinstance(value, Real)
         }
 
-    def _make_anew(self) -> None:
-        """Other networks and new optimisers; step counts and schedules go on."""
+    def _reconstruct(self) -> None:
+        """Create new networks and optimisers; keep step counts and schedules."""
         counters = self._counters()
-        self.algorithm = self._made(int(self._rng.integers(2**31)))
+        self.algorithm = self._construct(int(self._rng.integers(2**31)))
         self._set_counters(counters)
 
     # --- saving ---
 
     def warm_start_from(self, state: Mapping[str, np.ndarray]) -> None:
-        """Begin with another agent's networks; optimisers and exploration are new.
+        """Take over the networks of another agent, but not its optimisers.
 
         Raises:
-            BadConfig: it has other networks, or networks of other sizes.
+            BadConfig: its networks have other names or sizes.
         """
-        begin_with_weights(self.algorithm, part_of(state, "weights"))
+        warm_start_weights(self.algorithm, part_of(state, "weights"))
 
     def state(self) -> StateDict:
-        """Everything needed to go on exactly, between two rollouts."""
+        """Return everything needed to continue exactly, between two rollouts."""
         parts = {
             "weights": weights_of(self.algorithm),
             "counters": self._counters(),
@@ -238,7 +240,7 @@ class LibraryAgent(ABC):
         return nest(parts)
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         load_weights(self.algorithm, part_of(state, "weights"))
         self._set_counters(part_of(state, "counters"))
         self._randomness.load_state(part_of(state, "randomness"))
@@ -249,19 +251,19 @@ class LibraryAgent(ABC):
         return {
             name: np.asarray(getattr(holder, last))
             for name in COUNTERS
-            for holder, last in [_place(self.algorithm, name)]
+            for holder, last in [_attribute(self.algorithm, name)]
             if hasattr(holder, last)
         }
 
     def _set_counters(self, counters: Mapping[str, np.ndarray]) -> None:
         for name, value in counters.items():
-            holder, last = _place(self.algorithm, name)
+            holder, last = _attribute(self.algorithm, name)
             setattr(holder, last, value.item())
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         return torch.as_tensor(array, device=self.algorithm.device)
 
 
-def _place(algorithm: Any, name: str) -> tuple[Any, str]:
+def _attribute(algorithm: Any, name: str) -> tuple[Any, str]:
     holder, _, last = name.rpartition(".")
     return (getattr(algorithm, holder, None) if holder else algorithm), last

@@ -1,4 +1,4 @@
-"""Which algorithms of other libraries there are, and what they are made with."""
+"""Algorithms of other libraries, and the arguments of their constructors."""
 
 import inspect
 from collections.abc import Mapping
@@ -14,29 +14,29 @@ ALGORITHMS = {
     **{f"sb3:{name}": "sb3_contrib" for name in ("CrossQ", "MaskablePPO", "QRDQN", "TQC", "TRPO")},
     **{f"sbx:{name}": "sbx" for name in ("CrossQ", "DDPG", "DQN", "PPO", "SAC", "TD3", "TQC")},
 }
-"""The module that each is in."""
+"""Module of each algorithm."""
 
 LIBRARIES = ("sb3", "sbx")
 
-OURS = ("env", "seed", "tensorboard_log", "_init_setup_model", "_total_timesteps")
-"""What a constructor is told by us."""
+RESERVED = ("env", "seed", "tensorboard_log", "_init_setup_model", "_total_timesteps")
+"""Constructor arguments that the adapter sets."""
 
 NORMALISE = "normalise"
-"""An argument of ours, for algorithms on-policy: whether observations and rewards are scaled."""
+"""Additional argument of on-policy algorithms: whether observations and rewards are normalised."""
 
 
 def check_algorithm(name: str, settings: OtherAgentConfig) -> None:
-    """Refuse what cannot be made, whatever the environment.
+    """Check that an algorithm is available and accepts its arguments.
 
     Raises:
-        UnknownName: there is no such algorithm; the nearest are offered.
+        UnknownName: there is no such algorithm; the error suggests the nearest ones.
         BadConfig: its library is not installed, or it has no such argument.
     """
     arguments_for(algorithm_class(name), name, settings)
 
 
 def algorithm_class(name: str) -> Any:
-    """The class, such as Stable-Baselines3's PPO for `sb3:PPO`.
+    """Return the class of an algorithm, such as Stable-Baselines3's PPO for `sb3:PPO`.
 
     Raises:
         UnknownName: there is no such algorithm.
@@ -56,10 +56,11 @@ def algorithm_class(name: str) -> Any:
 
 
 def arguments_for(algorithm: Any, name: str, settings: OtherAgentConfig) -> dict[str, Any]:
-    """What the constructor is told, and `normalise` for algorithms on-policy.
+    """Return the constructor arguments, and `normalise` for on-policy algorithms.
 
-    The libraries' own numbers are meant for one environment. With N of them, unless they are given,
-    a rollout has as many steps in all, and there are as many gradient steps for each of them.
+    The defaults of the libraries are tuned for one environment. With N environments, `n_steps` is
+    reduced so that a rollout has as many steps in total, and `gradient_steps` is increased so that
+    there are as many per step.
 
     Raises:
         BadConfig: it has no such argument, or a value is of the wrong kind.
@@ -67,12 +68,12 @@ def arguments_for(algorithm: Any, name: str, settings: OtherAgentConfig) -> dict
     given = parse_arguments(settings.arguments)
     parameters = inspect.signature(algorithm.__init__).parameters
     _check_names(given, parameters, name, is_on_policy=is_on_policy(algorithm))
-    made = {key: _as_meant(key, value) for key, value in given.items()}
+    made = {key: _parse_schedule(key, value) for key, value in given.items()}
     made.setdefault("policy", "MlpPolicy")
     if is_on_policy(algorithm):
         made.setdefault(NORMALISE, True)
         own = parameters["n_steps"].default
-        # Note: A2C's 5 steps are meant for each of several environments.
+        # The 5 steps of A2C are meant for each of several environments.
         made.setdefault("n_steps", max(own // settings.num_envs, min(own, 5)))
     else:
         own = parameters["gradient_steps"].default
@@ -81,7 +82,7 @@ def arguments_for(algorithm: Any, name: str, settings: OtherAgentConfig) -> dict
 
 
 def is_on_policy(algorithm: Any) -> bool:
-    """Whether an algorithm, or its class, learns from each rollout once."""
+    """Return whether an algorithm, or its class, is on-policy."""
     from stable_baselines3.common.on_policy_algorithm import (  # noqa: PLC0415 - brings torch
         OnPolicyAlgorithm,
     )
@@ -93,20 +94,20 @@ def is_on_policy(algorithm: Any) -> bool:
 def _check_names(
     given: Mapping[str, Any], parameters: Mapping[str, Any], name: str, *, is_on_policy: bool
 ) -> None:
-    known = [each for each in parameters if each not in ("self", *OURS)]
+    known = [each for each in parameters if each not in ("self", *RESERVED)]
     known += [NORMALISE] * is_on_policy
     for each in given:
-        if each in OURS:
+        if each in RESERVED:
             raise BadConfig(
-                f"--other.arguments {each}=... was given, but {name} is told that by this "
-                "program. Leave it out."
+                f"--other.arguments {each}=... was given, but rl-teacher sets this argument of "
+                f"{name} itself. Remove it."
             )
         if each not in known:
             raise UnknownName(f"argument of {name}", each, known)
 
 
-def _as_meant(name: str, value: Any) -> Any:
-    """A schedule, which no literal can be, from the word that stands for it."""
+def _parse_schedule(name: str, value: Any) -> Any:
+    """Replace `lin_X` by a linear schedule from X to 0; return other values as given."""
     if not isinstance(value, str) or not value.startswith("lin_"):
         return value
     from stable_baselines3.common.utils import LinearSchedule  # noqa: PLC0415 - brings torch
@@ -115,6 +116,6 @@ def _as_meant(name: str, value: Any) -> Any:
         return LinearSchedule(float(value.removeprefix("lin_")), 0.0, 1.0)
     except ValueError as error:
         raise BadConfig(
-            f"--other.arguments {name}={value} was given; a number must follow lin_, such as "
-            "lin_3e-4 for what falls linearly from 3e-4 to 0."
+            f"--other.arguments {name}={value} was given, but a number must follow lin_: "
+            "lin_3e-4 is a schedule from 3e-4 to 0."
         ) from error

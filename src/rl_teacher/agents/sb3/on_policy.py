@@ -1,4 +1,4 @@
-"""PPO, A2C, TRPO and the like of other libraries, driven by our loop.
+"""Adapter for on-policy algorithms of other libraries, such as PPO, A2C and TRPO.
 
 T: steps of a rollout, N: environments.
 """
@@ -22,22 +22,22 @@ from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.config.agents import OtherAgentConfig
 from rl_teacher.envs.rollout import Rollout
 
-OBSERVATION_LIMIT = 10.0
-"""Normalised observations are clipped to this, as VecNormalize does."""
+OBSERVATION_CLIP = 10.0
+"""Bound of normalised observations, as in VecNormalize."""
 
 
-class Drawn(NamedTuple):
-    """What was thought while acting in one step; arrays of N.
+class StepOutputs(NamedTuple):
+    """Outputs of the algorithm in one step.
 
     Attributes:
-        seen: [N, ...] observations as the algorithm was given them.
-        actions: [N, ...] as they were drawn, before they were clipped.
-        values: [N] of the observations.
-        log_probs: [N] of the actions.
-        masks: [N, A] which actions were allowed; None: all.
+        observations: [N, ...] normalised observations.
+        actions: [N, ...] actions before clipping.
+        values: [N] values of the observations.
+        log_probs: [N] log-probabilities of the actions.
+        masks: [N, A] actions that were allowed; None: all.
     """
 
-    seen: np.ndarray
+    observations: np.ndarray
     actions: np.ndarray
     values: np.ndarray
     log_probs: np.ndarray
@@ -45,7 +45,7 @@ class Drawn(NamedTuple):
 
 
 class OnPolicyLibraryAgent(LibraryAgent):
-    """Fills the algorithm's rollout buffer with what it is told, and has it train on that."""
+    """Fills the rollout buffer of an algorithm, and calls its `train`."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class OnPolicyLibraryAgent(LibraryAgent):
         total_steps: int,
         seed: int,
     ) -> None:
-        """Make a new agent; see `LibraryAgent`."""
+        """Create an agent; see `LibraryAgent`."""
         super().__init__(
             name, observation_space, action_space, settings, total_steps=total_steps, seed=seed
         )
@@ -67,27 +67,27 @@ class OnPolicyLibraryAgent(LibraryAgent):
         self._stats = RunningMeanStd(observation_space.shape or ())
         self._scale_rewards = ReturnScaler(settings.num_envs, float(self.algorithm.gamma))
         self._starts = np.ones(settings.num_envs, bool)
-        self._drawn: list[Drawn] = []
+        self._outputs: list[StepOutputs] = []
 
     def _constructor_arguments(self) -> Mapping[str, Any]:
         return {name: value for name, value in self._arguments.items() if name != NORMALISE}
 
-    def _seen(self, observations: Shaped[np.ndarray, "..."]) -> np.ndarray:
+    def _normalise(self, observations: Shaped[np.ndarray, "..."]) -> np.ndarray:
         if not self._normalises or self._stats.frozen:
             return observations
         normalised = (observations - self._stats.mean) / self._stats.std
-        return np.clip(normalised, -OBSERVATION_LIMIT, OBSERVATION_LIMIT).astype(np.float32)
+        return np.clip(normalised, -OBSERVATION_CLIP, OBSERVATION_CLIP).astype(np.float32)
 
     # --- acting ---
 
     def act(
         self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
     ) -> Shaped[np.ndarray, "env ..."]:
-        """Draw actions; remembers what was thought, for `learn`."""
-        self._refresh_exploration(len(self._drawn))
-        drawn = self._draw(observations, masks)
-        self._drawn.append(drawn)
-        return self._within_bounds(drawn.actions)
+        """Sample actions; record the outputs of the networks for `learn`."""
+        self._refresh_exploration(len(self._outputs))
+        outputs = self._sample(observations, masks)
+        self._outputs.append(outputs)
+        return self._within_bounds(outputs.actions)
 
     def predict(
         self,
@@ -99,34 +99,40 @@ class OnPolicyLibraryAgent(LibraryAgent):
         """Return actions for evaluation: the mode, or samples that `learn` does not use."""
         if deterministic:
             return super().predict(observations, masks, deterministic=True)
-        return self._within_bounds(self._draw(observations, masks).actions)
+        return self._within_bounds(self._sample(observations, masks).actions)
 
     def _refresh_exploration(self, t: int) -> None:
-        """With state-dependent exploration: another matrix, where the library takes another."""
+        """Resample the matrix of state-dependent exploration when the library does."""
         algorithm = self.algorithm
         every = algorithm.sde_sample_freq
         if algorithm.use_sde and (t == 0 or (every > 0 and t % every == 0)):
             with self._randomness.in_use():
                 algorithm.policy.reset_noise(self._num_envs)
 
-    def _draw(self, observations: np.ndarray, masks: Masks) -> Drawn:
-        seen, masking = self._seen(observations), self._masking(masks)
+    def _sample(self, observations: np.ndarray, masks: Masks) -> StepOutputs:
+        normalised, masking = self._normalise(observations), self._mask_arguments(masks)
         with self._randomness.in_use():
             if is_sbx(self.algorithm):
-                actions, values, log_probs = self._draw_with_jax(seen)
+                actions, values, log_probs = self._sample_with_jax(normalised)
             else:
                 self.algorithm.policy.set_training_mode(False)
                 with torch.no_grad():
-                    drawn = self.algorithm.policy(self._tensor(seen), **masking)
+                    drawn = self.algorithm.policy(self._tensor(normalised), **masking)
                 actions, values, log_probs = (each.cpu().numpy() for each in drawn)
-        return Drawn(seen, actions, values.reshape(-1), log_probs.reshape(-1), masks)
+        return StepOutputs(normalised, actions, values.reshape(-1), log_probs.reshape(-1), masks)
 
-    def _draw_with_jax(self, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _sample_with_jax(
+        self, observations: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         policy = self.algorithm.policy
         if not self.algorithm.use_sde or isinstance(self._action_space, gym.spaces.Discrete):
             policy.reset_noise()
-        actions, log_probs, values = policy.predict_all(seen, policy.noise_key)
-        return np.array(actions), np.array(values), np.array(log_probs)  # torch must own them
+        actions, log_probs, values = policy.predict_all(observations, policy.noise_key)
+        return (
+            np.array(actions),
+            np.array(values),
+            np.array(log_probs),
+        )  # torch needs arrays that it may write to
 
     def _within_bounds(self, actions: np.ndarray) -> np.ndarray:
         space = self._action_space
@@ -140,21 +146,18 @@ class OnPolicyLibraryAgent(LibraryAgent):
     # --- learning ---
 
     def observe(self, rollout: Rollout) -> None:
-        """Learn only what observations look like, from a rollout of any policy."""
+        """Update the observation statistics from a rollout of any policy."""
         if self._normalises:
             self._stats.update(rollout.observations[rollout.is_valid])
 
     def learn(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> dict[str, float]:
-        """Improve on one rollout, rewarded as told.
-
-        Note: the moments of observations move on only after it, as for our own agents.
-        """
+        """Update on one rollout with the given rewards; then update the observation statistics."""
         with self._randomness.in_use():
             self._fill(rollout, self._scaled(rollout, rewards))
             self._advance(rollout.num_steps)
             self.algorithm.train()
         self.observe(rollout)
-        return self._figures()
+        return self._metrics()
 
     def _scaled(self, rollout: Rollout, rewards: np.ndarray) -> np.ndarray:
         if not self._normalises:
@@ -162,49 +165,53 @@ class OnPolicyLibraryAgent(LibraryAgent):
         return self._scale_rewards(rewards, rollout.ended, rollout.is_valid)
 
     def _fill(self, rollout: Rollout, rewards: np.ndarray) -> None:
-        """Fill the algorithm's rollout buffer, and have it work out advantages."""
-        buffer, drawn = self.algorithm.rollout_buffer, self._drawn
+        """Fill the rollout buffer of the algorithm, and compute advantages."""
+        buffer, outputs = self.algorithm.rollout_buffer, self._outputs
         cut = rollout.truncated & ~rollout.terminated & rollout.is_valid
-        worth = rewards + self.algorithm.gamma * self._values_after(rollout, cut)
-        over = rollout.ended | ~rollout.is_valid
+        # These buffers do not know truncation: as in the training loops of the libraries, the value
+        # of the last observation is added to the reward, r_t + gamma * V(o_{t+1}).
+        bootstrapped = rewards + self.algorithm.gamma * self._truncation_values(rollout, cut)
+        ended = rollout.ended | ~rollout.is_valid
         buffer.reset()
-        for t, step in enumerate(drawn):
+        for t, step in enumerate(outputs):
             masking = {} if step.masks is None else {"action_masks": step.masks}
             buffer.add(
-                step.seen,
+                step.observations,
                 step.actions.reshape(self._num_envs, -1),
-                worth[t],
+                bootstrapped[t],
                 self._starts,
                 torch.as_tensor(step.values),
                 torch.as_tensor(step.log_probs),
                 **masking,
             )
-            self._starts = over[t]
+            self._starts = ended[t]
         last = self._values(rollout.next_observations[-1])
-        buffer.compute_returns_and_advantage(last_values=torch.as_tensor(last), dones=over[-1])
-        self._pass_over_resets(rollout.is_valid)
-        self._drawn = []
+        buffer.compute_returns_and_advantage(last_values=torch.as_tensor(last), dones=ended[-1])
+        self._neutralise_resets(rollout.is_valid)
+        self._outputs = []
 
-    def _values_after(
+    def _truncation_values(
         self, rollout: Rollout, cut: Bool[np.ndarray, "time env"]
     ) -> Float[np.ndarray, "time env"]:
-        """[T, N] values of where time limits cut episodes, and 0 elsewhere."""
+        """Compute [T, N] values of the last observations of truncated episodes; 0 elsewhere."""
         values = np.zeros(cut.shape, np.float32)
         for t in np.flatnonzero(cut.any(axis=1)):
             values[t] = np.where(cut[t], self._values(rollout.next_observations[t]), 0.0)
         return values
 
     def _values(self, observations: np.ndarray) -> Float[np.ndarray, " env"]:
-        """[N] what the algorithm's value function says."""
-        seen, algorithm = self._seen(observations), self.algorithm
+        """Compute [N] values of observations."""
+        normalised, algorithm = self._normalise(observations), self.algorithm
         if is_sbx(algorithm):
-            values = algorithm.vf.apply(algorithm.policy.vf_state.params, seen)
+            values = algorithm.vf.apply(algorithm.policy.vf_state.params, normalised)
             return np.array(values).reshape(-1)
         with torch.no_grad():
-            return algorithm.policy.predict_values(self._tensor(seen)).cpu().numpy().reshape(-1)
+            return (
+                algorithm.policy.predict_values(self._tensor(normalised)).cpu().numpy().reshape(-1)
+            )
 
-    def _pass_over_resets(self, is_valid: Bool[np.ndarray, "time env"]) -> None:
-        """Steps that only reset: no advantage beyond the mean, and values as they are."""
+    def _neutralise_resets(self, is_valid: Bool[np.ndarray, "time env"]) -> None:
+        """Give steps that only reset the mean advantage and a value error of 0."""
         if is_valid.all():
             return
         buffer = self.algorithm.rollout_buffer
@@ -212,22 +219,22 @@ class OnPolicyLibraryAgent(LibraryAgent):
         buffer.returns[~is_valid] = buffer.values[~is_valid]
 
     def relabel_buffer(self, reward_fn: RewardFunction) -> None:
-        """Nothing: rollouts are learned from once, with the rewards of their time."""
+        """Do nothing: each rollout is used once, with the rewards of its time."""
 
     def reinitialise(self) -> None:
-        """New networks and optimisers; what is known of observations and rewards stays."""
-        self._make_anew()
+        """Create new networks and optimisers; keep the statistics of observations and rewards."""
+        self._reconstruct()
 
     # --- saving ---
 
     def warm_start_from(self, state: Mapping[str, np.ndarray]) -> None:
-        """Begin with another agent's networks and normalisers; see `LibraryAgent`."""
+        """Take over networks and normalisers of another agent; see `LibraryAgent`."""
         super().warm_start_from(state)
         self._stats.load_state(part_of(state, "observations"))
         self._scale_rewards.load_scale(part_of(state, "returns"))
 
     def state(self) -> StateDict:
-        """Everything needed to go on exactly, between two rollouts."""
+        """Return everything needed to continue exactly, between two rollouts."""
         parts = {
             "observations": self._stats.state(),
             "returns": self._scale_rewards.state(),
@@ -236,9 +243,9 @@ class OnPolicyLibraryAgent(LibraryAgent):
         return {**super().state(), **nest(parts)}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         super().load_state(state)
         self._stats.load_state(part_of(state, "observations"))
         self._scale_rewards.load_state(part_of(state, "returns"))
         self._starts = state["episodes/starts"].copy()
-        self._drawn = []
+        self._outputs = []

@@ -1,4 +1,4 @@
-"""The global random generators that these libraries draw on, kept apart from everybody else's."""
+"""Isolation of the global random generators that these libraries use."""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -12,10 +12,10 @@ from rl_teacher.common.state_dict import StateDict
 
 
 class IsolatedRandomness:
-    """NumPy's and torch's global generators, as only one agent uses them.
+    """The state of the global generators of NumPy and torch, as seen by one agent.
 
-    The libraries draw from global generators. Here these stand, while the agent computes, where it
-    left them; anybody else finds them untouched.
+    The libraries sample from global generators. While the agent computes, these have the state in
+    which the agent left them; afterwards, they have their previous state.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class IsolatedRandomness:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Put the generators where the agent left them, and afterwards back."""
+        """Swap the state of the global generators for that of the agent."""
         others_numpy, others_torch = np.random.get_state(), torch.get_rng_state()
         np.random.set_state(self._numpy)
         torch.set_rng_state(self._torch)
@@ -37,7 +37,7 @@ class IsolatedRandomness:
 
     @contextmanager
     def seeded_within(self) -> Iterator[None]:
-        """The same where the libraries seed all generators, Python's too."""
+        """Do the same where a library seeds all generators, including that of Python."""
         others = random.getstate()
         try:
             with self.in_use():
@@ -46,7 +46,7 @@ class IsolatedRandomness:
             random.setstate(others)
 
     def state(self) -> StateDict:
-        """Everything needed to go on exactly."""
+        """Return everything needed to continue exactly."""
         _, keys, place, has_gauss, gauss = self._numpy
         return {
             "keys": np.asarray(keys),
@@ -56,7 +56,7 @@ class IsolatedRandomness:
         }
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         place, has_gauss = (int(each) for each in state["place"])
         self._numpy = ("MT19937", state["keys"], place, has_gauss, float(state["gauss"]))
         self._torch = torch.from_numpy(state["torch"].copy())

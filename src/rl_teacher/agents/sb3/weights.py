@@ -11,13 +11,13 @@ import torch
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import StateDict, array_to_text, nest, part_of, text_to_array
 
-SHAPE_OF_TREE = "shape"
-LEARNED = ("params", "target_params", "batch_stats", "target_batch_stats")
-"""What is learned in a state of SBX; the rest is its optimiser's."""
+STRUCTURE = "shape"
+PARAMETER_TREES = ("params", "target_params", "batch_stats", "target_batch_stats")
+"""Parts of a training state of SBX that hold parameters; the others belong to its optimiser."""
 
 
 def weights_of(algorithm: Any) -> StateDict:
-    """Everything that training changes in an algorithm's networks and optimisers."""
+    """Return the parameters of an algorithm and the states of its optimisers."""
     if is_sbx(algorithm):
         return nest({name: _leaves(tree) for name, tree in _trees(algorithm).items()})
     parts = {name: flattened(tree) for name, tree in algorithm.get_parameters().items()}
@@ -25,7 +25,7 @@ def weights_of(algorithm: Any) -> StateDict:
 
 
 def load_weights(algorithm: Any, arrays: Mapping[str, np.ndarray]) -> None:
-    """Put back what `weights_of` said."""
+    """Restore what `weights_of` returned."""
     if is_sbx(algorithm):
         _load_trees(algorithm, arrays)
         return
@@ -34,64 +34,64 @@ def load_weights(algorithm: Any, arrays: Mapping[str, np.ndarray]) -> None:
     _load_variables(algorithm, part_of(arrays, "variables"))
 
 
-def learned(arrays: Mapping[str, np.ndarray]) -> StateDict:
-    """Of what `weights_of` says, the networks alone."""
-    return {name: array for name, array in arrays.items() if _is_learned(name)}
+def network_parameters(arrays: Mapping[str, np.ndarray]) -> StateDict:
+    """Select the parameters of the networks from the result of `weights_of`."""
+    return {name: array for name, array in arrays.items() if _is_parameter(name)}
 
 
-def begin_with_weights(algorithm: Any, arrays: Mapping[str, np.ndarray]) -> None:
-    """Take over another algorithm's networks; optimisers stay as they are.
+def warm_start_weights(algorithm: Any, arrays: Mapping[str, np.ndarray]) -> None:
+    """Take over the networks of another algorithm; keep the optimisers.
 
     Raises:
-        BadConfig: it has other networks, or networks of other sizes.
+        BadConfig: its networks have other names or sizes.
     """
-    own, given = weights_of(algorithm), learned(arrays)
-    check_same(learned(own), given)
+    own, given = weights_of(algorithm), network_parameters(arrays)
+    check_shapes(network_parameters(own), given)
     load_weights(algorithm, own | given)
 
 
-def check_same(own: Mapping[str, np.ndarray], given: Mapping[str, np.ndarray]) -> None:
-    """Refuse networks that are not like one's own.
+def check_shapes(own: Mapping[str, np.ndarray], given: Mapping[str, np.ndarray]) -> None:
+    """Check that networks have the same names and shapes.
 
     Raises:
-        BadConfig: says which differ.
+        BadConfig: they do not.
     """
     wrong = [
-        f"{name} is {given[name].shape if name in given else 'not there'}, and not "
-        f"{own[name].shape if name in own else 'there'} here"
+        f"{name} is {given[name].shape if name in given else 'missing'} instead of "
+        f"{own[name].shape if name in own else 'absent'}"
         for name in sorted({*own, *given})
         if name not in own or name not in given or own[name].shape != given[name].shape
     ]
     if wrong:
         more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise BadConfig(
-            f"The agent to begin with has other networks: {'; '.join(wrong[:3])}{more}. Give the "
-            "same algorithm and the policy_kwargs that it had "
+            f"The saved agent has other networks: {'; '.join(wrong[:3])}{more}. Use the "
+            "algorithm and the policy_kwargs of the saved agent "
             "(--other.arguments \"policy_kwargs={'net_arch': [64, 64]}\"), and an environment with "
             "its observations and actions."
         )
 
 
-def _is_learned(name: str) -> bool:
+def _is_parameter(name: str) -> bool:
     part, _, rest = name.partition("/")
     if part.endswith("_state"):
-        return rest.strip(".").partition("[")[0].partition(".")[0] in LEARNED
-    return part in ("policy", "variables") and rest != SHAPE_OF_TREE
+        return rest.strip(".").partition("[")[0].partition(".")[0] in PARAMETER_TREES
+    return part in ("policy", "variables") and rest != STRUCTURE
 
 
 # --- torch ---
 
 
 def flattened(tree: Any) -> StateDict:
-    """The tensors of nested dictionaries and lists as arrays, and what holds them as JSON."""
+    """Convert nested dictionaries and lists of tensors to arrays and their structure in JSON."""
     arrays: StateDict = {}
     shape = json.dumps(_without_tensors(tree, "", arrays))
-    return {**arrays, SHAPE_OF_TREE: text_to_array(shape)}
+    return {**arrays, STRUCTURE: text_to_array(shape)}
 
 
 def unflattened(arrays: Mapping[str, np.ndarray]) -> Any:
-    """What `flattened` was given."""
-    return _with_tensors(json.loads(array_to_text(arrays[SHAPE_OF_TREE])), arrays)
+    """Return the argument of `flattened`."""
+    return _with_tensors(json.loads(array_to_text(arrays[STRUCTURE])), arrays)
 
 
 def _without_tensors(tree: Any, name: str, arrays: StateDict) -> Any:
@@ -134,12 +134,12 @@ def _load_variables(algorithm: Any, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def is_sbx(algorithm: Any) -> bool:
-    """Whether an algorithm learns with JAX."""
+    """Return whether an algorithm belongs to SBX, which uses JAX."""
     return type(algorithm).__module__.partition(".")[0] == "sbx"
 
 
 def _trees(algorithm: Any) -> dict[str, Any]:
-    """States of networks and random keys, by where they are."""
+    """Return training states and random keys by attribute."""
     import jax  # noqa: PLC0415 - heavy
 
     found = {}
