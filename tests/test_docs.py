@@ -164,7 +164,7 @@ def test_a_command_line_in_the_docs_is_understood(arguments, monkeypatch, capsys
     monkeypatch.setattr(labelers_cli, "revoke", lambda name: 1)
     exit_code = cli.main(arguments)
     printed = capsys.readouterr()
-    if arguments[0] in ("report", "export-labels", "export", "play", "export-agent"):
+    if arguments[0] in ("report", "export", "play"):
         assert "There is no experiment" in printed.err
         return
     if arguments[0] == "import":
@@ -180,8 +180,8 @@ def test_command_lines_were_found():
     found = {words[0] for words, _ in command_lines()}
     assert found == {
         *("teach", "serve", "label", "envs", "runs", "report"),
-        *("labelers", "export-labels", "collect", "fit", "check", "export", "import"),
-        *("play", "export-agent"),
+        *("labelers", "collect", "fit", "check", "export", "import"),
+        "play",
     }
 
 

@@ -1,15 +1,15 @@
-"""The command line: parses, calls, prints; no logic."""
+"""Command line: parse arguments, call the library, print results."""
 
 import os
 
-# Note: before NumPy is loaded. Its threads and the physics' would fight for the cores.
+# OpenBLAS reads this when NumPy is imported; its threads would compete with the physics.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rl_teacher.common.errors import BadInput, RlTeacherError
 
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from rl_teacher.store.records import LabelerView
     from rl_teacher.web.labelers_cli import NewCredential
 
+ExportFormat = Literal["dataset", "jsonl", "parquet", "agent"]
+
 HELP = """\
 usage: rl-teacher COMMAND ...
 
-Teach agents by saying which of two short clips is better.
+Teach agents by comparing pairs of short clips.
 
 commands:
-  teach            teach an agent: from labels, with the true reward, or a saved predictor
-  collect          ask for labels, wait for all of them, and stop
+  teach            train an agent on labels, the true reward or a saved predictor
+  collect          collect labels without training
   fit LABELS       fit a reward predictor to saved labels
-  serve            the page alone: label and watch every experiment
-  label NAME       answer an experiment's comparisons at the terminal
-  envs             what can be taught
-  check ENV        try an environment, and say in words what is wrong
-  runs             the experiments there are, and how they stand
-  report NAME ...  an experiment's figures, and a picture of one or more
-  play NAME        watch an experiment's agent, or write a video of it
-  export-agent NAME  an experiment's agent alone, for other programs
-  labelers         who may label: add, list, revoke
-  export-labels NAME  an experiment's labels, for other programs
-  export NAME      an experiment's labels and segments: a data set
-  import PATH      a data set's labels as an experiment
+  serve            serve the page: label and monitor all experiments
+  label NAME       label an experiment's comparisons at the terminal
+  envs             list the environments
+  check ENV        check an environment and report its faults
+  runs             list the experiments and their states
+  report NAME ...  print metrics and plot learning curves
+  play NAME        play an experiment's agent, on the page or as a video
+  labelers         add, list and revoke labelers
+  export NAME      export a data set, labels alone, or the agent (--format)
+  import PATH      import a data set as an experiment
 
 examples:
   rl-teacher teach -p rl -e ShortHopper-v1 -n base-rl
@@ -49,13 +49,13 @@ examples:
   rl-teacher teach -p human -L 175 -e Reacher-v1 -n human-175
   rl-teacher report base-rl syn-1400
 
-`rl-teacher COMMAND --help` explains a command. The same `teach` command again continues where
-it stopped. Everything is kept under ~/.rl-teacher (or RL_TEACHER_HOME).
+`rl-teacher COMMAND --help` explains a command. Repeating a `teach` command continues the
+experiment. All files are stored in ~/.rl-teacher (or RL_TEACHER_HOME).
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
+    """Run one command and return the exit code."""
     command, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if command in ("-h", "--help", "help"):
         print(HELP, end="")
@@ -86,9 +86,7 @@ def _command(name: str) -> Callable[[Sequence[str]], int]:
         "runs": runs,
         "report": report,
         "play": play,
-        "export-agent": export_agent,
         "labelers": labelers,
-        "export-labels": export_labels,
         "export": export,
         "import": import_,
     }
@@ -109,7 +107,7 @@ def version() -> int:
 
 
 def teach(arguments: Sequence[str]) -> int:
-    """Teach an agent."""
+    """Run `rl-teacher teach`."""
     import tyro
 
     from rl_teacher.config.experiment import RunOptions, TeachConfig
@@ -122,7 +120,7 @@ def teach(arguments: Sequence[str]) -> int:
         begun: Annotated[PresetChoice, tyro.conf.arg(name="")]
 
     begun = TeachConfig("", name="", **_preset_settings(arguments))
-    for name in ("env_id", "name"):  # Note: these must be given, and no text says that.
+    for name in ("env_id", "name"):  # Required, without a default in the help.
         object.__setattr__(begun, name, tyro.MISSING)
     given = tyro.cli(
         Arguments,
@@ -136,9 +134,9 @@ def teach(arguments: Sequence[str]) -> int:
 
 
 def _preset_settings(arguments: Sequence[str]) -> dict[str, Any]:
-    """What the settings are before the arguments are read: those of a preset.
+    """Return the settings of the preset that the arguments select.
 
-    Note: it depends on three of the arguments, so these are looked for first.
+    The preset depends on three of the arguments, which are parsed first.
     """
     from argparse import ArgumentError, ArgumentParser
 
@@ -154,7 +152,7 @@ def _preset_settings(arguments: Sequence[str]) -> dict[str, Any]:
         name = found.preset
         if name is None and found.env_id is not None:
             name = "pictures" if get_env_info(found.env_id).has_image_observations else "vectors"
-    except (ArgumentError, BadInput):  # whoever reads the arguments says so better
+    except (ArgumentError, BadInput):  # the full parser reports the error
         return {}
     return preset(name, has_labels=found.predictor != "rl") if name in PRESETS else {}
 
@@ -192,7 +190,7 @@ def run_experiment(config: "TeachConfig", options: "RunOptions", defaults: "Teac
 
 
 def run_teach(config, options, console) -> int:  # noqa: ANN001
-    """Run it and print how it ended."""
+    """Run an experiment and print its summary."""
     from rl_teacher.report.summary import summary
     from rl_teacher.runs.folder import Experiment
     from rl_teacher.teach import teach as run
@@ -210,7 +208,7 @@ def run_teach(config, options, console) -> int:  # noqa: ANN001
 
 
 def print_collected(config: "TeachConfig", is_finished: bool) -> None:
-    """Say what was collected, and what can be done with it."""
+    """Print the number of collected labels and the next commands."""
     from rl_teacher.runs.folder import Experiment
 
     print(f"{Experiment.find(config.name).summary().labels:,} labels in experiment {config.name}")
@@ -221,10 +219,10 @@ def print_collected(config: "TeachConfig", is_finished: bool) -> None:
 
 
 def confirm_force_new(name: str) -> None:
-    """Ask before an experiment is forgotten.
+    """Ask for confirmation before an experiment is deleted.
 
     Raises:
-        BadInput: the answer is no, or there is nobody to ask.
+        BadInput: the answer is no, or the terminal is not interactive.
     """
     from rl_teacher.common.errors import ExperimentNotFound
     from rl_teacher.runs.folder import Experiment
@@ -235,13 +233,13 @@ def confirm_force_new(name: str) -> None:
         return
     if not sys.stdin.isatty():
         raise BadInput(
-            f"--force-new would forget experiment {name!r}, and nobody can be asked here. "
-            "Add --yes if that is meant."
+            f"--force-new would delete experiment {name!r}, which needs a confirmation. "
+            "Add --yes to delete it without one."
         )
-    question = f"Forget experiment {name!r}, its {there.labels} labels and {there.step:,} steps?"
+    question = f"Delete experiment {name!r}, its {there.labels} labels and {there.step:,} steps?"
     if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
         raise BadInput(
-            "Nothing was forgotten. Choose another name with -n, or leave --force-new out."
+            "Nothing was deleted. Choose another name with -n, or leave --force-new out."
         )
 
 
@@ -249,7 +247,7 @@ def confirm_force_new(name: str) -> None:
 
 
 def collect(arguments: Sequence[str]) -> int:
-    """Collect labels, and stop."""
+    """Run `rl-teacher collect`."""
     import tyro
 
     from rl_teacher.config.experiment import CollectConfig, RunOptions
@@ -262,7 +260,7 @@ def collect(arguments: Sequence[str]) -> int:
     given = tyro.cli(
         Arguments,
         prog="rl-teacher collect",
-        description="Ask for labels, wait for all of them, and stop: nothing is trained.",
+        description="Collect labels without training.",
         args=list(arguments),
         config=(tyro.conf.FlagCreatePairsOff,),
     )
@@ -272,7 +270,7 @@ def collect(arguments: Sequence[str]) -> int:
 
 
 def fit(arguments: Sequence[str]) -> int:
-    """Fit a reward predictor."""
+    """Run `rl-teacher fit`."""
     import tyro
 
     from rl_teacher.config.experiment import FitConfig
@@ -284,7 +282,7 @@ def fit(arguments: Sequence[str]) -> int:
     given = tyro.cli(
         Arguments,
         prog="rl-teacher fit",
-        description="Fit a reward predictor to saved labels, and save it.",
+        description="Fit a reward predictor to saved labels and save it.",
         args=list(arguments),
         config=(tyro.conf.FlagCreatePairsOff,),
     )
@@ -292,7 +290,7 @@ def fit(arguments: Sequence[str]) -> int:
 
 
 def run_fit(config: "FitConfig") -> int:
-    """Fit, and say how good it is and where."""
+    """Fit a reward predictor and print its accuracy and its folder."""
     from rl_teacher.fit_offline import fit_labels
     from rl_teacher.report.figures import percent
 
@@ -309,7 +307,7 @@ def run_fit(config: "FitConfig") -> int:
 
 
 def serve(arguments: Sequence[str]) -> int:
-    """Serve the page alone."""
+    """Run `rl-teacher serve`."""
     import tyro
 
     from rl_teacher.web.serve import ServeOptions
@@ -318,7 +316,7 @@ def serve(arguments: Sequence[str]) -> int:
     options = tyro.cli(
         ServeOptions,
         prog="rl-teacher serve",
-        description="Serve the page: label, and watch, every experiment of this home.",
+        description="Serve the page: label and monitor all experiments.",
         args=list(arguments),
         config=(tyro.conf.FlagCreatePairsOff,),
     )
@@ -326,14 +324,14 @@ def serve(arguments: Sequence[str]) -> int:
 
 
 def label(arguments: Sequence[str]) -> int:
-    """Answer at the terminal."""
+    """Run `rl-teacher label`."""
     import tyro
 
     def label_experiment(name: tyro.conf.Positional[str]) -> None:
-        """Answer an experiment's comparisons with L, R, E and Enter; the page shows the clips.
+        """Label an experiment's comparisons with L, R, E and Enter; the page shows the clips.
 
         Args:
-            name: of the experiment.
+            name: name of the experiment.
         """
         from rl_teacher.web.terminal import label_at_terminal
 
@@ -347,7 +345,7 @@ def label(arguments: Sequence[str]) -> int:
 
 
 def check(arguments: Sequence[str]) -> int:
-    """Try an environment."""
+    """Run `rl-teacher check`."""
     import tyro
 
     def check_environment(
@@ -358,11 +356,11 @@ def check(arguments: Sequence[str]) -> int:
         frame_size: int = 84,
         colour: bool = False,
     ) -> None:
-        """Try an environment, and say in words what is wrong with it.
+        """Check an environment and report its faults.
 
         Args:
-            env_id: a registered id, module:id, or module:function.
-            predictor: where rewards are going to come from; with human, its clips are tried too.
+            env_id: registered id, module:id, or module:function.
+            predictor: source of rewards; with human, clips are checked too.
             stacked_frames: of one that shows pictures: how many of the latest are seen together.
             frame_size: pixels of height and width that larger pictures are shrunk to; 0: none is.
             colour: let agent and predictor see pictures in colour.
@@ -392,14 +390,14 @@ def check(arguments: Sequence[str]) -> int:
 
 
 def envs(arguments: Sequence[str]) -> int:
-    """List what can be taught."""
+    """Run `rl-teacher envs`."""
     import tyro
 
     def list_environments(search: tyro.conf.Positional[str] = "") -> None:
-        """List the environments that can be taught.
+        """List the environments.
 
         Args:
-            search: show only those whose name contains this.
+            search: text that names must contain.
         """
         from rich.console import Console
 
@@ -428,18 +426,18 @@ def envs(arguments: Sequence[str]) -> int:
 
 
 def runs(arguments: Sequence[str]) -> int:
-    """List the experiments."""
+    """Run `rl-teacher runs`."""
     import tyro
 
     def list_experiments() -> None:
-        """List the experiments there are, the one that changed last first."""
+        """List the experiments and their states, most recently changed first."""
         from rich.console import Console
 
         from rl_teacher.runs.folder import Experiment, home
 
         found = Experiment.all()
         if not found:
-            print(f"No experiments in {home()} yet. `rl-teacher teach --help` begins one.")
+            print(f"No experiments in {home()} yet. `rl-teacher teach` starts one.")
             return
         table = _table("name", "environment", "state", "steps", "labels", "last change")
         for each in found:
@@ -454,17 +452,17 @@ def runs(arguments: Sequence[str]) -> int:
 
 
 def report(arguments: Sequence[str]) -> int:
-    """Print experiments' figures and draw their curves."""
+    """Run `rl-teacher report`."""
     import tyro
 
     def report_experiments(
         names: tyro.conf.Positional[tuple[str, ...]], /, plot: Path | None = None
     ) -> None:
-        """Print an experiment's figures, and draw one or more in one picture.
+        """Print metrics and plot the learning curves of one or more experiments.
 
         Args:
-            names: of the experiments.
-            plot: where the picture goes; the first experiment's folder without it.
+            names: names of the experiments.
+            plot: file of the plot; by default in the first experiment's folder.
         """
         from rich.console import Console
 
@@ -485,11 +483,11 @@ def report(arguments: Sequence[str]) -> int:
     return 0
 
 
-# --- play, export-agent ---
+# --- play ---
 
 
 def play(arguments: Sequence[str]) -> int:
-    """Watch an agent."""
+    """Run `rl-teacher play`."""
     import tyro
 
     from rl_teacher.play.options import PlayOptions
@@ -497,7 +495,7 @@ def play(arguments: Sequence[str]) -> int:
     options = tyro.cli(
         PlayOptions,
         prog="rl-teacher play",
-        description="Watch an experiment's agent on the page, or write a video of it.",
+        description="Play an experiment's agent on the page, or record a video.",
         args=list(arguments),
         config=(tyro.conf.FlagCreatePairsOff,),
     )
@@ -506,35 +504,11 @@ def play(arguments: Sequence[str]) -> int:
     return run(options)
 
 
-def export_agent(arguments: Sequence[str]) -> int:
-    """Write an agent alone."""
-    import tyro
-
-    def export_an_agent(
-        name: tyro.conf.Positional[str], /, out: Path, checkpoint: str = "latest"
-    ) -> None:
-        """Write an experiment's agent alone: NumPy is enough to act with it.
-
-        Args:
-            name: of the experiment.
-            out: a new folder, or one with an agent in it.
-            checkpoint: latest, previous, or the step that it was written at.
-        """
-        from rl_teacher.play.commands import export_agent as run
-
-        folder = run(name, out, checkpoint)
-        print(f"agent: {folder}")
-        print(f"next: rl_teacher.load_agent({str(folder)!r})(observations) gives actions")
-
-    tyro.cli(export_an_agent, prog="rl-teacher export-agent", args=list(arguments))
-    return 0
-
-
-# --- labelers, export-labels ---
+# --- labelers ---
 
 
 def labelers(arguments: Sequence[str]) -> int:
-    """Say who may label."""
+    """Run `rl-teacher labelers`."""
     import tyro
 
     def add(
@@ -544,29 +518,29 @@ def labelers(arguments: Sequence[str]) -> int:
         days: float | None = None,
         experiment: str | None = None,
     ) -> None:
-        """Let somebody in; prints what they open, once.
+        """Add a labeler and print their link or token once.
 
         Args:
-            name: what they are called.
-            role: labeler, or owner for whoever may do everything.
-            days: how long they are let in; until they are revoked without it.
-            experiment: the only one that they see; all of them without it.
+            name: name of the labeler.
+            role: labeler, or owner with all permissions.
+            days: days until access expires; without it, never.
+            experiment: the only experiment that they can label; without it, all.
         """
         from rl_teacher.web import labelers_cli
 
         print_added(labelers_cli.add(name, role, days, experiment))
 
     def list_all() -> None:
-        """List whoever ever labelled, or may."""
+        """List the labelers."""
         from rl_teacher.web import labelers_cli
 
         print_labelers(labelers_cli.list_labelers())
 
     def revoke(name: tyro.conf.Positional[str], /) -> None:
-        """Let somebody in no longer; their labels stay.
+        """Revoke a labeler's access; their labels stay.
 
         Args:
-            name: what they are called.
+            name: name of the labeler.
         """
         from rl_teacher.web import labelers_cli
 
@@ -577,15 +551,15 @@ def labelers(arguments: Sequence[str]) -> int:
     tyro.extras.subcommand_cli_from_dict(
         {"add": add, "list": list_all, "revoke": revoke},
         prog="rl-teacher labelers",
-        description="Who may label.",
+        description="Manage labelers.",
         args=list(arguments),
     )
     return 0
 
 
 def print_added(added: "NewCredential") -> None:
-    """Print what somebody new opens; it can be read nowhere else."""
-    print(f"{added.name} may label now. What follows is shown once, and kept nowhere:")
+    """Print a new credential, which is stored only as a hash."""
+    print(f"{added.name} may label now. This is shown only once:")
     if added.link is not None:
         print(f"link: {added.link}")
         return
@@ -594,7 +568,7 @@ def print_added(added: "NewCredential") -> None:
 
 
 def print_labelers(found: "Sequence[LabelerView]") -> None:
-    """Print a table of them; a name is text, whatever is in it."""
+    """Print a table of labelers; names are printed without markup."""
     from rich.console import Console
     from rich.text import Text
 
@@ -611,69 +585,76 @@ def print_labelers(found: "Sequence[LabelerView]") -> None:
     Console().print(table)
 
 
-def export_labels(arguments: Sequence[str]) -> int:
-    """Write an experiment's labels."""
+# --- export, import ---
+
+
+def export(arguments: Sequence[str]) -> int:
+    """Export a data set, labels or an agent."""
     import tyro
 
     def export_experiment(
         name: tyro.conf.Positional[str],
         /,
-        format: str = "jsonl",  # noqa: A002 - the flag's name
+        format: ExportFormat = "dataset",  # noqa: A002 - the flag's name
         out: Path | None = None,
+        checkpoint: str = "latest",
     ) -> None:
-        """Write every label of an experiment: who, when, how long, which side.
+        """Export an experiment for other programs.
 
         Args:
-            name: of the experiment.
-            format: jsonl or parquet.
-            out: the file; the standard output without it.
+            name: name of the experiment.
+            format: dataset (labels with their segments), jsonl or parquet (labels alone), or agent
+                (the policy for NumPy).
+            out: destination. A dataset: a new folder or a .zip file, by default NAME.zip; labels: a
+                file, by default the standard output; an agent: a folder, required.
+            checkpoint: checkpoint of an agent: latest, previous, or its step.
         """
-        from rl_teacher.report.label_export import export
-        from rl_teacher.runs.folder import home
-        from rl_teacher.store.database import default_url
-        from rl_teacher.store.store import Store
+        if checkpoint != "latest" and format != "agent":
+            raise BadInput(f"--checkpoint {checkpoint} has an effect only with --format agent.")
+        match format:
+            case "dataset":
+                _export_dataset(name, out or Path(f"{name}.zip"))
+            case "agent":
+                _export_agent(name, out, checkpoint)
+            case _:
+                _export_labels(name, format, out)
 
-        with Store.open(default_url(home())) as store:
-            exported = export(store, name, format, out or sys.stdout.buffer)
-        if out is not None:
-            print(f"{exported.num_labels} labels in {out}")
-
-    tyro.cli(export_experiment, prog="rl-teacher export-labels", args=list(arguments))
+    tyro.cli(export_experiment, prog="rl-teacher export", args=list(arguments))
     return 0
 
 
-# --- export, import ---
+def _export_dataset(name: str, out: Path) -> None:
+    from rl_teacher.datasets.import_export import labels_in_home
+
+    dataset = labels_in_home(name)
+    dataset.save(out, "jsonl")
+    print(f"{_counted(dataset)} in {out}")
 
 
-def export(arguments: Sequence[str]) -> int:
-    """Write an experiment's labels and segments."""
-    import tyro
+def _export_labels(name: str, format_name: str, out: Path | None) -> None:
+    from rl_teacher.report.label_export import export as write_labels
+    from rl_teacher.runs.folder import home
+    from rl_teacher.store.database import default_url
+    from rl_teacher.store.store import Store
 
-    def export_data_set(
-        name: tyro.conf.Positional[str],
-        /,
-        out: Path | None = None,
-        format: str = "jsonl",  # noqa: A002 - the flag's name
-    ) -> None:
-        """Write a data set: an experiment's labels, and the segments that they are about.
+    with Store.open(default_url(home())) as store:
+        exported = write_labels(store, name, format_name, out or sys.stdout.buffer)
+    if out is not None:
+        print(f"{exported.num_labels} labels in {out}")
 
-        Args:
-            name: of the experiment.
-            out: a new folder, or a file that ends with .zip; NAME.zip here without it.
-            format: of the labels: jsonl or parquet.
-        """
-        from rl_teacher.datasets.import_export import labels_in_home
 
-        dataset, path = labels_in_home(name), out or Path(f"{name}.zip")
-        dataset.save(path, format)
-        print(f"{_counted(dataset)} in {path}")
+def _export_agent(name: str, out: Path | None, checkpoint: str) -> None:
+    from rl_teacher.play.commands import export_agent
 
-    tyro.cli(export_data_set, prog="rl-teacher export", args=list(arguments))
-    return 0
+    if out is None:
+        raise BadInput("--format agent writes a folder, and none was given. Name it with --out.")
+    folder = export_agent(name, out, checkpoint)
+    print(f"agent: {folder}")
+    print(f"next: rl_teacher.load_agent({str(folder)!r})(observations) returns actions")
 
 
 def import_(arguments: Sequence[str]) -> int:
-    """Make an experiment of a data set."""
+    """Run `rl-teacher import`."""
     import tyro
 
     def import_data_set(
@@ -682,12 +663,12 @@ def import_(arguments: Sequence[str]) -> int:
         name: Annotated[str, tyro.conf.arg(aliases=["-n"])],
         env_id: Annotated[str | None, tyro.conf.arg(aliases=["-e"])] = None,
     ) -> None:
-        """Make an experiment of a data set's labels; nothing that is in the files is run.
+        """Import a data set as an experiment; no code in the files is executed.
 
         Args:
-            path: a data set, as a folder or .zip; or imitation's preferences as .npz.
-            name: of the experiment.
-            env_id: the environment, where the file does not say it: imitation's does not.
+            path: data set, as a folder or .zip; or preferences of imitation, as .npz.
+            name: name of the new experiment.
+            env_id: environment, for files that do not name it, such as imitation's.
         """
         from rl_teacher.datasets.import_export import import_as, read_any
 

@@ -245,7 +245,7 @@ class TestWrongInput:
         assert load_agent(folder)(np.zeros((0, 12))).shape == (0, 3)
 
     def test_a_folder_without_an_agent_is_named(self, tmp_path):
-        with pytest.raises(BadInput, match="export-agent"):
+        with pytest.raises(BadInput, match="--format agent"):
             load_agent(tmp_path / "nowhere")
 
     def test_another_librarys_agent_cannot_be_taken_out(self):

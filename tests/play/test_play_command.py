@@ -67,11 +67,20 @@ class TestPlay:
         assert heavy.isdisjoint(done.stdout.splitlines()[-1].split())
 
 
+EXPORT_CART = ["export", "cart", "--format", "agent", "--out"]
+
+
 class TestExportAgent:
+    def test_without_a_folder_is_refused(self, home, capsys):
+        assert main(["export", "cart", "--format", "agent"]) == 2
+        assert "--out" in capsys.readouterr().err
+        assert main(["export", "cart", "--checkpoint", "previous"]) == 2
+        assert "--format agent" in capsys.readouterr().err
+
     @pytest.mark.parametrize("name", ["synth", "cart"])
     def test_exported_policy_acts_as_agent(self, home, tmp_path, capsys, name):
         folder = tmp_path / "agents" / name
-        assert main(["export-agent", name, "--out", str(folder)]) == 0
+        assert main(["export", name, "--format", "agent", "--out", str(folder)]) == 0
         assert str(folder) in capsys.readouterr().out
         loaded = rl_teacher.load_agent(folder)
         actor = commands.actor_of(name, "latest")
@@ -85,19 +94,19 @@ class TestExportAgent:
 
     def test_export_to_same_folder_overwrites(self, home, tmp_path, capsys):
         for _ in range(2):
-            assert main(["export-agent", "cart", "--out", str(tmp_path / "agent")]) == 0
+            assert main([*EXPORT_CART, str(tmp_path / "agent")]) == 0
         capsys.readouterr()
 
     def test_export_refuses_folder_with_other_files(self, home, tmp_path, capsys):
         (tmp_path / "thesis.txt").write_text("mine")
-        assert main(["export-agent", "cart", "--out", str(tmp_path)]) == 2
+        assert main([*EXPORT_CART, str(tmp_path)]) == 2
         assert "has other files in it" in capsys.readouterr().err
 
     def test_export_refuses_file_as_folder(self, home, tmp_path, capsys):
         (tmp_path / "file").write_text("mine")
-        assert main(["export-agent", "cart", "--out", str(tmp_path / "file")]) == 2
+        assert main([*EXPORT_CART, str(tmp_path / "file")]) == 2
         assert "is a file" in capsys.readouterr().err
-        assert main(["export-agent", "cart", "--out", str(tmp_path / "file" / "in")]) == 2
+        assert main([*EXPORT_CART, str(tmp_path / "file" / "in")]) == 2
         assert "cannot be written" in capsys.readouterr().err
         assert (tmp_path / "file").read_text() == "mine"
 
@@ -116,6 +125,6 @@ class TestExportAgent:
     def test_export_of_library_agent_is_refused(self, home, tmp_path, capsys):
         path = home / "experiments" / "cart" / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"agent": "sb3:PPO"}))
-        assert main(["export-agent", "cart", "--out", str(tmp_path / "agent")]) == 2
+        assert main([*EXPORT_CART, str(tmp_path / "agent")]) == 2
         assert "that library's own file" in capsys.readouterr().err
         assert not (tmp_path / "agent").exists()

@@ -1,4 +1,4 @@
-"""`rl-teacher labelers` and `rl-teacher export-labels`."""
+"""`rl-teacher labelers` and `rl-teacher export`."""
 
 import json
 import re
@@ -114,19 +114,21 @@ class TestRevoke:
 
 class TestExportLabels:
     def test_prints_lines(self, capfdbinary, experiment):
-        assert main(["export-labels", experiment]) == 0
+        assert main(["export", experiment, "--format", "jsonl"]) == 0
         [row] = map(json.loads, capfdbinary.readouterr().out.splitlines())
         assert (row["labeler"], row["answer"]) == ("Zoë", "left")
 
     @pytest.mark.parametrize("format_name", ["jsonl", "parquet"])
     def test_writes_a_file(self, capsys, tmp_path, experiment, format_name):
         path = tmp_path / f"labels.{format_name}"
-        given = ["export-labels", experiment, "--format", format_name, "--out", str(path)]
+        given = ["export", experiment, "--format", format_name, "--out", str(path)]
         assert main(given) == 0
         assert "1 labels in" in capsys.readouterr().out
         assert path.stat().st_size > 100
 
     def test_refuses_what_cannot_be(self, capsys, experiment):
-        assert main(["export-labels", "walker"]) == 2
-        assert main(["export-labels", experiment, "--format", "csv"]) == 2
-        assert "jsonl or parquet" in capsys.readouterr().err
+        assert main(["export", "walker", "--format", "jsonl"]) == 2
+        assert "walker" in capsys.readouterr().err
+        with pytest.raises(SystemExit, match="2"):
+            main(["export", experiment, "--format", "csv"])
+        assert "parquet" in capsys.readouterr().err

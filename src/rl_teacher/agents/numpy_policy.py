@@ -207,14 +207,14 @@ class NumpyPolicy:
         if not (folder / DESCRIPTION).is_file():
             raise BadInput(
                 f"There is no agent in {str(folder)!r}: it must be a folder with {DESCRIPTION} and "
-                f"{ARRAYS}, as written by `rl-teacher export-agent`."
+                f"{ARRAYS}, as written by `rl-teacher export --format agent`."
             )
         try:
             return _read(folder)
         except (OSError, ValueError, LookupError, TypeError, SafetensorError) as error:
             raise CorruptCheckpoint(
                 f"The agent in {folder} is damaged ({error}). "
-                "Write it again with `rl-teacher export-agent`."
+                "Write it again with `rl-teacher export --format agent`."
             ) from error
 
 

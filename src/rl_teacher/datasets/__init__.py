@@ -1,7 +1,7 @@
 """Label data sets: labels with the segments they are about, in files that others can read.
 
     dataset.json      what it is: schema version, environment, spaces, counts, SHA-256 of the others
-    labels.jsonl      every label, the rows of `rl-teacher export-labels`; or labels.parquet
+    labels.jsonl      every label, the rows of `rl-teacher export --format jsonl`; or labels.parquet
     segments.npz      the segments' arrays, without pickle
 
 A data set is a folder of these three files, or a `.zip` of it. `load` reads one from a stranger

@@ -1,4 +1,4 @@
-"""The commands `rl-teacher play` and `rl-teacher export-agent`."""
+"""The commands `rl-teacher play` and `rl-teacher export --format agent`."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
