@@ -1,4 +1,4 @@
-"""Settings that go together: what `rl-teacher teach` begins with, before any flag is read."""
+"""Presets: defaults of `rl-teacher teach` that suit a kind of environment."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -10,37 +10,38 @@ PresetName = Literal["vectors", "pictures", "paper-atari"]
 PRESETS: tuple[PresetName, ...] = get_args(PresetName)
 
 LABELLED_DISCOUNT = 0.95
-"""Of agents that see, where the reward comes from labels: they look ahead about as far as a clip.
+"""Discount factor for image observations with labels; its horizon is about the length of a clip.
 
-A predicted reward says well which of two moves is better, and less well whether one place is better
-than another. The errors of the latter are small, but an agent that stays somewhere adds them up,
-and goes where they are largest: on MovingDot, with 0.99, instead of to the middle.
+A predicted reward ranks actions better than it ranks states. Its small errors between states add up
+over a long horizon: with 0.99, agents on MovingDot stay where the error is largest and do not
+move to the middle.
 """
 
 LABELLED_ENTROPY_BONUS = 0.03
-"""Of PPO there; 0.01 with the true reward. What a predicted reward says of an agent's own movements
-is small and wrong, but it comes at once: on Pong, with 0.01, the agent moves as that says and no
-longer comes to where the ball is.
+"""PPO's entropy coefficient for image observations with labels; 0.01 with the true reward.
+
+Small immediate errors of the predicted reward reinforce particular actions early: with 0.01, agents
+on Pong follow them and stop reaching the ball.
 """
 
 
 @dataclass(frozen=True)
 class PresetChoice:
-    """Which settings to begin with."""
+    """Choice of a preset."""
 
     preset: PresetName | None = None
-    """what the settings are before those that are given: as suits vectors, or pictures, or as the
-    paper has them for Atari; without it, as suits the environment"""
+    """defaults of the other settings: for vectors, for pictures, or the paper's for Atari; by
+    default those that suit the environment"""
 
 
 def preset(name: PresetName, *, has_labels: bool) -> dict[str, Any]:
-    """The fields of a `TeachConfig` that differ from its defaults.
+    """Return the fields of a `TeachConfig` that differ from its defaults.
 
     Args:
-        name: `vectors` for MuJoCo and its like; `pictures` for Atari and other pictures, on a CPU;
-            `paper-atari` as Christiano et al. 2017 (A.2) have it, which wants a GPU.
-        has_labels: whether the reward comes from labels. An agent is then not told where episodes
-            end, which would say something about the true reward; otherwise its rewards are clipped.
+        name: `vectors` for MuJoCo and similar; `pictures` for Atari and other images on a CPU;
+            `paper-atari` for Atari as in Christiano et al. 2017 (A.2), on a GPU.
+        has_labels: True if the reward comes from labels. Episode ends are then hidden from the
+            agent, since they reveal something about the true reward; otherwise rewards are clipped.
     """
     match name:
         case "vectors":

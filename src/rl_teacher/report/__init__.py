@@ -1,1 +1,1 @@
-"""What a person sees of a run: while it goes, in TensorBoard, and at its end."""
+"""Reports of a run: live progress, TensorBoard, plots, summaries and label exports."""

@@ -1,4 +1,4 @@
-"""How figures are put into words: 412,000 steps, 3 min 20 s, 87 %."""
+"""Formatting of metrics: 412,000 steps, 3 min 20 s, 87 %."""
 
 import math
 from typing import Any
@@ -7,22 +7,22 @@ UNKNOWN = "-"
 
 
 def number(value: Any, digits: int = 0) -> str:
-    """1,234,567 or 12.3, or a dash if there is none."""
+    """Format a number as 1,234,567 or 12.3; a missing one is a dash."""
     return UNKNOWN if is_missing(value) else f"{value:,.{digits}f}"
 
 
 def percent(value: Any) -> str:
-    """87 %, from 0.87."""
+    """Format a share: 0.87 becomes 87 %."""
     return UNKNOWN if is_missing(value) else f"{100 * value:.0f} %"
 
 
 def reward(value: Any) -> str:
-    """A return: with fewer digits the larger it is."""
+    """Format a return; large ones have no decimals."""
     return UNKNOWN if is_missing(value) else f"{value:,.{0 if abs(value) >= 1000 else 1}f}"
 
 
 def duration(seconds: Any) -> str:
-    """42 s, 3 min 20 s, 2 h 5 min."""
+    """Format seconds as 42 s, 3 min 20 s or 2 h 5 min."""
     if is_missing(seconds):
         return UNKNOWN
     whole = round(seconds)
@@ -34,5 +34,5 @@ def duration(seconds: Any) -> str:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a row has no such figure."""
+    """Return True for None, NaN and infinity."""
     return value is None or not math.isfinite(value)

@@ -19,7 +19,7 @@ from rl_teacher.store.records import ExportedLabel
 from rl_teacher.store.store import Store
 
 SCHEMA_VERSION = 1
-"""Of the rows; it grows when a column changes its meaning or is taken away."""
+"""Version of the rows; it grows when a column changes its meaning or is removed."""
 PAGE = 1_000
 ROW_GROUP = 10_000
 FORMATS = ("jsonl", "parquet")
@@ -79,7 +79,7 @@ def jsonl(rows: Iterable[Row]) -> Iterator[bytes]:
 
 
 def plainly(value: Any) -> str:
-    """What JSON has no word for."""
+    """Encode values that JSON does not support."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, UUID):
@@ -184,7 +184,7 @@ ENCODERS = {"jsonl": jsonl, "parquet": parquet}
 
 @runtime_checkable
 class Sink(Protocol):
-    """Where bytes go, such as the standard output."""
+    """Binary output, such as the standard output."""
 
     def write(self, content: bytes, /) -> Any:
         """Take bytes."""

@@ -1,4 +1,4 @@
-"""The curves of some experiments in one picture."""
+"""Plot of the learning curves of experiments."""
 
 import itertools
 import warnings
@@ -20,10 +20,10 @@ Rows = Sequence[Mapping[str, Any]]
 Curve = tuple[str, Rows]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito (2008): told apart by colour-blind readers; without the yellow, pale on white."""
+"""Palette of Okabe and Ito (2008), safe for colour-blind readers; without its pale yellow."""
 
 LINE_STYLES = ("-", "--", ":", "-.")
-"""The second round of colours is dashed, and so on."""
+"""Line style of each round through the colours."""
 
 GREY = "#666666"
 LABEL_LENGTH = 48
@@ -31,7 +31,7 @@ LABEL_LENGTH = 48
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes: which figure, and what it is called with its unit."""
+    """One pair of axes: a metric, its title and its unit."""
 
     key: str
     title: str
@@ -48,11 +48,11 @@ SMALL = (
 
 
 def plot(curves: Sequence[Curve], path: Path) -> Path:
-    """Draw the experiments' curves against environment steps.
+    """Plot the experiments' metrics against environment steps.
 
     Args:
-        curves: what each is called, and its rows as `Experiment.metrics` gives them.
-        path: of the PNG.
+        curves: name and rows of `Experiment.metrics` of each experiment.
+        path: PNG file to write.
 
     Returns:
         The path.
@@ -66,14 +66,14 @@ def plot(curves: Sequence[Curve], path: Path) -> Path:
         draw(axes, panel, curves)
     add_legend(figure, curves)
     with warnings.catch_warnings():
-        # Note: a name in a script that the font lacks is drawn as boxes; that is no one's fault.
+        # Characters that the font lacks are drawn as boxes; a warning would not help.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         canvas.print_png(str(path), pil_kwargs={"optimize": True})
     return path
 
 
 def lay_out(figure: Figure, small: Sequence[Panel]) -> list[tuple[Panel, Axes]]:
-    """The true return large, the others in a row beneath it."""
+    """Create the axes: the true return large, the others in a row below."""
     if not small:
         return [(MAIN, figure.add_subplot())]
     grid = figure.add_gridspec(2, len(small), height_ratios=(1.8, 1))
@@ -82,7 +82,7 @@ def lay_out(figure: Figure, small: Sequence[Panel]) -> list[tuple[Panel, Axes]]:
 
 
 def draw(axes: Axes, panel: Panel, curves: Sequence[Curve]) -> None:
-    """One figure of every experiment."""
+    """Draw one metric of every experiment."""
     for (_, rows), style in zip(curves, styles(), strict=False):
         steps, values = points(rows, panel.key)
         axes.plot(steps, values, **style, marker="o" if len(steps) == 1 else "")
@@ -92,14 +92,14 @@ def draw(axes: Axes, panel: Panel, curves: Sequence[Curve]) -> None:
 
 
 def say_nothing_yet(axes: Axes) -> None:
-    """An empty picture says so, and shows no made-up numbers."""
+    """Mark empty axes, without ticks."""
     axes.set_xticks([])
     axes.set_yticks([])
     axes.text(0.5, 0.5, "nothing yet", transform=axes.transAxes, ha="center", color=GREY)
 
 
 def dress(axes: Axes, panel: Panel) -> None:
-    """Title, units, a quiet grid."""
+    """Set title, units and grid."""
     is_main = panel is MAIN
     axes.set_title(panel.title, loc="left", fontsize=12 if is_main else 9.5, fontweight="bold")
     axes.set_ylabel(panel.unit, fontsize=9 if is_main else 8, color=GREY)
@@ -119,7 +119,7 @@ def dress(axes: Axes, panel: Panel) -> None:
 
 
 def add_legend(figure: Figure, curves: Sequence[Curve]) -> None:
-    """What each colour is, beneath the picture."""
+    """Add a legend below the axes."""
     if not curves:
         return
     lines = [Line2D([], [], **style) for style, _ in zip(styles(), curves, strict=False)]
@@ -130,18 +130,18 @@ def add_legend(figure: Figure, curves: Sequence[Curve]) -> None:
 
 
 def styles() -> "itertools.starmap[dict[str, Any]]":
-    """Colours first, then the same colours dashed, for ever."""
+    """Cycle through the colours, then through the line styles."""
     pairs = itertools.cycle(itertools.product(LINE_STYLES, COLOURS))
     return itertools.starmap(as_style, pairs)
 
 
 def as_style(line_style: str, colour: str) -> dict[str, Any]:
-    """matplotlib's words for it."""
+    """Return the keyword arguments of a matplotlib line."""
     return {"color": colour, "linestyle": line_style, "linewidth": 1.8}
 
 
 def points(rows: Rows, key: str) -> tuple[list[float], list[float]]:
-    """Steps and values, wherever a row has both."""
+    """Return steps and values of the rows that have both."""
     whole = [
         row for row in rows if not is_missing(row.get("step")) and not is_missing(row.get(key))
     ]
@@ -149,12 +149,12 @@ def points(rows: Rows, key: str) -> tuple[list[float], list[float]]:
 
 
 def has(rows: Rows, key: str) -> bool:
-    """Whether there is anything to draw."""
+    """Return True if a metric has at least one point."""
     return bool(points(rows, key)[0])
 
 
 def legend_text(name: str) -> str:
-    """A name that matplotlib takes literally: no formulas, and not left out for its underscore."""
+    """Shorten and escape a name: matplotlib parses $ as TeX and hides labels that start with _."""
     short = name if len(name) <= LABEL_LENGTH else name[: LABEL_LENGTH - 1] + "…"
     escaped = short.replace("$", r"\$")
     return f" {escaped}" if escaped.startswith("_") else escaped

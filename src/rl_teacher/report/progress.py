@@ -1,4 +1,4 @@
-"""What a person sees while it runs: a live panel, or plain lines where there is no terminal."""
+"""Live progress of a run: a panel in a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -20,20 +20,20 @@ REFRESHES_PER_S = 2.0
 LINE_EVERY_S = 10.0
 BAR_WIDTH = 30
 PATIENCE_S = 3.0
-"""A status that lasts longer says for how long."""
+"""Seconds after which a status shows its duration."""
 
 Row = Mapping[str, Any]
 
 
 class Progress:
-    """Shows an experiment's figures and what it is doing.
+    """Live display of an experiment's metrics and status.
 
     Args:
-        name: of the experiment.
-        env_id: what is taught.
+        name: name of the experiment.
+        env_id: environment of the experiment.
         total_steps: environment steps in the whole run.
-        console: where to; standard output if nothing else is said.
-        now: seconds, from any start.
+        console: output; the standard output by default.
+        now: clock in seconds, with an arbitrary origin.
     """
 
     def __init__(
@@ -55,16 +55,16 @@ class Progress:
         self._live = self._make_live() if self.console.is_terminal else None
 
     def update(self, metrics: Row) -> None:
-        """Take new figures; those that are not given stay as they were."""
+        """Update the metrics; those not given keep their values."""
         self._row.update(metrics)
         self._print_line_if_due()
 
     def page(self, link: str) -> None:
-        """Say where the page is."""
+        """Print the link to the page."""
         self.console.print(f"page: {link}", soft_wrap=True, highlight=False, markup=False)
 
     def status(self, text: str) -> None:
-        """Say what is being done, or what is waited for."""
+        """Set the status text."""
         if text != self._status:
             self._status, self._status_since_s = text, self._now()
             self._line_due_s = self._now()
@@ -107,7 +107,7 @@ class Progress:
         return self._status if lasted_s < PATIENCE_S else f"{self._status} ({duration(lasted_s)})"
 
     def panel(self) -> RenderableType:
-        """The display as it is now."""
+        """Render the current panel."""
         elapsed_s = self._now() - self._started_s
         lines = Group(
             steps_line(self._row, self._total_steps),
@@ -122,7 +122,7 @@ class Progress:
 
 
 def steps_line(row: Row, total_steps: int) -> RenderableType:
-    """A bar, and the steps in numbers."""
+    """Render the progress bar with the number of steps."""
     step = row.get("step") or 0
     line = Table.grid(padding=(0, 2))
     line.add_row(
@@ -134,7 +134,7 @@ def steps_line(row: Row, total_steps: int) -> RenderableType:
 
 
 def pace_line(row: Row, total_steps: int, elapsed_s: float) -> RenderableType:
-    """How fast, how long so far, how long to go."""
+    """Render speed, elapsed time and time left."""
     left_s = time_left_s(row, total_steps)
     return Text(
         f"{number(row.get('steps_per_second'))} steps/s · {duration(elapsed_s)} gone · "
@@ -143,7 +143,7 @@ def pace_line(row: Row, total_steps: int, elapsed_s: float) -> RenderableType:
 
 
 def figures_grid(row: Row) -> RenderableType:
-    """The figures, two to a line."""
+    """Render the metrics, two per line."""
     grid = Table.grid(padding=(0, 2))
     for _ in range(2):
         grid.add_column(style="dim")
@@ -164,13 +164,13 @@ def figures_grid(row: Row) -> RenderableType:
 
 
 def labels_in_words(row: Row) -> str:
-    """Answered of asked."""
+    """Format the numbers of answered and asked comparisons."""
     answered, asked = row.get("labels_answered"), row.get("labels_asked")
     return f"{number(answered)} of {number(asked)} asked"
 
 
 def time_left_s(row: Row, total_steps: int) -> float | None:
-    """Seconds to the last step at the pace of now; None while there is none."""
+    """Estimate the seconds left at the current speed; None if it is unknown."""
     pace = row.get("steps_per_second")
     if is_missing(pace) or not pace:
         return None
@@ -178,7 +178,7 @@ def time_left_s(row: Row, total_steps: int) -> float | None:
 
 
 def plain_line(row: Row, total_steps: int, doing: str) -> str:
-    """Everything in one line, for a log file."""
+    """Format metrics and status as one line, for log files."""
     return " | ".join(
         [
             f"{number(row.get('step') or 0)}/{number(total_steps)} steps",

@@ -1,4 +1,4 @@
-"""The end of a run in one table."""
+"""Summary table of a run."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,12 +12,12 @@ Row = Mapping[str, Any]
 
 
 def summary(name: str, rows: Sequence[Row], config: Mapping[str, Any]) -> Table:
-    """The end of a run in one table; figures that the run has none of are left out.
+    """Build the summary table of a run; metrics that it does not have are left out.
 
     Args:
-        name: of the experiment.
-        rows: as `Experiment.metrics` gives them.
-        config: of the experiment.
+        name: name of the experiment.
+        rows: rows of `Experiment.metrics`.
+        config: saved settings of the experiment.
     """
     env_id = config.get("env_id", config.get("env", ""))
     table = Table(title=Text(f"{name} · {env_id}"), show_header=False, title_justify="left")
@@ -27,7 +27,7 @@ def summary(name: str, rows: Sequence[Row], config: Mapping[str, Any]) -> Table:
 
 
 def facts(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """What there is to say, in words."""
+    """Return the rows of the table: label and formatted value."""
     pace = overall_pace(rows)
     said = [
         ("steps", newest(rows, "step"), number),
@@ -47,26 +47,26 @@ def facts(rows: Sequence[Row]) -> list[tuple[str, str]]:
 
 
 def correlation(value: float) -> str:
-    """0.87."""
+    """Format a correlation with two decimals."""
     return number(value, digits=2)
 
 
 def present(rows: Sequence[Row], key: str) -> list[float]:
-    """A figure wherever a row has it, oldest first."""
+    """Return the values of a metric, oldest first, without missing ones."""
     return [float(row[key]) for row in rows if not is_missing(row.get(key))]
 
 
 def newest(rows: Sequence[Row], key: str) -> float | None:
-    """The last value there is of a figure."""
+    """Return the newest value of a metric."""
     return next(reversed(present(rows, key)), None)
 
 
 def highest(rows: Sequence[Row], key: str) -> float | None:
-    """The highest value of a figure."""
+    """Return the highest value of a metric."""
     return max(present(rows, key), default=None)
 
 
 def overall_pace(rows: Sequence[Row]) -> float | None:
-    """Steps per second over the whole run."""
+    """Compute the steps per second over the whole run."""
     step, wall_s = newest(rows, "step"), newest(rows, "wall_s")
     return step / wall_s if step and wall_s else None

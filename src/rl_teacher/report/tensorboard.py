@@ -37,7 +37,7 @@ SCALARS = {
 """A metric's name in our rows, and in TensorBoard."""
 
 AGENT_PREFIX = "agent/"
-"""What an agent says of itself, such as `agent/kl`, keeps its name."""
+"""Prefix of agent metrics, such as `agent/kl`, which keep their names."""
 
 FLUSH_EVERY_S = 5
 MAX_QUEUE = 1000
@@ -45,7 +45,7 @@ MAX_QUEUE = 1000
 
 
 def default_log_dir(name: str) -> Path:
-    """Where an experiment's figures go if nobody says otherwise."""
+    """Return the default log folder of an experiment."""
     return Path("~/tb/rl-teacher").expanduser() / name
 
 
@@ -129,5 +129,5 @@ def scalar_name(key: str) -> str | None:
 
 
 def is_figure(value: Any) -> bool:
-    """Whether there is a point to draw."""
+    """Return True if a value can be plotted."""
     return value is not None and not isinstance(value, str) and math.isfinite(value)
