@@ -596,9 +596,9 @@ def test_keys_in_getting_started_match_the_page():
 @pytest.mark.parametrize(
     ("file", "pattern", "said"),
     [
-        ("history.ts", r"REMEMBERED = (\d+)", "up to {}. The last {} are also"),
+        ("history.ts", r"MAX_HISTORY = (\d+)", "up to {}. The last {} are also"),
         ("clock.ts", r"SPEEDS = \[([^\]]+)\]", "speed: {} times"),
-        ("outbox.ts", r"LONGEST_WAIT_MS = (\d+)_000", "at least every {} seconds"),
+        ("outbox.ts", r"MAX_RETRY_MS = (\d+)_000", "at least every {} seconds"),
     ],
 )
 def test_a_figure_of_the_page_is_that_of_its_source(file, pattern, said):
