@@ -344,7 +344,7 @@ class PreferenceSession:
             if timeout_s is not None and time.monotonic() - began_s > timeout_s:
                 return False
             self.set_phase(
-                Phase.WAITING, f"{answered}/{num} comparisons labelled: waiting for yours"
+                Phase.WAITING, f"{answered}/{num} comparisons labeled: waiting for yours"
             )
             time.sleep(WAITING_POLL_S)
         return True

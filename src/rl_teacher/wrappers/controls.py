@@ -1,19 +1,19 @@
-"""What can be asked of both wrappers while somebody else's training runs."""
+"""Methods that both wrappers offer to the training loop around them."""
 
 from pathlib import Path
 
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.wrappers.session import PreferenceSession
+from rl_teacher.wrappers.driver import WrapperDriver
 
 
 class Controls:
-    """The methods of a wrapper beside those of an environment.
+    """Methods of a wrapper beyond those of an environment.
 
     Attributes:
-        session: what learns.
+        session: driver of the wrapper's session.
     """
 
-    session: PreferenceSession
+    session: WrapperDriver
 
     @property
     def using_predicted_reward(self) -> bool:
@@ -22,7 +22,7 @@ class Controls:
 
     @property
     def predictor(self) -> RewardPredictor:
-        """The predictor as it is now."""
+        """The current predictor."""
         return self.session.predictor
 
     @property
@@ -62,9 +62,9 @@ class Controls:
         self.session.save_predictor(path)
 
     def start_segment_collection(self) -> None:
-        """Cut segments out of what is lived from now on."""
+        """Cut segments from later steps."""
         self.session.start_segment_collection()
 
     def stop_segment_collection(self) -> None:
-        """Cut no more segments, so that nothing is asked or fitted either."""
+        """Stop cutting segments, asking and fitting."""
         self.session.stop_segment_collection()

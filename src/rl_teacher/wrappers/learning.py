@@ -183,7 +183,7 @@ class WrapperLearning:
         if not self._is_ready_to_fit:
             if self._settings.is_human and self._is_reminder_due:
                 self.session.set_phase(
-                    Phase.WAITING, f"{answered}/{self.learner.num_asked} comparisons labelled"
+                    Phase.WAITING, f"{answered}/{self.learner.num_asked} comparisons labeled"
                 )
             return
         since_fit = self.session.step - self._fitted_step

@@ -6,15 +6,13 @@ from collections.abc import Callable
 import gymnasium as gym
 
 from rl_teacher.common.errors import NoPredictor
-from rl_teacher.wrappers.session import PreferenceSession
+from rl_teacher.wrappers.driver import WrapperDriver
 
 LOOK_EVERY = 256
 """Steps after which a person who has everything to answer is waited for."""
 
 
-def act_at_random(
-    session: PreferenceSession, take_steps: Callable[[int], int], max_steps: int
-) -> None:
+def act_at_random(session: WrapperDriver, take_steps: Callable[[int], int], max_steps: int) -> None:
     """Take random steps until the session returns the predicted reward.
 
     Args:

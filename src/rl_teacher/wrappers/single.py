@@ -6,8 +6,8 @@ import gymnasium as gym
 import numpy as np
 
 from rl_teacher.wrappers.controls import Controls
+from rl_teacher.wrappers.driver import Outcome, WrapperDriver
 from rl_teacher.wrappers.pretraining import act_at_random, seeded
-from rl_teacher.wrappers.session import Outcome, PreferenceSession
 from rl_teacher.wrappers.settings import settings_of
 from rl_teacher.wrappers.world import single_world
 
@@ -36,7 +36,7 @@ class PreferenceWrapper(Controls, gym.Wrapper, gym.utils.RecordConstructorArgs):
         gym.Wrapper.__init__(self, env)
         self._view = world.view
         self._seed = settings.seed
-        self.session = PreferenceSession(world, settings)
+        self.session = WrapperDriver(world, settings)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""Single steps of N environments, gathered into rollouts."""
+"""Buffer that collects single steps of N environments into rollouts."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from rl_teacher.envs.rollout import Rollout
 
 
 @dataclass(frozen=True)
-class LivedStep:
+class StepRecord:
     """One step of N environments; a row of a `Rollout`, whose columns it has.
 
     Attributes:
@@ -34,19 +34,19 @@ class LivedStep:
 
 
 class StepBuffer:
-    """The latest steps, until they are a rollout."""
+    """Buffer of the latest steps."""
 
     def __init__(self, num_steps: int) -> None:
         self._num_steps = num_steps
-        self._steps: list[LivedStep] = []
+        self._steps: list[StepRecord] = []
 
     @property
     def is_full(self) -> bool:
         """Whether a rollout is due."""
         return len(self._steps) >= self._num_steps
 
-    def append(self, step: LivedStep) -> None:
-        """Keep a step."""
+    def append(self, step: StepRecord) -> None:
+        """Add a step."""
         self._steps.append(step)
 
     def break_off(self, envs: Bool[np.ndarray, " env"]) -> None:
@@ -59,10 +59,10 @@ class StepBuffer:
             last.truncated[envs & last.is_valid & ~last.terminated] = True
 
     def take(self) -> Rollout | None:
-        """Everything gathered, as one rollout; None where there is nothing."""
+        """Return and remove all steps as one rollout; None if there are none."""
         if not self._steps:
             return None
-        names = LivedStep.__dataclass_fields__
+        names = StepRecord.__dataclass_fields__
         columns = {name: np.stack([getattr(s, name) for s in self._steps]) for name in names}
         self._steps = []
         return Rollout(**columns)

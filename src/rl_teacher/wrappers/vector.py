@@ -8,8 +8,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from jaxtyping import Bool, Shaped
 
 from rl_teacher.wrappers.controls import Controls
+from rl_teacher.wrappers.driver import Outcome, WrapperDriver
 from rl_teacher.wrappers.pretraining import act_at_random, seeded
-from rl_teacher.wrappers.session import Outcome, PreferenceSession
 from rl_teacher.wrappers.settings import settings_of
 from rl_teacher.wrappers.world import vector_world
 
@@ -37,7 +37,7 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
         self._view = world.view
         self._mode = world.autoreset_mode
         self._seed = settings.seed
-        self.session = PreferenceSession(world, settings)
+        self.session = WrapperDriver(world, settings)
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""What both wrappers are: steps in, rewards out; the true one first, then the predicted one.
+"""The driver of a wrapper's session: steps in, rewards out; true ones first, then predicted ones.
 
 N: environments.
 """
@@ -16,7 +16,7 @@ from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.wrappers.learning import WrapperLearning
 from rl_teacher.wrappers.parts import fitting_predictor
 from rl_teacher.wrappers.settings import WrapperSettings
-from rl_teacher.wrappers.steps import LivedStep, StepBuffer
+from rl_teacher.wrappers.steps import StepBuffer, StepRecord
 from rl_teacher.wrappers.world import World
 
 ROLLOUT_STEPS = 32
@@ -44,12 +44,12 @@ class Outcome:
     truncated: Bool[np.ndarray, " env"]
 
 
-class PreferenceSession:
-    """Everything that a wrapper does beside stepping.
+class WrapperDriver:
+    """Buffers the steps of a wrapper's environments and returns their rewards.
 
     Attributes:
-        is_over: [N] where the next step is not lived: the environment only resets itself, or waits
-            for somebody to reset it.
+        is_over: [N] True where the next step does not count: the environment only resets itself,
+            or waits to be reset.
         is_closed: whether `close` was called.
     """
 
@@ -76,7 +76,7 @@ class PreferenceSession:
         observations: Shaped[np.ndarray, "env ..."],
         begun: Bool[np.ndarray, " env"] | None = None,
     ) -> None:
-        """Episodes began.
+        """Start episodes.
 
         Args:
             observations: [N, ...] as the predictor sees them; in the environments that did not
@@ -91,7 +91,7 @@ class PreferenceSession:
         self._scene_states = self._world.scene_states()
 
     def live(self, actions: Any, outcome: Outcome) -> Float[np.ndarray, " env"]:
-        """Take in one step.
+        """Record one step and return its rewards.
 
         Args:
             actions: [N, ...] as the environments were given them.
@@ -116,7 +116,7 @@ class PreferenceSession:
         self._scene_states = self._world.scene_states()
         return rewards
 
-    def _lived(self, actions: Any, outcome: Outcome) -> LivedStep:
+    def _lived(self, actions: Any, outcome: Outcome) -> StepRecord:
         assert self._observations is not None  # noqa: S101 - `live` has looked
         is_valid = ~self.is_over
         terminated, truncated = outcome.terminated & is_valid, outcome.truncated & is_valid
@@ -125,7 +125,7 @@ class PreferenceSession:
             self.is_over = ended
         elif self._world.autoreset_mode == AutoresetMode.DISABLED:
             self.is_over = self.is_over | ended
-        return LivedStep(
+        return StepRecord(
             observations=self._observations,
             actions=self._world.actions(actions),
             rewards=outcome.rewards.astype(np.float32),
@@ -137,14 +137,14 @@ class PreferenceSession:
         )
 
     def _rewards_of(
-        self, step: LivedStep, true_rewards: Float[np.ndarray, " env"]
+        self, step: StepRecord, true_rewards: Float[np.ndarray, " env"]
     ) -> Float[np.ndarray, " env"]:
         if not self.using_predicted_reward:
             return true_rewards
         return np.where(step.is_valid, self.predicted(step), 0.0)
 
-    def predicted(self, step: LivedStep) -> Float32[np.ndarray, " env"]:
-        """[N] predicted rewards, in one call."""
+    def predicted(self, step: StepRecord) -> Float32[np.ndarray, " env"]:
+        """Predict the rewards [N] of one step."""
         return self.predictor(step.observations, step.actions)
 
     def rewards_of(
@@ -173,7 +173,7 @@ class PreferenceSession:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Give the learner what was gathered."""
+        """Pass the buffered steps to the learner as a rollout."""
         rollout = self._buffer.take()
         if rollout is None or self._learning is None:
             return
@@ -196,7 +196,7 @@ class PreferenceSession:
 
     @property
     def predictor(self) -> RewardPredictor:
-        """The predictor as it is now."""
+        """The current predictor."""
         return self._frozen if self._learning is None else self._learning.predictor
 
     @property
@@ -258,24 +258,24 @@ class PreferenceSession:
         self.predictor.save(path)
 
     def start_segment_collection(self) -> None:
-        """Cut segments out of what is lived from now on."""
+        """Cut segments from later steps."""
         if not self._is_collecting:
             self._break_off()
             self._is_collecting = True
 
     def stop_segment_collection(self) -> None:
-        """Cut no more segments, so that nothing is asked or fitted either."""
+        """Stop cutting segments, asking and fitting."""
         if self._is_collecting:
             self._break_off()
             self._is_collecting = False
 
     def _break_off(self) -> None:
-        """What comes next does not continue what was gathered."""
+        """End the buffered episodes, so that later steps do not continue them."""
         self._buffer.break_off(np.ones(self._world.num_envs, bool))
         self._hand_over()
 
     def close(self) -> None:
-        """Save, and let go; a second time does nothing."""
+        """Save and close; a second call does nothing."""
         if self.is_closed:
             return
         self.is_closed = True
