@@ -59,7 +59,8 @@ from rl_teacher.web import (
     token,
 )
 from rl_teacher.web.limits import Limits
-from rl_teacher.web.routes import events, experiments, labelers, leases
+from rl_teacher.web.routes import events, experiments, labelers
+from rl_teacher.web.routes import labelling as routes_labelling
 from rl_teacher.web.schemas import labelling
 from rl_teacher.web.settings import MAX_BODY_BYTES, OWNER, Settings
 from rl_teacher.wrappers.settings import WrapperSettings
@@ -389,7 +390,7 @@ def text_of(name):
         ("docs/service.md", f"`{logs.FOLDER}/{logs.FILE_NAME}` in the home"),
         ("docs/service.md", f"begun after {logs.MAX_BYTES:,} bytes; {logs.NUM_OLD} old ones"),
         ("docs/service.md", f"`{logs.FOLDER}/{logs.ERRORS_NAME}`"),
-        ("docs/service.md", f"lasts {leases.LEASE_S / 60:g} minutes"),
+        ("docs/service.md", f"lasts {routes_labelling.LEASE_S / 60:g} minutes"),
         ("docs/service.md", f"within {events.CREDENTIAL_CHECK_S:g} seconds after"),
         ("docs/service.md", f"`schema_version` is {label_export.SCHEMA_VERSION}"),
         ("docs/service.md", f"ask {Limits().labeler.per_s:g} times a second and"),
@@ -398,7 +399,7 @@ def text_of(name):
         ("docs/service.md", f"{60 * Limits().anonymous.per_s:g} wrong credentials a min"),
         ("docs/service.md", f"up to {Limits().streams} streams"),
         ("docs/labelling.md", f"within {labelers.INVITE_LIFETIME.days} days"),
-        ("docs/labelling.md", f"theirs for {leases.LEASE_S / 60:g} minutes"),
+        ("docs/labelling.md", f"theirs for {routes_labelling.LEASE_S / 60:g} minutes"),
         ("docs/wrappers.md", f"| `clip_length` | {WrapperSettings().clip_length:g} |"),
         ("docs/wrappers.md", f"{ASSUMED_FPS:g} steps per second"),
         ("docs/wrappers.md", f"or {DEFAULT_PRETRAIN_LABELS} | answers before the first fit"),

@@ -20,16 +20,12 @@ from rl_teacher.web.middleware import BodyLimit, RequestLog, SecurityHeaders
 from rl_teacher.web.openapi import DescribedApi
 from rl_teacher.web.poller import Poller, SnapshotReader
 from rl_teacher.web.routes import (
-    audit,
     docs,
     events,
     experiments,
-    export,
     health,
-    invites,
     labelers,
     labelling,
-    leases,
     media,
     pages,
     playing,
@@ -40,9 +36,9 @@ from rl_teacher.web.services import Services
 from rl_teacher.web.settings import Settings
 
 ROUTERS = (
-    *(health.router, docs.router, invites.router, experiments.router, labelling.router),
-    *(leases.router, media.router, events.router, labelers.router, review.router),
-    *(export.router, audit.router, playing.router, pages.router),
+    *(health.router, docs.router, experiments.router, labelling.router),
+    *(media.router, events.router, labelers.router, review.router),
+    *(playing.router, pages.router),
 )
 
 GZIP_LEVEL = 5

@@ -1,19 +1,29 @@
-"""Management of labelers and invites by owners."""
+"""The current user, joining, and management of labelers and invites by owners."""
 
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Request, Response
 
 from rl_teacher.common.errors import LabelerNotFound
 from rl_teacher.store.records import InviteView, LabelerView
-from rl_teacher.web.access import Access, LabelerName, requires
+from rl_teacher.web.access import (
+    Access,
+    CurrentIdentity,
+    LabelerName,
+    client_network,
+    requires,
+    set_cookie,
+)
 from rl_teacher.web.schemas.fields import MAX_ID
 from rl_teacher.web.schemas.labelers import (
+    CurrentUser,
     Invite,
     InviteList,
+    JoinRequest,
+    JoinResponse,
     Labeler,
     LabelerList,
     NewInvite,
@@ -25,6 +35,7 @@ from rl_teacher.web.schemas.labelers import (
 from rl_teacher.web.services import Services, ServicesDep
 
 INVITE_LIFETIME = timedelta(days=7)
+
 
 router = APIRouter(prefix="/api/v1", tags=["labelers"])
 
@@ -141,3 +152,23 @@ def labeler_out(view: LabelerView) -> Labeler:
 def invite_out(view: InviteView) -> Invite:
     """Serialize an invite."""
     return Invite.model_validate(view, from_attributes=True)
+
+
+@router.get("/me")
+@requires(Access.LABELER)
+def show_me(identity: CurrentIdentity) -> CurrentUser:
+    """Return the current user."""
+    return CurrentUser(name=identity.name, role=identity.role)
+
+
+@router.post("/join")
+@requires(Access.PUBLIC)
+def join(
+    given: JoinRequest, request: Request, response: Response, services: ServicesDep
+) -> JoinResponse:
+    """Use a single-use invite; the response sets the credential as a cookie."""
+    invite = given.invite.encode(errors="replace").decode()
+    identity, credential = services.store.access.accept_invite(invite, given.name)
+    services.authenticator.remember(identity, credential, client_network(request))
+    set_cookie(response, request, credential)
+    return JoinResponse(name=identity.name, role=identity.role, experiment=identity.experiment)

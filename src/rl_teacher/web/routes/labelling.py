@@ -1,4 +1,4 @@
-"""Labelling: next comparisons, given labels and submission."""
+"""Labelling: next comparisons, leases, given labels and submission."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -8,13 +8,14 @@ from fastapi import APIRouter, Path, Query
 from rl_teacher.common.errors import ComparisonNotFound
 from rl_teacher.web.access import Access, CurrentIdentity, LabelerName, requires
 from rl_teacher.web.label_intake import LabelUpload
-from rl_teacher.web.routes.leases import LEASE_S
 from rl_teacher.web.schemas.fields import MAX_ID
 from rl_teacher.web.schemas.labelling import (
     Comparison,
     LabelBatch,
     LabelHistory,
     LabelReceipt,
+    LeaseBatch,
+    LeaseRenewal,
     NextComparisons,
     PastLabel,
 )
@@ -30,6 +31,9 @@ NONE_AVAILABLE_MESSAGE = (
 
 ComparisonId = Annotated[int, Path(ge=1, le=MAX_ID)]
 ExcludedId = Annotated[int, Query(ge=1, le=MAX_ID)]
+
+LEASE_S = 300.0
+"""How long; a page renews once a minute what it still has."""
 
 router = APIRouter(prefix="/api/v1", tags=["labelling"])
 
@@ -112,3 +116,23 @@ async def submit_labels(
     A label without a lease, or with an expired one, is stored beside those of other labelers.
     """
     return await services.label_batcher(LabelUpload(identity, given.labels))
+
+
+@router.post("/leases/renew")
+@requires(Access.LABELER)
+async def renew_leases(
+    given: LeaseBatch, services: ServicesDep, labeler: LabelerName
+) -> LeaseRenewal:
+    """Renew leases; the response does not reveal leases of other labelers."""
+    renewed = await services.workers.run(
+        services.store.leases.renew, labeler, given.leases, LEASE_S
+    )
+    lost = [each for each in dict.fromkeys(given.leases) if each not in renewed]
+    return LeaseRenewal(renewed=renewed, lost=lost)
+
+
+@router.post("/leases/release", status_code=204)
+@requires(Access.LABELER)
+async def release_leases(given: LeaseBatch, services: ServicesDep, labeler: LabelerName) -> None:
+    """Release leases, so that others can label the comparisons."""
+    await services.workers.run(services.store.leases.release, labeler, given.leases)

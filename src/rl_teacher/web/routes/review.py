@@ -1,19 +1,23 @@
-"""Review and control of a study by its owner."""
+"""Review and control of a study by its owner, with export and audit log."""
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query
+from fastapi.responses import StreamingResponse
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import CorruptClip, MediaNotFound
+from rl_teacher.report.label_export import ENCODERS, label_rows
 from rl_teacher.store.experiments import ClearableSetting
 from rl_teacher.store.records import (
     ClipView,
     ComparisonDetails,
     ComparisonFilter,
     Control,
+    EventView,
     ExportedLabel,
     LibraryClip,
 )
@@ -33,6 +37,8 @@ from rl_teacher.web.schemas.experiments import (
 from rl_teacher.web.schemas.fields import CURSOR, MAX_CURSOR, MAX_ID, MAX_PAGE, NO_NULL
 from rl_teacher.web.schemas.review import (
     AnswerRequest,
+    AuditEvent,
+    AuditEventPage,
     ComparisonsQuery,
     EnvironmentClip,
     EnvironmentClipPage,
@@ -44,6 +50,8 @@ from rl_teacher.web.schemas.review import (
 )
 from rl_teacher.web.serializers import serialize_clip
 from rl_teacher.web.services import Services, ServicesDep
+
+MEDIA_TYPES = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 
 router = APIRouter(prefix="/api/v1", tags=["studies"])
 
@@ -212,4 +220,52 @@ def environment_clip(view: LibraryClip, clip: Clip) -> EnvironmentClip:
     """Serialize a clip with its number of comparisons."""
     return EnvironmentClip(
         **dict(clip), created_at=view.created_at, num_comparisons=view.num_comparisons
+    )
+
+
+@router.get("/audit")
+@requires(Access.OWNER)
+def list_events(
+    services: ServicesDep, experiment: str | None = None, after: Cursor = None, limit: Limit = 100
+) -> AuditEventPage:
+    """List audit events, newest first; `experiment` selects one experiment."""
+    experiment_id = None if experiment is None else services.experiments.find(experiment).id
+    page = services.store.events.page(experiment_id, after, limit)
+    return AuditEventPage(events=[audit_event(each) for each in page.rows], next=page.next)
+
+
+def audit_event(view: EventView) -> AuditEvent:
+    """Serialize an audit event."""
+    return AuditEvent(
+        id=view.id,
+        created_at=view.created_at,
+        kind=view.kind,
+        actor=view.labeler,
+        experiment=view.experiment,
+        details=dict(view.details),
+    )
+
+
+@router.get(
+    "/experiments/{name}/export",
+    response_class=StreamingResponse,
+    responses={200: {"content": {each: {} for each in MEDIA_TYPES.values()}}},
+)
+@requires(Access.OWNER)
+def export_labels(
+    name: str,
+    services: ServicesDep,
+    owner: LabelerName,
+    format: Annotated[Literal["jsonl", "parquet"], Query()] = "jsonl",  # noqa: A002
+) -> StreamingResponse:
+    """Export every label with its labeler, time, side and whether it is current."""
+    view = services.experiments.find(name)
+    parts = ENCODERS[format](label_rows(services.store, view.name))
+    owner_id = services.store.labelers.id_of(owner)
+    services.store.events.record("export", {"format": format}, view.id, owner_id)
+    file_name = quote(f"{view.name}-labels.{format}", safe="")
+    return StreamingResponse(
+        parts,
+        media_type=MEDIA_TYPES[format],
+        headers={"Content-Disposition": f"attachment; filename*=UTF-8''{file_name}"},
     )
