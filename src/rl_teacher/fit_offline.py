@@ -18,7 +18,7 @@ from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.runs.warm_start import as_large_as, content_name, load_predictor
-from rl_teacher.store.files import folder_failures_in_words
+from rl_teacher.store.files import folder_errors
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def fit_labels(config: FitConfig) -> FitOutcome:
         config = replace(config, reward=as_large_as(begun_with, config))
     with place_of(config, dataset, begun_with) as (folder, experiment):
         predictor, report = fitted(dataset, space, config, begun_with)
-        with folder_failures_in_words(folder):
+        with folder_errors(folder):
             predictor.save(folder)
         if experiment is not None:
             figures = {"labels_answered": len(dataset), "fits": 1, **report.metrics()}

@@ -25,7 +25,7 @@ from rl_teacher.common.errors import (
 )
 from rl_teacher.runs.folder import Experiment, State, differences, flatten, home, validate_name
 from rl_teacher.store.database import default_url
-from rl_teacher.store.files import folder_failures_in_words
+from rl_teacher.store.files import folder_errors
 from rl_teacher.store.store import Store
 
 CONFIG = {"env_id": "ShortHopper-v1", "labels": 1400, "ppo": {"gamma": 0.99, "sizes": [64, 64]}}
@@ -197,7 +197,7 @@ class TestOpening:
         ],
     )
     def test_every_failure_of_the_folder_is_put_into_words(self, tmp_path, code, words):
-        with pytest.raises(RunFolderUnusable, match=words), folder_failures_in_words(tmp_path):
+        with pytest.raises(RunFolderUnusable, match=words), folder_errors(tmp_path):
             raise OSError(code, os.strerror(code))
 
 

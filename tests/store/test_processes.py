@@ -146,7 +146,7 @@ def test_a_killed_process_lets_go_of_its_lock(tmp_path):
     assert read_line(holder) == "signed\n"
     lock = FolderLock(tmp_path / "lock")
     assert is_locked(lock.path)
-    assert not lock.acquire(patience_s=0.0)
+    assert not lock.acquire(timeout_s=0.0)
     assert lock.holder == f"process {holder.pid}"
     holder.kill()
     holder.communicate()
@@ -171,12 +171,12 @@ def test_several_may_share_a_lock_and_keep_out_who_wants_it_alone(tmp_path):
     assert one.acquire()
     assert two.acquire()
     one.release()
-    assert not alone.acquire(patience_s=0.0)
+    assert not alone.acquire(timeout_s=0.0)
     two.release()
-    assert alone.acquire(patience_s=0.0)
-    assert not one.acquire(patience_s=0.0)
+    assert alone.acquire(timeout_s=0.0)
+    assert not one.acquire(timeout_s=0.0)
     alone.release()
-    assert one.acquire(patience_s=0.0)
+    assert one.acquire(timeout_s=0.0)
     one.release()
 
 

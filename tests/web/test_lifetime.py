@@ -63,17 +63,17 @@ def test_once_it_is_over_no_run_begins_to_show_the_page(lifetime, clock, home):
     at(clock, 160.0)
     assert lifetime.is_over()
     run = shown(home)
-    assert not run.acquire(patience_s=0.0)
-    assert not exclusive_page_lock(home).acquire(patience_s=0.0)
+    assert not run.acquire(timeout_s=0.0)
+    assert not exclusive_page_lock(home).acquire(timeout_s=0.0)
     lifetime.close()
-    assert run.acquire(patience_s=0.0)
+    assert run.acquire(timeout_s=0.0)
     run.release()
 
 
 def test_looking_keeps_no_run_from_showing_the_page(lifetime, clock, home):
     assert not lifetime.is_over()
     run = shown(home)
-    assert run.acquire(patience_s=0.0)
+    assert run.acquire(timeout_s=0.0)
     run.release()
 
 

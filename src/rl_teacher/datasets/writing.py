@@ -15,7 +15,7 @@ from rl_teacher.common.errors import BadInput
 from rl_teacher.datasets.arrays import add_member, pack_npz
 from rl_teacher.datasets.dataset import Dataset, used
 from rl_teacher.report.label_export import ENCODERS, FORMATS
-from rl_teacher.store.files import folder_failures_in_words, write_whole
+from rl_teacher.store.files import folder_errors, write_atomically
 
 FORMAT_NAME = "rl-teacher-labels"
 SCHEMA_VERSION = 1
@@ -45,16 +45,16 @@ def save(dataset: Dataset, path: Path | str, format: str = "jsonl") -> None:  # 
     if not dataset.segments:
         raise BadInput(f"There are no labels of {dataset.env_id} to write into {path}.")
     files = files_of(dataset, format)
-    with folder_failures_in_words(path if path.suffix != ".zip" else path.parent):
+    with folder_errors(path if path.suffix != ".zip" else path.parent):
         if path.suffix == ".zip":
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, zipped(files), is_synced=False)
+            write_atomically(path, zipped(files), is_synced=False)
             return
         check_is_ours(path)
         path.mkdir(parents=True, exist_ok=True)
         (path / DESCRIPTION).unlink(missing_ok=True)
         for name, content in files.items():
-            write_whole(path / name, content, is_synced=False)
+            write_atomically(path / name, content, is_synced=False)
         for name in set(LABELS.values()) - files.keys():
             (path / name).unlink(missing_ok=True)
 

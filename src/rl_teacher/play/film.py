@@ -26,7 +26,7 @@ from rl_teacher.play.episodes import RecordedEpisode, per_frame, record_episode
 from rl_teacher.play.offscreen_renderer import OffscreenRenderer, Shot
 from rl_teacher.play.options import PlayOptions
 from rl_teacher.play.reward_overlay import CARD, Curve, RewardOverlay, figure, with_title
-from rl_teacher.store.files import write_whole
+from rl_teacher.store.files import write_atomically
 
 WIDTH, HEIGHT = 480, 360
 """Size of rendered bodies; an environment's own images keep their size."""
@@ -90,7 +90,7 @@ def write_film(actors: Sequence[Actor], options: PlayOptions, path: Path, consol
         is_gif = path.suffix.lower() == ".gif"
         content = encode_gif(pictures, fps) if is_gif else encode_mp4(pictures, fps)
     with convert_os_errors(path):
-        write_whole(path, content, is_synced=False)
+        write_atomically(path, content, is_synced=False)
     console.print(f"video: {path}", soft_wrap=True, highlight=False, markup=False)
 
 

@@ -125,7 +125,7 @@ def labeler_reports(
     return {who: _report(who, theirs, yardstick) for who, theirs in _by_labeler(labels).items()}
 
 
-def nothing_known(labeler: int) -> LabelerReport:
+def empty_report(labeler: int) -> LabelerReport:
     """The report on somebody none of whose labels are looked at."""
     return _report(labeler, [], Yardstick({}, {}, {}))
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 
 from rl_teacher.common.errors import BadInput
-from rl_teacher.store.files import folder_failures_in_words
+from rl_teacher.store.files import folder_errors
 from rl_teacher.store.records import ExportedLabel
 from rl_teacher.store.store import Store
 
@@ -224,7 +224,7 @@ def export(store: Store, name: str, format_name: str, out: Path | Sink) -> Expor
         out.flush()
         return Exported(counted.num, None)
     unfinished = out.with_name(f".{out.name}.unfinished")
-    with folder_failures_in_words(out.parent):
+    with folder_errors(out.parent):
         try:
             with unfinished.open("wb") as file:
                 file.writelines(parts)

@@ -34,7 +34,7 @@ from rl_teacher.common.errors import (
     UnknownName,
 )
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles
-from rl_teacher.store.files import folder_failures_in_words, remove_unfinished, write_whole
+from rl_teacher.store.files import folder_errors, remove_unfinished, write_atomically
 from rl_teacher.store.lock import FolderLock, is_locked
 from rl_teacher.store.metrics_file import MetricsFile, Row
 
@@ -144,7 +144,7 @@ class Experiment:
         """
         name = validate_name(name)
         experiment = cls(name, experiments_folder() / name)
-        with folder_failures_in_words(experiment.folder):
+        with folder_errors(experiment.folder):
             experiment.folder.mkdir(parents=True, exist_ok=True)
             experiment._acquire()
             try:
@@ -340,14 +340,14 @@ class Experiment:
 
     def _write_json(self, path: Path, content: Mapping[str, Any]) -> None:
         text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-        write_whole(path, text.encode(), is_synced=True)
+        write_atomically(path, text.encode(), is_synced=True)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Only whoever holds the lock writes; failures come out in words."""
         if not self._lock.is_held:
             raise RuntimeError(f"{self.name!r} was found, not opened: it can only be read")
-        with folder_failures_in_words(self.folder):
+        with folder_errors(self.folder):
             yield
 
 

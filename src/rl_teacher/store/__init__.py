@@ -1,1 +1,1 @@
-"""What must never be lost: labels in SQL, arrays in files named by their content."""
+"""Durable storage: labels in SQL, arrays and media in files named by their content."""

@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on, in one file that proves itself."""
+"""Checkpoints: the state of a run in one file, whose name contains its hash."""
 
 import hashlib
 import logging
@@ -11,12 +11,12 @@ import numpy as np
 
 from rl_teacher.common.errors import CorruptCheckpoint
 from rl_teacher.store.encoding import pack, unpack
-from rl_teacher.store.files import remove_unfinished, write_whole
+from rl_teacher.store.files import remove_unfinished, write_atomically
 
 log = logging.getLogger(__name__)
 
 KEPT = 2
-"""The newest, and the one to fall back on."""
+"""The newest, and one to fall back on."""
 
 FILE_NAME = re.compile(
     r"checkpoint-(?P<number>\d{6,})-step-(?P<step>\d+)-(?P<digest>[0-9a-f]{64})\.safetensors"
@@ -25,12 +25,12 @@ FILE_NAME = re.compile(
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run at one moment.
+    """The state of a run.
 
     Attributes:
-        step: environment steps taken.
-        arrays: by slash path, such as `agent/policy/0`.
-        meta: whatever else, as JSON.
+        step: Environment steps taken.
+        arrays: Arrays by slash path, such as `agent/policy/0`.
+        meta: JSON of everything else.
     """
 
     step: int
@@ -40,7 +40,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class CheckpointFile:
-    """A file whose name says which it is and what its SHA-256 must be."""
+    """A file whose name contains its number, its step and its SHA-256."""
 
     path: Path
     number: int
@@ -49,27 +49,27 @@ class CheckpointFile:
 
 
 class CheckpointFiles:
-    """The folder of one run's checkpoints; only the process that has the run's lock writes."""
+    """The checkpoints of a run; only the process that holds the run's lock writes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._corrupt: set[Path] = set()
 
     def save(self, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint that outlives a power cut, and drop all but the last two."""
+        """Write a checkpoint that survives a power failure, and delete all but the last two."""
         contents = {"step": checkpoint.step, "meta": checkpoint.meta}
         content = pack(checkpoint.arrays, contents)
         path = self.folder / self._next_name(checkpoint.step, content)
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(path, content, is_synced=True)
+        write_atomically(path, content, is_synced=True)
         self._prune()
         return path
 
     def load(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole, or None if none was ever written.
+        """Return the newest undamaged checkpoint; None if there are no checkpoints.
 
         Raises:
-            CorruptCheckpoint: there are some, and each is damaged.
+            CorruptCheckpoint: There are checkpoints, but all are damaged.
         """
         files = list_checkpoints(self.folder)
         for file in files:
@@ -77,16 +77,16 @@ class CheckpointFiles:
                 return read_checkpoint(file)
             except (OSError, ValueError) as error:
                 self._corrupt.add(file.path)
-                log.warning("%s", damage_in_words(file, error, is_last=file is files[-1]))
+                log.warning("%s", damage_message(file, error, is_last=file is files[-1]))
         if files:
             raise CorruptCheckpoint(
-                f"None of the {len(files)} checkpoints in {self.folder} is what was written. "
+                f"None of the {len(files)} checkpoints in {self.folder} is undamaged. "
                 "Put one back from a backup, or start over with --force-new."
             )
         return None
 
     def clear_unfinished(self) -> None:
-        """Remove what a killed process was writing."""
+        """Delete what a killed process was writing."""
         if self.folder.exists():
             remove_unfinished(self.folder)
 
@@ -96,7 +96,7 @@ class CheckpointFiles:
         return f"checkpoint-{number:06d}-step-{step}-{digest}.safetensors"
 
     def _prune(self) -> None:
-        """Note: a damaged one goes first, lest it push out the one that was fallen back on."""
+        """Delete old files, damaged ones first, so that they do not displace the fallback."""
         files = list_checkpoints(self.folder)
         whole = [file for file in files if file.path not in self._corrupt]
         for file in files:
@@ -105,7 +105,7 @@ class CheckpointFiles:
 
 
 def list_checkpoints(folder: Path) -> list[CheckpointFile]:
-    """Every checkpoint, newest first."""
+    """Return every checkpoint, newest first."""
     matches = [(path, FILE_NAME.fullmatch(path.name)) for path in folder.glob("checkpoint-*")]
     files = [
         CheckpointFile(path, int(match["number"]), int(match["step"]), match["digest"])
@@ -116,19 +116,19 @@ def list_checkpoints(folder: Path) -> list[CheckpointFile]:
 
 
 def read_checkpoint(file: CheckpointFile) -> Checkpoint:
-    """Read a file and hold it to its name.
+    """Read a file and verify its hash.
 
     Raises:
-        ValueError: it is not what was written.
+        ValueError: The file is damaged.
     """
     content = file.path.read_bytes()
     if hashlib.sha256(content).hexdigest() != file.digest:
-        raise ValueError("its content does not have the SHA-256 that its name says")
+        raise ValueError("its content does not have the SHA-256 in its name")
     arrays, contents = unpack(content)
     return Checkpoint(contents["step"], arrays, contents["meta"])
 
 
-def damage_in_words(file: CheckpointFile, error: Exception, *, is_last: bool) -> str:
-    """What is wrong, and what is done about it."""
+def damage_message(file: CheckpointFile, error: Exception, *, is_last: bool) -> str:
+    """Return the warning about a damaged file."""
     instead = "No earlier one is left." if is_last else "The one before it is used instead."
     return f"The checkpoint of step {file.step} is damaged: {error} ({file.path}). {instead}"

@@ -1,4 +1,4 @@
-"""A database that is open: its engine, its transactions, and its failures put into words."""
+"""An open database: engine, transactions, and explanations of errors."""
 
 import math
 import os
@@ -29,7 +29,7 @@ from rl_teacher.common.errors import StoreUnavailable
 from rl_teacher.store.migrate import migrate
 
 BUSY_TIMEOUT_S = 10.0
-"""How long a transaction waits for another process's before it gives up."""
+"""Time that a transaction waits for one of another process."""
 
 REASONS = (
     (
@@ -45,12 +45,12 @@ REASONS = (
     (
         "not a database",
         "the file holds something else, or was damaged",
-        "Put a backup in its place, or move the file away to start an empty one.",
+        "Restore a backup, or move the file away to start an empty one.",
     ),
     (
         "malformed",
         "the file was damaged",
-        "Put a backup in its place, or rescue the rest with `sqlite3 FILE .recover`.",
+        "Restore a backup, or rescue the rest with `sqlite3 FILE .recover`.",
     ),
     ("disk is full", "the disk is full", "Free some space and start again."),
     (
@@ -71,12 +71,12 @@ REASONS = (
     (
         "authentication failed",
         "the server does not accept this user and password",
-        "Mend them in RL_TEACHER_DATABASE_URL.",
+        "Correct them in RL_TEACHER_DATABASE_URL.",
     ),
     (
         "does not exist",
         "the server has no such database or user",
-        "Make it with createdb or createuser, or name another in RL_TEACHER_DATABASE_URL.",
+        "Create it with createdb or createuser, or name another in RL_TEACHER_DATABASE_URL.",
     ),
     (
         "connection",
@@ -84,13 +84,13 @@ REASONS = (
         "Check that it runs, and its host and port in RL_TEACHER_DATABASE_URL.",
     ),
 )
-"""What a driver's message contains; what that means; what to do."""
+"""Fragment of a driver's message, its meaning, and the remedy."""
 
 
-class Turn:
-    """One thread at a time.
+class WriteLock:
+    """Lock that admits one writing thread of this process at a time.
 
-    Left to SQLite, each of them would sleep and look again, in no order, up to 100 ms at a time.
+    SQLite itself makes a waiting thread poll, in no order, with pauses of up to 100 ms.
     """
 
     def __init__(self, label: str, timeout_s: float) -> None:
@@ -107,21 +107,21 @@ class Turn:
 
 @dataclass(frozen=True)
 class Database:
-    """An engine and the name a person knows it by.
+    """An open database.
 
     Attributes:
-        engine: SQLAlchemy's engine, ready for use.
-        label: where it is, without a password.
-        file: the SQLite file; None for a server, or a database in memory.
-        inode: of the file that was opened, or None where there is no file.
-        turn: of this process's threads to write.
+        engine: SQLAlchemy engine.
+        label: Path or URL without password, for messages.
+        file: SQLite file; None for a server or an in-memory database.
+        inode: Inode of the file; None without a file.
+        write_lock: Lock that orders the writing threads of this process.
     """
 
     engine: Engine
     label: str
     file: Path | None
     inode: int | None
-    turn: AbstractContextManager[None]
+    write_lock: AbstractContextManager[None]
 
     @property
     def dialect(self) -> str:
@@ -140,28 +140,28 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that only reads."""
-        self._refuse_a_file_that_is_gone()
-        with failures_in_words(self.label), self._reading_engine.begin() as connection:
+        """Open a transaction that only reads."""
+        self._check_file_exists()
+        with driver_errors(self.label), self._reading_engine.begin() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction that writes; what it wrote is committed when the block is left."""
-        self._refuse_a_file_that_is_gone()
+        """Open a transaction that writes, and commit it at the end of the block."""
+        self._check_file_exists()
         with (
-            failures_in_words(self.label),
-            self.turn,
+            driver_errors(self.label),
+            self.write_lock,
             self._writing_engine.begin() as connection,
         ):
             yield connection
 
     def close(self) -> None:
-        """Give every connection back."""
+        """Close every connection."""
         self.engine.dispose()
 
-    def _refuse_a_file_that_is_gone(self) -> None:
-        """SQLite goes on with a deleted file, and every label written to it would be lost."""
+    def _check_file_exists(self) -> None:
+        """Check that the file was not deleted; SQLite would go on and lose every label."""
         if self.inode is not None and inode_of(self.file) != self.inode:
             raise StoreUnavailable(
                 f"The database {self.label} was deleted or replaced while it was in use, so "
@@ -172,39 +172,39 @@ class Database:
 def open_database(
     url_or_path: str | Path, busy_timeout_s: float = BUSY_TIMEOUT_S, *, is_synced: bool = True
 ) -> Database:
-    """Connect, create the file and bring the tables to this version.
+    """Connect to a database, creating and migrating it if needed.
 
     Args:
-        url_or_path: an SQLAlchemy URL, or the path of an SQLite file.
-        busy_timeout_s: how long to wait for a lock.
-        is_synced: whether an SQLite commit waits for the disk.
+        url_or_path: SQLAlchemy URL, or path of an SQLite file.
+        busy_timeout_s: Time to wait for a lock.
+        is_synced: An SQLite commit waits for the disk.
 
     Raises:
-        StoreUnavailable: it is locked, read-only, damaged, unreachable or of a newer version.
+        StoreUnavailable: It is locked, read-only, damaged, unreachable or of a newer version.
     """
     url = as_url(url_or_path)
     label = label_of(url)
     make_parent_folder(url, label)
     engine = make_engine(url, label, busy_timeout_s, is_synced=is_synced)
     try:
-        with failures_in_words(label):
+        with driver_errors(label):
             migrate(engine, label)
     except BaseException:
         engine.dispose()
         raise
     file = file_of(url)
     is_sqlite = engine.dialect.name == "sqlite"
-    turn = Turn(label, busy_timeout_s) if is_sqlite else nullcontext()
-    return Database(engine, label, file, inode_of(file), turn)
+    write_lock = WriteLock(label, busy_timeout_s) if is_sqlite else nullcontext()
+    return Database(engine, label, file, inode_of(file), write_lock)
 
 
 def default_url(home: Path) -> str:
-    """The database to use: RL_TEACHER_DATABASE_URL, or the file in the home."""
+    """Return RL_TEACHER_DATABASE_URL, or the path of the file in the home folder."""
     return os.environ.get("RL_TEACHER_DATABASE_URL") or str(home / "labels.sqlite")
 
 
 def as_url(url_or_path: str | Path) -> URL:
-    """A path is an SQLite file; a PostgreSQL URL without a driver means psycopg."""
+    """Convert a path to an SQLite URL, and choose psycopg for a PostgreSQL URL without driver."""
     if isinstance(url_or_path, Path) or "://" not in url_or_path:
         return URL.create("sqlite", database=str(Path(url_or_path).expanduser()))
     try:
@@ -220,20 +220,20 @@ def as_url(url_or_path: str | Path) -> URL:
 
 
 def label_of(url: URL) -> str:
-    """The path of a file; the URL, without its password, of a server."""
+    """Return the path of a file, or the URL of a server without its password."""
     file = file_of(url)
-    # Note: a password may be among the options too, so that none of them is shown.
+    # The query may contain a password, too.
     return str(file) if file else url.set(query={}).render_as_string(hide_password=True)
 
 
 def file_of(url: URL) -> Path | None:
-    """The SQLite file behind a URL; None for a server, or a database in memory."""
+    """Return the SQLite file of a URL; None for a server or an in-memory database."""
     is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
     return Path(str(url.database).removeprefix("file:")) if is_file else None
 
 
 def inode_of(file: Path | None) -> int | None:
-    """What the operating system knows the file by; None where there is no file."""
+    """Return the inode of a file; None if there is no file."""
     try:
         return os.stat(file).st_ino if file else None  # noqa: PTH116 - once per transaction
     except FileNotFoundError:
@@ -241,7 +241,7 @@ def inode_of(file: Path | None) -> int | None:
 
 
 def make_parent_folder(url: URL, label: str) -> None:
-    """SQLite creates a file, not its folder."""
+    """Create the folder of an SQLite file, which SQLite does not do."""
     file = file_of(url)
     if file is None:
         return
@@ -255,7 +255,7 @@ def make_parent_folder(url: URL, label: str) -> None:
 
 
 def make_engine(url: URL, label: str, busy_timeout_s: float, *, is_synced: bool) -> Engine:
-    """An engine whose connections are set up for durable, shared use."""
+    """Create an engine whose connections are configured for durable, shared use."""
     is_sqlite = url.get_backend_name() == "sqlite"
     try:
         engine = create_engine(
@@ -274,12 +274,12 @@ def make_engine(url: URL, label: str, busy_timeout_s: float, *, is_synced: bool)
         event.listen(engine, "begin", begin_sqlite)
     elif url.get_backend_name() == "postgresql":
         event.listen(engine, "connect", lambda raw, _record: set_up_postgresql(raw, busy_timeout_s))
-        event.listen(engine, "checkout", refuse_if_ended)
+        event.listen(engine, "checkout", check_connection)
     return engine
 
 
 def connect_args(url: URL, busy_timeout_s: float) -> dict[str, Any]:
-    """How long to wait for a lock, or for a server that does not answer."""
+    """Return the arguments that limit the wait for a lock or a server."""
     match url.get_backend_name():
         case "sqlite":
             return {"timeout": busy_timeout_s}
@@ -290,54 +290,58 @@ def connect_args(url: URL, busy_timeout_s: float) -> dict[str, Any]:
 
 
 def set_up_postgresql(connection: Any, busy_timeout_s: float) -> None:
-    """Wait for a lock as long as SQLite does, and not for ever."""
+    """Limit the wait for a lock, as on SQLite."""
     with connection.cursor() as cursor:
         timeout_ms = str(max(1, round(busy_timeout_s * 1000)))
         cursor.execute("SELECT set_config('lock_timeout', %s, false)", [timeout_ms])
     connection.commit()
 
 
-def refuse_if_ended(connection: Any, _record: Any, _proxy: Any) -> None:
-    """Let the pool connect anew where the server has ended its connections.
+def check_connection(connection: Any, _record: Any, _proxy: Any) -> None:
+    """Make the pool reconnect if the server has closed an idle connection.
 
-    One that nobody uses has something to read only then. To see that costs no way to the server and
-    back, as it would to ask.
+    An idle connection is readable only then. Checking this needs no round trip to the server, as
+    a test query would.
 
     Raises:
-        InvalidatePoolError: the server has ended it.
+        InvalidatePoolError: The server has closed the connection.
     """
     with selectors.DefaultSelector() as selector:
         selector.register(connection.fileno(), selectors.EVENT_READ)
         if selector.select(timeout=0):
-            raise InvalidatePoolError("the server has ended the connection")
+            raise InvalidatePoolError("the server has closed the connection")
 
 
 def set_up_sqlite(connection: sqlite3.Connection, *, is_synced: bool) -> None:
-    """Readers beside a writer, foreign keys, and commits that are as durable as asked for.
+    """Enable concurrent readers, foreign keys and the requested durability.
 
-    In WAL mode `synchronous=NORMAL` already outlives SIGKILL, since the operating system has the
-    bytes. FULL waits for the disk, and outlives a power cut too: 0.25 ms a commit on an idle
-    machine, but a whole time slice (4 ms) where every core is busy.
+    In WAL mode `synchronous=NORMAL` survives SIGKILL, because the operating system has the bytes.
+    FULL waits for the disk and survives a power failure, too: 0.25 ms per commit on an idle
+    machine, but a whole time slice (4 ms) if every core is busy.
     """
-    connection.isolation_level = None  # BEGIN is ours, below
+    connection.isolation_level = None  # `begin_sqlite` issues BEGIN
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA foreign_keys=ON")
     connection.execute(f"PRAGMA synchronous={'FULL' if is_synced else 'NORMAL'}")
 
 
 def begin_sqlite(connection: Connection) -> None:
-    """Take the write lock at once.
+    """Begin a transaction; take the write lock at once if it is going to write.
 
-    A transaction that reads first and writes later is refused, busy timeout or not, when another
-    has written in between.
+    SQLite aborts a transaction that reads first and writes later, whatever the busy timeout, if
+    another has written in between.
     """
     is_writing = connection.get_execution_options().get("is_writing", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writing else "BEGIN")
 
 
 @contextmanager
-def failures_in_words(label: str) -> Iterator[None]:
-    """Say what a driver's error means and what to do about it; leave our own mistakes alone."""
+def driver_errors(label: str) -> Iterator[None]:
+    """Convert errors of the database; errors of programming pass unchanged.
+
+    Raises:
+        StoreUnavailable: The database cannot be used.
+    """
     try:
         yield
     except (IntegrityError, ProgrammingError, DataError, NotSupportedError):
@@ -351,10 +355,10 @@ def failures_in_words(label: str) -> Iterator[None]:
 
 
 def explain(label: str, message: str) -> str:
-    """What happened, why, and what to do."""
-    for fragment, why, what_to_do in REASONS:
+    """Return an error text with reason and remedy for a driver's message."""
+    for fragment, reason, remedy in REASONS:
         if fragment in message:
-            return f"The database {label} cannot be used: {why} ({message}). {what_to_do}"
+            return f"The database {label} cannot be used: {reason} ({message}). {remedy}"
     return (
         f"The database {label} cannot be used: {message.strip()}. "
         "Check that it is there and that you may write to it."

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and failures of a folder put into words."""
+"""Atomic writes, and explanations of file system errors."""
 
 import errno
 import os
@@ -9,16 +9,15 @@ from pathlib import Path
 
 from rl_teacher.common.errors import RunFolderUnusable
 
+NO_PERMISSION = (
+    "you may not write there",
+    "Give yourself write permission, or name another place with RL_TEACHER_HOME.",
+)
+
 REASONS = {
     errno.EROFS: ("it is on a read-only file system", "Name another place with RL_TEACHER_HOME."),
-    errno.EACCES: (
-        "you may not write there",
-        "Give yourself write permission, or name another place with RL_TEACHER_HOME.",
-    ),
-    errno.EPERM: (
-        "you may not write there",
-        "Give yourself write permission, or name another place with RL_TEACHER_HOME.",
-    ),
+    errno.EACCES: NO_PERMISSION,
+    errno.EPERM: NO_PERMISSION,
     errno.ENOSPC: ("the disk is full", "Free some space, and the same command continues."),
     errno.EDQUOT: (
         "your disk quota is used up",
@@ -29,35 +28,35 @@ REASONS = {
         "Move that file, or name another place with RL_TEACHER_HOME.",
     ),
 }
-"""Why, and what to do."""
+"""Reason and remedy by error number."""
 
 TEMPORARY_SUFFIX = ".unfinished"
 
 
 @contextmanager
-def folder_failures_in_words(folder: Path) -> Iterator[None]:
-    """Turn the operating system's error into one that says what to do.
+def folder_errors(folder: Path) -> Iterator[None]:
+    """Convert errors of the operating system to one that explains what to do.
 
     Raises:
-        RunFolderUnusable: read-only, forbidden, full, or otherwise unusable.
+        RunFolderUnusable: The folder is read-only, forbidden, full, or otherwise unusable.
     """
     try:
         yield
     except OSError as error:
-        why, what_to_do = REASONS.get(
+        reason, remedy = REASONS.get(
             error.errno or 0,
             (error.strerror or str(error), "Name another place with RL_TEACHER_HOME."),
         )
-        raise RunFolderUnusable(f"{folder} cannot be used: {why}. {what_to_do}") from error
+        raise RunFolderUnusable(f"{folder} cannot be used: {reason}. {remedy}") from error
 
 
-def write_whole(path: Path, content: bytes, *, is_synced: bool) -> None:
-    """Write a file so that no reader, and no crash, ever sees half of it.
+def write_atomically(path: Path, content: bytes, *, is_synced: bool) -> None:
+    """Write a file so that neither a reader nor a crash ever sees a part of it.
 
     Args:
-        path: where; the folder must exist.
-        content: all of it.
-        is_synced: whether it must outlive a power cut, or only a killed process.
+        path: Path in an existing folder.
+        content: The whole content.
+        is_synced: Survive a power failure, not only a killed process.
     """
     unfinished = path.with_name(
         f".{path.name}.{os.getpid()}.{threading.get_ident()}{TEMPORARY_SUFFIX}"
@@ -73,7 +72,7 @@ def write_whole(path: Path, content: bytes, *, is_synced: bool) -> None:
 
 
 def write(path: Path, content: bytes, *, is_synced: bool) -> None:
-    """Write a file, and wait for the disk if asked to."""
+    """Write a file, and wait for the disk if requested."""
     with path.open("wb") as file:
         file.write(content)
         if is_synced:
@@ -82,7 +81,7 @@ def write(path: Path, content: bytes, *, is_synced: bool) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename outlive a power cut; Windows has no such call and needs none."""
+    """Make a rename survive a power failure; Windows has no such call and needs none."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -93,6 +92,6 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Clear what a killed process left; only for a folder that nobody else writes to now."""
+    """Delete what killed processes left; no other process may write to the folder."""
     for path in folder.glob(f".*{TEMPORARY_SUFFIX}"):
         path.unlink(missing_ok=True)

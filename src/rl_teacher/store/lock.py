@@ -1,58 +1,31 @@
-"""One process at a time in a folder, even after a SIGKILL."""
+"""Locks on a folder, which the operating system releases when a process ends, even by SIGKILL."""
 
-import contextlib
 import os
-import sys
 import time
 from pathlib import Path
 from typing import IO
 
-if sys.platform == "win32":
-    import msvcrt
+import portalocker
+from portalocker import LockFlags
 
-    def take(file: IO[str]) -> None:
-        """Lock the first byte; OSError if another process has it."""
-        file.seek(0)
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-
-    def share(file: IO[str]) -> None:
-        """Lock the first byte, for all who share it: there is no other way here."""
-        with contextlib.suppress(OSError):
-            take(file)
-
-else:
-    import fcntl
-
-    def take(file: IO[str]) -> None:
-        """Lock the file; OSError if another process has it."""
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-    def share(file: IO[str]) -> None:
-        """Lock the file for all who share it; OSError if another process has it alone."""
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-
-
-PATIENCE_S = 0.5
-"""Whoever only looks whether a lock is free holds it for a moment; wait that out."""
+TIMEOUT_S = 0.5
+"""A process that only checks whether a lock is free holds it for a moment."""
 
 POLL_S = 0.02
 
 
 class FolderLock:
-    """An exclusive lock that the operating system lets go of when its process ends, however.
+    """An exclusive lock; a forked child holds the lock of its parent until both have ended."""
 
-    Note: a forked child keeps its parent's lock until it ends too.
-    """
-
-    _take = staticmethod(take)
+    _flags = LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: IO[str] | None = None
 
-    def acquire(self, patience_s: float = PATIENCE_S) -> bool:
-        """Take the lock; False if another has it for longer than `patience_s`."""
-        deadline_s = time.monotonic() + patience_s
+    def acquire(self, timeout_s: float = TIMEOUT_S) -> bool:
+        """Acquire the lock; return False if another process holds it until the timeout."""
+        deadline_s = time.monotonic() + timeout_s
         while not self._try():
             if time.monotonic() >= deadline_s:
                 return False
@@ -60,37 +33,37 @@ class FolderLock:
         return True
 
     def release(self) -> None:
-        """Let go; harmless if it is not held."""
+        """Release the lock, if it is held."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     @property
     def is_held(self) -> bool:
-        """Whether this very object has the lock."""
+        """True while this object holds the lock."""
         return self._file is not None
 
     @property
     def holder(self) -> str:
-        """The process that took it last."""
+        """The process that signed the lock last."""
         try:
             return self.path.read_text().strip() or "another process"
         except OSError:
             return "another process"
 
     def _try(self) -> bool:
-        # Note: opened for appending, so that a try leaves the holder's name in the file.
+        # Opened for appending, so that an attempt keeps the holder's name in the file.
         file = self.path.open("a+")
         try:
-            self._take(file)
-        except OSError:
+            portalocker.lock(file, self._flags)
+        except portalocker.LockException:
             file.close()
             return False
         self._file = file
         return True
 
     def sign(self) -> None:
-        """Write into the file who has the lock."""
+        """Write the name of this process into the lock file."""
         if self._file is not None:
             self._file.truncate(0)
             self._file.write(f"process {os.getpid()}\n")
@@ -98,18 +71,18 @@ class FolderLock:
 
 
 class SharedLock(FolderLock):
-    """One that several may hold at a time, and that keeps out whoever wants it alone."""
+    """A lock that several processes may hold, while none holds it exclusively."""
 
-    _take = staticmethod(share)
+    _flags = LockFlags.SHARED | LockFlags.NON_BLOCKING
 
 
 def is_locked(path: Path) -> bool:
-    """Whether some process has this lock now."""
+    """Return True if a process holds the lock."""
     if not path.exists():
         return False
     lock = FolderLock(path)
     try:
-        is_free = lock.acquire(patience_s=0.0)
+        is_free = lock.acquire(timeout_s=0.0)
     except OSError:
         return False
     lock.release()

@@ -1,4 +1,4 @@
-"""Segments as files, named by what is in them; and the media that a page shows of them."""
+"""Segments and their media as files, named by the hash of the segment."""
 
 import hashlib
 import re
@@ -7,8 +7,8 @@ from pathlib import Path
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput, CorruptCheckpoint, CorruptClip, MediaNotFound
 from rl_teacher.store.encoding import pack, unpack
-from rl_teacher.store.files import folder_failures_in_words, write_whole
-from rl_teacher.store.media_backends import place_of
+from rl_teacher.store.files import folder_errors, write_atomically
+from rl_teacher.store.media_backends import open_backend
 
 ARRAYS = ("observations", "actions", "rewards", "scene_states")
 CONTENT_HASH = re.compile(r"[0-9a-f]{64}")
@@ -18,19 +18,19 @@ SUFFIX = ".safetensors"
 MEDIA_KEY = re.compile(r"clips/[0-9a-f]{64}\.(poses|mp4)|scenes/[0-9a-f]{64}\.json")
 
 SEAL_HEAD = b"\x00\x00\x00\x28free"
-"""A sealed file ends with 40 bytes: these 8, and the SHA-256 of what is before them.
+"""A sealed file ends with 40 bytes: these 8, and the SHA-256 of the content before them.
 
-Note: MP4 calls that a box of free space, so that any player opens a sealed video.
+They form an MP4 box of type `free`, so that any player opens a sealed video.
 """
 
 SEAL_BYTES = len(SEAL_HEAD) + hashlib.sha256().digest_size
 
 
 class SegmentFiles:
-    """A folder of segments, one file each; several processes may share it.
+    """A folder of segments, one file each; processes may share it.
 
-    A file outlives SIGKILL. It is not synced to the disk, which would cost more than writing it:
-    after a power cut one may be cut short, which `load` finds out and the next `save` mends.
+    A file survives SIGKILL. It is not synced to disk, which would cost more than writing it: after
+    a power failure it may be truncated, which `load` detects and the next `save` repairs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -38,31 +38,31 @@ class SegmentFiles:
         self._known_folders: set[Path] = set()
 
     def save(self, segment: Segment) -> None:
-        """Write a segment, unless it is there.
+        """Write a segment, unless it exists.
 
         Raises:
-            RunFolderUnusable: read-only or full.
+            RunFolderUnusable: The folder is read-only or full.
         """
         content = to_bytes(segment)
         path = self._path(segment.env_id, segment.content_hash)
-        with folder_failures_in_words(self.folder):
+        with folder_errors(self.folder):
             self._make_folder(path.parent)
             if not has_size(path, len(content)):
-                write_whole(path, content, is_synced=False)
+                write_atomically(path, content, is_synced=False)
 
     def load(self, content_hash: str) -> Segment:
-        """Read a segment and check that it is the one that was saved.
+        """Read a segment and verify its hash.
 
         Raises:
-            CorruptCheckpoint: the file is gone, cut short or altered.
+            CorruptCheckpoint: The file is missing, truncated or altered.
         """
         path = self._find(content_hash)
         try:
             segment = from_bytes(path.read_bytes())
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CorruptCheckpoint(damage_in_words(path, str(error))) from error
+            raise CorruptCheckpoint(damage_message(path, str(error))) from error
         if segment.content_hash != content_hash:
-            raise CorruptCheckpoint(damage_in_words(path, "its content has another hash"))
+            raise CorruptCheckpoint(damage_message(path, "its content has another hash"))
         return segment
 
     def _path(self, env_id: str, content_hash: str) -> Path:
@@ -74,7 +74,7 @@ class SegmentFiles:
             self._known_folders.add(folder)
 
     def _find(self, content_hash: str) -> Path:
-        """Look through the environments' folders: a hash does not say which it belongs to."""
+        """Search the folders of all environments for a hash."""
         if not CONTENT_HASH.fullmatch(content_hash):
             raise CorruptCheckpoint(
                 f"{content_hash[:80]!r} is not the hash of a segment: 64 of 0-9, a-f were needed."
@@ -88,19 +88,19 @@ class SegmentFiles:
 
 
 def to_bytes(segment: Segment) -> bytes:
-    """A segment as a safetensors file."""
+    """Encode a segment as a safetensors file."""
     arrays = {name: getattr(segment, name) for name in ARRAYS}
     return pack(arrays, {"env_id": segment.env_id})
 
 
 def from_bytes(content: bytes) -> Segment:
-    """The segment in a safetensors file."""
+    """Decode a segment from a safetensors file."""
     arrays, meta = unpack(content)
     return Segment(env_id=meta["env_id"], **{name: arrays[name] for name in ARRAYS})
 
 
 def has_size(path: Path, size_bytes: int) -> bool:
-    """Whether a file is there and whole, as far as its length can tell."""
+    """Return True if a file exists with this size; a truncated one is written again."""
     try:
         return path.stat().st_size == size_bytes
     except FileNotFoundError:
@@ -108,15 +108,15 @@ def has_size(path: Path, size_bytes: int) -> bool:
 
 
 def slug(env_id: str) -> str:
-    """A folder name for an environment; one that had to be changed carries a hash to stay apart."""
+    """Return a folder name for an environment; a hash keeps altered names distinct."""
     if PLAIN_NAME.fullmatch(env_id):
         return env_id
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", env_id).strip(".-")[:60]
     return f"{readable}-{hashlib.sha256(env_id.encode()).hexdigest()[:12]}".lstrip("-")
 
 
-def damage_in_words(path: Path, why: str) -> str:
-    """What is wrong with a file, and what to do."""
+def damage_message(path: Path, why: str) -> str:
+    """Return the error text for a damaged file."""
     return (
         f"{path} is not what was written ({why}). Put it back from a backup, or "
         "start the experiment over with --force-new."
@@ -124,74 +124,74 @@ def damage_in_words(path: Path, why: str) -> str:
 
 
 class MediaFiles:
-    """Clips and scenes by key, in a folder or wherever fsspec reaches; processes may share them.
+    """Clips and scenes by key, in a local folder or behind an fsspec URL; processes may share them.
 
-    Every file carries the SHA-256 of its content, so that damage is found when it is read. The
-    first content of a key stays: a key names the segment, and whoever has seen it may keep it.
+    Every file ends with the SHA-256 of its content, so that damage is detected when it is read. The
+    first content of a key stays, because a key identifies the segment and clients may cache it.
     """
 
     def __init__(self, url_or_path: str | Path) -> None:
-        """Choose a place.
+        """Open a folder.
 
         Args:
-            url_or_path: a folder, or a URL such as `s3://bucket/folder`.
+            url_or_path: Local folder, or a URL such as `s3://bucket/folder`.
 
         Raises:
-            BadInput: nobody knows the URL's protocol, or its driver is not installed.
+            BadInput: The protocol of the URL is unknown, or its driver is not installed.
         """
-        self._place = place_of(url_or_path)
+        self._backend = open_backend(url_or_path)
 
     def put(self, key: str, content: bytes) -> None:
-        """Keep content under a key, unless the key is there; a damaged one is mended.
+        """Write the content of a key, unless it exists; a damaged file is replaced.
 
         Raises:
-            BadInput: not a key.
-            RunFolderUnusable: the folder is read-only or full.
-            StoreUnavailable: the remote place does not answer.
+            BadInput: The key is invalid.
+            RunFolderUnusable: The folder is read-only or full.
+            StoreUnavailable: The remote file system does not answer.
         """
         check_key(key)
         if not self._is_whole(key):
-            self._place.write(key, seal(content))
+            self._backend.write(key, seal(content))
 
     def get(self, key: str) -> bytes:
-        """The content of a key.
+        """Read the content of a key.
 
         Raises:
-            BadInput: not a key.
-            MediaNotFound: it is not there.
-            CorruptClip: it is not what was written.
-            RunFolderUnusable: the folder cannot be read.
-            StoreUnavailable: the remote place does not answer.
+            BadInput: The key is invalid.
+            MediaNotFound: The file does not exist.
+            CorruptClip: The file is damaged.
+            RunFolderUnusable: The folder cannot be read.
+            StoreUnavailable: The remote file system does not answer.
         """
         check_key(key)
-        sealed = self._place.read(key)
+        sealed = self._backend.read(key)
         if sealed is None:
             raise MediaNotFound(
-                f"{key} is not in {self._place.label}. Name the place where the trainer puts its "
-                "media with --media, or put the file back from a backup."
+                f"{key} is not in {self._backend.label}. Name the folder where the trainer puts "
+                "its media with --media, or put the file back from a backup."
             )
         return unseal(key, sealed)
 
     def exists(self, key: str) -> bool:
-        """Whether a key is there; only `get` finds out whether it is whole.
+        """Return True if a key exists; only `get` detects damage.
 
         Raises:
-            BadInput: not a key.
-            StoreUnavailable: the remote place does not answer.
+            BadInput: The key is invalid.
+            StoreUnavailable: The remote file system does not answer.
         """
         check_key(key)
-        return self._place.has(key)
+        return self._backend.exists(key)
 
     def remove(self, key: str) -> None:
-        """Delete a key's file; harmless if it is not there.
+        """Delete the file of a key, if it exists.
 
         Raises:
-            BadInput: not a key.
-            RunFolderUnusable: the folder is read-only.
-            StoreUnavailable: the remote place does not answer.
+            BadInput: The key is invalid.
+            RunFolderUnusable: The folder is read-only.
+            StoreUnavailable: The remote file system does not answer.
         """
         check_key(key)
-        self._place.remove(key)
+        self._backend.remove(key)
 
     def _is_whole(self, key: str) -> bool:
         try:
@@ -202,10 +202,10 @@ class MediaFiles:
 
 
 def check_key(key: str) -> None:
-    """Refuse whatever could name a file outside.
+    """Check that a key cannot name a file outside the folder.
 
     Raises:
-        BadInput: not a key.
+        BadInput: The key is invalid.
     """
     if not MEDIA_KEY.fullmatch(key):
         raise BadInput(
@@ -215,20 +215,20 @@ def check_key(key: str) -> None:
 
 
 def seal(content: bytes) -> bytes:
-    """Content that proves itself."""
+    """Append a checksum to content."""
     return content + SEAL_HEAD + hashlib.sha256(content).digest()
 
 
 def unseal(key: str, sealed: bytes) -> bytes:
-    """The content, if it is what was sealed.
+    """Verify and remove the checksum.
 
     Raises:
-        CorruptClip: cut short or altered.
+        CorruptClip: The content is truncated or altered.
     """
     content = sealed[:-SEAL_BYTES]
     if sealed != seal(content):
         raise CorruptClip(
             f"{key} is not what was written: cut short or altered. Put it back from a backup, or "
-            "delete it and start the trainer again, which makes it anew."
+            "delete it and start the trainer again, which renders it again."
         )
     return content

@@ -1,4 +1,4 @@
-"""Where media may be: a local folder, or wherever fsspec reaches."""
+"""Backends for media: a local folder, or any file system that fsspec supports."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,88 +8,89 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rl_teacher.common.errors import BadInput, StoreUnavailable
-from rl_teacher.store.files import folder_failures_in_words, write_whole
+from rl_teacher.store.files import folder_errors, write_atomically
 
 
-class Folder:
-    """A local folder."""
+class LocalFolder:
+    """A local folder.
+
+    fsspec's local file system replaces a file atomically only within a transaction of its own, and
+    does not explain errors, so that files are written here.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.label = str(path)
 
     def write(self, key: str, content: bytes) -> None:
-        """Write a file that outlives SIGKILL."""
+        """Write a file, which survives SIGKILL."""
         path = self.path / key
-        with folder_failures_in_words(self.path):
+        with folder_errors(self.path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, content, is_synced=False)
+            write_atomically(path, content, is_synced=False)
 
     def read(self, key: str) -> bytes | None:
-        """A file's bytes."""
-        with folder_failures_in_words(self.path):
+        """Return the content of a file; None if it does not exist."""
+        with folder_errors(self.path):
             try:
                 return (self.path / key).read_bytes()
             except FileNotFoundError:
                 return None
 
     def remove(self, key: str) -> None:
-        """Delete a file, if it is there."""
-        with folder_failures_in_words(self.path):
+        """Delete a file, if it exists."""
+        with folder_errors(self.path):
             (self.path / key).unlink(missing_ok=True)
 
-    def has(self, key: str) -> bool:
-        """Whether there is such a file."""
-        with folder_failures_in_words(self.path):
+    def exists(self, key: str) -> bool:
+        """Return True if a file exists."""
+        with folder_errors(self.path):
             return (self.path / key).is_file()
 
 
-class Remote:
-    """A place behind a URL; an object there is whole or not there."""
+class RemoteFolder:
+    """A folder of a remote file system, in which an object is complete or does not exist."""
 
-    def __init__(self, file_system: Any, root: str, label: str) -> None:
+    def __init__(self, file_system: Any, label: str) -> None:
         self.label = label
         self._file_system = file_system
-        self._root = root.rstrip("/")
 
     def write(self, key: str, content: bytes) -> None:
-        """Put an object."""
-        path = self._path(key)
-        with remote_failures_in_words(self.label):
-            self._file_system.makedirs(path.rpartition("/")[0], exist_ok=True)
-            self._file_system.pipe_file(path, content)
+        """Write an object."""
+        with remote_errors(self.label):
+            self._file_system.makedirs(key.rpartition("/")[0], exist_ok=True)
+            self._file_system.pipe_file(key, content)
 
     def read(self, key: str) -> bytes | None:
-        """Get an object."""
-        with remote_failures_in_words(self.label):
+        """Return the content of an object; None if it does not exist."""
+        with remote_errors(self.label):
             try:
-                return self._file_system.cat_file(self._path(key))
+                return self._file_system.cat_file(key)
             except FileNotFoundError:
                 return None
 
     def remove(self, key: str) -> None:
-        """Delete an object, if it is there."""
-        with remote_failures_in_words(self.label), contextlib.suppress(FileNotFoundError):
-            self._file_system.rm_file(self._path(key))
+        """Delete an object, if it exists."""
+        with remote_errors(self.label), contextlib.suppress(FileNotFoundError):
+            self._file_system.rm_file(key)
 
-    def has(self, key: str) -> bool:
-        """Whether there is such an object."""
-        with remote_failures_in_words(self.label):
-            return bool(self._file_system.exists(self._path(key)))
-
-    def _path(self, key: str) -> str:
-        return f"{self._root}/{key}"
+    def exists(self, key: str) -> bool:
+        """Return True if an object exists."""
+        with remote_errors(self.label):
+            return bool(self._file_system.exists(key))
 
 
-def place_of(url_or_path: str | Path) -> Folder | Remote:
-    """A folder, or what fsspec makes of a URL.
+def open_backend(url_or_path: str | Path) -> LocalFolder | RemoteFolder:
+    """Return the backend for a folder or an fsspec URL.
 
     Raises:
-        BadInput: nobody knows the URL's protocol, or its driver is not installed.
+        BadInput: The protocol is unknown, or its driver is not installed.
     """
     if isinstance(url_or_path, Path) or "://" not in url_or_path:
-        return Folder(Path(url_or_path).expanduser())
-    from fsspec.core import url_to_fs  # noqa: PLC0415 - only who needs it waits for it
+        return LocalFolder(Path(url_or_path).expanduser())
+    # Imported here, because fsspec is slow to import and local folders do not need it.
+    from fsspec.core import url_to_fs  # noqa: PLC0415
+    from fsspec.implementations.dirfs import DirFileSystem  # noqa: PLC0415
     from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415
 
     label = without_password(url_or_path)
@@ -108,16 +109,16 @@ def place_of(url_or_path: str | Path) -> Folder | Remote:
             "gs://bucket/folder."
         ) from error
     if isinstance(file_system, LocalFileSystem):
-        return Folder(Path(root))
-    return Remote(file_system, root, label)
+        return LocalFolder(Path(root))
+    return RemoteFolder(DirFileSystem(root, file_system), label)
 
 
 @contextmanager
-def remote_failures_in_words(label: str) -> Iterator[None]:
-    """Say that a remote place fails; each driver has errors of its own for it.
+def remote_errors(label: str) -> Iterator[None]:
+    """Convert errors of a remote file system; each driver has its own exception types.
 
     Raises:
-        StoreUnavailable: whatever went wrong.
+        StoreUnavailable: Any error occurred.
     """
     try:
         yield
@@ -129,7 +130,7 @@ def remote_failures_in_words(label: str) -> Iterator[None]:
 
 
 def without_password(url: str) -> str:
-    """A URL that may be shown."""
+    """Return a URL that can be shown."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return parts._replace(netloc=host, query="", fragment="").geturl()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_teacher.store.encoding import jsonable
-from rl_teacher.store.files import write_whole
+from rl_teacher.store.files import write_atomically
 
 Row = dict[str, Any]
 
@@ -51,7 +51,7 @@ class MetricsFile:
         kept = [row for row in self.rows() if not row.get("step", 0) > step]
         if self.path.exists():
             content = "".join(map(to_line, kept)).encode()
-            write_whole(self.path, content, is_synced=False)
+            write_atomically(self.path, content, is_synced=False)
 
     def close(self) -> None:
         """Close the file; the next row opens it again."""

@@ -1,4 +1,4 @@
-"""The tables, as SQLAlchemy maps them; `migrations/` is how a database gets there.
+"""The tables as SQLAlchemy models; `migrations/` creates them.
 
     metrics >-- experiments --< comparisons >-- clips (left, right)
                      |             |     |
@@ -9,9 +9,9 @@
     credentials >----------- labelers ---------< events
 
 Labels are append-only: a second answer of the same labeler to the same comparison is a second row,
-and their newest counts. Labelers never override each other. Events are append-only too, and outlive
-the experiment that they tell of. What is counted (`num_...`, `is_open`, `is_disputed`, `tallies`)
-is kept in the transaction that changes it.
+and the newest is the current one. Labelers never override each other. Events are append-only, too,
+and outlive their experiment. Counts (`num_...`, `is_open`, `is_disputed`, `tallies`) are updated
+in the transaction that changes them.
 """
 
 from datetime import UTC, datetime
@@ -37,36 +37,36 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import JSON
 
 HASH_LENGTH = 64
-"""Characters of a SHA-256 in hexadecimal."""
+"""Length of a SHA-256 in hexadecimal."""
 
 MAYBE_JSON = JSON(none_as_null=True)
-"""JSON where None means that there is none, in the database's own word for it."""
+"""JSON that stores None as SQL NULL and not as JSON null."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A moment in UTC; SQLite forgets time zones, so it is given none and gets it back here."""
+    """A time in UTC; SQLite drops time zones, so they are removed and restored here."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Refuse a time without a zone: it would mean another moment on another machine."""
+        """Convert to UTC; a time without zone is refused, since it depends on the machine."""
         if value is None:
             return None
         if value.tzinfo is None:
-            raise ValueError(f"a time with its zone was needed, not {value!r}")
+            raise ValueError(f"a time with a zone is needed, not {value!r}")
         moment = value.astimezone(UTC)
         return moment.replace(tzinfo=None) if dialect.name == "sqlite" else moment
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Give every moment back in UTC."""
+        """Return the time in UTC."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
 
 
 class Base(DeclarativeBase):
-    """Root of the tables; every constraint has a name, so that a migration can drop it."""
+    """Base class; every constraint has a name, so that a migration can drop it."""
 
     metadata = MetaData(
         naming_convention={
@@ -80,24 +80,24 @@ class Base(DeclarativeBase):
 
 
 class Experiment(Base):
-    """One named teaching effort.
+    """A named experiment.
 
     Attributes:
-        instructions: what whoever labels is told.
-        target_labels: how many are wanted in all.
-        status: what the trainer is doing, in its own words.
-        latest_episode: what the trainer shows of the agent.
-        num_asked: comparisons.
-        num_answered: those that count a label.
-        num_open: those that wait for one.
+        instructions: Instructions for the labelers.
+        target_labels: Label budget.
+        status: Latest status of the trainer.
+        latest_episode: Latest episode of the agent that can be watched.
+        num_asked: Number of comparisons.
+        num_answered: Number of comparisons with a current label.
+        num_open: Number of comparisons that are rendered and need more labels.
         assignment: Assignment policy; see `records.AssignmentPolicy`.
-        control: what the owner wants of the trainer; see `records.Control`.
-        diagnostics: what the trainer found out about its predictor.
+        control: Commands of the owner; see `records.Control`.
+        diagnostics: Latest diagnostics of the reward predictor.
     """
 
     __tablename__ = "experiments"
-    # Note: without AUTOINCREMENT, SQLite gives a deleted row's id to the next one, and an answer
-    # that was under way would land on another question.
+    # Without AUTOINCREMENT, SQLite reuses the ids of deleted rows, and an answer on its way would
+    # be stored for another comparison.
     __table_args__ = {"sqlite_autoincrement": True}  # noqa: RUF012 - SQLAlchemy's own spelling
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -119,13 +119,13 @@ class Experiment(Base):
 
 
 class Clip(Base):
-    """A segment that was asked about; it belongs to its environment and experiments share it.
+    """A segment of an environment, shared by its experiments.
 
     Attributes:
-        kind: `poses` or `video`; this and what follows are null until the clip can be shown.
-        media_key: of its file in the media.
-        scene_hash: of the scene that its poses move; null for a video.
-        fps: frames a second.
+        kind: `poses` or `video`; null until the clip is rendered, like the following columns.
+        media_key: Key of the file in the media store.
+        scene_hash: Hash of the scene that the poses belong to; null for a video.
+        fps: Frames per second.
     """
 
     __tablename__ = "clips"
@@ -149,11 +149,11 @@ class Comparison(Base):
     """A question: which of these two clips is better?
 
     Attributes:
-        wanted: how many labelers shall answer it.
-        gold: the known answer, if this one is there to see how well somebody labels.
-        num_labels: labelers, not excluded, whose answer counts now.
-        is_open: it can be shown, and more labelers shall answer it.
-        is_disputed: two of those labelers contradict each other.
+        wanted: Number of labelers who shall answer it.
+        gold: Known answer, against which labelers are measured.
+        num_labels: Number of current labels of labelers who are not excluded.
+        is_open: It is rendered and needs more labels.
+        is_disputed: Two of those labels contradict each other.
     """
 
     __tablename__ = "comparisons"
@@ -197,11 +197,11 @@ class Comparison(Base):
 
 
 class Labeler(Base):
-    """Whoever answers: a person, or a synthetic teacher under its name.
+    """A person or a synthetic teacher.
 
     Attributes:
         role: `owner`, `labeler` or `teacher`.
-        excluded_at: since when nothing learns from their labels; null while something does.
+        excluded_at: Time since which their labels are not used; null while they are.
     """
 
     __tablename__ = "labelers"
@@ -215,12 +215,12 @@ class Labeler(Base):
 
 
 class Credential(Base):
-    """A token that says who somebody is; only its SHA-256 is kept.
+    """A token that identifies a labeler; only its SHA-256 is stored.
 
     Attributes:
-        hint: the token's first characters, by which a person tells two apart.
-        last_used_at: to the minute.
-        experiment: the only one that it opens, by name; null for all.
+        hint: First characters of the token, to tell two apart.
+        last_used_at: Time of the last use, to the minute.
+        experiment: Name of the only experiment that it opens; null for all.
     """
 
     __tablename__ = "credentials"
@@ -238,12 +238,12 @@ class Credential(Base):
 
 
 class Invite(Base):
-    """A link that makes one credential, once; only the SHA-256 of its token is kept.
+    """A link that creates one credential; only the SHA-256 of its token is stored.
 
     Attributes:
-        name: of the labeler whom it is for; null where they choose one.
-        used_by: the labeler whom it let in.
-        experiment: the only one that its credential opens, by name; null for all.
+        name: Name of the labeler; null if they choose one.
+        used_by: Labeler who used it.
+        experiment: Name of the only experiment that its credential opens; null for all.
     """
 
     __tablename__ = "invites"
@@ -263,11 +263,11 @@ class Invite(Base):
 
 
 class Lease(Base):
-    """A comparison that is in somebody's hands; gone once they answer it.
+    """A comparison that a labeler has claimed; deleted when they answer it.
 
     Attributes:
-        purpose: of the answer, as in `Label`.
-        token: what the answer names it by.
+        purpose: Purpose of the answer, as in `Label`.
+        token: Token that the answer refers to.
     """
 
     __tablename__ = "leases"
@@ -283,14 +283,14 @@ class Lease(Base):
 
 
 class Tally(Base):
-    """How much one labeler has done in one experiment.
+    """Counts of one labeler in one experiment.
 
     Attributes:
-        num_labels: comparisons that have their answer now.
-        num_given: answers ever given, repeats too.
-        first_label_id: their first label here.
-        last_label_id: their newest.
-        last_label_at: when that came.
+        num_labels: Number of comparisons that they currently answer.
+        num_given: Number of answers ever given, including repeats.
+        first_label_id: Their first label.
+        last_label_id: Their newest label.
+        last_label_at: Time of their newest label.
     """
 
     __tablename__ = "tallies"
@@ -307,16 +307,16 @@ class Tally(Base):
 
 
 class Label(Base):
-    """One answer; never changed once written.
+    """An answer; never changed once written.
 
     Attributes:
-        answer: in the comparison's own order, whatever side was shown; null takes back this
-            labeler's answers before it.
-        is_swapped: whether the left clip was shown on the right.
-        response_ms: from the moment that both clips were seen.
-        details: what else the page recorded, such as replays.
-        purpose: `answer`, or `repeat` where the same labeler was asked again.
-        lease: `held`, `late` where it had expired, or `none` where there was none.
+        answer: Answer in the comparison's own left-right order; null withdraws the labeler's
+            earlier answers.
+        is_swapped: The left clip was shown on the right.
+        response_ms: Time since both clips were visible.
+        details: Other data of the page, such as the number of replays.
+        purpose: `answer`, or `repeat` if the same labeler was asked again.
+        lease: `held`, `late` if it had expired, or `none`.
     """
 
     __tablename__ = "labels"
@@ -324,7 +324,7 @@ class Label(Base):
         CheckConstraint(
             "answer IN ('left', 'right', 'equal', 'cannot_tell')", name="is_one_of_four"
         ),
-        # Note: whoever looks for somebody's newest answer finds it in the index alone.
+        # A covering index: the newest answer of a labeler is found without reading the table.
         Index("ix_labels_newest", "comparison_id", "labeler_id", "purpose", "id", "answer"),
         Index(None, "labeler_id", "id"),
         {"sqlite_autoincrement": True},
@@ -344,7 +344,7 @@ class Label(Base):
 
 
 class Event(Base):
-    """Something that was done, and by whom; never changed, never deleted."""
+    """An entry of the audit log; never changed, never deleted."""
 
     __tablename__ = "events"
     __table_args__ = {"sqlite_autoincrement": True}  # noqa: RUF012 - SQLAlchemy's own spelling
@@ -360,7 +360,7 @@ class Event(Base):
 
 
 class Metrics(Base):
-    """A trainer's figures at one step."""
+    """Logged metrics at one step."""
 
     __tablename__ = "metrics"
     __table_args__ = (

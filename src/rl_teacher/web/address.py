@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.runs.folder import home
-from rl_teacher.store.files import folder_failures_in_words, write_whole
+from rl_teacher.store.files import folder_errors, write_atomically
 from rl_teacher.web.token import access_token
 
 FILE_NAME = "service.json"
@@ -144,9 +144,9 @@ def published(address: Address) -> Iterator[None]:
         RunFolderUnusable: the home cannot be written.
     """
     path = home() / FILE_NAME
-    with folder_failures_in_words(path.parent):
+    with folder_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(asdict(address)).encode(), is_synced=False)
+        write_atomically(path, json.dumps(asdict(address)).encode(), is_synced=False)
     try:
         yield
     finally:

@@ -10,8 +10,8 @@ from rl_teacher.quality.labelers import (
     LabelerReport,
     Period,
     Share,
+    empty_report,
     labeler_reports,
-    nothing_known,
     over_time,
     votes_of,
 )
@@ -100,7 +100,7 @@ def labelers_out(labels: LabelSample, who: Mapping[int, LabelerView]) -> list[La
     return [
         labeler_out(
             each,
-            reports.get(each.id) or nothing_known(each.id),
+            reports.get(each.id) or empty_report(each.id),
             periods,
             labels.num_answered[each.id],
         )

@@ -47,7 +47,7 @@ class Lifetime:
         own service.
         """
         try:
-            is_shown = not self._nobody.acquire(patience_s=0.0)
+            is_shown = not self._nobody.acquire(timeout_s=0.0)
         except FileNotFoundError:  # the home was deleted
             is_shown = False
         if is_shown:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-from rl_teacher.store.files import folder_failures_in_words
+from rl_teacher.store.files import folder_errors
 
 FOLDER = "logs"
 FILE_NAME = "service.log"
@@ -26,7 +26,7 @@ def log_folder(home: Path) -> Path:
         RunFolderUnusable: it cannot be.
     """
     folder = home / FOLDER
-    with folder_failures_in_words(home):
+    with folder_errors(home):
         folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -57,7 +57,7 @@ def logged(home: Path) -> Iterator[None]:
 
 def requests_handler(folder: Path) -> logging.Handler:
     """Return a rotating handler for all records, with times in UTC."""
-    with folder_failures_in_words(folder):
+    with folder_errors(folder):
         handler = RotatingFileHandler(
             folder / FILE_NAME,
             maxBytes=MAX_BYTES,

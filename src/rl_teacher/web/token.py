@@ -6,7 +6,7 @@ import secrets
 from pathlib import Path
 
 from rl_teacher.common.errors import RunFolderUnusable
-from rl_teacher.store.files import folder_failures_in_words
+from rl_teacher.store.files import folder_errors
 
 FILE_NAME = "access-token"
 NUM_BYTES = 32
@@ -22,7 +22,7 @@ def access_token(home: Path) -> str:
         RunFolderUnusable: the file cannot be read or written, or holds something else.
     """
     path = home / FILE_NAME
-    with folder_failures_in_words(home):
+    with folder_errors(home):
         if not path.exists():
             home.mkdir(parents=True, exist_ok=True)
             _make(path)

@@ -1,4 +1,4 @@
-"""Alembic runs this: migrate over the connection that was handed in, inside its transaction."""
+"""Alembic entry point: migrate over a given connection, within its transaction."""
 
 from alembic import context
 
@@ -8,7 +8,7 @@ context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=Base.metadata,
     transactional_ddl=True,
-    # SQLite cannot alter a table in place; Alembic then copies it.
+    # SQLite cannot alter a table in place, so Alembic copies it.
     render_as_batch=True,
 )
 with context.begin_transaction():

@@ -10,10 +10,10 @@ depends_on = ${repr(depends_on)}
 
 
 def upgrade() -> None:
-    """Bring the database to this version."""
+    """Upgrade from the previous version."""
     ${upgrades if upgrades else "pass"}
 
 
 def downgrade() -> None:
-    """Take it back."""
+    """Revert to the previous version."""
     ${downgrades if downgrades else "pass"}
