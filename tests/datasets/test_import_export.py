@@ -84,7 +84,7 @@ def test_labels_that_do_not_count_are_not_taken_over(desk):
     assert len(desk.dataset().rows) == 1
     desk.say(comparison, None)
     desk.name = "desk"
-    with pytest.raises(BadInput, match="no label in it that counts"):
+    with pytest.raises(BadInput, match="no current label in it"):
         import_as(desk.dataset(), "nothing")
 
 

@@ -1,4 +1,4 @@
-"""Arrays in `.npz` files, read as from a stranger: no pickle, and no size not agreed to."""
+"""Safe reading and reproducible writing of `.npz` files: no pickle, bounded size."""
 
 import io
 import math
@@ -12,18 +12,18 @@ from numpy.lib import format as npy
 from rl_teacher.common.errors import BadInput
 
 DTYPES = ("<f4", "<f8", "<i8", "<i4", "|u1")
-"""What arrays may be made of."""
-MOST_AXES = 10
-LONGEST_HEADER = 10_000
+"""Allowed types of arrays."""
+MAX_AXES = 10
+MAX_HEADER_LENGTH = 10_000
 MAGIC_BYTES = 8
 DATE = (1980, 1, 1, 0, 0, 0)
-"""Of every file in an archive: the same arrays make the same bytes."""
+"""Date of every file in an archive, so that equal arrays result in equal bytes."""
 
 Arrays = dict[str, np.ndarray]
 
 
 def pack_npz(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Arrays as an `.npz` file."""
+    """Encode arrays as an `.npz` file."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
         for name, array in arrays.items():
@@ -42,15 +42,15 @@ def add_member(file: zipfile.ZipFile, name: str, content: bytes) -> None:
 
 
 def read_npz(content: bytes, names: Collection[str], max_bytes: int) -> Arrays:
-    """The arrays of an `.npz` file that are wanted.
+    """Decode arrays of an `.npz` file.
 
     Args:
-        content: of the file.
-        names: of the arrays; others are not looked at.
-        max_bytes: of all of them together.
+        content: Content of the file.
+        names: Names of the arrays; others are ignored.
+        max_bytes: Maximum size of these arrays together.
 
     Raises:
-        BadInput: it is no such file, an array is missing, or they are not what is allowed.
+        BadInput: The file is invalid, an array is missing, too large, or of a forbidden type.
     """
     with open_archive(content, "an .npz file of arrays") as file:
         sizes = {info.filename: info.file_size for info in file.infolist()}
@@ -67,10 +67,10 @@ def read_npz(content: bytes, names: Collection[str], max_bytes: int) -> Arrays:
 
 
 def open_archive(content: bytes, what: str) -> zipfile.ZipFile:
-    """An archive to read from.
+    """Open a zip archive.
 
     Raises:
-        BadInput: these bytes are something else.
+        BadInput: The content is not an archive.
     """
     try:
         return zipfile.ZipFile(io.BytesIO(content))
@@ -82,10 +82,10 @@ def open_archive(content: bytes, what: str) -> zipfile.ZipFile:
 
 
 def check_size(size_bytes: int, max_bytes: int) -> None:
-    """Refuse what is larger than agreed, before anything is allocated.
+    """Check a size before anything is allocated.
 
     Raises:
-        BadInput: it is larger.
+        BadInput: The size exceeds the limit.
     """
     if size_bytes > max_bytes:
         raise BadInput(
@@ -95,7 +95,7 @@ def check_size(size_bytes: int, max_bytes: int) -> None:
 
 
 def read_member(file: zipfile.ZipFile, member: str) -> np.ndarray:
-    """One array of an archive, if its header is allowed and tells its true size."""
+    """Read one array, after checking that its header matches its size."""
     size_bytes = file.getinfo(member).file_size
     with file.open(member) as opened:
         shape, dtype = read_header(opened, member)
@@ -112,15 +112,15 @@ def read_member(file: zipfile.ZipFile, member: str) -> np.ndarray:
 
 
 def read_header(opened: Any, member: str) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and type, as the header says."""
+    """Read shape and type from the header of an array."""
     version = npy.read_magic(opened)
     if version not in ((1, 0), (2, 0)):
         raise BadInput(f"{member} is in version {version} of NumPy's format; 1 or 2 is needed.")
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, is_fortran, dtype = read(opened, max_header_size=LONGEST_HEADER)
+    shape, is_fortran, dtype = read(opened, max_header_size=MAX_HEADER_LENGTH)
     if dtype.hasobject or dtype.str not in DTYPES:
         raise BadInput(f"{member} is an array of {dtype}; one of {', '.join(DTYPES)} is needed.")
-    if is_fortran or len(shape) > MOST_AXES or any(size < 0 for size in shape):
+    if is_fortran or len(shape) > MAX_AXES or any(size < 0 for size in shape):
         raise BadInput(
             f"{member} has shape {shape}, or its axes in Fortran's order; C's is needed."
         )

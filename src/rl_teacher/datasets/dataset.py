@@ -1,4 +1,4 @@
-"""A label data set in memory: what was compared, and what was said of it."""
+"""A label data set in memory: segments, comparisons and labels."""
 
 import hashlib
 import json
@@ -18,21 +18,21 @@ from rl_teacher.datasets.spaces import Spaces
 Pair = tuple[str, str]
 
 TARGETS = {Answer.LEFT: 1.0, Answer.EQUAL: 0.5, Answer.RIGHT: 0.0}
-"""What is learned of an answer; `cannot_tell` says nothing."""
+"""Training target of an answer; `cannot_tell` has none."""
 
 
 @dataclass(frozen=True)
 class LabelledComparison:
-    """A comparison, and what was said of it.
+    """A comparison with its aggregated labels.
 
     Attributes:
-        left: the one segment.
-        right: the other.
-        target: share of the labels that say left is better; ties count half.
-        labeler: who said it; None where several did.
-        num_labels: how many say so.
-        asked_at_step: environment steps of training when it was asked.
-        answered_at: when the last of them came, as ISO 8601.
+        left: Left segment.
+        right: Right segment.
+        target: Share of the labels that prefer left; ties count one half.
+        labeler: Name of the labeler; None if there are several.
+        num_labels: Number of labels.
+        asked_at_step: Environment steps of training when it was asked.
+        answered_at: Time of the newest label, as ISO 8601.
     """
 
     left: Segment
@@ -45,7 +45,7 @@ class LabelledComparison:
 
     @property
     def pair(self) -> Pair:
-        """The segments' content hashes."""
+        """Content hashes of the segments."""
         return self.left.content_hash, self.right.content_hash
 
 
@@ -55,18 +55,21 @@ ORDERS: dict[str, Callable[[LabelledComparison], float | str]] = {
     "target": lambda each: each.target,
     "certainty": lambda each: -abs(each.target - 0.5),
 }
-"""What a data set can be sorted by; `certainty` has the surest first."""
+"""Sort keys of a data set; `certainty` sorts the most certain first."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Comparisons of one environment's segments, with their labels; see `__iter__`.
+    """A sequence of labelled comparisons of one environment.
+
+    Labels that were withdrawn or replaced, labels of excluded labelers, and `cannot_tell` are kept
+    in `rows`, but are not part of the sequence.
 
     Attributes:
-        env_id: where the segments were lived.
-        spaces: of that environment.
-        segments: by content hash.
-        rows: every label, taken back and excluded ones too.
+        env_id: Environment in which the segments were recorded.
+        spaces: Spaces of that environment.
+        segments: Segments by content hash.
+        rows: Every label.
     """
 
     env_id: str
@@ -75,11 +78,7 @@ class Dataset:
     rows: tuple[Row, ...]
 
     def __iter__(self) -> Iterator[LabelledComparison]:
-        """Every comparison that something is to be learned from, in order.
-
-        Labels that were taken back, labels of excluded labelers, and those who could not tell are
-        left out.
-        """
+        """Iterate over the comparisons that have a training target."""
         return iter(self._comparisons)
 
     def __len__(self) -> int:
@@ -90,7 +89,7 @@ class Dataset:
 
     @cached_property
     def _rows_of(self) -> dict[Pair, list[Row]]:
-        """The rows of each comparison, in the order of their first one."""
+        """Rows by comparison, in the order of the first row."""
         rows_of: dict[Pair, list[Row]] = {}
         for row in self.rows:
             rows_of.setdefault((row["left_clip"], row["right_clip"]), []).append(row)
@@ -102,31 +101,31 @@ class Dataset:
         return [each for each in found if each is not None]
 
     def _comparison(self, pair: Pair, rows: Sequence[Row]) -> LabelledComparison | None:
-        """What is learned of a comparison; None where nobody could tell."""
-        telling = [row for row in rows if counts(row) and row["answer"] != Answer.CANNOT_TELL]
-        if not telling:
+        """Aggregate the labels of a comparison; None if it has no training target."""
+        informative = [row for row in rows if counts(row) and row["answer"] != Answer.CANNOT_TELL]
+        if not informative:
             return None
-        labelers = {row["labeler"] for row in telling}
+        labelers = {row["labeler"] for row in informative}
         left, right = (self.segments[each] for each in pair)
         return LabelledComparison(
             left=left,
             right=right,
-            target=sum(TARGETS[Answer(row["answer"])] for row in telling) / len(telling),
-            labeler=telling[0]["labeler"] if len(labelers) == 1 else None,
-            num_labels=len(telling),
-            asked_at_step=telling[0]["asked_at_step"],
-            answered_at=max(row["answered_at"] for row in telling),
+            target=sum(TARGETS[Answer(row["answer"])] for row in informative) / len(informative),
+            labeler=informative[0]["labeler"] if len(labelers) == 1 else None,
+            num_labels=len(informative),
+            asked_at_step=informative[0]["asked_at_step"],
+            answered_at=max(row["answered_at"] for row in informative),
         )
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 over what is learned from it, in order."""
+        """SHA-256 over environment, spaces, comparisons and targets, in order."""
         learned = [[*each.pair, each.target] for each in self]
         content = json.dumps([self.env_id, self.spaces.to_json(), learned])
         return hashlib.sha256(content.encode()).hexdigest()
 
     def save(self, path: Path | str, format: str = "jsonl") -> None:  # noqa: A002 - as the flag
-        """Write it; see `datasets.writing.save`."""
+        """Write the data set; see `datasets.writing.save`."""
         from rl_teacher.datasets.writing import save  # noqa: PLC0415 - imports this module
 
         save(self, path, format)
@@ -134,27 +133,28 @@ class Dataset:
     def sorted(
         self, by: str | Callable[[LabelledComparison], float | str] = "asked_at_step"
     ) -> "Dataset":
-        """The same comparisons in another order; equal ones stay as they are.
+        """Return the same comparisons in another order; the sort is stable.
 
         Args:
-            by: one of `ORDERS`, or a function of a comparison.
+            by: One of `ORDERS`, or a function of a comparison.
 
         Raises:
-            BadInput: there is no such order.
+            BadInput: There is no such order.
         """
         if isinstance(by, str) and by not in ORDERS:
             raise BadInput(f"by={by!r} was given; {', '.join(ORDERS)} or a function is possible.")
         return self._of(sorted(self, key=ORDERS[by] if isinstance(by, str) else by))
 
     def subset(self, chosen: int | slice, seed: int | None = None) -> "Dataset":
-        """Some of the comparisons, with all their labels.
+        """Return some of the comparisons, with all their labels.
 
         Args:
-            chosen: a slice of them; or how many: the first, or with a seed any, in their order.
-            seed: of that choice.
+            chosen: A slice, or a number: that many from the start, or with a seed at random, in
+                their order.
+            seed: Seed of the random choice.
 
         Raises:
-            BadInput: more than there are.
+            BadInput: There are not so many comparisons.
         """
         if isinstance(chosen, slice):
             return self._of(self._comparisons[chosen])
@@ -162,8 +162,8 @@ class Dataset:
             raise BadInput(f"{chosen} comparisons were asked for; there are {len(self)}.")
         places: Iterable[int] = range(chosen)
         if seed is not None:
-            drawn = np.random.default_rng(seed).choice(len(self), chosen, replace=False)
-            places = sorted(drawn.tolist())
+            sampled = np.random.default_rng(seed).choice(len(self), chosen, replace=False)
+            places = sorted(sampled.tolist())
         return self._of([self._comparisons[place] for place in places])
 
     def _of(self, comparisons: Sequence[LabelledComparison]) -> "Dataset":
@@ -172,36 +172,36 @@ class Dataset:
 
     @staticmethod
     def merged(datasets: Iterable["Dataset"]) -> "Dataset":
-        """Several in one; what is in more than one of them is in it once.
+        """Merge data sets without duplicates.
 
-        A comparison is known by its clips, a label by its request id. Where a labeler answered a
-        comparison in several of them, the newest answer counts; one that was taken back in any of
-        them is taken back.
+        A comparison is identified by its clips, a label by its request id. If a labeler answered a
+        comparison in several data sets, the newest answer is current; an answer that is withdrawn
+        in one of them is withdrawn.
 
         Raises:
-            BadInput: none was given, or their spaces, or their scenes, are not the same.
+            BadInput: None was given, or their spaces or scene states differ.
         """
         given = list(datasets)
         if not given:
             raise BadInput("No data sets were given; at least one is needed.")
         first = given[0]
         for other in given[1:]:
-            check_same(first, other)
+            check_compatible(first, other)
         segments = {name: each for dataset in given for name, each in dataset.segments.items()}
         return replace(first, segments=segments, rows=merged_rows(given))
 
 
 def used(segments: Mapping[str, Segment], rows: Iterable[Row]) -> dict[str, Segment]:
-    """The segments that labels are about."""
+    """Return the segments that labels refer to."""
     names = dict.fromkeys(row[side] for row in rows for side in ("left_clip", "right_clip"))
     return {name: segments[name] for name in names}
 
 
-def check_same(first: Dataset, other: Dataset) -> None:
-    """Refuse to put together what is not of one kind.
+def check_compatible(first: Dataset, other: Dataset) -> None:
+    """Check that two data sets can be merged.
 
     Raises:
-        BadInput: says what differs.
+        BadInput: Their spaces or scene states differ.
     """
     was, now = first.spaces.to_json(), other.spaces.to_json()
     if was != now:
@@ -220,7 +220,7 @@ def check_same(first: Dataset, other: Dataset) -> None:
 
 
 def merged_rows(datasets: Sequence[Dataset]) -> tuple[Row, ...]:
-    """Every label once, numbered anew; of a labeler's answers to a comparison the newest counts."""
+    """Merge and renumber labels; of a labeler's answers to a comparison the newest is current."""
     by_request: dict[tuple[Pair, str], Row] = {}
     for row in (row for dataset in datasets for row in dataset.rows):
         pair = row["left_clip"], row["right_clip"]

@@ -1,7 +1,7 @@
-"""Preferences of the library imitation, as arrays.
+"""Preferences of the library imitation, given as arrays.
 
-imitation keeps its preferences in a pickle, which can do anything when it is opened and is never
-opened here. docs/datasets.md has the lines that make arrays of it.
+imitation stores preferences in a pickle, which can run code when it is opened and is therefore
+never opened here. docs/datasets.md shows how to convert it to arrays.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput
 from rl_teacher.datasets.arrays import check_size, read_npz
 from rl_teacher.datasets.dataset import Dataset
-from rl_teacher.datasets.reading import MAX_BYTES, check_fits, faults_in_words
+from rl_teacher.datasets.reading import MAX_BYTES, check_fits, read_errors
 from rl_teacher.datasets.rows import Row
 from rl_teacher.datasets.spaces import Spaces
 from rl_teacher.report.label_export import SCHEMA_VERSION
 
 SIDES = ("1", "2")
 KEYS = (*(f"{name}{side}" for side in SIDES for name in ("obs", "acts", "rews")), "preferences")
-"""Of the file: C fragments of T steps on each side, and C preferences."""
+"""Arrays of the file: C fragments of T steps per side, and C preferences."""
 LABELER = "imitation"
 ANSWERS = {1.0: Answer.LEFT, 0.5: Answer.EQUAL, 0.0: Answer.RIGHT}
 
@@ -36,34 +36,34 @@ def from_imitation(
     """Read imitation's preferences from an `.npz` file; see docs/datasets.md for its keys.
 
     Args:
-        path: of the file.
-        env_id: of the environment, which the file does not name.
-        spaces: of that environment.
-        max_bytes: of all arrays.
+        path: Path of the file.
+        env_id: Environment, which the file does not contain.
+        spaces: Spaces of the environment.
+        max_bytes: Maximum size of all arrays.
 
     Raises:
-        BadInput: it is no such file, or its arrays do not fit the spaces.
+        BadInput: The file is invalid, or its arrays do not fit the spaces.
     """
     path = Path(path)
-    with faults_in_words(path):
+    with read_errors(path):
         check_size(path.stat().st_size, max_bytes)
         arrays = read_npz(path.read_bytes(), KEYS, max_bytes)
         check_preferences(arrays)
         moment = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat()
         segments: dict[str, Segment] = {}
         rows = []
-        for place, preference in enumerate(arrays["preferences"].tolist()):
-            pair = [segment_of(arrays, side, place, env_id, spaces) for side in SIDES]
+        for index, preference in enumerate(arrays["preferences"].tolist()):
+            pair = [segment_of(arrays, side, index, env_id, spaces) for side in SIDES]
             segments |= {each.content_hash: each for each in pair}
-            rows.append(row_of(place, pair, preference, moment))
+            rows.append(row_of(index, pair, preference, moment))
         return Dataset(env_id, spaces, segments, tuple(rows))
 
 
 def check_preferences(arrays: Mapping[str, np.ndarray]) -> None:
-    """Refuse arrays of several lengths, and preferences that are no answer.
+    """Check that the arrays have equal lengths and the preferences are 0, 0.5 or 1.
 
     Raises:
-        BadInput: says which.
+        BadInput: They are not.
     """
     preferences = arrays["preferences"]
     lengths = {key: arrays[key].shape[:1] for key in KEYS}
@@ -83,11 +83,11 @@ def check_preferences(arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def segment_of(
-    arrays: Mapping[str, np.ndarray], side: str, place: int, env_id: str, spaces: Spaces
+    arrays: Mapping[str, np.ndarray], side: str, index: int, env_id: str, spaces: Spaces
 ) -> Segment:
-    """One fragment; imitation's has one observation more than actions, the last, which goes."""
+    """Convert a fragment, whose last observation has no action and is dropped."""
     observations, actions, rewards = (
-        arrays[f"{key}{side}"][place] for key in ("obs", "acts", "rews")
+        arrays[f"{key}{side}"][index] for key in ("obs", "acts", "rews")
     )
     if rewards.ndim != 1 or not len(rewards) or len(actions) != len(rewards):
         raise BadInput(
@@ -109,19 +109,19 @@ def segment_of(
     )
     for name in ("observations", "actions", "rewards"):
         if not np.isfinite(getattr(segment, name)).all():
-            raise BadInput(f"the {name} of comparison {place} have NaN or infinity in them")
+            raise BadInput(f"the {name} of comparison {index} have NaN or infinity in them")
     return segment
 
 
-def row_of(place: int, pair: list[Segment], preference: float, moment: str) -> Row:
-    """The label of one comparison; its request id follows from what it says."""
+def row_of(index: int, pair: list[Segment], preference: float, moment: str) -> Row:
+    """Create the label of a comparison, with a request id derived from its content."""
     left, right = (each.content_hash for each in pair)
-    said = hashlib.sha256(f"{place} {left} {right} {preference}".encode()).hexdigest()
+    said = hashlib.sha256(f"{index} {left} {right} {preference}".encode()).hexdigest()
     return {
         "schema_version": SCHEMA_VERSION,
-        "label_id": place + 1,
+        "label_id": index + 1,
         "experiment": LABELER,
-        "comparison_id": place + 1,
+        "comparison_id": index + 1,
         "asked_at_step": 0,
         "left_clip": left,
         "right_clip": right,

@@ -1,4 +1,4 @@
-"""Between data sets and this home: an experiment's labels as a data set, and the way back."""
+"""Import and export of data sets from and to experiments."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -12,7 +12,7 @@ from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.datasets.dataset import Dataset
 from rl_teacher.datasets.imitation import from_imitation
 from rl_teacher.datasets.reading import load
-from rl_teacher.datasets.rows import IMPORTED, PREFIX, RESTORED, Row, counts, plain_row
+from rl_teacher.datasets.rows import IMPORTED, PREFIX, RESTORED, Row, counts, json_row
 from rl_teacher.datasets.spaces import Spaces
 from rl_teacher.envs.registry import env_spaces, get_env_info, make_single_env
 from rl_teacher.report.label_export import label_rows
@@ -28,43 +28,43 @@ CHUNK = 1_000
 def from_experiment(
     store: Store, segments: SegmentFiles, name: str, spaces: Spaces | None = None
 ) -> Dataset:
-    """An experiment's labels, with what they are about.
+    """Export the labels of an experiment with their segments.
 
     Args:
-        store: where the labels are.
-        segments: what they are about.
-        name: of the experiment.
-        spaces: of its environment, where whoever calls knows them; else they are found out.
+        store: Store with the labels.
+        segments: Files of the segments.
+        name: Name of the experiment.
+        spaces: Spaces of its environment; None to determine them.
 
     Raises:
-        ExperimentNotFound: there is none of this name.
-        BadInput: it has no labels, or its environment cannot be made here.
-        CorruptCheckpoint: a segment's file is gone, or damaged.
+        ExperimentNotFound: There is no such experiment.
+        BadInput: It has no labels, or its environment cannot be created.
+        CorruptCheckpoint: The file of a segment is missing or damaged.
     """
-    rows = tuple(plain_row(row) for row in label_rows(store, name))
+    rows = tuple(json_row(row) for row in label_rows(store, name))
     if not rows:
         raise BadInput(f"Experiment {name!r} has no labels yet. Label some, and export it then.")
     view = store.experiments.get(name)
     hashes = dict.fromkeys(row[side] for row in rows for side in ("left_clip", "right_clip"))
     return Dataset(
         env_id=view.env_id,
-        spaces=spaces or spaces_kept(view.config) or spaces_lived_in(view.env_id, view.config),
+        spaces=spaces or imported_spaces(view.config) or recorded_spaces(view.env_id, view.config),
         segments={each: segments.load(each) for each in hashes},
         rows=rows,
     )
 
 
-def spaces_kept(config: object) -> Spaces | None:
-    """The spaces that came with a data set: its environment need not be here."""
+def imported_spaces(config: object) -> Spaces | None:
+    """Return the spaces of an imported data set, whose environment may not be installed."""
     kept = config.get(IMPORTED) if isinstance(config, dict) else None
     return None if kept is None else Spaces.from_json(kept["spaces"])
 
 
-def spaces_lived_in(env_id: str, config: Mapping[str, Any]) -> Spaces:
-    """The spaces of an experiment's environment, as its segments have them.
+def recorded_spaces(env_id: str, config: Mapping[str, Any]) -> Spaces:
+    """Return the spaces of an experiment's environment, as they are in its segments.
 
-    Note: a wrapper's segments have pictures as they are, and only what `rl-teacher teach` began has
-    an agent among its settings.
+    Segments of a wrapper contain unprocessed images. Only experiments of `rl-teacher teach` have an
+    agent in their configuration.
     """
     if "agent" not in config and get_env_info(env_id).has_image_observations:
         with closing(make_single_env(env_id)) as env:
@@ -73,19 +73,19 @@ def spaces_lived_in(env_id: str, config: Mapping[str, Any]) -> Spaces:
 
 
 def labels_in_home(name: str) -> Dataset:
-    """The labels of an experiment of this home; see `from_experiment`."""
+    """Export an experiment of the home folder; see `from_experiment`."""
     with Store.open(default_url(home())) as store:
         return from_experiment(store, SegmentFiles(home() / "segments"), name)
 
 
 def labels_of(name_or_path: str) -> Dataset:
-    """The labels of an experiment of this home, or of a data set.
+    """Load the labels of an experiment or a data set.
 
     Args:
-        name_or_path: a name, or a path; where both are there, it is the experiment.
+        name_or_path: Name of an experiment, which takes precedence, or path of a data set.
 
     Raises:
-        BadInput: neither is there, or it cannot be read.
+        BadInput: Neither exists, or it cannot be read.
     """
     try:
         return labels_in_home(name_or_path)
@@ -98,18 +98,18 @@ def labels_of(name_or_path: str) -> Dataset:
 
 
 def read_any(path: Path, env_id: str | None) -> Dataset:
-    """A data set of ours, or imitation's preferences.
+    """Load a data set, or preferences of imitation.
 
     Args:
-        path: of it.
-        env_id: of the environment; imitation's file does not name it, ours does.
+        path: Path.
+        env_id: Environment; needed for imitation, whose file does not contain it.
 
     Raises:
-        BadInput: it is neither, or the environment is missing, or another one.
+        BadInput: The file is invalid, or the environment is missing or another one.
     """
     if path.suffix == ".npz" and path.is_file():
         if env_id is None:
-            raise BadInput(f"{path} does not say which environment it is of. Say it with --env-id.")
+            raise BadInput(f"{path} does not contain its environment. Give it with --env-id.")
         full_id = get_env_info(env_id).id
         return from_imitation(path, full_id, Spaces(*env_spaces(full_id)))
     dataset = load(path)
@@ -121,18 +121,18 @@ def read_any(path: Path, env_id: str | None) -> Dataset:
 
 
 def import_as(dataset: Dataset, name: str) -> int:
-    """Make an experiment of a data set's labels; the number of labels that it has then.
+    """Import a data set as an experiment, and return its number of answered comparisons.
 
-    Only labels that count are taken over, under the names of their labelers with a prefix.
-    Importing the same data set again changes nothing.
+    Only current labels are imported, with a prefix before the names of their labelers. Importing
+    the same data set again changes nothing.
 
     Raises:
-        BadInput: nothing in it counts.
-        ConfigMismatch: the name is that of another experiment.
+        BadInput: There is no current label.
+        ConfigMismatch: The name belongs to another experiment.
     """
     rows = [row for row in dataset.rows if counts(row)]
     if not rows:
-        raise BadInput("There is no label in it that counts, so there is nothing to import.")
+        raise BadInput("There is no current label in it, so there is nothing to import.")
     kept = {"content": dataset.content_hash, "spaces": dataset.spaces.to_json()}
     config = {"env_id": dataset.env_id, IMPORTED: kept}
     with (
@@ -145,7 +145,7 @@ def import_as(dataset: Dataset, name: str) -> int:
                 files.save(dataset.segments[row[side]])
         experiment_id = store.experiments.ensure(experiment.name, dataset.env_id, config)
         for chunk in chunks(rows):
-            ids = asked(store, experiment_id, dataset, chunk)
+            ids = add_comparisons(store, experiment_id, dataset, chunk)
             store.labels.add_many(
                 [label_of(row, i, experiment.name) for row, i in zip(chunk, ids, strict=True)]
             )
@@ -154,7 +154,7 @@ def import_as(dataset: Dataset, name: str) -> int:
 
 
 def chunks(rows: list[Row]) -> Iterator[list[Row]]:
-    """Rows of one step, some at a time, in order."""
+    """Split rows into chunks of equal steps, in order."""
     chunk: list[Row] = []
     for row in rows:
         if chunk and (len(chunk) == CHUNK or row["asked_at_step"] != chunk[0]["asked_at_step"]):
@@ -164,8 +164,10 @@ def chunks(rows: list[Row]) -> Iterator[list[Row]]:
     yield chunk
 
 
-def asked(store: Store, experiment_id: int, dataset: Dataset, rows: list[Row]) -> list[int]:
-    """The comparisons of some rows, in the store."""
+def add_comparisons(
+    store: Store, experiment_id: int, dataset: Dataset, rows: list[Row]
+) -> list[int]:
+    """Add the comparisons of rows to the store, and return their ids."""
     pairs = [(row["left_clip"], row["right_clip"]) for row in rows]
     lengths = {each: len(dataset.segments[each]) for pair in pairs for each in pair}
     step = rows[0]["asked_at_step"]
@@ -173,11 +175,12 @@ def asked(store: Store, experiment_id: int, dataset: Dataset, rows: list[Row]) -
 
 
 def label_of(row: Row, comparison_id: int, name: str) -> NewLabel:
-    """A label as it is kept here, with what it was before among its details.
+    """Convert a row to a label, with the original values in its details.
 
-    Note: a request id is known once in a store, and the label may have been given in this one.
+    The request id is derived from the original one, because ids are unique in a store and the label
+    may have been given in this one.
     """
-    before = {name: row[name] for name in RESTORED}
+    original = {name: row[name] for name in RESTORED}
     return NewLabel(
         comparison_id=comparison_id,
         answer=Answer(row["answer"]),
@@ -185,5 +188,5 @@ def label_of(row: Row, comparison_id: int, name: str) -> NewLabel:
         request_id=uuid5(NAMESPACE_URL, f"{name}/{UUID(row['request_id'])}"),
         is_swapped=row["is_swapped"],
         response_ms=row["response_ms"],
-        details={**(row["details"] or {}), IMPORTED: before},
+        details={**(row["details"] or {}), IMPORTED: original},
     )

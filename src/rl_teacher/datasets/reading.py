@@ -1,4 +1,4 @@
-"""Reading a data set, as from a stranger."""
+"""Safe reading of data sets from untrusted sources."""
 
 import hashlib
 import io
@@ -18,7 +18,7 @@ from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput, RlTeacherError
 from rl_teacher.datasets.arrays import check_size, open_archive, read_npz
 from rl_teacher.datasets.dataset import Dataset
-from rl_teacher.datasets.rows import Row, checked_row, is_storable
+from rl_teacher.datasets.rows import Row, is_storable, validate_row
 from rl_teacher.datasets.spaces import Spaces
 from rl_teacher.datasets.writing import (
     ARRAYS,
@@ -31,24 +31,24 @@ from rl_teacher.datasets.writing import (
 from rl_teacher.report.label_export import parquet_schema, pyarrow
 
 MAX_BYTES = 4 * 2**30
-"""Of everything in a data set, unpacked, unless more is allowed."""
+"""Default limit of the unpacked size of a data set."""
 MAX_DESCRIPTION_BYTES = 2**20
-MOST_MEMBERS = 20
-"""Files in an archive, at most; a data set has three."""
-LONGEST_ENV_ID = 200
+MAX_MEMBERS = 20
+"""Maximum number of files in an archive; a data set has three."""
+MAX_ENV_ID_LENGTH = 200
 
 Read = Callable[[str, int], bytes | None]
-"""The content of one of the files, up to a number of bytes; None where it is not there."""
+"""A function that returns the content of a file up to a size; None if it does not exist."""
 
 
 @dataclass(frozen=True)
-class Described:
-    """What `dataset.json` says.
+class Description:
+    """The content of `dataset.json`.
 
     Attributes:
-        env_id: where the segments were lived.
-        spaces: of that environment.
-        sha256: of the other files, by name.
+        env_id: Environment in which the segments were recorded.
+        spaces: Spaces of that environment.
+        sha256: SHA-256 of the other files by name.
     """
 
     env_id: str
@@ -57,17 +57,17 @@ class Described:
 
 
 def load(path: Path | str, max_bytes: int = MAX_BYTES) -> Dataset:
-    """Read a data set; nothing in it is run, whoever made it.
+    """Read a data set; nothing in it is run.
 
     Args:
-        path: a folder, or a `.zip` of it.
-        max_bytes: of everything in it, unpacked.
+        path: Folder, or a `.zip` of it.
+        max_bytes: Maximum unpacked size.
 
     Raises:
-        BadInput: it is none, it was altered, it is of a newer version, or it is too large.
+        BadInput: It is not a data set, was altered, is of a newer version, or is too large.
     """
     path = Path(path)
-    with faults_in_words(path):
+    with read_errors(path):
         if path.is_dir():
             return read(folder_reader(path), max_bytes)
         if not path.is_file():
@@ -80,11 +80,13 @@ def load(path: Path | str, max_bytes: int = MAX_BYTES) -> Dataset:
 
 
 @contextmanager
-def faults_in_words(path: Path) -> Iterator[None]:
-    """Say of whatever is wrong with a file that the file is wrong.
+def read_errors(path: Path) -> Iterator[None]:
+    """Convert any exception to an error that names the file.
 
-    Note: every exception. The file is a stranger's, and whatever it makes a library raise says
-    one thing: it is not what it should be.
+    The file is untrusted, and any exception that it causes in a library means that it is invalid.
+
+    Raises:
+        BadInput: Any error occurred.
     """
     try:
         yield
@@ -98,7 +100,7 @@ def faults_in_words(path: Path) -> Iterator[None]:
 
 
 def folder_reader(folder: Path) -> Read:
-    """Reads the files of a folder."""
+    """Return a reader of the files of a folder."""
 
     def read_file(name: str, max_bytes: int) -> bytes | None:
         path = folder / name
@@ -111,18 +113,18 @@ def folder_reader(folder: Path) -> Read:
 
 
 def archive_reader(file: zipfile.ZipFile, max_bytes: int) -> Read:
-    """Reads the files of an archive, without unpacking it anywhere.
+    """Return a reader of the files of an archive, which is not unpacked to disk.
 
     Raises:
-        BadInput: it has names in it that no data set has, or is too large.
+        BadInput: The archive has unexpected names, or is too large.
     """
     members = [info for info in file.infolist() if not info.is_dir()]
     names = {info.filename: info for info in members}
-    if len(members) > MOST_MEMBERS or len(names) != len(members):
+    if len(members) > MAX_MEMBERS or len(names) != len(members):
         raise BadInput(f"the archive has {len(members)} files, or two of one name; 3 are needed")
     check_size(sum(info.file_size for info in members), max_bytes)
     for name in names:
-        if not is_plain(name):
+        if not is_safe_name(name):
             raise BadInput(f"the archive has a file {name!r:.100}, which leads out of it")
     prefixes = {name.rpartition("/")[0] for name in names}
     if len(prefixes) != 1:
@@ -140,41 +142,41 @@ def archive_reader(file: zipfile.ZipFile, max_bytes: int) -> Read:
     return read_member
 
 
-def is_plain(name: str) -> bool:
-    """Whether a name in an archive is that of a file, or of one in a folder."""
+def is_safe_name(name: str) -> bool:
+    """Return True if a name in an archive is a file, or a file in one folder."""
     parts = name.split("/")
     return len(parts) <= 2 and not {"", ".", ".."} & set(parts) and not {"\\", ":"} & set(name)
 
 
 def read(read_file: Read, max_bytes: int) -> Dataset:
-    """A data set from its three files."""
+    """Read a data set from its three files."""
     text = read_file(DESCRIPTION, MAX_DESCRIPTION_BYTES)
     if text is None:
         raise BadInput(f"it has no {DESCRIPTION}")
-    described = described_by(json.loads(text))
-    label_names = [name for name in LABELS.values() if name in described.sha256]
-    if len(label_names) != 1 or SEGMENTS not in described.sha256:
+    description = parse_description(json.loads(text))
+    label_names = [name for name in LABELS.values() if name in description.sha256]
+    if len(label_names) != 1 or SEGMENTS not in description.sha256:
         raise BadInput(f"{DESCRIPTION} does not name one file of labels and {SEGMENTS}")
     contents = {
-        name: read_whole(read_file, name, described.sha256[name], max_bytes)
+        name: read_whole(read_file, name, description.sha256[name], max_bytes)
         for name in (*label_names, SEGMENTS)
     }
     raw_rows = ROW_READERS[label_names[0]](contents[label_names[0]], max_bytes)
-    rows = tuple(checked_row(row, number) for number, row in enumerate(raw_rows, 1))
-    segments = read_segments(contents[SEGMENTS], described, max_bytes)
-    check_segments_are_there(rows, segments)
-    return Dataset(described.env_id, described.spaces, segments, rows)
+    rows = tuple(validate_row(row, number) for number, row in enumerate(raw_rows, 1))
+    segments = read_segments(contents[SEGMENTS], description, max_bytes)
+    check_references(rows, segments)
+    return Dataset(description.env_id, description.spaces, segments, rows)
 
 
-def described_by(said: Any) -> Described:
-    """What `dataset.json` says, if it is one of ours.
+def parse_description(values: Any) -> Description:
+    """Parse and validate `dataset.json`.
 
     Raises:
-        BadInput: it is not, or is of a newer version.
+        BadInput: It is invalid, or of a newer version.
     """
-    if not isinstance(said, Mapping) or said.get("format") != FORMAT_NAME:
+    if not isinstance(values, Mapping) or values.get("format") != FORMAT_NAME:
         raise BadInput(f"{DESCRIPTION} does not say that its format is {FORMAT_NAME!r}")
-    version = said.get("schema_version")
+    version = values.get("schema_version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise BadInput(f"its schema version is {version!r:.80}; a number is needed")
     if version > SCHEMA_VERSION:
@@ -182,27 +184,27 @@ def described_by(said: Any) -> Described:
             f"its schema version is {version}, and this rl-teacher reads up to {SCHEMA_VERSION}. "
             "Install a newer one."
         )
-    env_id, sha256 = said.get("env_id"), said.get("sha256")
+    env_id, sha256 = values.get("env_id"), values.get("sha256")
     if not isinstance(env_id, str) or not is_name(env_id):
         raise BadInput(f"its environment is {env_id!r:.80}; a name is needed")
     if not isinstance(sha256, Mapping) or not all(
         isinstance(each, str) for each in sha256.values()
     ):
         raise BadInput(f"{DESCRIPTION} does not give the SHA-256 of the other files")
-    return Described(env_id, Spaces.from_json(said.get("spaces")), sha256)
+    return Description(env_id, Spaces.from_json(values.get("spaces")), sha256)
 
 
 def is_name(env_id: str) -> bool:
-    """Whether it can be the name of an environment."""
-    is_long = len(env_id) > LONGEST_ENV_ID
+    """Return True for a valid name of an environment."""
+    is_long = len(env_id) > MAX_ENV_ID_LENGTH
     return bool(env_id) and not is_long and env_id.isprintable() and is_storable(env_id)
 
 
 def read_whole(read_file: Read, name: str, sha256: str, max_bytes: int) -> bytes:
-    """A file that is what was written.
+    """Read a file and verify its SHA-256.
 
     Raises:
-        BadInput: it is missing, or was altered.
+        BadInput: It is missing or was altered.
     """
     content = read_file(name, max_bytes)
     if content is None:
@@ -215,17 +217,17 @@ def read_whole(read_file: Read, name: str, sha256: str, max_bytes: int) -> bytes
 # --- labels ---
 
 
-def rows_of_jsonl(content: bytes, max_bytes: int) -> Iterator[Row]:  # noqa: ARG001 - as Parquet's
-    """The objects, line by line."""
+def rows_of_jsonl(content: bytes, max_bytes: int) -> Iterator[Row]:  # noqa: ARG001 - same signature as for Parquet
+    """Decode the lines."""
     for line in io.BytesIO(content):
         yield json.loads(line)
 
 
 def rows_of_parquet(content: bytes, max_bytes: int) -> Iterator[Row]:
-    """The rows of a Parquet file, if its columns are those of ours.
+    """Decode a Parquet file with the expected columns.
 
     Raises:
-        BadInput: pyarrow is not installed, other columns, or too large.
+        BadInput: pyarrow is not installed, the columns differ, or the file is too large.
     """
     arrow = pyarrow()
     file = arrow.parquet.ParquetFile(io.BytesIO(content))
@@ -233,13 +235,13 @@ def rows_of_parquet(content: bytes, max_bytes: int) -> Iterator[Row]:
     check_size(sum(file.metadata.row_group(i).total_byte_size for i in groups), max_bytes)
     schema = parquet_schema(arrow)
     if not file.schema_arrow.equals(schema):
-        raise BadInput(f"the columns of {LABELS['parquet']} are not those of our labels")
+        raise BadInput(f"the columns of {LABELS['parquet']} are not those of a label export")
     for batch in file.iter_batches(batch_size=1000):
         yield from map(from_parquet, batch.to_pylist())
 
 
 def from_parquet(row: Mapping[str, Any]) -> Row:
-    """A row as JSON has it."""
+    """Convert a row to JSON types."""
     answered_at, details = row["answered_at"], row["details"]
     return {
         **row,
@@ -257,19 +259,19 @@ ROW_READERS: dict[str, Callable[[bytes, int], Iterable[Row]]] = {
 # --- segments ---
 
 
-def read_segments(content: bytes, described: Described, max_bytes: int) -> dict[str, Segment]:
-    """Every segment by its hash, which its content has.
+def read_segments(content: bytes, description: Description, max_bytes: int) -> dict[str, Segment]:
+    """Decode the segments and verify their hashes.
 
     Raises:
-        BadInput: the arrays do not fit together, or not the spaces; or one has another hash.
+        BadInput: The arrays are inconsistent, do not fit the spaces, or a hash differs.
     """
     arrays = read_npz(content, (*ARRAYS, "offsets", "hashes"), max_bytes)
-    check_arrays(arrays, described.spaces)
+    check_arrays(arrays, description.spaces)
     segments: dict[str, Segment] = {}
     offsets = arrays["offsets"].tolist()
     for place, (begin, end) in enumerate(pairwise(offsets)):
         parts = {name: arrays[name][begin:end] for name in ARRAYS}
-        segment = Segment(env_id=described.env_id, **parts)
+        segment = Segment(env_id=description.env_id, **parts)
         if bytes.fromhex(segment.content_hash) != arrays["hashes"][place].tobytes():
             raise BadInput(f"segment {place} of {SEGMENTS} does not have the hash that it says")
         segments[segment.content_hash] = segment
@@ -277,10 +279,10 @@ def read_segments(content: bytes, described: Described, max_bytes: int) -> dict[
 
 
 def check_arrays(arrays: Mapping[str, np.ndarray], spaces: Spaces) -> None:
-    """Refuse arrays that do not fit together, or not the spaces.
+    """Check that arrays fit each other and the spaces.
 
     Raises:
-        BadInput: says which.
+        BadInput: They do not.
     """
     offsets, hashes = arrays["offsets"], arrays["hashes"]
     if offsets.ndim != 1 or offsets.dtype != np.int64 or len(offsets) < 2:
@@ -300,7 +302,7 @@ def check_arrays(arrays: Mapping[str, np.ndarray], spaces: Spaces) -> None:
 
 
 def check_columns(arrays: Mapping[str, np.ndarray], num_steps: int) -> None:
-    """Refuse columns of another length, and numbers that are none."""
+    """Check lengths and shapes, and that all numbers are finite."""
     for name in ARRAYS:
         array = arrays[name]
         if array.ndim < 1 or len(array) != num_steps:
@@ -317,10 +319,10 @@ def check_columns(arrays: Mapping[str, np.ndarray], num_steps: int) -> None:
 
 
 def check_fits(array: np.ndarray, space: gym.Space, name: str) -> None:
-    """Refuse what is not of a space.
+    """Check that an array fits a space.
 
     Raises:
-        BadInput: of another shape, or a choice that there is not.
+        BadInput: The shape differs, or a choice is out of range.
     """
     shape = space.shape or ()
     if array.shape[1:] != shape:
@@ -335,7 +337,7 @@ def check_fits(array: np.ndarray, space: gym.Space, name: str) -> None:
 
 
 def choices_of(space: gym.Space) -> tuple[Any, Any]:
-    """The first choice of a discrete space, or of its parts, and the one after the last."""
+    """Return the range of choices of a discrete space: the first, and the one after the last."""
     if isinstance(space, gym.spaces.Discrete):
         return int(space.start), int(space.start + space.n)
     if isinstance(space, gym.spaces.MultiDiscrete):
@@ -343,11 +345,11 @@ def choices_of(space: gym.Space) -> tuple[Any, Any]:
     return 0, 2
 
 
-def check_segments_are_there(rows: Iterable[Row], segments: Mapping[str, Segment]) -> None:
-    """Refuse labels of segments that are missing.
+def check_references(rows: Iterable[Row], segments: Mapping[str, Segment]) -> None:
+    """Check that every label refers to an existing segment.
 
     Raises:
-        BadInput: says which label.
+        BadInput: A segment is missing.
     """
     for number, row in enumerate(rows, 1):
         for side in ("left_clip", "right_clip"):

@@ -1,75 +1,135 @@
-"""The rows of a data set: labels as `report/label_export.py` writes them, checked one by one."""
+"""Rows of a data set: labels as `report/label_export.py` writes them, validated when read."""
 
 import json
-import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from rl_teacher.clips.answer import Answer
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
 from rl_teacher.common.errors import BadInput
 from rl_teacher.report.label_export import COLUMNS, SCHEMA_VERSION, plainly
 
 Row = Mapping[str, Any]
 
-HASH = re.compile(r"[0-9a-f]{64}")
-LARGEST = 2**53
-"""A whole number that every program can read."""
-LONGEST_NAME = 200
-LONGEST_DETAILS = 20_000
-"""Characters of a row's details, at most."""
-MOST_NESTED = 40
-"""Brackets within brackets in one row, at most."""
-
-WHOLE = ("label_id", "comparison_id", "asked_at_step")
-FLAGS = ("is_swapped", "is_current", "is_excluded")
-TEXTS = ("experiment", "labeler", "role", "purpose", "lease")
+MAX_INTEGER = 2**53
+"""Largest integer that every JSON reader represents exactly."""
+MAX_NAME_LENGTH = 200
+MAX_DETAILS_LENGTH = 20_000
 
 IMPORTED = "imported"
-"""Where the details of a label that was imported keep what it was before."""
+"""Key in the details of an imported label that holds its original values."""
 PREFIX = "imported:"
-"""Of labelers whose labels come from elsewhere: nobody here is taken for somebody there."""
+"""Prefix of the names of imported labelers, so that they are not confused with local ones."""
 RESTORED = ("labeler", "role", "request_id", "answered_at")
-"""What it was before."""
+"""Columns that an import changes and an export restores."""
 
 
-def plain_row(row: Row) -> dict[str, Any]:
-    """A row as JSON has it; a label that was imported is again as it was."""
-    plain: dict[str, Any] = json.loads(json.dumps(dict(row), default=plainly))
-    details = plain["details"]
-    if plain["labeler"].startswith(PREFIX) and IMPORTED in (details or {}):
-        before = details.pop(IMPORTED)
-        plain |= {name: before[name] for name in RESTORED} | {"details": details or None}
-    return plain
+def is_storable(text: str) -> bool:
+    """Return True if a database accepts a text: no NUL and no lone surrogates."""
+    return "\0" not in text and not any("\ud800" <= each <= "\udfff" for each in text)
 
 
-def checked_row(row: Any, number: int) -> dict[str, Any]:
-    """A row that somebody wrote, if every column is what it should be.
+def _check_storable(text: str) -> str:
+    if not is_storable(text):
+        raise ValueError("NUL or a lone surrogate")
+    return text
+
+
+def _check_uuid(text: str) -> str:
+    if str(UUID(text)) != text:
+        raise ValueError("not a UUID in canonical form")
+    return text
+
+
+def _check_time(text: str) -> str:
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("no time zone")
+    return text
+
+
+def _check_details(details: dict[str, Any]) -> dict[str, Any]:
+    text = json.dumps(details)
+    is_text_storable = "\\u0000" not in text and "\\ud" not in text.lower()
+    if len(text) > MAX_DETAILS_LENGTH or not is_text_storable:
+        raise ValueError("too long, or with NUL or lone surrogates")
+    return details
+
+
+Count = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
+Name = Annotated[str, Field(max_length=MAX_NAME_LENGTH), AfterValidator(_check_storable)]
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+AnswerValue = Literal["left", "right", "equal", "cannot_tell"]
+
+
+class LabelColumns(BaseModel):
+    """Types of the columns; strict, so that nothing is converted."""
+
+    model_config = ConfigDict(strict=True)
+
+    schema_version: int
+    label_id: Count
+    experiment: Name
+    comparison_id: Count
+    asked_at_step: Count
+    left_clip: Hash
+    right_clip: Hash
+    answer: AnswerValue | None
+    shown_left: Hash
+    is_swapped: bool
+    labeler: Name
+    role: Name
+    answered_at: Annotated[str, AfterValidator(_check_time)]
+    response_ms: Count | None
+    purpose: Name
+    lease: Name
+    is_current: bool
+    is_excluded: bool
+    gold: AnswerValue | None
+    request_id: Annotated[str, AfterValidator(_check_uuid)]
+    details: Annotated[dict[str, Any], AfterValidator(_check_details)] | None
+
+
+def json_row(row: Row) -> dict[str, Any]:
+    """Convert an exported row to JSON types, and restore the original values of an imported one."""
+    converted: dict[str, Any] = json.loads(json.dumps(dict(row), default=plainly))
+    details = converted["details"]
+    if converted["labeler"].startswith(PREFIX) and IMPORTED in (details or {}):
+        original = details.pop(IMPORTED)
+        converted |= {name: original[name] for name in RESTORED} | {"details": details or None}
+    return converted
+
+
+def validate_row(row: Any, number: int) -> dict[str, Any]:
+    """Validate a row from an untrusted file.
 
     Args:
-        row: as JSON has it.
-        number: of the row, for the message.
+        row: Decoded JSON.
+        number: Number of the row, for the error text.
 
     Raises:
-        BadInput: says which row, and what is wrong with it.
+        BadInput: A column is missing or has an invalid value.
     """
     if not isinstance(row, Mapping):
         raise BadInput(f"Label {number} is {row!r:.80}; a JSON object is needed.")
     if missing := [name for name in COLUMNS if name not in row]:
         raise BadInput(f"Label {number} has no {', '.join(missing)}.")
     check_version(row["schema_version"], f"label {number}")
-    for name in COLUMNS:
-        if not is_fit(name, row[name]):
-            raise BadInput(f"Label {number} has {row[name]!r:.80} for its {name}.")
-    return {name: row[name] for name in COLUMNS}
+    columns = {name: row[name] for name in COLUMNS}
+    try:
+        LabelColumns.model_validate(columns)
+    except ValidationError as error:
+        name = error.errors(include_url=False, include_context=False)[0]["loc"][0]
+        raise BadInput(f"Label {number} has {row[name]!r:.80} for its {name}.") from error
+    return columns
 
 
 def check_version(version: Any, what: str) -> None:
-    """Refuse what a newer rl-teacher wrote.
+    """Check that this release can read a schema version.
 
     Raises:
-        BadInput: newer, or no version at all.
+        BadInput: The version is newer, or not a version.
     """
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise BadInput(f"The schema version of {what} is {version!r:.80}; a number is needed.")
@@ -80,65 +140,8 @@ def check_version(version: Any, what: str) -> None:
         )
 
 
-def is_fit(name: str, value: Any) -> bool:  # noqa: PLR0911 - one kind of column after the other
-    """Whether a value may stand in a column."""
-    if name in WHOLE:
-        return is_number(value)
-    if name in FLAGS:
-        return isinstance(value, bool)
-    if name in TEXTS:
-        return isinstance(value, str) and len(value) <= LONGEST_NAME and is_storable(value)
-    if name in ("left_clip", "right_clip", "shown_left"):
-        return isinstance(value, str) and HASH.fullmatch(value) is not None
-    if name in ("answer", "gold"):
-        return value is None or (isinstance(value, str) and value in list(Answer))
-    if name == "response_ms":
-        return value is None or is_number(value)
-    if name == "request_id":
-        return is_uuid(value)
-    if name == "answered_at":
-        return is_moment(value)
-    if name == "details":
-        return value is None or is_small_object(value)
-    return True
-
-
-def is_number(value: Any) -> bool:
-    """Whether it is a whole number from 0 that every program can read."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
-
-
-def is_storable(text: str) -> bool:
-    """Whether a database takes a text: no half characters, and no zero."""
-    return "\0" not in text and not any("\ud800" <= each <= "\udfff" for each in text)
-
-
-def is_uuid(value: Any) -> bool:
-    """Whether it is a UUID as text."""
-    try:
-        return isinstance(value, str) and str(UUID(value)) == value
-    except ValueError:
-        return False
-
-
-def is_moment(value: Any) -> bool:
-    """Whether it is a time with its zone, as ISO 8601 has it."""
-    try:
-        return isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None
-    except ValueError:
-        return False
-
-
-def is_small_object(value: Any) -> bool:
-    """Whether it is a JSON object of a size that is kept."""
-    if not isinstance(value, dict):
-        return False
-    text = json.dumps(value)
-    return len(text) <= LONGEST_DETAILS and "\\u0000" not in text and "\\ud" not in text.lower()
-
-
 def counts(row: Row) -> bool:
-    """Whether something is to be learned from a label: not taken back, nor its labeler excluded."""
+    """Return True if a label is used for training: current, an answer, and not excluded."""
     return (
         row["is_current"]
         and not row["is_excluded"]

@@ -1,4 +1,4 @@
-"""An environment's spaces as plain values: what a predictor for its labels must know."""
+"""Spaces of an environment as JSON."""
 
 import math
 from collections.abc import Mapping
@@ -10,53 +10,56 @@ import numpy as np
 
 from rl_teacher.common.errors import BadInput
 
-MOST_AXES = 8
-LARGEST = 2**31
-"""Numbers in one observation or action, at most; likewise the choices of a discrete action."""
+MAX_AXES = 8
+MAX_SIZE = 2**31
+"""Maximum number of elements of an observation or action, and of choices of a discrete action."""
 DTYPES = ("float32", "float64", "int64", "int32", "uint8")
-"""Of boxes that are written and read."""
+"""Allowed types of a Box."""
 
 
 @dataclass(frozen=True)
 class Spaces:
-    """Of one environment.
+    """Observation and action space.
 
     Attributes:
-        observation: a Box.
-        action: Box, Discrete, MultiDiscrete or MultiBinary.
+        observation: A Box.
+        action: A Box, Discrete, MultiDiscrete or MultiBinary.
     """
 
     observation: gym.Space
     action: gym.Space
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values.
+        """Convert to JSON.
 
         Raises:
-            BadInput: spaces of another kind.
+            BadInput: A space is of another kind.
         """
-        return {"observation": described(self.observation), "action": described(self.action)}
+        return {
+            "observation": space_to_json(self.observation),
+            "action": space_to_json(self.action),
+        }
 
     @staticmethod
     def from_json(values: Any) -> "Spaces":
-        """From plain values, whoever wrote them.
+        """Convert from untrusted JSON.
 
         Raises:
-            BadInput: they describe no spaces.
+            BadInput: The values do not describe spaces.
         """
         if not isinstance(values, Mapping):
             raise BadInput(f"The spaces are {values!r:.80}; observation and action are needed.")
         observation, action = (
-            space_from(values.get("observation")),
-            space_from(values.get("action")),
+            space_from_json(values.get("observation")),
+            space_from_json(values.get("action")),
         )
         if not isinstance(observation, gym.spaces.Box):
             raise BadInput(f"The observations are of {observation}; a Box is needed.")
         return Spaces(observation, action)
 
 
-def described(space: gym.Space) -> dict[str, Any]:
-    """A space as plain values; where a Box ends is left out, for no label depends on it."""
+def space_to_json(space: gym.Space) -> dict[str, Any]:
+    """Convert a space to JSON; bounds of a Box are dropped, since no label depends on them."""
     if isinstance(space, gym.spaces.Box):
         return {"kind": "box", "shape": list(space.shape), "dtype": str(space.dtype)}
     if isinstance(space, gym.spaces.Discrete):
@@ -73,15 +76,15 @@ def described(space: gym.Space) -> dict[str, Any]:
     )
 
 
-def space_from(values: Any) -> gym.Space:
-    """The space that plain values describe.
+def space_from_json(values: Any) -> gym.Space:
+    """Convert JSON to a space.
 
     Raises:
-        BadInput: none.
+        BadInput: The values do not describe a space.
     """
     match values:
         case {"kind": "box", "shape": list(shape), "dtype": str(dtype)}:
-            if may_be_shape(shape) and dtype in DTYPES:
+            if is_shape(shape) and dtype in DTYPES:
                 return box(tuple(shape), dtype)
         case {"kind": "discrete", "n": n, "start": start}:
             if is_count(n) and is_start(start):
@@ -89,11 +92,11 @@ def space_from(values: Any) -> gym.Space:
         case {"kind": "multi_discrete", "nvec": list(nvec)}:
             start = values.get("start", [0] * len(nvec))
             are_starts = isinstance(start, list) and all(map(is_start, start))
-            is_whole_space = 0 < len(nvec) <= LARGEST and all(map(is_count, nvec))
+            is_whole_space = 0 < len(nvec) <= MAX_SIZE and all(map(is_count, nvec))
             if is_whole_space and are_starts and len(start) == len(nvec):
                 return gym.spaces.MultiDiscrete(nvec, start=start)
         case {"kind": "multi_binary", "shape": list(shape)}:
-            if shape and may_be_shape(shape):
+            if shape and is_shape(shape):
                 return gym.spaces.MultiBinary(shape)
     raise BadInput(
         f"{values!r:.200} is no space: a kind (box, discrete, multi_discrete, multi_binary) with "
@@ -102,7 +105,7 @@ def space_from(values: Any) -> gym.Space:
 
 
 def box(shape: tuple[int, ...], dtype: str) -> gym.spaces.Box:
-    """A Box that everything of this shape and type is in."""
+    """Create an unbounded Box of a shape and type."""
     kind = np.dtype(dtype)
     if np.issubdtype(kind, np.floating):
         return gym.spaces.Box(-np.inf, np.inf, shape, kind.type)
@@ -111,20 +114,20 @@ def box(shape: tuple[int, ...], dtype: str) -> gym.spaces.Box:
 
 
 def is_whole(value: Any) -> bool:
-    """Whether it is a whole number, and no bool."""
+    """Return True for an integer that is not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def may_be_shape(shape: list[Any]) -> bool:
-    """Whether an array of one observation or action may have this shape."""
-    return len(shape) <= MOST_AXES and all(map(is_count, shape)) and math.prod(shape) <= LARGEST
+def is_shape(shape: list[Any]) -> bool:
+    """Return True for a valid shape of an observation or action."""
+    return len(shape) <= MAX_AXES and all(map(is_count, shape)) and math.prod(shape) <= MAX_SIZE
 
 
 def is_start(value: Any) -> bool:
-    """Whether it may be the number of a first choice."""
-    return is_whole(value) and abs(value) <= LARGEST
+    """Return True for a valid number of a first choice."""
+    return is_whole(value) and abs(value) <= MAX_SIZE
 
 
 def is_count(value: Any) -> bool:
-    """Whether it is a whole number of at least 1 that an array may have."""
-    return is_whole(value) and 1 <= value <= LARGEST
+    """Return True for a valid number of choices or length of an axis."""
+    return is_whole(value) and 1 <= value <= MAX_SIZE

@@ -1,4 +1,4 @@
-"""Writing a data set: a folder of three files, or a `.zip` of it."""
+"""Writing of data sets."""
 
 import hashlib
 import io
@@ -19,7 +19,7 @@ from rl_teacher.store.files import folder_errors, write_atomically
 
 FORMAT_NAME = "rl-teacher-labels"
 SCHEMA_VERSION = 1
-"""Of the data set; it grows when an older reader would misunderstand it."""
+"""Version of the format; it is raised when an older reader would misinterpret a file."""
 DESCRIPTION = "dataset.json"
 SEGMENTS = "segments.npz"
 LABELS = {name: f"labels.{name}" for name in FORMATS}
@@ -27,17 +27,17 @@ ARRAYS = ("observations", "actions", "rewards", "scene_states")
 
 
 def save(dataset: Dataset, path: Path | str, format: str = "jsonl") -> None:  # noqa: A002
-    """Write a data set; the same one gives the same bytes.
+    """Write a data set; equal data sets result in equal bytes.
 
     Args:
-        dataset: to write.
-        path: a folder, new or with a data set in it; or a file that ends with `.zip`.
-        format: of the labels: jsonl or parquet.
+        dataset: Data set.
+        path: New folder, folder with a data set, or file that ends with `.zip`.
+        format: Format of the labels: jsonl or parquet.
 
     Raises:
-        BadInput: no such format, its library is missing, nothing to write, or the folder has
-            something else in it.
-        RunFolderUnusable: it cannot be written.
+        BadInput: The format is unknown or its library is missing, there is nothing to write, or the
+            folder contains other files.
+        RunFolderUnusable: The folder cannot be written.
     """
     path = Path(path)
     if format not in ENCODERS:
@@ -50,7 +50,7 @@ def save(dataset: Dataset, path: Path | str, format: str = "jsonl") -> None:  # 
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, zipped(files), is_synced=False)
             return
-        check_is_ours(path)
+        check_no_other_files(path)
         path.mkdir(parents=True, exist_ok=True)
         (path / DESCRIPTION).unlink(missing_ok=True)
         for name, content in files.items():
@@ -60,7 +60,7 @@ def save(dataset: Dataset, path: Path | str, format: str = "jsonl") -> None:  # 
 
 
 def files_of(dataset: Dataset, format_name: str) -> dict[str, bytes]:
-    """The three files by name; what describes the others comes last."""
+    """Encode the three files by name; the description comes last."""
     segments = used(dataset.segments, dataset.rows)
     contents = {
         LABELS[format_name]: b"".join(ENCODERS[format_name](parsed_times(dataset, format_name))),
@@ -82,10 +82,10 @@ def files_of(dataset: Dataset, format_name: str) -> dict[str, bytes]:
 
 
 def parsed_times(dataset: Dataset, format_name: str) -> list[Mapping[str, Any]]:
-    """The rows as the format wants them: Parquet has a type of its own for a time."""
+    """Return the rows, with times parsed for Parquet, which has a type for them."""
     if format_name != "parquet":
         return list(dataset.rows)
-    from datetime import datetime  # noqa: PLC0415 - here only
+    from datetime import datetime  # noqa: PLC0415 - for Parquet only
 
     return [
         {**row, "answered_at": datetime.fromisoformat(row["answered_at"])} for row in dataset.rows
@@ -93,10 +93,10 @@ def parsed_times(dataset: Dataset, format_name: str) -> list[Mapping[str, Any]]:
 
 
 def arrays_of(segments: Mapping[str, Segment]) -> dict[str, np.ndarray]:
-    """Segments one after the other, where each begins, and what each hashes to.
+    """Concatenate the arrays of segments, with their offsets and hashes.
 
     Raises:
-        BadInput: they are of several kinds.
+        BadInput: Shapes or types differ.
     """
     parts = list(segments.values())
     for name in ARRAYS:
@@ -112,7 +112,7 @@ def arrays_of(segments: Mapping[str, Segment]) -> dict[str, np.ndarray]:
 
 
 def zipped(files: Mapping[str, bytes]) -> bytes:
-    """Files in an archive."""
+    """Encode files as a zip archive."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
         for name, content in files.items():
@@ -120,11 +120,11 @@ def zipped(files: Mapping[str, bytes]) -> bytes:
     return archive.getvalue()
 
 
-def check_is_ours(folder: Path) -> None:
-    """Refuse a folder in which something else is.
+def check_no_other_files(folder: Path) -> None:
+    """Check that a folder holds nothing but a data set.
 
     Raises:
-        BadInput: it has other files.
+        BadInput: It contains other files.
     """
     known = {DESCRIPTION, SEGMENTS, *LABELS.values()}
     others = (

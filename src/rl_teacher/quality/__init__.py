@@ -1,1 +1,1 @@
-"""How good labels are: agreement, reliability, and what each labeler does."""
+"""Label quality: agreement, reliability, and statistics of each labeler."""

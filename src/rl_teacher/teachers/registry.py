@@ -1,4 +1,4 @@
-"""Every teacher, by name."""
+"""Registry of teachers by name."""
 
 import importlib
 import math
@@ -23,17 +23,18 @@ STRENGTH_OF = {
 
 
 def teacher_named(name: str, strength: float | None = None) -> Teacher:
-    """A synthetic teacher, a task, or the user's own function.
+    """Return a synthetic teacher, a task teacher or a custom one.
 
     Args:
         name: `oracle`, `mistake`, ..., `backflip`, ..., or `module:function`.
-        strength: the one number of a synthetic teacher, if not B-Pref's.
+        strength: Parameter of a synthetic teacher; None for the value of B-Pref.
 
     Raises:
-        UnknownName, BadConfig: there is no such teacher, or it has no such number.
+        UnknownName: There is no such teacher.
+        BadConfig: The teacher has no such parameter, or the value is out of range.
     """
     if ":" in name:
-        return own_teacher(name)
+        return custom_teacher(name)
     if name in TASKS and strength is None:
         return TASKS[name]
     if name in SYNTHETIC:
@@ -56,32 +57,32 @@ def _with_strength(name: str, strength: float | None) -> SyntheticTeacher:
     return replace(SYNTHETIC[name], **{STRENGTH_OF[name]: strength})
 
 
-def own_teacher(path: str) -> Teacher:
-    """A function of two segments, found by `module:function`.
+def custom_teacher(path: str) -> Teacher:
+    """Import a function of two segments, given as `module:function`.
 
-    It returns an Answer or its word (`left`, `right`, `equal`, `cannot_tell`), or a number:
-    positive where the left segment is better, negative where the right one is, 0 where neither.
+    The function returns an Answer or its value (`left`, `right`, `equal`, `cannot_tell`), or a
+    number: positive if the left segment is better, negative if the right one is, 0 if neither.
     """
     return from_function(_import(path), path)
 
 
 def from_function(function: Callable[[Segment, Segment], Any], path: str) -> Teacher:
-    """A teacher from a function of two segments; see `own_teacher`.
+    """Wrap a function of two segments as a teacher; see `custom_teacher`.
 
     Args:
-        function: of the left and the right segment.
-        path: what it is called in messages.
+        function: Function of the left and the right segment.
+        path: Name for messages.
     """
 
     def answer(left: Segment, right: Segment, circumstances: Circumstances) -> Answer:  # noqa: ARG001
         try:
-            said = function(left, right)
+            result = function(left, right)
         except Exception as error:
             raise TeacherFailed(
                 f"The teacher {path} raised {type(error).__name__}: {error}. All labels so far "
-                "are kept. Mend the function and run the same command again."
+                "are kept. Correct the function and run the same command again."
             ) from error
-        return _as_answer(path, said)
+        return _as_answer(path, result)
 
     return answer
 
@@ -97,20 +98,20 @@ def _import(path: str) -> Callable[[Segment, Segment], Any]:
         ) from error
 
 
-def _as_answer(path: str, said: Any) -> Answer:
-    if isinstance(said, str):
+def _as_answer(path: str, result: Any) -> Answer:
+    if isinstance(result, str):
         try:
-            return Answer(said)
+            return Answer(result)
         except ValueError:
             pass
     else:
         try:
-            number = float(said)
+            number = float(result)
         except (TypeError, ValueError):
             number = math.nan
         if not math.isnan(number):
             return Answer.EQUAL if number == 0 else Answer.LEFT if number > 0 else Answer.RIGHT
     raise TeacherFailed(
-        f"The teacher {path} answered {said!r}. It must return left, right, equal or cannot_tell, "
-        "or a number: positive where the left segment is better."
+        f"The teacher {path} answered {result!r}. It must return left, right, equal or "
+        "cannot_tell, or a number: positive where the left segment is better."
     )

@@ -1,6 +1,6 @@
-"""Synthetic teachers: answer by the true reward, with the faults of people.
+"""Synthetic teachers, which answer by the true reward with human-like errors.
 
-Source: B-Pref (Lee et al. 2021), section 3. Mended against its code: the skip and equal thresholds
+Source: B-Pref (Lee et al. 2021), section 3. Differences to its code: the skip and equal thresholds
 are scaled by their epsilon once, not twice; they follow the running true return as the paper says,
 whatever its sign; a skipped comparison is an answer of its own, `cannot_tell`.
 """
@@ -18,14 +18,14 @@ from rl_teacher.teachers.teacher import Circumstances
 
 @dataclass(frozen=True)
 class SyntheticTeacher:
-    """Prefers the segment with the larger true return, as well as these settings let it."""
+    """Teacher that prefers the segment with the larger true return, subject to errors."""
 
     rationality: float = math.inf
-    """beta: chance of a preference is sigmoid(beta * difference of returns); inf never errs"""
+    """beta: P(left) = sigmoid(beta * difference of returns); inf never errs"""
     myopia: float = 1.0
     """gamma: a step k before the segment's last one counts gamma^k"""
     mistake: float = 0.0
-    """chance that left and right are swapped"""
+    """epsilon: probability that left and right are swapped"""
     skip: float = 0.0
     """cannot tell if neither return exceeds this share of the running mean; where that is negative,
     if both are worse than it by all but this share of its size"""
@@ -47,24 +47,24 @@ class SyntheticTeacher:
         difference = self._weighted(left.rewards) - self._weighted(right.rewards)
         if difference == 0:
             return Answer.EQUAL
-        prefers_left = rng.random() < self._chance_of_left(difference)
+        prefers_left = rng.random() < self._probability_of_left(difference)
         if rng.random() < self.mistake:
             prefers_left = not prefers_left
         return Answer.LEFT if prefers_left else Answer.RIGHT
 
-    def _chance_of_left(self, difference: float) -> float:
+    def _probability_of_left(self, difference: float) -> float:
         if math.isinf(self.rationality):
             return float(difference > 0)
         return 0.5 * (1 + math.tanh(0.5 * self.rationality * difference))
 
     def _weighted(self, rewards: Float[np.ndarray, " time"]) -> float:
-        """The return with step t of H weighted gamma^(H-1-t)."""
+        """Compute the return with step t of H weighted by gamma^(H-1-t)."""
         weights = self.myopia ** np.arange(len(rewards) - 1, -1, -1)
         return float(np.sum(weights * rewards, dtype=np.float64))
 
 
 def _expected_return(num_steps: int, circumstances: Circumstances) -> float:
-    """What a segment of this length earns on average now; 0 before any episode has ended."""
+    """Return the mean true return of segments of this length; 0 before an episode has ended."""
     if math.isnan(circumstances.mean_return):
         return 0.0
     return circumstances.mean_return * num_steps / circumstances.mean_episode_steps

@@ -1,7 +1,7 @@
-"""Task teachers: want something that the environment's own reward does not.
+"""Task teachers, whose goal differs from the environment's own reward.
 
-They look at the observations alone, as a person looks at the clip. Each is a score of one segment;
-the segment with the larger score is preferred.
+They use the observations alone, as a person uses the clip. Each scores a segment and prefers the
+one with the larger score.
 """
 
 from collections.abc import Callable
@@ -17,12 +17,12 @@ from rl_teacher.teachers.teacher import Circumstances
 
 @dataclass(frozen=True)
 class TaskTeacher:
-    """Prefers the segment with the larger score.
+    """Teacher that prefers the segment with the larger score.
 
     Attributes:
-        score: of one segment.
-        env: name of the suite's environment that it is about.
-        wish: what it wants, in words.
+        score: Score of a segment.
+        env: Name of the environment in the suite.
+        wish: Description of the goal.
     """
 
     score: Callable[[Segment], float]
@@ -38,7 +38,7 @@ class TaskTeacher:
         """Answer one comparison.
 
         Raises:
-            BadInput: the environment is not the one this task is about.
+            BadInput: The task belongs to another environment.
         """
         self.check_environment(left.env_id)
         difference = self.score(left) - self.score(right)
@@ -47,10 +47,10 @@ class TaskTeacher:
         return Answer.LEFT if difference > 0 else Answer.RIGHT
 
     def check_environment(self, env_id: str) -> None:
-        """Refuse an environment that the task is not about.
+        """Check that the task belongs to an environment.
 
         Raises:
-            BadInput: says which one it is about.
+            BadInput: It belongs to another one.
         """
         if env_id not in (f"{self.env}-v1", f"Short{self.env}-v1"):
             raise BadInput(
@@ -60,29 +60,30 @@ class TaskTeacher:
 
 
 HOPPER_HEIGHT, HOPPER_SIN, HOPPER_COS = 0, 1, 2
-"""Places in the suite's Hopper: torso height (m), sine and cosine of its pitch (forwards > 0)."""
+"""Indices in the observation of the suite's Hopper: torso height (m), sine and cosine of its pitch
+(forwards > 0)."""
 STANDING_HEIGHT = 1.25
 
 
 def backwards_turning(segment: Segment) -> float:
-    """Hopper: how far the torso turned over backwards, in radians, and how high it was meanwhile.
+    """Compute the backward rotation of Hopper's torso in radians, weighted by its height.
 
-    Turning near the ground counts less, so that rolling about on the floor is not a flip.
+    Rotation near the ground counts less, so that rolling on the floor is not a flip.
     """
-    seen = segment.observations.astype(np.float64)
-    pitch = np.arctan2(seen[:, HOPPER_SIN], seen[:, HOPPER_COS])
+    obs = segment.observations.astype(np.float64)
+    pitch = np.arctan2(obs[:, HOPPER_SIN], obs[:, HOPPER_COS])
     height = segment.observations[:-1, HOPPER_HEIGHT]
-    # From one step to the next the torso went the shorter way round.
+    # Between two steps the torso rotates by less than half a turn.
     turned = -((np.diff(pitch) + np.pi) % (2 * np.pi) - np.pi)
     return float(np.sum(turned * np.clip(height / STANDING_HEIGHT, 0.0, 1.5)))
 
 
 REACHER_TO_TARGET = slice(8, 10)
-"""Places in Reacher's observation: fingertip minus target, x and y (m)."""
+"""Indices in Reacher's observation: fingertip minus target, x and y (m)."""
 
 
 def away_from_target(segment: Segment) -> float:
-    """Reacher: mean distance of the fingertip from the target, in metres."""
+    """Compute the mean distance of Reacher's fingertip from the target, in metres."""
     return float(np.linalg.norm(segment.observations[:, REACHER_TO_TARGET], axis=1).mean())
 
 

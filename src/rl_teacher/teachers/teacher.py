@@ -1,4 +1,4 @@
-"""What the reward learner asks of a teacher."""
+"""Interface of teachers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,13 +11,12 @@ from rl_teacher.clips.segment import Segment
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What a teacher may know beside the two segments.
+    """Information for a teacher in addition to the two segments.
 
     Attributes:
-        mean_return: true return of the latest episodes; NaN before the first has ended.
-        mean_episode_steps: their length; NaN before the first has ended.
-        rng: randomness of this one comparison: the same comparison draws the same, whenever and
-            however often it is asked.
+        mean_return: Mean true return of recent episodes; NaN before the first has ended.
+        mean_episode_steps: Mean length of recent episodes; NaN before the first has ended.
+        rng: Random generator seeded by the comparison, so that asking again gives the same answer.
     """
 
     mean_return: float
@@ -26,10 +25,10 @@ class Circumstances:
 
 
 Teacher = Callable[[Segment, Segment, Circumstances], Answer | None]
-"""Answers a comparison, or None: somebody will answer later, through the store."""
+"""A function that answers a comparison, or returns None if the answer arrives through the store."""
 
 
 def rng_of(seed: int, left: Segment, right: Segment) -> np.random.Generator:
-    """The randomness that belongs to one comparison."""
+    """Create the random generator of a comparison."""
     words = [int(segment.content_hash[:15], 16) for segment in (left, right)]
     return np.random.default_rng([seed, 5, *words])
