@@ -64,13 +64,13 @@ class TestLabelers:
         )
         assert (view.excluded_at, view.num_labels, view.last_label_at) == (None, 0, None)
 
-    def test_a_name_is_given_once(self, store):
+    def test_duplicate_name_is_refused(self, store):
         store.labelers.add("Zoë")
         with pytest.raises(LabelerExists, match="'Zoë'"):
             store.labelers.add(" Zoe\u0308 ")
 
     @pytest.mark.parametrize("name", BAD_NAMES)
-    def test_a_name_that_nobody_may_have_is_refused(self, store, name):
+    def test_invalid_name_is_refused(self, store, name):
         with pytest.raises(BadLabelerName):
             store.labelers.add(name)
         assert store.labelers.all() == []
@@ -83,7 +83,7 @@ class TestLabelers:
         with pytest.raises(BadConfig, match="'teacher' is not a role"):
             store.labelers.add("Zoë", "teacher")
 
-    def test_whoever_answers_is_known_by_their_name(self, store, experiment_id):
+    def test_label_stores_the_name_of_its_labeler(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         for name in ("owner", "synthetic:oracle", "Zoë"):
             store.labels.add(comparison_id, Answer.LEFT, name)
@@ -105,9 +105,7 @@ class TestLabelers:
 
 
 class TestExcluding:
-    def test_nothing_learns_from_an_excluded_labeler_and_their_labels_stay(
-        self, store, experiment_id
-    ):
+    def test_labels_of_excluded_labeler_are_kept_but_not_used(self, store, experiment_id):
         first, second = ask_and_show(store, experiment_id, 1, 2)
         store.labels.add(first, Answer.LEFT, "Zoë")
         store.labels.add(second, Answer.LEFT, "Zoë")
@@ -122,7 +120,7 @@ class TestExcluding:
         assert len(store.labels.export(experiment_id)) == 3
         assert store.labelers.excluded_ids() == {store.labelers.all()[0].id}
 
-    def test_including_brings_their_labels_back(self, store, experiment_id):
+    def test_including_a_labeler_restores_their_labels(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
         store.labels.add(comparison_id, Answer.LEFT, "Zoë")
         store.labelers.set_excluded("Zoë", is_excluded=True)
@@ -133,14 +131,14 @@ class TestExcluding:
         assert store.labelers.excluded_ids() == frozenset()
         assert kinds(store) == ["exclude", "include"]
 
-    def test_nobody_cannot_be_excluded(self, store):
+    def test_excluding_unknown_labeler_raises_not_found(self, store):
         with pytest.raises(LabelerNotFound, match="no labeler 'Zoë'"):
             store.labelers.set_excluded("Zoë", is_excluded=True)
         assert kinds(store) == []
 
 
 class TestCredentials:
-    def test_a_token_says_whose_it_is(self, store):
+    def test_token_identifies_its_holder(self, store):
         labeler_id = store.labelers.add("Zoë")
         token = store.access.issue_credential("Zoë")
         assert store.access.identify(token) == Identity(labeler_id, "Zoë", "labeler")
@@ -154,17 +152,17 @@ class TestCredentials:
     @pytest.mark.parametrize(
         "change", [lambda t: t[:-1], lambda t: t + "A", str.swapcase, str.upper]
     )
-    def test_a_token_that_is_not_quite_right_is_nobodys(self, store, change):
+    def test_altered_token_has_no_holder(self, store, change):
         store.labelers.add("Zoë")
         assert store.access.identify(change(store.access.issue_credential("Zoë"))) is None
 
     @pytest.mark.parametrize(
         "token", ["", "rlt_", "\x00", "rlt_\ud800", "rlt_" + "x" * 10**6, "'; --"]
     )
-    def test_a_strange_token_is_nobodys(self, store, token):
+    def test_unknown_token_has_no_holder(self, store, token):
         assert store.access.identify(token) is None
 
-    def test_an_expired_token_is_nobodys(self, store, clock, tomorrow):
+    def test_expired_token_has_no_holder(self, store, clock, tomorrow):
         store.labelers.add("Zoë")
         token = store.access.issue_credential("Zoë", tomorrow)
         clock.pass_by(86_399)
@@ -172,7 +170,7 @@ class TestCredentials:
         clock.pass_by(1)
         assert store.access.identify(token) is None
 
-    def test_a_token_for_one_experiment_says_so(self, store):
+    def test_scoped_token_names_its_experiment(self, store):
         store.experiments.ensure("walker", "ShortWalker-v1", {})
         store.labelers.add("Zoë")
         token = store.access.issue_credential("Zoë", experiment="walker")
@@ -198,7 +196,7 @@ class TestCredentials:
         assert [store.access.identify(token) is None for token in tokens] == [True, True, False]
         assert store.access.revoke_credentials("Zoë") == 0
 
-    def test_use_is_noted_once_a_minute(self, store, clock):
+    def test_last_use_is_written_once_a_minute(self, store, clock):
         store.labelers.add("Zoë")
         token = store.access.issue_credential("Zoë")
         noted = []
@@ -208,7 +206,7 @@ class TestCredentials:
             clock.pass_by(30)
         assert noted[0] == noted[1] < noted[2] == noted[3]
 
-    def test_a_list_of_credentials_has_no_secret(self, store):
+    def test_listed_credentials_contain_no_secret(self, store):
         store.labelers.add("Zoë")
         token = store.access.issue_credential("Zoë")
         [view] = store.access.credentials("Zoë")
@@ -221,7 +219,7 @@ class TestCredentials:
         assert token not in kept_text(store)
         assert invite not in kept_text(store)
 
-    def test_nobody_has_no_credential(self, store):
+    def test_credential_for_unknown_labeler_raises_not_found(self, store):
         with pytest.raises(LabelerNotFound):
             store.access.issue_credential("Zoë")
         with pytest.raises(LabelerNotFound):
@@ -230,7 +228,7 @@ class TestCredentials:
 
 
 class TestInvites:
-    def test_an_invite_lets_somebody_new_in(self, store, tomorrow):
+    def test_invite_admits_a_new_labeler(self, store, tomorrow):
         invite = store.access.invite("labeler", expires_at=tomorrow).token
         identity, token = store.access.accept_invite(invite, "Zoë")
         assert (identity.name, identity.role) == ("Zoë", "labeler")
@@ -239,7 +237,7 @@ class TestInvites:
         assert (view.status, view.used_by) == ("used", "Zoë")
         assert kinds(store) == ["invite", "accept"]
 
-    def test_an_invite_is_used_once(self, store, tomorrow):
+    def test_invite_can_be_used_once(self, store, tomorrow):
         invite = store.access.invite("labeler", expires_at=tomorrow).token
         store.access.accept_invite(invite, "Zoë")
         with pytest.raises(InviteUnusable, match="already been used") as caught:
@@ -247,7 +245,7 @@ class TestInvites:
         assert caught.value.reason == "used"
         assert [each.name for each in store.labelers.all() if each.role == "labeler"] == ["Zoë"]
 
-    def test_of_several_who_use_an_invite_at_once_one_is_let_in(self, store, tomorrow):
+    def test_concurrent_uses_of_an_invite_admit_one(self, store, tomorrow):
         invite = store.access.invite("labeler", expires_at=tomorrow).token
         let_in, refused = [], []
         all_are_there = threading.Barrier(6)
@@ -266,7 +264,7 @@ class TestInvites:
             guest.join()
         assert (len(let_in), refused) == (1, ["used"] * 5)
 
-    def test_an_expired_invite_says_so(self, store, clock, tomorrow):
+    def test_expired_invite_is_refused_as_expired(self, store, clock, tomorrow):
         invite = store.access.invite("labeler", expires_at=tomorrow).token
         clock.pass_by(86_400)
         with pytest.raises(InviteUnusable) as caught:
@@ -274,7 +272,7 @@ class TestInvites:
         assert caught.value.reason == "expired"
         assert store.access.invites()[0].status == "expired"
 
-    def test_a_revoked_invite_says_so(self, store, tomorrow):
+    def test_revoked_invite_is_refused_as_revoked(self, store, tomorrow):
         invite = store.access.invite("labeler", expires_at=tomorrow).token
         store.access.revoke_invite(store.access.invites()[0].id)
         with pytest.raises(InviteUnusable) as caught:
@@ -282,13 +280,13 @@ class TestInvites:
         assert caught.value.reason == "revoked"
 
     @pytest.mark.parametrize("token", STRANGE_TOKENS)
-    def test_an_unknown_invite_says_so(self, store, token):
+    def test_unknown_invite_is_refused_as_unknown(self, store, token):
         with pytest.raises(InviteUnusable) as caught:
             store.access.accept_invite(token, "Zoë")
         assert caught.value.reason == "unknown"
 
     @pytest.mark.parametrize(("name", "error"), [("Ada", LabelerExists), ("owner", BadLabelerName)])
-    def test_with_a_name_that_is_taken_it_can_be_tried_again(self, store, tomorrow, name, error):
+    def test_invite_remains_valid_after_taken_name(self, store, tomorrow, name, error):
         store.labelers.add("Ada")
         invite = store.access.invite("labeler", expires_at=tomorrow).token
         with pytest.raises(error):
@@ -296,13 +294,13 @@ class TestInvites:
         identity, _ = store.access.accept_invite(invite, "Zoë")
         assert identity.name == "Zoë"
 
-    def test_an_invite_for_somebody_known_gives_them_another_token(self, store, tomorrow):
+    def test_invite_for_known_labeler_issues_another_token(self, store, tomorrow):
         labeler_id = store.labelers.add("Zoë")
         invite = store.access.invite("labeler", "Zoë", expires_at=tomorrow).token
         identity, _ = store.access.accept_invite(invite, "Mallory")
         assert identity == Identity(labeler_id, "Zoë", "labeler")
 
-    def test_an_invite_names_its_experiment(self, store, experiment_id, tomorrow):
+    def test_invite_names_its_experiment(self, store, experiment_id, tomorrow):
         store.access.invite("labeler", experiment="human-175", expires_at=tomorrow)
         assert store.access.invites()[0].experiment == "human-175"
         with pytest.raises(ExperimentNotFound):
@@ -310,9 +308,7 @@ class TestInvites:
         store.experiments.delete("human-175")
         assert store.access.invites()[0].experiment == "human-175"
 
-    def test_whoever_was_invited_to_an_experiment_sees_no_other(
-        self, store, experiment_id, tomorrow
-    ):
+    def test_scoped_invite_hides_other_experiments(self, store, experiment_id, tomorrow):
         invite = store.access.invite(experiment="human-175", expires_at=tomorrow).token
         identity, token = store.access.accept_invite(invite, "Zoë")
         assert store.access.identify(token) == identity
@@ -321,7 +317,7 @@ class TestInvites:
         assert by_hand is not None
         assert by_hand.sees("other")
 
-    def test_an_experiment_begun_anew_is_there_for_whoever_was_invited_to_it(
+    def test_recreated_experiment_is_visible_to_its_invited_labelers(
         self, store, experiment_id, tomorrow
     ):
         invite = store.access.invite(experiment="human-175", expires_at=tomorrow).token
@@ -329,20 +325,20 @@ class TestInvites:
         identity, _ = store.access.accept_invite(invite, "Zoë")
         assert identity.experiment == "human-175"
 
-    def test_an_owner_is_invited_to_all_experiments(self, store, experiment_id, tomorrow):
+    def test_owner_invite_covers_all_experiments(self, store, experiment_id, tomorrow):
         with pytest.raises(BadConfig, match="every experiment"):
             store.access.invite("owner", experiment="human-175", expires_at=tomorrow)
         store.labelers.add("Olga", "owner")
         made = store.access.invite("labeler", "Olga", "human-175", expires_at=tomorrow)
         assert store.access.accept_invite(made.token)[0].experiment is None
 
-    def test_what_was_made_is_said_with_its_secret_apart(self, store, experiment_id, tomorrow):
+    def test_new_invite_separates_secret_and_view(self, store, experiment_id, tomorrow):
         made = store.access.invite("labeler", "Zoë", "human-175", expires_at=tomorrow)
         assert [made.invite] == store.access.invites()
         assert made.token not in repr(made)
 
     @pytest.mark.parametrize("invite_id", [0, 999, 2**40, -1])
-    def test_an_invite_that_is_not_there_cannot_be_revoked(self, store, invite_id):
+    def test_unknown_invite_cannot_be_revoked(self, store, invite_id):
         with pytest.raises(InviteNotFound):
             store.access.revoke_invite(invite_id)
 

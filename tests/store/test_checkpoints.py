@@ -73,12 +73,12 @@ def as_bits(array):
     return array.dtype, array.shape, array.tobytes()
 
 
-def test_a_0_d_array_stays_0_d(files):
+def test_zero_dimensional_array_keeps_its_shape(files):
     files.save(Checkpoint(1, {"count": np.array(3.5)}, {}))
     assert newest(files).arrays["count"].shape == ()
 
 
-def test_a_transposed_array_keeps_its_values(files):
+def test_transposed_array_keeps_its_values(files):
     array = np.arange(6.0).reshape(2, 3).T
     files.save(Checkpoint(1, {"weights": array}, {}))
     np.testing.assert_array_equal(newest(files).arrays["weights"], array)
@@ -105,7 +105,7 @@ def test_the_random_state_of_numpy_survives(files):
     assert restored.random() == rng.random()
 
 
-def test_before_the_first_there_is_none(files):
+def test_diagnostics_are_none_before_the_first(files):
     assert files.load() is None
 
 
@@ -122,7 +122,7 @@ def test_saving_twice_at_one_step_keeps_the_later_one_first(files):
 
 
 @pytest.mark.parametrize("damage", [flip_a_byte, cut_short, empty])
-def test_a_damaged_newest_gives_the_one_before_it_and_a_warning(files, damage, caplog):
+def test_damaged_newest_checkpoint_falls_back_with_a_warning(files, damage, caplog):
     files.save(make(10))
     damage(files.save(make(20)))
     with caplog.at_level(logging.WARNING):
@@ -132,7 +132,7 @@ def test_a_damaged_newest_gives_the_one_before_it_and_a_warning(files, damage, c
 
 
 @pytest.mark.parametrize("damage", [flip_a_byte, cut_short, empty])
-def test_when_all_are_damaged_it_says_what_to_do(files, damage):
+def test_all_checkpoints_damaged_raises_error_with_remedy(files, damage):
     damage(files.save(make(10)))
     damage(files.save(make(20)))
     with pytest.raises(CorruptCheckpoint, match=r"None of the 2 checkpoints.*--force-new"):
@@ -149,7 +149,7 @@ def test_the_one_fallen_back_on_outlives_the_next_save(files):
     assert newest(files).step == 10
 
 
-def test_a_run_that_fell_back_goes_on_from_its_newest_not_from_the_highest_step(files):
+def test_run_after_fallback_continues_from_newest_not_highest_step(files):
     files.save(make(10))
     flip_a_byte(files.save(make(20)))
     files.load()
@@ -157,7 +157,7 @@ def test_a_run_that_fell_back_goes_on_from_its_newest_not_from_the_highest_step(
     assert newest(CheckpointFiles(files.folder)).step == 15
 
 
-def test_what_a_killed_process_left_half_written_is_cleared(files):
+def test_unfinished_files_of_killed_process_are_deleted(files):
     files.save(make(10))
     (files.folder / ".checkpoint-000002.1234.1.unfinished").write_bytes(b"half")
     files.clear_unfinished()

@@ -217,13 +217,13 @@ class TestVersions:
             command.downgrade(alembic_settings(connection), "base")
         assert set(schema(made)) <= {"sqlite_sequence"}
 
-    def test_a_database_of_a_newer_version_is_refused(self, store, url):
+    def test_database_of_newer_version_is_refused(self, store, url):
         with writing(url) as connection:
             connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
         with pytest.raises(StoreUnavailable, match=r"version 9999.*newer rl-teacher"):
             Store.open(url)
 
-    def test_nothing_is_written_where_the_user_stands(self, path, tmp_path, monkeypatch):
+    def test_nothing_is_written_to_the_working_directory(self, path, tmp_path, monkeypatch):
         elsewhere = tmp_path / "cwd"
         elsewhere.mkdir()
         monkeypatch.chdir(elsewhere)
@@ -232,16 +232,16 @@ class TestVersions:
 
 
 class TestWhereItIs:
-    def test_a_path_is_an_sqlite_file_whose_folder_is_made(self, tmp_path):
+    def test_path_creates_sqlite_file_and_its_folder(self, tmp_path):
         path = tmp_path / "a folder" / "ünï 100% #?" / "labels.sqlite"
         Store.open(str(path)).close()
         assert path.exists()
 
-    def test_an_sqlite_url_is_as_good_as_a_path(self, path):
+    def test_sqlite_url_works_like_a_path(self, path):
         Store.open(f"sqlite:///{path}").close()
         assert path.exists()
 
-    def test_a_database_in_memory_works(self):
+    def test_in_memory_database_works(self):
         with Store.open("sqlite://") as store:
             assert store.experiments.ensure("x", "Hopper-v5", {}) == 1
 
@@ -249,7 +249,7 @@ class TestWhereItIs:
     def test_postgresql_means_the_psycopg_driver(self, scheme):
         assert as_url(f"{scheme}://me@host/labels").drivername == "postgresql+psycopg"
 
-    def test_a_driver_that_is_not_installed_is_named_and_the_password_is_not(self):
+    def test_missing_driver_is_named_without_the_password(self):
         with pytest.raises(StoreUnavailable, match="pip install") as caught:
             Store.open("mysql+nosuchdriver://me:s3cret@host/labels")
         assert "s3cret" not in str(caught.value)
@@ -267,24 +267,24 @@ class TestWhereItIs:
         monkeypatch.setenv("RL_TEACHER_DATABASE_URL", "postgresql://me@host/labels")
         assert default_url(tmp_path) == "postgresql://me@host/labels"
 
-    def test_something_that_is_no_url_is_said_to_be_none(self):
+    def test_invalid_url_is_refused(self):
         with pytest.raises(StoreUnavailable, match="is not the URL of a database"):
             Store.open("my database://")
 
 
 class TestFaults:
-    def test_a_locked_database_is_said_to_be_locked(self, made):
+    def test_locked_database_raises_error_naming_the_lock(self, made):
         other = sqlite3.connect(made, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable, match=r"labels\.sqlite.*locked.*Wait"):
             Store.open(made, busy_timeout_s=0.05)
         other.close()
 
-    def test_a_lock_that_is_let_go_in_time_is_waited_for(self, made):
+    def test_lock_released_in_time_is_waited_for(self, made):
         with Store.open(made) as one, Store.open(made) as other:
             assert one.experiments.ensure("a", "E", {}) != other.experiments.ensure("b", "E", {})
 
-    def test_a_write_that_meets_a_lock_says_so_and_works_afterwards(self, made):
+    def test_write_to_locked_database_fails_and_works_afterwards(self, made):
         with Store.open(made, busy_timeout_s=0.05) as store:
             other = sqlite3.connect(made, isolation_level=None)
             other.execute("BEGIN IMMEDIATE")
@@ -294,7 +294,7 @@ class TestFaults:
             other.close()
             assert store.experiments.ensure("x", "E", {}) == 1
 
-    def test_a_read_only_database_is_said_to_be_read_only(self, made):
+    def test_read_only_database_raises_error_naming_permission(self, made):
         with pytest.raises(StoreUnavailable, match=r"read but not written.*permission"):
             Store.open(f"sqlite:///file:{made}?mode=ro&uri=true")
 
@@ -304,25 +304,25 @@ class TestFaults:
         with pytest.raises(StoreUnavailable):
             Store.open(tmp_path / "labels.sqlite")
 
-    def test_a_file_that_holds_something_else_is_refused_and_left_alone(self, path):
+    def test_file_that_is_not_a_database_is_refused_and_left_alone(self, path):
         path.write_bytes(b"Dear diary, " * 1000)
         with pytest.raises(StoreUnavailable, match="holds something else, or was damaged"):
             Store.open(path)
         assert path.read_bytes().startswith(b"Dear diary")
 
-    def test_a_damaged_database_is_said_to_be_damaged(self, made):
+    def test_damaged_database_raises_error_naming_damage(self, made):
         content = bytearray(made.read_bytes())
         content[100:-100] = b"\xff" * (len(content) - 200)
         made.write_bytes(content)
         with pytest.raises(StoreUnavailable, match="damaged"):
             Store.open(made)
 
-    def test_a_folder_in_the_place_of_the_file_is_refused(self, path):
+    def test_folder_in_place_of_the_file_is_refused(self, path):
         path.mkdir()
         with pytest.raises(StoreUnavailable, match="cannot be opened"):
             Store.open(path)
 
-    def test_a_file_in_the_place_of_the_folder_is_refused(self, path):
+    def test_file_in_place_of_the_folder_is_refused(self, path):
         path.write_text("")
         with pytest.raises(StoreUnavailable, match="cannot be created"):
             Store.open(path / "labels.sqlite")
@@ -343,7 +343,7 @@ class TestFaults:
             with pytest.raises(StoreUnavailable, match="deleted or replaced"):
                 store.experiments.all()
 
-    def test_a_locked_database_can_still_be_read(self, made):
+    def test_locked_database_can_be_read(self, made):
         with Store.open(made) as store:
             other = sqlite3.connect(made, isolation_level=None)
             other.execute("BEGIN IMMEDIATE")
@@ -351,7 +351,7 @@ class TestFaults:
             assert store.experiments.all() == []
             other.close()
 
-    def test_a_full_disk_is_said_to_be_full(self, made):
+    def test_full_disk_raises_error_naming_it(self, made):
         with Store.open(made) as store:
             with store.database.reading() as connection:
                 connection.exec_driver_sql("PRAGMA max_page_count=1")
@@ -361,7 +361,7 @@ class TestFaults:
 
 @pytest.mark.postgres
 class TestFaultsOfAServer:
-    def test_a_label_that_cannot_be_numbered_is_not_dropped_in_silence(self, postgres_url):
+    def test_label_with_used_up_id_raises_an_error(self, postgres_url):
         with Store.open(postgres_url) as store:
             experiment_id = store.experiments.ensure("x", "E", {})
             [comparison_id] = store.comparisons.add(experiment_id, [("a", "b")], "E", 1, 0)
@@ -371,15 +371,15 @@ class TestFaultsOfAServer:
             with pytest.raises(StoreUnavailable, match="refused the labels"):
                 store.labels.add(comparison_id, Answer.RIGHT, "me")
 
-    def test_a_database_that_is_not_there_is_said_not_to_be(self, postgres_url):
+    def test_missing_database_raises_error_naming_createdb(self, postgres_url):
         with pytest.raises(StoreUnavailable, match=r"no such database or user.*createdb"):
             Store.open(postgres_url.replace("@/", "@/not_"))
 
-    def test_a_server_that_does_not_answer_is_said_not_to(self, tmp_path):
+    def test_unreachable_server_raises_store_unavailable(self, tmp_path):
         with pytest.raises(StoreUnavailable, match="the server does not answer"):
             Store.open(f"postgresql://me@/labels?host={tmp_path}", busy_timeout_s=0.1)
 
-    def test_a_lock_is_waited_for_and_not_for_ever(self, postgres_url):
+    def test_wait_for_a_lock_times_out(self, postgres_url):
         with Store.open(postgres_url, busy_timeout_s=0.05) as store, writing(postgres_url) as other:
             other.exec_driver_sql("LOCK TABLE experiments IN EXCLUSIVE MODE")
             with pytest.raises(StoreUnavailable, match="held what is needed for too long"):
@@ -387,7 +387,7 @@ class TestFaultsOfAServer:
             other.rollback()
             assert store.experiments.ensure("x", "E", {}) == 1
 
-    def test_a_server_that_was_restarted_is_found_again(self, postgres_url, postgres_server):
+    def test_restarted_server_is_reconnected(self, postgres_url, postgres_server):
         with Store.open(postgres_url) as store:
             postgres_server.run(
                 "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
@@ -395,7 +395,7 @@ class TestFaultsOfAServer:
             )
             assert store.experiments.all() == []
 
-    def test_a_read_only_server_is_said_to_be_read_only(self, postgres_url):
+    def test_read_only_server_raises_error_naming_it(self, postgres_url):
         with writing(postgres_url) as connection:
             name = connection.exec_driver_sql("SELECT current_database()").scalar()
             connection.exec_driver_sql(

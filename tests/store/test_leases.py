@@ -43,7 +43,7 @@ def kept(store, *columns):
 
 
 class TestClaiming:
-    def test_two_labelers_never_hold_the_same_comparison(self, store, experiment_id):
+    def test_comparison_is_leased_to_one_labeler(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(4))
         mine = store.leases.claim(experiment_id, "Ada", 2)
         theirs = store.leases.claim(experiment_id, "Bob", 9)
@@ -54,9 +54,7 @@ class TestClaiming:
         late = ask_and_show(store, experiment_id, 3, 4, step=10**10)
         assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == [*late, *early]
 
-    def test_whoever_loads_the_page_again_finds_the_same_under_the_same_leases(
-        self, store, clock, experiment_id
-    ):
+    def test_reloaded_page_gets_the_same_leases(self, store, clock, experiment_id):
         ask_and_show(store, experiment_id, *range(5))
         before = store.leases.claim(experiment_id, "Ada", 2, lease_s=300.0)
         clock.pass_by(200)
@@ -64,7 +62,7 @@ class TestClaiming:
         assert [each.lease for each in again[:2]] == [each.lease for each in before]
         assert {each.expires_at - clock() for each in again} == {timedelta(seconds=300)}
 
-    def test_what_is_at_hand_is_left_out_and_stays_in_hand(self, store, clock, experiment_id):
+    def test_excluded_comparison_is_left_out_and_stays_leased(self, store, clock, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(4))
         store.leases.claim(experiment_id, "Ada", 2)
         clock.pass_by(299)
@@ -72,7 +70,7 @@ class TestClaiming:
         clock.pass_by(299)
         assert claimed_ids(store.leases.claim(experiment_id, "Bob", 9)) == ids[3:]
 
-    def test_what_cannot_be_shown_is_in_nobodys_hands(self, store, experiment_id):
+    def test_unrendered_comparison_is_not_leased(self, store, experiment_id):
         ask(store, experiment_id, 1)
         assert store.leases.claim(experiment_id, "Ada", 9) == []
 
@@ -84,7 +82,7 @@ class TestClaiming:
         assert claimed_ids(store.leases.claim(other_id, "Ada", 9)) == [other]
         assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == [mine]
 
-    def test_a_comparison_for_two_goes_into_two_hands_and_no_third(self, store, experiment_id):
+    def test_comparison_for_two_labelers_is_leased_to_two_and_no_third(self, store, experiment_id):
         policy = AssignmentPolicy(overlap=1.0, overlap_labelers=2)
         store.experiments.set_assignment(experiment_id, policy)
         [comparison_id] = ask_and_show(store, experiment_id, 1)
@@ -95,7 +93,7 @@ class TestClaiming:
         assert store.leases.claim(experiment_id, "Eve", 9) == []
         assert store.leases.claim(experiment_id, "Ada", 9) == []
 
-    def test_nobody_can_take_everything_into_their_hands(self, store, experiment_id):
+    def test_number_of_leases_per_labeler_is_bounded(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(MAX_LEASES + 5))
         held = claimed_ids(store.leases.claim(experiment_id, "Eve", 10**6))
         assert store.leases.claim(experiment_id, "Eve", 10, exclude=held) == []
@@ -106,9 +104,7 @@ class TestClaiming:
 
 
 class TestTime:
-    def test_a_lease_expires_and_the_comparison_returns_to_the_queue(
-        self, store, clock, experiment_id
-    ):
+    def test_expired_lease_returns_comparison_to_queue(self, store, clock, experiment_id):
         ids = ask_and_show(store, experiment_id, 1)
         store.leases.claim(experiment_id, "Ada", 1, lease_s=300.0)
         clock.pass_by(299.999)
@@ -116,7 +112,7 @@ class TestTime:
         clock.pass_by(0.001)
         assert claimed_ids(store.leases.claim(experiment_id, "Bob", 1)) == ids
 
-    def test_a_heartbeat_holds_a_lease(self, store, clock, experiment_id):
+    def test_renewal_keeps_a_lease(self, store, clock, experiment_id):
         ask_and_show(store, experiment_id, 1)
         [mine] = store.leases.claim(experiment_id, "Ada", 1, lease_s=300.0)
         clock.pass_by(299)
@@ -125,15 +121,13 @@ class TestTime:
         clock.pass_by(299)
         assert store.leases.claim(experiment_id, "Bob", 1) == []
 
-    def test_what_has_ended_cannot_be_renewed(self, store, clock, experiment_id):
+    def test_expired_lease_cannot_be_renewed(self, store, clock, experiment_id):
         ask_and_show(store, experiment_id, 1)
         [mine] = store.leases.claim(experiment_id, "Ada", 1, lease_s=300.0)
         clock.pass_by(300)
         assert store.leases.renew("Ada", [mine.lease, uuid4()]) == {}
 
-    def test_an_expired_lease_is_taken_up_again_under_the_same_token(
-        self, store, clock, experiment_id
-    ):
+    def test_expired_lease_is_renewed_under_its_token(self, store, clock, experiment_id):
         ask_and_show(store, experiment_id, 1)
         [before] = store.leases.claim(experiment_id, "Ada", 1)
         clock.pass_by(10_000)
@@ -142,7 +136,7 @@ class TestTime:
         answer(store, [before], "Ada")
         assert kept(store, Label.lease) == [("held",)]
 
-    def test_leases_that_expired_long_ago_are_forgotten(self, store, clock, experiment_id):
+    def test_old_leases_are_deleted(self, store, clock, experiment_id):
         first, _ = ask_and_show(store, experiment_id, 1, 2)
         store.leases.claim(experiment_id, "Ada", 9)
         clock.pass_by(KEPT_AFTER_EXPIRY.total_seconds() + 301)
@@ -151,7 +145,7 @@ class TestTime:
 
 
 class TestAnswering:
-    def test_an_answer_ends_its_lease(self, store, experiment_id):
+    def test_answer_ends_its_lease(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, 1, 2)
         mine = store.leases.claim(experiment_id, "Ada", 1)
         answer(store, mine, "Ada")
@@ -159,7 +153,7 @@ class TestAnswering:
         assert rows_of(store, select(Lease.token)) == []
         assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == ids[1:]
 
-    def test_a_late_answer_is_kept_beside_the_one_that_came_meanwhile(
+    def test_late_answer_is_stored_beside_the_one_given_meanwhile(
         self, store, clock, experiment_id
     ):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
@@ -171,12 +165,12 @@ class TestAnswering:
         votes = store.labels.votes([comparison_id])[comparison_id]
         assert sorted(votes.values()) == ["left", "right"]
 
-    def test_an_answer_without_a_lease_is_kept_and_says_so(self, store, experiment_id):
+    def test_answer_without_lease_is_stored_as_such(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
         store.labels.add(comparison_id, Answer.LEFT, "Ada")
         assert kept(store, Label.lease) == [("none",)]
 
-    def test_somebody_elses_lease_is_not_ended_by_naming_it(self, store, experiment_id):
+    def test_lease_of_another_labeler_is_not_ended(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
         [adas] = store.leases.claim(experiment_id, "Ada", 1)
         answer(store, [adas], "Eve")
@@ -221,7 +215,7 @@ class TestAnswering:
         }
         assert {about.comparison.id for about in found.values()} == set(ids)
 
-    def test_a_lease_of_another_comparison_does_not_count(self, store, experiment_id):
+    def test_lease_of_another_comparison_is_ignored(self, store, experiment_id):
         first, second = ask_and_show(store, experiment_id, 1, 2)
         [mine] = store.leases.claim(experiment_id, "Ada", 1)
         assert mine.comparison.id == first
@@ -240,7 +234,7 @@ class TestAnswering:
         assert store.labels.answers([comparison_id]) == {comparison_id: Answer.RIGHT}
         assert store.experiments.counts(experiment_id).answered == 1
 
-    def test_a_resent_answer_changes_nothing(self, store, experiment_id):
+    def test_resent_answer_changes_nothing(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
         [mine] = store.leases.claim(experiment_id, "Ada", 1)
         label = NewLabel(comparison_id, Answer.LEFT, "Ada", UUID(int=1), lease=mine.lease)
@@ -250,20 +244,20 @@ class TestAnswering:
         [ada] = store.labelers.all()
         assert ada.num_labels == 1
 
-    def test_what_is_taken_back_can_be_claimed_again(self, store, experiment_id):
+    def test_withdrawn_comparison_can_be_claimed_again(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
         answer(store, store.leases.claim(experiment_id, "Ada", 1), "Ada")
         assert store.leases.claim(experiment_id, "Ada", 1) == []
         store.labels.add(comparison_id, None, "Ada")
         assert claimed_ids(store.leases.claim(experiment_id, "Ada", 1)) == [comparison_id]
 
-    def test_a_released_comparison_is_free_at_once(self, store, experiment_id):
+    def test_released_comparison_can_be_claimed_at_once(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, 1)
         [mine] = store.leases.claim(experiment_id, "Ada", 1)
         store.leases.release("Ada", [mine.lease])
         assert claimed_ids(store.leases.claim(experiment_id, "Bob", 1)) == ids
 
-    def test_whoever_is_excluded_holds_nothing_and_gets_nothing(self, store, experiment_id):
+    def test_excluded_labeler_has_no_leases_and_gets_none(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, 1)
         store.leases.claim(experiment_id, "Ada", 1)
         store.labelers.set_excluded("Ada", is_excluded=True)
@@ -278,7 +272,7 @@ def lease_and_purpose(store, labeler, comparison_id):
 
 
 class TestRepeatsAndGold:
-    def test_a_repeat_is_one_that_the_labeler_answered_some_time_ago(self, store, experiment_id):
+    def test_repeat_is_a_comparison_answered_some_time_ago(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(NUM_RECENT + 3))
         for each in ids[:-1]:
             store.labels.add(each, Answer.LEFT, "Ada")
@@ -290,7 +284,7 @@ class TestRepeatsAndGold:
             held = lease_and_purpose(store, "Ada", each.comparison.id)
             assert held == (each.lease, purpose)
 
-    def test_a_repeat_never_counts_as_an_answer_and_comes_once(self, store, experiment_id):
+    def test_repeat_is_given_once_and_is_not_counted(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(NUM_RECENT + 1))
         for each in ids:
             store.labels.add(each, Answer.LEFT, "Ada")
@@ -305,7 +299,7 @@ class TestRepeatsAndGold:
         # Note: the repeat was one of the last that she has seen, so that another is old enough now.
         assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == ids[1:2]
 
-    def test_a_late_repeat_is_still_a_repeat(self, store, clock, experiment_id):
+    def test_late_repeat_remains_a_repeat(self, store, clock, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(NUM_RECENT + 1))
         for each in ids:
             store.labels.add(each, Answer.LEFT, "Ada")
@@ -317,7 +311,7 @@ class TestRepeatsAndGold:
         assert kept(store, Label.purpose, Label.lease)[-1] == ("repeat", "late")
         assert store.labels.answers(ids[:1]) == {ids[0]: Answer.LEFT}
 
-    def test_answering_again_by_oneself_does_not_end_the_repeat(self, store, experiment_id):
+    def test_unsolicited_answer_does_not_end_a_repeat(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(NUM_RECENT + 1))
         for each in ids:
             store.labels.add(each, Answer.LEFT, "Ada")
@@ -359,7 +353,7 @@ class TestRepeatsAndGold:
         assert store.labels.answers([repeat.comparison_id]) == {repeat.comparison_id: Answer.LEFT}
         assert store.labels.count_of_labeler(experiment_id, "Ada") == NUM_RECENT + 1
 
-    def test_a_repeat_can_be_taken_back_in_the_request_that_answers_it(self, store, experiment_id):
+    def test_repeat_can_be_withdrawn_in_the_same_request(self, store, experiment_id):
         repeat = self.repeated(store, experiment_id)
         # Note: the first one is sent a second time, as after a network that was lost.
         taken_back = NewLabel(repeat.comparison_id, None, "Ada")
@@ -379,12 +373,12 @@ class TestRepeatsAndGold:
         ]
         assert store.labels.answers([repeat.comparison_id]) == {}
 
-    def test_an_answer_that_is_changed_after_its_repeat_is_changed(self, store, experiment_id):
+    def test_answer_changed_after_its_repeat_is_stored(self, store, experiment_id):
         repeat = self.repeated(store, experiment_id)
         store.labels.add(repeat.comparison_id, Answer.EQUAL, "Ada")
         assert self.purposes(store, repeat.comparison_id)[-1] == ("answer", "equal")
 
-    def test_anothers_repeat_is_not_ones_own(self, store, experiment_id):
+    def test_repeat_of_another_labeler_is_independent(self, store, experiment_id):
         repeat = self.repeated(store, experiment_id)
         store.labels.add(repeat.comparison_id, Answer.LEFT, "Bob")
         store.labels.add(repeat.comparison_id, None, "Bob")
@@ -393,7 +387,7 @@ class TestRepeatsAndGold:
             ("answer", None),
         ]
 
-    def test_a_gold_comparison_comes_to_everybody_once(self, store, experiment_id):
+    def test_gold_comparison_is_given_to_every_labeler_once(self, store, experiment_id):
         gold, plain = ask_and_show(store, experiment_id, 1, 2)
         store.comparisons.set_gold(gold, Answer.LEFT)
         store.experiments.set_assignment(experiment_id, AssignmentPolicy(gold=1.0))
@@ -404,7 +398,7 @@ class TestRepeatsAndGold:
         assert len(store.labels.votes([gold])[gold]) == 3
         assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == [plain]
 
-    def test_what_comes_next_does_not_change_by_asking_again(self, store, experiment_id):
+    def test_next_comparison_is_the_same_when_claimed_again(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(40))
         for each in ids[:20]:
             store.labels.add(each, Answer.LEFT, "Ada")
@@ -433,7 +427,7 @@ class TestRepeatsAndGold:
 
 
 @pytest.mark.parametrize("wanted", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_two_labelers_race_a_thousand_times_and_nobody_is_doubled_or_lost(url, wanted):
+def test_racing_labelers_neither_duplicate_nor_lose_a_label(url, wanted):
     """Each has a store of their own, as two processes of a service would."""
     with Store.open(url, is_synced=False) as store:
         experiment_id = store.experiments.ensure("race", ENV_ID, {})
@@ -464,7 +458,7 @@ def test_two_labelers_race_a_thousand_times_and_nobody_is_doubled_or_lost(url, w
         assert (view.asked, view.answered, view.waiting) == (len(ids), len(ids), 0)
 
 
-def test_many_who_claim_at_one_moment_share_what_there_is(url):
+def test_concurrent_claims_share_the_comparisons(url):
     labelers = [f"labeler {number}" for number in range(8)]
     with Store.open(url, is_synced=False) as store:
         experiment_id = store.experiments.ensure("rush", ENV_ID, {})

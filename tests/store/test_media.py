@@ -41,7 +41,7 @@ def only_file(files):
     return path
 
 
-def test_a_segment_comes_back_as_it_was(files):
+def test_saved_segment_loads_unchanged(files):
     segment = make_segment()
     files.save(segment)
     assert_same(files.load(segment.content_hash), segment)
@@ -73,7 +73,7 @@ def test_discrete_actions_images_and_no_scene_come_back_as_they_were(files):
     assert_same(files.load(segment.content_hash), segment)
 
 
-def test_a_segment_that_is_a_view_of_a_larger_array_comes_back_as_it_was(files):
+def test_view_of_a_larger_array_loads_unchanged(files):
     every = np.arange(400, dtype=np.float32).reshape(2, 100, 2).transpose(1, 0, 2)
     segment = dataclasses.replace(make_segment(), observations=every[10:40, 1])
     files.save(segment)
@@ -118,7 +118,7 @@ def test_one_flipped_bit_anywhere_never_gives_another_segment(files, place, bit)
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 7, 8, 200, -1])
-def test_a_file_cut_short_is_found_out(files, kept_bytes):
+def test_truncated_file_is_detected(files, kept_bytes):
     segment = make_segment()
     files.save(segment)
     only_file(files).write_bytes(only_file(files).read_bytes()[:kept_bytes])
@@ -126,7 +126,7 @@ def test_a_file_cut_short_is_found_out(files, kept_bytes):
         files.load(segment.content_hash)
 
 
-def test_a_file_under_another_segments_name_is_found_out(files):
+def test_file_with_name_of_another_segment_is_detected(files):
     one, other = make_segment(seed=1), make_segment(seed=2)
     files.save(one)
     only_file(files).rename(only_file(files).with_name(f"{other.content_hash}.safetensors"))
@@ -134,18 +134,18 @@ def test_a_file_under_another_segments_name_is_found_out(files):
         files.load(other.content_hash)
 
 
-def test_a_segment_that_was_never_saved_is_said_to_be_missing(files):
+def test_unknown_segment_raises_corrupt_checkpoint(files):
     with pytest.raises(CorruptCheckpoint, match="is not in"):
         files.load("0" * 64)
 
 
 @pytest.mark.parametrize("content_hash", ["", "../../etc/passwd", "*", "A" * 64, "0" * 63])
-def test_what_is_no_hash_never_reaches_the_disk(files, content_hash):
+def test_invalid_hash_is_refused_before_the_disk(files, content_hash):
     with pytest.raises(CorruptCheckpoint, match="is not the hash of a segment"):
         files.load(content_hash)
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+def test_folder_that_cannot_be_created_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderUnusable, match="a file is where a folder is needed"):
         SegmentFiles(tmp_path / "file" / "segments").save(make_segment())

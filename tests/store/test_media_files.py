@@ -45,19 +45,19 @@ def local(folder):
 
 @pytest.mark.parametrize("key", [POSES, FILM, SCENE])
 @pytest.mark.parametrize("content", [b"", b"{}", bytes(range(256)) * 400])
-def test_what_is_put_comes_back_as_it_was(media, key, content):
+def test_stored_content_is_returned_unchanged(media, key, content):
     assert not media.exists(key)
     media.put(key, content)
     assert media.exists(key)
     assert media.get(key) == content
 
 
-def test_what_was_never_put_is_said_to_be_missing(media):
+def test_unknown_key_raises_media_not_found(media):
     with pytest.raises(MediaNotFound, match=r"clips/0123.*is not in .*--media"):
         media.get(POSES)
 
 
-def test_what_was_removed_is_missing_and_may_be_put_again(media):
+def test_removed_key_is_missing_and_can_be_stored_again(media):
     media.put(POSES, b"poses")
     media.put(FILM, b"film")
     media.remove(POSES)
@@ -73,7 +73,7 @@ def test_nothing_outside_can_be_removed(local):
         local.remove("../labels.sqlite")
 
 
-def test_a_file_that_is_gone_is_said_to_be_missing(local, folder):
+def test_deleted_file_raises_media_not_found(local, folder):
     local.put(POSES, b"poses")
     (folder / POSES).unlink()
     assert not local.exists(POSES)
@@ -111,7 +111,7 @@ def test_one_flipped_bit_anywhere_is_found_out(local, folder, place, bit):
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 1, 10, SEAL_BYTES, -1])
-def test_a_file_cut_short_is_found_out_and_mended_by_the_next_put(local, folder, kept_bytes):
+def test_truncated_file_is_detected_and_replaced_by_the_next_put(local, folder, kept_bytes):
     local.put(POSES, b"some poses" * 10)
     (folder / POSES).write_bytes((folder / POSES).read_bytes()[:kept_bytes])
     with pytest.raises(CorruptClip, match="is not what was written"):
@@ -120,7 +120,7 @@ def test_a_file_cut_short_is_found_out_and_mended_by_the_next_put(local, folder,
     assert local.get(POSES) == b"some poses" * 10
 
 
-def test_a_file_that_somebody_else_put_there_is_found_out(local, folder):
+def test_foreign_file_is_detected(local, folder):
     (folder / "clips").mkdir(parents=True)
     (folder / POSES).write_bytes(b"RLTP" + bytes(200))
     with pytest.raises(CorruptClip):
@@ -155,7 +155,7 @@ def test_the_seal_is_a_box_that_mp4_leaves_alone(local, folder):
         "x" * 10_000,
     ],
 )
-def test_what_is_no_key_never_reaches_a_file(media, folder, key):
+def test_invalid_key_is_refused_before_any_file(media, folder, key):
     for use in (media.get, media.exists, media.remove, lambda key: media.put(key, b"x")):
         with pytest.raises(BadInput, match="is not the key of a clip or a scene"):
             use(key)
@@ -167,7 +167,7 @@ def test_nothing_unfinished_is_left_behind(local, folder):
     assert [path.name for path in (folder / "clips").iterdir()] == [f"{HASH}.poses"]
 
 
-def test_a_write_that_fails_leaves_neither_half_a_file_nor_a_key(local, folder, monkeypatch):
+def test_failed_write_leaves_neither_file_nor_key(local, folder, monkeypatch):
     def full(path, content, *, is_synced):
         path.write_bytes(content[:3])
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -179,7 +179,7 @@ def test_a_write_that_fails_leaves_neither_half_a_file_nor_a_key(local, folder, 
     assert list((folder / "clips").iterdir()) == []
 
 
-def test_a_folder_that_may_not_be_written_is_named(local, folder, as_nobody):
+def test_folder_without_write_permission_raises_run_folder_unusable(local, folder, as_nobody):
     folder.mkdir(mode=0o500)
     as_nobody()
     with pytest.raises(RunFolderUnusable, match="media cannot be used"):
@@ -196,24 +196,24 @@ def test_threads_that_put_the_same_key_leave_one_whole_file(local):
     assert local.get(POSES) in contents
 
 
-def test_a_home_may_be_written_as_a_tilde(tmp_path):
+def test_tilde_in_path_is_expanded(tmp_path):
     MediaFiles("~/media").put(SCENE, b"{}")
     assert (tmp_path / "media" / SCENE).exists()
 
 
 class TestUrls:
     @pytest.mark.parametrize("url", ["nosuch://bucket", "nosuch://me:s3cret@host/folder"])
-    def test_an_unknown_protocol_is_refused(self, url):
+    def test_unknown_protocol_is_refused(self, url):
         with pytest.raises(BadInput, match=r"not a protocol.*s3://bucket/folder") as caught:
             MediaFiles(url)
         assert "s3cret" not in str(caught.value)
 
-    def test_a_driver_that_is_not_installed_is_named(self):
+    def test_missing_driver_is_named(self):
         pytest.importorskip("fsspec")
         with pytest.raises(BadInput, match=r"adlfs.*pip"):
             MediaFiles("abfs://container/folder")
 
-    def test_a_place_that_fails_is_said_to_and_the_password_is_not(self, monkeypatch):
+    def test_failing_remote_is_named_without_the_password(self, monkeypatch):
         media = MediaFiles("memory://me:s3cret@host/media?token=s3cret")
 
         def fail(*_args, **_kwargs):

@@ -31,7 +31,7 @@ def test_each_row_is_on_disk_when_append_returns(file):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32("nan"), np.array(np.nan)])
-def test_what_is_not_finite_is_kept_as_null(file, value):
+def test_non_finite_value_is_stored_as_null(file, value):
     file.append({"step": 1, "loss": value})
     assert file.rows() == [{"step": 1, "loss": None}]
 
@@ -46,7 +46,7 @@ def test_before_the_first_row_there_are_none(file):
     assert file.last() == {}
 
 
-def test_a_torn_last_line_is_left_out(file):
+def test_torn_last_line_is_skipped(file):
     file.append({"step": 1})
     with file.path.open("a") as torn:
         torn.write('{"step": 2, "tru')
@@ -77,7 +77,7 @@ def test_dropping_where_there_is_nothing_makes_no_file(file):
     steps=st.lists(st.integers(0, 10**9), min_size=1, max_size=5),
     cut=st.integers(0, 200),
 )
-def test_a_file_cut_anywhere_gives_its_first_rows(steps, cut):
+def test_file_truncated_anywhere_returns_its_first_rows(steps, cut):
     rows = [{"step": step, "wörd": "é"} for step in steps]
     content = "".join(to_line(row) for row in rows).encode()[:cut]
     found = parse(content.splitlines())

@@ -65,9 +65,7 @@ class TestComparisons:
             ({"is_gold": False}, [3, 2, 0]),
         ],
     )
-    def test_a_filter_leaves_those_that_fulfil_it(
-        self, store, experiment_id, ids, wanted, expected
-    ):
+    def test_filter_selects_matching_comparisons(self, store, experiment_id, ids, wanted, expected):
         store.comparisons.set_gold(ids[1], Answer.LEFT)
         assert self.found(store, experiment_id, ids, **wanted) == expected
 
@@ -80,12 +78,12 @@ class TestComparisons:
             (ComparisonOrder.DISPUTED, [2, 3, 1, 0]),
         ],
     )
-    def test_they_come_in_the_order_asked_for(self, store, experiment_id, ids, sort, expected):
+    def test_comparisons_are_sorted_as_requested(self, store, experiment_id, ids, sort, expected):
         assert self.found(store, experiment_id, ids, sort) == expected
 
     @pytest.mark.parametrize("sort", list(ComparisonOrder))
     @pytest.mark.parametrize("limit", [1, 2, 3])
-    def test_page_after_page_brings_each_once(self, store, experiment_id, ids, sort, limit):
+    def test_pages_contain_each_comparison_once(self, store, experiment_id, ids, sort, limit):
         rows = walk(
             lambda after: store.comparisons.page(
                 experiment_id, order=sort, after=after, limit=limit
@@ -95,7 +93,7 @@ class TestComparisons:
         assert rows == at_once
         assert sorted(ids_of(rows)) == ids
 
-    def test_each_comes_with_what_everybody_says_now(self, store, experiment_id, ids):
+    def test_each_comparison_has_the_current_votes(self, store, experiment_id, ids):
         label = NewLabel(ids[2], Answer.EQUAL, "Bob", is_swapped=True, response_ms=850)
         store.labels.add_many([label])
         store.labelers.set_excluded("Ada", is_excluded=True)
@@ -111,13 +109,13 @@ class TestComparisons:
     @pytest.mark.parametrize(
         "cursor", ["", "x", "W10", "WzEsMl0", "Wy0xXQ", "WzFlOTld", "é", "W" * 9999]
     )
-    def test_a_made_up_cursor_is_refused(self, store, experiment_id, cursor):
+    def test_invalid_cursor_is_refused(self, store, experiment_id, cursor):
         with pytest.raises(BadCursor, match="no valid cursor of this list"):
             store.comparisons.page(experiment_id, after=cursor)
 
 
 class TestExport:
-    def test_every_label_is_there_with_what_became_of_it(self, store, experiment_id):
+    def test_export_contains_every_label_and_its_state(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         store.labels.add_many([NewLabel(comparison_id, Answer.LEFT, "Ada", response_ms=7)])
         store.labels.add(comparison_id, Answer.RIGHT, "Ada")
@@ -143,9 +141,7 @@ class TestExport:
 
 
 class TestLibrary:
-    def test_an_environments_clips_come_with_how_often_they_are_asked_about(
-        self, store, experiment_id
-    ):
+    def test_library_clips_have_their_number_of_comparisons(self, store, experiment_id):
         ask_and_show(store, experiment_id, 1, 2)
         left, right = pair(1)
         pairs = [(left, pair(2)[0]), (clip("unrendered"), left)]
@@ -155,7 +151,7 @@ class TestLibrary:
         assert asked == {left: 3, right: 1, pair(2)[0]: 2, pair(2)[1]: 1}
         assert len(rows) == 4
 
-    def test_a_made_up_place_has_nothing_after_it(self, store, experiment_id):
+    def test_unknown_cursor_returns_an_empty_page(self, store, experiment_id):
         ask_and_show(store, experiment_id, 1)
         assert store.clips.page(ENV_ID, "made up").rows == []
         assert store.clips.page("Other-v1").rows == []
@@ -189,7 +185,7 @@ taken_up = st.lists(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(done=taken_up)
-def test_whatever_is_done_what_is_counted_is_what_is_there(store, done):
+def test_counts_match_the_rows_after_any_actions(store, done):
     """Counting everything anew changes nothing."""
     store.experiments.delete("model")
     experiment_id = store.experiments.ensure("model", ENV_ID, {})

@@ -79,7 +79,7 @@ with Store.open(sys.argv[1], is_synced=sys.argv[2] == "synced") as store:
 
 
 @pytest.mark.parametrize("durability", ["synced", "unsynced"])
-def test_every_acknowledged_label_outlives_a_sigkill(url, durability):
+def test_acknowledged_labels_survive_sigkill(url, durability):
     acknowledged = kill_after(start(LABEL_FOR_EVER, url, durability), 50, then_s=0.0037)
     expected = {int(line.split()[0]): Answer(line.split()[1]) for line in acknowledged}
     with Store.open(url) as store:
@@ -97,7 +97,7 @@ for step in range(1, 10**9):
 
 
 @pytest.mark.parametrize("then_s", [0.004, 0.009])
-def test_a_sigkill_while_writing_leaves_the_last_checkpoint_whole(tmp_path, then_s):
+def test_sigkill_while_writing_keeps_the_last_checkpoint(tmp_path, then_s):
     saved = kill_after(start(CHECKPOINT_FOR_EVER, tmp_path), 10, then_s)
     checkpoint = CheckpointFiles(tmp_path).load()
     assert checkpoint is not None
@@ -117,7 +117,7 @@ with Store.open(sys.argv[1]) as store:
 """
 
 
-def test_processes_that_race_agree_on_every_id_and_lose_no_label(new_url):
+def test_racing_processes_agree_on_ids_and_lose_no_label(new_url):
     """Note: they also race to make the database and its tables."""
     racers = [start(ASK_THE_SAME, new_url, f"racer {number}") for number in range(3)]
     ids = [finish(racer) for racer in racers]
@@ -140,7 +140,7 @@ time.sleep(60)
 """
 
 
-def test_a_killed_process_lets_go_of_its_lock(tmp_path):
+def test_killed_process_releases_its_lock(tmp_path):
     holder = start(HOLD_THE_LOCK, tmp_path)
     assert read_line(holder) == "True\n"
     assert read_line(holder) == "signed\n"
@@ -155,7 +155,7 @@ def test_a_killed_process_lets_go_of_its_lock(tmp_path):
     lock.release()
 
 
-def test_looking_at_a_lock_does_not_take_it(tmp_path):
+def test_checking_a_lock_does_not_acquire_it(tmp_path):
     lock = FolderLock(tmp_path / "lock")
     assert lock.acquire()
     assert is_locked(lock.path)
@@ -180,5 +180,5 @@ def test_several_may_share_a_lock_and_keep_out_who_wants_it_alone(tmp_path):
     one.release()
 
 
-def test_where_no_lock_was_ever_made_nobody_holds_it(tmp_path):
+def test_missing_lock_file_is_not_locked(tmp_path):
     assert not is_locked(tmp_path / "no such folder" / "lock")

@@ -44,12 +44,12 @@ def test_of_many_the_newest_comparisons_are_there_with_all_their_labels(
     assert about(sample) == answered[2:4] * 2
 
 
-def test_what_was_taken_back_is_among_them(store, experiment_id, answered):
+def test_sample_contains_withdrawals(store, experiment_id, answered):
     store.labels.add(answered[3], None, "Ada")
     assert store.labels.sample(experiment_id, 100).labels[-1].answer is None
 
 
-def test_a_comparison_that_has_more_labels_alone_is_there_whole(store, experiment_id, answered):
+def test_comparison_larger_than_the_sample_is_complete(store, experiment_id, answered):
     sample = store.labels.sample(experiment_id, 1)
     assert about(sample) == [answered[3]] * 2
 
@@ -70,7 +70,7 @@ def test_every_labelers_answers_are_counted_however_few_are_looked_at(
     assert counted == {ids["Ada"]: 4, ids["Ben"]: 3}
 
 
-def test_another_experiments_labels_are_not_there(store, experiment_id, answered):
+def test_sample_excludes_other_experiments(store, experiment_id, answered):
     other_id = store.experiments.ensure("other", ENV_ID, {})
     [comparison_id] = ask_and_show(store, other_id, "other")
     store.labels.add(comparison_id, Answer.EQUAL, "Zoë")
@@ -78,7 +78,7 @@ def test_another_experiments_labels_are_not_there(store, experiment_id, answered
     assert comparison_id not in about(store.labels.sample(experiment_id, 100))
 
 
-def test_of_nothing_there_is_nothing(store, experiment_id):
+def test_sample_of_empty_experiment_is_empty(store, experiment_id):
     sample = store.labels.sample(experiment_id, 100)
     assert (list(sample.labels), sample.gold, sample.num_answered) == ([], {}, {})
     assert sample.is_all

@@ -54,7 +54,7 @@ class TestExperiments:
         assert store.experiments.ensure("base-rl", ENV_ID, {}) != experiment_id
 
     @pytest.mark.usefixtures("experiment_id")
-    def test_a_name_that_is_about_another_environment_is_refused(self, store):
+    def test_name_with_another_environment_is_refused(self, store):
         with pytest.raises(ConfigMismatch, match=r"ShortHopper-v1, not Reacher-v1.*--force-new"):
             store.experiments.ensure("syn-1400", "Reacher-v1", {})
 
@@ -96,7 +96,7 @@ class TestAsking:
         first, second = ask(store, experiment_id, 1, 2)
         assert ask(store, experiment_id, 2, 3, 1)[::2] == [second, first]
 
-    def test_a_pair_that_was_asked_before_keeps_its_id(self, store, experiment_id):
+    def test_repeated_pair_keeps_its_id(self, store, experiment_id):
         assert ask(store, experiment_id, 1) == ask(store, experiment_id, 1)
         assert store.experiments.counts(experiment_id).asked == 1
 
@@ -106,7 +106,7 @@ class TestAsking:
         one, other = store.comparisons.add(experiment_id, pairs, ENV_ID, 30, 0)
         assert one != other
 
-    def test_a_pair_twice_in_one_call_is_one_question(self, store, experiment_id):
+    def test_duplicate_pair_in_one_call_is_one_comparison(self, store, experiment_id):
         one, same = ask(store, experiment_id, 1, 1)
         assert one == same
 
@@ -123,12 +123,12 @@ class TestAsking:
         assert len(set(ids)) == CHUNK + 200
         assert ids == sorted(ids)
 
-    def test_an_experiment_that_was_deleted_meanwhile_is_named(self, store, experiment_id):
+    def test_deleted_experiment_is_named_in_the_error(self, store, experiment_id):
         store.experiments.delete("syn-1400")
         with pytest.raises(ExperimentNotFound, match="no longer in the store"):
             ask(store, experiment_id, 1)
 
-    def test_a_question_remembers_the_step_and_the_moment_it_came_up(self, url):
+    def test_comparison_stores_its_step_and_time(self, url):
         noon = datetime(2026, 11, 3, 12, tzinfo=UTC)
         with Store.open(url, now=lambda: noon) as store:
             ask(store, store.experiments.ensure("x", ENV_ID, {}), 1)
@@ -160,23 +160,23 @@ class TestAnswering:
         assert store.labels.answers([comparison_id]) == {comparison_id: Answer.RIGHT}
         assert rows(url, "SELECT count(*) FROM labels") == [(2,)]
 
-    def test_what_was_not_answered_is_left_out(self, store, experiment_id):
+    def test_unanswered_comparison_is_left_out(self, store, experiment_id):
         answered, open_ = ask(store, experiment_id, 1, 2)
         store.labels.add(answered, Answer.LEFT, "me")
         assert store.labels.answers([answered, open_, 999]) == {answered: Answer.LEFT}
 
-    def test_an_answer_to_an_unknown_comparison_is_refused(self, store):
+    def test_answer_to_unknown_comparison_is_refused(self, store):
         with pytest.raises(ComparisonNotFound, match="999"):
             store.labels.add(999, Answer.LEFT, "me")
 
-    def test_a_batch_with_one_unknown_comparison_leaves_nothing_behind(self, store, experiment_id):
+    def test_batch_with_unknown_comparison_stores_no_label(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         labels = [NewLabel(each, Answer.LEFT, "me") for each in (comparison_id, 999)]
         with pytest.raises(ComparisonNotFound, match="comparison 999"):
             store.labels.add_many(labels)
         assert store.labels.answers([comparison_id]) == {}
 
-    def test_an_empty_batch_is_fine(self, store, experiment_id):
+    def test_empty_batch_is_accepted(self, store, experiment_id):
         store.labels.add_many([])
         assert store.experiments.counts(experiment_id) == Counts(asked=0, answered=0)
 
@@ -213,13 +213,13 @@ class TestReading:
         assert store.comparisons.answered(experiment_id) == []
         assert store.experiments.counts(experiment_id) == Counts(asked=0, answered=0)
 
-    def test_a_comparison_answered_twice_counts_once(self, store, experiment_id):
+    def test_comparison_answered_twice_counts_once(self, store, experiment_id):
         first, _ = ask(store, experiment_id, 1, 2)
         store.labels.add(first, Answer.LEFT, "me")
         store.labels.add(first, Answer.RIGHT, "me")
         assert store.experiments.counts(experiment_id) == Counts(asked=2, answered=1)
 
-    def test_everything_is_there_after_opening_again(self, store, experiment_id, url):
+    def test_data_survives_reopening(self, store, experiment_id, url):
         [comparison_id] = ask(store, experiment_id, 1)
         store.labels.add(comparison_id, Answer.LEFT, "me")
         store.close()

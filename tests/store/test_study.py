@@ -20,10 +20,10 @@ def told(store):
 
 
 class TestStudy:
-    def test_at_first_everybody_answers_something_else(self, store, experiment_id):
+    def test_default_policy_gives_labelers_different_comparisons(self, store, experiment_id):
         assert store.experiments.assignment(experiment_id) == AssignmentPolicy(0.0, 2, 0.0, 0.0)
 
-    def test_what_was_said_is_kept_and_told(self, store, experiment_id):
+    def test_policy_is_stored_and_audited(self, store, experiment_id):
         study = AssignmentPolicy(overlap=0.25, overlap_labelers=3, repeats=0.1, gold=0.05)
         store.experiments.set_assignment(experiment_id, study, by="Zoë")
         store.experiments.set_assignment(experiment_id, study, by="Zoë")
@@ -41,7 +41,7 @@ class TestStudy:
             AssignmentPolicy(overlap_labelers=10**9),
         ],
     )
-    def test_what_is_no_study_is_refused(self, store, experiment_id, study):
+    def test_invalid_policy_is_refused(self, store, experiment_id, study):
         with pytest.raises(BadConfig):
             store.experiments.set_assignment(experiment_id, study)
         assert store.experiments.assignment(experiment_id) == AssignmentPolicy()
@@ -55,30 +55,30 @@ class TestStudy:
         assert set(wanted) == {1, 3}
         assert 162 <= wanted.count(3) <= 238
 
-    def test_asking_again_does_not_change_how_many_are_wanted(self, store, experiment_id):
+    def test_adding_again_keeps_the_number_of_labelers(self, store, experiment_id):
         ask(store, experiment_id, 1)
         store.experiments.set_assignment(experiment_id, AssignmentPolicy(overlap=1.0))
         ask(store, experiment_id, 1, 2)
         assert rows_of(store, select(Comparison.wanted).order_by(Comparison.id)) == [(1,), (2,)]
 
-    def test_of_what_is_not_there_nothing_is_changed(self, store):
+    def test_setting_gold_of_unknown_comparison_raises_not_found(self, store):
         with pytest.raises(ExperimentNotFound):
             store.experiments.set_assignment(999, AssignmentPolicy())
         assert store.experiments.assignment(999) == AssignmentPolicy()
 
 
 class TestControl:
-    def test_at_first_it_runs_and_nothing_is_wished(self, store, experiment_id):
+    def test_default_control_is_run_without_settings(self, store, experiment_id):
         assert store.experiments.control(experiment_id) == Control("run")
 
-    def test_what_is_not_named_stays_as_it_is(self, store, experiment_id):
+    def test_unset_command_stays_unchanged(self, store, experiment_id):
         store.experiments.set_control(experiment_id, Control(seconds_between=2.5))
         store.experiments.set_control(experiment_id, Control("pause"))
         store.experiments.set_control(experiment_id, Control(target_labels=700))
         assert store.experiments.control(experiment_id) == Control("pause", 2.5, 700)
         assert store.experiments.get("human-175").target_labels == 700
 
-    def test_what_is_emptied_was_never_said(self, store, experiment_id):
+    def test_cleared_setting_returns_to_none(self, store, experiment_id):
         store.experiments.set_control(experiment_id, Control("pause", 2.5, 700))
         cleared = ["seconds_between", "target_labels"]
         store.experiments.set_control(experiment_id, Control(), cleared=cleared)
@@ -102,20 +102,20 @@ class TestControl:
             Control(instructions="x" * 20_001),
         ],
     )
-    def test_what_no_trainer_can_do_is_refused(self, store, experiment_id, control):
+    def test_invalid_control_is_refused(self, store, experiment_id, control):
         with pytest.raises(BadConfig):
             store.experiments.set_control(experiment_id, control)
         assert store.experiments.control(experiment_id) == Control("run")
         assert told(store) == []
 
-    def test_of_what_is_not_there_nothing_is_changed(self, store):
+    def test_setting_gold_of_unknown_comparison_raises_not_found(self, store):
         with pytest.raises(ExperimentNotFound):
             store.experiments.set_control(999, Control("stop"))
         assert told(store) == []
 
 
 class TestGold:
-    def test_it_is_kept_and_can_be_taken_back(self, store, experiment_id):
+    def test_gold_answer_can_be_set_and_cleared(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
         store.comparisons.set_gold(comparison_id, Answer.LEFT)
         [row] = store.comparisons.page(experiment_id).rows
@@ -126,7 +126,7 @@ class TestGold:
         assert [details["answer"] for _, details, _ in told(store)] == [None, "left"]
 
     @pytest.mark.parametrize("comparison_id", [0, 999, 2**40])
-    def test_an_unknown_comparison_is_named(self, store, comparison_id):
+    def test_unknown_comparison_is_named_in_the_error(self, store, comparison_id):
         with pytest.raises(ComparisonNotFound):
             store.comparisons.set_gold(comparison_id, Answer.LEFT)
 
@@ -143,14 +143,14 @@ class TestAdjudicating:
             ("adjudicate", {"comparison": comparison_id, "answer": "right"}, "owner")
         ]
 
-    def test_an_unknown_comparison_is_named(self, store):
+    def test_unknown_comparison_is_named_in_the_error(self, store):
         with pytest.raises(ComparisonNotFound):
             store.labels.adjudicate(999, Answer.LEFT)
         assert told(store) == []
 
 
 class TestFindings:
-    def test_they_are_kept_as_said_last(self, store, experiment_id):
+    def test_latest_commands_are_stored(self, store, experiment_id):
         assert store.experiments.diagnostics(experiment_id) is None
         store.experiments.set_diagnostics(experiment_id, {"best": [1, float("nan")]})
         assert store.experiments.diagnostics(experiment_id) == {"best": [1, None]}

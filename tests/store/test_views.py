@@ -53,7 +53,7 @@ def experiment_id(store):
 
 
 class TestClips:
-    def test_a_comparison_waits_only_when_both_its_clips_can_be_shown(self, store, experiment_id):
+    def test_comparison_waits_only_if_both_clips_are_rendered(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         left, right = pair(1)
         assert store.comparisons.waiting(experiment_id, 5) == []
@@ -62,7 +62,7 @@ class TestClips:
         store.clips.publish({right: shown(right)})
         assert ids_of(store.comparisons.waiting(experiment_id, 5)) == [comparison_id]
 
-    def test_what_is_known_of_a_clip_comes_with_the_comparison(self, store, experiment_id):
+    def test_comparison_contains_its_clips(self, store, experiment_id):
         ask(store, experiment_id, 1)
         left, right = pair(1)
         film = shown(right, kind="video", media_key=f"clips/{right}.mp4", scene_hash=None)
@@ -91,7 +91,7 @@ class TestClips:
         assert (store.clips.get(left).num_frames, store.clips.get(left).fps) == (30, 25.0)
         assert len(store.clips.shared(ENV_ID, 30)) == 2
 
-    def test_asking_again_leaves_a_clip_as_it_is_shown(self, store, experiment_id):
+    def test_adding_again_keeps_the_media_of_a_clip(self, store, experiment_id):
         ask_and_show(store, experiment_id, 1)
         ask(store, experiment_id, 1)
         assert store.clips.get(pair(1)[0]).kind == "poses"
@@ -100,11 +100,11 @@ class TestClips:
         store.clips.publish({})
         assert store.clips.shared(ENV_ID, 30) == []
 
-    def test_a_clip_that_nobody_knows_is_said_to_be_missing(self, store):
+    def test_unknown_clip_raises_media_not_found(self, store):
         with pytest.raises(MediaNotFound, match="There is no clip"):
             store.clips.get("../../etc/passwd")
 
-    def test_a_clip_that_cannot_be_shown_yet_says_so(self, store, experiment_id):
+    def test_unrendered_clip_has_no_media(self, store, experiment_id):
         ask(store, experiment_id, 1)
         left, _ = pair(1)
         assert store.clips.get(left) == ClipView(left, None, None, None, None, None, 30)
@@ -119,29 +119,25 @@ class TestClips:
         store.experiments.delete("human-175")
         assert store.clips.shared(ENV_ID, 30) == sorted(pair(1))
 
-    def test_clips_that_nobody_can_look_at_are_left_out_where_that_matters(
-        self, store, experiment_id
-    ):
+    def test_unrendered_clips_can_be_left_out(self, store, experiment_id):
         ask_and_show(store, experiment_id, 1)
         ask(store, experiment_id, 2)
         assert set(store.clips.shared(ENV_ID, 30)) == {*pair(1), *pair(2)}
         assert set(store.clips.shared(ENV_ID, 30, only_rendered=True)) == {*pair(1)}
 
-    def test_a_clip_that_nobody_needs_is_forgotten_and_its_file_named(self, store):
+    def test_unused_clip_is_deleted_and_its_media_key_returned(self, store):
         show(store, 1)
         left, right = pair(1)
         assert store.clips.delete_unused(left) == f"clips/{left}.poses"
         assert store.clips.shared(ENV_ID, 30) == [right]
         assert store.clips.delete_unused(left) is None
 
-    def test_a_clip_that_a_comparison_is_about_is_never_forgotten(self, store, experiment_id):
+    def test_compared_clip_is_not_deleted(self, store, experiment_id):
         ask_and_show(store, experiment_id, 1)
         assert [store.clips.delete_unused(each) for each in pair(1)] == [None, None]
         assert store.clips.get(pair(1)[0]).kind == "poses"
 
-    def test_a_clip_that_is_an_experiments_latest_episode_is_not_forgotten(
-        self, store, experiment_id
-    ):
+    def test_clip_of_latest_episode_is_not_deleted(self, store, experiment_id):
         show(store, 1)
         left, _ = pair(1)
         store.experiments.set_latest_episode(experiment_id, {"clip": left, "step": 7})
@@ -156,12 +152,12 @@ class TestWaiting:
         late = ask_and_show(store, experiment_id, 3, 4, step=10**10)
         assert ids_of(store.comparisons.waiting(experiment_id, 9)) == [*late, *early]
 
-    def test_no_more_come_than_asked_for(self, store, experiment_id):
+    def test_limit_bounds_the_result(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, 1, 2, 3)
         assert ids_of(store.comparisons.waiting(experiment_id, 2)) == ids[:2]
         assert store.comparisons.waiting(experiment_id, 0) == []
 
-    def test_those_at_hand_are_left_out_and_others_take_their_place(self, store, experiment_id):
+    def test_excluded_comparisons_are_replaced_by_others(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, 1, 2, 3, 4)
         assert (
             ids_of(store.comparisons.waiting(experiment_id, 2, exclude=[ids[0], ids[2]]))
@@ -169,12 +165,12 @@ class TestWaiting:
         )
 
     @pytest.mark.parametrize("foreign", [NO_ID, range(100_000, 200_000), [1] * 1000])
-    def test_strange_ids_at_hand_are_no_trouble(self, store, experiment_id, foreign):
+    def test_invalid_excluded_ids_are_ignored(self, store, experiment_id, foreign):
         ids = ask_and_show(store, experiment_id, 1, 2)
         wanted = [each for each in ids if each not in foreign]
         assert ids_of(store.comparisons.waiting(experiment_id, 9, exclude=foreign)) == wanted
 
-    def test_an_answered_one_waits_no_more(self, store, experiment_id):
+    def test_answered_comparison_does_not_wait(self, store, experiment_id):
         first, second = ask_and_show(store, experiment_id, 1, 2)
         store.labels.add(first, Answer.CANNOT_TELL, "owner")
         assert ids_of(store.comparisons.waiting(experiment_id, 9)) == [second]
@@ -191,19 +187,19 @@ class TestWaiting:
 
 
 class TestOneComparison:
-    def test_it_comes_with_its_current_answer(self, store, experiment_id):
+    def test_comparison_has_its_current_answer(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         assert store.comparisons.get(comparison_id).answer is None
         store.labels.add(comparison_id, Answer.EQUAL, "owner")
         assert store.comparisons.get(comparison_id).answer is Answer.EQUAL
 
     @pytest.mark.parametrize("comparison_id", NO_ID)
-    def test_an_unknown_one_is_named(self, store, comparison_id):
+    def test_unknown_experiment_is_named_in_the_error(self, store, comparison_id):
         with pytest.raises(ComparisonNotFound, match=f"comparison {comparison_id}") as caught:
             store.comparisons.get(comparison_id)
         assert caught.value.ids == [comparison_id]
 
-    def test_a_deleted_one_is_not_found(self, store, experiment_id):
+    def test_deleted_comparison_is_not_found(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         store.experiments.delete("human-175")
         with pytest.raises(ComparisonNotFound, match="deleted with its experiment"):
@@ -211,7 +207,7 @@ class TestOneComparison:
 
 
 class TestAnswering:
-    def test_an_answer_that_is_taken_back_waits_again(self, store, experiment_id):
+    def test_withdrawn_answer_reopens_the_comparison(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
         store.labels.add(comparison_id, Answer.LEFT, "owner")
         store.labels.add(comparison_id, None, "owner")
@@ -234,7 +230,7 @@ class TestAnswering:
         store.labels.add(comparison_id, None, "owner")
         assert ids_of(store.comparisons.waiting(experiment_id, 9)) == [comparison_id]
 
-    def test_a_replayed_undo_does_not_undo_the_answer_after_it(self, store, experiment_id):
+    def test_resent_withdrawal_keeps_the_later_answer(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         store.labels.add(comparison_id, Answer.LEFT, "owner")
         store.labels.add(comparison_id, None, "owner", REQUEST)
@@ -242,7 +238,7 @@ class TestAnswering:
         store.labels.add(comparison_id, None, "owner", REQUEST)
         assert store.labels.answers([comparison_id]) == {comparison_id: Answer.EQUAL}
 
-    def test_a_request_that_comes_twice_in_one_batch_counts_once(self, store, experiment_id):
+    def test_duplicate_request_in_one_batch_counts_once(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         label = NewLabel(comparison_id, Answer.LEFT, "owner", REQUEST)
         store.labels.add_many([label, label])
@@ -265,18 +261,18 @@ class TestAnswering:
         kept = rows_of(store, select(Label.is_swapped, Label.response_ms, Label.details))
         assert kept == [(True, 850, details)]
 
-    def test_an_answer_of_a_teacher_needs_none_of_that(self, store, experiment_id):
+    def test_teacher_label_needs_no_details(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         store.labels.add(comparison_id, Answer.LEFT, "synthetic:oracle")
         kept = rows_of(store, select(Label.is_swapped, Label.response_ms, Label.details))
         assert kept == [(False, None, None)]
 
-    def test_a_page_left_open_for_a_year_can_still_answer(self, store, experiment_id):
+    def test_answer_after_a_year_is_stored(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         store.labels.add_many([NewLabel(comparison_id, Answer.LEFT, "owner", response_ms=2**53)])
         assert store.labels.answers([comparison_id]) == {comparison_id: Answer.LEFT}
 
-    def test_an_answer_to_a_deleted_comparison_is_refused(self, store, experiment_id):
+    def test_answer_to_deleted_comparison_is_refused(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         store.labels.add(comparison_id, Answer.LEFT, "owner")
         store.experiments.delete("human-175")
@@ -292,7 +288,7 @@ class TestAnswering:
         assert caught.value.ids == [unknown]
         assert store.labels.answers([known, other, unknown]) == {}
 
-    def test_every_labeler_is_written_down_once(self, store, experiment_id, url):
+    def test_each_labeler_is_stored_once(self, store, experiment_id, url):
         ids = ask(store, experiment_id, 1, 2, 3)
         for each, labeler in zip(ids, ["Zoë", "owner", "Zoë"], strict=True):
             store.labels.add(each, Answer.LEFT, labeler)
@@ -303,7 +299,7 @@ class TestAnswering:
 
 
 class TestLabelsSince:
-    def test_they_come_in_order_and_go_on_after_the_last_one_seen(self, store, experiment_id):
+    def test_labels_since_are_ordered_and_continue_after_an_id(self, store, experiment_id):
         first, second = ask(store, experiment_id, 1, 2)
         store.labels.add(second, Answer.LEFT, "owner")
         store.labels.add(first, Answer.EQUAL, "owner")
@@ -317,15 +313,13 @@ class TestLabelsSince:
         assert (later.comparison_id, later.answer) == (second, None)
         assert store.labels.since(experiment_id, later.id) == []
 
-    def test_another_experiments_labels_are_not_among_them(self, store, experiment_id):
+    def test_labels_of_other_experiments_are_excluded(self, store, experiment_id):
         other_id = store.experiments.ensure("other", ENV_ID, {})
         [comparison_id] = ask(store, other_id, 1)
         store.labels.add(comparison_id, Answer.LEFT, "owner")
         assert store.labels.since(experiment_id, 0) == []
 
-    def test_whoever_follows_the_labels_of_several_writers_misses_none(
-        self, store, experiment_id, url
-    ):
+    def test_reader_of_concurrent_writers_misses_no_label(self, store, experiment_id, url):
         ids = ask(store, experiment_id, *range(60))
         seen = []
 
@@ -361,7 +355,7 @@ class TestLabelsOf:
         assert labels[0].comparison == store.comparisons.get(first)
         assert store.labels.count_of_labeler(experiment_id, "owner") == 2
 
-    def test_what_was_taken_back_is_not_among_them(self, store, experiment_id):
+    def test_withdrawn_labels_are_left_out(self, store, experiment_id):
         first, second = ask(store, experiment_id, 1, 2)
         for each in (first, second):
             store.labels.add(each, Answer.LEFT, "owner")
@@ -380,17 +374,17 @@ class TestLabelsOf:
         assert store.labels.count_of_labeler(experiment_id, "owner") == 1
         assert store.labels.count_of_labeler(experiment_id, "Zoë") == 1
 
-    def test_no_more_come_than_asked_for(self, store, experiment_id):
+    def test_limit_bounds_the_result(self, store, experiment_id):
         ids = ask(store, experiment_id, *range(5))
         store.labels.add_many([NewLabel(each, Answer.LEFT, "owner") for each in ids])
         labels = store.labels.of_labeler(experiment_id, "owner", 2)
         assert [label.comparison.id for label in labels] == [ids[4], ids[3]]
 
-    def test_whoever_answered_nothing_has_none(self, store, experiment_id):
+    def test_labeler_without_answers_has_no_labels(self, store, experiment_id):
         assert store.labels.of_labeler(experiment_id, "nobody", 9) == []
         assert store.labels.count_of_labeler(experiment_id, "nobody") == 0
 
-    def test_another_experiments_labels_are_not_among_them(self, store, experiment_id):
+    def test_labels_of_other_experiments_are_excluded(self, store, experiment_id):
         other_id = store.experiments.ensure("other", ENV_ID, {})
         [comparison_id] = ask(store, other_id, 1)
         store.labels.add(comparison_id, Answer.LEFT, "owner")
@@ -399,7 +393,7 @@ class TestLabelsOf:
 
 
 class TestExperiments:
-    def test_a_new_one_has_nothing_to_say_yet(self, store, experiment_id):
+    def test_new_experiment_has_no_status(self, store, experiment_id):
         [view] = store.experiments.all()
         assert view == store.experiments.get("human-175")
         assert (view.id, view.name, view.env_id) == (experiment_id, "human-175", ENV_ID)
@@ -408,7 +402,7 @@ class TestExperiments:
         assert (view.status, view.status_at, view.latest_episode) == (None, None, None)
         assert (view.asked, view.answered, view.waiting) == (0, 0, 0)
 
-    def test_they_come_newest_first_each_with_its_own_counts(self, store, experiment_id):
+    def test_experiments_are_newest_first_with_their_counts(self, store, experiment_id):
         other_id = store.experiments.ensure("other", ENV_ID, {})
         first, _, _ = ask_and_show(store, experiment_id, 1, 2, 3)
         ask(store, experiment_id, "not shown yet")
@@ -419,7 +413,7 @@ class TestExperiments:
         ]
         assert counted == [("other", 1, 0, 1), ("human-175", 4, 1, 2)]
 
-    def test_an_unknown_one_is_named(self, store):
+    def test_unknown_experiment_is_named_in_the_error(self, store):
         with pytest.raises(ExperimentNotFound, match="no experiment 'nothing'"):
             store.experiments.get("nothing")
 
@@ -449,7 +443,7 @@ class TestExperiments:
             "true_return": None,
         }
 
-    def test_a_trainer_whose_experiment_was_deleted_is_told(self, store, experiment_id):
+    def test_status_of_deleted_experiment_raises_not_found(self, store, experiment_id):
         store.experiments.delete("human-175")
         with pytest.raises(ExperimentNotFound, match="no longer in the store"):
             store.experiments.set_status(experiment_id, {})
@@ -484,7 +478,7 @@ class TestMetrics:
         assert steps[-1] == 9
         assert len(set(np.diff(steps))) <= 1
 
-    def test_what_is_not_finite_becomes_null(self, store, experiment_id):
+    def test_non_finite_metric_becomes_null(self, store, experiment_id):
         figures = {"loss": float("nan"), "return": np.float32(2.5), "steps": np.int64(3)}
         store.metrics.append(experiment_id, 3, figures)
         [row] = store.metrics.after(experiment_id)
@@ -497,23 +491,23 @@ class TestMetrics:
         assert [row.step for row in store.metrics.after(written)] == list(range(7))
         assert len(store.metrics.after(store.experiments.get("other").id)) == 10
 
-    def test_a_row_after_a_drop_has_an_id_that_nobody_has_seen(self, store, written):
+    def test_row_after_a_drop_has_a_new_id(self, store, written):
         seen = store.metrics.after(written)[-1].id
         store.metrics.drop_after(written, 6)
         store.metrics.append(written, 7, {})
         assert [row.step for row in store.metrics.after(written, after_id=seen)] == [7]
 
-    def test_before_the_first_there_are_none(self, store, experiment_id):
+    def test_metrics_are_empty_before_the_first_row(self, store, experiment_id):
         assert store.metrics.after(experiment_id, at_most=5) == []
         assert store.metrics.latest(experiment_id) is None
 
-    def test_they_go_with_their_experiment(self, store, written):
+    def test_metrics_are_deleted_with_their_experiment(self, store, written):
         store.experiments.delete("human-175")
         assert store.metrics.after(written) == []
 
 
 class TestEvents:
-    def test_an_event_outlives_its_experiment(self, store, experiment_id):
+    def test_event_outlives_its_experiment(self, store, experiment_id):
         owner_id = store.labelers.id_of("owner")
         store.events.record("opened", {"name": "human-175"}, experiment_id, owner_id)
         store.experiments.delete("human-175")
@@ -523,13 +517,13 @@ class TestEvents:
         )
         assert events == [("opened", {"name": "human-175"}, None, "owner")]
 
-    def test_an_event_needs_neither_experiment_nor_labeler(self, store):
+    def test_event_needs_neither_experiment_nor_labeler(self, store):
         store.events.record("started", {})
         assert rows_of(store, select(Event.experiment_id, Event.labeler_id)) == [(None, None)]
 
 
 class TestServing:
-    def test_a_store_that_answers_says_its_version(self, store):
+    def test_store_returns_its_schema_version(self, store):
         store.ping()
         assert store.schema_version() == "0001"
 
@@ -618,7 +612,7 @@ actions = st.lists(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(taken=actions)
-def test_whatever_is_answered_taken_back_and_resent_the_views_agree(store, taken):
+def test_views_agree_after_any_answers_withdrawals_and_resends(store, taken):
     """Against a dictionary; a request number that comes twice is a resent one."""
     store.experiments.delete("model")
     experiment_id = store.experiments.ensure("model", ENV_ID, {})
