@@ -18,12 +18,12 @@ def pairs(dataset):
     return [each.pair for each in dataset]
 
 
-def test_left_is_1_right_is_0_and_a_tie_is_a_half(dataset):
+def test_targets_are_1_for_left_0_for_right_and_half_for_equal(dataset):
     assert targets(dataset) == [1.0, 0.0, 0.5]
     assert [each.labeler for each in dataset] == ["zoe"] * 3
 
 
-def test_a_comparison_has_its_segments(dataset):
+def test_comparison_contains_its_segments(dataset):
     first = dataset[0]
     assert first.pair == (segment(0).content_hash, segment(1, steps=4).content_hash)
     assert (first.left.observations == segment(0).observations).all()
@@ -40,7 +40,7 @@ def test_the_target_is_the_share_of_the_labelers_who_prefer_left(desk):
     assert (each.labeler, each.num_labels) == (None, 4)
 
 
-def test_a_label_that_was_taken_back_is_left_out_and_one_that_was_changed_counts_once(desk):
+def test_withdrawn_label_is_left_out_and_changed_label_counts_once(desk):
     first, second = desk.ask(0), desk.ask(1)
     desk.say(first, "left")
     desk.say(first, None)
@@ -60,7 +60,7 @@ def test_labels_of_an_excluded_labeler_are_left_out(desk):
     assert (each.target, each.labeler) == (1.0, "zoe")
 
 
-def test_it_is_sorted_by_a_name_or_a_function(dataset):
+def test_data_set_is_sorted_by_name_or_function(dataset):
     by_step = dataset.sorted("asked_at_step")
     assert [each.asked_at_step for each in by_step] == [8, 9, 10]
     assert targets(dataset.sorted("target")) == [0.0, 0.5, 1.0]
@@ -70,7 +70,7 @@ def test_it_is_sorted_by_a_name_or_a_function(dataset):
         dataset.sorted("colour")
 
 
-def test_a_subset_is_the_first_or_a_slice_or_any_by_a_seed(desk):
+def test_subset_is_a_prefix_a_slice_or_a_seeded_sample(desk):
     for seed in range(10):
         desk.say(desk.ask(seed), "left")
     dataset = desk.dataset()
@@ -99,7 +99,7 @@ def test_merging_halves_gives_the_whole(desk):
     assert merged.content_hash == whole.content_hash
 
 
-def test_what_was_taken_back_in_one_of_them_is_taken_back(desk):
+def test_label_withdrawn_in_one_data_set_is_withdrawn_in_the_merged_one(desk):
     comparison = desk.ask(0)
     desk.say(comparison, "left")
     before = desk.dataset()
@@ -131,7 +131,7 @@ def test_data_sets_of_other_spaces_are_not_merged(dataset):
         Dataset.merged([])
 
 
-def test_its_hash_is_that_of_what_is_learned_from_it(dataset):
+def test_content_hash_covers_the_training_targets(dataset):
     turned = dataset.sorted("target")
     assert dataset.content_hash == replace(dataset, rows=dataset.rows).content_hash
     assert dataset.content_hash != turned.content_hash

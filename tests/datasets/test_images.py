@@ -55,7 +55,7 @@ def labelled(store, segments, config):
     return from_experiment(store, files, "seen")
 
 
-def test_labels_of_pictures_come_back_as_they_were_seen(store, tmp_path):
+def test_labels_of_images_round_trip(store, tmp_path):
     dataset = labelled(store, segments_seen(FRAMES), OWN)
     assert dataset.spaces.observation.shape == (2, 30, 30)
     dataset.save(tmp_path / "set.zip")
@@ -67,7 +67,7 @@ def test_labels_of_pictures_come_back_as_they_were_seen(store, tmp_path):
     assert labels_of("theirs").spaces.to_json() == dataset.spaces.to_json()
 
 
-def test_what_several_stacks_have_in_common_is_kept_about_once(store, tmp_path):
+def test_shared_frames_of_stacks_are_compressed(store, tmp_path):
     dataset = labelled(store, segments_seen(FrameSettings(stacked=4)), {**OWN, **DEFAULT})
     dataset.save(tmp_path / "set.zip")
     num_bytes = sum(each.observations.nbytes for each in dataset.segments.values())
@@ -75,12 +75,12 @@ def test_what_several_stacks_have_in_common_is_kept_about_once(store, tmp_path):
     assert (tmp_path / "set.zip").stat().st_size < num_bytes / 50
 
 
-def test_a_wrappers_segments_have_the_environments_own_pictures(store):
+def test_wrapper_segments_contain_unprocessed_images(store):
     segments = segments_seen(FrameSettings(stacked=1, size=0, grey=False))
     assert labelled(store, segments, WRAPPERS).spaces.observation.shape == (210, 160, 3)
 
 
-def test_labels_are_collected_and_exported_with_the_frames_that_were_asked_for(tmp_path):
+def test_labels_are_exported_with_the_requested_frames(tmp_path):
     arguments = ["-p", "synth", "-e", ENV_ID, "-n", "few", "-l", "2", "-c", "0.3", "-f", "2"]
     small = ["--ppo.num-envs", "2", "--ppo.rollout-steps", "16", "--no-tensorboard"]
     assert main(["collect", *arguments, *small]) == 0

@@ -29,7 +29,7 @@ def file_of(tmp_path, **changes):
     return path
 
 
-def test_a_preference_of_1_means_that_the_first_fragment_is_better(tmp_path):
+def test_preference_of_1_means_first_fragment_is_better(tmp_path):
     dataset = from_imitation(file_of(tmp_path), "CartPole-v1", CARTPOLE)
     assert [each.target for each in dataset] == [1.0, 0.0, 0.5]
     first, given = dataset[0], fragments()
@@ -38,7 +38,7 @@ def test_a_preference_of_1_means_that_the_first_fragment_is_better(tmp_path):
     assert first.right.true_return == pytest.approx(given["rews2"][0].sum(), rel=1e-5)
 
 
-def test_it_is_imported_with_the_name_of_its_environment(tmp_path, capsys):
+def test_import_needs_the_name_of_the_environment(tmp_path, capsys):
     path = str(file_of(tmp_path))
     assert main(["import", path, "-n", "theirs"]) == 2
     assert "--env-id" in capsys.readouterr().err
@@ -59,12 +59,12 @@ def test_it_is_imported_with_the_name_of_its_environment(tmp_path, capsys):
         ({"rews2": np.array([[None] * 6] * 3)}, "array of object"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(tmp_path, changes, says):
+def test_inconsistent_arrays_are_refused(tmp_path, changes, says):
     with pytest.raises(BadInput, match=says):
         from_imitation(file_of(tmp_path, **changes), "CartPole-v1", CARTPOLE)
 
 
-def test_a_file_without_the_arrays_is_refused(tmp_path):
+def test_file_without_arrays_is_refused(tmp_path):
     np.savez(tmp_path / "other.npz", weights=np.zeros(3))
     with pytest.raises(BadInput, match="obs1, acts1"):
         from_imitation(tmp_path / "other.npz", "CartPole-v1", CARTPOLE)

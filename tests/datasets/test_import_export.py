@@ -29,7 +29,7 @@ def elsewhere(tmp_path, monkeypatch):
     return move
 
 
-def test_what_was_exported_and_imported_is_exported_again_as_it_was(
+def test_exported_and_imported_data_set_exports_unchanged(
     dataset, desk, tmp_path, elsewhere, capsys
 ):
     desk.say(desk.ask(7), "left", response_ms=1200, is_swapped=True, details={"note": "é"})
@@ -49,7 +49,7 @@ def test_what_was_exported_and_imported_is_exported_again_as_it_was(
     assert now == was
 
 
-def test_nobody_there_is_taken_for_somebody_here(dataset, desk):
+def test_imported_labelers_are_distinct_from_local_ones(dataset, desk):
     import_as(dataset, "theirs")
     assert {"zoe", "imported:zoe"} <= {each.name for each in desk.store.labelers.all()}
     with Store.open(default_url(home())) as store:
@@ -57,7 +57,7 @@ def test_nobody_there_is_taken_for_somebody_here(dataset, desk):
     assert {row["labeler"] for row in rows} == {"zoe"}
 
 
-def test_several_labelers_of_one_comparison_come_with_their_share(desk):
+def test_several_labelers_give_their_share_as_target(desk):
     comparison = desk.ask(0)
     for labeler, answer in {"a": "left", "b": "left", "c": "right"}.items():
         desk.say(comparison, answer, labeler)
@@ -67,7 +67,7 @@ def test_several_labelers_of_one_comparison_come_with_their_share(desk):
     assert each.target == pytest.approx(2 / 3)
 
 
-def test_importing_it_again_changes_nothing_and_another_one_is_refused(dataset, desk):
+def test_repeated_import_changes_nothing_and_another_data_set_is_refused(dataset, desk):
     for _ in range(2):
         assert import_as(dataset, "theirs") == 4
     assert Experiment.find("theirs").state == "finished"
@@ -75,7 +75,7 @@ def test_importing_it_again_changes_nothing_and_another_one_is_refused(dataset, 
         import_as(dataset.subset(2), "theirs")
 
 
-def test_labels_that_do_not_count_are_not_taken_over(desk):
+def test_replaced_and_excluded_labels_are_not_imported(desk):
     comparison = desk.ask(0)
     desk.say(comparison, "left")
     desk.say(comparison, "right")
@@ -88,7 +88,7 @@ def test_labels_that_do_not_count_are_not_taken_over(desk):
         import_as(desk.dataset(), "nothing")
 
 
-def test_a_data_set_whose_environment_is_not_here_can_be_imported_and_exported(dataset, desk):
+def test_data_set_of_missing_environment_can_be_imported_and_exported(dataset, desk):
     segments = [replace(each, env_id="theirs:Robot-v0") for each in dataset.segments.values()]
     name_of = dict(zip(dataset.segments, (each.content_hash for each in segments), strict=True))
     rows = tuple(
@@ -102,7 +102,7 @@ def test_a_data_set_whose_environment_is_not_here_can_be_imported_and_exported(d
     assert len(desk.dataset()) == 3
 
 
-def test_bad_input_ends_with_exit_code_2_and_words(tmp_path, desk, capsys):
+def test_bad_input_exits_with_code_2_and_a_message(tmp_path, desk, capsys):
     (tmp_path / "labels.txt").write_text("left, right, left")
     for arguments, says in (
         (["export", "nothing"], "no experiment 'nothing'"),
@@ -119,12 +119,12 @@ def test_bad_input_ends_with_exit_code_2_and_words(tmp_path, desk, capsys):
     assert "jsonl or parquet" in capsys.readouterr().err
 
 
-def test_an_experiment_that_is_not_there_is_named(desk):
+def test_unknown_experiment_is_named(desk):
     with pytest.raises(ExperimentNotFound):
         from_experiment(desk.store, desk.files, "nobody")
 
 
-def test_the_file_says_what_it_is(dataset, tmp_path):
+def test_description_contains_format_and_counts(dataset, tmp_path):
     dataset.save(tmp_path / "set")
     said = json.loads((tmp_path / "set" / "dataset.json").read_text())
     assert (said["format"], said["schema_version"]) == ("rl-teacher-labels", 1)

@@ -45,7 +45,7 @@ def written(folder, files, **descriptions):
 
 @pytest.mark.parametrize("format_name", ["jsonl", "parquet"])
 @pytest.mark.parametrize("name", ["folder", "file.zip"])
-def test_what_was_saved_is_read_again(dataset, tmp_path, name, format_name):
+def test_saved_data_set_loads_unchanged(dataset, tmp_path, name, format_name):
     dataset.save(tmp_path / name, format_name)
     read = load(tmp_path / name)
     assert contents(read) == contents(dataset)
@@ -54,13 +54,13 @@ def test_what_was_saved_is_read_again(dataset, tmp_path, name, format_name):
     assert read.spaces.to_json() == dataset.spaces.to_json()
 
 
-def test_the_same_data_set_makes_the_same_bytes(dataset, tmp_path):
+def test_equal_data_sets_give_equal_bytes(dataset, tmp_path):
     for name in ("one.zip", "other.zip"):
         dataset.save(tmp_path / name)
     assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "other.zip").read_bytes()
 
 
-def test_a_data_set_may_be_written_over_and_other_files_may_not(dataset, tmp_path):
+def test_data_set_is_overwritten_but_other_files_are_not(dataset, tmp_path):
     dataset.save(tmp_path / "set", "parquet")
     dataset.save(tmp_path / "set")
     names = {each.name for each in (tmp_path / "set").iterdir()}
@@ -70,7 +70,7 @@ def test_a_data_set_may_be_written_over_and_other_files_may_not(dataset, tmp_pat
         dataset.save(tmp_path / "set")
 
 
-def test_an_archive_may_have_the_files_in_a_folder(dataset, files, tmp_path):
+def test_archive_with_a_folder_is_read(dataset, files, tmp_path):
     inner = {f"my set/{name}": content for name, content in files.items()}
     (tmp_path / "set.zip").write_bytes(zipped(inner))
     assert contents(load(tmp_path / "set.zip")) == contents(dataset)
@@ -89,27 +89,27 @@ class Trap:
         return os.mkdir, (str(self.path),)
 
 
-def test_the_trap_snaps_when_it_is_unpickled(tmp_path):
+def test_pickle_trap_runs_when_unpickled(tmp_path):
     pickle.loads(pickle.dumps(Trap(tmp_path / "sprung")))  # noqa: S301 - that is the point
     assert (tmp_path / "sprung").exists()
 
 
 @pytest.mark.parametrize("name", ["set.zip", "set.npz", "set"])
-def test_a_pickle_by_another_name_is_refused_and_does_not_run(tmp_path, name):
+def test_renamed_pickle_is_refused_and_not_run(tmp_path, name):
     (tmp_path / name).write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
     with pytest.raises(BadInput, match="looks like a pickle"):
         load(tmp_path / name)
     assert not (tmp_path / "sprung").exists()
 
 
-def test_a_pickle_in_the_place_of_the_arrays_is_refused_and_does_not_run(files, tmp_path):
+def test_pickle_in_place_of_arrays_is_refused_and_not_run(files, tmp_path):
     files["segments.npz"] = pickle.dumps(Trap(tmp_path / "sprung"))
     with pytest.raises(BadInput, match="looks like a pickle"):
         load(written(tmp_path / "set", files))
     assert not (tmp_path / "sprung").exists()
 
 
-def test_an_array_of_pickled_objects_is_refused_and_does_not_run(files, dataset, tmp_path):
+def test_array_of_pickled_objects_is_refused_and_not_run(files, dataset, tmp_path):
     arrays = arrays_of(dataset.segments)
     arrays["rewards"] = np.array([Trap(tmp_path / "sprung")] * len(arrays["rewards"]), object)
     archive = io.BytesIO()
@@ -123,7 +123,7 @@ def test_an_array_of_pickled_objects_is_refused_and_does_not_run(files, dataset,
 # --- sizes ---
 
 
-def test_an_archive_that_would_fill_the_memory_is_refused_before_it_does(dataset, files, tmp_path):
+def test_zip_bomb_is_refused_before_allocation(dataset, files, tmp_path):
     files["segments.npz"] = zipped({"observations.npy": bytes(10**8)})
     (tmp_path / "bomb.zip").write_bytes(zipped(files))
     assert (tmp_path / "bomb.zip").stat().st_size < 10**6
@@ -137,7 +137,7 @@ def test_an_archive_that_would_fill_the_memory_is_refused_before_it_does(dataset
         load(written(tmp_path / "set", files), max_bytes=10**7)
 
 
-def test_a_large_data_set_is_read_when_it_is_allowed(dataset, tmp_path):
+def test_large_data_set_is_read_if_allowed(dataset, tmp_path):
     dataset.save(tmp_path / "set.zip")
     with pytest.raises(BadInput, match="allow more with max_bytes"):
         load(tmp_path / "set.zip", max_bytes=1000)
@@ -153,14 +153,14 @@ def claiming(shape, descr="<f4"):
 
 
 @pytest.mark.parametrize("shape", [(10**15,), (2**62, 2**62), (3,), (1, 1), (0,)])
-def test_a_header_that_claims_another_size_than_there_is_is_refused(shape):
+def test_header_with_wrong_size_is_refused(shape):
     content = zipped({"a.npy": claiming(shape)})
     with pytest.raises(BadInput, match=r"a\.npy says it has"):
         read_npz(content, ["a"], 10**9)
 
 
 @pytest.mark.parametrize("descr", ["|O", "<U4", "<c8", "<M8[s]", ">f4", [("a", "<f4")]])
-def test_an_array_of_another_kind_is_refused(descr):
+def test_array_of_another_type_is_refused(descr):
     with pytest.raises(BadInput, match="is an array of"):
         read_npz(zipped({"a.npy": claiming((1,), descr)}), ["a"], 10**9)
 
@@ -169,7 +169,7 @@ def test_an_array_of_another_kind_is_refused(descr):
 
 
 @pytest.mark.parametrize("name", ["../dataset.json", "/etc/dataset.json", "a/../../b", "C:\\x"])
-def test_a_name_that_leads_out_of_an_archive_is_refused(files, tmp_path, name):
+def test_path_traversal_in_archive_is_refused(files, tmp_path, name):
     (tmp_path / "set.zip").write_bytes(zipped(files | {name: b"{}"}))
     with pytest.raises(BadInput, match="leads out of it"):
         load(tmp_path / "set.zip")
@@ -193,7 +193,7 @@ class no_warning:
         return None
 
 
-def test_what_is_not_there_is_said(tmp_path):
+def test_missing_file_is_named(tmp_path):
     with pytest.raises(BadInput, match="no such file"):
         load(tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
@@ -208,7 +208,7 @@ def test_what_is_not_there_is_said(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["labels.jsonl", "segments.npz"])
-def test_a_file_that_was_altered_is_refused(files, tmp_path, name):
+def test_altered_file_is_refused(files, tmp_path, name):
     written(tmp_path / "set", files)
     content = bytearray((tmp_path / "set" / name).read_bytes())
     content[len(content) // 2] ^= 1
@@ -217,7 +217,7 @@ def test_a_file_that_was_altered_is_refused(files, tmp_path, name):
         load(tmp_path / "set")
 
 
-def test_a_newer_version_is_refused_in_words(files, tmp_path):
+def test_newer_version_is_refused(files, tmp_path):
     with pytest.raises(BadInput, match="version is 2, and this rl-teacher reads up to 1"):
         load(written(tmp_path / "set", files, schema_version=2))
     newer = files["labels.jsonl"].replace(b'"schema_version": 1', b'"schema_version": 7')
@@ -238,7 +238,7 @@ def test_a_newer_version_is_refused_in_words(files, tmp_path):
         ("sha256", {"labels.jsonl": 3}, "SHA-256"),
     ],
 )
-def test_a_description_that_makes_no_sense_is_refused(files, tmp_path, name, value, says):
+def test_invalid_description_is_refused(files, tmp_path, name, value, says):
     with pytest.raises(BadInput, match=says):
         load(written(tmp_path / "set", files, **{name: value}))
 
@@ -258,7 +258,7 @@ def test_a_description_that_makes_no_sense_is_refused(files, tmp_path, name, val
         ("details", [1]),
     ],
 )
-def test_a_label_that_makes_no_sense_is_refused_with_its_number(files, tmp_path, column, value):
+def test_invalid_label_is_refused_with_its_number(files, tmp_path, column, value):
     rows = [json.loads(line) for line in files["labels.jsonl"].splitlines()]
     rows[1][column] = value
     lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
@@ -266,7 +266,7 @@ def test_a_label_that_makes_no_sense_is_refused_with_its_number(files, tmp_path,
         load(written(tmp_path / "set", files | {"labels.jsonl": lines}))
 
 
-def test_a_label_of_a_segment_that_is_missing_is_refused(files, tmp_path):
+def test_label_of_missing_segment_is_refused(files, tmp_path):
     lines = files["labels.jsonl"].splitlines()
     row = json.loads(lines[0])
     lines[0] = json.dumps(row | {"right_clip": "f" * 64}).encode()
@@ -285,7 +285,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_arrays_that_do_not_fit_are_refused(dataset, files, tmp_path, name):
+def test_inconsistent_arrays_are_refused(dataset, files, tmp_path, name):
     arrays = arrays_of(dataset.segments)
     files["segments.npz"] = pack_npz(arrays | {name: WRONG[name](arrays[name])})
     with pytest.raises(BadInput, match=r"offsets|hash|space says|steps are needed|needed"):
@@ -331,7 +331,7 @@ def damaged(draw, content):
 @BROKEN
 @given(data=st.data())
 @pytest.mark.parametrize("name", ["dataset.json", "labels.jsonl", "segments.npz"])
-def test_broken_bytes_are_only_ever_refused(files, tmp_path, name, data):
+def test_broken_bytes_are_refused_without_another_error(files, tmp_path, name, data):
     broken = files | {name: data.draw(damaged(files[name]))}
     folder = tmp_path / "set"
     if name == "dataset.json":
@@ -345,7 +345,7 @@ def test_broken_bytes_are_only_ever_refused(files, tmp_path, name, data):
 
 @BROKEN
 @given(data=st.data())
-def test_a_broken_archive_is_only_ever_refused(files, tmp_path, data):
+def test_broken_archive_is_refused_without_another_error(files, tmp_path, data):
     path = tmp_path / "set.zip"
     path.write_bytes(data.draw(st.one_of(st.binary(max_size=200), damaged(zipped(files)))))
     only_our_errors(path)
@@ -362,7 +362,7 @@ def test_a_broken_archive_is_only_ever_refused(files, tmp_path, data):
     ),
     tail=st.binary(max_size=64),
 )
-def test_a_header_that_anybody_could_write_is_only_ever_refused(files, tmp_path, header, tail):
+def test_arbitrary_header_is_refused_without_another_error(files, tmp_path, header, tail):
     member = io.BytesIO()
     np.lib.format.write_array_header_1_0(member, header)
     arrays = {name: member.getvalue() + tail for name in ("observations", "actions", "rewards")}
@@ -381,7 +381,7 @@ json_values = st.recursive(
 
 @BROKEN
 @given(data=st.data())
-def test_json_that_anybody_could_write_is_only_ever_refused(files, tmp_path, data):
+def test_arbitrary_json_is_refused_without_another_error(files, tmp_path, data):
     said = json.loads(files["dataset.json"])
     row = json.loads(files["labels.jsonl"].splitlines()[0])
     key, column = data.draw(st.sampled_from(list(said))), data.draw(st.sampled_from(list(row)))
@@ -391,13 +391,13 @@ def test_json_that_anybody_could_write_is_only_ever_refused(files, tmp_path, dat
     only_our_errors(written(tmp_path / "set", files, **{key: data.draw(json_values)}))
 
 
-def test_json_nested_without_end_is_refused(files, tmp_path):
+def test_deeply_nested_json_is_refused(files, tmp_path):
     nested = files | {"labels.jsonl": b"[" * 200_000}
     with pytest.raises(BadInput, match="cannot be read"):
         load(written(tmp_path / "set", nested))
 
 
-def test_the_path_is_named_in_the_message(tmp_path):
+def test_error_names_the_path(tmp_path):
     path = Path(tmp_path / "holiday.zip")
     path.write_bytes(b"PK\x03\x04 not really")
     with pytest.raises(BadInput, match=r"holiday\.zip cannot be read as a label data set"):

@@ -18,7 +18,7 @@ ACTIONS = [
 
 
 @pytest.mark.parametrize("action", ACTIONS, ids=str)
-def test_what_a_predictor_needs_to_know_comes_back_from_plain_values(action):
+def test_spaces_round_trip_through_json(action):
     back = Spaces.from_json(Spaces(SEEN, action).to_json())
     assert InputSpace.from_spaces(back.observation, back.action) == InputSpace.from_spaces(
         SEEN, action
@@ -38,7 +38,7 @@ def test_what_a_predictor_needs_to_know_comes_back_from_plain_values(action):
         (gym.spaces.Discrete(3, start=5), [4]),
     ],
 )
-def test_choices_that_there_are_not_are_refused(action, taken):
+def test_out_of_range_choices_are_refused(action, taken):
     with pytest.raises(BadInput, match="not in"):
         check_fits(np.array(taken), action, "actions")
 
@@ -54,7 +54,7 @@ def test_choices_that_there_are_not_are_refused(action, taken):
         {"kind": "multi_binary", "shape": [0]},
     ],
 )
-def test_plain_values_that_describe_no_space_are_refused(values):
+def test_invalid_space_json_is_refused(values):
     seen = {"kind": "box", "shape": [3], "dtype": "float32"}
     with pytest.raises(BadInput, match="is no space"):
         Spaces.from_json({"observation": seen, "action": values})

@@ -26,11 +26,11 @@ def votes_of(*comparisons):
 
 
 @pytest.mark.parametrize(("level", "alpha"), [("nominal", 0.743), ("ordinal", 0.815)])
-def test_alpha_of_krippendorffs_example_is_what_he_publishes(level, alpha):
+def test_alpha_of_krippendorffs_example_matches_the_published_value(level, alpha):
     assert krippendorff_alpha(PUBLISHED, level) == pytest.approx(alpha, abs=0.0005)
 
 
-def test_what_is_counted_in_krippendorffs_example():
+def test_counts_of_krippendorffs_example_match():
     """40 values can be compared; of the pairs they form, those on the diagonal are 32 of 40."""
     found = agreement(PUBLISHED)
     assert (found.num_comparisons, found.num_votes) == (11, 40)
@@ -38,13 +38,13 @@ def test_what_is_counted_in_krippendorffs_example():
     assert found.alpha == pytest.approx((39 * 32 - 344) / (40 * 39 - 344))
 
 
-def test_alpha_of_two_labelers_worked_out_by_hand():
+def test_alpha_of_two_labelers_matches_hand_computation():
     """LL LR RR: 6 values, 3 of each; D_o = 2/6, D_e = 2 * 3 * 3 / (6 * 5); 1 - 10/18."""
     votes = votes_of(("left", "left"), ("left", "right"), ("right", "right"))
     assert krippendorff_alpha(votes) == pytest.approx(4 / 9)
 
 
-def test_equal_is_nearer_to_left_than_right_is_but_only_to_the_ordinal_alpha():
+def test_only_ordinal_alpha_places_equal_between_left_and_right():
     near = votes_of(("left", "left"), ("right", "right"), ("left", "equal"), ("equal", "right"))
     far = votes_of(("left", "left"), ("equal", "equal"), ("left", "right"), ("left", "right"))
     assert krippendorff_alpha(near, "ordinal") > krippendorff_alpha(near)
@@ -56,20 +56,20 @@ def test_perfect_agreement_is_1_and_systematic_disagreement_below_0():
     assert krippendorff_alpha(votes_of(*[("left", "right")] * 10)) < 0
 
 
-def test_nothing_can_be_said_of_single_answers_or_where_all_are_the_same():
+def test_alpha_is_nan_for_single_or_identical_answers():
     for votes in (votes_of(), votes_of(("left",), ("right",)), votes_of(("left", "left"))):
         found = agreement(votes)
         assert np.isnan([found.alpha, found.low, found.high]).all()
     assert agreement(votes_of(("left",))).num_comparisons == 0
 
 
-def test_who_cannot_tell_is_left_out():
+def test_cannot_tell_is_left_out():
     votes = votes_of(("left", "cannot_tell"), ("left", "right"))
     assert len(votes.telling) == 3
     assert CODES[Answer.CANNOT_TELL] not in votes.telling.answer
 
 
-def test_coin_tosses_have_an_alpha_near_0_and_an_interval_that_holds_it():
+def test_random_answers_have_alpha_near_0_within_the_interval():
     rng = np.random.default_rng(0)
     votes = Votes.from_triples((i, j, int(rng.integers(2))) for i in range(2000) for j in range(2))
     found = agreement(votes)
@@ -78,7 +78,7 @@ def test_coin_tosses_have_an_alpha_near_0_and_an_interval_that_holds_it():
     assert found.high - found.low == pytest.approx(2 * 1.96 / np.sqrt(2000), rel=0.2)
 
 
-def test_the_interval_holds_the_truth_in_about_19_of_20_samples():
+def test_interval_covers_the_truth_in_about_95_percent_of_samples():
     """Two labelers, each right with chance 0.9: D_o = 0.18, D_e = 0.5, alpha = 0.64."""
     rng, held = np.random.default_rng(1), 0
     for _ in range(200):

@@ -13,26 +13,26 @@ def given(comparison, labeler, answer, **more):
     return GivenLabel(comparison, labeler, answer, more.pop("at_s", 0.0), **more)
 
 
-def test_wilsons_interval_of_8_in_10():
+def test_wilson_interval_of_8_in_10_matches_hand_computation():
     share = Share.of([True] * 8 + [False] * 2)
     assert (share.share, share.num) == (0.8, 10)
     assert (share.low, share.high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
 
 
-def test_a_share_of_nothing_is_not_said():
+def test_share_without_cases_is_nan():
     share = Share.of([])
     assert math.isnan(share.share)
     assert share.num == 0
 
 
-def test_the_newest_answer_counts_and_one_taken_back_does_not():
+def test_newest_answer_counts_and_withdrawn_one_does_not():
     labels = [given(0, ANN, LEFT), given(0, ANN, RIGHT), given(1, ANN, LEFT), given(1, ANN, None)]
     votes = votes_of(labels)
     assert votes.comparison.tolist() == [0]
     assert labeler_reports(labels)[ANN].num_answers == 1
 
 
-def test_a_repeat_is_no_answer_but_shows_who_answers_alike_twice():
+def test_repeat_counts_for_consistency_only():
     labels = [
         given(0, ANN, LEFT),
         given(1, ANN, RIGHT),
@@ -45,7 +45,7 @@ def test_a_repeat_is_no_answer_but_shows_who_answers_alike_twice():
     assert len(votes_of(labels)) == 2
 
 
-def test_a_repeat_that_was_taken_back_says_nothing_and_its_newest_answer_counts():
+def test_withdrawn_repeat_is_ignored_and_its_newest_answer_counts():
     labels = [
         given(0, ANN, LEFT),
         given(1, ANN, RIGHT),
@@ -59,7 +59,7 @@ def test_a_repeat_that_was_taken_back_says_nothing_and_its_newest_answer_counts(
     assert (consistency.share, consistency.num) == (1.0, 1)
 
 
-def test_side_bias_is_about_the_side_that_was_shown():
+def test_side_bias_refers_to_the_side_shown():
     """Left as it was, left of the page, which is the comparison's right; ties do not count."""
     labels = [
         given(0, ANN, LEFT),
@@ -72,7 +72,7 @@ def test_side_bias_is_about_the_side_that_was_shown():
     assert shown.num == 3
 
 
-def test_the_median_time_is_of_the_answers_whose_time_is_known():
+def test_median_time_ignores_unknown_times():
     labels = [
         given(i, ANN, LEFT, response_ms=each) for i, each in enumerate((1000, 2000, 9000, None))
     ]
@@ -80,7 +80,7 @@ def test_the_median_time_is_of_the_answers_whose_time_is_known():
     assert math.isnan(labeler_reports([given(0, BOB, LEFT)])[BOB].median_seconds)
 
 
-def test_gold_and_others_are_what_answers_are_held_against():
+def test_answers_are_compared_with_gold_and_other_labelers():
     labels = [
         given(0, ANN, LEFT),
         given(0, BOB, LEFT),
@@ -97,7 +97,7 @@ def test_gold_and_others_are_what_answers_are_held_against():
     assert reports[BOB].reliability.estimate > reports[ANN].reliability.estimate
 
 
-def test_over_time_shows_who_becomes_careless():
+def test_reports_over_time_show_declining_labelers():
     labels = [given(i, BOB, LEFT, at_s=float(i)) for i in range(10)]
     labels += [given(i, ANN, LEFT if i < 5 else RIGHT, at_s=float(i)) for i in range(10)]
     first, second = over_time(labels, 2)
@@ -106,13 +106,13 @@ def test_over_time_shows_who_becomes_careless():
     assert second.reports[ANN].agreement.share == 0.0
 
 
-def test_an_answer_repeated_later_is_held_against_the_first_one():
+def test_repeat_is_compared_with_the_first_answer():
     labels = [given(0, ANN, LEFT, at_s=0.0), given(0, ANN, LEFT, at_s=9.0, is_repeat=True)]
     _, second = over_time(labels, 2)
     assert second.reports[ANN].self_consistency.share == 1.0
     assert second.reports[ANN].num_answers == 0
 
 
-def test_nothing_was_given_and_nothing_is_reported():
+def test_no_labels_give_no_reports():
     assert labeler_reports([]) == {}
     assert over_time([], 5) == []

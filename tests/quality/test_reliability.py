@@ -30,21 +30,21 @@ def trusted(*estimates):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_known_reliabilities_are_found_again_within_5_points(seed):
+def test_known_reliabilities_are_recovered_within_5_points(seed):
     found = estimate_reliability(simulated(2000, seed=seed))
     for j, truth in enumerate(TRUTH):
         assert found[j].estimate == pytest.approx(truth, abs=0.05)
         assert found[j].num == pytest.approx(1200, rel=0.1)
 
 
-def test_a_small_study_still_tells_the_best_from_the_worst():
+def test_small_study_separates_best_from_worst_labeler():
     """90 comparisons with three answers each, as 30 % of 300: 54 answers a labeler."""
     for seed in range(10):
         found = estimate_reliability(simulated(90, seed=seed))
         assert found[0].estimate > found[4].estimate
 
 
-def test_answers_that_nobody_else_gave_change_no_estimate():
+def test_single_answers_change_no_estimate():
     shared = simulated(200)
     alone = Votes.of({1000 + i: {0: Answer.LEFT} for i in range(500)})
     both = Votes(
@@ -56,11 +56,11 @@ def test_answers_that_nobody_else_gave_change_no_estimate():
     assert estimate_reliability(both) == estimate_reliability(shared)
 
 
-def test_a_labeler_alone_has_the_priors_reliability():
+def test_single_labeler_has_the_prior_reliability():
     assert estimate_reliability(Votes.of({0: {7: Answer.LEFT}})) == {7: Reliability(0.8, 0)}
 
 
-def test_with_gold_alone_it_is_the_share_of_right_answers_and_the_prior():
+def test_gold_only_reliability_is_the_share_of_correct_answers_with_prior():
     """3 right of 4, after 4 of 5 beforehand: 7/9. A tie among the gold says nothing."""
     said = [Answer.LEFT, Answer.LEFT, Answer.RIGHT, Answer.LEFT, Answer.LEFT]
     votes = Votes.of({i: {0: answer} for i, answer in enumerate(said)})
@@ -70,7 +70,7 @@ def test_with_gold_alone_it_is_the_share_of_right_answers_and_the_prior():
     assert found.num == 4
 
 
-def test_gold_can_show_that_a_majority_is_wrong():
+def test_gold_answers_reveal_a_wrong_majority():
     votes = Votes.of({i: {0: Answer.LEFT, 1: Answer.RIGHT, 2: Answer.RIGHT} for i in range(40)})
     assert estimate_reliability(votes)[0].estimate < 0.2
     found = estimate_reliability(votes, dict.fromkeys(range(40), Answer.LEFT))
@@ -78,37 +78,37 @@ def test_gold_can_show_that_a_majority_is_wrong():
     assert found[1].estimate < 0.2
 
 
-def test_the_chance_that_left_is_better_multiplies_the_labelers_odds():
+def test_posterior_odds_multiply_the_odds_of_the_labelers():
     """Odds 4 for left, 9 against: 4/9, a chance of 4/13."""
     votes = Votes.of({5: {0: Answer.LEFT, 1: Answer.RIGHT}})
     assert posterior_left(votes, trusted(0.8, 0.9))[5] == pytest.approx(4 / 13)
 
 
-def test_one_good_labeler_outweighs_two_bad_ones_in_the_posterior_but_not_in_the_mean():
+def test_reliable_labeler_outweighs_two_unreliable_ones_in_the_posterior_only():
     votes = Votes.of({0: {0: Answer.LEFT, 1: Answer.RIGHT, 2: Answer.RIGHT}})
     assert posterior_targets(votes, trusted(0.95, 0.6, 0.6))[0] > 0.5
     assert mean_targets(votes)[0] == pytest.approx(1 / 3)
 
 
-def test_nobodys_word_is_turned_round_however_often_they_are_wrong():
+def test_answers_of_unreliable_labelers_are_never_inverted():
     votes = Votes.of({0: {0: Answer.LEFT}})
     assert posterior_left(votes, trusted(0.1))[0] == 0.5
 
 
-def test_equal_counts_half_in_the_mean_and_draws_the_posterior_to_a_half():
+def test_equal_counts_half_in_the_mean_and_shrinks_the_posterior():
     """Posterior 0.8 with half of the answers a tie: 0.5 * 0.8 + 0.25."""
     votes = Votes.of({0: {0: Answer.LEFT, 1: Answer.EQUAL}, 1: {1: Answer.EQUAL}})
     assert mean_targets(votes) == {0: 0.75, 1: 0.5}
     assert posterior_targets(votes, trusted(0.8, 0.8)) == pytest.approx({0: 0.65, 1: 0.5})
 
 
-def test_comparisons_of_which_nobody_can_tell_have_no_target():
+def test_comparisons_with_only_cannot_tell_have_no_target():
     votes = Votes.of({0: {0: Answer.CANNOT_TELL}, 1: {0: Answer.CANNOT_TELL, 1: Answer.RIGHT}})
     assert mean_targets(votes) == {1: 0.0}
     assert set(posterior_targets(votes, trusted(0.8, 0.8))) == {1}
 
 
-def test_no_votes_are_no_targets_and_no_reliabilities():
+def test_no_votes_give_no_targets_and_no_reliabilities():
     votes = Votes.of({})
     assert mean_targets(votes) == posterior_targets(votes, {}) == estimate_reliability(votes) == {}
 

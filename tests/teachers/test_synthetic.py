@@ -56,14 +56,14 @@ def test_the_myopic_teacher_weighs_the_last_steps_most():
     assert SYNTHETIC["myopic"](left, right, circumstances()) is Answer.RIGHT
 
 
-def test_the_skipping_teacher_passes_over_two_poor_clips():
+def test_skip_teacher_cannot_tell_two_poor_clips():
     # the threshold is 0.1 * 100 * 2 / 10 = 2
     teacher = SYNTHETIC["skip"]
     assert teacher(segment(1, 0.9), segment(0, 0), circumstances()) is Answer.CANNOT_TELL
     assert teacher(segment(1, 1.1), segment(0, 0), circumstances()) is Answer.LEFT
 
 
-def test_the_skipping_teacher_passes_over_what_is_far_worse_than_a_negative_mean():
+def test_skip_teacher_cannot_tell_clips_far_below_a_negative_mean():
     # the expected return of one step is -10; the threshold is -10 - 0.9 * 10 = -19
     teacher, usual = SYNTHETIC["skip"], circumstances(mean_return=-100.0)
     assert teacher(segment(-20), segment(-25), usual) is Answer.CANNOT_TELL
@@ -76,24 +76,24 @@ def test_the_equal_teacher_does_not_tell_near_returns_apart():
     assert teacher(segment(13, 0), segment(10, 0), circumstances()) is Answer.LEFT
 
 
-def test_the_threshold_is_scaled_by_epsilon_once_however_often_it_is_asked():
+def test_threshold_is_scaled_by_epsilon_once():
     teacher = SYNTHETIC["equal"]
     for _ in range(5):
         assert teacher(segment(11.5, 0), segment(10, 0), circumstances()) is Answer.EQUAL
 
 
-def test_a_negative_running_return_gives_a_positive_threshold():
+def test_negative_mean_return_gives_a_positive_threshold():
     teacher = SYNTHETIC["equal"]
     near = teacher(segment(-11, 0), segment(-10, 0), circumstances(mean_return=-100.0))
     assert near is Answer.EQUAL
 
 
-def test_before_the_first_episode_has_ended_no_two_returns_count_as_equal():
+def test_equal_threshold_is_0_before_the_first_episode_ends():
     unknown = circumstances(mean_return=math.nan, mean_steps=math.nan)
     assert SYNTHETIC["equal"](segment(1.0), segment(0.9), unknown) is Answer.LEFT
 
 
-def test_the_same_comparison_draws_the_same_whenever_it_is_asked():
+def test_same_comparison_uses_the_same_random_numbers():
     left, right = segment(1.0), segment(1.1)
     one, other = (rng_of(3, left, right).random(4) for _ in range(2))
     np.testing.assert_array_equal(one, other)

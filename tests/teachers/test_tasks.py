@@ -24,22 +24,22 @@ def hopper(pitch, height=1.25, env_id="ShortHopper-v1"):
     )
 
 
-def test_a_turn_over_backwards_is_worth_its_angle():
+def test_backward_rotation_scores_its_angle():
     assert backwards_turning(hopper(-np.linspace(0, 2 * np.pi, 50))) == pytest.approx(
         2 * np.pi, rel=1e-4
     )
 
 
-def test_a_turn_is_worth_the_same_wherever_it_begins():
+def test_rotation_score_is_independent_of_the_start():
     pitch = 2.5 - np.linspace(0, 4 * np.pi, 80)
     assert backwards_turning(hopper(pitch)) == pytest.approx(4 * np.pi, rel=1e-4)
 
 
-def test_turning_forwards_is_worth_less_than_nothing():
+def test_forward_rotation_has_a_negative_score():
     assert backwards_turning(hopper(np.linspace(0, 3, 50))) == pytest.approx(-3, rel=1e-4)
 
 
-def test_rolling_on_the_floor_is_worth_less_than_a_flip():
+def test_rolling_on_the_floor_scores_less_than_a_flip():
     pitch = -np.linspace(0, 3, 50)
     assert backwards_turning(hopper(pitch, 0.3)) < 0.3 * backwards_turning(hopper(pitch))
 
@@ -61,7 +61,7 @@ def test_away_from_target_is_the_mean_distance():
     assert away_from_target(reacher) == pytest.approx(3.0)
 
 
-def test_a_task_in_the_wrong_environment_is_refused_in_words():
+def test_task_in_wrong_environment_is_refused():
     clip = hopper(np.zeros(3), env_id="Swimmer-v1")
     with pytest.raises(BadInput, match="suite's Hopper, but the environment is Swimmer-v1"):
         TASKS["backflip"](clip, clip, CIRCUMSTANCES)

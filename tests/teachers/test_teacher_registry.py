@@ -29,44 +29,44 @@ def own(monkeypatch):
 
 
 @pytest.mark.parametrize("said", [1.5, np.float32(1), "left", Answer.LEFT, True])
-def test_an_own_function_may_answer_in_words_or_numbers(own, said):
+def test_custom_function_may_return_answers_or_numbers(own, said):
     assert own(lambda left, right: said)(GOOD, BAD, CIRCUMSTANCES) is Answer.LEFT
 
 
-def test_an_own_function_sees_both_segments(own):
+def test_custom_function_receives_both_segments(own):
     teacher = own(lambda left, right: left.true_return - right.true_return)
     assert teacher(BAD, GOOD, CIRCUMSTANCES) is Answer.RIGHT
 
 
-def test_an_own_function_that_raises_is_named_with_its_error(own):
+def test_failing_custom_function_is_named_with_its_error(own):
     teacher = own(lambda left, right: 1 / 0)
     with pytest.raises(TeacherFailed, match="own:teacher raised ZeroDivisionError"):
         teacher(GOOD, BAD, CIRCUMSTANCES)
 
 
 @pytest.mark.parametrize("said", [None, "better", float("nan"), [1, 2]])
-def test_an_answer_that_is_none_is_refused_in_words(own, said):
+def test_invalid_answer_of_custom_teacher_is_refused(own, said):
     with pytest.raises(TeacherFailed, match="It must return left, right"):
         own(lambda left, right: said)(GOOD, BAD, CIRCUMSTANCES)
 
 
-def test_a_module_that_is_not_there_is_refused_in_words():
+def test_missing_module_is_refused_by_name():
     with pytest.raises(BadInput, match="PYTHONPATH"):
         teacher_named("no_such_module:teacher")
 
 
-def test_an_unknown_teacher_gets_the_nearest_name():
+def test_unknown_teacher_suggests_the_nearest_name():
     with pytest.raises(UnknownName, match="oracle"):
         teacher_named("oracel")
 
 
-def test_a_strength_replaces_b_prefs_number():
+def test_strength_replaces_the_default_parameter():
     assert teacher_named("mistake", 0.3) == SyntheticTeacher(mistake=0.3)
 
 
 @pytest.mark.parametrize(
     ("name", "strength"), [("oracle", 0.5), ("backflip", 1.0), ("mistake", 2.0)]
 )
-def test_a_strength_that_means_nothing_is_refused(name, strength):
+def test_invalid_strength_is_refused(name, strength):
     with pytest.raises(BadConfig):
         teacher_named(name, strength)
