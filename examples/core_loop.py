@@ -8,7 +8,8 @@ used; everything else is written out below.
     python examples/core_loop.py [STEPS] [LABELS] [SEED]
 
 The defaults take a few minutes on two cores. LABELS = 0 trains the same agent on the true reward,
-for comparison.
+for comparison: it returned 748 with seed 1, against 730 from 300 labels; a random policy returns
+107. The test's bar is 70 % of the return from the true reward.
 
 Sources, cited below as [P] and [PPO]:
   [P]   Christiano et al. 2017, "Deep reinforcement learning from human preferences"
