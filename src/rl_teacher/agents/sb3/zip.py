@@ -1,7 +1,7 @@
-"""A file of Stable-Baselines3: the networks in it, read without running anything that is there.
+"""Reading of networks from a file of Stable-Baselines3, without executing anything in it.
 
-Such a file holds pickles too. They are left alone: of `policy.pth` and `pytorch_variables.pth`
-torch reads tensors only, and of `data` we read what is plain JSON.
+Such a file also holds pickles, which are ignored: torch reads only tensors from `policy.pth` and
+`pytorch_variables.pth`, and only the plain JSON of `data` is used.
 """
 
 import io
@@ -22,12 +22,12 @@ from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.common.state_dict import StateDict, nest
 
 Spaces = tuple[gym.Space, gym.Space]
-"""Of an environment's observations and actions."""
+"""Observation space and action space of an environment."""
 
 NATIVE = ("ppo", "a2c", "trpo")
-"""This package's own agents that have networks like those in such files."""
-MOST_BYTES = 1 << 30
-"""Larger parts are not read."""
+"""Built-in agents whose networks have the structure of those in such files."""
+MAX_BYTES = 1 << 30
+"""Size of the largest part that is read."""
 
 LAYER = re.compile(r"mlp_extractor\.(policy|value)_net\.(\d+)\.(weight|bias)")
 HEADS = ("action_net.weight", "action_net.bias", "value_net.weight", "value_net.bias")
@@ -35,13 +35,13 @@ HEADS = ("action_net.weight", "action_net.bias", "value_net.weight", "value_net.
 
 @dataclass(frozen=True)
 class SavedPolicy:
-    """What a file says of an agent.
+    """The contents of a file.
 
     Attributes:
-        path: of the file.
-        weights: of all its networks, by the library's names.
-        variables: what else it has learned, such as a temperature.
-        settings: the plain part of what it was made with.
+        path: path of the file.
+        weights: parameters of all networks, under the names of the library.
+        variables: other learned variables, such as a temperature.
+        settings: constructor arguments, as far as they are plain JSON.
     """
 
     path: Path
@@ -51,9 +51,9 @@ class SavedPolicy:
 
 
 def agent_state(path: Path, kind: str, hidden: tuple[int, ...], spaces: Spaces) -> StateDict:
-    """What an agent may begin with, as `Agent.warm_start_from` wants it.
+    """Return the contents of a file in the form that `Agent.warm_start_from` needs.
 
-    These agents saw observations as they are, so the moments that come along never move.
+    These agents were trained on raw observations, so their normaliser is the identity, frozen.
 
     Args:
         path: of the file.
@@ -98,8 +98,8 @@ def read_zip(path: Path) -> SavedPolicy:
     try:
         with zipfile.ZipFile(path) as archive:
             sizes = {each.filename: each.file_size for each in archive.infolist()}
-            if max(sizes.values(), default=0) > MOST_BYTES:
-                raise BadInput(f"{path} holds a part of more than {MOST_BYTES >> 30} GiB.")
+            if max(sizes.values(), default=0) > MAX_BYTES:
+                raise BadInput(f"{path} holds a part of more than {MAX_BYTES >> 30} GiB.")
             read = {
                 name: archive.read(name)
                 for name in ("policy.pth", "pytorch_variables.pth", "data")
@@ -148,13 +148,13 @@ def _settings(content: bytes) -> Mapping[str, Any]:
     return settings if isinstance(settings, dict) else {}
 
 
-# --- as networks of our own ---
+# --- conversion ---
 
 
 def _as_networks(
     saved: SavedPolicy, kind: str, hidden: tuple[int, ...], spaces: Spaces
 ) -> StateDict:
-    """The policy and the value function, by the names of `OnPolicyAgent`'s networks."""
+    """Return policy and value function under the names of `OnPolicyAgent`'s state."""
     layers = _layers(saved)
     _check_activation(saved)
     sizes = {net: [len(bias) for _, bias in layers[net][:-1]] for net in ("policy", "value")}
@@ -183,7 +183,7 @@ def _as_networks(
 
 
 def _layers(saved: SavedPolicy) -> dict[str, list[tuple[np.ndarray, np.ndarray]]]:
-    """[out, in] weights and biases of each layer, the last one included."""
+    """Return [out, in] weights and biases of each layer, including the last."""
     weights = saved.weights
     unknown = [
         name for name in weights if not (LAYER.fullmatch(name) or name in (*HEADS, "log_std"))
@@ -208,9 +208,9 @@ def _layers(saved: SavedPolicy) -> dict[str, list[tuple[np.ndarray, np.ndarray]]
 
 
 def _check_activation(saved: SavedPolicy) -> None:
-    """Refuse networks that compute with something else than tanh.
+    """Refuse networks with another activation than tanh.
 
-    Note: what a class is called is in the plain part of the file, beside its pickle.
+    The name of the class is in the plain part of the file, next to its pickle.
     """
     kwargs = saved.settings.get("policy_kwargs")
     activation = kwargs.get("activation_fn", "Tanh") if isinstance(kwargs, dict) else "Tanh"
@@ -249,9 +249,9 @@ def _num_outputs(space: gym.Space) -> int:
 def _in_our_units(
     saved: SavedPolicy, layers: Mapping[str, list], space: gym.spaces.Box
 ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
-    """The last layer and log_std, so that the bounds of the environment's actions are -1 and 1.
+    """Rescale the last layer and log_std to actions in [-1, 1].
 
-    Their actions are the environment's, u, clipped; ours are (u - middle) / half range.
+    In the file, actions u are those of the environment; here they are (u - middle) / half range.
     """
     weight, bias = layers["policy"][-1]
     log_std, scale = saved.weights["log_std"], ActionScale.of(space)
