@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 
 from rl_teacher import cli
 from rl_teacher.agents import numpy_policy
-from rl_teacher.clips import drawing, poses
+from rl_teacher.clips import poses, segment
 from rl_teacher.config.experiment import (
     DEFAULT_PRETRAIN_LABELS,
     RunOptions,
@@ -373,7 +373,7 @@ def text_of(name):
         ("docs/remote.md", f"is the labeler `{OWNER}`"),
         ("docs/remote.md", f"`~/.rl-teacher/{token.FILE_NAME}`"),
         ("docs/labelling.md", f"at most {planner.MAX_WAITING} wait at any time"),
-        ("docs/labelling.md", f"At most {drawing.MAX_FPS:g} frames a second"),
+        ("docs/labelling.md", f"At most {segment.MAX_FPS:g} frames a second"),
         ("docs/labelling.md", f"from whom: `{OWNER}`"),
         ("docs/quality.md", f"that of {agreement.RESAMPLES:,} bootstrap samples"),
         ("docs/quality.md", "`a` = {:g} and `b` = {:g}".format(*reliability.PRIOR)),

@@ -79,7 +79,7 @@ class TestJoining:
         token = invite()
         [made] = program.get("/api/v1/invites").json()["invites"]
         assert program.delete(f"/api/v1/invites/{made['id']}").status_code == 204
-        assert "taken back" in assert_problem(join(newcomer, token), 409)
+        assert "revoked" in assert_problem(join(newcomer, token), 409)
 
     @pytest.mark.parametrize("token", ["", "rlt_", "\ud800", "\0", "x" * 200, "rlt_" + "x" * 43])
     def test_with_something_that_is_no_invite_is_refused(self, newcomer, token):
