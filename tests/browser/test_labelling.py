@@ -191,7 +191,7 @@ class TestWaiting:
         opened.wait_until_idle()
         [asked] = experiment.ask()
         opened.wait_for_comparison(asked)
-        opened.labels.add(Answer.LEFT)
+        opened.answer(Answer.LEFT)
         opened.wait_until_sent()
         assert experiment.answers() == {asked: Answer.LEFT}
 
