@@ -338,8 +338,8 @@ def test_a_predictor_for_other_spaces_is_refused_in_words(fitted):
         ({}, "-p rl, -p synth or -p human"),
         ({"predictor": "rl", "predictor_path": "x"}, "Leave one of them out"),
         ({"predictor": "synth", "keep_asking": True}, "belongs|none was given"),
-        ({"predictor_path": "x", "n_labels": 5}, "Say who answers"),
-        ({"predictor": "synth", "collect_only": True}, "how many labels"),
+        ({"predictor_path": "x", "n_labels": 5}, "Give -p synth or -p human"),
+        ({"predictor": "synth", "collect_only": True}, "a number of labels"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(changes, says):
