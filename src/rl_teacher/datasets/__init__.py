@@ -1,11 +1,11 @@
-"""Label data sets: labels with the segments they are about, in files that others can read.
+"""Label data sets: labels with their segments, in a portable format.
 
-    dataset.json      what it is: schema version, environment, spaces, counts, SHA-256 of the others
-    labels.jsonl      every label, the rows of `rl-teacher export --format jsonl`; or labels.parquet
-    segments.npz      the segments' arrays, without pickle
+    dataset.json      schema version, environment, spaces, counts, SHA-256 of the other files
+    labels.jsonl      every label, as `rl-teacher export --format jsonl`; or labels.parquet
+    segments.npz      arrays of the segments, without pickle
 
-A data set is a folder of these three files, or a `.zip` of it. `load` reads one from a stranger
-safely: nothing in it is ever run, and nothing is allocated before its size is known.
+A data set is a folder of these three files, or a `.zip` of it. `load` is safe for untrusted files:
+it runs nothing, and allocates nothing before the size is known.
 """
 
 from rl_teacher.datasets.dataset import Dataset, LabelledComparison

@@ -1,4 +1,4 @@
-"""What each labeler does: how much, how fast, how evenly, how steadily, how well."""
+"""Statistics of each labeler: volume, speed, side bias, consistency, accuracy and agreement."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,22 +10,22 @@ from rl_teacher.quality.reliability import UNKNOWN, Reliability, estimate_reliab
 from rl_teacher.quality.votes import Votes
 
 Z = 1.96
-"""Standard errors on each side of a 95 % interval."""
+"""Normal quantile of a 95 % interval."""
 DECISIVE = (Answer.LEFT, Answer.RIGHT)
 
 
 @dataclass(frozen=True)
 class GivenLabel:
-    """A label as it was given; labels are append-only.
+    """An entry of the append-only label log.
 
     Attributes:
-        comparison: what was asked.
-        labeler: who answered.
-        answer: in the comparison's own order; None takes back what was said before.
-        at_s: when, in seconds since any moment.
-        is_swapped: whether the left clip was shown on the right.
-        response_ms: how long it took, if that is known.
-        is_repeat: asked a second time, to see whether the answer is the same.
+        comparison: Comparison id.
+        labeler: Labeler id.
+        answer: Answer in the comparison's own order; None withdraws the earlier answer.
+        at_s: Time in seconds, from any origin.
+        is_swapped: The left clip was shown on the right.
+        response_ms: Response time, if known.
+        is_repeat: The labeler was asked again, to measure consistency.
     """
 
     comparison: int
@@ -39,10 +39,10 @@ class GivenLabel:
 
 @dataclass(frozen=True)
 class Share:
-    """A share of some number of cases, with Wilson's 95 % interval; NaN of none.
+    """A proportion with its 95 % Wilson interval; NaN without cases.
 
-    Source: Wilson 1927. Unlike mean +- two standard errors it stays within 0 and 1, and says
-    something of one case too.
+    Source: Wilson 1927. Unlike the normal approximation, the interval stays within 0 and 1 and is
+    meaningful for a single case.
     """
 
     share: float
@@ -52,7 +52,7 @@ class Share:
 
     @classmethod
     def of(cls, cases: Iterable[bool]) -> "Share":
-        """The share of the cases that are so."""
+        """Compute the share of true cases."""
         counted = list(cases)
         num = len(counted)
         if not num:
@@ -65,18 +65,18 @@ class Share:
 
 @dataclass(frozen=True)
 class LabelerReport:
-    """What one labeler does.
+    """Statistics of one labeler.
 
     Attributes:
-        labeler: who.
-        num_answers: comparisons with a current answer of theirs.
-        median_seconds: of an answer; NaN where no time is known.
-        left_shown: of their answers for a side, how many were for the one shown on the left; far
-            from 1/2 is a habit of the hand.
-        self_consistency: of the comparisons asked twice, how many got the same answer.
-        gold_accuracy: of the comparisons with a known answer, how many got that.
-        agreement: with each other labeler about each comparison, how often they said the same.
-        reliability: estimated from all that.
+        labeler: Labeler id.
+        num_answers: Number of comparisons with a current answer.
+        median_seconds: Median response time; NaN if unknown.
+        left_shown: Share of decisive answers for the clip shown on the left; a value far from 1/2
+            indicates a side bias.
+        self_consistency: Share of repeats with the same answer.
+        gold_accuracy: Share of gold comparisons with the known answer.
+        agreement: Share of equal answers over pairs with other labelers.
+        reliability: Estimated probability of being right.
     """
 
     labeler: int
@@ -90,7 +90,7 @@ class LabelerReport:
 
 
 def current_answers(labels: Iterable[GivenLabel]) -> dict[int, dict[int, GivenLabel]]:
-    """By comparison and labeler, the label that counts: the newest, unless it was taken back."""
+    """Return the newest label by comparison and labeler, unless it withdraws the answer."""
     current: dict[int, dict[int, GivenLabel]] = {}
     for label in labels:
         if not label.is_repeat:
@@ -102,7 +102,7 @@ def current_answers(labels: Iterable[GivenLabel]) -> dict[int, dict[int, GivenLa
 
 
 def votes_of(labels: Iterable[GivenLabel]) -> Votes:
-    """The answers that count now."""
+    """Return the current answers as arrays."""
     return Votes.of(
         {
             comparison: {who: label.answer for who, label in given.items() if label.answer}
@@ -114,30 +114,29 @@ def votes_of(labels: Iterable[GivenLabel]) -> Votes:
 def labeler_reports(
     labels: Sequence[GivenLabel], gold: Mapping[int, Answer] | None = None
 ) -> dict[int, LabelerReport]:
-    """A report on each labeler, by labeler.
+    """Compute a report per labeler.
 
     Args:
-        labels: oldest first. Leave out those of excluded labelers, or they count as others to agree
-            with.
-        gold: comparisons with a known answer.
+        labels: Labels, oldest first, without those of excluded labelers.
+        gold: Known answers by comparison.
     """
-    yardstick = Yardstick.of(labels, gold or {})
-    return {who: _report(who, theirs, yardstick) for who, theirs in _by_labeler(labels).items()}
+    reference = Reference.of(labels, gold or {})
+    return {who: _report(who, theirs, reference) for who, theirs in _by_labeler(labels).items()}
 
 
 def empty_report(labeler: int) -> LabelerReport:
-    """The report on somebody none of whose labels are looked at."""
-    return _report(labeler, [], Yardstick({}, {}, {}))
+    """Return the report on a labeler without labels."""
+    return _report(labeler, [], Reference({}, {}, {}))
 
 
 @dataclass(frozen=True)
-class Yardstick:
-    """What a labeler's answers are held against.
+class Reference:
+    """Answers against which a labeler is measured.
 
     Attributes:
-        current: everybody's labels that count, by comparison and labeler.
-        gold: comparisons with a known answer.
-        reliability: of everybody.
+        current: Current labels by comparison and labeler.
+        gold: Known answers by comparison.
+        reliability: Reliability by labeler.
     """
 
     current: Mapping[int, Mapping[int, GivenLabel]]
@@ -145,8 +144,8 @@ class Yardstick:
     reliability: Mapping[int, Reliability]
 
     @classmethod
-    def of(cls, labels: Sequence[GivenLabel], gold: Mapping[int, Answer]) -> "Yardstick":
-        """From all labels, oldest first."""
+    def of(cls, labels: Sequence[GivenLabel], gold: Mapping[int, Answer]) -> "Reference":
+        """Compute the reference from all labels, oldest first."""
         return cls(current_answers(labels), gold, estimate_reliability(votes_of(labels), gold))
 
 
@@ -157,9 +156,9 @@ def _by_labeler(labels: Iterable[GivenLabel]) -> dict[int, list[GivenLabel]]:
     return given
 
 
-def _report(who: int, labels: Sequence[GivenLabel], yardstick: Yardstick) -> LabelerReport:
-    """On some labels of one labeler."""
-    current, gold = yardstick.current, yardstick.gold
+def _report(who: int, labels: Sequence[GivenLabel], reference: Reference) -> LabelerReport:
+    """Compute a report from some labels of one labeler."""
+    current, gold = reference.current, reference.gold
     own = [each for each in labels if current.get(each.comparison, {}).get(who) is each]
     newest = {each.comparison: each for each in labels if each.is_repeat}
     repeats = [each for each in newest.values() if each.answer is not None]
@@ -188,18 +187,18 @@ def _report(who: int, labels: Sequence[GivenLabel], yardstick: Yardstick) -> Lab
             for them, other in current[each.comparison].items()
             if them != who and Answer.CANNOT_TELL not in (each.answer, other.answer)
         ),
-        reliability=yardstick.reliability.get(who, UNKNOWN),
+        reliability=reference.reliability.get(who, UNKNOWN),
     )
 
 
 @dataclass(frozen=True)
 class Period:
-    """A stretch of time, and what labelers did in it.
+    """Statistics of a period.
 
     Attributes:
-        from_s: its beginning.
-        to_s: its end.
-        reports: by labeler.
+        from_s: Start time.
+        to_s: End time.
+        reports: Reports by labeler.
     """
 
     from_s: float
@@ -210,14 +209,14 @@ class Period:
 def over_time(
     labels: Sequence[GivenLabel], num_periods: int, gold: Mapping[int, Answer] | None = None
 ) -> list[Period]:
-    """The same reports on stretches of equal length, so that a drift can be seen.
+    """Compute reports for periods of equal length, to reveal drift.
 
-    A labeler's answers of a stretch are held against what others say at any time. The reliability
-    is that of the whole: a stretch alone says too little.
+    Answers of a period are compared with answers of others at any time. The reliability is
+    estimated from all labels, because a single period has too few.
     """
     if not labels:
         return []
-    yardstick = Yardstick.of(labels, gold or {})
+    reference = Reference.of(labels, gold or {})
     begin, end = min(each.at_s for each in labels), max(each.at_s for each in labels)
     length = max(end - begin, 1e-9) / num_periods
     parts: list[list[GivenLabel]] = [[] for _ in range(num_periods)]
@@ -227,7 +226,7 @@ def over_time(
         Period(
             begin + place * length,
             begin + (place + 1) * length,
-            {who: _report(who, theirs, yardstick) for who, theirs in _by_labeler(part).items()},
+            {who: _report(who, theirs, reference) for who, theirs in _by_labeler(part).items()},
         )
         for place, part in enumerate(parts)
     ]
