@@ -115,8 +115,9 @@ def test_bad_input_exits_with_code_2_and_a_message(tmp_path, desk, capsys):
         assert says in printed
         assert "Traceback" not in printed
     desk.say(desk.ask(0), "left")
-    assert main(["export", "desk", "--format", "csv"]) == 2
-    assert "jsonl or parquet" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["export", "desk", "--format", "csv"])
+    assert "'jsonl', 'parquet'" in capsys.readouterr().err
 
 
 def test_unknown_experiment_is_named(desk):
