@@ -332,7 +332,7 @@ class LabelledWorld:
 
     def _make_learner(self, env_id: str, folder: Path) -> "RewardLearner":
         from rl_teacher.predictor.inputs import InputSpace
-        from rl_teacher.queries.planner import QuerySettings
+        from rl_teacher.queries.planner import PlannerSettings
         from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore
         from rl_teacher.queries.schedules import Budget, Progress
         from rl_teacher.queries.selectors import selector
@@ -352,7 +352,7 @@ class LabelledWorld:
         shelf = QueryStore(self._store, experiment_id, SegmentFiles(folder / "segments"))
         return RewardLearner(
             RewardTask(env_id, space, self._venv.num_envs, segment_steps=60),
-            QuerySettings(selector("disagreement"), by_step, Budget(None, 50, 10**6), 10),
+            PlannerSettings(selector("disagreement"), by_step, Budget(None, 50, 10**6), 10),
             TrainerSettings(PredictorConfig(), 200, in_background=False, seed=0),
             QueryQueue(shelf, NamedTeacher(teacher_named("oracle"), "synthetic:oracle", 0)),
         )

@@ -6,7 +6,7 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.config.experiment import LabelerWeights, PredictorConfig
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.queries.planner import QuerySettings
+from rl_teacher.queries.planner import PlannerSettings
 from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, RecentEpisodes
 from rl_teacher.queries.schedules import Budget, Progress, schedule
 from rl_teacher.queries.selectors import selector
@@ -45,7 +45,7 @@ class World:
         self.queue = QueryQueue(query_store, NamedTeacher(teacher, "synthetic:oracle", 0))
         self.learner = RewardLearner(
             RewardTask("ShortReacher-v1", space, 8, 10),
-            QuerySettings(selector("disagreement"), schedule("annealed"), budget, 10),
+            PlannerSettings(selector("disagreement"), schedule("annealed"), budget, 10),
             TrainerSettings(
                 PredictorConfig(hidden=(16, 16), label_buffer=label_buffer), 100, False, 0, weights
             ),

@@ -30,7 +30,7 @@ PIXEL_STRIDE = 16
 
 
 @dataclass(frozen=True)
-class QuerySettings:
+class PlannerSettings:
     """Settings of query planning.
 
     Attributes:
@@ -61,7 +61,7 @@ class QueryPlanner:
 
     def __init__(
         self,
-        settings: QuerySettings,
+        settings: PlannerSettings,
         recorder: Recorder,
         predictor: RewardPredictor,
         segment_steps: int,

@@ -7,7 +7,7 @@ from rl_teacher.config.experiment import LabelerWeights, TeachConfig, pretrainin
 from rl_teacher.envs.registry import EnvInfo, get_env_info
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.queries.planner import MAX_WAITING, QuerySettings
+from rl_teacher.queries.planner import MAX_WAITING, PlannerSettings
 from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, load_shared_segments
 from rl_teacher.queries.schedules import Budget, schedule
 from rl_teacher.queries.selectors import selector
@@ -92,7 +92,7 @@ def _teacher(config: TeachConfig) -> NamedTeacher:
     return NamedTeacher(teacher, f"synthetic:{config.teacher}", config.seed)
 
 
-def _query_settings(config: TeachConfig, store: QueryStore, length: int) -> QuerySettings:
+def _query_settings(config: TeachConfig, store: QueryStore, length: int) -> PlannerSettings:
     is_person = config.asks_a_person
     budget = Budget(
         total=config.n_labels,
@@ -102,7 +102,7 @@ def _query_settings(config: TeachConfig, store: QueryStore, length: int) -> Quer
         hyperbolic_steps=config.hyperbolic_steps,
     )
     default_schedule = "constant" if config.n_labels is None else "annealed"
-    return QuerySettings(
+    return PlannerSettings(
         selector=selector(config.selector),
         schedule=schedule(config.schedule or default_schedule),
         budget=budget,

@@ -32,7 +32,7 @@ from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair
 from rl_teacher.quality.reliability import estimate_reliability, mean_targets, posterior_targets
 from rl_teacher.quality.votes import Votes
-from rl_teacher.queries.planner import QueryPlanner, QuerySettings
+from rl_teacher.queries.planner import PlannerSettings, QueryPlanner
 from rl_teacher.queries.queue import Query, QueryQueue, RecentEpisodes
 from rl_teacher.queries.schedules import Progress
 from rl_teacher.rewards.source import Metrics, RewardedRollout, RewardSource, prediction_metrics
@@ -76,7 +76,7 @@ class RewardLearner(RewardSource):
     def __init__(
         self,
         task: RewardTask,
-        queries: QuerySettings,
+        queries: PlannerSettings,
         training: TrainerSettings,
         queue: QueryQueue,
     ) -> None:

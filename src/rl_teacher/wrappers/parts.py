@@ -12,7 +12,7 @@ from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.queries.planner import MAX_WAITING, QuerySettings
+from rl_teacher.queries.planner import MAX_WAITING, PlannerSettings
 from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, load_shared_segments
 from rl_teacher.queries.schedules import Budget, schedule
 from rl_teacher.queries.selectors import selector
@@ -119,7 +119,7 @@ def _fits(segment: Segment, space: InputSpace) -> bool:
 
 def query_settings(
     settings: WrapperSettings, num_given: int, shared: Sequence[Segment]
-) -> QuerySettings:
+) -> PlannerSettings:
     """Return the settings of query planning."""
     by_the_clock = settings.is_human and settings.steps_between_labels is None
     budget = Budget(
@@ -130,7 +130,7 @@ def query_settings(
         steps_between=settings.steps_between_labels or Budget.steps_between,
     )
     named_schedule, named_selector = settings.schedule, settings.selector
-    return QuerySettings(
+    return PlannerSettings(
         selector=selector(named_selector) if isinstance(named_selector, str) else named_selector,
         schedule=schedule(named_schedule) if isinstance(named_schedule, str) else named_schedule,
         budget=budget,
