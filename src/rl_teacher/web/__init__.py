@@ -1,1 +1,1 @@
-"""The service: the labelling page, and the API that it speaks."""
+"""Web service: the labelling page and its API."""

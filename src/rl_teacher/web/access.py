@@ -31,10 +31,10 @@ from rl_teacher.web.problems import (
 COOKIE_AGE_S = 90 * 24 * 3600
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 API_PREFIXES = ("/api/", "/assets/", "/readyz", "/healthz")
-"""Where programs ask: they get problem details, and no cookie for a link."""
+"""Path prefixes for programs: errors are problem details, and tokens in the query set no cookie."""
 
 EXPERIMENT_PATH = "/api/v1/experiments/{name}"
-"""How the paths of all routes begin that are about one experiment."""
+"""Path prefix of every route that concerns one experiment."""
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 

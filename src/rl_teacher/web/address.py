@@ -25,15 +25,15 @@ PLAY_PATH = "/play"
 
 @dataclass(frozen=True)
 class Address:
-    """A service that listens.
+    """Address of a running service.
 
     Attributes:
-        url: as a browser on this machine reaches it.
-        host: as in the URL.
-        port: TCP.
-        pid: of its process.
-        instance: a name that only this process has; `/healthz` says it too.
-        serves: which store and media, see `serves`.
+        url: Base URL for a browser on this machine.
+        host: Host in the URL.
+        port: TCP port.
+        pid: Process id.
+        instance: Unique name of the process, which `/healthz` returns as well.
+        serves: Identifier of the store and the media, see `serves`.
     """
 
     url: str
@@ -53,9 +53,9 @@ def link(address: Address, name: str | None = None, *, labels: bool = True) -> s
     """Return the link to an experiment with the access token; without a name, to all experiments.
 
     Args:
-        address: of the service.
-        name: of an experiment.
-        labels: whether to label it, or to watch it.
+        address: Address of the service.
+        name: Name of an experiment.
+        labels: Whether to link to the labelling page instead of the experiment's page.
     """
     if name is None:
         return with_token(address, "/")
@@ -71,9 +71,9 @@ def comparison_link(address: Address, name: str, comparison_id: int) -> str:
     """Return the link to one comparison.
 
     Args:
-        address: of the service.
-        name: of the experiment.
-        comparison_id: in the store.
+        address: Address of the service.
+        name: Name of the experiment.
+        comparison_id: Id of the comparison in the store.
     """
     return with_token(address, label_path(name), comparison=str(comparison_id))
 
@@ -82,9 +82,9 @@ def credential_link(address: Address, credential: str, name: str | None = None) 
     """Return the login link of a labeler.
 
     Args:
-        address: of the service.
-        credential: theirs.
-        name: of an experiment, which is labelled there; None for the list of all.
+        address: Address of the service.
+        credential: Credential of the labeler.
+        name: Experiment to label; None for the list of all experiments.
     """
     path = "/" if name is None else label_path(name)
     return f"{address.url}{path}?{urlencode({'token': credential})}"
@@ -109,7 +109,7 @@ def running_service(store_and_media: str | None = None) -> Address | None:
     """Return the address of the running service of this home, or None.
 
     Args:
-        store_and_media: from `serves`; a service of another database or other media is none.
+        store_and_media: Result of `serves`; services of other databases or media are ignored.
     """
     address = _read(home() / FILE_NAME)
     if address is None or store_and_media not in (None, address.serves):
@@ -121,7 +121,7 @@ def await_service(process: subprocess.Popen[bytes], timeout_s: float = 30.0) -> 
     """Wait until a child process that was started as the service listens.
 
     Raises:
-        BadInput: it ended, or did not listen in time.
+        BadInput: The process ended, or did not listen in time.
     """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline and process.poll() is None:
@@ -141,7 +141,7 @@ def published(address: Address) -> Iterator[None]:
     """Publish the address in the home and remove it at the end, unless another service replaced it.
 
     Raises:
-        RunFolderUnusable: the home cannot be written.
+        RunFolderUnusable: The home cannot be written.
     """
     path = home() / FILE_NAME
     with folder_errors(path.parent):
@@ -158,10 +158,10 @@ def local_address(host: str, port: int, instance: str, store_and_media: str) -> 
     """Return the address of a service in this process.
 
     Args:
-        host: that it is bound to; the wildcards are reached through loopback.
-        port: TCP.
-        instance: see `Address`.
-        store_and_media: from `serves`.
+        host: Host that the socket is bound to; wildcard addresses are reached through loopback.
+        port: TCP port.
+        instance: Unique name of the process.
+        store_and_media: Result of `serves`.
     """
     reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     shown = f"[{reached}]" if ":" in reached else reached

@@ -74,7 +74,7 @@ def create_app(
         player=player,
     )
     problems.add_error_handlers(app)
-    # The last one added is the first that a request meets.
+    # Requests pass the middleware in reverse order: the last one added comes first.
     app.add_middleware(GZipMiddleware, compresslevel=GZIP_LEVEL)
     app.add_middleware(BodyLimit, max_body_bytes=settings.max_body_bytes)
     app.add_middleware(AccessMiddleware, routes=app.routes, authenticator=authenticator)

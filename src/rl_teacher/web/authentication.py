@@ -18,7 +18,7 @@ OWNER_ROLE = "owner"
 
 MAX_REMEMBERED = 10_000
 WRONG_FOR_S = 60.0
-"""How long a credential that was wrong is taken to be wrong still, without a look."""
+"""Seconds for which a wrong credential is rejected without a query of the database."""
 
 
 def is_owner(identity: Identity) -> bool:
@@ -58,15 +58,16 @@ class Authenticator:
         self._wrong = CredentialCache(self._clock_s)
 
     async def of(self, token: str, address: str) -> Identity | None:
-        """Whose a credential is; None for nobody's.
+        """Return the identity that a credential belongs to, or None if it is invalid.
 
         Args:
-            token: as it was shown.
-            address: from where.
+            token: The credential.
+            address: Network of the client.
 
         Raises:
-            RateLimited: of this credential, or of wrong ones from this address.
-            StoreUnavailable: nobody knows now.
+            RateLimited: Too many requests with this credential, or too many wrong credentials from
+                this network.
+            StoreUnavailable: The database cannot be read.
         """
         if self.is_home_token(token):
             check(self._owner_buckets.take(self._token))
@@ -101,7 +102,7 @@ class Authenticator:
         return self._store.access.identify_many(tokens)
 
     def id_of(self, identity: Identity) -> int:
-        """The labeler's id in the store; 0 of an owner who never answered anything."""
+        """Return the labeler's id in the store; 0 for an owner without labels."""
         if identity.labeler_id == 0:
             ids = {each.name: each.id for each in self._store.labelers.all()}
             return ids.get(identity.name, 0)
@@ -112,15 +113,15 @@ class Authenticator:
         return secrets.compare_digest(token.encode(errors="replace"), self._token)
 
     def count_anonymous(self, address: str) -> None:
-        """Count a request of somebody who has no credential.
+        """Count a request without a credential.
 
         Raises:
-            RateLimited: from this address.
+            RateLimited: Too many requests from this network.
         """
         check(self._anonymous_buckets.take(address))
 
     def remember(self, identity: Identity, credential: str, address: str) -> None:
-        """Know whoever was just let in, whose knock does not count: a whole class may join."""
+        """Cache a new credential and refund its request, so that a whole class can join at once."""
         self._good.add(digest_of(credential), identity.role)
         self._anonymous_buckets.give_back(address)
 
@@ -155,10 +156,10 @@ def digest_of(credential: str) -> bytes:
 
 
 def check(wait_s: float) -> None:
-    """Note: nothing is counted against whoever is told to wait.
+    """Raise an error if the client has to wait; such a request is not counted.
 
     Raises:
-        RateLimited: the wait is not over.
+        RateLimited: The wait is positive.
     """
     if wait_s > 0:
         raise RateLimited(wait_s)

@@ -15,7 +15,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 NUM_THREADS = 2
 
 MAX_BATCH = 100
-"""Things that are done together."""
+"""Items per batch."""
 
 P = ParamSpec("P")
 Item = TypeVar("Item")
@@ -48,42 +48,42 @@ class Batcher(Generic[Item, Result]):
     """
 
     def __init__(self, lane: WorkerPool, do: Callable[[Sequence[Item]], Sequence[Result]]) -> None:
-        """A gathering.
+        """Create a batcher.
 
         Args:
-            lane: where it is done.
-            do: it; a result for each item, in their order. What it raises, all of them get.
+            lane: Threads that process the batches.
+            do: Returns one result per item, in order. All items receive its exception.
         """
         self._lane = lane
         self._do = do
         self._lock = Lock()
-        self._gathered: list[tuple[Item, Future[Result]]] = []
+        self._pending: list[tuple[Item, Future[Result]]] = []
         self._is_busy = False
 
     async def __call__(self, item: Item) -> Result:
         """Process an item and return its result."""
         future: Future[Result] = Future()
         with self._lock:
-            self._gathered.append((item, future))
+            self._pending.append((item, future))
             is_first, self._is_busy = not self._is_busy, True
         if is_first:
-            self._lane.submit(self._do_some)
+            self._lane.submit(self._process_batch)
         return await asyncio.wrap_future(future)
 
-    def _do_some(self) -> None:
+    def _process_batch(self) -> None:
         """Process one batch, then queue the next one behind other waiting calls."""
         with self._lock:
-            some, self._gathered = self._gathered[:MAX_BATCH], self._gathered[MAX_BATCH:]
-        wanted = [each for each in some if each[1].set_running_or_notify_cancel()]
+            batch, self._pending = self._pending[:MAX_BATCH], self._pending[MAX_BATCH:]
+        active = [each for each in batch if each[1].set_running_or_notify_cancel()]
         try:
-            results = self._do([item for item, _ in wanted]) if wanted else []
+            results = self._do([item for item, _ in active]) if active else []
         except BaseException as error:
-            for _, future in wanted:
+            for _, future in active:
                 future.set_exception(error)
         else:
-            for (_, future), result in zip(wanted, results, strict=True):
+            for (_, future), result in zip(active, results, strict=True):
                 future.set_result(result)
         with self._lock:
-            self._is_busy = bool(self._gathered)
+            self._is_busy = bool(self._pending)
         if self._is_busy:
-            self._lane.submit(self._do_some)
+            self._lane.submit(self._process_batch)

@@ -6,9 +6,9 @@ import webbrowser
 
 
 def open_in_browser(url: str) -> bool:
-    """Open a page where a person sits in front of a screen; whether that was done.
+    """Open a page in a graphical browser and return whether that was possible.
 
-    Note: without a screen, a browser for terminals would take this terminal over.
+    Without a display, a text browser would take over the terminal.
     """
     has_screen = sys.platform in ("darwin", "win32") or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")

@@ -25,7 +25,7 @@ SomeSummary = TypeVar("SomeSummary", bound=ExperimentSummary)
 
 SPARK_POINTS = 40
 SPARK_FIGURES = ("true_return", "predicted_return")
-"""What a spark line shows: the first of these that there is."""
+"""Metrics of a sparkline, in order of preference."""
 
 
 class ExperimentViews:

@@ -17,7 +17,7 @@ pre { overflow-x: auto; }
 """
 
 STYLE_HASH = f"'sha256-{base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()}'"
-"""With it, a Content-Security-Policy allows exactly this style."""
+"""Source expression with which a Content-Security-Policy allows exactly this style."""
 
 
 def page(title: str, body: str, status: int, headers: Mapping[str, str]) -> HTMLResponse:

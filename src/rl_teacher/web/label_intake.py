@@ -34,7 +34,7 @@ def store_uploads(store: Store, sent: Sequence[LabelUpload]) -> list[LabelReceip
     """Store the valid labels of several requests and return a receipt for each request.
 
     Raises:
-        StoreUnavailable: nothing was kept.
+        StoreUnavailable: No label was stored.
     """
     check_schema_version(store)
     parcels = [opened(each) for each in sent]
@@ -106,7 +106,7 @@ def in_stored_order(label: LabelSubmission, about: ComparisonWithLease, labeler:
     """Convert a label to the stored order of its comparison.
 
     Raises:
-        ProblemError: its clips were never shown, or not that one on the left.
+        ProblemError: The clips cannot be shown yet, or `left_hash` is neither of them.
     """
     view = about.comparison
     is_repeat = about.purpose == "repeat" and label.lease == about.lease

@@ -27,11 +27,11 @@ from rl_teacher.web.schemas.review import (
 )
 
 MAX_LABELS = 20_000
-"""Of the newest; more would say the same, and keep others waiting."""
+"""Newest labels to analyse; more would hardly change the estimates and delay other requests."""
 
 NUM_PERIODS = 12
 CACHE_S = 10.0
-"""How long what was computed is shown again, before it is computed anew."""
+"""Seconds until a cached result expires."""
 
 
 class QualityCache:
@@ -41,17 +41,17 @@ class QualityCache:
         self._store = store
         self._clock_s = clock_s
         self._computing = Lock()
-        self._shown: dict[int, tuple[float, LabelQuality]] = {}
+        self._cache: dict[int, tuple[float, LabelQuality]] = {}
 
     def of(self, experiment_id: int) -> LabelQuality:
-        """The quality of an experiment's labels."""
+        """Return the quality of an experiment's labels."""
         with self._computing:
-            at_s, shown = self._shown.get(experiment_id, (float("-inf"), None))
-            if shown is None or self._clock_s() - at_s >= CACHE_S:
+            at_s, result = self._cache.get(experiment_id, (float("-inf"), None))
+            if result is None or self._clock_s() - at_s >= CACHE_S:
                 labels = self._store.labels.sample(experiment_id, MAX_LABELS)
-                shown = quality(labels, self._store.labelers.all())
-                self._shown[experiment_id] = (self._clock_s(), shown)
-            return shown
+                result = quality(labels, self._store.labelers.all())
+                self._cache[experiment_id] = (self._clock_s(), result)
+            return result
 
 
 def given_label(row: StoredLabel) -> GivenLabel:

@@ -34,18 +34,18 @@ class NewCredential:
 
 
 def add(name: str, role: str, days: float | None, experiment: str | None = None) -> NewCredential:
-    """Let somebody in.
+    """Add a labeler with a new credential.
 
     Args:
-        name: of a new labeler.
+        name: Name of the labeler.
         role: `labeler` or `owner`.
-        days: how long the credential lasts; None for as long as it is not revoked.
-        experiment: the only one that they see; None for all.
+        days: Lifetime of the credential; None to keep it valid until it is revoked.
+        experiment: Experiment that the labeler is limited to; None for all.
 
     Raises:
-        LabelerExists: the name is taken.
-        ExperimentNotFound: there is none of this name.
-        BadInput: a name or a time that cannot be, or an owner of one experiment.
+        LabelerExists: The name is taken.
+        ExperimentNotFound: No experiment has this name.
+        BadInput: The name or lifetime is invalid, or an owner is limited to one experiment.
     """
     if role not in ROLES:
         raise BadInput(f"--role {role} was given; {' or '.join(ROLES)} is possible.")
@@ -71,10 +71,10 @@ def list_labelers() -> list[LabelerView]:
 
 
 def revoke(name: str) -> int:
-    """Let somebody in no longer; their labels stay. How many credentials they had.
+    """Revoke all credentials of a labeler, keep the labels, and return the number revoked.
 
     Raises:
-        LabelerNotFound: there is nobody of this name.
+        LabelerNotFound: No labeler has this name.
     """
     with open_store() as store:
         return store.access.revoke_credentials(name)

@@ -28,14 +28,14 @@ class Lifetime:
     def __init__(
         self, home: Path, end_after_s: float, now: Callable[[], float] = time.monotonic
     ) -> None:
-        """Begin.
+        """Start the countdown.
 
         Args:
-            home: whose runs are looked at.
-            end_after_s: how long no run shows the page before it is over.
-            now: seconds, from any start.
+            home: Home of the runs.
+            end_after_s: Seconds without a run that shows the page until the service stops.
+            now: Monotonic clock in seconds.
         """
-        self._nobody = exclusive_page_lock(home)
+        self._exclusive_lock = exclusive_page_lock(home)
         self._end_after_s = end_after_s
         self._now = now
         self._shown_s = now()
@@ -47,7 +47,7 @@ class Lifetime:
         own service.
         """
         try:
-            is_shown = not self._nobody.acquire(timeout_s=0.0)
+            is_shown = not self._exclusive_lock.acquire(timeout_s=0.0)
         except FileNotFoundError:  # the home was deleted
             is_shown = False
         if is_shown:
@@ -55,9 +55,9 @@ class Lifetime:
             return False
         is_over = self._now() - self._shown_s >= self._end_after_s
         if not is_over:
-            self._nobody.release()
+            self._exclusive_lock.release()
         return is_over
 
     def close(self) -> None:
         """Release the lock after the service has stopped."""
-        self._nobody.release()
+        self._exclusive_lock.release()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 MAX_KEYS = 20_000
-"""Whoever asks is remembered only while it matters, and never more than so many."""
+"""Maximum number of buckets in memory."""
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,18 @@ from rl_teacher.store.files import folder_errors
 FOLDER = "logs"
 FILE_NAME = "service.log"
 ERRORS_NAME = "service-errors.log"
-"""What a service beside a run would have said at a terminal."""
+"""Standard error of a service that a training run has started."""
 
 MAX_BYTES = 5_000_000
 NUM_OLD = 3
-"""Files of requests that are kept beside the newest one."""
+"""Rotated request logs to keep besides the current one."""
 
 
 def log_folder(home: Path) -> Path:
-    """Where a home's logs are; made if it is not there.
+    """Return the log folder of a home, which is created if it is missing.
 
     Raises:
-        RunFolderUnusable: it cannot be.
+        RunFolderUnusable: The folder cannot be created.
     """
     folder = home / FOLDER
     with folder_errors(home):
@@ -33,12 +33,12 @@ def log_folder(home: Path) -> Path:
 
 @contextmanager
 def logged(home: Path) -> Iterator[None]:
-    """Log this process's requests, warnings and faults for as long as it lasts.
+    """Log requests, warnings and errors of this process within the context.
 
-    Note: a full disk is told at the terminal, and stops no request.
+    A full disk is reported in the terminal and fails no request.
 
     Raises:
-        RunFolderUnusable: the log cannot be written.
+        RunFolderUnusable: The log file cannot be written.
     """
     handlers = [requests_handler(log_folder(home)), terminal_handler()]
     package = logging.getLogger("rl_teacher")

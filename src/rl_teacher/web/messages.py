@@ -8,7 +8,7 @@ from rl_teacher.runs.status import Phase
 from rl_teacher.store.records import ExperimentView
 
 LOST_AFTER = timedelta(seconds=15)
-"""A trainer speaks about once a second; one that is silent for so long was killed, or hangs."""
+"""A run reports about once a second; after this time without a report it was killed or hangs."""
 
 ENDED = (Phase.FINISHED, Phase.STOPPED)
 NOT_RUNNING = (*ENDED, Phase.LOST)

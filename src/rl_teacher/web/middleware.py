@@ -35,7 +35,7 @@ SECURITY_HEADERS = {
 }
 
 MAX_DIGITS = 18
-"""Of a Content-Length; more are too many bytes in any case."""
+"""Digits of a Content-Length; a longer number exceeds any limit."""
 
 QUESTION_MARK = re.compile(rb"\?|%3F", re.IGNORECASE)
 

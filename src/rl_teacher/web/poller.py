@@ -18,7 +18,7 @@ from rl_teacher.web.problems import UNEXPECTED, problem_from_error
 from rl_teacher.web.schemas.experiments import ExperimentSummary, MetricsEntry
 
 MAX_RECENT_ROWS = 600
-"""MetricsList of metrics kept for a listener who is slow."""
+"""Rows of metrics kept for a slow subscriber."""
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class SnapshotReader:
     def _find(self, name: str | None) -> ExperimentView | None:
         try:
             return None if name is None else self._store.experiments.get(name)
-        except ExperimentNotFound:  # deleted while somebody listens; it may come again
+        except ExperimentNotFound:  # deleted under a subscriber; it may be created again
             return None
 
     def _summary(self, view: ExperimentView) -> ExperimentSummary:
@@ -169,7 +169,7 @@ class Poller:
                 yield self._sight
         finally:
             self._listeners[listener] -= 1
-            self._listeners += Counter()  # forgets those that are 0
+            self._listeners += Counter()  # removes counts of 0
 
     def close(self) -> None:
         """End all streams; call it in the event loop."""

@@ -9,20 +9,20 @@ ONE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
 def range_response(request: Request, content: bytes, headers: Mapping[str, str]) -> Response:
-    """The whole content, or the one part of it that is asked for.
+    """Return the response with the whole content, or with the requested range.
 
-    Several parts at once, or a unit other than bytes, are answered with the whole.
+    A request for several ranges, or for a unit other than bytes, gets the whole content.
 
     Args:
-        request: with or without a Range.
-        content: all of it.
-        headers: of the whole, ETag included.
+        request: Request with or without a Range header.
+        content: The whole content.
+        headers: Headers of the whole content, including ETag.
     """
     common = {"Accept-Ranges": "bytes", **headers}
-    asked = ONE_RANGE.fullmatch(requested_range(request, headers["ETag"]))
-    if asked is None or asked.groups() == ("", ""):
+    requested = ONE_RANGE.fullmatch(requested_range(request, headers["ETag"]))
+    if requested is None or requested.groups() == ("", ""):
         return Response(content, headers=common)
-    first, end = bounds(asked[1], asked[2], len(content))
+    first, end = bounds(requested[1], requested[2], len(content))
     if first >= end:
         unsatisfied = {"Content-Range": f"bytes */{len(content)}"}
         return Response(status_code=416, headers=common | unsatisfied)

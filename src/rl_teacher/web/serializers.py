@@ -11,16 +11,16 @@ from rl_teacher.web.schemas.labelling import Comparison
 def serialize_comparison(
     view: ComparisonView, labeler: str, answer: Answer | None = None, *, is_repeat: bool = False
 ) -> Comparison:
-    """A comparison as this labeler sees it.
+    """Serialize a comparison in the order of sides that a labeler sees.
 
     Args:
-        view: in its own order.
-        labeler: who looks.
-        answer: what they say of it now, in the comparison's own order.
-        is_repeat: asked again, with the sides exchanged.
+        view: The comparison in its stored order.
+        labeler: Name of the labeler.
+        answer: Current answer of the labeler, in the stored order.
+        is_repeat: Whether the labeler sees it again, with the sides exchanged.
 
     Raises:
-        ProblemError: one of its clips cannot be shown yet.
+        ProblemError: A clip cannot be shown yet.
     """
     swapped = is_swapped(view.id, labeler) != is_repeat
     left, right = (view.right, view.left) if swapped else (view.left, view.right)

@@ -37,12 +37,12 @@ from rl_teacher.web.settings import Settings
 from rl_teacher.web.token import access_token
 
 BUSY_TIMEOUT_S = 5.0
-"""How long a request waits for a lock of the database before it is told to come again."""
+"""Seconds that a request waits for a database lock before it fails with 503."""
 SHUTDOWN_TIMEOUT_S = 2
 KEEP_ALIVE_S = 30
 PORTS_TRIED = 20
 TICKS_BETWEEN_LOOKS = 5
-"""At the runs that show the page."""
+"""Server ticks between checks for runs that show the page."""
 LOOPBACK = ("127.", "::1", "localhost")
 
 
@@ -65,16 +65,17 @@ class ServeOptions:
 
 
 def serve(options: ServeOptions, player: EpisodePlayer | None = None) -> int:
-    """Serve the page until a signal ends it; the exit code.
+    """Serve the page until a signal stops it and return the exit code.
 
     Args:
-        options: where.
-        player: makes what is played, which is what is shown then. No run looks for such a service.
+        options: Options of the service.
+        player: Plays the episodes to show instead of experiments; training runs do not find such a
+            service.
 
     Raises:
-        BadInput: it cannot listen there, or the media's URL is none.
-        StoreUnavailable: the database cannot be opened.
-        RunFolderUnusable: the home cannot be written.
+        BadInput: The address is unavailable, or the URL of the media is invalid.
+        StoreUnavailable: The database cannot be opened.
+        RunFolderUnusable: The home cannot be written.
     """
     database = default_url(home())
     media = options.media or str(home() / "media")
@@ -93,7 +94,7 @@ def serve(options: ServeOptions, player: EpisodePlayer | None = None) -> int:
             ws="none",
             lifespan="on",
             log_config=None,
-            access_log=False,  # it would write the token that a link brings
+            access_log=False,  # would write the tokens of links
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
@@ -113,7 +114,7 @@ class Service(uvicorn.Server):
         self._options = options
         self._poller = services.poller
         self._plays = services.player is not None
-        self._announcement = contextlib.ExitStack()
+        self._publication = contextlib.ExitStack()
         end_after_s = options.end_after_runs
         self._lifetime = None if end_after_s is None else Lifetime(home(), end_after_s)
 
@@ -121,19 +122,19 @@ class Service(uvicorn.Server):
         """Listen, publish the address and print the link."""
         await super().startup(sockets)
         if not self._plays:
-            self._announcement.enter_context(published(self._address))
+            self._publication.enter_context(published(self._address))
         print_link(self._options, play_link(self._address) if self._plays else link(self._address))
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether to stop; called ten times a second."""
-        is_time_to_look = counter % TICKS_BETWEEN_LOOKS == 0
-        if is_time_to_look and self._lifetime is not None and self._lifetime.is_over():
+        is_check_due = counter % TICKS_BETWEEN_LOOKS == 0
+        if is_check_due and self._lifetime is not None and self._lifetime.is_over():
             self.should_exit = True
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening and finish the requests in progress."""
-        self._announcement.close()
+        self._publication.close()
         self._poller.close()
         await super().shutdown(sockets)
         if self._lifetime is not None:
@@ -156,10 +157,10 @@ class Service(uvicorn.Server):
 
 @contextlib.contextmanager
 def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket that listens: at this port, or at the next free one.
+    """Open a listening socket at this port or the next free one.
 
     Raises:
-        BadInput: it cannot be.
+        BadInput: The port is out of range, no port is free, or the address is unavailable.
     """
     if not 0 <= port <= 65_535:
         raise BadInput(f"--port {port} was given; 0 to 65535 is possible.")
@@ -182,11 +183,11 @@ class PortTaken(Exception):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there.
+    """Open a listening socket.
 
     Raises:
-        PortTaken: the next one may be free.
-        BadInput: this machine has no such address, or the port is not for everybody.
+        PortTaken: Another process listens on the port.
+        BadInput: This machine does not have the address, or the port is privileged.
     """
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[
@@ -203,10 +204,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def bound(listener: socket.socket, place: Any) -> socket.socket:
-    """The same socket, listening.
+    """Bind a socket, listen on it and return it.
 
-    Note: `socket.create_server` leaves out the protocol, and without it asyncio does not turn off
-    the delay that joins small packets: every answer would take 40 ms.
+    `socket.create_server` leaves out the protocol, and without it asyncio does not set TCP_NODELAY:
+    every response would take 40 ms.
     """
     try:
         if os.name == "posix":

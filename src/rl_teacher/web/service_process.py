@@ -13,9 +13,9 @@ from rl_teacher.web.logs import ERRORS_NAME, log_folder
 
 END_TIMEOUT_S = 5.0
 END_AFTER_S = 60.0
-"""How long a service stays that its run could not end; the same command again finds it."""
+"""Seconds until a service stops by itself if its run was killed; a new run finds it until then."""
 BEGIN_TIMEOUT_S = 10.0
-"""For a service that is just ending."""
+"""Seconds to wait for a previous service that is stopping."""
 
 
 class PageService:
@@ -25,9 +25,9 @@ class PageService:
     """
 
     def __init__(self, options: RunOptions) -> None:
-        """Look for a service of this store and these media, and start one if there is none.
+        """Find a service of this store and these media, or start one.
 
-        What it would say at a terminal is in `<home>/logs/service-errors.log`.
+        Its standard error is written to `<home>/logs/service-errors.log`.
         """
         self._shown = shown(home())
         errors = log_folder(home()) / ERRORS_NAME
@@ -37,31 +37,31 @@ class PageService:
         self._process = None if self._found else start_service(options, errors)
 
     def link(self, name: str, labels: bool) -> str:
-        """What a person opens; waits until the service listens.
+        """Wait until the service listens and return the link to an experiment.
 
         Args:
-            name: of the experiment.
-            labels: whether to label it, or to watch it.
+            name: Name of the experiment.
+            labels: Whether to link to the labelling page instead of the experiment's page.
 
         Raises:
-            BadInput: it does not.
+            BadInput: The service did not start.
         """
         if self._found is None:
-            assert self._process is not None  # noqa: S101 - begun where none was found
+            assert self._process is not None  # noqa: S101 - started unless one was found
             self._found = await_service(self._process)
         return link(self._found, name, labels=labels)
 
     def close(self) -> None:
-        """End the service, if it was begun here and no other run shows the page.
+        """Stop the service if it was started here and no other run shows the page.
 
-        Note: held until it has ended, the lock makes a run that begins meanwhile wait for that.
+        The lock is held until the service has stopped, so that a new run waits for that.
         """
         self._shown.release()
-        nobody = exclusive_page_lock(home())
-        if self._process is None or not nobody.acquire():
+        exclusive_lock = exclusive_page_lock(home())
+        if self._process is None or not exclusive_lock.acquire():
             return
         end(self._process)
-        nobody.release()
+        exclusive_lock.release()
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
@@ -84,7 +84,7 @@ def start_service(options: RunOptions, errors: Path) -> "subprocess.Popen[bytes]
         return subprocess.Popen(  # noqa: S603
             command,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # it says the link, and so the token
+            stdout=subprocess.DEVNULL,  # contains the link with the token
             stderr=output,
             start_new_session=True,
         )

@@ -11,7 +11,7 @@ from rl_teacher.store.store import utc_now
 from rl_teacher.web.limits import Limits
 
 OWNER = "owner"
-"""The name, as a labeler, of whoever has the home's own token."""
+"""Labeler name of the user with the home's token."""
 
 BUILT_PAGE = Path(__file__).with_name("static")
 MAX_BODY_BYTES = 1_000_000

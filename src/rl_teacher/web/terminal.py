@@ -27,10 +27,10 @@ NO_PAGE = "Its clips are on the page: start it with `rl-teacher serve`."
 
 
 def label_at_terminal(name: str) -> int:
-    """Answer an experiment's comparisons here; how many.
+    """Label an experiment's comparisons in the terminal and return their number.
 
     Raises:
-        ExperimentNotFound: there is none of this name.
+        ExperimentNotFound: No experiment has this name.
     """
 
     def link_of(comparison: ComparisonView) -> str:
@@ -63,10 +63,10 @@ class TerminalSession:
     _given: list[int] = field(default_factory=list)
 
     def run(self, name: str) -> int:
-        """Answer the comparisons of an experiment until there will be no more; how many.
+        """Label comparisons until the experiment has ended and return their number.
 
         Raises:
-            ExperimentNotFound: there is none of this name.
+            ExperimentNotFound: No experiment has this name.
         """
         experiment = self.store.experiments.get(name)
         if experiment.instructions:

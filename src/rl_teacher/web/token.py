@@ -10,16 +10,16 @@ from rl_teacher.store.files import folder_errors
 
 FILE_NAME = "access-token"
 NUM_BYTES = 32
-"""Of randomness: nobody guesses 256 bits."""
+"""Random bytes of a token."""
 
 WELL_FORMED = re.compile(r"[A-Za-z0-9_-]{43,}")
 
 
 def access_token(home: Path) -> str:
-    """The token of this home, made the first time; only its owner may read the file.
+    """Return the token of a home, created at the first call and readable by its owner only.
 
     Raises:
-        RunFolderUnusable: the file cannot be read or written, or holds something else.
+        RunFolderUnusable: The file cannot be read or written, or does not contain a token.
     """
     path = home / FILE_NAME
     with folder_errors(home):
@@ -42,20 +42,20 @@ def _make(path: Path) -> None:
 
     A hard link puts it in place, so that of two processes one wins and neither reads half a file.
     """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.unfinished")
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.unfinished")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(secrets.token_urlsafe(NUM_BYTES) + "\n")
-        _put_in_place(unfinished, path)
+        _put_in_place(temporary, path)
     finally:
-        unfinished.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-def _put_in_place(unfinished: Path, path: Path) -> None:
+def _put_in_place(temporary: Path, path: Path) -> None:
     try:
-        path.hardlink_to(unfinished)
+        path.hardlink_to(temporary)
     except FileExistsError:
         return
     except OSError:  # a file system without hard links
-        unfinished.replace(path)
+        temporary.replace(path)

@@ -10,10 +10,10 @@ from rl_teacher.store.store import Store
 
 
 def check_schema_version(store: Store) -> str:
-    """The database's version.
+    """Return the schema version of the database.
 
     Raises:
-        StoreUnavailable: it is not this release's, or it cannot be read.
+        StoreUnavailable: The version belongs to another release or cannot be read.
     """
     found, needed = store.schema_version(), versions()[0]
     if found != needed:

@@ -18,7 +18,7 @@ from rl_teacher.web.services import ServicesDep
 RECONNECT_MS = 2_000
 
 CREDENTIAL_CHECK_S = 5.0
-"""How soon a stream ends whose credential was revoked."""
+"""Seconds between checks whether the credential of a stream has been revoked."""
 
 router = APIRouter(prefix="/api/v1", tags=["events"])
 
@@ -28,11 +28,11 @@ def subscriber(
     identity: CurrentIdentity,
     experiment: Annotated[str | None, Query()] = None,
 ) -> Subscriber:
-    """Who listens, and to what: an experiment's name as the store has it, or None for all.
+    """Return the subscriber to one experiment, or to all.
 
     Raises:
-        ExperimentNotFound: there is none, and nothing to listen to.
-        ProblemError: too many streams of this labeler's are open.
+        ExperimentNotFound: The experiment does not exist, or the user must not see it.
+        ProblemError: The user has too many open streams.
     """
     if services.poller.num_streams(identity.name) >= services.settings.limits.streams:
         raise ProblemError(
@@ -56,15 +56,15 @@ async def listen(
     read.
     """
     yield ServerSentEvent(comment="listening", retry=RECONNECT_MS)
-    news = EventStream(listener)
+    stream = EventStream(listener)
     clock_s = services.settings.clock_s
     checked_s = clock_s()
-    async for sight in services.poller.snapshots(listener):
-        if clock_s() - checked_s >= CREDENTIAL_CHECK_S and sight.problem is None:
+    async for snapshot in services.poller.snapshots(listener):
+        if clock_s() - checked_s >= CREDENTIAL_CHECK_S and snapshot.problem is None:
             checked_s = clock_s()
             if not await services.authenticator.is_valid(request.state.credential):
                 return
-        for event in news.of(sight):
+        for event in stream.of(snapshot):
             yield event
 
 
@@ -77,52 +77,52 @@ class EventStream:
     def __init__(self, listener: Subscriber) -> None:
         self._listener = listener
         self._name = listener.name
-        self._told: dict[tuple[str, str], str] = {}
+        self._sent: dict[tuple[str, str], str] = {}
         self._last_row_id: int | None = None
 
-    def of(self, sight: Snapshot) -> Iterator[ServerSentEvent]:
+    def of(self, snapshot: Snapshot) -> Iterator[ServerSentEvent]:
         """Yield the new events of a snapshot."""
-        if sight.problem is not None:
-            yield from self._if_new("problem", "", sight.problem)
+        if snapshot.problem is not None:
+            yield from self._if_new("problem", "", snapshot.problem)
             return
-        self._told.pop(("problem", ""), None)
-        for name, summary in sight.summaries.items():
+        self._sent.pop(("problem", ""), None)
+        for name, summary in snapshot.summaries.items():
             if self._name is None and self._listener.only not in (None, name):
                 continue
             if self._name is None:
-                mine = self._as_seen(summary, sight)
+                mine = self._personalised(summary, snapshot)
                 yield from self._if_new("experiment", name, mine.model_dump_json())
             elif self._name == name:
-                yield from self._of_one(self._as_seen(summary, sight))
+                yield from self._experiment_events(self._personalised(summary, snapshot))
         if self._listener.is_owner:
-            yield from self._rows(sight)
+            yield from self._rows(snapshot)
 
-    def _as_seen(self, summary: ExperimentSummary, sight: Snapshot) -> ExperimentSummary:
-        """The same with this listener's own count, and without what is not for them."""
-        mine = sight.mine.get((summary.name, self._listener.labeler), 0)
+    def _personalised(self, summary: ExperimentSummary, snapshot: Snapshot) -> ExperimentSummary:
+        """Return the summary with the subscriber's own count, and for labelers without metrics."""
+        mine = snapshot.mine.get((summary.name, self._listener.labeler), 0)
         progress = summary.progress.model_copy(update={"mine": mine})
         own = summary.model_copy(update={"progress": progress})
         return own if self._listener.is_owner else redact_for_labelers(own)
 
-    def _of_one(self, summary: ExperimentSummary) -> Iterator[ServerSentEvent]:
+    def _experiment_events(self, summary: ExperimentSummary) -> Iterator[ServerSentEvent]:
         yield from self._if_new("experiment", "", summary.model_dump_json())
         yield from self._if_new("progress", "", summary.progress.model_dump_json())
         if summary.latest_episode is not None:
             yield from self._if_new("episode", "", summary.latest_episode.model_dump_json())
 
-    def _rows(self, sight: Snapshot) -> Iterator[ServerSentEvent]:
+    def _rows(self, snapshot: Snapshot) -> Iterator[ServerSentEvent]:
         """Yield new metrics; for a new subscriber only the latest row."""
-        rows = sight.rows.get(self._name or "", ())
+        rows = snapshot.rows.get(self._name or "", ())
         if self._last_row_id is None:
             rows = rows[-1:]
         for row in rows:
             if row.id > (self._last_row_id or 0):
                 self._last_row_id = row.id
                 yield ServerSentEvent(event="metrics", raw_data=row.model_dump_json())
-        if self._last_row_id is None and self._name in sight.rows:
+        if self._last_row_id is None and self._name in snapshot.rows:
             self._last_row_id = 0
 
     def _if_new(self, kind: str, name: str, text: str) -> Iterator[ServerSentEvent]:
-        if self._told.get((kind, name)) != text:
-            self._told[kind, name] = text
+        if self._sent.get((kind, name)) != text:
+            self._sent[kind, name] = text
             yield ServerSentEvent(event=kind, raw_data=text)

@@ -23,7 +23,7 @@ from rl_teacher.web.schemas.fields import MAX_ID
 from rl_teacher.web.services import Services, ServicesDep
 
 MAX_ROWS = 600
-"""More points than a curve on a screen can show."""
+"""Maximum number of points of a curve; more do not fit on a screen."""
 
 router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"])
 

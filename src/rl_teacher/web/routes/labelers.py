@@ -128,10 +128,10 @@ def set_excluded(labeler_id: int, services: Services, owner: str, *, is_excluded
 
 
 def labeler_of(labeler_id: int, services: Services) -> LabelerView:
-    """How a labeler stands.
+    """Return a labeler with the number of labels and credentials.
 
     Raises:
-        LabelerNotFound: there is none of this number.
+        LabelerNotFound: No labeler has this id.
     """
     for each in services.store.labelers.all():
         if each.id == labeler_id:

@@ -33,7 +33,7 @@ ComparisonId = Annotated[int, Path(ge=1, le=MAX_ID)]
 ExcludedId = Annotated[int, Query(ge=1, le=MAX_ID)]
 
 LEASE_S = 300.0
-"""How long; a page renews once a minute what it still has."""
+"""Duration of a lease in seconds; a page renews its leases once a minute."""
 
 router = APIRouter(prefix="/api/v1", tags=["labelling"])
 

@@ -51,10 +51,10 @@ def send_scene(scene_hash: str, request: Request, services: ServicesDep) -> Resp
 
 
 def check_hash(what: str, given: str) -> str:
-    """A hash, if it is one.
+    """Return a hash after a check of its format.
 
     Raises:
-        MediaNotFound: nothing is called so.
+        MediaNotFound: The hash is malformed.
     """
     if not HASH.fullmatch(given):
         raise MediaNotFound(f"There is no {what} {given[:80]!r}: 64 of 0-9, a-f were needed.")
@@ -65,7 +65,7 @@ def read_clip(clip: ClipView, media: MediaFiles) -> bytes:
     """Read the file of a clip and check it against its metadata.
 
     Raises:
-        CorruptClip: it is gone, cut short or altered.
+        CorruptClip: The file is missing, truncated or altered.
     """
     try:
         content = media.get(clip.media_key or "")
@@ -78,10 +78,10 @@ def read_clip(clip: ClipView, media: MediaFiles) -> bytes:
 
 
 def check_content(clip: ClipView, content: bytes) -> None:
-    """Refuse to send what a page could not show.
+    """Check that a page can show the content.
 
     Raises:
-        CorruptClip: not the frames that the row promises, or no video.
+        CorruptClip: The number of frames differs from the metadata, or the file is not a video.
     """
     if clip.kind == "video":
         if content[4:8] != b"ftyp":

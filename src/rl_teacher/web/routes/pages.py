@@ -12,7 +12,7 @@ from rl_teacher.web.routes.media import IMMUTABLE
 from rl_teacher.web.services import Services, ServicesDep
 
 ASSET_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
-"""A file's name and nothing more: no folder, no way out of the folder."""
+"""File name without a path separator, so that it cannot leave the folder."""
 
 MEDIA_TYPES = {
     ".css": "text/css",
@@ -59,12 +59,12 @@ def built_page(services: Services) -> Response:
 @router.api_route("/assets/{name:path}", methods=READ)
 @requires(Access.PUBLIC)
 def send_asset(name: str, services: ServicesDep) -> Response:
-    """A file of the page, if it is of a kind that a page uses; its name changes with its content.
+    """Send an asset of a permitted type; its name changes with its content.
 
-    Note: an invite's page needs them too, and there is nothing in them that is not in the package.
+    Assets are public: the join page needs them, and they contain only what is in the package.
 
     Raises:
-        ProblemError: there is none.
+        ProblemError: The asset does not exist.
     """
     folder = services.settings.static / "assets"
     path = folder / name if ASSET_NAME.fullmatch(name) else folder

@@ -15,7 +15,7 @@ from rl_teacher.web.schemas.play import EpisodePlayer, PlayedEpisode, PlaySessio
 from rl_teacher.web.services import Services, ServicesDep
 
 TIMEOUT_S = 10.0
-"""How long a request waits for an episode that is being made."""
+"""Seconds that a request waits for an episode."""
 
 NO_PLAYER_MESSAGE = "Nothing is played here. `rl-teacher play NAME` plays an experiment's agent."
 
@@ -72,10 +72,10 @@ def send_played_scene(scene_hash: str, services: ServicesDep) -> Response:
 
 
 def player_of(services: Services) -> EpisodePlayer:
-    """Where what is played is made.
+    """Return the player of episodes.
 
     Raises:
-        ProblemError: nothing is.
+        ProblemError: The service plays no episodes.
     """
     if services.player is None:
         raise ProblemError(NOT_FOUND, NO_PLAYER_MESSAGE)
