@@ -1,4 +1,4 @@
-"""What a person does with an agent: teach it, lose it, go on, watch it; and so with every one."""
+"""End-to-end tests of every agent: teach, kill, resume and play."""
 
 import os
 import random
@@ -15,12 +15,12 @@ from tests.test_teach import curve, saved_step, wait_for_checkpoint
 
 COMMAND = str(Path(sys.executable).with_name("rl-teacher"))
 STEPS = {"sac": 6_000, "sb3:SAC": 3_000}
-"""Fewer of those that learn from every step many times over."""
+"""Fewer steps for off-policy agents, which fit many batches per step."""
 OWN = "custom_agent:CrossEntropy"
 
 
 def environment():
-    """No display, and the examples where Python finds them."""
+    """Return environment variables without a display and with the examples importable."""
     hidden = {"DISPLAY", "WAYLAND_DISPLAY"}
     kept = {name: value for name, value in os.environ.items() if name not in hidden}
     found = [str(Path(__file__).parents[1] / "examples"), os.environ.get("PYTHONPATH", "")]
@@ -28,7 +28,7 @@ def environment():
 
 
 def start(agent, name):
-    """The command, as it is typed."""
+    """Start `rl-teacher teach` in a process."""
     flags = {
         "-p": "synth",
         "-e": "ShortReacher-v1",
@@ -38,9 +38,9 @@ def start(agent, name):
         "-n": name,
         "--checkpoint-seconds": "0.3",
     }
-    words = [word for pair in flags.items() for word in pair]
+    arguments = [word for pair in flags.items() for word in pair]
     return subprocess.Popen(
-        [COMMAND, "teach", *words, "--no-tensorboard"],
+        [COMMAND, "teach", *arguments, "--no-tensorboard"],
         env=environment(),
         stdout=subprocess.DEVNULL,
     )
@@ -50,9 +50,7 @@ def start(agent, name):
 @pytest.mark.parametrize(
     "agent", ["ppo", "trpo", "a2c", "ga3c", "sac", "sb3:PPO", "sb3:TRPO", "sb3:SAC", OWN]
 )
-def test_it_is_killed_and_continued_with_the_same_numbers_and_played_without_a_display(
-    agent, tmp_path
-):
+def test_killed_run_resumes_exactly_and_plays_without_display(agent, tmp_path):
     assert start(agent, "whole").wait(timeout=600) == 0
     rng = random.Random(0)
     for _ in range(2):
@@ -60,7 +58,7 @@ def test_it_is_killed_and_continued_with_the_same_numbers_and_played_without_a_d
         wait_for_checkpoint("killed", before)
         time.sleep(rng.uniform(0.0, 0.2))
         process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL, "it had finished before it was killed"
+        assert process.wait() == -signal.SIGKILL, "the run finished before it was killed"
     assert start(agent, "killed").wait(timeout=600) == 0
     assert curve("killed") == curve("whole")
 
@@ -68,6 +66,6 @@ def test_it_is_killed_and_continued_with_the_same_numbers_and_played_without_a_d
     play = [COMMAND, "play", "killed", "--video", str(path), "--episodes", "1"]
     subprocess.run(play, env=environment(), check=True, timeout=300)
     with av.open(str(path), mode="r") as file:
-        pictures = [each.to_ndarray(format="rgb24").astype(int) for each in file.decode(video=0)]
-    assert len(pictures) > 20
-    assert abs(pictures[0] - pictures[-1]).max() > 60
+        frames = [each.to_ndarray(format="rgb24").astype(int) for each in file.decode(video=0)]
+    assert len(frames) > 20
+    assert abs(frames[0] - frames[-1]).max() > 60

@@ -1,4 +1,4 @@
-"""A run whose owner pauses, resumes and stops it through the store, as the page does."""
+"""Tests of pausing, resuming and stopping a run through the store, as the page does."""
 
 import threading
 import time
@@ -30,30 +30,30 @@ OPTIONS = RunOptions(no_tensorboard=True, workers=1)
 
 
 class Owner(threading.Thread):
-    """Says what it wants, one wish after another, each as soon as the run does the one before."""
+    """Gives commands in order, each one once the run has reached the awaited phase."""
 
-    def __init__(self, *wishes):
+    def __init__(self, *commands):
         super().__init__(daemon=True)
-        self._wishes = wishes
+        self._commands = commands
         self.statuses = []
 
     def run(self):
         with Store.open(default_url(home())) as store:
-            for awaited, wish in self._wishes:
+            for awaited, command in self._commands:
                 self._await_phase(store, awaited)
-                store.experiments.set_control(store.experiments.get("mine").id, wish)
+                store.experiments.set_control(store.experiments.get("mine").id, command)
 
     def _await_phase(self, store, phase):
-        """Until it is said twice, so that one can see what has moved between."""
-        said = []
-        while len(said) < 2:
+        """Wait for two statuses of a phase, which show whether the step has advanced."""
+        times = []
+        while len(times) < 2:
             time.sleep(0.02)
             try:
                 view = store.experiments.get("mine")
             except ExperimentNotFound:
                 continue
-            if (view.status or {}).get("phase") == phase and view.status_at not in said:
-                said.append(view.status_at)
+            if (view.status or {}).get("phase") == phase and view.status_at not in times:
+                times.append(view.status_at)
                 self.statuses.append(view.status)
 
     def __enter__(self):
@@ -65,13 +65,13 @@ class Owner(threading.Thread):
 
 
 @pytest.mark.parametrize("predictor", [pytest.param("synth", marks=pytest.mark.slow), "rl"])
-def test_a_run_is_paused_resumed_and_stopped_and_saves(predictor):
-    wishes = (
+def test_run_is_paused_resumed_and_stopped_with_checkpoint(predictor):
+    commands = (
         ("training", Control(state="pause")),
         ("paused", Control(state="run")),
         ("training", Control(state="stop")),
     )
-    with Owner(*wishes) as owner:
+    with Owner(*commands) as owner:
         outcome = teach(replace(CONFIG, predictor=predictor), OPTIONS)
     before, paused, still_paused, after = (owner.statuses[i]["step"] for i in (1, 2, 3, 5))
     assert before <= paused == still_paused < after
@@ -85,9 +85,9 @@ def test_a_run_is_paused_resumed_and_stopped_and_saves(predictor):
 
 
 @pytest.mark.slow
-def test_a_paused_run_can_be_stopped_and_its_next_run_goes_on():
-    wishes = (("training", Control(state="pause")), ("paused", Control(state="stop")))
-    with Owner(*wishes):
+def test_paused_run_can_be_stopped_and_resumed_later():
+    commands = (("training", Control(state="pause")), ("paused", Control(state="stop")))
+    with Owner(*commands):
         stopped_at = teach(CONFIG, OPTIONS).step
     with Owner(("training", Control(state="stop"))) as owner:
         outcome = teach(CONFIG, OPTIONS)
@@ -95,14 +95,14 @@ def test_a_paused_run_can_be_stopped_and_its_next_run_goes_on():
     assert outcome.step > stopped_at
 
 
-def test_more_labels_are_asked_once_more_are_wanted_and_the_wish_outlives_the_run():
+def test_raised_target_asks_more_labels_and_survives_restart():
     config = replace(CONFIG, schedule="constant")
-    wishes = (
+    commands = (
         ("training", Control(target_labels=33, seconds_between=0.01)),
         ("training", Control(state="pause")),
         ("paused", Control(state="stop")),
     )
-    with Owner(*wishes):
+    with Owner(*commands):
         teach(config, OPTIONS)
     assert Experiment.find("mine").metrics()[-1]["labels_asked"] == 33
     with Owner(("training", Control(state="stop"))):
@@ -112,7 +112,7 @@ def test_more_labels_are_asked_once_more_are_wanted_and_the_wish_outlives_the_ru
         assert (view.asked, view.target_labels) == (33, 33)
 
 
-def test_a_study_is_kept_and_what_is_not_said_again_stays():
+def test_assignment_policy_is_stored_and_unset_options_are_kept():
     config = replace(CONFIG, num_timesteps=512)
     teach(config, replace(OPTIONS, overlap=0.5, overlap_labelers=3))
     teach(config, replace(OPTIONS, repeats=0.25))

@@ -1,4 +1,4 @@
-"""`-p human`, with somebody who answers through the store."""
+"""Tests of `-p human` with a simulated labeler who answers through the store."""
 
 import threading
 from dataclasses import replace
@@ -34,11 +34,11 @@ OPTIONS = RunOptions(no_browser=True, no_tensorboard=True, port=0, workers=1)
 
 
 class Labeler(threading.Thread):
-    """Prefers the higher true return; may change its mind about the first comparison once."""
+    """Labeler who prefers the higher true return and may revise the first answer once."""
 
-    def __init__(self, *, name="mine", changes_mind=False):
+    def __init__(self, *, name="mine", revises_first=False):
         super().__init__()
-        self._experiment, self._changes_mind = name, changes_mind
+        self._experiment, self._revises_first = name, revises_first
         self._stop_asked = threading.Event()
         self.answers = {}
         self.seen_phases = []
@@ -46,9 +46,9 @@ class Labeler(threading.Thread):
     def run(self):
         with Store.open(default_url(home())) as store:
             while not self._stop_asked.wait(0.02):
-                self._look(store)
+                self._answer_waiting(store)
 
-    def _look(self, store):
+    def _answer_waiting(self, store):
         try:
             experiment = store.experiments.get(self._experiment)
         except ExperimentNotFound:
@@ -58,11 +58,11 @@ class Labeler(threading.Thread):
             self.seen_phases.append(phase)
         for comparison in store.comparisons.waiting(experiment.id, limit=3):
             self._answer(store, comparison.id, self._preferred(comparison))
-        if self._changes_mind and phase == "training" and self.answers:
+        if self._revises_first and phase == "training" and self.answers:
             first = min(self.answers)
             store.labels.add_many([NewLabel(first, None, "owner")])
             self._answer(store, first, Answer.EQUAL)
-            self._changes_mind = False
+            self._revises_first = False
 
     def _preferred(self, comparison):
         segments = SegmentFiles(home() / "segments")
@@ -91,7 +91,7 @@ def stored_answers():
         return {each.id: each.answer for each in store.comparisons.answered(experiment.id)}
 
 
-def test_a_person_is_waited_for_at_first_and_asked_while_the_agent_trains(capsys):
+def test_run_waits_for_first_labels_and_asks_more_during_training(capsys):
     with Labeler() as labeler:
         outcome = teach(CONFIG, OPTIONS)
     assert outcome.is_finished
@@ -102,14 +102,14 @@ def test_a_person_is_waited_for_at_first_and_asked_while_the_agent_trains(capsys
     assert rows[-1]["labels_answered"] > 8
 
 
-def test_waiting_for_labels_holds_training_back_until_all_are_answered():
+def test_wait_for_labels_blocks_training_until_all_are_answered():
     with Labeler() as labeler:
         teach(CONFIG, replace(OPTIONS, wait_for_labels=True))
     last = Experiment.find("mine").metrics()[-1]
     assert last["labels_answered"] == last["labels_asked"] == len(labeler.answers)
 
 
-def test_an_answer_that_is_changed_later_reaches_the_predictor(monkeypatch):
+def test_revised_answer_reaches_predictor(monkeypatch):
     rebuilt_targets = []
     rebuild = PredictorTrainer.rebuild
 
@@ -118,7 +118,7 @@ def test_an_answer_that_is_changed_later_reaches_the_predictor(monkeypatch):
         rebuilt_targets.append(list(self.labels.targets))
 
     monkeypatch.setattr(PredictorTrainer, "rebuild", record)
-    with Labeler(changes_mind=True) as labeler:
+    with Labeler(revises_first=True) as labeler:
         teach(replace(CONFIG, num_timesteps=8192), OPTIONS)
     assert labeler.answers[min(labeler.answers)] is Answer.EQUAL
     assert rebuilt_targets
@@ -126,7 +126,7 @@ def test_an_answer_that_is_changed_later_reaches_the_predictor(monkeypatch):
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1"])
-def test_an_environment_without_mujoco_is_taught_by_videos(env_id):
+def test_environment_without_mujoco_is_taught_by_videos(env_id):
     config = replace(CONFIG, env_id=env_id, num_timesteps=1024, clip_length=0.5, n_labels=6)
     with Labeler() as labeler:
         outcome = teach(replace(config, pretrain_labels=4), OPTIONS)
@@ -137,7 +137,7 @@ def test_an_environment_without_mujoco_is_taught_by_videos(env_id):
     assert comparison.left.kind == comparison.right.kind == "video"
 
 
-def test_answers_given_after_the_last_checkpoint_survive_a_kill_of_the_trainer(monkeypatch):
+def test_answers_after_last_checkpoint_survive_kill_of_trainer(monkeypatch):
     class Killed(BaseException):
         pass
 
@@ -166,7 +166,7 @@ def test_answers_given_after_the_last_checkpoint_survive_a_kill_of_the_trainer(m
 
 
 @pytest.mark.slow
-def test_the_first_comparisons_show_clips_of_other_experiments_too():
+def test_first_comparisons_include_clips_of_other_experiments():
     with Labeler() as labeler:
         teach(replace(CONFIG, name="mine", num_timesteps=512), OPTIONS)
     with Store.open(default_url(home())) as store:
@@ -183,14 +183,19 @@ def test_the_first_comparisons_show_clips_of_other_experiments_too():
     assert asked - shared
 
 
-def test_the_page_is_told_which_clips_the_predictor_likes_and_how_far_to_believe_it():
+def test_diagnostics_contain_best_and_worst_clips_and_calibration():
     with Labeler():
         teach(replace(CONFIG, num_timesteps=512), OPTIONS)
     with Store.open(default_url(home())) as store:
-        told = store.experiments.diagnostics(store.experiments.get("mine").id)
-        assert told is not None
-        kinds = [store.clips.get(each["clip"]).kind for each in (*told["best"], *told["least"])]
+        diagnostics = store.experiments.diagnostics(store.experiments.get("mine").id)
+        assert diagnostics is not None
+        kinds = [
+            store.clips.get(each["clip"]).kind
+            for each in (*diagnostics["best"], *diagnostics["least"])
+        ]
     assert kinds == ["poses"] * 8
-    returns = [each["predicted_return"] for each in (*told["best"], *reversed(told["least"]))]
+    returns = [
+        each["predicted_return"] for each in (*diagnostics["best"], *reversed(diagnostics["least"]))
+    ]
     assert returns == sorted(returns, reverse=True)
-    assert told["calibration"]
+    assert diagnostics["calibration"]

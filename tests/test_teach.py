@@ -43,7 +43,7 @@ def changed(**changes):
 
 @pytest.fixture(scope="module")
 def _finished_home(tmp_path_factory):
-    """A home in which the run of `CONFIG` has ended."""
+    """Return a home folder in which the run of `CONFIG` has finished."""
     folder = tmp_path_factory.mktemp("finished") / "rl-teacher"
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("RL_TEACHER_HOME", str(folder))
@@ -54,7 +54,7 @@ def _finished_home(tmp_path_factory):
 
 @pytest.fixture
 def finished(_finished_home):
-    """The run of `CONFIG`, which has ended."""
+    """Return the finished experiment of `CONFIG`."""
     shutil.copytree(_finished_home, home(), dirs_exist_ok=True)
     return Experiment.find("test")
 
@@ -64,7 +64,7 @@ def last_row(name="test"):
 
 
 def curve(name):
-    """Every figure of the last row that does not depend on the clock."""
+    """Return the metrics of the last row that do not depend on the clock."""
     return {
         key: value
         for key, value in last_row(name).items()
@@ -73,7 +73,7 @@ def curve(name):
 
 
 @pytest.mark.usefixtures("finished")
-def test_it_asks_labels_by_the_schedule_and_learns_from_them():
+def test_run_asks_scheduled_labels_and_learns_from_them():
     row = last_row()
     assert row["step"] >= CONFIG.num_timesteps
     assert row["labels_asked"] == row["labels_answered"] == 40
@@ -82,7 +82,7 @@ def test_it_asks_labels_by_the_schedule_and_learns_from_them():
 
 
 @pytest.mark.usefixtures("draws_pictures")
-def test_it_leaves_a_predictor_a_plot_and_its_labels():
+def test_run_saves_predictor_plot_and_labels():
     outcome = teach(CONFIG, QUIET)
     predictor = RewardPredictor.load(Experiment.find("test").folder / "predictor")
     assert predictor(np.zeros((5, 10)), np.zeros((5, 2))).shape == (5,)
@@ -93,7 +93,7 @@ def test_it_leaves_a_predictor_a_plot_and_its_labels():
 
 
 @pytest.mark.parametrize(
-    ("changes", "num_beginnings"),
+    ("changes", "num_initialisations"),
     [
         ({}, 2),
         ({"agent_reset": 0.0}, 1),
@@ -102,27 +102,27 @@ def test_it_leaves_a_predictor_a_plot_and_its_labels():
     ],
     ids=["half of the labels", "never", "no labels", "no end of labels"],
 )
-def test_the_agent_begins_anew_once_when_half_of_the_labels_have_come(
-    changes, num_beginnings, monkeypatch
-):
-    warm_start = []
+def test_agent_is_reset_once_after_half_of_labels(changes, num_initialisations, monkeypatch):
+    initialisations = []
     reinitialise = PPO.reinitialise
-    monkeypatch.setattr(PPO, "reinitialise", lambda agent: warm_start.append(reinitialise(agent)))
+    monkeypatch.setattr(
+        PPO, "reinitialise", lambda agent: initialisations.append(reinitialise(agent))
+    )
     teach(changed(**changes), QUIET)
-    assert len(warm_start) == num_beginnings
+    assert len(initialisations) == num_initialisations
 
 
-def test_the_true_reward_needs_no_labels():
+def test_true_reward_needs_no_labels():
     assert teach(changed(predictor="rl"), QUIET).is_finished
     assert "labels_asked" not in last_row()
 
 
-def test_tensorboard_gets_the_predecessors_scalars(tmp_path):
+def test_tensorboard_events_are_written(tmp_path):
     teach(CONFIG)
     assert list((tmp_path / "tb/rl-teacher/test").glob("events.*"))
 
 
-def test_the_same_seed_gives_the_same_run_of_the_true_reward():
+def test_same_seed_repeats_run_with_true_reward():
     for name in ("one", "other"):
         teach(changed(predictor="rl", name=name), QUIET)
     assert curve("one") == curve("other")
@@ -130,18 +130,18 @@ def test_the_same_seed_gives_the_same_run_of_the_true_reward():
 
 @pytest.mark.usefixtures("finished")
 @pytest.mark.parametrize("workers", [1, 3])
-def test_the_same_seed_gives_the_same_run_with_any_number_of_physics_threads(workers):
+def test_same_seed_repeats_run_with_any_number_of_physics_threads(workers):
     teach(changed(name="other"), dataclasses.replace(QUIET, workers=workers))
     assert curve("other") == curve("test")
 
 
 @pytest.mark.usefixtures("finished")
-def test_another_seed_gives_another_run():
+def test_other_seed_changes_run():
     teach(changed(name="other", seed=2), QUIET)
     assert curve("other")["true_return"] != curve("test")["true_return"]
 
 
-def test_a_finished_run_started_again_does_nothing_more(finished):
+def test_restarted_finished_run_changes_nothing(finished):
     before = curve("test")
     outcome = teach(CONFIG, QUIET)
     assert outcome.is_finished
@@ -150,31 +150,31 @@ def test_a_finished_run_started_again_does_nothing_more(finished):
     assert finished.state == "finished"
 
 
-def test_fits_in_the_background_end_as_well():
+def test_background_fits_finish():
     teach(changed(fit="async"), QUIET)
     assert last_row()["fits"] > 1
 
 
 @pytest.mark.parametrize("schedule", ["hyperbolic", "upfront", "constant"])
-def test_every_schedule_asks(schedule):
+def test_every_schedule_asks_comparisons(schedule):
     teach(changed(schedule=schedule, num_timesteps=2048), QUIET)
     assert last_row()["labels_answered"] >= 10
 
 
 @pytest.mark.parametrize("selector", ["uniform", "entropy", "k_center"])
-def test_every_selector_asks(selector):
+def test_every_selector_asks_comparisons(selector):
     teach(changed(selector=selector, num_timesteps=2048), QUIET)
     assert last_row()["labels_answered"] > 10
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
-def test_any_gymnasium_environment_with_vectors_can_be_taught(env_id):
+def test_gymnasium_environment_with_vector_observations_is_taught(env_id):
     teach(changed(env_id=env_id, num_timesteps=2048, n_labels=12, clip_length=0.3), QUIET)
     assert last_row()["labels_answered"] == 11 or last_row()["labels_answered"] == 12
 
 
 class Broken(gym.Env):
-    """Well for 50 steps, then NaN."""
+    """Environment whose observations are NaN after 50 steps."""
 
     observation_space = gym.spaces.Box(-1, 1, (2,))
     action_space = gym.spaces.Discrete(2)
@@ -190,14 +190,14 @@ class Broken(gym.Env):
         return np.full(2, value, np.float32), 1.0, False, False, {}
 
 
-def test_an_environment_that_returns_nan_is_refused_in_words_and_its_labels_are_kept():
+def test_nan_observation_is_refused_and_experiment_fails():
     gym.register("Broken-v0", lambda **_: Broken(), max_episode_steps=25)
     with pytest.raises(BadObservation, match="not finite"):
         teach(changed(env_id="Broken-v0", clip_length=0.2, n_labels=8), QUIET)
     assert Experiment.find("test").state == "failed"
 
 
-def test_a_corrupted_checkpoint_is_passed_over_for_the_one_before(caplog):
+def test_corrupt_checkpoint_falls_back_to_previous_one(caplog):
     teach(changed(num_timesteps=2048), dataclasses.replace(QUIET, checkpoint_seconds=0.0))
     checkpoints = sorted((Experiment.find("test").folder / "checkpoints").glob("*.safetensors"))
     assert len(checkpoints) == 2
@@ -207,7 +207,7 @@ def test_a_corrupted_checkpoint_is_passed_over_for_the_one_before(caplog):
     assert any("checkpoint" in record.message.lower() for record in caplog.records)
 
 
-def test_a_checkpoint_of_another_version_is_refused_in_words_and_stays(monkeypatch):
+def test_checkpoint_of_other_version_is_refused_and_kept(monkeypatch):
     with monkeypatch.context() as earlier:
         earlier.setattr(AgentReset, "state", lambda _: {})
         teach(changed(num_timesteps=2048, name="earlier"), QUIET)
@@ -234,18 +234,18 @@ def start(name, num_timesteps):
 
 
 def kill_until_finished(name, num_timesteps, kills, rng):
-    """Run it, ending it with SIGKILL some moments after a checkpoint, until killed enough."""
+    """Kill the run `kills` times shortly after a checkpoint, then run it to its end."""
     for _ in range(kills):
         before = saved_step(name)
         process = start(name, num_timesteps)
         wait_for_checkpoint(name, before)
         time.sleep(rng.uniform(0.0, 0.5))
         process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL, "it had finished before it was killed"
+        assert process.wait() == -signal.SIGKILL, "the run finished before it was killed"
     assert start(name, num_timesteps).wait(timeout=600) == 0
 
 
-def test_a_run_killed_and_continued_ends_with_the_numbers_of_one_never_stopped():
+def test_killed_and_resumed_run_equals_uninterrupted_run():
     num_timesteps = 25_000
     teach(changed(name="whole", num_timesteps=num_timesteps), QUIET)
     kill_until_finished("killed", num_timesteps, 1, random.Random(0))
@@ -253,7 +253,7 @@ def test_a_run_killed_and_continued_ends_with_the_numbers_of_one_never_stopped()
 
 
 @pytest.mark.slow
-def test_a_run_killed_ten_times_ends_with_the_numbers_of_one_never_stopped():
+def test_run_killed_ten_times_equals_uninterrupted_run():
     num_timesteps = 400_000
     assert start("whole", num_timesteps).wait(timeout=900) == 0
     kill_until_finished("killed", num_timesteps, 10, random.Random(1))
@@ -270,7 +270,7 @@ def test_a_run_killed_ten_times_ends_with_the_numbers_of_one_never_stopped():
 @pytest.mark.parametrize(
     "signal_number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )
-def test_a_polite_stop_saves_first(signal_number):
+def test_stop_signal_saves_checkpoint_first(signal_number):
     process = start("stopped", 10**7)
     wait_for_checkpoint("stopped")
     process.send_signal(signal_number)
@@ -282,13 +282,13 @@ def test_a_polite_stop_saves_first(signal_number):
 
 
 def saved_step(name):
-    """The newest checkpoint's; 0 if there is none."""
+    """Return the step of the newest checkpoint, 0 if there is none."""
     found = (home() / "experiments" / name / "checkpoints").glob("checkpoint-*-step-*.safetensors")
     return max((int(path.name.split("-")[3]) for path in found), default=0)
 
 
 def wait_for_checkpoint(name, after=0):
-    """Until there is one of a later step: the first one, of step 0, was not trained yet."""
+    """Wait for a checkpoint after a step; the checkpoint of step 0 precedes training."""
     deadline = time.monotonic() + 300
     while saved_step(name) <= after:
         assert time.monotonic() < deadline, "no checkpoint within five minutes"

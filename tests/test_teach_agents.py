@@ -1,4 +1,4 @@
-"""Every on-policy agent in the whole loop."""
+"""Tests of `teach` with every on-policy agent."""
 
 import dataclasses
 
@@ -44,41 +44,41 @@ def changed(**changes):
 
 
 def curve(name):
-    """Every figure of the last row that does not depend on the clock."""
+    """Return the metrics of the last row that do not depend on the clock."""
     row = Experiment.find(name).metrics()[-1]
     return {k: v for k, v in row.items() if k not in ("wall_s", "steps_per_second")}
 
 
 class Killed(Exception):
-    """Ends a run without its leave."""
+    """Simulated kill of a run."""
 
 
 @pytest.mark.parametrize(
     "agent", ["trpo", *(pytest.param(name, marks=pytest.mark.slow) for name in ("a2c", "ga3c"))]
 )
-def test_a_run_killed_and_continued_ends_with_the_numbers_of_one_never_stopped(agent, monkeypatch):
+def test_killed_and_resumed_run_equals_uninterrupted_run(agent, monkeypatch):
     teach(changed(agent=agent, name="whole"), QUIET)
-    every_time = dataclasses.replace(QUIET, checkpoint_seconds=0.0)
+    save_every_step = dataclasses.replace(QUIET, checkpoint_seconds=0.0)
     with monkeypatch.context() as patched:
         learn, calls = AGENTS[agent].learn, []
 
-        def dies_later(self, rollout, rewards):
+        def fail_on_fourth_call(self, rollout, rewards):
             calls.append(rollout)
             if len(calls) == 4:
                 raise Killed
             return learn(self, rollout, rewards)
 
-        patched.setattr(AGENTS[agent], "learn", dies_later)
+        patched.setattr(AGENTS[agent], "learn", fail_on_fourth_call)
         with pytest.raises(Killed):
-            teach(changed(agent=agent, name="killed"), every_time)
-    outcome = teach(changed(agent=agent, name="killed"), every_time)
+            teach(changed(agent=agent, name="killed"), save_every_step)
+    outcome = teach(changed(agent=agent, name="killed"), save_every_step)
     assert outcome.is_finished
     assert curve("killed") == curve("whole")
     assert curve("killed")["labels_answered"] == 20
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_it_goes_on_from_an_earlier_experiments_agent(agent):
+def test_run_continues_from_agent_of_earlier_experiment(agent):
     first = changed(agent=agent, name="first", env_id="CartPole-v1", predictor="rl", n_labels=None)
     teach(first, QUIET)
     outcome = teach(dataclasses.replace(first, name="second", agent_path="first"), QUIET)
@@ -92,14 +92,14 @@ def test_it_goes_on_from_an_earlier_experiments_agent(agent):
     ("env_id", "hides", "shown"),
     [("CartPole-v1", False, True), ("CartPole-v1", True, False), ("ShortHopper-v1", False, False)],
 )
-def test_whoever_teaches_sees_the_ends_that_the_agent_is_told_of(env_id, hides, shown):
+def test_labeler_sees_episode_ends_unless_hidden_or_absent(env_id, hides, shown):
     assert shows_ends(changed(env_id=env_id, hide_episode_ends=hides)) == shown
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
-def test_it_learns_to_balance_the_cartpole_from_labels(agent):
-    """Every step earns 1, so nothing but its end tells a good segment from a bad one."""
+def test_agent_learns_cartpole_from_labels(agent):
+    """Every step has reward 1: only terminations distinguish segments."""
     config = TeachConfig(
         "CartPole-v1", "synth", name="test", n_labels=200, num_timesteps=300_000, agent=agent
     )

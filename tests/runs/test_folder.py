@@ -1,4 +1,4 @@
-"""The run folder."""
+"""Tests of the run folder."""
 
 import errno
 import json
@@ -44,17 +44,17 @@ def experiment():
 
 
 class TestHome:
-    def test_it_is_where_the_environment_variable_says(self, tmp_path):
+    def test_environment_variable_sets_home(self, tmp_path):
         assert home() == tmp_path / "home"
 
     @pytest.mark.parametrize("value", [None, ""])
-    def test_without_one_it_is_in_the_users_own_folder(self, monkeypatch, value):
+    def test_default_home_is_in_user_folder(self, monkeypatch, value):
         monkeypatch.delenv("RL_TEACHER_HOME")
         if value is not None:
             monkeypatch.setenv("RL_TEACHER_HOME", value)
         assert home() == Path.home() / ".rl-teacher"
 
-    def test_a_tilde_in_it_means_the_users_own_folder(self, monkeypatch):
+    def test_tilde_is_expanded(self, monkeypatch):
         monkeypatch.setenv("RL_TEACHER_HOME", "~/teaching")
         assert home() == Path.home() / "teaching"
 
@@ -63,7 +63,7 @@ class TestNames:
     @pytest.mark.parametrize(
         "name", ["syn-1400", "a", "Hopper v2", "ünï", "环境", "x" * 100, "a.b_c"]
     )
-    def test_a_good_name_is_taken_as_it_is(self, name):
+    def test_valid_name_is_unchanged(self, name):
         assert validate_name(name) == name
 
     @pytest.mark.parametrize(
@@ -85,15 +85,15 @@ class TestNames:
             ("环" * 90, "255 bytes"),
         ],
     )
-    def test_a_bad_name_is_refused_with_the_rule_it_breaks(self, name, fault):
+    def test_invalid_name_is_refused_with_broken_rule(self, name, fault):
         with pytest.raises(BadExperimentName, match=fault):
             validate_name(name)
 
-    def test_two_spellings_of_one_letter_are_one_name(self):
+    def test_unicode_spellings_are_normalised(self):
         assert validate_name("Zoe\u0308") == validate_name("Zo\u00eb")
 
     @given(name=st.text(max_size=120))
-    def test_any_text_is_either_refused_or_a_folder_directly_inside(self, name):
+    def test_any_text_is_refused_or_names_direct_subfolder(self, name):
         try:
             accepted = validate_name(name)
         except BadExperimentName:
@@ -105,17 +105,17 @@ class TestNames:
 
 
 class TestOpening:
-    def test_a_new_one_keeps_its_config(self, experiment, folder):
+    def test_new_experiment_stores_config(self, experiment, folder):
         assert experiment.config == CONFIG
         assert json.loads((folder / "syn-1400" / "config.json").read_text()) == CONFIG
 
-    def test_the_same_config_again_goes_on(self):
+    def test_same_config_resumes_experiment(self):
         with Experiment.open("x", CONFIG) as first:
             first.append_metrics({"step": 1})
         with Experiment.open("x", {**CONFIG, "ppo": {"gamma": 0.99, "sizes": (64, 64)}}) as again:
             assert again.metrics() == [{"step": 1}]
 
-    def test_another_config_is_refused_and_every_difference_is_listed(self):
+    def test_other_config_is_refused_with_all_differences(self):
         Experiment.open("x", {**CONFIG, "seed": 0}).close()
         other = {"env_id": "Reacher-v1", "labels": 1400, "ppo": {"gamma": 0.9, "sizes": [64, 64]}}
         with pytest.raises(ConfigMismatch) as caught:
@@ -129,7 +129,7 @@ class TestOpening:
         assert "-n" in text
         assert "--force-new" in text
 
-    def test_a_refused_config_changes_nothing_and_leaves_it_free(self):
+    def test_refused_config_changes_nothing_and_releases_lock(self):
         with Experiment.open("x", CONFIG) as first:
             first.append_metrics({"step": 1})
             first.finish()
@@ -138,7 +138,7 @@ class TestOpening:
         found = Experiment.find("x")
         assert (found.state, found.config, len(found.metrics())) == (State.FINISHED, CONFIG, 1)
 
-    def test_force_new_starts_over_with_the_new_config(self):
+    def test_force_new_starts_over_with_new_config(self):
         with Experiment.open("x", CONFIG) as first:
             first.append_metrics({"step": 1})
             first.save_checkpoint(1, {}, {})
@@ -147,41 +147,41 @@ class TestOpening:
             assert fresh.load_checkpoint() is None
             assert fresh.config == {"seed": 1}
 
-    def test_a_second_one_at_the_same_time_is_refused_and_told_by_whom(self, experiment):
+    def test_experiment_in_use_is_refused_with_process_id(self, experiment):
         with pytest.raises(ExperimentInUse, match=f"process {os.getpid()}"):
             Experiment.open(experiment.name, CONFIG)
 
-    def test_force_new_does_not_take_it_from_a_running_process(self, experiment):
+    def test_force_new_is_refused_while_experiment_runs(self, experiment):
         experiment.append_metrics({"step": 1})
         with pytest.raises(ExperimentInUse):
             Experiment.open(experiment.name, CONFIG, force_new=True)
         assert experiment.metrics() == [{"step": 1}]
 
-    def test_a_config_that_cannot_be_read_says_what_to_do(self, folder):
+    def test_unreadable_config_is_refused_with_remedy(self, folder):
         Experiment.open("x", CONFIG).close()
         (folder / "x" / "config.json").write_text('{"env_')
         with pytest.raises(CorruptCheckpoint, match="--force-new"):
             Experiment.open("x", CONFIG)
         Experiment.open("x", CONFIG, force_new=True).close()
 
-    def test_a_bad_name_makes_no_folder(self, folder):
+    def test_invalid_name_creates_no_folder(self, folder):
         with pytest.raises(BadExperimentName):
             Experiment.open("../x", CONFIG)
         assert not folder.exists()
 
-    def test_a_home_that_is_a_file_is_named(self, tmp_path):
+    def test_home_that_is_file_is_refused(self, tmp_path):
         (tmp_path / "home").write_text("")
         with pytest.raises(RunFolderUnusable, match="a file is where a folder is needed"):
             Experiment.open("x", CONFIG)
 
     @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux's /proc")
-    def test_a_home_where_nothing_can_be_made_is_named(self, monkeypatch):
+    def test_unwritable_home_is_named(self, monkeypatch):
         monkeypatch.setenv("RL_TEACHER_HOME", "/proc/teaching")
         with pytest.raises(RunFolderUnusable, match=r"/proc/teaching.*RL_TEACHER_HOME"):
             Experiment.open("x", CONFIG)
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
-    def test_a_full_disk_is_said_to_be_full(self, experiment):
+    def test_full_disk_is_reported(self, experiment):
         (experiment.folder / "metrics.jsonl").symlink_to("/dev/full")
         with pytest.raises(RunFolderUnusable, match="the disk is full"):
             experiment.append_metrics({"step": 1})
@@ -196,7 +196,7 @@ class TestOpening:
             (errno.EIO, "Input/output error"),
         ],
     )
-    def test_every_failure_of_the_folder_is_put_into_words(self, tmp_path, code, words):
+    def test_operating_system_errors_are_explained(self, tmp_path, code, words):
         with pytest.raises(RunFolderUnusable, match=words), folder_errors(tmp_path):
             raise OSError(code, os.strerror(code))
 
@@ -207,39 +207,39 @@ class TestOpening:
         st.none() | st.integers() | st.text() | st.dictionaries(st.text(), st.integers()),
     )
 )
-def test_a_config_never_differs_from_itself(config):
+def test_config_has_no_difference_to_itself(config):
     assert differences(flatten(config), flatten(config)) == []
 
 
 class TestFinding:
-    def test_what_is_there_is_found_and_can_be_read_while_it_runs(self, experiment):
+    def test_running_experiment_is_found_and_readable(self, experiment):
         experiment.append_metrics({"step": 5})
         assert Experiment.find("syn-1400").metrics() == [{"step": 5}]
 
     @pytest.mark.usefixtures("experiment")
-    def test_what_is_not_there_gives_the_nearest_names(self):
+    def test_missing_experiment_suggests_nearest_name(self):
         with pytest.raises(ExperimentNotFound, match=r"'syn-140'.*Did you mean syn-1400"):
             Experiment.find("syn-140")
 
-    def test_when_there_is_none_at_all_it_says_so_and_where_it_looked(self, tmp_path):
+    def test_error_without_experiments_names_home(self, tmp_path):
         with pytest.raises(ExperimentNotFound, match=f"nor any other yet, in {tmp_path / 'home'}"):
             Experiment.find("x")
 
     @pytest.mark.usefixtures("experiment")
-    def test_what_was_found_cannot_be_written(self):
+    def test_found_experiment_is_read_only(self):
         found = Experiment.find("syn-1400")
         with pytest.raises(RuntimeError, match="only be read"):
             found.append_metrics({"step": 1})
         with pytest.raises(RuntimeError, match="only be read"):
             found.wipe()
 
-    def test_all_lists_each_with_its_environment_step_and_labels(self, experiment):
+    def test_list_contains_environment_state_step_and_labels(self, experiment):
         experiment.append_metrics({"step": 4000, "labels_answered": 17})
         [summary] = Experiment.all()
         assert (summary.name, summary.env_id) == ("syn-1400", "ShortHopper-v1")
         assert (summary.state, summary.step, summary.labels) == (State.RUNNING, 4000, 17)
 
-    def test_labels_are_counted_in_the_store_while_there_are_no_figures_yet(self, experiment):
+    def test_labels_are_counted_in_store(self, experiment):
         with Store.open(default_url(home())) as store:
             there = store.experiments.ensure("syn-1400", "ShortHopper-v1", CONFIG)
             pairs = [("a", "b"), ("b", "c"), ("a", "c")]
@@ -252,26 +252,26 @@ class TestFinding:
         experiment.append_metrics({"step": 4000, "labels_answered": 17})
         assert Experiment.find("syn-1400").summary().labels == 1
 
-    def test_an_unreadable_store_leaves_the_labels_of_the_latest_figures(self, experiment):
+    def test_unreadable_store_falls_back_to_logged_labels(self, experiment):
         experiment.append_metrics({"step": 4000, "labels_answered": 17})
         (home() / "labels.sqlite").write_bytes(b"no database" * 1000)
         assert [summary.labels for summary in Experiment.all()] == [17]
 
-    def test_listing_makes_no_database(self, experiment):
+    def test_list_creates_no_database(self, experiment):
         assert len(Experiment.all()) == 1
         assert not (home() / "labels.sqlite").exists()
 
-    def test_the_one_that_changed_last_comes_first(self, folder):
+    def test_list_is_sorted_by_latest_change(self, folder):
         for age, name in enumerate(["new", "old"]):
             Experiment.open(name, CONFIG).close()
             for path in (folder / name).iterdir():
                 os.utime(path, (1e9 - age, 1e9 - age))
         assert [summary.name for summary in Experiment.all()] == ["new", "old"]
 
-    def test_where_there_is_none_the_list_is_empty(self):
+    def test_list_without_experiments_is_empty(self):
         assert Experiment.all() == []
 
-    def test_folders_of_others_and_damaged_configs_do_not_break_the_list(self, folder):
+    def test_list_ignores_other_folders_and_keeps_damaged_configs(self, folder):
         Experiment.open("x", CONFIG).close()
         (folder / "x" / "config.json").write_text("{")
         (folder / "mine").mkdir()
@@ -281,35 +281,35 @@ class TestFinding:
 
 
 class TestStates:
-    def test_while_it_is_open_it_is_running(self, experiment):
+    def test_open_experiment_is_running(self, experiment):
         assert Experiment.find(experiment.name).state is State.RUNNING
 
-    def test_closed_before_its_end_it_is_stopped(self):
+    def test_closed_experiment_is_stopped(self):
         Experiment.open("x", CONFIG).close()
         assert Experiment.find("x").state is State.STOPPED
 
-    def test_when_everything_was_done_it_is_finished(self):
+    def test_completed_experiment_is_finished(self):
         with Experiment.open("x", CONFIG) as experiment:
             experiment.finish()
         assert Experiment.find("x").state is State.FINISHED
 
-    def test_after_an_error_it_is_failed(self):
+    def test_error_marks_experiment_failed(self):
         with pytest.raises(ZeroDivisionError), Experiment.open("x", CONFIG):
             raise ZeroDivisionError
         assert Experiment.find("x").state is State.FAILED
 
-    def test_after_ctrl_c_it_is_stopped(self):
+    def test_keyboard_interrupt_marks_experiment_stopped(self):
         with pytest.raises(KeyboardInterrupt), Experiment.open("x", CONFIG):
             raise KeyboardInterrupt
         assert Experiment.find("x").state is State.STOPPED
 
-    def test_one_that_goes_on_is_running_again(self):
+    def test_resumed_experiment_is_running(self):
         with Experiment.open("x", CONFIG) as experiment:
             experiment.finish()
         with Experiment.open("x", CONFIG) as experiment:
             assert experiment.state is State.RUNNING
 
-    def test_one_that_was_killed_is_stopped_and_can_go_on(self):
+    def test_killed_experiment_is_stopped_and_resumes(self):
         program = (
             "from rl_teacher.runs.folder import Experiment\n"
             f"experiment = Experiment.open('x', {CONFIG!r})\n"
@@ -328,7 +328,7 @@ class TestStates:
 
 
 class TestCheckpointsAndMetrics:
-    def test_a_checkpoint_comes_back(self, experiment):
+    def test_saved_checkpoint_is_loaded(self, experiment):
         arrays = {"agent/policy/0": np.eye(3), "rng": np.array([1, 2], np.uint32)}
         experiment.save_checkpoint(1000, arrays, {"episodes": 3})
         checkpoint = experiment.load_checkpoint()
@@ -336,7 +336,7 @@ class TestCheckpointsAndMetrics:
         assert (checkpoint.step, checkpoint.meta) == (1000, {"episodes": 3})
         np.testing.assert_array_equal(checkpoint.arrays["agent/policy/0"], np.eye(3))
 
-    def test_a_damaged_one_gives_the_one_before_and_says_so(self, experiment, caplog):
+    def test_damaged_checkpoint_falls_back_with_warning(self, experiment, caplog):
         experiment.save_checkpoint(1000, {}, {})
         experiment.save_checkpoint(2000, {}, {})
         newest = max((experiment.folder / "checkpoints").iterdir())
@@ -347,14 +347,14 @@ class TestCheckpointsAndMetrics:
         assert checkpoint.step == 1000
         assert "step 2000 is damaged" in caplog.text
 
-    def test_a_resumed_runs_curves_do_not_double(self, experiment):
+    def test_truncated_metrics_have_no_duplicate_steps(self, experiment):
         for step in (10, 20, 30):
             experiment.append_metrics({"step": step})
         experiment.truncate_metrics(20)
         experiment.append_metrics({"step": 30})
         assert [row["step"] for row in experiment.metrics()] == [10, 20, 30]
 
-    def test_wiping_leaves_the_config_and_the_lock(self, experiment):
+    def test_wipe_keeps_config_and_lock(self, experiment):
         experiment.save_checkpoint(1, {}, {})
         experiment.append_metrics({"step": 1})
         experiment.plot_path.write_bytes(b"")
@@ -363,14 +363,14 @@ class TestCheckpointsAndMetrics:
         with pytest.raises(ExperimentInUse):
             Experiment.open(experiment.name, CONFIG)
 
-    def test_after_wiping_it_can_be_written_again(self, experiment):
+    def test_wiped_experiment_accepts_metrics(self, experiment):
         experiment.append_metrics({"step": 1})
         experiment.wipe()
         experiment.append_metrics({"step": 2})
         assert experiment.metrics() == [{"step": 2}]
 
 
-def test_importing_it_is_light():
+def test_import_loads_no_heavy_modules():
     program = "import sys, rl_teacher.runs.folder; print(*sys.modules)"
     found = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True

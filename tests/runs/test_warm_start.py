@@ -1,4 +1,4 @@
-"""What an agent may begin with: earlier experiments of every kind, and files of SB3."""
+"""Tests of warm starts from earlier experiments and from files of Stable-Baselines3."""
 
 import dataclasses
 import io
@@ -37,8 +37,8 @@ HIDDEN = (16, 16)
 SMALL = ("n_steps=16", "batch_size=32", "policy_kwargs={'net_arch': [16, 16]}")
 
 
-class Lopsided(gym.Env):
-    """Bounds that are not -1 and 1, and observations that would be clipped."""
+class Asymmetric(gym.Env):
+    """Environment with asymmetric action bounds and unbounded observations."""
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
     action_space = gym.spaces.Box(
@@ -53,11 +53,11 @@ class Lopsided(gym.Env):
         return self.np_random.normal(size=3).astype(np.float32), 0.0, False, False, {}
 
 
-gym.register("Lopsided-v0", entry_point=lambda **_: Lopsided(), max_episode_steps=20)
+gym.register("Asymmetric-v0", entry_point=lambda **_: Asymmetric(), max_episode_steps=20)
 
 
-def saved(path, algorithm=PPO, env_id="Lopsided-v0", net_arch=HIDDEN, **kwargs) -> Any:
-    """A file of an agent whose networks are far from 0."""
+def save_model(path, algorithm=PPO, env_id="Asymmetric-v0", net_arch=HIDDEN, **kwargs) -> Any:
+    """Save an agent with perturbed weights and return its model."""
     policy_kwargs = {"net_arch": list(net_arch), **kwargs}
     model = algorithm("MlpPolicy", gym.make(env_id), policy_kwargs=policy_kwargs, device="cpu")
     torch.manual_seed(1)
@@ -68,7 +68,7 @@ def saved(path, algorithm=PPO, env_id="Lopsided-v0", net_arch=HIDDEN, **kwargs) 
     return model
 
 
-def config(path, agent="ppo", env_id="Lopsided-v0", **changes):
+def config(path, agent="ppo", env_id="Asymmetric-v0", **changes):
     start = TeachConfig(
         env_id,
         "rl",
@@ -84,7 +84,7 @@ def config(path, agent="ppo", env_id="Lopsided-v0", **changes):
     return dataclasses.replace(start, **changes)
 
 
-def begun(start) -> Any:
+def warm_started(start) -> Any:
     agent = make_agent(start, make_vector(start.env_id, 4))
     state = load_warm_start(start).agent
     assert state is not None
@@ -100,33 +100,33 @@ def observations(size, spread=4.0):
 
 
 @pytest.mark.parametrize("agent", ["ppo", "sb3:PPO"])
-@pytest.mark.parametrize("env_id", ["Lopsided-v0", "CartPole-v1"])
-def test_it_acts_as_the_one_in_the_file_does(agent, env_id, tmp_path):
-    theirs = saved(tmp_path / "a.zip", env_id=env_id)
-    ours = begun(config(tmp_path / "a.zip", agent, env_id))
+@pytest.mark.parametrize("env_id", ["Asymmetric-v0", "CartPole-v1"])
+def test_loaded_agent_acts_as_saved_model(agent, env_id, tmp_path):
+    theirs = save_model(tmp_path / "a.zip", env_id=env_id)
+    ours = warm_started(config(tmp_path / "a.zip", agent, env_id))
     seen = observations(theirs.observation_space.shape[0])
     expected, _ = theirs.predict(seen, deterministic=True)
     np.testing.assert_allclose(ours.predict(seen, deterministic=True), expected, atol=1e-3)
     assert len(np.unique(expected, axis=0)) > 1
-    if env_id == "Lopsided-v0":
+    if env_id == "Asymmetric-v0":
         low, high = theirs.action_space.low, theirs.action_space.high
         assert ((expected > low) & (expected < high)).any()
         assert ((expected == low) | (expected == high)).any()
         assert abs(seen).max() > 10
 
 
-def test_its_exploration_is_as_wide_as_the_one_in_the_file(tmp_path):
-    theirs = saved(tmp_path / "a.zip")
-    ours = begun(config(tmp_path / "a.zip"))
+def test_loaded_agent_explores_as_saved_model(tmp_path):
+    theirs = save_model(tmp_path / "a.zip")
+    ours = warm_started(config(tmp_path / "a.zip"))
     seen = np.zeros((20_000, 3), np.float32)
     mine, others = ours.predict(seen), theirs.predict(seen)[0]
     np.testing.assert_allclose(mine.mean(axis=0), others.mean(axis=0), atol=0.05)
     np.testing.assert_allclose(mine.std(axis=0), others.std(axis=0), atol=0.05)
 
 
-def test_its_value_function_comes_along(tmp_path):
-    theirs = saved(tmp_path / "a.zip")
-    ours = begun(config(tmp_path / "a.zip"))
+def test_loaded_value_function_equals_saved_one(tmp_path):
+    theirs = save_model(tmp_path / "a.zip")
+    ours = warm_started(config(tmp_path / "a.zip"))
     seen = observations(3)
     with torch.no_grad():
         expected = theirs.policy.predict_values(torch.as_tensor(seen)).numpy()
@@ -135,27 +135,27 @@ def test_its_value_function_comes_along(tmp_path):
     )
 
 
-def test_it_still_sees_observations_as_they_are_after_it_has_learned(tmp_path):
-    saved(tmp_path / "a.zip")
+def test_loaded_agent_keeps_raw_observations_after_training(tmp_path):
+    save_model(tmp_path / "a.zip")
     teach(config(tmp_path / "a.zip"), QUIET)
-    ours = begun(config("test", name="other"))
+    ours = warm_started(config("test", name="other"))
     assert ours._observation_stats.frozen
     np.testing.assert_allclose(ours._encode(observations(3)), observations(3), rtol=1e-6)
     assert ours.config == config("test", name="other").agent_settings
 
 
 @pytest.mark.parametrize(("algorithm", "agent"), [(PPO, "a2c"), (A2C, "ppo"), (A2C, "sb3:PPO")])
-def test_networks_alike_of_another_algorithm_will_do(algorithm, agent, tmp_path):
-    theirs = saved(tmp_path / "a.zip", algorithm)
-    ours = begun(config(tmp_path / "a.zip", agent))
+def test_equal_networks_of_other_algorithm_are_loaded(algorithm, agent, tmp_path):
+    theirs = save_model(tmp_path / "a.zip", algorithm)
+    ours = warm_started(config(tmp_path / "a.zip", agent))
     expected, _ = theirs.predict(observations(3), deterministic=True)
     np.testing.assert_allclose(
         ours.predict(observations(3), deterministic=True), expected, atol=1e-4
     )
 
 
-def test_a_run_begins_with_it_and_goes_on(tmp_path):
-    saved(tmp_path / "a.zip")
+def test_run_warm_starts_from_file_and_resumes_after_it_moved(tmp_path):
+    save_model(tmp_path / "a.zip")
     start = config(tmp_path / "a.zip")
     teach(start, QUIET)
     (tmp_path / "a.zip").rename(tmp_path / "moved.zip")
@@ -164,7 +164,7 @@ def test_a_run_begins_with_it_and_goes_on(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("made", "changes", "says"),
+    ("made", "changes", "message"),
     [
         ({"net_arch": (32, 8)}, {}, r"layers of 32 and 8 units.*--ppo\.hidden 32 8"),
         ({"net_arch": {"pi": [16], "vf": [8]}}, {}, "16 units.*8 units.*sb3:PPO"),
@@ -177,23 +177,23 @@ def test_a_run_begins_with_it_and_goes_on(tmp_path):
         ({}, {"agent": "tests.agents.test_custom:Constant"}, "Only ppo, a2c, trpo and sb3"),
     ],
 )
-def test_one_that_does_not_fit_is_refused_in_words(made, changes, says, tmp_path):
+def test_incompatible_model_is_refused_with_reason(made, changes, message, tmp_path):
     given = {"net_arch": HIDDEN, **made}
     if isinstance(given["net_arch"], dict):
         net_arch = given.pop("net_arch")
-        model = PPO("MlpPolicy", gym.make("Lopsided-v0"), policy_kwargs={"net_arch": net_arch})
+        model = PPO("MlpPolicy", gym.make("Asymmetric-v0"), policy_kwargs={"net_arch": net_arch})
         model.save(tmp_path / "a.zip")
     else:
-        saved(tmp_path / "a.zip", **given)
-    with pytest.raises(BadConfig, match=says):
-        begun(config(tmp_path / "a.zip", **changes))
+        save_model(tmp_path / "a.zip", **given)
+    with pytest.raises(BadConfig, match=message):
+        warm_started(config(tmp_path / "a.zip", **changes))
 
 
-# --- files that are something else ---
+# --- invalid and malicious files ---
 
 
 class Bomb:
-    """Something that does harm when it is unpickled."""
+    """Object that creates a file when it is unpickled."""
 
     def __init__(self, mark):
         self.mark = mark
@@ -215,18 +215,18 @@ def pickled(mark):
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_pickle_in_the_place_of_tensors_is_refused_and_not_run(number, tmp_path):
+def test_pickle_in_place_of_tensors_is_refused_and_not_run(number, tmp_path):
     mark = tmp_path / "it-ran"
     archive(tmp_path / "a.zip", policy_pth=pickled(mark)[number], data="{}")
     with pytest.raises(BadInput, match=r"tensors alone.*Nothing in it was run"):
         read_zip(tmp_path / "a.zip")
     assert not mark.exists()
-    pickle.loads(pickled(mark)[0])  # noqa: S301 - to see that it would do harm
+    pickle.loads(pickled(mark)[0])  # noqa: S301 - proves that the pickle is harmful
     assert mark.exists()
 
 
-def test_the_pickles_beside_the_networks_are_not_run(tmp_path):
-    saved(tmp_path / "a.zip")
+def test_other_pickles_in_archive_are_not_run(tmp_path):
+    save_model(tmp_path / "a.zip")
     mark = tmp_path / "it-ran"
     with zipfile.ZipFile(tmp_path / "a.zip") as whole:
         members = {name: whole.read(name) for name in whole.namelist()}
@@ -236,31 +236,31 @@ def test_the_pickles_beside_the_networks_are_not_run(tmp_path):
     with zipfile.ZipFile(tmp_path / "b.zip", "w") as opened:
         for name, content in members.items():
             opened.writestr(name, content)
-    begun(config(tmp_path / "b.zip"))
+    warm_started(config(tmp_path / "b.zip"))
     assert not mark.exists()
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (b"no zip at all", "no .zip file that Stable-Baselines3 has saved"),
         (pickle.dumps({"policy": 1}), "Nothing in it was run"),
         (b"", "no .zip file"),
     ],
 )
-def test_what_is_no_zip_is_refused(content, says, tmp_path):
+def test_invalid_zip_is_refused(content, message, tmp_path):
     (tmp_path / "a.zip").write_bytes(content)
-    with pytest.raises(BadInput, match=says):
+    with pytest.raises(BadInput, match=message):
         load_warm_start(config(tmp_path / "a.zip"))
 
 
-def test_a_zip_of_something_else_is_refused(tmp_path):
+def test_zip_without_policy_is_refused(tmp_path):
     archive(tmp_path / "a.zip", readme="hello")
     with pytest.raises(BadInput, match=r"has no policy\.pth"):
         load_warm_start(config(tmp_path / "a.zip"))
 
 
-def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path):
+def test_missing_file_is_refused(tmp_path):
     with pytest.raises(BadInput, match=r"of an experiment, its folder, or a \.zip"):
         load_warm_start(config(tmp_path / "a.zip"))
 
@@ -275,7 +275,7 @@ def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path):
         "tests.agents.test_custom:Constant",
     ],
 )
-def test_agents_of_every_kind_begin_where_another_experiment_ended(agent):
+def test_agent_of_any_kind_warm_starts_from_experiment(agent):
     env = {"env_id": "ShortReacher-v1", "clip_length": 1.0}
     other = config(None, agent).other if agent == "sb3:PPO" else OtherAgentConfig(4)
     first = dataclasses.replace(config(None, agent, **env), agent_path=None, other=other)
@@ -289,13 +289,14 @@ def test_agents_of_every_kind_begin_where_another_experiment_ended(agent):
         {name[6:]: each for name, each in checkpoint.arrays.items() if name.startswith("agent/")}
     )
     np.testing.assert_array_equal(
-        begun(second).predict(seen, deterministic=True), taught.predict(seen, deterministic=True)
+        warm_started(second).predict(seen, deterministic=True),
+        taught.predict(seen, deterministic=True),
     )
     teach(second, QUIET)
     assert Experiment.find("second").metrics()[-1]["step"] >= 256
 
 
-def test_a_predictor_of_other_frames_is_refused():
+def test_predictor_with_other_frame_stack_is_refused():
     config = TeachConfig("MovingDot-v0", "synth", name="two", stacked_frames=2)
     for stacked in (2, 4):
         spaces = env_spaces(config.env_id, FrameSettings(stacked=stacked))

@@ -42,12 +42,12 @@ class RunControl:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the owner paused the run."""
+        """True if the owner paused the run."""
         return self.latest().state == "pause"
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the owner stopped the run."""
+        """True if the owner stopped the run."""
         return self.latest().state == "stop"
 
     def set_assignment(self, options: RunOptions) -> None:

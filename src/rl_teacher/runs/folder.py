@@ -1,11 +1,11 @@
-"""The run folder: what an experiment is, how far it came, and how it goes on.
+"""Run folder of an experiment: its configuration, checkpoints, metrics and state.
 
 <home>/experiments/<name>/
-    config.json      what was asked for; the same name never means anything else
-    checkpoints/     the last two, each whole or not there
-    metrics.jsonl    one row of figures per line
+    config.json      configuration; fixed for the life of the experiment
+    checkpoints/     the last two, each written atomically
+    metrics.jsonl    one row of metrics per line
     state.json       running, stopped, finished, failed
-    lock             held by the process that runs it
+    lock             held by the process that runs the experiment
     plot.png
 """
 
@@ -41,13 +41,13 @@ from rl_teacher.store.metrics_file import MetricsFile, Row
 MAX_CHARACTERS = 100
 MAX_BYTES = 255
 FORBIDDEN_CATEGORIES = {"Cc", "Cs", "Zl", "Zp"}
-"""Control characters, half characters, and what ends a line."""
+"""Unicode categories: control characters, surrogates, line and paragraph separators."""
 
 ABSENT = "absent"
 
 
 class State(StrEnum):
-    """How an experiment stands."""
+    """State of an experiment."""
 
     RUNNING = "running"
     STOPPED = "stopped"
@@ -68,20 +68,20 @@ class ExperimentSummary:
 
 
 def home() -> Path:
-    """Where everything is kept: RL_TEACHER_HOME, or `~/.rl-teacher`."""
+    """Return the folder of all data: RL_TEACHER_HOME, or `~/.rl-teacher`."""
     return Path(os.environ.get("RL_TEACHER_HOME") or "~/.rl-teacher").expanduser()
 
 
 def experiments_folder() -> Path:
-    """Where the experiments are, one folder each."""
+    """Return the folder that has one subfolder per experiment."""
     return home() / "experiments"
 
 
 def validate_name(name: str) -> str:
-    """The name in Unicode's composed form, if it can be a folder's anywhere.
+    """Return a name in Unicode normal form C if every file system accepts it.
 
     Raises:
-        BadExperimentName: and says which rule it breaks.
+        BadExperimentName: the name breaks a rule, which the message gives.
     """
     composed = unicodedata.normalize("NFC", name)
     fault = fault_of_name(composed)
@@ -95,7 +95,7 @@ def validate_name(name: str) -> str:
 
 
 def fault_of_name(name: str) -> str | None:
-    """The first rule that a name breaks."""
+    """Return the first rule that a name breaks, None if it is valid."""
     rules = {
         "it is empty": not name.strip(),
         "it has a slash or a backslash in it": bool({"/", "\\"} & set(name)),
@@ -111,9 +111,9 @@ def fault_of_name(name: str) -> str | None:
 
 
 class Experiment:
-    """One named teaching effort on disk.
+    """One named experiment on disk.
 
-    `open` gives one that may be written, since it holds the lock; `find` one to read.
+    `open` acquires the lock and returns a writable experiment; `find` returns a read-only one.
     """
 
     def __init__(self, name: str, folder: Path) -> None:
@@ -131,13 +131,13 @@ class Experiment:
         force_new: bool = False,
         defaults: Mapping[str, Any] | None = None,
     ) -> "Experiment":
-        """Make an experiment, or go on with the one of this name.
+        """Create an experiment or resume the one with this name.
 
         Args:
             name: see `validate_name`.
-            config: JSON; the same name with another one is refused.
-            force_new: forget what is there. Asking whether that is meant is the caller's part.
-            defaults: values of settings that an older experiment's config does not have.
+            config: JSON-compatible; must equal the configuration of an existing experiment.
+            force_new: delete existing data. The caller asks for confirmation.
+            defaults: values of settings that are missing in an older experiment's configuration.
 
         Raises:
             BadExperimentName, ConfigMismatch, ExperimentInUse, RunFolderUnusable.
@@ -156,10 +156,10 @@ class Experiment:
 
     @classmethod
     def find(cls, name: str) -> "Experiment":
-        """An experiment that is there, to read.
+        """Return an existing experiment, read-only.
 
         Raises:
-            ExperimentNotFound: and offers the nearest names.
+            ExperimentNotFound: no experiment has this name; the message suggests the nearest one.
         """
         name = validate_name(name)
         folder = experiments_folder() / name
@@ -169,7 +169,7 @@ class Experiment:
 
     @staticmethod
     def all() -> list[ExperimentSummary]:
-        """Every experiment, the one that changed last first."""
+        """Return summaries of all experiments, most recently changed first."""
         names = existing_names()
         answered = answered_in_store() if names else {}
         summaries = [Experiment.find(name).summary(answered) for name in names]
@@ -177,7 +177,7 @@ class Experiment:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What it was made with.
+        """Configuration of the experiment.
 
         Raises:
             CorruptCheckpoint: config.json cannot be read.
@@ -192,27 +192,27 @@ class Experiment:
 
     @property
     def plot_path(self) -> Path:
-        """Where the picture of its curves belongs."""
+        """Path of the plot of the learning curves."""
         return self.folder / "plot.png"
 
     @property
     def state(self) -> State:
-        """How it stands; one that says `running` and is held by nobody was killed."""
+        """Current state; a run that is marked running without a lock was killed and has stopped."""
         if is_locked(self._lock.path):
             return State.RUNNING
         state = self._marked_state()
         return State.STOPPED if state is State.RUNNING else state
 
     def finish(self) -> None:
-        """Note that everything was done."""
+        """Mark the experiment finished."""
         self._mark(State.FINISHED)
 
     def fail(self) -> None:
-        """Note that it broke off by an error."""
+        """Mark the experiment failed."""
         self._mark(State.FAILED)
 
     def close(self) -> None:
-        """Let others have it; without `finish` or `fail` before, it counts as stopped."""
+        """Release the lock; an experiment that is neither finished nor failed becomes stopped."""
         try:
             if self._lock.is_held and self._marked_state() is State.RUNNING:
                 self._mark(State.STOPPED)
@@ -238,7 +238,7 @@ class Experiment:
     def save_checkpoint(
         self, step: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]
     ) -> None:
-        """Keep all that the run needs to go on; the last two are kept.
+        """Save the state that the run needs to resume; the last two checkpoints are kept.
 
         Args:
             step: environment steps taken.
@@ -252,32 +252,32 @@ class Experiment:
             self._checkpoints.save(Checkpoint(step, dict(arrays), dict(meta)))
 
     def load_checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole, or None before the first.
+        """Return the newest intact checkpoint, None before the first.
 
         Raises:
-            CorruptCheckpoint: there are some, and each is damaged.
+            CorruptCheckpoint: every checkpoint is damaged.
         """
         return self._checkpoints.load()
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
-        """Keep one row of figures; NaN is kept as null."""
+        """Append one row of metrics; NaN is stored as null."""
         with self._writing():
             self._metrics.append(row)
 
     def metrics(self) -> list[Row]:
-        """Every row of figures, oldest first."""
+        """Return all rows of metrics, oldest first."""
         return self._metrics.rows()
 
     def truncate_metrics(self, step: int) -> None:
-        """Drop the rows after `step`, so that a resumed run's curves do not double."""
+        """Delete the rows after `step`, which a resumed run writes again."""
         with self._writing():
             self._metrics.drop_after(step)
 
     def summary(self, answered: Mapping[str, int] | None = None) -> ExperimentSummary:
-        """One line about it; one whose config is damaged is still listed.
+        """Summarise the experiment, even if its configuration is damaged.
 
         Args:
-            answered: comparisons with an answer by experiment, if they have been counted already.
+            answered: numbers of answered comparisons by experiment; read from the store if None.
         """
         newest = self._metrics.last()
         answered = answered_in_store() if answered is None else answered
@@ -291,7 +291,7 @@ class Experiment:
         )
 
     def wipe(self) -> None:
-        """Forget everything but the configuration."""
+        """Delete everything but the configuration and the lock."""
         with self._writing():
             self._metrics.close()
             for path in self.folder.iterdir():
@@ -317,7 +317,7 @@ class Experiment:
     def _prepare(
         self, config: Mapping[str, Any], defaults: Mapping[str, Any], *, force_new: bool
     ) -> None:
-        """Make the folder what `config` asks for, or refuse before anything is touched."""
+        """Prepare the folder for `config`; refuse another configuration before any change."""
         wanted = as_json(config)
         if force_new:
             self.wipe()
@@ -344,7 +344,7 @@ class Experiment:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Only whoever holds the lock writes; failures come out in words."""
+        """Require the lock and convert operating-system errors."""
         if not self._lock.is_held:
             raise RuntimeError(f"{self.name!r} was found, not opened: it can only be read")
         with folder_errors(self.folder):
@@ -352,13 +352,13 @@ class Experiment:
 
 
 def existing_names() -> list[str]:
-    """The experiments that are there, in order of their names."""
+    """Return the names of existing experiments, sorted."""
     names = (path.parent.name for path in experiments_folder().glob("*/config.json"))
     return sorted(name for name in names if fault_of_name(name) is None)
 
 
 def not_found_in_words(name: str) -> str:
-    """What is not there, and what is like it."""
+    """Return an error message for a missing experiment, with the nearest name."""
     names = existing_names()
     if not names:
         return f"There is no experiment called {name!r}, nor any other yet, in {home()}."
@@ -366,9 +366,9 @@ def not_found_in_words(name: str) -> str:
 
 
 def answered_in_store() -> dict[str, int]:
-    """How many comparisons have an answer now, by experiment; none where no store can be read.
+    """Count answered comparisons by experiment; empty if the store cannot be read.
 
-    Note: the figures of a run begin with training, its labels before that.
+    The metrics of a run start with training; its labels start before that.
     """
     from rl_teacher.store.database import as_url, default_url, file_of  # noqa: PLC0415 - slow
     from rl_teacher.store.store import Store  # noqa: PLC0415 - slow
@@ -385,7 +385,7 @@ def answered_in_store() -> dict[str, int]:
 
 
 def env_id_of(experiment: Experiment) -> str:
-    """The environment, as its config names it."""
+    """Return the environment id in the configuration, `?` if it cannot be read."""
     try:
         config = experiment.config
     except CorruptCheckpoint:
@@ -394,22 +394,22 @@ def env_id_of(experiment: Experiment) -> str:
 
 
 def changed_at(folder: Path) -> datetime:
-    """When something in the folder was last written."""
+    """Return the time of the latest change of a JSON file in the folder."""
     written = [path.stat().st_mtime for path in folder.glob("*.json*")]
     return datetime.fromtimestamp(max(written), UTC)
 
 
 def as_json(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config as it comes back from its file: tuples are lists, paths and enums are text."""
+    """Convert a configuration to JSON types: tuples to lists, paths and enums to text."""
     return json.loads(json.dumps(config, default=str))
 
 
 def refuse_difference(
     name: str, was: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> None:
-    """Raise ConfigMismatch with every field that differs, if any does.
+    """Raise ConfigMismatch with all fields that differ, if there are any.
 
-    Settings that the saved config lacks count as defaults: they are newer than the experiment.
+    Settings that are missing in the saved configuration are newer and count as defaults.
     """
     wanted = flatten(now)
     newer = {field: value for field, value in flatten(defaults).items() if field in wanted}
@@ -424,7 +424,7 @@ def refuse_difference(
 
 
 def differences(was: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """`field: was X, now Y` for each that differs, in the order in which fields are known."""
+    """Return `field: was X, now Y` for each field that differs, in the order of the fields."""
     return [
         f"{field}: was {was.get(field, ABSENT)}, now {now.get(field, ABSENT)}"
         for field in {**was, **now}
@@ -433,7 +433,7 @@ def differences(was: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Every value as JSON text, by its dotted path."""
+    """Map the dotted path of every value to its JSON text."""
     flat: dict[str, str] = {}
     for key, value in config.items():
         if isinstance(value, Mapping) and value:

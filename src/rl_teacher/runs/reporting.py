@@ -35,9 +35,9 @@ class MetricsLogger:
         """Initialise with the store and the experiment's metrics file.
 
         Args:
-            store: of the experiment.
+            store: store of the experiment.
             experiment_id: the experiment's id in the store.
-            experiment: whose folder has `metrics.jsonl`.
+            experiment: experiment that receives a copy in `metrics.jsonl`.
         """
         self._store = store
         self._experiment_id = experiment_id
@@ -74,10 +74,10 @@ class StatusReporter:
         """Initialise.
 
         Args:
-            store: of the experiment.
+            store: store of the experiment.
             experiment_id: the experiment's id in the store.
             clip_renderer: renders the latest episode.
-            watcher: records the latest episode; None if nobody will look at it.
+            watcher: records the latest episode; None to show no episodes.
             now: clock in seconds, from any start.
         """
         self._store = store

@@ -26,7 +26,7 @@ class RunStatus:
     """Status of a run.
 
     Attributes:
-        phase: for programs.
+        phase: current phase.
         says: description for people.
         step: environment steps of training done.
         num_steps: environment steps of training in the whole run.

@@ -1,4 +1,4 @@
-"""What a run may begin with in the place of nothing: a saved predictor, an earlier agent."""
+"""Warm start of a run from a saved predictor or an earlier agent."""
 
 import hashlib
 import json
@@ -23,21 +23,20 @@ PREDICTOR_FILE = "predictor.json"
 
 @dataclass(frozen=True)
 class WarmStart:
-    """What a run begins with.
+    """Initial predictor and agent of a run.
 
     Attributes:
-        predictor: fitted before; None where the run fits its own from the start.
-        agent: state of an earlier agent; None where it begins anew.
+        predictor: a pretrained predictor; None to fit one from the start.
+        agent: state of an earlier agent; None for a newly initialised agent.
     """
 
     predictor: RewardPredictor | None = None
     agent: StateDict | None = None
 
     def named(self, config: TeachConfig) -> TeachConfig:
-        """The config with what they are in the place of where they are.
+        """Replace the paths in a configuration by content hashes.
 
-        A run is continued with what it began with, wherever that lies by now, and with nothing
-        else that has come to lie there.
+        A run can then be resumed after the files have moved, but not with other content.
         """
         if self.predictor is not None:
             config = replace(
@@ -54,18 +53,18 @@ NO_WARM_START = WarmStart()
 
 
 def as_large_as(predictor: RewardPredictor, config: TeachConfig | FitConfig):  # noqa: ANN201
-    """The settings of a predictor that goes on from a saved one: it has that one's networks."""
-    of_networks = ("ensemble_size", "hidden", "image_encoder", "ignore_actions", "batch_norm")
-    saved = {name: getattr(predictor.config, name) for name in of_networks}
+    """Return the predictor settings with the network settings of a saved predictor."""
+    network_settings = ("ensemble_size", "hidden", "image_encoder", "ignore_actions", "batch_norm")
+    saved = {name: getattr(predictor.config, name) for name in network_settings}
     return replace(config.reward, **saved)
 
 
 def load_warm_start(config: TeachConfig) -> WarmStart:
-    """Load what a config says the run begins with.
+    """Load the predictor and the agent that a configuration names.
 
     Raises:
-        BadInput: it is not there, or was made for another environment, or for other settings.
-        CorruptCheckpoint: its files are not what was written.
+        BadInput: a path does not exist, or its content has another environment or other settings.
+        CorruptCheckpoint: a file is damaged.
     """
     predictor = agent = None
     if config.predictor_path is not None:
@@ -77,7 +76,7 @@ def load_warm_start(config: TeachConfig) -> WarmStart:
 
 
 def content_name(arrays: Mapping[str, np.ndarray], space: InputSpace | None = None) -> str:
-    """What arrays are called, wherever they lie: the SHA-256 of their names and contents."""
+    """Return the SHA-256 hash of the names and contents of arrays."""
     digest = hashlib.sha256(json.dumps(space and space.to_json()).encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
@@ -90,14 +89,14 @@ def content_name(arrays: Mapping[str, np.ndarray], space: InputSpace | None = No
 
 
 def load_predictor(name_or_folder: str) -> RewardPredictor:
-    """A saved predictor.
+    """Load a saved predictor.
 
     Args:
-        name_or_folder: an experiment's name, its folder, or the folder that the predictor is in.
+        name_or_folder: an experiment's name, its folder, or the predictor's folder.
 
     Raises:
-        BadInput: there is none.
-        CorruptCheckpoint: its files are not what was written.
+        BadInput: there is no predictor.
+        CorruptCheckpoint: a file is damaged.
     """
     folder = Path(name_or_folder).expanduser()
     places = [folder, folder / "predictor"]
@@ -113,10 +112,10 @@ def load_predictor(name_or_folder: str) -> RewardPredictor:
 
 
 def check_spaces(predictor: RewardPredictor, config: TeachConfig) -> None:
-    """Refuse a predictor that was made for another environment.
+    """Refuse a predictor of another environment.
 
     Raises:
-        BadConfig: its observations or actions are of other shapes.
+        BadConfig: the observation or action space differs.
     """
     needed = InputSpace.from_spaces(*env_spaces(config.env_id, config.frames))
     if predictor.space != needed:
@@ -131,11 +130,11 @@ def check_spaces(predictor: RewardPredictor, config: TeachConfig) -> None:
 
 
 def agent_state_of(path: str, config: TeachConfig) -> StateDict:
-    """What an agent begins with: an earlier experiment's, or a file of Stable-Baselines3.
+    """Load the state of an agent from an experiment or a file of Stable-Baselines3.
 
     Raises:
-        BadInput: it is not there, or is of another kind or other sizes.
-        CorruptCheckpoint: its files are not what was written.
+        BadInput: there is no such agent, or its kind or its layer sizes differ.
+        CorruptCheckpoint: a file is damaged.
     """
     file = Path(path).expanduser()
     if not file.is_file():
@@ -145,15 +144,15 @@ def agent_state_of(path: str, config: TeachConfig) -> StateDict:
 
 
 def load_agent(name_or_folder: str, kind: str) -> StateDict:
-    """The state of an experiment's agent at its latest checkpoint.
+    """Load the state of an experiment's agent from the latest checkpoint.
 
     Args:
         name_or_folder: the experiment's name, or its folder.
-        kind: of agent, which must be the same.
+        kind: the required kind of agent.
 
     Raises:
-        BadInput: there is no such experiment, or it has no agent, or another kind.
-        CorruptCheckpoint: its checkpoints are damaged.
+        BadInput: there is no such experiment, or it has no agent or one of another kind.
+        CorruptCheckpoint: all checkpoints are damaged.
     """
     folder = folder_of_experiment(name_or_folder)
     was = kind_of_agent(folder)
@@ -172,10 +171,10 @@ def load_agent(name_or_folder: str, kind: str) -> StateDict:
 
 
 def folder_of_experiment(name_or_folder: str) -> Path:
-    """Where an experiment is.
+    """Return the folder of an experiment.
 
     Raises:
-        BadInput: nowhere.
+        BadInput: there is no such experiment.
     """
     folder = Path(name_or_folder).expanduser()
     try:
@@ -192,7 +191,7 @@ def folder_of_experiment(name_or_folder: str) -> Path:
 
 
 def kind_of_agent(folder: Path) -> str:
-    """Which agent an experiment has, as its config says."""
+    """Return the kind of agent in the configuration of an experiment."""
     try:
         return str(json.loads((folder / "config.json").read_bytes()).get("agent"))
     except (OSError, ValueError, AttributeError) as error:
