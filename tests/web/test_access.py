@@ -71,14 +71,12 @@ def routes_of(app):
 
 
 class TestEveryRoute:
-    def test_declares_who_may_ask(self, app):
+    def test_every_route_declares_required_access(self, app):
         assert len(app.routes) > 10
         undeclared = [route.path for route in app.routes if required_access(route) is None]
         assert undeclared == []
 
-    def test_is_closed_to_strangers_but_for_the_health_check_and_what_guests_need(
-        self, app, stranger
-    ):
+    def test_anonymous_requests_reach_only_public_routes(self, app, stranger):
         open_routes = set()
         for method, route in routes_of(app):
             response = stranger.request(method, filled(route.path))
@@ -86,7 +84,7 @@ class TestEveryRoute:
                 open_routes.add(route.path)
         assert open_routes == {"/healthz", "/join", "/api/v1/join", "/assets/{name:path}"}
 
-    def test_for_owners_looks_to_labelers_as_if_it_was_not_there(self, app, guest, trainer):
+    def test_owner_routes_look_missing_to_labelers(self, app, guest, trainer):
         trainer.ask()
         nothing = {
             method: guest.request(method, "/api/v1/nothing")
@@ -101,19 +99,19 @@ class TestEveryRoute:
                 closed.add(f"{method} {route.path}")
         assert closed == FOR_OWNERS
 
-    def test_for_owners_says_not_even_its_methods_to_labelers(self, guest):
+    def test_owner_routes_hide_their_methods_from_labelers(self, guest):
         assert_problem(guest.request("TRACE", "/api/v1/labelers"), 404)
         assert_problem(guest.get("/api/v1/invites/1"), 404)
         assert_problem(guest.get("/api/v1/labels"), 405)
 
-    def test_that_declares_nothing_is_open_to_nobody(self, app, program):
+    def test_undeclared_route_is_forbidden(self, app, program):
         async def forgotten(request):
             raise AssertionError("nobody gets here")
 
         app.router.routes.append(Route("/api/v1/forgotten", forgotten))
         assert "nobody" in assert_problem(program.get("/api/v1/forgotten"), 403)
 
-    def test_carries_the_headers_that_keep_a_browser_safe(self, app, browser):
+    def test_every_route_sends_security_headers(self, app, browser):
         for method, route in routes_of(app):
             if route.path == "/api/v1/events":
                 continue
@@ -124,14 +122,14 @@ class TestEveryRoute:
             assert "unsafe" not in headers["content-security-policy"]
             assert "cache-control" in headers
 
-    def test_says_nothing_of_what_exists_to_strangers(self, stranger):
+    def test_anonymous_requests_cannot_detect_routes(self, stranger):
         assert_problem(stranger.get("/api/v1/no-such-thing"), 401)
         assert stranger.get("/no-such-page").status_code == 401
         assert_problem(stranger.post("/api/v1/labels", content=b"{"), 401)
 
 
 class TestBearerToken:
-    def test_opens_the_api(self, program):
+    def test_valid_token_grants_access(self, program):
         assert program.get("/api/v1/experiments").json() == {"experiments": []}
 
     @pytest.mark.parametrize(
@@ -146,20 +144,20 @@ class TestBearerToken:
             "Bearer \xff\xfe".encode("latin-1"),
         ],
     )
-    def test_that_is_wrong_opens_nothing_even_beside_a_good_cookie(self, browser, value):
+    def test_invalid_token_is_rejected_despite_valid_cookie(self, browser, value):
         response = browser.get("/api/v1/experiments", headers={"Authorization": value})
         assert_problem(response, 401)
         assert response.headers["www-authenticate"].startswith("Bearer")
 
-    def test_twice_must_be_right_twice(self, browser):
+    def test_one_invalid_token_of_two_is_rejected(self, browser):
         headers = [("Authorization", f"Bearer {TOKEN}"), ("Authorization", f"Bearer {WRONG}")]
         assert_problem(browser.get("/api/v1/experiments", headers=headers), 401)
 
-    def test_of_a_reverse_proxys_own_scheme_is_left_alone(self, browser):
+    def test_other_authorization_scheme_is_ignored(self, browser):
         headers = {"Authorization": "Basic bWU6cHc="}
         assert browser.get("/api/v1/experiments", headers=headers).status_code == 200
 
-    def test_in_the_address_of_the_api_is_not_taken(self, stranger):
+    def test_token_in_api_query_is_ignored(self, stranger):
         assert_problem(stranger.get(f"/api/v1/experiments?token={TOKEN}"), 401)
 
 
@@ -173,44 +171,42 @@ class TestLink:
             (f"/?token={TOKEN}&token={TOKEN}", "/"),
         ],
     )
-    def test_becomes_a_cookie_and_vanishes_from_the_address(self, stranger, asked, shown):
+    def test_link_sets_cookie_and_redirects_without_token(self, stranger, asked, shown):
         response = stranger.get(asked)
         assert response.status_code == 303
         assert response.headers["location"] == shown
         assert response.headers["cache-control"] == "no-store"
         assert stranger.get("/").status_code == 200
 
-    def test_sets_a_cookie_that_no_script_and_no_other_site_can_use(self, stranger):
+    def test_cookie_is_http_only_and_same_site(self, stranger):
         cookie = stranger.get(f"/?token={TOKEN}").headers["set-cookie"]
         attributes = {part.strip().lower() for part in cookie.split(";")[1:]}
         assert {"httponly", "samesite=lax", "path=/"} <= attributes
         assert "secure" not in attributes
 
-    def test_sets_a_secure_cookie_behind_https(self, app, stranger):
+    def test_cookie_is_secure_over_https(self, app, stranger):
         response = stranger.get(f"https://testserver/?token={TOKEN}")
         assert "secure" in response.headers["set-cookie"].lower()
 
     @pytest.mark.parametrize(
         "path", ["//evil.example/", "/%2F%2Fevil.example/", "/%5Cevil.example"]
     )
-    def test_never_leads_to_another_host(self, stranger, path):
+    def test_redirect_stays_on_the_same_host(self, stranger, path):
         response = stranger.get(f"http://testserver{path}?token={TOKEN}")
         assert response.headers["location"].startswith(("/evil", "/%5Cevil"))
 
     @pytest.mark.parametrize("token", ["", WRONG, "%FF%00", f"{TOKEN}&token={WRONG}"])
-    def test_with_a_wrong_token_is_answered_with_a_page_that_says_how_to_get_one(
-        self, stranger, token
-    ):
+    def test_invalid_token_in_link_returns_help_page(self, stranger, token):
         response = stranger.get(f"/?token={token}")
         assert response.status_code == 401
         assert response.headers["content-type"].startswith("text/html")
         assert "rl-teacher serve" in response.text
         assert "set-cookie" not in response.headers
 
-    def test_with_a_wrong_token_is_refused_even_beside_a_good_cookie(self, browser):
+    def test_invalid_token_in_link_is_rejected_despite_valid_cookie(self, browser):
         assert browser.get(f"/?token={WRONG}").status_code == 401
 
-    def test_that_is_missing_is_explained_on_every_page(self, stranger):
+    def test_missing_credential_returns_help_on_every_page(self, stranger):
         for path in ("/", "/e/hopper", "/e/hopper/label"):
             response = stranger.get(path)
             assert response.status_code == 401
@@ -218,12 +214,12 @@ class TestLink:
 
 
 class TestCookie:
-    def test_has_another_name_in_another_home_which_tells_nothing_of_the_token(self):
+    def test_cookie_name_depends_on_hash_of_token(self):
         # the first digits of SHA-256 of "abc" are those of FIPS 180-4
         assert Settings("abc").cookie == "rl_teacher_ba7816bf"
         assert Settings(TOKEN).cookie != Settings(WRONG).cookie
 
-    def test_of_one_home_does_not_replace_that_of_another(self, store, media, static, browser):
+    def test_cookies_of_two_homes_coexist(self, store, media, static, browser):
         """A browser knows hosts, not ports: both services get what either of them set."""
         other = create_app(store, media, Settings(WRONG, static=static))
         with TestClient(other, follow_redirects=False) as client:
@@ -235,7 +231,7 @@ class TestCookie:
         assert browser.get("/").status_code == 200
 
     @pytest.mark.parametrize("value", [WRONG, "", '"', "\xff"])
-    def test_that_is_wrong_opens_nothing(self, stranger, value):
+    def test_invalid_cookie_is_rejected(self, stranger, value):
         headers = {"Cookie": f"{Settings(TOKEN).cookie}={value}".encode("latin-1")}
         assert_problem(stranger.get("/api/v1/experiments", headers=headers), 401)
 
@@ -254,7 +250,7 @@ class TestCookie:
             {"Origin": "http://testserver", "Sec-Fetch-Site": "cross-site"},
         ],
     )
-    def test_changes_nothing_when_another_site_sends_it(self, browser, trainer, headers):
+    def test_cross_site_request_changes_nothing(self, browser, trainer, headers):
         [comparison_id] = trainer.ask()
         given = {"labels": [label(comparison_id)]}
         response = browser.post("/api/v1/labels", json=given, headers=headers)
@@ -264,20 +260,18 @@ class TestCookie:
     @pytest.mark.parametrize(
         "headers", [SAME_ORIGIN, {"Origin": "http://testserver"}, {"Origin": "https://TESTSERVER"}]
     )
-    def test_labels_from_the_services_own_page(self, browser, trainer, headers):
+    def test_same_origin_request_stores_label(self, browser, trainer, headers):
         [comparison_id] = trainer.ask()
         given = {"labels": [label(comparison_id)]}
         response = browser.post("/api/v1/labels", json=given, headers=headers)
         assert len(response.json()["accepted"]) == 1
 
-    def test_is_not_needed_by_a_program_which_no_browser_can_be_tricked_into(
-        self, program, trainer
-    ):
+    def test_bearer_token_needs_no_origin(self, program, trainer):
         [comparison_id] = trainer.ask()
         assert len(post(program, label(comparison_id)).json()["accepted"]) == 1
 
 
-def test_who_answers_is_said_by_the_credential_and_never_by_the_request(program, trainer):
+def test_labeler_fields_in_the_request_are_ignored(program, trainer):
     [comparison_id] = trainer.ask()
     post(program, label(comparison_id, labeler="mallory", user_id=7))
     assert trainer.store.labels.count_of_labeler(trainer.id, "owner") == 1
@@ -285,21 +279,21 @@ def test_who_answers_is_said_by_the_credential_and_never_by_the_request(program,
 
 
 class TestLabelersCredential:
-    def test_opens_what_labelers_need(self, guest, trainer):
+    def test_labeler_credential_grants_access_to_labelling(self, guest, trainer):
         trainer.ask()
         assert guest.get("/api/v1/me").json() == {"name": "ann", "role": "labeler"}
         paths = ("/api/v1/experiments", "/api/v1/experiments/hopper", "/", "/e/hopper/label")
         for path in paths:
             assert guest.get(path).status_code == 200
 
-    def test_says_whose_an_answer_is(self, guest, trainer):
+    def test_credential_identifies_the_labeler(self, guest, trainer):
         [comparison_id] = trainer.ask()
         post(guest, label(comparison_id, labeler="owner", labeler_id=1))
         assert trainer.store.labels.count_of_labeler(trainer.id, "ann") == 1
         assert trainer.store.labels.count_of_labeler(trainer.id, "owner") == 0
 
     @pytest.mark.parametrize("change", ["credential", "cookie"])
-    def test_that_is_revoked_opens_nothing_from_then_on(self, app, store, guest, change):
+    def test_revoked_credential_is_rejected_immediately(self, app, store, guest, change):
         if change == "cookie":
             token = guest.headers.pop("Authorization").split()[1]
             guest.cookies.set(Settings(TOKEN).cookie, token)
@@ -308,9 +302,7 @@ class TestLabelersCredential:
         assert_problem(guest.get("/api/v1/me"), 401)
         assert_problem(guest.get("/api/v1/me"), 401)
 
-    def test_that_is_revoked_in_the_middle_of_an_answer_ends_with_that_answer(
-        self, guest, trainer, store
-    ):
+    def test_revocation_during_request_keeps_only_that_label(self, guest, trainer, store):
         first, second = trainer.ask(2)
 
         def body():
@@ -325,7 +317,7 @@ class TestLabelersCredential:
         assert_problem(post(guest, label(second)), 401)
         assert list(store.labels.answers([first, second])) == [first]
 
-    def test_expires(self, app, store, clock):
+    def test_expired_credential_is_rejected(self, app, store, clock):
         store.labelers.add("bob")
         expires_at = clock() + timedelta(hours=1)
         bob = enter(app, store.access.issue_credential("bob", expires_at))
@@ -333,41 +325,41 @@ class TestLabelersCredential:
         clock.advance(3600)
         assert_problem(bob.get("/api/v1/me"), 401)
 
-    def test_of_an_owner_opens_what_owners_need(self, app, store):
+    def test_owner_credential_grants_access_to_owner_routes(self, app, store):
         store.labelers.add("olga", "owner")
         olga = enter(app, store.access.issue_credential("olga"))
         assert olga.get("/api/v1/labelers").status_code == 200
 
-    def test_that_is_wrong_beats_a_good_cookie(self, guest):
+    def test_invalid_credential_takes_precedence_over_valid_cookie(self, guest):
         token = guest.headers.pop("Authorization").split()[1]
         guest.cookies.set(Settings(TOKEN).cookie, token)
         assert guest.get("/api/v1/me").status_code == 200
         assert_problem(guest.get("/api/v1/me", headers={"Authorization": "Bearer rlt_x"}), 401)
 
-    def test_in_a_link_becomes_a_cookie(self, app, store):
+    def test_credential_in_link_becomes_cookie(self, app, store):
         store.labelers.add("bob")
         token = store.access.issue_credential("bob")
         with TestClient(app, follow_redirects=False) as client:
             assert client.get(f"/e/hopper/label?token={token}").status_code == 303
             assert client.get("/api/v1/me").json()["name"] == "bob"
 
-    def test_is_nowhere_in_the_database_as_it_is(self, guest, database):
+    def test_database_stores_only_the_hash_of_a_credential(self, guest, database):
         token = guest.headers["Authorization"].split()[1]
         guest.get("/api/v1/me")
         kept = b"".join(path.read_bytes() for path in database.parent.glob(f"{database.name}*"))
         assert token.encode() not in kept
         assert hashlib.sha256(token.encode()).hexdigest().encode() in kept
 
-    def test_cannot_be_used_while_the_database_is_away(self, guest, database):
+    def test_missing_database_returns_503(self, guest, database):
         database.unlink()
         assert_problem(guest.get("/api/v1/me"), 503)
 
 
-def test_the_token_is_not_in_the_settings_words():
+def test_settings_repr_omits_token():
     assert TOKEN not in repr(Settings(TOKEN))
 
 
-def test_a_declaration_is_read_back():
+def test_required_access_returns_declared_access():
     @requires(Access.LABELER)
     async def endpoint(request):
         raise AssertionError("never asked")

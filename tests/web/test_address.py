@@ -49,7 +49,7 @@ def service():
     server.server_close()
 
 
-def test_a_service_that_announced_itself_is_found_until_it_ends(service, home):
+def test_published_service_is_found_until_it_stops(service, home):
     with published(service):
         assert running_service() == service
         assert running_service("store") == service
@@ -57,27 +57,27 @@ def test_a_service_that_announced_itself_is_found_until_it_ends(service, home):
     assert not (home / "service.json").exists()
 
 
-def test_a_service_of_another_store_is_none(service):
+def test_service_of_another_store_is_ignored(service):
     with published(service):
         assert running_service("another store") is None
 
 
-def test_before_the_first_there_is_none():
+def test_missing_address_file_means_no_service():
     assert running_service() is None
 
 
-def test_one_that_was_killed_is_none(service, home):
+def test_address_of_killed_service_is_ignored(service, home):
     with published(replace(service, port=1)):
         assert running_service() is None
 
 
-def test_another_that_took_the_port_is_none(service):
+def test_service_with_another_instance_is_ignored(service):
     with published(replace(service, instance="an older one")):
         assert running_service() is None
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"status": "ok"}', b"\xff"])
-def test_something_else_that_took_the_port_is_none(body):
+def test_other_server_on_the_port_is_ignored(body):
     server = answering(body)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
@@ -89,13 +89,13 @@ def test_something_else_that_took_the_port_is_none(body):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"url": 1}', b"\xff", b"null"])
-def test_a_file_that_holds_something_else_is_none(home, content):
+def test_invalid_address_file_is_ignored(home, content):
     home.mkdir()
     (home / "service.json").write_bytes(content)
     assert running_service() is None
 
 
-def test_a_service_takes_back_its_own_announcement_only(service, home):
+def test_service_removes_only_its_own_address_file(service, home):
     later = replace(service, instance="later")
     with published(later):
         pass
@@ -121,11 +121,11 @@ def test_a_service_takes_back_its_own_announcement_only(service, home):
         ("lab.example", "http://lab.example:8765"),
     ],
 )
-def test_the_url_is_one_that_this_machine_reaches(host, url):
+def test_wildcard_hosts_map_to_loopback_urls(host, url):
     assert local_address(host, 8765, "this-one", "store").url == url
 
 
-def test_a_link_brings_the_token_along(home):
+def test_link_contains_token(home):
     address = local_address("127.0.0.1", 8765, "this-one", "store")
     token = access_token(home)
     assert link(address) == f"http://127.0.0.1:8765/?token={token}"
@@ -134,26 +134,26 @@ def test_a_link_brings_the_token_along(home):
     )
 
 
-def test_a_link_to_one_comparison_names_it(home):
+def test_comparison_link_contains_comparison_id(home):
     address = local_address("127.0.0.1", 8765, "this-one", "store")
     query = f"comparison=12&token={access_token(home)}"
     assert comparison_link(address, "x", 12) == f"http://127.0.0.1:8765/e/x/label?{query}"
 
 
-def test_what_is_served_has_a_name_without_secrets():
+def test_store_identifier_reveals_no_password():
     named = serves("postgresql://me:s3cret@host/labels", "s3://bucket")
     assert "s3cret" not in named
     assert named == serves("postgresql://me:s3cret@host/labels", "s3://bucket")
     assert named != serves("postgresql://me:s3cret@host/labels", "s3://other")
 
 
-def test_a_child_that_ends_before_it_listens_is_told_of():
+def test_service_exit_during_startup_is_reported():
     process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
     with pytest.raises(BadInput, match=r"ended with 3.*rl-teacher serve"):
         await_service(process)
 
 
-def test_a_child_that_never_listens_is_not_waited_for_for_ever():
+def test_service_startup_times_out():
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     with pytest.raises(BadInput, match="does not answer"):
         await_service(process, timeout_s=0.2)
@@ -161,7 +161,7 @@ def test_a_child_that_never_listens_is_not_waited_for_for_ever():
     process.wait()
 
 
-def test_finding_the_service_does_not_load_it():
+def test_address_module_does_not_import_the_server():
     code = "import rl_teacher.web.address, sys; print({'fastapi', 'uvicorn'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert found.stdout.strip() == "set()"

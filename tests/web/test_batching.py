@@ -36,22 +36,22 @@ def doubler():
     return Doubler()
 
 
-def test_a_call_runs_on_a_thread_of_the_lane(lane):
+def test_call_runs_on_worker_thread(lane):
     name = asyncio.run(lane.run(lambda: threading.current_thread().name))
     assert name.startswith("labelers")
 
 
-def test_what_a_call_raises_is_raised_where_it_is_awaited(lane):
+def test_exception_of_call_reaches_the_awaiter(lane):
     with pytest.raises(ZeroDivisionError):
         asyncio.run(lane.run(lambda: 1 // 0))
 
 
-class TestTogether:
-    def test_one_alone_is_done_at_once(self, lane, doubler):
+class TestBatcher:
+    def test_single_item_is_processed_at_once(self, lane, doubler):
         assert asyncio.run(Batcher(lane, doubler)(4)) == 8
         assert doubler.batches == [[4]]
 
-    def test_what_comes_while_it_is_busy_is_done_in_one_go(self, lane, doubler):
+    def test_items_that_arrive_during_a_batch_form_the_next_batch(self, lane, doubler):
         together = Batcher(lane, doubler)
 
         async def ask():
@@ -67,7 +67,7 @@ class TestTogether:
         assert asyncio.run(ask()) == [0, 2, 4, 6, 8, 10]
         assert doubler.batches == [[0], [1, 2, 3, 4, 5]]
 
-    def test_no_more_than_so_many_at_once(self, lane, doubler):
+    def test_batch_size_is_limited(self, lane, doubler):
         together = Batcher(lane, doubler)
         count = 3 * MAX_BATCH
 
@@ -78,13 +78,13 @@ class TestTogether:
         assert max(map(len, doubler.batches)) <= MAX_BATCH
         assert [each for batch in doubler.batches for each in batch] == list(range(count))
 
-    def test_what_is_raised_reaches_all_who_asked_and_nobody_after(self, lane, doubler):
+    def test_exception_reaches_its_batch_and_not_the_next(self, lane, doubler):
         together = Batcher(lane, doubler)
         with pytest.raises(ValueError, match="thirteen"):
             asyncio.run(together(-13))
         assert asyncio.run(together(3)) == 6
 
-    def test_one_who_went_away_keeps_nobody_waiting(self, lane, doubler):
+    def test_cancelled_item_does_not_block_others(self, lane, doubler):
         together = Batcher(lane, doubler)
 
         async def ask():

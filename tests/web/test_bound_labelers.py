@@ -55,7 +55,7 @@ def first_of(store, trainer):
     return store.comparisons.page(trainer.id).rows[-1].id
 
 
-def test_every_route_for_labelers_names_an_experiment_or_is_looked_at_here(app):
+def test_labeler_routes_without_experiment_are_listed(app):
     unnamed = {
         route.path
         for route in app.routes
@@ -64,7 +64,7 @@ def test_every_route_for_labelers_names_an_experiment_or_is_looked_at_here(app):
     assert unnamed == WITHOUT_A_NAME
 
 
-def test_their_own_experiment_is_there_to_see_and_to_label(bound, store, trainer, secret):
+def test_bound_labeler_can_label_own_experiment(bound, store, trainer, secret):
     assert bound.get("/api/v1/experiments/hopper").status_code == 200
     [first, *_] = bound.get("/api/v1/experiments/hopper/comparisons/next").json()["comparisons"]
     assert bound.get(f"/api/v1/comparisons/{first['id']}").status_code == 200
@@ -74,7 +74,7 @@ def test_their_own_experiment_is_there_to_see_and_to_label(bound, store, trainer
     assert len(bound.get("/api/v1/experiments/hopper/labels").json()["labels"]) == 1
 
 
-def test_no_other_experiment_is_listed(bound, guest, secret):
+def test_bound_labeler_lists_only_own_experiment(bound, guest, secret):
     def names(client):
         return [each["name"] for each in client.get("/api/v1/experiments").json()["experiments"]]
 
@@ -83,7 +83,7 @@ def test_no_other_experiment_is_listed(bound, guest, secret):
 
 
 @pytest.mark.parametrize("rest", ["", "/comparisons/next", "/labels", "/comparisons/next?limit=99"])
-def test_another_experiment_is_answered_as_one_that_is_missing(app, bound, store, secret, rest):
+def test_other_experiment_looks_missing(app, bound, store, secret, rest):
     there = bound.get(f"/api/v1/experiments/secret{rest}")
     assert_problem(there, 404)
     store.experiments.delete("secret")
@@ -91,13 +91,11 @@ def test_another_experiment_is_answered_as_one_that_is_missing(app, bound, store
 
 
 @pytest.mark.parametrize("name", ["%2e%2e", "Hopper", "hopper%20", "a" * 300])
-def test_names_that_are_nearly_theirs_or_none_at_all_lead_nowhere(bound, name):
+def test_similar_experiment_names_are_not_found(bound, name):
     assert_problem(bound.get(f"/api/v1/experiments/{name}"), 404)
 
 
-def test_a_comparison_of_another_experiment_is_answered_as_one_that_is_missing(
-    bound, store, secret
-):
+def test_comparison_of_other_experiment_looks_missing(bound, store, secret):
     comparison_id = first_of(store, secret)
     there = bound.get(f"/api/v1/comparisons/{comparison_id}")
     assert_problem(there, 404)
@@ -105,9 +103,7 @@ def test_a_comparison_of_another_experiment_is_answered_as_one_that_is_missing(
     assert bound.get(f"/api/v1/comparisons/{comparison_id}").content == there.content
 
 
-def test_an_answer_to_another_experiment_is_refused_and_the_others_are_kept(
-    bound, store, trainer, secret
-):
+def test_label_for_other_experiment_is_rejected_alone(bound, store, trainer, secret):
     own, foreign = first_of(store, trainer), first_of(store, secret)
     said = post(bound, label(own), label(foreign)).json()
     assert len(said["accepted"]) == 1
@@ -115,11 +111,11 @@ def test_an_answer_to_another_experiment_is_refused_and_the_others_are_kept(
     assert store.labels.count_of_labeler(secret.id, "Cleo") == 0
 
 
-def test_other_experiments_cannot_be_listened_to(bound, secret):
+def test_events_of_other_experiment_are_not_found(bound, secret):
     assert_problem(bound.get("/api/v1/events?experiment=secret"), 404)
 
 
-def test_an_invite_outlives_its_experiment_and_opens_no_other(app, store, trainer, secret, clock):
+def test_invite_to_deleted_experiment_gives_access_to_none(app, store, trainer, secret, clock):
     made = store.access.invite(experiment="hopper", expires_at=clock() + timedelta(days=1))
     store.experiments.delete("hopper")
     late = enter(app, store.access.accept_invite(made.token, "Late")[1])
@@ -127,7 +123,7 @@ def test_an_invite_outlives_its_experiment_and_opens_no_other(app, store, traine
     assert_problem(late.get("/api/v1/experiments/secret"), 404)
 
 
-def test_whoever_has_two_invites_has_a_credential_for_each(app, bound, store, secret, clock):
+def test_second_invite_gives_a_separate_credential(app, bound, store, secret, clock):
     made = store.access.invite("labeler", "Cleo", "secret", expires_at=clock() + timedelta(days=1))
     identity, token = store.access.accept_invite(made.token)
     assert identity.experiment == "secret"

@@ -39,8 +39,8 @@ def kinds(events):
     return [kind for kind, _ in events]
 
 
-class TestNewsOfOne:
-    def test_begin_with_the_present_state(self, watch, trainer):
+class TestExperimentEvents:
+    def test_first_events_describe_current_state(self, watch, trainer):
         trainer.say("training")
         trainer.ask(2)
         for step in (1, 2):
@@ -54,12 +54,12 @@ class TestNewsOfOne:
         assert events["episode"]["clip"]["num_frames"] == 30
         assert events["metrics"]["step"] == 2
 
-    def test_say_nothing_when_nothing_changed(self, watch, trainer):
+    def test_unchanged_state_sends_no_events(self, watch, trainer):
         news = EventStream(owners("hopper"))
         told(news, watch, owners("hopper"))
         assert told(news, watch, owners("hopper")) == []
 
-    def test_say_only_what_changed(self, watch, trainer, program):
+    def test_only_changed_parts_are_sent(self, watch, trainer, program):
         news = EventStream(owners("hopper"))
         told(news, watch, owners("hopper"))
         trainer.store.metrics.append(trainer.id, 1, {})
@@ -71,7 +71,7 @@ class TestNewsOfOne:
         trainer.say("training")
         assert kinds(told(news, watch, owners("hopper"))) == ["experiment", "progress"]
 
-    def test_tell_each_row_of_figures_once_also_to_the_slow(self, watch, trainer):
+    def test_slow_subscriber_receives_each_metrics_row_once(self, watch, trainer):
         news = EventStream(owners("hopper"))
         told(news, watch, owners("hopper"))
         for step in range(5):
@@ -80,13 +80,13 @@ class TestNewsOfOne:
         events = told(news, watch, owners("hopper"))
         assert [row["step"] for kind, row in events if kind == "metrics"] == [0, 1, 2, 3, 4]
 
-    def test_are_not_of_others(self, watch, trainer, store, media):
+    def test_other_experiments_are_not_sent(self, watch, trainer, store, media):
         Trainer(store, media, "other").say("training")
         listeners = map(owners, ("hopper", "other", None))
         events = told(EventStream(owners("hopper")), watch, *listeners)
         assert {content.get("name", "hopper") for _, content in events} == {"hopper"}
 
-    def test_of_all_are_of_one_for_whoever_was_invited_to_it(self, watch, trainer, store, media):
+    def test_bound_subscriber_receives_only_own_experiment(self, watch, trainer, store, media):
         Trainer(store, media, "other").say("training")
         bound = Subscriber(None, "cleo", is_owner=False, only="hopper")
         events = told(EventStream(bound), watch, bound, labelers(None))
@@ -94,14 +94,14 @@ class TestNewsOfOne:
         everything = told(EventStream(labelers(None)), watch, bound, labelers(None))
         assert {content["name"] for _, content in everything} == {"hopper", "other"}
 
-    def test_tell_that_a_trainer_fell_silent(self, watch, trainer, clock):
+    def test_silent_run_is_reported_as_lost(self, watch, trainer, clock):
         trainer.say("training")
         news = EventStream(owners("hopper"))
         told(news, watch, owners("hopper"))
         clock.advance(20)
         assert dict(told(news, watch, owners("hopper")))["experiment"]["phase"] == "lost"
 
-    def test_go_on_when_an_experiment_is_started_over(self, watch, trainer, store, media):
+    def test_recreated_experiment_resumes_events(self, watch, trainer, store, media):
         news = EventStream(owners("hopper"))
         told(news, watch, owners("hopper"))
         store.experiments.delete("hopper")
@@ -112,14 +112,14 @@ class TestNewsOfOne:
         assert kinds(told(news, watch, owners("hopper"))) == ["experiment", "progress", "metrics"]
 
 
-class TestNewsOfAll:
-    def test_are_one_summary_each(self, watch, trainer, store, media):
+class TestListEvents:
+    def test_each_experiment_sends_one_summary(self, watch, trainer, store, media):
         Trainer(store, media, "other")
         events = told(EventStream(owners(None)), watch, owners(None))
         assert kinds(events) == ["experiment", "experiment"]
         assert {content["name"] for _, content in events} == {"hopper", "other"}
 
-    def test_say_only_which_changed(self, watch, trainer, store, media, clock):
+    def test_only_changed_experiments_are_sent(self, watch, trainer, store, media, clock):
         other = Trainer(store, media, "other")
         news = EventStream(owners(None))
         told(news, watch, owners(None))
@@ -129,7 +129,7 @@ class TestNewsOfAll:
         clock.advance(20)
         assert len(told(news, watch, owners(None))) == 2
 
-    def test_read_nothing_twice_that_did_not_change(self, watch, trainer, store, monkeypatch):
+    def test_unchanged_experiment_is_not_read_again(self, watch, trainer, store, monkeypatch):
         watch.look(frozenset({owners(None)}))
         read = Counter()
         latest = MetricsLog.latest
@@ -143,8 +143,8 @@ class TestNewsOfAll:
         assert not read
 
 
-class TestNewsOfLabelers:
-    def test_have_no_figures_no_returns_and_no_rewards(self, watch, trainer):
+class TestLabelerEvents:
+    def test_labelers_receive_no_metrics_returns_or_rewards(self, watch, trainer):
         trainer.store.metrics.append(trainer.id, 1, {"true_return": 0.5})
         episode = {"clip": trainer.hang("latest"), "predicted_rewards": [1.0], "true_return": 3.0}
         trainer.store.experiments.set_latest_episode(trainer.id, episode | {"step": 2})
@@ -158,9 +158,7 @@ class TestNewsOfLabelers:
         assert dict(told(EventStream(olga), watch, ann, olga))["metrics"]["true_return"] == 0.5
 
     @pytest.mark.parametrize("name", ["hopper", None])
-    def test_count_their_own_answers_and_nobody_elses(
-        self, watch, trainer, guest, other_guest, name
-    ):
+    def test_mine_counts_only_own_answers(self, watch, trainer, guest, other_guest, name):
         one, two, three = trainer.ask(3)
         post(guest, label(one), label(two))
         post(other_guest, label(three))
@@ -173,13 +171,13 @@ class TestNewsOfLabelers:
 
 
 class TestStreams:
-    def test_of_one_labeler_are_limited(self, app, guest, trainer):
+    def test_streams_per_labeler_are_limited(self, app, guest, trainer):
         poller = app.state.services.poller
         poller._listeners.update({labelers("hopper"): 15, labelers(None): 5})
         assert_problem(guest.get("/api/v1/events"), 429)
         poller._listeners.clear()
 
-    def test_end_soon_after_their_credential_was_revoked(self, app, guest, store, clock, trainer):
+    def test_stream_ends_after_revocation(self, app, guest, store, clock, trainer):
         token = guest.headers["Authorization"].split()[1]
         work = app.state.services
         request = Request({"type": "http", "state": {"credential": token}})
@@ -200,7 +198,7 @@ class TestStreams:
         heard = asyncio.run(asyncio.wait_for(hear(), 30))
         assert heard >= 5
 
-    def test_go_on_while_the_store_cannot_say(self, app, guest, database):
+    def test_missing_store_keeps_credential_valid(self, app, guest, database):
         token = guest.headers["Authorization"].split()[1]
         database.unlink()
         assert asyncio.run(app.state.services.authenticator.is_valid(token))
@@ -208,7 +206,7 @@ class TestStreams:
 
 
 class TestProblems:
-    def test_are_told_once_and_then_it_goes_on(self):
+    def test_problem_is_sent_once_until_resolved(self):
         news = EventStream(owners(None))
         trouble = Snapshot(problem='{"status": 503}')
         assert [event.event for event in news.of(trouble)] == ["problem"]
@@ -216,7 +214,7 @@ class TestProblems:
         assert list(news.of(Snapshot())) == []
         assert [event.event for event in news.of(trouble)] == ["problem"]
 
-    def test_of_the_store_end_no_stream(self, watch):
+    def test_store_errors_do_not_end_streams(self, watch):
         async def listen():
             looks = iter([StoreUnavailable("locked"), ZeroDivisionError(), None])
 
@@ -238,7 +236,7 @@ class TestProblems:
 
 
 class TestPoller:
-    def test_looks_once_for_everybody(self):
+    def test_one_poll_serves_all_subscribers(self):
         async def listen():
             asked_for = []
 
@@ -266,14 +264,14 @@ class TestPoller:
         assert frozenset(map(owners, ("a", "b", None))) in asked_for
         assert after_the_last_left <= 1
 
-    def test_looks_at_nothing_while_nobody_listens(self):
+    def test_poller_is_idle_without_subscribers(self):
         async def wait():
             Poller(lambda names: pytest.fail("nobody asked"), every_s=0.001)
             await asyncio.sleep(0.02)
 
         asyncio.run(wait())
 
-    def test_looks_at_once_for_whoever_comes(self):
+    def test_new_subscriber_triggers_poll(self):
         async def listen():
             poller = Poller(lambda names: Snapshot(), every_s=3600.0)
             for _ in range(3):
@@ -282,7 +280,7 @@ class TestPoller:
 
         asyncio.run(listen())
 
-    def test_ends_every_stream_when_it_is_closed(self):
+    def test_close_ends_every_stream(self):
         async def listen():
             poller = Poller(lambda names: Snapshot(), every_s=3600.0)
             first_heard = asyncio.Event()
@@ -301,5 +299,5 @@ class TestPoller:
         asyncio.run(listen())
 
 
-def test_an_experiment_that_is_not_there_cannot_be_listened_to(program):
+def test_events_of_missing_experiment_are_not_found(program):
     assert_problem(program.get("/api/v1/events?experiment=walker"), 404)

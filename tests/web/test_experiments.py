@@ -12,7 +12,7 @@ def detail(client, name="hopper"):
 
 
 class TestSummary:
-    def test_says_how_an_experiment_stands(self, program, trainer):
+    def test_summary_describes_experiment(self, program, trainer):
         trainer.store.experiments.describe(trainer.id, "Prefer the higher jump.", 175)
         trainer.say("training")
         [summary] = program.get("/api/v1/experiments").json()["experiments"]
@@ -32,17 +32,17 @@ class TestSummary:
             "latest_episode": None,
         }
 
-    def test_the_newest_experiment_comes_first(self, program, trainer, media):
+    def test_experiments_are_listed_newest_first(self, program, trainer, media):
         Trainer(trainer.store, media, "another")
         names = [each["name"] for each in program.get("/api/v1/experiments").json()["experiments"]]
         assert names == ["another", "hopper"]
 
-    def test_a_name_in_any_writing_is_found(self, program, store, media):
+    def test_decomposed_unicode_name_finds_experiment(self, program, store, media):
         Trainer(store, media, "café 🦗")
         assert detail(program, "cafe%CC%81%20%F0%9F%A6%97")["name"] == "café 🦗"
 
     @pytest.mark.usefixtures("trainer")
-    def test_one_that_has_just_begun_is_starting(self, program):
+    def test_new_experiment_is_starting(self, program):
         said = detail(program)
         assert (said["phase"], said["is_running"]) == ("starting", True)
 
@@ -55,15 +55,13 @@ class TestSummary:
             ("stopped", "stopped"),
         ],
     )
-    def test_a_trainer_that_falls_silent_is_lost_unless_it_had_ended(
-        self, program, trainer, clock, phase, later
-    ):
+    def test_silent_run_is_lost_unless_it_had_ended(self, program, trainer, clock, phase, later):
         trainer.say(phase)
         clock.advance(16)
         said = detail(program)
         assert (said["phase"], said["is_running"]) == (later, False)
 
-    def test_one_whose_trainer_never_spoke_is_lost_after_a_while(self, program, trainer, clock):
+    def test_run_without_report_is_lost_after_timeout(self, program, trainer, clock):
         clock.advance(16)
         assert detail(program)["phase"] == "lost"
 
@@ -77,18 +75,18 @@ class TestSummary:
             {"step": float("nan"), "steps_per_second": float("inf")},
         ],
     )
-    def test_a_status_that_makes_no_sense_does_no_harm(self, program, trainer, status):
+    def test_invalid_status_falls_back_to_defaults(self, program, trainer, status):
         trainer.store.experiments.set_status(trainer.id, status)
         said = detail(program)
         assert said["phase"] == "starting"
         assert said["step"] == 0
 
 
-class TestWords:
+class TestMessages:
     def says(self, program):
         return detail(program)["progress"]["message"]
 
-    def test_one_that_waits_is_counted(self, program, trainer):
+    def test_message_counts_waiting_comparisons(self, program, trainer):
         trainer.ask()
         assert self.says(program) == "1 comparison waits for an answer."
 
@@ -104,22 +102,22 @@ class TestWords:
             ("stopped", "continues"),
         ],
     )
-    def test_why_none_waits_and_when_the_next_comes(self, program, trainer, phase, word):
+    def test_message_explains_why_none_is_waiting(self, program, trainer, phase, word):
         trainer.say(phase)
         assert word in self.says(program)
 
-    def test_a_silent_trainer_is_told_of_with_what_to_do(self, program, trainer, clock):
+    def test_message_for_silent_run_names_command(self, program, trainer, clock):
         trainer.say("training")
         clock.advance(60)
         assert "`rl-teacher teach`" in self.says(program)
 
-    def test_a_target_that_is_reached_is_thanked_for(self, program, trainer):
+    def test_message_reports_reached_target(self, program, trainer):
         trainer.store.experiments.describe(trainer.id, "", 2)
         trainer.say("training")
         post(program, *[label(each) for each in trainer.ask(2)])
         assert "All 2 comparisons are answered" in self.says(program)
 
-    def test_others_answers_count_but_are_not_mine(self, program, trainer):
+    def test_mine_excludes_answers_of_others(self, program, trainer):
         one, two = trainer.ask(2)
         trainer.store.labels.add(one, Answer.LEFT, "guest")
         post(program, label(two))
@@ -127,15 +125,15 @@ class TestWords:
         assert (progress["mine"], progress["answered"]) == (1, 2)
 
 
-class TestFigures:
-    def test_the_newest_figures_and_the_settings_come_with_one_experiment(self, program, trainer):
+class TestMetrics:
+    def test_detail_contains_latest_metrics_and_settings(self, program, trainer):
         trainer.store.metrics.append(trainer.id, 5, {"true_return": 1.0, "step": 5})
         trainer.store.metrics.append(trainer.id, 9, {"true_return": 2.0, "held_out_accuracy": None})
         said = detail(program)
         assert said["metrics"] == {"step": 9, "true_return": 2.0, "held_out_accuracy": None}
         assert said["config"] == {"seed": 3}
 
-    def test_rows_come_oldest_first_and_only_the_new_ones_when_asked(self, program, trainer):
+    def test_metrics_rows_are_oldest_first_and_start_after_cursor(self, program, trainer):
         for step in (1, 2, 3):
             trainer.store.metrics.append(trainer.id, step, {"true_return": step / 2})
         rows = program.get("/api/v1/experiments/hopper/metrics").json()["rows"]
@@ -145,7 +143,7 @@ class TestFigures:
         newer = program.get("/api/v1/experiments/hopper/metrics", params=after).json()["rows"]
         assert newer == rows[2:]
 
-    def test_many_rows_are_thinned_and_the_newest_is_among_them(
+    def test_many_metrics_rows_are_thinned_with_the_latest_kept(
         self, program, trainer, monkeypatch
     ):
         monkeypatch.setattr(experiments, "MAX_ROWS", 10)
@@ -155,7 +153,7 @@ class TestFigures:
         assert 5 <= len(rows) <= 10
         assert rows[-1]["step"] == 31
 
-    def test_a_spark_line_is_the_true_return(self, program, trainer):
+    def test_sparkline_shows_true_return(self, program, trainer):
         for step in range(100):
             row = {"true_return": float(step) if step > 50 else None, "predicted_return": 1.0}
             trainer.store.metrics.append(trainer.id, step, row)
@@ -164,11 +162,11 @@ class TestFigures:
         assert spark[-1] == 99
         assert spark == sorted(spark)
 
-    def test_without_a_true_return_it_is_the_predicted_one(self, program, trainer):
+    def test_sparkline_falls_back_to_predicted_return(self, program, trainer):
         trainer.store.metrics.append(trainer.id, 1, {"predicted_return": 0.5, "true_return": None})
         assert detail(program)["sparkline"] == [0.5]
 
-    def test_a_new_row_is_in_the_spark_line_at_once(self, program, trainer):
+    def test_sparkline_includes_new_row_immediately(self, program, trainer):
         trainer.store.metrics.append(trainer.id, 1, {"true_return": 1.0})
         assert detail(program)["sparkline"] == [1.0]
         trainer.store.metrics.append(trainer.id, 2, {"true_return": 2.0})
@@ -176,12 +174,12 @@ class TestFigures:
 
     @pytest.mark.parametrize("after", ["-1", "x", "99999999999"])
     @pytest.mark.usefixtures("trainer")
-    def test_rows_after_nothing_that_could_be_are_refused(self, program, after):
+    def test_invalid_metrics_cursor_is_rejected(self, program, after):
         assert_problem(program.get(f"/api/v1/experiments/hopper/metrics?after={after}"), 422)
 
 
 class TestLatestEpisode:
-    def test_comes_with_its_clip_and_its_predicted_rewards(self, program, trainer):
+    def test_latest_episode_contains_clip_and_predicted_rewards(self, program, trainer):
         clip = trainer.hang("latest")
         rewards = [0.123456] * NUM_FRAMES
         episode = {"clip": clip, "predicted_rewards": rewards, "true_return": 3.5, "step": 400}
@@ -193,16 +191,16 @@ class TestLatestEpisode:
         assert (said["true_return"], said["step"]) == (3.5, 400)
 
     @pytest.mark.parametrize("clip", ["0" * 64, None, 7, "../x"])
-    def test_that_cannot_be_shown_is_left_out(self, program, trainer, clip):
+    def test_latest_episode_without_clip_is_omitted(self, program, trainer, clip):
         trainer.store.experiments.set_latest_episode(trainer.id, {"clip": clip, "step": 1})
         assert detail(program)["latest_episode"] is None
 
-    def test_of_a_run_without_a_predictor_has_no_predicted_rewards(self, program, trainer):
+    def test_latest_episode_without_predictor_has_no_rewards(self, program, trainer):
         episode = {"clip": trainer.hang("latest"), "predicted_rewards": None, "step": 1}
         trainer.store.experiments.set_latest_episode(trainer.id, episode)
         said = detail(program)["latest_episode"]
         assert (said["predicted_rewards"], said["true_return"]) == (None, None)
 
 
-def test_an_experiment_that_is_not_there_is_named(program):
+def test_missing_experiment_is_named_in_the_error(program):
     assert "'walker'" in assert_problem(program.get("/api/v1/experiments/walker"), 404)

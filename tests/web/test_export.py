@@ -10,7 +10,7 @@ from tests.web.conftest import assert_problem, label, post
 URL = "/api/v1/experiments/hopper/export"
 
 
-def test_every_label_is_a_line(program, guest, trainer):
+def test_jsonl_export_has_one_line_per_label(program, guest, trainer):
     one, two = trainer.ask(2)
     post(guest, label(one, "equal"), label(two, "cannot_tell"))
     response = program.get(URL)
@@ -24,7 +24,7 @@ def test_every_label_is_a_line(program, guest, trainer):
     assert {each["schema_version"] for each in rows} == {1}
 
 
-def test_parquet_is_a_file_that_others_read(program, guest, trainer):
+def test_parquet_export_is_readable(program, guest, trainer):
     parquet = pytest.importorskip("pyarrow.parquet")
     [comparison_id] = trainer.ask()
     post(guest, label(comparison_id, "equal"))
@@ -33,7 +33,7 @@ def test_parquet_is_a_file_that_others_read(program, guest, trainer):
     assert table.column("answer").to_pylist() == ["equal"]
 
 
-def test_no_credential_is_among_the_rows(program, guest, trainer):
+def test_export_contains_no_credential(program, guest, trainer):
     [comparison_id] = trainer.ask()
     post(guest, label(comparison_id, "equal"))
     assert guest.headers["Authorization"].split()[1] not in program.get(URL).text
@@ -48,11 +48,11 @@ def test_no_credential_is_among_the_rows(program, guest, trainer):
         ("/api/v1/experiments/..%2Fx/export", 404),
     ],
 )
-def test_what_cannot_be_exported_is_refused(program, trainer, path, status):
+def test_invalid_export_request_is_rejected(program, trainer, path, status):
     assert_problem(program.get(path), status)
 
 
-def test_a_name_with_odd_characters_is_a_plain_file_name(program, store):
+def test_file_name_of_export_is_percent_encoded(program, store):
     store.experiments.ensure("a b", "ShortHopper-v1", {})
     response = program.get("/api/v1/experiments/a%20b/export")
     assert response.headers["content-disposition"] == (

@@ -35,7 +35,7 @@ def join(client, token, name="Ann", headers=SAME_ORIGIN):
 
 
 class TestJoining:
-    def test_brings_a_cookie_with_a_credential_of_ones_own(self, newcomer, invite, trainer, store):
+    def test_joining_sets_cookie_with_new_credential(self, newcomer, invite, trainer, store):
         [comparison_id] = trainer.ask()
         token = invite(experiment="hopper")
         response = join(newcomer, token)
@@ -50,7 +50,7 @@ class TestJoining:
         newcomer.post("/api/v1/labels", json=given, headers=SAME_ORIGIN)
         assert store.labels.count_of_labeler(trainer.id, "Ann") == 1
 
-    def test_happens_once_for_each_invite(self, app, newcomer, invite):
+    def test_used_invite_is_rejected(self, app, newcomer, invite):
         token = invite()
         assert join(newcomer, token).status_code == 200
         with TestClient(app) as second:
@@ -58,7 +58,7 @@ class TestJoining:
             assert "has already been used" in said
             assert_problem(second.get("/api/v1/me"), 401)
 
-    def test_of_two_at_once_lets_one_in(self, app, invite, store):
+    def test_concurrent_use_of_invite_admits_one(self, app, invite, store):
         token = invite()
         with ThreadPoolExecutor(8) as pool:
             clients = [TestClient(app) for _ in range(8)]
@@ -70,19 +70,19 @@ class TestJoining:
         assert sorted(statuses) == [200] + [409] * 7
         assert len([each for each in store.labelers.all() if each.name.startswith("N")]) == 1
 
-    def test_after_the_invite_expired_is_refused(self, newcomer, invite, clock):
+    def test_expired_invite_is_rejected(self, newcomer, invite, clock):
         token = invite(expires_at=(clock() + timedelta(hours=1)).isoformat())
         clock.advance(3601)
         assert "expired" in assert_problem(join(newcomer, token), 409)
 
-    def test_after_the_invite_was_taken_back_is_refused(self, newcomer, invite, program):
+    def test_revoked_invite_is_rejected(self, newcomer, invite, program):
         token = invite()
         [made] = program.get("/api/v1/invites").json()["invites"]
         assert program.delete(f"/api/v1/invites/{made['id']}").status_code == 204
         assert "revoked" in assert_problem(join(newcomer, token), 409)
 
     @pytest.mark.parametrize("token", ["", "rlt_", "\ud800", "\0", "x" * 200, "rlt_" + "x" * 43])
-    def test_with_something_that_is_no_invite_is_refused(self, newcomer, token):
+    def test_malformed_invite_is_rejected(self, newcomer, token):
         response = newcomer.post(
             "/api/v1/join",
             content=b'{"name": "Ann", "invite": "%s"}'
@@ -93,27 +93,25 @@ class TestJoining:
         assert_problem(response, response.status_code)
 
     @pytest.mark.parametrize("name", ["owner", "OWNER", "synthetic:oracle", " ", "a\nb", "x" * 101])
-    def test_under_a_name_that_nobody_may_have_leaves_the_invite_unused(
-        self, newcomer, invite, name
-    ):
+    def test_invalid_name_keeps_invite_unused(self, newcomer, invite, name):
         token = invite()
         assert_problem(join(newcomer, token, name), 422)
         assert join(newcomer, token, "Ann").status_code == 200
 
-    def test_under_a_name_that_somebody_has_leaves_the_invite_unused(self, newcomer, invite, guest):
+    def test_taken_name_keeps_invite_unused(self, newcomer, invite, guest):
         token = invite()
         response = join(newcomer, token, "ann")
         assert_problem(response, 409)
         assert response.json()["type"] == "/api/docs#name-taken"
         assert join(newcomer, token, "Ann the second").status_code == 200
 
-    def test_under_a_name_with_markup_keeps_it_as_text(self, newcomer, invite, program):
+    def test_name_with_markup_is_stored_as_text(self, newcomer, invite, program):
         assert join(newcomer, invite(), MARKUP).json()["name"] == MARKUP
         response = program.get("/api/v1/labelers")
         assert response.headers["content-type"] == "application/json"
         assert MARKUP in [each["name"] for each in response.json()["labelers"]]
 
-    def test_with_an_invite_that_says_who_it_is_for_needs_no_name(self, newcomer, invite):
+    def test_personal_invite_needs_no_name(self, newcomer, invite):
         response = newcomer.post(
             "/api/v1/join", json={"invite": invite(name="Zoë")}, headers=SAME_ORIGIN
         )
@@ -123,31 +121,31 @@ class TestJoining:
         "headers",
         [{"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}, {"Origin": "null"}],
     )
-    def test_from_another_sites_page_is_refused(self, newcomer, invite, headers):
+    def test_cross_site_join_is_rejected(self, newcomer, invite, headers):
         token = invite()
         assert_problem(join(newcomer, token, headers=headers), 403)
         assert join(newcomer, token).status_code == 200
 
-    def test_as_an_owner_makes_an_owner(self, newcomer, invite):
+    def test_owner_invite_creates_owner(self, newcomer, invite):
         assert join(newcomer, invite(role="owner")).json()["role"] == "owner"
         assert newcomer.get("/api/v1/labelers").status_code == 200
 
-    def test_replaces_whoever_used_this_browser_before(self, browser, invite):
+    def test_joining_replaces_previous_cookie(self, browser, invite):
         assert browser.get("/api/v1/me").json()["name"] == "owner"
         join(browser, invite())
         assert browser.get("/api/v1/me").json()["name"] == "Ann"
 
 
-class TestPageForGuests:
-    def test_and_its_files_need_no_credential(self, stranger):
+class TestJoinPage:
+    def test_join_page_and_assets_are_public(self, stranger):
         assert "built" in stranger.get("/join?invite=rlt_x").text
         assert stranger.get("/assets/page-1a2b.js").status_code == 200
 
-    def test_tells_no_other_host_of_the_invite_in_its_address(self, stranger):
+    def test_join_page_sends_no_referrer(self, stranger):
         assert stranger.get("/join?invite=rlt_x").headers["referrer-policy"] == "no-referrer"
 
 
-def test_answers_of_two_labelers_stand_beside_each_other(guest, other_guest, trainer, store):
+def test_answers_of_two_labelers_are_stored_separately(guest, other_guest, trainer, store):
     [comparison_id] = trainer.ask()
     post(guest, label(comparison_id, "equal"))
     post(other_guest, label(comparison_id, "cannot_tell"))

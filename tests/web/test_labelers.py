@@ -21,7 +21,7 @@ def kinds(program, **query):
 
 
 class TestLabelers:
-    def test_are_listed_with_what_they_did(self, program, guest, trainer):
+    def test_labelers_are_listed_with_label_counts(self, program, guest, trainer):
         one, two = trainer.ask(2)
         post(guest, label(one), label(two))
         ann, *others = program.get("/api/v1/labelers").json()["labelers"]
@@ -36,7 +36,7 @@ class TestLabelers:
             "last_label_at": "2026-11-03T12:00:00Z",
         }
 
-    def test_that_are_added_get_a_credential_that_is_shown_once(self, app, program):
+    def test_new_labeler_credential_is_shown_once(self, app, program):
         said = program.post("/api/v1/labelers", json={"name": " Zoë "}).json()
         assert said["labeler"]["name"] == "Zoë"
         assert said["link"] == f"http://testserver/?token={said['credential']}"
@@ -44,7 +44,7 @@ class TestLabelers:
         for path in ("/api/v1/labelers", "/api/v1/audit", "/api/v1/invites"):
             assert said["credential"] not in program.get(path).text
 
-    def test_that_are_there_are_not_added_again(self, program, guest):
+    def test_existing_labeler_is_rejected(self, program, guest):
         assert_problem(program.post("/api/v1/labelers", json={"name": "ann"}), 409)
 
     @pytest.mark.parametrize(
@@ -61,10 +61,10 @@ class TestLabelers:
             {"name": ["bob"]},
         ],
     )
-    def test_that_make_no_sense_are_refused(self, program, given):
+    def test_invalid_labeler_is_rejected(self, program, given):
         assert_problem(program.post("/api/v1/labelers", json=given), 422)
 
-    def test_that_are_excluded_teach_nothing_and_come_back(self, program, guest, trainer, store):
+    def test_exclusion_of_labeler_hides_votes_until_inclusion(self, program, guest, trainer, store):
         [comparison_id] = trainer.ask()
         post(guest, label(comparison_id, "equal"))
         ann = id_of(program, "ann")
@@ -74,7 +74,7 @@ class TestLabelers:
         assert list(store.labels.votes([comparison_id])[comparison_id].values()) == ["equal"]
         assert kinds(program)[:2] == ["include", "exclude"]
 
-    def test_that_are_revoked_are_out_and_their_labels_stay(self, program, guest, trainer, store):
+    def test_revoked_labeler_loses_access_and_keeps_labels(self, program, guest, trainer, store):
         [comparison_id] = trainer.ask()
         post(guest, label(comparison_id, "equal"))
         ann = id_of(program, "ann")
@@ -84,12 +84,12 @@ class TestLabelers:
 
     @pytest.mark.parametrize("change", ["exclude", "include", "revoke"])
     @pytest.mark.parametrize(("labeler_id", "status"), [("4242", 404), ("0", 422), ("x", 422)])
-    def test_that_are_not_there_cannot_be_changed(self, program, change, labeler_id, status):
+    def test_change_of_missing_labeler_is_rejected(self, program, change, labeler_id, status):
         assert_problem(program.post(f"/api/v1/labelers/{labeler_id}/{change}"), status)
 
 
 class TestInvites:
-    def test_are_listed_without_their_secret(self, program, clock, trainer):
+    def test_invites_are_listed_without_secret(self, program, clock, trainer):
         said = program.post("/api/v1/invites", json={"experiment": "hopper"}).json()
         token = said.pop("link").removeprefix("http://testserver/join?invite=")
         assert said["status"] == "open"
@@ -112,16 +112,16 @@ class TestInvites:
             ({"labeler": "ann"}, 422),
         ],
     )
-    def test_that_make_no_sense_are_refused(self, program, given, status):
+    def test_invalid_invite_is_rejected(self, program, given, status):
         assert_problem(program.post("/api/v1/invites", json=given), status)
         assert program.get("/api/v1/invites").json() == {"invites": []}
 
-    def test_that_are_not_there_cannot_be_taken_back(self, program):
+    def test_revocation_of_missing_invite_is_not_found(self, program):
         assert_problem(program.delete("/api/v1/invites/4242"), 404)
 
 
 class TestAudit:
-    def test_says_who_did_what_when_and_to_what(self, program, trainer):
+    def test_audit_event_names_actor_time_and_details(self, program, trainer):
         program.post("/api/v1/experiments/hopper/control", json={"state": "pause"})
         [event] = audit(program, experiment="hopper")["events"]
         assert event == {
@@ -133,13 +133,13 @@ class TestAudit:
             "details": {"state": "pause"},
         }
 
-    def test_names_the_owner_whose_credential_it_was(self, app, program, store, trainer):
+    def test_audit_event_names_owner_of_credential(self, app, program, store, trainer):
         store.labelers.add("olga", "owner")
         olga = enter(app, store.access.issue_credential("olga"))
         olga.post("/api/v1/experiments/hopper/control", json={"state": "pause"})
         assert audit(program, experiment="hopper")["events"][0]["actor"] == "olga"
 
-    def test_comes_a_page_at_a_time_newest_first(self, program, trainer):
+    def test_audit_pages_are_newest_first(self, program, trainer):
         for state in ("pause", "run", "stop"):
             program.post("/api/v1/experiments/hopper/control", json={"state": state})
         first = audit(program, limit=2, experiment="hopper")
@@ -152,10 +152,10 @@ class TestAudit:
         ("query", "status"),
         [("after=x", 422), ("after=%00", 422), ("limit=0", 422), ("experiment=walker", 404)],
     )
-    def test_is_not_asked_for_what_cannot_be(self, program, query, status):
+    def test_invalid_audit_query_is_rejected(self, program, query, status):
         assert_problem(program.get(f"/api/v1/audit?{query}"), status)
 
-    def test_has_every_change_that_an_owner_makes(self, program, trainer, guest):
+    def test_every_owner_change_is_audited(self, program, trainer, guest):
         [comparison_id] = trainer.ask()
         ann = id_of(program, "ann")
         changes = [

@@ -35,12 +35,12 @@ def who_has(token):
 
 
 class TestAdd:
-    def test_prints_a_token_that_lets_them_in(self, capsys):
+    def test_add_prints_valid_token(self, capsys):
         assert main(["labelers", "add", "Zoë"]) == 0
         [token] = re.findall(r"token: (rlt_\S+)", capsys.readouterr().out)
         assert who_has(token) == ("Zoë", "labeler")
 
-    def test_prints_a_link_where_a_service_runs(self, capsys, monkeypatch, experiment):
+    def test_add_prints_link_if_service_runs(self, capsys, monkeypatch, experiment):
         monkeypatch.setattr(labelers_cli, "running_service", lambda: ADDRESS)
         assert main(["labelers", "add", "Ann", "--experiment", experiment]) == 0
         [link] = re.findall(r"link: (\S+)", capsys.readouterr().out)
@@ -48,7 +48,7 @@ class TestAdd:
         [token] = parse_qs(urlsplit(link).query)["token"]
         assert who_has(token) == ("Ann", "labeler")
 
-    def test_binds_them_to_the_experiment_that_is_named(self, experiment):
+    def test_add_limits_labeler_to_experiment(self, experiment):
         only = labelers_cli.add("Ann", "labeler", None, experiment).credential
         everything = labelers_cli.add("Bob", "labeler", None).credential
         with labelers_cli.open_store() as store:
@@ -57,7 +57,7 @@ class TestAdd:
         assert free is not None
         assert (bound.experiment, free.experiment) == (experiment, None)
 
-    def test_makes_owners_and_those_who_stay_for_some_days(self):
+    def test_add_sets_role_and_expiry(self):
         assert who_has(labelers_cli.add("Olga", "owner", None).credential) == ("Olga", "owner")
         labelers_cli.add("Bob", "labeler", 2.0)
         with labelers_cli.open_store() as store:
@@ -80,18 +80,18 @@ class TestAdd:
             ["Zoë", "--experiment", "hopper", "--role", "owner"],
         ],
     )
-    def test_refuses_what_cannot_be_and_adds_nobody(self, arguments, capsys):
+    def test_add_with_invalid_arguments_adds_no_labeler(self, arguments, capsys):
         assert main(["labelers", "add", *arguments]) == 2
         assert "error:" in capsys.readouterr().err
         assert {each.name for each in labelers_cli.list_labelers()} <= {"owner"}
 
-    def test_refuses_a_name_that_somebody_has(self, capsys, experiment):
+    def test_add_with_taken_name_is_rejected(self, capsys, experiment):
         assert main(["labelers", "add", "Zoë"]) == 2
         assert "already" in capsys.readouterr().err
 
 
 class TestList:
-    def test_names_everybody_with_their_labels(self, capsys, experiment):
+    def test_list_prints_labelers_with_label_counts(self, capsys, experiment):
         labelers_cli.add("[bold]<b>Ann</b>", "labeler", None)
         assert main(["labelers", "list"]) == 0
         printed = capsys.readouterr().out
@@ -100,33 +100,33 @@ class TestList:
 
 
 class TestRevoke:
-    def test_lets_them_in_no_longer_and_keeps_their_labels(self, capsys, experiment):
+    def test_revoke_removes_access_and_keeps_labeler(self, capsys, experiment):
         credential = labelers_cli.add("Ann", "labeler", None).credential
         assert main(["labelers", "revoke", "Ann"]) == 0
         assert "1 credential of Ann revoked" in capsys.readouterr().out
         assert who_has(credential) is None
         assert "Ann" in {each.name for each in labelers_cli.list_labelers()}
 
-    def test_of_nobody_is_refused(self, capsys):
+    def test_revoke_of_missing_labeler_is_rejected(self, capsys):
         assert main(["labelers", "revoke", "nobody"]) == 2
         assert "nobody" in capsys.readouterr().err
 
 
 class TestExportLabels:
-    def test_prints_lines(self, capfdbinary, experiment):
+    def test_jsonl_export_prints_lines(self, capfdbinary, experiment):
         assert main(["export", experiment, "--format", "jsonl"]) == 0
         [row] = map(json.loads, capfdbinary.readouterr().out.splitlines())
         assert (row["labeler"], row["answer"]) == ("Zoë", "left")
 
     @pytest.mark.parametrize("format_name", ["jsonl", "parquet"])
-    def test_writes_a_file(self, capsys, tmp_path, experiment, format_name):
+    def test_export_writes_file(self, capsys, tmp_path, experiment, format_name):
         path = tmp_path / f"labels.{format_name}"
         given = ["export", experiment, "--format", format_name, "--out", str(path)]
         assert main(given) == 0
         assert "1 labels in" in capsys.readouterr().out
         assert path.stat().st_size > 100
 
-    def test_refuses_what_cannot_be(self, capsys, experiment):
+    def test_export_with_invalid_arguments_is_rejected(self, capsys, experiment):
         assert main(["export", "walker", "--format", "jsonl"]) == 2
         assert "walker" in capsys.readouterr().err
         with pytest.raises(SystemExit, match="2"):

@@ -32,7 +32,7 @@ def next_ones(client, **query):
 
 
 class TestNext:
-    def test_a_comparison_comes_with_all_that_is_needed_to_show_it(self, program, trainer):
+    def test_next_comparison_contains_clips_and_lease(self, program, trainer):
         [comparison_id] = trainer.ask(step=7)
         [comparison] = next_ones(program)["comparisons"]
         clip = comparison.pop("left")
@@ -57,22 +57,22 @@ class TestNext:
         assert program.get(clip["url"]).status_code == 200
         assert program.get(clip["scene_url"]).status_code == 200
 
-    def test_as_many_come_as_are_asked_for_without_those_at_hand(self, program, trainer):
+    def test_next_comparisons_respect_limit_and_exclusions(self, program, trainer):
         ids = trainer.ask(6)
         assert [each["id"] for each in next_ones(program)["comparisons"]] == ids[:4]
         at_hand = {"limit": 3, "exclude": ids[:2]}
         assert [each["id"] for each in next_ones(program, **at_hand)["comparisons"]] == ids[2:5]
 
-    def test_the_newest_question_comes_first(self, program, trainer):
+    def test_newest_comparison_comes_first(self, program, trainer):
         [old] = trainer.ask(step=1)
         [new] = trainer.ask(step=2)
         assert [each["id"] for each in next_ones(program)["comparisons"]] == [new, old]
 
-    def test_what_cannot_be_shown_does_not_come(self, program, trainer):
+    def test_comparison_without_clips_is_not_returned(self, program, trainer):
         trainer.ask(shown=False)
         assert next_ones(program)["comparisons"] == []
 
-    def test_progress_comes_along(self, program, trainer):
+    def test_next_comparisons_include_progress(self, program, trainer):
         trainer.store.experiments.describe(trainer.id, "Prefer the higher jump.", 175)
         one, *_ = trainer.ask(3)
         post(program, label(one))
@@ -99,18 +99,18 @@ class TestNext:
         ],
     )
     @pytest.mark.usefixtures("trainer")
-    def test_a_question_that_makes_no_sense_is_refused(self, program, query):
+    def test_invalid_query_is_rejected(self, program, query):
         response = program.get(f"/api/v1/experiments/hopper/comparisons/next?{query}")
         assert_problem(response, 422)
 
 
 class TestSides:
-    def test_a_comparison_keeps_its_sides(self, program, trainer):
+    def test_sides_of_comparison_are_stable(self, program, trainer):
         trainer.ask(8)
         first, again = next_ones(program, limit=8), next_ones(program, limit=8)
         assert first == again
 
-    def test_an_answer_is_stored_in_the_comparisons_own_order(self, program, trainer, store):
+    def test_answer_is_stored_in_stored_order(self, program, trainer, store):
         ids = trainer.ask(12)
         clips = dict(rows(store, tables.Comparison.id, tables.Comparison.left_hash))
         shown = {each["id"]: each for each in next_ones(program, limit=12)["comparisons"]}
@@ -123,7 +123,7 @@ class TestSides:
             assert answers[each] == (Answer.LEFT if was_on_the_left else Answer.RIGHT)
             assert recorded[each] == (not was_on_the_left)
 
-    def test_an_answer_comes_back_as_it_was_given(self, program, trainer):
+    def test_answer_is_returned_in_shown_order(self, program, trainer):
         ids = trainer.ask(12)
         post(program, *[label(each, "left") for each in ids])
         for each in ids:
@@ -132,19 +132,19 @@ class TestSides:
 
 class TestAnswering:
     @pytest.mark.parametrize("answer", ["left", "right", "equal", "cannot_tell"])
-    def test_each_of_the_four_answers_is_kept(self, program, trainer, answer):
+    def test_each_answer_is_stored(self, program, trainer, answer):
         [comparison_id] = trainer.ask()
         given = label(comparison_id, answer)
         assert post(program, given).json() == {"accepted": [given["request_id"]], "rejected": []}
         assert program.get(f"/api/v1/comparisons/{comparison_id}").json()["answer"] == answer
 
-    def test_what_the_page_recorded_is_kept_too(self, program, trainer, store):
+    def test_response_time_and_details_are_stored(self, program, trainer, store):
         [comparison_id] = trainer.ask()
         details = {"replays": 2, "viewport": [1280, 720]}
         post(program, label(comparison_id, response_ms=1234, details=details))
         assert rows(store, tables.Label.response_ms, tables.Label.details) == [(1234, details)]
 
-    def test_a_replayed_request_is_accepted_and_changes_nothing(self, program, trainer, store):
+    def test_repeated_request_id_has_no_effect(self, program, trainer, store):
         first, other = trainer.ask(2)
         given = label(first)
         replayed = given | {"comparison_id": other, "answer": "equal"}
@@ -152,18 +152,18 @@ class TestAnswering:
             assert post(program, each).json()["accepted"] == [given["request_id"]]
         assert rows(store, tables.Label.comparison_id) == [(first,)]
 
-    def test_the_same_request_twice_in_one_body_is_one_label(self, program, trainer, store):
+    def test_repeated_request_id_in_one_batch_stores_one_label(self, program, trainer, store):
         given = label(trainer.ask()[0])
         assert len(post(program, given, given).json()["accepted"]) == 2
         assert len(rows(store, tables.Label.id)) == 1
 
-    def test_an_answer_can_be_changed(self, program, trainer):
+    def test_answer_can_be_changed(self, program, trainer):
         [comparison_id] = trainer.ask()
         post(program, label(comparison_id, "equal"))
         post(program, label(comparison_id, "cannot_tell"))
         assert trainer.store.labels.answers([comparison_id]) == {comparison_id: Answer.CANNOT_TELL}
 
-    def test_an_answer_can_be_taken_back(self, program, trainer):
+    def test_answer_can_be_withdrawn(self, program, trainer):
         [comparison_id] = trainer.ask()
         post(program, label(comparison_id, "equal"))
         post(program, label(comparison_id, None))
@@ -171,7 +171,7 @@ class TestAnswering:
         assert [each["id"] for each in next_ones(program)["comparisons"]] == [comparison_id]
         assert program.get("/api/v1/experiments/hopper/labels").json() == {"labels": []}
 
-    def test_a_bad_label_refuses_only_itself(self, program, trainer):
+    def test_invalid_label_is_rejected_alone(self, program, trainer):
         one, two = trainer.ask(2)
         bad = label(one, "both")
         good = [label(one), label(two)]
@@ -183,20 +183,18 @@ class TestAnswering:
         assert "answer" in refused["problem"]["detail"]
 
     @pytest.mark.parametrize("comparison_id", [10_000, 2**31 - 1])
-    def test_a_comparison_that_was_never_asked_is_said_not_to_be_there(
-        self, program, comparison_id
-    ):
+    def test_label_for_unknown_comparison_is_not_found(self, program, comparison_id):
         [refused] = post(program, label(comparison_id)).json()["rejected"]
         assert refused["problem"]["status"] == 404
 
-    def test_a_comparison_of_a_deleted_experiment_is_said_not_to_be_there(self, program, trainer):
+    def test_label_for_deleted_experiment_is_not_found(self, program, trainer):
         [stale] = trainer.ask()
         trainer.store.experiments.delete("hopper")
         [refused] = post(program, label(stale)).json()["rejected"]
         assert refused["problem"]["status"] == 404
         assert_problem(program.get(f"/api/v1/comparisons/{stale}"), 404)
 
-    def test_a_comparison_that_is_deleted_in_this_moment_refuses_only_itself(
+    def test_label_for_concurrently_deleted_comparison_is_rejected_alone(
         self, program, trainer, store, monkeypatch
     ):
         gone, there = trainer.ask(2)
@@ -215,7 +213,7 @@ class TestAnswering:
         assert said["rejected"][0]["problem"]["status"] == 404
         assert list(store.labels.answers([there])) == [there]
 
-    def test_a_comparison_that_nobody_was_shown_is_refused(self, program, trainer):
+    def test_label_for_comparison_without_clips_is_rejected(self, program, trainer):
         [comparison_id] = trainer.ask(shown=False)
         [refused] = post(program, label(comparison_id)).json()["rejected"]
         assert refused["problem"]["status"] == 409
@@ -243,7 +241,7 @@ class TestAnswering:
             {"details": {"deep": [[[[[[[[[[]]]]]]]]]]}},
         ],
     )
-    def test_a_label_that_makes_no_sense_is_refused_and_said_why(self, program, trainer, fault):
+    def test_invalid_field_is_named_in_the_rejection(self, program, trainer, fault):
         [comparison_id] = trainer.ask()
         response = post_oddly(program, [label(comparison_id) | fault])
         [refused] = response.json()["rejected"]
@@ -251,7 +249,7 @@ class TestAnswering:
         assert next(iter(fault)) in refused["problem"]["detail"]
         assert trainer.store.labels.answers([comparison_id]) == {}
 
-    def test_an_answer_that_is_left_out_does_not_take_anything_back(self, program, trainer):
+    def test_omitted_answer_does_not_withdraw_label(self, program, trainer):
         [comparison_id] = trainer.ask()
         post(program, label(comparison_id, "equal"))
         without = label(comparison_id)
@@ -260,16 +258,16 @@ class TestAnswering:
         assert trainer.store.labels.answers([comparison_id]) == {comparison_id: Answer.EQUAL}
 
     @pytest.mark.parametrize("response_ms", [-5, 2**31, 10**30])
-    def test_a_clock_that_jumped_costs_no_answer(self, program, trainer, store, response_ms):
+    def test_impossible_response_time_is_dropped(self, program, trainer, store, response_ms):
         [comparison_id] = trainer.ask()
         given = label(comparison_id, response_ms=response_ms)
         assert len(post(program, given).json()["accepted"]) == 1
         assert rows(store, tables.Label.response_ms) == [(None,)]
 
-    def test_no_labels_are_no_error(self, program):
+    def test_empty_batch_is_accepted(self, program):
         assert post(program).json() == {"accepted": [], "rejected": []}
 
-    def test_more_labels_than_one_request_takes_are_refused(self, program, trainer):
+    def test_oversized_batch_is_rejected(self, program, trainer):
         [comparison_id] = trainer.ask()
         response = post(program, *[label(comparison_id) for _ in range(101)])
         assert_problem(response, 422)
@@ -294,13 +292,13 @@ class TestAnswering:
     @pytest.mark.parametrize(
         "content_type", ["application/json", "text/plain", "", "application/x-www-form-urlencoded"]
     )
-    def test_a_body_that_is_none_is_refused(self, program, body, content_type):
+    def test_malformed_body_is_rejected(self, program, body, content_type):
         headers = {"Content-Type": content_type}
         response = program.post("/api/v1/labels", content=body, headers=headers)
         assert_problem(response, response.status_code)
         assert response.status_code in (400, 422)
 
-    def test_numbers_that_json_does_not_have_refuse_only_their_label(self, program, trainer):
+    def test_label_with_nan_is_rejected_alone(self, program, trainer):
         [comparison_id] = trainer.ask()
         response = post_oddly(program, [label(comparison_id, details={"x": float("nan")})])
         assert len(response.json()["rejected"]) == 1
@@ -314,7 +312,7 @@ def post_oddly(client, labels):
 
 
 class TestGivenLabels:
-    def test_mine_come_newest_first(self, program, trainer, clock):
+    def test_own_labels_are_newest_first(self, program, trainer, clock):
         one, two = trainer.ask(2)
         post(program, label(one, "left"))
         clock.advance(60)
@@ -327,7 +325,7 @@ class TestGivenLabels:
         assert oldest["comparison"]["id"] == one
         assert oldest["comparison"]["answer"] == "left"
 
-    def test_others_labels_are_not_mine(self, program, trainer):
+    def test_labels_of_others_are_not_listed(self, program, trainer):
         [comparison_id] = trainer.ask()
         trainer.store.labels.add(comparison_id, Answer.LEFT, "guest")
         assert program.get("/api/v1/experiments/hopper/labels").json() == {"labels": []}
@@ -356,7 +354,7 @@ ALMOST_A_LABEL = st.fixed_dictionaries(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(labels=st.lists(ALMOST_A_LABEL | JSON, max_size=4) | JSON)
-def test_whatever_is_posted_is_answered_and_nothing_breaks(program, trainer, labels):
+def test_arbitrary_labels_never_cause_server_errors(program, trainer, labels):
     if not trainer.store.experiments.get("hopper").asked:
         trainer.ask(3)
     response = post_oddly(program, labels)
@@ -370,14 +368,14 @@ def test_whatever_is_posted_is_answered_and_nothing_breaks(program, trainer, lab
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=st.binary(max_size=300), content_type=st.sampled_from(["application/json", "x", ""]))
-def test_any_bytes_are_answered_and_nothing_breaks(program, body, content_type):
+def test_arbitrary_bytes_never_cause_server_errors(program, body, content_type):
     headers = {"Content-Type": content_type}
     response = program.post("/api/v1/labels", content=body, headers=headers)
     assert response.status_code in (400, 422)
     assert_problem(response, response.status_code)
 
 
-def test_request_ids_are_told_apart_by_value_and_not_by_spelling(program, trainer, store):
+def test_request_ids_are_compared_by_value(program, trainer, store):
     [comparison_id] = trainer.ask()
     given = uuid4()
     for spelling in (str(given), str(given).upper(), given.hex, f"urn:uuid:{given}"):

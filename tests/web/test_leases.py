@@ -30,20 +30,20 @@ def lease_words(store):
 
 
 class TestLeases:
-    def test_two_labelers_are_given_different_comparisons(self, guest, other_guest, trainer):
+    def test_two_labelers_claim_different_comparisons(self, guest, other_guest, trainer):
         asked = trainer.ask(4)
         mine, theirs = next_ones(guest, limit=2), next_ones(other_guest, limit=2)
         assert sorted(ids(mine) + ids(theirs)) == asked
         assert next_ones(guest, limit=2, exclude=ids(mine)) == []
 
-    def test_a_page_that_is_loaded_anew_finds_the_same(self, guest, trainer):
+    def test_reloaded_page_keeps_its_leases(self, guest, trainer):
         trainer.ask(4)
         before = next_ones(guest, limit=2)
         again = next_ones(guest, limit=2)
         assert ids(again) == ids(before)
         assert [each["lease"] for each in again] == [each["lease"] for each in before]
 
-    def test_one_that_expires_returns_and_goes_to_others(self, guest, other_guest, trainer, clock):
+    def test_expired_lease_returns_comparison_to_queue(self, guest, other_guest, trainer, clock):
         trainer.ask()
         [mine] = next_ones(guest)
         assert mine["lease_expires_at"] == "2026-11-03T12:05:00Z"
@@ -51,7 +51,7 @@ class TestLeases:
         clock.advance(301)
         assert ids(next_ones(other_guest)) == [mine["id"]]
 
-    def test_one_that_is_renewed_lasts(self, guest, other_guest, trainer, clock):
+    def test_renewed_lease_does_not_expire(self, guest, other_guest, trainer, clock):
         trainer.ask()
         [mine] = next_ones(guest)
         for minute in range(1, 10):
@@ -62,16 +62,14 @@ class TestLeases:
             }
         assert next_ones(other_guest) == []
 
-    def test_one_that_is_released_returns(self, guest, other_guest, trainer):
+    def test_released_lease_returns_comparison_to_queue(self, guest, other_guest, trainer):
         trainer.ask()
         [mine] = next_ones(guest)
         given = {"leases": [mine["lease"]]}
         assert guest.post("/api/v1/leases/release", json=given).status_code == 204
         assert ids(next_ones(other_guest)) == [mine["id"]]
 
-    def test_of_others_cannot_be_renewed_or_released_or_told_from_none(
-        self, guest, other_guest, trainer
-    ):
+    def test_lease_of_other_labeler_looks_missing(self, guest, other_guest, trainer):
         trainer.ask()
         [mine] = next_ones(guest)
         nothing = str(uuid4())
@@ -82,30 +80,28 @@ class TestLeases:
         other_guest.post("/api/v1/leases/release", json={"leases": [mine["lease"]]})
         assert renew(guest, mine["lease"])["lost"] == []
 
-    def test_many_or_none_are_no_leases(self, guest):
+    def test_invalid_lease_batches_are_rejected(self, guest):
         too_many = {"leases": [str(uuid4())] * 101}
         assert_problem(guest.post("/api/v1/leases/renew", json=too_many), 422)
         assert_problem(guest.post("/api/v1/leases/release", json={"leases": ["x"]}), 422)
         assert renew(guest) == {"renewed": {}, "lost": []}
 
-    def test_nothing_left_for_me_is_said(self, guest, other_guest, trainer):
+    def test_message_reports_comparisons_leased_to_others(self, guest, other_guest, trainer):
         trainer.ask()
         next_ones(guest)
         url = "/api/v1/experiments/hopper/comparisons/next"
         assert "in others' hands" in other_guest.get(url).json()["progress"]["message"]
 
 
-class TestAnsweringUnderALease:
-    def test_in_time_is_written_down_as_such(self, guest, trainer, store):
+class TestLabelsWithLease:
+    def test_answer_within_lease_is_recorded_as_held(self, guest, trainer, store):
         trainer.ask()
         [mine] = next_ones(guest)
         post(guest, label(mine["id"], lease=mine["lease"], left_hash=mine["left"]["hash"]))
         assert lease_words(store) == ["held"]
         assert next_ones(guest) == []
 
-    def test_after_its_end_is_kept_beside_the_others_answer(
-        self, guest, other_guest, trainer, clock, store
-    ):
+    def test_answer_after_expiry_is_stored_as_late(self, guest, other_guest, trainer, clock, store):
         trainer.ask()
         [late] = next_ones(guest)
         clock.advance(301)
@@ -117,7 +113,7 @@ class TestAnsweringUnderALease:
         votes = store.labels.votes([late["id"]])[late["id"]]
         assert sorted(votes.values()) == ["cannot_tell", "equal"]
 
-    def test_twice_keeps_both_and_the_second_counts(self, guest, trainer, store):
+    def test_second_answer_replaces_the_first(self, guest, trainer, store):
         trainer.ask()
         [mine] = next_ones(guest)
         for answer in ("equal", "cannot_tell"):
@@ -125,7 +121,7 @@ class TestAnsweringUnderALease:
         assert lease_words(store) == ["held", "late"]
         assert list(store.labels.votes([mine["id"]])[mine["id"]].values()) == ["cannot_tell"]
 
-    def test_of_others_is_kept_as_ones_own_answer_and_takes_nothing_from_them(
+    def test_answer_with_lease_of_other_labeler_is_stored_as_late(
         self, guest, other_guest, trainer, store
     ):
         trainer.ask()
@@ -137,18 +133,18 @@ class TestAnsweringUnderALease:
         assert len(store.labels.votes([mine["id"]])[mine["id"]]) == 2
 
     @pytest.mark.parametrize("lease", ["x", 1, []])
-    def test_that_is_none_is_refused(self, guest, trainer, lease):
+    def test_malformed_lease_is_rejected(self, guest, trainer, lease):
         [comparison_id] = trainer.ask()
         [refused] = post(guest, label(comparison_id, lease=lease)).json()["rejected"]
         assert "lease" in refused["problem"]["detail"]
 
-    def test_with_a_left_clip_that_was_never_shown_is_refused(self, guest, trainer):
+    def test_unknown_left_hash_is_rejected(self, guest, trainer):
         [comparison_id] = trainer.ask()
         [refused] = post(guest, label(comparison_id, left_hash="0" * 64)).json()["rejected"]
         assert refused["problem"]["status"] == 422
         assert "left_hash" in refused["problem"]["detail"]
 
-    def test_the_left_clip_says_which_side_is_meant(self, guest, trainer, store):
+    def test_left_hash_determines_side(self, guest, trainer, store):
         [comparison_id] = trainer.ask()
         shown = guest.get(f"/api/v1/comparisons/{comparison_id}").json()
         right = shown["right"]["hash"]
@@ -173,14 +169,14 @@ class TestRepeats:
         again = next_ones(guest, limit=1)[0]
         return first[again["id"]], again
 
-    def test_come_with_their_sides_exchanged_and_without_the_answer_given(self, repeated):
+    def test_repeat_swaps_sides_and_hides_previous_answer(self, repeated):
         first, again = repeated
         assert again["left"] == first["right"]
         assert again["right"] == first["left"]
         assert again["answer"] is None
         assert set(again) == set(first)
 
-    def test_are_taken_back_without_the_answer_given_before(self, guest, store, repeated):
+    def test_withdrawal_of_repeat_keeps_first_answer(self, guest, store, repeated):
         _, again = repeated
         before = store.labels.votes([again["id"]])
         sent = {"left_hash": again["left"]["hash"]}
@@ -191,7 +187,9 @@ class TestRepeats:
         assert [each.purpose for each in rows] == ["answer", "repeat", "repeat", "repeat"]
 
     @pytest.mark.parametrize("says_left", [True, False])
-    def test_are_turned_back_and_change_no_answer(self, guest, store, repeated, says_left):
+    def test_repeat_is_stored_unswapped_and_keeps_first_answer(
+        self, guest, store, repeated, says_left
+    ):
         first, again = repeated
         before = store.labels.votes([first["id"]])
         more = {"left_hash": again["left"]["hash"]} if says_left else {}

@@ -30,14 +30,14 @@ def at(clock, seconds):
     clock.s = seconds
 
 
-def test_it_is_over_when_no_run_has_shown_the_page_for_so_long(lifetime, clock):
+def test_lifetime_ends_after_timeout_without_runs(lifetime, clock):
     at(clock, 159.9)
     assert not lifetime.is_over()
     at(clock, 160.0)
     assert lifetime.is_over()
 
 
-def test_the_time_begins_anew_whenever_a_run_shows_the_page(lifetime, clock, home):
+def test_run_restarts_the_timeout(lifetime, clock, home):
     run = shown(home)
     assert run.acquire()
     at(clock, 1000.0)
@@ -49,7 +49,7 @@ def test_the_time_begins_anew_whenever_a_run_shows_the_page(lifetime, clock, hom
     assert lifetime.is_over()
 
 
-def test_it_is_not_over_while_one_of_two_runs_shows_the_page(lifetime, clock, home):
+def test_lifetime_continues_while_one_of_two_runs_remains(lifetime, clock, home):
     one, two = shown(home), shown(home)
     assert one.acquire()
     assert two.acquire()
@@ -59,7 +59,7 @@ def test_it_is_not_over_while_one_of_two_runs_shows_the_page(lifetime, clock, ho
     two.release()
 
 
-def test_once_it_is_over_no_run_begins_to_show_the_page(lifetime, clock, home):
+def test_ended_lifetime_blocks_new_runs_until_close(lifetime, clock, home):
     at(clock, 160.0)
     assert lifetime.is_over()
     run = shown(home)
@@ -70,14 +70,14 @@ def test_once_it_is_over_no_run_begins_to_show_the_page(lifetime, clock, home):
     run.release()
 
 
-def test_looking_keeps_no_run_from_showing_the_page(lifetime, clock, home):
+def test_check_does_not_block_new_runs(lifetime, clock, home):
     assert not lifetime.is_over()
     run = shown(home)
     assert run.acquire(timeout_s=0.0)
     run.release()
 
 
-def test_it_is_over_in_a_home_that_was_deleted(lifetime, clock, home):
+def test_lifetime_ends_if_home_is_deleted(lifetime, clock, home):
     shutil.rmtree(home)
     assert not lifetime.is_over()
     at(clock, 160.0)

@@ -36,19 +36,19 @@ def video(trainer):
 
 
 class TestPoses:
-    def test_come_as_they_were_written(self, program, trainer):
+    def test_poses_are_sent_unchanged(self, program, trainer):
         response = program.get(url(trainer.hang("jump")))
         poses, fps = unpack(response.content)
         assert (len(poses), fps) == (NUM_FRAMES, FPS)
         assert response.headers["content-type"] == "application/octet-stream"
         assert response.headers["cache-control"] == IMMUTABLE
 
-    def test_are_compressed_on_the_wire(self, program, trainer):
+    def test_poses_are_compressed_in_transit(self, program, trainer):
         response = program.get(url(trainer.hang("jump")), headers={"Accept-Encoding": "gzip"})
         assert response.headers["content-encoding"] == "gzip"
         assert int(response.headers["content-length"]) < len(response.content)
 
-    def test_that_somebody_has_already_are_not_sent_again(self, program, trainer):
+    def test_cached_poses_are_not_modified(self, program, trainer):
         clip = trainer.hang("jump")
         etag = program.get(url(clip)).headers["etag"]
         for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):
@@ -58,12 +58,12 @@ class TestPoses:
         other = program.get(url(clip), headers={"If-None-Match": '"other"'})
         assert other.status_code == 200
 
-    def test_are_not_for_strangers(self, stranger, trainer):
+    def test_poses_need_credential(self, stranger, trainer):
         assert_problem(stranger.get(url(trainer.hang("jump"))), 401)
 
 
 class TestVideo:
-    def test_comes_whole(self, program, video):
+    def test_video_is_sent_completely(self, program, video):
         response = program.get(url(video))
         assert response.content == MP4
         assert response.headers["content-type"] == "video/mp4"
@@ -80,7 +80,7 @@ class TestVideo:
             ("bytes=-999999999", 0, len(MP4)),
         ],
     )
-    def test_comes_in_the_part_that_is_asked_for(self, program, video, asked, first, end):
+    def test_range_request_returns_part(self, program, video, asked, first, end):
         response = program.get(url(video), headers={"Range": asked})
         assert response.status_code == 206
         assert response.content == MP4[first:end]
@@ -88,29 +88,29 @@ class TestVideo:
         assert int(response.headers["content-length"]) == end - first
 
     @pytest.mark.parametrize("asked", ["bytes=99999-", "bytes=-0", "bytes=20-10"])
-    def test_has_no_part_beyond_its_end(self, program, video, asked):
+    def test_range_beyond_end_is_unsatisfiable(self, program, video, asked):
         response = program.get(url(video), headers={"Range": asked})
         assert response.status_code == 416
         assert response.headers["content-range"] == f"bytes */{len(MP4)}"
 
     @pytest.mark.parametrize("asked", ["bytes=0-1,5-6", "lines=1-2", "bytes=-", "bytes=a-b", ""])
-    def test_comes_whole_when_the_part_is_not_understood(self, program, video, asked):
+    def test_unsupported_range_returns_whole_video(self, program, video, asked):
         assert program.get(url(video), headers={"Range": asked}).content == MP4
 
-    def test_comes_whole_when_the_part_is_of_another_one(self, program, video):
+    def test_if_range_with_other_etag_returns_whole_video(self, program, video):
         headers = {"Range": "bytes=0-1", "If-Range": '"another"'}
         assert program.get(url(video), headers=headers).status_code == 200
         etag = program.get(url(video)).headers["etag"]
         headers = {"Range": "bytes=0-1", "If-Range": etag}
         assert program.get(url(video), headers=headers).status_code == 206
 
-    def test_can_be_asked_about_without_being_sent(self, program, video):
+    def test_head_request_returns_headers_only(self, program, video):
         response = program.head(url(video))
         assert response.status_code == 200
         assert response.content == b""
         assert response.headers["content-length"] == str(len(MP4))
 
-    def test_is_not_compressed_once_more(self, program, video):
+    def test_video_is_not_compressed_in_transit(self, program, video):
         response = program.get(url(video), headers={"Accept-Encoding": "gzip"})
         assert "content-encoding" not in response.headers
 
@@ -128,7 +128,7 @@ class TestDamagedClips:
         ],
         ids=["half", "a byte short", "a bit changed", "empty", "something else"],
     )
-    def test_are_found_out_and_named(self, program, trainer, tmp_path, kind, damage):
+    def test_damaged_clip_is_detected_and_named(self, program, trainer, tmp_path, kind, damage):
         clip = trainer.hang("jump", kind)
         path = file_of(tmp_path, clip)
         path.write_bytes(damage(path.read_bytes()))
@@ -136,32 +136,32 @@ class TestDamagedClips:
         assert clip in assert_problem(response, 502)
         assert response.headers["cache-control"] == "no-store"
 
-    def test_whose_file_is_gone_are_named(self, program, trainer, tmp_path):
+    def test_missing_clip_file_is_named(self, program, trainer, tmp_path):
         clip = trainer.hang("jump")
         file_of(tmp_path, clip).unlink()
         assert clip in assert_problem(program.get(url(clip)), 502)
 
-    def test_that_have_other_frames_than_their_row_says_are_named(self, program, trainer):
+    def test_wrong_number_of_frames_is_named(self, program, trainer):
         poses = np.zeros((NUM_FRAMES - 1, 4, 7), np.float32)
         clip = trainer.hang("jump", content=pack(poses, FPS))
         assert "29 frames, not 30" in assert_problem(program.get(url(clip)), 502)
 
     @pytest.mark.parametrize("content", [b"RLTX" + bytes(100), b"x", b'{"poses": []}'])
-    def test_that_are_no_poses_are_named(self, program, trainer, content):
+    def test_invalid_poses_are_named(self, program, trainer, content):
         clip = trainer.hang("jump", content=content)
         assert clip in assert_problem(program.get(url(clip)), 502)
 
-    def test_that_are_no_video_are_named(self, program, trainer):
+    def test_invalid_video_is_named(self, program, trainer):
         clip = trainer.hang("film", "video", content=b"<html>")
         assert "no MP4" in assert_problem(program.get(url(clip)), 502)
 
     @pytest.mark.parametrize("kind", ["hologram", "poses"])
-    def test_whose_row_makes_no_sense_are_named(self, program, trainer, kind):
+    def test_invalid_metadata_is_named(self, program, trainer, kind):
         shown = RenderedClip(ENV_ID, 60, kind, f"clips/{'a' * 64}.poses", None, 0, 20.0)
         trainer.store.clips.publish({"a" * 64: shown})
         assert "a" * 64 in assert_problem(program.get(url("a" * 64)), 502)
 
-    def test_whose_key_leads_elsewhere_are_refused(self, program, trainer):
+    def test_key_outside_media_folder_is_rejected(self, program, trainer):
         shown = RenderedClip(ENV_ID, 60, "poses", "../../secret.js", None, 30, 20.0)
         trainer.store.clips.publish({"a" * 64: shown})
         response = program.get(url("a" * 64))
@@ -169,22 +169,22 @@ class TestDamagedClips:
         assert response.status_code in (422, 502)
 
 
-class TestClipsThatAreNotThere:
+class TestMissingClips:
     @pytest.mark.parametrize(
         "content_hash", ["0" * 64, "A" * 64, "0" * 63, "x", "..%2f..%2fsecret.js", "%00", "%FF"]
     )
-    def test_are_not_found(self, program, content_hash):
+    def test_missing_clip_and_scene_are_not_found(self, program, content_hash):
         assert_problem(program.get(f"/api/v1/clips/{content_hash}"), 404)
         assert_problem(program.get(f"/api/v1/scenes/{content_hash}"), 404)
 
-    def test_yet_are_said_to_come(self, program, trainer):
+    def test_clip_not_yet_rendered_returns_conflict(self, program, trainer):
         trainer.ask(shown=False)
         content_hash = hashlib.sha256(b"0 left").hexdigest()
         assert "yet" in assert_problem(program.get(url(content_hash)), 409)
 
 
 class TestScenes:
-    def test_come_as_json_for_good(self, program, trainer):
+    def test_scene_is_immutable_json(self, program, trainer):
         trainer.hang("jump")
         response = program.get(f"/api/v1/scenes/{SCENE_HASH}")
         assert response.content == SCENE
@@ -194,7 +194,7 @@ class TestScenes:
         again = program.get(f"/api/v1/scenes/{SCENE_HASH}", headers=headers)
         assert again.status_code == 304
 
-    def test_that_are_damaged_are_found_out(self, program, trainer, tmp_path):
+    def test_damaged_scene_is_detected(self, program, trainer, tmp_path):
         trainer.hang("jump")
         path = tmp_path / "media" / "scenes" / f"{SCENE_HASH}.json"
         path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))

@@ -44,7 +44,7 @@ def map_path_parameters(_context, path_parameters):
 
 
 @pytest.mark.parametrize("num_requests", [8, pytest.param(50, marks=pytest.mark.slow)])
-def test_no_request_is_answered_with_a_fault(description, num_requests):
+def test_generated_requests_never_cause_server_errors(description, num_requests):
     asked = set()
     for operation in (found.ok() for found in description.get_all_operations()):
 
@@ -74,7 +74,7 @@ def cases_of(operation):
     return allowed | operation.as_strategy(GenerationMode.NEGATIVE) if has_parts else allowed
 
 
-def test_every_route_of_the_api_is_described(app, program):
+def test_every_api_route_is_documented(app, program):
     described = program.get("/api/openapi.json").json()["paths"]
     routes = {
         route.path.replace(":path", "")
@@ -85,7 +85,7 @@ def test_every_route_of_the_api_is_described(app, program):
     assert all("description" in op for path in described.values() for op in path.values())
 
 
-def test_a_request_with_a_null_byte_in_each_part_is_refused(program, trainer):
+def test_null_bytes_are_rejected(program, trainer):
     for path in (
         "/api/v1/experiments/a%00b",
         "/api/v1/experiments/hopper/comparisons?labeler=a%00b",
@@ -97,7 +97,7 @@ def test_a_request_with_a_null_byte_in_each_part_is_refused(program, trainer):
         assert_problem(response, response.status_code)
 
 
-def test_the_description_says_how_each_request_may_fail(program):
+def test_every_operation_documents_its_errors(program):
     described = program.get("/api/openapi.json").json()
     for path, operations in described["paths"].items():
         for method, operation in operations.items():
@@ -126,7 +126,7 @@ def test_the_description_says_how_each_request_may_fail(program):
         ),
     ],
 )
-def test_the_description_promises_these_failures(program, method, path, statuses):
+def test_operation_documents_expected_statuses(program, method, path, statuses):
     operation = program.get("/api/openapi.json").json()["paths"][path][method]
     assert {each for each in operation["responses"] if each >= "400"} == statuses
 

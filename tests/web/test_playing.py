@@ -43,17 +43,17 @@ def owner(playing_app):
 
 class TestAccess:
     @pytest.mark.parametrize("path", PATHS)
-    def test_strangers_are_refused(self, playing_app, path):
+    def test_anonymous_requests_are_rejected(self, playing_app, path):
         assert_problem(TestClient(playing_app).get(path), 401)
 
     @pytest.mark.parametrize("path", PATHS)
-    def test_labelers_see_nothing_of_it(self, playing_app, store, path):
+    def test_play_routes_look_missing_to_labelers(self, playing_app, store, path):
         store.labelers.add("ann")
         ann = enter(playing_app, store.access.issue_credential("ann"))
         assert ann.get(path).content == ann.get("/api/v1/nothing").content
         assert ann.get(path).status_code == 404
 
-    def test_the_page_needs_its_key_and_takes_it_from_the_link(self, playing_app):
+    def test_play_page_takes_token_from_link(self, playing_app):
         stranger = TestClient(playing_app, follow_redirects=False)
         assert stranger.get("/play").status_code == 401
         answered = stranger.get(f"/play?token={TOKEN}")
@@ -63,12 +63,12 @@ class TestAccess:
         assert stranger.get("/api/v1/play").status_code == 200
 
     @pytest.mark.parametrize("path", PATHS)
-    def test_another_service_says_that_nothing_is_played(self, program, path):
+    def test_other_service_reports_that_nothing_is_played(self, program, path):
         assert "rl-teacher play NAME" in assert_problem(program.get(path), 404)
 
 
-class TestWhatIsPlayed:
-    def test_who_plays_is_said(self, owner):
+class TestEpisodes:
+    def test_session_lists_players(self, owner):
         assert owner.get("/api/v1/play").json() == {
             "players": [
                 {
@@ -86,7 +86,7 @@ class TestWhatIsPlayed:
             "is_exploring": False,
         }
 
-    def test_an_episode_leads_to_its_clip_and_scene(self, playing_app, owner):
+    def test_episode_links_to_clip_and_scene(self, playing_app, owner):
         playing_app.state.services.player.episode(1, 60.0)
         episode = owner.get("/api/v1/play/episodes/1").json()
         assert (episode["number"], episode["seed"]) == (1, 2)
@@ -98,7 +98,7 @@ class TestWhatIsPlayed:
         etag = {"If-None-Match": clip.headers["etag"]}
         assert owner.get(side["clip"]["url"], headers=etag).status_code == 304
 
-    def test_a_part_of_a_video_can_be_asked_for(self, open_app):
+    def test_played_video_supports_range_requests(self, open_app):
         app = open_app("cart")
         app.state.services.player.episode(0, 60.0)
         owner = enter(app, TOKEN)
@@ -109,20 +109,18 @@ class TestWhatIsPlayed:
         assert part.headers["content-type"] == "video/mp4"
 
     @pytest.mark.parametrize("number", ["2", "10000"])
-    def test_an_episode_that_is_none_is_not_found(self, owner, number):
+    def test_missing_episode_is_not_found(self, owner, number):
         assert "2 are played" in assert_problem(owner.get(f"/api/v1/play/episodes/{number}"), 404)
 
     @pytest.mark.parametrize("number", ["-1", "x", "10001", "1.5"])
-    def test_a_number_that_is_none_is_not_valid(self, owner, number):
+    def test_invalid_episode_number_is_rejected(self, owner, number):
         assert_problem(owner.get(f"/api/v1/play/episodes/{number}"), 422)
 
-    def test_a_clip_or_scene_that_is_none_is_not_found(self, owner):
+    def test_missing_clip_and_scene_are_not_found(self, owner):
         assert_problem(owner.get("/api/v1/play/clips/" + "0" * 64), 404)
         assert_problem(owner.get("/api/v1/play/scenes/" + "0" * 64), 404)
 
-    def test_an_episode_that_is_still_being_made_can_be_asked_for_again(
-        self, playing_app, owner, monkeypatch
-    ):
+    def test_unfinished_episode_returns_conflict(self, playing_app, owner, monkeypatch):
         player = playing_app.state.services.player
         monkeypatch.setattr(playing, "TIMEOUT_S", 0.0)
         ready = partial(owner.get, "/api/v1/play/episodes/1")

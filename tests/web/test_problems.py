@@ -50,8 +50,8 @@ def set_version(database, version):
     connection.close()
 
 
-class TestOneShape:
-    def test_of_whatever_is_not_there_on_every_route(self, app, program):
+class TestProblemFormat:
+    def test_missing_resource_returns_problem_on_every_route(self, app, program):
         asked = set()
         for method, route in routes_of(app):
             if "{" not in route.path or route.path in ANSWERED_IN_ANY_CASE:
@@ -68,29 +68,29 @@ class TestOneShape:
             asked.add(f"{method} {route.path}")
         assert len(asked) > 20
 
-    def test_of_a_method_that_is_none_on_every_route(self, app, program):
+    def test_unsupported_method_returns_problem_on_every_route(self, app, program):
         for _, route in routes_of(app):
             response = program.request("TRACE", filled(route.path))
             assert_problem(response, 405)
             assert "allow" in response.headers
 
     @pytest.mark.parametrize("path", ["/nothing", "/api", "/api/v1", "/api/v2/labels", "/e/", "//"])
-    def test_of_a_path_that_leads_nowhere(self, program, path):
+    def test_unknown_path_returns_problem(self, program, path):
         assert_problem(program.get(f"http://testserver{path}"), 404)
 
     @pytest.mark.parametrize(
         "name",
         ["..", "%2e%2e", "a%00b", "a%0Ab", "%FF", "x" * 300, "%F0%9F%A6%97", "a%2Fb", "%20"],
     )
-    def test_of_a_name_that_cannot_be_an_experiments(self, program, name):
+    def test_invalid_experiment_name_returns_problem(self, program, name):
         response = program.get(f"/api/v1/experiments/{name}/metrics")
         assert_problem(response, 404)
 
     @pytest.mark.parametrize("comparison_id", ["0", "-1", "x", "1.5", "9" * 5000, "2147483648"])
-    def test_of_a_number_that_cannot_be_a_comparisons(self, program, comparison_id):
+    def test_invalid_comparison_id_returns_problem(self, program, comparison_id):
         assert_problem(program.get(f"/api/v1/comparisons/{comparison_id}"), 422)
 
-    def test_of_a_fault_of_our_own_which_the_log_tells_and_the_answer_does_not(self, app, caplog):
+    def test_unexpected_error_is_logged_and_not_disclosed(self, app, caplog):
         @requires(Access.PUBLIC)
         def fail():
             raise RuntimeError("the secret of the pyramids")
@@ -105,13 +105,13 @@ class TestOneShape:
         assert "pyramids" in caplog.text
 
     @pytest.mark.parametrize("kind", PROBLEM_TYPES, ids=lambda kind: kind.slug)
-    def test_is_explained_in_the_documentation(self, program, kind):
+    def test_every_problem_type_is_documented(self, program, kind):
         assert f'id="{kind.slug}"' in program.get("/api/docs").text
 
-    def test_half_a_character_in_a_text_does_no_harm(self):
+    def test_lone_surrogate_is_serialized(self):
         assert problem(PROBLEM_TYPES[0], "\ud800").model_dump_json()
 
-    def test_what_was_given_wrongly_is_422(self):
+    def test_bad_input_is_422(self):
         assert problem_from_error(BadInput("too many")).status == 422
 
 
@@ -132,7 +132,7 @@ class TestMalformedHeaders:
         ],
     )
     @pytest.mark.parametrize("value", [b"\xff\xfe\x00", b'"', b"=;,=", b"a" * 5000, b"bytes=-"])
-    def test_are_answered(self, program, trainer, header, value):
+    def test_malformed_headers_never_cause_server_errors(self, program, trainer, header, value):
         clip = trainer.hang("one", "video")
         response = program.get(f"/api/v1/clips/{clip}", headers={header: value})
         assert response.status_code in (200, 206, 400, 416)
@@ -140,7 +140,7 @@ class TestMalformedHeaders:
         assert response.status_code in (200, 400, 422)
 
     @pytest.mark.parametrize("length", ["-1", "x", "1e3", "²", "9" * 6000])
-    def test_a_length_that_is_none_is_refused(self, program, length):
+    def test_malformed_content_length_is_rejected(self, program, length):
         headers = {"Content-Length": length.encode()}
         response = program.post("/api/v1/labels", content=b"", headers=headers)
         assert_problem(response, 413 if length.startswith("9") else 400)
@@ -148,19 +148,19 @@ class TestMalformedHeaders:
 
 @pytest.mark.usefixtures("trainer")
 class TestDatabase:
-    def test_that_is_gone_is_said_to_be_gone(self, program, database):
+    def test_deleted_database_is_reported(self, program, database):
         database.unlink()
         for path in READING:
             response = program.get(path)
             assert "deleted or replaced" in assert_problem(response, 503)
             assert int(response.headers["retry-after"]) > 0
 
-    def test_that_is_gone_takes_no_label(self, program, trainer, database):
+    def test_deleted_database_rejects_label(self, program, trainer, database):
         [comparison_id] = trainer.ask()
         database.unlink()
         assert_problem(post(program, label(comparison_id)), 503)
 
-    def test_that_is_locked_takes_no_label_until_it_is_let_go(self, program, trainer, database):
+    def test_locked_database_rejects_label_until_unlocked(self, program, trainer, database):
         [comparison_id] = trainer.ask()
         given = label(comparison_id)
         other = sqlite3.connect(database, isolation_level=None)
@@ -173,31 +173,31 @@ class TestDatabase:
         assert list(trainer.store.labels.answers([comparison_id])) == [comparison_id]
 
     @pytest.mark.parametrize("version", ["0000", "9999"])
-    def test_of_another_version_is_not_ready(self, program, database, version):
+    def test_database_of_other_version_is_not_ready(self, program, database, version):
         set_version(database, version)
         assert "version" in assert_problem(program.get("/readyz"), 503)
 
-    def test_of_another_version_takes_no_label(self, program, trainer, database):
+    def test_database_of_other_version_rejects_label(self, program, trainer, database):
         [comparison_id] = trainer.ask()
         set_version(database, "9999")
         assert "9999" in assert_problem(post(program, label(comparison_id)), 503)
         assert trainer.store.labels.answers([comparison_id]) == {}
 
-    def test_whose_tables_are_gone_is_unavailable(self, program, database):
+    def test_missing_tables_return_503(self, program, database):
         alter(database, *(f"DROP TABLE {name}" for name in ("metrics", "labels", "comparisons")))
         for path in READING[1:7]:
             assert_problem(program.get(path), 503)
 
-    def test_that_refuses_a_statement_is_unavailable(self):
+    def test_database_error_returns_503_without_details(self):
         said = problem_from_error(
             ProgrammingError("SELECT secret", {}, Exception("no such column"))
         )
         assert said.status == 503
         assert "secret" not in said.detail
 
-    def test_that_answers_is_ready(self, program):
+    def test_usable_database_is_ready(self, program):
         assert program.get("/readyz").json()["status"] == "ready"
 
-    def test_that_is_gone_leaves_the_service_alive(self, stranger, database):
+    def test_deleted_database_keeps_service_alive(self, stranger, database):
         database.unlink()
         assert stranger.get("/healthz").json() == {"status": "ok", "instance": "this-one"}

@@ -33,7 +33,7 @@ def answered(trainer, guest, other_guest, store):
 
 
 class TestComparisons:
-    def test_come_with_what_everybody_says_of_them(self, program, answered):
+    def test_comparison_contains_every_answer(self, program, answered):
         disputed, *_ = answered
         [shown] = listed(program, disputed=True)["comparisons"]
         assert shown["id"] == disputed
@@ -44,7 +44,7 @@ class TestComparisons:
         }
         assert shown["left"]["url"].startswith("/api/v1/clips/")
 
-    def test_can_be_filtered(self, program, answered, store):
+    def test_comparisons_are_filtered(self, program, answered, store):
         disputed, agreed, single, none = answered
         store.comparisons.set_gold(single, Answer.LEFT)
         assert ids(listed(program, status="answered")) == [single, agreed, disputed]
@@ -56,7 +56,7 @@ class TestComparisons:
         assert ids(listed(program, labeler="nobody")) == []
 
     @pytest.mark.parametrize("sort", ["newest", "oldest", "labels", "disputed"])
-    def test_come_a_page_at_a_time_in_one_order(self, program, answered, sort):
+    def test_pages_follow_one_order(self, program, answered, sort):
         whole = ids(listed(program, sort=sort))
         assert sorted(whole) == answered
         found, after = [], None
@@ -67,7 +67,7 @@ class TestComparisons:
         assert found == whole
         assert after is None
 
-    def test_that_cannot_be_shown_yet_have_no_clips(self, program, trainer):
+    def test_comparison_without_rendered_clips_has_null_clips(self, program, trainer):
         trainer.ask(shown=False)
         [shown] = listed(program)["comparisons"]
         assert shown["left"] is None
@@ -94,21 +94,21 @@ class TestComparisons:
         ],
     )
     @pytest.mark.parametrize("sort", ["&sort=labels", ""])
-    def test_are_not_asked_for_in_ways_that_are_made_up(self, program, trainer, query, sort):
+    def test_invalid_query_is_rejected(self, program, trainer, query, sort):
         response = program.get(f"{URL}/comparisons?{query}{'' if 'sort' in query else sort}")
         if query == "after=WzFd" and not sort:
             assert response.status_code == 200
             return
         assert_problem(response, 422)
 
-    def test_are_filtered_by_text_that_no_database_runs(self, program, answered):
+    def test_filter_text_is_not_executed_as_sql(self, program, answered):
         for name in ("' OR 1=1 --", '"; DROP TABLE labels; --', "%", "ann' --"):
             assert ids(listed(program, labeler=name)) == []
         assert len(ids(listed(program))) == 4
 
 
 class TestGold:
-    def test_is_set_and_taken_back(self, program, trainer):
+    def test_gold_answer_is_set_and_removed(self, program, trainer):
         [comparison_id] = trainer.ask()
         for answer in ("left", None):
             given = {"answer": answer}
@@ -116,27 +116,25 @@ class TestGold:
             assert response.status_code == 204
             assert listed(program)["comparisons"][0]["gold"] == answer
 
-    def test_is_nothing_that_a_labeler_is_told(self, program, guest, trainer):
+    def test_gold_answer_is_hidden_from_labelers(self, program, guest, trainer):
         [comparison_id] = trainer.ask()
         before = guest.get(f"/api/v1/comparisons/{comparison_id}").json()
         program.put(f"/api/v1/comparisons/{comparison_id}/gold", json={"answer": "left"})
         assert guest.get(f"/api/v1/comparisons/{comparison_id}").json() == before
 
     @pytest.mark.parametrize("given", [{}, {"answer": "both"}, {"answer": 1}, None])
-    def test_that_is_no_answer_is_refused(self, program, trainer, given):
+    def test_invalid_gold_answer_is_rejected(self, program, trainer, given):
         [comparison_id] = trainer.ask()
         url = f"/api/v1/comparisons/{comparison_id}/gold"
         assert_problem(program.put(url, json=given), 422)
 
-    def test_of_nothing_is_refused(self, program):
+    def test_gold_answer_of_missing_comparison_is_not_found(self, program):
         url = "/api/v1/comparisons/4242/gold"
         assert_problem(program.put(url, json={"answer": "left"}), 404)
 
 
-class TestAdjudicating:
-    def test_keeps_the_owners_own_answer_in_the_comparisons_own_order(
-        self, program, answered, store
-    ):
+class TestAdjudication:
+    def test_adjudication_stores_owner_answer_in_stored_order(self, program, answered, store):
         disputed, *_ = answered
         for answer in ("left", "right"):
             url = f"/api/v1/comparisons/{disputed}/adjudicate"
@@ -148,13 +146,13 @@ class TestAdjudicating:
                 "owner": answer,
             }
 
-    def test_nothing_is_refused(self, program):
+    def test_adjudication_of_missing_comparison_is_not_found(self, program):
         url = "/api/v1/comparisons/4242/adjudicate"
         assert_problem(program.post(url, json={"answer": "left"}), 404)
 
 
 class TestLibrary:
-    def test_has_the_clips_of_an_environment(self, program, trainer):
+    def test_library_lists_clips_of_environment(self, program, trainer):
         trainer.ask(2)
         url = f"/api/v1/environments/{ENV_ID}/clips"
         first = program.get(url, params={"limit": 3}).json()
@@ -165,16 +163,16 @@ class TestLibrary:
         assert rest["next"] is None
 
     @pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "ALE%2FPong-v5", "nothing"])
-    def test_of_an_environment_that_nobody_taught_is_empty(self, program, env_id):
+    def test_library_of_unused_environment_is_empty(self, program, env_id):
         url = f"/api/v1/environments/{env_id}/clips"
         assert program.get(url).json() == {"clips": [], "next": None}
 
-    def test_is_not_asked_for_what_no_database_can_compare(self, program):
+    def test_library_rejects_null_byte(self, program):
         assert_problem(program.get("/api/v1/environments/a%00b/clips"), 422)
 
 
-class TestChanging:
-    def test_what_is_said_is_changed_and_nothing_else(self, program, trainer, store):
+class TestUpdates:
+    def test_update_changes_only_given_fields(self, program, trainer, store):
         said = program.patch(URL, json={"instructions": "Higher.", "target_labels": 50}).json()
         assert (said["instructions"], said["control"]["target_labels"]) == ("Higher.", 50)
         program.patch(URL, json={"seconds_between": 2, "study": {"overlap": 0.25}})
@@ -188,7 +186,7 @@ class TestChanging:
         assert said["instructions"] == "Higher."
         assert store.experiments.control(trainer.id) == Control("run", 2.0, 50)
 
-    def test_null_empties_and_what_is_left_out_stays(self, program, trainer, store):
+    def test_null_removes_value_and_omitted_field_is_kept(self, program, trainer, store):
         program.patch(URL, json={"target_labels": 50, "seconds_between": 2})
         said = program.patch(URL, json={"target_labels": None}).json()
         assert (said["control"]["target_labels"], said["progress"]["target"]) == (None, None)
@@ -197,12 +195,12 @@ class TestChanging:
         assert store.experiments.control(trainer.id) == Control("run")
         assert program.patch(URL, json={}).json()["control"]["seconds_between"] is None
 
-    def test_labelers_are_told_the_new_instructions(self, program, guest, trainer):
+    def test_new_instructions_reach_labelers(self, program, guest, trainer):
         program.patch(URL, json={"instructions": "<b>Higher</b>"})
         assert guest.get(URL).json()["instructions"] == "<b>Higher</b>"
 
     @pytest.mark.parametrize("state", ["pause", "stop", "run"])
-    def test_the_trainer_is_told_what_to_do(self, program, trainer, store, state):
+    def test_control_request_sets_requested_state(self, program, trainer, store, state):
         said = program.post(f"{URL}/control", json={"state": state}).json()
         assert said["control"]["state"] == state
         assert store.experiments.control(trainer.id).state == state
@@ -227,33 +225,31 @@ class TestChanging:
             [],
         ],
     )
-    def test_what_makes_no_sense_is_refused_and_changes_nothing(self, program, trainer, given):
+    def test_invalid_update_changes_nothing(self, program, trainer, given):
         before = program.get(URL).json()
         assert_problem(program.patch(URL, json=given), 422)
         assert program.get(URL).json() == before
 
-    def test_a_state_that_is_none_is_refused(self, program, trainer):
+    def test_unknown_state_is_rejected(self, program, trainer):
         assert_problem(program.post(f"{URL}/control", json={"state": "explode"}), 422)
 
-    def test_what_is_not_there_cannot_be_changed(self, program):
+    def test_update_of_missing_experiment_is_not_found(self, program):
         assert_problem(program.patch(URL, json={"instructions": "x"}), 404)
         assert_problem(program.post(f"{URL}/control", json={"state": "run"}), 404)
 
 
 class TestQuality:
-    def test_of_nothing_says_nothing(self, program, trainer):
+    def test_quality_without_labels_is_empty(self, program, trainer):
         said = program.get(f"{URL}/quality").json()
         assert (said["num_labels"], said["labelers"], said["alpha"]["alpha"]) == (0, [], None)
 
-    def test_of_very_many_labels_is_that_of_the_newest_and_says_so(
-        self, program, answered, monkeypatch
-    ):
+    def test_quality_of_many_labels_uses_the_newest(self, program, answered, monkeypatch):
         monkeypatch.setattr(label_quality, "MAX_LABELS", 3)
         said = program.get(f"{URL}/quality").json()
         assert (said["is_complete"], said["num_labels"], said["num_shared"]) == (False, 3, 1)
         assert [each["num_answers"] for each in said["labelers"]] == [3, 2]
 
-    def test_says_how_much_labelers_agree_and_what_each_does(self, program, answered):
+    def test_quality_reports_agreement_and_labelers(self, program, answered):
         said = program.get(f"{URL}/quality").json()
         # Of two comparisons that both answered, they agree about one.
         assert said["num_shared"] == 2
@@ -264,7 +260,7 @@ class TestQuality:
         assert bob["agreement"]["count"] == 2
         assert bob["periods"][0]["num_answers"] == 2
 
-    def test_is_computed_anew_after_a_while(self, program, trainer, guest, clock):
+    def test_quality_is_recomputed_after_cache_expiry(self, program, trainer, guest, clock):
         one, two = trainer.ask(2)
         post(guest, label(one))
         assert program.get(f"{URL}/quality").json()["num_labels"] == 1
@@ -274,12 +270,12 @@ class TestQuality:
         assert program.get(f"{URL}/quality").json()["num_labels"] == 2
 
 
-class TestFindings:
-    def test_are_empty_until_there_are_some(self, program, trainer):
+class TestDiagnostics:
+    def test_diagnostics_are_empty_before_first_fit(self, program, trainer):
         empty = {"step": None, "highest": [], "lowest": [], "calibration": []}
         assert program.get(f"{URL}/diagnostics").json() == empty
 
-    def test_name_the_clips_that_the_predictor_likes(self, program, trainer, store):
+    def test_diagnostics_list_displayable_clips(self, program, trainer, store):
         liked = trainer.hang("liked")
         diagnostics = {
             "step": 7,
@@ -297,8 +293,8 @@ class TestFindings:
         assert said["calibration"] == [{"predicted": 0.25, "observed": None, "count": 0}]
 
 
-class TestWhatLabelersSee:
-    def test_of_an_experiment_is_no_setting_and_no_figure(self, program, guest, trainer, store):
+class TestLabelerView:
+    def test_labelers_see_no_settings_or_metrics(self, program, guest, trainer, store):
         store.metrics.append(trainer.id, 1, {"true_return": 0.5})
         episode = {"clip": trainer.hang("latest"), "predicted_rewards": [1.0], "true_return": 3.0}
         store.experiments.set_latest_episode(trainer.id, episode | {"step": 2})
@@ -313,7 +309,7 @@ class TestWhatLabelersSee:
             assert shown["latest_episode"]["predicted_rewards"] is None
             assert not {"study", "control"} & set(shown)
 
-    def test_of_a_comparison_is_their_own_answer_alone(self, guest, other_guest, program, trainer):
+    def test_labelers_see_only_their_own_answer(self, guest, other_guest, program, trainer):
         [comparison_id] = trainer.ask()
         post(other_guest, label(comparison_id, "equal"))
         url = f"/api/v1/comparisons/{comparison_id}"

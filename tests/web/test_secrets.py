@@ -24,7 +24,7 @@ def secret(store):
     return store.access.issue_credential("ann")
 
 
-def test_no_log_has_a_credential_in_it(app, program, trainer, secret, caplog):
+def test_logs_contain_no_credential(app, program, trainer, secret, caplog):
     caplog.set_level(logging.DEBUG)
     [comparison_id] = trainer.ask()
     ann = enter(app, secret)
@@ -57,7 +57,7 @@ def words_of_the_service(caplog):
     )
 
 
-def test_a_fault_of_our_own_puts_no_credential_into_the_log(app, store, secret, caplog):
+def test_log_of_unexpected_error_contains_no_credential(app, store, secret, caplog):
     @requires(Access.LABELER)
     def fail():
         raise RuntimeError("it broke")
@@ -69,7 +69,7 @@ def test_a_fault_of_our_own_puts_no_credential_into_the_log(app, store, secret, 
     assert secret not in words_of_the_service(caplog)
 
 
-def test_no_answer_repeats_a_credential_that_was_wrong(app, stranger):
+def test_responses_do_not_repeat_wrong_credential(app, stranger):
     wrong = "rlt_" + "w" * 43
     for response in (
         enter(app, wrong).get("/api/v1/me"),
@@ -80,7 +80,7 @@ def test_no_answer_repeats_a_credential_that_was_wrong(app, stranger):
         assert wrong not in response.text
 
 
-def test_no_object_shows_a_credential_in_its_words(app, store, secret, clock):
+def test_repr_of_objects_contains_no_credential(app, store, secret, clock):
     identity = store.access.identify(secret)
     store.access.invite("labeler", expires_at=clock())
     shown = [
@@ -99,7 +99,7 @@ def test_no_object_shows_a_credential_in_its_words(app, store, secret, clock):
             assert TOKEN not in words
 
 
-def test_credentials_have_256_random_bits_and_a_prefix_that_scanners_see(store, secret):
+def test_credentials_have_256_random_bits_and_scanner_prefix(store, secret):
     assert re.fullmatch(r"rlt_[A-Za-z0-9_-]{43}", secret)
     assert store.access.issue_credential("ann") != secret
 
@@ -116,15 +116,15 @@ def test_credentials_have_256_random_bits_and_a_prefix_that_scanners_see(store, 
         "torch.load(f, weights_only=False)",
     ],
 )
-def test_what_would_run_data_is_known_when_it_is_seen(line):
+def test_pattern_matches_code_that_executes_data(line):
     assert RUNS_DATA.search(line)
 
 
-def test_tensors_alone_may_be_read_with_torch():
+def test_pattern_allows_torch_load_of_weights_only():
     assert not RUNS_DATA.search('torch.load(f, map_location="cpu", weights_only=True)')
 
 
-def test_nothing_in_the_package_runs_what_it_reads():
+def test_package_never_executes_data():
     found = {
         f"{path.relative_to(SOURCE)}: {line.strip()}"
         for path in SOURCE.rglob("*.py")

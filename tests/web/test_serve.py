@@ -149,17 +149,17 @@ class Listening:
 
 
 class TestStarting:
-    def test_prints_the_link_and_announces_itself(self, service):
+    def test_service_prints_link_and_publishes_address(self, service):
         assert running_service() == service.address
         assert service.address.pid == service.process.pid
         assert link(service.address) in service.output.read_text()
         assert service.client.get("/healthz").json()["instance"] == service.address.instance
 
-    def test_answers_are_not_held_back_to_be_joined_with_later_ones(self):
+    def test_socket_protocol_allows_tcp_nodelay(self):
         with listening("127.0.0.1", 0) as listener:
             assert listener.proto == socket.IPPROTO_TCP
 
-    def test_takes_the_next_free_port(self):
+    def test_used_port_selects_next_free_port(self):
         with listening("127.0.0.1", 0) as taken:
             port = taken.getsockname()[1]
             with listening("127.0.0.1", port) as other:
@@ -175,22 +175,22 @@ class TestStarting:
             ("x" * 300, 8765, "--host"),
         ],
     )
-    def test_says_where_it_cannot_listen(self, host, port, said):
+    def test_unavailable_address_is_reported(self, host, port, said):
         with pytest.raises(BadInput, match=said), listening(host, port):
             pytest.fail("it listens")
 
-    def test_says_that_every_port_near_is_taken(self):
+    def test_exhausted_port_range_is_reported(self):
         twice = contextlib.ExitStack()
         with listening("127.0.0.1", 65_535), pytest.raises(BadInput, match="in use"), twice:
             twice.enter_context(listening("127.0.0.1", 65_535))
 
-    def test_opens_no_browser_where_nobody_could_see_it(self, monkeypatch):
+    def test_browser_is_not_opened_without_display(self, monkeypatch):
         monkeypatch.setattr(sys, "platform", "linux")
         monkeypatch.delenv("DISPLAY", raising=False)
         monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
         assert open_in_browser("http://127.0.0.1:1/") is False
 
-    def test_every_option_is_explained(self):
+    def test_every_option_has_help_text(self):
         source = (Path(sys.modules[ServeOptions.__module__].__file__ or "")).read_text()
         for name in ServeOptions.__dataclass_fields__:
             line = next(each for each in source.splitlines() if f"    {name}: " in each)
@@ -199,7 +199,7 @@ class TestStarting:
 
 class TestStopping:
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-    def test_a_signal_ends_it_although_somebody_listens(self, service, trainer, number):
+    def test_signal_stops_service_with_open_streams(self, service, trainer, number):
         listeners = [Listening(service) for _ in range(3)] + [Listening(service, "/api/v1/events")]
         for listener in listeners:
             listener.wait_for(lambda kind, _: kind == "experiment")
@@ -207,16 +207,16 @@ class TestStopping:
         assert all(listener.ended.wait(10) for listener in listeners)
         assert "Cancel" not in service.log.read_text()
 
-    def test_it_takes_its_announcement_back(self, service, home):
+    def test_stopped_service_removes_address_file(self, service, home):
         service.stop()
         assert not (home / "service.json").exists()
 
-    def test_killed_it_leaves_an_announcement_that_nobody_believes(self, service, home):
+    def test_address_file_of_killed_service_is_ignored(self, service, home):
         service.stop(signal.SIGKILL)
         assert (home / "service.json").exists()
         assert running_service() is None
 
-    def test_started_again_it_has_every_label_and_the_same_link(self, service, trainer, home):
+    def test_restarted_service_keeps_labels_and_token(self, service, trainer, home):
         one, two = trainer.ask(2)
         given = label(one)
         service.client.post("/api/v1/labels", json={"labels": [given]})
@@ -229,8 +229,8 @@ class TestStopping:
         again.close()
 
 
-class TestListening:
-    def test_what_the_trainer_and_other_pages_do_arrives(self, service, trainer):
+class TestEvents:
+    def test_events_report_changes_by_run_and_other_pages(self, service, trainer):
         listener = Listening(service)
         listener.wait_for(lambda kind, _: kind == "progress")
         [comparison_id] = trainer.ask()
@@ -246,7 +246,7 @@ class TestListening:
 
 
 class TestSecrets:
-    def test_the_token_is_never_in_the_log(self, service, trainer):
+    def test_log_never_contains_token(self, service, trainer):
         token, client = service.token, service.client
         with httpx.Client(base_url=service.address.url, trust_env=False) as browser:
             assert browser.get(f"/?token={token}").status_code == 303
@@ -268,7 +268,7 @@ class TestSecrets:
             assert token not in log
         assert token not in service.output.read_text().replace(link(service.address), "")
 
-    def test_a_line_break_in_a_path_makes_no_line_in_the_log(self, service):
+    def test_line_break_in_path_is_escaped_in_log(self, service):
         service.client.get("/e/x%0AINFO:forged")
         service.stop()
         assert "\nINFO:forged" not in service.log.read_text()
@@ -276,7 +276,7 @@ class TestSecrets:
 
 
 class TestRequestLog:
-    def test_is_in_the_home_and_has_one_line_per_request_without_its_query(self, service):
+    def test_request_log_has_one_line_per_request_without_query(self, service):
         service.client.get("/healthz?verbose=1")
         service.client.get("/api/v1/experiments/none")
         service.client.post("/api/v1/labels", json={"labels": []})
@@ -289,7 +289,7 @@ class TestRequestLog:
             assert re.fullmatch(rf"{when} {re.escape(said)} \d+ ms", line)
         assert "GET /healthz 200" in service.requests()
 
-    def test_goes_on_after_the_service_was_started_again(self, service, home):
+    def test_request_log_continues_after_restart(self, service, home):
         service.client.get("/api/v1/experiments/one")
         service.stop()
         again = Running(home)
@@ -299,7 +299,7 @@ class TestRequestLog:
         assert "/one 404" in again.requests()
         assert "/two 404" in again.requests()
 
-    def test_begins_a_new_file_when_one_is_large_and_keeps_a_few(self, tmp_path, monkeypatch):
+    def test_request_log_rotates_and_keeps_a_few_files(self, tmp_path, monkeypatch):
         monkeypatch.setattr(logs, "MAX_BYTES", 1_000)
         with logs.logged(tmp_path):
             for number in range(500):
@@ -310,7 +310,7 @@ class TestRequestLog:
         assert all(file.stat().st_size <= 1_000 for file in files)
         assert "GET /499 200" in files[0].read_text()
 
-    def test_says_warnings_at_the_terminal_and_no_requests(self, tmp_path, capsys):
+    def test_terminal_shows_warnings_and_no_requests(self, tmp_path, capsys):
         with logs.logged(tmp_path):
             logging.getLogger("rl_teacher.web.middleware").info("GET / 200 1 ms")
             logging.getLogger("rl_teacher.web.poller").warning("the store is gone")
@@ -319,7 +319,7 @@ class TestRequestLog:
         assert "INFO GET / 200" in log
         assert "WARNING the store is gone" in log
 
-    def test_that_cannot_be_written_is_refused_in_words(self, tmp_path, as_nobody):
+    def test_unwritable_log_folder_is_reported(self, tmp_path, as_nobody):
         (tmp_path / "locked").mkdir(mode=0o500)
         as_nobody()
         with (
@@ -329,8 +329,8 @@ class TestRequestLog:
             pytest.fail("it logs")
 
 
-class TestRudeClients:
-    def test_a_hundred_megabytes_without_a_length_are_refused_while_they_come(self, sturdy):
+class TestMaliciousClients:
+    def test_large_chunked_body_is_rejected_while_reading(self, sturdy):
         head = (
             f"POST /api/v1/labels HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {sturdy.token}\r\n"
             "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -349,7 +349,7 @@ class TestRudeClients:
         assert num_sent < 50_000_000
         assert sturdy.client.get("/healthz").status_code == 200
 
-    def test_a_hundred_megabytes_with_their_length_are_refused_before_they_come(self, sturdy):
+    def test_large_content_length_is_rejected_before_reading(self, sturdy):
         head = (
             f"POST /api/v1/labels HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {sturdy.token}\r\n"
             "Content-Type: application/json\r\nContent-Length: 100000000\r\n\r\n"
@@ -369,7 +369,7 @@ class TestRudeClients:
             "/static/index.html",
         ],
     )
-    def test_a_path_never_leads_out_of_the_folder(self, sturdy, path):
+    def test_path_traversal_is_not_found(self, sturdy, path):
         head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {sturdy.token}\r\n\r\n"
         assert b" 404 " in asked_raw(sturdy, head.encode()).splitlines()[0]
 
@@ -384,7 +384,7 @@ class TestRudeClients:
             b"nonsense\r\n\r\n",
         ],
     )
-    def test_what_is_no_request_is_refused_and_the_next_one_served(self, sturdy, request_bytes):
+    def test_malformed_request_is_rejected_and_service_continues(self, sturdy, request_bytes):
         answer = asked_raw(sturdy, request_bytes)
         assert answer.startswith(b"HTTP/1.1 4")
         assert sturdy.client.get("/healthz").status_code == 200

@@ -95,7 +95,7 @@ def _no_service_stays():
         os.kill(service.pid, signal.SIGKILL)
 
 
-def test_a_run_ends_the_service_that_it_began():
+def test_run_stops_the_service_it_started():
     run = Run(end_after_s=1000).begin()
     service = service_of(run)
     assert run.end() == 0
@@ -106,7 +106,7 @@ def test_a_run_ends_the_service_that_it_began():
 
 
 @pytest.mark.slow
-def test_the_service_of_a_run_that_was_killed_is_found_by_the_next_and_ends_after_it():
+def test_service_of_killed_run_is_reused_by_next_run():
     again = Run(end_after_s=1000)
     killed = Run(end_after_s=2).begin()
     service = service_of(killed)
@@ -121,14 +121,14 @@ def test_the_service_of_a_run_that_was_killed_is_found_by_the_next_and_ends_afte
     assert not (home() / "service.json").exists()
 
 
-def test_the_service_of_a_run_that_was_killed_ends_by_itself():
+def test_service_of_killed_run_stops_after_timeout():
     killed = Run(end_after_s=0.2).begin()
     service = service_of(killed)
     killed.kill()
     assert has_ended(service)
 
 
-def test_a_run_that_began_the_service_leaves_it_to_another_that_shows_it(monkeypatch):
+def test_shared_service_outlives_the_run_that_started_it(monkeypatch):
     first = Run(end_after_s=0.5).begin()
     service = service_of(first)
     second = PageService(OPTIONS)
@@ -140,7 +140,7 @@ def test_a_run_that_began_the_service_leaves_it_to_another_that_shows_it(monkeyp
     assert has_ended(service)
 
 
-def test_a_service_that_a_person_began_is_left_alone(monkeypatch):
+def test_manually_started_service_is_not_stopped(monkeypatch):
     monkeypatch.setattr(service_process, "END_AFTER_S", 0.0)
     command = [sys.executable, "-m", "rl_teacher.cli", "serve", "--port", "0", "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:

@@ -60,35 +60,35 @@ def answers(store, ids):
         (" left ", Answer.LEFT),
     ],
 )
-def test_a_letter_in_either_case_answers_for_the_side_the_page_shows(store, typed, answer):
+def test_letter_of_either_case_answers_for_shown_side(store, typed, answer):
     ids = ask(store, 4)
     typist = Typist([typed] * 4)
     assert typist.session(store).run("mine") == 4
     assert answers(store, ids) == dict.fromkeys(ids, answer)
 
 
-def test_each_comparison_comes_with_its_link_and_the_count(store):
+def test_prompt_contains_link_and_count(store):
     ids = ask(store, 2)
     typist = Typist(["l"])
     typist.session(store).run("mine")
     assert typist.read[0] == f"0/2 comparisons labeled. link to {ids[0]}"
 
 
-def test_undo_takes_the_last_answer_back_and_asks_again(store):
+def test_undo_withdraws_last_answer_and_asks_again(store):
     ids = ask(store, 2)
     typist = Typist(["l", "u", "r", "q"])
     assert typist.session(store).run("mine") == 1
     assert answers(store, ids) == {ids[0]: Answer.RIGHT}
 
 
-def test_undo_with_nothing_to_undo_says_so(store):
+def test_undo_without_answer_prints_message(store):
     ask(store, 1)
     typist = Typist(["u", "q"])
     typist.session(store).run("mine")
     assert "There is nothing to undo." in typist.read
 
 
-def test_anything_else_is_no_answer(store):
+def test_unknown_input_stores_no_answer(store):
     ids = ask(store, 1)
     typist = Typist(["x", "q"])
     typist.session(store).run("mine")
@@ -96,14 +96,14 @@ def test_anything_else_is_no_answer(store):
     assert any("'x' is no answer" in line for line in typist.read)
 
 
-def test_the_end_of_the_run_ends_the_session(store):
+def test_end_of_run_ends_session(store):
     ask(store, 1)
     typist = Typist(["l"])
     typist.session(store).run("mine")
     assert "Nothing waits for an answer: the run has finished." in typist.read
 
 
-def test_the_instructions_come_first(store):
+def test_instructions_are_printed_first(store):
     ask(store, 1)
     store.experiments.describe(1, "Prefer the higher jump.", 5)
     typist = Typist(["q"])
@@ -111,6 +111,6 @@ def test_the_instructions_come_first(store):
     assert typist.read[:2] == ["Prefer the higher jump.", "0/5 comparisons labeled. link to 1"]
 
 
-def test_an_unknown_experiment_is_a_clear_error(store):
+def test_unknown_experiment_raises_error(store):
     with pytest.raises(ExperimentNotFound, match="nobody"):
         Typist([]).session(store).run("nobody")
