@@ -1,4 +1,4 @@
-"""Helpers of the tests of agents."""
+"""Shared helpers of the agent tests."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from rl_teacher.nn.numpy_networks import NumpyMLP
 
 
 def train(make, venv, config, num_rollouts, seed):
-    """The agent after so many rollouts with the environment's own reward, and how it fared."""
+    """Train on environment rewards; return agent, collector and episode returns."""
     collector = Collector(venv, seed=seed)
     episodes = EpisodeReturns(venv.num_envs, starts_at_reset=True)
     agent = new_agent(make, venv, config, seed)
@@ -23,13 +23,13 @@ def train(make, venv, config, num_rollouts, seed):
 
 
 def new_agent(make, venv, config, seed=0):
-    """One that has learned nothing yet."""
+    """Create an untrained agent for the spaces of a vector environment."""
     spaces = venv.single_observation_space, venv.single_action_space
     return make(*spaces, config, total_steps=10**6, seed=seed)
 
 
 def state_after(agent, collector, num_rollouts):
-    """Where it stands after some more."""
+    """Train an agent for more rollouts and return its state."""
     for _ in range(num_rollouts):
         rollout = collector.collect(agent.act, agent.rollout_steps)
         agent.learn(rollout, rollout.rewards)

@@ -31,116 +31,117 @@ def networks_for(space):
     return ActorCritic(make_policy(3, space, (4,), rng), MLP((3, 4, 1), "tanh", 1.0, rng))
 
 
-def test_the_first_step_of_rmsprop_by_hand():
+def test_rmsprop_first_step_matches_hand_computation():
     # mean square = 0.9 * 1 + 0.1 * 0.3^2 = 0.909; step = 0.3 / sqrt(0.909 + 0.01)
     config = A2CConfig(rms_alpha=0.9, rms_epsilon=0.01)
-    made = make_optimiser(config)
-    updates, _ = made.update(jnp.array([0.3]), made.init(jnp.array([0.0])))
+    optimiser = make_optimiser(config)
+    updates, _ = optimiser.update(jnp.array([0.3]), optimiser.init(jnp.array([0.0])))
     assert jnp.asarray(updates)[0] == pytest.approx(0.3 / np.sqrt(0.919), rel=1e-6)
 
 
-def test_gradients_longer_than_the_limit_are_shortened_over_both_networks():
-    made = make_optimiser(A2CConfig(rms_alpha=1.0, rms_epsilon=1e-12, max_grad_norm=0.5))
-    updates, _ = made.update(jnp.array([3.0, 4.0]), made.init(jnp.zeros(2)))
+def test_gradient_above_max_norm_is_clipped_globally():
+    optimiser = make_optimiser(A2CConfig(rms_alpha=1.0, rms_epsilon=1e-12, max_grad_norm=0.5))
+    updates, _ = optimiser.update(jnp.array([3.0, 4.0]), optimiser.init(jnp.zeros(2)))
     np.testing.assert_allclose(jnp.asarray(updates), [0.3, 0.4], rtol=1e-5)
 
 
-def test_the_loss_by_hand():
+def test_actor_critic_loss_matches_hand_computation():
     networks = networks_for(gym.spaces.Discrete(2))
-    seen = jnp.asarray(np.random.default_rng(1).normal(size=(3, 3)).astype(np.float32))
+    observations = jnp.asarray(np.random.default_rng(1).normal(size=(3, 3)).astype(np.float32))
     actions, weights = jnp.array([0, 1, 1]), jnp.array([1.0, 1.0, 0.0])
-    log_probs = networks.policy.log_prob(seen, actions)
-    policy_batch = PolicyBatch(seen, weights, actions, None, log_probs, jnp.array([2.0, -1.0, 9.0]))
-    value_batch = ValueBatch(seen, weights, jnp.array([1.0, 2.0, 99.0]))
+    log_probs = networks.policy.log_prob(observations, actions)
+    policy_batch = PolicyBatch(
+        observations, weights, actions, None, log_probs, jnp.array([2.0, -1.0, 9.0])
+    )
+    value_batch = ValueBatch(observations, weights, jnp.array([1.0, 2.0, 99.0]))
     loss, metrics = actor_critic_loss(networks, policy_batch, value_batch, 0.1)
-    values = networks.value(seen)[:, 0]
+    values = networks.value(observations)[:, 0]
     policy_loss = -(2 * log_probs[0] - log_probs[1]) / 2
     value_loss = ((values[0] - 1) ** 2 + (values[1] - 2) ** 2) / 2
-    entropy = networks.policy.entropy(seen)[:2].mean()
+    entropy = networks.policy.entropy(observations)[:2].mean()
     assert metrics["policy_loss"] == pytest.approx(float(policy_loss), rel=1e-5)
     value_error = (1 - values[0] + 2 - values[1]) / 2
     assert metrics["value_error"] == pytest.approx(float(value_error), rel=1e-5)
     assert loss == pytest.approx(float(policy_loss + 0.5 * value_loss - 0.1 * entropy), rel=1e-5)
 
 
-def test_a_step_takes_away_a_tenth_of_what_values_are_too_low_by_on_average():
+def test_gradient_step_moves_value_bias_towards_mean_error():
     networks = networks_for(gym.spaces.Discrete(2))
     layout = ParameterLayout.of(networks)
     packed = jnp.asarray(layout.pack(networks))
-    seen = jnp.asarray(np.random.default_rng(1).normal(size=(3, 3)).astype(np.float32))
+    observations = jnp.asarray(np.random.default_rng(1).normal(size=(3, 3)).astype(np.float32))
     actions, weights = jnp.array([0, 1, 1]), jnp.array([1.0, 1.0, 0.0])
-    policy_batch = PolicyBatch(seen, weights, actions, None, jnp.zeros(3), jnp.zeros(3))
+    policy_batch = PolicyBatch(observations, weights, actions, None, jnp.zeros(3), jnp.zeros(3))
     value_batch = ValueBatch(
-        seen, weights, networks.value(seen)[:, 0] + jnp.array([5.0, 7.0, 99.0])
+        observations, weights, networks.value(observations)[:, 0] + jnp.array([5.0, 7.0, 99.0])
     )
-    # Note: with a learning rate of 0, all that moves is the constant.
-    moved, _, _ = gradient_step(
+    # With a learning rate of 0 only the value bias changes.
+    updated, _, _ = gradient_step(
         packed, init_optimiser(packed, CARTPOLE), policy_batch, value_batch, 0.0, layout, CARTPOLE
     )
-    raised = layout.unpack(moved)
-    assert raised.value.biases[-1] == pytest.approx(6 * VALUE_BIAS_RATE, rel=1e-5)
-    assert (moved != packed).sum() == 1
+    updated_networks = layout.unpack(updated)
+    assert updated_networks.value.biases[-1] == pytest.approx(6 * VALUE_BIAS_RATE, rel=1e-5)
+    assert (updated != packed).sum() == 1
 
 
-def test_a_packed_tree_unpacks_to_itself():
+def test_parameter_layout_round_trips():
     networks = networks_for(gym.spaces.Box(-1, 1, (2,)))
     layout = ParameterLayout.of(networks)
-    there_and_back = layout.unpack(layout.pack(networks))
-    for before, after in zip(
-        jax.tree.leaves(networks), jax.tree.leaves(there_and_back), strict=True
-    ):
+    restored = layout.unpack(layout.pack(networks))
+    for before, after in zip(jax.tree.leaves(networks), jax.tree.leaves(restored), strict=True):
         np.testing.assert_array_equal(before, after)
-    assert layout == ParameterLayout.of(there_and_back)
-    assert hash(layout) == hash(ParameterLayout.of(there_and_back))
+    assert layout == ParameterLayout.of(restored)
+    assert hash(layout) == hash(ParameterLayout.of(restored))
 
 
 @pytest.mark.slow
-def test_it_balances_the_cartpole():
+def test_a2c_solves_cartpole():
     _, _, episodes = train(A2C, make_vector("CartPole-v1", 16), CARTPOLE, 800, seed=0)
     assert episodes.mean_return(20) > 150
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_it_swings_the_pendulum_up(seed):
+def test_a2c_solves_pendulum(seed):
     config = A2CConfig(rollout_steps=8, gamma=0.9, gae_lambda=0.95, learning_rate=2e-3)
     _, _, episodes = train(A2C, make_vector("Pendulum-v1", 16), config, 8000, seed)
     assert episodes.mean_return(50) > -400
 
 
-def test_a_saved_agent_goes_on_exactly():
+def test_restored_agent_continues_exactly():
     venv, other_venv = (make_vector("CartPole-v1", 16) for _ in range(2))
     agent, collector, _ = train(A2C, venv, CARTPOLE, 20, seed=0)
     other, other_collector, _ = train(A2C, other_venv, CARTPOLE, 3, seed=1)
     other.load_state(agent.state())
     other_collector.load_state(collector.state())
-    here, there = state_after(agent, collector, 20), state_after(other, other_collector, 20)
-    assert here.keys() == there.keys()
-    for name, array in here.items():
-        np.testing.assert_array_equal(array, there[name], err_msg=name)
+    expected, actual = state_after(agent, collector, 20), state_after(other, other_collector, 20)
+    assert expected.keys() == actual.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(array, actual[name], err_msg=name)
 
 
-def test_the_same_seed_gives_the_same_numbers():
-    first, again = (
+def test_same_seed_is_reproducible():
+    first, second = (
         train(A2C, make_vector("CartPole-v1", 16), CARTPOLE, 10, seed=3)[0].state()
         for _ in range(2)
     )
     for name, array in first.items():
-        np.testing.assert_array_equal(array, again[name], err_msg=name)
+        np.testing.assert_array_equal(array, second[name], err_msg=name)
 
 
-def test_it_begins_as_another_of_its_kind_acts():
+def test_warm_start_copies_policy():
     venv = make_vector("CartPole-v1", 16)
     agent, _, _ = train(A2C, venv, CARTPOLE, 20, seed=0)
     other = new_agent(A2C, venv, CARTPOLE, seed=5)
     other.warm_start_from(agent.state())
-    somewhere = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+    observations = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
     np.testing.assert_array_equal(
-        agent.predict(somewhere, deterministic=True), other.predict(somewhere, deterministic=True)
+        agent.predict(observations, deterministic=True),
+        other.predict(observations, deterministic=True),
     )
 
 
-def test_networks_of_another_size_are_refused_in_words():
+def test_warm_start_from_other_layer_sizes_is_refused():
     venv = make_vector("CartPole-v1", 2)
     small = new_agent(A2C, venv, dataclasses.replace(CARTPOLE, hidden=(8,)))
     with pytest.raises(BadConfig, match="hidden"):

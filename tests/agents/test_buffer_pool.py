@@ -1,4 +1,4 @@
-"""Memory that is used again."""
+"""Reuse of rollout memory."""
 
 import numpy as np
 
@@ -7,47 +7,47 @@ from rl_teacher.agents.collector import MAX_FREE_BUFFERS, ArrayPool
 SHAPE = (8, 4, 16)
 
 
-def place_of(array):
+def address_of(array):
     return array.__array_interface__["data"][0]
 
 
-def test_an_array_that_nobody_has_any_more_lends_its_memory_to_the_next():
-    arrays = ArrayPool()
-    array = arrays.empty(SHAPE, np.uint8)
+def test_released_array_memory_is_reused():
+    pool = ArrayPool()
+    array = pool.empty(SHAPE, np.uint8)
     assert array.shape == SHAPE
     assert array.flags.writeable
-    before = place_of(array)
+    address = address_of(array)
     del array
-    assert place_of(arrays.empty(SHAPE, np.uint8)) == before
+    assert address_of(pool.empty(SHAPE, np.uint8)) == address
 
 
-def test_a_view_of_a_view_keeps_the_memory_from_being_lent():
-    arrays = ArrayPool()
-    array = arrays.empty(SHAPE, np.float32)
+def test_memory_with_live_view_is_not_reused():
+    pool = ArrayPool()
+    array = pool.empty(SHAPE, np.float32)
     array[:] = 7
     view = array[2:, 1].reshape(-1)[3:].T
     del array
     for _ in range(3):
-        arrays.empty(SHAPE, np.float32)[:] = 0
+        pool.empty(SHAPE, np.float32)[:] = 0
     np.testing.assert_array_equal(view, 7)
 
 
-def test_arrays_of_other_sizes_do_not_share_memory():
-    arrays = ArrayPool()
-    small = arrays.empty((3,), np.uint8)
-    place = place_of(small)
+def test_memory_of_other_size_is_not_reused():
+    pool = ArrayPool()
+    small = pool.empty((3,), np.uint8)
+    address = address_of(small)
     del small
-    large = arrays.empty((300,), np.uint8)
+    large = pool.empty((300,), np.uint8)
     large[:] = 1
-    assert place_of(large) != place
+    assert address_of(large) != address
     assert large.sum() == 300
 
 
-def test_only_some_memory_is_kept_while_nobody_uses_it():
-    arrays = ArrayPool()
-    many = [arrays.empty(SHAPE, np.uint8) for _ in range(5)]
-    last = {place_of(array) for array in many[-MAX_FREE_BUFFERS:]}
-    while many:
-        many.pop(0)
-    again = [arrays.empty(SHAPE, np.uint8) for _ in range(MAX_FREE_BUFFERS)]
-    assert {place_of(array) for array in again} == last
+def test_free_buffers_are_limited():
+    pool = ArrayPool()
+    held = [pool.empty(SHAPE, np.uint8) for _ in range(5)]
+    last = {address_of(array) for array in held[-MAX_FREE_BUFFERS:]}
+    while held:
+        held.pop(0)
+    reused = [pool.empty(SHAPE, np.uint8) for _ in range(MAX_FREE_BUFFERS)]
+    assert {address_of(array) for array in reused} == last

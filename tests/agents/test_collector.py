@@ -10,11 +10,11 @@ from rl_teacher.envs.registry import make_vector
 
 
 class Countdown(gym.Env):
-    """Counts 0, 1, 2, ...; ends at 3; the reward is the number reached."""
+    """Counter that terminates at 3 and pays its value as the reward."""
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64)
     action_space = gym.spaces.Discrete(2)
-    poison = np.inf
+    nan_at = np.inf
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -23,12 +23,12 @@ class Countdown(gym.Env):
 
     def step(self, action):
         self.at += 1
-        at = np.nan if self.at == self.poison else self.at
+        at = np.nan if self.at == self.nan_at else self.at
         return np.array([at]), at, self.at >= 3, False, {}
 
 
-class Poisoned(Countdown):
-    poison = 2
+class NonFiniteCountdown(Countdown):
+    nan_at = 2
 
 
 def rollout_in(mode, num_steps=8, env=Countdown):
@@ -41,27 +41,27 @@ ALL_MODES = [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DIS
 
 
 @pytest.mark.parametrize("mode", ALL_MODES)
-def test_the_observation_after_the_last_step_is_the_true_final_one(mode):
+def test_next_observation_at_episode_end_is_final_observation(mode):
     rollout = rollout_in(mode)
     np.testing.assert_array_equal(rollout.next_observations[rollout.ended][:, 0], 3)
 
 
 @pytest.mark.parametrize("mode", ALL_MODES)
-def test_valid_steps_are_the_same_whatever_the_autoreset_mode(mode):
+def test_valid_steps_do_not_depend_on_autoreset_mode(mode):
     rollout = rollout_in(mode)
     before = rollout.observations[rollout.is_valid][:6, 0]
     np.testing.assert_array_equal(before, [0, 1, 2, 0, 1, 2])
     np.testing.assert_array_equal(rollout.rewards[rollout.is_valid][:6], [1, 2, 3, 1, 2, 3])
 
 
-def test_the_step_that_only_resets_belongs_to_no_episode():
+def test_reset_step_is_invalid():
     rollout = rollout_in(AutoresetMode.NEXT_STEP)
     np.testing.assert_array_equal(rollout.is_valid[:, 0], [1, 1, 1, 0, 1, 1, 1, 0])
     assert rollout.num_steps == 6
 
 
 @pytest.mark.parametrize("mode", ALL_MODES)
-def test_episode_returns_are_the_sums_of_their_own_rewards(mode):
+def test_episode_returns_are_sums_of_rewards(mode):
     rollout = rollout_in(mode)
     episodes = EpisodeReturns(1, starts_at_reset=True)
     episodes.observe(rollout, rollout.rewards)
@@ -69,37 +69,37 @@ def test_episode_returns_are_the_sums_of_their_own_rewards(mode):
     assert list(episodes.lengths) == [3, 3]
 
 
-def test_a_first_episode_that_began_late_is_left_out():
+def test_episode_without_observed_start_is_ignored():
     rollout = rollout_in(AutoresetMode.SAME_STEP)
     episodes = EpisodeReturns(1, starts_at_reset=False)
     episodes.observe(rollout, rollout.rewards)
     assert list(episodes.returns) == [6.0]
 
 
-def test_observations_that_are_not_numbers_are_refused_in_words():
+def test_non_finite_observations_are_refused():
     with pytest.raises(BadObservation, match="next observations that are not finite"):
-        rollout_in(AutoresetMode.SAME_STEP, env=Poisoned)
+        rollout_in(AutoresetMode.SAME_STEP, env=NonFiniteCountdown)
 
 
-def test_staggered_episodes_do_not_all_end_together():
+def test_staggered_episodes_end_at_different_steps():
     venv = make_vector("ShortHopper-v1", 8)
-    rollout_ends = Collector(venv, seed=0, stagger=300)
-    rollout = rollout_ends.collect(rollout_ends.random_actions, 300)
+    collector = Collector(venv, seed=0, stagger=300)
+    rollout = collector.collect(collector.random_actions, 300)
     assert rollout.truncated.any(axis=1).sum() > 4
     assert rollout.truncated.sum(axis=0).tolist() == [1] * 8
 
 
-def test_a_restored_collector_lives_on_exactly():
+def test_restored_collector_continues_exactly():
     one, other = (Collector(make_vector("Hopper-v5", 4), seed=s) for s in (0, 1))
     one.collect(one.random_actions, 30)
     other.load_state(one.state())
-    here, there = (c.collect(c.random_actions, 60) for c in (one, other))
-    np.testing.assert_array_equal(here.next_observations, there.next_observations)
-    np.testing.assert_array_equal(here.rewards, there.rewards)
+    expected, actual = (c.collect(c.random_actions, 60) for c in (one, other))
+    np.testing.assert_array_equal(expected.next_observations, actual.next_observations)
+    np.testing.assert_array_equal(expected.rewards, actual.rewards)
 
 
-class Picky(gym.Env):
-    """Allows one action at a time, and tells which; an episode lasts five steps."""
+class MaskedEnv(gym.Env):
+    """Environment that allows one action per step; episodes are truncated after five steps."""
 
     observation_space = gym.spaces.Box(-1, 1, (2,))
     action_space = gym.spaces.Discrete(3, start=4)
@@ -121,14 +121,14 @@ class Picky(gym.Env):
         return {"action_mask": mask}
 
 
-def picky(mode):
-    make = [Picky] * 2
+def masked_vector(mode):
+    make = [MaskedEnv] * 2
     return gym.vector.SyncVectorEnv(make, autoreset_mode=mode)
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
-def test_agents_are_told_which_actions_an_environment_allows(mode):
-    collector = Collector(picky(mode), seed=0)
+def test_random_actions_respect_action_masks(mode):
+    collector = Collector(masked_vector(mode), seed=0)
     rollout = collector.collect(collector.random_actions, 12)
     assert rollout.action_masks is not None
     assert (rollout.action_masks.sum(-1) == 1).all()
@@ -136,14 +136,14 @@ def test_agents_are_told_which_actions_an_environment_allows(mode):
     assert taken.all()
 
 
-def test_masks_are_saved_with_the_environments():
+def test_state_without_action_masks_omits_them():
     collector = Collector(make_vector("CartPole-v1", 2), seed=0)
     assert collector.collect(collector.random_actions, 3).action_masks is None
     assert "self/masks" not in collector.state()
 
 
-class Launched(Countdown):
-    """Gets to where its episodes start by itself, in two steps."""
+class IgnoresFirstActions(Countdown):
+    """Countdown that ignores the actions of the first two steps."""
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -156,14 +156,14 @@ class Launched(Countdown):
         return observation, reward, terminated, truncated, {"ignores_action": self.at < 0}
 
 
-def test_steps_that_ignore_the_action_belong_to_no_episode():
-    rollout = rollout_in(AutoresetMode.SAME_STEP, 11, Launched)
+def test_steps_that_ignore_action_are_invalid():
+    rollout = rollout_in(AutoresetMode.SAME_STEP, 11, IgnoresFirstActions)
     np.testing.assert_array_equal(rollout.is_valid[:, 0], [0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 0])
     np.testing.assert_array_equal(rollout.observations[rollout.is_valid][:, 0], [0, 1, 2] * 2)
 
 
-def test_a_step_that_ignores_the_action_still_does_so_after_a_restart():
-    class Saved(SyncVectorEnv):
+def test_restored_collector_keeps_ignored_actions():
+    class SaveableVector(SyncVectorEnv):
         def get_state(self):
             return {"at": np.array(self.get_attr("at"))}
 
@@ -172,7 +172,9 @@ def test_a_step_that_ignores_the_action_still_does_so_after_a_restart():
             self.set_attr("at", state["at"].tolist())
 
     one, other = (
-        Collector(Saved([Launched], autoreset_mode=AutoresetMode.SAME_STEP), seed=0)
+        Collector(
+            SaveableVector([IgnoresFirstActions], autoreset_mode=AutoresetMode.SAME_STEP), seed=0
+        )
         for _ in range(2)
     )
     one.collect(one.random_actions, 6)

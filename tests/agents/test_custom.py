@@ -1,4 +1,4 @@
-"""Agents of the user's own: found, made, and refused in words."""
+"""User-defined agents: lookup, construction and validation."""
 
 import dataclasses
 from importlib.metadata import EntryPoint
@@ -36,7 +36,7 @@ QUIET = RunOptions(no_tensorboard=True)
 
 
 class Constant(CustomAgent):
-    """Always does the same, and moves it at random."""
+    """Agent with one constant action, which each rollout moves at random."""
 
     rollout_steps = 20
     saved_attributes = ("place", "num_rollouts")
@@ -80,7 +80,7 @@ class Endless(Constant):
 not_a_class = 5
 
 
-def changed(**changes):
+def config_with(**changes):
     return dataclasses.replace(CONFIG, **changes)
 
 
@@ -88,11 +88,11 @@ def made(config=CONFIG) -> Any:
     return make_agent(config, make_vector(config.env_id, config.other.num_envs))
 
 
-# --- it works ---
+# --- valid agents ---
 
 
-def test_act_and_learn_are_all_that_an_agent_of_ones_own_needs():
-    agent = made(changed(other=OtherAgentConfig(4, ("pace=0.5",))))
+def test_custom_agent_needs_only_act_and_learn():
+    agent = made(config_with(other=OtherAgentConfig(4, ("pace=0.5",))))
     assert isinstance(agent, Agent)
     assert isinstance(agent, Constant)
     assert agent.arguments == {"pace": 0.5}
@@ -100,13 +100,13 @@ def test_act_and_learn_are_all_that_an_agent_of_ones_own_needs():
     assert agent.total_steps == 320
 
 
-def test_what_the_loop_calls_is_what_the_protocol_says():
+def test_required_methods_match_protocol():
     assert set(METHODS) == {
         name for name in vars(Agent) if callable(getattr(Agent, name)) and name[0] != "_"
     }
 
 
-def test_a_run_with_it_is_saved_with_what_it_remembers():
+def test_run_checkpoint_holds_saved_attributes():
     teach(CONFIG, QUIET)
     checkpoint = Experiment.find("test").load_checkpoint()
     assert checkpoint is not None
@@ -115,13 +115,13 @@ def test_a_run_with_it_is_saved_with_what_it_remembers():
     assert saved["num_rollouts"] == 4
 
 
-def test_it_is_taught_from_labels():
-    teach(changed(predictor="synth", n_labels=12), QUIET)
+def test_custom_agent_learns_from_labels():
+    teach(config_with(predictor="synth", n_labels=12), QUIET)
     assert Experiment.find("test").metrics()[-1]["labels_answered"] == 12
 
 
-def test_a_saved_one_goes_on_exactly():
-    one, other = made(), made(changed(seed=2))
+def test_restored_custom_agent_continues_exactly():
+    one, other = made(), made(config_with(seed=2))
     one.learn(None, None)
     other.load_state(one.state())
     for agent in (one, other):
@@ -130,15 +130,15 @@ def test_a_saved_one_goes_on_exactly():
     np.testing.assert_array_equal(one.place, other.place)
 
 
-def test_one_begins_as_another_ended_and_one_of_other_sizes_is_refused():
-    one, other = made(), made(changed(seed=2))
+def test_warm_start_copies_attributes_and_refuses_other_shapes():
+    one, other = made(), made(config_with(seed=2))
     other.warm_start_from(one.state())
     np.testing.assert_array_equal(one.place, other.place)
     with pytest.raises(BadConfig, match=r"needs .*\(2,\)"):
         other.warm_start_from({"place": np.zeros(3), "num_rollouts": np.asarray(1)})
 
 
-def test_one_that_begins_anew_is_as_made_with_another_seed():
+def test_reinitialise_draws_new_attributes():
     agent = made()
     agent.learn(None, None)
     before = agent.place.copy()
@@ -148,20 +148,22 @@ def test_one_that_begins_anew_is_as_made_with_another_seed():
     assert not np.array_equal(agent.place, made().place)
 
 
-def test_a_package_brings_agents_by_entry_points(monkeypatch):
-    brought = EntryPoint("constant", f"{HERE}:Constant", custom.GROUP)
-    monkeypatch.setattr(custom, "entry_points", lambda group: [brought] * (group == custom.GROUP))
-    check_agent(changed(agent="constant"))
-    assert isinstance(made(changed(agent="constant")), Constant)
+def test_agent_is_found_by_entry_point(monkeypatch):
+    entry_point = EntryPoint("constant", f"{HERE}:Constant", custom.GROUP)
+    monkeypatch.setattr(
+        custom, "entry_points", lambda group: [entry_point] * (group == custom.GROUP)
+    )
+    check_agent(config_with(agent="constant"))
+    assert isinstance(made(config_with(agent="constant")), Constant)
     with pytest.raises(UnknownName, match="Did you mean constant"):
-        check_agent(changed(agent="constnat"))
+        check_agent(config_with(agent="constnat"))
 
 
-# --- it is refused ---
+# --- invalid agents ---
 
 
 @pytest.mark.parametrize(
-    ("agent", "says"),
+    ("agent", "message"),
     [
         ("no_such_module:Agent", "No module named"),
         (f"{HERE}:Nobody", "no attribute 'Nobody'"),
@@ -169,28 +171,28 @@ def test_a_package_brings_agents_by_entry_points(monkeypatch):
         (f"{HERE}:not_a_class", "it is not a class"),
     ],
 )
-def test_what_is_no_agent_is_refused_before_anything_is_made(agent, says):
-    with pytest.raises(BadInput, match=says):
-        teach(changed(agent=agent), QUIET)
+def test_invalid_agent_is_refused_before_run_is_created(agent, message):
+    with pytest.raises(BadInput, match=message):
+        teach(config_with(agent=agent), QUIET)
     with pytest.raises(BadInput, match="no experiment"):
         Experiment.find("test")
 
 
 @pytest.mark.parametrize(
-    ("agent", "says"),
+    ("agent", "message"),
     [
         ("Broken", "constructor raised ZeroDivisionError: half of nothing"),
         ("NoLearn", "abstract method '?learn"),
         ("Endless", "rollout_steps = 0"),
     ],
 )
-def test_one_that_cannot_be_made_is_refused_in_words(agent, says):
-    with pytest.raises(BadInput, match=says):
-        made(changed(agent=f"{HERE}:{agent}"))
+def test_agent_that_fails_to_construct_is_refused(agent, message):
+    with pytest.raises(BadInput, match=message):
+        made(config_with(agent=f"{HERE}:{agent}"))
 
 
 @pytest.mark.parametrize("agent", ["Broken", "Bare"])
-def test_the_command_ends_with_2_and_without_a_traceback(agent, capsys):
+def test_command_with_invalid_agent_exits_with_2_without_traceback(agent, capsys):
     arguments = ["-p", "rl", "-e", "ShortReacher-v1", "-n", "test", "-a", f"{HERE}:{agent}"]
     assert main(["teach", *arguments]) == 2
     printed = capsys.readouterr()
@@ -198,15 +200,15 @@ def test_the_command_ends_with_2_and_without_a_traceback(agent, capsys):
     assert "Traceback" not in printed.err
 
 
-def test_an_unknown_name_is_refused_with_the_nearest():
+def test_unknown_agent_is_refused_with_suggestion():
     with pytest.raises(UnknownName, match="Did you mean ppo"):
-        check_agent(changed(agent="pppo"))
+        check_agent(config_with(agent="pppo"))
 
 
 # --- arguments ---
 
 
-def test_arguments_are_python_literals_or_words():
+def test_arguments_parse_as_literals_or_words():
     given = ["rate=1e-4", "hidden=(64, 64)", "kind=auto", "on=True", "net={'pi': [8]}", "none=None"]
     assert parse_arguments(given) == {
         **{"rate": 1e-4, "hidden": (64, 64), "kind": "auto", "on": True, "net": {"pi": [8]}},
@@ -215,7 +217,7 @@ def test_arguments_are_python_literals_or_words():
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         (["rate"], "NAME=VALUE is needed"),
         (["=1"], "NAME=VALUE is needed"),
@@ -227,6 +229,6 @@ def test_arguments_are_python_literals_or_words():
         (["deep=" + "[" * 5000], "no Python literal"),
     ],
 )
-def test_other_arguments_are_refused_in_words_and_nothing_is_run(given, says):
-    with pytest.raises(BadConfig, match=says):
+def test_invalid_arguments_are_refused_without_evaluation(given, message):
+    with pytest.raises(BadConfig, match=message):
         parse_arguments(given)

@@ -11,33 +11,33 @@ EVERY = np.arange(4)
 @pytest.mark.parametrize(
     ("neighbour", "distances"), [(1, [1, 1, 2, 4]), (2, [3, 2, 3, 6]), (3, [7, 6, 4, 7])]
 )
-def test_distances_to_neighbours_on_a_line(neighbour, distances):
-    found = neighbour_distances(LINE, EVERY, LINE, EVERY, neighbour)
-    np.testing.assert_allclose(found, distances, rtol=1e-5)
+def test_neighbour_distances_on_line(neighbour, distances):
+    distances_found = neighbour_distances(LINE, EVERY, LINE, EVERY, neighbour)
+    np.testing.assert_allclose(distances_found, distances, rtol=1e-5)
 
 
-def test_of_too_few_states_the_farthest_counts():
+def test_too_few_states_use_farthest_neighbour():
     np.testing.assert_allclose(neighbour_distances(LINE, EVERY, LINE, EVERY), [7, 6, 4, 7])
 
 
-def test_a_single_state_is_nowhere_new():
+def test_single_state_has_zero_distance():
     assert neighbour_distances(LINE[:1], EVERY[:1], LINE[:1], EVERY[:1]).tolist() == [0.0]
 
 
-def test_a_state_that_was_visited_twice_is_near_itself():
+def test_repeated_state_has_zero_distance():
     twice = np.concatenate([LINE, LINE])
-    found = neighbour_distances(twice, np.arange(8), twice, np.arange(8), 1)
-    np.testing.assert_allclose(found, 0.0, atol=1e-3)
+    distances_found = neighbour_distances(twice, np.arange(8), twice, np.arange(8), 1)
+    np.testing.assert_allclose(distances_found, 0.0, atol=1e-3)
 
 
-def test_the_reward_is_the_logarithm_over_its_spread():
+def test_reward_is_log_distance_over_its_standard_deviation():
     rng = np.random.default_rng(0)
     rewards = StateEntropy(0)(LINE, EVERY, rng)
     entropies = np.log1p([7, 6, 4, 7])
     np.testing.assert_allclose(rewards, entropies / entropies.std(), rtol=5e-3)
 
 
-def test_rare_states_are_worth_more_when_compared_with_a_part_of_all():
+def test_rare_states_score_higher_against_subsample():
     rng = np.random.default_rng(0)
     crowd = rng.normal(size=(1000, 3)).astype(np.float32)
     states = np.concatenate([crowd, 5 + np.eye(3, dtype=np.float32)])
@@ -46,16 +46,16 @@ def test_rare_states_are_worth_more_when_compared_with_a_part_of_all():
     assert rewards.ravel()[-3:].min() > np.quantile(rewards, 0.99)
 
 
-def test_states_are_looked_at_in_parts_with_the_same_outcome(monkeypatch):
+def test_chunked_distances_equal_unchunked(monkeypatch):
     rng = np.random.default_rng(0)
     states = rng.normal(size=(50, 2)).astype(np.float32)
     places = rng.integers(50, size=(4, 30))
-    whole = StateEntropy(0)(states, places, rng)
+    expected = StateEntropy(0)(states, places, rng)
     monkeypatch.setattr(explore, "CHUNK", 7)
-    np.testing.assert_allclose(StateEntropy(0)(states, places, rng), whole, rtol=1e-4)
+    np.testing.assert_allclose(StateEntropy(0)(states, places, rng), expected, rtol=1e-4)
 
 
-def test_a_saved_spread_goes_on():
+def test_restored_state_entropy_continues_exactly():
     rng = np.random.default_rng(0)
     entropy, other = StateEntropy(0), StateEntropy(0)
     entropy(LINE, EVERY, rng)

@@ -1,4 +1,4 @@
-"""Agents where observations are pictures."""
+"""Agents with image observations."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -38,7 +38,7 @@ SETTINGS = {
 }
 
 
-def made(kind, venv, seed=0):
+def make(kind, venv, seed=0):
     return kind(
         venv.single_observation_space,
         venv.single_action_space,
@@ -49,7 +49,7 @@ def made(kind, venv, seed=0):
 
 
 def train(agent, venv, num_rollouts):
-    """The mean reward of a step in the last rollouts."""
+    """Train an agent and return the mean reward of the last fifth of its rollouts."""
     collector, means = Collector(venv, seed=0), []
     for _ in range(num_rollouts):
         rollout = collector.collect(agent.act, agent.rollout_steps)
@@ -59,27 +59,27 @@ def train(agent, venv, num_rollouts):
 
 
 @pytest.mark.parametrize("is_continuous", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_ppo_learns_where_one_must_look(is_continuous):
+def test_ppo_learns_from_image_observations(is_continuous):
     venv = make_corridors(8, Seeker, is_continuous=is_continuous)
-    assert train(made(PPO, venv), venv, 15) > 0.8
+    assert train(make(PPO, venv), venv, 15) > 0.8
 
 
 @pytest.mark.parametrize("kind", [pytest.param(A2C, marks=pytest.mark.slow), GA3C])
-def test_the_others_learn_too(kind):
+def test_a2c_and_ga3c_learn_from_image_observations(kind):
     venv = make_corridors(8, Corridor)
-    assert train(made(kind, venv), venv, 300) > 0.7
+    assert train(make(kind, venv), venv, 300) > 0.7
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
-def test_a_saved_agent_goes_on_exactly(kind):
+def test_restored_image_agent_continues_exactly(kind):
     venv, other_venv = make_corridors(8), make_corridors(8)
-    one, other = made(kind, venv), made(kind, other_venv, seed=1)
+    one, other = make(kind, venv), make(kind, other_venv, seed=1)
     train(one, venv, 2)
     other.load_state(one.state())
-    seen = Collector(venv, seed=3).collect(one.predict, 4)
+    rollout = Collector(venv, seed=3).collect(one.predict, 4)
     other.load_state(one.state())
     np.testing.assert_array_equal(
-        *(each.predict(seen.observations[-1], deterministic=True) for each in (one, other))
+        *(each.predict(rollout.observations[-1], deterministic=True) for each in (one, other))
     )
     means = [train(each, make_corridors(8), 3) for each in (one, other)]
     assert means[0] == means[1]
@@ -87,97 +87,99 @@ def test_a_saved_agent_goes_on_exactly(kind):
         np.testing.assert_array_equal(array, other.state()[name], err_msg=name)
 
 
-def test_one_begins_with_what_another_sees():
+def test_warm_start_copies_image_encoder():
     venv = make_corridors(8)
-    one, other = made(PPO, venv), made(PPO, venv, seed=1)
+    one, other = make(PPO, venv), make(PPO, venv, seed=1)
     other.warm_start_from(one.state())
-    pictures = np.random.default_rng(0).integers(0, 256, (50, 2, 12, 12), np.uint8)
-    np.testing.assert_array_equal(one._encode(pictures), other._encode(pictures))
+    images = np.random.default_rng(0).integers(0, 256, (50, 2, 12, 12), np.uint8)
+    np.testing.assert_array_equal(one._encode(images), other._encode(images))
 
 
 @pytest.mark.parametrize(
     ("shape", "channel_axis"),
     [((2, 13, 12), 0), ((12, 14, 3), 2), ((20, 21), None), ((4, 84, 84), 0), ((90, 45, 3), 2)],
 )
-def test_pictures_tile_by_tile_look_the_same(shape, channel_axis):
-    picture = ImageLayout(shape, channel_axis)
-    encoder = ImageEncoder(picture, "small", np.random.default_rng(0))
-    pictures = np.random.default_rng(0).integers(0, 256, (3, picture.num_bytes), np.uint8)
-    said = encoder.convolutions.encode_tiles(jnp.asarray(encoder.to_tiles(pictures)))
-    np.testing.assert_allclose(said, encoder.convolutions(jnp.asarray(pictures)), atol=1e-5)
+def test_tiled_images_encode_like_whole_images(shape, channel_axis):
+    layout = ImageLayout(shape, channel_axis)
+    encoder = ImageEncoder(layout, "small", np.random.default_rng(0))
+    images = np.random.default_rng(0).integers(0, 256, (3, layout.num_bytes), np.uint8)
+    features = encoder.convolutions.encode_tiles(jnp.asarray(encoder.to_tiles(images)))
+    np.testing.assert_allclose(features, encoder.convolutions(jnp.asarray(images)), atol=1e-5)
 
 
 @pytest.mark.parametrize("num", [1, BLOCK_IMAGES, 3 * BLOCK_IMAGES - 1])
-def test_a_whole_rollout_is_seen_piece_by_piece_and_no_different(num):
+def test_rollout_encoded_in_blocks_equals_single_images(num):
     encoder = ImageEncoder(ImageLayout((1, 12, 12), 0), "small", np.random.default_rng(0))
-    pictures = np.random.default_rng(0).integers(0, 256, (3, num, 144), np.uint8)
-    tiles = jnp.asarray(encoder.to_tiles(pictures.reshape(-1, 144)))
+    images = np.random.default_rng(0).integers(0, 256, (3, num, 144), np.uint8)
+    tiles = jnp.asarray(encoder.to_tiles(images.reshape(-1, 144)))
     features = jax.jit(encoder.__call__)(tiles.reshape(3, num, -1))
     assert features.shape == (3, num, POLICIES["small"].dense)
     for one, expected in zip(tiles, features.reshape(3 * num, -1), strict=True):
         np.testing.assert_allclose(encoder(one), expected, atol=1e-5)
 
 
-def test_what_steps_led_to_is_worth_the_same_whether_it_is_looked_at_again_or_not():
+def test_bootstrap_values_equal_values_of_all_next_observations():
     venv = make_corridors(8)
-    agent = made(PPO, venv)
+    agent = make(PPO, venv)
     rollout = Collector(venv, seed=0).collect(agent.act, 32)
     assert rollout.ended.any()
-    lived = agent._rollout_batch(rollout, rollout.rewards)
-    assert isinstance(lived.next_observations, BootstrapObservations)
-    assert len(lived.next_observations.steps) <= 8 + 8 * 2
-    everything = agent._flatten(rollout.next_observations)
-    lived, again = (
+    rollout_batch = agent._rollout_batch(rollout, rollout.rewards)
+    assert isinstance(rollout_batch.next_observations, BootstrapObservations)
+    assert len(rollout_batch.next_observations.steps) <= 8 + 8 * 2
+    all_next_observations = agent._flatten(rollout.next_observations)
+    rollout_batch, full_batch = (
         jax.tree.map(jnp.asarray, each)
-        for each in (lived, lived._replace(next_observations=everything))
+        for each in (rollout_batch, rollout_batch._replace(next_observations=all_next_observations))
     )
-    values = agent._networks.value(agent._networks.encoder(lived.observations))[..., 0]
-    ours, others = (bootstrap_values(agent._networks, each, values) for each in (lived, again))
-    np.testing.assert_allclose(ours, others, atol=1e-5)
+    values = agent._networks.value(agent._networks.encoder(rollout_batch.observations))[..., 0]
+    actual, expected_values = (
+        bootstrap_values(agent._networks, each, values) for each in (rollout_batch, full_batch)
+    )
+    np.testing.assert_allclose(actual, expected_values, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [PPO, A2C])
-def test_what_was_seen_while_acting_is_not_looked_at_again_and_is_the_same(kind):
+def test_features_cached_while_acting_equal_encoded_features(kind):
     venv = make_corridors(8)
-    agent = made(kind, venv)
+    agent = make(kind, venv)
     for _ in range(2):
         rollout = Collector(venv, seed=0).collect(agent.act, agent.rollout_steps)
-        lived = agent._rollout_batch(rollout, rollout.rewards)
-        features = agent._networks.encoder(jnp.asarray(lived.observations))
-        np.testing.assert_allclose(lived.features, features, atol=1e-5)
+        rollout_batch = agent._rollout_batch(rollout, rollout.rewards)
+        features = agent._networks.encoder(jnp.asarray(rollout_batch.observations))
+        np.testing.assert_allclose(rollout_batch.features, features, atol=1e-5)
 
 
-def improved(agent, lived, num_threads):
-    """The networks after two epochs, and the metrics."""
-    batch = prepare_batches(agent._networks, lived, agent.config)
-    pictures = jnp.asarray(flatten_time(lived.observations))
-    order = minibatches(np.random.default_rng(0), lived.weights.size, 2, 100)
+def updated(agent, rollout_batch, num_threads):
+    """Return the networks after two epochs and the metrics."""
+    batch = prepare_batches(agent._networks, rollout_batch, agent.config)
+    images = jnp.asarray(flatten_time(rollout_batch.observations))
+    order = minibatches(np.random.default_rng(0), rollout_batch.weights.size, 2, 100)
     (state,) = agent._optimisers
-    with ThreadPoolExecutor(num_threads) as cores:
+    with ThreadPoolExecutor(num_threads) as pool:
         networks, _, metrics = ppo.update_jointly(
-            agent._networks, state, pictures, batch, order, 1e-3, agent.config, cores
+            agent._networks, state, images, batch, order, 1e-3, agent.config, pool
         )
     return tree_to_arrays(networks), metrics
 
 
-def lived_with_gaps():
-    """A PPO and a rollout in which some steps do not count."""
+def batch_with_invalid_steps():
+    """Return a PPO agent and a rollout batch in which some steps have zero weight."""
     venv = make_corridors(8)
-    agent = made(PPO, venv)
+    agent = make(PPO, venv)
     rollout = Collector(venv, seed=0).collect(agent.act, 32)
-    lived = agent._rollout_batch(
+    rollout_batch = agent._rollout_batch(
         rollout, np.random.default_rng(0).normal(size=(32, 8)).astype(np.float32)
     )
     weights = (np.random.default_rng(1).random((32, 8)) < 0.8).astype(np.float32)
-    return agent, lived._replace(weights=weights)
+    return agent, rollout_batch._replace(weights=weights)
 
 
-def test_a_minibatchs_pieces_have_the_gradient_of_the_whole(monkeypatch):
-    agent, lived = lived_with_gaps()
+def test_chunked_minibatch_update_equals_whole_update(monkeypatch):
+    agent, rollout_batch = batch_with_invalid_steps()
     monkeypatch.setattr(ppo, "CHUNK", 30)
-    in_pieces, metrics = improved(agent, lived, 2)
+    in_pieces, metrics = updated(agent, rollout_batch, 2)
     monkeypatch.setattr(ppo, "CHUNK", 1000)
-    whole, expected = improved(agent, lived, 2)
+    whole, expected = updated(agent, rollout_batch, 2)
     for name, array in whole.items():
         np.testing.assert_allclose(in_pieces[name], array, atol=2e-5, err_msg=name)
     assert metrics.keys() == expected.keys()
@@ -185,15 +187,15 @@ def test_a_minibatchs_pieces_have_the_gradient_of_the_whole(monkeypatch):
         assert metrics[name] == pytest.approx(value, abs=1e-3)
 
 
-def test_the_number_of_cores_changes_nothing():
-    agent, lived = lived_with_gaps()
-    (one, _), (three, _) = (improved(agent, lived, num) for num in (1, 3))
+def test_update_does_not_depend_on_number_of_threads():
+    agent, rollout_batch = batch_with_invalid_steps()
+    (one, _), (three, _) = (updated(agent, rollout_batch, num) for num in (1, 3))
     for name, array in one.items():
         np.testing.assert_array_equal(array, three[name], err_msg=name)
 
 
 @pytest.mark.parametrize("name", ["trpo", "sac", "sb3:PPO"])
-def test_an_agent_that_cannot_see_says_so_and_names_those_that_can(name):
+def test_agent_without_image_encoder_is_refused_with_alternatives(name):
     config = TeachConfig("Corridor", "rl", name="x", agent=name)
     with pytest.raises(BadInput, match="-a ppo, a2c or ga3c"):
         make_agent(config, make_corridors(1))

@@ -46,7 +46,7 @@ SETTINGS = {
 
 
 def trained(env_id, name="ppo"):
-    """An agent that has learned a little, so that nothing of it is at its beginning."""
+    """Return a briefly trained agent, so that no part has its initial value, and observations."""
     settings = SETTINGS[name]
     config = TeachConfig(env_id, "rl", name="x", agent=name, seed=3, **{name: settings})
     venv = make_vector(env_id, settings.num_envs, 1)
@@ -73,30 +73,30 @@ def floats(*numbers):
     return np.array(numbers, np.float32)
 
 
-def by_hand(head, weights, biases):
-    """One layer on two numbers, of mean 1 and spread 0.5, clipped to 2."""
+def tiny_policy(head, weights, biases):
+    """Create a one-layer policy of two inputs of mean 1 and deviation 0.5, clipped at 2."""
     encoder = VectorNormaliser((2,), floats(1, 1), floats(2, 2), 2.0)
     return NumpyPolicy(encoder, NumpyMLP((floats(*weights),), (floats(*biases),), "tanh"), head)
 
 
-class TestByHand:
-    def test_observations_are_normalised_and_clipped_and_actions_scaled(self):
+class TestHandComputed:
+    def test_observations_are_normalised_and_clipped_and_actions_scaled_to_bounds(self):
         head = ActionHead("gaussian", (1,), floats(0), ActionScale(floats(10), floats(4)))
-        agent = by_hand(head, [[0.25], [0.1]], [0.05])
+        agent = tiny_policy(head, [[0.25], [0.1]], [0.05])
         # (1.5 - 1) * 2 = 1, and (9 - 1) * 2 is clipped to 2: 0.25 + 0.2 + 0.05 = 0.5 -> 10 + 2
         assert agent(np.array([1.5, 9.0])) == pytest.approx([12.0])
 
-    def test_what_leaves_the_range_is_clipped(self):
+    def test_action_beyond_bounds_is_clipped(self):
         head = ActionHead("gaussian", (1,), floats(0), ActionScale(floats(10), floats(4)))
-        assert by_hand(head, [[9], [9]], [0])(np.array([2.0, 2.0])) == pytest.approx([14.0])
+        assert tiny_policy(head, [[9], [9]], [0])(np.array([2.0, 2.0])) == pytest.approx([14.0])
 
-    def test_a_squashed_gaussians_best_action_is_tanh_of_its_mean(self):
+    def test_squashed_gaussian_mode_is_tanh_of_mean(self):
         head = ActionHead("squashed_gaussian", (1,), None, ActionScale(floats(0), floats(2)))
-        agent = by_hand(head, [[0.5, 7], [0, 7]], [0, 0])
+        agent = tiny_policy(head, [[0.5, 7], [0, 7]], [0, 0])
         assert agent(np.array([1.5, 1.0])) == pytest.approx([2 * np.tanh(0.5)])
 
-    def test_a_discrete_action_counts_from_the_first(self):
-        agent = by_hand(
+    def test_discrete_action_adds_start_of_space(self):
+        agent = tiny_policy(
             ActionHead("categorical", (), scale=ActionScale(first=5)),
             [[1, 0, 0], [0, 0, 1]],
             [0, 0, 0.1],
@@ -104,44 +104,46 @@ class TestByHand:
         assert agent(np.array([[2.0, 0.0], [0.0, 2.0]])).tolist() == [5, 7]
         assert agent(np.array([2.0, 0.0])) == 5
 
-    def test_pictures_are_looked_at_by_filters_and_a_dense_layer(self):
-        picture = ImageLayout((3, 4), None)
+    def test_image_encoder_applies_filters_and_dense_layer(self):
+        layout = ImageLayout((3, 4), None)
         filters = floats(*range(1, 5)).reshape(2, 2, 1, 1)  # 1 2 over 3 4
         weights = np.eye(2, dtype=np.float32)
         encoder = NumpyImageEncoder(
-            picture, (filters,), (floats(-2),), (2,), weights, floats(0, -20)
+            layout, (filters,), (floats(-2),), (2,), weights, floats(0, -20)
         )
         pixels = np.zeros((1, 3, 4), np.uint8)
         pixels[0, 0], pixels[0, 1] = (255, 0, 0, 255), (0, 255, 255, 255)
-        # Left 1 + 4 - 2 = 3, right 2 + 3 + 4 - 2 = 7; the last row has no second one below it.
+        # Left 1 + 4 - 2 = 3, right 2 + 3 + 4 - 2 = 7; the last row has no row below it.
         np.testing.assert_allclose(encoder.features(pixels), [[3, 0]], rtol=1e-6)
 
 
 class TestExploring:
-    def test_a_gaussian_is_drawn_with_its_spread(self):
-        agent = by_hand(ActionHead("gaussian", (1,), floats(np.log(0.3))), [[0], [0]], [0.5])
+    def test_gaussian_samples_have_standard_deviation_of_head(self):
+        agent = tiny_policy(ActionHead("gaussian", (1,), floats(np.log(0.3))), [[0], [0]], [0.5])
         drawn = agent(np.ones((20_000, 2)), explore=True, rng=np.random.default_rng(0))
         assert drawn.mean() == pytest.approx(0.5, abs=0.01)
         assert drawn.std() == pytest.approx(0.3, abs=0.01)
 
-    def test_a_squashed_gaussian_is_drawn_with_the_spread_that_it_says(self):
-        agent = by_hand(ActionHead("squashed_gaussian", (1,)), [[0, 0], [0, 0]], [0.1, np.log(0.2)])
+    def test_squashed_gaussian_samples_have_predicted_standard_deviation(self):
+        agent = tiny_policy(
+            ActionHead("squashed_gaussian", (1,)), [[0, 0], [0, 0]], [0.1, np.log(0.2)]
+        )
         drawn = agent(np.ones((20_000, 2)), explore=True, rng=np.random.default_rng(0))
         assert np.arctanh(drawn).std() == pytest.approx(0.2, abs=0.01)
         assert np.arctanh(drawn).mean() == pytest.approx(0.1, abs=0.01)
 
-    def test_discrete_actions_are_drawn_as_often_as_the_softmax_says(self):
-        agent = by_hand(ActionHead("categorical", ()), [[0, 0], [0, 0]], [np.log(3), 0])
+    def test_categorical_samples_follow_softmax(self):
+        agent = tiny_policy(ActionHead("categorical", ()), [[0, 0], [0, 0]], [np.log(3), 0])
         drawn = agent(np.ones((20_000, 2)), explore=True, rng=np.random.default_rng(0))
         assert np.mean(drawn == 0) == pytest.approx(0.75, abs=0.02)
 
-    def test_the_same_generator_draws_the_same(self, hopper):
+    def test_sampling_with_same_seed_is_reproducible(self, hopper):
         agent, observations = hopper
         policy = export_policy(agent)
-        first, again = (
+        first, second = (
             policy(observations, explore=True, rng=np.random.default_rng(1)) for _ in range(2)
         )
-        np.testing.assert_array_equal(first, again)
+        np.testing.assert_array_equal(first, second)
         assert not np.array_equal(first, policy(observations))
 
 
@@ -157,7 +159,7 @@ class TestRoundTrip:
             ("Pendulum-v1", "sac"),
         ],
     )
-    def test_what_is_loaded_acts_as_the_agent_does(self, env_id, name, tmp_path):
+    def test_loaded_policy_acts_like_agent(self, env_id, name, tmp_path):
         agent, observations = trained(env_id, name)
         export_policy(agent).save(tmp_path)
         loaded = rl_teacher.load_agent(tmp_path)
@@ -167,25 +169,25 @@ class TestRoundTrip:
         np.testing.assert_allclose(loaded(observations[0]), best[0], rtol=1e-6, atol=1e-6)
 
     @pytest.mark.parametrize("network", ["small", "paper"])
-    def test_an_agent_that_sees_acts_from_pictures_as_in_training(self, network, tmp_path):
+    def test_loaded_image_policy_acts_like_agent(self, network, tmp_path):
         space = gym.spaces.Box(0, 255, (2, 44, 50), np.uint8)
         config = PPOConfig(num_envs=4, rollout_steps=16, image_encoder=network)
         agent = PPO(space, gym.spaces.Discrete(6), config, total_steps=10, seed=0)
         rng = np.random.default_rng(0)
-        pictures = rng.integers(0, 256, (20, 2, 44, 50), dtype=np.uint8)
+        images = rng.integers(0, 256, (20, 2, 44, 50), dtype=np.uint8)
         export_policy(agent).save(tmp_path)
         loaded = load_agent(tmp_path)
-        np.testing.assert_array_equal(loaded(pictures), agent.predict(pictures, deterministic=True))
-        assert loaded(pictures[0]) == loaded(pictures)[0]
+        np.testing.assert_array_equal(loaded(images), agent.predict(images, deterministic=True))
+        assert loaded(images[0]) == loaded(images)[0]
         policy, _, encoder = agent._networks
         assert isinstance(policy, CategoricalPolicy)
         assert isinstance(encoder, ImageEncoder)
-        expected = policy.logits(encoder(jnp.asarray(encoder.to_tiles(pictures.reshape(20, -1)))))
-        logits = loaded.network(loaded.encoder.features(pictures))
+        expected = policy.logits(encoder(jnp.asarray(encoder.to_tiles(images.reshape(20, -1)))))
+        logits = loaded.network(loaded.encoder.features(images))
         np.testing.assert_allclose(logits, expected, rtol=1e-3, atol=1e-5)
         assert np.ptp(logits, axis=0).min() > 1e-3
 
-    def test_a_box_without_bounds_is_left_as_it_is(self, tmp_path):
+    def test_unbounded_actions_are_not_scaled(self, tmp_path):
         space = gym.spaces.Box(-np.inf, np.inf, (2,))
         agent = PPO(gym.spaces.Box(-1, 1, (3,)), space, CONFIG, total_steps=10, seed=0)
         observations = np.ones((4, 3), np.float32)
@@ -197,7 +199,7 @@ class TestRoundTrip:
             atol=1e-7,
         )
 
-    def test_the_first_discrete_action_keeps_its_number(self, tmp_path):
+    def test_discrete_start_survives_round_trip(self, tmp_path):
         space = gym.spaces.Discrete(3, start=5)
         agent = PPO(gym.spaces.Box(-1, 1, (2, 2)), space, CONFIG, total_steps=10, seed=0)
         observations = np.random.default_rng(0).normal(size=(50, 2, 2)).astype(np.float32)
@@ -208,22 +210,22 @@ class TestRoundTrip:
         )
         assert set(loaded(observations, explore=True).tolist()) == {5, 6, 7}
 
-    def test_where_it_comes_from_is_kept(self, hopper, tmp_path):
+    def test_provenance_survives_round_trip(self, hopper, tmp_path):
         policy = export_policy(hopper[0])
         made_from = {"experiment": "höpper", "step": 7}
         NumpyPolicy(policy.encoder, policy.network, policy.head, made_from).save(tmp_path)
         assert load_agent(tmp_path).made_from == made_from
 
-    def test_only_numpy_and_safetensors_are_needed_to_act(self, folder):
+    def test_loaded_policy_imports_no_heavy_modules(self, folder):
         code = (
             "import sys, numpy as np, rl_teacher; "
             f"print(rl_teacher.load_agent({str(folder)!r})(np.zeros(12)).shape); "
             "print(*sys.modules)"
         )
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
         )
-        shape, modules = done.stdout.splitlines()
+        shape, modules = completed.stdout.splitlines()
         assert shape == "(3,)"
         heavy = {"jax", "gymnasium", "mujoco", "equinox", "sqlalchemy", "fastapi"}
         assert heavy.isdisjoint(modules.split())
@@ -231,36 +233,36 @@ class TestRoundTrip:
 
 class TestWrongInput:
     @pytest.mark.parametrize("shape", [(), (11,), (2, 11), (1, 1, 12), (2, 2, 12), (13,)])
-    def test_observations_of_another_shape_are_refused_with_both_shapes(self, folder, shape):
+    def test_observation_of_wrong_shape_is_refused_with_both_shapes(self, folder, shape):
         with pytest.raises(BadInput) as error:
             load_agent(folder)(np.zeros(shape))
         assert str(shape) in str(error.value)
         assert "(12,)" in str(error.value)
 
-    def test_observations_that_are_no_numbers_are_refused(self, folder):
+    def test_non_finite_observation_is_refused(self, folder):
         with pytest.raises(BadObservation):
             load_agent(folder)(np.full(12, np.nan))
 
-    def test_no_observations_give_no_actions(self, folder):
+    def test_empty_batch_returns_empty_actions(self, folder):
         assert load_agent(folder)(np.zeros((0, 12))).shape == (0, 3)
 
-    def test_a_folder_without_an_agent_is_named(self, tmp_path):
+    def test_folder_without_agent_is_refused(self, tmp_path):
         with pytest.raises(BadInput, match="--format agent"):
             load_agent(tmp_path / "nowhere")
 
-    def test_another_librarys_agent_cannot_be_taken_out(self):
+    def test_export_of_library_agent_is_refused(self):
         with pytest.raises(BadInput, match="that library's own file"):
             export_policy(object())
 
 
-def described(folder, **changed):
+def change_description(folder, **changed):
     path = folder / "agent.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
 
 
 class TestWrongFiles:
-    def test_of_a_newer_schema_ask_for_a_newer_release(self, folder):
-        described(folder, schema_version=SCHEMA_VERSION + 1)
+    def test_newer_schema_is_refused(self, folder):
+        change_description(folder, schema_version=SCHEMA_VERSION + 1)
         with pytest.raises(CorruptCheckpoint, match="Install a newer rl-teacher"):
             load_agent(folder)
 
@@ -279,8 +281,8 @@ class TestWrongFiles:
             {"schema_version": "1"},
         ],
     )
-    def test_that_contradict_one_another_are_refused(self, folder, changed):
-        described(folder, **changed)
+    def test_inconsistent_description_is_refused(self, folder, changed):
+        change_description(folder, **changed)
         with pytest.raises(CorruptCheckpoint, match="is damaged"):
             load_agent(folder)
 
@@ -294,33 +296,33 @@ class TestWrongFiles:
             {"shape": [2, 44, 60], "channel_axis": 0, "strides": [4, 2]},
         ],
     )
-    def test_of_an_agent_that_sees_are_looked_at_too(self, changed, tmp_path):
+    def test_inconsistent_image_description_is_refused(self, changed, tmp_path):
         space = gym.spaces.Box(0, 255, (2, 44, 50), np.uint8)
         agent = PPO(space, gym.spaces.Discrete(2), CONFIG, total_steps=10, seed=0)
         export_policy(agent).save(tmp_path)
-        described(tmp_path, observations=changed)
+        change_description(tmp_path, observations=changed)
         with pytest.raises(CorruptCheckpoint, match="is damaged"):
             load_agent(tmp_path)
 
     @pytest.mark.parametrize("name", ["agent.json", "agent.safetensors"])
     @pytest.mark.parametrize("keep", [0, 10, -1])
-    def test_that_were_cut_short_are_refused(self, folder, name, keep):
+    def test_truncated_file_is_refused(self, folder, name, keep):
         path = folder / name
         path.write_bytes(path.read_bytes()[:keep])
-        if name == "agent.json" and keep == -1:  # the last line's end
+        if name == "agent.json" and keep == -1:  # only the final newline is missing
             assert load_agent(folder)(np.zeros(12)).shape == (3,)
             return
         with pytest.raises(CorruptCheckpoint, match="is damaged"):
             load_agent(folder)
 
-    def test_with_a_part_missing_are_refused(self, folder):
+    def test_missing_array_is_refused(self, folder):
         arrays = load_file(folder / "agent.safetensors")
         del arrays["layers/1/biases"]
         save_file(arrays, folder / "agent.safetensors")
         with pytest.raises(CorruptCheckpoint):
             load_agent(folder)
 
-    def test_a_list_in_the_place_of_a_description_is_refused(self, folder):
+    def test_description_that_is_no_object_is_refused(self, folder):
         (folder / "agent.json").write_text("[]")
         with pytest.raises(CorruptCheckpoint):
             load_agent(folder)

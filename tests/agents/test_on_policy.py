@@ -14,7 +14,7 @@ def column(*values):
     return jnp.array(values)[:, None]
 
 
-def test_advantages_by_hand():
+def test_gae_matches_hand_computation():
     # delta = r + 0.5 * V' - V = [1 + 1 - 1, 2 + 1.5 - 2] = [1, 1.5]
     # A_1 = 1.5, A_0 = 1 + 0.5 * 0.8 * 1.5 = 1.6
     advantages = generalized_advantage_estimation(
@@ -29,21 +29,21 @@ def test_advantages_by_hand():
     np.testing.assert_allclose(advantages[:, 0], [1.6, 1.5])
 
 
-def test_nothing_follows_a_terminal_state():
+def test_terminated_step_does_not_bootstrap():
     advantages = generalized_advantage_estimation(
         column(1.0), column(0.5), column(100.0), column(1.0), column(1.0), gamma=0.9, gae_lambda=0.9
     )
     assert advantages[0, 0] == pytest.approx(0.5)
 
 
-def test_an_episode_cut_by_its_time_limit_bootstraps_from_where_it_stood():
+def test_truncated_step_bootstraps_from_next_value():
     advantages = generalized_advantage_estimation(
         column(1.0), column(0.5), column(10.0), column(0.0), column(1.0), gamma=0.9, gae_lambda=0.9
     )
     assert advantages[0, 0] == pytest.approx(1 + 9 - 0.5)
 
 
-def test_no_trace_runs_across_an_episode_end():
+def test_gae_does_not_cross_episode_end():
     def first_advantage(reward_after):
         return generalized_advantage_estimation(
             column(1.0, reward_after),
@@ -58,13 +58,13 @@ def test_no_trace_runs_across_an_episode_end():
     assert first_advantage(0.0) == first_advantage(1000.0)
 
 
-def test_every_sample_is_in_each_epoch_once():
+def test_each_epoch_holds_every_sample_once():
     order = shuffled_epochs(np.random.default_rng(0), 10, 3)
     assert (np.sort(order, axis=1) == np.arange(10)).all()
     assert not np.array_equal(order[0], order[1])
 
 
-def test_actions_are_scaled_to_the_environments_bounds_and_clipped():
+def test_actions_are_scaled_to_bounds_and_clipped():
     scale = ActionScale.of(
         gym.spaces.Box(np.array([-2, 0.0]), np.array([2, 1.0]), dtype=np.float64)
     )
@@ -73,16 +73,16 @@ def test_actions_are_scaled_to_the_environments_bounds_and_clipped():
     )
 
 
-def test_unbounded_actions_are_left_as_they_are():
+def test_unbounded_actions_are_not_scaled():
     scale = ActionScale.of(gym.spaces.Box(-np.inf, np.inf, (2,)))
     np.testing.assert_allclose(scale.to_environment(np.array([[5.0, -7.0]])), [[5.0, -7.0]])
 
 
-def test_other_action_spaces_are_refused_in_words():
+def test_unsupported_action_space_is_refused():
     with pytest.raises(BadConfig, match="Box or Discrete"):
         make_policy(3, gym.spaces.MultiBinary(2), (8,), np.random.default_rng(0))
 
 
-def test_the_first_discrete_action_has_the_environments_number():
+def test_discrete_actions_add_start_of_space():
     scale = ActionScale.of(gym.spaces.Discrete(3, start=4))
     assert scale.to_environment(np.array([0, 2])).tolist() == [4, 6]

@@ -12,7 +12,7 @@ from rl_teacher.predictor.networks import stack_members
 from tests.agents.rollouts import numpy_policy_of
 
 OBSERVATIONS = np.random.default_rng(0).normal(size=(20_000, 3)).astype(np.float32)
-SEEN = jnp.asarray(OBSERVATIONS)
+JAX_OBSERVATIONS = jnp.asarray(OBSERVATIONS)
 
 
 def gaussian():
@@ -24,59 +24,61 @@ def categorical():
     return make_policy(3, gym.spaces.Discrete(4), (8,), np.random.default_rng(0))
 
 
-def test_the_gaussians_log_density_is_scipys():
+def test_gaussian_log_prob_matches_scipy():
     policy = gaussian()
     actions = np.random.default_rng(1).normal(size=(5, 2)).astype(np.float32)
-    means = np.asarray(policy.mean(SEEN[:5]))
+    means = np.asarray(policy.mean(JAX_OBSERVATIONS[:5]))
     expected = stats.norm.logpdf(actions, means, [0.5, 2.0]).sum(1)
-    np.testing.assert_allclose(policy.log_prob(SEEN[:5], jnp.asarray(actions)), expected, rtol=1e-4)
+    np.testing.assert_allclose(
+        policy.log_prob(JAX_OBSERVATIONS[:5], jnp.asarray(actions)), expected, rtol=1e-4
+    )
 
 
-def test_the_gaussians_entropy_is_scipys():
+def test_gaussian_entropy_matches_scipy():
     expected = stats.norm.entropy(scale=[0.5, 2.0]).sum()
-    assert gaussian().entropy(SEEN[:1])[0] == pytest.approx(expected, rel=1e-5)
+    assert gaussian().entropy(JAX_OBSERVATIONS[:1])[0] == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_softmaxs_probabilities_sum_to_one():
+def test_categorical_probabilities_sum_to_one():
     policy = categorical()
-    log_probs = [policy.log_prob(SEEN[:6], jnp.full(6, a)) for a in range(4)]
+    log_probs = [policy.log_prob(JAX_OBSERVATIONS[:6], jnp.full(6, a)) for a in range(4)]
     np.testing.assert_allclose(np.exp(log_probs).sum(0), 1.0, rtol=1e-5)
 
 
-def test_a_uniform_softmax_has_the_entropy_ln_4():
+def test_uniform_categorical_entropy_is_log_4():
     policy = eqx.tree_at(lambda p: p.logits.weights[-1], categorical(), replace_fn=jnp.zeros_like)
-    assert policy.entropy(SEEN[:1])[0] == pytest.approx(np.log(4))
+    assert policy.entropy(JAX_OBSERVATIONS[:1])[0] == pytest.approx(np.log(4))
 
 
-def test_sampled_continuous_actions_have_the_policys_mean_and_spread():
+def test_gaussian_samples_have_mean_and_standard_deviation_of_policy():
     policy = gaussian()
     residual = numpy_policy_of(policy).sample(OBSERVATIONS, np.random.default_rng(0)) - np.asarray(
-        policy.mean(SEEN)
+        policy.mean(JAX_OBSERVATIONS)
     )
     assert residual.mean(0) == pytest.approx([0, 0], abs=0.06)
     assert residual.std(0) == pytest.approx([0.5, 2.0], rel=0.03)
 
 
-def test_sampled_discrete_actions_have_the_policys_frequencies():
+def test_categorical_samples_have_probabilities_of_policy():
     policy = eqx.tree_at(
         lambda p: p.logits.biases[-1], categorical(), jnp.array([0.0, 1.0, 2.0, -1.0])
     )
     same = np.tile(OBSERVATIONS[:1], (20_000, 1))
     drawn = numpy_policy_of(policy).sample(same, np.random.default_rng(0))
-    expected = [np.exp(policy.log_prob(SEEN[:1], jnp.array([a]))[0]) for a in range(4)]
+    expected = [np.exp(policy.log_prob(JAX_OBSERVATIONS[:1], jnp.array([a]))[0]) for a in range(4)]
     assert np.bincount(drawn, minlength=4) / 20_000 == pytest.approx(expected, abs=0.015)
 
 
-def test_the_best_action_is_the_mean():
+def test_gaussian_mode_is_mean():
     policy = gaussian()
     np.testing.assert_allclose(
-        numpy_policy_of(policy).mode(OBSERVATIONS[:4]), policy.mean(SEEN[:4]), atol=1e-6
+        numpy_policy_of(policy).mode(OBSERVATIONS[:4]), policy.mean(JAX_OBSERVATIONS[:4]), atol=1e-6
     )
 
 
 @pytest.mark.parametrize("activation", ["tanh", "leaky_relu", "relu"])
 @pytest.mark.parametrize("num_rows", [0, 1, BLOCK_ROWS, BLOCK_ROWS + 1, 3 * BLOCK_ROWS + 5])
-def test_the_numpy_network_equals_the_jax_network(activation, num_rows):
+def test_numpy_network_equals_jax_network(activation, num_rows):
     network = MLP((3, 16, 16, 2), activation, 1.0, np.random.default_rng(0))
     observations = np.resize(OBSERVATIONS, (num_rows, 3))
     before = observations.copy()
@@ -86,22 +88,22 @@ def test_the_numpy_network_equals_the_jax_network(activation, num_rows):
     np.testing.assert_array_equal(observations, before)
 
 
-def test_a_stack_of_numpy_networks_says_what_each_of_them_says():
+def test_stacked_numpy_networks_equal_single_networks():
     networks = [MLP((3, 16, 2), "tanh", 1.0, np.random.default_rng(seed)) for seed in range(3)]
     observations = np.resize(OBSERVATIONS, (2 * BLOCK_ROWS + 3, 3))
-    said = NumpyMLP.from_jax(stack_members(networks))(observations)
-    each = [network(jnp.asarray(observations)) for network in networks]
-    np.testing.assert_allclose(said, np.stack(each), rtol=1e-4, atol=1e-5)
+    outputs = NumpyMLP.from_jax(stack_members(networks))(observations)
+    expected = [network(jnp.asarray(observations)) for network in networks]
+    np.testing.assert_allclose(outputs, np.stack(expected), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(4, 7), (7, 4), (5, 5)])
-def test_initial_weights_are_orthonormal_along_the_shorter_side(shape):
+def test_orthogonal_weights_are_orthonormal_along_shorter_side(shape):
     weight = orthogonal(shape, np.random.default_rng(0))
     product = weight @ weight.T if shape[0] <= shape[1] else weight.T @ weight
     np.testing.assert_allclose(product, np.eye(min(shape)), atol=1e-5)
 
 
-def test_a_forbidden_action_is_never_drawn_and_weighs_nothing():
+def test_masked_action_has_zero_probability():
     rng = np.random.default_rng(0)
     policy = CategoricalPolicy(MLP((2, 3), "tanh", 1.0, rng))
     observations = rng.normal(size=(500, 2)).astype(np.float32)
@@ -111,5 +113,5 @@ def test_a_forbidden_action_is_never_drawn_and_weighs_nothing():
     assert set(host.mode(observations, masks).tolist()) <= {0, 2}
     log_probs = policy.log_probs(jnp.asarray(observations), jnp.asarray(masks))
     np.testing.assert_allclose(np.exp(log_probs[:, [0, 2]]).sum(-1), 1.0, rtol=1e-5)
-    # With two actions left, entropy is that of a coin: at most log 2.
+    # The entropy of a distribution over two actions is at most log 2.
     assert policy.entropy(jnp.asarray(observations), jnp.asarray(masks)).max() <= np.log(2) + 1e-6

@@ -42,14 +42,14 @@ CARTPOLE = PPOConfig(num_envs=16, rollout_steps=64, learning_rate=1e-3)
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_it_balances_the_cartpole_whatever_the_autoreset_mode(mode):
+def test_ppo_solves_cartpole_in_every_autoreset_mode(mode):
     _, _, episodes = train(cartpole(mode), CARTPOLE, 35, seed=0)
     assert episodes.mean_return(20) > 400
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_it_swings_the_pendulum_up(seed):
+def test_ppo_solves_pendulum(seed):
     config = PPOConfig(num_envs=16, rollout_steps=64, gamma=0.95, learning_rate=1e-3)
     _, _, episodes = train(make_vector("Pendulum-v1", 16), config, 200, seed)
     assert episodes.mean_return(50) > -300
@@ -62,65 +62,65 @@ def state_after(agent, collector, num_rollouts):
     return agent.state()
 
 
-def test_a_saved_agent_goes_on_exactly():
+def test_restored_agent_continues_exactly():
     agent, collector, _ = train(make_vector("CartPole-v1", 16), CARTPOLE, 2, seed=0)
     other, other_collector, _ = train(make_vector("CartPole-v1", 16), CARTPOLE, 1, seed=1)
     other.load_state(agent.state())
     other_collector.load_state(collector.state())
-    here, there = state_after(agent, collector, 3), state_after(other, other_collector, 3)
-    assert here.keys() == there.keys()
-    for name, array in here.items():
-        np.testing.assert_array_equal(array, there[name], err_msg=name)
+    expected, actual = state_after(agent, collector, 3), state_after(other, other_collector, 3)
+    assert expected.keys() == actual.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(array, actual[name], err_msg=name)
 
 
-def test_one_that_begins_anew_knows_only_what_observations_look_like():
+def test_reinitialise_keeps_only_observation_statistics():
     agent, _, _ = train(make_vector("CartPole-v1", 16), CARTPOLE, 2, seed=0)
     before = agent.state()
     agent.reinitialise()
     after = agent.state()
     for name, array in before.items():
-        stays = not name.startswith("networks") and name != "self/rng"
-        assert np.array_equal(array, after[name]) == (stays or not array.any()), name
-    everywhere = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
-    assert 0.3 < agent.predict(everywhere, deterministic=True).mean() < 0.7
+        is_kept = not name.startswith("networks") and name != "self/rng"
+        assert np.array_equal(array, after[name]) == (is_kept or not array.any()), name
+    observations = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+    assert 0.3 < agent.predict(observations, deterministic=True).mean() < 0.7
 
 
-def test_one_that_is_again_what_it_was_knows_that_and_counts_on_from_here():
+def test_restored_checkpoint_keeps_rng_and_schedule():
     agent, collector, _ = train(make_vector("CartPole-v1", 16), CARTPOLE, 2, seed=0)
     earlier = agent.state()
     agent.reinitialise()
     now = state_after(agent, collector, 1)
     agent.restore_checkpoint(earlier)
-    again = agent.state()
-    for name, array in again.items():
+    restored = agent.state()
+    for name, array in restored.items():
         is_own = name.startswith("self/")
         np.testing.assert_array_equal(array, (now if is_own else earlier)[name], err_msg=name)
-    assert again["self/steps"] > earlier["self/steps"]
+    assert restored["self/steps"] > earlier["self/steps"]
 
 
-def test_it_learns_from_the_rewards_it_is_told_and_not_from_the_environments():
+def test_ppo_learns_from_given_rewards():
     venv = cartpole(AutoresetMode.SAME_STEP)
     collector = Collector(venv, seed=0)
     space, actions = venv.single_observation_space, venv.single_action_space
     greedy = dataclasses.replace(CARTPOLE, gamma=0.0)
     agent = PPO(space, actions, greedy, total_steps=10**6, seed=0)
-    shares = []
+    right_fractions = []
     for _ in range(10):
         rollout = collector.collect(agent.act, 64)
         agent.learn(rollout, (rollout.actions == 1).astype(np.float32))
-        shares.append((rollout.actions == 1).mean())
-    assert shares[-1] > 0.9
+        right_fractions.append((rollout.actions == 1).mean())
+    assert right_fractions[-1] > 0.9
 
 
-def test_steps_that_only_reset_teach_nothing():
+def test_rewards_of_reset_steps_are_ignored():
     venv = cartpole(AutoresetMode.NEXT_STEP)
     collector = Collector(venv, seed=0)
     space, actions = venv.single_observation_space, venv.single_action_space
 
-    def learned(poison):
+    def learned(reset_reward):
         agent = PPO(space, actions, CARTPOLE, total_steps=10**6, seed=0)
         rollout = Collector(venv, seed=0).collect(agent.act, 64)
-        rewards = np.where(rollout.is_valid, rollout.rewards, poison)
+        rewards = np.where(rollout.is_valid, rollout.rewards, reset_reward)
         agent.learn(rollout, rewards)
         return agent.state()
 
@@ -131,7 +131,7 @@ def test_steps_that_only_reset_teach_nothing():
     )
 
 
-def test_the_learning_rate_falls_linearly_to_its_end():
+def test_learning_rate_anneals_linearly_to_final_value():
     config = PPOConfig(num_envs=16, rollout_steps=64, final_learning_rate=0.0)
     agent = PPO(
         gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2), config, total_steps=1000, seed=0

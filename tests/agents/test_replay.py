@@ -6,7 +6,7 @@ from rl_teacher.envs.rollout import Rollout
 
 
 def rollout_of(numbers, is_valid=None):
-    """Steps of one environment, whose every array holds the step's number."""
+    """Create a rollout of one environment in which every array holds the number of its step."""
     numbers = np.asarray(numbers, np.float32)[:, None]
     steps = numbers[..., None]
     never = np.zeros(numbers.shape, bool)
@@ -29,26 +29,26 @@ def buffer_after(*rollouts, capacity=5):
     return buffer
 
 
-def test_the_oldest_steps_give_way_once_it_is_full():
+def test_full_buffer_overwrites_oldest_steps():
     buffer = buffer_after(rollout_of([0, 1, 2]), rollout_of([3, 4, 5, 6]))
     assert len(buffer) == 5
     assert buffer.num_added == 7
     assert buffer.rewards.tolist() == [5, 6, 2, 3, 4]
 
 
-def test_of_a_rollout_longer_than_it_the_last_steps_are_remembered():
+def test_rollout_longer_than_buffer_keeps_last_steps():
     buffer = buffer_after(rollout_of(range(12)))
     assert sorted(buffer.rewards.tolist()) == [7, 8, 9, 10, 11]
     buffer.add(rollout_of([12]), rollout_of([12]).rewards)
     assert sorted(buffer.rewards.tolist()) == [8, 9, 10, 11, 12]
 
 
-def test_steps_that_only_reset_are_not_remembered():
+def test_reset_steps_are_not_stored():
     buffer = buffer_after(rollout_of([0, 1, 2], is_valid=[True, False, True]))
     assert buffer.rewards.tolist() == [0, 2]
 
 
-def test_every_column_keeps_to_its_step():
+def test_gathered_columns_belong_to_same_steps():
     steps = buffer_after(rollout_of(range(8))).gather(np.array([[0, 3], [4, 1]]))
     numbers = steps["rewards"]
     assert steps["observations"].shape == (2, 2, 2)
@@ -58,7 +58,7 @@ def test_every_column_keeps_to_its_step():
     np.testing.assert_array_equal(steps["terminated"], numbers % 2 == 1)
 
 
-def test_looking_at_them_anew_changes_the_stored_rewards_and_nothing_else(monkeypatch):
+def test_relabel_changes_only_rewards(monkeypatch):
     monkeypatch.setattr(replay, "CHUNK", 2)
     buffer = buffer_after(rollout_of([0, 1, 2]))
     before = buffer.state()
@@ -69,13 +69,13 @@ def test_looking_at_them_anew_changes_the_stored_rewards_and_nothing_else(monkey
         np.testing.assert_array_equal(before[name], after[name], err_msg=name)
 
 
-def test_only_what_is_filled_is_saved():
+def test_state_holds_only_filled_part():
     state = buffer_after(rollout_of([0, 1]), capacity=1000).state()
     assert state["observations"].shape == (2, 2)
     assert sum(array.nbytes for array in state.values()) < 100
 
 
-def test_a_saved_one_goes_on_where_it_stood():
+def test_restored_buffer_continues_at_same_position():
     buffer = buffer_after(rollout_of(range(7)))
     other = ReplayBuffer(5, (2,), (1,))
     other.load_state(buffer.state())
@@ -84,7 +84,7 @@ def test_a_saved_one_goes_on_where_it_stood():
     assert other.rewards.tolist() == buffer.rewards.tolist() == [5, 6, 7, 8, 4]
 
 
-def test_what_was_saved_does_not_change_afterwards():
+def test_saved_state_does_not_change_with_buffer():
     buffer = buffer_after(rollout_of([0, 1]))
     state = buffer.state()
     buffer.relabel(lambda observations, actions: np.full(len(actions), 9.0, np.float32))

@@ -10,26 +10,26 @@ from rl_teacher.envs.rollout import Rollout
 from rl_teacher.teach import labels_before_reset
 
 
-class Remembering:
-    """An agent that knows one number, and remembers all that it lived."""
+class ReplayAgent:
+    """Stub of an off-policy agent, which cannot restore a checkpoint."""
 
     def __init__(self):
-        self.knows = 1.0
+        self.value = 1.0
 
     def reinitialise(self):
-        self.knows = 0.0
+        self.value = 0.0
 
     def state(self):
-        return {"knows": np.array(self.knows)}
+        return {"value": np.array(self.value)}
 
 
-class Returning(Remembering):
+class CheckpointAgent(ReplayAgent):
     def restore_checkpoint(self, state):
-        self.knows = float(state["knows"])
+        self.value = float(state["value"])
 
 
 def rollout(value, num_steps=8, num_envs=4, is_valid=True):
-    """All observations are of one value."""
+    """Create a rollout whose observations all have one value."""
     shape = (num_steps, num_envs)
     observations = np.full((*shape, 3), value, np.float32)
     flags = np.zeros(shape, bool)
@@ -50,81 +50,81 @@ def first_feature(observations, actions):
     return observations[..., 0]
 
 
-def begun_anew(agent, value, step=100):
-    """A fresh start that was taken at a step, by an agent that had seen a value."""
+def reset_after(agent, value, step=100):
+    """Return an agent reset that was applied at a step after observations of a value."""
     agent_reset = AgentReset(10.0)
     agent_reset.observe(rollout(value))
     agent_reset.apply_if_due(agent, step, 10, first_feature)
     return agent_reset
 
 
-def test_it_begins_anew_when_the_labels_have_come_and_not_before():
-    agent = Returning()
+def test_reset_happens_at_label_threshold():
+    agent = CheckpointAgent()
     agent_reset = AgentReset(10.0)
     agent_reset.observe(rollout(1.0))
     agent_reset.apply_if_due(agent, 50, 9, first_feature)
-    assert agent.knows == 1.0
+    assert agent.value == 1.0
     agent_reset.apply_if_due(agent, 60, 10, first_feature)
-    assert agent.knows == 0.0
+    assert agent.value == 0.0
 
 
-@pytest.mark.parametrize(("now", "knows"), [(1.0, 1.0), (3.0, 5.0)], ids=["worse", "better"])
-def test_the_better_one_goes_on_when_both_had_as_many_steps(now, knows):
-    agent = Returning()
-    agent_reset = begun_anew(agent, 2.0)
-    agent.knows = 5.0
-    agent_reset.observe(rollout(now))
+@pytest.mark.parametrize(("new_value", "value"), [(1.0, 1.0), (3.0, 5.0)], ids=["worse", "better"])
+def test_better_of_old_and_new_agent_continues_after_equal_steps(new_value, value):
+    agent = CheckpointAgent()
+    agent_reset = reset_after(agent, 2.0)
+    agent.value = 5.0
+    agent_reset.observe(rollout(new_value))
     agent_reset.apply_if_due(agent, 199, 10, first_feature)
-    assert agent.knows == 5.0
+    assert agent.value == 5.0
     agent_reset.apply_if_due(agent, 200, 10, first_feature)
-    assert agent.knows == knows
+    assert agent.value == value
 
 
-def test_it_is_judged_by_the_newest_predictor_and_once():
-    agent = Returning()
-    agent_reset = begun_anew(agent, 2.0)
+def test_reset_is_judged_once_by_newest_predictor():
+    agent = CheckpointAgent()
+    agent_reset = reset_after(agent, 2.0)
     agent_reset.observe(rollout(1.0))
     agent_reset.apply_if_due(agent, 200, 10, lambda *each: -first_feature(*each))
     agent_reset.observe(rollout(1.0))
     agent_reset.apply_if_due(agent, 300, 20, first_feature)
-    assert agent.knows == 0.0
+    assert agent.value == 0.0
 
 
-def test_one_that_remembers_what_it_lived_begins_anew_for_good():
-    agent = Remembering()
-    agent_reset = begun_anew(agent, 2.0)
+def test_reset_of_replay_agent_is_final():
+    agent = ReplayAgent()
+    agent_reset = reset_after(agent, 2.0)
     agent_reset.observe(rollout(1.0))
     agent_reset.apply_if_due(agent, 200, 10, first_feature)
-    assert agent.knows == 0.0
+    assert agent.value == 0.0
     assert agent_reset.state().keys() == {"self/reset_step", "self/is_finished"}
 
 
-def test_it_goes_on_from_a_saved_state():
-    agent = Returning()
-    agent_reset = begun_anew(agent, 2.0)
+def test_restored_reset_continues():
+    agent = CheckpointAgent()
+    agent_reset = reset_after(agent, 2.0)
     agent_reset.observe(rollout(1.0))
     other = AgentReset(10.0)
     other.load_state(agent_reset.state())
     other.apply_if_due(agent, 200, 10, first_feature)
-    assert agent.knows == 1.0
-    again = AgentReset(10.0)
-    again.load_state(other.state())
-    again.apply_if_due(agent, 900, 20, first_feature)
-    assert agent.knows == 1.0
+    assert agent.value == 1.0
+    restored = AgentReset(10.0)
+    restored.load_state(other.state())
+    restored.apply_if_due(agent, 900, 20, first_feature)
+    assert agent.value == 1.0
 
 
-def test_of_the_latest_steps_one_in_some_is_kept_and_older_ones_go():
-    latest = RecentSteps()
-    latest.observe(rollout(9.0))
-    latest.observe(rollout(9.0, is_valid=False))
-    assert len(latest.state()["observations"]) == 8 * 4 / STRIDE
-    latest.observe(rollout(1.0, num_steps=STRIDE, num_envs=MAX_SAMPLES - 1))
-    assert latest.mean_reward(first_feature) == pytest.approx(1 + 8 / MAX_SAMPLES)
-    assert latest.state()["observations"].shape == (MAX_SAMPLES, 3)
+def test_recent_steps_are_subsampled_and_bounded():
+    recent = RecentSteps()
+    recent.observe(rollout(9.0))
+    recent.observe(rollout(9.0, is_valid=False))
+    assert len(recent.state()["observations"]) == 8 * 4 / STRIDE
+    recent.observe(rollout(1.0, num_steps=STRIDE, num_envs=MAX_SAMPLES - 1))
+    assert recent.mean_reward(first_feature) == pytest.approx(1 + 8 / MAX_SAMPLES)
+    assert recent.state()["observations"].shape == (MAX_SAMPLES, 3)
 
 
 @pytest.mark.parametrize(
-    ("changes", "labels"),
+    ("changes", "threshold"),
     [
         ({}, 20.0),
         ({"agent_reset": 0.25}, 10.0),
@@ -134,6 +134,6 @@ def test_of_the_latest_steps_one_in_some_is_kept_and_older_ones_go():
         ({"agent_path": "earlier"}, math.inf),
     ],
 )
-def test_it_is_due_at_a_share_of_the_labels(changes, labels):
+def test_label_threshold_is_share_of_budget(changes, threshold):
     config = TeachConfig("ShortHopper-v1", "synth", name="test", n_labels=40)
-    assert labels_before_reset(dataclasses.replace(config, **changes)) == labels
+    assert labels_before_reset(dataclasses.replace(config, **changes)) == threshold

@@ -42,8 +42,8 @@ TINY = SACConfig(
 )
 
 
-class Line(gym.Env):
-    """A point on a line, for twenty steps: the action moves it, and 0.5 is where it belongs."""
+class LineEnv(gym.Env):
+    """Point on a line that actions move towards the goal 0.5; truncated after twenty steps."""
 
     observation_space = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)
     action_space = gym.spaces.Box(-1.0, 3.0, (1,), np.float32)
@@ -61,8 +61,8 @@ class Line(gym.Env):
         return np.array([self.place], np.float32), reward, False, self.age >= 20, {}
 
 
-def lines(num_envs=4, mode=AutoresetMode.NEXT_STEP):
-    return gym.vector.SyncVectorEnv([Line] * num_envs, autoreset_mode=mode)
+def line_vector(num_envs=4, mode=AutoresetMode.NEXT_STEP):
+    return gym.vector.SyncVectorEnv([LineEnv] * num_envs, autoreset_mode=mode)
 
 
 def agent_for(venv, config=TINY, seed=0):
@@ -85,8 +85,8 @@ def train(agent, collector, num_rollouts, reward_fn=lambda rollout: rollout.rewa
 
 
 def explored(num_rollouts=6):
-    """An agent that explored without rewards, and where it lives."""
-    venv = lines()
+    """Return an agent that explored without rewards and its collector."""
+    venv = line_vector()
     agent, collector = agent_for(venv), Collector(venv, seed=0)
     for _ in range(num_rollouts):
         agent.observe(collector.collect(agent.explore, agent.rollout_steps))
@@ -101,7 +101,7 @@ def changed(before, after):
     return {name for name, array in before.items() if not np.array_equal(array, after[name])}
 
 
-# --- formulas, by hand ---
+# --- formulas ---
 
 
 def constant_policy(mean, log_std):
@@ -110,7 +110,7 @@ def constant_policy(mean, log_std):
     return eqx.tree_at(lambda each: each.network.biases, policy, biases)
 
 
-def test_soft_target_by_hand():
+def test_soft_q_target_matches_hand_computation():
     # y = 1 + 0.9 * (min(5, 4) - 0.5 * -2) = 1 + 0.9 * 5; the second step is the last: 2
     target = soft_q_target(
         jnp.array([1.0, 2.0]),
@@ -123,7 +123,7 @@ def test_soft_target_by_hand():
     np.testing.assert_allclose(target, [5.5, 2.0])
 
 
-def test_squashed_log_density_by_hand():
+def test_squashed_log_prob_matches_hand_computation():
     # u = 0.3 + 2 * 0.5 = 1.3; log N(u; 0.3, 2) = -0.125 - log 2 - log(2 pi) / 2 = -1.737086
     # log(1 - tanh(1.3)^2) = log(1 - 0.861723^2) = -1.356995; the difference is -0.380091
     actions, log_prob = constant_policy([0.3], [np.log(2)])(
@@ -133,13 +133,13 @@ def test_squashed_log_density_by_hand():
     assert log_prob[0] == pytest.approx(-0.380091, abs=2e-5)
 
 
-def test_squashed_density_adds_up_to_one():
+def test_squashed_density_integrates_to_one():
     noise = jnp.linspace(-7, 7, 4001)[:, None]
     actions, log_probs = constant_policy([0.2], [-0.3])(jnp.zeros((4001, 1)), noise)
     assert np.trapezoid(np.exp(log_probs), actions[:, 0]) == pytest.approx(1.0, abs=1e-3)
 
 
-def test_far_out_the_log_density_stays_finite_and_has_a_slope():
+def test_squashed_log_prob_of_extreme_mean_has_finite_gradient():
     policy = constant_policy([30.0, -30.0], [0.0, 0.0])
     noise = jnp.zeros((1, 2))
     slope = jax.grad(lambda p: p(jnp.zeros((1, 1)), noise)[1][0])(policy)
@@ -147,14 +147,14 @@ def test_far_out_the_log_density_stays_finite_and_has_a_slope():
     np.testing.assert_allclose(slope.network.biases[0][:2], [2.0, -2.0], atol=1e-4)
 
 
-def test_temperature_rises_while_there_is_less_entropy_than_wanted():
+def test_temperature_gradient_has_sign_of_entropy_deficit():
     # d/da -exp(a) * mean(log pi + H) = -exp(a) * (1 - 3) = 2 exp(a) at log pi = 1, H = -3
     slope = jax.grad(temperature_loss)
     assert slope(jnp.log(0.5), jnp.array([0.5, 1.5]), -3.0) == pytest.approx(1.0)
     assert slope(jnp.log(0.5), jnp.array([4.0, 6.0]), -3.0) == pytest.approx(-1.0)
 
 
-def a_minibatch(rng, num_updates=3):
+def random_minibatch(rng, num_updates=3):
     def normal(*shape):
         return rng.standard_normal((num_updates, 8, *shape)).astype(np.float32)
 
@@ -164,10 +164,10 @@ def a_minibatch(rng, num_updates=3):
     )
 
 
-def test_the_actors_loss_is_its_entropys_worth_less_the_lower_value():
+def test_actor_loss_matches_formula():
     rng = np.random.default_rng(0)
     networks = new_networks(3, 2, TINY, rng)
-    batch = jax.tree.map(lambda column: jnp.asarray(column[0]), a_minibatch(rng))
+    batch = jax.tree.map(lambda column: jnp.asarray(column[0]), random_minibatch(rng))
     loss, log_probs = actor_loss(networks.actor, networks.critics, jnp.array(0.3), batch)
     actions, expected = networks.actor(batch.observations, batch.noise)
     np.testing.assert_allclose(log_probs, expected, rtol=1e-6)
@@ -175,21 +175,21 @@ def test_the_actors_loss_is_its_entropys_worth_less_the_lower_value():
     assert loss == pytest.approx(float(np.mean(0.3 * expected - lower)), rel=1e-5)
 
 
-def test_targets_follow_their_critics_slowly():
+def test_target_critics_follow_by_polyak_averaging():
     rng = np.random.default_rng(0)
     before = new_networks(3, 2, TINY, rng)
     config = dataclasses.replace(TINY, tau=0.25)
-    after, _, _ = update(before, new_optimisers(before), a_minibatch(rng, 1), config)
-    old, new, slow = (
+    after, _, _ = update(before, new_optimisers(before), random_minibatch(rng, 1), config)
+    old, new, target = (
         np.asarray(each.first.weights[0]) for each in (before.targets, after.critics, after.targets)
     )
     assert not np.array_equal(old, new)
-    np.testing.assert_allclose(slow, old + 0.25 * (new - old), rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(target, old + 0.25 * (new - old), rtol=1e-4, atol=1e-7)
 
 
-def test_a_delayed_actor_takes_every_second_step():
+def test_policy_delay_skips_actor_updates():
     rng = np.random.default_rng(0)
-    networks, batches = new_networks(3, 2, TINY, rng), a_minibatch(rng, 4)
+    networks, batches = new_networks(3, 2, TINY, rng), random_minibatch(rng, 4)
     counts = []
     for delay in (1, 2):
         config = dataclasses.replace(TINY, policy_delay=delay)
@@ -198,7 +198,7 @@ def test_a_delayed_actor_takes_every_second_step():
     assert counts == [(4, 4), (4, 2)]
 
 
-def test_the_numpy_twin_acts_as_the_network_does():
+def test_numpy_policy_acts_like_network():
     rng = np.random.default_rng(0)
     policy = new_networks(3, 2, TINY, rng).actor
     observations = rng.normal(size=(5, 3)).astype(np.float32)
@@ -208,32 +208,32 @@ def test_the_numpy_twin_acts_as_the_network_does():
     np.testing.assert_allclose(
         host.sample(observations, np.random.default_rng(7)), expected, atol=1e-5
     )
-    middle, _ = policy(jnp.asarray(observations), jnp.zeros((5, 2)))
-    np.testing.assert_allclose(host.mode(observations), middle, atol=1e-5)
+    mode, _ = policy(jnp.asarray(observations), jnp.zeros((5, 2)))
+    np.testing.assert_allclose(host.mode(observations), mode, atol=1e-5)
 
 
 # --- the agent ---
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_it_finds_its_place_on_a_line(seed):
-    venv = lines()
+def test_sac_solves_line(seed):
+    venv = line_vector()
     agent = agent_for(venv, seed=seed)
     episodes = train(agent, Collector(venv, seed=seed), 120)
-    assert episodes.mean_return(8) > -4.5  # at random: -17; the best that can be: -2.9
+    assert episodes.mean_return(8) > -4.5  # random policy: -17; optimum: -2.9
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_it_swings_the_pendulum_up(seed):
+def test_sac_solves_pendulum(seed):
     venv = make_vector("Pendulum-v1", 8)
     config = SACConfig(hidden=(64, 64), minibatch_size=128)
     episodes = train(agent_for(venv, config, seed), Collector(venv, seed=seed), 320)
     assert episodes.mean_return(8) > -250
 
 
-def test_actions_are_within_the_environments_bounds_and_at_random_at_first():
-    venv = lines()
+def test_first_actions_are_uniform_within_bounds():
+    venv = line_vector()
     agent = agent_for(venv)
     first = np.concatenate([agent.act(np.zeros((4, 1), np.float32)) for _ in range(200)])
     assert first.min() < -0.9
@@ -245,32 +245,32 @@ def test_actions_are_within_the_environments_bounds_and_at_random_at_first():
     )
 
 
-def test_it_learns_from_the_rewards_it_is_told_and_not_from_the_environments():
-    venv = lines()
+def test_sac_learns_from_given_rewards():
+    venv = line_vector()
     agent = agent_for(venv, dataclasses.replace(TINY, gamma=0.0))
     train(agent, Collector(venv, seed=0), 60, lambda rollout: rollout.actions[..., 0])
     assert agent.predict(np.zeros((4, 1), np.float32), deterministic=True).min() > 2.0
 
 
-def test_steps_that_only_reset_teach_nothing():
-    def learned(poison):
-        venv = lines()
+def test_rewards_of_reset_steps_are_ignored():
+    def learned(reset_reward):
+        venv = line_vector()
         agent = agent_for(venv)
-        told = []
+        calls = []
 
         def reward_fn(rollout):
-            told.append(rollout.is_valid.all())
-            return np.where(rollout.is_valid, rollout.rewards, poison).astype(np.float32)
+            calls.append(rollout.is_valid.all())
+            return np.where(rollout.is_valid, rollout.rewards, reset_reward).astype(np.float32)
 
         train(agent, Collector(venv, seed=0), 12, reward_fn)
-        assert not all(told)
+        assert not all(calls)
         return agent.state()
 
     assert not changed(learned(0.0), learned(0.5))
 
 
-def test_only_the_environments_own_end_cuts_what_follows():
-    venv = lines()
+def test_truncated_steps_are_not_stored_as_terminated():
+    venv = line_vector()
     agent, collector = agent_for(venv), Collector(venv, seed=0)
     train(agent, collector, 12)
     assert not agent.state()["buffer/terminated"].any()
@@ -280,12 +280,12 @@ def test_only_the_environments_own_end_cuts_what_follows():
     "space",
     [gym.spaces.Discrete(3), gym.spaces.Box(-np.inf, np.inf, (2,)), gym.spaces.MultiBinary(2)],
 )
-def test_other_actions_are_refused_in_words(space):
+def test_unsupported_action_space_is_refused(space):
     with pytest.raises(BadConfig, match="-a ppo"):
         SAC(gym.spaces.Box(-1, 1, (3,)), space, TINY, total_steps=1, seed=0)
 
 
-def test_a_saved_agent_goes_on_exactly():
+def test_restored_agent_continues_exactly():
     venv, other_venv = make_vector("Pendulum-v1", 4), make_vector("Pendulum-v1", 4)
     agent, collector = agent_for(venv), Collector(venv, seed=0)
     other, other_collector = agent_for(other_venv, seed=1), Collector(other_venv, seed=1)
@@ -300,16 +300,16 @@ def test_a_saved_agent_goes_on_exactly():
     assert not changed(here, there)
 
 
-def test_an_agent_that_was_exploring_goes_on_exactly():
+def test_restored_exploring_agent_continues_exactly():
     agent, _ = explored()
-    other = agent_for(lines(), seed=1)
+    other = agent_for(line_vector(), seed=1)
     other.load_state(agent.state())
     for each in (agent, other):
         each.relabel_buffer(lambda observations, actions: observations[..., 0])
     assert not changed(agent.state(), other.state())
 
 
-def test_exploring_trains_the_actor_without_any_reward():
+def test_exploration_trains_actor_without_rewards():
     agent, collector = explored(2)
     before = part(agent, "networks")
     agent.observe(collector.collect(agent.explore, agent.rollout_steps))
@@ -317,15 +317,15 @@ def test_exploring_trains_the_actor_without_any_reward():
     assert not agent.state()["buffer/rewards"].any()
 
 
-def test_what_another_policy_lived_is_remembered_and_teaches_nothing_yet():
+def test_steps_of_other_policy_are_stored_without_update():
     agent, collector = explored(3)
     before = part(agent, "networks")
     agent.observe(collector.collect(agent.predict, agent.rollout_steps))
     assert not changed(before, part(agent, "networks"))
 
 
-def test_without_exploration_it_acts_at_random_until_there_are_rewards():
-    venv = lines()
+def test_no_explore_acts_at_random_before_rewards():
+    venv = line_vector()
     agent = agent_for(venv, dataclasses.replace(TINY, no_explore=True))
     collector, before = Collector(venv, seed=0), part(agent, "networks")
     for _ in range(10):
@@ -335,9 +335,9 @@ def test_without_exploration_it_acts_at_random_until_there_are_rewards():
     assert not changed(before, part(agent, "networks"))
 
 
-def test_an_explorer_goes_farther_than_chance():
+def test_exploration_covers_more_than_random_actions():
     def spread(explores):
-        venv = lines()
+        venv = line_vector()
         agent, collector = agent_for(venv), Collector(venv, seed=0)
         act = agent.explore if explores else collector.random_actions
         for _ in range(60):
@@ -347,21 +347,21 @@ def test_an_explorer_goes_farther_than_chance():
     assert spread(True) > 1.3 * spread(False)
 
 
-def test_the_first_rewards_reset_the_critics_and_keep_the_actor(monkeypatch):
+def test_first_rewards_reset_critics_and_keep_actor(monkeypatch):
     monkeypatch.setattr("rl_teacher.agents.sac.STEPS_AFTER_RESET", 0)
     agent, _ = explored()
     before = part(agent, "networks") | part(agent, "optimisers")
     agent.relabel_buffer(lambda observations, actions: observations[..., 0])
     after = part(agent, "networks") | part(agent, "optimisers")
-    differs = changed(before, after)
-    assert not {name for name in differs if ".actor" in name}
+    differences = changed(before, after)
+    assert not {name for name in differences if ".actor" in name}
     weights = {name for name in before if "networks/.critics" in name and "weights" in name}
-    assert weights <= differs
+    assert weights <= differences
     agent.relabel_buffer(lambda observations, actions: observations[..., 0])
     assert not changed(after, part(agent, "networks") | part(agent, "optimisers"))
 
 
-def test_after_every_fit_all_that_is_remembered_is_worth_something_else():
+def test_relabel_replaces_all_rewards():
     agent, _ = explored()
     agent.relabel_buffer(lambda observations, actions: observations[..., 0] + actions[..., 0])
     state = agent.state()
@@ -373,8 +373,8 @@ def test_after_every_fit_all_that_is_remembered_is_worth_something_else():
     np.testing.assert_array_equal(agent.state()["buffer/rewards"], state["buffer/actions"][:, 0])
 
 
-def test_without_relabelling_only_what_had_no_reward_gets_one():
-    venv = lines()
+def test_no_relabel_sets_only_missing_rewards():
+    venv = line_vector()
     agent = agent_for(venv, dataclasses.replace(TINY, no_relabel=True))
     agent.observe(Collector(venv, seed=0).collect(agent.explore, 4))
     agent.relabel_buffer(lambda observations, actions: actions[..., 0])
@@ -384,55 +384,55 @@ def test_without_relabelling_only_what_had_no_reward_gets_one():
     np.testing.assert_array_equal(agent.state()["buffer/rewards"], first)
 
 
-def test_one_that_begins_anew_keeps_what_it_remembers_and_knows_of_observations():
-    venv = lines()
+def test_reinitialise_keeps_buffer_and_observation_statistics():
+    venv = line_vector()
     agent = agent_for(venv)
     train(agent, Collector(venv, seed=0), 6)
     before = agent.state()
     agent.reinitialise()
     after = agent.state()
-    differs = changed(before, after)
-    assert not {name for name in differs if name.startswith(("buffer", "observations"))}
-    assert {name for name in before if "networks" in name and "weights" in name} <= differs
+    differences = changed(before, after)
+    assert not {name for name in differences if name.startswith(("buffer", "observations"))}
+    assert {name for name in before if "networks" in name and "weights" in name} <= differences
 
 
-def test_it_begins_as_another_one_is_and_acts_by_it_at_once():
-    venv = lines()
-    taught = agent_for(venv)
-    train(taught, Collector(venv, seed=0), 10)
+def test_warm_start_copies_networks_and_skips_random_actions():
+    venv = line_vector()
+    trained = agent_for(venv)
+    train(trained, Collector(venv, seed=0), 10)
     agent = agent_for(venv, seed=5)
-    agent.warm_start_from(taught.state())
-    places = np.linspace(-1, 1, 7, dtype=np.float32)[:, None]
+    agent.warm_start_from(trained.state())
+    positions = np.linspace(-1, 1, 7, dtype=np.float32)[:, None]
     np.testing.assert_array_equal(
-        agent.predict(places, deterministic=True), taught.predict(places, deterministic=True)
+        agent.predict(positions, deterministic=True), trained.predict(positions, deterministic=True)
     )
-    assert not changed(part(taught, "networks"), part(agent, "networks"))
+    assert not changed(part(trained, "networks"), part(agent, "networks"))
     assert len(agent.state()["buffer/rewards"]) == 0
-    drawn = np.concatenate([agent.act(places) for _ in range(300)])
+    drawn = np.concatenate([agent.act(positions) for _ in range(300)])
     assert not np.allclose(drawn.mean(), 1.0, atol=0.02)
 
 
-def test_it_refuses_to_begin_with_networks_of_other_sizes():
-    venv = lines()
+def test_warm_start_from_other_layer_sizes_is_refused():
+    venv = line_vector()
     other = agent_for(venv, dataclasses.replace(TINY, hidden=(8,)))
     with pytest.raises(BadConfig, match="hidden"):
         agent_for(venv).warm_start_from(other.state())
 
 
-@pytest.mark.parametrize(("updates_per_step", "taken"), [(0.25, 4), (0.001, 1)])
-def test_gradient_steps_for_each_environment_step(updates_per_step, taken):
-    venv = lines()
+@pytest.mark.parametrize(("updates_per_step", "num_updates"), [(0.25, 4), (0.001, 1)])
+def test_number_of_gradient_steps_follows_updates_per_step(updates_per_step, num_updates):
+    venv = line_vector()
     agent = agent_for(
         venv, dataclasses.replace(TINY, updates_per_step=updates_per_step, learning_starts=0)
     )
     train(agent, Collector(venv, seed=0), 1)
-    assert int(agent.state()["optimisers/.critics.count"]) == taken
+    assert int(agent.state()["optimisers/.critics.count"]) == num_updates
 
 
-# --- in the loop ---
+# --- runs ---
 
 
-def teaching(name, steps):
+def teach_config(name, steps):
     config = TeachConfig("Pendulum-v1", "synth", name=name, agent="sac", n_labels=8, seed=3)
     reward = dataclasses.replace(config.reward, hidden=(8,))
     return dataclasses.replace(
@@ -440,32 +440,32 @@ def teaching(name, steps):
     )
 
 
-def test_between_fits_too_memory_keeps_to_the_scale_of_the_newest_rewards(tmp_path, monkeypatch):
+def test_buffer_is_relabelled_between_fits(tmp_path, monkeypatch):
     monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path))
     monkeypatch.setattr("rl_teacher.teach.RELABEL_EVERY", 32)
-    told = []
+    calls = []
 
     def relabel_buffer(agent, reward_fn):
-        told.append(len(agent.state()["buffer/rewards"]))
+        calls.append(len(agent.state()["buffer/rewards"]))
 
     monkeypatch.setattr(SAC, "relabel_buffer", relabel_buffer)
-    config = dataclasses.replace(teaching("scale", 256), n_labels=4)
+    config = dataclasses.replace(teach_config("scale", 256), n_labels=4)
     teach(config)
-    explored = told[0]  # by the only fit
-    assert told[1:] == [explored + step for step in range(32, 257, 32)]
+    num_explored = calls[0]  # by the only fit
+    assert calls[1:] == [num_explored + step for step in range(32, 257, 32)]
 
 
-def agents_state(name):
+def checkpoint_of_agent(name):
     checkpoint = Experiment.find(name).load_checkpoint()
     assert checkpoint is not None
     return {key: array for key, array in checkpoint.arrays.items() if key.startswith("agent")}
 
 
-def test_it_is_taught_from_labels_and_a_second_time_the_same(tmp_path, monkeypatch):
+def test_sac_run_is_reproducible(tmp_path, monkeypatch):
     monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path))
-    assert teach(teaching("first", 160)).is_finished
-    teach(teaching("second", 160))
-    first = agents_state("first")
-    assert not changed(first, agents_state("second"))
+    assert teach(teach_config("first", 160)).is_finished
+    teach(teach_config("second", 160))
+    first = checkpoint_of_agent("first")
+    assert not changed(first, checkpoint_of_agent("second"))
     assert first["agent/buffer/rewards"].any()
     assert not first["agent/self/has_unrewarded"]

@@ -1,4 +1,4 @@
-"""Other libraries' agents in our loop: they learn as they do in their own."""
+"""Agents of other libraries in this project's training loop."""
 
 import dataclasses
 from functools import partial
@@ -45,10 +45,10 @@ WITH_JAX = {
     "sbx:SAC": ("learning_starts=8", "batch_size=16", SMALL),
     "sbx:DQN": ("learning_starts=8", "batch_size=16", "target_update_interval=16"),
 }
-AT_ONCE = ("sb3:PPO", "sb3:TRPO", "sb3:MaskablePPO", "sb3:SAC", "sb3:DQN")
-"""One of each kind, with every test; the others follow with the slow ones."""
+FAST = ("sb3:PPO", "sb3:TRPO", "sb3:MaskablePPO", "sb3:SAC", "sb3:DQN")
+"""One agent of each kind for every test run; the others are marked slow."""
 EVERY = [
-    name if name in AT_ONCE else pytest.param(name, marks=pytest.mark.slow)
+    name if name in FAST else pytest.param(name, marks=pytest.mark.slow)
     for name in (*ON_POLICY, *OFF_POLICY)
 ]
 DISCRETE = ("DQN", "QRDQN", "MaskablePPO")
@@ -89,17 +89,17 @@ def rollouts_of(name):
     return 3 if name.rpartition(":")[2] in ("PPO", "A2C", "TRPO", "MaskablePPO") else 8
 
 
-def assert_same(here, there):
-    assert here.keys() == there.keys()
-    for name, array in here.items():
-        np.testing.assert_array_equal(array, there[name], err_msg=name)
+def assert_same(expected, actual):
+    assert expected.keys() == actual.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(array, actual[name], err_msg=name)
 
 
-# --- as in the library's own loop ---
+# --- equality with the library's own loop ---
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_it_learns_the_same_numbers_as_in_the_librarys_own_loop(name):
+def test_library_agent_learns_same_weights_as_in_library_loop(name):
     arguments = (*(ON_POLICY | OFF_POLICY)[name], *["normalise=False"] * (name in ON_POLICY))
     agent = made(name, *arguments, seed=3)
     total = 4 * NUM_ENVS * max(agent.rollout_steps, 5)
@@ -120,7 +120,7 @@ def test_it_learns_the_same_numbers_as_in_the_librarys_own_loop(name):
     assert_same(weights_of(theirs), weights_of(agent.algorithm))
 
 
-def test_a_time_limit_is_worth_what_would_have_followed_and_an_end_is_worth_nothing():
+def test_truncation_bootstraps_and_termination_does_not():
     def advantages(ending):
         agent = made("sb3:PPO", "n_steps=4", "batch_size=8", "normalise=False", num_envs=2)
         rollout = Collector(make_vector("Pendulum-v1", 2), seed=0).collect(agent.act, 4)
@@ -130,32 +130,34 @@ def test_a_time_limit_is_worth_what_would_have_followed_and_an_end_is_worth_noth
         value = agent._values(rollout.next_observations[1])[0]
         agent.learn(rollout, np.ones((4, 2)))
         buffer = agent.algorithm.rollout_buffer
-        returns = buffer.returns.reshape(2, 4).T  # the library has made one axis of both by now
+        returns = buffer.returns.reshape(2, 4).T  # the library has flattened both axes
         return float(value), float(returns[1, 0])
 
-    value, told = advantages("truncated")
-    assert told == pytest.approx(1 + 0.99 * value, abs=1e-5)
-    _, told = advantages("terminated")
-    assert told == pytest.approx(1.0, abs=1e-5)
+    value, first_return = advantages("truncated")
+    assert first_return == pytest.approx(1 + 0.99 * value, abs=1e-5)
+    _, first_return = advantages("terminated")
+    assert first_return == pytest.approx(1.0, abs=1e-5)
 
 
-def test_a_replay_buffer_tells_time_limits_from_ends():
+def test_replay_buffer_separates_truncation_from_termination():
     agent = made("sb3:SAC", *OFF_POLICY["sb3:SAC"], "train_freq=3", num_envs=2)
     rollout = Collector(make_vector("Pendulum-v1", 2), seed=0).collect(agent.act, 3)
-    cut, over = np.zeros((3, 2), bool), np.zeros((3, 2), bool)
-    cut[1, 0] = over[2, 1] = True
-    agent.learn(dataclasses.replace(rollout, truncated=cut, terminated=over), rollout.rewards)
+    truncated, terminated = np.zeros((3, 2), bool), np.zeros((3, 2), bool)
+    truncated[1, 0] = terminated[2, 1] = True
+    agent.learn(
+        dataclasses.replace(rollout, truncated=truncated, terminated=terminated), rollout.rewards
+    )
     buffer = agent.algorithm.replay_buffer
-    np.testing.assert_array_equal(buffer.dones[:3], cut | over)
-    np.testing.assert_array_equal(buffer.timeouts[:3], cut)
+    np.testing.assert_array_equal(buffer.dones[:3], truncated | terminated)
+    np.testing.assert_array_equal(buffer.timeouts[:3], truncated)
     np.testing.assert_array_equal(buffer.next_observations[:3], rollout.next_observations)
 
 
-# --- what it is told ---
+# --- rewards ---
 
 
 @pytest.mark.parametrize("name", ["sb3:PPO", pytest.param("sb3:DQN", marks=pytest.mark.slow)])
-def test_it_learns_from_the_rewards_it_is_told_and_not_from_the_environments(name):
+def test_library_agent_learns_from_given_rewards(name):
     arguments = {
         "sb3:PPO": ("n_steps=32", "batch_size=64", "learning_rate=3e-3", "gamma=0.0"),
         "sb3:DQN": (
@@ -165,25 +167,25 @@ def test_it_learns_from_the_rewards_it_is_told_and_not_from_the_environments(nam
     }[name]
     agent = made(name, *arguments, num_timesteps=1_600, env_id="CartPole-v1")
     collector = Collector(make_vector("CartPole-v1", NUM_ENVS), seed=0)
-    shares = []
+    right_fractions = []
     for _ in range(1_600 // NUM_ENVS // agent.rollout_steps):
         rollout = collector.collect(agent.act, agent.rollout_steps)
         agent.learn(rollout, (rollout.actions == 1).astype(np.float32))
-        shares.append((rollout.actions == 1).mean())
-    assert np.mean(shares[-len(shares) // 6 :]) > 0.8
+        right_fractions.append((rollout.actions == 1).mean())
+    assert np.mean(right_fractions[-len(right_fractions) // 6 :]) > 0.8
 
 
-def test_what_is_remembered_is_worth_what_it_is_by_now():
+def test_relabel_replaces_buffer_rewards():
     agent = made("sb3:SAC", *OFF_POLICY["sb3:SAC"])
     train(agent, collector_for("sb3:SAC"), 5)
-    buffer, seen = agent.algorithm.replay_buffer, []
+    buffer, calls = agent.algorithm.replay_buffer, []
 
     def reward_fn(observations, actions):
-        seen.append((observations, actions))
+        calls.append((observations, actions))
         return 100 * actions[..., 0] + observations[..., 2]
 
     agent.relabel_buffer(reward_fn)
-    ((observations, actions),) = seen
+    ((observations, actions),) = calls
     assert observations.shape == (5, NUM_ENVS, 3)
     np.testing.assert_allclose(actions, 2 * buffer.actions[:5])  # torque: -2..2
     expected = 200 * buffer.actions[:5, :, 0] + buffer.observations[:5, :, 2]
@@ -191,7 +193,7 @@ def test_what_is_remembered_is_worth_what_it_is_by_now():
     assert not buffer.rewards[5:].any()
 
 
-def test_a_large_buffer_is_told_in_parts(monkeypatch):
+def test_large_buffer_is_relabelled_in_chunks(monkeypatch):
     monkeypatch.setattr("rl_teacher.agents.sb3.replay.CHUNK", 2 * NUM_ENVS)
     agent = made("sb3:DQN", *OFF_POLICY["sb3:DQN"])
     train(agent, collector_for("sb3:DQN"), 2)
@@ -207,8 +209,8 @@ def test_a_large_buffer_is_told_in_parts(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["sb3:PPO", "sb3:SAC"])
-def test_steps_that_only_reset_teach_nothing(name):
-    def learned(poison):
+def test_rewards_of_reset_steps_are_ignored(name):
+    def learned(reset_reward):
         arguments = (ON_POLICY | OFF_POLICY)[name]
         makers = [lambda: gym.make("Pendulum-v1", max_episode_steps=3)] * NUM_ENVS
         venv = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.NEXT_STEP)
@@ -217,7 +219,7 @@ def test_steps_that_only_reset_teach_nothing(name):
         for _ in range(rollouts_of(name)):
             rollout = collector.collect(agent.act, agent.rollout_steps)
             num_resets += (~rollout.is_valid).sum()
-            agent.learn(rollout, np.where(rollout.is_valid, rollout.rewards, poison))
+            agent.learn(rollout, np.where(rollout.is_valid, rollout.rewards, reset_reward))
         assert num_resets > 0
         return agent
 
@@ -228,10 +230,10 @@ def test_steps_that_only_reset_teach_nothing(name):
         assert one.algorithm.num_timesteps < 8 * NUM_ENVS
 
 
-# --- going on ---
+# --- saving and restoring ---
 
 
-def assert_goes_on_exactly(name, arguments):
+def assert_continues_exactly(name, arguments):
     agent = made(name, *arguments)
     collector = collector_for(name)
     train(agent, collector, rollouts_of(name))
@@ -250,22 +252,22 @@ def assert_goes_on_exactly(name, arguments):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_saved_agent_goes_on_exactly(name):
-    assert_goes_on_exactly(name, (ON_POLICY | OFF_POLICY)[name])
+def test_restored_library_agent_continues_exactly(name):
+    assert_continues_exactly(name, (ON_POLICY | OFF_POLICY)[name])
 
 
 @pytest.mark.sbx
 @pytest.mark.parametrize("name", WITH_JAX)
-def test_a_saved_agent_of_sbx_goes_on_exactly(name):
-    assert_goes_on_exactly(name, WITH_JAX[name])
+def test_restored_sbx_agent_continues_exactly(name):
+    assert_continues_exactly(name, WITH_JAX[name])
 
 
-def test_a_full_buffer_goes_on_where_it_was():
+def test_restored_agent_with_full_buffer_continues_exactly():
     arguments = (*OFF_POLICY["sb3:DQN"], "buffer_size=24")
-    assert_goes_on_exactly("sb3:DQN", arguments)
+    assert_continues_exactly("sb3:DQN", arguments)
 
 
-def test_nobody_elses_random_numbers_are_touched():
+def test_training_does_not_advance_global_random_state():
     np.random.seed(1)
     torch.manual_seed(1)
     expected = np.random.random(), torch.rand(1).item()
@@ -276,7 +278,7 @@ def test_nobody_elses_random_numbers_are_touched():
 
 
 @pytest.mark.parametrize("name", ["sb3:PPO", "sb3:SAC"])
-def test_one_begins_as_another_ended(name):
+def test_warm_start_copies_policy(name):
     arguments = (ON_POLICY | OFF_POLICY)[name]
     first = train(made(name, *arguments), collector_for(name), rollouts_of(name))
     second = made(name, *arguments, num_envs=2, seed=5)
@@ -290,7 +292,7 @@ def test_one_begins_as_another_ended(name):
     assert not second.algorithm.policy.optimizer.state if name == "sb3:PPO" else True
 
 
-def test_networks_of_other_sizes_are_refused_in_words():
+def test_warm_start_from_other_layer_sizes_is_refused():
     first = made("sb3:SAC", *OFF_POLICY["sb3:SAC"])
     second = made("sb3:SAC", "policy_kwargs={'net_arch': [8]}")
     with pytest.raises(BadConfig, match=r"other networks.*\(16, 3\).*policy_kwargs"):
@@ -298,7 +300,7 @@ def test_networks_of_other_sizes_are_refused_in_words():
 
 
 @pytest.mark.parametrize("name", ["sb3:PPO", "sb3:SAC"])
-def test_one_that_begins_anew_keeps_what_it_lived_and_what_observations_look_like(name):
+def test_reinitialise_keeps_buffer_and_observation_statistics(name):
     agent = train(
         made(name, *(ON_POLICY | OFF_POLICY)[name]), collector_for(name), rollouts_of(name)
     )
@@ -318,18 +320,18 @@ def test_one_that_begins_anew_keeps_what_it_lived_and_what_observations_look_lik
     assert train(agent, collector_for(name), 2).algorithm._n_updates > 0
 
 
-def test_a_tree_of_tensors_is_the_same_after_it_was_arrays():
+def test_tensor_tree_survives_round_trip_through_arrays():
     tree = {"state": {0: {"step": torch.tensor(3.0)}}, "groups": [{"lr": 0.1, "fused": None}]}
     arrays = flattened(tree)
     assert arrays["state/0/step"] == 3.0
     assert unflattened(arrays) == tree
 
 
-# --- masks, and the first discrete action ---
+# --- action masks and the start of discrete spaces ---
 
 
-class Doors(gym.Env):
-    """Four doors, numbered from 5, of which two are open; the lower one is worth 1."""
+class DoorsEnv(gym.Env):
+    """Four doors, numbered from 5, of which a random two are open at each step."""
 
     observation_space = gym.spaces.Box(0, 1, (4,), np.float32)
     action_space = gym.spaces.Discrete(4, start=5)
@@ -345,16 +347,16 @@ class Doors(gym.Env):
 
     def step(self, action):
         assert self.mask[action - 5], "this door is closed"
-        observation, told = self._open()
-        return observation, 0.0, False, False, told
+        observation, info = self._open()
+        return observation, 0.0, False, False, info
 
 
 def doors():
     mode = AutoresetMode.SAME_STEP
-    return SyncVectorEnv([Doors] * NUM_ENVS, autoreset_mode=mode)
+    return SyncVectorEnv([DoorsEnv] * NUM_ENVS, autoreset_mode=mode)
 
 
-def test_forbidden_actions_are_never_taken_by_the_one_that_can_be_told():
+def test_maskable_ppo_never_takes_masked_actions():
     agent = made("sb3:MaskablePPO", *ON_POLICY["sb3:MaskablePPO"], venv=doors())
     collector = Collector(doors(), seed=0)
     rollout = collector.collect(agent.act, 16)
@@ -362,17 +364,17 @@ def test_forbidden_actions_are_never_taken_by_the_one_that_can_be_told():
     collector.collect(partial(agent.predict, deterministic=True), 4)
 
 
-def test_one_that_cannot_be_told_of_masks_says_who_can():
+def test_agent_without_mask_support_is_refused_with_alternative():
     agent = made("sb3:DQN", *OFF_POLICY["sb3:DQN"], venv=doors())
     with pytest.raises(BadConfig, match="MaskablePPO"):
         Collector(doors(), seed=0).collect(agent.act, 1)
 
 
-# --- what is refused ---
+# --- validation ---
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "says"),
+    ("name", "arguments", "message"),
     [
         ("sb3:PPOO", (), "Did you mean sb3:PPO"),
         ("sb3:dqn", (), "sb3:DQN"),
@@ -384,15 +386,13 @@ def test_one_that_cannot_be_told_of_masks_says_who_can():
         ("sb3:PPO", ("n_steps",), "NAME=VALUE"),
     ],
 )
-def test_a_name_or_an_argument_that_is_not_there_is_refused_before_anything_is_made(
-    name, arguments, says
-):
-    with pytest.raises((UnknownName, BadConfig), match=says):
+def test_unknown_name_or_argument_is_refused_before_agent_is_created(name, arguments, message):
+    with pytest.raises((UnknownName, BadConfig), match=message):
         check_agent(config_of(name, *arguments))
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "says"),
+    ("name", "arguments", "message"),
     [
         ("sb3:DQN", (), "only supports.*Discrete"),
         ("sb3:SAC", ("learning_rate=fast",), "learning rate schedule must be"),
@@ -400,12 +400,12 @@ def test_a_name_or_an_argument_that_is_not_there_is_refused_before_anything_is_m
         ("sb3:TD3", ("policy=NoPolicy",), "Policy NoPolicy unknown"),
     ],
 )
-def test_what_the_library_refuses_is_said_in_its_own_words(name, arguments, says):
-    with pytest.raises(BadConfig, match=says):
+def test_error_of_library_is_passed_on(name, arguments, message):
+    with pytest.raises(BadConfig, match=message):
         made(name, *arguments, env_id="Pendulum-v1", num_envs=1)
 
 
-def test_a_library_that_is_not_there_is_named_with_the_command_that_installs_it(monkeypatch):
+def test_missing_library_is_refused_with_install_command(monkeypatch):
     monkeypatch.setitem(ALGORITHMS, "sbx:SAC", "no_such_library")
     with pytest.raises(BadConfig, match=r'pip install "rl-teacher\[sbx\]"'):
         check_agent(config_of("sbx:SAC"))
@@ -414,7 +414,7 @@ def test_a_library_that_is_not_there_is_named_with_the_command_that_installs_it(
 # --- defaults ---
 
 
-def test_the_librarys_numbers_are_for_one_environment_and_stay_so_for_each():
+def test_library_defaults_are_adjusted_to_number_of_environments():
     def steps(name, num_envs, *arguments):
         settings = OtherAgentConfig(num_envs, arguments)
         made = arguments_for(algorithm_class(name), name, settings)
@@ -428,30 +428,30 @@ def test_the_librarys_numbers_are_for_one_environment_and_stay_so_for_each():
     assert steps("sb3:SAC", 8, "gradient_steps=-1") == -1
 
 
-def test_a_rate_may_fall_linearly():
+def test_lin_learning_rate_anneals_linearly():
     agent = made("sb3:PPO", *ON_POLICY["sb3:PPO"], "learning_rate=lin_1e-3", num_timesteps=128)
     train(agent, collector_for("sb3:PPO"), 1)
     (group,) = agent.algorithm.policy.optimizer.param_groups
     assert group["lr"] == pytest.approx(0.5e-3)
 
 
-def test_observations_are_normalised_for_agents_on_policy_unless_it_is_said_otherwise():
+def test_on_policy_observations_are_normalised_unless_disabled():
     for arguments, mean in ((("normalise=True",), 0.0), (("normalise=False",), 7.0)):
         agent = made("sb3:PPO", *ON_POLICY["sb3:PPO"], *arguments)
         agent._stats.update(np.full((100, 3), 7.0) + np.random.default_rng(0).normal(size=(100, 3)))
-        seen = agent._normalise(np.full((1, 3), 7.0, np.float32))
-        assert seen.mean() == pytest.approx(mean, abs=0.3)
+        normalised = agent._normalise(np.full((1, 3), 7.0, np.float32))
+        assert normalised.mean() == pytest.approx(mean, abs=0.3)
 
 
 @pytest.mark.parametrize("name", ["sb3:PPO", "sb3:SAC"])
-@pytest.mark.parametrize(("said", "num_threads"), [(None, 1), ("2", 2)])
-def test_networks_for_vectors_compute_on_one_thread_unless_the_user_says_otherwise(
-    name, said, num_threads, monkeypatch
+@pytest.mark.parametrize(("omp_num_threads", "num_threads"), [(None, 1), ("2", 2)])
+def test_vector_networks_use_one_thread_unless_environment_variable_is_set(
+    name, omp_num_threads, num_threads, monkeypatch
 ):
     before = torch.get_num_threads()
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    if said is not None:
-        monkeypatch.setenv("OMP_NUM_THREADS", said)
+    if omp_num_threads is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", omp_num_threads)
     try:
         torch.set_num_threads(2)
         made(name, *(ON_POLICY | OFF_POLICY)[name])
@@ -460,12 +460,12 @@ def test_networks_for_vectors_compute_on_one_thread_unless_the_user_says_otherwi
         torch.set_num_threads(before)
 
 
-# --- it solves a small world ---
+# --- learning ---
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "arguments", "num_steps", "bar"),
+    ("name", "arguments", "num_steps", "min_return"),
     [
         (
             "sb3:PPO",
@@ -485,23 +485,23 @@ def test_networks_for_vectors_compute_on_one_thread_unless_the_user_says_otherwi
         ),
     ],
 )
-def test_it_balances_the_cartpole(name, arguments, num_steps, bar):
+def test_library_agent_solves_cartpole(name, arguments, num_steps, min_return):
     agent = made(name, *arguments, num_envs=8, env_id="CartPole-v1", num_timesteps=num_steps)
     collector = Collector(make_vector("CartPole-v1", 8), seed=0)
     episodes = EpisodeReturns(8, starts_at_reset=True)
-    best = 0.0  # Note: DQN learns it and forgets it, again and again; random play has 22.
+    best = 0.0  # DQN is unstable, so its best mean return counts; random: 22
     for _ in range(num_steps // 8 // agent.rollout_steps):
         rollout = collector.collect(agent.act, agent.rollout_steps)
         agent.learn(rollout, rollout.rewards)
         episodes.observe(rollout, rollout.rewards)
         best = max(best, episodes.mean_return(20))
-    assert best > bar
+    assert best > min_return
 
 
 # --- whole runs ---
 
 
-def taught(agent, *arguments, options=QUIET, **changes):
+def run_teach(agent, *arguments, options=QUIET, **changes):
     config = config_of(
         agent,
         *arguments,
@@ -522,18 +522,18 @@ def curve(row):
 
 
 @pytest.mark.parametrize("name", ["sb3:PPO", pytest.param("sb3:SAC", marks=pytest.mark.slow)])
-def test_a_run_teaches_it_from_labels_and_is_repeatable(name):
+def test_library_agent_run_is_reproducible(name):
     arguments = (ON_POLICY | OFF_POLICY)[name]
-    row = taught(name, *arguments, name="one")
+    row = run_teach(name, *arguments, name="one")
     assert row["labels_answered"] == 12
     assert row["step"] == 320
-    assert curve(row) == curve(taught(name, *arguments, name="other"))
+    assert curve(row) == curve(run_teach(name, *arguments, name="other"))
     assert Experiment.find("one").config["agent"] == name
     assert RewardPredictor.load(Experiment.find("one").folder / "predictor") is not None
 
 
 @pytest.mark.slow
-def test_a_run_that_was_cut_ends_with_the_same_numbers(monkeypatch):
+def test_interrupted_run_ends_with_same_metrics(monkeypatch):
     learn, calls = OffPolicyLibraryAgent.learn, []
 
     def cut_at_40(agent, rollout, rewards):
@@ -542,14 +542,14 @@ def test_a_run_that_was_cut_ends_with_the_same_numbers(monkeypatch):
             raise ConnectionAbortedError
         return learn(agent, rollout, rewards)
 
-    whole = curve(taught("sb3:SAC", *OFF_POLICY["sb3:SAC"], name="whole"))
+    whole = curve(run_teach("sb3:SAC", *OFF_POLICY["sb3:SAC"], name="whole"))
     monkeypatch.setattr(OffPolicyLibraryAgent, "learn", cut_at_40)
     with pytest.raises(ConnectionAbortedError):
-        taught("sb3:SAC", *OFF_POLICY["sb3:SAC"], name="cut", options=SAVES_ALWAYS)
+        run_teach("sb3:SAC", *OFF_POLICY["sb3:SAC"], name="cut", options=SAVES_ALWAYS)
     assert Experiment.find("cut").load_checkpoint() is not None
-    assert curve(taught("sb3:SAC", *OFF_POLICY["sb3:SAC"], name="cut")) == whole
+    assert curve(run_teach("sb3:SAC", *OFF_POLICY["sb3:SAC"], name="cut")) == whole
 
 
 @pytest.mark.sbx
-def test_a_run_of_sbx_teaches_it_from_labels():
-    assert taught("sbx:SAC", *WITH_JAX["sbx:SAC"])["labels_answered"] == 12
+def test_sbx_agent_learns_from_labels():
+    assert run_teach("sbx:SAC", *WITH_JAX["sbx:SAC"])["labels_answered"] == 12

@@ -51,50 +51,50 @@ def policy_for(space):
     )
 
 
-def test_the_divergence_of_two_gaussians_by_hand():
+def test_kl_divergence_of_gaussians_matches_hand_computation():
     # log(2 / 1) + (1 + 3^2) / (2 * 4) - 1 / 2
     old = DistributionParams(jnp.array([[1.0]]), jnp.array([0.0]))
     new = DistributionParams(jnp.array([[4.0]]), jnp.log(jnp.array([2.0])))
     assert kl_divergence(old, new)[0] == pytest.approx(np.log(2) + 10 / 8 - 0.5, rel=1e-6)
 
 
-def test_the_divergence_of_two_softmaxes_by_hand():
+def test_kl_divergence_of_categoricals_matches_hand_computation():
     old, new = (
         DistributionParams(jnp.log(jnp.array([p])), None) for p in ([0.5, 0.5], [0.25, 0.75])
     )
-    wanted = 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75)
-    assert kl_divergence(old, new)[0] == pytest.approx(wanted, rel=1e-5)
+    expected = 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75)
+    assert kl_divergence(old, new)[0] == pytest.approx(expected, rel=1e-5)
 
 
-def test_conjugate_gradient_solves_three_equations_in_three_steps():
+def test_conjugate_gradient_solves_3x3_system_in_three_steps():
     matrix = jnp.array([[4.0, 1.0, 0.0], [1.0, 3.0, 1.0], [0.0, 1.0, 2.0]])
     x = conjugate_gradient(lambda v: matrix @ v, jnp.array([1.0, 2.0, 3.0]), 3)
     np.testing.assert_allclose(matrix @ x, [1.0, 2.0, 3.0], atol=1e-5)
 
 
 @pytest.mark.parametrize("space", [CONTINUOUS, DISCRETE])
-def test_the_fisher_product_is_that_of_the_divergences_second_derivative(space):
+def test_fisher_product_equals_hessian_product_of_kl_divergence(space):
     policy = policy_for(space)
     rng = np.random.default_rng(2)
     batch = batch_of(policy, rng)
     theta, unravel = ravel_pytree(policy)
 
-    def said_by(policy):
+    def params_of(policy):
         return distribution_params(policy, batch.observations)
 
     def kl(other):
-        divergences = kl_divergence(said_by(policy), said_by(unravel(other)))
+        divergences = kl_divergence(params_of(policy), params_of(unravel(other)))
         return jnp.sum(batch.weights * divergences) / batch.weights.sum()
 
     v = jnp.asarray(rng.normal(size=theta.shape).astype(np.float32))
-    old, pushed = jax.linearize(lambda t: said_by(unravel(t)), theta)
-    (product,) = jax.linear_transpose(pushed, theta)(fisher_product(old, pushed(v), batch.weights))
-    _, wanted = jax.jvp(jax.grad(kl), (theta,), (v,))
-    np.testing.assert_allclose(product, wanted, rtol=1e-3, atol=1e-4)
+    old, jvp = jax.linearize(lambda t: params_of(unravel(t)), theta)
+    (product,) = jax.linear_transpose(jvp, theta)(fisher_product(old, jvp(v), batch.weights))
+    _, expected = jax.jvp(jax.grad(kl), (theta,), (v,))
+    np.testing.assert_allclose(product, expected, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("space", [CONTINUOUS, DISCRETE])
-def test_a_step_stays_within_the_limit_and_improves(space):
+def test_step_improves_within_target_kl(space):
     policy = policy_for(space)
     after, metrics = natural_gradient_step(
         policy, batch_of(policy, np.random.default_rng(3)), SMALL
@@ -106,21 +106,21 @@ def test_a_step_stays_within_the_limit_and_improves(space):
 
 
 @pytest.mark.parametrize("space", [CONTINUOUS, DISCRETE])
-def test_without_anything_to_gain_the_policy_stays(space):
+def test_zero_advantages_leave_policy_unchanged(space):
     policy = policy_for(space)
     batch = batch_of(policy, np.random.default_rng(3))
-    nothing = batch._replace(advantages=jnp.zeros_like(batch.advantages))
-    after, metrics = natural_gradient_step(policy, nothing, SMALL)
+    zero_batch = batch._replace(advantages=jnp.zeros_like(batch.advantages))
+    after, metrics = natural_gradient_step(policy, zero_batch, SMALL)
     np.testing.assert_array_equal(ravel_pytree(after)[0], ravel_pytree(policy)[0])
     assert not metrics["improved"]
     assert metrics["kl"] == 0
 
 
-def test_a_step_that_goes_too_far_however_short_leaves_the_policy_as_it_was():
+def test_failed_line_search_leaves_policy_unchanged():
     policy = policy_for(CONTINUOUS)
     batch = batch_of(policy, np.random.default_rng(3))
-    # Only actions close to the mean pay, so the spread wants to shrink, which the quadratic
-    # model thinks far too cheap.
+    # Advantages reward actions close to the mean, so the update shrinks the standard deviation,
+    # whose KL divergence the quadratic model underestimates.
     closeness = -jnp.sum((batch.actions - policy.mean(batch.observations)) ** 2, axis=-1)
     config = dataclasses.replace(SMALL, target_kl=3.0, cg_damping=0.0, line_search_steps=1)
     after, metrics = natural_gradient_step(policy, batch._replace(advantages=closeness), config)
@@ -128,7 +128,7 @@ def test_a_step_that_goes_too_far_however_short_leaves_the_policy_as_it_was():
     np.testing.assert_array_equal(ravel_pytree(after)[0], ravel_pytree(policy)[0])
 
 
-def test_forbidden_actions_stay_forbidden():
+def test_masked_actions_keep_zero_probability():
     policy = policy_for(DISCRETE)
     masks = np.tile([True, True, False], (50, 1))
     batch = batch_of(policy, np.random.default_rng(3), masks)
@@ -139,43 +139,44 @@ def test_forbidden_actions_stay_forbidden():
 
 
 @pytest.mark.slow
-def test_it_balances_the_cartpole():
+def test_trpo_solves_cartpole():
     _, _, episodes = train(TRPO, make_vector("CartPole-v1", 16), CARTPOLE, 40, seed=0)
     assert episodes.mean_return(20) > 300
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_it_swings_the_pendulum_up(seed):
+def test_trpo_solves_pendulum(seed):
     config = TRPOConfig(num_envs=16, rollout_steps=128, gamma=0.95, target_kl=0.03)
     _, _, episodes = train(TRPO, make_vector("Pendulum-v1", 16), config, 150, seed)
     assert episodes.mean_return(50) > -400
 
 
-def test_a_saved_agent_goes_on_exactly():
+def test_restored_agent_continues_exactly():
     venv, other_venv = (make_vector("CartPole-v1", 16) for _ in range(2))
     agent, collector, _ = train(TRPO, venv, CARTPOLE, 2, seed=0)
     other, other_collector, _ = train(TRPO, other_venv, CARTPOLE, 1, seed=1)
     other.load_state(agent.state())
     other_collector.load_state(collector.state())
-    here, there = state_after(agent, collector, 2), state_after(other, other_collector, 2)
-    assert here.keys() == there.keys()
-    for name, array in here.items():
-        np.testing.assert_array_equal(array, there[name], err_msg=name)
+    expected, actual = state_after(agent, collector, 2), state_after(other, other_collector, 2)
+    assert expected.keys() == actual.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(array, actual[name], err_msg=name)
 
 
-def test_it_begins_as_another_of_its_kind_acts():
+def test_warm_start_copies_policy():
     venv = make_vector("CartPole-v1", 16)
     agent, _, _ = train(TRPO, venv, CARTPOLE, 2, seed=0)
     other = new_agent(TRPO, venv, CARTPOLE, seed=5)
     other.warm_start_from(agent.state())
-    somewhere = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+    observations = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
     np.testing.assert_array_equal(
-        agent.predict(somewhere, deterministic=True), other.predict(somewhere, deterministic=True)
+        agent.predict(observations, deterministic=True),
+        other.predict(observations, deterministic=True),
     )
 
 
-def test_networks_of_another_size_are_refused_in_words():
+def test_warm_start_from_other_layer_sizes_is_refused():
     venv = make_vector("CartPole-v1", 2)
     small = new_agent(TRPO, venv, dataclasses.replace(CARTPOLE, hidden=(8,)))
     with pytest.raises(BadConfig, match="hidden"):

@@ -18,7 +18,7 @@ from rl_teacher.nn.image_layout import ImageLayout
 SIZES = [(26, 4, 8, 4), (20, 3, 4, 2), (9, 2, 3, 1), (14, 2, 5, 2), (25, 1, 7, 3), (13, 2, 4, 2)]
 
 
-def xlas_own(x, weights, stride):
+def xla_convolution(x, weights, stride):
     layout = ("NHWC", "HWIO", "NHWC")
     return jax.lax.conv_general_dilated(
         x, weights, (stride, stride), "VALID", dimension_numbers=layout
@@ -26,11 +26,11 @@ def xlas_own(x, weights, stride):
 
 
 @pytest.mark.parametrize(("size", "inputs", "width", "stride"), SIZES)
-def test_a_convolution_is_that_of_xla_and_so_are_its_gradients(size, inputs, width, stride):
+def test_convolution_and_gradients_match_xla(size, inputs, width, stride):
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.normal(size=(2, size, size + 3, inputs)), jnp.float32)
     weights = jnp.asarray(rng.normal(size=(width, width, inputs, 5)), jnp.float32)
-    both = [jax.jit(f, static_argnums=2) for f in (convolve, xlas_own)]
+    both = [jax.jit(f, static_argnums=2) for f in (convolve, xla_convolution)]
     ours, theirs = (f(x, weights, stride) for f in both)
     assert ours.shape == theirs.shape
     np.testing.assert_allclose(ours, theirs, atol=1e-3)
@@ -42,7 +42,7 @@ def test_a_convolution_is_that_of_xla_and_so_are_its_gradients(size, inputs, wid
         np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-1)
 
 
-def test_bytes_count_as_255ths():
+def test_byte_images_are_scaled_to_unit_interval():
     weights = jnp.ones((2, 2, 1, 1))
     assert convolve(jnp.full((1, 2, 2, 1), 255, jnp.uint8), weights, 2)[0, 0, 0, 0] == 4
 
@@ -57,21 +57,21 @@ def test_bytes_count_as_255ths():
         ((12, 12, 12), 2, (12, 12), 12),
     ],
 )
-def test_channels_are_found_wherever_they_are(shape, channel_axis, size, channels):
+def test_channel_axis_is_detected(shape, channel_axis, size, channels):
     import gymnasium as gym
 
     found = image_layout_of(gym.spaces.Box(0, 255, shape, np.uint8))
     assert found is not None
     assert (found.channel_axis, found.size, found.num_channels) == (channel_axis, size, channels)
-    picture = np.arange(np.prod(shape)).reshape(shape) % 251
-    last = found.channels_last(picture.reshape(1, -1))
+    image = np.arange(np.prod(shape)).reshape(shape) % 251
+    last = found.channels_last(image.reshape(1, -1))
     assert last.shape == (1, *size, channels)
-    first = picture[None] if channel_axis is None else np.moveaxis(picture, channel_axis, 0)
+    first = image[None] if channel_axis is None else np.moveaxis(image, channel_axis, 0)
     np.testing.assert_array_equal(np.moveaxis(last[0], -1, 0), first)
 
 
 @pytest.mark.parametrize("shape", [(17,), (84, 84, 20), (4, 4, 3), (2, 3, 84, 84)])
-def test_what_is_no_picture_is_not_taken_for_one(shape):
+def test_non_image_space_has_no_layout(shape):
     import gymnasium as gym
 
     assert image_layout_of(gym.spaces.Box(0, 255, shape, np.uint8)) is None
@@ -80,38 +80,38 @@ def test_what_is_no_picture_is_not_taken_for_one(shape):
 
 @pytest.mark.parametrize("plan", [*POLICIES.values(), *PREDICTORS.values()])
 @pytest.mark.parametrize("pixels", [8, 12, 20, 43, 44, 84, 210])
-def test_every_network_sees_as_much_as_is_planned_of_a_picture_of_any_size(plan, pixels):
-    picture = ImageLayout((3, pixels, pixels + 5), 0)
-    plan = plan_for(picture, plan)
-    network = Convolutions(picture, plan, "relu", np.random.default_rng(0))
-    seen = jax.eval_shape(network, jnp.zeros((2, picture.num_bytes), jnp.uint8))
-    assert seen.shape == (2, num_conv_features(plan, picture))
+def test_number_of_features_matches_plan_for_any_image_size(plan, pixels):
+    layout = ImageLayout((3, pixels, pixels + 5), 0)
+    plan = plan_for(layout, plan)
+    network = Convolutions(layout, plan, "relu", np.random.default_rng(0))
+    features = jax.eval_shape(network, jnp.zeros((2, layout.num_bytes), jnp.uint8))
+    assert features.shape == (2, num_conv_features(plan, layout))
 
 
-def test_the_papers_predictor_has_its_layers():
-    picture = ImageLayout((4, 84, 84), 0)
+def test_paper_predictor_has_published_layers():
+    layout = ImageLayout((4, 84, 84), 0)
     plan, rng = PREDICTORS["paper"], np.random.default_rng(0)
-    network = Convolutions(picture, plan, "leaky_relu", rng, batch_norm=True)
+    network = Convolutions(layout, plan, "leaky_relu", rng, batch_norm=True)
     shapes = [(7, 7, 4, 16), (5, 5, 16, 16), (3, 3, 16, 16), (3, 3, 16, 16)]
     assert [each.shape for each in network.filters] == shapes
     assert network.strides == (3, 2, 1, 1)
     assert len(network.norms) == 4
 
 
-def test_batch_normalisation_uses_the_batch_while_fitting_and_its_memory_afterwards():
+def test_batch_norm_uses_batch_in_training_and_running_statistics_afterwards():
     x = jnp.asarray([[1.0], [3.0]])
-    y, moved = BatchNorm(1).train(x)
+    y, updated = BatchNorm(1).train(x)
     # mean 2, variance 1: (1 - 2) / sqrt(1 + 0.001)
     np.testing.assert_allclose(y[:, 0], [-0.9995, 0.9995], atol=1e-4)
-    np.testing.assert_allclose([moved.mean[0], moved.variance[0]], [0.2, 1.0], atol=1e-6)
+    np.testing.assert_allclose([updated.mean[0], updated.variance[0]], [0.2, 1.0], atol=1e-6)
     # (3 - 0.2) / sqrt(1.001)
-    np.testing.assert_allclose(moved(x)[1], 2.7986, atol=1e-3)
+    np.testing.assert_allclose(updated(x)[1], 2.7986, atol=1e-3)
 
 
-def test_dropout_is_asked_for_after_every_convolution():
-    picture = ImageLayout((1, 12, 12), 0)
+def test_dropout_follows_every_convolution():
+    layout = ImageLayout((1, 12, 12), 0)
     plan = Plan((Convolution(2, 3, 1), Convolution(2, 3, 2)), 8)
-    network = Convolutions(picture, plan, "relu", np.random.default_rng(0))
+    network = Convolutions(layout, plan, "relu", np.random.default_rng(0))
     layers = []
 
     def drop(x, layer):
@@ -123,8 +123,8 @@ def test_dropout_is_asked_for_after_every_convolution():
     assert not features.any()
 
 
-def test_the_last_layer_says_as_much_as_the_papers_have_it():
-    picture = ImageLayout((4, 84, 84), 0)
-    assert num_conv_features(PREDICTORS["paper"], picture) == 7 * 7 * 16
-    assert num_conv_features(PREDICTORS["small"], picture) == 9 * 9 * 16
-    assert num_conv_features(POLICIES["small"], picture) == 9 * 9 * 32
+def test_number_of_conv_features_matches_papers():
+    layout = ImageLayout((4, 84, 84), 0)
+    assert num_conv_features(PREDICTORS["paper"], layout) == 7 * 7 * 16
+    assert num_conv_features(PREDICTORS["small"], layout) == 9 * 9 * 16
+    assert num_conv_features(POLICIES["small"], layout) == 9 * 9 * 32

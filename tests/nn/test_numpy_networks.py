@@ -4,27 +4,27 @@ import pytest
 from rl_teacher.nn.numpy_networks import convolve
 
 
-def test_a_filter_says_the_sum_of_what_lies_under_it_times_itself():
+def test_convolution_matches_hand_computation():
     pixels = np.arange(20, dtype=np.uint8).reshape(1, 4, 5, 1)
     filters = np.array([[1, 10], [100, 1000]], np.float32).reshape(2, 2, 1, 1)
-    # Of rows 0 and 1, and columns 0 and 1: 0 + 10 * 1 + 100 * 5 + 1000 * 6.
-    said = convolve(pixels, filters, 1)
-    assert said.shape == (1, 3, 4, 1)
-    assert said[0, 0, 0, 0] == 6510
-    np.testing.assert_array_equal(convolve(pixels, filters, 2), said[:, ::2, ::2])
-    np.testing.assert_array_equal(convolve(pixels, filters, 3), said[:, ::3, ::3])
+    # Rows 0 and 1, columns 0 and 1: 0 + 10 * 1 + 100 * 5 + 1000 * 6.
+    outputs = convolve(pixels, filters, 1)
+    assert outputs.shape == (1, 3, 4, 1)
+    assert outputs[0, 0, 0, 0] == 6510
+    np.testing.assert_array_equal(convolve(pixels, filters, 2), outputs[:, ::2, ::2])
+    np.testing.assert_array_equal(convolve(pixels, filters, 3), outputs[:, ::3, ::3])
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 7, 8])
 @pytest.mark.parametrize("stride", [1, 2, 3, 4])
 @pytest.mark.parametrize("size", [(8, 8), (11, 9), (13, 20)])
-def test_any_width_and_stride_says_what_windows_say(size, width, stride):
+def test_convolution_matches_sliding_windows(size, width, stride):
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (2, *size, 3), np.uint8)
     filters = rng.standard_normal((width, width, 3, 4)).astype(np.float32)
     windows = np.lib.stride_tricks.sliding_window_view(pixels, (width, width), axis=(1, 2))
     expected = np.einsum("bhwcyx,yxcf->bhwf", windows[:, ::stride, ::stride], filters)
-    said = convolve(pixels, filters, stride)
-    assert said.dtype == np.float32
-    assert said.shape == expected.shape
-    np.testing.assert_allclose(said, expected, rtol=1e-4, atol=0.05)
+    outputs = convolve(pixels, filters, stride)
+    assert outputs.dtype == np.float32
+    assert outputs.shape == expected.shape
+    np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=0.05)

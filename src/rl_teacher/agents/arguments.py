@@ -13,13 +13,13 @@ MEANT = {"true": "True", "false": "False", "none": "None"}
 
 
 def parse_arguments(arguments: Iterable[str]) -> dict[str, Any]:
-    """The values by name.
+    """Parse `NAME=VALUE` arguments into a dict.
 
     A value is a Python literal (`0.1`, `True`, `None`, `(64, 64)`, `{'net_arch': [32]}`) or a word.
     None of it is run.
 
     Raises:
-        BadConfig: it is not `NAME=VALUE`, or the value is neither, or a name comes twice.
+        BadConfig: an argument is not `NAME=VALUE`, its value is invalid, or its name is repeated.
     """
     values: dict[str, Any] = {}
     for argument in arguments:

@@ -115,7 +115,7 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
             make_env: creates one environment.
             num_envs: N.
             keep_steps: an episode's record is kept until this many steps, counted over all
-                environments, were lived after its end. None are kept where there is MuJoCo.
+                environments, were taken after its end. None are kept where there is MuJoCo.
         """
         if num_envs < 1:
             raise BadConfig(f"num_envs is {num_envs}; at least 1 is needed.")

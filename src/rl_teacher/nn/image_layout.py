@@ -31,7 +31,7 @@ class ImageLayout:
 
         This is the only place that guesses. Everything this project preprocesses carries its layout
         with the observation space, see `nn.encoders.ImageBox`: a stack of 16 channels of 10x10
-        pixels cannot be told from a 16x10 image with 10 channels by its shape.
+        pixels cannot be distinguished from a 16x10 image with 10 channels by its shape.
 
         Args:
             shape: [H, W], [H, W, C] or [C, H, W].

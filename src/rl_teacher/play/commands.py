@@ -117,7 +117,7 @@ def export_agent(name: str, out: Path, checkpoint: str) -> Path:
 
 @contextlib.contextmanager
 def convert_os_errors(out: Path) -> Iterator[None]:
-    """Convert OSError to an error that says what to do.
+    """Convert OSError to an error that names a remedy.
 
     Raises:
         RunFolderUnusable: the agent cannot be written.

@@ -86,9 +86,9 @@ def write_film(actors: Sequence[Actor], options: PlayOptions, path: Path, consol
         if actors[0].model is not None:
             artist = stack.enter_context(closing(OffscreenRenderer()))
         progress = stack.enter_context(Progress(console=console, transient=True))
-        pictures = played(actors, options, artist, progress)
+        images = played(actors, options, artist, progress)
         is_gif = path.suffix.lower() == ".gif"
-        content = encode_gif(pictures, fps) if is_gif else encode_mp4(pictures, fps)
+        content = encode_gif(images, fps) if is_gif else encode_mp4(images, fps)
     with convert_os_errors(path):
         write_atomically(path, content, is_synced=False)
     console.print(f"video: {path}", soft_wrap=True, highlight=False, markup=False)
@@ -96,7 +96,7 @@ def write_film(actors: Sequence[Actor], options: PlayOptions, path: Path, consol
 
 @contextmanager
 def convert_os_errors(path: Path) -> Iterator[None]:
-    """Convert OSError to an error that says what to do.
+    """Convert OSError to an error that names a remedy.
 
     Raises:
         RunFolderUnusable: the video cannot be written.
@@ -128,9 +128,9 @@ def played(
         ]
         num_frames = max(column.num_frames for column in columns)
         task = progress.add_task(f"episode {number + 1} of {options.episodes}", total=num_frames)
-        for picture in film_of(columns, titles, artist):
+        for image in film_of(columns, titles, artist):
             progress.advance(task)
-            yield picture
+            yield image
         progress.remove_task(task)
 
 
@@ -164,12 +164,12 @@ def curves_of(
 
 def in_words(number: int, columns: Sequence[Column]) -> str:
     """Describe lengths and returns in one line."""
-    said = []
+    descriptions = []
     for column in columns:
         totals = "".join(f", {each.title} {figure(each.total)}" for each in column.curves)
         name = f"{column.actor.name}: " if len(columns) > 1 else ""
-        said.append(f"{name}{len(column.episode.segment):,} steps{totals}")
-    return f"episode {number + 1}: {'; '.join(said)}"
+        descriptions.append(f"{name}{len(column.episode.segment):,} steps{totals}")
+    return f"episode {number + 1}: {'; '.join(descriptions)}"
 
 
 # --- frames ---
@@ -183,7 +183,7 @@ def film_of(
     num_frames = max(column.num_frames for column in columns)
     overlays: list[list[RewardOverlay]] = []
     fps = frame_steps(1, columns[0].actor.env_info.fps)[1]
-    picture = None
+    image = None
     for frame in range(num_frames):
         panes = [
             np.asarray(with_title(next(side), t)) for side, t in zip(sides, titles, strict=True)
@@ -192,24 +192,24 @@ def film_of(
             [RewardOverlay(curve, pane.shape[1]) for curve in column.curves]
             for column, pane in zip(columns, panes, strict=True)
         ]
-        picture = beside(
+        image = beside(
             [
                 np.concatenate([pane, *(strip.at(frame) for strip in below)])
                 for pane, below in zip(panes, overlays, strict=True)
             ]
         )
-        yield picture
-    if picture is not None:
-        yield from itertools.repeat(picture, round(HOLD_S * fps))
+        yield image
+    if image is not None:
+        yield from itertools.repeat(image, round(HOLD_S * fps))
 
 
-def with_last(pictures: Iterator[Picture]) -> Iterator[Picture]:
+def with_last(images: Iterator[Picture]) -> Iterator[Picture]:
     """Yield images, then the last one for ever."""
-    picture = None
-    for picture in pictures:
-        yield picture
-    while picture is not None:
-        yield picture
+    image = None
+    for image in images:
+        yield image
+    while image is not None:
+        yield image
 
 
 def pictures_of(column: Column, artist: OffscreenRenderer | None) -> Iterator[Picture]:
@@ -255,22 +255,22 @@ def beside(columns: Sequence[Picture]) -> Picture:
     return np.concatenate(parts, axis=1)
 
 
-def encode_gif(pictures: Iterable[Picture], fps: float) -> bytes:
+def encode_gif(images: Iterable[Picture], fps: float) -> bytes:
     """Encode an endless GIF with at most 20 frames per second."""
     every = max(1, int(np.ceil(fps / GIF_FPS)))
-    chosen = itertools.islice(iter(pictures), 0, None, every)
-    images = (
+    chosen = itertools.islice(iter(images), 0, None, every)
+    quantised = (
         Image.fromarray(each).quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
         for each in chosen
     )
     content = BytesIO()
     # A GIF counts in hundredths of a second.
     duration_ms = 10 * round(100 * every / fps)
-    next(images).save(
+    next(quantised).save(
         content,
         "GIF",
         save_all=True,
-        append_images=images,
+        append_images=quantised,
         duration=duration_ms,
         loop=0,
     )

@@ -59,17 +59,17 @@ class RewardOverlay:
     def __init__(self, curve: Curve, width: int) -> None:
         self._curve = curve
         self._width = width
-        self._picture = self._drawn()
+        self._image = self._drawn()
 
     def at(self, frame: int) -> Picture:
         """Return the overlay of a frame; after the last frame the marker stays."""
         values = self._curve.values
         frame = min(frame, len(values) - 1)
-        picture = self._picture.copy()
-        pen = ImageDraw.Draw(picture)
+        image = self._image.copy()
+        pen = ImageDraw.Draw(image)
         x, y = self._place(frame, float(values[frame]))
         pen.line([(x, HEAD), (x, HEAD + TRACK)], fill=MUTED)
-        picture.paste(self._dot, (round(x) - 5, round(y) - 5), self._dot)
+        image.paste(self._dot, (round(x) - 5, round(y) - 5), self._dot)
         pen.text(
             (self._width - EDGE, 2),
             figure(float(values[frame])),
@@ -77,7 +77,7 @@ class RewardOverlay:
             font(TEXT_SIZE),
             anchor="ra",
         )
-        return np.asarray(picture)
+        return np.asarray(image)
 
     def _place(self, frame: int, value: float) -> tuple[float, float]:
         low, high = self._curve.low_and_high
@@ -104,10 +104,10 @@ class RewardOverlay:
             SUPERSAMPLING,
         )
         pen.line(points, self._colour, 6, joint="curve")
-        picture = large.resize((self._width, HEIGHT), Image.Resampling.LANCZOS)
+        image = large.resize((self._width, HEIGHT), Image.Resampling.LANCZOS)
         caption = f"{self._curve.title}   total {figure(self._curve.total)}"
-        ImageDraw.Draw(picture).text((EDGE, 2), caption, MUTED, font(TEXT_SIZE))
-        return picture
+        ImageDraw.Draw(image).text((EDGE, 2), caption, MUTED, font(TEXT_SIZE))
+        return image
 
     @property
     def _colour(self) -> tuple[int, int, int]:
@@ -129,16 +129,16 @@ class RewardOverlay:
 
 def with_title(frame: Picture, lines: Sequence[str]) -> Image.Image:
     """Add lines of text to the top left corner of an image."""
-    picture = Image.fromarray(frame)
-    pen = ImageDraw.Draw(picture, "RGBA")
+    image = Image.fromarray(frame)
+    pen = ImageDraw.Draw(image, "RGBA")
     y = 8
     for text in lines:
-        shown = fitting(text, picture.width - 4 * EDGE)
+        shown = fitting(text, image.width - 4 * EDGE)
         left, top, right, bottom = pen.textbbox((EDGE + 8, y + 3), shown, font(TEXT_SIZE))
         pen.rounded_rectangle([left - 8, top - 3, right + 8, bottom + 4], 9, (*CARD, 190))
         pen.text((EDGE + 8, y + 3), shown, TEXT, font(TEXT_SIZE))
         y += TEXT_SIZE + 12
-    return picture
+    return image
 
 
 def fitting(text: str, width: int) -> str:

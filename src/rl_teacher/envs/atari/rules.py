@@ -28,7 +28,7 @@ class GameRules:
 
     @property
     def has_start_points(self) -> bool:
-        """Whether any episode starts elsewhere than the game."""
+        """Whether an episode can start elsewhere than the game does."""
         return any(self.start_points)
 
 

@@ -71,7 +71,7 @@ class AtariVectorEnv(SeededVectorEnv):
             num_envs: N.
             num_threads: all CPUs by default. Results do not depend on it.
             keep_steps: an episode's record is kept until this many steps, counted over all
-                environments, were lived after its end.
+                environments, were taken after its end.
             frames: preprocessing of images.
         """
         super().__init__(num_envs)
