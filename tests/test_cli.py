@@ -36,7 +36,7 @@ def test_help_names_every_command(capsys):
         assert f"  {command} " in printed
 
 
-def test_help_loads_nothing_heavy():
+def test_help_imports_no_heavy_library():
     code = (
         "import sys; from rl_teacher.cli import main; main(['--help']); print(sorted(sys.modules))"
     )
@@ -47,12 +47,12 @@ def test_help_loads_nothing_heavy():
         assert f"'{heavy}'" not in printed
 
 
-def test_a_misspelt_command_gets_the_nearest(capsys):
+def test_misspelt_command_suggests_nearest(capsys):
     assert main(["taech"]) == 2
     assert "teach" in capsys.readouterr().err
 
 
-def test_the_predecessors_command_line_works_with_underscores(capsys):
+def test_flags_with_underscores_are_accepted(capsys):
     arguments = ["-p", "synth", "--n_labels", "12", "--env_id", "ShortReacher-v1"]
     assert main(["teach", *arguments, "-n", "syn", *TINY_FIT, "--pretrain_labels", "8"]) == 0
     config = Experiment.find("syn").config
@@ -61,14 +61,14 @@ def test_the_predecessors_command_line_works_with_underscores(capsys):
     assert "plot.png" in capsys.readouterr().out
 
 
-def test_steps_may_be_spelt_1e3(capsys):
+def test_num_timesteps_accepts_scientific_notation(capsys):
     assert main(["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", "rl", *TINY, "-t", "1e3"]) == 0
     assert Experiment.find("rl").config["num_timesteps"] == 1000
     capsys.readouterr()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["-e", "ShortHoper-v1", "-p", "rl", "-n", "x"], "ShortHopper-v1"),
         (["-e", "ShortHopper-v1", "-p", "rl", "-n", "x", "-a", "pppo"], "ppo"),
@@ -80,28 +80,28 @@ def test_steps_may_be_spelt_1e3(capsys):
         (["-e", "ALE/Pnog-v5", "-p", "rl", "-n", "x"], "Pong"),
     ],
 )
-def test_bad_input_is_refused_in_words_with_exit_code_2(arguments, says, capsys):
+def test_bad_input_exits_with_code_2_and_message(arguments, message, capsys):
     assert main(["teach", *arguments]) == 2
     printed = capsys.readouterr().err
-    assert says in printed
+    assert message in printed
     assert "Traceback" not in printed
 
 
 @pytest.mark.parametrize("arguments", [["-p", "maybe"], ["-t", "many"], ["--no-such-flag"]])
-def test_flags_that_do_not_parse_end_with_exit_code_2(arguments):
+def test_unparsable_flag_exits_with_code_2(arguments):
     done = run("teach", "-e", "ShortHopper-v1", "-n", "x", *arguments)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
 
 
-def test_another_configuration_under_the_same_name_lists_the_differences(capsys):
+def test_changed_config_of_existing_experiment_lists_differences(capsys):
     arguments = ["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", "same", *TINY]
     assert main(arguments) == 0
     assert main([*arguments, "-s", "7"]) == 2
     assert "seed: was 1, now 7" in capsys.readouterr().err
 
 
-def test_experiment_without_a_newer_setting_continues_with_its_default(capsys):
+def test_experiment_without_newer_setting_continues_with_its_default(capsys):
     arguments = ["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", "older", *TINY]
     assert main(arguments) == 0
     path = Experiment.find("older").folder / "config.json"
@@ -114,11 +114,11 @@ def test_experiment_without_a_newer_setting_continues_with_its_default(capsys):
     assert Experiment.find("older").config["ppo"]["entropy_coef"] == 0.0
 
 
-def test_force_new_asks_and_refuses_where_nobody_can_answer(capsys, monkeypatch):
+def test_force_new_without_terminal_requires_yes(capsys, monkeypatch):
     arguments = ["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", "again", *TINY]
     assert main(arguments) == 0
-    with Path(os.devnull).open() as nobody:
-        monkeypatch.setattr("sys.stdin", nobody)
+    with Path(os.devnull).open() as no_terminal:
+        monkeypatch.setattr("sys.stdin", no_terminal)
         assert main([*arguments, "-s", "7", "--force-new"]) == 2
     assert "--yes" in capsys.readouterr().err
     assert main([*arguments, "-s", "7", "--force-new", "--yes"]) == 0
@@ -126,7 +126,7 @@ def test_force_new_asks_and_refuses_where_nobody_can_answer(capsys, monkeypatch)
 
 
 @pytest.mark.usefixtures("draws_pictures")
-def test_runs_and_report_show_what_there_is(capsys, tmp_path):
+def test_runs_and_report_show_existing_experiments(capsys, tmp_path):
     assert main(["runs"]) == 0
     assert "No experiments" in capsys.readouterr().out
     for name in ("one", "two"):
@@ -138,17 +138,17 @@ def test_runs_and_report_show_what_there_is(capsys, tmp_path):
     assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_report_of_nothing_is_refused_in_words(capsys):
+def test_report_of_unknown_experiment_exits_with_code_2(capsys):
     assert main(["report", "nothing"]) == 2
     assert "nothing" in capsys.readouterr().err
 
 
-def test_envs_lists_the_suite(capsys):
+def test_envs_lists_suite(capsys):
     assert main(["envs", "short"]) == 0
     assert "ShortHopper-v1" in capsys.readouterr().out
 
 
-def test_envs_names_the_games_without_burying_the_others(capsys, monkeypatch):
+def test_envs_lists_atari_games_below_table(capsys, monkeypatch):
     monkeypatch.setattr(registry, "list_env_infos", lambda: [registry.get_env_info("Hopper-v1")])
     assert main(["envs"]) == 0
     table, _, games = capsys.readouterr().out.partition("And 104 Atari games")
@@ -162,7 +162,7 @@ def test_envs_names_the_games_without_burying_the_others(capsys, monkeypatch):
     assert "Breakout" not in printed
 
 
-def test_no_library_warns_on_the_persons_terminal(tmp_path):
+def test_teach_prints_no_library_warnings(tmp_path):
     done = run(
         "teach", "-p", "synth", "-l", "8", "-e", "ShortHopper-v1", "-n", "quiet", *TINY_FIT,
         HOME=str(tmp_path), RL_TEACHER_HOME=str(tmp_path / "home"),
@@ -174,7 +174,7 @@ def test_no_library_warns_on_the_persons_terminal(tmp_path):
 
 @pytest.fixture
 def own_code(tmp_path, monkeypatch):
-    """A function that writes a module, `own`, which is found until the test ends."""
+    """Return a function that writes an importable module `own`."""
     registered = set(gym.registry)
 
     def write(text):
@@ -187,7 +187,7 @@ def own_code(tmp_path, monkeypatch):
         del gym.registry[env_id]
 
 
-def test_a_teacher_that_raises_is_named_and_nothing_is_lost(own_code, capsys):
+def test_failing_teacher_is_named_and_run_is_marked_failed(own_code, capsys):
     own_code(
         "calls = 0\n"
         "def teacher(left, right):\n"
@@ -199,27 +199,27 @@ def test_a_teacher_that_raises_is_named_and_nothing_is_lost(own_code, capsys):
     arguments = ["teach", "-p", "synth", "-l", "40", "-L", "8", "-e", "ShortReacher-v1"]
     arguments += ["-n", "tired", "--teacher", "own:teacher", *TINY_FIT]
     assert main(arguments) == 2
-    said = capsys.readouterr().err
-    assert "own:teacher raised RuntimeError: I am tired" in said
-    assert "Traceback" not in said
+    printed = capsys.readouterr().err
+    assert "own:teacher raised RuntimeError: I am tired" in printed
+    assert "Traceback" not in printed
     assert main(arguments) == 2
     assert Experiment.find("tired").state == "failed"
 
 
-def test_an_environment_of_ones_own_is_taught_by_module_and_id(own_code):
-    own_code(environment_of_the_docs())
+def test_custom_environment_is_taught_by_module_and_id(own_code):
+    own_code(documented_environment())
     arguments = ["teach", "-p", "synth", "-l", "12", "-L", "8", "-e", "own:Point-v0"]
     assert main([*arguments, "-n", "point", "-c", "0.5", *TINY_FIT]) == 0
     assert Experiment.find("point").config["env_id"] == "own:Point-v0"
 
 
-def environment_of_the_docs():
-    """The environment that the docs show."""
+def documented_environment():
+    """Return the source of the environment in docs/own-code.md."""
     page = (Path(__file__).parents[1] / "docs" / "own-code.md").read_text()
     return next(each for each in re.findall(r"```python\n(.*?)```", page, re.S) if "Point" in each)
 
 
-def test_a_read_only_home_is_refused_in_words(tmp_path, monkeypatch, capsys, as_nobody):
+def test_read_only_home_exits_with_code_2_and_its_path(tmp_path, monkeypatch, capsys, as_nobody):
     arguments = ["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", "x", *TINY]
     assert main(arguments) == 0
     home = Path(tmp_path / "locked")

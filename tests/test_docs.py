@@ -1,4 +1,4 @@
-"""What the documentation says is held to the code."""
+"""Tests that the documentation matches the code."""
 
 import ast
 import importlib.util
@@ -86,13 +86,13 @@ def page_named(path):
 
 
 def blocks(path, *languages):
-    """The code blocks of a page that are in one of the languages."""
+    """Return the code blocks of a page that are in one of the languages."""
     fenced = re.findall(r"^```(\w*)\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE)
     return [body for language, body in fenced if language in languages]
 
 
 def command_lines():
-    """Every command line for rl-teacher in a code block, with its page."""
+    """Yield the rl-teacher command lines of all code blocks, each with an id."""
     for path in PAGES:
         for line in "".join(blocks(path, "sh", "console")).replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
@@ -113,7 +113,7 @@ def python_blocks():
 
 
 def make_settings():
-    """The script that writes the page of settings."""
+    """Import the script that generates docs/settings.md."""
     path = ROOT / "docs" / "make_settings.py"
     spec = importlib.util.spec_from_file_location("make_settings", path)
     assert spec is not None
@@ -135,7 +135,7 @@ def settings():
 
 
 def anchors(path):
-    """What a heading can be linked by, as GitHub makes it."""
+    """Return the anchors that GitHub generates for the headings of a page."""
     without_code = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
     headings = re.findall(r"^#+ (.*)$", without_code, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -145,17 +145,17 @@ def anchors(path):
 
 
 @pytest.mark.parametrize("arguments", commands())
-def test_a_command_line_in_the_docs_is_understood(arguments, monkeypatch, capsys, tmp_path):
+def test_command_line_in_docs_is_accepted(arguments, monkeypatch, capsys, tmp_path):
     (tmp_path / "point.py").write_text(blocks(ROOT / "docs" / "own-code.md", "python")[2])
     (tmp_path / "lamp.py").write_text(blocks(ROOT / "docs" / "images.md", "python")[0])
     monkeypatch.syspath_prepend(tmp_path)
-    taught = []
+    configs = []
 
-    def remember(config, options, console):
-        taught.append(config)
+    def record(config, options, console):
+        configs.append(config)
         return 0
 
-    monkeypatch.setattr(cli, "run_teach", remember)
+    monkeypatch.setattr(cli, "run_teach", record)
     monkeypatch.setattr(cli, "run_fit", lambda config: validate_fit(config) or 0)
     monkeypatch.setattr(serve, "serve", lambda options: 0)
     monkeypatch.setattr(terminal, "label_at_terminal", lambda name: 0)
@@ -172,12 +172,12 @@ def test_a_command_line_in_the_docs_is_understood(arguments, monkeypatch, capsys
         assert "cannot be read as a label data set" in printed.err
         return
     assert exit_code == 0, printed.err
-    for config in taught:
+    for config in configs:
         has_own_teacher = ":" in config.teacher
         check(replace(config, teacher="oracle") if has_own_teacher else config)
 
 
-def test_command_lines_were_found():
+def test_docs_have_command_lines_of_every_command():
     found = {words[0] for words, _ in command_lines()}
     assert found == {
         *("teach", "serve", "label", "envs", "runs", "report"),
@@ -187,15 +187,15 @@ def test_command_lines_were_found():
 
 
 @pytest.mark.parametrize("path", PAGES, ids=page_named)
-def test_every_make_target_that_is_mentioned_exists(path):
+def test_make_targets_in_docs_exist(path):
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     text = path.read_text()
-    in_words = re.findall(r"`make (?:\w+=\S+ )?([a-z-]+)`", text)
+    in_text = re.findall(r"`make (?:\w+=\S+ )?([a-z-]+)`", text)
     in_blocks = re.findall(r"^make ([a-z-]+)", text, re.MULTILINE)
-    assert {*in_words, *in_blocks} <= targets
+    assert {*in_text, *in_blocks} <= targets
 
 
-def test_every_npm_script_that_is_mentioned_exists():
+def test_npm_scripts_in_docs_exist():
     scripts = json.loads((ROOT / "web-ui" / "package.json").read_text())["scripts"]
     lines = "".join(blocks(ROOT / "CONTRIBUTING.md", "sh")).splitlines()
     mentioned = [line.split("#")[0].split()[-1] for line in lines if line.startswith("npm ")]
@@ -207,11 +207,13 @@ def test_every_npm_script_that_is_mentioned_exists():
 
 
 @pytest.mark.parametrize("path", PAGES, ids=page_named)
-def test_every_flag_that_is_mentioned_exists(path, settings):
-    of_serve = {f"--{name.replace('_', '-')}" for name in serve.ServeOptions.__dataclass_fields__}
-    of_play = {f"--{name.replace('_', '-')}" for name in PlayOptions.__dataclass_fields__}
+def test_flags_in_docs_exist(path, settings):
+    serve_flags = {
+        f"--{name.replace('_', '-')}" for name in serve.ServeOptions.__dataclass_fields__
+    }
+    play_flags = {f"--{name.replace('_', '-')}" for name in PlayOptions.__dataclass_fields__}
     others = {"--help", "--version", "--plot", "--experiment", "--format", "--out"}
-    known = {setting.flag for setting in settings} | of_serve | of_play | others
+    known = {setting.flag for setting in settings} | serve_flags | play_flags | others
     mentioned = {
         flag.replace("_", "-")
         for line in path.read_text().splitlines()
@@ -222,25 +224,25 @@ def test_every_flag_that_is_mentioned_exists(path, settings):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=page_named)
-def test_every_short_flag_that_is_mentioned_exists(path, settings):
+def test_short_flags_in_docs_exist(path, settings):
     known = {setting.short for setting in settings if setting.short}
     assert set(SHORT_FLAG.findall(path.read_text())) <= known
 
 
-def test_the_page_of_settings_is_current():
+def test_settings_page_is_current():
     script = make_settings()
     assert script.page() == script.SETTINGS_PAGE.read_text(), "run python docs/make_settings.py"
 
 
-def test_every_flag_in_the_page_of_settings_is_one_of_the_command_line(settings, capsys):
+def test_settings_page_has_exactly_flags_of_teach(settings, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(["teach", "--help"])
     assert ended.value.code == 0
-    on_the_command_line = set(FLAG.findall(capsys.readouterr().out))
-    assert {setting.flag for setting in settings} == on_the_command_line - {"--help", "--n-labels."}
+    teach_flags = set(FLAG.findall(capsys.readouterr().out))
+    assert {setting.flag for setting in settings} == teach_flags - {"--help", "--n-labels."}
 
 
-def test_every_setting_is_explained(settings):
+def test_every_setting_has_help(settings):
     assert all(setting.help for setting in settings)
 
 
@@ -248,7 +250,7 @@ def test_every_setting_is_explained(settings):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=page_named)
-def test_every_relative_link_leads_somewhere(path):
+def test_relative_links_resolve(path):
     for link in LINK.findall(path.read_text()):
         if "://" in link:
             continue
@@ -259,7 +261,7 @@ def test_every_relative_link_leads_somewhere(path):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=page_named)
-def test_no_path_of_one_machine_is_in_the_docs(path):
+def test_docs_have_no_absolute_paths(path):
     assert not re.search(r"(?<![\w.~])/(home|root|work|tmp|Users)/", path.read_text())
 
 
@@ -267,7 +269,7 @@ def test_no_path_of_one_machine_is_in_the_docs(path):
 
 
 @pytest.mark.parametrize("source", list(python_blocks()))
-def test_a_python_block_compiles(source):
+def test_python_block_parses(source):
     ast.parse(source)
 
 
@@ -308,13 +310,13 @@ def test_example_of_getting_started_learns_to_lean_back(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_an_example_of_own_code_runs(number, tmp_path):
+def test_example_of_own_code_runs(number, tmp_path):
     example = blocks(ROOT / "docs" / "own-code.md", "python")[number]
     done = run_as_script(example, tmp_path)
     assert done.returncode == 0, done.stderr
 
 
-def test_of_pictures_check_says_what_the_docs_say(capsys):
+def test_check_of_moving_dot_prints_output_in_docs(capsys):
     assert cli.main(["check", "MovingDot-v0", "-f", "2", "--colour"]) == 0
     assert capsys.readouterr().out in blocks(ROOT / "docs" / "images.md", "text")
 
@@ -323,7 +325,7 @@ def test_of_pictures_check_says_what_the_docs_say(capsys):
 
 
 @pytest.mark.parametrize(
-    "said",
+    "text",
     [
         f"or {DEFAULT_PRETRAIN_LABELS} if that is not given either",
         f"one compiled call of {fit.CHUNK_STEPS} steps",
@@ -351,17 +353,17 @@ def test_of_pictures_check_says_what_the_docs_say(capsys):
         f"as if measured over {labels.WARM_START_COUNT:,} steps",
     ],
 )
-def test_a_number_in_how_it_works_is_that_of_the_code(said):
-    assert said in text_of("docs/how-it-works.md")
+def test_number_in_how_it_works_matches_code(text):
+    assert text in text_of("docs/how-it-works.md")
 
 
 def text_of(name):
-    """A page in one line."""
+    """Return a page as one line."""
     return " ".join((ROOT / name).read_text().split())
 
 
 @pytest.mark.parametrize(
-    ("page", "said"),
+    ("page", "text"),
     [
         ("docs/remote.md", f"one port: {RunOptions().port}, or the next free one"),
         (
@@ -433,11 +435,11 @@ def text_of(name):
         ("docs/files.md", f"latest episodes, the last {reporting.EPISODES_KEPT} stay"),
     ],
 )
-def test_a_figure_in_the_docs_is_that_of_the_code(page, said):
-    assert said in text_of(page)
+def test_number_in_docs_matches_code(page, text):
+    assert text in text_of(page)
 
 
-def test_a_look_at_the_store_twice_a_second_is_what_the_code_does():
+def test_poll_interval_in_docs_matches_code():
     assert "polled twice a second" in text_of("docs/service.md")
     assert Settings("").poll_every_s == 0.5
 
@@ -446,7 +448,7 @@ def test_a_look_at_the_store_twice_a_second_is_what_the_code_does():
 
 
 def table(name, *heading):
-    """The rows below a heading row, each a list of cells."""
+    """Return the rows of the table with these headings, each as a list of cells."""
     lines = (ROOT / name).read_text().splitlines()
     start = lines.index(f"| {' | '.join(heading)} |") + 2
     rows = []
@@ -458,61 +460,61 @@ def table(name, *heading):
 
 
 def quoted(cell):
-    """What is in backquotes in a cell."""
+    """Return the code spans of a cell."""
     return re.findall(r"`([^`]+)`", cell)
 
 
-def test_every_keyword_of_the_wrappers_is_in_their_page():
+def test_wrapper_keywords_in_docs_match_code():
     keywords = table("docs/wrappers.md", "keyword", "default", "meaning")
     named = [name for keyword, *_ in keywords for name in quoted(keyword)]
     assert set(named) == set(WrapperSettings.__dataclass_fields__)
 
 
-def routes_of_the_service():
+def service_routes():
     return [
         route for router in app.ROUTERS for route in router.routes if isinstance(route, APIRoute)
     ]
 
 
-def test_the_routes_of_the_service_are_those_of_the_code():
+def test_routes_in_docs_match_code():
     rows = table("docs/service.md", "route", "what it answers")
     documented = [quoted(route)[0] for route, _ in rows]
     assert sorted(documented) == sorted(
         {
             f"{method} {route.path.replace(':path', '')}"
-            for route in routes_of_the_service()
+            for route in service_routes()
             for method in (route.methods or set()) - {"HEAD"}
         }
     )
 
 
-def test_the_routes_without_a_token_are_those_that_the_docs_name():
-    open_to_anybody = {
+def test_public_routes_in_docs_match_code():
+    public_paths = {
         route.path.replace(":path", "")
-        for route in routes_of_the_service()
+        for route in service_routes()
         if access.required_access(route) is access.Access.PUBLIC
     }
-    [said] = re.findall(r"Every route but (.*) needs a credential", text_of("docs/service.md"))
-    assert set(quoted(said)) == open_to_anybody
+    [text] = re.findall(r"Every route but (.*) needs a credential", text_of("docs/service.md"))
+    assert set(quoted(text)) == public_paths
     rows = dict(table("docs/service.md", "route", "what it answers"))
-    marked = {quoted(route)[0] for route, says in rows.items() if "open to anybody" in says}
+    marked = {quoted(route)[0] for route, answer in rows.items() if "open to anybody" in answer}
     assert marked == {
-        f"{'POST' if path == '/api/v1/join' else 'GET'} {path}" for path in open_to_anybody
+        f"{'POST' if path == '/api/v1/join' else 'GET'} {path}" for path in public_paths
     }
 
 
-def test_the_routes_for_owners_are_marked_so():
+def test_owner_routes_in_docs_match_code():
     rows = table("docs/service.md", "route", "what it answers")
-    marked = {quoted(route)[0] for route, says in rows if says.startswith("(owner)")}
+    marked = {quoted(route)[0] for route, answer in rows if answer.startswith("(owner)")}
     assert marked == {
         f"{method} {route.path.replace(':path', '')}"
-        for route in routes_of_the_service()
+        for route in service_routes()
         if access.required_access(route) is access.Access.OWNER
         for method in route.methods or ()
     }
 
 
-def test_every_test_that_holds_a_promise_exists():
+def test_tests_named_in_security_docs_exist():
     promises = table("docs/security.md", "promise", "how", "test")
     named = [name for _, _, tests in promises for name in quoted(tests)]
     assert all(quoted(tests) for _, _, tests in promises)
@@ -523,13 +525,13 @@ def test_every_test_that_holds_a_promise_exists():
             assert re.search(rf"\b(?:class|def) {part}\b", text), name
 
 
-def test_the_kinds_of_problems_are_those_of_the_code():
+def test_problem_types_in_docs_match_code():
     rows = table("docs/service.md", "status", "type", "title")
     documented = [(int(status), quoted(slug)[0], title) for status, slug, title in rows]
     assert documented == [(kind.status, kind.slug, kind.title) for kind in problems.PROBLEM_TYPES]
 
 
-def test_the_tables_of_the_store_are_those_of_the_code():
+def test_store_tables_in_docs_match_code():
     rows = table("docs/files.md", "table", "columns")
     documented = {quoted(name)[0]: quoted(columns) for name, columns in rows}
     assert {name: set(columns) for name, columns in documented.items()} == {
@@ -537,17 +539,17 @@ def test_the_tables_of_the_store_are_those_of_the_code():
     }
 
 
-def test_the_layout_of_a_pose_file_is_that_of_the_code():
+def test_pose_file_layout_in_docs_matches_code():
     rows = table("docs/files.md", "bytes", "type", "what")
     ends = [int(cells[0].split("-")[1]) for cells in rows]
-    begins = [int(cells[0].split("-")[0]) for cells in rows]
-    assert begins == [0, *(end + 1 for end in ends[:-1])]
+    starts = [int(cells[0].split("-")[0]) for cells in rows]
+    assert starts == [0, *(end + 1 for end in ends[:-1])]
     assert ends[-1] + 1 == poses.HEADER.size
     letters = {"4 characters": "4s", "uint16": "H", "uint32": "I", "float32": "f", "": "12x"}
     assert "<" + "".join(letters[cells[1]] for cells in rows) == poses.HEADER.format
 
 
-# --- the page ---
+# --- labelling page ---
 
 PAGE = ROOT / "web-ui" / "src" / "lib"
 
@@ -559,11 +561,11 @@ PRINTED_KEYS = {
     " ": "space",
     "Escape": "Esc",
 }
-"""Keys whose name in the browser is not what is printed on them."""
+"""Labels of keys whose browser name differs from their label."""
 
 
-def keys_of_the_page():
-    """What each key does, by what is printed on it: the kind of action, and the answer."""
+def read_page_keys():
+    """Return the action and the answer of each key, by its label."""
     source = (PAGE / "keys.ts").read_text()
     plain = source.split("const PLAIN")[1].split("\n}")[0]
     entry = re.compile(
@@ -575,46 +577,44 @@ def keys_of_the_page():
     }
 
 
-def test_the_keys_in_the_docs_are_those_of_the_page():
+def test_keys_in_docs_match_page():
     rows = table("docs/labelling.md", "key", "what it does", "stored as")
     documented = {key: quoted(stored) for keys, _, stored in rows for key in quoted(keys)}
-    on_the_page = keys_of_the_page()
-    assert len(on_the_page) > 10
-    assert documented == {
-        key: [answer] if answer else [] for key, (_, answer) in on_the_page.items()
-    }
+    page_keys = read_page_keys()
+    assert len(page_keys) > 10
+    assert documented == {key: [answer] if answer else [] for key, (_, answer) in page_keys.items()}
 
 
 def test_keys_in_getting_started_match_the_page():
     assert "`←` or `→` for the better one, `↓` for equal, `↑` if you cannot tell." in text_of(
         "docs/getting-started.md"
     )
-    on_the_page = keys_of_the_page()
-    answers = {key: on_the_page[key][1] for key in "←→↓↑"}
+    page_keys = read_page_keys()
+    answers = {key: page_keys[key][1] for key in "←→↓↑"}
     assert answers == {"←": "left", "→": "right", "↓": "equal", "↑": "cannot_tell"}
 
 
 @pytest.mark.parametrize(
-    ("file", "pattern", "said"),
+    ("file", "pattern", "text"),
     [
         ("history.ts", r"MAX_HISTORY = (\d+)", "up to {}. The last {} are also"),
         ("clock.ts", r"SPEEDS = \[([^\]]+)\]", "speed: {} times"),
         ("outbox.ts", r"MAX_RETRY_MS = (\d+)_000", "at least every {} seconds"),
     ],
 )
-def test_a_figure_of_the_page_is_that_of_its_source(file, pattern, said):
+def test_number_of_page_in_docs_matches_source(file, pattern, text):
     (value,) = re.findall(pattern, (PAGE / file).read_text())
-    assert said.replace("{}", value) in text_of("docs/labelling.md")
+    assert text.replace("{}", value) in text_of("docs/labelling.md")
 
 
-def test_the_letters_at_the_terminal_are_those_of_the_code():
+def test_terminal_letters_in_docs_match_code():
     rows = table("docs/labelling.md", "letter", "what it does")
     letters = [cells[0].strip("`") for cells in rows]
     assert letters == [*(letter.upper() or "Enter" for letter in terminal.ANSWERS), "U", "Q"]
     assert all(f"[{letter}]" in terminal.KEYS for letter in letters if letter != "Enter")
 
 
-def test_the_table_of_the_suite_is_that_of_the_code():
+def test_suite_table_in_docs_matches_code():
     rows = {}
     for line in (ROOT / "docs" / "environments.md").read_text().splitlines():
         cells = [cell.strip(" `") for cell in line.strip("|").split("|")]
@@ -641,20 +641,20 @@ def test_animation_of_readme_is_smaller_than_1_5_megabytes():
     assert (ROOT / name).stat().st_size < 1_500_000
 
 
-def test_number_of_examples_in_readme_is_that_of_the_folder():
+def test_number_of_examples_in_readme_matches_folder():
     words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
     num_examples = len(list((ROOT / "examples").glob("*.py")))
     assert f"[`examples/`](examples) {words[num_examples]} short programs" in text_of("README.md")
 
 
-def test_every_folder_of_the_package_is_in_contributing():
+def test_contributing_lists_every_package_folder():
     rows = table("CONTRIBUTING.md", "folder", "content")
     documented = {Path(quoted(folder)[0]).name for folder, _ in rows}
     folders = {path.parent.name for path in (ROOT / "src" / "rl_teacher").glob("*/__init__.py")}
     assert folders <= documented
 
 
-def test_numbers_of_files_in_architecture_are_those_of_its_tables():
+def test_numbers_of_files_in_architecture_match_tables():
     walks = (ROOT / "docs" / "architecture.md").read_text().split("\n## Path of ")[1:]
     for walk in walks:
         (counted,) = re.findall(r"These are \*\*(\d+) files\*\*", walk)

@@ -63,7 +63,7 @@ def test_short_example_has_fewer_than_60_lines(path):
     assert len(path.read_text().splitlines()) < MAX_LINES
 
 
-def test_core_loop_is_one_page_that_uses_only_the_environment_of_the_package():
+def test_core_loop_is_short_and_imports_only_environment_from_package():
     source = CORE_LOOP.read_text()
     code = [line for line in source.splitlines() if line.strip() and line.strip()[0] != "#"]
     assert len(code) < MAX_CORE_CODE_LINES
@@ -74,7 +74,7 @@ def test_core_loop_is_one_page_that_uses_only_the_environment_of_the_package():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example_runs_in_a_process_of_its_own(path):
+def test_example_runs_in_new_process(path):
     assert printed_alone_by(path.stem, 500)
 
 
@@ -161,5 +161,5 @@ def test_core_loop_improves_on_random_policy_with_few_labels(core, capsys):
 
 @pytest.mark.slow
 def test_core_loop_solves_short_hopper_from_300_labels(core):
-    """The agent earns at least 70 % of what it earns with the true reward in as many steps."""
+    """Check that the return is at least 70 % of that with the true reward."""
     assert core.train(seed=0) > 0.7 * TRUE_REWARD_RETURN

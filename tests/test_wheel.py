@@ -1,4 +1,4 @@
-"""What the wheel brings: the whole page, for whoever has no Node and no network."""
+"""Tests of the built wheel: it contains the whole page and needs neither Node nor network."""
 
 import os
 import re
@@ -30,11 +30,11 @@ NAMES = {
     "http://www.w3.org/2000/xmlns/",
     "http://www.w3.org/XML/1998/namespace",
 }
-"""Of XML vocabularies: never fetched."""
+"""XML namespaces, which are never fetched."""
 
 
 def pip(*arguments):
-    """Run pip so that it downloads nothing."""
+    """Run pip without network access."""
     subprocess.run(
         [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments],
         env=os.environ | {"PIP_NO_INDEX": "1"},
@@ -53,7 +53,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def programs(wheel, tmp_path_factory):
-    """The programs of a virtual environment that has nothing but the wheel."""
+    """Return the bin folder of a virtual environment that has only the wheel installed."""
     folder = tmp_path_factory.mktemp("venv")
     venv.create(folder, with_pip=False, symlinks=True)
     pip("--python", str(folder / "bin" / "python"), "install", "--no-deps", str(wheel))
@@ -62,7 +62,7 @@ def programs(wheel, tmp_path_factory):
 
 @pytest.fixture
 def environment(programs):
-    """No Node, and no other rl-teacher: the libraries alone are those of the tests."""
+    """Return environment variables without Node and without the source tree of rl-teacher."""
     home = os.environ["RL_TEACHER_HOME"]
     libraries = sysconfig.get_paths()["purelib"]
     return {
@@ -75,7 +75,7 @@ def environment(programs):
 
 @pytest.fixture
 def service(programs, environment, tmp_path):
-    """A client of `rl-teacher serve`, as it was installed."""
+    """Yield an HTTP client of the installed `rl-teacher serve`."""
     command = [programs / "rl-teacher", "serve", "--port", "0", "--no-browser"]
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL
@@ -92,24 +92,22 @@ def service(programs, environment, tmp_path):
 
 
 def assets_in(text):
-    """The names of the page's own files that a file of the page mentions."""
+    """Return the names of the page assets that a text refers to."""
     return set(ASSET.findall(text))
 
 
 @pytest.mark.slow
-def test_the_wheel_serves_its_whole_page_without_node_and_names_no_address_outside(
-    service, wheel, environment
-):
+def test_wheel_serves_whole_page_without_node_or_external_addresses(service, wheel, environment):
     assert shutil.which("node", path=environment["PATH"]) is None
     texts = {"/": service.get("/").raise_for_status().text}
-    waiting = assets_in(texts["/"])
-    assert waiting
-    while waiting:
-        name = waiting.pop()
+    pending = assets_in(texts["/"])
+    assert pending
+    while pending:
+        name = pending.pop()
         answer = service.get(f"/assets/{name}").raise_for_status()
         assert answer.content
         texts[name] = answer.text
-        waiting |= assets_in(texts[name]) - texts.keys()
+        pending |= assets_in(texts[name]) - texts.keys()
     packed = {Path(name).name for name in zipfile.ZipFile(wheel).namelist() if PAGE in name}
     assert packed == texts.keys() - {"/"} | {"index.html"}
     outside = {address for text in texts.values() for address in ADDRESS.findall(text)} - NAMES
@@ -117,7 +115,7 @@ def test_the_wheel_serves_its_whole_page_without_node_and_names_no_address_outsi
 
 
 @pytest.mark.slow
-def test_what_was_installed_is_the_wheel_and_not_the_source(programs, environment, tmp_path):
+def test_installed_package_is_wheel_and_not_source(programs, environment, tmp_path):
     printed = subprocess.run(
         [programs / "python", "-c", "import rl_teacher; print(rl_teacher.__file__)"],
         cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""Piece by piece: labels collected in one process, fitted in a second, used by a third."""
+"""Tests of the separate steps: collect labels, fit a predictor, train an agent with it."""
 
 import dataclasses
 import json
@@ -56,8 +56,8 @@ def rows(name):
     return Experiment.find(name).metrics()
 
 
-def figures(name):
-    """Every figure of the last row that does not depend on the clock."""
+def last_metrics(name):
+    """Return the metrics of the last row that do not depend on the clock."""
     last = rows(name)[-1]
     return {key: each for key, each in last.items() if key not in ("wall_s", "steps_per_second")}
 
@@ -71,13 +71,13 @@ def fit(labels="labels", name="predictor", **changes):
 
 
 @pytest.fixture(scope="module")
-def _shelf(tmp_path_factory):
-    """A function that does something in a home of its own, once; what it left and returned."""
+def _cached_home(tmp_path_factory):
+    """Return a function that runs a job once in its own home and caches the result."""
     done = {}
 
     def home_after(work):
         if work not in done:
-            folder = tmp_path_factory.mktemp("shelf")
+            folder = tmp_path_factory.mktemp("cached-home")
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("RL_TEACHER_HOME", str(folder))
                 done[work] = folder, work()
@@ -87,9 +87,9 @@ def _shelf(tmp_path_factory):
 
 
 @pytest.fixture
-def fitted(_shelf):
-    """A predictor, and the experiment whose labels it was fitted to."""
-    folder, outcome = _shelf(collect_and_fit)
+def fitted(_cached_home):
+    """Return a fitted predictor; its home also has the labelled experiment."""
+    folder, outcome = _cached_home(collect_and_fit)
     shutil.copytree(folder, home())
     return dataclasses.replace(outcome, folder=home() / outcome.folder.relative_to(folder))
 
@@ -100,13 +100,13 @@ def collect_and_fit():
 
 
 @pytest.fixture
-def first(_shelf):
-    """An experiment with an agent that learned from the true reward."""
-    folder, _ = _shelf(teach_the_first)
+def first(_cached_home):
+    """Create an experiment whose agent was trained on the true reward."""
+    folder, _ = _cached_home(teach_first)
     shutil.copytree(folder, home())
 
 
-def teach_the_first():
+def teach_first():
     return teach(dataclasses.replace(TEACH, predictor="rl", name="first"), QUIET)
 
 
@@ -116,7 +116,7 @@ def networks(name):
     return part_of(checkpoint.arrays, "agent/networks")
 
 
-# --- the four workflows, each in processes of its own ---
+# --- whole workflows ---
 
 
 def run(*arguments):
@@ -135,7 +135,7 @@ TINY_PPO = ["--ppo.num-envs", "16", "--ppo.rollout-steps", "32"]
 
 
 @pytest.mark.slow
-def test_labels_are_collected_in_one_process_fitted_in_a_second_and_used_by_a_third():
+def test_collect_fit_and_teach_run_in_separate_processes():
     on = ["-e", "ShortReacher-v1"]
     printed = run("collect", *on, "-c", "1", "-n", "labels", "-l", "60", "-p", "synth", *TINY_PPO)
     assert "60 labels in experiment labels" in printed
@@ -153,7 +153,7 @@ def test_labels_are_collected_in_one_process_fitted_in_a_second_and_used_by_a_th
     assert "labels_asked" not in last
 
 
-def test_end_to_end_and_the_true_reward_alone_leave_what_the_others_begin_with():
+def test_predictor_and_agent_of_earlier_runs_start_third_run():
     teach_on = ["teach", "-e", "ShortReacher-v1", "-t", "2048", *TINY_PPO]
     synthetic = ["-p", "synth", "-l", "20", "-c", "1", "--reward.hidden", "16", "16"]
     assert main([*teach_on, "-n", "true", "-p", "rl"]) == 0
@@ -165,7 +165,7 @@ def test_end_to_end_and_the_true_reward_alone_leave_what_the_others_begin_with()
 # --- collect ---
 
 
-def test_collecting_asks_for_exactly_so_many_and_stops():
+def test_collect_stops_after_requested_number_of_labels():
     assert collect().is_finished
     last = rows("labels")[-1]
     assert last["labels_answered"] == last["labels_asked"] == 60
@@ -174,7 +174,7 @@ def test_collecting_asks_for_exactly_so_many_and_stops():
     assert len(labels_of("labels")) == 60
 
 
-def test_collecting_again_asks_nothing_new():
+def test_repeated_collect_asks_no_new_comparisons():
     collect()
     before = labels_of("labels").content_hash
     assert collect().is_finished
@@ -182,7 +182,7 @@ def test_collecting_again_asks_nothing_new():
 
 
 @pytest.mark.usefixtures("first")
-def test_an_earlier_agent_is_what_is_compared():
+def test_collect_with_agent_path_compares_behaviour_of_agent():
     collect(name="random")
     collect(name="taught", agent_path="first")
     random, taught = labels_of("random"), labels_of("taught")
@@ -190,12 +190,12 @@ def test_an_earlier_agent_is_what_is_compared():
     assert Experiment.find("taught").config["agent_path"].startswith("sha256:")
 
 
-def test_a_saved_predictor_helps_to_choose_the_pairs(fitted):
+def test_collect_with_saved_predictor_collects_all_labels(fitted):
     collect(name="chosen", predictor_path="predictor", n_labels=20)
     assert len(labels_of("chosen")) == 20
 
 
-def test_waiting_for_a_person_can_be_stopped_and_their_labels_stay():
+def test_interrupted_collect_exits_cleanly_and_is_stopped():
     arguments = ["collect", "-e", "ShortReacher-v1", "-n", "mine", "-l", "4", "-c", "1"]
     process = subprocess.Popen(
         [sys.executable, "-m", "rl_teacher.cli", *arguments, "--no-browser", *TINY_PPO],
@@ -226,27 +226,27 @@ def status_of(name):
 # --- fit ---
 
 
-def test_a_predictor_fitted_to_saved_labels_knows_what_is_better(fitted):
+def test_fitted_predictor_ranks_labelled_segments(fitted):
     assert fitted.num_comparisons == 60
     assert fitted.report.held_out_accuracy > 0.6
     predictor = RewardPredictor.load(fitted.folder)
-    right = []
+    is_right = []
     for each in labels_of("labels"):
-        left, right_ = (
+        left, right = (
             predictor(side.observations, side.actions).sum() for side in (each.left, each.right)
         )
-        right.append((left > right_) == (each.target > 0.5))
-    assert np.mean(right) > 0.8
+        is_right.append((left > right) == (each.target > 0.5))
+    assert np.mean(is_right) > 0.8
 
 
-def test_its_rewards_have_mean_0_on_the_labelled_segments(fitted):
+def test_fitted_predictor_has_mean_reward_0_on_labelled_segments(fitted):
     predictor = RewardPredictor.load(fitted.folder)
     sides = [side for each in labels_of("labels") for side in (each.left, each.right)]
     rewards = np.concatenate([predictor(side.observations, side.actions) for side in sides])
     assert rewards.mean() == pytest.approx(0, abs=0.01)
 
 
-def test_a_data_set_is_fitted_as_its_experiment_is(fitted, tmp_path):
+def test_fit_of_data_set_equals_fit_of_experiment(fitted, tmp_path):
     labels_of("labels").save(tmp_path / "set.zip")
     other = fit_labels(
         FitConfig(str(tmp_path / "set.zip"), out=str(tmp_path / "out"), reward=SMALL)
@@ -257,20 +257,20 @@ def test_a_data_set_is_fitted_as_its_experiment_is(fitted, tmp_path):
         np.testing.assert_array_equal(array, theirs[name])
 
 
-def test_a_fit_can_begin_with_a_saved_predictor(fitted):
+def test_fit_with_saved_predictor_continues_from_it(fitted):
     again = fit(name="further", predictor_path="predictor", pretrain_iters=8)
     assert again.report.num_steps == 8
     assert again.report.held_out_accuracy > 0.6
     assert "predictor_path" in Experiment.find("further").config["fit"]
 
 
-def test_a_report_of_a_fit_has_its_accuracy(fitted, capsys):
+def test_report_of_fit_has_held_out_accuracy(fitted, capsys):
     assert main(["report", "predictor"]) == 0
     assert "held-out accuracy" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("fitted")
-def test_fits_that_make_no_sense_are_refused_in_words():
+def test_invalid_fit_raises_with_reason():
     with pytest.raises(BadInput, match="neither an experiment nor a data set"):
         fit("nothing")
     with pytest.raises(BadConfig, match="-n, or a folder with --out"):
@@ -284,7 +284,7 @@ def test_fits_that_make_no_sense_are_refused_in_words():
 # --- teach with a saved predictor ---
 
 
-def test_a_frozen_predictor_is_never_changed_and_asks_nothing(fitted):
+def test_frozen_predictor_is_unchanged_and_asks_no_labels(fitted):
     before = RewardPredictor.load(fitted.folder).state()
     teach(dataclasses.replace(TEACH, predictor_path="predictor"), QUIET)
     after = RewardPredictor.load(fitted.folder).state()
@@ -298,13 +298,13 @@ def labels_count(name):
     return Experiment.find(name).summary().labels
 
 
-def test_p_human_asks_nobody_while_the_predictor_is_frozen(fitted):
+def test_teach_with_human_and_frozen_predictor_finishes_without_labels(fitted):
     config = dataclasses.replace(TEACH, predictor="human", predictor_path="predictor")
     assert teach(config, QUIET).is_finished
 
 
 @pytest.mark.parametrize("changes", [{"keep_asking": True}, {"n_labels": 40}])
-def test_told_to_it_goes_on_asking_and_fitting(fitted, changes):
+def test_saved_predictor_is_fine_tuned_when_labels_are_requested(fitted, changes):
     config = dataclasses.replace(TEACH, predictor="synth", predictor_path="predictor", **changes)
     teach(
         dataclasses.replace(config, num_timesteps=16_384 if "keep_asking" in changes else 4096),
@@ -318,13 +318,13 @@ def test_told_to_it_goes_on_asking_and_fitting(fitted, changes):
     assert (Experiment.find("agent").folder / "predictor" / "predictor.json").exists()
 
 
-def test_the_first_rewards_of_a_predictor_that_is_fitted_further_are_already_good(fitted):
+def test_fine_tuned_predictor_correlates_with_true_reward_from_first_step(fitted):
     config = dataclasses.replace(TEACH, predictor="synth", predictor_path="predictor", n_labels=40)
     teach(dataclasses.replace(config, num_timesteps=512), QUIET)
     assert rows("agent")[0]["correlation"] > 0.3
 
 
-def test_a_predictor_for_other_spaces_is_refused_in_words(fitted):
+def test_predictor_for_other_spaces_raises_bad_config(fitted):
     config = dataclasses.replace(TEACH, env_id="Pendulum-v1", predictor_path="predictor")
     with pytest.raises(BadConfig, match=r"made for observations of shape \(10,\).*Pendulum-v1 has"):
         teach(config, QUIET)
@@ -333,7 +333,7 @@ def test_a_predictor_for_other_spaces_is_refused_in_words(fitted):
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({}, "-p rl, -p synth or -p human"),
         ({"predictor": "rl", "predictor_path": "x"}, "Leave one of them out"),
@@ -342,8 +342,8 @@ def test_a_predictor_for_other_spaces_is_refused_in_words(fitted):
         ({"predictor": "synth", "collect_only": True}, "a number of labels"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(changes, says):
-    with pytest.raises(BadConfig, match=says):
+def test_contradictory_settings_raise_bad_config(changes, message):
+    with pytest.raises(BadConfig, match=message):
         teach(dataclasses.replace(TEACH, **changes), QUIET)
 
 
@@ -351,29 +351,29 @@ def test_settings_that_contradict_each_other_are_refused(changes, says):
 
 
 @pytest.mark.usefixtures("first")
-def test_an_agent_begins_where_another_ended():
+def test_agent_path_starts_from_weights_of_earlier_agent():
     longer = dataclasses.replace(TEACH, predictor="rl", name="second", num_timesteps=512)
     teach(dataclasses.replace(longer, agent_path="first"), QUIET)
-    teach(dataclasses.replace(longer, name="anew"), QUIET)
-    first, second, anew = (networks(name) for name in ("first", "second", "anew"))
+    teach(dataclasses.replace(longer, name="scratch"), QUIET)
+    first, second, scratch = (networks(name) for name in ("first", "second", "scratch"))
     weight = next(name for name, each in first.items() if each.ndim == 2 and each.shape[0] == 64)
 
     def distance(other):
         return float(np.abs(other[weight] - first[weight]).max())
 
-    assert distance(second) < 0.3 * distance(anew)
+    assert distance(second) < 0.3 * distance(scratch)
     assert rows("second")[-1]["step"] == 512
 
 
 @pytest.mark.usefixtures("first")
-def test_an_agent_is_found_by_its_folder_too():
+def test_agent_path_accepts_experiment_folder():
     folder = str(Experiment.find("first").folder)
     config = dataclasses.replace(TEACH, predictor="rl", name="second", agent_path=folder)
     assert teach(config, QUIET).is_finished
 
 
 @pytest.mark.usefixtures("first")
-def test_an_agent_that_does_not_fit_is_refused_in_words():
+def test_unsuitable_agent_path_raises_with_reason():
     other = dataclasses.replace(TEACH, predictor="rl", agent_path="first")
     with pytest.raises(BadConfig, match="networks of"):
         teach(dataclasses.replace(other, env_id="Pendulum-v1"), QUIET)
@@ -384,10 +384,10 @@ def test_an_agent_that_does_not_fit_is_refused_in_words():
         teach(dataclasses.replace(other, name="third", agent_path="no agent"), QUIET)
 
 
-# --- going on ---
+# --- continued runs ---
 
 
-def test_another_predictor_in_the_same_place_is_refused_on_going_on(fitted):
+def test_continued_run_with_other_predictor_raises_config_mismatch(fitted):
     config = dataclasses.replace(TEACH, predictor_path="predictor")
     teach(config, QUIET)
     assert teach(config, QUIET).is_finished
@@ -396,14 +396,14 @@ def test_another_predictor_in_the_same_place_is_refused_on_going_on(fitted):
         teach(dataclasses.replace(config, predictor_path="other"), QUIET)
 
 
-def test_the_same_predictor_in_another_place_is_the_same(fitted, tmp_path):
+def test_continued_run_accepts_same_predictor_at_other_path(fitted, tmp_path):
     teach(dataclasses.replace(TEACH, predictor_path="predictor"), QUIET)
     RewardPredictor.load(fitted.folder).save(tmp_path / "moved")
     moved = dataclasses.replace(TEACH, predictor_path=str(tmp_path / "moved"))
     assert teach(moved, QUIET).is_finished
 
 
-def test_experiments_from_before_these_settings_can_be_continued():
+def test_saved_config_omits_unused_paths_and_flags():
     saved = dataclasses.replace(TEACH, predictor="rl").saved()
     assert {"predictor_path", "agent_path", "keep_asking", "collect_only"}.isdisjoint(saved)
 
@@ -421,11 +421,11 @@ teach(config, dataclasses.replace(QUIET, checkpoint_seconds=0.3))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["frozen", "asking"])
-def test_a_run_with_a_saved_predictor_killed_and_continued_ends_with_the_same_numbers(fitted, how):
+@pytest.mark.parametrize("mode", ["frozen", "asking"])
+def test_killed_run_with_saved_predictor_continues_with_identical_metrics(fitted, mode):
     def start(name):
         return subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, name, how],
+            [sys.executable, "-c", SCRIPT, name, mode],
             env=os.environ | {"PYTHONPATH": f"{os.getcwd()}:{os.environ.get('PYTHONPATH', '')}"},  # noqa: PTH109
             stdout=subprocess.DEVNULL,
         )
@@ -440,4 +440,4 @@ def test_a_run_with_a_saved_predictor_killed_and_continued_ends_with_the_same_nu
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert start("killed").wait(timeout=600) == 0
-    assert figures("killed") == figures("whole")
+    assert last_metrics("killed") == last_metrics("whole")

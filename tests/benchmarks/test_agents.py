@@ -4,7 +4,7 @@ from benchmarks import agents, agents_matrix
 from benchmarks.options import Options
 
 
-def run_of(part, who, pace, final_return, seed=0):
+def make_record(part, who, pace, final_return, seed=0):
     return {
         "part": part,
         "who": who,
@@ -17,35 +17,35 @@ def run_of(part, who, pace, final_return, seed=0):
     }
 
 
-def test_the_ratio_is_that_of_the_mean_paces():
+def test_report_shows_ratio_of_mean_paces():
     records = [
-        run_of("ga3c", "our A2C", 100.0, 480.0),
-        run_of("ga3c", "our GA3C", 150.0, 500.0),
-        run_of("ga3c", "our GA3C", 250.0, 490.0, seed=1),
+        make_record("ga3c", "our A2C", 100.0, 480.0),
+        make_record("ga3c", "our GA3C", 150.0, 500.0),
+        make_record("ga3c", "our GA3C", 250.0, 490.0, seed=1),
     ]
     (row,) = [line for line in agents.report(records) if line.startswith("| CartPole")]
     assert "**2.00x**" in row
     assert "2 / 1" in row
 
 
-def test_a_peer_that_compiles_nothing_has_one_pace():
+def test_pace_without_steady_value_is_overall_pace():
     assert agents.pace({"steps_per_second": 7.0}) == 7.0
 
 
 @pytest.mark.parametrize("part", agents.MATCHES)
-def test_each_part_can_be_asked_for_alone(part):
+def test_single_part_yields_only_its_cells(part):
     cells = list(agents.cells(Options(run="", only=(part,), seeds=(0,))))
     assert {cell.facts["part"] for cell in cells} == {part}
     assert len(cells) == 2 * len(agents.MATCHES[part].env_ids)
 
 
-def test_the_matrix_has_every_agent_with_and_without_labels():
+def test_matrix_has_every_agent_with_and_without_labels():
     cells = list(agents_matrix.cells(Options(run="", seeds=(0,))))
-    on_cartpole, on_hopper = 4, 5  # SAC's actions are numbers, CartPole's are choices
+    on_cartpole, on_hopper = 4, 5  # SAC needs continuous actions, CartPole's are discrete
     assert len({cell.key for cell in cells}) == 2 * (on_cartpole + on_hopper)
 
 
-def test_a_run_learned_when_it_passed_its_bar():
+def test_learns_requires_final_return_above_threshold():
     low, high = ({"env_id": "CartPole-v1", "final_return": x} for x in (399.0, 401.0))
     assert agents_matrix.learns(high)
     assert not agents_matrix.learns(low)

@@ -11,7 +11,7 @@ from benchmarks.settings import teach_config
 from benchmarks.tables import geometric_mean, mean_and_spread, number, table
 
 
-def test_turning_backwards_lowers_the_pitch_and_a_turn_forwards_takes_one_away():
+def test_backward_turns_are_net_of_forward_turns():
     t = np.linspace(0, 1, 101)
     backwards_twice = -4.1 * np.pi * t
     forwards_then_backwards = 2 * np.pi * np.where(t < 0.5, 2 * t, 3 - 4 * t)
@@ -19,8 +19,8 @@ def test_turning_backwards_lowers_the_pitch_and_a_turn_forwards_takes_one_away()
     np.testing.assert_array_equal(backward_turns(pitch), [2, 1, 0])
 
 
-def test_the_pitch_of_hopper_is_positive_forwards():
-    """With a pitch of 0.3 the torso's upper end is in front of (at larger x than) its lower."""
+def test_pitch_of_hopper_is_positive_forwards():
+    """Check that a pitch of 0.3 moves the upper end of the torso to a larger x."""
     import mujoco
 
     from rl_teacher.envs.mujoco.physics import load_model
@@ -33,18 +33,18 @@ def test_the_pitch_of_hopper_is_positive_forwards():
     assert data.body("torso").xmat.reshape(3, 3)[0, 2] > 0.2
 
 
-def test_the_first_rollout_is_left_out_of_the_steady_pace():
+def test_steady_pace_excludes_first_rollout():
     first = {"step": 100, "wall_s": 5.0, "true_return": None, "episodes": 0}
     middle = {"step": 600, "wall_s": 6.0, "true_return": 1.0, "episodes": 2}
     last = {"step": 1100, "wall_s": 7.0, "true_return": 3.0, "episodes": 4}
     rows = [{**row, "steps_per_second": 1.0} for row in (first, middle, last)]
-    figures = curve_figures(rows)
-    assert figures["steady_steps_per_second"] == 500
-    assert figures["final_return"] == 3.0
-    assert figures["auc"] == 2.0
+    metrics = curve_figures(rows)
+    assert metrics["steady_steps_per_second"] == 500
+    assert metrics["final_return"] == 3.0
+    assert metrics["auc"] == 2.0
 
 
-def test_a_curve_has_the_first_returns_at_or_after_each_tenth():
+def test_curve_has_first_return_at_or_after_each_tenth():
     rows = [
         {"step": step, "true_return": float(step) if step > 40 else None}
         for step in range(25, 501, 25)
@@ -55,35 +55,33 @@ def test_a_curve_has_the_first_returns_at_or_after_each_tenth():
     assert curve([{"step": 7, "true_return": None}]) == [(7, None)] * 10
 
 
-def test_a_run_that_was_stopped_is_still_there_when_it_goes_on_and_gone_when_done(
-    monkeypatch, tmp_path
-):
+def test_home_of_interrupted_run_is_kept_until_run_completes(monkeypatch, tmp_path):
     done = children.Finished({"steps": 3}, 1.0, 1.0)
 
-    def stopped(job, home, **_settings):
+    def interrupt(job, home, **_settings):
         (home / "experiment").write_text(job)
         raise children.ChildFailed("stopped")
 
-    def goes_on(job, home, **_settings):
+    def complete(job, home, **_settings):
         assert (home / "experiment").read_text() == job
         return done
 
     monkeypatch.setattr(children, "UNFINISHED", tmp_path / "unfinished")
-    monkeypatch.setattr(children, "run_ours", stopped)
+    monkeypatch.setattr(children, "run_ours", interrupt)
     with pytest.raises(children.ChildFailed):
         children.continue_ours("Pong-0", "teach", bar=1)
-    monkeypatch.setattr(children, "run_ours", goes_on)
+    monkeypatch.setattr(children, "run_ours", complete)
     assert children.continue_ours("Pong-0", "teach", bar=1) == done
     assert not list((tmp_path / "unfinished").iterdir())
 
 
-def test_the_geometric_mean_of_2_and_8_is_4_and_takes_nothing_below_its_floor():
+def test_geometric_mean_raises_values_to_floor_and_is_nan_when_empty():
     assert geometric_mean([2, 8]) == pytest.approx(4)
     assert geometric_mean([-5, 1], floor=0.01) == pytest.approx(0.1)
     assert math.isnan(geometric_mean([]))
 
 
-def test_numbers_in_words():
+def test_numbers_and_tables_are_formatted_as_markdown():
     assert [number(x) for x in (12345.6, 12.34, 0.123, None)] == ["12,346", "12.3", "0.12", "-"]
     assert mean_and_spread([1.0, 3.0]) == "2.00 ± 1.41"
     assert table(["a", "b"], [["x", 1]]) == ["| a | b |", "| :-- | --: |", "| x | 1 |"]
@@ -103,14 +101,14 @@ def task_record(labels, seed, final_return, date="2026-01-01", **settings):
     }
 
 
-def test_the_score_is_0_for_the_random_policy_and_1_for_the_true_reward():
+def test_score_is_0_for_random_policy_and_1_for_true_reward():
     best = [task_record(0, seed, value) for seed, value in ((0, -4.0), (1, -6.0))]
     some = [task_record(100, 0, -10.0)]
     assert tasks.score(some, best, -15.0, "final_return") == pytest.approx(0.5)
     assert tasks.score(best, best, -15.0, "final_return") == 1
 
 
-def test_only_the_settings_run_last_are_shown():
+def test_newest_groups_has_only_newest_settings():
     records = [
         task_record(0, 0, 1.0),
         task_record(0, 1, 2.0),
@@ -120,7 +118,7 @@ def test_only_the_settings_run_last_are_shown():
     assert [record["final_return"] for record in group] == [9.0]
 
 
-def test_the_page_says_what_has_not_been_measured_and_how_to():
+def test_document_lists_missing_measurements_with_their_commands():
     page = document({})
     assert page.count("Not measured yet") == len(BENCHMARKS)
     assert "python -m benchmarks.run throughput" in page

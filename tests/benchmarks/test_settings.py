@@ -6,17 +6,17 @@ from benchmarks.run import main
 from benchmarks.settings import saved_to_config, setting, teach_config
 
 
-def test_a_configuration_survives_json():
+def test_config_round_trips_through_json():
     config = teach_config({"env_id": "Hopper-v5", "n_labels": 7}, {"ppo.hidden": (32, 16)})
     assert saved_to_config(json.loads(json.dumps(config.saved()))) == config
 
 
-def test_so_does_that_of_any_agent():
+def test_config_of_trpo_round_trips_through_json():
     config = teach_config({"env_id": "Hopper-v5", "agent": "trpo", "trpo.gae_lambda": 0.95})
     assert saved_to_config(json.loads(json.dumps(config.saved()))) == config
 
 
-def test_later_settings_change_earlier_ones():
+def test_later_settings_override_earlier_ones():
     assert teach_config({"seed": 1, "ppo.num_envs": 4}, {"ppo.num_envs": 8}).ppo.num_envs == 8
 
 
@@ -32,17 +32,17 @@ def test_later_settings_change_earlier_ones():
         ("ppo.hidden=32,32", ("ppo.hidden", (32, 32))),
     ],
 )
-def test_a_setting_is_read_as_its_type_says(text, expected):
+def test_setting_is_parsed_by_type_of_its_field(text, expected):
     assert setting(text) == expected
 
 
 @pytest.mark.parametrize("text", ["ppo.no_such=1", "no_such=1", "seed", "seed=x"])
-def test_a_setting_that_is_none_is_refused(text):
+def test_unknown_or_malformed_setting_raises_value_error(text):
     with pytest.raises(ValueError):  # noqa: PT011 - the text differs
         setting(text)
 
 
-def test_an_unknown_benchmark_ends_with_code_2(capsys):
+def test_unknown_benchmark_exits_with_code_2(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["no_such"])
     assert ended.value.code == 2

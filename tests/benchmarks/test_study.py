@@ -6,7 +6,7 @@ from benchmarks.simulated_labelers import share_right
 from rl_teacher.clips.answer import Answer
 
 
-def a_record(weights, seed, final_return, **settings):
+def make_record(weights, seed, final_return, **settings):
     saved = teach_config(study.SETTINGS, {"seed": seed}, settings).saved()
     labelers = {
         "labeler-1": {
@@ -35,18 +35,20 @@ def a_record(weights, seed, final_return, **settings):
     }
 
 
-def test_returns_are_grouped_by_weights_and_estimates_are_held_against_the_truth():
-    records = [a_record(weights, seed, 10.0 * seed) for weights in study.WEIGHTS for seed in (0, 2)]
+def test_report_groups_returns_by_weights_and_compares_estimates_with_truth():
+    records = [
+        make_record(weights, seed, 10.0 * seed) for weights in study.WEIGHTS for seed in (0, 2)
+    ]
     lines = study.report(records)
     assert "| equal | 2 | 10.0 ± 14.1 | 1.00 ± 0.00 | 0.80 ± 0.00 |" in lines
     assert "| labeler-1 | 0.95 | 0.90 ± 0.00 | 0.75 ± 0.12 | 0.20 | 96.0 |" in lines
 
 
-def test_only_runs_under_the_newest_settings_are_shown():
-    records = [a_record("equal", 0, 5.0), a_record("equal", 0, 7.0, n_labels=60)]
+def test_report_has_only_newest_settings():
+    records = [make_record("equal", 0, 5.0), make_record("equal", 0, 7.0, n_labels=60)]
     assert "| equal | 1 | 7.00 | 1.00 | 0.80 |" in study.report(records)
 
 
-def test_a_target_in_the_middle_is_half_right_and_ties_do_not_count():
+def test_share_right_counts_target_of_one_half_as_half_and_ignores_ties():
     truth = {0: Answer.LEFT, 1: Answer.RIGHT, 2: Answer.LEFT, 3: Answer.EQUAL}
     assert share_right({0: 0.9, 1: 0.6, 2: 0.5, 3: 1.0}, truth) == pytest.approx(0.5)

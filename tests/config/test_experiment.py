@@ -89,8 +89,10 @@ def test_run_option_out_of_bounds_raises_bad_config(options, message):
 
 
 def test_frame_settings_are_read_back_from_saved_config():
-    asked = changed(stacked_frames=2, frame_size=40, colour=True)
-    assert FrameSettings.saved_in(asked.saved()) == asked.frames == FrameSettings(2, 40, grey=False)
+    config = changed(stacked_frames=2, frame_size=40, colour=True)
+    assert (
+        FrameSettings.saved_in(config.saved()) == config.frames == FrameSettings(2, 40, grey=False)
+    )
     assert FrameSettings.saved_in(CONFIG.saved()) == CONFIG.frames == FrameSettings()
 
 

@@ -1,4 +1,4 @@
-"""Metrics in words."""
+"""Tests of the formatting of metrics."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from rl_teacher.report.figures import duration, number, percent, reward
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"),
+    ("seconds", "text"),
     [
         (0, "0 s"),
         (59.4, "59 s"),
@@ -18,12 +18,12 @@ from rl_teacher.report.figures import duration, number, percent, reward
         (float("inf"), "-"),
     ],
 )
-def test_a_duration_has_two_units_at_most(seconds, words):
-    assert duration(seconds) == words
+def test_duration_has_at_most_two_units(seconds, text):
+    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("text", "expected"),
     [
         (number(1234567), "1,234,567"),
         (number(0.8712, digits=2), "0.87"),
@@ -35,5 +35,5 @@ def test_a_duration_has_two_units_at_most(seconds, words):
         (reward(None), "-"),
     ],
 )
-def test_a_number_is_put_as_a_person_reads_it(words, expected):
-    assert words == expected
+def test_number_is_formatted_for_display(text, expected):
+    assert text == expected

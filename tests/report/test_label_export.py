@@ -1,4 +1,4 @@
-"""Labels for other programs."""
+"""Tests of the label export."""
 
 import io
 import json
@@ -31,19 +31,19 @@ def store(database):
 @pytest.fixture
 def comparison_id(store):
     experiment_id = store.experiments.ensure("hopper", "ShortHopper-v1", {})
-    [asked] = store.comparisons.add(experiment_id, [(LEFT, RIGHT)], "ShortHopper-v1", 60, 7)
-    return asked
+    [comparison_id] = store.comparisons.add(experiment_id, [(LEFT, RIGHT)], "ShortHopper-v1", 60, 7)
+    return comparison_id
 
 
 def lines(store, name="hopper"):
     out = io.BytesIO()
     exported = export(store, name, "jsonl", out)
-    found = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert exported.num_labels == len(found)
-    return found
+    rows = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert exported.num_labels == len(rows)
+    return rows
 
 
-def test_a_label_is_a_line_with_who_when_how_long_and_which_side(store, comparison_id):
+def test_jsonl_line_has_all_columns_of_label(store, comparison_id):
     details = {"note": "<script>", "replays": 2}
     store.labels.add_many(
         [
@@ -82,30 +82,30 @@ def test_a_label_is_a_line_with_who_when_how_long_and_which_side(store, comparis
     assert tuple(line) == COLUMNS
 
 
-def test_every_label_ever_given_is_there_and_says_whether_it_counts(store, comparison_id):
+def test_export_includes_superseded_and_excluded_labels_with_flags(store, comparison_id):
     for answer in (Answer.LEFT, Answer.EQUAL, None, Answer.CANNOT_TELL):
         store.labels.add(comparison_id, answer, "ann")
     store.labelers.set_excluded("ann", is_excluded=True)
-    found = lines(store)
-    assert [each["answer"] for each in found] == ["left", "equal", None, "cannot_tell"]
-    assert [each["is_current"] for each in found] == [False, False, False, True]
-    assert {each["is_excluded"] for each in found} == {True}
+    rows = lines(store)
+    assert [each["answer"] for each in rows] == ["left", "equal", None, "cannot_tell"]
+    assert [each["is_current"] for each in rows] == [False, False, False, True]
+    assert {each["is_excluded"] for each in rows} == {True}
 
 
-def test_more_labels_than_one_page_has_are_all_there_once(store, comparison_id, monkeypatch):
+def test_labels_beyond_one_page_are_exported_once(store, comparison_id, monkeypatch):
     monkeypatch.setattr(label_export, "PAGE", 3)
     for number in range(8):
         store.labels.add(comparison_id, Answer.LEFT, f"labeler {number}")
     assert [each["label_id"] for each in lines(store)] == list(range(1, 9))
 
 
-def test_labels_of_other_experiments_stay_away(store, comparison_id):
+def test_labels_of_other_experiments_are_not_exported(store, comparison_id):
     store.labels.add(comparison_id, Answer.LEFT, "ann")
     store.experiments.ensure("other", "ShortHopper-v1", {})
     assert lines(store, "other") == []
 
 
-def test_parquet_has_the_same_rows_with_types(store, comparison_id, tmp_path, monkeypatch):
+def test_parquet_has_same_rows_as_jsonl_with_types(store, comparison_id, tmp_path, monkeypatch):
     parquet = pytest.importorskip("pyarrow.parquet")
     monkeypatch.setattr(label_export, "ROW_GROUP", 2)
     for answer in (Answer.LEFT, None, Answer.EQUAL):
@@ -119,17 +119,17 @@ def test_parquet_has_the_same_rows_with_types(store, comparison_id, tmp_path, mo
     for row, line in zip(rows, lines(store), strict=True):
         assert row["answered_at"].isoformat() == line["answered_at"]
         assert json.loads(row["details"]) == line["details"]
-        same = set(COLUMNS) - {"answered_at", "details"}
-        assert {each: row[each] for each in same} == {each: line[each] for each in same}
+        shared = set(COLUMNS) - {"answered_at", "details"}
+        assert {each: row[each] for each in shared} == {each: line[each] for each in shared}
 
 
-def test_parquet_of_no_labels_is_a_file_with_no_rows(store, comparison_id, tmp_path):
+def test_parquet_without_labels_has_no_rows(store, comparison_id, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     export(store, "hopper", "parquet", tmp_path / "labels.parquet")
     assert parquet.read_table(tmp_path / "labels.parquet").num_rows == 0
 
 
-def test_parquet_without_its_library_says_what_to_install(
+def test_parquet_without_pyarrow_raises_bad_input_with_pip_command(
     store, comparison_id, tmp_path, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -139,24 +139,22 @@ def test_parquet_without_its_library_says_what_to_install(
 
 
 @pytest.mark.parametrize(("name", "format_name"), [("walker", "jsonl"), ("hopper", "csv")])
-def test_what_cannot_be_exported_is_refused(store, comparison_id, name, format_name):
+def test_unknown_experiment_or_format_raises(store, comparison_id, name, format_name):
     with pytest.raises((BadInput, ExperimentNotFound)):
         export(store, name, format_name, io.BytesIO())
 
 
-def test_a_file_that_cannot_be_written_is_said_to_be(store, comparison_id, tmp_path):
+def test_unwritable_file_raises_run_folder_unusable(store, comparison_id, tmp_path):
     with pytest.raises(RunFolderUnusable):
-        export(store, "hopper", "jsonl", tmp_path / "nowhere" / "labels.jsonl")
+        export(store, "hopper", "jsonl", tmp_path / "missing" / "labels.jsonl")
 
 
-def test_an_export_that_breaks_off_leaves_the_file_of_before(
-    store, comparison_id, tmp_path, monkeypatch
-):
+def test_interrupted_export_keeps_existing_file(store, comparison_id, tmp_path, monkeypatch):
     path = tmp_path / "labels.jsonl"
     path.write_text("before")
     store.labels.add(comparison_id, Answer.LEFT, "ann")
 
-    def fail(*given):
+    def fail(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(label_export, "as_row", fail)

@@ -1,4 +1,4 @@
-"""What a person sees while it runs."""
+"""Tests of the live progress."""
 
 import io
 import time
@@ -26,7 +26,7 @@ def output(console):
     return console.file.getvalue()
 
 
-class RunTimer:
+class FakeClock:
     def __init__(self):
         self.now_s = 100.0
 
@@ -36,7 +36,7 @@ class RunTimer:
 
 @pytest.fixture
 def clock():
-    return RunTimer()
+    return FakeClock()
 
 
 def make(clock, *, is_terminal, width=100):
@@ -46,8 +46,8 @@ def make(clock, *, is_terminal, width=100):
     return Progress("syn-1400", "ShortHopper-v1", 1_000_000, console=console, now=clock)
 
 
-def seen(progress):
-    """What the panel shows, without the terminal's control codes."""
+def panel_text(progress):
+    """Return the text of the panel without control codes of the terminal."""
     console = Console(file=io.StringIO(), width=progress.console.width, height=30)
     console.print(progress.panel())
     return output(console)
@@ -58,12 +58,12 @@ def lines(progress):
 
 
 class TestPanel:
-    def test_it_shows_every_figure(self, clock):
+    def test_panel_shows_every_metric(self, clock):
         progress = make(clock, is_terminal=True)
         progress.update(ROW)
         clock.now_s += 22
-        text = seen(progress)
-        for words in (
+        text = panel_text(progress)
+        for part in (
             "syn-1400 · ShortHopper-v1",
             "41 %",
             "412,345 of 1,000,000 steps",
@@ -73,78 +73,78 @@ class TestPanel:
             "212 of 230 asked",
             "87 %",
         ):
-            assert words in text
+            assert part in text
 
-    def test_before_the_first_figures_it_shows_dashes(self, clock):
-        text = seen(make(clock, is_terminal=True))
+    def test_panel_shows_dashes_before_first_metrics(self, clock):
+        text = panel_text(make(clock, is_terminal=True))
         assert "0 of 1,000,000 steps" in text
         assert "- steps/s · 0 s gone · - left" in text
 
-    def test_a_row_without_some_figures_leaves_the_earlier_ones(self, clock):
+    def test_incomplete_row_keeps_earlier_metrics(self, clock):
         progress = make(clock, is_terminal=True)
         progress.update(ROW)
         progress.update({"step": 500_000})
-        assert "500,000 of" in seen(progress)
-        assert "812.4" in seen(progress)
+        assert "500,000 of" in panel_text(progress)
+        assert "812.4" in panel_text(progress)
 
-    def test_it_says_what_it_waits_for_and_since_when(self, clock):
+    def test_panel_shows_status_and_its_duration(self, clock):
         progress = make(clock, is_terminal=True)
         progress.status("waiting for labels, 37 of 175")
-        assert "> waiting for labels, 37 of 175 " in seen(progress)
+        assert "> waiting for labels, 37 of 175 " in panel_text(progress)
         clock.now_s += 95
         progress.status("waiting for labels, 37 of 175")
-        assert "> waiting for labels, 37 of 175 (1 min 35 s)" in seen(progress)
+        assert "> waiting for labels, 37 of 175 (1 min 35 s)" in panel_text(progress)
 
-    def test_a_new_status_starts_its_time_anew(self, clock):
+    def test_new_status_resets_its_duration(self, clock):
         progress = make(clock, is_terminal=True)
         progress.status("compiling")
         clock.now_s += 95
         progress.status("training")
-        assert "> training " in seen(progress)
+        assert "> training " in panel_text(progress)
 
     @pytest.mark.parametrize("width", [20, 40, 60, 200])
-    def test_it_is_never_wider_than_the_terminal(self, clock, width):
+    def test_panel_is_never_wider_than_terminal(self, clock, width):
         progress = make(clock, is_terminal=True, width=width)
         progress.update(ROW)
         progress.status("a long story " * 20)
-        assert max(len(line) for line in seen(progress).splitlines()) <= width
+        assert max(len(line) for line in panel_text(progress).splitlines()) <= width
 
-    def test_brackets_in_a_status_are_text_and_not_markup(self, clock):
+    def test_brackets_in_status_are_not_markup(self, clock):
         progress = make(clock, is_terminal=True)
         progress.status("teacher [bold]said[/nonsense] x")
-        assert "teacher [bold]said[/nonsense] x" in seen(progress)
+        assert "teacher [bold]said[/nonsense] x" in panel_text(progress)
 
     @given(
         step=st.none() | st.integers(0, 10**12),
-        figure=st.none() | st.floats(),
+        value=st.none() | st.floats(),
         total_steps=st.integers(0, 10**12),
     )
-    def test_no_figure_breaks_it(self, step, figure, total_steps):
+    def test_panel_renders_any_metric_values(self, step, value, total_steps):
         console = Console(file=io.StringIO(), force_terminal=True, width=80)
         progress = Progress("x", "E", total_steps, console=console)
-        progress.update({**dict.fromkeys(ROW, figure), "step": step})
-        assert "steps/s" in seen(progress)
+        progress.update({**dict.fromkeys(ROW, value), "step": step})
+        assert "steps/s" in panel_text(progress)
 
-    def test_the_live_display_leaves_its_last_state_on_the_screen(self, clock):
+    def test_live_display_leaves_last_state_on_screen(self, clock):
         progress = make(clock, is_terminal=True)
         with progress:
             progress.update(ROW)
         assert "812.4" in output(progress.console)
 
-    def test_it_is_drawn_at_most_four_times_a_second(self):
+    def test_live_display_is_redrawn_at_most_four_times_per_second(self):
         progress = make(time.monotonic, is_terminal=True)
-        began_s = time.monotonic()
+        start_s = time.monotonic()
         with progress:
-            while time.monotonic() < began_s + 0.6:
+            while time.monotonic() < start_s + 0.6:
                 progress.update(ROW)
                 progress.status("training")
-        took_s = time.monotonic() - began_s
+        elapsed_s = time.monotonic() - start_s
         drawn = output(progress.console).count("syn-1400")
-        assert 2 <= drawn <= 3 + 4 * took_s
+        assert 2 <= drawn <= 3 + 4 * elapsed_s
 
 
 class TestLines:
-    def test_a_line_has_every_figure(self, clock):
+    def test_line_has_every_metric(self, clock):
         progress = make(clock, is_terminal=False)
         progress.update(ROW)
         assert lines(progress) == [
@@ -152,14 +152,14 @@ class TestLines:
             "labels 212/230 | accuracy 87 % | starting"
         ]
 
-    def test_there_is_one_line_in_ten_seconds(self, clock):
+    def test_one_line_is_printed_in_ten_seconds(self, clock):
         progress = make(clock, is_terminal=False)
         for _ in range(300):
             progress.update(ROW)
             clock.now_s += 0.1
         assert len(lines(progress)) == 30 / LINE_EVERY_S
 
-    def test_each_change_of_what_it_waits_for_is_one_line(self, clock):
+    def test_each_change_of_status_prints_one_line(self, clock):
         progress = make(clock, is_terminal=False)
         for text in ("compiling", "waiting for labels", "waiting for labels", "training"):
             progress.status(text)
@@ -170,20 +170,20 @@ class TestLines:
             "training",
         ]
 
-    def test_whoever_waits_long_is_told_so_again(self, clock):
+    def test_unchanged_status_is_printed_again_with_duration(self, clock):
         progress = make(clock, is_terminal=False)
         for _ in range(25):
             progress.status("waiting for labels")
             clock.now_s += 1
         assert lines(progress)[-1].endswith("waiting for labels (20 s)")
 
-    def test_the_last_line_is_how_it_ended(self, clock):
+    def test_last_line_has_final_step(self, clock):
         with make(clock, is_terminal=False) as progress:
             progress.update({"step": 0})
             progress.update({"step": 1_000_000})
         assert lines(progress)[-1].startswith("1,000,000/1,000,000 steps")
 
-    def test_a_line_is_never_broken_in_two(self, clock):
+    def test_line_is_not_wrapped_at_console_width(self, clock):
         progress = make(clock, is_terminal=False, width=40)
         progress.update(ROW)
         assert len(lines(progress)) == 1

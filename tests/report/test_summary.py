@@ -1,4 +1,4 @@
-"""The end of a run in one table."""
+"""Tests of the summary table."""
 
 import io
 
@@ -19,28 +19,28 @@ def output(console):
     return console.file.getvalue()
 
 
-def test_the_newest_figure_is_given_even_if_the_last_row_lacks_it():
-    said = dict(facts(ROWS))
-    assert said["true return"] == "850.0"
-    assert said["highest true return"] == "900.0"
-    assert said["held-out accuracy"] == "80 %"
-    assert said["labels answered"] == "300"
-    assert said["correlation with true reward"] == "0.91"
+def test_newest_metric_is_shown_when_last_row_lacks_it():
+    shown = dict(facts(ROWS))
+    assert shown["true return"] == "850.0"
+    assert shown["highest true return"] == "900.0"
+    assert shown["held-out accuracy"] == "80 %"
+    assert shown["labels answered"] == "300"
+    assert shown["correlation with true reward"] == "0.91"
 
 
-def test_the_pace_is_that_of_the_whole_run():
+def test_pace_is_average_of_whole_run():
     assert dict(facts(ROWS))["steps per second"] == "10,000"
 
 
-def test_what_the_run_has_none_of_is_left_out():
+def test_missing_metric_is_left_out():
     assert "predicted return" not in dict(facts(ROWS))
 
 
-def test_a_run_without_a_row_says_so():
+def test_run_without_rows_reports_no_steps():
     assert facts([]) == [("steps", "none were taken")]
 
 
-def test_the_table_names_experiment_and_environment():
+def test_title_names_experiment_and_environment():
     console = Console(file=io.StringIO(), width=80)
     console.print(summary("syn [red]", ROWS, {"env_id": "ShortHopper-v1"}))
     assert "syn [red] · ShortHopper-v1" in output(console)

@@ -1,4 +1,4 @@
-"""What TensorBoard is given."""
+"""Tests of the TensorBoard writer."""
 
 import struct
 import subprocess
@@ -32,7 +32,7 @@ ROW = {
 
 
 def read_events(log_dir) -> Iterator[Any]:
-    """Every event, in the order of files (TFRecord: length, its CRC, bytes, their CRC)."""
+    """Yield all events in file order (TFRecord: length, CRC, bytes, CRC)."""
     for path in sorted(log_dir.iterdir()):
         content, offset = path.read_bytes(), 0
         while offset < len(content):
@@ -41,8 +41,8 @@ def read_events(log_dir) -> Iterator[Any]:
             offset += 12 + length + 4
 
 
-def shown_by_tensorboard(log_dir):
-    """The points that are left: a session that starts at a step drops what is there or later."""
+def visible_points(log_dir):
+    """Return the points that TensorBoard shows; a session start drops later points."""
     points = {}
     for event in read_events(log_dir):
         if event.session_log.status == SESSION_STARTS:
@@ -52,7 +52,7 @@ def shown_by_tensorboard(log_dir):
     return points
 
 
-def test_the_predecessors_names_are_used():
+def test_scalars_use_names_of_original_rl_teacher():
     assert scalars(ROW) == {
         "agent/total_steps": 1000.0,
         "agent/true_reward_per_episode": 12.5,
@@ -65,47 +65,47 @@ def test_the_predecessors_names_are_used():
     }
 
 
-def test_points_are_written_at_their_step(tmp_path):
+def test_points_are_written_at_step_of_row(tmp_path):
     with TensorBoard(tmp_path) as board:
         board.write(ROW)
-    points = shown_by_tensorboard(tmp_path)
+    points = visible_points(tmp_path)
     assert points["agent/true_reward_per_episode", 1000] == 12.5
     assert points["agent/policy_loss", 1000] == -0.25
 
 
-def test_a_resumed_run_shows_no_point_twice(tmp_path):
+def test_resumed_run_replaces_points_after_its_step(tmp_path):
     with TensorBoard(tmp_path) as board:
         for step in (0, 100, 200, 300):
             board.write({"step": step, "true_return": 1.0})
     with TensorBoard(tmp_path, resumed_at_step=100) as board:
         for step in (200, 300):
             board.write({"step": step, "true_return": 2.0})
-    points = shown_by_tensorboard(tmp_path)
+    points = visible_points(tmp_path)
     curve = [points["agent/true_reward_per_episode", step] for step in (0, 100, 200, 300)]
     assert curve == [1.0, 1.0, 2.0, 2.0]
 
 
-def test_a_run_resumed_at_step_0_keeps_its_first_point(tmp_path):
+def test_run_resumed_at_step_0_keeps_first_point(tmp_path):
     with TensorBoard(tmp_path) as board:
         board.write({"step": 0, "true_return": 1.0})
     TensorBoard(tmp_path, resumed_at_step=0).close()
-    assert ("agent/true_reward_per_episode", 0) in shown_by_tensorboard(tmp_path)
+    assert ("agent/true_reward_per_episode", 0) in visible_points(tmp_path)
 
 
-def test_a_new_run_drops_what_an_earlier_one_left(tmp_path):
+def test_new_run_drops_points_of_earlier_run(tmp_path):
     with TensorBoard(tmp_path) as board:
         board.write({"step": 500, "true_return": 1.0})
     TensorBoard(tmp_path).close()
-    assert shown_by_tensorboard(tmp_path) == {}
+    assert visible_points(tmp_path) == {}
 
 
 @pytest.mark.parametrize("name", ["syn-1400", "ünï code"])
-def test_an_experiment_has_its_own_folder(name, monkeypatch, tmp_path):
+def test_default_log_dir_contains_experiment_name(name, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert default_log_dir(name) == tmp_path / "tb" / "rl-teacher" / name
 
 
-def test_pytorch_is_not_loaded_for_it(tmp_path):
+def test_tensorboard_does_not_import_torch(tmp_path):
     code = (
         "import sys; from pathlib import Path; from rl_teacher.report import tensorboard; "
         "tensorboard.TensorBoard(Path(sys.argv[1])).close(); "
