@@ -13,23 +13,23 @@ from rl_teacher.queries.schedules import (
     schedule,
 )
 
-RL_TEACHER = Budget(total=1400, pretraining=350, num_steps=1000)
+BUDGET = Budget(total=1400, pretraining=350, num_steps=1000)
 
 
 @pytest.mark.parametrize(
     ("step", "labels"), [(0, 350), (100, 742), (250, 1076), (500, 1305), (750, 1378), (1000, 1400)]
 )
-def test_the_annealed_schedule_is_rl_teachers_scaled_to_the_total(step, labels):
-    assert annealed(RL_TEACHER, Progress(step, 0.0)) == labels
+def test_annealed_schedule_equals_original_scaled_to_total(step, labels):
+    assert annealed(BUDGET, Progress(step, 0.0)) == labels
 
 
 @pytest.mark.parametrize(("step", "labels"), [(0, 15), (50, 56), (100, 60), (130, 60)])
-def test_the_annealed_schedule_asks_the_last_of_few_labels_before_the_end(step, labels):
+def test_annealed_schedule_completes_small_budget_before_end(step, labels):
     # after half of the run 15 + 45 * 0.9 / 0.99 = 55.9; a rollout may go past the end
     assert annealed(Budget(total=60, pretraining=15, num_steps=100), Progress(step, 0.0)) == labels
 
 
-def test_the_annealed_schedule_asks_the_last_label_before_the_last_step():
+def test_annealed_schedule_completes_budget_at_three_quarters():
     # all but the last are due when 0.01^(t/T) = 1 - 0.99 * 44 / 45 = 0.032, at 0.747 T
     budget = Budget(total=60, pretraining=15, num_steps=1000)
     assert [annealed(budget, Progress(step, 0.0)) for step in (747, 748)] == [59, 60]
@@ -37,23 +37,23 @@ def test_the_annealed_schedule_asks_the_last_label_before_the_last_step():
 
 @pytest.mark.parametrize("name", SCHEDULES)
 @given(step=st.integers(0, 1000))
-def test_no_schedule_asks_more_than_there_are(name, step):
-    assert 350 <= schedule(name)(RL_TEACHER, Progress(step, 1e9)) <= 1400
+def test_schedule_stays_within_budget(name, step):
+    assert 350 <= schedule(name)(BUDGET, Progress(step, 1e9)) <= 1400
 
 
 @pytest.mark.parametrize("name", ["annealed", "hyperbolic", "constant"])
 @given(step=st.integers(0, 999))
-def test_a_schedule_never_takes_labels_back(name, step):
+def test_schedule_never_decreases(name, step):
     rule = schedule(name)
-    now, later = (rule(RL_TEACHER, Progress(s, float(s))) for s in (step, step + 1))
+    now, later = (rule(BUDGET, Progress(s, float(s))) for s in (step, step + 1))
     assert later >= now
 
 
-def test_the_hyperbolic_schedule_ends_at_the_total():
-    assert schedule("hyperbolic")(RL_TEACHER, Progress(1000, 0.0)) == 1400
+def test_hyperbolic_schedule_ends_at_total():
+    assert schedule("hyperbolic")(BUDGET, Progress(1000, 0.0)) == 1400
 
 
-def test_the_hyperbolic_rate_halves_at_two_million_steps():
+def test_hyperbolic_rate_halves_at_two_million_steps():
     budget = Budget(total=10**9, pretraining=0, num_steps=10**8)
     rule = schedule("hyperbolic")
     rate_at = [
@@ -63,26 +63,26 @@ def test_the_hyperbolic_rate_halves_at_two_million_steps():
     assert rate_at[1] / rate_at[0] == pytest.approx(0.5, rel=1e-2)
 
 
-def test_everything_is_asked_up_front():
-    assert schedule("upfront")(RL_TEACHER, Progress(0, 0.0)) == 1400
+def test_upfront_schedule_asks_whole_budget_at_start():
+    assert schedule("upfront")(BUDGET, Progress(0, 0.0)) == 1400
 
 
-def test_a_constant_rate_goes_by_the_clock_with_a_person():
+def test_constant_rate_counts_seconds_for_person():
     budget = Budget(total=None, pretraining=10, num_steps=1000, seconds_between=3.0)
     assert constant(budget, Progress(10**6, 31.0)) == 20
 
 
-def test_a_constant_rate_goes_by_steps_with_nobody_to_wait_for():
+def test_constant_rate_counts_steps_without_person():
     budget = Budget(None, 10, 1000, seconds_between=0.0, steps_between=2000)
     assert constant(budget, Progress(6000, 1e9)) == 13
 
 
-def test_an_unknown_schedule_gets_the_nearest_name():
+def test_unknown_schedule_suggests_nearest_name():
     with pytest.raises(UnknownName, match="annealed"):
         schedule("aneal")
 
 
-def test_another_rate_counts_from_the_moment_it_is_set():
+def test_changed_rate_applies_from_time_of_change():
     """10 at first; one every 3 s for 60 s is 30; then one a second: 35 after 65 s."""
     budget = Budget(total=None, pretraining=10, num_steps=1000, seconds_between=3.0)
     changed = change_rate(budget, 1.0, Progress(0, 60.0))
@@ -92,7 +92,7 @@ def test_another_rate_counts_from_the_moment_it_is_set():
     assert constant(slower, Progress(0, 75.0)) == 36
 
 
-def test_a_schedule_by_steps_goes_by_the_clock_once_a_rate_is_set():
+def test_changed_rate_switches_from_steps_to_seconds():
     budget = Budget(None, 10, 1000, seconds_between=0.0, steps_between=100)
     changed = change_rate(budget, 2.0, Progress(500, 7.0))
     assert constant(changed, Progress(900, 7.0)) == 15

@@ -1,4 +1,4 @@
-"""Small environments to wrap, and drivers for them."""
+"""Small environments for tests of the wrappers."""
 
 from typing import Any
 
@@ -16,15 +16,15 @@ QUICK: dict[str, Any] = {
     "steps_between_labels": 50,
     "reward": PredictorConfig(hidden=(16,), ensemble_size=2, batch_size=8),
 }
-"""Keywords with which a predictor is there after some hundred steps."""
+"""Keywords with which the first fit is done after a few hundred steps."""
 
 BOX = gym.spaces.Box(-10, 10, (2,), np.float32)
 
 
 class Counter(gym.Env):
-    """Episodes of so many steps; observations are the episode, and the step in it.
+    """Environment with episodes of fixed length; observations are episode and step numbers.
 
-    The last step terminates, or is cut by time. The reward is the first action's number.
+    The last step terminates or truncates. The reward is the first action.
     """
 
     metadata = {"render_modes": [], "render_fps": 20}  # noqa: RUF012
@@ -89,12 +89,12 @@ for name, kind in {**KINDS, "Switches": Switches}.items():
 
 
 def wrapped(kind: type[Counter] = Counter, length: int = 7, **keywords: Any) -> PreferenceWrapper:
-    """A small environment, wrapped so that it learns quickly."""
+    """Return a wrapped small environment that learns quickly."""
     return PreferenceWrapper(kind(length=length), **{**QUICK, **keywords})
 
 
 def live(env: Any, num_steps: int, seed: int = 0) -> list[tuple[float, float]]:
-    """Predicted, or true, rewards and true ones of some random steps."""
+    """Take random steps and return the returned and the true rewards."""
     actions = env.action_space
     actions.seed(seed)
     env.reset(seed=seed)

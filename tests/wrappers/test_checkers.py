@@ -1,4 +1,4 @@
-"""What Gymnasium and Stable-Baselines3 say of wrapped environments."""
+"""Tests of wrapped environments with the checkers of Gymnasium and Stable-Baselines3."""
 
 import warnings
 
@@ -18,17 +18,17 @@ CASES = [
 
 
 @pytest.mark.parametrize(("env_id", "is_predicted"), CASES)
-def test_neither_gymnasium_nor_stable_baselines3_finds_anything_wrong(env_id, is_predicted):
+def test_wrapped_environment_passes_checkers(env_id, is_predicted):
     from stable_baselines3.common.env_checker import check_env as check_for_sb3
 
     env = PreferenceWrapper(gym.make(env_id, disable_env_checker=True), **QUICK)
     if is_predicted:
         env.pretrain()
     with warnings.catch_warnings():
-        # What they say of these environments without a wrapper.
+        # Raised for these environments without a wrapper, too.
         warnings.filterwarnings("ignore", message=".*symmetric and normalized.*")
         check_for_sb3(env, skip_render_check=True)
-        # What Gymnasium says of any wrapper, and of these environments without one.
+        # Raised for every wrapper, and for these environments without one.
         warnings.filterwarnings("ignore", message=".*different from the unwrapped version.*")
         warnings.filterwarnings("ignore", message=".*infinity.*")
         check_env(env, skip_render_check=True)

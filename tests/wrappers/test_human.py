@@ -1,4 +1,4 @@
-"""A person teaches inside somebody else's loop: through the store, with clips to look at."""
+"""Tests of wrappers whose comparisons are answered by a person through the store."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +25,7 @@ def asked(store, name):
 
 
 def step_until(env, is_enough, actions, most_steps=2_000):
-    """Random steps until something is so; all that it waits for happens within steps."""
+    """Take random steps until a condition holds."""
     for _ in range(most_steps):
         if is_enough():
             return
@@ -36,27 +36,27 @@ def step_until(env, is_enough, actions, most_steps=2_000):
 
 
 def step_until_phase(store, name, *phases, patience_s=60.0):
-    """Until the experiment stands where it is said to."""
+    """Wait until the experiment is in one of the phases."""
     deadline_s = time.monotonic() + patience_s
-    while (standing := (store.experiments.get(name).status or {}).get("phase")) not in phases:
-        assert time.monotonic() < deadline_s, standing
+    while (phase := (store.experiments.get(name).status or {}).get("phase")) not in phases:
+        assert time.monotonic() < deadline_s, phase
         time.sleep(0.05)
 
 
 def label_all(env, kind):
-    """Live until there are clips of all questions, and answer them; which clips these were."""
+    """Step until all comparisons are rendered, answer them and return their left clips."""
     with Store.open(default_url(home())) as store:
         name = env.session.name
         env.reset(seed=0)
         env.action_space.seed(0)
         step_until(env, lambda: len(asked(store, name)) == 3, env.action_space)
         env.session._learning.session.renderer.wait()
-        questions = asked(store, name)
-        assert all(each.is_rendered for each in questions)
-        clips = [store.clips.get(each.left_hash) for each in questions]
+        comparisons = asked(store, name)
+        assert all(each.is_rendered for each in comparisons)
+        clips = [store.clips.get(each.left_hash) for each in comparisons]
         assert not env.using_predicted_reward
-        for each in questions:
-            store.labels.add(each.id, Answer.LEFT, "somebody")
+        for each in comparisons:
+            store.labels.add(each.id, Answer.LEFT, "labeler")
         step_until(env, lambda: env.using_predicted_reward, env.action_space)
     assert {clip.kind for clip in clips} == {kind}
     return clips
@@ -65,7 +65,7 @@ def label_all(env, kind):
 @pytest.mark.parametrize(
     ("env_id", "kind"), [("InvertedPendulum-v5", "poses"), ("CartPole-v1", "video")]
 )
-def test_a_person_is_shown_clips_and_what_they_answer_is_learned(env_id, kind):
+def test_person_is_shown_clips_and_answers_are_learned(env_id, kind):
     env = PreferenceWrapper(gym.make(env_id), **HUMAN)
     clips = label_all(env, kind)
     media = MediaFiles(home() / "media")
@@ -76,14 +76,14 @@ def test_a_person_is_shown_clips_and_what_they_answer_is_learned(env_id, kind):
     env.close()
 
 
-def test_a_person_is_shown_clips_of_a_vector_of_environments():
+def test_person_is_shown_clips_of_vector_environment():
     venv = SyncVectorEnv([lambda: gym.make("InvertedPendulum-v5")] * 2)
     env = PreferenceVectorWrapper(venv, **HUMAN)
     label_all(env, "poses")
     env.close()
 
 
-def test_who_does_not_answer_is_waited_for_only_if_told_and_not_for_ever(caplog):
+def test_waiting_for_answers_ends_after_timeout(caplog):
     env = PreferenceWrapper(
         gym.make("InvertedPendulum-v5"), wait_for_labels=True, answer_timeout_s=0.3, **HUMAN
     )
@@ -101,7 +101,7 @@ def test_who_does_not_answer_is_waited_for_only_if_told_and_not_for_ever(caplog)
     env.close()
 
 
-def test_the_owner_pauses_resumes_and_stops_on_the_page():
+def test_owner_pauses_resumes_and_stops_wrapper():
     env = PreferenceWrapper(gym.make("InvertedPendulum-v5"), **QUICK)
     env.reset(seed=0)
     with Store.open(default_url(home())) as store:
@@ -110,31 +110,31 @@ def test_the_owner_pauses_resumes_and_stops_on_the_page():
         experiment_id = store.experiments.get(name).id
         store.experiments.set_control(experiment_id, Control(state="pause"))
         with ThreadPoolExecutor(1) as stepper:
-            # Note: it steps on for as long as this thread takes to look at the phase.
-            living = stepper.submit(
+            # Enough steps to last until this thread has read the phase.
+            stepping = stepper.submit(
                 step_until, env, lambda: env.is_stop_wanted, env.action_space, 300_000
             )
             step_until_phase(store, name, "paused")
-            assert not living.done()
+            assert not stepping.done()
             store.experiments.set_control(experiment_id, Control(state="run"))
             step_until_phase(store, name, "random", "training")
             assert not env.is_stop_wanted
             store.experiments.set_control(experiment_id, Control(state="stop"))
-            living.result(timeout=60)
+            stepping.result(timeout=60)
     env.close()
 
 
-def test_an_environment_that_nobody_can_make_again_is_refused():
+def test_unregistered_environment_is_refused():
     with pytest.raises(BadInput, match=r"gymnasium\.register"):
         PreferenceWrapper(Counter(), **HUMAN)
 
 
-def test_an_environment_without_pictures_is_refused():
+def test_environment_without_rendering_is_refused():
     with pytest.raises(BadInput, match="neither MuJoCo bodies nor the render mode rgb_array"):
         PreferenceWrapper(gym.make("wrapped/Counter-v0"), **HUMAN)
 
 
-def test_wrappers_inside_of_what_is_replayed_are_refused():
+def test_inner_wrappers_are_refused():
     inside = gym.wrappers.TransformReward(gym.make("CartPole-v1"), lambda reward: -float(reward))
     with pytest.raises(BadInput, match="TransformReward"):
         PreferenceWrapper(inside, **HUMAN)

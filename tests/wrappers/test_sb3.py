@@ -22,7 +22,7 @@ def vector(mode, kind=Counter, **others):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", [Counter, Parts])
 @pytest.mark.parametrize("terminates", [True, False])
-def test_it_does_what_stable_baselines3_s_own_vector_does(mode, kind, terminates):
+def test_vec_env_behaves_as_dummy_vec_env(mode, kind, terminates):
     theirs = DummyVecEnv([lambda n=n: kind(n, terminates) for n in (3, 4)])
     ours = to_sb3(vector(mode, kind, terminates=terminates))
     for venv in (theirs, ours):
@@ -52,7 +52,7 @@ def assert_equal(one, other):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-def test_an_agent_learns_through_it_from_labels(mode):
+def test_agent_learns_from_labels_through_vec_env(mode):
     wrapper = PreferenceVectorWrapper(vector(mode), **QUICK)
     wrapper.pretrain()
     venv = VecMonitor(to_sb3(wrapper))
@@ -64,7 +64,7 @@ def test_an_agent_learns_through_it_from_labels(mode):
     venv.close()
 
 
-def test_our_own_fast_environments_become_one_of_theirs():
+def test_batch_environment_is_converted():
     venv = to_sb3(make_vector("ShortReacher-v1", 4))
     agent = PPO("MlpPolicy", venv, n_steps=32, batch_size=64, seed=0, device="cpu")
     agent.learn(256)
@@ -73,21 +73,23 @@ def test_our_own_fast_environments_become_one_of_theirs():
 
 
 @pytest.mark.parametrize(("agent", "env_id"), [(DQN, "CartPole-v1"), (SAC, "Pendulum-v1")])
-def test_rewards_in_a_replay_buffer_are_those_predicted_now(agent, env_id):
+def test_relabelled_rewards_equal_current_predictions(agent, env_id):
     env = PreferenceWrapper(gym.make(env_id), **QUICK)
     env.pretrain()
     relabels = RelabelReplay(env, every_steps=50)
-    taught = agent("MlpPolicy", env, seed=0, learning_starts=1_000, device="cpu", buffer_size=500)
-    taught.learn(60)
-    replay = taught.replay_buffer
+    trained = agent("MlpPolicy", env, seed=0, learning_starts=1_000, device="cpu", buffer_size=500)
+    trained.learn(60)
+    replay = trained.replay_buffer
     replay.rewards[:60] = 77
-    relabel(taught, env)
-    lived = replay.observations[:60, 0]
+    relabel(trained, env)
+    observations = replay.observations[:60, 0]
     actions = replay.actions[:60, 0]
     acted = actions[:, 0] if agent is DQN else 2 * actions  # torques from -2 to 2
-    np.testing.assert_allclose(replay.rewards[:60, 0], env.predictor(lived, acted), atol=1e-5)
+    np.testing.assert_allclose(
+        replay.rewards[:60, 0], env.predictor(observations, acted), atol=1e-5
+    )
     replay.rewards[:60] = 77
-    taught.learn(51, callback=relabels, reset_num_timesteps=True)
+    trained.learn(51, callback=relabels, reset_num_timesteps=True)
     assert (replay.rewards[:60] != 77).all()
     env.close()
 
@@ -96,27 +98,27 @@ def test_rewards_in_a_replay_buffer_are_those_predicted_now(agent, env_id):
     ("agent", "env_id"),
     [(DQN, "CartPole-v1"), pytest.param(SAC, "Pendulum-v1", marks=pytest.mark.slow)],
 )
-def test_an_agent_begins_anew_once_and_keeps_what_it_has_lived(agent, env_id):
+def test_agent_is_reset_once_and_keeps_replay_buffer(agent, env_id):
     env = PreferenceWrapper(gym.make(env_id), **QUICK)
     env.pretrain()
-    taught = agent("MlpPolicy", env, seed=0, learning_starts=10, device="cpu")
-    taught.learn(40)
-    learned, labels = weights_of(taught), env.session.num_labels
-    look_after(taught, RelabelReplay(env, 1, agent_reset=labels + 1))
-    assert_equal(weights_of(taught), learned)
+    trained = agent("MlpPolicy", env, seed=0, learning_starts=10, device="cpu")
+    trained.learn(40)
+    learned, labels = weights_of(trained), env.session.num_labels
+    run_callback(trained, RelabelReplay(env, 1, agent_reset=labels + 1))
+    assert_equal(weights_of(trained), learned)
     callback = RelabelReplay(env, 1, agent_reset=labels)
-    look_after(taught, callback)
-    begun = weights_of(agent("MlpPolicy", env, seed=0, device="cpu"))
-    assert_equal(weights_of(taught), begun)
-    assert any((begun[name] != learned[name]).any() for name in begun)
-    assert taught.replay_buffer.size() == 40
-    taught.learn(10, callback=callback, reset_num_timesteps=False)
-    assert any((begun[name] != each).any() for name, each in weights_of(taught).items())
+    run_callback(trained, callback)
+    initial = weights_of(agent("MlpPolicy", env, seed=0, device="cpu"))
+    assert_equal(weights_of(trained), initial)
+    assert any((initial[name] != learned[name]).any() for name in initial)
+    assert trained.replay_buffer.size() == 40
+    trained.learn(10, callback=callback, reset_num_timesteps=False)
+    assert any((initial[name] != each).any() for name, each in weights_of(trained).items())
     env.close()
 
 
-def look_after(agent, callback):
-    """A callback's work after one step."""
+def run_callback(agent, callback):
+    """Run a callback as after one step."""
     callback.init_callback(agent)
     callback.on_step()
 
@@ -125,7 +127,7 @@ def weights_of(agent):
     return {name: each.numpy().copy() for name, each in agent.policy.state_dict().items()}
 
 
-def test_an_agent_without_a_replay_buffer_is_not_relabelled():
+def test_agent_without_replay_buffer_is_refused():
     env = PreferenceWrapper(gym.make("CartPole-v1"), **QUICK)
     agent = A2C("MlpPolicy", env, device="cpu")
     with pytest.raises(BadInput, match="A2C has no replay buffer"):
@@ -133,7 +135,7 @@ def test_an_agent_without_a_replay_buffer_is_not_relabelled():
     env.close()
 
 
-def test_attributes_and_methods_of_the_environments_are_reached():
+def test_attributes_and_methods_are_forwarded():
     venv = to_sb3(vector(AutoresetMode.SAME_STEP))
     assert venv.get_attr("length") == [3, 4]
     assert venv.get_attr("length", indices=1) == [4]

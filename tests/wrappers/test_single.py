@@ -43,10 +43,10 @@ def answers_of(name):
         return store.comparisons.answered(store.experiments.get(name).id)
 
 
-# --- which reward ---
+# --- choice of the reward ---
 
 
-def test_the_true_reward_is_returned_until_the_first_labels_are_fitted():
+def test_true_reward_is_returned_until_first_fit():
     env = wrapped()
     rewards = live(env, 100)
     assert all(returned == true for returned, true in rewards)
@@ -54,7 +54,7 @@ def test_the_true_reward_is_returned_until_the_first_labels_are_fitted():
     env.close()
 
 
-def test_the_first_comparisons_are_asked_once_they_need_not_overlap():
+def test_first_comparisons_wait_for_enough_steps():
     env = wrapped(pretrain_labels=20, name="spread")
     live(env, 2 * 20 * 4)
     with Store.open(default_url(home())) as store:
@@ -64,7 +64,7 @@ def test_the_first_comparisons_are_asked_once_they_need_not_overlap():
     env.close()
 
 
-def test_the_predicted_reward_comes_by_itself_and_follows_the_true_one():
+def test_predicted_reward_follows_first_fit_and_correlates_with_true_one():
     env = wrapped(n_labels=60, pretrain_labels=40)
     live(env, 600)
     assert env.using_predicted_reward
@@ -73,7 +73,7 @@ def test_the_predicted_reward_comes_by_itself_and_follows_the_true_one():
     env.close()
 
 
-def test_it_works_without_any_keyword():
+def test_default_settings_learn_predictor():
     env = PreferenceWrapper(gym.make("CartPole-v1"))
     env.pretrain()
     assert env.using_predicted_reward
@@ -88,7 +88,7 @@ def test_it_works_without_any_keyword():
         pytest.param(Pictures, marks=pytest.mark.slow),
     ],
 )
-def test_predicted_rewards_are_those_of_the_predictor_on_the_same_arrays(kind):
+def test_returned_rewards_equal_predictor_outputs(kind):
     env = wrapped(kind)
     env.pretrain()
     observation, _ = env.reset(seed=3)
@@ -102,7 +102,7 @@ def test_predicted_rewards_are_those_of_the_predictor_on_the_same_arrays(kind):
     env.close()
 
 
-def test_rewards_can_be_switched_to_and_fro():
+def test_reward_can_be_switched_both_ways():
     env = wrapped()
     env.pretrain()
     env.switch_to_true_reward()
@@ -114,7 +114,7 @@ def test_rewards_can_be_switched_to_and_fro():
     env.close()
 
 
-def test_switching_to_a_predictor_that_is_not_there_is_refused_in_words(tmp_path):
+def test_switching_to_missing_predictor_is_refused(tmp_path):
     env = wrapped()
     with pytest.raises(NoPredictor, match="0 labels have come"):
         env.switch_to_predicted_reward()
@@ -124,7 +124,7 @@ def test_switching_to_a_predictor_that_is_not_there_is_refused_in_words(tmp_path
     env.close()
 
 
-def test_as_many_fits_as_were_asked_for_come_before_the_predicted_reward():
+def test_initial_fits_precede_predicted_reward():
     env = wrapped(initial_fits=3)
     env.pretrain()
     assert env.session._learning is not None
@@ -132,25 +132,25 @@ def test_as_many_fits_as_were_asked_for_come_before_the_predicted_reward():
     env.close()
 
 
-def test_pretraining_gives_up_when_no_labels_come():
+def test_pretraining_without_labels_raises_no_predictor():
     env = wrapped(teacher=lambda left, right: "cannot_tell")
     with pytest.raises(NoPredictor, match="0 labels have come"):
         env.pretrain(max_steps=600)
     env.close()
 
 
-def test_the_same_seed_gives_the_same_rewards():
+def test_same_seed_repeats_rewards():
     def rewards():
         env = wrapped(seed=5)
         env.pretrain()
-        lived = live(env, 200)
+        returned = live(env, 200)
         env.close()
-        return lived
+        return returned
 
     assert rewards() == rewards()
 
 
-def test_fitting_in_the_background_reaches_the_same_place():
+def test_background_fitting_answers_all_comparisons():
     env = wrapped(fit="async", n_labels=40)
     env.pretrain()
     live(env, 2000)
@@ -158,11 +158,11 @@ def test_fitting_in_the_background_reaches_the_same_place():
     assert len(answers_of(env.session.name)) == 40
 
 
-# --- what is compared ---
+# --- segments and comparisons ---
 
 
-def test_an_episode_that_its_own_rules_end_is_worth_less_than_one_that_goes_on():
-    """With a reward of 1 for every step, only ends tell segments apart, as in CartPole."""
+def test_terminated_segment_is_worth_less():
+    """With a reward of 1 per step only terminations distinguish segments, as in CartPole."""
     env = PreferenceWrapper(
         gym.wrappers.TransformReward(Counter(length=9), lambda reward: 1.0),
         **{**QUICK, "pretrain_labels": 60, "n_labels": 60},
@@ -177,14 +177,14 @@ def test_an_episode_that_its_own_rules_end_is_worth_less_than_one_that_goes_on()
     env.close()
 
 
-def test_ends_need_not_be_shown():
+def test_episode_ends_can_be_hidden():
     env = wrapped(hide_episode_ends=True)
     env.pretrain()
     assert not env.predictor.keeps_zero
     env.close()
 
 
-def test_a_reset_in_the_middle_of_an_episode_ends_its_segments():
+def test_reset_within_episode_ends_segments():
     seen: list[Segment] = []
 
     def watch(left, right):
@@ -204,7 +204,7 @@ def test_a_reset_in_the_middle_of_an_episode_ends_its_segments():
     env.close()
 
 
-def test_what_is_compared_can_be_chosen_by_a_transform_that_prediction_sees_too():
+def test_observation_transform_applies_to_predictor():
     env = wrapped(Parts, observation_transform=lambda observation: observation["place"] * 2)
     env.pretrain()
     assert env.predictor.space.observation_shape == (1,)
@@ -215,7 +215,7 @@ def test_what_is_compared_can_be_chosen_by_a_transform_that_prediction_sees_too(
     env.close()
 
 
-def test_no_segments_are_cut_while_collection_is_stopped():
+def test_stopped_collection_records_no_segments():
     env = wrapped()
     env.stop_segment_collection()
     live(env, 500)
@@ -229,7 +229,7 @@ def test_no_segments_are_cut_while_collection_is_stopped():
 # --- workflows ---
 
 
-def test_collecting_only_keeps_labels_and_fits_nothing():
+def test_collect_only_stores_labels_without_fitting():
     env = wrapped(collect_only=True, name="collected")
     live(env, 600)
     assert not env.using_predicted_reward
@@ -240,7 +240,7 @@ def test_collecting_only_keeps_labels_and_fits_nothing():
 
 
 class Labelled:
-    """What a label data set holds."""
+    """Labelled comparison as in a label data set."""
 
     def __init__(self, left, right, target):
         self.left, self.right, self.target = left, right, target
@@ -265,7 +265,7 @@ def labels_that_prefer_2():
     ]
 
 
-def test_training_only_fits_to_given_labels_at_once_and_asks_nothing():
+def test_train_only_fits_given_labels_and_asks_nothing():
     env = wrapped(train_only=True, labels=labels_that_prefer_2(), name="trained")
     assert env.using_predicted_reward
     returned, true = np.array(live(env, 200)).T
@@ -274,7 +274,7 @@ def test_training_only_fits_to_given_labels_at_once_and_asks_nothing():
     assert answers_of("trained") == []
 
 
-def test_given_labels_count_among_the_first_ones():
+def test_given_labels_count_as_pretraining_labels():
     env = wrapped(labels=labels_that_prefer_2(), pretrain_labels=30, n_labels=35, name="more")
     assert env.using_predicted_reward
     live(env, 500)
@@ -283,7 +283,7 @@ def test_given_labels_count_among_the_first_ones():
     assert 0 < len(answers_of("more")) <= 35
 
 
-def test_labels_that_were_saved_train_another_wrapper(tmp_path):
+def test_saved_labels_train_another_wrapper(tmp_path):
     first = wrapped(collect_only=True, n_labels=40, pretrain_labels=40)
     live(first, 900)
     first.save_labels(tmp_path / "labels")
@@ -294,12 +294,12 @@ def test_labels_that_were_saved_train_another_wrapper(tmp_path):
     second.close()
 
 
-def test_labels_of_longer_segments_are_refused_in_words():
+def test_labels_of_longer_segments_are_refused():
     with pytest.raises(BadInput, match="segment_length=4"):
         wrapped(train_only=True, labels=labels_that_prefer_2(), segment_length=3)
 
 
-def test_a_saved_predictor_is_used_as_it_is_and_asks_for_nothing(tmp_path):
+def test_saved_predictor_is_frozen_and_asks_nothing(tmp_path):
     first = wrapped()
     first.pretrain()
     first.save_predictor(tmp_path / "predictor")
@@ -320,7 +320,7 @@ def test_a_saved_predictor_is_used_as_it_is_and_asks_for_nothing(tmp_path):
     second.close()
 
 
-def test_a_saved_predictor_can_be_gone_on_from(tmp_path):
+def test_saved_predictor_can_be_fine_tuned(tmp_path):
     first = wrapped()
     first.pretrain()
     first.save_predictor(tmp_path)
@@ -335,7 +335,7 @@ def test_a_saved_predictor_can_be_gone_on_from(tmp_path):
     second.close()
 
 
-def test_a_predictor_for_other_spaces_is_refused_in_words(tmp_path):
+def test_predictor_for_other_spaces_is_refused(tmp_path):
     env = wrapped()
     env.pretrain()
     env.save_predictor(tmp_path)
@@ -344,10 +344,10 @@ def test_a_predictor_for_other_spaces_is_refused_in_words(tmp_path):
         wrapped(ManyActions, predictor_path=tmp_path)
 
 
-# --- what is kept ---
+# --- saving and resuming ---
 
 
-def test_a_checkpoint_and_the_predictor_are_left_in_the_experiment():
+def test_predictor_is_saved_in_experiment():
     env = wrapped(name="kept", checkpoint_interval=200)
     env.pretrain()
     live(env, 500)
@@ -356,7 +356,7 @@ def test_a_checkpoint_and_the_predictor_are_left_in_the_experiment():
     env.close()
 
 
-def test_the_same_name_goes_on_where_it_was():
+def test_same_name_resumes_experiment():
     first = wrapped(name="again")
     first.pretrain()
     before = first.session.num_labels
@@ -370,7 +370,7 @@ def test_the_same_name_goes_on_where_it_was():
     second.close()
 
 
-def test_labels_survive_a_process_that_is_killed():
+def test_labels_survive_killed_process():
     script = (
         "import os\n"
         "from tests.wrappers.environments import live, wrapped\n"
@@ -387,27 +387,27 @@ def test_labels_survive_a_process_that_is_killed():
     env.close()
 
 
-def test_the_same_name_with_other_settings_is_refused():
+def test_same_name_with_other_settings_is_refused():
     wrapped(name="same").close()
     with pytest.raises(ConfigMismatch, match="segment_steps"):
         wrapped(name="same", segment_length=5)
 
 
-def test_two_wrappers_cannot_have_one_name_at_a_time():
+def test_second_wrapper_with_same_name_is_refused():
     env = wrapped(name="mine")
     with pytest.raises(ExperimentInUse):
         wrapped(name="mine")
     env.close()
 
 
-def test_closing_twice_is_fine():
+def test_second_close_does_nothing():
     env = wrapped()
     env.close()
     env.close()
     assert env.session.is_closed
 
 
-def test_figures_are_kept_for_the_page_and_for_reports():
+def test_metrics_are_logged_as_json():
     env = wrapped(name="shown")
     assert env.session._learning is not None
     env.session._learning.session._reported_s = -1e9
@@ -422,13 +422,13 @@ def test_figures_are_kept_for_the_page_and_for_reports():
 # --- bad input ---
 
 
-def test_an_unknown_keyword_is_refused_with_the_nearest_one():
+def test_unknown_keyword_suggests_nearest_one():
     with pytest.raises(UnknownName, match="segment_length"):
         wrapped(segment_lenght=4)
 
 
 @pytest.mark.parametrize(
-    ("keywords", "words"),
+    ("keywords", "message"),
     [
         ({"segment_length": 0}, "at least 1"),
         ({"clip_length": 0.0}, "clip_length=0.0"),
@@ -444,35 +444,35 @@ def test_an_unknown_keyword_is_refused_with_the_nearest_one():
         ({"refresh_interval": -1}, "refresh_interval=-1 was given; at least 0"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_in_words(keywords, words):
-    with pytest.raises(BadConfig, match=words):
+def test_inconsistent_settings_are_refused(keywords, message):
+    with pytest.raises(BadConfig, match=message):
         wrapped(**keywords)
 
 
-def test_a_segment_longer_than_an_episode_is_refused():
+def test_segment_longer_than_episode_is_refused():
     env = gym.wrappers.TimeLimit(gym.make("Pendulum-v1"), 30)
     with pytest.raises(SegmentTooLong, match="segment_length=30"):
         PreferenceWrapper(env, segment_length=31)
 
 
-def test_clip_length_longer_than_an_episode_is_refused():
+def test_clip_length_longer_than_episode_is_refused():
     with pytest.raises(SegmentTooLong, match=r"clip_length=6\.7 or less"):
         PreferenceWrapper(gym.make("Pendulum-v1"), clip_length=20.0)
 
 
-def test_clip_length_counts_seconds_at_the_declared_frame_rate():
+def test_clip_length_uses_declared_frame_rate():
     env = PreferenceWrapper(gym.make("Pendulum-v1"), clip_length=1.0)
     assert env.session._learning is not None
     assert env.session._learning._world.segment_steps == env.metadata["render_fps"]
     env.close()
 
 
-def test_an_unknown_teacher_is_refused_with_the_nearest_one():
+def test_unknown_teacher_suggests_nearest_one():
     with pytest.raises(UnknownName, match="oracle"):
         wrapped(teacher="oracel")
 
 
-def test_a_teacher_that_raises_ends_training_with_its_message():
+def test_failing_teacher_stops_training_with_its_error():
     def broken(left, right):
         raise ZeroDivisionError("no")
 
@@ -482,7 +482,7 @@ def test_a_teacher_that_raises_ends_training_with_its_message():
     env.close()
 
 
-def test_a_teacher_that_never_answers_is_given_up_and_training_goes_on(caplog):
+def test_training_continues_after_timeout_of_teacher(caplog):
     hangs = threading.Event()
 
     def never(left, right):
@@ -497,7 +497,7 @@ def test_a_teacher_that_never_answers_is_given_up_and_training_goes_on(caplog):
 
 
 class Broken(Counter):
-    """Returns NaN where it is told to."""
+    """Environment that returns non-finite numbers where `broken` names it."""
 
     broken = ""
 
@@ -514,19 +514,19 @@ class Broken(Counter):
 
 
 @pytest.mark.parametrize(
-    ("broken", "words"),
+    ("broken", "message"),
     [("reset", "observations"), ("observation", "observations"), ("reward", "rewards")],
 )
-def test_numbers_that_are_not_finite_are_refused_in_words(broken, words):
+def test_non_finite_values_are_refused(broken, message):
     world = Broken()
     world.broken = broken
     env = PreferenceWrapper(world, **QUICK)
-    with pytest.raises(BadObservation, match=f"returned {words} that are not finite"):
+    with pytest.raises(BadObservation, match=f"returned {message} that are not finite"):
         live(env, 2)
     env.close()
 
 
-def test_a_step_before_any_reset_is_refused_in_words():
+def test_step_before_reset_is_refused():
     env = wrapped()
     env.env.reset()
     with pytest.raises(BadInput, match="Call reset first"):

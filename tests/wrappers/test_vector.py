@@ -24,30 +24,30 @@ def vector(mode=AutoresetMode.SAME_STEP, kind=Counter, lengths=(5, 7, 9), **keyw
     return PreferenceVectorWrapper(venv, **{**QUICK, **keywords})
 
 
-def act_by_place(observations):
-    """Actions that follow from where each environment is, whatever the mode."""
+def actions_for(observations):
+    """Return actions that depend only on the observations, not on the autoreset mode."""
     return ((observations[:, 0] + observations[:, 1]) % 3).astype(int)
 
 
 def live(venv, num_steps):
-    """Observations, actions, rewards and infos of some steps."""
-    return list(lived(venv, num_steps))
+    """Return observations, actions, rewards and infos of each step."""
+    return list(steps_of(venv, num_steps))
 
 
-def lived(venv, num_steps):
+def steps_of(venv, num_steps):
     observations, _ = venv.reset(seed=0)
     for _ in range(num_steps):
-        actions = act_by_place(observations)
-        led_to, rewards, terminated, truncated, infos = venv.step(actions)
+        actions = actions_for(observations)
+        next_observations, rewards, terminated, truncated, infos = venv.step(actions)
         yield observations, actions, rewards, infos
-        observations = led_to
+        observations = next_observations
         ended = terminated | truncated
         if venv.metadata["autoreset_mode"] == AutoresetMode.DISABLED and ended.any():
             observations, _ = venv.reset(options={"reset_mask": ended})
 
 
 def segments_of(venv):
-    """Every segment that could be cut out of the first 60 episodes of each environment."""
+    """Return hashes of segments sampled from episodes 3 to 29 of each environment."""
     learner = venv.session._learning.learner
     venv.session._hand_over()
     cuts = learner.recorder.cut(6_000, np.random.default_rng(0))
@@ -55,7 +55,7 @@ def segments_of(venv):
     return {each.content_hash for each in segments if each.observations[0, 0] in range(3, 30)}
 
 
-def test_all_ways_of_beginning_anew_give_the_same_segments():
+def test_all_autoreset_modes_record_same_segments():
     found = []
     for mode in MODES:
         venv = vector(mode, lengths=(5, 7), collect_only=True)
@@ -67,7 +67,7 @@ def test_all_ways_of_beginning_anew_give_the_same_segments():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_segment_lies_within_one_episode(mode):
+def test_segment_lies_within_one_episode(mode):
     seen: list[Segment] = []
 
     def watch(left, right):
@@ -87,28 +87,28 @@ def test_a_segment_lies_within_one_episode(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_predicted_rewards_are_those_of_the_predictor_in_one_call(mode):
+def test_rewards_are_predicted_in_one_call_per_step(mode):
     venv = vector(mode)
     venv.pretrain()
     assert venv.using_predicted_reward
     predictor, calls = venv.predictor, []
     original = predictor.member_rewards
     predictor.member_rewards = lambda rows: calls.append(rows.shape) or original(rows)
-    for observations, actions, rewards, infos in lived(venv, 20):
+    for observations, actions, rewards, infos in steps_of(venv, 20):
         expected = predictor.normalised(original(predictor.space.rows(observations, actions)))
-        is_lived = infos["_true_reward"]
-        np.testing.assert_allclose(rewards[is_lived], expected[is_lived], atol=1e-6)
-        np.testing.assert_array_equal(rewards[~is_lived], 0)
+        is_transition = infos["_true_reward"]
+        np.testing.assert_allclose(rewards[is_transition], expected[is_transition], atol=1e-6)
+        np.testing.assert_array_equal(rewards[~is_transition], 0)
     assert calls.count((3, 5)) == 20
     venv.close()
 
 
-def test_the_true_rewards_are_in_the_infos_but_not_those_of_mere_resets():
+def test_infos_contain_true_rewards_except_of_reset_steps():
     venv = vector(AutoresetMode.NEXT_STEP, lengths=(2, 100))
     steps = live(venv, 6)
-    is_lived = np.array([infos["_true_reward"] for *_, infos in steps])
-    np.testing.assert_array_equal(is_lived[:, 0], [True, True, False, True, True, False])
-    assert is_lived[:, 1].all()
+    is_transition = np.array([infos["_true_reward"] for *_, infos in steps])
+    np.testing.assert_array_equal(is_transition[:, 0], [True, True, False, True, True, False])
+    assert is_transition[:, 1].all()
     for _, actions, rewards, infos in steps:
         expected = np.where(infos["_true_reward"], actions, 0)
         np.testing.assert_array_equal(infos["true_reward"], expected)
@@ -116,14 +116,14 @@ def test_the_true_rewards_are_in_the_infos_but_not_those_of_mere_resets():
     venv.close()
 
 
-def test_observations_of_parts_are_flattened():
+def test_dict_observations_are_flattened():
     venv = vector(kind=Parts)
     venv.pretrain()
     assert venv.predictor.space.observation_shape == (4,)
     venv.close()
 
 
-def test_our_own_fast_environments_can_be_wrapped():
+def test_batch_environment_can_be_wrapped():
     keywords = {**QUICK, "segment_length": 10}
     venv = PreferenceVectorWrapper(make_vector("ShortReacher-v1", 4), **keywords)
     venv.pretrain()
@@ -132,7 +132,7 @@ def test_our_own_fast_environments_can_be_wrapped():
     venv.close()
 
 
-def test_not_a_number_is_refused_with_the_environment_s_number():
+def test_nan_reward_is_refused_with_index_of_environment():
     class Broken(Counter):
         def step(self, action):
             observation, reward, terminated, truncated, info = super().step(action)
@@ -145,14 +145,14 @@ def test_not_a_number_is_refused_with_the_environment_s_number():
     venv.close()
 
 
-def test_closing_twice_is_fine():
+def test_second_close_does_nothing():
     venv = vector()
     venv.close()
     venv.close()
     assert venv.session.is_closed
 
 
-def test_environments_in_other_processes_can_be_wrapped_together():
+def test_async_vector_environment_can_be_wrapped():
     venv = PreferenceVectorWrapper(
         AsyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2, context="spawn"), **QUICK
     )
@@ -187,7 +187,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_wrappers_in_spawned_processes_learn_each_for_itself(tmp_path):
+def test_wrappers_in_spawned_processes_learn_separately(tmp_path):
     script = tmp_path / "spawned.py"
     script.write_text(SPAWNED)
     root = Path(__file__).parents[2]

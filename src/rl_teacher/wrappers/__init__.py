@@ -1,4 +1,4 @@
-"""The loop of `teach.py` inside somebody else's: environments that return the predicted reward."""
+"""Environment wrappers that return the predicted reward in the user's own training loop."""
 
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ __all__ = ["PreferenceVectorWrapper", "PreferenceWrapper", "WrapperSettings", "t
 
 
 def to_sb3(venv: "gymnasium.vector.VectorEnv") -> "VecEnv":
-    """Any Gymnasium vector environment as Stable-Baselines3 wants it.
+    """Convert a Gymnasium vector environment to a Stable-Baselines3 VecEnv.
 
     Raises:
         BadInput: Stable-Baselines3 is not installed.

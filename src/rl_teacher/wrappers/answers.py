@@ -1,4 +1,4 @@
-"""Teachers who may never answer."""
+"""Timeout for teachers that may never answer."""
 
 import logging
 import queue
@@ -12,9 +12,9 @@ logger = logging.getLogger(__name__)
 
 
 class AnswersInTime:
-    """A teacher who is not waited for longer than some seconds, and then never again.
+    """Teacher with a timeout; after the first timeout it is not asked again.
 
-    Note: a function cannot be stopped; the thread that hangs in it ends with the process.
+    A Python function cannot be stopped: a thread that hangs in it ends with the process.
     """
 
     def __init__(self, teacher: Teacher, name: str, timeout_s: float) -> None:
@@ -26,20 +26,20 @@ class AnswersInTime:
     def __call__(
         self, left: Segment, right: Segment, circumstances: Circumstances
     ) -> Answer | None:
-        """The answer, or None once one took too long."""
+        """Return the answer, or None after a timeout."""
         if self._is_gone:
             return None
-        said: queue.SimpleQueue[Answer | Exception | None] = queue.SimpleQueue()
+        result: queue.SimpleQueue[Answer | Exception | None] = queue.SimpleQueue()
 
         def answer() -> None:
             try:
-                said.put(self._teacher(left, right, circumstances))
+                result.put(self._teacher(left, right, circumstances))
             except Exception as error:
-                said.put(error)
+                result.put(error)
 
         threading.Thread(target=answer, daemon=True, name="teacher").start()
         try:
-            answered = said.get(timeout=self._timeout_s)
+            answered = result.get(timeout=self._timeout_s)
         except queue.Empty:
             return self._give_up()
         if isinstance(answered, Exception):

@@ -17,7 +17,7 @@ class Controls:
 
     @property
     def using_predicted_reward(self) -> bool:
-        """Whether the next step returns the predicted reward."""
+        """True if the next step returns the predicted reward."""
         return self.session.using_predicted_reward
 
     @property
@@ -27,9 +27,9 @@ class Controls:
 
     @property
     def is_stop_wanted(self) -> bool:
-        """Whether the owner pressed stop on the experiment's page.
+        """True if the owner pressed stop on the experiment's page.
 
-        The loop is yours, so ending it is too: nothing is stopped from here.
+        The wrapper does not stop the training loop: the loop must check this property.
         """
         return self.session.is_stop_wanted
 
@@ -41,23 +41,23 @@ class Controls:
         """Return the predicted reward from now on.
 
         Raises:
-            NoPredictor: nothing was fitted yet.
+            NoPredictor: no fit is done yet.
         """
         self.session.switch_to_predicted_reward()
 
     def save_labels(self, path: str | Path) -> None:
-        """Write every label so far, with its segments, as a label data set.
+        """Save all labels, with their segments, as a label data set.
 
         Raises:
-            BadInput: there is none.
+            BadInput: there are no labels.
         """
         self.session.save_labels(path)
 
     def save_predictor(self, path: str | Path) -> None:
-        """Write the predictor into a folder, as `RewardPredictor.load` reads it.
+        """Save the predictor in a folder for `RewardPredictor.load`.
 
         Raises:
-            NoPredictor: nothing was fitted yet.
+            NoPredictor: no fit is done yet.
         """
         self.session.save_predictor(path)
 

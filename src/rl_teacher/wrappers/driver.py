@@ -1,6 +1,6 @@
-"""The driver of a wrapper's session: steps in, rewards out; true ones first, then predicted ones.
+"""Driver of a wrapper's session: records steps and returns true or predicted rewards.
 
-N: environments.
+N: number of environments.
 """
 
 from dataclasses import dataclass
@@ -20,21 +20,21 @@ from rl_teacher.wrappers.steps import StepBuffer, StepRecord
 from rl_teacher.wrappers.world import World
 
 ROLLOUT_STEPS = 32
-"""Steps of each environment, at least, that are handed to the reward learner at once."""
+"""Minimum length of a rollout, in steps of each environment."""
 ROLLOUT_SIZE = 128
-"""Steps of all environments together, at least."""
+"""Minimum size of a rollout, in steps of all environments together."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one step of N environments led to.
+    """Outcome of one step of N environments.
 
     Attributes:
-        observations: [N, ...] as the predictor sees them, after any reset.
-        led_to: [N, ...] before any reset.
-        rewards: [N] true ones.
-        terminated: [N].
-        truncated: [N].
+        observations: [N, ...] inputs of the predictor, after any reset.
+        led_to: [N, ...] next observations, before any reset.
+        rewards: [N] true rewards.
+        terminated: [N] True where the episode terminated.
+        truncated: [N] True where the episode was truncated.
     """
 
     observations: Shaped[np.ndarray, "env ..."]
@@ -48,9 +48,9 @@ class WrapperDriver:
     """Buffers the steps of a wrapper's environments and returns their rewards.
 
     Attributes:
-        is_over: [N] True where the next step does not count: the environment only resets itself,
-            or waits to be reset.
-        is_closed: whether `close` was called.
+        is_over: [N] True where the next step is not a transition: the environment only resets
+            itself, or waits for a reset.
+        is_closed: True after `close`.
     """
 
     def __init__(self, world: World, settings: WrapperSettings) -> None:
@@ -79,9 +79,9 @@ class WrapperDriver:
         """Start episodes.
 
         Args:
-            observations: [N, ...] as the predictor sees them; in the environments that did not
-                begin anew, what was seen before.
-            begun: [N] which; all without it.
+            observations: [N, ...] inputs of the predictor; environments that were not reset
+                keep their latest observations.
+            begun: [N] True where an environment was reset; None if all were.
         """
         _check_finite("observations", observations)
         begun = np.ones(self._world.num_envs, bool) if begun is None else begun
@@ -94,30 +94,30 @@ class WrapperDriver:
         """Record one step and return its rewards.
 
         Args:
-            actions: [N, ...] as the environments were given them.
-            outcome: what they led to.
+            actions: [N, ...] actions passed to the environments.
+            outcome: outcome of the step.
 
         Returns:
             [N] rewards for the agent; 0 where an environment only reset itself.
 
         Raises:
             BadObservation: observations or rewards are not finite.
-            TeacherFailed: the teacher raised, or answered nonsense.
+            TeacherFailed: the teacher raised an error or returned an invalid answer.
         """
         if self._observations is None:
             raise BadInput("step was called before reset. Call reset first.")
         _check_finite("observations", outcome.led_to)
         _check_finite("rewards", outcome.rewards)
         self._hand_over_if_full()
-        step = self._lived(actions, outcome)
+        step = self._step_record(actions, outcome)
         rewards = self._rewards_of(step, outcome.rewards)
         self._buffer.append(step)
         self._observations = outcome.observations
         self._scene_states = self._world.scene_states()
         return rewards
 
-    def _lived(self, actions: Any, outcome: Outcome) -> StepRecord:
-        assert self._observations is not None  # noqa: S101 - `live` has looked
+    def _step_record(self, actions: Any, outcome: Outcome) -> StepRecord:
+        assert self._observations is not None  # noqa: S101 - checked in `live`
         is_valid = ~self.is_over
         terminated, truncated = outcome.terminated & is_valid, outcome.truncated & is_valid
         ended = terminated | truncated
@@ -150,11 +150,11 @@ class WrapperDriver:
     def rewards_of(
         self, observations: Shaped[np.ndarray, "time env ..."], actions: Shaped[np.ndarray, "..."]
     ) -> Float32[np.ndarray, "time env"]:
-        """[T, N] what is predicted now of steps that were lived before.
+        """Predict the rewards [T, N] of earlier steps with the current predictor.
 
         Args:
-            observations: [T, N, ...] as the environment returned them.
-            actions: [T, N, ...].
+            observations: [T, N, ...] observations as the environments returned them.
+            actions: [T, N, ...] actions.
         """
         view, space = self._world.view, self.predictor.space
         if view.is_plain:
@@ -183,16 +183,16 @@ class WrapperDriver:
             self._learning.count(rollout)
 
     def wait_for_first_answers(self) -> None:
-        """Wait for a teacher who has everything to answer that the first fit needs."""
+        """Wait for the answers that the first fit needs, once all of them are asked for."""
         if self._learning is not None:
             self._learning.wait_for_first_answers()
 
     @property
     def is_stop_wanted(self) -> bool:
-        """Whether the owner pressed stop on the experiment's page."""
+        """True if the owner pressed stop on the experiment's page."""
         return self._learning is not None and self._learning.is_stop_wanted
 
-    # --- which reward ---
+    # --- choice of the reward ---
 
     @property
     def predictor(self) -> RewardPredictor:
@@ -201,7 +201,7 @@ class WrapperDriver:
 
     @property
     def using_predicted_reward(self) -> bool:
-        """Whether the next step returns the predicted reward."""
+        """True if the next step returns the predicted reward."""
         is_ready = self._learning is None or self._learning.has_fitted
         return is_ready if self._is_wanted is None else self._is_wanted
 
@@ -213,7 +213,7 @@ class WrapperDriver:
         """Return the predicted reward from now on.
 
         Raises:
-            NoPredictor: nothing was fitted yet.
+            NoPredictor: no fit is done yet.
         """
         self._need_predictor("switched to")
         self._is_wanted = True
@@ -230,29 +230,29 @@ class WrapperDriver:
 
     @property
     def name(self) -> str | None:
-        """Of the experiment; None with a predictor that is used as it is."""
+        """Name of the experiment; None with a frozen predictor."""
         return None if self._learning is None else self._learning.name
 
     @property
     def num_labels(self) -> int:
-        """Comparisons that are learned from."""
+        """Number of labels in the training set."""
         return 0 if self._learning is None else self._learning.learner.num_labels
 
     def save_labels(self, path: str | Path) -> None:
-        """Write every label so far, with its segments.
+        """Save all labels, with their segments.
 
         Raises:
-            BadInput: there is none.
+            BadInput: there are no labels.
         """
         if self._learning is None:
             raise BadInput("A predictor that is used as it is asks for no labels; none to save.")
         self._learning.save_labels(path)
 
     def save_predictor(self, path: str | Path) -> None:
-        """Write the predictor into a folder, as `RewardPredictor.load` reads it.
+        """Save the predictor in a folder for `RewardPredictor.load`.
 
         Raises:
-            NoPredictor: nothing was fitted yet.
+            NoPredictor: no fit is done yet.
         """
         self._need_predictor("saved")
         self.predictor.save(path)

@@ -1,4 +1,4 @@
-"""Labels that a wrapper begins with, from a label data set."""
+"""Initial labels of a wrapper, from a label data set."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,15 +13,15 @@ from rl_teacher.wrappers.settings import LabelledComparison
 def given_labels(
     labels: str | Path | Iterable[LabelledComparison] | None, space: InputSpace, num_steps: int
 ) -> list[LabelledPair]:
-    """The labels as the predictor is fitted to them.
+    """Convert labels to the training pairs of the predictor.
 
     Args:
-        labels: a data set's path, or comparisons.
-        space: what the predictor is given.
-        num_steps: L; longer segments are refused.
+        labels: path of a data set, or labelled comparisons.
+        space: input space of the predictor.
+        num_steps: L, the maximum length of a segment.
 
     Raises:
-        BadInput: segments of another environment's shapes, or longer than L.
+        BadInput: segments have other shapes or are longer than L.
     """
     if labels is None:
         return []

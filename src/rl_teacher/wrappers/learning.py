@@ -45,7 +45,7 @@ class WrapperLearning:
     """
 
     def __init__(self, world: World, settings: WrapperSettings) -> None:
-        """Start an experiment, or resume the one of this name.
+        """Start an experiment or resume the one with this name.
 
         Raises:
             RlTeacherError: the settings do not fit the environment or the experiment.
@@ -103,17 +103,17 @@ class WrapperLearning:
 
     @property
     def has_predictor(self) -> bool:
-        """Whether any fit is done."""
+        """True if at least one fit is done."""
         return self.learner.num_fits > 0
 
     @property
     def has_fitted(self) -> bool:
-        """Whether enough fits are done to return the predicted reward."""
+        """True if enough fits are done to return the predicted reward."""
         return self.learner.num_fits >= self._settings.initial_fits
 
     @property
     def is_stop_wanted(self) -> bool:
-        """Whether the owner pressed stop on the page."""
+        """True if the owner pressed stop on the page."""
         return self.session.control.is_stopped
 
     # --- learn ---
@@ -134,7 +134,7 @@ class WrapperLearning:
             self.save()
 
     def count(self, rollout: Rollout) -> None:
-        """Count a rollout from which no segment shall be cut."""
+        """Count the steps of a rollout without recording segments."""
         self.session.count_episodes(rollout)
         self.session.count_steps(rollout.num_steps, is_training=False)
 
@@ -148,7 +148,7 @@ class WrapperLearning:
             self._wait_for_answers()
 
     def _wait_for_answers(self) -> None:
-        """Wait until everything asked is answered, or the time for it is over."""
+        """Wait until every comparison is answered or the timeout is reached."""
         limit_s = self._settings.answer_timeout_s
         if self.session.wait_for_answers(self.learner.num_asked, limit_s):
             return
@@ -171,7 +171,7 @@ class WrapperLearning:
 
     @property
     def _is_ready_to_fit(self) -> bool:
-        """Whether the first labels have arrived."""
+        """True if the first labels have arrived."""
         if self._settings.collect_only or not self.learner.num_labels:
             return False
         if self.has_predictor or self._settings.train_only:

@@ -1,4 +1,4 @@
-"""The parts that a wrapper's learner is made of, from its settings."""
+"""Construction of a wrapper's reward learner from its settings."""
 
 import secrets
 from collections.abc import Sequence
@@ -29,17 +29,17 @@ from rl_teacher.wrappers.settings import WrapperSettings
 from rl_teacher.wrappers.world import World
 
 FIRST_FIT_STEPS = 10_000
-"""Gradient steps, at most, of the first fit."""
+"""Maximum number of gradient steps of the first fit."""
 
 
 def generated_name(env_id: str) -> str:
-    """A name for an experiment that has none: the environment, the time, and four letters."""
+    """Return a default name: the environment, the time and four random characters."""
     now = datetime.now(UTC).strftime("%Y-%m-%d %H.%M.%S")
     return f"{slug(env_id)} {now} {secrets.token_hex(2)}"
 
 
 def identity(world: World, settings: WrapperSettings) -> dict[str, Any]:
-    """What must be the same for an experiment to be gone on with."""
+    """Return the configuration that must be unchanged to resume an experiment."""
     return {
         "env_id": world.env_info.id,
         "num_envs": world.num_envs,
@@ -53,10 +53,10 @@ def identity(world: World, settings: WrapperSettings) -> dict[str, Any]:
 
 
 def loaded(predictor: str | Path | RewardPredictor) -> RewardPredictor:
-    """A predictor that was given, or is in a folder.
+    """Return a given predictor, or load it from a folder.
 
     Raises:
-        CorruptCheckpoint: the folder holds none.
+        CorruptCheckpoint: the folder has no predictor, or it is damaged.
     """
     is_made = isinstance(predictor, RewardPredictor)
     return predictor if is_made else RewardPredictor.load(predictor)
@@ -69,12 +69,12 @@ def reward_config(settings: WrapperSettings) -> PredictorConfig:
 
 
 def fitting_predictor(settings: WrapperSettings, space: InputSpace) -> RewardPredictor:
-    """The predictor that was given, if it is one for these spaces.
+    """Return the pretrained predictor if it has the required input space.
 
     Raises:
-        BadConfig: it is for others.
+        BadConfig: the predictor has another input space.
     """
-    assert settings.predictor_path is not None  # noqa: S101 - whoever calls has looked
+    assert settings.predictor_path is not None  # noqa: S101 - checked by the callers
     predictor = loaded(settings.predictor_path)
     if predictor.space != space:
         raise BadConfig(
@@ -88,13 +88,13 @@ def fitting_predictor(settings: WrapperSettings, space: InputSpace) -> RewardPre
 def learner_for(
     world: World, settings: WrapperSettings, store: QueryStore, num_given: int
 ) -> RewardLearner:
-    """A reward learner for a world.
+    """Create the reward learner.
 
     Args:
         world: the environments.
-        settings: of the wrapper.
+        settings: settings of the wrapper.
         store: where queries are stored.
-        num_given: labels that are there before anything is asked.
+        num_given: number of initial labels.
     """
     space, steps = world.input_space, world.segment_steps
     shows_ends = not settings.hide_episode_ends
@@ -144,7 +144,7 @@ def named_teacher(world: World, settings: WrapperSettings) -> NamedTeacher:
     """Return the teacher that answers.
 
     Raises:
-        UnknownName, BadInput: there is no such teacher, or it is about another environment.
+        UnknownName, BadInput: there is no such teacher, or it judges another environment.
     """
     if settings.is_human:
         return NamedTeacher(through_the_store, "", settings.seed)
@@ -158,7 +158,7 @@ def named_teacher(world: World, settings: WrapperSettings) -> NamedTeacher:
 
 
 def teacher_of(settings: WrapperSettings) -> Teacher:
-    """The teacher that answers at once."""
+    """Return the synthetic teacher or the user's function."""
     if isinstance(settings.teacher, str):
         return teacher_named(settings.teacher, settings.teacher_strength)
     return from_function(settings.teacher, settings.teacher_name)

@@ -1,4 +1,4 @@
-"""Acting at random until there is a predicted reward, so that no agent ever sees the true one."""
+"""Random actions until there is a predicted reward, so that no agent sees the true one."""
 
 import copy
 from collections.abc import Callable
@@ -9,19 +9,19 @@ from rl_teacher.common.errors import NoPredictor
 from rl_teacher.wrappers.driver import WrapperDriver
 
 LOOK_EVERY = 256
-"""Steps after which a person who has everything to answer is waited for."""
+"""Interval, in steps, between two waits for the first answers."""
 
 
 def act_at_random(session: WrapperDriver, take_steps: Callable[[int], int], max_steps: int) -> None:
     """Take random steps until the session returns the predicted reward.
 
     Args:
-        session: of a wrapper.
-        take_steps: takes so many random steps, and returns how many environment steps these were.
-        max_steps: environment steps after which to give up.
+        session: driver of a wrapper.
+        take_steps: takes a number of random steps and returns the number of environment steps.
+        max_steps: maximum number of environment steps.
 
     Raises:
-        NoPredictor: the labels did not come by then.
+        NoPredictor: the labels did not suffice for a fit.
     """
     num_steps = 0
     while not session.using_predicted_reward:
@@ -36,7 +36,7 @@ def act_at_random(session: WrapperDriver, take_steps: Callable[[int], int], max_
 
 
 def seeded(space: gym.Space, seed: int) -> gym.Space:
-    """A copy of an action space, so that drawing from it changes nobody else's draws."""
+    """Return a seeded copy of a space, which leaves the generator of the original unchanged."""
     copied = copy.deepcopy(space)
     copied.seed(seed)
     return copied

@@ -1,4 +1,4 @@
-"""For Stable-Baselines3: vector environments as it wants them, and replay kept up to date."""
+"""Adapters for Stable-Baselines3: vector environments and replay relabelling."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -19,9 +19,9 @@ from rl_teacher.wrappers.controls import Controls
 
 
 class GymnasiumVecEnv(VecEnv):
-    """N environments whose episodes begin anew in the step in which they end.
+    """Adapter of a Gymnasium vector environment to VecEnv, which resets in the same step.
 
-    Where the vector does not do that by itself, it is told to, with `reset_mask`.
+    In other autoreset modes, environments are reset with `reset_mask` after their last step.
     """
 
     def __init__(self, venv: VectorEnv) -> None:
@@ -31,7 +31,7 @@ class GymnasiumVecEnv(VecEnv):
         super().__init__(venv.num_envs, venv.single_observation_space, venv.single_action_space)
 
     def reset(self) -> Any:
-        """Begin new episodes; [N, ...] what is observed."""
+        """Reset all environments and return their observations [N, ...]."""
         seeds: Any = None if self._seeds[0] is None else list(self._seeds)
         options = dict(self._options[0]) if self._options[0] else None
         observations, infos = self.venv.reset(seed=seeds, options=options)
@@ -41,35 +41,35 @@ class GymnasiumVecEnv(VecEnv):
         return observations
 
     def step_async(self, actions: np.ndarray) -> None:
-        """Take note of actions."""
+        """Store the actions of the next step."""
         self._actions = actions
 
     def step_wait(self) -> VecEnvStepReturn:
-        """Act."""
+        """Step all environments."""
         observations, rewards, terminated, truncated, infos = self.venv.step(self._actions)
         ended = terminated | truncated
         each = one_by_one(infos, self.num_envs)
-        for place in range(self.num_envs):
-            each[place]["TimeLimit.truncated"] = bool(truncated[place] and not terminated[place])
+        for index in range(self.num_envs):
+            each[index]["TimeLimit.truncated"] = bool(truncated[index] and not terminated[index])
         if ended.any():
-            observations = self._reinitialise(observations, ended, each)
+            observations = self._reset_ended(observations, ended, each)
         return observations, np.asarray(rewards, np.float32), ended, each
 
-    def _reinitialise(
+    def _reset_ended(
         self, observations: Any, ended: Bool[np.ndarray, " env"], each: list[dict[str, Any]]
     ) -> Any:
-        """What is observed after episodes have begun anew; where they ended is in the infos."""
+        """Reset ended episodes and store their final observations in the infos."""
         if self._mode == AutoresetMode.SAME_STEP:
-            for place in np.flatnonzero(ended):
-                each[place]["terminal_observation"] = each[place].pop("final_obs")
-                each[place].pop("final_info", None)
+            for index in np.flatnonzero(ended):
+                each[index]["terminal_observation"] = each[index].pop("final_obs")
+                each[index].pop("final_info", None)
             return observations
-        for place in np.flatnonzero(ended):
-            each[place]["terminal_observation"] = at(observations, int(place))
+        for index in np.flatnonzero(ended):
+            each[index]["terminal_observation"] = at(observations, int(index))
         observations, infos = self.venv.reset(options={"reset_mask": ended})
-        for place, info in enumerate(one_by_one(infos, self.num_envs)):
-            if ended[place]:
-                self.reset_infos[place] = info
+        for index, info in enumerate(one_by_one(infos, self.num_envs)):
+            if ended[index]:
+                self.reset_infos[index] = info
         return observations
 
     def close(self) -> None:
@@ -77,22 +77,22 @@ class GymnasiumVecEnv(VecEnv):
         self.venv.close()
 
     def get_images(self) -> Sequence[np.ndarray | None]:
-        """A picture of each."""
-        pictures: Any = self.venv.render()
-        return [None] * self.num_envs if pictures is None else list(pictures)
+        """Render each environment."""
+        images: Any = self.venv.render()
+        return [None] * self.num_envs if images is None else list(images)
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """An attribute of each environment, or the vector's own."""
+        """Return an attribute of each environment, or the vector's own."""
         if hasattr(self.venv, attr_name):
             return [getattr(self.venv, attr_name) for _ in self._get_indices(indices)]
         values = self._inner("get_attr")(attr_name)
-        return [values[place] for place in self._get_indices(indices)]
+        return [values[index] for index in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
         """Set an attribute of every environment.
 
         Raises:
-            BadInput: of some of them only.
+            BadInput: only some environments were given.
         """
         self._check_all(indices)
         self._inner("set_attr")(attr_name, [value] * self.num_envs)
@@ -107,7 +107,7 @@ class GymnasiumVecEnv(VecEnv):
         """Call a method of every environment.
 
         Raises:
-            BadInput: of some of them only.
+            BadInput: only some environments were given.
         """
         self._check_all(indices)
         return list(self._inner("call")(method_name, *method_args, **method_kwargs))
@@ -115,10 +115,10 @@ class GymnasiumVecEnv(VecEnv):
     def env_is_wrapped(
         self, wrapper_class: type[gym.Wrapper], indices: VecEnvIndices = None
     ) -> list[bool]:
-        """Which environments are in a wrapper; those in other processes are not looked at."""
+        """Return whether each environment has a wrapper; False for those in other processes."""
         inner = self.venv.unwrapped
         envs = inner.envs if isinstance(inner, SyncVectorEnv) else [None] * self.num_envs
-        return [is_in(envs[place], wrapper_class) for place in self._get_indices(indices)]
+        return [is_in(envs[index], wrapper_class) for index in self._get_indices(indices)]
 
     def _check_all(self, indices: VecEnvIndices) -> None:
         given: Iterable[int] = self._get_indices(indices)
@@ -129,16 +129,16 @@ class GymnasiumVecEnv(VecEnv):
             )
 
     def _inner(self, method: str) -> Any:
-        """A method of the vector inside all wrappers.
+        """Return a method of the unwrapped vector environment.
 
         Raises:
-            AttributeError: it has none, as Stable-Baselines3 expects.
+            AttributeError: there is no such method, as Stable-Baselines3 expects.
         """
         return getattr(self.venv.unwrapped, method)
 
 
 def is_in(env: gym.Env | None, wrapper_class: type[gym.Wrapper]) -> bool:
-    """Whether an environment is in a wrapper of a class."""
+    """Return whether an environment has a wrapper of a class."""
     while isinstance(env, gym.Wrapper):
         if isinstance(env, wrapper_class):
             return True
@@ -146,37 +146,37 @@ def is_in(env: gym.Env | None, wrapper_class: type[gym.Wrapper]) -> bool:
     return False
 
 
-def at(observations: Any, place: int) -> Any:
-    """One of N observations, whatever they are made of; a copy."""
+def at(observations: Any, index: int) -> Any:
+    """Return a copy of one of N observations of any space."""
     if isinstance(observations, Mapping):
-        return {name: at(part, place) for name, part in observations.items()}
+        return {name: at(part, index) for name, part in observations.items()}
     if isinstance(observations, tuple):
-        return tuple(at(part, place) for part in observations)
-    return np.array(observations[place])
+        return tuple(at(part, index) for part in observations)
+    return np.array(observations[index])
 
 
 def one_by_one(infos: Mapping[str, Any], num_envs: int) -> list[dict[str, Any]]:
-    """Gymnasium's one dictionary of arrays, `name` with `_name` where it is meant, as N."""
+    """Split Gymnasium's dictionary of arrays, masked by `_name`, into N dictionaries."""
     each: list[dict[str, Any]] = [{} for _ in range(num_envs)]
     for name, values in infos.items():
         if name.startswith("_"):
             continue
         is_meant = infos.get(f"_{name}", np.ones(num_envs, bool))
         parts = one_by_one(values, num_envs) if isinstance(values, Mapping) else values
-        for place in np.flatnonzero(is_meant):
-            each[place][name] = parts[place]
+        for index in np.flatnonzero(is_meant):
+            each[index][name] = parts[index]
     return each
 
 
 class RelabelReplay(BaseCallback):
-    """Gives every step in an agent's replay buffer the reward that is predicted for it now.
+    """Callback that relabels an agent's replay buffer with the current reward predictor.
 
-    What was predicted early, of states that no label was about yet, can be far off; an off-policy
-    agent would go on learning from it long after labels have put it right.
+    Early predictions for states without labels can be far off, and an off-policy agent would
+    continue to learn from them long after later labels have corrected the predictor.
 
-    What its value function has learned from that does not go away with it: an excess shrinks by no
-    more than the discount, each time that the target network is renewed. So the agent may begin
-    anew once, when most labels have come: new networks, and everything that was lived.
+    Relabelling does not correct the value function: an overestimate shrinks only by the discount
+    factor with each update of the target network. The agent can therefore be reset once, after
+    most labels have arrived: it gets new networks and keeps its replay buffer.
 
     Source: PEBBLE (Lee et al. 2021), section 4.2; Nikishin et al., "The primacy bias in deep
     reinforcement learning" (2022).
@@ -185,12 +185,12 @@ class RelabelReplay(BaseCallback):
     def __init__(
         self, wrapper: Controls, every_steps: int = 1_000, agent_reset: int | None = None
     ) -> None:
-        """Relabel from time to time.
+        """Initialise the callback.
 
         Args:
-            wrapper: whose predictor it is.
-            every_steps: environment steps between two times.
-            agent_reset: labels after which the agent begins anew, once; None: it never does.
+            wrapper: wrapper with the reward predictor.
+            every_steps: environment steps between two relabellings.
+            agent_reset: number of labels after which the agent is reset once; None for never.
         """
         super().__init__()
         self._wrapper = wrapper
@@ -212,17 +212,17 @@ class RelabelReplay(BaseCallback):
             assert isinstance(self.model, OffPolicyAlgorithm)  # noqa: S101 - it has a buffer
             relabel(self.model, self._wrapper)
             self._relabelled_at = self.num_timesteps
-            self._begin_anew_if_due(self.model)
+            self._reset_agent_if_due(self.model)
         return True
 
-    def _begin_anew_if_due(self, agent: OffPolicyAlgorithm) -> None:
+    def _reset_agent_if_due(self, agent: OffPolicyAlgorithm) -> None:
         if self._agent_reset is not None and self._wrapper.session.num_labels >= self._agent_reset:
-            # Note: makes networks and optimisers; the buffer stays where there is one.
+            # Creates new networks and optimisers, but keeps an existing replay buffer.
             agent._setup_model()
             self._agent_reset = None
 
 
 def relabel(agent: OffPolicyAlgorithm, wrapper: Controls) -> None:
-    """Predict anew the reward of every step in an agent's replay buffer."""
+    """Relabel an agent's replay buffer with the current reward predictor."""
     assert agent.replay_buffer is not None  # noqa: S101 - an off-policy agent has one
     relabel_buffer(agent.replay_buffer, agent.action_space, wrapper.session.rewards_of)

@@ -1,4 +1,4 @@
-"""What the clips of somebody's environments are drawn from, where a person is going to see them."""
+"""Scene states and replay of wrapped environments, from which clips are rendered."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,7 +15,7 @@ SceneStates = Callable[[], Float[np.ndarray, "env scene"]]
 
 
 class Memories:
-    """The episodes of N environments that are remembered one by one."""
+    """Episode histories of N environments."""
 
     def __init__(self, memories: Sequence[ReplayableEnv], history: ReplayHistory) -> None:
         self._memories = memories
@@ -29,20 +29,20 @@ class Memories:
         return self._history[episode]
 
     def scene_states(self) -> Float[np.ndarray, "env scene"]:
-        """[N, nq] MuJoCo's positions now; without MuJoCo [N, 2], the episode and the step in it."""
+        """Return MuJoCo positions [N, nq]; without MuJoCo episode and step numbers [N, 2]."""
         return np.stack([memory.scene_state for memory in self._memories])
 
 
 def nothing_to_draw(num_envs: int) -> SceneStates:
-    """[N, 0]: no clip is ever drawn."""
+    """Return empty scene states [N, 0], for runs without clips."""
     return lambda: np.empty((num_envs, 0))
 
 
 def remembered(env: gym.Env, keep_steps: int = KEEP_STEPS) -> tuple[gym.Env, Memories]:
-    """One environment whose clips can be drawn, and what they are drawn from.
+    """Wrap one environment so that its clips can be rendered.
 
     Raises:
-        BadInput: they cannot.
+        BadInput: the clips cannot be rendered.
     """
     check_drawable(env)
     history = ReplayHistory(keep_steps)
@@ -53,12 +53,12 @@ def remembered(env: gym.Env, keep_steps: int = KEEP_STEPS) -> tuple[gym.Env, Mem
 def remembered_vector(
     venv: VectorEnv, keep_steps: int = KEEP_STEPS
 ) -> tuple[SceneStates, SupportsReplay | None]:
-    """What the clips of a vector of environments are drawn from.
+    """Return the scene states and the replayer of a vector of environments.
 
-    Note: a SyncVectorEnv's environments are wrapped in their places.
+    The environments of a SyncVectorEnv are wrapped in place.
 
     Raises:
-        BadInput: nothing is at hand.
+        BadInput: the clips cannot be rendered.
     """
     inner = venv.unwrapped
     own_states = getattr(inner, "scene_states", None)
@@ -83,10 +83,10 @@ def _own_replayer(inner: VectorEnv) -> SupportsReplay | None:
 
 
 def check_drawable(env: gym.Env) -> None:
-    """Refuse an environment of which a person could see nothing.
+    """Refuse an environment whose clips cannot be rendered.
 
     Raises:
-        BadInput: says what is missing.
+        BadInput: the environment lacks what the message names.
     """
     spec = env.spec
     if spec is None:

@@ -1,4 +1,4 @@
-"""One environment that returns the predicted reward."""
+"""Wrapper that makes one environment return the predicted reward."""
 
 from typing import Any, SupportsFloat
 
@@ -13,22 +13,22 @@ from rl_teacher.wrappers.world import single_world
 
 
 class PreferenceWrapper(Controls, gym.Wrapper, gym.utils.RecordConstructorArgs):
-    """Learns a reward from comparisons of what is lived in it, and returns that reward.
+    """Environment wrapper that learns a reward from comparisons and returns it.
 
-    `PreferenceWrapper(env)` alone works: a synthetic teacher answers. Until the first labels are
-    fitted the true reward is returned; it always is in `info["true_reward"]`.
+    By default a synthetic teacher answers. The wrapper returns the true reward until the first
+    labels are fitted; `info["true_reward"]` always has the true reward.
     """
 
     def __init__(self, env: gym.Env, **keywords: Any) -> None:
         """Wrap an environment.
 
         Args:
-            env: any, with observations that are a Box, or can be flattened, and actions of Box,
-                Discrete, MultiDiscrete or MultiBinary.
+            env: environment with Box or flattenable observations and Box, Discrete,
+                MultiDiscrete or MultiBinary actions.
             keywords: see `WrapperSettings`.
 
         Raises:
-            RlTeacherError: with a text for the person.
+            RlTeacherError: the settings are invalid or do not fit the environment.
         """
         gym.utils.RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **keywords)
         settings = settings_of(keywords)
@@ -41,17 +41,17 @@ class PreferenceWrapper(Controls, gym.Wrapper, gym.utils.RecordConstructorArgs):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
+        """Start an episode."""
         observation, info = self.env.reset(seed=seed, options=options)
         self.session.begin(self._view.one(observation)[None])
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Act; the reward is the predicted one as soon as there is one.
+        """Step the environment; the reward is predicted once the predictor is fitted.
 
         Raises:
             BadObservation: the environment returned NaN or infinity.
-            TeacherFailed: the teacher raised, or answered nonsense.
+            TeacherFailed: the teacher raised an error or returned an invalid answer.
         """
         observation, reward, terminated, truncated, info = self.env.step(action)
         seen = self._view.one(observation)[None]
@@ -70,10 +70,10 @@ class PreferenceWrapper(Controls, gym.Wrapper, gym.utils.RecordConstructorArgs):
         """Act at random until the predicted reward is returned, so no agent sees the true one.
 
         Args:
-            max_steps: after which to give up.
+            max_steps: maximum number of environment steps.
 
         Raises:
-            NoPredictor: the labels did not come by then.
+            NoPredictor: the labels did not suffice for a fit.
         """
         actions = seeded(self.action_space, self._seed)
         self.reset(seed=self._seed)
@@ -89,7 +89,7 @@ class PreferenceWrapper(Controls, gym.Wrapper, gym.utils.RecordConstructorArgs):
         self.reset()
 
     def close(self) -> None:
-        """Save what was learned, and close the environment; a second time does nothing."""
+        """Save the experiment and close the environment; a second call does nothing."""
         if not self.session.is_closed:
             self.session.close()
             self.env.close()

@@ -10,17 +10,17 @@ from rl_teacher.envs.rollout import Rollout
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One step of N environments; a row of a `Rollout`, whose columns it has.
+    """One step of N environments, with the fields of a `Rollout`.
 
     Attributes:
-        observations: [N, ...] as the predictor sees them.
-        actions: [N, ...].
-        rewards: [N] the true ones.
-        next_observations: [N, ...] before any reset.
-        terminated: [N].
-        truncated: [N].
-        is_valid: [N] False where the environment only reset itself, or was over.
-        scene_states: [N, K].
+        observations: [N, ...] inputs of the predictor.
+        actions: [N, ...] actions.
+        rewards: [N] true rewards.
+        next_observations: [N, ...] observations before any reset.
+        terminated: [N] True where the episode terminated.
+        truncated: [N] True where the episode was truncated.
+        is_valid: [N] False where the environment only reset itself or waited for a reset.
+        scene_states: [N, K] scene states before the step.
     """
 
     observations: Shaped[np.ndarray, "env ..."]
@@ -42,7 +42,7 @@ class StepBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether a rollout is due."""
+        """True if a rollout is due."""
         return len(self._steps) >= self._num_steps
 
     def append(self, step: StepRecord) -> None:
@@ -50,9 +50,9 @@ class StepBuffer:
         self._steps.append(step)
 
     def break_off(self, envs: Bool[np.ndarray, " env"]) -> None:
-        """The latest step was the last of its episode in some environments: these begin anew.
+        """Mark the latest step truncated in environments that were reset.
 
-        Note: so a rollout is handed over only when the step after it comes.
+        A rollout is therefore passed on only when the next step arrives.
         """
         if self._steps:
             last = self._steps[-1]

@@ -1,4 +1,4 @@
-"""A vector of environments that return the predicted reward."""
+"""Wrapper that makes a vector of environments return the predicted reward."""
 
 from typing import Any
 
@@ -15,21 +15,21 @@ from rl_teacher.wrappers.world import vector_world
 
 
 class PreferenceVectorWrapper(Controls, VectorWrapper):
-    """What `PreferenceWrapper` is, for N environments at once: one learner, one prediction a step.
+    """Vector version of `PreferenceWrapper` with one reward learner for N environments.
 
-    Works with every autoreset mode. The true rewards are in `infos["true_reward"]`, and
-    `infos["_true_reward"]` says where a step was lived: not where an environment only reset itself.
+    Every autoreset mode is supported. `infos["true_reward"]` has the true rewards;
+    `infos["_true_reward"]` is False where an environment only reset itself.
     """
 
     def __init__(self, env: VectorEnv, **keywords: Any) -> None:
         """Wrap a vector of environments.
 
         Args:
-            env: any; see `PreferenceWrapper`.
+            env: vector environment with the spaces that `PreferenceWrapper` supports.
             keywords: see `WrapperSettings`.
 
         Raises:
-            RlTeacherError: with a text for the person.
+            RlTeacherError: the settings are invalid or do not fit the environments.
         """
         VectorWrapper.__init__(self, env)
         settings = settings_of(keywords)
@@ -42,7 +42,7 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin episodes: all, or those of `options["reset_mask"]`."""
+        """Start episodes in all environments, or in those of `options["reset_mask"]`."""
         begun = None if options is None else options.get("reset_mask")
         options = None if options is None else dict(options)
         observations, infos = self.env.reset(seed=seed, options=options)
@@ -51,11 +51,11 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Act; the rewards are the predicted ones as soon as there are any.
+        """Step the environments; the rewards are predicted once the predictor is fitted.
 
         Raises:
             BadObservation: an environment returned NaN or infinity.
-            TeacherFailed: the teacher raised, or answered nonsense.
+            TeacherFailed: the teacher raised an error or returned an invalid answer.
         """
         observations, true_rewards, terminated, truncated, infos = self.env.step(actions)
         true_rewards = np.array(true_rewards, np.float64)
@@ -63,7 +63,7 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
         is_valid = ~self.session.is_over
         outcome = Outcome(
             observations=seen,
-            led_to=self._led_to(seen, terminated | truncated, infos),
+            led_to=self._next_observations(seen, terminated | truncated, infos),
             rewards=true_rewards,
             terminated=np.array(terminated, bool),
             truncated=np.array(truncated, bool),
@@ -72,28 +72,28 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
         infos = {**infos, "true_reward": true_rewards, "_true_reward": is_valid}
         return observations, rewards, terminated, truncated, infos
 
-    def _led_to(
+    def _next_observations(
         self,
         seen: Shaped[np.ndarray, "env ..."],
         ended: Bool[np.ndarray, " env"],
         infos: dict[str, Any],
     ) -> Shaped[np.ndarray, "env ..."]:
-        """What every action led to, before any reset."""
+        """Return the next observations, before any reset."""
         if self._mode != AutoresetMode.SAME_STEP or not ended.any():
             return seen
-        led_to = seen.copy()
-        for place in np.flatnonzero(ended):
-            led_to[place] = self._view.one(infos["final_obs"][place])
-        return led_to
+        next_observations = seen.copy()
+        for env in np.flatnonzero(ended):
+            next_observations[env] = self._view.one(infos["final_obs"][env])
+        return next_observations
 
     def pretrain(self, max_steps: int = 1_000_000) -> None:
         """Act at random until the predicted reward is returned, so no agent sees the true one.
 
         Args:
-            max_steps: environment steps, over all environments, after which to give up.
+            max_steps: maximum number of environment steps, over all environments.
 
         Raises:
-            NoPredictor: the labels did not come by then.
+            NoPredictor: the labels did not suffice for a fit.
         """
         actions: gym.Space = seeded(self.action_space, self._seed)
         self.reset(seed=self._seed)
@@ -110,7 +110,7 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
         self.reset()
 
     def close(self, **kwargs: Any) -> None:
-        """Save what was learned, and close the environments; a second time does nothing."""
+        """Save the experiment and close the environments; a second call does nothing."""
         if not self.session.is_closed:
             self.session.close()
             self.env.close(**kwargs)

@@ -1,4 +1,4 @@
-"""What the predictor sees of observations: a Box, whatever the environment's own space is."""
+"""Conversion of observations of any space to the predictor's Box space."""
 
 import copy
 from collections.abc import Callable
@@ -16,23 +16,23 @@ Transform = Callable[[Any], np.ndarray]
 
 
 class ObservationView:
-    """Makes arrays of observations, which are always copies.
+    """Converts observations to arrays, which are always copies.
 
     Attributes:
-        space: of what is seen of one observation.
-        is_plain: whether observations are seen as they are.
+        space: space of one converted observation.
+        is_plain: True if observations are only cast, not flattened or transformed.
     """
 
     def __init__(
         self, own_space: gym.Space, batched_space: gym.Space | None, transform: Transform | None
     ) -> None:
-        """Choose a view.
+        """Initialise.
 
         Args:
-            own_space: of one observation of the environment.
-            batched_space: of N of them; None where there is only ever one.
-            transform: of one observation; without it, a Box is seen as it is, and anything else
-                flattened.
+            own_space: space of one observation of the environment.
+            batched_space: space of N observations; None for a single environment.
+            transform: function of one observation; None to keep a Box and flatten any other
+                space.
 
         Raises:
             BadInput: the observations cannot be flattened, or the transform does not work.
@@ -40,7 +40,7 @@ class ObservationView:
         self._own_space = own_space
         self._batched_space = batched_space
         self._transform = transform or self._default_transform()
-        self.space = self._space_of_outcome() if transform else self._default_space()
+        self.space = self._transformed_space() if transform else self._default_space()
         self.is_plain = transform is None and isinstance(own_space, gym.spaces.Box)
 
     def _default_transform(self) -> Transform:
@@ -56,16 +56,16 @@ class ObservationView:
     def _default_space(self) -> gym.spaces.Box:
         flat = flatten_space(self._own_space)
         space = self._own_space if isinstance(self._own_space, gym.spaces.Box) else flat
-        assert isinstance(space, gym.spaces.Box)  # noqa: S101 - what can be flattened becomes a Box
+        assert isinstance(space, gym.spaces.Box)  # noqa: S101 - flattenable spaces become a Box
         dtype = np.float32 if np.issubdtype(space.dtype, np.floating) else space.dtype
         return gym.spaces.Box(-np.inf, np.inf, space.shape) if dtype == np.float32 else space
 
-    def _space_of_outcome(self) -> gym.spaces.Box:
-        """What the transform makes of a sample, drawn from a copy so that nothing else changes."""
-        sample_of = copy.deepcopy(self._own_space)
-        sample_of.seed(0)
+    def _transformed_space(self) -> gym.spaces.Box:
+        """Return the space of a transformed sample, drawn from a copy of the space."""
+        space = copy.deepcopy(self._own_space)
+        space.seed(0)
         try:
-            seen = np.asarray(self._transform(sample_of.sample()))
+            seen = np.asarray(self._transform(space.sample()))
         except Exception as error:
             raise BadInput(
                 f"observation_transform raised {type(error).__name__}: {error}. It is given one "
@@ -80,10 +80,10 @@ class ObservationView:
         return gym.spaces.Box(-np.inf, np.inf, seen.shape, np.float32)
 
     def one(self, observation: Any) -> Shaped[np.ndarray, "..."]:
-        """What is seen of one observation.
+        """Convert one observation.
 
         Raises:
-            BadInput: its shape is not that of the others.
+            BadInput: the converted observation has another shape than `space`.
         """
         seen = np.array(self._transform(observation), self.space.dtype)
         if seen.shape != self.space.shape:
@@ -94,7 +94,7 @@ class ObservationView:
         return seen
 
     def many(self, observations: Any) -> Shaped[np.ndarray, "env ..."]:
-        """What is seen of N observations, as the vector environment returned them."""
+        """Convert N observations of a vector environment."""
         if self.is_plain:
             return np.array(observations, self.space.dtype)
         assert self._batched_space is not None  # noqa: S101 - a vector environment has one

@@ -1,4 +1,4 @@
-"""What is taught inside somebody else's loop: the environments, as the reward learner sees them."""
+"""Description of wrapped environments for the reward learner."""
 
 from dataclasses import dataclass
 
@@ -28,17 +28,17 @@ ASSUMED_FPS = 20.0
 
 @dataclass(frozen=True)
 class World:
-    """N environments.
+    """N wrapped environments.
 
     Attributes:
-        env_info: what is known of them.
-        num_envs: N.
-        view: what the predictor sees of observations.
-        action_space: of one action.
+        env_info: metadata of the environments.
+        num_envs: N, the number of environments.
+        view: conversion of observations to inputs of the predictor.
+        action_space: space of one action.
         segment_steps: L, the length of a segment.
-        autoreset_mode: how they begin anew; DISABLED where whoever steps them does that.
-        scene_states: what clips are drawn from.
-        replayer: how episodes are lived again; None where clips need that not, or are not drawn.
+        autoreset_mode: autoreset mode; DISABLED where the caller resets.
+        scene_states: returns the scene states from which clips are rendered.
+        replayer: replays episodes for rendering; None where no replay is needed.
     """
 
     env_info: EnvInfo
@@ -52,22 +52,22 @@ class World:
 
     @property
     def input_space(self) -> InputSpace:
-        """What the predictor is given.
+        """Input space of the predictor.
 
         Raises:
-            BadConfig: actions of a kind that it cannot be given.
+            BadConfig: the predictor does not support the action space.
         """
         return InputSpace.from_spaces(self.view.space, self.action_space)
 
     def actions(self, actions: object) -> Shaped[np.ndarray, "env ..."]:
-        """[N, ...] copies of actions, as segments hold them."""
+        """Return copies of actions [N, ...] with the type that segments have."""
         is_box = isinstance(self.action_space, gym.spaces.Box)
         copied = np.array(actions, np.float32 if is_box else np.int64)
         return copied.reshape(self.num_envs, *(self.action_space.shape or ()))
 
 
 def single_world(env: gym.Env, settings: WrapperSettings) -> tuple[gym.Env, World]:
-    """One environment, remembered where a person has to see it."""
+    """Describe one environment; record its episodes if a person labels."""
     scene_states, replayer = nothing_to_draw(1), None
     env_info = card_of(env.spec, type(env.unwrapped).__name__, env.metadata.get("render_fps"))
     if settings.is_human:
@@ -87,7 +87,7 @@ def single_world(env: gym.Env, settings: WrapperSettings) -> tuple[gym.Env, Worl
 
 
 def vector_world(venv: VectorEnv, settings: WrapperSettings) -> World:
-    """A vector of environments."""
+    """Describe a vector of environments."""
     scene_states, replayer = nothing_to_draw(venv.num_envs), None
     if settings.is_human:
         scene_states, replayer = remembered_vector(venv)
@@ -107,17 +107,17 @@ def vector_world(venv: VectorEnv, settings: WrapperSettings) -> World:
 
 
 def first_of(venv: VectorEnv) -> gym.Env | VectorEnv:
-    """The first of several environments, where these can be looked at; else all of them."""
+    """Return the first environment if it is in this process, else the vector."""
     return venv.envs[0] if isinstance(venv, SyncVectorEnv) else venv
 
 
 def card_of(spec: EnvSpec | None, name: str, fps: float | int | None) -> EnvInfo:
-    """What is known of an environment that somebody made.
+    """Return the metadata of a user's environment.
 
     Args:
-        spec: how it was made; None for one that Gymnasium did not make.
-        name: what to call it then.
-        fps: its pace, if it says so.
+        spec: registration of the environment; None if Gymnasium did not create it.
+        name: name of an environment without a registration.
+        fps: declared frame rate; None if there is none.
     """
     env_id = name if spec is None else spec.id
     task = TASKS.get(env_id.removeprefix("rl_teacher/"))
@@ -134,7 +134,7 @@ def card_of(spec: EnvSpec | None, name: str, fps: float | int | None) -> EnvInfo
 def segment_steps(settings: WrapperSettings, env_info: EnvInfo) -> int:
     """Compute the steps of a segment from `clip_length`, or take `segment_length`.
 
-    The default clip length is shortened to the episode; any other is refused where it is longer.
+    The default clip length is limited to the episode; any other that is longer is refused.
 
     Raises:
         SegmentTooLong: an episode has fewer steps.
