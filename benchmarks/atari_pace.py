@@ -120,7 +120,7 @@ def measure_learning(options: Options, records: Records) -> None:
 def peer_learning(network: NetworkSize, how: dict[str, Any], options: Options) -> dict[str, Any]:
     """The same game, rollouts, minibatches, epochs and network."""
     per_rollout = NUM_ENVS * ROLLOUT_STEPS
-    settings = teach_config(preset("pictures", has_labels=False)).ppo
+    settings = teach_config(preset("images", has_labels=False)).ppo
     arguments = {
         "n_steps": settings.rollout_steps,
         "batch_size": settings.minibatch_size,
@@ -153,7 +153,7 @@ def peer_learning(network: NetworkSize, how: dict[str, Any], options: Options) -
 def our_learning(network: NetworkSize, options: Options) -> dict[str, Any]:
     """`rl-teacher teach -p rl -e Pong-v0`, whole: reports, checkpoints."""
     config = teach_config(
-        preset("pictures", has_labels=False)
+        preset("images", has_labels=False)
         | {
             "env_id": GAMES[0][0],
             "num_timesteps": NUM_ENVS * ROLLOUT_STEPS * (2 if options.is_quick else 10),
@@ -199,7 +199,7 @@ def measure_memory(options: Options, records: Records) -> None:
     """A run whose labels are all asked at its beginning."""
     num_labels = 20 if options.is_quick else LABELS
     config = teach_config(
-        preset("pictures", has_labels=True)
+        preset("images", has_labels=True)
         | {
             "env_id": GAMES[0][0],
             "predictor": "synth",

@@ -48,7 +48,7 @@ def cell(env_id: str, num_labels: int, seed: int, options: Options) -> Cell:
         labels = {"predictor": "synth", "n_labels": num_labels}
     steps = options.steps or (8_000 if options.is_quick else STEPS[env_id])
     config = teach_config(
-        preset("pictures", has_labels=num_labels != TRUE_REWARD)
+        preset("images", has_labels=num_labels != TRUE_REWARD)
         | {"env_id": env_id, "num_timesteps": steps, "seed": seed},
         labels,
         options.settings,

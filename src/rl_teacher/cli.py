@@ -151,7 +151,7 @@ def _preset_settings(arguments: Sequence[str]) -> dict[str, Any]:
         found, _ = scanner.parse_known_args(list(arguments))
         name = found.preset
         if name is None and found.env_id is not None:
-            name = "pictures" if get_env_info(found.env_id).has_image_observations else "vectors"
+            name = "images" if get_env_info(found.env_id).has_image_observations else "vectors"
     except (ArgumentError, BadInput):  # the full parser reports the error
         return {}
     return preset(name, has_labels=found.predictor != "rl") if name in PRESETS else {}
@@ -361,9 +361,9 @@ def check(arguments: Sequence[str]) -> int:
         Args:
             env_id: registered id, module:id, or module:function.
             predictor: source of rewards; with human, clips are checked too.
-            stacked_frames: of one that shows pictures: how many of the latest are seen together.
-            frame_size: pixels of height and width that larger pictures are shrunk to; 0: none is.
-            colour: let agent and predictor see pictures in colour.
+            stacked_frames: number of frames stacked into one image observation.
+            frame_size: height and width in pixels for larger images; 0 keeps their size.
+            colour: whether agent and predictor receive colour images.
         """
         from rl_teacher.config.preprocessing import FrameSettings
         from rl_teacher.envs.check import describe_images, inspect_environment

@@ -116,7 +116,7 @@ def test_option_with_effect_is_accepted(config, options, has_image_observations)
 
 
 @pytest.mark.parametrize("predictor", ["rl", "synth"])
-@pytest.mark.parametrize("name", ["vectors", "pictures", "paper-atari"])
+@pytest.mark.parametrize("name", ["vectors", "images", "paper-atari"])
 def test_settings_of_a_preset_are_never_refused(name, predictor):
     config = TeachConfig(
         "Pong-v0", predictor, name="x", **preset(name, has_labels=predictor != "rl")

@@ -27,7 +27,7 @@ def test_vector_environment_uses_defaults(parse_teach):
 def test_image_environment_uses_preset_pictures(parse_teach):
     config = parse_teach("-e", "MovingDot-v0", "-p", "rl")
     assert (config.ppo.num_envs, config.ppo.rollout_steps, config.ppo.clip_range) == (16, 128, 0.1)
-    assert config == parse_teach("-e", "MovingDot-v0", "-p", "rl", "--preset", "pictures")
+    assert config == parse_teach("-e", "MovingDot-v0", "-p", "rl", "--preset", "images")
     assert config != parse_teach("-e", "MovingDot-v0", "-p", "rl", "--preset", "vectors")
 
 

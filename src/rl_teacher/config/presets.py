@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 from rl_teacher.config.agents import A2CConfig, GA3CConfig, PPOConfig
 from rl_teacher.config.experiment import PredictorConfig
 
-PresetName = Literal["vectors", "pictures", "paper-atari"]
+PresetName = Literal["vectors", "images", "paper-atari"]
 PRESETS: tuple[PresetName, ...] = get_args(PresetName)
 
 LABELLED_DISCOUNT = 0.95
@@ -30,7 +30,7 @@ class PresetChoice:
     """Choice of a preset."""
 
     preset: PresetName | None = None
-    """defaults of the other settings: for vectors, for pictures, or the paper's for Atari; by
+    """defaults of the other settings: for vectors, for images, or the paper's for Atari; by
     default those that suit the environment"""
 
 
@@ -38,7 +38,7 @@ def preset(name: PresetName, *, has_labels: bool) -> dict[str, Any]:
     """Return the fields of a `TeachConfig` that differ from its defaults.
 
     Args:
-        name: `vectors` for MuJoCo and similar; `pictures` for Atari and other images on a CPU;
+        name: `vectors` for MuJoCo and similar; `images` for Atari and other images on a CPU;
             `paper-atari` for Atari as in Christiano et al. 2017 (A.2), on a GPU.
         has_labels: True if the reward comes from labels. Episode ends are then hidden from the
             agent, since they reveal something about the true reward; otherwise rewards are clipped.
@@ -46,8 +46,8 @@ def preset(name: PresetName, *, has_labels: bool) -> dict[str, Any]:
     match name:
         case "vectors":
             return {}
-        case "pictures":
-            return _pictures(has_labels=has_labels) | _episodes(has_labels=has_labels)
+        case "images":
+            return _image_settings(has_labels=has_labels) | _episodes(has_labels=has_labels)
         case "paper-atari":
             return _paper_atari() | _episodes(has_labels=has_labels)
 
@@ -56,7 +56,7 @@ def _episodes(*, has_labels: bool) -> dict[str, Any]:
     return {"hide_episode_ends": True} if has_labels else {"clip_reward": 1.0}
 
 
-def _pictures(*, has_labels: bool) -> dict[str, Any]:
+def _image_settings(*, has_labels: bool) -> dict[str, Any]:
     """Source: Schulman et al. 2017, table 5, with twice the environments; A2C's entropy bonus."""
     discount = LABELLED_DISCOUNT if has_labels else PPOConfig.gamma
     return {
