@@ -1,4 +1,4 @@
-"""Every test has a home of its own, and computes as the product does."""
+"""Fixtures for all tests: separate home folders and the runtime settings of the product."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from tests import shapes
 
 shapes.check()
 
-# Note: only what is imported from here on is checked.
+# Only modules that are imported after this line are checked.
 from rl_teacher.common import runtime  # noqa: E402
 from rl_teacher.report import plot as report_plot  # noqa: E402
 from rl_teacher.report.plot import plot  # noqa: E402
@@ -24,7 +24,7 @@ os.environ.setdefault(
 )
 runtime.prepare()
 
-# Note: the machines that run this are shared, so a slow example is no failure.
+# Tests run on shared machines, so a slow example is no failure.
 hypothesis.settings.register_profile("shared-machine", deadline=None)
 hypothesis.settings.load_profile("shared-machine")
 
@@ -38,9 +38,9 @@ def _made_database(tmp_path_factory):
 
 @pytest.fixture
 def make_database(_made_database):
-    """A function that puts an empty database of this version somewhere, and says where.
+    """Function that creates an empty database at a path and returns the path.
 
-    A copy takes a tenth of the time that the migrations take, which tests/store tests.
+    A copy takes a tenth of the time of the migrations, which tests/store covers.
     """
 
     def make(path):
@@ -53,26 +53,26 @@ def make_database(_made_database):
 
 @pytest.fixture
 def database(make_database, tmp_path):
-    """The path of an empty database of this version."""
+    """Path of an empty database."""
     return make_database(tmp_path / "labels.sqlite")
 
 
 @pytest.fixture
 def as_nobody():
-    """A function that gives up root's right to write anywhere, until the test ends."""
+    """Function that drops root privileges until the test ends."""
 
-    def become_nobody():
+    def drop_privileges():
         if os.geteuid() == 0:
             os.seteuid(65534)
 
     before = os.geteuid()
-    yield become_nobody
+    yield drop_privileges
     os.seteuid(before)
 
 
 @pytest.fixture(autouse=True)
 def _no_waiting_for_the_disk(monkeypatch):
-    """Nobody pulls the plug: what the system has taken is safe, even from SIGKILL."""
+    """Disable fsync: tests kill processes, but never the operating system."""
     set_up = store_database.set_up_sqlite
 
     def set_up_unsynced(connection, *, is_synced):
@@ -84,19 +84,19 @@ def _no_waiting_for_the_disk(monkeypatch):
 
 @pytest.fixture
 def _shapes_unchecked(monkeypatch):
-    """For whole runs, which would check the same shapes at every step of them."""
+    """Disable shape checks, for whole runs that would repeat them at every step."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture(autouse=True)
 def _no_picture(monkeypatch):
-    """Nobody looks at the picture of a small run, and to draw it takes as long as the run."""
+    """Disable plots, which take as long as a small run."""
     monkeypatch.setattr(report_plot, "plot", lambda curves, path: path)
 
 
 @pytest.fixture
 def draws_pictures(_no_picture, monkeypatch):
-    """For a test that does look."""
+    """Enable plots."""
     monkeypatch.setattr(report_plot, "plot", plot)
 
 

@@ -1,4 +1,4 @@
-"""Tiny worlds that show pictures."""
+"""Small environments with image observations."""
 
 import gymnasium as gym
 import numpy as np
@@ -6,9 +6,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 
 class Corridor(gym.Env):
-    """A bright column in a dark picture; going right earns 1, going left costs 1.
+    """Bright column in a dark image; moving right pays 1, moving left costs 1.
 
-    With `is_continuous` the action is one number, of which the sign counts.
+    With `is_continuous` the action is one number, whose sign is the direction.
     """
 
     SIZE, STEPS = 12, 20
@@ -26,35 +26,35 @@ class Corridor(gym.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self._place, self._step = int(self.np_random.integers(self.SIZE)), 0
-        return self._picture(), {}
+        return self._image(), {}
 
     def step(self, action):
         goes_right = action[0] > 0 if self._is_continuous else action == 1
         self._place = (self._place + (1 if goes_right else -1)) % self.SIZE
         self._step += 1
-        return self._picture(), 1.0 if goes_right else -1.0, False, self._step >= self.STEPS, {}
+        return self._image(), 1.0 if goes_right else -1.0, False, self._step >= self.STEPS, {}
 
     def render(self):
-        return np.repeat(self._picture()[0][..., None], 3, axis=-1)
+        return np.repeat(self._image()[0][..., None], 3, axis=-1)
 
-    def _picture(self):
-        picture = np.zeros((2, self.SIZE, self.SIZE), np.uint8)
-        picture[0, :, self._place] = 255
-        picture[1, self._place] = 128
-        return picture
+    def _image(self):
+        image = np.zeros((2, self.SIZE, self.SIZE), np.uint8)
+        image[0, :, self._place] = 255
+        image[1, self._place] = 128
+        return image
 
 
 class Seeker(Corridor):
-    """Going right earns 1 only left of the middle, going left only right of it: one must look."""
+    """Corridor that pays for moves towards the middle, so that the reward depends on the image."""
 
     def step(self, action):
         is_left = self._place < self.SIZE // 2
-        picture, reward, terminated, truncated, info = super().step(action)
-        return picture, reward if is_left else -reward, terminated, truncated, info
+        image, reward, terminated, truncated, info = super().step(action)
+        return image, reward if is_left else -reward, terminated, truncated, info
 
 
 def make_corridors(num_envs, kind=Corridor, **settings):
-    """A vector of them."""
+    """Create a vector of corridor environments."""
     return SyncVectorEnv(
         [lambda: kind(**settings)] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP
     )

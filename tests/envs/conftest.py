@@ -1,4 +1,4 @@
-"""Fixtures of the tests of environments."""
+"""Fixtures of the environment tests."""
 
 import pytest
 
@@ -7,9 +7,9 @@ from rl_teacher.envs.atari.rules import GAME_RULES, GameRules
 
 @pytest.fixture
 def rule(monkeypatch):
-    """Lets a test play an Atari game by rules of its own."""
+    """Function that replaces the rules of an Atari game during a test."""
 
-    def play_by(name, **rules):
+    def set_rules(name, **rules):
         monkeypatch.setitem(GAME_RULES, name, GameRules(**rules))
 
-    return play_by
+    return set_rules

@@ -1,5 +1,5 @@
-"""Environments as somebody might write them, each with one thing wrong."""
-# They are wrong on purpose.
+"""User-defined environments for tests, most of them with one deliberate fault."""
+# Faulty signatures are deliberate.
 # pyright: reportIncompatibleMethodOverride=false
 
 import gymnasium as gym
@@ -7,7 +7,7 @@ import numpy as np
 
 
 class Point(gym.Env):
-    """A point on a line; nothing is wrong with it."""
+    """Point on a line, without faults."""
 
     observation_space = gym.spaces.Box(-100, 100, (1,), np.float32)
     action_space = gym.spaces.Discrete(2)
@@ -20,19 +20,19 @@ class Point(gym.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.place = self.np_random.uniform(-1, 1)
-        return self.seen(), {}
+        return self.observation(), {}
 
     def step(self, action):
         self.place += 0.2 * action - 0.1
-        return self.seen(), -abs(self.place - 3), False, False, {}
+        return self.observation(), -abs(self.place - 3), False, False, {}
 
-    def seen(self):
+    def observation(self):
         return np.array([self.place], np.float32)
 
     def render(self):
-        picture = np.zeros((32, 64, 3), np.uint8)
-        picture[:, int(np.clip(32 + 8 * self.place, 0, 63))] = 255
-        return picture
+        image = np.zeros((32, 64, 3), np.uint8)
+        image[:, int(np.clip(32 + 8 * self.place, 0, 63))] = 255
+        return image
 
 
 def point(render_mode=None):
@@ -45,17 +45,17 @@ class Endless(Point):
 
 class OldReset(Point):
     def reset(self):
-        return self.seen(), {}
+        return self.observation(), {}
 
 
 class OldResetValue(Point):
     def reset(self, *, seed=None, options=None):
-        return self.seen()
+        return self.observation()
 
 
 class OldStep(Point):
     def step(self, action):
-        return self.seen(), 0.0, False, {}
+        return self.observation(), 0.0, False, {}
 
 
 class Raises(Point):
@@ -64,50 +64,50 @@ class Raises(Point):
 
 
 class WrongShape(Point):
-    def seen(self):
+    def observation(self):
         return np.zeros(2, np.float32)
 
 
 class IsAList(Point):
-    def seen(self):
+    def observation(self):
         return [self.place]
 
 
 class IsNaN(Point):
-    def seen(self):
+    def observation(self):
         return np.array([np.nan], np.float32)
 
 
 class OutOfBounds(Point):
-    def seen(self):
+    def observation(self):
         return np.array([1000.0], np.float32)
 
 
 class OtherType(Point):
-    def seen(self):
+    def observation(self):
         return np.array([self.place], np.float64)
 
 
 class RewardIsAnArray(Point):
     def step(self, action):
-        return self.seen(), np.zeros(3), False, False, {}
+        return self.observation(), np.zeros(3), False, False, {}
 
 
 class RewardIsNaN(Point):
     def step(self, action):
-        return self.seen(), np.nan, False, False, {}
+        return self.observation(), np.nan, False, False, {}
 
 
 class TruncatedIsANumber(Point):
     def step(self, action):
-        return self.seen(), 0.0, False, 0, {}
+        return self.observation(), 0.0, False, 0, {}
 
 
 class Random(Point):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.place = np.random.default_rng().uniform(-1, 1)
-        return self.seen(), {}
+        return self.observation(), {}
 
 
 class NoPictures(Point):
@@ -124,7 +124,7 @@ class Words(Point):
 
 
 class HasANetwork(Point):
-    """Calls something else its model."""
+    """Environment whose `model` attribute is not a MuJoCo model."""
 
     class Data:
         qpos = np.zeros(3)
@@ -133,7 +133,7 @@ class HasANetwork(Point):
 
 
 class Lamp(gym.Env):
-    """A picture that a lamp walks through; it has no other way to be drawn."""
+    """Image observations of a moving row, without a render mode."""
 
     observation_space = gym.spaces.Box(0, 255, (24, 20, 3), np.uint8)
     action_space = gym.spaces.Discrete(2)
@@ -142,42 +142,42 @@ class Lamp(gym.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.place = int(self.np_random.integers(10))
-        return self.seen(), {}
+        return self.observation(), {}
 
     def step(self, action):
         self.place += int(action)
-        return self.seen(), float(action), self.place > 30, False, {}
+        return self.observation(), float(action), self.place > 30, False, {}
 
-    def seen(self):
-        picture = np.zeros((24, 20, 3), np.uint8)
-        picture[self.place % 24, :, 1] = 200
-        return picture
+    def observation(self):
+        image = np.zeros((24, 20, 3), np.uint8)
+        image[self.place % 24, :, 1] = 200
+        return image
 
 
 class GrowingLamp(Lamp):
-    def seen(self):
+    def observation(self):
         return np.zeros((24, 20 + self.place // 12, 3), np.uint8)
 
 
 class LampOfInts(Lamp):
-    def seen(self):
-        return super().seen().astype(np.int64)
+    def observation(self):
+        return super().observation().astype(np.int64)
 
 
 class FaintLamp(Lamp):
     observation_space = gym.spaces.Box(0, 1, (24, 20), np.float32)
 
-    def seen(self):
-        return super().seen()[..., 1] / np.float32(200)
+    def observation(self):
+        return super().observation()[..., 1] / np.float32(200)
 
 
 class GlaringLamp(FaintLamp):
-    def seen(self):
-        return 3 * super().seen()
+    def observation(self):
+        return 3 * super().observation()
 
 
 class Heights(Lamp):
-    """A table of numbers, which is no picture."""
+    """Two-dimensional observations that are no images."""
 
     observation_space = gym.spaces.Box(-1000, 1000, (4, 4), np.float32)
 
@@ -185,7 +185,7 @@ class Heights(Lamp):
 class ManyColours(Lamp):
     observation_space = gym.spaces.Box(0, 255, (24, 20, 7), np.uint8)
 
-    def seen(self):
+    def observation(self):
         return np.zeros((24, 20, 7), np.uint8)
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with an environment is said before anything is learned from it."""
+"""Environment checks before training."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_known_environments_have_no_fatal_faults(env_id):
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "message"),
     [
         ("OldReset", "`def reset(self, *, seed=None, options=None)`"),
         ("OldResetValue", "reset() returned numpy.ndarray: an observation and a dict"),
@@ -51,13 +51,13 @@ def test_known_environments_have_no_fatal_faults(env_id):
         ("WrongPicture", "render() returned float64 (4, 4): uint8 [height, width, 3]"),
     ],
 )
-def test_fatal_fault_is_described(name, says):
+def test_fatal_fault_is_described(name, message):
     fatal = [each.text for each in faults(name) if each.is_fatal]
-    assert any(says in each for each in fatal), fatal
+    assert any(message in each for each in fatal), fatal
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "message"),
     [
         ("OutOfBounds", "outside its space: 1000.0 at (0,), where -100.0 to 100.0"),
         ("OtherType", "observation of float64: observation_space declares float32"),
@@ -65,10 +65,10 @@ def test_fatal_fault_is_described(name, says):
         ("Endless", "no time limit"),
     ],
 )
-def test_minor_fault_is_not_fatal(name, says):
+def test_minor_fault_is_not_fatal(name, message):
     found = faults(name)
     assert not any(each.is_fatal for each in found)
-    assert any(says in each.text for each in found), found
+    assert any(message in each.text for each in found), found
 
 
 def test_rendering_fault_is_fatal_only_for_people():

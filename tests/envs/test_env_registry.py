@@ -1,4 +1,4 @@
-"""Names, cards, and Gymnasium's two ways to make an environment."""
+"""Environment names, environment information and creation through Gymnasium."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ from rl_teacher.envs.registry import camera_settings, mujoco_model
         ("cartpole", "CartPole-v1"),
     ],
 )
-def test_names_are_understood_as_people_type_them(typed, full_id):
+def test_typed_name_resolves_to_full_id(typed, full_id):
     assert get_env_info(typed).id == full_id
 
 
@@ -40,7 +40,7 @@ def test_names_are_understood_as_people_type_them(typed, full_id):
     ("typed", "nearest"),
     [("Hoper-v1", "Hopper-v1"), ("ShortChetah", "ShortCheetah-v1"), ("cartpol-v1", "CartPole-v1")],
 )
-def test_an_unknown_name_is_answered_with_the_nearest(typed, nearest):
+def test_unknown_name_is_refused_with_nearest_names(typed, nearest):
     with pytest.raises(UnknownName, match="Did you mean") as raised:
         get_env_info(typed)
     assert nearest in raised.value.nearest
@@ -67,7 +67,7 @@ gym.register("OwnPoint-v0", entry_point=Point, max_episode_steps=60)
 
 @pytest.fixture
 def own_module(tmp_path, monkeypatch):
-    """A module that registers an environment when it is imported."""
+    """Module that registers an environment on import."""
     (tmp_path / "own_points.py").write_text(OWN_MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     yield
@@ -77,7 +77,7 @@ def own_module(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("own_module")
 @pytest.mark.parametrize("typed", ["own_points:OwnPoint-v0", "own_points:ownpoint"])
-def test_an_environment_of_ones_own_is_found_by_the_module_that_registers_it(typed):
+def test_environment_is_found_by_registering_module(typed):
     found = get_env_info(typed)
     assert (found.id, found.max_episode_steps) == ("own_points:OwnPoint-v0", 60)
     envs = make_vector(found.id, 2)
@@ -87,61 +87,61 @@ def test_an_environment_of_ones_own_is_found_by_the_module_that_registers_it(typ
 
 
 @pytest.mark.usefixtures("own_module")
-def test_what_a_module_does_not_register_is_answered_with_the_nearest():
+def test_unregistered_name_of_module_is_refused_with_nearest_names():
     with pytest.raises(UnknownName, match="Did you mean OwnPoint-v0"):
         get_env_info("own_points:OwnPoit-v0")
 
 
-def test_a_task_of_the_suite_is_the_same_behind_its_module():
+def test_module_prefix_of_suite_task_is_dropped():
     assert get_env_info("rl_teacher.envs:ShortHopper-v1").id == "ShortHopper-v1"
 
 
 @pytest.mark.parametrize("typed", ["no_such_module:Point-v0", "os.:Point-v0", ".x:Point-v0"])
-def test_a_module_that_cannot_be_imported_is_named(typed):
+def test_module_that_fails_to_import_is_refused(typed):
     with pytest.raises(BadInput, match=r"importing .* failed.*PYTHONPATH"):
         get_env_info(typed)
 
 
-def test_a_name_like_no_other_is_answered_with_all():
+def test_name_without_similar_names_is_refused_with_all_names():
     with pytest.raises(UnknownName, match="ShortHopper-v1"):
         make_vector("zzz", 1)
 
 
-def test_a_card_says_whether_it_shows_pictures():
+def test_env_info_states_whether_observations_are_images():
     assert get_env_info("MovingDot-v0").has_image_observations
     assert not get_env_info("CartPole-v1").has_image_observations
     assert not get_env_info("ShortHopper-v1").has_image_observations
 
 
-def test_observations_that_are_no_vectors_are_refused():
+def test_unsupported_observation_space_is_refused():
     with pytest.raises(BadInput, match="a Box that is a vector is needed"):
         make_vector("FrozenLake-v1", 2)
 
 
-def test_what_cannot_be_made_here_says_why():
+def test_environment_that_fails_to_construct_is_refused_with_cause():
     with pytest.raises(BadInput, match=r"cannot be created here: .*gymnasium-robotics"):
         get_env_info("Hopper-v3")
 
 
-def test_a_card_of_the_suite_says_what_the_predecessors_table_says():
+def test_env_info_of_suite_matches_original_rl_teacher():
     walker = get_env_info("ShortWalker-v1")
     assert (walker.fps, walker.max_episode_steps) == (30.0, 300)
     assert not walker.can_terminate
     assert walker.backend == "batch"
 
 
-def test_clips_of_one_body_have_one_pace():
+def test_tasks_of_one_body_have_same_frame_rate():
     assert get_env_info("Hopper-v5").fps == get_env_info("Hopper-v1").fps == 40.0
 
 
-def test_a_card_of_gymnasiums_own_environment_has_its_pace():
+def test_env_info_of_gymnasium_environment_has_its_frame_rate():
     cartpole = get_env_info("CartPole-v1")
     assert (cartpole.fps, cartpole.max_episode_steps) == (50.0, 500)
     assert cartpole.can_terminate
     assert cartpole.backend == "gymnasium"
 
 
-def test_all_cards_can_be_listed():
+def test_listed_env_infos_are_unique_and_complete():
     ids = [each.id for each in list_env_infos()]
     assert len(ids) == len(set(ids))
     assert {"ShortHopper-v1", "Hopper-v5", "CartPole-v1", "LunarLander-v3", "Pusher-v5"} <= set(ids)
@@ -149,7 +149,7 @@ def test_all_cards_can_be_listed():
 
 
 @pytest.mark.parametrize("env_id", ["hopper", "Hopper-v5", "Pusher-v5", "Reacher-v4"])
-def test_positions_belong_to_the_model(env_id):
+def test_scene_states_have_positions_of_model(env_id):
     try:
         envs = make_vector(env_id, 1)
     except BadInput:
@@ -160,26 +160,26 @@ def test_positions_belong_to_the_model(env_id):
     assert model.nq == envs.scene_states.shape[1]
 
 
-def test_what_is_not_mujocos_has_no_model_and_no_camera():
+def test_environment_without_mujoco_has_no_model_and_no_camera():
     assert mujoco_model("CartPole-v1") is None
     assert camera_settings("CartPole-v1") == {}
 
 
-def test_gymnasiums_cameras_are_known():
+def test_camera_settings_match_gymnasium():
     assert camera_settings("Hopper-v1")["distance"] == 3.0
     assert camera_settings("Pusher-v5")["distance"] == 4.0
 
 
-# The checker finds fault with unbounded observations, which are Gymnasium's own.
+# The checker warns of unbounded observations, which Gymnasium's own environments have too.
 @pytest.mark.filterwarnings("ignore:.*A Box observation space m.*-?infinity")
 @pytest.mark.parametrize("env_id", ["ShortHopper-v1", "ShortReacher-v1", "rl_teacher/Hopper-v5"])
-def test_gymnasium_makes_single_environments_that_pass_its_checker(env_id):
+def test_single_environment_passes_gymnasium_checker(env_id):
     env = gymnasium.make(env_id)
     check_env(env.unwrapped, skip_render_check=True)
     env.close()
 
 
-def test_a_single_environment_lives_as_the_first_of_many():
+def test_single_environment_equals_first_of_vector():
     env, envs = gymnasium.make("ShortReacher-v1"), make_vector("ShortReacher-v1", 1)
     np.testing.assert_array_equal(env.reset(seed=2)[0], envs.reset(seed=2)[0][0])
     for _ in range(19):
@@ -190,7 +190,7 @@ def test_a_single_environment_lives_as_the_first_of_many():
         assert reward == rewards[0]
 
 
-def test_a_single_environment_is_cut_by_time():
+def test_single_environment_is_truncated_by_time_limit():
     env = gymnasium.make("ShortInvertedPendulum-v1")
     env.reset(seed=0)
     ends = [env.step(env.action_space.sample())[2:4] for _ in range(20)]
@@ -198,14 +198,14 @@ def test_a_single_environment_is_cut_by_time():
     assert ends[-1] == (False, True)
 
 
-def test_gymnasium_makes_our_vector_environment():
+def test_make_vec_creates_batch_environment():
     envs = gymnasium.make_vec("ShortHopper-v1", num_envs=4, vectorization_mode="vector_entry_point")
     ours = make_vector("ShortHopper-v1", 4)
     np.testing.assert_array_equal(envs.reset(seed=0)[0], ours.reset(seed=0)[0])
     assert envs.metadata["autoreset_mode"] == gymnasium.vector.AutoresetMode.SAME_STEP
 
 
-def test_gymnasiums_statistics_wrapper_understands_the_ends():
+def test_record_episode_statistics_reports_episode_lengths():
     envs = gymnasium.make_vec(
         "rl_teacher/InvertedPendulum-v5", num_envs=2, vectorization_mode="vector_entry_point"
     )
@@ -230,26 +230,26 @@ def run_python(code, **variables):
     )
 
 
-def test_importing_costs_neither_jax_nor_mujoco():
+def test_import_loads_neither_jax_nor_mujoco():
     code = "import sys, rl_teacher.envs; print([m for m in ('jax', 'mujoco') if m in sys.modules])"
     assert run_python(code).stdout == "[]\n"
 
 
-def test_nobody_is_told_to_upgrade_from_the_suite_to_gymnasiums_own(tmp_path, monkeypatch):
+def test_suite_environments_print_no_version_warning(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = run_python(
+    completed = run_python(
         "import gymnasium, rl_teacher.envs\n"
         "gymnasium.make('Hopper-v1').reset(seed=0)\n"
         "gymnasium.make_vec('Cheetah-v1', 2).reset(seed=0)\n"
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
 
 
-def test_a_single_environment_is_drawn_without_a_display():
+def test_single_environment_renders_without_display():
     opengl = run_python("import mujoco; mujoco.GLContext(8, 8)", MUJOCO_GL="egl")
     if opengl.returncode:
         pytest.skip("no EGL here")
-    drawn = run_python(
+    completed = run_python(
         "import gymnasium, rl_teacher.envs\n"
         "env = gymnasium.make('ShortHopper-v1', render_mode='rgb_array')\n"
         "env.reset(seed=0)\n"
@@ -258,4 +258,4 @@ def test_a_single_environment_is_drawn_without_a_display():
         "env.close()\n",
         MUJOCO_GL="egl",
     )
-    assert drawn.stdout == "(480, 480, 3) True\n"
+    assert completed.stdout == "(480, 480, 3) True\n"

@@ -1,4 +1,4 @@
-"""Recipes: kept as long as clips may be cut, saved and restored, and never without bound."""
+"""Replay records of episodes: retention, saving and restoring."""
 
 # pyright: reportAttributeAccessIssue=false
 
@@ -12,8 +12,8 @@ from rl_teacher.envs import make_vector
 from rl_teacher.envs.episode_replay import KEEP_STEPS, ReplayHistory
 
 
-def live(envs, num_steps, seed=0):
-    """[T, N, 2] the scene states before every random step."""
+def take_random_steps(envs, num_steps, seed=0):
+    """Take random steps and return the scene state before each, [T, N, 2]."""
     envs.action_space.seed(seed)
     scene_states = []
     for _ in range(num_steps):
@@ -23,14 +23,14 @@ def live(envs, num_steps, seed=0):
 
 
 @pytest.fixture
-def carts():
+def cartpoles():
     envs = make_vector("CartPole-v1", 3, keep_steps=120)
     envs.reset(seed=0)
     return envs
 
 
-def test_scene_states_say_which_episode_and_which_step_it_is(carts):
-    scene_states = live(carts, 60)
+def test_scene_states_hold_episode_and_step(cartpoles):
+    scene_states = take_random_steps(cartpoles, 60)
     assert scene_states.shape == (60, 3, 2)
     assert scene_states[0].tolist() == [[0, 0], [1, 0], [2, 0]]
     for env in range(3):
@@ -39,50 +39,52 @@ def test_scene_states_say_which_episode_and_which_step_it_is(carts):
         assert is_new.any()
         assert (steps[1:][is_new] == 0).all()
         assert (np.diff(steps)[~is_new] == 1).all()
-    lives = {(episode, env) for env in range(3) for episode in scene_states[:, env, 0]}
-    assert len({episode for episode, _ in lives}) == len(lives)
+    env_episodes = {(episode, env) for env in range(3) for episode in scene_states[:, env, 0]}
+    assert len({episode for episode, _ in env_episodes}) == len(env_episodes)
 
 
-def test_every_step_of_the_last_keep_steps_can_be_lived_again(carts):
-    scene_states = live(carts, 200)
+def test_last_keep_steps_have_replay_records(cartpoles):
+    scene_states = take_random_steps(cartpoles, 200)
     for episode, step in scene_states[-120 // 3 :].reshape(-1, 2).astype(int).tolist():
-        assert len(carts.replay_record(episode)) > step
+        assert len(cartpoles.replay_record(episode)) > step
 
 
-def test_what_ended_long_ago_is_forgotten(carts):
-    live(carts, 200)
+def test_record_of_old_episode_is_dropped(cartpoles):
+    take_random_steps(cartpoles, 200)
     with pytest.raises(LookupError, match=r"episode 0 is not kept.*keep_steps"):
-        carts.replay_record(0)
+        cartpoles.replay_record(0)
 
 
-def test_the_memory_does_not_grow(carts):
+def test_history_size_is_bounded(cartpoles):
     sizes = []
     for seed in range(6):
-        live(carts, 300, seed)
-        sizes.append(sum(array.nbytes for array in carts.get_state().values()))
+        take_random_steps(cartpoles, 300, seed)
+        sizes.append(sum(array.nbytes for array in cartpoles.get_state().values()))
     assert max(sizes) < 1.5 * sizes[0]
 
 
-def test_a_recipe_has_the_actions_that_were_taken(carts):
-    carts.action_space.seed(0)
-    taken = [carts.action_space.sample() for _ in range(5)]
+def test_replay_record_holds_taken_actions(cartpoles):
+    cartpoles.action_space.seed(0)
+    taken = [cartpoles.action_space.sample() for _ in range(5)]
     for actions in taken:
-        carts.step(actions)
-    np.testing.assert_array_equal(carts.replay_record(1).actions, np.array(taken)[:, 1])
+        cartpoles.step(actions)
+    np.testing.assert_array_equal(cartpoles.replay_record(1).actions, np.array(taken)[:, 1])
 
 
-def test_kept_recipes_and_numbers_survive_a_restart(carts):
-    scene_states = live(carts, 100)
+def test_restored_state_keeps_replay_records(cartpoles):
+    scene_states = take_random_steps(cartpoles, 100)
     restored = make_vector("CartPole-v1", 3, keep_steps=120)
-    restored.set_state(carts.get_state())
-    np.testing.assert_array_equal(restored.scene_states, carts.scene_states)
+    restored.set_state(cartpoles.get_state())
+    np.testing.assert_array_equal(restored.scene_states, cartpoles.scene_states)
     for episode in np.unique(scene_states[-40:, :, 0]).astype(int).tolist():
-        assert_same_recipe(carts.replay_record(episode), restored.replay_record(episode))
-    np.testing.assert_array_equal(live(carts, 100, seed=1), live(restored, 100, seed=1))
-    assert_same_arrays(carts.get_state(), restored.get_state())
+        assert_same_record(cartpoles.replay_record(episode), restored.replay_record(episode))
+    np.testing.assert_array_equal(
+        take_random_steps(cartpoles, 100, seed=1), take_random_steps(restored, 100, seed=1)
+    )
+    assert_same_arrays(cartpoles.get_state(), restored.get_state())
 
 
-def assert_same_recipe(one, other):
+def assert_same_record(one, other):
     assert one.reset_state == other.reset_state
     np.testing.assert_array_equal(one.actions, other.actions)
     assert one.actions.dtype == other.actions.dtype
@@ -94,34 +96,34 @@ def assert_same_arrays(one, other):
         np.testing.assert_array_equal(one[name], other[name])
 
 
-def test_a_state_from_before_there_were_recipes_is_refused(carts):
+def test_state_without_history_is_refused(cartpoles):
     names = ("reset_states", "lengths", "actions", "observations")
-    old = {name: array for name, array in carts.get_state().items() if name in names}
+    old = {name: array for name, array in cartpoles.get_state().items() if name in names}
     with pytest.raises(CorruptCheckpoint, match=r"lacks .*history/counts, .*"):
-        carts.set_state(old)
+        cartpoles.set_state(old)
 
 
-def test_an_episode_broken_off_by_a_reset_is_kept(carts):
-    live(carts, 5)
-    carts.reset(seed=1)
-    assert len(carts.replay_record(0)) == 5
+def test_record_of_episode_interrupted_by_reset_is_kept(cartpoles):
+    take_random_steps(cartpoles, 5)
+    cartpoles.reset(seed=1)
+    assert len(cartpoles.replay_record(0)) == 5
 
 
-def test_with_mujoco_no_recipes_are_kept():
+def test_mujoco_environment_keeps_no_replay_records():
     envs = make_vector("Pusher-v5", 1)
     envs.reset(seed=0)
-    live(envs, 150)
+    take_random_steps(envs, 150)
     assert envs.get_state()["history/episodes"].size == 0
 
 
-def test_as_much_is_kept_as_segments_are_cut_from():
+def test_keep_steps_covers_recorded_steps_of_learner():
     from rl_teacher.rewards.learner import RECORDED_STEPS
 
     assert KEEP_STEPS >= RECORDED_STEPS
 
 
-def test_a_long_episode_that_ends_pushes_no_short_one_out():
-    """What counts is when an episode ended, not how much was handed in since."""
+def test_long_episode_does_not_evict_recent_short_one():
+    """Retention counts the steps since the end of an episode, not the length of later records."""
     envs = make_vector("CartPole-v1", 1)
     envs.reset(seed=0)
     record = envs.replay_record(0)

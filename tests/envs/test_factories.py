@@ -1,4 +1,4 @@
-"""Environments that a function, or a class, of one's own makes."""
+"""Environments created by user-defined functions or classes."""
 
 import sys
 
@@ -35,29 +35,29 @@ def own(name):
     return f"{MODULE}:{name}"
 
 
-def test_a_function_makes_an_environment_with_its_time_limit_and_pace():
+def test_factory_environment_has_its_time_limit_and_frame_rate():
     point = get_env_info(own("point"))
     assert (point.id, point.max_episode_steps, point.fps) == (own("point"), 40, 20.0)
     assert point.backend == "gymnasium"
 
 
-def test_a_class_is_as_good_as_a_function():
+def test_class_is_accepted_as_factory():
     assert get_env_info(own("Point")).max_episode_steps is None
     venv = make_vector(own("Point"), 3)
     assert venv.reset(seed=0)[0].shape == (3, 1)
 
 
-def test_what_a_function_wraps_keeps_its_limit():
+def test_factory_of_gymnasium_environment_keeps_time_limit():
     assert get_env_info(own("cartpole")).max_episode_steps == 500
 
 
-def test_it_is_taught_and_continued():
+def test_run_with_factory_environment_finishes_and_continues():
     for _ in range(2):
         assert teach(CONFIG, RunOptions(no_tensorboard=True)).is_finished
     assert Experiment.find("point").config["env_id"] == own("point")
 
 
-def test_its_clips_are_videos_where_it_takes_a_render_mode():
+def test_factory_environment_needs_rgb_array_to_be_rendered():
     check_renderable(own("point"))
     env = make_rendered_env(own("point"))
     env.reset(seed=0)
@@ -66,7 +66,7 @@ def test_its_clips_are_videos_where_it_takes_a_render_mode():
         check_renderable(own("NoPictures"))
 
 
-def test_mujoco_behind_a_function_gets_3d_clips():
+def test_mujoco_factory_environment_has_positions_as_scene_states():
     model = mujoco_model(own("hopper"))
     assert model is not None
     venv = make_vector(own("hopper"), 2)
@@ -75,30 +75,30 @@ def test_mujoco_behind_a_function_gets_3d_clips():
     check_renderable(own("hopper"))
 
 
-def test_a_network_that_is_called_model_is_not_taken_for_mujocos():
+def test_model_attribute_of_other_type_is_not_mujoco():
     assert mujoco_model(own("HasANetwork")) is None
     assert make_vector(own("HasANetwork"), 2).scene_states.shape == (2, 2)
 
 
-def test_the_spaces_of_an_environment_are_known():
+def test_env_spaces_match_environment():
     observation, action = env_spaces("CartPole-v1")
     assert (observation.shape, getattr(action, "n", None)) == ((4,), 2)
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "message"),
     [
         ("nothing", "returned builtins.NoneType; a gymnasium.Env is needed"),
         ("fails", "raised FileNotFoundError .*: robot.urdf"),
         ("missing", "There is no environment called 'missing'"),
     ],
 )
-def test_a_function_that_makes_no_environment_is_named(name, says):
-    with pytest.raises(BadInput, match=says):
+def test_factory_without_environment_is_refused(name, message):
+    with pytest.raises(BadInput, match=message):
         get_env_info(own(name))
 
 
-def test_a_module_that_is_not_there_is_named():
+def test_missing_module_is_refused():
     with pytest.raises(BadInput, match="importing no_such_module failed"):
         get_env_info("no_such_module:env")
 
@@ -110,9 +110,7 @@ def test_a_module_that_is_not_there_is_named():
         ("Meta-World/MT1", "pip install 'metaworld'"),
     ],
 )
-def test_a_package_that_is_not_installed_is_named_with_what_to_install(
-    env_id, requirement, monkeypatch
-):
+def test_missing_package_is_refused_with_install_command(env_id, requirement, monkeypatch):
     for module in ("shimmy", "metaworld"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(BadInput, match=requirement):

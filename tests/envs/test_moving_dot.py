@@ -1,4 +1,4 @@
-"""MovingDot: its rules, its pictures, its names."""
+"""MovingDot: rules, images and names."""
 
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false
 
@@ -19,11 +19,11 @@ from rl_teacher.envs.moving_dot import (
 from rl_teacher.envs.preprocessing import ImagePreprocessing
 from rl_teacher.envs.registry import get_env_info, list_env_infos
 
-NO_WARM_START, DOWN, RIGHT, UP, LEFT = range(5)
+NOOP, DOWN, RIGHT, UP, LEFT = range(5)
 
 
-def at(x, y, **made_with):
-    env = MovingDot(**made_with)
+def env_at(x, y, **settings):
+    env = MovingDot(**settings)
     env.reset(seed=0)
     env.place = (x, y)
     env._screen[:] = 0
@@ -33,60 +33,60 @@ def at(x, y, **made_with):
 
 class TestRules:
     @pytest.mark.parametrize(
-        ("action", "moved"),
-        [(NO_WARM_START, (0, 0)), (DOWN, (0, 1)), (RIGHT, (1, 0)), (UP, (0, -1)), (LEFT, (-1, 0))],
+        ("action", "displacement"),
+        [(NOOP, (0, 0)), (DOWN, (0, 1)), (RIGHT, (1, 0)), (UP, (0, -1)), (LEFT, (-1, 0))],
     )
-    def test_an_action_moves_one_pixel(self, action, moved):
-        env = at(50, 60)
+    def test_action_moves_one_pixel(self, action, displacement):
+        env = env_at(50, 60)
         env.step(action)
-        assert env.place == (50 + moved[0], 60 + moved[1])
+        assert env.place == (50 + displacement[0], 60 + displacement[1])
 
     @pytest.mark.parametrize(
-        ("action", "reward"), [(RIGHT, 1), (DOWN, 1), (LEFT, -1), (UP, -1), (NO_WARM_START, 0)]
+        ("action", "reward"), [(RIGHT, 1), (DOWN, 1), (LEFT, -1), (UP, -1), (NOOP, 0)]
     )
-    def test_nearer_to_the_centre_is_rewarded_and_further_away_costs(self, action, reward):
-        assert at(50, 60).step(action)[1] == reward
+    def test_reward_is_one_towards_centre_and_minus_one_away(self, action, reward):
+        assert env_at(50, 60).step(action)[1] == reward
 
-    def test_at_an_edge_it_stays_and_that_is_worth_nothing(self):
-        env = at(*LOWEST)
+    def test_move_beyond_edge_has_no_effect_and_no_reward(self):
+        env = env_at(*LOWEST)
         assert env.step(LEFT)[1] == 0
         assert env.place == LOWEST
-        env = at(*HIGHEST)
+        env = env_at(*HIGHEST)
         assert env.step(DOWN)[1] == 0
         assert env.place == HIGHEST
 
-    def test_an_episode_is_worth_the_way_to_the_centre(self):
-        env = at(70, 100)
-        actions = [RIGHT] * 10 + [DOWN] * 5 + [NO_WARM_START] * 20
+    def test_return_is_distance_to_centre(self):
+        env = env_at(70, 100)
+        actions = [RIGHT] * 10 + [DOWN] * 5 + [NOOP] * 20
         assert sum(env.step(each)[1] for each in actions) == 15
         assert env.place == CENTRE
 
     @pytest.mark.parametrize(
-        ("action", "moved"),
+        ("action", "displacement"),
         [([1, -1], (1, -1)), ([0.1, 0.09], (1, 0)), ([-0.1, 0], (-1, 0)), ([-0.05, 0.3], (0, 1))],
     )
-    def test_a_continuous_action_moves_where_it_is_not_small(self, action, moved):
-        env = at(50, 60, is_continuous=True)
+    def test_continuous_action_moves_beyond_threshold(self, action, displacement):
+        env = env_at(50, 60, is_continuous=True)
         env.step(np.array(action, np.float32))
-        assert env.place == (50 + moved[0], 60 + moved[1])
+        assert env.place == (50 + displacement[0], 60 + displacement[1])
 
-    def test_rules_never_end_it_but_a_time_limit_does(self):
+    def test_episode_ends_only_by_time_limit(self):
         env = gymnasium.make("MovingDotNoFrameskip-v0")
         env.reset(seed=0)
-        ends = [env.step(NO_WARM_START)[2:4] for _ in range(NUM_MOVES)]
+        ends = [env.step(NOOP)[2:4] for _ in range(NUM_MOVES)]
         assert ends[-1] == (False, True)
         assert not any(terminated or truncated for terminated, truncated in ends[:-1])
         assert not get_env_info("MovingDot-v0").can_terminate
 
-    def test_it_begins_anywhere(self):
+    def test_start_positions_cover_image(self):
         env = MovingDot()
         env.reset(seed=1)
-        places = np.array([(env.reset(), env.place)[1] for _ in range(300)])
-        assert (places >= LOWEST).all()
-        assert (places <= HIGHEST).all()
-        assert (np.ptp(places, axis=0) > (140, 190)).all()
+        positions = np.array([(env.reset(), env.place)[1] for _ in range(300)])
+        assert (positions >= LOWEST).all()
+        assert (positions <= HIGHEST).all()
+        assert (np.ptp(positions, axis=0) > (140, 190)).all()
 
-    def test_the_same_seed_begins_at_the_same_place(self):
+    def test_same_seed_starts_at_same_position(self):
         first, second = MovingDot(), MovingDot()
         first.reset(seed=5)
         second.reset(seed=5)
@@ -94,18 +94,18 @@ class TestRules:
 
 
 class TestRepeats:
-    def test_an_action_is_carried_out_two_to_four_times_where_frames_are_skipped(self):
+    def test_frameskip_repeats_action_two_to_four_times(self):
         env = gymnasium.make("MovingDot-v0").unwrapped
         env.reset(seed=0)
-        moved = set()
+        displacement = set()
         for _ in range(60):
             env.place = (50, 60)
             reward = env.step(RIGHT)[1]
-            moved.add(env.place[0] - 50)
+            displacement.add(env.place[0] - 50)
             assert reward == env.place[0] - 50
-        assert moved == {2, 3, 4}
+        assert displacement == {2, 3, 4}
 
-    def test_without_skipping_it_is_carried_out_once(self):
+    def test_no_frameskip_applies_action_once(self):
         env = gymnasium.make("MovingDotDiscreteNoFrameskip-v0").unwrapped
         env.reset(seed=0)
         env.place = (50, 60)
@@ -113,59 +113,59 @@ class TestRepeats:
             env.step(RIGHT)
             assert env.place == (51 + step, 60)
 
-    def test_episodes_and_clips_last_as_long_in_either_case(self):
-        each, skipping = get_env_info("MovingDotNoFrameskip-v0"), get_env_info("MovingDot-v0")
+    def test_frameskip_keeps_duration_of_episode(self):
+        each, skipped = get_env_info("MovingDotNoFrameskip-v0"), get_env_info("MovingDot-v0")
         assert (each.fps, each.max_episode_steps) == (60, 1000)
-        assert (skipping.fps, skipping.max_episode_steps) == (20, 333)
+        assert (skipped.fps, skipped.max_episode_steps) == (20, 333)
 
 
-class TestPictures:
-    def test_a_white_dot_is_on_black(self):
-        obs = at(50, 60).render()
+class TestImages:
+    def test_image_shows_white_dot_on_black(self):
+        obs = env_at(50, 60).render()
         assert obs.shape == (210, 160, 3)
         assert np.unique(obs).tolist() == [0, 255]
         rows, columns = np.nonzero(obs[..., 0])
         assert (rows.min(), rows.max(), columns.min(), columns.max()) == (58, 61, 48, 51)
 
-    def test_nothing_of_it_stays_behind(self):
-        env = at(50, 60)
+    def test_dot_leaves_no_trace(self):
+        env = env_at(50, 60)
         for action in (RIGHT, DOWN, LEFT, LEFT, UP, UP):
             obs = env.step(action)[0]
-            np.testing.assert_array_equal(obs, at(*env.place).render())
+            np.testing.assert_array_equal(obs, env_at(*env.place).render())
         env.reset()
         assert (env.render() > 0).sum() == 4 * 4 * 3
 
-    def test_a_picture_does_not_change_after_it_was_handed_out(self):
-        env = at(50, 60)
+    def test_returned_image_never_changes(self):
+        env = env_at(50, 60)
         first = env.step(RIGHT)[0]
         kept = first.copy()
         env.step(RIGHT)
         np.testing.assert_array_equal(first, kept)
 
-    def test_shrunk_it_is_bright_and_of_the_same_light_everywhere(self):
-        light = []
+    def test_resized_dot_has_constant_brightness(self):
+        brightness = []
         for x in range(LOWEST[0], HIGHEST[0], 7):
             for y in range(LOWEST[1], HIGHEST[1], 13):
-                seen, _ = shown(at(x, y))
-                assert seen.max() >= 200
-                light.append(seen.sum() / 255)
+                image, _ = preprocessed(env_at(x, y))
+                assert image.max() >= 200
+                brightness.append(image.sum() / 255)
         # 4 x 4 of 210 x 160 pixels are 16 / 4.762 of 84 x 84.
-        np.testing.assert_allclose(light, 16 * 84 * 84 / (210 * 160), atol=0.02)
+        np.testing.assert_allclose(brightness, 16 * 84 * 84 / (210 * 160), atol=0.02)
 
-    def test_shrunk_its_moves_can_be_seen(self):
-        env = at(50, 60)
-        before, frames = shown(env)
+    def test_resized_image_shows_move_of_one_pixel(self):
+        env = env_at(50, 60)
+        before, frames = preprocessed(env)
         assert (frames.step(RIGHT)[0][0] != before).any()
 
 
-def shown(env):
-    """What an agent sees of it as it is now, and the frames that show it."""
+def preprocessed(env):
+    """Return the preprocessed current image and the preprocessing wrapper."""
     frames = ImagePreprocessing(env, FrameSettings(stacked=1))
     return frames._push(env.render())[0], frames
 
 
 class TestNames:
-    def test_those_of_both_generations_are_known(self):
+    def test_all_variants_are_listed(self):
         listed = [each.id for each in list_env_infos()]
         for kind in ("", "Discrete", "Continuous"):
             for skip in ("", "NoFrameskip"):
@@ -173,15 +173,15 @@ class TestNames:
         assert len(KINDS) == 6
 
     @pytest.mark.parametrize("typed", ["MovingDot", "movingdot-v0", "MOVINGDOT-V0"])
-    def test_case_and_version_do_not_matter(self, typed):
+    def test_name_ignores_case_and_version(self, typed):
         assert get_env_info(typed).id == "MovingDot-v0"
 
     @pytest.mark.parametrize("typed", ["MovingDott-v0", "MovngDot"])
-    def test_a_misspelt_one_gets_the_nearest(self, typed):
+    def test_misspelt_name_is_refused_with_nearest_names(self, typed):
         with pytest.raises(UnknownName, match=r"Did you mean .*MovingDot-v0"):
             get_env_info(typed)
 
     @pytest.mark.parametrize("env_id", KINDS)
-    def test_each_is_made_with_its_actions(self, env_id):
+    def test_variant_has_its_action_space(self, env_id):
         space = gymnasium.make(env_id).action_space
         assert space.shape == ((2,) if "Continuous" in env_id else ())

@@ -1,4 +1,4 @@
-"""Pictures become observations: shrunk, grey, stacked."""
+"""Preprocessing of image observations: resizing, grey scale and stacking."""
 
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false
 
@@ -40,30 +40,30 @@ SMALL = FrameSettings(stacked=3, size=10)
 
 
 class Shows(gymnasium.Env):
-    """Shows one picture after the other; the first at each reset."""
+    """Environment that returns given images in order, the first at each reset."""
 
     action_space = Discrete(2)
 
-    def __init__(self, *pictures, space=None):
-        self.pictures = [np.asarray(each) for each in pictures]
-        first = self.pictures[0]
+    def __init__(self, *images, space=None):
+        self.images = [np.asarray(each) for each in images]
+        first = self.images[0]
         self.observation_space = space or Box(0, 255, first.shape, np.uint8)
 
     def reset(self, *, seed=None, options=None):
         self.step_number = 0
-        return self.pictures[0], {}
+        return self.images[0], {}
 
     def step(self, action):
         self.step_number += 1
-        return self.pictures[self.step_number], 0.0, False, False, {}
+        return self.images[self.step_number], 0.0, False, False, {}
 
 
 def of(number, shape=(2, 2)):
     return np.full(shape, number, np.uint8)
 
 
-def lived(venv, num_steps, seed=3):
-    """Observations [T, N, ...] and scene states [T, N, 2] before every random step."""
+def take_random_steps(venv, num_steps, seed=3):
+    """Take random steps and return the observation and scene state before each, [T, N, ...]."""
     venv.reset(seed=seed)
     venv.action_space.seed(seed)
     observations, scene_states = [], []
@@ -143,24 +143,24 @@ class TestImageSpace:
         assert env_spaces("CartPole-v1", SMALL)[0].shape == (4,)
 
 
-class TestShrinking:
+class TestResizing:
     def test_halving_averages_pairs_of_pixels(self):
-        shrunk = AreaResize.of(ImageLayout.guess((2, 4)), 2)
+        resize = AreaResize.of(ImageLayout.guess((2, 4)), 2)
         np.testing.assert_array_equal(
-            shrunk(np.array([[0, 10, 20, 40], [1, 1, 1, 1]], np.uint8)), [[5, 30], [1, 1]]
+            resize(np.array([[0, 10, 20, 40], [1, 1, 1, 1]], np.uint8)), [[5, 30], [1, 1]]
         )
 
     def test_pixel_on_border_is_shared_by_area(self):
-        # Each of two covers 1.5 of three: the first 0 and half of 90, the other half of 90 and 30.
-        shrunk = AreaResize.of(ImageLayout.guess((3, 2)), 2)
+        # Each output row covers 1.5 of three rows: 0 and half of 90, then half of 90 and 30.
+        resize = AreaResize.of(ImageLayout.guess((3, 2)), 2)
         np.testing.assert_allclose(
-            shrunk(np.array([[0, 0], [90, 90], [30, 30]], np.uint8)), [[30, 30], [50, 50]]
+            resize(np.array([[0, 0], [90, 90], [30, 30]], np.uint8)), [[30, 30], [50, 50]]
         )
 
     def test_smaller_images_keep_size(self):
-        shrunk = AreaResize.of(ImageLayout.guess((100, 50)), 84)
-        assert (shrunk.height, shrunk.width) == (84, 50)
-        assert shrunk.columns is None
+        resize = AreaResize.of(ImageLayout.guess((100, 50)), 84)
+        assert (resize.height, resize.width) == (84, 50)
+        assert resize.columns is None
 
     def test_size_zero_keeps_size(self):
         assert AreaResize.of(ImageLayout.guess((1000, 900)), 0)(of(7)).dtype == np.uint8
@@ -233,8 +233,8 @@ class TestStacking:
         assert env.reset()[0][:, 0, 0].tolist() == [0, 0, 1]
 
     def test_channels_of_one_image_are_adjacent_in_stack(self):
-        pictures = [np.stack([of(n, (4, 4)), of(n + 1, (4, 4))], -1) for n in (10, 20)]
-        env = ImagePreprocessing(Shows(*pictures), FrameSettings(stacked=2))
+        images = [np.stack([of(n, (4, 4)), of(n + 1, (4, 4))], -1) for n in (10, 20)]
+        env = ImagePreprocessing(Shows(*images), FrameSettings(stacked=2))
         env.reset()
         assert env.step(0)[0][:, 0, 0].tolist() == [10, 11, 20, 21]
 
@@ -306,7 +306,7 @@ class TestVectorEnvironment:
 
     def test_restored_state_continues_bit_for_bit(self):
         venv, restored = (make_vector(LAMP, 2, frames=SMALL) for _ in range(2))
-        lived(venv, 50)
+        take_random_steps(venv, 50)
         restored.set_state(venv.get_state())
         np.testing.assert_array_equal(restored.observations, venv.observations)
         for _ in range(45):
@@ -316,18 +316,18 @@ class TestVectorEnvironment:
     def test_rendering_verifies_observations(self):
         frames = FrameSettings(stacked=2, size=30)
         venv = make_vector("MovingDot-v0", 2, frames=frames)
-        observations, scene_states = lived(venv, 20)
+        observations, scene_states = take_random_steps(venv, 20)
         episode = int(scene_states[-1, 1, 0])
         steps = np.arange(3, 18, 5)
-        filmed, pictures = zip(
+        replayed, images = zip(
             *iterate_frames("MovingDot-v0", venv.replay_record(episode), steps, frames), strict=True
         )
-        np.testing.assert_array_equal(filmed, observations[steps, 1])
-        assert pictures[0].shape == (210, 160, 3)
+        np.testing.assert_array_equal(replayed, observations[steps, 1])
+        assert images[0].shape == (210, 160, 3)
 
     def test_rendering_with_other_preprocessing_is_refused(self):
         venv = make_vector("MovingDot-v0", 1, frames=SMALL)
-        observations, _ = lived(venv, 8)
+        observations, _ = take_random_steps(venv, 8)
         steps = np.arange(4, 8)
         record = venv.replay_record(0)
         render_steps("MovingDot-v0", record, steps, observations[4:, 0], SMALL)
@@ -335,16 +335,14 @@ class TestVectorEnvironment:
             render_steps("MovingDot-v0", record, steps, observations[3:7, 0], SMALL)
 
 
-class TestForAPerson:
+class TestRendering:
     def test_environment_without_rgb_array_renders_observations(self):
         venv = make_vector(LAMP, 1, frames=SMALL)
-        observations, _ = lived(venv, 8)
-        pictures = render_steps(
-            LAMP, venv.replay_record(0), np.arange(8), observations[:, 0], SMALL
-        )
-        assert pictures.shape == (8, 24, 20, 3)
-        assert pictures[:, :, :, 1].max(axis=(1, 2)).tolist() == [200] * 8
-        assert not pictures[..., 0].any()
+        observations, _ = take_random_steps(venv, 8)
+        images = render_steps(LAMP, venv.replay_record(0), np.arange(8), observations[:, 0], SMALL)
+        assert images.shape == (8, 24, 20, 3)
+        assert images[:, :, :, 1].max(axis=(1, 2)).tolist() == [200] * 8
+        assert not images[..., 0].any()
 
     def test_grey_observations_are_rendered(self):
         env = make_rendered_env(f"{MODULE}:FaintLamp")
@@ -367,12 +365,14 @@ def test_image_environment_replays_exactly():
     frames = FrameSettings(stacked=2, size=48, grey=False)
     assert env_spaces("CarRacing-v3", frames)[0] == Box(0, 255, (6, 48, 48), np.uint8)
     venv = make_vector("CarRacing-v3", 1, frames=frames)
-    observations, _ = lived(venv, 3)
+    observations, _ = take_random_steps(venv, 3)
     restored = make_vector("CarRacing-v3", 1, frames=frames)
     restored.set_state(venv.get_state())
     np.testing.assert_array_equal(restored.observations, venv.observations)
-    [[seen, picture]] = iterate_frames("CarRacing-v3", venv.replay_record(0), np.array([2]), frames)
-    np.testing.assert_array_equal(seen, observations[2, 0])
+    [[observation, picture]] = iterate_frames(
+        "CarRacing-v3", venv.replay_record(0), np.array([2]), frames
+    )
+    np.testing.assert_array_equal(observation, observations[2, 0])
     assert picture.shape == (400, 600, 3)
 
 

@@ -1,4 +1,4 @@
-"""Episodes lived again in front of a camera."""
+"""Rendering of replayed episodes."""
 
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false
 
@@ -15,11 +15,11 @@ from rl_teacher.common.errors import BadInput
 from rl_teacher.envs import make_vector
 from rl_teacher.envs.rendering import iterate_frames, render_steps
 
-FILMED = ["CartPole-v1", "LunarLander-v3", "BipedalWalker-v3", "Pendulum-v1", "MountainCar-v0"]
+RENDERED = ["CartPole-v1", "LunarLander-v3", "BipedalWalker-v3", "Pendulum-v1", "MountainCar-v0"]
 
 
-def lived(envs, num_steps, **reset):
-    """Observations [T, N, D] and scene states [T, N, 2] before every random step."""
+def take_random_steps(envs, num_steps, **reset):
+    """Take random steps and return the observation and scene state before each, [T, N, ...]."""
     envs.reset(seed=3, **reset)
     envs.action_space.seed(3)
     observations, scene_states = [], []
@@ -30,61 +30,61 @@ def lived(envs, num_steps, **reset):
     return np.array(observations), np.array(scene_states)
 
 
-@pytest.mark.parametrize("env_id", FILMED)
-def test_a_film_shows_what_was_lived(env_id):
+@pytest.mark.parametrize("env_id", RENDERED)
+def test_rendered_episode_repeats_observations(env_id):
     envs = make_vector(env_id, 2)
-    observations, scene_states = lived(envs, 110)
+    observations, scene_states = take_random_steps(envs, 110)
     episode = int(scene_states[-20, 1, 0])
-    in_it = np.flatnonzero(scene_states[:, 1, 0] == episode)[-30::2]
-    steps = scene_states[in_it, 1, 1]
-    filmed, frames = zip(*iterate_frames(env_id, envs.replay_record(episode), steps), strict=True)
-    np.testing.assert_array_equal(filmed, observations[in_it, 1])
+    rows = np.flatnonzero(scene_states[:, 1, 0] == episode)[-30::2]
+    steps = scene_states[rows, 1, 1]
+    replayed, frames = zip(*iterate_frames(env_id, envs.replay_record(episode), steps), strict=True)
+    np.testing.assert_array_equal(replayed, observations[rows, 1])
     assert all(frame.std() > 5 for frame in frames)
     assert len({frame.tobytes() for frame in frames}) > 1
 
 
-def test_pictures_come_in_the_order_of_the_steps():
+def test_frames_follow_order_of_steps():
     envs = make_vector("Pendulum-v1", 1)
-    observations, _ = lived(envs, 20)
+    observations, _ = take_random_steps(envs, 20)
     steps = np.array([3, 4, 17])
     frames = render_steps("Pendulum-v1", envs.replay_record(0), steps, observations[steps, 0])
     assert frames.shape == (3, 500, 500, 3)
     assert frames.dtype == np.uint8
 
 
-def test_what_the_last_action_led_to_can_be_shown_too():
+def test_frame_after_last_action_is_rendered():
     envs = make_vector("Pendulum-v1", 1)
-    lived(envs, 20)
+    take_random_steps(envs, 20)
     frames = render_steps("Pendulum-v1", envs.replay_record(0), np.array([20]), envs.observations)
     assert len(frames) == 1
 
 
-def test_a_staggered_first_episode_can_be_filmed():
+def test_staggered_first_episode_is_rendered():
     envs = make_vector("Pendulum-v1", 1)
-    observations, _ = lived(envs, 10, options={"elapsed_steps": [195]})
+    observations, _ = take_random_steps(envs, 10, options={"elapsed_steps": [195]})
     steps = np.arange(5)
     render_steps("Pendulum-v1", envs.replay_record(0), steps, observations[steps, 0])
     assert len(envs.replay_record(0)) == 5
 
 
-def test_an_episode_filmed_after_a_restart_is_the_same():
+def test_restored_environment_renders_same_episode():
     envs, restored = (make_vector("LunarLander-v3", 2) for _ in range(2))
-    observations, scene_states = lived(envs, 120)
+    observations, scene_states = take_random_steps(envs, 120)
     restored.set_state(envs.get_state())
-    in_it = np.flatnonzero(scene_states[:, 0, 0] == 0)[::10]
-    steps = scene_states[in_it, 0, 1]
-    render_steps("LunarLander-v3", restored.replay_record(0), steps, observations[in_it, 0])
+    rows = np.flatnonzero(scene_states[:, 0, 0] == 0)[::10]
+    steps = scene_states[rows, 0, 1]
+    render_steps("LunarLander-v3", restored.replay_record(0), steps, observations[rows, 0])
 
 
-def test_pictures_of_another_life_are_refused():
+def test_frames_with_other_observations_are_refused():
     envs = make_vector("Pendulum-v1", 1)
-    observations, _ = lived(envs, 20)
+    observations, _ = take_random_steps(envs, 20)
     with pytest.raises(BadInput, match="gave other observations"):
         render_steps("Pendulum-v1", envs.replay_record(0), np.array([5]), observations[[6], 0])
 
 
 class Unseen(gymnasium.Env):
-    """An environment that nobody taught to draw."""
+    """Environment without a render mode."""
 
     metadata = {"render_modes": []}  # noqa: RUF012
     observation_space = Box(0.0, 1.0, (1,))
@@ -111,9 +111,9 @@ def unseen():
     del gymnasium.registry["Unseen-v0"]
 
 
-def test_an_environment_that_draws_no_pictures_is_refused_in_words(unseen):
+def test_environment_without_render_mode_is_refused(unseen):
     envs = make_vector(unseen, 1)
-    lived(envs, 3)
+    take_random_steps(envs, 3)
     with pytest.raises(BadInput, match="Unseen-v0 cannot be shown"):
         render_steps(unseen, envs.replay_record(0), np.array([0]))
 
@@ -131,14 +131,14 @@ for env_id in ("CartPole-v1", "LunarLander-v3"):
 """
 
 
-def test_no_display_is_needed_and_nothing_else_is_printed():
+def test_rendering_needs_no_display_and_prints_nothing():
     no_display = {"DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"}
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", RENDER],
         capture_output=True,
         text=True,
         check=False,
         env={name: value for name, value in os.environ.items() if name not in no_display},
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "(2, 400, 600, 3)\n" * 2
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert completed.stdout == "(2, 400, 600, 3)\n" * 2

@@ -1,4 +1,4 @@
-"""Gymnasium's own environments: saved and restored by living the episode again."""
+"""Gymnasium environments: state saved and restored by replaying the episode."""
 
 import logging
 
@@ -21,7 +21,7 @@ def random_steps(envs, num_steps, seed):
     "env_id", ["CartPole-v1", "LunarLander-v3", "BipedalWalker-v3", "Pendulum-v1", "Pusher-v5"]
 )
 @pytest.mark.parametrize("num_steps", [0, 35, 130])
-def test_a_restored_state_continues_bit_for_bit(env_id, num_steps):
+def test_restored_state_continues_exactly(env_id, num_steps):
     envs = make_vector(env_id, 2)
     envs.reset(seed=0)
     random_steps(envs, num_steps, seed=1)
@@ -34,7 +34,7 @@ def test_a_restored_state_continues_bit_for_bit(env_id, num_steps):
             np.testing.assert_array_equal(step[part], same_step[part])
 
 
-def test_a_restored_state_has_the_observations_of_its_moment():
+def test_restored_state_has_current_observations():
     envs = make_vector("CartPole-v1", 3)
     envs.reset(seed=0)
     (last_observations, *_) = random_steps(envs, 40, seed=1)[-1]
@@ -43,7 +43,7 @@ def test_a_restored_state_has_the_observations_of_its_moment():
     np.testing.assert_array_equal(restored.observations, last_observations)
 
 
-def test_a_state_can_be_saved_without_pickle(tmp_path):
+def test_state_is_saved_without_pickle(tmp_path):
     envs = make_vector("CartPole-v1", 2)
     envs.reset(seed=0)
     random_steps(envs, 40, seed=1)
@@ -54,7 +54,7 @@ def test_a_state_can_be_saved_without_pickle(tmp_path):
     np.testing.assert_array_equal(restored.observations, envs.observations)
 
 
-def test_staggered_episodes_end_one_after_the_other():
+def test_staggered_episodes_end_at_different_steps():
     envs = make_vector("Pendulum-v1", 2)
     envs.reset(seed=0, options={"elapsed_steps": [190, 195]})
     steps = random_steps(envs, 10, seed=0)
@@ -62,7 +62,7 @@ def test_staggered_episodes_end_one_after_the_other():
     assert np.argwhere(ends).tolist() == [[4, 1], [9, 0]]
 
 
-def test_a_stagger_is_restored_too():
+def test_restored_state_keeps_elapsed_steps():
     envs = make_vector("Pendulum-v1", 2)
     envs.reset(seed=0, options={"elapsed_steps": [190, 195]})
     random_steps(envs, 3, seed=0)
@@ -72,7 +72,7 @@ def test_a_stagger_is_restored_too():
     assert np.argwhere(ends).tolist() == [[1, 1], [6, 0]]
 
 
-def test_final_observations_are_what_every_action_led_to():
+def test_final_observation_belongs_to_ended_episode():
     envs = make_vector("Pendulum-v1", 2)
     envs.reset(seed=0, options={"elapsed_steps": [199, 0]})
     observations, *_, infos = envs.step(np.zeros((2, 1), np.float32))
@@ -82,20 +82,20 @@ def test_final_observations_are_what_every_action_led_to():
     assert not np.array_equal(infos["final_obs"][0], observations[0])
 
 
-def test_scene_states_are_positions_where_there_is_mujoco():
+def test_scene_states_of_mujoco_environment_are_positions():
     envs = make_vector("Pusher-v5", 2)
     observations, _ = envs.reset(seed=0)
     np.testing.assert_array_equal(envs.scene_states[:, :7], observations[:, :7])
 
 
-def test_a_state_of_another_number_of_environments_is_refused():
+def test_state_of_other_number_of_environments_is_refused():
     envs = make_vector("CartPole-v1", 2)
     envs.reset(seed=0)
     with pytest.raises(CorruptCheckpoint, match="2 environments were saved; 3 are needed"):
         make_vector("CartPole-v1", 3).set_state(envs.get_state())
 
 
-def test_a_state_with_a_part_missing_is_refused():
+def test_state_with_missing_array_is_refused():
     envs = make_vector("CartPole-v1", 2)
     envs.reset(seed=0)
     state = envs.get_state()
@@ -104,14 +104,14 @@ def test_a_state_with_a_part_missing_is_refused():
         envs.set_state(state)
 
 
-def test_a_stagger_beyond_the_episode_is_refused():
+def test_elapsed_steps_beyond_time_limit_are_refused():
     envs = make_vector("CartPole-v1", 2)
     with pytest.raises(BadConfig, match="2 integers from 0 to 499"):
         envs.reset(options={"elapsed_steps": [0, 500]})
 
 
-def test_the_second_episode_of_a_box2d_body_is_like_a_first_one():
-    """A world that was used before would remember it, and a replayed episode would differ."""
+def test_second_box2d_episode_equals_first_of_fresh_environment():
+    """A reused Box2D world would retain state, and a replayed episode would differ."""
     used, fresh = make_vector("BipedalWalker-v3", 1), make_vector("BipedalWalker-v3", 1)
     used.reset(seed=0)
     random_steps(used, 130, seed=1)
@@ -122,8 +122,8 @@ def test_the_second_episode_of_a_box2d_body_is_like_a_first_one():
         np.testing.assert_array_equal(step[0], same_step[0])
 
 
-class Whimsical(gymnasium.Env):
-    """An environment that no seed holds."""
+class NonDeterministic(gymnasium.Env):
+    """Environment whose observations ignore the seed."""
 
     observation_space = Box(0.0, 1.0, (1,))
     action_space = Box(0.0, 1.0, (1,))
@@ -137,8 +137,8 @@ class Whimsical(gymnasium.Env):
         return np.random.default_rng().random(1, np.float32), 0.0, False, False, {}
 
 
-def test_an_environment_that_does_not_replay_is_told_of(caplog):
-    envs = ReplayVectorEnv(Whimsical, 1)
+def test_non_deterministic_environment_is_logged(caplog):
+    envs = ReplayVectorEnv(NonDeterministic, 1)
     envs.reset(seed=0)
     with caplog.at_level(logging.WARNING):
         envs.set_state(envs.get_state())

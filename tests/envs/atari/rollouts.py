@@ -1,17 +1,17 @@
-"""What the tests of Atari share."""
+"""Shared helpers of the Atari tests."""
 
 import numpy as np
 
 from rl_teacher.envs.registry import make_vector
 
 
-def games(env_id, num_envs=1, num_threads=1, **settings):
+def make_games(env_id, num_envs=1, num_threads=1, **settings):
     return make_vector(env_id, num_envs, num_threads, **settings)
 
 
-def lived(envs, num_steps, *, begins=True, **reset):
-    """Everything that some random steps led to, [T, N, ...] each."""
-    if begins:
+def take_random_steps(envs, num_steps, *, is_reset=True, **reset):
+    """Take random steps and return their data by name, [T, N, ...] each."""
+    if is_reset:
         envs.reset(seed=3, **reset)
     rng = np.random.default_rng(5)
     rows = []

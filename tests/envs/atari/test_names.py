@@ -1,4 +1,4 @@
-"""Atari games by name."""
+"""Names of Atari games."""
 
 import ale_py  # noqa: F401 - registers its own ids with Gymnasium, which must not get in the way
 import pytest
@@ -25,11 +25,11 @@ from rl_teacher.envs.registry import get_env_info, list_atari_infos
         ("ALE/Pong", "ALE/Pong-v5"),
     ],
 )
-def test_every_spelling_of_a_game_has_one_full_id(spelling, full_id):
+def test_spelling_of_game_resolves_to_full_id(spelling, full_id):
     assert get_env_info(spelling).id == full_id
 
 
-def test_every_game_has_two_ids_that_mean_it():
+def test_every_game_has_plain_and_sticky_id():
     names = [game.name for game in games()]
     assert len(names) == len(set(names)) > 100
     for game in games():
@@ -39,7 +39,7 @@ def test_every_game_has_two_ids_that_mean_it():
         assert (sticky.rom, sticky.is_sticky, game.is_sticky) == (game.rom, True, False)
 
 
-def test_a_misspelt_game_gets_the_nearest_names():
+def test_misspelt_game_is_refused_with_nearest_names():
     with pytest.raises(UnknownName, match="Did you mean Breakout-v0, Breakout-v4"):
         get_env_info("Braekout-v0")
     with pytest.raises(UnknownName, match="ALE/MontezumaRevenge-v5"):
@@ -47,19 +47,19 @@ def test_a_misspelt_game_gets_the_nearest_names():
 
 
 @pytest.mark.parametrize("spelling", ["Pong-v5", "ALE/Pong-v4", "Pong-v1", "Pong-ram-v4"])
-def test_a_version_that_never_was_is_refused(spelling):
+def test_unknown_version_is_refused(spelling):
     with pytest.raises(UnknownName, match="Pong"):
         get_env_info(spelling)
 
 
-def test_other_environments_keep_their_names():
+def test_other_environments_are_no_games():
     assert game_of("Hopper-v5") is None
     assert resolve_game("CartPole-v1") is None
     assert get_env_info("hopper-v4").backend == "gymnasium"
     assert get_env_info("hopper").id == "Hopper-v1"
 
 
-def test_a_card_tells_of_a_game():
+def test_env_info_describes_game():
     pong = get_env_info("Pong-v0")
     assert (pong.fps, pong.max_episode_steps, pong.backend) == (15.0, 27_000, "atari")
     assert pong.can_terminate
@@ -68,7 +68,7 @@ def test_a_card_tells_of_a_game():
     assert len(list_atari_infos()) == 2 * len(list(games()))
 
 
-def test_a_game_by_the_rules_of_a_module_keeps_the_module_in_its_id(tmp_path, monkeypatch):
+def test_module_prefix_is_kept_in_id(tmp_path, monkeypatch):
     (tmp_path / "my_pong.py").write_text(
         "from rl_teacher.envs.atari.rules import GAME_RULES, GameRules\n"
         "GAME_RULES['Pong'] = GameRules(max_episode_steps=99)\n"
@@ -77,5 +77,5 @@ def test_a_game_by_the_rules_of_a_module_keeps_the_module_in_its_id(tmp_path, mo
     from rl_teacher.envs.atari.rules import GAME_RULES
 
     monkeypatch.setattr("rl_teacher.envs.atari.rules.GAME_RULES", dict(GAME_RULES))
-    mine = get_env_info("my_pong:Pong-v0")
-    assert (mine.id, mine.max_episode_steps) == ("my_pong:PongNoFrameskip-v4", 99)
+    info = get_env_info("my_pong:Pong-v0")
+    assert (info.id, info.max_episode_steps) == ("my_pong:PongNoFrameskip-v4", 99)

@@ -1,4 +1,4 @@
-"""Score areas, which the agent is not shown."""
+"""Score areas, which are hidden from the agent."""
 
 import re
 from pathlib import Path
@@ -9,50 +9,50 @@ import pytest
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.envs.atari.score_areas import SCORE_AREAS, Area, blank, register_score_area
 
-PAPERS = {"BeamRider", "Breakout", "Pong", "Qbert", "Seaquest", "SpaceInvaders", "Enduro"}
+PAPER_GAMES = {"BeamRider", "Breakout", "Pong", "Qbert", "Seaquest", "SpaceInvaders", "Enduro"}
 
 
-def test_the_papers_seven_games_have_score_areas():
-    assert set(SCORE_AREAS) >= PAPERS
+def test_games_of_paper_have_score_areas():
+    assert set(SCORE_AREAS) >= PAPER_GAMES
 
 
-def test_an_area_covers_every_pixel_that_shows_anything_of_it():
+def test_scaled_area_covers_every_touched_pixel():
     # 160 * 84 / 210 is 64; 15 * 84 / 210 is 6, 28 * 84 / 160 is 14.7, 74 * 84 / 160 is 38.85.
     assert Area(160, 210).within(84, 84) == (slice(64, 84), slice(0, 84))
     assert Area(4, 15, 28, 74).within(84, 84) == (slice(1, 6), slice(14, 39))
     assert Area(4, 15, 28, 74).within(210, 160) == (slice(4, 15), slice(28, 74))
 
 
-def test_only_the_areas_become_black():
-    pictures = np.full((2, 3, 210, 160), 9, np.uint8)
-    blank(pictures, "BeamRider")
-    assert not pictures[:, :, :31].any()
-    assert not pictures[:, :, 31:42, :80].any()
-    assert (pictures[:, :, 31:42, 80:] == 9).all()
-    assert (pictures[:, :, 42:] == 9).all()
+def test_blank_blackens_only_score_areas():
+    images = np.full((2, 3, 210, 160), 9, np.uint8)
+    blank(images, "BeamRider")
+    assert not images[:, :, :31].any()
+    assert not images[:, :, 31:42, :80].any()
+    assert (images[:, :, 31:42, 80:] == 9).all()
+    assert (images[:, :, 42:] == 9).all()
 
 
-def test_a_game_without_areas_is_shown_whole():
-    pictures = np.full((1, 4, 84, 84), 9, np.uint8)
-    blank(pictures, "Tetris")
-    assert (pictures == 9).all()
+def test_blank_keeps_image_of_game_without_areas():
+    images = np.full((1, 4, 84, 84), 9, np.uint8)
+    blank(images, "Tetris")
+    assert (images == 9).all()
 
 
-def test_anyone_can_add_areas(monkeypatch):
+def test_registered_area_is_blanked(monkeypatch):
     monkeypatch.setattr("rl_teacher.envs.atari.score_areas.SCORE_AREAS", {})
     register_score_area("MsPacman", Area(170, 190), Area(190, 210, 0, 60))
-    pictures = np.full((1, 210, 160), 9, np.uint8)
-    blank(pictures, "MsPacman")
-    assert (pictures == 0).sum() == 20 * 160 + 20 * 60
+    images = np.full((1, 210, 160), 9, np.uint8)
+    blank(images, "MsPacman")
+    assert (images == 0).sum() == 20 * 160 + 20 * 60
 
 
 @pytest.mark.parametrize("corners", [(5, 5), (0, 211), (0, 10, 20, 10), (0, 10, -1, 10)])
-def test_an_area_off_the_screen_is_refused(corners):
+def test_area_off_screen_is_refused(corners):
     with pytest.raises(BadConfig, match="no part of the screen"):
         Area(*corners)
 
 
-def test_the_documentation_has_every_area():
+def test_documentation_lists_every_area():
     page = (Path(__file__).parents[3] / "docs" / "atari.md").read_text()
     rows = re.findall(r"^\| (\w+) \| (\d[^|]*) \| ([^|]*) \|$", page, re.MULTILINE)
     documented = {

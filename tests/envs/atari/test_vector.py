@@ -1,4 +1,4 @@
-"""Atari games, many at a time."""
+"""Vector environment of Atari make_games."""
 
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportOptionalMemberAccess=false
 
@@ -11,14 +11,14 @@ from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.atari.rules import MONTEZUMAS_LADDER
 from rl_teacher.envs.check import find_faults
 from rl_teacher.envs.registry import env_spaces, get_env_info, make_rendered_env, mujoco_model
-from tests.envs.atari.rollouts import games, lived
+from tests.envs.atari.rollouts import make_games, take_random_steps
 
-SOME = ("Adventure", "BattleZone", "BeamRider", "ElevatorAction", "MsPacman")
+GAMES = ("Adventure", "BattleZone", "BeamRider", "ElevatorAction", "MsPacman")
 OTHERS = ("Pitfall", "TicTacToe3D", "Tetris", "Qbert", "UpNDown")
 
 
-@pytest.mark.parametrize("name", [*SOME, *OTHERS])
-def test_games_can_be_made(name):
+@pytest.mark.parametrize("name", [*GAMES, *OTHERS])
+def test_games_have_image_and_discrete_action_spaces(name):
     with_sticky = env_spaces(f"ALE/{name}-v5")
     observations, actions = env_spaces(f"{name}-v0")
     assert (observations, actions) == with_sticky
@@ -36,54 +36,55 @@ def test_games_can_be_made(name):
         (FrameSettings(stacked=3, size=0, grey=False), (9, 210, 160)),
     ],
 )
-def test_pictures_are_as_asked_for_and_the_newest_is_last(frames, shape):
-    envs = games("Breakout-v0", 2, frames=frames)
+def test_images_have_requested_shape_with_newest_last(frames, shape):
+    envs = make_games("Breakout-v0", 2, frames=frames)
     assert envs.single_observation_space.shape == shape
-    life = lived(envs, 12)
-    assert life["observations"].shape == (12, 2, *shape)
-    of_one = 1 if frames.grey else 3
-    older, newer = life["observations"][6:-1], life["observations"][7:]
-    np.testing.assert_array_equal(older[:, :, of_one:], newer[:, :, :-of_one])
-    assert (older[:, :, -of_one:] != newer[:, :, -of_one:]).any()
+    rollout = take_random_steps(envs, 12)
+    assert rollout["observations"].shape == (12, 2, *shape)
+    channels_of_image = 1 if frames.grey else 3
+    older, newer = rollout["observations"][6:-1], rollout["observations"][7:]
+    np.testing.assert_array_equal(older[:, :, channels_of_image:], newer[:, :, :-channels_of_image])
+    assert (older[:, :, -channels_of_image:] != newer[:, :, -channels_of_image:]).any()
 
 
-def test_a_seed_gives_one_life_at_any_number_of_threads(rule):
+def test_rollout_does_not_depend_on_number_of_threads(rule):
     rule("Breakout", max_episode_steps=12)
-    one, two = (lived(games("Breakout-v0", 3, threads), 30) for threads in (1, 2))
+    one, two = (take_random_steps(make_games("Breakout-v0", 3, threads), 30) for threads in (1, 2))
     for name, column in one.items():
         np.testing.assert_array_equal(column, two[name])
     first = one["observations"][:, 0]
     assert (first != one["observations"][:, 1]).any()
-    assert (first[0] != first[12]).any()  # another beginning: each episode has its own seed
+    assert (first[0] != first[12]).any()  # each episode starts at another place
 
 
-def test_sticky_actions_are_played_where_the_name_says_so():
-    plain, sticky, again = (
-        lived(games(env_id), 40) for env_id in ("Pong-v0", "ALE/Pong-v5", "ALE/Pong-v5")
+def test_ale_id_plays_sticky_actions():
+    plain, sticky, second_sticky = (
+        take_random_steps(make_games(env_id), 40)
+        for env_id in ("Pong-v0", "ALE/Pong-v5", "ALE/Pong-v5")
     )
-    np.testing.assert_array_equal(sticky["observations"], again["observations"])
+    np.testing.assert_array_equal(sticky["observations"], second_sticky["observations"])
     assert (plain["observations"] != sticky["observations"]).any()
 
 
-def test_an_episode_that_is_cut_begins_anew_in_the_same_step(rule):
+def test_truncated_episode_resets_in_same_step(rule):
     rule("Pong", max_episode_steps=10)
-    envs = games("Pong-v0", 2)
+    envs = make_games("Pong-v0", 2)
     envs.reset(seed=1, options={"elapsed_steps": [0, 4]})
     for _ in range(5):
         *_, infos = envs.step(np.array([2, 3]))
         assert "final_obs" not in infos
-    shown, _, terminated, truncated, infos = envs.step(np.array([2, 3]))
+    observations, _, terminated, truncated, infos = envs.step(np.array([2, 3]))
     np.testing.assert_array_equal(truncated, [False, True])
     np.testing.assert_array_equal(infos["_final_obs"], truncated)
     assert not terminated.any()
-    np.testing.assert_array_equal(infos["final_obs"][0], shown[0])
-    assert (infos["final_obs"][1] != shown[1]).any()
+    np.testing.assert_array_equal(infos["final_obs"][0], observations[0])
+    assert (infos["final_obs"][1] != observations[1]).any()
     np.testing.assert_array_equal(envs.scene_states, [[0, 6], [2, 0]])
     assert len(envs.replay_record(1)) == 6
 
 
-def test_enduro_ends_before_its_weather_changes():
-    envs = games("EnduroNoFrameskip-v4")
+def test_enduro_is_truncated_before_weather_changes():
+    envs = make_games("EnduroNoFrameskip-v4")
     envs.reset(seed=0, options={"elapsed_steps": [748]})
     _, _, terminated, truncated, _ = envs.step(np.array([1]))
     assert not truncated[0]
@@ -92,9 +93,9 @@ def test_enduro_ends_before_its_weather_changes():
     assert not terminated[0]
 
 
-def test_too_few_lives_end_an_episode(rule):
+def test_episode_terminates_below_min_lives(rule):
     rule("Breakout", min_lives=5)
-    envs = games("Breakout-v0")
+    envs = make_games("Breakout-v0")
     envs.reset(seed=0)
     lives = []
     terminated = truncated = np.zeros(1, bool)
@@ -106,20 +107,20 @@ def test_too_few_lives_end_an_episode(rule):
     assert lives == [5] * (len(lives) - 1) + [4]
 
 
-def test_the_score_is_black_for_the_agent():
-    envs = games("Pong-v0")
-    life = lived(envs, 3)
-    assert not life["observations"][..., :9, :].any()
-    assert life["observations"][..., 9:12, :].any()
+def test_score_area_of_observation_is_black():
+    envs = make_games("Pong-v0")
+    rollout = take_random_steps(envs, 3)
+    assert not rollout["observations"][..., :9, :].any()
+    assert rollout["observations"][..., 9:12, :].any()
 
 
 # --- start points ---
 
 
-def test_an_episode_begins_where_its_start_point_leads(rule):
+def test_episode_starts_after_start_point_actions(rule):
     rule("Pong", start_points=((2,) * 6,), max_episode_steps=15)
-    started, other = (games("Pong-v0", 1) for _ in range(2))
-    for envs, ignored in ((started, 0), (other, 3)):
+    first, other = (make_games("Pong-v0", 1) for _ in range(2))
+    for envs, ignored in ((first, 0), (other, 3)):
         _, infos = envs.reset(seed=4)
         ignores = [infos["ignores_action"][0]]
         for _ in range(6):
@@ -128,18 +129,18 @@ def test_an_episode_begins_where_its_start_point_leads(rule):
             assert rewards[0] == 0
         assert ignores == [True] * 6 + [False]
         np.testing.assert_array_equal(envs.scene_states, [[0, 0]])
-    np.testing.assert_array_equal(started.observations, other.observations)
+    np.testing.assert_array_equal(first.observations, other.observations)
     rule("Pong")
-    plain = games("Pong-v0", 1)
+    plain = make_games("Pong-v0", 1)
     plain.reset(seed=4)
     for _ in range(6):
         plain.step(np.array([2]))
-    np.testing.assert_array_equal(started.observations, plain.observations)
+    np.testing.assert_array_equal(first.observations, plain.observations)
 
 
-def test_montezumas_start_point_is_the_foot_of_the_right_ladder(rule):
+def test_montezuma_start_point_is_foot_of_right_ladder(rule):
     rule("MontezumaRevenge", start_points=(MONTEZUMAS_LADDER,))
-    envs = games("MontezumaRevenge-v0", 3, frames=FrameSettings(stacked=1, size=0, grey=False))
+    envs = make_games("MontezumaRevenge-v0", 3, frames=FrameSettings(stacked=1, size=0, grey=False))
     _, infos = envs.reset(seed=11)
     while infos["ignores_action"].any():
         *_, infos = envs.step(np.zeros(3, int))
@@ -152,9 +153,9 @@ def test_montezumas_start_point_is_the_foot_of_the_right_ladder(rule):
         assert 128 < column < 140
 
 
-def test_every_start_point_has_its_turn(rule):
+def test_every_start_point_is_used(rule):
     rule("Pong", start_points=((), (2,), (3, 3)), max_episode_steps=2)
-    envs = games("Pong-v0", 2)
+    envs = make_games("Pong-v0", 2)
     envs.reset(seed=0)
     starts = set()
     for _ in range(24):
@@ -165,9 +166,9 @@ def test_every_start_point_has_its_turn(rule):
     assert starts == {(), (2,), (3, 3)}
 
 
-def test_steps_towards_a_start_point_belong_to_no_episode(rule):
+def test_steps_towards_start_point_are_invalid(rule):
     rule("Pong", start_points=((2, 2, 2),), max_episode_steps=4)
-    collector = Collector(games("Pong-v0", 2), seed=0)
+    collector = Collector(make_games("Pong-v0", 2), seed=0)
     rollout = collector.collect(collector.random_actions, 14)
     np.testing.assert_array_equal(rollout.is_valid[:, 0], [0, 0, 0, 1, 1, 1, 1] * 2)
     np.testing.assert_array_equal(np.flatnonzero(rollout.ended[:, 1]), [6, 13])
@@ -175,46 +176,46 @@ def test_steps_towards_a_start_point_belong_to_no_episode(rule):
     assert rollout.num_steps == 16
 
 
-# --- going on ---
+# --- saving and restoring ---
 
 
-def test_episodes_of_different_lengths_go_on_as_they_would_have(rule):
+def test_restored_state_with_different_episode_lengths_continues_exactly(rule):
     rule("Breakout", max_episode_steps=14, start_points=((), (1, 2, 3, 1, 2, 3)))
-    envs, restored = games("Breakout-v0", 4), games("Breakout-v0", 4, num_threads=2)
-    lived(envs, 23, options={"elapsed_steps": [0, 5, 9, 13]})
+    envs, restored = make_games("Breakout-v0", 4), make_games("Breakout-v0", 4, num_threads=2)
+    take_random_steps(envs, 23, options={"elapsed_steps": [0, 5, 9, 13]})
     assert len(set(envs.scene_states[:, 1])) > 2
     restored.set_state(envs.get_state())
     np.testing.assert_array_equal(restored.observations, envs.observations)
-    expected, found = (lived(each, 30, begins=False) for each in (envs, restored))
+    expected, actual = (take_random_steps(each, 30, is_reset=False) for each in (envs, restored))
     for name, column in expected.items():
-        np.testing.assert_array_equal(column, found[name])
+        np.testing.assert_array_equal(column, actual[name])
 
 
 @pytest.mark.parametrize("num_steps", [0, 10])
-def test_a_beginning_goes_on_as_it_would_have(rule, num_steps):
+def test_state_restored_at_episode_start_continues_exactly(rule, num_steps):
     rule("Pong", max_episode_steps=10)
-    envs, restored = games("Pong-v0", 2), games("Pong-v0", 2)
-    lived(envs, num_steps, options={"elapsed_steps": [0, 3]})
+    envs, restored = make_games("Pong-v0", 2), make_games("Pong-v0", 2)
+    take_random_steps(envs, num_steps, options={"elapsed_steps": [0, 3]})
     restored.set_state(envs.get_state())
-    expected, found = (lived(each, 8, begins=False) for each in (envs, restored))
-    np.testing.assert_array_equal(expected["now"], found["now"])
-    np.testing.assert_array_equal(expected["scenes"], found["scenes"])
+    expected, actual = (take_random_steps(each, 8, is_reset=False) for each in (envs, restored))
+    np.testing.assert_array_equal(expected["now"], actual["now"])
+    np.testing.assert_array_equal(expected["scenes"], actual["scenes"])
 
 
-def test_recipes_of_ended_episodes_are_kept_and_forgotten(rule):
+def test_replay_records_are_kept_for_keep_steps(rule):
     rule("Pong", max_episode_steps=5)
-    envs, restored = games("Pong-v0", keep_steps=8), games("Pong-v0", keep_steps=8)
-    lived(envs, 11)
+    envs, restored = make_games("Pong-v0", keep_steps=8), make_games("Pong-v0", keep_steps=8)
+    take_random_steps(envs, 11)
     restored.set_state(envs.get_state())
     np.testing.assert_array_equal(restored.replay_record(1).actions, envs.replay_record(1).actions)
-    lived(envs, 5, begins=False)
+    take_random_steps(envs, 5, is_reset=False)
     with pytest.raises(LookupError, match="keep_steps"):
         envs.replay_record(0)
 
 
-def test_a_state_of_other_frames_is_refused():
-    envs, other = games("Pong-v0"), games("Pong-v0", frames=FrameSettings(stacked=2))
-    lived(envs, 1)
+def test_state_of_other_frame_settings_is_refused():
+    envs, other = make_games("Pong-v0"), make_games("Pong-v0", frames=FrameSettings(stacked=2))
+    take_random_steps(envs, 1)
     with pytest.raises(CorruptCheckpoint, match="frames"):
         other.set_state(envs.get_state())
     broken = envs.get_state()
@@ -223,24 +224,24 @@ def test_a_state_of_other_frames_is_refused():
         envs.set_state(broken)
 
 
-# --- what is wrong ---
+# --- validation ---
 
 
-def test_actions_that_the_game_does_not_know_are_refused():
-    envs = games("Pong-v0", 2)
+def test_invalid_actions_are_refused():
+    envs = make_games("Pong-v0", 2)
     envs.reset(seed=0)
     with pytest.raises(ValueError, match="0 to 5 are known"):
         envs.step(np.array([0, 6]))
     with pytest.raises(ValueError, match=r"\(2,\) is needed"):
         envs.step(np.array([0]))
     with pytest.raises(BadConfig, match="1 or more"):
-        games("Pong-v0", 0)
+        make_games("Pong-v0", 0)
 
 
-# --- one in the hand ---
+# --- single environment ---
 
 
-def test_a_single_game_has_no_faults_and_shows_its_screen(rule):
+def test_single_game_passes_check_and_renders_screen(rule):
     rule("Pong", max_episode_steps=6, start_points=((2, 2),))
     assert find_faults(get_env_info("Pong-v0"), 8) == []
     env = make_rendered_env("Pong-v0")

@@ -1,7 +1,7 @@
-"""The plain ids equal Gymnasium's v5 environments, to the last bit.
+"""Bitwise equality of the plain environments with Gymnasium's v5 environments.
 
-Two of them have a sine, a norm or a power in their formulas, where NumPy may round a scalar and an
-array differently; there the last bit is left open.
+Two environments have a sine, a norm or a power in their formulas, where NumPy may round a scalar
+and an array differently; their last bit is not compared.
 """
 
 from typing import Any
@@ -44,7 +44,7 @@ def assert_same_step(ours, theirs, rtol=0.0):
             np.testing.assert_allclose(ours[4]["final_obs"][index], final_obs, rtol, rtol)
 
 
-def live_side_by_side(env_id, num_envs, num_steps, rng):
+def compare_steps(env_id, num_envs, num_steps, rng):
     ours, theirs = make_vector(env_id, num_envs), gymnasium_vector(env_id, num_envs)
     np.testing.assert_array_equal(ours.reset(seed=3)[0], theirs.reset(seed=3)[0])
     num_ended = 0
@@ -58,32 +58,32 @@ def live_side_by_side(env_id, num_envs, num_steps, rng):
 
 
 @pytest.mark.parametrize("env_id", PLAIN)
-def test_every_step_and_reset_equals_gymnasiums(env_id):
-    live_side_by_side(env_id, num_envs=3, num_steps=250, rng=np.random.default_rng(0))
+def test_steps_and_resets_equal_gymnasium(env_id):
+    compare_steps(env_id, num_envs=3, num_steps=250, rng=np.random.default_rng(0))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("env_id", PLAIN)
-def test_thousands_of_steps_and_their_resets_equal_gymnasiums(env_id):
+def test_thousands_of_steps_and_resets_equal_gymnasium(env_id):
     rng = np.random.default_rng(1)
-    num_ended = live_side_by_side(env_id, num_envs=8, num_steps=2500, rng=rng)
+    num_ended = compare_steps(env_id, num_envs=8, num_steps=2500, rng=rng)
     assert num_ended >= 8
 
 
-def test_episodes_really_end_and_begin_anew_in_the_comparison():
-    num_ended = live_side_by_side("Hopper-v5", 3, 250, np.random.default_rng(0))
+def test_comparison_contains_episode_ends():
+    num_ended = compare_steps("Hopper-v5", 3, 250, np.random.default_rng(0))
     assert num_ended > 10
 
 
 @pytest.mark.parametrize("env_id", PLAIN)
-def test_spaces_equal_gymnasiums(env_id):
+def test_spaces_equal_gymnasium(env_id):
     ours, theirs = make_vector(env_id, 2), gymnasium_vector(env_id, 2)
     assert ours.single_action_space == theirs.single_action_space
     assert ours.single_observation_space == theirs.single_observation_space
     theirs.close()
 
 
-def test_seeds_may_be_given_one_by_one():
+def test_seeds_per_environment_equal_gymnasium():
     ours, theirs = make_vector("Hopper-v5", 3), gymnasium_vector("Hopper-v5", 3)
     seeds: Any = [7, 7, 8]
     np.testing.assert_array_equal(ours.reset(seed=seeds)[0], theirs.reset(seed=seeds)[0])
@@ -91,7 +91,7 @@ def test_seeds_may_be_given_one_by_one():
     theirs.close()
 
 
-def test_a_reset_mask_begins_only_those_episodes_anew():
+def test_reset_mask_resets_only_masked_environments():
     ours, theirs = make_vector("Hopper-v5", 3), gymnasium_vector("Hopper-v5", 3)
     ours.reset(seed=0)
     theirs.reset(seed=0)
@@ -107,7 +107,7 @@ def test_a_reset_mask_begins_only_those_episodes_anew():
 
 
 @pytest.mark.parametrize("env_id", ["Hopper-v5", "HalfCheetah-v5", "Ant-v5"])
-def test_physics_that_blow_up_blow_up_as_gymnasiums_do(env_id):
+def test_unstable_physics_equal_gymnasium(env_id):
     ours, theirs = make_vector(env_id, 1), gymnasium_vector(env_id, 1)
     ours.reset(seed=0)
     theirs.reset(seed=0)

@@ -1,4 +1,4 @@
-"""The suite's rules: torque-free rewards, no early end, lengths of the predecessor's table."""
+"""Suite rules: rewards without torque penalty, no termination, original episode lengths."""
 
 import gymnasium
 import numpy as np
@@ -8,23 +8,31 @@ from rl_teacher.envs import make_vector
 from rl_teacher.envs.mujoco.physics import quiet_mujoco
 from rl_teacher.envs.mujoco.suite import PLAIN, SUITE
 
-STAYS_UP = {"terminate_when_unhealthy": False}
+NO_TERMINATION = {"terminate_when_unhealthy": False}
 
-# What each reward is, from what Gymnasium's own environment says of the same step.
+# The suite's rewards as functions of Gymnasium's environment and info at the same step.
 EXPECTED_REWARDS = {
     "Reacher": ("Reacher-v5", {}, lambda _, info: info["reward_dist"]),
-    "Hopper": ("Hopper-v5", STAYS_UP, lambda env, info: info["x_velocity"] + env.data.qpos[1]),
+    "Hopper": (
+        "Hopper-v5",
+        NO_TERMINATION,
+        lambda env, info: info["x_velocity"] + env.data.qpos[1],
+    ),
     "Walker": (
         "Walker2d-v5",
-        STAYS_UP,
+        NO_TERMINATION,
         lambda env, info: info["x_velocity"] + 1 + env.data.qpos[1] - 2,
     ),
     "Cheetah": ("HalfCheetah-v5", {}, lambda _, info: info["reward_forward"]),
     "Swimmer": ("Swimmer-v5", {}, lambda _, info: info["reward_forward"]),
-    "Ant": ("Ant-v5", STAYS_UP, lambda env, info: info["reward_forward"] + env.data.qpos[2] - 1.2),
+    "Ant": (
+        "Ant-v5",
+        NO_TERMINATION,
+        lambda env, info: info["reward_forward"] + env.data.qpos[2] - 1.2,
+    ),
     "Humanoid": (
         "Humanoid-v5",
-        STAYS_UP,
+        NO_TERMINATION,
         lambda env, info: info["reward_forward"] + 5 * (env.data.qpos[2] - 1),
     ),
     "InvertedPendulum": ("InvertedPendulum-v5", {}, lambda env, _: 1 - env.data.qpos[1] ** 2),
@@ -54,7 +62,7 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize("name", EXPECTED_REWARDS)
-def test_rewards_follow_from_what_gymnasium_says_of_the_same_step(name):
+def test_rewards_follow_from_gymnasium_info(name):
     plain_id, kwargs, expected_reward = EXPECTED_REWARDS[name]
     envs = make_vector(f"{name}-v1", 1)
     with quiet_mujoco():
@@ -71,20 +79,20 @@ def test_rewards_follow_from_what_gymnasium_says_of_the_same_step(name):
 
 
 @pytest.mark.parametrize("name", EXPECTED_REWARDS)
-def test_observations_are_gymnasiums_in_single_precision(name):
+def test_observations_equal_gymnasium_in_single_precision(name):
     plain_id, _, _ = EXPECTED_REWARDS[name]
     suite, plain = make_vector(f"{name}-v1", 2), make_vector(plain_id, 2)
     observations, _ = suite.reset(seed=1)
     expected, _ = plain.reset(seed=1)
     if name in ("Hopper", "Walker"):
-        turned = np.stack([np.sin(expected[:, 1]), np.cos(expected[:, 1])], axis=1)
-        expected = np.concatenate([expected[:, :1], turned, expected[:, 2:]], axis=1)
+        angles = np.stack([np.sin(expected[:, 1]), np.cos(expected[:, 1])], axis=1)
+        expected = np.concatenate([expected[:, :1], angles, expected[:, 2:]], axis=1)
     size = observations.shape[1]
     np.testing.assert_array_equal(observations, expected[:, :size].astype(np.float32))
 
 
 @pytest.mark.parametrize("name", ["Hopper", "Walker"])
-def test_the_same_pose_looks_the_same_after_a_turn(name):
+def test_observation_is_invariant_to_full_turn(name):
     envs = make_vector(f"{name}-v1", 1)
     envs.reset(seed=0)
     before, _, _, _, _ = envs.step(np.zeros(envs.action_space.shape or ()))
@@ -94,15 +102,15 @@ def test_the_same_pose_looks_the_same_after_a_turn(name):
     np.testing.assert_allclose(after, before, atol=1e-5)
 
 
-def test_torque_costs_nothing():
+def test_reward_has_no_torque_penalty():
     envs = make_vector("Hopper-v1", 2)
     envs.reset(seed=[0, 0])
-    # Motors take no more than 1: the physics is the same, a torque penalty would not be.
+    # Motors clip at 1, so the physics is the same, but a torque penalty would differ.
     _, rewards, *_ = envs.step(np.array([[1.0] * 3, [50.0] * 3]))
     assert rewards[0] == rewards[1]
 
 
-def test_reward_of_a_hopper_worked_out_by_hand():
+def test_hopper_reward_matches_hand_computation():
     envs = make_vector("Hopper-v1", 1)
     envs.reset(seed=0)
     x_before = envs.scene_states[0, 0].copy()
@@ -113,7 +121,7 @@ def test_reward_of_a_hopper_worked_out_by_hand():
 
 
 @pytest.mark.parametrize("env_id", [env_id for env_id in SUITE if env_id.startswith("Short")])
-def test_only_time_ends_an_episode(env_id):
+def test_episode_ends_only_by_time_limit(env_id):
     envs = make_vector(env_id, 2)
     envs.reset(seed=0)
     infos = {}
@@ -126,13 +134,13 @@ def test_only_time_ends_an_episode(env_id):
 
 
 @pytest.mark.parametrize("name", LENGTHS)
-def test_lengths_are_the_predecessors_and_short_is_short(name):
+def test_episode_lengths_match_original_rl_teacher(name):
     long, short = LENGTHS[name]
     assert SUITE[f"{name}-v1"].max_episode_steps == long
     assert SUITE[f"Short{name}-v1"].max_episode_steps == short
 
 
-def test_every_body_of_the_table_is_there_in_three_sets_of_rules():
+def test_every_body_has_three_rule_sets():
     assert {env_id.removesuffix("-v1") for env_id in SUITE} == {
         prefix + name for name in LENGTHS for prefix in ("", "Short")
     }

@@ -1,4 +1,4 @@
-"""The vector environment itself: seeds, staggering, saved states, physics that blow up."""
+"""MuJoCo vector environment: seeds, staggering, saved states and unstable physics."""
 
 import subprocess
 import sys
@@ -26,14 +26,14 @@ def random_steps(envs, num_steps, seed):
     return [envs.step(rng.uniform(low, high)) for _ in range(num_steps)]
 
 
-def assert_same_life(one, other):
+def assert_same_steps(one, other):
     for step, same_step in zip(one, other, strict=True):
         for part in range(4):
             np.testing.assert_array_equal(step[part], same_step[part])
 
 
 @pytest.mark.parametrize("env_id", SAVED_AND_RESTORED)
-def test_a_restored_state_continues_bit_for_bit(env_id):
+def test_restored_state_continues_exactly(env_id):
     envs = make_vector(env_id, 3)
     envs.reset(seed=0, options={"elapsed_steps": [0, 5, 10]})
     random_steps(envs, 30, seed=1)
@@ -41,10 +41,10 @@ def test_a_restored_state_continues_bit_for_bit(env_id):
     original = random_steps(envs, 45, seed=2)
     restored = make_vector(env_id, 3, num_threads=1)
     restored.set_state(state)
-    assert_same_life(original, random_steps(restored, 45, seed=2))
+    assert_same_steps(original, random_steps(restored, 45, seed=2))
 
 
-def test_a_restored_state_has_the_observations_and_scenes_of_its_moment():
+def test_restored_state_has_current_observations_and_scene_states():
     envs = make_vector("ShortReacher-v1", 3)
     envs.reset(seed=0)
     (last_observations, *_) = random_steps(envs, 7, seed=1)[-1]
@@ -68,7 +68,7 @@ np.savez(sys.argv[2], observations=[step[0] for step in steps], rewards=[step[1]
 """
 
 
-def test_a_fresh_process_continues_bit_for_bit(tmp_path):
+def test_state_restored_in_new_process_continues_exactly(tmp_path):
     envs = make_vector("Hopper-v5", 3)
     envs.reset(seed=0)
     random_steps(envs, 30, seed=1)
@@ -81,30 +81,30 @@ def test_a_fresh_process_continues_bit_for_bit(tmp_path):
         np.testing.assert_array_equal(continued["rewards"], [step[1] for step in steps])
 
 
-def test_results_do_not_depend_on_the_number_of_threads():
-    lives = []
+def test_results_do_not_depend_on_number_of_threads():
+    rollouts = []
     for num_threads in (1, 2):
         envs = make_vector("ShortAnt-v1", 4, num_threads=num_threads)
         envs.reset(seed=0)
-        lives.append(random_steps(envs, 20, seed=1))
-    assert_same_life(*lives)
+        rollouts.append(random_steps(envs, 20, seed=1))
+    assert_same_steps(*rollouts)
 
 
-def test_the_same_seed_twice_is_the_same_life():
+def test_same_seed_is_reproducible():
     envs = make_vector("Walker2d-v5", 3)
-    lives = []
+    rollouts = []
     for _ in range(2):
         envs.reset(seed=4)
-        lives.append(random_steps(envs, 60, seed=1))
-    assert_same_life(*lives)
+        rollouts.append(random_steps(envs, 60, seed=1))
+    assert_same_steps(*rollouts)
 
 
-def test_without_a_seed_every_environment_starts_elsewhere():
+def test_unseeded_environments_start_differently():
     observations, _ = make_vector("Hopper-v5", 4).reset()
     assert len(np.unique(observations, axis=0)) == 4
 
 
-def test_a_state_of_another_environment_is_refused():
+def test_state_of_other_environment_is_refused():
     state = make_vector("ShortHopper-v1", 2).get_state()
     with pytest.raises(CorruptCheckpoint, match="another environment"):
         make_vector("ShortWalker-v1", 2).set_state(state)
@@ -112,7 +112,7 @@ def test_a_state_of_another_environment_is_refused():
         make_vector("ShortHopper-v1", 3).set_state(state)
 
 
-def test_a_state_with_a_part_missing_is_refused():
+def test_state_with_missing_array_is_refused():
     envs = make_vector("ShortHopper-v1", 2)
     state = envs.get_state()
     del state["elapsed"]
@@ -120,7 +120,7 @@ def test_a_state_with_a_part_missing_is_refused():
         envs.set_state(state)
 
 
-def test_staggered_episodes_end_one_after_the_other():
+def test_staggered_episodes_end_at_different_steps():
     envs = make_vector("ShortReacher-v1", 4)
     envs.reset(seed=0, options={"elapsed_steps": [0, 5, 10, 15]})
     steps = random_steps(envs, 20, seed=0)
@@ -129,26 +129,26 @@ def test_staggered_episodes_end_one_after_the_other():
 
 
 @pytest.mark.parametrize("elapsed_steps", [[0, 20], [0, -1], [0, 1, 2]])
-def test_a_stagger_beyond_the_episode_is_refused(elapsed_steps):
+def test_elapsed_steps_beyond_time_limit_are_refused(elapsed_steps):
     envs = make_vector("ShortReacher-v1", 2)
     with pytest.raises(BadConfig, match="2 integers from 0 to 19"):
         envs.reset(options={"elapsed_steps": elapsed_steps})
 
 
-def test_final_observations_are_what_every_action_led_to():
-    envs, endless = make_vector("ShortReacher-v1", 2), make_vector("Reacher-v1", 2)
+def test_final_observations_equal_next_observations_without_reset():
+    envs, unlimited = make_vector("ShortReacher-v1", 2), make_vector("Reacher-v1", 2)
     envs.reset(seed=0, options={"elapsed_steps": [19, 0]})
-    endless.reset(seed=0)
+    unlimited.reset(seed=0)
     action = np.ones((2, 2))
     observations, *_, infos = envs.step(action)
-    led_to, *_ = endless.step(action)
-    np.testing.assert_array_equal(infos["final_obs"], led_to)
+    next_observations, *_ = unlimited.step(action)
+    np.testing.assert_array_equal(infos["final_obs"], next_observations)
     assert infos["_final_obs"].tolist() == [True, False]
-    np.testing.assert_array_equal(observations[1], led_to[1])
-    assert not np.array_equal(observations[0], led_to[0])
+    np.testing.assert_array_equal(observations[1], next_observations[1])
+    assert not np.array_equal(observations[0], next_observations[0])
 
 
-def test_returned_observations_are_the_callers_to_keep():
+def test_returned_observations_never_change():
     envs = make_vector("ShortHopper-v1", 2)
     first, _ = envs.reset(seed=0)
     kept = first.copy()
@@ -167,63 +167,63 @@ def test_scene_states_are_positions():
     np.testing.assert_array_equal(positions[:, 3:], observations[:, 3:6])
 
 
-def test_actions_of_a_wrong_shape_are_refused():
+def test_actions_of_wrong_shape_are_refused():
     envs = make_vector("ShortHopper-v1", 2)
     envs.reset(seed=0)
     with pytest.raises(ValueError, match=r"\(2, 3\) is needed"):
         envs.step(np.zeros((3, 3)))
 
 
-def test_a_wrong_number_of_seeds_is_refused():
+def test_wrong_number_of_seeds_is_refused():
     with pytest.raises(BadConfig, match="2 seeds"):
         make_vector("ShortHopper-v1", 3).reset(seed=[1, 2])
 
 
-def test_no_environments_at_all_are_refused():
+def test_zero_environments_are_refused():
     with pytest.raises(BadConfig, match="ask for 1 or more"):
         make_vector("ShortHopper-v1", 0)
 
 
-def test_no_threads_at_all_are_refused():
+def test_zero_threads_are_refused():
     with pytest.raises(BadConfig, match="0 threads"):
         make_vector("ShortHopper-v1", 2, num_threads=0)
 
 
-def throw_into_the_sky(envs, index):
-    """Give one simulation speeds at which MuJoCo gives up and resets it."""
+def make_unstable(envs, index):
+    """Set velocities at which MuJoCo detects instability and resets the simulation."""
     state, num_joints = envs.get_state(), envs.scene_states.shape[1]
     velocities = slice(1 + num_joints, 1 + 2 * num_joints)
     state["physics"][index, velocities] = 1e12
     envs.set_state(state)
 
 
-def test_an_episode_whose_physics_blow_up_is_cut_and_the_others_go_on():
+def test_unstable_physics_truncates_only_that_episode():
     envs, others = make_vector("ShortHopper-v1", 3), make_vector("ShortHopper-v1", 3)
     for each in (envs, others):
         each.reset(seed=0)
         each.step(np.ones((3, 3)))
-    throw_into_the_sky(envs, index=1)
+    make_unstable(envs, index=1)
     observations, rewards, terminated, truncated, _ = envs.step(np.ones((3, 3)))
     assert truncated.tolist() == [False, True, False]
     assert not terminated.any()
     assert rewards[1] == 0
     assert np.isfinite(observations).all()
-    calm_observations, *_ = others.step(np.ones((3, 3)))
-    np.testing.assert_array_equal(observations[[0, 2]], calm_observations[[0, 2]])
+    expected, *_ = others.step(np.ones((3, 3)))
+    np.testing.assert_array_equal(observations[[0, 2]], expected[[0, 2]])
 
 
-def test_after_a_blow_up_the_next_step_is_an_ordinary_one():
+def test_step_after_unstable_physics_is_valid():
     envs = make_vector("ShortHopper-v1", 2)
     envs.reset(seed=0)
     envs.step(np.zeros((2, 3)))
-    throw_into_the_sky(envs, index=0)
+    make_unstable(envs, index=0)
     assert envs.step(np.zeros((2, 3)))[3].tolist() == [True, False]
     _, rewards, _, truncated, _ = envs.step(np.zeros((2, 3)))
     assert not truncated.any()
     assert (np.abs(rewards) < 10).all()
 
 
-def test_actions_that_are_no_numbers_move_nothing():
+def test_nan_actions_equal_zero_actions():
     envs, still = make_vector("ShortHopper-v1", 1), make_vector("ShortHopper-v1", 1)
     for each in (envs, still):
         each.reset(seed=0)
@@ -231,11 +231,11 @@ def test_actions_that_are_no_numbers_move_nothing():
     np.testing.assert_array_equal(observations, still.step(np.zeros((1, 3)))[0])
 
 
-def test_mujocos_warnings_reach_neither_terminal_nor_disk(tmp_path, monkeypatch, capfd):
+def test_mujoco_warnings_reach_neither_terminal_nor_disk(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     envs = make_vector("ShortCheetah-v1", 2)
     envs.reset(seed=0)
-    throw_into_the_sky(envs, index=0)
+    make_unstable(envs, index=0)
     envs.step(np.full((2, 6), np.nan))
     assert capfd.readouterr() == ("", "")
     assert list(tmp_path.iterdir()) == []
