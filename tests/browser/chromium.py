@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by Playwright, drawing with the processor."""
+"""Chromium for tests, driven by Playwright with software rendering."""
 
 import os
 import shutil
@@ -17,9 +17,8 @@ PLAINLY = (
     "--disable-gpu-rasterization",
     "--webgl-antialiasing-mode=none",
 )
-"""Where the processor draws what a graphics card would, pages that are put together without one,
-and no smoothing of edges, save a third of a browser's time; Debian's own settings ask for a card.
-Not for what is looked at or measured: screenshots and benchmarks."""
+"""Flags that disable GPU compositing and antialiasing: with software rendering they save a third of
+the time. Screenshots and benchmarks do not use them."""
 INDEX = Path(rl_teacher.web.__file__).parent / "static" / "index.html"
 
 INSTALL = "There is no Chromium here: apt-get install chromium-headless-shell, or chromium"
@@ -27,12 +26,12 @@ BUILD = f"The page is not built ({INDEX} is not there): make page"
 
 
 def executable() -> str | None:
-    """Where Chromium is, if it is installed."""
+    """Return the path of Chromium, or None if it is not installed."""
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
 def missing() -> str | None:
-    """What must be done before the page can be opened in a browser; None where nothing."""
+    """Return what must be installed or built before the tests can run, or None."""
     if executable() is None:
         return INSTALL
     return None if INDEX.is_file() else BUILD
@@ -40,8 +39,8 @@ def missing() -> str | None:
 
 @contextmanager
 def launched(*flags: str) -> Iterator[Browser]:
-    """A browser, for as long as the block; `flags` are more than it needs to run at all."""
-    # Note: the proxy of whoever runs this has no business with the page.
+    """Launch a browser with additional flags and close it at the end."""
+    # A proxy in the environment would intercept requests to the local service.
     environment = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(

@@ -1,4 +1,4 @@
-"""Chromium on the real page of a real service."""
+"""Fixtures with Chromium and a service that serves the built page."""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ PHONE = {"width": 390, "height": 844}
 
 @pytest.fixture(scope="package")
 def browser():
-    """Note: not for the whole session, because Playwright's loop would be in others' way."""
+    """Package-scoped browser: with session scope, Playwright's event loop would disturb other tests."""
     missing = chromium.missing()
     if missing and os.environ.get("CI") == "true":
         pytest.fail(missing)
@@ -28,7 +28,7 @@ def browser():
 
 @pytest.fixture(scope="package")
 def service(browser, tmp_path_factory):
-    """One for all: each test has an experiment of its own."""
+    """Shared service; each test has a separate experiment."""
     running = Service(tmp_path_factory.mktemp("served"))
     yield running
     running.end()
@@ -52,7 +52,7 @@ def experiment(store, service, _numbers):
 
 @pytest.fixture
 def open_context(browser):
-    """A function that makes browser contexts; a test fails where a page's script does."""
+    """Return a function that creates browser contexts; script errors fail the test."""
     contexts, errors = [], []
 
     def make(**options):
@@ -70,7 +70,7 @@ def open_context(browser):
 
 @pytest.fixture
 def open_page(open_context, service):
-    """A function that opens an experiment for labelling in a browser of its own."""
+    """Return a function that opens the labelling page in a new browser context."""
 
     def opened(name, **options):
         page = open_context(**options).new_page()
@@ -82,7 +82,7 @@ def open_page(open_context, service):
 
 @pytest.fixture
 def labelling(open_page, experiment):
-    """The experiment of this test, with six comparisons, on the page."""
+    """Labelling page of an experiment with six comparisons."""
     experiment.ask(6)
     opened = open_page(experiment.name)
     opened.shown_comparison()

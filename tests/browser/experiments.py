@@ -1,4 +1,4 @@
-"""Experiments as a trainer writes them, with clips that can be drawn."""
+"""Experiments in a store with displayable clips, as a training run writes them."""
 
 import hashlib
 from collections.abc import Mapping
@@ -23,13 +23,13 @@ NUM_FRAMES = 30
 
 @dataclass
 class Experiment:
-    """One experiment in a store.
+    """Experiment in a store.
 
     Attributes:
-        store: where it is.
-        media: where its clips are.
-        name: of the experiment.
-        env_id: what is taught.
+        store: Store of the experiment.
+        media: Files of the clips.
+        name: Name of the experiment.
+        env_id: Environment id.
     """
 
     store: Store
@@ -44,14 +44,14 @@ class Experiment:
         self.stand("waiting", "Waiting for answers.")
 
     def stand(self, phase: str, says: str, **more: Any) -> None:
-        """Say how the trainer stands."""
+        """Set the status of the run."""
         status = {"phase": phase, "says": says, "step": 10_000, "num_steps": 400_000}
         self.store.experiments.set_status(self.id, {**status, "steps_per_second": 9_500.0, **more})
 
     # --- clips ---
 
     def hang_poses(self, poses: np.ndarray, scene: Mapping[str, Any], *, fps: float = FPS) -> str:
-        """Make a clip of poses [T, B, 7]; its hash."""
+        """Store a clip of poses [T, B, 7] and return its hash."""
         packed_scene = scene_bytes(dict(scene))
         scene_hash = hashlib.sha256(packed_scene).hexdigest()
         self.media.put(f"scenes/{scene_hash}.json", packed_scene)
@@ -59,11 +59,11 @@ class Experiment:
         return self._hang("poses", packed, scene_hash, (len(poses), fps))
 
     def hang_video(self, frames: np.ndarray, *, fps: float) -> str:
-        """Make a clip of pictures [T, H, W, 3]; its hash."""
+        """Store a clip of frames [T, H, W, 3] and return its hash."""
         return self._hang("video", encode_mp4(frames, fps), None, (len(frames), fps))
 
     def hang_body(self, seed: int) -> str:
-        """Make a clip of the environment's own body, which sways; its hash."""
+        """Store a clip of the environment's model with sinusoidal motion and return its hash."""
         model = mujoco_model(self.env_id)
         assert model is not None
         rng = np.random.default_rng(seed)
@@ -89,27 +89,27 @@ class Experiment:
     # --- comparisons ---
 
     def ask(self, count: int = 1, *, step: int = 0) -> list[int]:
-        """Ask about new pairs of clips of the body; the comparisons' ids."""
+        """Add comparisons of new clips and return their ids."""
         seeds = range(self._num_hung, self._num_hung + count)
         pairs = [(self.hang_body(2 * seed), self.hang_body(2 * seed + 1)) for seed in seeds]
         return self.ask_about(pairs, step=step)
 
     def ask_about(self, pairs: list[tuple[str, str]], *, step: int = 0) -> list[int]:
-        """Ask about pairs of clips; the comparisons' ids."""
+        """Add comparisons of these pairs of clips and return their ids."""
         return self.store.comparisons.add(self.id, pairs, self.env_id, 60, step)
 
     def answers(self) -> dict[int, Answer]:
-        """What the store holds, as a person saw it: by comparison, in shown sides."""
+        """Return the current answers by comparison, in the shown order of sides."""
         answered = self.store.comparisons.answered(self.id)
         return {each.id: as_shown(each.id, each.answer) for each in answered}
 
     def log(self) -> list[tuple[int, Answer | None]]:
-        """Every label that was ever given."""
+        """Return every label, including replaced and withdrawn ones."""
         return labels_given(self.store, self.id)
 
 
 def labels_given(store: Store, experiment_id: int) -> list[tuple[int, Answer | None]]:
-    """Every label that was ever given, oldest first, in shown sides; None took one back."""
+    """Return every label in the shown order of sides, oldest first; None is a withdrawal."""
     return [
         (row.comparison_id, row.answer and as_shown(row.comparison_id, row.answer))
         for row in store.labels.since(experiment_id, 0)
@@ -117,13 +117,13 @@ def labels_given(store: Store, experiment_id: int) -> list[tuple[int, Answer | N
 
 
 def as_shown(comparison_id: int, answer: Answer) -> Answer:
-    """An answer from the store in the sides that the labeler saw; or back."""
+    """Convert an answer between the stored and the shown order of sides."""
     seen = mirror_answer(answer, swapped=is_swapped(comparison_id, LABELER))
     assert seen is not None
     return seen
 
 
 def in_shown_order(comparison_id: int, pair: tuple[Any, Any]) -> tuple[Any, Any]:
-    """What belongs to the left and right clip of a comparison, in the sides that are shown."""
+    """Return the values of the left and right clip in the shown order of sides."""
     left, right = pair
     return (right, left) if is_swapped(comparison_id, LABELER) else (left, right)

@@ -1,4 +1,4 @@
-"""The labelling page as a test drives it."""
+"""Page object of the labelling page."""
 
 import io
 from collections.abc import Iterator
@@ -26,39 +26,39 @@ Hook = Literal[
 
 
 class LabellingPage:
-    """A page on which comparisons are answered."""
+    """Page object of the labelling page."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
 
     def hook(self, name: Hook) -> Any:
-        """What the page tells tests."""
+        """Return a value that the page exposes for tests."""
         return self.page.evaluate("name => window.__rlTeacher?.[name] ?? null", name)
 
     def wait_until(self, expression: str, argument: Any = None) -> None:
-        """Wait until a function of `hooks` and an argument is true."""
+        """Wait until a JavaScript expression of `hooks` and `given` is true."""
         source = f"given => {{ const hooks = window.__rlTeacher; return hooks && ({expression}) }}"
         with self._explained(expression):
             self.page.wait_for_function(source, arg=argument, timeout=PATIENCE_MS)
 
     def shown_comparison(self, other_than: int | None = None) -> int:
-        """The comparison that is drawn; waits for one, and for another one than that given."""
+        """Wait until a comparison, other than `other_than`, is drawn and return its id."""
         self.wait_until("hooks.comparisonId !== null && hooks.comparisonId !== given", other_than)
         return self.hook("comparisonId")
 
     def wait_for_comparison(self, comparison_id: int) -> None:
-        """Wait until this very comparison is drawn."""
+        """Wait until this comparison is drawn."""
         self.wait_until("hooks.comparisonId === given", comparison_id)
 
     def wait_until_idle(self) -> None:
-        """Wait until nothing is left to answer."""
+        """Wait until the page reports that nothing is left to label."""
         idle = self.page.get_by_role("heading", name="Nothing to label right now")
         with self._explained("nothing to label"):
             idle.wait_for(timeout=PATIENCE_MS)
 
     @contextmanager
     def _explained(self, awaited: str) -> Iterator[None]:
-        """Where waiting was in vain, say what the page showed instead."""
+        """Add the content of the page to a timeout error."""
         try:
             yield
         except Error as error:
@@ -73,7 +73,7 @@ class LabellingPage:
         self.page.keyboard.press(key)
 
     def answer(self, answer: Answer) -> int:
-        """Answer what is shown by its key; the comparison that was shown."""
+        """Answer the current comparison by keyboard and return its id."""
         comparison_id = self.shown_comparison()
         self.press(KEYS[answer])
         self.wait_until("hooks.comparisonId !== given", comparison_id)
@@ -84,13 +84,13 @@ class LabellingPage:
         self.wait_until("hooks.outboxLength === 0")
 
     def pane(self, side: int) -> tuple[float, float, float, float]:
-        """Where a clip is: x, y, width, height in CSS pixels."""
+        """Return x, y, width and height of a clip in CSS pixels."""
         box = self.page.locator(f".pane.side-{side}").bounding_box()
         assert box is not None
         return box["x"], box["y"], box["width"], box["height"]
 
     def picture(self, side: int) -> np.ndarray:
-        """[H, W, 3] what a clip's pane looks like."""
+        """Return a screenshot of a clip, [H, W, 3]."""
         x, y, width, height = self.pane(side)
         png = self.page.screenshot(clip={"x": x, "y": y, "width": width, "height": height})
         return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))

@@ -1,4 +1,4 @@
-"""Whoever answers on the page."""
+"""Simulated person who labels on the page."""
 
 from rl_teacher.clips.answer import MIRRORED, Answer
 from rl_teacher.store.media import SegmentFiles
@@ -6,10 +6,10 @@ from tests.browser.experiments import in_shown_order
 
 
 class Person:
-    """Prefers the clip with the higher true return, and remembers what was answered.
+    """Person who prefers the clip with the higher true return.
 
     Attributes:
-        log: every answer that was given, and None for one that was taken back.
+        log: Comparison ids with the answers given, None for a withdrawal.
     """
 
     def __init__(self, labelling, home, store):
@@ -38,7 +38,7 @@ class Person:
         self.answer()
 
     def answer_what_is_here(self):
-        """Without a network: all that the page has fetched already."""
+        """Answer all prefetched comparisons while offline."""
         while self.labelling.hook("comparisonId") is not None:
             self.answer()
 

@@ -1,4 +1,4 @@
-"""The service and the trainer as a person starts them: processes of their own."""
+"""Subprocesses of the command line: the service and training runs."""
 
 import os
 import re
@@ -23,12 +23,12 @@ LOOK_EVERY_S = 0.02
 
 
 class Running:
-    """A command of rl-teacher that runs in a home.
+    """Running `rl-teacher` command.
 
     Attributes:
-        home: its RL_TEACHER_HOME.
-        output: the file with what it printed, without the access token of a service's link.
-        process: the command.
+        home: RL_TEACHER_HOME of the process.
+        output: File with its standard output and error.
+        process: The process.
     """
 
     def __init__(self, home: Path, name: str, *arguments: str) -> None:
@@ -46,15 +46,15 @@ class Running:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Return whether the process is running."""
         return self.process.poll() is None
 
     def printed(self) -> str:
-        """What it printed so far."""
+        """Return the output so far."""
         return self.output.read_text(errors="replace")
 
     def printed_link(self) -> str:
-        """The page's link, as soon as `rl-teacher teach` has printed it."""
+        """Wait until the link to the page is printed and return it."""
         deadline = time.monotonic() + LAUNCH_TIMEOUT_S
         while time.monotonic() < deadline and self.is_running:
             found = re.search(r"page: (http\S+)", self.printed())
@@ -64,7 +64,7 @@ class Running:
         raise TimeoutError(f"no link was printed:\n{self.printed()[-2000:]}")
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal and wait; the exit code."""
+        """Send a signal, wait, and return the exit code."""
         if self.is_running:
             self.process.send_signal(number)
         try:
@@ -78,7 +78,7 @@ class Service(Running):
     """`rl-teacher serve`.
 
     Attributes:
-        address: where it listens.
+        address: Address of the service.
     """
 
     def __init__(self, home: Path, port: int = 0) -> None:
@@ -88,17 +88,17 @@ class Service(Running):
             self.token = access_token(home)
 
     def link(self, path: str = "/") -> str:
-        """A path's link, with the token."""
+        """Return the link to a path, with the token."""
         return f"{self.address.url}{path}{'&' if '?' in path else '?'}token={self.token}"
 
     def label_link(self, name: str) -> str:
-        """The link that opens an experiment for labelling."""
+        """Return the link to the labelling page of an experiment."""
         return self.link(label_path(name))
 
 
 @contextmanager
 def as_home(home: Path) -> Iterator[None]:
-    """This process itself in a home, for a while."""
+    """Set RL_TEACHER_HOME of this process within the context."""
     before = os.environ.get("RL_TEACHER_HOME")
     os.environ["RL_TEACHER_HOME"] = str(home)
     try:
@@ -111,10 +111,10 @@ def as_home(home: Path) -> Iterator[None]:
 
 
 def open_store(home: Path) -> Store:
-    """The store of a home."""
+    """Open the store of a home."""
     return Store.open(default_url(home))
 
 
 def media_of(home: Path) -> MediaFiles:
-    """The media of a home."""
+    """Return the media files of a home."""
     return MediaFiles(home / "media")

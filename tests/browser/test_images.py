@@ -1,4 +1,4 @@
-"""A known pose lands on known pixels."""
+"""Rendering of poses at the expected pixels."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ BALLS = {
 }
 ROD = np.array([0.0, 0.0, 1.3])
 UPRIGHT, LYING = np.array([1.0, 0, 0, 0]), np.array([0.5**0.5, 0, 0.5**0.5, 0])
-"""As w x y z: not turned, and a quarter turn about y, which takes z to x."""
+"""Quaternions w x y z: the identity, and a quarter turn about y, which maps z to x."""
 
 
 def geom(kind, body, size, rgba):
@@ -59,7 +59,7 @@ SCENE = {
 
 
 def clip_of(ball_places):
-    """[T, 2, 7]: the ball moves; the rod stands in the first frame and lies from then on."""
+    """Return poses [T, 2, 7]: a moving ball, and a rod that is upright in the first frame only."""
     poses = np.zeros((len(ball_places), 2, 7))
     poses[:, 0, :3], poses[:, 0, 3:] = ball_places, UPRIGHT
     poses[:, 1, :3], poses[:, 1, 3:] = ROD, LYING
@@ -69,13 +69,13 @@ def clip_of(ball_places):
 
 @dataclass(frozen=True)
 class Camera:
-    """MuJoCo's free camera over a picture, worked out independently of the page."""
+    """Independent implementation of MuJoCo's free camera."""
 
     width: float
     height: float
 
     def project(self, point):
-        """Column and row of a point of the world, and its distance along the view."""
+        """Return column and row of a point in world coordinates, and the pixels per metre there."""
         azimuth, elevation = np.radians(AZIMUTH), np.radians(ELEVATION)
         forward = np.array(
             [
@@ -87,7 +87,7 @@ class Camera:
         right = np.cross(forward, [0, 0, 1])
         right /= np.linalg.norm(right)
         up = np.cross(right, forward)
-        # Note: a narrow picture is seen from farther away.
+        # The page moves the camera back in a narrow pane.
         distance = DISTANCE * max(1, 1.25 * self.height / self.width)
         seen = np.asarray(point) - (LOOKAT - distance * forward)
         depth = seen @ forward
@@ -114,7 +114,7 @@ def at(mask, place):
 
 @pytest.fixture
 def shown(open_page, experiment):
-    """The page at the first frame of the two clips, and the ball's places in shown order."""
+    """Page at the first frame of two clips, with the positions of the ball in shown order."""
     first, second = (
         experiment.hang_poses(clip_of(each), SCENE, fps=10.0) for each in BALLS.values()
     )
@@ -135,7 +135,7 @@ def go_to_frame(opened, frame):
 
 
 @pytest.mark.parametrize("frame", [0, 1, 2])
-def test_a_ball_is_where_its_pose_says_on_both_sides(shown, frame):
+def test_ball_is_drawn_at_its_position_on_both_sides(shown, frame):
     opened, balls = shown
     go_to_frame(opened, frame)
     for side in (0, 1):
@@ -154,7 +154,7 @@ def test_a_ball_is_where_its_pose_says_on_both_sides(shown, frame):
 
 
 @pytest.mark.parametrize(("frame", "along"), [(0, (0, 0, 1)), (1, (1, 0, 0))])
-def test_a_rod_points_where_its_quaternion_says(shown, frame, along):
+def test_rod_is_drawn_in_its_orientation(shown, frame, along):
     opened, _ = shown
     go_to_frame(opened, frame)
     across = np.array(along)[::-1]

@@ -1,4 +1,4 @@
-"""A person answers: by keys, by touch, with and without a network."""
+"""Labelling by keyboard and touch, online and offline."""
 
 import signal
 
@@ -21,7 +21,7 @@ ANSWER_LEFT_AND_RELOAD = """() => {
 
 
 class TestKeys:
-    def test_each_gives_the_answer_that_is_printed_on_its_button(self, labelling, experiment):
+    def test_each_key_gives_the_answer_on_its_button(self, labelling, experiment):
         given = {}
         for key, answer in {
             "ArrowLeft": Answer.LEFT,
@@ -36,7 +36,7 @@ class TestKeys:
         labelling.wait_until_sent()
         assert experiment.answers() == given
 
-    def test_the_next_comparison_is_there_at_once(self, labelling, record_property):
+    def test_prefetched_comparison_appears_at_once(self, labelling, record_property):
         labelling.wait_until("hooks.numAhead === 3")
         first = labelling.answer(Answer.LEFT)
         labelling.shown_comparison(other_than=first)
@@ -44,7 +44,7 @@ class TestKeys:
         record_property("swap_ms", swap_ms)
         assert swap_ms > 0
 
-    def test_z_takes_the_last_answer_back_and_asks_again(self, labelling, experiment):
+    def test_z_withdraws_last_answer_and_asks_again(self, labelling, experiment):
         first = labelling.answer(Answer.LEFT)
         second = labelling.answer(Answer.LEFT)
         labelling.press("z")
@@ -54,7 +54,7 @@ class TestKeys:
         assert experiment.answers() == {first: Answer.LEFT, second: Answer.EQUAL}
         assert len(experiment.log()) == 4
 
-    def test_one_held_down_answers_once(self, labelling, experiment):
+    def test_held_key_answers_once(self, labelling, experiment):
         first = labelling.hook("comparisonId")
         for _ in range(4):
             labelling.page.keyboard.down("ArrowDown")
@@ -63,7 +63,7 @@ class TestKeys:
         labelling.wait_until_sent()
         assert experiment.answers() == {first: Answer.EQUAL}
 
-    def test_they_do_nothing_while_somebody_types(self, labelling, experiment):
+    def test_keys_are_ignored_in_text_fields(self, labelling, experiment):
         labelling.page.evaluate("document.body.append(document.createElement('input'))")
         labelling.page.locator("body > input").focus()
         for key in ("ArrowLeft", "s", "z", "?", "ArrowUp"):
@@ -74,9 +74,7 @@ class TestKeys:
         labelling.wait_until_sent()
         assert experiment.answers() == {first: Answer.RIGHT}
 
-    def test_a_question_mark_opens_the_help_and_nothing_is_answered_beneath_it(
-        self, labelling, experiment
-    ):
+    def test_question_mark_opens_help_that_blocks_answers(self, labelling, experiment):
         labelling.press("?")
         help_page = labelling.page.get_by_role("dialog", name="How to label")
         help_page.wait_for()
@@ -87,7 +85,7 @@ class TestKeys:
         labelling.wait_until_sent()
         assert experiment.answers() == {first: Answer.RIGHT}
 
-    def test_space_pauses_and_a_dot_goes_one_frame_on(self, labelling):
+    def test_space_pauses_and_dot_steps_one_frame(self, labelling):
         labelling.press(" ")
         labelling.wait_until("!hooks.isPlaying")
         labelling.press("r")
@@ -100,10 +98,8 @@ class TestKeys:
         labelling.wait_until("hooks.isPlaying && hooks.time_s > 0")
 
 
-class TestNothingIsLost:
-    def test_what_is_answered_without_a_network_is_sent_once_when_it_is_back(
-        self, labelling, experiment
-    ):
+class TestOutbox:
+    def test_offline_answers_are_sent_once_after_reconnect(self, labelling, experiment):
         labelling.wait_until("hooks.numAhead === 3")
         labelling.page.context.set_offline(True)
         given = {labelling.answer(Answer.LEFT): Answer.LEFT for _ in range(3)}
@@ -115,7 +111,7 @@ class TestNothingIsLost:
         assert experiment.answers() == given
         assert len(experiment.log()) == 3
 
-    def test_what_is_not_sent_yet_survives_a_reload(self, labelling, experiment):
+    def test_unsent_answers_survive_reload(self, labelling, experiment):
         labels = "**/api/v1/labels"
         labelling.page.route(labels, lambda route: route.abort())
         given = {labelling.answer(Answer.RIGHT): Answer.RIGHT for _ in range(2)}
@@ -128,7 +124,7 @@ class TestNothingIsLost:
         assert experiment.answers() == given
         assert len(experiment.log()) == 2
 
-    def test_an_answer_in_the_instant_before_a_reload_is_kept(self, labelling, experiment):
+    def test_answer_immediately_before_reload_is_kept(self, labelling, experiment):
         labels = "**/api/v1/labels"
         labelling.page.route(labels, lambda route: route.abort())
         given = {}
@@ -141,9 +137,7 @@ class TestNothingIsLost:
         labelling.wait_until_sent()
         assert experiment.answers() == given
 
-    def test_a_service_that_is_killed_gets_every_answer_when_it_is_started_again(
-        self, open_context, tmp_path
-    ):
+    def test_restarted_service_receives_every_answer(self, open_context, tmp_path):
         home = tmp_path / "killed"
         with open_store(home) as store:
             experiment = Experiment(store, media_of(home), "killed")
@@ -161,7 +155,7 @@ class TestNothingIsLost:
             assert experiment.answers() == given
             again.end()
 
-    def test_an_answered_comparison_can_be_opened_and_answered_again(self, labelling, experiment):
+    def test_answered_comparison_can_be_answered_again(self, labelling, experiment):
         first = labelling.answer(Answer.LEFT)
         second = labelling.answer(Answer.LEFT)
         next_one = labelling.shown_comparison(other_than=second)
@@ -174,7 +168,7 @@ class TestNothingIsLost:
         assert experiment.answers() == {first: Answer.RIGHT, second: Answer.LEFT}
 
     @pytest.mark.parametrize("is_answered", [True, False])
-    def test_a_link_opens_the_comparison_that_it_names(self, labelling, experiment, is_answered):
+    def test_link_opens_its_comparison(self, labelling, experiment, is_answered):
         shown = labelling.answer(Answer.LEFT) if is_answered else max(experiment.ask(3))
         labelling.wait_until_sent()
         labelling.page.goto(f"{labelling.page.url}?comparison={shown}")
@@ -184,8 +178,8 @@ class TestNothingIsLost:
         assert experiment.answers() == {shown: Answer.EQUAL}
 
 
-class TestWaiting:
-    def test_the_page_says_why_nothing_waits_and_goes_on_by_itself(self, open_page, experiment):
+class TestIdlePage:
+    def test_idle_page_shows_reason_and_resumes(self, open_page, experiment):
         experiment.stand("training", "Training: the next comparisons come soon.")
         opened = open_page(experiment.name)
         opened.wait_until_idle()
@@ -195,7 +189,7 @@ class TestWaiting:
         opened.wait_until_sent()
         assert experiment.answers() == {asked: Answer.LEFT}
 
-    def test_the_agents_latest_episode_is_shown_meanwhile(self, open_page, experiment):
+    def test_idle_page_shows_latest_episode(self, open_page, experiment):
         episode = {"clip": experiment.hang_body(1), "true_return": 12.5, "step": 1000}
         experiment.store.experiments.set_latest_episode(experiment.id, episode)
         opened = open_page(experiment.name)
@@ -213,7 +207,7 @@ class TestPhone:
         return opened
 
     @pytest.mark.parametrize(("side", "answer"), [(0, Answer.LEFT), (1, Answer.RIGHT)])
-    def test_a_tap_on_a_clip_prefers_it(self, phone, experiment, side, answer):
+    def test_tap_on_clip_prefers_it(self, phone, experiment, side, answer):
         shown = phone.shown_comparison()
         x, y, width, height = phone.pane(side)
         phone.page.touchscreen.tap(x + width / 3, y + height / 2)
@@ -221,7 +215,7 @@ class TestPhone:
         phone.wait_until_sent()
         assert experiment.answers() == {shown: answer}
 
-    def test_everything_is_within_the_window(self, phone):
+    def test_buttons_fit_the_window(self, phone):
         page = phone.page
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
         boxes = [button.bounding_box() for button in page.get_by_role("button").all()]

@@ -1,4 +1,4 @@
-"""Several people at once: who was invited, and whoever is responsible."""
+"""Invites, concurrent labelers and the owner's page."""
 
 import re
 import time
@@ -19,7 +19,7 @@ SAID_MEANWHILE = {"pause": "Pausing…", "run": "Resuming…", "stop": "Saving a
 
 @pytest.fixture
 def invite(store, experiment, service):
-    """A function that makes the link of an invite to this experiment."""
+    """Return a function that creates an invite link for this experiment."""
 
     def made(*, lasts=timedelta(days=1)):
         expires_at = datetime.now(UTC) + lasts
@@ -31,7 +31,7 @@ def invite(store, experiment, service):
 
 @pytest.fixture
 def join(open_context):
-    """A function that opens an invite's link in a browser of its own, and says a name."""
+    """Return a function that joins through an invite link in a new browser context."""
 
     def joined(link, name, **options):
         page = open_context(**options).new_page()
@@ -45,7 +45,7 @@ def join(open_context):
 
 @pytest.fixture
 def open_tab(open_context, service, experiment):
-    """A function that opens a part of this experiment's page for its owner."""
+    """Return a function that opens a tab of the experiment's page as owner."""
 
     def opened(tab=""):
         page = open_context().new_page()
@@ -58,20 +58,20 @@ def open_tab(open_context, service, experiment):
 
 
 def say(store, name, comparison_id, answer, **more):
-    """Answer as somebody who is not at a browser."""
+    """Store a label of a labeler who may be new."""
     if name not in [each.name for each in store.labelers.all()]:
         store.labelers.add(name)
     store.labels.add_many([NewLabel(comparison_id, answer, name, **more)])
 
 
 def said_by(store, experiment, name):
-    """What somebody says now, by comparison, in its own sides."""
+    """Return a labeler's current answers by comparison, in the stored order."""
     page = store.comparisons.page(experiment.id, limit=200)
     return {row.id: vote.answer for row in page.rows for vote in row.votes if vote.labeler == name}
 
 
 class TestInvites:
-    def test_a_guest_with_a_phone_says_a_name_and_labels(self, invite, join, experiment, store):
+    def test_invited_labeler_joins_and_labels_on_phone(self, invite, join, experiment, store):
         experiment.ask(4)
         name = f"guest of {experiment.name}"
         page = join(invite(), name, viewport=PHONE, has_touch=True, is_mobile=True)
@@ -84,9 +84,7 @@ class TestInvites:
         assert said_by(store, experiment, name) == {first: seen}
         assert page.locator(f"a[href='{experiment_path(experiment.name)}']").count() == 0
 
-    def test_a_guest_who_asks_for_the_owners_page_is_led_to_the_labelling(
-        self, invite, join, experiment, service
-    ):
+    def test_labeler_is_redirected_from_owner_page(self, invite, join, experiment, service):
         experiment.ask(2)
         page = join(invite(), f"curious of {experiment.name}")
         LabellingPage(page).shown_comparison()
@@ -94,7 +92,7 @@ class TestInvites:
         LabellingPage(page).shown_comparison()
         assert page.url.endswith("/label")
 
-    def test_an_invite_lets_in_only_one(self, invite, join, experiment):
+    def test_used_invite_is_rejected(self, invite, join, experiment):
         link = invite()
         experiment.ask(2)
         LabellingPage(join(link, f"first of {experiment.name}")).shown_comparison()
@@ -102,17 +100,17 @@ class TestInvites:
         second.get_by_role("heading", name="This invite has already been used").wait_for()
         assert second.context.cookies() == []
 
-    def test_an_invite_that_has_expired_says_so(self, invite, join):
+    def test_expired_invite_shows_message(self, invite, join):
         page = join(invite(lasts=timedelta(seconds=-1)), "late")
         page.get_by_role("heading", name="This invite has expired").wait_for()
 
-    def test_an_invite_that_was_taken_back_says_so(self, invite, join, store):
+    def test_revoked_invite_shows_message(self, invite, join, store):
         link = invite()
         store.access.revoke_invite(store.access.invites()[0].id)
         page = join(link, "unwanted")
         page.get_by_role("heading", name="This invite was revoked").wait_for()
 
-    def test_a_name_that_is_taken_can_be_chosen_anew(self, invite, join, experiment, store):
+    def test_taken_name_can_be_replaced(self, invite, join, experiment, store):
         experiment.ask(2)
         store.labelers.add(f"Ada of {experiment.name}")
         page = join(invite(), f"Ada of {experiment.name}")
@@ -121,7 +119,7 @@ class TestInvites:
         page.get_by_role("button", name="Start labelling").click()
         LabellingPage(page).shown_comparison()
 
-    def test_the_owner_makes_a_link_that_lets_somebody_in(self, open_tab, join, experiment):
+    def test_owner_creates_working_invite_link(self, open_tab, join, experiment):
         experiment.ask(2)
         page = open_tab("Labelers")
         page.get_by_role("button", name="Create link").click(timeout=PATIENCE_MS)
@@ -130,14 +128,14 @@ class TestInvites:
 
 
 class TestTwoLabelers:
-    def test_get_different_comparisons(self, invite, join, experiment):
+    def test_two_labelers_get_different_comparisons(self, invite, join, experiment):
         experiment.ask(10)
         pages = [join(invite(), f"{who} of {experiment.name}") for who in ("one", "two")]
         shown = [LabellingPage(page).shown_comparison() for page in pages]
         assert len(set(shown)) == 2
 
     @pytest.mark.slow
-    def test_whoever_leaves_gives_back_what_was_not_answered(self, invite, join, experiment):
+    def test_closed_page_releases_its_leases(self, invite, join, experiment):
         experiment.ask(2)
         first = join(invite(), f"hasty of {experiment.name}")
         LabellingPage(first).shown_comparison()
@@ -148,9 +146,7 @@ class TestTwoLabelers:
         first.goto("about:blank")
         second.shown_comparison()
 
-    def test_whoever_is_signed_out_is_told_and_loses_no_answer(
-        self, invite, join, experiment, store
-    ):
+    def test_revoked_labeler_sees_message_and_keeps_answer(self, invite, join, experiment, store):
         experiment.ask(4)
         name = f"fired of {experiment.name}"
         labelling = LabellingPage(join(invite(), name))
@@ -162,8 +158,8 @@ class TestTwoLabelers:
         assert said_by(store, experiment, name) == {}
 
 
-class TestTheOwner:
-    def test_pauses_and_resumes_and_stops(self, open_tab, experiment, store):
+class TestOwner:
+    def test_owner_pauses_resumes_and_stops_run(self, open_tab, experiment, store):
         page = open_tab()
 
         def wait_for_state(state):
@@ -186,7 +182,7 @@ class TestTheOwner:
         page.get_by_role("dialog").get_by_role("button", name="Stop and save").click()
         wait_for_state("stop")
 
-    def test_changes_what_is_asked_and_of_whom(self, open_tab, experiment, store):
+    def test_owner_changes_instructions_and_assignment(self, open_tab, experiment, store):
         page = open_tab("Settings")
         page.get_by_label("Instructions").fill("Prefer the higher jump.", timeout=PATIENCE_MS)
         page.get_by_label("Overlap").fill("25")
@@ -197,7 +193,7 @@ class TestTheOwner:
         assert store.experiments.assignment(experiment.id) == AssignmentPolicy(overlap=0.25)
         assert store.experiments.control(experiment.id).seconds_between == 2.5
 
-    def test_empties_what_was_said_before(self, open_tab, experiment, store):
+    def test_owner_clears_settings(self, open_tab, experiment, store):
         store.experiments.set_control(experiment.id, Control(seconds_between=2.5, target_labels=70))
         page = open_tab("Settings")
         page.get_by_label("Target number of labels").fill("", timeout=PATIENCE_MS)
@@ -208,7 +204,7 @@ class TestTheOwner:
         page.get_by_role("link", name="Audit trail").click()
         page.get_by_text("target labels none").wait_for(timeout=PATIENCE_MS)
 
-    def test_finds_a_disagreement_and_says_what_is_right(self, open_tab, experiment, store):
+    def test_owner_adjudicates_disagreement(self, open_tab, experiment, store):
         agreed, disputed = experiment.ask(2)
         names = [f"{who} of {experiment.name}" for who in ("Ada", "Ben")]
         for name, answer in zip(names, (Answer.LEFT, Answer.RIGHT), strict=True):
@@ -229,9 +225,7 @@ class TestTheOwner:
         page.get_by_role("link", name="Audit trail").click()
         page.get_by_text("adjudicated a comparison").wait_for(timeout=PATIENCE_MS)
 
-    def test_closes_a_comparison_before_its_pictures_can_be_drawn(
-        self, open_tab, experiment, store
-    ):
+    def test_comparison_closes_before_its_clips_are_drawn(self, open_tab, experiment, store):
         (disputed,) = experiment.ask()
         for who, answer in (("Ada", Answer.LEFT), ("Ben", Answer.RIGHT)):
             say(store, f"{who} of {experiment.name}", disputed, answer)
@@ -248,10 +242,10 @@ class TestTheOwner:
         page.get_by_role("dialog").wait_for(state="hidden")
         for route in held:
             route.continue_()
-        # The page's own wait for this file began earlier, so it has ended when this one does.
+        # The page requested this file earlier, so its own wait ends before this one.
         page.evaluate("file => import(file)", held[0].request.url)
 
-    def test_sees_all_of_an_opened_comparison_in_a_narrow_window(self, open_tab, experiment, store):
+    def test_opened_comparison_fits_narrow_window(self, open_tab, experiment, store):
         (judged,) = experiment.ask()
         say(store, f"Ada of {experiment.name}", judged, Answer.LEFT)
         page = open_tab("Comparisons")
@@ -263,7 +257,7 @@ class TestTheOwner:
         content, room = page.locator("dialog[open]").evaluate(widths)
         assert content <= room
 
-    def test_leaves_a_labeler_out_and_takes_them_back_in(self, open_tab, experiment, store):
+    def test_owner_excludes_and_includes_labeler(self, open_tab, experiment, store):
         name = f"Mallory of {experiment.name}"
         say(store, name, experiment.ask()[0], Answer.LEFT)
         page = open_tab("Labelers")
@@ -276,14 +270,14 @@ class TestTheOwner:
         card.get_by_role("button", name="Exclude").wait_for()
         assert name not in {each.name for each in store.labelers.all() if each.excluded_at}
 
-    def test_reads_a_name_with_markup_as_text(self, open_tab, experiment, store):
+    def test_name_with_markup_is_shown_as_text(self, open_tab, experiment, store):
         name = f"<img src=x> {experiment.name}"
         say(store, name, experiment.ask()[0], Answer.LEFT)
         page = open_tab("Labelers")
         page.get_by_role("heading", name=name).wait_for(timeout=PATIENCE_MS)
         assert page.locator("img").count() == 0
 
-    def test_finds_comparisons_by_what_was_said(self, open_tab, experiment, store):
+    def test_comparisons_are_filtered_by_answer(self, open_tab, experiment, store):
         first, second, third = experiment.ask(3)
         say(store, "owner", first, Answer.LEFT)
         say(store, "owner", second, Answer.EQUAL)
@@ -298,7 +292,7 @@ class TestTheOwner:
         assert rows.count() == 1
         assert "answer=equal" in page.url
 
-    def test_scrolls_through_all_comparisons_while_few_rows_exist(self, open_tab, experiment):
+    def test_long_list_renders_only_visible_rows(self, open_tab, experiment):
         pair = (experiment.hang_body(1), experiment.hang_body(2))
         ids = experiment.ask_about([pair] * 300)
         page = open_tab("Comparisons")
@@ -313,7 +307,7 @@ class TestTheOwner:
         assert oldest.count() == 1
         assert rows.count() < 60
 
-    def test_takes_the_labels_along(self, open_tab, experiment, store):
+    def test_owner_downloads_labels(self, open_tab, experiment, store):
         say(store, "owner", experiment.ask()[0], Answer.LEFT)
         page = open_tab("Comparisons")
         with page.expect_download() as download:

@@ -1,4 +1,4 @@
-"""Every page: who may see it, what it loads, and whether everybody can use it."""
+"""Access, resources and accessibility of every page."""
 
 import os
 import re
@@ -19,7 +19,7 @@ INSTALL_AXE = f"There is no axe-core ({AXE} is not there): cd web-ui && npm ci"
 
 @pytest.fixture
 def full(experiment):
-    """An experiment with something of everything: comparisons, labelers, figures, an episode."""
+    """Experiment with comparisons, labelers, metrics and an episode."""
     disputed, agreed = experiment.ask(2)
     store, names = experiment.store, [f"{who} of {experiment.name}" for who in ("Ada", "Ben")]
     for name, answer in zip(names, (Answer.LEFT, Answer.RIGHT), strict=True):
@@ -30,7 +30,7 @@ def full(experiment):
     store.comparisons.set_gold(agreed, Answer.LEFT)
     experiment.ask(3)
     for step in range(1, 30):
-        figures = {
+        metrics = {
             "true_return": 100.0 + 20 * step,
             "predicted_return": 0.1 * step,
             "held_out_accuracy": 0.9 - 1 / (step + 2),
@@ -38,7 +38,7 @@ def full(experiment):
             "labels_answered": step,
             "episodes": 10 * step,
         }
-        store.metrics.append(experiment.id, 1000 * step, figures)
+        store.metrics.append(experiment.id, 1000 * step, metrics)
     rewards = [0.1 * (frame % 7) - 0.2 for frame in range(30)]
     clip = experiment.hang_body(99)
     episode = {"clip": clip, "predicted_rewards": rewards, "true_return": 240.0, "step": 29_000}
@@ -91,7 +91,7 @@ def go_without_a_token(page, service, full):
 
 
 def go_to_part(name, waits_for):
-    """A function that opens a part of an experiment's page."""
+    """Return a function that opens a tab of an experiment's page."""
 
     def go(page, service, full):
         page.goto(service.link(f"/e/{full.name}?tab={name}"))
@@ -161,9 +161,7 @@ WITH_ALL_OF_AN_EXPERIMENT = [
 class TestAccess:
     @pytest.mark.parametrize("path", ["/", "/e/some", label_path("some")])
     @pytest.mark.parametrize("query", ["", "?token=", "?token=" + "x" * 43])
-    def test_without_the_right_token_a_page_says_how_to_get_the_link(
-        self, open_context, service, path, query
-    ):
+    def test_missing_or_wrong_token_returns_help_page(self, open_context, service, path, query):
         page = open_context().new_page()
         answered = page.goto(service.address.url + path + query)
         assert answered.status == 401
@@ -171,7 +169,7 @@ class TestAccess:
         assert "Open the link that you were given" in text
         assert page.context.cookies() == []
 
-    def test_the_token_vanishes_from_the_address_and_a_script_cannot_read_it(
+    def test_token_is_removed_from_address_and_hidden_from_scripts(
         self, open_context, service, full
     ):
         page = open_context().new_page()
@@ -180,7 +178,7 @@ class TestAccess:
         assert page.evaluate("document.cookie") == ""
         assert service.token not in page.content()
 
-    def test_who_lost_the_cookie_is_told_and_loses_no_answer(self, open_page, full):
+    def test_lost_cookie_shows_message_and_keeps_answer(self, open_page, full):
         opened = open_page(full.name)
         opened.shown_comparison()
         opened.page.context.clear_cookies()
@@ -193,7 +191,7 @@ class TestAccess:
 
 class TestEveryPage:
     @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
-    def test_loads_nothing_from_elsewhere_and_complains_of_nothing(
+    def test_pages_load_no_external_resources_and_log_no_errors(
         self, open_context, service, full, size
     ):
         context = open_context(viewport=size, has_touch=size == PHONE)
@@ -209,14 +207,14 @@ class TestEveryPage:
         assert any("/api/v1/clips/" in url for url in requests)
         assert [text for kind, text in complaints if kind == "error"] == []
 
-    def test_the_experiments_page_follows_what_happens(self, open_context, service, full):
+    def test_experiment_list_follows_changes(self, open_context, service, full):
         page = open_context().new_page()
         go_to_experiments(page, service, full)
         row = page.get_by_role("listitem").filter(has_text=full.name)
         full.stand("training", "Learning to hop.", step=123_456)
         row.get_by_text("123.5k of 400k steps").wait_for(timeout=PATIENCE_MS)
 
-    def test_an_experiments_page_follows_what_happens(self, open_context, service, full):
+    def test_experiment_page_follows_changes(self, open_context, service, full):
         page = open_context().new_page()
         go_to_experiment(page, service, full)
         full.store.metrics.append(full.id, 50_000, {"held_out_accuracy": 0.123})
@@ -224,7 +222,7 @@ class TestEveryPage:
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     @pytest.mark.parametrize("page_name", PAGES)
-    def test_everybody_can_use_it(self, open_context, service, full, page_name, scheme):
+    def test_pages_meet_accessibility_rules(self, open_context, service, full, page_name, scheme):
         if not AXE.is_file():
             (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(INSTALL_AXE)
         page = open_context(color_scheme=scheme, reduced_motion="reduce").new_page()

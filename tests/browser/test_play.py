@@ -1,4 +1,4 @@
-"""`rl-teacher play` on its real page: two agents, an agent in 3-D, an agent as video."""
+"""Page of `rl-teacher play` with one agent, two agents and a video."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ PLAYED = {
 
 @pytest.fixture(scope="module")
 def played(browser, trained, tmp_path_factory):  # noqa: F811
-    """What is played, by name: three processes, begun when they are needed."""
+    """Return a function that starts `rl-teacher play` once for each name of `PLAYED`."""
     home = tmp_path_factory.mktemp("played") / "home"
     shutil.copytree(trained, home)
     running: dict[str, Running] = {}
@@ -42,7 +42,7 @@ def played(browser, trained, tmp_path_factory):  # noqa: F811
 
 @pytest.fixture
 def open_played(open_context, played):
-    """A function that opens what is played in a browser of its own."""
+    """Return a function that opens the play page in a new browser context."""
 
     def opened(name, **options):
         page = LabellingPage(open_context(**options).new_page())
@@ -64,41 +64,41 @@ def pause(opened):
 
 
 def mark(opened, strip=0):
-    """Where a curve's mark is, as a share of its width."""
+    """Return the position of the playhead as a fraction of the curve's width."""
     left = opened.page.locator(".playhead").nth(strip).evaluate("mark => mark.style.left")
     return float(left.removesuffix("%")) / 100
 
 
 class TestKeys:
-    def test_space_pauses_and_arrows_go_one_frame_on_and_back(self, open_played):
+    def test_space_pauses_and_arrows_step_frames(self, open_played):
         opened = open_played("alone")
         pause(opened)
         opened.press("r")
         opened.wait_until("hooks.time_s === 0")
         opened.press("ArrowRight")
         opened.press("ArrowRight")
-        # the Reacher's clips have 10 frames a second
+        # Clips of the Reacher have 10 frames per second.
         opened.wait_until("Math.abs(hooks.time_s - 0.2) < 1e-6")
         opened.press("ArrowLeft")
         opened.wait_until("Math.abs(hooks.time_s - 0.1) < 1e-6")
         opened.press(" ")
         opened.wait_until("hooks.isPlaying")
 
-    def test_n_and_p_go_to_the_next_and_the_previous_episode_and_around(self, open_played):
+    def test_n_and_p_cycle_through_episodes(self, open_played):
         opened = open_played("alone", reduced_motion="reduce")
         for key, number in (("n", 1), ("n", 2), ("n", 0), ("p", 2)):
             opened.press(key)
             wait_for_episode(opened, number)
             opened.page.get_by_text(f"Episode {number + 1} of 3").wait_for()
 
-    def test_digits_set_the_speed(self, open_played):
+    def test_digits_set_playback_speed(self, open_played):
         opened = open_played("alone")
         opened.press("1")
         opened.page.get_by_role("button", name="0.25", pressed=True).wait_for()
 
 
 class TestRewards:
-    def test_the_mark_runs_with_the_clip(self, open_played):
+    def test_playhead_follows_the_clip(self, open_played):
         opened = open_played("alone")
         pause(opened)
         opened.press("r")
@@ -107,10 +107,10 @@ class TestRewards:
         for _ in range(5):
             opened.press(".")
         opened.wait_until("Math.abs(hooks.time_s - 0.5) < 1e-6")
-        # 20 frames at 10 a second are 2 s
+        # 20 frames at 10 per second last 2 s.
         assert mark(opened) == pytest.approx(0.25, abs=0.001)
 
-    def test_a_place_in_the_curve_leads_to_that_place_in_the_clip(self, open_played):
+    def test_click_on_curve_seeks_in_the_clip(self, open_played):
         opened = open_played("alone")
         pause(opened)
         track = opened.page.get_by_role("slider", name="Position in the episode").first
@@ -119,7 +119,7 @@ class TestRewards:
         opened.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 10)
         opened.wait_until("Math.abs(hooks.time_s - 1) < 0.05")
 
-    def test_predicted_and_true_rewards_are_added_up_in_the_table(self, open_played, played):
+    def test_table_sums_predicted_and_true_rewards(self, open_played, played):
         opened = open_played("alone", reduced_motion="reduce")
         for number in (1, 2):
             opened.press("n")
@@ -134,13 +134,13 @@ class TestRewards:
 
 
 class TestEpisodes:
-    def test_follow_one_another_by_themselves(self, open_played):
+    def test_episodes_advance_automatically(self, open_played):
         opened = open_played("alone")
         opened.press("5")
         for number in (1, 2, 0):
             wait_for_episode(opened, number)
 
-    def test_of_two_agents_begin_alike_and_run_on_one_clock(self, open_played):
+    def test_episodes_of_two_agents_are_synchronised(self, open_played):
         opened = open_played("two")
         pause(opened)
         text = opened.page.locator("main").inner_text()
@@ -148,22 +148,22 @@ class TestEpisodes:
         assert "ppo, step 1,024, latest checkpoint" in text
         assert "The agent was trained on the true reward" in text
         assert opened.page.locator(".pane").count() == 2
-        # one predicts rewards and has true ones, the other has true ones alone
+        # One agent has predicted and true rewards, the other only true ones.
         assert opened.page.locator(".reward-curve").count() == 3
         opened.press(".")
         opened.wait_until("hooks.time_s > 0")
         opened.page.wait_for_timeout(300)
         assert mark(opened, 0) == mark(opened, 1) == mark(opened, 2)
 
-    def test_without_mujoco_are_videos(self, open_played):
+    def test_episodes_without_mujoco_are_videos(self, open_played):
         opened = open_played("video")
         film = "document.querySelector('video.clip-video')"
         opened.wait_until(f"{film}.readyState >= 2 && {film}.videoWidth === 600")
         opened.page.get_by_text("sampled actions").wait_for()
 
 
-class TestWhoever:
-    def test_comes_without_the_key_is_told_how_to_get_it(self, open_context, played):
+class TestVisitors:
+    def test_visitor_without_token_sees_help(self, open_context, played):
         address = played("alone").printed_link().partition("?")[0]
         page = open_context().new_page()
         answered = page.goto(address)
@@ -171,7 +171,7 @@ class TestWhoever:
         assert answered.status == 401
         assert "This page needs its key" in page.locator("body").inner_text()
 
-    def test_labels_is_led_to_what_there_is_to_label(self, open_context, played):
+    def test_labeler_is_redirected_to_experiments(self, open_context, played):
         running = played("alone")
         link = running.printed_link()
         with Store.open(default_url(running.home)) as store:
@@ -181,14 +181,12 @@ class TestWhoever:
         page.goto(f"{link.partition('?')[0]}?token={credential}")
         page.wait_for_url(lambda url: url.endswith("/"), timeout=PATIENCE_MS)
 
-    def test_opens_the_page_of_a_service_that_plays_nothing_is_told_the_command(
-        self, open_context, service
-    ):
+    def test_service_without_player_shows_command(self, open_context, service):
         page = open_context().new_page()
         page.goto(service.link("/play"))
         page.get_by_text("rl-teacher play NAME").wait_for(timeout=PATIENCE_MS)
 
-    def test_goes_on_watching_when_the_command_has_ended(self, open_context, trained, tmp_path):  # noqa: F811
+    def test_loaded_episodes_remain_after_command_ends(self, open_context, trained, tmp_path):  # noqa: F811
         home = tmp_path / "home"
         shutil.copytree(trained, home)
         running = Running(home, "play", "play", "synth", "--episodes", "3", "--no-browser")
@@ -203,10 +201,10 @@ class TestWhoever:
         opened.wait_until("hooks.isPlaying")
 
 
-class TestThePage:
+class TestPage:
     @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
     @pytest.mark.parametrize("name", PLAYED)
-    def test_fits_the_screen_and_loads_nothing_from_elsewhere(
+    def test_page_fits_screen_and_loads_no_external_resources(
         self, open_context, played, name, size
     ):
         context = open_context(viewport=size, has_touch=size == PHONE)
@@ -227,7 +225,7 @@ class TestThePage:
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     @pytest.mark.parametrize("name", ["alone", "two"])
-    def test_can_be_used_by_everybody(self, open_played, name, scheme):
+    def test_page_meets_accessibility_rules(self, open_played, name, scheme):
         if not AXE.is_file():
             (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(INSTALL_AXE)
         opened = open_played(name, color_scheme=scheme, reduced_motion="reduce")

@@ -1,4 +1,4 @@
-"""A real run, a real service, the real page: a person teaches, and what goes wrong is mended."""
+"""End-to-end runs in which a person labels on the page despite interruptions."""
 
 import signal
 from statistics import fmean
@@ -15,13 +15,13 @@ pytestmark = pytest.mark.browser
 
 
 def teach(home, env_id, *flags):
-    """`rl-teacher teach -p human`, begun."""
+    """Start `rl-teacher teach -p human`."""
     command = ["teach", "-p", "human", "-e", env_id, "-n", "mine", "--no-tensorboard"]
     return Running(home, "run", *command, "--no-browser", *flags)
 
 
 def given(home):
-    """Every label in the store, oldest first; the current ones by comparison."""
+    """Return every label in the store, oldest first."""
     with open_store(home) as store:
         experiment = store.experiments.get("mine")
         log = labels_given(store, experiment.id)
@@ -41,7 +41,7 @@ def store(home):
         yield opened
 
 
-def test_a_person_teaches_through_the_link_that_a_run_prints(home, store, open_context):
+def test_run_prints_link_through_which_a_person_labels(home, store, open_context):
     flags = ["-L", "6", "-l", "12", "-t", "30000", "-i", "500", "--port", "0", "--wait-for-labels"]
     run = teach(home, "ShortReacher-v1", *flags)
     try:
@@ -67,9 +67,7 @@ def test_a_person_teaches_through_the_link_that_a_run_prints(home, store, open_c
 
 
 @pytest.mark.slow
-def test_with_60_comparisons_the_agent_learns_whatever_happens_to_network_page_and_service(
-    home, store, open_context
-):
+def test_agent_learns_from_60_labels_despite_interruptions(home, store, open_context):
     service = Service(home)
     flags = ["-L", "20", "-l", "60", "-t", "600000", "--instructions", "Prefer the faster one."]
     run = teach(home, "ShortHopper-v1", *flags)

@@ -1,4 +1,4 @@
-"""Clips of environments without MuJoCo: videos, side by side on one clock."""
+"""Synchronised videos of environments without MuJoCo."""
 
 import itertools
 from contextlib import closing
@@ -33,7 +33,7 @@ READ_FRAMES = f"""
 
 
 def filmed(env_id, seed):
-    """[T, H, W, 3] random actions in an environment; it begins again where it ends."""
+    """Return frames [T, H, W, 3] of random actions, with resets at episode ends."""
     with closing(make_rendered_env(env_id)) as env:
         env.reset(seed=seed)
         env.action_space.seed(seed)
@@ -47,7 +47,7 @@ def filmed(env_id, seed):
 
 
 def shrunk(frames):
-    """[T, 40, 60] in shades of grey, by means of blocks."""
+    """Return greyscale block means, [T, 40, 60]."""
     num_frames, height, width, _ = frames.shape
     rows, columns = height // 40, width // 60
     blocks = frames[:, : 40 * rows, : 60 * columns].reshape(num_frames, 40, rows, 60, columns, 3)
@@ -55,12 +55,12 @@ def shrunk(frames):
 
 
 def seen_in_colour(opened):
-    """[2, 40, 60, 3] what both videos show now."""
+    """Return the current frames of both videos, [2, 40, 60, 3]."""
     return np.array(opened.page.evaluate(READ_FRAMES)).reshape(2, 40, 60, 4)[..., :3]
 
 
 def seen(opened):
-    """[2, 40, 60] what both videos show now, in shades of grey."""
+    """Return the current frames of both videos in greyscale, [2, 40, 60]."""
     return seen_in_colour(opened).mean(axis=-1)
 
 
@@ -78,7 +78,7 @@ def step_to(opened, frame):
 
 
 def run_on_one_clock(opened):
-    """Wait until both films run, begin again, and were never far apart."""
+    """Wait until both videos play and loop, in step with each other."""
     opened.wait_until(f"{SHOWN}.every((film) => !film.paused && film.currentTime > 0.2)")
     apart = f"const [left, right] = {SHOWN}; return Math.abs(left.currentTime - right.currentTime)"
     together = f"(() => {{ {apart} < 0.1 }})()"
@@ -89,7 +89,7 @@ def run_on_one_clock(opened):
 
 @pytest.fixture(params=["CartPole-v1", "LunarLander-v3"])
 def shown(request, open_page, experiment):
-    """The page with two videos, and their frames in shown order."""
+    """Page with two videos, and their frames in shown order."""
     first, second = (filmed(request.param, seed) for seed in (1, 2))
     hashes = (experiment.hang_video(first, fps=FPS), experiment.hang_video(second, fps=FPS))
     [asked] = experiment.ask_about([hashes])
@@ -99,12 +99,12 @@ def shown(request, open_page, experiment):
     return opened, in_shown_order(asked, (first, second))
 
 
-def test_both_run_on_one_clock(shown):
+def test_videos_are_synchronised(shown):
     opened, _ = shown
     run_on_one_clock(opened)
 
 
-def test_stepping_shows_the_very_frame_on_both_sides(shown):
+def test_step_shows_exact_frame_on_both_sides(shown):
     opened, films = shown
     opened.press(" ")
     opened.wait_until("!hooks.isPlaying")
@@ -118,7 +118,7 @@ def test_stepping_shows_the_very_frame_on_both_sides(shown):
 
 @pytest.fixture
 def games_of_pong(open_page, store, service):
-    """The page with two clips of Pong."""
+    """Page with two clips of Pong."""
     experiment = Experiment(store, media_of(service.home), "pong", "Pong-v0")
     with closing(make_vector("Pong-v0", 2)) as venv:
         collector = Collector(venv, seed=0)
@@ -138,8 +138,8 @@ def games_of_pong(open_page, store, service):
     return opened
 
 
-def test_a_game_is_shown_as_it_is_and_not_as_the_agent_sees_it(games_of_pong):
-    """Pong's 210 x 160 pixels on brown ground, at 15 steps a second; the agent sees grey stacks."""
+def test_game_is_shown_in_original_colours(games_of_pong):
+    """Pong has 210 x 160 pixels with a brown background at 15 frames per second."""
     opened = games_of_pong
     sizes = f"{SHOWN}.map((film) => [film.videoWidth, film.videoHeight])"
     assert opened.page.evaluate(f"() => {sizes}") == [[160, 210], [160, 210]]
@@ -150,14 +150,14 @@ def test_a_game_is_shown_as_it_is_and_not_as_the_agent_sees_it(games_of_pong):
     run_on_one_clock(opened)
 
 
-def test_on_a_phone_no_button_hides_any_of_a_game(games_of_pong):
+def test_buttons_on_phone_do_not_cover_the_game(games_of_pong):
     page = games_of_pong.page
     page.set_viewport_size({"width": 390, "height": 844})
     games_of_pong.wait_until("document.querySelectorAll('.prefer').length === 2")
     films = page.evaluate(f"() => {SHOWN}.map((film) => film.getBoundingClientRect().toJSON())")
     lefts = "() => [...document.querySelectorAll('.prefer, .clip-tag')].map((it) => it.offsetLeft)"
     for film, left in itertools.product(films, page.evaluate(lefts)):
-        # Upright: as high as there is room, and as wide as 210 x 160 is then, from the left.
+        # In portrait the game fills the height and is aligned to the left.
         assert left >= film["height"] * 160 / 210
     positions = f"{SHOWN}.map((film) => getComputedStyle(film).objectPosition)"
     assert page.evaluate(f"() => {positions}") == ["0% 50%"] * 2

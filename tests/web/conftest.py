@@ -1,4 +1,4 @@
-"""A service with one experiment whose comparisons wait, and those who ask it."""
+"""Fixtures of the web service: an experiment, clients and a clock."""
 
 import hashlib
 import os
@@ -24,7 +24,7 @@ from tests.store.conftest import (
 )
 
 with warnings.catch_warnings():
-    # The library is about to change which HTTP client its tests use; both work.
+    # Starlette warns about a change of its HTTP client; both clients work.
     warnings.simplefilter("ignore")
     from starlette.testclient import TestClient
 
@@ -37,7 +37,7 @@ MP4 = b"\x00\x00\x00\x18ftypisom" + bytes(range(200))
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
 
 
-class RunTimer:
+class FakeClock:
     def __init__(self):
         self.now = datetime(2026, 11, 3, 12, tzinfo=UTC)
 
@@ -48,12 +48,12 @@ class RunTimer:
         self.now += timedelta(seconds=seconds)
 
     def seconds(self):
-        """As a clock that only goes on has it."""
+        """Return the time in seconds, for a monotonic clock."""
         return self.now.timestamp()
 
 
 class Trainer:
-    """Writes into the store what a trainer would."""
+    """Stand-in for a training run, which writes to the store."""
 
     def __init__(self, store, media, name="hopper"):
         self.store, self.media, self.name = store, media, name
@@ -61,7 +61,7 @@ class Trainer:
         self._num_asked = 0
 
     def hang(self, word, kind="poses", content=None):
-        """Make a clip that can be shown; its hash."""
+        """Store a displayable clip and return its hash."""
         content_hash = hashlib.sha256(f"{self.name} {word}".encode()).hexdigest()
         poses = np.full((NUM_FRAMES, 4, 7), 0.5, np.float32)
         content = content or (pack(poses, FPS) if kind == "poses" else MP4)
@@ -74,7 +74,7 @@ class Trainer:
         return content_hash
 
     def ask(self, count=1, *, step=0, shown=True):
-        """Ask about new pairs; the comparisons' ids."""
+        """Add comparisons of new pairs of clips and return their ids."""
         numbers = range(self._num_asked, self._num_asked + count)
         self._num_asked += count
         make = self.hang if shown else lambda word: hashlib.sha256(word.encode()).hexdigest()
@@ -88,7 +88,7 @@ class Trainer:
 
 @pytest.fixture
 def clock():
-    return RunTimer()
+    return FakeClock()
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def trainer(store, media):
 
 @pytest.fixture
 def static(tmp_path):
-    """The folder of a built page."""
+    """Folder of a built page."""
     (tmp_path / "static" / "assets").mkdir(parents=True)
     (tmp_path / "static" / "index.html").write_text("<!doctype html><title>built</title>")
     (tmp_path / "static" / "assets" / "page-1a2b.js").write_text("export {};" * 200)
@@ -138,40 +138,40 @@ def app(store, media, static, clock):
 
 @pytest.fixture
 def stranger(app):
-    """Asks without a credential."""
+    """Client without a credential."""
     with TestClient(app, follow_redirects=False) as client:
         yield client
 
 
 @pytest.fixture
 def program(stranger):
-    """Asks with a bearer token."""
+    """Client with the bearer token of the home."""
     stranger.headers["Authorization"] = f"Bearer {TOKEN}"
     return stranger
 
 
 def enter(app, token):
-    """Asks with this bearer token."""
+    """Return a client with this bearer token."""
     return TestClient(app, follow_redirects=False, headers={"Authorization": f"Bearer {token}"})
 
 
 @pytest.fixture
 def guest(app, store):
-    """The labeler Ann, with a credential of her own."""
+    """Client of the labeler Ann."""
     store.labelers.add("ann")
     return enter(app, store.access.issue_credential("ann"))
 
 
 @pytest.fixture
 def other_guest(app, store):
-    """The labeler Bob."""
+    """Client of the labeler Bob."""
     store.labelers.add("bob")
     return enter(app, store.access.issue_credential("bob"))
 
 
 @pytest.fixture
 def browser(app):
-    """Opened the link, and has the cookie."""
+    """Client with the cookie of an opened link."""
     with TestClient(app, follow_redirects=False) as client:
         assert client.get(f"/?token={TOKEN}").status_code == 303
         yield client
@@ -186,7 +186,7 @@ def post(client, *labels):
 
 
 def assert_problem(response, status):
-    """It has the one shape that every error has."""
+    """Check the format of a problem and return its detail."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     said = response.json()

@@ -1,4 +1,4 @@
-"""Who may come in, and how."""
+"""Access control: credentials, cookies, links and origins."""
 
 import hashlib
 import json
@@ -215,12 +215,12 @@ class TestLink:
 
 class TestCookie:
     def test_cookie_name_depends_on_hash_of_token(self):
-        # the first digits of SHA-256 of "abc" are those of FIPS 180-4
+        # FIPS 180-4 gives the SHA-256 of "abc".
         assert Settings("abc").cookie == "rl_teacher_ba7816bf"
         assert Settings(TOKEN).cookie != Settings(WRONG).cookie
 
     def test_cookies_of_two_homes_coexist(self, store, media, static, browser):
-        """A browser knows hosts, not ports: both services get what either of them set."""
+        """Browsers send cookies to every port of a host, so both services receive both cookies."""
         other = create_app(store, media, Settings(WRONG, static=static))
         with TestClient(other, follow_redirects=False) as client:
             client.cookies = browser.cookies

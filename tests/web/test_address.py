@@ -1,4 +1,4 @@
-"""How a trainer finds the service."""
+"""Address file of the running service, and links to it."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ from rl_teacher.web.token import access_token
 
 
 def answering(body):
-    """A server that answers everything with this; its port."""
+    """Return a server that answers every request with this body."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -31,7 +31,7 @@ def answering(body):
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format, *args):  # noqa: A002 - its name there
+        def log_message(self, format, *args):  # noqa: A002 - name in the base class
             pass
 
     return HTTPServer(("127.0.0.1", 0), Handler)
@@ -39,7 +39,7 @@ def answering(body):
 
 @pytest.fixture
 def service():
-    """Something that answers as the service named `this-one` does."""
+    """Address of a server that answers as the instance `this-one`."""
     server = answering(b'{"status": "ok", "instance": "this-one"}')
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()

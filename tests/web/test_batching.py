@@ -1,4 +1,4 @@
-"""Threads for what labelers wait for."""
+"""Worker pool and batching."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ def lane():
 
 
 class Doubler:
-    """Doubles numbers, and remembers which it was given together; it can be held up."""
+    """Batch function that doubles numbers, records its batches and can be blocked."""
 
     def __init__(self):
         self.batches = []

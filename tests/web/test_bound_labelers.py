@@ -1,4 +1,4 @@
-"""Who was invited to one experiment: for them there is no other."""
+"""Labelers who are limited to one experiment."""
 
 from datetime import timedelta
 
@@ -31,7 +31,7 @@ see below. What is new here needs a test there."""
 
 @pytest.fixture
 def secret(store, media):
-    """Another experiment, with comparisons that wait."""
+    """Other experiment with waiting comparisons."""
     made = Trainer(store, media, "secret")
     made.ask(3)
     return made
@@ -39,7 +39,7 @@ def secret(store, media):
 
 @pytest.fixture
 def token(store, trainer, clock):
-    """Of Cleo, who was invited to `hopper`."""
+    """Credential of Cleo, who was invited to `hopper`."""
     trainer.ask(3)
     expires_at = clock() + timedelta(days=1)
     invite = store.access.invite(experiment="hopper", expires_at=expires_at)

@@ -1,4 +1,4 @@
-"""Server-sent events: what a listener is told, and that the store is looked at once for all."""
+"""Server-sent events and polling of the store."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ def labelers(name, labeler="ann"):
 
 
 def told(news, watch, *listeners):
-    """The kinds and contents of the events after one look."""
+    """Return the types and contents of the events after one poll."""
     events = news.of(watch.look(frozenset(listeners)))
     return [(event.event, json.loads(event.raw_data)) for event in events]
 

@@ -1,4 +1,4 @@
-"""The experiments: how each stands, and its figures."""
+"""Experiments: status, messages and metrics."""
 
 import pytest
 

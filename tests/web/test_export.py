@@ -1,4 +1,4 @@
-"""Labels sent to other programs while they are read."""
+"""Streaming export of labels."""
 
 import io
 import json

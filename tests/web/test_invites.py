@@ -1,4 +1,4 @@
-"""Invites: a link lets one person in, once."""
+"""Single-use invites."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -13,7 +13,7 @@ MARKUP = "<script>alert(1)</script>"
 
 @pytest.fixture
 def invite(program):
-    """Makes an invite; its token."""
+    """Return a function that creates an invite and returns its token."""
 
     def make(**said):
         response = program.post("/api/v1/invites", json=said)
@@ -25,7 +25,7 @@ def invite(program):
 
 @pytest.fixture
 def newcomer(app):
-    """A browser that was never here."""
+    """Browser without a cookie."""
     with TestClient(app, follow_redirects=False) as client:
         yield client
 

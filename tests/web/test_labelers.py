@@ -1,4 +1,4 @@
-"""Labelers and invites, as owners manage them; and what is written down of it."""
+"""Management of labelers and invites, and the audit log."""
 
 from datetime import timedelta
 

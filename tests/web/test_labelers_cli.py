@@ -18,7 +18,7 @@ ADDRESS = Address("http://127.0.0.1:8765", "127.0.0.1", 8765, 1, "this-one", "a-
 
 @pytest.fixture
 def experiment():
-    """In the store of the home."""
+    """Experiment with a label in the store of the home."""
     with labelers_cli.open_store() as store:
         experiment_id = store.experiments.ensure("hopper", "ShortHopper-v1", {})
         pairs = [("a" * 64, "b" * 64)]
@@ -28,7 +28,7 @@ def experiment():
 
 
 def who_has(token):
-    """Name and role; nothing where nobody does."""
+    """Return name and role of a credential's owner, or None."""
     with labelers_cli.open_store() as store:
         found = store.access.identify(token)
     return None if found is None else (found.name, found.role)

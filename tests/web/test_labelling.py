@@ -1,4 +1,4 @@
-"""What to answer next, and answers coming in."""
+"""Next comparisons and submission of labels."""
 
 import json
 from uuid import UUID, uuid4
@@ -16,7 +16,7 @@ from tests.web.conftest import ENV_ID, NUM_FRAMES, SCENE_HASH, assert_problem, l
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def store(request, database, clock):
-    """Labelling is the same on both."""
+    """Store in SQLite and in PostgreSQL."""
     url = database if request.param == "sqlite" else request.getfixturevalue("made_postgres_url")
     with Store.open(url, now=clock) as opened:
         yield opened
@@ -305,7 +305,7 @@ class TestAnswering:
 
 
 def post_oddly(client, labels):
-    """As Python's JSON has it, which knows more than JSON does."""
+    """Post labels as Python's JSON, which permits NaN and Infinity."""
     headers = {"Content-Type": "application/json"}
     content = json.dumps({"labels": labels}).encode()
     return client.post("/api/v1/labels", content=content, headers=headers)

@@ -1,4 +1,4 @@
-"""Leases: what is given to one labeler is given to nobody else, until it ends."""
+"""Leases of comparisons."""
 
 from uuid import uuid4
 
@@ -155,7 +155,7 @@ class TestLabelsWithLease:
 class TestRepeats:
     @pytest.fixture
     def repeated(self, guest, trainer, store):
-        """A comparison as it was first shown, and as it is asked again."""
+        """Comparison as it was shown first, and as it is repeated."""
         trainer.ask(12)
         first = {each["id"]: each for each in next_ones(guest, limit=12)}
         post(

@@ -1,4 +1,4 @@
-"""How long a service lives that a run began."""
+"""Lifetime of a service that a run has started."""
 
 import shutil
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Bodies that are too large, and requests that are too many."""
+"""Limits of body sizes and request rates."""
 
 from datetime import timedelta
 

@@ -1,6 +1,6 @@
-"""Whatever the API's own description allows, and much that it does not, is no fault of ours.
+"""Requests generated from the OpenAPI document never cause server errors.
 
-Schemathesis makes the requests out of `/api/openapi.json`.
+Schemathesis generates the requests from `/api/openapi.json`.
 """
 
 import json
@@ -24,7 +24,7 @@ OPEN_PATHS = {"/healthz", "/api/v1/join"}
 
 @pytest.fixture
 def description(app, trainer, guest):
-    """The API of a service that has something to show."""
+    """OpenAPI document of a service with content."""
     asked = trainer.ask(3)
     post(guest, label(asked[0], "equal"))
     trainer.store.metrics.append(trainer.id, 1, {"true_return": 0.5})
@@ -35,7 +35,7 @@ def description(app, trainer, guest):
 
 
 def map_path_parameters(_context, path_parameters):
-    """Half of the time something that is there."""
+    """Replace half of the path parameters with existing ones."""
     there = {"name": "hopper", "comparison_id": 1, "labeler_id": 1, "invite_id": 1}
     return {
         key: there.get(key, value) if len(str(value)) % 2 else value
@@ -68,7 +68,7 @@ def test_generated_requests_never_cause_server_errors(description, num_requests)
 
 
 def cases_of(operation):
-    """Requests that the description allows, and where there is anything to get wrong, others."""
+    """Return a strategy of valid requests, and of invalid ones where an operation has inputs."""
     has_parts = operation.body or any(operation.iter_parameters())
     allowed = operation.as_strategy()
     return allowed | operation.as_strategy(GenerationMode.NEGATIVE) if has_parts else allowed

@@ -1,4 +1,4 @@
-"""The built page, its files, and the documentation."""
+"""Built page, assets and API documentation."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What `rl-teacher play` serves, and to whom."""
+"""Routes and access of `rl-teacher play`."""
 
 import contextlib
 from contextlib import closing
@@ -20,7 +20,7 @@ PATHS = ("/api/v1/play", "/api/v1/play/episodes/0", "/api/v1/play/clips/x", "/ap
 
 @pytest.fixture
 def open_app(home, store, media, static):  # noqa: F811
-    """A function that makes the service which plays an experiment."""
+    """Return a function that creates the application that plays an experiment."""
     with contextlib.ExitStack() as stack:
 
         def opened(name, **options):

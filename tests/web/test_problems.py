@@ -1,4 +1,4 @@
-"""Every error has one shape, and none is a 500."""
+"""Problem responses of all errors."""
 
 import sqlite3
 

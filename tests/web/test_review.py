@@ -1,4 +1,4 @@
-"""A study as its owner runs it."""
+"""Review and control of a study by its owner."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def ids(page):
 
 @pytest.fixture
 def answered(trainer, guest, other_guest, store):
-    """Four comparisons: one disputed, one agreed upon, one with one answer, one with none."""
+    """Comparisons: one disputed, one agreed, one with a single answer and one without."""
     asked = trainer.ask(4)
     disputed, agreed, single, _ = asked
     for client, answer in ((guest, "equal"), (other_guest, "cannot_tell")):
@@ -251,7 +251,7 @@ class TestQuality:
 
     def test_quality_reports_agreement_and_labelers(self, program, answered):
         said = program.get(f"{URL}/quality").json()
-        # Of two comparisons that both answered, they agree about one.
+        # Both labelers answered two comparisons and agree on one.
         assert said["num_shared"] == 2
         assert said["agreement"]["share"] == 0.5
         ann, bob = said["labelers"]

@@ -1,4 +1,4 @@
-"""No credential is ever in a log, in an error, or in the words of an object."""
+"""Absence of credentials from logs, errors and reprs, and of code execution from data."""
 
 import logging
 import re
@@ -50,7 +50,7 @@ def test_logs_contain_no_credential(app, program, trainer, secret, caplog):
 
 
 def words_of_the_service(caplog):
-    """What was logged, but for what the tests' own client says of its requests."""
+    """Return the log without the records of the test client."""
     formatter = logging.Formatter()
     return "\n".join(
         formatter.format(each) for each in caplog.records if not each.name.startswith("http")

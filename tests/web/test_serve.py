@@ -1,4 +1,4 @@
-"""The service as a process of its own: real sockets, real signals."""
+"""Service in a subprocess with sockets and signals."""
 
 import contextlib
 import json
@@ -35,7 +35,7 @@ sys.exit(serve(ServeOptions(port=0, no_browser=True)))
 
 
 class Running:
-    """A service that runs, and what it wrote."""
+    """Running service and its output."""
 
     def __init__(self, home):
         self.home = home
@@ -50,11 +50,11 @@ class Running:
         self.client = httpx.Client(base_url=self.address.url, headers=headers, trust_env=False)
 
     def requests(self):
-        """The log that it keeps in its home."""
+        """Return the request log."""
         return (self.home / "logs" / "service.log").read_text()
 
     def stop(self, number=signal.SIGTERM):
-        """The exit code."""
+        """Send a signal and return the exit code."""
         self.process.send_signal(number)
         return self.process.wait(30)
 
@@ -85,7 +85,7 @@ def service(home):
 
 @pytest.fixture(scope="module")
 def sturdy(tmp_path_factory):
-    """One service for several tests: none may do it harm."""
+    """Service that several tests share; none of them may stop it."""
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RL_TEACHER_HOME", str(home))
@@ -102,14 +102,14 @@ def raw_connection(service):
 
 
 def asked_raw(service, request):
-    """The first bytes of the answer to what no polite client sends."""
+    """Send raw bytes and return the first bytes of the response."""
     with raw_connection(service) as connection:
         connection.sendall(request)
         return connection.recv(4096)
 
 
 class Listening:
-    """Server-sent events, read beside the test."""
+    """Background reader of server-sent events."""
 
     def __init__(self, service, path="/api/v1/events?experiment=hopper"):
         self.events = []
@@ -137,7 +137,7 @@ class Listening:
         self.ended.set()
 
     def wait_for(self, is_it):
-        """The first event that is the one."""
+        """Wait for the first event that matches and return it."""
 
         def found():
             return next((event for event in self.events if is_it(*event)), None)

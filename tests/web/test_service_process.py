@@ -1,4 +1,4 @@
-"""The service beside runs: real processes, which end well or are killed."""
+"""Service processes of training runs that end normally or are killed."""
 
 import os
 import signal
@@ -33,10 +33,9 @@ page.close()
 
 
 class Run:
-    """A run in a process of its own, as far as its page is concerned.
+    """Training run in a subprocess that only shows its page.
 
-    Note: to import everything takes longer, on a busy machine, than a service waits for a run. So
-    it is done before.
+    Imports are done in advance, because on a busy machine they take longer than the service waits.
     """
 
     def __init__(self, end_after_s):
@@ -49,7 +48,7 @@ class Run:
         self.link = ""
 
     def begin(self):
-        """Show the page, which has this link from then on."""
+        """Show the page and store its link."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"begin\n")
         self.process.stdin.flush()
@@ -61,7 +60,7 @@ class Run:
         return self.process.stdout.readline().decode().strip()
 
     def end(self):
-        """As a run ends that has finished, or was stopped; the exit code."""
+        """End the run normally and return its exit code."""
         self.process.communicate()
         return self.process.returncode
 
@@ -71,7 +70,7 @@ class Run:
 
 
 def has_ended(service):
-    """Whether nobody answers there any more, sooner or later."""
+    """Wait until the service has stopped and return whether it has."""
     deadline = time.monotonic() + TIMEOUT_S
     while running_service() == service:
         if time.monotonic() > deadline:
@@ -114,7 +113,7 @@ def test_service_of_killed_run_is_reused_by_next_run():
     again.begin()
     assert again.link == killed.link
     assert running_service() == service
-    time.sleep(3)  # longer than it stays without a run
+    time.sleep(3)  # longer than its timeout without a run
     assert running_service() == service
     assert again.end() == 0
     assert has_ended(service)
@@ -134,7 +133,7 @@ def test_shared_service_outlives_the_run_that_started_it(monkeypatch):
     second = PageService(OPTIONS)
     assert second.link("other", labels=False).startswith(service.url)
     assert first.end() == 0
-    time.sleep(1)  # longer than it stays without a run
+    time.sleep(1)  # longer than its timeout without a run
     assert running_service() == service
     second.close()
     assert has_ended(service)

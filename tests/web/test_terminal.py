@@ -25,7 +25,7 @@ def ask(store, num):
 
 
 class Typist:
-    """Types one line after the other, then ends the input."""
+    """Simulated terminal input, which ends after the given lines."""
 
     def __init__(self, lines):
         self._lines = list(lines)

@@ -1,4 +1,4 @@
-"""The access token's file."""
+"""File of the access token."""
 
 import multiprocessing
 import stat
