@@ -16,7 +16,7 @@ PHONE = {"width": 390, "height": 844}
 
 @pytest.fixture(scope="package")
 def browser():
-    """Package-scoped browser: with session scope, Playwright's event loop would disturb other tests."""
+    """Package-scoped browser: in session scope, Playwright's event loop disturbs other tests."""
     missing = chromium.missing()
     if missing and os.environ.get("CI") == "true":
         pytest.fail(missing)
