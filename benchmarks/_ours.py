@@ -1,6 +1,6 @@
-"""One job in a process of its own: `python -m benchmarks._ours JOB SETTINGS`, SETTINGS in JSON.
+"""One benchmark job in its own process: `python -m benchmarks._ours JOB SETTINGS` (JSON).
 
-Prints one JSON line. The other modules start it; see `children.run_ours`.
+The result is printed as one line of JSON. Other modules start it with `children.run_ours`.
 """
 # MuJoCo's compiled modules come without type stubs.
 # pyright: reportAttributeAccessIssue=false
@@ -38,14 +38,15 @@ def teach(
     evaluated: int = 0,
     bar: float | None = None,
 ) -> Metrics:
-    """Run an experiment from beginning to end.
+    """Run a whole experiment and return its metrics.
 
     Args:
-        saved: its configuration, as `TeachConfig.saved` gives it.
+        saved: configuration, as returned by `TeachConfig.saved`.
         workers: threads of the physics.
-        evaluated: episodes to play afterwards with the final policy, deterministically; only for
-            environments whose episodes all have one length.
-        bar: a true return; when it was first reached is said, and the curve.
+        evaluated: episodes to evaluate the final deterministic policy on; only for environments
+            whose episodes all have the same length.
+        bar: true return to reach; the result then also has the time and step of reaching
+            it, and the learning curve.
     """
     import rl_teacher.envs.mujoco.vector  # noqa: F401 - imported now, so that it is not timed
     from rl_teacher.runs.folder import Experiment, experiments_folder
@@ -75,28 +76,28 @@ def teach(
 
 
 def reached(bar: float, rows: list[dict[str, Any]], work_s: float) -> Metrics:
-    """Seconds from the launch, and steps, until a true return was first reached; None: never."""
+    """Return seconds and steps until a true return was first reached; None if it never was."""
     known = [row for row in rows if row["true_return"] is not None and row["true_return"] >= bar]
     if not known:
         return {"reached_s": None, "reached_step": None}
-    # Note: rows count from when training began; what came before is in the whole alone, and of a
-    # run that was continued nobody knows it.
+    # Times of rows start with training. The time before that is known only from the whole run, and
+    # is unknown for a continued run.
     before_s = work_s - rows[-1]["wall_s"]
     return {"reached_s": before_s + known[0]["wall_s"], "reached_step": known[0]["step"]}
 
 
 def curve(rows: list[dict[str, Any]]) -> list[tuple[int, float | None]]:
-    """Step and true return at the tenths of a run."""
+    """Return step and true return at each tenth of a run."""
     tenths = [rows[-1]["step"] * tenth / 10 for tenth in range(1, 11)]
     those = [next(row for row in rows if row["step"] >= step) for step in tenths]
     return [(row["step"], row["true_return"]) for row in those]
 
 
 def curve_figures(rows: list[dict[str, Any]]) -> Metrics:
-    """What a run's rows say of it.
+    """Compute the metrics of a run from its rows.
 
-    `steady_steps_per_second` leaves out the first rollout, in which programs are compiled;
-    `final_return` is the mean of the last 100 episodes; `auc` the mean over the whole training.
+    `steady_steps_per_second` excludes the first rollout, which includes compilation; `final_return`
+    is the mean of the last 100 episodes; `auc` is the mean over the whole training.
     """
     first, last = rows[0], rows[-1]
     seconds = last["wall_s"] - first["wall_s"]
@@ -121,10 +122,10 @@ def curve_figures(rows: list[dict[str, Any]]) -> Metrics:
 def play(
     config: TeachConfig, num_episodes: int, *, is_exploring: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Let the trained agent play whole episodes of one length.
+    """Run whole episodes of the same length with the trained agent.
 
     Returns:
-        [T, N] rewards, [T, N, K] what a clip is drawn from (MuJoCo: qpos).
+        [T, N] rewards and [T, N, K] scene states of the clips (MuJoCo: qpos).
     """
     from rl_teacher.agents.collector import Collector
     from rl_teacher.envs.registry import get_env_info, make_vector
@@ -132,7 +133,7 @@ def play(
     venv = make_vector(config.env_id, num_episodes)
     agent = trained_agent(config, venv)
     horizon = get_env_info(config.env_id).max_episode_steps
-    assert horizon is not None  # noqa: S101 - all of ours have one
+    assert horizon is not None  # noqa: S101 - all environments of the suite have one
     collector = Collector(venv, seed=config.seed + 10_000)
     act = agent.act if is_exploring else partial(agent.predict, deterministic=True)
     rollout = collector.collect(act, horizon)
@@ -141,7 +142,7 @@ def play(
 
 
 def trained_agent(config: TeachConfig, venv: "StatefulVectorEnv") -> "PPO":
-    """The agent of the newest checkpoint."""
+    """Load the agent of the newest checkpoint."""
     from rl_teacher.agents.ppo import PPO
     from rl_teacher.agents.registry import make_agent
     from rl_teacher.common.state_dict import part_of
@@ -159,7 +160,7 @@ def trained_agent(config: TeachConfig, venv: "StatefulVectorEnv") -> "PPO":
 
 
 def flips(saved: Mapping[str, Any], num_episodes: int) -> Metrics:
-    """Full turns of the agent of an experiment that is there, with and without exploration."""
+    """Count the full turns of the agent of an existing experiment, with and without exploration."""
     config = saved_to_config(saved)
     figures: Metrics = {}
     for name, is_exploring in (("deterministic", False), ("exploring", True)):
@@ -173,11 +174,14 @@ def flips(saved: Mapping[str, Any], num_episodes: int) -> Metrics:
 
 
 def backward_turns(pitch: np.ndarray) -> np.ndarray:
-    """[N] full turns over backwards in an episode, net of turns forwards.
+    """Count the full backward turns per episode, net of forward turns.
 
     Args:
-        pitch: [T, N] Hopper's `rooty` in radians, unwrapped. It turns about +y, so that forwards,
-            towards +x, is positive, and backwards negative.
+        pitch: [T, N] Hopper's `rooty` in radians, unwrapped. It turns about +y: forwards, towards
+            +x, is positive.
+
+    Returns:
+        [N] number of turns.
     """
     furthest = (pitch[0] - pitch).max(0)
     return np.floor(furthest / (2 * np.pi) + 1e-9).astype(int)
@@ -187,7 +191,7 @@ def backward_turns(pitch: np.ndarray) -> np.ndarray:
 
 
 def random(env_id: str, num_episodes: int, seed: int) -> Metrics:
-    """The mean true return of the random policy."""
+    """Compute the mean true return of the random policy."""
     from rl_teacher.agents.collector import Collector
     from rl_teacher.agents.episode_stats import EpisodeReturns
     from rl_teacher.envs.registry import make_vector
@@ -206,7 +210,7 @@ def random(env_id: str, num_episodes: int, seed: int) -> Metrics:
 
 
 def physics(env_id: str, num_envs: int, seconds: float) -> Metrics:
-    """Steps/s of MuJoCo's batch alone: random controls, a new start every 33 steps or so."""
+    """Measure the steps/s of MuJoCo's batch alone, with random controls and resets."""
     import os
 
     from mujoco.batch import Batch
@@ -235,7 +239,7 @@ def physics(env_id: str, num_envs: int, seconds: float) -> Metrics:
 
 
 def emulators(rom: str, num_envs: int, seconds: float) -> Metrics:
-    """Steps/s of ALE's own vector environment alone, with random actions."""
+    """Measure the steps/s of ALE's own vector environment with random actions."""
     from ale_py.vector_env import AtariVectorEnv
 
     envs = AtariVectorEnv(rom, num_envs)
@@ -251,14 +255,14 @@ def emulators(rom: str, num_envs: int, seconds: float) -> Metrics:
 
 
 def atari(env_id: str, num_envs: int, seconds: float, rollout_steps: int) -> Metrics:
-    """Steps/s of the same, collected into rollouts and recorded for clips, as in training."""
+    """Measure the steps/s of our Atari environments, with rollouts and clip recording."""
     from rl_teacher.agents.collector import Collector
     from rl_teacher.clips.recorder import Recorder
     from rl_teacher.envs.registry import make_vector
 
     envs = make_vector(env_id, num_envs)
     collector = Collector(envs, seed=0)
-    # Note: as short as is of use; what is written once is paid for once.
+    # The capacity is minimal, so that first writes to memory do not dominate the measurement.
     recorder = Recorder(env_id, segment_steps=25, capacity=2 * rollout_steps)
 
     def live() -> int:
@@ -271,7 +275,7 @@ def atari(env_id: str, num_envs: int, seconds: float, rollout_steps: int) -> Met
 
 
 def paced(live: Callable[[], int], seconds: float) -> Metrics:
-    """Steps/s of something that lives some steps each time it is called."""
+    """Measure the steps/s of a function that returns the number of steps it took."""
     num_steps, began_s = 0, time.perf_counter()
     while time.perf_counter() - began_s < seconds:
         num_steps += live()
@@ -282,12 +286,12 @@ def paced(live: Callable[[], int], seconds: float) -> Metrics:
 
 
 def labels(env_id: str, num_labels: int, num_rounds: int) -> Metrics:
-    """The reward learner with many labels: a warm fit, asking, memory.
+    """Measure warm fits, queries and memory of the reward learner with many labels.
 
     Args:
-        env_id: where random segments are lived.
-        num_labels: asked and answered before anything is measured.
-        num_rounds: warm fits to measure.
+        env_id: environment of the random segments.
+        num_labels: labels before the measurement starts.
+        num_rounds: number of warm fits to measure.
     """
     from rl_teacher.common import runtime
 
@@ -314,7 +318,7 @@ def labels(env_id: str, num_labels: int, num_rounds: int) -> Metrics:
 
 
 class LabelledWorld:
-    """A reward learner, a store, and random rollouts."""
+    """Reward learner with a store and random rollouts."""
 
     def __init__(self, env_id: str, folder: Path) -> None:
         from rl_teacher.agents.collector import Collector
@@ -358,13 +362,13 @@ class LabelledWorld:
         )
 
     def live(self, num_rollouts: int) -> None:
-        """Random rollouts of 32 steps, remembered and given their rewards."""
+        """Collect random rollouts of 32 steps and pass them to the learner."""
         for _ in range(num_rollouts):
             rollout = self._collector.collect(self._collector.random_actions, 32)
             self.learner.observe(rollout)
 
     def ask_up_to(self, wanted: int) -> None:
-        """Ask until there are so many labels, or as many more as are asked at once."""
+        """Ask until there are `wanted` labels, limited to one planning step."""
         from rl_teacher.queries.queue import RecentEpisodes
         from rl_teacher.queries.schedules import Progress
 
@@ -372,10 +376,10 @@ class LabelledWorld:
         self.num_asked += asked
 
     def refit(self) -> tuple[float, float, int]:
-        """Ask 50 at a time until a warm fit is due.
+        """Ask 50 comparisons at a time until a warm fit is due.
 
         Returns:
-            Seconds of asking 50, of the fit with taking in the answers, and its gradient steps.
+            Median seconds per 50 comparisons, seconds of the fit, and its gradient steps.
         """
         ask_s = []
         while True:
@@ -387,7 +391,7 @@ class LabelledWorld:
                 return float(np.median(ask_s)), fit_s, report.num_steps
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close learner, store and environments."""
         self.learner.close()
         self._store.close()
         self._venv.close()
@@ -397,21 +401,21 @@ class LabelledWorld:
 
 
 def study(**settings: Any) -> Metrics:
-    """See `simulated_labelers.study`."""
+    """Run `simulated_labelers.study`."""
     from benchmarks import simulated_labelers
 
     return simulated_labelers.study(**settings)
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds, and what came of it."""
+    """Return the duration in seconds and the result of a call."""
     began_s = time.perf_counter()
     outcome = work()
     return time.perf_counter() - began_s, outcome
 
 
 def resident_mb() -> float:
-    """Memory held now; the most ever held where the kernel does not say."""
+    """Return the resident memory in MB, or the peak where the kernel does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * resource.getpagesize() / 1e6
@@ -432,7 +436,7 @@ JOBS: dict[str, Callable[..., Metrics]] = {
 
 
 def main() -> None:
-    """Do one job and print its figures."""
+    """Run one job and print its metrics."""
     name, settings = sys.argv[1:]
     figures = JOBS[name](**json.loads(settings))
     print(json.dumps(figures))

@@ -1,6 +1,6 @@
-"""One Stable-Baselines3 run in a process of its own: `python -m benchmarks._wrapped SETTINGS`.
+"""One Stable-Baselines3 run in its own process: `python -m benchmarks._wrapped SETTINGS` (JSON).
 
-Prints one JSON line.
+The result is printed as one line of JSON.
 """
 
 import json
@@ -31,17 +31,17 @@ def train(  # noqa: PLR0913 - as the benchmark names them
     evaluated: int,
     agent_reset: int | None = None,
 ) -> Metrics:
-    """Train an agent, and play with it in the environment as it is.
+    """Train an agent and evaluate it in the unwrapped environment.
 
     Args:
-        env_id: of the environment.
-        agent: of Stable-Baselines3.
-        agent_settings: of the agent.
-        wrapper: keywords of the PreferenceWrapper; None for the true reward.
-        steps: of the agent's training.
-        seed: of everything.
-        evaluated: episodes to play.
-        agent_reset: labels after which the agent begins anew, once.
+        env_id: environment.
+        agent: class name in Stable-Baselines3.
+        agent_settings: keyword arguments of the agent.
+        wrapper: keyword arguments of the PreferenceWrapper; None for the true reward.
+        steps: environment steps of training.
+        seed: seed of environment, agent and labels.
+        evaluated: number of evaluation episodes.
+        agent_reset: number of labels after which the agent is reset once.
     """
     torch.set_num_threads(1)
     began_s = time.perf_counter()
@@ -72,7 +72,7 @@ def train(  # noqa: PLR0913 - as the benchmark names them
 
 
 def play(env_id: str, act: Any, num_episodes: int) -> list[float]:
-    """True returns of some episodes."""
+    """Return the true returns of evaluation episodes."""
     env = gym.make(env_id)
     returns = []
     for episode in range(num_episodes):

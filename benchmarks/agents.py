@@ -21,16 +21,16 @@ HOW = "python -m benchmarks.run agents [--only trpo a2c ga3c] [--seeds 0 1 2]"
 
 @dataclass(frozen=True)
 class Match:
-    """Two agents with the same settings in the same environments.
+    """Comparison of two agents with the same settings in the same environments.
 
     Attributes:
-        env_ids: where.
-        steps: of each run.
-        settings: of ours, by dotted name.
-        peer: who it is measured against, in words.
-        peer_job: what the peer's script is told; None where the peer is another agent of ours.
-        peer_settings: of that one.
-        to_reach: in words.
+        env_ids: environments.
+        steps: environment steps of each run.
+        settings: settings of our agent, by dotted name.
+        peer: name of the other agent in tables.
+        peer_job: arguments of the peer's script; None if the peer is another agent of ours.
+        peer_settings: settings of the other agent, if it is one of ours.
+        to_reach: the target, as text.
     """
 
     env_ids: tuple[str, ...]
@@ -83,12 +83,12 @@ MATCHES = {
 
 
 def run(options: Options, records: Records) -> None:
-    """Peer, ours, peer, ours; what is recorded is not done again."""
+    """Run the cells, alternating between peer and ours; skip recorded ones."""
     fill(cells(options), options, records)
 
 
 def cells(options: Options) -> Iterator[Cell]:
-    """Every run, seed by seed."""
+    """Yield every run, seed by seed."""
     for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
         for part, match in MATCHES.items():
             if options.wants(part):
@@ -125,7 +125,7 @@ def _our_cell(
     config = teach_config(
         {"env_id": env_id, "num_timesteps": steps, "seed": seed}, settings, options.settings
     )
-    # Note: beside another run, each has one core.
+    # Two parallel runs have one core each.
     workers = 1 if options.parallel > 1 else None
     work = partial(run_ours, "teach", saved=config.saved(), workers=workers)
     facts = {"part": part, "env_id": env_id, "seed": seed}
@@ -136,7 +136,7 @@ def _our_cell(
 
 
 def report(records: list[Record]) -> list[str]:
-    """A table for each agent; of each run, the newest."""
+    """Build one table per agent from the newest runs."""
     newest = latest_by(records, "part", "who", "env_id", "seed")
     lines: list[str] = []
     for part in MATCHES:
@@ -146,7 +146,7 @@ def report(records: list[Record]) -> list[str]:
 
 
 def pace(record: Record) -> float:
-    """Steps/s without the first rollout, in which ours is compiled."""
+    """Return the steps/s without the first rollout, which includes compilation."""
     return record.get("steady_steps_per_second") or record["steps_per_second"]
 
 

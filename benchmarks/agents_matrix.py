@@ -1,8 +1,8 @@
-"""Every agent learns, from the true reward and from labels: the matrix agent x environment.
+"""Matrix of agents and environments: every agent learns from the true reward and from labels.
 
-A cell learns when the mean return of its last 100 episodes passes its bar. The bars lie well above
-what a random policy gets (22 on CartPole-v1, 107 on ShortHopper-v1), and are the same for all: what
-is shown is that all of them work, not which is best.
+A cell learns when the mean return of its last 100 episodes exceeds its threshold. The thresholds
+are well above the random policy (22 on CartPole-v1, 107 on ShortHopper-v1) and equal for all
+agents: the matrix shows that every agent works, not which one is best.
 """
 
 from collections.abc import Iterator
@@ -33,12 +33,12 @@ HOW = (
 
 
 def run(options: Options, records: Records) -> None:
-    """Do what is not recorded yet, two at a time, each with one thread of physics."""
+    """Run what is not recorded yet, two at a time, each with one physics thread."""
     fill(cells(options), replace(options, parallel=options.parallel or 2), records)
 
 
 def cells(options: Options) -> Iterator[Cell]:
-    """Every run, seed by seed."""
+    """Yield every run, seed by seed."""
     is_quick = options.is_quick
     agent = options.settings.get("agent")
     for seed in options.seeds or SEEDS[: 1 if is_quick else None]:
@@ -49,7 +49,7 @@ def cells(options: Options) -> Iterator[Cell]:
 
 
 def cell(agent: str, env_id: str, num_labels: int, seed: int, options: Options) -> Cell:
-    """One run."""
+    """Create the cell of one run."""
     labels: dict[str, Any] = {"predictor": "rl"}
     if num_labels != TRUE_REWARD:
         labels = {"predictor": "synth", "n_labels": num_labels}
@@ -66,7 +66,7 @@ def cell(agent: str, env_id: str, num_labels: int, seed: int, options: Options) 
 
 
 def report(records: list[Record]) -> list[str]:
-    """Returns by agent, and in how many runs it learned."""
+    """Build the table of returns by agent, with the number of runs that learned."""
     newest = latest_by(records, "who", "env_id", "labels", "seed")
     columns = [(env_id, labels) for env_id in BARS for labels in LABELS]
     rows = []
@@ -89,7 +89,7 @@ def report(records: list[Record]) -> list[str]:
 
 
 def learns(record: Record) -> bool:
-    """Whether the run passed its bar."""
+    """Return True if the run exceeded its threshold."""
     reached = record["final_return"]
     return reached is not None and reached >= BARS[record["env_id"]]
 

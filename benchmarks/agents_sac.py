@@ -1,4 +1,4 @@
-"""Our SAC by itself: returns against SBX's, pace against SBX's and Stable-Baselines3's."""
+"""Our SAC alone: returns against SBX, speed against SBX and Stable-Baselines3."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -31,12 +31,12 @@ HOW = (
 
 
 def run(options: Options, records: Records) -> None:
-    """Peer, ours, peer, ours."""
+    """Run the cells, alternating between peer and ours."""
     fill(cells(options), options, records)
 
 
 def cells(options: Options) -> Iterator[Cell]:
-    """Every run, in the order in which they are done."""
+    """Yield every run in execution order."""
     returns = {"Pendulum-v1": 2_000} if options.is_quick else RETURNS
     seeds = options.seeds or SEEDS[: 1 if options.is_quick else None]
     if options.wants("returns"):
@@ -58,7 +58,7 @@ def cells(options: Options) -> Iterator[Cell]:
 
 
 def peers_cell(who: str, facts: dict[str, Any], steps: int, sizes: dict[str, Any]) -> Cell:
-    """A run of a peer: one gradient step for each environment step."""
+    """Create the cell of a peer, with one gradient step per environment step."""
     job = {
         "library": PEERS[who],
         "env_id": facts["env_id"],
@@ -78,7 +78,7 @@ def peers_cell(who: str, facts: dict[str, Any], steps: int, sizes: dict[str, Any
 def our_cell(
     who: str, facts: dict[str, Any], steps: int, sizes: dict[str, Any], options: Options
 ) -> Cell:
-    """A run of ours with the same settings, and what `--set` changes."""
+    """Create the cell of our run with the same settings, changed by `--set`."""
     settings = {
         "env_id": facts["env_id"],
         "num_timesteps": steps,
@@ -96,7 +96,7 @@ def our_cell(
 
 
 def report(records: list[Record]) -> list[str]:
-    """Two tables: returns, and pace."""
+    """Build the tables of returns and of speed."""
     newest = latest_by(records, "part", "who", "env_id", "seed")
     parts = {
         name: [each for each in newest if each["part"] == name] for name in ("returns", "pace")
@@ -110,7 +110,7 @@ def report(records: list[Record]) -> list[str]:
 
 
 def returns_table(records: list[Record]) -> list[str]:
-    """Mean return of the latest episodes, over seeds."""
+    """Build the table of mean returns of the latest episodes, over seeds."""
     rows = []
     for env_id in dict.fromkeys(record["env_id"] for record in records):
         reached = {
@@ -141,7 +141,7 @@ def returns_table(records: list[Record]) -> list[str]:
 
 
 def pace_table(records: list[Record]) -> list[str]:
-    """Environment steps per second of training, after the first."""
+    """Build the table of environment steps per second of training."""
     rows = []
     for env_id in dict.fromkeys(record["env_id"] for record in records):
         pace = {r["who"]: pace_of(r) for r in records if r["env_id"] == env_id}
@@ -159,11 +159,11 @@ def pace_table(records: list[Record]) -> list[str]:
 
 
 def pace_of(record: Record) -> float:
-    """Without what comes first: compilation and warm-up."""
+    """Return the steps/s without compilation and warm-up."""
     return record.get("steady_steps_per_second") or record["steps_per_second"]
 
 
 def sizes_in_words(sizes: dict[str, Any]) -> str:
-    """Layers and minibatches."""
+    """Format layer and minibatch sizes."""
     layers = " x ".join(map(str, sizes["hidden"]))
     return f"layers of {layers} units and minibatches of {sizes['minibatch_size']}"

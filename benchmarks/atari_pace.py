@@ -1,4 +1,4 @@
-"""Atari: how many steps a second arrive, how many are learned from, and what memory that takes."""
+"""Atari speed: steps per second delivered to the agent and learned from, and memory."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ ALONE, OURS, PEER = "ALE alone", "rl-teacher", "Stable-Baselines3"
 
 
 def run(options: Options, records: Records) -> None:
-    """Measure the parts that are asked for: delivered, learning, memory."""
+    """Measure the selected parts: delivered, learning, memory."""
     parts = {
         "delivered": measure_delivered,
         "learning": measure_learning,
@@ -38,7 +38,7 @@ def run(options: Options, records: Records) -> None:
 
 
 def rounds(options: Options) -> range:
-    """Three times in turn, or once to show that it works."""
+    """Return the rounds: three, or one with `--quick`."""
     return range(1 if options.is_quick else 3)
 
 
@@ -46,7 +46,7 @@ def rounds(options: Options) -> range:
 
 
 def measure_delivered(options: Options, records: Records) -> None:
-    """ALE alone and ours, in turn, each in a fresh process."""
+    """Measure ALE alone and our environments in turn, each in a new process."""
     seconds = 1.0 if options.is_quick else 15.0
     for number_of_round in rounds(options):
         for env_id, rom in GAMES[:1] if options.is_quick else GAMES:
@@ -71,7 +71,7 @@ def measure_delivered(options: Options, records: Records) -> None:
 
 
 def delivered_report(records: list[Record]) -> list[str]:
-    """Game by game."""
+    """Build the table by game."""
     rows, shares = [], []
     for env_id in dict.fromkeys(record["env_id"] for record in records):
         alone, ours = (
@@ -101,7 +101,7 @@ def delivered_report(records: list[Record]) -> list[str]:
 
 
 def measure_learning(options: Options, records: Records) -> None:
-    """Stable-Baselines3 at its threads and processes, then ours; with each network."""
+    """Measure Stable-Baselines3 with its threads and processes, then ours, per network."""
     for number_of_round in rounds(options):
         for network in NETWORKS[:1] if options.is_quick else NETWORKS:
             peers = [peer_learning(network, how, options) for how in PEERS]
@@ -118,7 +118,7 @@ def measure_learning(options: Options, records: Records) -> None:
 
 
 def peer_learning(network: NetworkSize, how: dict[str, Any], options: Options) -> dict[str, Any]:
-    """The same game, rollouts, minibatches, epochs and network."""
+    """Run the peer with the same game, rollouts, minibatches, epochs and network."""
     per_rollout = NUM_ENVS * ROLLOUT_STEPS
     settings = teach_config(preset("images", has_labels=False)).ppo
     arguments = {
@@ -151,7 +151,7 @@ def peer_learning(network: NetworkSize, how: dict[str, Any], options: Options) -
 
 
 def our_learning(network: NetworkSize, options: Options) -> dict[str, Any]:
-    """`rl-teacher teach -p rl -e Pong-v0`, whole: reports, checkpoints."""
+    """Run `rl-teacher teach -p rl -e Pong-v0`, with reports and checkpoints."""
     config = teach_config(
         preset("images", has_labels=False)
         | {
@@ -166,7 +166,7 @@ def our_learning(network: NetworkSize, options: Options) -> dict[str, Any]:
 
 
 def learning_report(records: list[Record]) -> list[str]:
-    """Network by network, against the peer's best."""
+    """Build the table by network, against the peer's best."""
     rows, ratios = [], []
     for network in dict.fromkeys(record["network"] for record in records):
         those = [record for record in records if record["network"] == network]
@@ -196,7 +196,7 @@ def learning_report(records: list[Record]) -> list[str]:
 
 
 def measure_memory(options: Options, records: Records) -> None:
-    """A run whose labels are all asked at its beginning."""
+    """Measure a run that asks all its labels at the start."""
     num_labels = 20 if options.is_quick else LABELS
     config = teach_config(
         preset("images", has_labels=True)
@@ -223,7 +223,7 @@ def measure_memory(options: Options, records: Records) -> None:
 
 
 def memory_report(records: list[Record]) -> list[str]:
-    """The peak."""
+    """Build the report of peak memory."""
     newest = records[-1]
     return [
         "### Memory",
@@ -238,7 +238,7 @@ def memory_report(records: list[Record]) -> list[str]:
 
 
 def num_rounds(records: list[Record]) -> int:
-    """Rounds that were measured."""
+    """Return the number of rounds measured."""
     return len({record["round"] for record in records})
 
 
@@ -250,7 +250,7 @@ REPORTS = {
 
 
 def report(records: list[Record]) -> list[str]:
-    """The newest run of each part."""
+    """Build the report of the newest run of each part."""
     lines = []
     for part, report_of in REPORTS.items():
         of_part = [record for record in records if record["part"] == part]

@@ -1,4 +1,4 @@
-"""Hopper taught to flip backwards, by comparisons alone; its environment rewards something else."""
+"""Hopper backflips from comparisons alone; the environment's own reward is for something else."""
 
 import tempfile
 from typing import Any
@@ -23,7 +23,7 @@ HOW = "python -m benchmarks.run backflip [--seeds 0 1 2] [--set clip_length=2.0 
 
 
 def run(options: Options, records: Records) -> None:
-    """Teach, play, count the turns."""
+    """Train, evaluate and count the turns."""
     quick = {"num_timesteps": 40_000, "n_labels": 60} if options.is_quick else {}
     steps = {"num_timesteps": options.steps} if options.steps else {}
     for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
@@ -48,7 +48,7 @@ def run(options: Options, records: Records) -> None:
 
 
 def report(records: list[Record]) -> list[str]:
-    """Turns per episode, by seed, under the settings that were run last."""
+    """Build the table of turns per episode by seed, for the latest settings."""
     settings = {**records[-1]["settings"], "seed": None}
     same = [record for record in records if {**record["settings"], "seed": None} == settings]
     rows = [

@@ -1,4 +1,4 @@
-"""Work done in fresh processes, so that nothing measured has been warmed by what came before."""
+"""Child processes for measurements, so that none is warmed up by an earlier one."""
 
 import json
 import os
@@ -18,22 +18,22 @@ from benchmarks.peer_environments import peer_command
 
 ROOT = Path(__file__).parent.parent
 UNFINISHED = Path(__file__).parent / ".unfinished"
-# Note: NumPy's threads and the physics' would fight for the cores; the command line says the same.
+# Threads of NumPy would compete with those of the physics; the command line sets the same.
 ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
 
 
 class ChildFailed(Exception):
-    """A process ended with an error; the text has the end of what it printed."""
+    """A process ended with an error; the message has the end of its output."""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A process that is done.
+    """Result of a finished process.
 
     Attributes:
-        figures: the JSON object it printed last.
-        wall_s: from its launch to its end.
-        peak_mb: the most memory it held, in MB of 10^6 bytes.
+        figures: metrics: the last JSON object it printed.
+        wall_s: seconds from launch to exit.
+        peak_mb: peak memory in MB of 10^6 bytes.
     """
 
     figures: dict[str, Any]
@@ -42,7 +42,7 @@ class Finished:
 
 
 class Child:
-    """A process under way, with its output in files."""
+    """Running process with its output in files."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
@@ -58,14 +58,14 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended yet. Note: does not wait, so that `wait` can ask for memory."""
+        """Return True until the process ends; it is not reaped, so `wait` can read its memory."""
         return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def wait(self) -> tuple[str, float, float]:
-        """What it printed, its wall seconds, and its peak memory in MB.
+        """Wait for the end; return output, wall seconds and peak memory in MB.
 
         Raises:
-            ChildFailed: it ended with an error.
+            ChildFailed: the process ended with an error.
         """
         _, status, usage = os.wait4(self.process.pid, 0)
         wall_s = time.perf_counter() - self.began_s
@@ -78,7 +78,7 @@ class Child:
         return output, wall_s, usage.ru_maxrss * _MAXRSS_UNIT / 1e6
 
     def kill(self) -> None:
-        """End it at once, if it still runs."""
+        """Kill the process if it still runs."""
         if self.process.returncode is None:
             self.process.kill()
             self.process.wait()
@@ -94,7 +94,7 @@ def _content(file: Any) -> str:
 
 @contextmanager
 def child(command: Sequence[str], **environment: str) -> Iterator[Child]:
-    """A process that does not outlive the block."""
+    """Start a process that is killed at the end of the block."""
     started = Child(command, environment)
     try:
         yield started
@@ -103,14 +103,18 @@ def child(command: Sequence[str], **environment: str) -> Iterator[Child]:
 
 
 def finish(command: Sequence[str], **environment: str) -> Finished:
-    """Run a process to its end."""
+    """Run a process and return its result."""
     with child(command, **environment) as started:
         output, wall_s, peak_mb = started.wait()
     return Finished(last_json(output), wall_s, peak_mb)
 
 
 def last_json(output: str) -> dict[str, Any]:
-    """The last line that is a JSON object."""
+    """Parse the last line of output that is a JSON object.
+
+    Raises:
+        ChildFailed: there is no such line.
+    """
     lines = [line for line in output.splitlines() if line.startswith("{")]
     if not lines:
         raise ChildFailed(f"no line of JSON in:\n{output[-1000:]}")
@@ -118,12 +122,12 @@ def last_json(output: str) -> dict[str, Any]:
 
 
 def run_ours(job: str, home: str | Path | None = None, **settings: Any) -> Finished:
-    """A job of `benchmarks._ours` in a fresh process.
+    """Run a job of `benchmarks._ours` in a new process.
 
     Args:
-        job: its name.
-        home: RL_TEACHER_HOME; an empty folder, gone afterwards, without it.
-        settings: what the job is told, as JSON.
+        job: name of the job.
+        home: RL_TEACHER_HOME; a temporary folder by default.
+        settings: arguments of the job, sent as JSON.
     """
     command = [sys.executable, "-m", "benchmarks._ours", job, json.dumps(settings)]
     if home is not None:
@@ -133,12 +137,12 @@ def run_ours(job: str, home: str | Path | None = None, **settings: Any) -> Finis
 
 
 def continue_ours(name: str, job: str, **settings: Any) -> Finished:
-    """The same of a job that takes hours: stopped, and asked for again, it goes on.
+    """Run a job that takes hours; an interrupted one is continued by the next call.
 
     Args:
-        name: under which its experiment is kept until it is done.
-        job: likewise.
-        settings: likewise.
+        name: name of the folder that is kept until the job is finished.
+        job: name of the job.
+        settings: arguments of the job, sent as JSON.
     """
     home = UNFINISHED / name
     home.mkdir(parents=True, exist_ok=True)
@@ -148,17 +152,17 @@ def continue_ours(name: str, job: str, **settings: Any) -> Finished:
 
 
 def run_peer(peer: str, script: str, **settings: Any) -> Finished:
-    """A script of a peer in a fresh process."""
+    """Run a script of a peer in a new process."""
     return finish([*peer_command(peer, script), json.dumps(settings)])
 
 
 def in_parallel(
     work: Callable[[Any], Any], items: Iterable[Any], num_parallel: int
 ) -> Iterator[tuple[Any, Any]]:
-    """Each item with what came of it, as they get done; failures come last, all in one.
+    """Yield each item with its result, in order of completion.
 
     Raises:
-        ChildFailed: some failed; the others were done all the same.
+        ChildFailed: some items failed. It is raised after all others are finished.
     """
     failures: list[str] = []
     with ThreadPoolExecutor(num_parallel) as pool:

@@ -1,4 +1,4 @@
-"""A database that looks as if a hundred labelers had answered for months."""
+"""Database contents as if a hundred labelers had answered for months."""
 
 from sqlalchemy import Connection, text
 
@@ -31,11 +31,11 @@ FILL = (
     """UPDATE experiments SET num_asked = :last + 1, num_answered = :answered,
         num_open = :last + 1 - :answered""",
 )
-"""Five labels of each answered comparison, by a hundred labelers in turn; the rest is open."""
+"""Statements that insert five labels per answered comparison, by a hundred labelers in turn."""
 
 
 def fill(connection: Connection, num_answered: int, num_open: int) -> None:
-    """As many comparisons, as if they had been asked and answered one by one."""
+    """Insert comparisons, as if they had been asked and answered one by one."""
     numbers = {"answered": num_answered, "last": num_answered + num_open - 1}
     for statement in FILL:
         named = {name: value for name, value in numbers.items() if f":{name}" in statement}

@@ -1,6 +1,6 @@
-"""Gymnasium's Hopper-v4 with `terminate_when_unhealthy=False`, on our fast path.
+"""Gymnasium's Hopper-v4 with `terminate_when_unhealthy=False`, simulated in batches.
 
-Same body, same observations, same reward; every episode has 1,000 steps.
+Body, observations and reward are the same; every episode has 1,000 steps.
 """
 
 from dataclasses import replace
@@ -15,12 +15,12 @@ ENV_ID = "FixedHopper-v4"
 
 
 def score(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
-    """Forward velocity + 1 while upright - 1e-3 * squared torques; never ends early."""
+    """Compute forward velocity + 1 while upright - 1e-3 * squared torques; never terminate."""
     rewards, _ = rules.score_hopper_v5(physics, velocity_x, actions)
     return rewards, None
 
 
 def register() -> None:
-    """Make it known in this process."""
+    """Register the environment in this process."""
     task = replace(PLAIN["Hopper-v5"], id=ENV_ID, score=score, can_terminate=False)
     TASKS.setdefault(ENV_ID, task)

@@ -1,4 +1,4 @@
-"""Many runs of ours and of a peer: each once, recorded when it is done, skipped when it was."""
+"""Grids of runs of ours and of a peer; each run is recorded once and skipped afterwards."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ class Cell:
     """One run.
 
     Attributes:
-        who: ours, or the peer's name.
-        facts: what the tables are made by: environment, labels, seed, ...
-        settings: everything it depends on; with `who` and `facts` the run's key. No commit.
-        work: does it.
+        who: ours, or the name of the peer.
+        facts: fields that the tables are grouped by: environment, labels, seed.
+        settings: everything else that the result depends on, except the commit.
+        work: function that executes the run.
     """
 
     who: str
@@ -28,7 +28,7 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """Equal for equal runs."""
+        """Key of the run; equal for equal runs."""
         return key_of({"who": self.who, "facts": self.facts, "settings": self.settings})
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class Cell:
 
 
 def fill(cells: Iterable[Cell], options: Options, records: Records) -> None:
-    """Do the runs that are not recorded yet, `options.parallel` at a time."""
+    """Execute the runs that are not recorded yet, `options.parallel` at a time."""
     done = set() if options.is_again else {record["key"] for record in records.all()}
     missing = [cell for cell in cells if cell.key not in done]
     print(f"  {len(missing)} runs to do", flush=True)

@@ -1,4 +1,4 @@
-"""How costs grow: pace with the number of environments, fits and memory with that of labels."""
+"""Scaling: speed with the number of environments, fits and memory with that of labels."""
 
 from benchmarks.children import run_ours
 from benchmarks.options import Options
@@ -14,7 +14,7 @@ HOW = "python -m benchmarks.run growth [--only envs labels]"
 
 
 def run(options: Options, records: Records) -> None:
-    """Measure the parts that are asked for: envs, labels."""
+    """Measure the selected parts: envs, labels."""
     parts = {
         "envs": measure_envs,
         "labels": measure_labels,
@@ -23,7 +23,7 @@ def run(options: Options, records: Records) -> None:
 
 
 def measure_envs(options: Options, records: Records) -> None:
-    """Physics alone, then the whole command, at each number of environments."""
+    """Measure physics alone, then the whole command, for each number of environments."""
     steps = options.steps or (20_000 if options.is_quick else 300_000)
     for num_envs in ENVS[2:4] if options.is_quick else ENVS:
         raw = run_ours(
@@ -51,7 +51,7 @@ def measure_envs(options: Options, records: Records) -> None:
 
 
 def measure_labels(options: Options, records: Records) -> None:
-    """A warm fit, asking, and memory at each number of labels."""
+    """Measure warm fits, queries and memory for each number of labels."""
     for num_labels in LABELS[:1] if options.is_quick else LABELS:
         finished = run_ours(
             "labels",
@@ -71,7 +71,7 @@ def measure_labels(options: Options, records: Records) -> None:
 
 
 def report(records: list[Record]) -> list[str]:
-    """The newest run of each part."""
+    """Build the report of the newest run of each part."""
     envs = latest_run([record for record in records if record["part"] == "envs"])
     labels = latest_run([record for record in records if record["part"] == "labels"])
     return [*(_envs(envs) if envs else []), *(_labels(labels) if labels else [])]

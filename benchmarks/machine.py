@@ -1,4 +1,4 @@
-"""What a figure depends on besides the code: machine, versions, commit, date."""
+"""Circumstances of a measurement besides the code: machine, versions, commit, date."""
 
 import functools
 import os
@@ -17,13 +17,13 @@ ROOT = Path(__file__).parent.parent
 
 
 def now() -> str:
-    """In UTC, to the second."""
+    """Return the time in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 @functools.cache
 def circumstances() -> dict[str, Any]:
-    """The machine, the versions installed, and the commit."""
+    """Return the machine, the installed versions and the commit."""
     return {
         "machine": f"{platform.system()} {platform.machine()}",
         "cpu": cpu_model(),
@@ -35,7 +35,7 @@ def circumstances() -> dict[str, Any]:
 
 
 def cpu_model() -> str:
-    """As the kernel names it."""
+    """Return the processor name reported by the kernel."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -45,7 +45,7 @@ def cpu_model() -> str:
 
 
 def commit() -> str:
-    """The commit, with a + when the source differs from it."""
+    """Return the commit, with a + if the source differs from it."""
     try:
         head = _git("rev-parse", "--short=12", "HEAD")
         return head + ("+" if _git("status", "--porcelain", "--", "src") else "")

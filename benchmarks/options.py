@@ -1,4 +1,4 @@
-"""What a benchmark is told on the command line."""
+"""Command-line options of the benchmarks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,18 +7,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Options:
-    """The flags of `python -m benchmarks.run`; empty ones mean the benchmark's own choice.
+    """Flags of `python -m benchmarks.run`; empty ones leave the choice to the benchmark.
 
     Attributes:
-        run: names this run, in every record of it.
-        is_quick: tiny settings that only show that it works.
-        only: environment ids, or names of parts.
+        run: identifier of this run in its records.
+        is_quick: use tiny settings that only check that the benchmark works.
+        only: environment ids or names of parts.
         labels: numbers of labels; 0 is the true reward.
-        seeds: of the runs.
-        parallel: runs at a time.
+        seeds: seeds of the runs.
+        parallel: number of simultaneous runs.
         steps: environment steps of a run.
-        settings: of our runs, by dotted name, over the benchmark's own.
-        is_again: do over what is already recorded.
+        settings: settings of our runs by dotted name, which override those of the benchmark.
+        is_again: repeat what is already recorded.
     """
 
     run: str
@@ -32,5 +32,5 @@ class Options:
     is_again: bool = False
 
     def wants(self, part: str) -> bool:
-        """Whether a part of the benchmark is asked for."""
+        """Return True if a part of the benchmark is selected."""
         return not self.only or part in self.only

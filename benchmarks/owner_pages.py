@@ -1,4 +1,4 @@
-"""How soon the owner's pages show something, of an experiment with very many comparisons."""
+"""Load times of the owner's pages for an experiment with very many comparisons."""
 
 import tempfile
 import time
@@ -45,7 +45,7 @@ WHERE clips.num_steps = 30 AND real.place = CAST(clips.content_hash AS INTEGER) 
 
 
 def measure_owner_pages(options: Options, records: Records) -> None:
-    """Each page, in a browser that has nothing of it yet, and what it asks the service for.
+    """Measure each page in a browser with an empty cache, with its requests.
 
     Raises:
         ChildFailed: there is no browser.
@@ -60,7 +60,7 @@ def measure_owner_pages(options: Options, records: Records) -> None:
             with open_store(home) as store:
                 fill_home(store, home, num_comparisons)
             with chromium.launched() as browser:
-                # Note: the first page of all also waits for a service that has just begun.
+                # The first request also waits for the start of the service, so it is not measured.
                 opened(browser, service, "settings", "textarea")
                 for page, selector in FIRST_DRAWN.items():
                     rounds = range(1 if options.is_quick else ROUNDS)
@@ -80,7 +80,7 @@ def measure_owner_pages(options: Options, records: Records) -> None:
 
 
 def fill_home(store: Store, home: Path, num_comparisons: int) -> None:
-    """An experiment of so many comparisons, as a hundred labelers have answered them."""
+    """Create an experiment with many comparisons, answered by a hundred labelers."""
     store.experiments.ensure("load", ENV_ID, {})
     with store.database.writing() as connection:
         fill(connection, num_comparisons - NUM_OPEN, NUM_OPEN)
@@ -93,10 +93,10 @@ def fill_home(store: Store, home: Path, num_comparisons: int) -> None:
 
 
 def opened(browser: Browser, service: Service, page: str, selector: str) -> float:
-    """Seconds from the address to the first rows, in a browser that knows nothing but its key."""
+    """Return the seconds from navigation to the first rows; the browser has only the cookie."""
     context = browser.new_context(viewport=WINDOW)  # pyright: ignore[reportArgumentType]
     try:
-        # Note: brings the cookie, and nothing of the page.
+        # Sets the cookie without loading any asset of the page.
         context.request.get(service.link("/"))
         tab = context.new_page()
         begun_s = time.perf_counter()
@@ -108,7 +108,7 @@ def opened(browser: Browser, service: Service, page: str, selector: str) -> floa
 
 
 def report(records: Sequence[Record]) -> list[str]:
-    """A table of the newest run."""
+    """Build the table of the newest run."""
     newest = records[-1]
     rows = [[each["page"], number(each["median_s"]), number(each["slowest_s"])] for each in records]
     return [

@@ -1,4 +1,4 @@
-"""How quick and how light the labelling page is, in Chromium that draws with the processor."""
+"""Speed and size of the labelling page, in Chromium with software rendering."""
 
 import gzip
 import re
@@ -38,7 +38,7 @@ ANSWERING_POLL_S = 2.0
 
 
 def run(options: Options, records: Records) -> None:
-    """Measure the parts that are asked for: launch, swap, pace, training, wire, bundle.
+    """Measure the selected parts: launch, swap, pace, training, wire, bundle.
 
     Raises:
         ChildFailed: there is no Chromium, the page is not built, or a run ended.
@@ -62,7 +62,7 @@ def run(options: Options, records: Records) -> None:
 
 @contextmanager
 def taught_by_a_person(env_id: str, pretrain_labels: int) -> Iterator[Running]:
-    """`rl-teacher teach -p human` in an empty home, until the block ends."""
+    """Run `rl-teacher teach -p human` in an empty home until the end of the block."""
     with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home:
         flags = ["-p", "human", "-e", env_id, "-L", str(pretrain_labels), "-n", "page"]
         more = ["--no-tensorboard", "--no-browser", "--port", "0"]
@@ -75,7 +75,7 @@ def taught_by_a_person(env_id: str, pretrain_labels: int) -> Iterator[Running]:
 
 @contextmanager
 def opened(started: Running, browser: Browser) -> Iterator[LabellingPage]:
-    """The labelling page of a run, in a browser without cookies or cache."""
+    """Open the labelling page of a run in a browser without cookies or cache."""
     context = browser.new_context(viewport=WINDOW)  # pyright: ignore[reportArgumentType]
     try:
         page: Page = context.new_page()
@@ -89,7 +89,7 @@ def opened(started: Running, browser: Browser) -> Iterator[LabellingPage]:
 
 
 def measure_launch(options: Options, records: Records) -> None:
-    """The command, and a browser that opens the link as soon as it is printed."""
+    """Measure the time from the command to the first comparison in a browser."""
     with chromium.launched() as browser:
         for number_of_round in range(1 if options.is_quick else 5):
             began_s = time.perf_counter()
@@ -106,7 +106,7 @@ def measure_launch(options: Options, records: Records) -> None:
 
 
 def measure_swap(options: Options, records: Records) -> None:
-    """One answer after the other, as the page itself measures them."""
+    """Measure the time between comparisons with the timers of the page."""
     num_swaps = 3 if options.is_quick else SWAPS
     with (
         chromium.launched() as browser,
@@ -127,7 +127,7 @@ def measure_swap(options: Options, records: Records) -> None:
 
 
 def swap(labelling: LabellingPage) -> tuple[float, float]:
-    """Milliseconds from one key to the next comparison: until drawn, until on screen."""
+    """Return the milliseconds from a key press until the next comparison is drawn and displayed."""
     shown = labelling.shown_comparison()
     labelling.wait_until("hooks.numAhead > 0")
     labelling.page.wait_for_timeout(SETTLE_MS)
@@ -140,7 +140,7 @@ def swap(labelling: LabellingPage) -> tuple[float, float]:
 
 
 def measure_pace(options: Options, records: Records) -> None:
-    """Two clips of the body with the most parts, while they move."""
+    """Measure the frame rate of two moving clips of the body with the most parts."""
     seconds = 2 if options.is_quick else SECONDS_WATCHED
     with (
         chromium.launched() as browser,
@@ -149,8 +149,8 @@ def measure_pace(options: Options, records: Records) -> None:
     ):
         labelling.shown_comparison()
         labelling.page.wait_for_timeout(5_000)
-        # Note: at a quarter of its speed a clip moves for 6 s. In the rest between two rounds
-        # nothing is drawn, which is no slowness.
+        # At a quarter of its speed a clip moves for 6 s. Nothing is drawn in the pause between two
+        # rounds, which would look like a low frame rate.
         labelling.press("1")
         labelling.press("r")
         paces = [watched(labelling) for _ in range(seconds)]
@@ -167,7 +167,7 @@ def measure_pace(options: Options, records: Records) -> None:
 
 
 def watched(labelling: LabellingPage) -> float:
-    """Pictures drawn in a second."""
+    """Return the frames drawn in one second."""
     labelling.page.wait_for_timeout(1_000)
     return labelling.hook("fps")
 
@@ -176,7 +176,7 @@ def watched(labelling: LabellingPage) -> float:
 
 
 def measure_training(options: Options, records: Records) -> None:
-    """Runs with somebody who answers all that waits, and synthetic ones with as many labels."""
+    """Compare runs answered by a client with synthetic runs of as many labels."""
     steps = options.steps or (20_000 if options.is_quick else 400_000)
     for number_of_round in range(1 if options.is_quick else 3):
         answered, pace = pace_with_a_person(steps)
@@ -196,7 +196,7 @@ def measure_training(options: Options, records: Records) -> None:
 
 
 def pace_with_a_person(steps: int) -> tuple[int, float]:
-    """How many were answered, and steps/s of training."""
+    """Return the number of answers and the steps/s of training."""
     flags = ["-p", "human", "-L", str(FIRST_LABELS), "-t", str(steps), "--port", "0"]
     with a_run(*flags) as started:
         answered = answer_all(started)
@@ -204,7 +204,7 @@ def pace_with_a_person(steps: int) -> tuple[int, float]:
 
 
 def pace_of_a_run(*flags: str) -> float:
-    """Steps/s of training, with nobody there."""
+    """Return the steps/s of training without a labeler."""
     with a_run(*flags) as started:
         started.process.wait()
         return pace_of(started.home)
@@ -212,7 +212,7 @@ def pace_of_a_run(*flags: str) -> float:
 
 @contextmanager
 def a_run(*flags: str) -> Iterator[Running]:
-    """`rl-teacher teach -e Hopper-v1` in an empty home, until the block ends."""
+    """Run `rl-teacher teach -e Hopper-v1` in an empty home until the end of the block."""
     with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home:
         always = ["-e", "Hopper-v1", "-n", "page", "--no-tensorboard", "--no-browser"]
         started = Running(Path(home), "run", "teach", *always, *flags)
@@ -223,17 +223,17 @@ def a_run(*flags: str) -> Iterator[Running]:
 
 
 def answer_all(started: Running) -> int:
-    """Answer whatever waits as the page does, until the run ends; how many it were.
+    """Answer all comparisons through the page's API until the run ends; return their number.
 
-    Note: by the true return, as the synthetic teacher does. An agent that is taught something else
-    falls more often, or less, and what falls costs another amount of physics.
+    Answers follow the true return, as those of the synthetic teacher. With other answers, the agent
+    would fall more or less often, which changes the cost of the physics.
     """
     segments = SegmentFiles(started.home / "segments")
     link = started.printed_link()
     origin = re.sub(r"(https?://[^/]+).*", r"\1", link)
     answered: set[int] = set()
     own = {"Origin": origin}
-    # Note: the service goes a moment before its run does.
+    # The service ends shortly before its run, so transport errors are expected.
     client = httpx.Client(trust_env=False, follow_redirects=True, headers=own)
     with suppress(httpx.TransportError), client:
         client.get(link)
@@ -254,7 +254,7 @@ def answer_all(started: Running) -> int:
 
 
 def pace_of(home: Path) -> float:
-    """Steps/s of training, its first rollout left out, in which programs are compiled."""
+    """Return the steps/s of training without the first rollout, which includes compilation."""
     with as_home(home):
         return curve_figures(Experiment.find("page").metrics())["steady_steps_per_second"]
 
@@ -263,7 +263,7 @@ def pace_of(home: Path) -> float:
 
 
 def measure_wire(options: Options, records: Records) -> None:
-    """A comparison of every environment of the suite, as the service sends it."""
+    """Measure a comparison of every environment of the suite, as sent by the service."""
     for env_id in ["Hopper-v1"] if options.is_quick else suite():
         with taught_by_a_person(env_id, 2) as started:
             keep(
@@ -272,15 +272,15 @@ def measure_wire(options: Options, records: Records) -> None:
 
 
 def suite() -> list[str]:
-    """The suite's environments with long episodes; the short ones have the same clips."""
+    """Return the long environments of the suite; the short ones have the same clips."""
     return [env_id for env_id in SUITE if not env_id.startswith("Short")]
 
 
 def bytes_on_the_wire(link: str) -> dict[str, int]:
-    """What a page fetches for one comparison, bodies as sent; the scene comes once only.
+    """Measure the bytes that a page fetches for a comparison; the scene is fetched once.
 
     Raises:
-        ChildFailed: none is asked.
+        ChildFailed: no comparison was asked.
     """
     with httpx.Client(trust_env=False, follow_redirects=True) as client:
         origin = re.sub(r"(https?://[^/]+).*", r"\1", link)
@@ -299,7 +299,7 @@ def bytes_on_the_wire(link: str) -> dict[str, int]:
 
 
 def received(client: httpx.Client, url: str) -> int:
-    """Bytes of a body, compressed where the service compresses it."""
+    """Return the size of a response body as sent, possibly compressed."""
     return client.get(url).raise_for_status().num_bytes_downloaded
 
 
@@ -307,7 +307,7 @@ def received(client: httpx.Client, url: str) -> int:
 
 
 def measure_bundle(options: Options, records: Records) -> None:
-    """Every file of the built page, compressed each on its own."""
+    """Measure the files of the built page, each compressed separately."""
     files = [path for path in chromium.INDEX.parent.rglob("*") if path.is_file()]
     sizes = [len(gzip.compress(path.read_bytes(), 6)) for path in files]
     keep(options, records, "bundle", files=len(files), gzip_bytes=sum(sizes))
@@ -317,7 +317,7 @@ def measure_bundle(options: Options, records: Records) -> None:
 
 
 def report(records: list[Record]) -> list[str]:
-    """The newest run of each part."""
+    """Build the report of the newest run of each part."""
     lines: list[str] = []
     parts = (
         ("launch", _launch),

@@ -1,4 +1,4 @@
-"""Benchmarks that are measured part by part: the loop over them, and what they keep."""
+"""Benchmarks that are measured in parts: the loop over them and their records."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,21 +12,21 @@ Measure = Callable[[Options, Records], None]
 
 
 def measure_parts(parts: Mapping[str, Measure], options: Options, records: Records) -> None:
-    """Measure the parts that are asked for, in their order."""
+    """Measure the selected parts in order."""
     for name, measure in parts.items():
         if options.wants(name):
             measure(options, records)
 
 
 def keep(options: Options, records: Records, part: str, **figures: Any) -> None:
-    """Record figures and print them."""
+    """Record metrics and print them."""
     records.append(run=options.run, part=part, **figures)
     said = ", ".join(f"{name} {value}" for name, value in figures.items())
     print(f"  {part}: {said}", flush=True)
 
 
 def pace_of(finished: Finished, config: TeachConfig) -> dict[str, Any]:
-    """How quick a whole run was, once its first rollout was done, and with it."""
+    """Return the speed of a whole run, with and without its first rollout."""
     return {
         "settings": config.saved(),
         "steps": finished.figures["steps"],

@@ -1,7 +1,7 @@
-"""The virtual environments of the peers: made when they are first needed.
+"""Virtual environments of the peers, created on first use.
 
-`peers/<name>.txt` says what is in one. A paragraph of it is one call of pip, so that what must be
-there first is there first.
+`peers/<name>.txt` lists the requirements. Each paragraph is one call of pip, so that build
+dependencies are installed first.
 """
 
 import hashlib
@@ -15,12 +15,12 @@ ENVIRONMENTS = HERE.parent / ".venv-peers"
 
 
 def peer_command(name: str, script: str) -> list[str]:
-    """How a script of `peers/` is run in the environment of a peer, which is made if need be."""
+    """Return the command that runs a script of `peers/`; create its environment if needed."""
     return [str(ready_python(name)), str(PEERS / script)]
 
 
 def ready_python(name: str) -> Path:
-    """The interpreter of a peer's environment, with everything installed."""
+    """Return the interpreter of a peer's environment with everything installed."""
     requirements = (PEERS / f"{name}.txt").read_text()
     folder = ENVIRONMENTS / name
     python = folder / "bin" / "python"
@@ -35,13 +35,13 @@ def ready_python(name: str) -> Path:
 
 
 def install(python: Path, specifiers: list[str]) -> None:
-    """One call of pip."""
+    """Run pip once."""
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, *specifiers], check=True)
 
 
 def pip_calls(requirements: str) -> list[list[str]]:
-    """What each call of pip installs: the paragraphs, without comments."""
+    """Parse the requirements of each pip call: the paragraphs, without comments."""
     calls: list[list[str]] = [[]]
     for line in map(str.strip, requirements.splitlines()):
         if not line:

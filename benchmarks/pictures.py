@@ -1,4 +1,4 @@
-"""Taught by sight: MovingDot until it is solved, and curves of Pong and Breakout."""
+"""Image observations: MovingDot until it is solved, and learning curves of Pong and Breakout."""
 
 import zlib
 from collections.abc import Iterator
@@ -29,12 +29,12 @@ HOW = "python -m benchmarks.run pictures [--only MovingDot-v0] [--labels 300] [-
 
 
 def run(options: Options, records: Records) -> None:
-    """Do what is not recorded yet, one at a time: each uses all cores."""
+    """Run what is not recorded yet, one at a time, since each run uses all cores."""
     fill(cells(options), options, records)
 
 
 def cells(options: Options) -> Iterator[Cell]:
-    """Every run, environment by environment."""
+    """Yield every run, environment by environment."""
     for env_id in options.only or tuple(LABELS)[: 1 if options.is_quick else None]:
         for num_labels in options.labels or LABELS[env_id]:
             for seed in options.seeds or SEEDS[env_id][: 1 if options.is_quick else None]:
@@ -42,7 +42,7 @@ def cells(options: Options) -> Iterator[Cell]:
 
 
 def cell(env_id: str, num_labels: int, seed: int, options: Options) -> Cell:
-    """One run, with the preset that the command line would choose."""
+    """Create a run with the preset that the command line would choose."""
     labels: dict[str, Any] = {"predictor": "rl"}
     if num_labels != TRUE_REWARD:
         labels = {"predictor": "synth", "n_labels": num_labels}
@@ -61,7 +61,7 @@ def cell(env_id: str, num_labels: int, seed: int, options: Options) -> Cell:
 
 
 def report(records: list[Record]) -> list[str]:
-    """Returns, and how long it took to reach the bar."""
+    """Build the table of returns and of the time to reach the threshold."""
     newest = latest_by(records, "env_id", "labels", "seed")
     rows = []
     for env_id, num_labels in dict.fromkeys((each["env_id"], each["labels"]) for each in newest):
@@ -95,7 +95,7 @@ def report(records: list[Record]) -> list[str]:
 
 
 def curves_table(records: list[Record]) -> list[str]:
-    """The returns of each run at its tenths."""
+    """Build the table of returns at each tenth of a run."""
     rows = [
         [
             f"{each['env_id']}, {each['labels'] or 'true reward'}, seed {each['seed']}",

@@ -1,4 +1,4 @@
-"""Our PPO by itself: returns at 1M steps against Stable-Baselines3's with VecNormalize."""
+"""Our PPO alone: returns after 1M steps against Stable-Baselines3's PPO with VecNormalize."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -20,12 +20,12 @@ HOW = "python -m benchmarks.run ppo_returns [--seeds 0 1 2] [--parallel 2] [--se
 
 
 def run(options: Options, records: Records) -> None:
-    """Peer, ours, peer, ours."""
+    """Run the cells, alternating between peer and ours."""
     fill(cells(options), options, records)
 
 
 def cells(options: Options) -> Iterator[Cell]:
-    """Every run, in the order in which they are done."""
+    """Yield every run in execution order."""
     steps = options.steps or (20_480 if options.is_quick else STEPS)
     for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
         for env_id in options.only or ENV_IDS[: 1 if options.is_quick else None]:
@@ -45,14 +45,14 @@ def cells(options: Options) -> Iterator[Cell]:
             }
             yield Cell(PEER, facts, job, partial(run_peer, "sb3", "sb3_train.py", **job))
             config = our_config(env_id, steps, seed, options)
-            # Note: beside another run, each has one core.
+            # Two parallel runs have one core each.
             workers = 1 if options.parallel > 1 else None
             work = partial(run_ours, "teach", saved=config.saved(), workers=workers)
             yield Cell(OURS, facts, {"config": config.saved()}, work)
 
 
 def our_config(env_id: str, steps: int, seed: int, options: Options) -> TeachConfig:
-    """The peer's hyper-parameters, and what `--set` changes."""
+    """Return the peer's hyperparameters as our settings, changed by `--set`."""
     settings = {
         "env_id": env_id,
         "num_timesteps": steps,
@@ -64,7 +64,7 @@ def our_config(env_id: str, steps: int, seed: int, options: Options) -> TeachCon
 
 
 def report(records: list[Record]) -> list[str]:
-    """Returns by environment; of ours, the settings that were run last."""
+    """Build the table of returns by environment; ours has the latest settings only."""
     newest = latest_by(records, "who", "env_id", "seed")
     rows = []
     for env_id in dict.fromkeys(record["env_id"] for record in newest):

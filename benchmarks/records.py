@@ -1,4 +1,4 @@
-"""Metrics as JSON lines: one file for each benchmark, which only grows."""
+"""Metrics as JSON lines: one append-only file per benchmark."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -13,22 +13,22 @@ Record = dict[str, Any]
 
 
 class Records:
-    """The file of one benchmark.
+    """File of one benchmark.
 
     Args:
-        name: of the benchmark.
-        is_quick: a smoke run's figures are kept apart, and are not committed.
-        folder: where the files are.
+        name: name of the benchmark.
+        is_quick: store the metrics of a smoke run separately, where they are not committed.
+        folder: folder of the files.
     """
 
     def __init__(self, name: str, is_quick: bool = False, folder: Path = RESULTS) -> None:
         self.path = (folder / "quick" if is_quick else folder) / f"{name}.jsonl"
 
     def append(self, **figures: Any) -> Record:
-        """Keep some figures, with what they depend on.
+        """Append a record of metrics, with their circumstances.
 
         Returns:
-            The record as it was written.
+            The record as written.
         """
         record = {**figures, "date": machine.now(), **machine.circumstances()}
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ class Records:
         return record
 
     def all(self) -> list[Record]:
-        """Every record, oldest first; half a line of a killed process is left out."""
+        """Return all records, oldest first, without a truncated line of a killed process."""
         if not self.path.exists():
             return []
         return list(_parsed(self.path.read_text().splitlines()))
@@ -52,7 +52,7 @@ def _parsed(lines: Iterable[str]) -> Iterable[Record]:
 
 
 def latest_by(records: Iterable[Record], *fields: str) -> list[Record]:
-    """The newest record of each combination of these fields, in the order first seen."""
+    """Return the newest record of each combination of fields, in order of first appearance."""
     latest: dict[str, Record] = {}
     for record in records:
         latest[key_of({field: record.get(field) for field in fields})] = record
@@ -60,10 +60,10 @@ def latest_by(records: Iterable[Record], *fields: str) -> list[Record]:
 
 
 def latest_run(records: list[Record]) -> list[Record]:
-    """The records of the newest run."""
+    """Return the records of the newest run."""
     return [record for record in records if record["run"] == records[-1]["run"]] if records else []
 
 
 def key_of(settings: Mapping[str, Any]) -> str:
-    """Equal settings, equal key: whatever the order, whatever the commit."""
+    """Return a key that is equal for equal settings, regardless of their order."""
     return json.dumps(settings, sort_keys=True)

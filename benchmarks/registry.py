@@ -1,4 +1,4 @@
-"""Every benchmark, by name."""
+"""Registry of the benchmarks."""
 
 from types import ModuleType
 

@@ -1,4 +1,4 @@
-"""Write RESULTS.md from what is recorded: `python -m benchmarks.results`."""
+"""RESULTS.md, generated from the records: `python -m benchmarks.results`."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ PATH = Path(__file__).parent / "RESULTS.md"
 
 
 def write(path: Path = PATH) -> None:
-    """Every benchmark that has records, the good figures and the bad."""
+    """Write the results of every recorded benchmark, favourable or not."""
     path.write_text(document({name: Records(name).all() for name in registry.BENCHMARKS}))
 
 
 def document(records: dict[str, list[Record]]) -> str:
-    """The whole page."""
+    """Build the whole page."""
     lines = [
         "# Results",
         "",
@@ -34,7 +34,7 @@ def document(records: dict[str, list[Record]]) -> str:
 
 
 def provenance(records: list[Record]) -> list[str]:
-    """Machine, versions, commits and dates: of the newest record, and which others there are."""
+    """Describe machine, versions, commits and dates of the newest record, and list the others."""
     newest = records[-1]
     versions = newest["versions"] | _peer_versions(records)
     words = ", ".join(f"{name} {version}" for name, version in versions.items())
@@ -49,7 +49,7 @@ def provenance(records: list[Record]) -> list[str]:
 
 
 def _peer_versions(records: list[Record]) -> dict[str, str]:
-    """Of what the newest peer was, in its own environment."""
+    """Return the versions in the environment of the newest peer."""
     found = [record["peer_versions"] for record in records if "peer_versions" in record]
     return {f"the peer's {name}": number for name, number in found[-1].items()} if found else {}
 

@@ -14,7 +14,7 @@ from benchmarks.settings import setting
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, record, and write RESULTS.md anew; the exit code."""
+    """Measure, record and regenerate RESULTS.md; return the exit code."""
     given = parser().parse_args(arguments)
     options = options_of(given)
     code = 0
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the argument parser."""
     made = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
     made.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
     made.add_argument("--quick", action="store_true", help="only show that it works")
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def options_of(given: argparse.Namespace) -> Options:
-    """The flags, checked."""
+    """Validate the flags."""
     unknown = [name for name in given.names if name not in BENCHMARKS]
     if unknown:
         parser().error(f"no benchmark is called {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")

@@ -1,4 +1,4 @@
-"""Our runs' settings, to and from plain values."""
+"""Conversion of the settings of our runs to and from plain values."""
 
 import typing
 from collections.abc import Mapping
@@ -9,10 +9,10 @@ from rl_teacher.config.experiment import TeachConfig
 
 
 def teach_config(*layers: Mapping[str, Any]) -> TeachConfig:
-    """An experiment's configuration, from settings by dotted name: `{"ppo.num_envs": 16}`.
+    """Build a configuration from settings by dotted name: `{"ppo.num_envs": 16}`.
 
     Args:
-        layers: later ones change what earlier ones say.
+        layers: settings; later ones override earlier ones.
     """
     config = TeachConfig(env_id="", predictor="rl", name="bench")
     for settings in layers:
@@ -21,7 +21,7 @@ def teach_config(*layers: Mapping[str, Any]) -> TeachConfig:
 
 
 def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:
-    """A configuration with some settings changed.
+    """Return a configuration with some settings changed.
 
     Raises:
         KeyError: there is no such setting.
@@ -39,7 +39,7 @@ def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:
 
 
 def saved_to_config(saved: Mapping[str, Any]) -> TeachConfig:
-    """The configuration of which `TeachConfig.saved` gave these values, perhaps through JSON."""
+    """Restore the configuration from the values of `TeachConfig.saved`, possibly read from JSON."""
     default = teach_config()
     nested = {
         name: with_settings(part, saved[name])
@@ -50,10 +50,10 @@ def saved_to_config(saved: Mapping[str, Any]) -> TeachConfig:
 
 
 def setting(text: str) -> tuple[str, Any]:
-    """`ppo.num_envs=16` as a name and a value of the right type.
+    """Parse `ppo.num_envs=16` into a name and a value of the right type.
 
     Raises:
-        ValueError: no such setting, or no such value.
+        ValueError: the setting or the value is invalid.
     """
     dotted, equals, word = text.partition("=")
     owner: Any = teach_config()
@@ -66,7 +66,7 @@ def setting(text: str) -> tuple[str, Any]:
 
 
 def _value(word: str, kind: Any) -> Any:
-    """A word as a type says; of a union, the first member that takes it."""
+    """Convert a word to a type; of a union, to the first member that accepts it."""
     if word == "none":
         return None
     if typing.get_origin(kind) is typing.Literal or kind is str:

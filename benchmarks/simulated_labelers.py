@@ -1,6 +1,6 @@
-"""Labelers who are right as often as they are told to be, and answer one run through its store.
+"""Simulated labelers of given reliability, who answer one run through its store.
 
-J: labelers.
+J: number of labelers.
 """
 
 import contextlib
@@ -28,12 +28,12 @@ Metrics = dict[str, Any]
 
 
 def name_of(place: int) -> str:
-    """What the store calls a simulated labeler."""
+    """Return the name of a simulated labeler in the store."""
     return f"labeler-{place + 1}"
 
 
 class Labelers(threading.Thread):
-    """All of them in turn, so that they answer equally often; each decides by itself."""
+    """Thread in which all labelers answer in turn, independently and equally often."""
 
     def __init__(self, experiment: str, reliabilities: tuple[float, ...], seed: int) -> None:
         super().__init__(daemon=True)
@@ -44,7 +44,7 @@ class Labelers(threading.Thread):
         self.failure: Exception | None = None
 
     def run(self) -> None:
-        """Answer what can be claimed until the run is over."""
+        """Answer whatever can be claimed until the run is over."""
         from rl_teacher.common.errors import ExperimentNotFound
         from rl_teacher.runs.folder import home
         from rl_teacher.store.database import default_url
@@ -61,7 +61,7 @@ class Labelers(threading.Thread):
             self.failure = error
 
     def _once_round(self, store: Store, experiment_id: int, segments: SegmentFiles) -> int:
-        """Everybody answers what they get; how many answers that are."""
+        """Let every labeler answer their claimed comparisons; return the number of answers."""
         num = 0
         for place in self._rng.permutation(len(self._reliabilities)):
             name = name_of(place)
@@ -90,7 +90,7 @@ OPPOSITE = {Answer.LEFT: Answer.RIGHT, Answer.RIGHT: Answer.LEFT, Answer.EQUAL: 
 
 
 def true_answer(comparison: Any, segments: SegmentFiles) -> Answer:
-    """By the true return."""
+    """Answer by the true return."""
     left, right = (
         segments.load(side.content_hash).true_return for side in (comparison.left, comparison.right)
     )
@@ -101,13 +101,13 @@ def true_answer(comparison: Any, segments: SegmentFiles) -> Answer:
 
 
 def study(saved: Mapping[str, Any], weights: str, overlap: float, overlap_labelers: int) -> Metrics:
-    """One run that all of them answer: its return, and what can be told of the labelers.
+    """Train one run that all labelers answer; return its return and the estimates of the labelers.
 
     Args:
-        saved: its configuration, as `TeachConfig.saved` gives it.
-        weights: what labelers who disagree count, `equal` or `reliability`.
-        overlap: share of the comparisons that several answer.
-        overlap_labelers: how many.
+        saved: configuration, as returned by `TeachConfig.saved`.
+        weights: weights of labelers who disagree, `equal` or `reliability`.
+        overlap: share of the comparisons that several labelers answer.
+        overlap_labelers: number of labelers per comparison with overlap.
     """
     from benchmarks._ours import curve_figures
     from rl_teacher.runs.folder import Experiment, home
@@ -134,7 +134,7 @@ def study(saved: Mapping[str, Any], weights: str, overlap: float, overlap_labele
 
 
 def teach_without_a_page(config: TeachConfig, options: RunOptions) -> None:
-    """As `teach` does, but nobody has to look."""
+    """Run `teach` without serving the page."""
     from rl_teacher.common import runtime
     from rl_teacher.report.progress import Progress
     from rl_teacher.runs.folder import home
@@ -153,7 +153,7 @@ def teach_without_a_page(config: TeachConfig, options: RunOptions) -> None:
 
 
 def what_is_told(store: Store, name: str, segments: SegmentFiles) -> Metrics:
-    """Agreement, estimates of reliability, and how many targets are on the right side."""
+    """Compute agreement, reliability estimates, and the share of targets on the right side."""
     from rl_teacher.quality.agreement import agreement
     from rl_teacher.quality.reliability import (
         estimate_reliability,
@@ -183,7 +183,7 @@ def what_is_told(store: Store, name: str, segments: SegmentFiles) -> Metrics:
 def told_of_labelers(
     store: Store, votes: Any, truth: Mapping[int, Answer], estimates: Mapping[int, Any]
 ) -> Iterator[tuple[str, Metrics]]:
-    """Of each labeler: the reliability they have, the share they got right, and the estimate."""
+    """Yield true reliability, share of right answers and estimate of each labeler."""
     from rl_teacher.quality.votes import CODES
 
     id_of = {labeler.name: labeler.id for labeler in store.labelers.all()}
@@ -204,7 +204,7 @@ def told_of_labelers(
 
 
 def share_right(targets: Mapping[int, float], truth: Mapping[int, Answer]) -> float:
-    """Of the comparisons with a better side, how many targets lean to it; a draw is half a one."""
+    """Compute the share of targets on the better side; 0.5 counts half, ties are ignored."""
     sides = {Answer.LEFT: 1.0, Answer.RIGHT: 0.0}
     leans = [
         0.5 if target == 0.5 else float((target > 0.5) == (sides[truth[i]] > 0.5))

@@ -1,4 +1,4 @@
-"""Five simulated labelers of known reliability: is it found out, and does it pay to know it?"""
+"""Five simulated labelers of known reliability: are the estimates right, and do weights help?"""
 
 from collections.abc import Iterator
 from functools import partial
@@ -26,12 +26,12 @@ HOW = "python -m benchmarks.run study [--only equal reliability] [--seeds 0 1]"
 
 
 def run(options: Options, records: Records) -> None:
-    """Do what is not recorded yet."""
+    """Run what is not recorded yet."""
     fill(cells(options), options, records)
 
 
 def cells(options: Options) -> Iterator[Cell]:
-    """Every run: seed by seed, both kinds of weights."""
+    """Yield every run: seed by seed, with both kinds of weights."""
     quick = {"num_timesteps": 12_000, "n_labels": 40} if options.is_quick else {}
     steps = {"num_timesteps": options.steps} if options.steps else {}
     labels = {"n_labels": options.labels[0]} if options.labels else {}
@@ -48,7 +48,7 @@ def cells(options: Options) -> Iterator[Cell]:
 
 
 def report(records: list[Record]) -> list[str]:
-    """Returns with and without weights, agreement, and estimates beside the truth."""
+    """Build the tables of returns, agreement and reliability estimates."""
     newest = newest_group(records)
     config = newest[0]["settings"]["saved"]
     by_weights = {
@@ -97,7 +97,7 @@ RIGHT_BY = {"equal": "right_by_mean", "reliability": "right_by_posterior"}
 
 
 def newest_group(records: list[Record]) -> list[Record]:
-    """All seeds under the settings that were run last."""
+    """Return the records of all seeds with the latest settings."""
 
     def variant(record: Record) -> str:
         saved = {**record["settings"]["saved"], "seed": None}
@@ -107,7 +107,7 @@ def newest_group(records: list[Record]) -> list[Record]:
 
 
 def labeler_row(name: str, records: list[Record]) -> list[Any]:
-    """One labeler over all runs; how far off the estimates are is the mean distance."""
+    """Build the row of one labeler over all runs, with the mean absolute error of the estimates."""
     told = [record["labelers"][name] for record in records]
     return [
         name,

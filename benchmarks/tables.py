@@ -1,4 +1,4 @@
-"""Metrics in words and tables, as RESULTS.md and the terminal show them."""
+"""Formatting of metrics and Markdown tables for RESULTS.md and the terminal."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -9,14 +9,14 @@ NONE = "-"
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
-    """A Markdown table, as lines; the first column is text, the others are figures."""
+    """Build the lines of a Markdown table; the first column is text, the others are numbers."""
     rules = [":--", *["--:"] * (len(headings) - 1)]
     lines = [headings, rules, *rows]
     return ["| " + " | ".join(str(cell) for cell in line) + " |" for line in lines]
 
 
 def number(value: float | None) -> str:
-    """12,345 or 123 or 12.3 or 0.123: three or more digits that mean something."""
+    """Format a number as 12,345 or 123 or 12.3 or 0.12."""
     if value is None or not math.isfinite(value):
         return NONE
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
@@ -24,12 +24,12 @@ def number(value: float | None) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """4.5x."""
+    """Format a ratio as 4.5x."""
     return NONE if value is None or not math.isfinite(value) else f"{value:.2f}x"
 
 
 def mean_and_spread(values: Sequence[float]) -> str:
-    """1,035 ± 42, over seeds."""
+    """Format mean and standard deviation over seeds as 1,035 ± 42."""
     known = [value for value in values if value is not None and math.isfinite(value)]
     if not known:
         return NONE
@@ -38,18 +38,18 @@ def mean_and_spread(values: Sequence[float]) -> str:
 
 
 def middle(values: Iterable[float | None]) -> float:
-    """The median of those there are; NaN without any."""
+    """Return the median of the values that are not None; NaN if there are none."""
     known = [value for value in values if value is not None]
     return median(known) if known else math.nan
 
 
 def average(values: Iterable[float | None]) -> float:
-    """The mean of those there are; NaN without any."""
+    """Return the mean of the values that are not None; NaN if there are none."""
     known = [value for value in values if value is not None]
     return fmean(known) if known else math.nan
 
 
 def geometric_mean(values: Iterable[float], floor: float = 0.01) -> float:
-    """Of what is at least `floor`: what is less counts as that. NaN without any."""
+    """Compute the geometric mean; values below `floor` count as `floor`. NaN without values."""
     logs = [math.log(max(value, floor)) for value in values]
     return math.exp(fmean(logs)) if logs else math.nan

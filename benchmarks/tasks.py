@@ -1,4 +1,4 @@
-"""The paper's eight MuJoCo tasks: what labels teach, against what the true reward teaches."""
+"""The paper's eight MuJoCo tasks: learning from labels against learning from the true reward."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -33,7 +33,7 @@ HOW = "python -m benchmarks.run tasks [--only ShortHopper-v1 ...] [--labels 0 10
 
 
 def run(options: Options, records: Records) -> None:
-    """Do what is not recorded yet, two at a time, each with one thread of physics."""
+    """Run what is not recorded yet, two at a time, each with one physics thread."""
     fill(cells(options), _two_at_a_time(options), records)
 
 
@@ -42,7 +42,7 @@ def _two_at_a_time(options: Options) -> Options:
 
 
 def cells(options: Options) -> Iterator[Cell]:
-    """Every run: seed by seed, so that an early stop leaves whole comparisons."""
+    """Yield every run seed by seed, so that an early stop leaves complete comparisons."""
     env_ids = options.only or ENV_IDS[: 1 if options.is_quick else None]
     labels = options.labels or LABELS[: 2 if options.is_quick else None]
     seeds = options.seeds or SEEDS[: 1 if options.is_quick else None]
@@ -55,13 +55,13 @@ def cells(options: Options) -> Iterator[Cell]:
 
 
 def random_cell(env_id: str) -> Cell:
-    """The random policy's return: the zero of the normalised score."""
+    """Create the run of the random policy, the zero of the normalised score."""
     job: dict[str, Any] = {"env_id": env_id, "num_episodes": 200, "seed": 0}
     return Cell(RANDOM, {"env_id": env_id}, job, partial(run_ours, "random", **job))
 
 
 def our_cell(env_id: str, num_labels: int, seed: int, options: Options) -> Cell:
-    """One run of ours."""
+    """Create one run of ours."""
     steps = options.steps or (20_000 if options.is_quick else STEPS)
     labels: dict[str, Any] = {"predictor": "rl"}
     if num_labels != TRUE_REWARD:
@@ -78,7 +78,7 @@ def our_cell(env_id: str, num_labels: int, seed: int, options: Options) -> Cell:
 
 
 def report(records: list[Record]) -> list[str]:
-    """Scores by task and number of labels; of each task and number, the newest settings."""
+    """Build the table of scores by task and number of labels, with the newest settings of each."""
     zeros = {r["env_id"]: r["final_return"] for r in records if r["who"] == RANDOM}
     groups = newest_groups([record for record in records if record["who"] == OURS])
     env_ids = [env_id for env_id in ENV_IDS if (env_id, TRUE_REWARD) in groups]
@@ -113,7 +113,7 @@ def report(records: list[Record]) -> list[str]:
 
 
 def newest_groups(records: list[Record]) -> dict[tuple[str, int], list[Record]]:
-    """All seeds of each task and number of labels, under the settings that were run last."""
+    """Return all seeds of each task and number of labels with the latest settings."""
     groups: dict[tuple[str, int], dict[str, list[Record]]] = {}
     for record in latest_by(records, "key"):
         config = {**record["settings"]["config"], "seed": None}
@@ -126,7 +126,7 @@ def newest_groups(records: list[Record]) -> dict[tuple[str, int], list[Record]]:
 
 
 def score(group: list[Record], best: list[Record], zero: float, field: str) -> float:
-    """Where a group's mean lies between the random policy's and the true reward's."""
+    """Normalise a group's mean: 0 is the random policy, 1 the true reward."""
     one = average(record[field] for record in best)
     return (average(record[field] for record in group) - zero) / (one - zero)
 

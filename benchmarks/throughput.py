@@ -1,4 +1,4 @@
-"""How quick the loop is: against Stable-Baselines3, raw physics, and itself with labels."""
+"""Throughput of the loop: against Stable-Baselines3, raw physics, and itself with labels."""
 
 import sqlite3
 import sys
@@ -24,7 +24,7 @@ HOW = "python -m benchmarks.run throughput"
 
 
 def run(options: Options, records: Records) -> None:
-    """Measure the parts that are asked for: pace, labels, launch."""
+    """Measure the selected parts: pace, labels, launch."""
     parts = {
         "pace": measure_pace,
         "labels": measure_labels,
@@ -37,7 +37,7 @@ def run(options: Options, records: Records) -> None:
 
 
 def measure_pace(options: Options, records: Records) -> None:
-    """Peer, ours, physics, in turn, each in fresh processes; some rounds of it."""
+    """Measure peer, ours and physics in turn, each in new processes, for several rounds."""
     for number_of_round in range(1 if options.is_quick else 3):
         for measure in (peer_pace, our_pace, raw_physics):
             for figures in measure(options):
@@ -48,7 +48,7 @@ def measure_pace(options: Options, records: Records) -> None:
 
 
 def peer_pace(options: Options) -> list[dict[str, Any]]:
-    """Stable-Baselines3 at each number of environments and threads."""
+    """Measure Stable-Baselines3 for each number of environments and threads."""
     steps = 4_096 if options.is_quick else 100_000
     figures = []
     for num_envs in ENVS[:1] if options.is_quick else ENVS:
@@ -84,7 +84,7 @@ def peer_pace(options: Options) -> list[dict[str, Any]]:
 
 
 def our_pace(options: Options) -> list[dict[str, Any]]:
-    """`rl-teacher teach -p rl` at each number of environments, whole: reports, checkpoints."""
+    """Measure `rl-teacher teach -p rl` with all outputs, for each number of environments."""
     steps = 40_000 if options.is_quick else 400_000
     figures = []
     for num_envs in ENVS[:1] if options.is_quick else ENVS:
@@ -105,7 +105,7 @@ def our_pace(options: Options) -> list[dict[str, Any]]:
 
 
 def raw_physics(options: Options) -> list[dict[str, Any]]:
-    """MuJoCo's batch alone, with as many environments."""
+    """Measure MuJoCo's batch alone with as many environments."""
     seconds = 1.0 if options.is_quick else 8.0
     return [
         {
@@ -121,7 +121,7 @@ def raw_physics(options: Options) -> list[dict[str, Any]]:
 
 
 def measure_labels(options: Options, records: Records) -> None:
-    """-p rl and -p synth on the suite's Hopper, in turn."""
+    """Measure -p rl and -p synth on the suite's Hopper in turn."""
     steps = options.steps or (40_000 if options.is_quick else 800_000)
     for number_of_round in range(1 if options.is_quick else 3):
         for predictor, n_labels in (("rl", None), ("synth", LABELS)):
@@ -147,12 +147,12 @@ def measure_labels(options: Options, records: Records) -> None:
 
 
 def measure_launch(options: Options, records: Records) -> None:
-    """The command itself, first with nothing compiled yet, then again."""
+    """Measure the command, first with an empty compilation cache, then again."""
     steps = options.steps or (20_000 if options.is_quick else 800_000)
     for number_of_round in range(1 if options.is_quick else 3):
         with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home:
             for cache in ("cold", "warm"):
-                # Note: one run goes on to its end, for its memory; the others are ended at once.
+                # Only one run is completed, for its peak memory; the others are ended at once.
                 goes_on = cache == "warm" and number_of_round == 0
                 figures = launch(Path(home), cache, steps, goes_on)
                 kept = records.append(
@@ -167,7 +167,7 @@ def measure_launch(options: Options, records: Records) -> None:
 
 
 def launch(home: Path, name: str, steps: int, goes_on: bool) -> dict[str, Any]:
-    """Seconds until the first comparison is in the store; peak memory of a run to its end."""
+    """Return the seconds until the first comparison is stored, and the peak memory."""
     executable = Path(sys.executable).with_name("rl-teacher")
     flags = ["-p", "synth", "-e", "Hopper-v1", "-l", str(LABELS), "-t", str(steps), "-n", name]
     command = [str(executable), "teach", *flags, "--no-tensorboard"]
@@ -185,7 +185,7 @@ def launch(home: Path, name: str, steps: int, goes_on: bool) -> dict[str, Any]:
 
 
 def num_comparisons(home: Path) -> int:
-    """Comparisons in a store that another process may be making just now."""
+    """Count the comparisons in a store that another process may be creating."""
     path = home / "labels.sqlite"
     if not path.exists():
         return 0
@@ -203,7 +203,7 @@ def num_comparisons(home: Path) -> int:
 
 
 def report(records: list[Record]) -> list[str]:
-    """The newest run of each part, in tables."""
+    """Build the tables of the newest run of each part."""
     lines: list[str] = []
     for part, describe in (("pace", _pace), ("labels", _labels), ("launch", _launch)):
         newest = latest_run([record for record in records if record["part"] == part])

@@ -1,4 +1,4 @@
-"""The same work by imitation 1.0.1 and by us: Hopper-v4 of fixed horizon, from comparisons."""
+"""The same task with imitation 1.0.1 and with ours: Hopper-v4 of fixed horizon from comparisons."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -17,7 +17,7 @@ SETTINGS = ((200_000, 300), (800_000, 700), (800_000, 100))
 QUICK_SETTINGS = ((8_192, 60),)
 TO_REACH = {(200_000, 300): "10x", (800_000, 700): "6x", (800_000, 100): "6x"}
 SEGMENT_STEPS = 50
-PEER_THREADS = 2  # Of torch; on a busy machine they wait for each other, and 1 is quicker by far.
+PEER_THREADS = 2  # Threads of torch; on a busy machine 1 is much faster.
 SEEDS = (0, 1)
 OURS, PEER = "rl-teacher", "imitation"
 HOW = (
@@ -27,12 +27,12 @@ HOW = (
 
 
 def run(options: Options, records: Records) -> None:
-    """Peer, ours, peer, ours."""
+    """Run the cells, alternating between peer and ours."""
     fill(cells(options), options, records)
 
 
 def cells(options: Options) -> Iterator[Cell]:
-    """Every run, in the order in which they are done."""
+    """Yield every run in execution order."""
     for steps, labels in QUICK_SETTINGS if options.is_quick else SETTINGS:
         if options.labels and labels not in options.labels:
             continue
@@ -54,7 +54,7 @@ def cells(options: Options) -> Iterator[Cell]:
 
 
 def our_config(steps: int, labels: int, seed: int, options: Options) -> TeachConfig:
-    """Our settings; the teacher errs as imitation's does: Boltzmann with temperature 1."""
+    """Return our settings; the teacher errs as imitation's does: Boltzmann with temperature 1."""
     from rl_teacher.envs.mujoco.suite import HOPPER
 
     settings = {
@@ -72,7 +72,7 @@ def our_config(steps: int, labels: int, seed: int, options: Options) -> TeachCon
 
 
 def report(records: list[Record]) -> list[str]:
-    """A table of both, setting by setting, and the ratios."""
+    """Build a table of both by setting, with ratios."""
     newest = latest_by(records, "who", "asked_steps", "labels", "seed")
     rows, ratios = [], []
     for steps, labels in dict.fromkeys((r["asked_steps"], r["labels"]) for r in newest):

@@ -1,4 +1,4 @@
-"""How many labelers the service bears, and how long the next comparison takes in a large store."""
+"""Load on the service: number of labelers, and time of the next comparison in a large store."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ WARM_UP_S = 2.0
 
 
 def run(options: Options, records: Records) -> None:
-    """Measure the parts that are asked for: next_in_a_million, labelers, owner_pages.
+    """Measure the selected parts: next_in_a_million, labelers, owner_pages.
 
     Raises:
         ChildFailed: a service ended.
@@ -51,12 +51,12 @@ def run(options: Options, records: Records) -> None:
 
 
 def in_ms(seconds: list[float], quantile: float) -> float:
-    """A quantile of durations."""
+    """Return a quantile of durations in milliseconds."""
     return round(1000 * float(np.quantile(seconds, quantile)), 2)
 
 
 def quantiles(what: str, seconds: list[float]) -> dict[str, float]:
-    """The median, what one in a hundred exceeds, and the worst."""
+    """Return the median, the 99th percentile and the maximum."""
     places = {"p50": 0.5, "p99": 0.99, "worst": 1.0}
     return {f"{what}_{name}_ms": in_ms(seconds, place) for name, place in places.items()}
 
@@ -65,7 +65,7 @@ def quantiles(what: str, seconds: list[float]) -> dict[str, float]:
 
 
 def measure_next(options: Options, records: Records) -> None:
-    """One labeler after another claims a comparison and answers it, in SQLite, synced."""
+    """Measure claims and answers of one labeler after another, in SQLite with synced writes."""
     num_labels = 10_000 if options.is_quick else 1_000_000
     rounds = 200 if options.is_quick else ROUNDS
     with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as folder:
@@ -91,7 +91,7 @@ def measure_next(options: Options, records: Records) -> None:
 
 
 def claim_and_answer(store: Store, rounds: int) -> tuple[list[float], list[float]]:
-    """Seconds of each claim and of each answer.
+    """Return the seconds of each claim and of each answer.
 
     Raises:
         ChildFailed: there was nothing to claim.
@@ -117,14 +117,14 @@ def claim_and_answer(store: Store, rounds: int) -> tuple[list[float], list[float
 
 @dataclass
 class Sent:
-    """What the labelers of one measurement did.
+    """Requests of all labelers in one measurement.
 
     Attributes:
-        request_ids: of every answer sent.
-        acknowledged: those that the service said it keeps.
-        next_s: seconds until the next comparison was there.
-        answer_s: seconds until an answer was acknowledged.
-        num_idle: times that there was nothing to answer.
+        request_ids: ids of all answers sent.
+        acknowledged: ids of the answers that the service accepted.
+        next_s: seconds of each request for the next comparison.
+        answer_s: seconds until each answer was acknowledged.
+        num_idle: number of times that there was nothing to answer.
     """
 
     request_ids: list[str] = field(default_factory=list)
@@ -135,7 +135,7 @@ class Sent:
 
 
 def measure_labelers(options: Options, records: Records) -> None:
-    """A hundred labelers, each of whom answers a comparison a second, on both databases."""
+    """Measure a hundred labelers who answer one comparison per second, on both databases."""
     num_labelers = 10 if options.is_quick else NUM_LABELERS
     seconds = 3 if options.is_quick else 60
     for database in ("sqlite", "postgresql"):
@@ -150,7 +150,7 @@ def measure_labelers(options: Options, records: Records) -> None:
 
 @contextmanager
 def a_database(name: str) -> Iterator[None]:
-    """A database of one's own, which every process that is started meanwhile uses."""
+    """Provide an empty database for all processes started in the block."""
     with postgres.running() if name == "postgresql" else nullcontext() as server:
         before = os.environ.pop("RL_TEACHER_DATABASE_URL", None)
         if server is not None:
@@ -164,7 +164,7 @@ def a_database(name: str) -> Iterator[None]:
 
 
 def answer_together(home: Path, num_labelers: int, seconds: int) -> dict[str, Any]:
-    """Ask enough, start the service, let everybody answer, and look what is stored."""
+    """Create comparisons, start the service, let all labelers answer, and check what is stored."""
     url = os.environ.get("RL_TEACHER_DATABASE_URL") or str(home / "labels.sqlite")
     with Store.open(url) as store:
         experiment_id = ask_enough(store, num_labelers * (seconds + 10))
@@ -194,7 +194,7 @@ def answer_together(home: Path, num_labelers: int, seconds: int) -> dict[str, An
 
 
 def ask_enough(store: Store, count: int) -> int:
-    """An experiment with so many comparisons that can be shown."""
+    """Create an experiment with so many comparisons that have rendered clips."""
     experiment_id = store.experiments.ensure("load", ENV_ID, {})
     hashes = [f"{each:064x}" for each in range(2 * count)]
     poses = {"env_id": ENV_ID, "num_steps": 30, "kind": "poses", "num_frames": 15, "fps": 12.5}
@@ -212,13 +212,13 @@ def ask_enough(store: Store, count: int) -> int:
 
 
 def a_credential(store: Store, name: str) -> str:
-    """Somebody new, and their token."""
+    """Add a labeler and return their token."""
     store.labelers.add(name)
     return store.access.issue_credential(name)
 
 
 async def everybody(url: str, tokens: list[str], seconds: int) -> Sent:
-    """All labelers, each a little after the other, so that the second is filled evenly."""
+    """Run all labelers, with staggered starts that spread the requests evenly over a second."""
     sent = Sent()
     each_s = 1 / len(tokens)
     clients = [a_client(url, token) for token in tokens]
@@ -231,7 +231,7 @@ async def everybody(url: str, tokens: list[str], seconds: int) -> Sent:
 
 
 def a_client(url: str, token: str) -> httpx.AsyncClient:
-    """A labeler's connection. Note: without TLS there is nothing to verify."""
+    """Create the HTTP client of a labeler; certificates are not verified, since there is no TLS."""
     return httpx.AsyncClient(
         base_url=f"{url}/api/v1",
         headers={"Authorization": f"Bearer {token}"},
@@ -242,7 +242,7 @@ def a_client(url: str, token: str) -> httpx.AsyncClient:
 
 
 async def one_labeler(client: httpx.AsyncClient, sent: Sent, first_s: float, seconds: int) -> None:
-    """Answer the next comparison, once a second."""
+    """Answer the next comparison once per second."""
     async with client:
         for turn in range(seconds):
             await asyncio.sleep(max(0.0, first_s + turn - time.perf_counter()))
@@ -250,7 +250,7 @@ async def one_labeler(client: httpx.AsyncClient, sent: Sent, first_s: float, sec
 
 
 async def one_answer(client: httpx.AsyncClient, sent: Sent) -> None:
-    """As the page does: ask for the next one, and send what was said of it."""
+    """Fetch the next comparison and send an answer, as the page does."""
     start_s = time.perf_counter()
     asked = await client.get("/experiments/load/comparisons/next", params={"limit": 1})
     sent.next_s.append(time.perf_counter() - start_s)
@@ -276,7 +276,7 @@ async def one_answer(client: httpx.AsyncClient, sent: Sent) -> None:
 
 
 def report(records: list[Record]) -> list[str]:
-    """The newest run of each part."""
+    """Build the report of the newest run of each part."""
     lines: list[str] = []
     parts = {
         "next_in_a_million": _next,

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's agents inside the wrapper: synthetic labels only, against the true reward."""
+"""Stable-Baselines3's agents in the wrapper: synthetic labels against the true reward."""
 
 import json
 import sys
@@ -54,7 +54,7 @@ def run(options: Options, records: Records) -> None:
 
 
 def cells(options: Options) -> Iterator[Cell]:
-    """Every run: seed by seed, with the true reward and with labels."""
+    """Yield every run: seed by seed, with the true reward and with labels."""
     for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
         for env_id, task in TASKS.items():
             if options.wants(env_id):
@@ -62,7 +62,7 @@ def cells(options: Options) -> Iterator[Cell]:
 
 
 def cell(env_id: str, task: dict[str, Any], kind: str, seed: int, options: Options) -> Cell:
-    """One run."""
+    """Create one run."""
     job = {
         "env_id": env_id,
         **task,
@@ -76,7 +76,7 @@ def cell(env_id: str, task: dict[str, Any], kind: str, seed: int, options: Optio
 
 
 def train(job: dict[str, Any]) -> Finished:
-    """In a fresh process, with a home of its own."""
+    """Train in a new process with its own home."""
     with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home:
         command = [sys.executable, "-m", "benchmarks._wrapped", json.dumps(job)]
         return finish(command, RL_TEACHER_HOME=home)
@@ -86,12 +86,12 @@ def train(job: dict[str, Any]) -> Finished:
 
 
 def share_reached(learned: float, true: float, random: float) -> float:
-    """What part of the way from random actions to what the true reward teaches was gone."""
+    """Compute the share of the improvement over the random policy that labels reach."""
     return (learned - random) / (true - random)
 
 
 def report(records: list[Record]) -> list[str]:
-    """Returns with labels and with the true reward, and the share reached."""
+    """Build the table of returns with labels and with the true reward, and the share reached."""
     lines = [
         "Stable-Baselines3's agents with the settings of RL Baselines3 Zoo in `PreferenceWrapper`, "
         "which asks a synthetic teacher; the agent never sees the true reward. Returns are true "
@@ -114,7 +114,7 @@ def report(records: list[Record]) -> list[str]:
 
 
 def row_of(env_id: str, agent: str, of: dict[str, list[Record]]) -> list[Any]:
-    """One environment's line."""
+    """Build the row of one environment."""
     learned, true = ([each["return"] for each in of[kind]] for kind in ("labels", "true reward"))
     random = fmean(each["random_return"] for each in of["true reward"])
     share = share_reached(fmean(learned), fmean(true), random)

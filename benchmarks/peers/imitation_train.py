@@ -31,7 +31,7 @@ ENDLESS = {"terminate_when_unhealthy": False}
 
 
 def make_learner(job: dict, venv, rng: np.random.Generator) -> tuple:  # noqa: ANN001
-    """The agent, and the algorithm that teaches it."""
+    """Create the agent and the algorithm that trains it."""
     spaces = venv.observation_space, venv.action_space
     members = [
         NormalizedRewardNet(BasicRewardNet(*spaces, hid_sizes=(64, 64)), RunningNorm)

@@ -41,7 +41,7 @@ class RunTimer(BaseCallback):
 
 
 def make_agent(job: dict) -> SB3:
-    """An agent with the networks that were asked for; the rest as the library has it."""
+    """Create an agent with the given networks and default settings otherwise."""
     if job["library"] == "sbx":
         from sbx import SAC
     else:

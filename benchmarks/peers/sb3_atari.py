@@ -48,7 +48,7 @@ NETWORKS = {"paper": NatureCNN, "small": SmallCNN}
 
 
 def make_agent(job: dict) -> PPO:
-    """An agent in the usual wrappers, with four frames stacked."""
+    """Create an agent with the usual Atari wrappers and four stacked frames."""
     venv = make_atari_env(
         job["env_id"],
         n_envs=job["num_envs"],

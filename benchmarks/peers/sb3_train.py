@@ -20,7 +20,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 
 def make_agent(job: dict) -> PPO:
-    """An agent with the default network: 2 x 64 tanh, in policy and value function."""
+    """Create an agent with the default networks: 2 x 64 tanh for policy and value function."""
     venv = make_vec_env(job["env_id"], n_envs=job["num_envs"], seed=job["seed"])
     if job["is_normalised"]:
         venv = VecNormalize(venv, gamma=0.99)

@@ -57,7 +57,10 @@ def _episodes(*, has_labels: bool) -> dict[str, Any]:
 
 
 def _image_settings(*, has_labels: bool) -> dict[str, Any]:
-    """Source: Schulman et al. 2017, table 5, with twice the environments; A2C's entropy bonus."""
+    """Return the PPO settings of Schulman et al. 2017, table 5, with twice the environments.
+
+    The entropy coefficient with the true reward is that of A2C.
+    """
     discount = LABELLED_DISCOUNT if has_labels else PPOConfig.gamma
     return {
         "num_timesteps": 10_000_000,
@@ -78,8 +81,10 @@ def _image_settings(*, has_labels: bool) -> dict[str, Any]:
 
 
 def _paper_atari() -> dict[str, Any]:
-    """Clips are 25 steps at 15 a second; 500 comparisons come first, and 200 epochs learn from
-    them; later the newest 3,000 are learned from.
+    """Return the settings of Christiano et al. 2017, A.2.
+
+    Clips have 25 steps at 15 Hz. The predictor is pretrained for 200 epochs on 500 comparisons;
+    later fits use the latest 3,000 labels.
     """
     batch_size = 32
     return {
@@ -93,7 +98,7 @@ def _paper_atari() -> dict[str, Any]:
         "hyperbolic_steps": 5_000_000,
         "a2c": A2CConfig(
             entropy_coef=0.01,
-            # Note: to 0 at 80 million steps, of which 50 are done.
+            # The learning rate reaches 0 after 80 million steps, of which this run has 50.
             final_learning_rate=7e-4 * (1 - 50 / 80),
             image_encoder="paper",
         ),

@@ -1,7 +1,8 @@
-"""An experiment's labels for other programs: JSON lines, or Parquet.
+"""Export of an experiment's labels as JSON lines or Parquet.
 
-Every label ever given is a row, oldest first; `is_current` says which ones count. Answers are in
-the comparison's own order, `shown_left` is the clip that stood on the left of the screen.
+Every stored label is a row, oldest first, including superseded ones; `is_current` marks the labels
+that are used. Answers refer to the comparison's own order of clips. `shown_left` is the clip that
+was displayed on the left.
 """
 
 import json
@@ -19,19 +20,21 @@ from rl_teacher.store.records import ExportedLabel
 from rl_teacher.store.store import Store
 
 SCHEMA_VERSION = 1
-"""Version of the rows; it grows when a column changes its meaning or is removed."""
+"""Version of the rows; it increases when a column changes its meaning or is removed."""
 PAGE = 1_000
+"""Labels per database query."""
 ROW_GROUP = 10_000
+"""Rows per Parquet row group."""
 FORMATS = ("jsonl", "parquet")
 
 Row = Mapping[str, Any]
 
 
 def label_rows(store: Store, name: str) -> Iterator[Row]:
-    """Every label of an experiment, oldest first; read page by page.
+    """Yield all labels of an experiment, oldest first, read in pages.
 
     Raises:
-        ExperimentNotFound: there is none of this name.
+        ExperimentNotFound: there is no experiment of this name.
     """
     experiment_id = store.experiments.get(name).id
 
@@ -45,7 +48,7 @@ def label_rows(store: Store, name: str) -> Iterator[Row]:
 
 
 def as_row(name: str, label: ExportedLabel) -> Row:
-    """A label as it is exported."""
+    """Convert a label to its exported columns."""
     shown_left = label.right_hash if label.is_swapped else label.left_hash
     return {
         "schema_version": SCHEMA_VERSION,
@@ -73,7 +76,7 @@ def as_row(name: str, label: ExportedLabel) -> Row:
 
 
 def jsonl(rows: Iterable[Row]) -> Iterator[bytes]:
-    """One JSON object a line."""
+    """Encode each row as one line of JSON."""
     for row in rows:
         yield json.dumps(row, ensure_ascii=False, default=plainly).encode() + b"\n"
 
@@ -88,20 +91,20 @@ def plainly(value: Any) -> str:
 
 
 def parquet(rows: Iterable[Row]) -> Iterator[bytes]:
-    """A Parquet file, in parts; `details` is a column of JSON.
+    """Encode rows as the parts of a Parquet file; `details` is a column of JSON.
 
     Raises:
-        BadInput: pyarrow is not installed; before the first part.
+        BadInput: pyarrow is not installed. It is raised before the first part.
     """
     arrow = pyarrow()
     return parquet_parts(rows, arrow)
 
 
 def pyarrow() -> Any:
-    """The library, where it is installed.
+    """Import pyarrow.
 
     Raises:
-        BadInput: it is not.
+        BadInput: pyarrow is not installed.
     """
     try:
         import pyarrow as arrow  # noqa: PLC0415 - an optional extra
@@ -115,7 +118,7 @@ def pyarrow() -> Any:
 
 
 def parquet_parts(rows: Iterable[Row], arrow: Any) -> Iterator[bytes]:
-    """What is written, as soon as it is."""
+    """Yield the bytes of each row group as soon as it is encoded, then the footer."""
     schema = parquet_schema(arrow)
     spout = Spout()
     remaining = iter(rows)
@@ -127,13 +130,13 @@ def parquet_parts(rows: Iterable[Row], arrow: Any) -> Iterator[bytes]:
 
 
 def with_json_details(row: Row) -> Row:
-    """Note: each page may record something else beside an answer, and a column has one type."""
+    """Encode the details as JSON, since their keys vary and a Parquet column has one type."""
     details = row["details"]
     return {**row, "details": None if details is None else json.dumps(details)}
 
 
 def parquet_schema(arrow: Any) -> Any:
-    """The columns and their types."""
+    """Build the Parquet schema: columns, types and version."""
     whole, text, flag = arrow.int64(), arrow.string(), arrow.bool_()
     types = {
         **dict.fromkeys(("schema_version", "label_id", "comparison_id", "asked_at_step"), whole),
@@ -154,27 +157,27 @@ COLUMNS = (
 
 
 class Spout:
-    """A file that is only written to, and gives away what it has got."""
+    """Write-only file whose content is taken out in parts, so that memory use stays constant."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self.closed = False
 
     def write(self, content: Any) -> int:
-        """Keep it until it is poured."""
+        """Buffer a part and return its length."""
         part = bytes(content)
         self._parts.append(part)
         return len(part)
 
     def flush(self) -> None:
-        """There is nothing to wait for."""
+        """Do nothing; the buffer is in memory."""
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Mark the file as closed."""
         self.closed = True
 
     def poured(self) -> bytes:
-        """What was written since the last time."""
+        """Return the bytes written since the last call."""
         parts, self._parts = self._parts, []
         return b"".join(parts)
 
@@ -184,22 +187,22 @@ ENCODERS = {"jsonl": jsonl, "parquet": parquet}
 
 @runtime_checkable
 class Sink(Protocol):
-    """Binary output, such as the standard output."""
+    """Binary output stream, such as the standard output."""
 
     def write(self, content: bytes, /) -> Any:
-        """Take bytes."""
+        """Write bytes."""
 
     def flush(self) -> None:
-        """Let them go."""
+        """Flush buffered bytes."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was exported.
+    """Result of an export.
 
     Attributes:
-        num_labels: rows.
-        path: where they are now; None for the standard output.
+        num_labels: number of exported rows.
+        path: file that was written; None for a stream.
     """
 
     num_labels: int
@@ -207,11 +210,17 @@ class Exported:
 
 
 def export(store: Store, name: str, format_name: str, out: Path | Sink) -> Exported:
-    """Write an experiment's labels; a file is there whole or not at all.
+    """Export the labels of an experiment; a file is replaced atomically.
+
+    Args:
+        store: store that has the experiment.
+        name: name of the experiment.
+        format_name: `jsonl` or `parquet`.
+        out: file or stream to write to.
 
     Raises:
-        ExperimentNotFound: there is none of this name.
-        BadInput: no such format, or its library is missing.
+        ExperimentNotFound: there is no experiment of this name.
+        BadInput: the format is unknown, or its library is missing.
         RunFolderUnusable: the file cannot be written.
     """
     if format_name not in ENCODERS:
@@ -235,7 +244,7 @@ def export(store: Store, name: str, format_name: str, out: Path | Sink) -> Expor
 
 
 class Counted:
-    """Rows, and how many of them went by."""
+    """Iterable over rows that counts them."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self._rows = rows

@@ -18,6 +18,9 @@ def summary(name: str, rows: Sequence[Row], config: Mapping[str, Any]) -> Table:
         name: name of the experiment.
         rows: rows of `Experiment.metrics`.
         config: saved settings of the experiment.
+
+    Returns:
+        A table with one metric per row.
     """
     env_id = config.get("env_id", config.get("env", ""))
     table = Table(title=Text(f"{name} · {env_id}"), show_header=False, title_justify="left")
@@ -29,7 +32,7 @@ def summary(name: str, rows: Sequence[Row], config: Mapping[str, Any]) -> Table:
 def facts(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """Return the rows of the table: label and formatted value."""
     pace = overall_pace(rows)
-    said = [
+    shown = [
         ("steps", newest(rows, "step"), number),
         ("time", newest(rows, "wall_s"), duration),
         ("steps per second", pace, number),
@@ -42,7 +45,7 @@ def facts(rows: Sequence[Row]) -> list[tuple[str, str]]:
         ("correlation with true reward", newest(rows, "correlation"), correlation),
         ("fits of the predictor", newest(rows, "fits"), number),
     ]
-    known = [(label, words(value)) for label, value, words in said if not is_missing(value)]
+    known = [(label, to_text(value)) for label, value, to_text in shown if not is_missing(value)]
     return known or [("steps", "none were taken")]
 
 

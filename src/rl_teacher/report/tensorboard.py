@@ -1,4 +1,4 @@
-"""The figures as TensorBoard shows them, under the names that rl-teacher's users know."""
+"""TensorBoard logs, with the scalar names of the original rl-teacher."""
 
 import math
 import sys
@@ -34,14 +34,14 @@ SCALARS = {
     "fits": "predictor/num_fits",
     "fit_steps": "predictor/num_training_iters",
 }
-"""A metric's name in our rows, and in TensorBoard."""
+"""Scalar name in TensorBoard of each metric."""
 
 AGENT_PREFIX = "agent/"
 """Prefix of agent metrics, such as `agent/kl`, which keep their names."""
 
 FLUSH_EVERY_S = 5
 MAX_QUEUE = 1000
-"""Points that may wait to be written before the training loop would have to."""
+"""Points that are queued before the training loop blocks."""
 
 
 def default_log_dir(name: str) -> Path:
@@ -50,12 +50,12 @@ def default_log_dir(name: str) -> Path:
 
 
 class TensorBoard:
-    """Writes rows of figures to a folder that TensorBoard reads.
+    """Writer of metrics to a TensorBoard log folder.
 
     Args:
-        log_dir: the folder.
-        resumed_at_step: the step a run goes on from: points after it, which a killed run has
-            left, are dropped. None for a new run: all that is there is dropped.
+        log_dir: log folder.
+        resumed_at_step: step from which a run is continued. Later points, left by a killed run, are
+            hidden. None for a new run, which hides all existing points.
     """
 
     def __init__(self, log_dir: Path, resumed_at_step: int | None = None) -> None:
@@ -64,12 +64,12 @@ class TensorBoard:
         self._writer = open_writer(log_dir, first_step)
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Write a row's figures at its `step`; what is missing or not a number is left out."""
+        """Write the metrics of a row at its `step`; missing and non-finite ones are left out."""
         for name, value in scalars(row).items():
             self._writer.add_scalar(name, value, row["step"])
 
     def close(self) -> None:
-        """Write what is still under way, and close."""
+        """Flush the queue and close the file."""
         self._writer.close()
 
     def __enter__(self) -> "TensorBoard":
@@ -85,8 +85,9 @@ class TensorBoard:
 
 
 def open_writer(log_dir: Path, first_step: int) -> "SummaryWriter":
-    """tensorboardX's writer, which tells TensorBoard to forget what is at `first_step` or later."""
-    # Note: it loads PyTorch, which takes two seconds, for tensors that it is never given here.
+    """Create a writer whose session start makes TensorBoard hide points from `first_step` on."""
+    # tensorboardX imports PyTorch if it is installed, which takes two seconds. It needs it only for
+    # tensors, which are not logged here.
     with _hidden("torch"):
         from tensorboardX import SummaryWriter  # noqa: PLC0415 - heavy
 
@@ -95,14 +96,14 @@ def open_writer(log_dir: Path, first_step: int) -> "SummaryWriter":
         purge_step=first_step,
         max_queue=MAX_QUEUE,
         flush_secs=FLUSH_EVERY_S,
-        # Note: its own names tell seconds apart, and a file of the same name is overwritten.
+        # Default names have a resolution of one second, and a file of the same name is overwritten.
         filename_suffix=f".{time.time_ns()}",
     )
 
 
 @contextmanager
 def _hidden(name: str) -> Iterator[None]:
-    """A module as if it were not installed, unless it is loaded already."""
+    """Hide a module from imports, unless it is loaded already."""
     is_loaded = name in sys.modules
     modules: dict[str, Any] = sys.modules
     if not is_loaded:
@@ -115,7 +116,7 @@ def _hidden(name: str) -> Iterator[None]:
 
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:
-    """The finite figures of a row, by their names in TensorBoard."""
+    """Return the finite metrics of a row by their names in TensorBoard."""
     return {
         name: float(value)
         for key, value in row.items()
@@ -124,7 +125,7 @@ def scalars(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def scalar_name(key: str) -> str | None:
-    """A metric's name in TensorBoard, or None if it is not shown there."""
+    """Return the name of a metric in TensorBoard, or None if it is not logged."""
     return key if key.startswith(AGENT_PREFIX) else SCALARS.get(key)
 
 
