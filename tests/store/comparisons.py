@@ -1,4 +1,4 @@
-"""Comparisons to ask in tests, of clips that have names in the place of contents."""
+"""Comparisons for tests, of clips that are identified by names instead of contents."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""A database for each test: SQLite, and PostgreSQL where it is installed."""
+"""Databases for tests: SQLite, and PostgreSQL where it is installed."""
 
 import os
 from dataclasses import dataclass
@@ -24,26 +24,26 @@ def postgres_server():
 
 
 @pytest.fixture(scope="session")
-def _made_on_postgres(postgres_server):
+def _shared_postgres_url(postgres_server):
     url = postgres_server.new_database()
     Store.open(url).close()
     return url
 
 
 @pytest.fixture
-def made_postgres_url(postgres_server, _made_on_postgres):
-    """Of an empty database of this version.
+def shared_postgres_url(postgres_server, _shared_postgres_url):
+    """Return the URL of an empty PostgreSQL database with the current schema.
 
-    All tests have the same one, one after the other: to make and drop a database takes five times
-    as long as to empty it.
+    All tests use the same database in turn: creating and dropping one takes five times as long as
+    emptying it.
     """
-    yield _made_on_postgres
-    postgres_server.empty(_made_on_postgres)
+    yield _shared_postgres_url
+    postgres_server.empty(_shared_postgres_url)
 
 
 @pytest.fixture
 def postgres_url(postgres_server):
-    """Of a database that has no tables yet."""
+    """Return the URL of a PostgreSQL database without tables."""
     url = postgres_server.new_database()
     yield url
     postgres_server.drop(url)
@@ -56,15 +56,15 @@ def path(tmp_path):
 
 @BOTH
 def url(request):
-    """Of an empty database of this version; a test that asks for this runs on both."""
+    """Return the URL of an empty database with the current schema, on both systems."""
     if request.param == "sqlite":
         return f"sqlite:///{request.getfixturevalue('database')}"
-    return request.getfixturevalue("made_postgres_url")
+    return request.getfixturevalue("shared_postgres_url")
 
 
 @BOTH
 def new_url(request):
-    """Of a database that has no tables yet, on both."""
+    """Return the URL of a database without tables, on both systems."""
     if request.param == "sqlite":
         return f"sqlite:///{request.getfixturevalue('path')}"
     return request.getfixturevalue("postgres_url")
@@ -78,26 +78,26 @@ def store(url):
 
 @pytest.fixture
 def clock():
-    """A moment that passes only when told to."""
-    return RunTimer(datetime(2026, 11, 21, tzinfo=UTC))
+    """Return a clock that only the test advances."""
+    return ManualClock(datetime(2026, 11, 21, tzinfo=UTC))
 
 
 @pytest.fixture
 def timed_store(url, clock):
-    """A store that goes by that clock."""
+    """Open a store that uses `clock`."""
     with Store.open(url, now=clock) as opened:
         yield opened
 
 
 @dataclass
-class RunTimer:
-    """A clock that stands still."""
+class ManualClock:
+    """Clock that only `advance` moves."""
 
     moment: datetime
 
     def __call__(self) -> datetime:
         return self.moment
 
-    def pass_by(self, seconds: float) -> None:
-        """Let time pass."""
+    def advance(self, seconds: float) -> None:
+        """Move the clock forward."""
         self.moment += timedelta(seconds=seconds)

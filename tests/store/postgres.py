@@ -1,4 +1,4 @@
-"""A private PostgreSQL from Debian's packages, for as long as the tests run."""
+"""Private PostgreSQL server for the duration of the tests."""
 
 import contextlib
 import os
@@ -15,8 +15,8 @@ INSTALL = "apt-get install postgresql, and pip install 'psycopg[binary]'"
 
 PATIENCE_S = 60.0
 
-# Note: the server ends when its standard input does, so that it outlives no test run, not even
-# one that was killed.
+# The server stops when its standard input is closed, so that it does not outlive a test run, even
+# a killed one.
 UNTIL_STDIN_ENDS = """
 "$@" &
 server=$!
@@ -25,12 +25,12 @@ kill -INT $server
 wait $server
 """
 
-# Note: waits for the end of each connection, which otherwise is only asked for.
+# Without the timeout the call returns before the connections have ended.
 DISCONNECT_OTHERS = """
 SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
-# Note: only those with rows, since TRUNCATE makes the files of every table anew.
+# Only tables with rows: TRUNCATE recreates the files of every table that it is given.
 EMPTY_ALL_TABLES = """
 DO $$
 DECLARE
@@ -55,11 +55,11 @@ END $$
 
 @dataclass
 class Server:
-    """A running server that trusts whoever reaches its socket.
+    """Running server that trusts all connections to its socket.
 
     Attributes:
-        folder: of its socket.
-        user: the superuser.
+        folder: folder of the socket.
+        user: name of the superuser.
     """
 
     folder: Path
@@ -67,18 +67,18 @@ class Server:
     _num_made: int = field(default=0)
 
     def url(self, database: str) -> str:
-        """The URL of a database, as a person would give it."""
+        """Return the URL of a database."""
         return f"postgresql://{self.user}@/{database}?host={self.folder}"
 
     def new_database(self) -> str:
-        """The URL of a database that nobody has used."""
+        """Create a database and return its URL."""
         self._num_made += 1
         name = f"test_{self._num_made}"
         self.run(f"CREATE DATABASE {name} STRATEGY file_copy")
         return self.url(name)
 
     def empty(self, url: str) -> None:
-        """Let go of all rows of a database but its version, whoever is still connected to it."""
+        """Disconnect all clients and delete all rows but the schema version."""
         import psycopg
 
         with psycopg.connect(url, autocommit=True) as connection:
@@ -86,7 +86,7 @@ class Server:
             connection.execute(EMPTY_ALL_TABLES)
 
     def drop(self, url: str) -> None:
-        """Drop a database, whoever is still connected to it."""
+        """Drop a database and disconnect its clients."""
         self.run(f"DROP DATABASE {name_of(url)} WITH (FORCE)")
 
     def run(self, statement: str) -> None:
@@ -98,12 +98,12 @@ class Server:
 
 
 def name_of(url: str) -> str:
-    """The name of the database that has this URL."""
+    """Return the name of the database in a URL."""
     return url.split("@/")[1].split("?", maxsplit=1)[0]
 
 
 def missing() -> str | None:
-    """What is missing for a server, or None."""
+    """Return what is not installed, None if a server can run."""
     if binaries() is None:
         return f"PostgreSQL is not installed: {INSTALL}"
     try:
@@ -114,7 +114,7 @@ def missing() -> str | None:
 
 
 def binaries() -> Path | None:
-    """The folder of the newest server's programs."""
+    """Return the folder with the programs of the newest installed server."""
     debian = Path("/usr/lib/postgresql").glob("*/bin/postgres")
     newest = max(debian, key=lambda path: int(path.parent.parent.name), default=None)
     found = newest or shutil.which("postgres")
@@ -123,7 +123,7 @@ def binaries() -> Path | None:
 
 @contextlib.contextmanager
 def running() -> Iterator[Server]:
-    """A server of one's own, as an ordinary user: PostgreSQL refuses to run as root."""
+    """Run a private server as an ordinary user: PostgreSQL refuses to run as root."""
     programs = binaries()
     assert programs is not None
     user = server_user()
@@ -131,12 +131,12 @@ def running() -> Iterator[Server]:
         make_cluster(programs, folder, user)
         with server_process(programs, folder, user) as process:
             server = Server(folder, user)
-            wait_until_it_answers(server, process, folder)
+            wait_for_connection(server, process, folder)
             yield server
 
 
 def server_user() -> str:
-    """Ourselves; where that is root, the user that Debian's package made."""
+    """Return the current user; for root, the user that Debian's package creates."""
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid()).pw_name
     return "postgres"
@@ -144,7 +144,7 @@ def server_user() -> str:
 
 @contextlib.contextmanager
 def private_folder(user: str) -> Iterator[Path]:
-    """A folder of that user; in /tmp, since a socket's path has room for some 100 characters."""
+    """Create a folder of the user in /tmp: a socket's path is limited to about 100 characters."""
     folder = Path(tempfile.mkdtemp(prefix="rl-teacher-pg-", dir="/tmp"))
     try:
         if os.geteuid() == 0:
@@ -155,18 +155,22 @@ def private_folder(user: str) -> Iterator[Path]:
 
 
 def make_cluster(programs: Path, folder: Path, user: str) -> None:
-    """Make the folder of databases."""
+    """Create the data folder of the server."""
     command = [programs / "initdb", "-D", folder / "data", "-U", user, "-A", "trust"]
     options = ["--no-sync", "--no-instructions", "-E", "UTF8", "--locale", "C"]
     done = subprocess.run(
-        [*command, *options], capture_output=True, text=True, check=False, **becoming(user, folder)
+        [*command, *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        **process_options(user, folder),
     )
     assert done.returncode == 0, done.stderr
 
 
 @contextlib.contextmanager
 def server_process(programs: Path, folder: Path, user: str) -> Iterator[subprocess.Popen[str]]:
-    """The server, on a socket only; nothing in it needs to outlive a power cut."""
+    """Start the server on a socket only and without durability."""
     settings = {
         "listen_addresses": "",
         "unix_socket_directories": folder,
@@ -183,7 +187,7 @@ def server_process(programs: Path, folder: Path, user: str) -> Iterator[subproce
             stdout=log,
             stderr=log,
             text=True,
-            **becoming(user, folder),
+            **process_options(user, folder),
         )
     try:
         yield process
@@ -193,16 +197,16 @@ def server_process(programs: Path, folder: Path, user: str) -> Iterator[subproce
         process.wait(PATIENCE_S)
 
 
-def becoming(user: str, folder: Path) -> dict:
-    """How a child process becomes another user, who cannot stand where we stand."""
+def process_options(user: str, folder: Path) -> dict:
+    """Return options of a child process of the user, who may not access the current folder."""
     place = {"cwd": folder, "env": {**os.environ, "HOME": str(folder), "LC_ALL": "C"}}
     if os.geteuid() != 0:
         return place
     return {**place, "user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
 
 
-def wait_until_it_answers(server: Server, process: subprocess.Popen[str], folder: Path) -> None:
-    """Wait for the first connection, or say what the server said."""
+def wait_for_connection(server: Server, process: subprocess.Popen[str], folder: Path) -> None:
+    """Wait for the first connection; on failure show the log of the server."""
     import psycopg
 
     deadline_s = time.monotonic() + PATIENCE_S
@@ -210,7 +214,7 @@ def wait_until_it_answers(server: Server, process: subprocess.Popen[str], folder
         try:
             return server.run("SELECT 1")
         except psycopg.OperationalError:
-            said = (folder / "log").read_text(errors="replace")
-            assert process.poll() is None, said
-            assert time.monotonic() < deadline_s, said
+            log = (folder / "log").read_text(errors="replace")
+            assert process.poll() is None, log
+            assert time.monotonic() < deadline_s, log
             time.sleep(0.05)

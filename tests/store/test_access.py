@@ -1,4 +1,4 @@
-"""Who may do what: labelers, credentials and invites, on SQLite and on PostgreSQL."""
+"""Tests of labelers, credentials and invites, on SQLite and on PostgreSQL."""
 
 import threading
 from datetime import timedelta
@@ -45,7 +45,7 @@ def kinds(store):
 
 
 def kept_text(store):
-    """Whatever is in the database of credentials, invites and events."""
+    """Return all rows of credentials, invites and events as text."""
     return "".join(
         str(rows_of(store, select(*table.__table__.columns)))
         for table in (Credential, Invite, Event)
@@ -53,7 +53,7 @@ def kept_text(store):
 
 
 class TestLabelers:
-    def test_one_that_was_added_can_be_listed(self, store, clock):
+    def test_added_labeler_is_listed(self, store, clock):
         labeler_id = store.labelers.add("Zoë")
         [view] = store.labelers.all()
         assert (view.id, view.name, view.role, view.created_at) == (
@@ -75,15 +75,15 @@ class TestLabelers:
             store.labelers.add(name)
         assert store.labelers.all() == []
 
-    def test_markup_in_a_name_is_kept_as_it_is(self, store):
+    def test_markup_in_name_is_unchanged(self, store):
         store.labelers.add("<script>alert(1)</script> & Söhne")
         assert store.labelers.all()[0].name == "<script>alert(1)</script> & Söhne"
 
-    def test_nobody_is_added_as_a_synthetic_teacher(self, store):
+    def test_labeler_cannot_be_added_as_teacher(self, store):
         with pytest.raises(BadConfig, match="'teacher' is not a role"):
             store.labelers.add("Zoë", "teacher")
 
-    def test_label_stores_the_name_of_its_labeler(self, store, experiment_id):
+    def test_label_adds_labeler_with_role(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         for name in ("owner", "synthetic:oracle", "Zoë"):
             store.labels.add(comparison_id, Answer.LEFT, name)
@@ -93,11 +93,11 @@ class TestLabelers:
             "Zoë": "labeler",
         }
 
-    def test_their_labels_are_counted_over_all_experiments(self, store, clock, experiment_id):
+    def test_labels_are_counted_over_all_experiments(self, store, clock, experiment_id):
         other_id = store.experiments.ensure("other", ENV_ID, {})
         ids = ask(store, experiment_id, 1, 2) + ask(store, other_id, 1)
         for each in [*ids, ids[0]]:
-            clock.pass_by(1)
+            clock.advance(1)
             store.labels.add(each, Answer.LEFT, "Zoë")
         store.labels.add(ids[1], None, "Zoë")
         [view] = store.labelers.all()
@@ -120,7 +120,7 @@ class TestExcluding:
         assert len(store.labels.export(experiment_id)) == 3
         assert store.labelers.excluded_ids() == {store.labelers.all()[0].id}
 
-    def test_including_a_labeler_restores_their_labels(self, store, experiment_id):
+    def test_included_labeler_regains_labels(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
         store.labels.add(comparison_id, Answer.LEFT, "Zoë")
         store.labelers.set_excluded("Zoë", is_excluded=True)
@@ -138,14 +138,14 @@ class TestExcluding:
 
 
 class TestCredentials:
-    def test_token_identifies_its_holder(self, store):
+    def test_token_identifies_holder(self, store):
         labeler_id = store.labelers.add("Zoë")
         token = store.access.issue_credential("Zoë")
         assert store.access.identify(token) == Identity(labeler_id, "Zoë", "labeler")
         assert token.startswith("rlt_")
         assert len(token) == 4 + 43
 
-    def test_two_tokens_of_one_labeler_are_different(self, store):
+    def test_tokens_of_one_labeler_differ(self, store):
         store.labelers.add("Zoë")
         assert len({store.access.issue_credential("Zoë") for _ in range(50)}) == 50
 
@@ -165,20 +165,18 @@ class TestCredentials:
     def test_expired_token_has_no_holder(self, store, clock, tomorrow):
         store.labelers.add("Zoë")
         token = store.access.issue_credential("Zoë", tomorrow)
-        clock.pass_by(86_399)
+        clock.advance(86_399)
         assert store.access.identify(token) is not None
-        clock.pass_by(1)
+        clock.advance(1)
         assert store.access.identify(token) is None
 
-    def test_scoped_token_names_its_experiment(self, store):
+    def test_scoped_token_names_experiment(self, store):
         store.experiments.ensure("walker", "ShortWalker-v1", {})
         store.labelers.add("Zoë")
         token = store.access.issue_credential("Zoë", experiment="walker")
         assert store.access.identify(token).experiment == "walker"
 
-    def test_no_token_is_issued_for_an_experiment_that_there_is_not_or_to_an_owner_for_one(
-        self, store
-    ):
+    def test_scoped_token_is_refused_for_unknown_experiment_and_owner(self, store):
         store.experiments.ensure("walker", "ShortWalker-v1", {})
         store.labelers.add("Zoë")
         store.labelers.add("Olga", "owner")
@@ -188,7 +186,7 @@ class TestCredentials:
             store.access.issue_credential("Olga", experiment="walker")
         assert store.access.credentials("Zoë") == store.access.credentials("Olga") == []
 
-    def test_revoking_takes_every_token_of_one_labeler_and_nobody_elses(self, store):
+    def test_revoking_ends_all_tokens_of_one_labeler_only(self, store):
         for name in ("Zoë", "Ada"):
             store.labelers.add(name)
         tokens = [store.access.issue_credential(name) for name in ("Zoë", "Zoë", "Ada")]
@@ -196,14 +194,14 @@ class TestCredentials:
         assert [store.access.identify(token) is None for token in tokens] == [True, True, False]
         assert store.access.revoke_credentials("Zoë") == 0
 
-    def test_last_use_is_written_once_a_minute(self, store, clock):
+    def test_last_use_is_written_once_per_minute(self, store, clock):
         store.labelers.add("Zoë")
         token = store.access.issue_credential("Zoë")
         noted = []
         for _ in range(4):
             store.access.identify(token)
             noted.append(store.access.credentials("Zoë")[0].last_used_at)
-            clock.pass_by(30)
+            clock.advance(30)
         assert noted[0] == noted[1] < noted[2] == noted[3]
 
     def test_listed_credentials_contain_no_secret(self, store):
@@ -213,7 +211,7 @@ class TestCredentials:
         assert (view.hint, view.revoked_at) == (token[:8], None)
         assert token not in repr(view)
 
-    def test_no_secret_is_in_the_database(self, store, tomorrow):
+    def test_database_contains_no_secret(self, store, tomorrow):
         invite = store.access.invite("labeler", expires_at=tomorrow).token
         _, token = store.access.accept_invite(invite, "Zoë")
         assert token not in kept_text(store)
@@ -228,7 +226,7 @@ class TestCredentials:
 
 
 class TestInvites:
-    def test_invite_admits_a_new_labeler(self, store, tomorrow):
+    def test_invite_admits_new_labeler(self, store, tomorrow):
         invite = store.access.invite("labeler", expires_at=tomorrow).token
         identity, token = store.access.accept_invite(invite, "Zoë")
         assert (identity.name, identity.role) == ("Zoë", "labeler")
@@ -245,7 +243,7 @@ class TestInvites:
         assert caught.value.reason == "used"
         assert [each.name for each in store.labelers.all() if each.role == "labeler"] == ["Zoë"]
 
-    def test_concurrent_uses_of_an_invite_admit_one(self, store, tomorrow):
+    def test_concurrent_uses_of_invite_admit_one(self, store, tomorrow):
         invite = store.access.invite("labeler", expires_at=tomorrow).token
         let_in, refused = [], []
         all_are_there = threading.Barrier(6)
@@ -266,7 +264,7 @@ class TestInvites:
 
     def test_expired_invite_is_refused_as_expired(self, store, clock, tomorrow):
         invite = store.access.invite("labeler", expires_at=tomorrow).token
-        clock.pass_by(86_400)
+        clock.advance(86_400)
         with pytest.raises(InviteUnusable) as caught:
             store.access.accept_invite(invite, "Zoë")
         assert caught.value.reason == "expired"
@@ -300,7 +298,7 @@ class TestInvites:
         identity, _ = store.access.accept_invite(invite, "Mallory")
         assert identity == Identity(labeler_id, "Zoë", "labeler")
 
-    def test_invite_names_its_experiment(self, store, experiment_id, tomorrow):
+    def test_invite_names_experiment(self, store, experiment_id, tomorrow):
         store.access.invite("labeler", experiment="human-175", expires_at=tomorrow)
         assert store.access.invites()[0].experiment == "human-175"
         with pytest.raises(ExperimentNotFound):
@@ -317,7 +315,7 @@ class TestInvites:
         assert by_hand is not None
         assert by_hand.sees("other")
 
-    def test_recreated_experiment_is_visible_to_its_invited_labelers(
+    def test_recreated_experiment_is_visible_to_invited_labelers(
         self, store, experiment_id, tomorrow
     ):
         invite = store.access.invite(experiment="human-175", expires_at=tomorrow).token
@@ -342,13 +340,13 @@ class TestInvites:
         with pytest.raises(InviteNotFound):
             store.access.revoke_invite(invite_id)
 
-    def test_revoking_what_was_used_changes_nothing(self, store, tomorrow):
+    def test_revoking_used_invite_changes_nothing(self, store, tomorrow):
         invited = store.access.invite("labeler", expires_at=tomorrow)
         _, token = store.access.accept_invite(invited.token, "Zoë")
         store.access.revoke_invite(store.access.invites()[0].id)
         assert store.access.invites()[0].status == "used"
         assert store.access.identify(token) is not None
 
-    def test_no_invite_makes_a_synthetic_teacher(self, store, tomorrow):
+    def test_invite_for_teacher_role_is_refused(self, store, tomorrow):
         with pytest.raises(BadConfig):
             store.access.invite("teacher", expires_at=tomorrow)

@@ -1,4 +1,4 @@
-"""Checkpoints, whole and damaged."""
+"""Tests of intact and damaged checkpoints."""
 
 import logging
 
@@ -46,7 +46,7 @@ def flip_a_byte(path):
     path.write_bytes(content)
 
 
-def cut_short(path):
+def truncate(path):
     path.write_bytes(path.read_bytes()[:-100])
 
 
@@ -59,7 +59,7 @@ def empty(path):
     named=st.dictionaries(paths, arrays, max_size=4),
     meta=st.dictionaries(st.text(), json_values, max_size=3),
 )
-def test_arrays_and_meta_come_back_bit_for_bit(tmp_path_factory, named, meta):
+def test_arrays_and_meta_round_trip_exactly(tmp_path_factory, named, meta):
     files = CheckpointFiles(tmp_path_factory.mktemp("checkpoints"))
     files.save(Checkpoint(7, named, meta))
     loaded = newest(files)
@@ -73,31 +73,31 @@ def as_bits(array):
     return array.dtype, array.shape, array.tobytes()
 
 
-def test_zero_dimensional_array_keeps_its_shape(files):
+def test_zero_dimensional_array_keeps_shape(files):
     files.save(Checkpoint(1, {"count": np.array(3.5)}, {}))
     assert newest(files).arrays["count"].shape == ()
 
 
-def test_transposed_array_keeps_its_values(files):
+def test_transposed_array_keeps_values(files):
     array = np.arange(6.0).reshape(2, 3).T
     files.save(Checkpoint(1, {"weights": array}, {}))
     np.testing.assert_array_equal(newest(files).arrays["weights"], array)
 
 
-def test_loaded_arrays_can_be_changed_in_place(files):
+def test_loaded_arrays_are_writable(files):
     files.save(make(1))
     array = newest(files).arrays["agent/policy/0"]
     array += 1
     assert array[0] == 2
 
 
-def test_nan_and_infinity_survive_bit_for_bit(files):
+def test_nan_and_infinity_round_trip_exactly(files):
     array = np.array([np.nan, -np.nan, np.inf, -0.0, 5e-324])
     files.save(Checkpoint(1, {"odd": array}, {}))
     assert newest(files).arrays["odd"].tobytes() == array.tobytes()
 
 
-def test_the_random_state_of_numpy_survives(files):
+def test_numpy_random_state_round_trips(files):
     rng = np.random.default_rng(3)
     files.save(Checkpoint(1, {}, {"rng": rng.bit_generator.state}))
     restored = np.random.default_rng()
@@ -105,24 +105,24 @@ def test_the_random_state_of_numpy_survives(files):
     assert restored.random() == rng.random()
 
 
-def test_diagnostics_are_none_before_the_first(files):
+def test_load_before_first_save_returns_none(files):
     assert files.load() is None
 
 
-def test_the_last_two_are_kept(files):
+def test_last_two_checkpoints_are_kept(files):
     for step in (10, 20, 30):
         files.save(make(step))
     assert [file.step for file in list_checkpoints(files.folder)] == [30, 20]
 
 
-def test_saving_twice_at_one_step_keeps_the_later_one_first(files):
+def test_second_save_at_same_step_is_newest(files):
     files.save(make(10))
     files.save(Checkpoint(10, {}, {"again": True}))
     assert newest(files).meta == {"again": True}
 
 
-@pytest.mark.parametrize("damage", [flip_a_byte, cut_short, empty])
-def test_damaged_newest_checkpoint_falls_back_with_a_warning(files, damage, caplog):
+@pytest.mark.parametrize("damage", [flip_a_byte, truncate, empty])
+def test_damaged_newest_checkpoint_falls_back_with_warning(files, damage, caplog):
     files.save(make(10))
     damage(files.save(make(20)))
     with caplog.at_level(logging.WARNING):
@@ -131,7 +131,7 @@ def test_damaged_newest_checkpoint_falls_back_with_a_warning(files, damage, capl
     assert "The one before it is used instead" in caplog.text
 
 
-@pytest.mark.parametrize("damage", [flip_a_byte, cut_short, empty])
+@pytest.mark.parametrize("damage", [flip_a_byte, truncate, empty])
 def test_all_checkpoints_damaged_raises_error_with_remedy(files, damage):
     damage(files.save(make(10)))
     damage(files.save(make(20)))
@@ -139,7 +139,7 @@ def test_all_checkpoints_damaged_raises_error_with_remedy(files, damage):
         files.load()
 
 
-def test_the_one_fallen_back_on_outlives_the_next_save(files):
+def test_intact_older_checkpoint_survives_next_save(files):
     files.save(make(10))
     damaged = files.save(make(20))
     flip_a_byte(damaged)
@@ -164,7 +164,7 @@ def test_unfinished_files_of_killed_process_are_deleted(files):
     assert [path.name.startswith("checkpoint-") for path in files.folder.iterdir()] == [True]
 
 
-def test_other_files_in_the_folder_are_left_alone(files):
+def test_other_files_in_folder_are_kept(files):
     files.save(make(10))
     (files.folder / "checkpoint-notes.txt").write_text("mine")
     for step in (20, 30):

@@ -1,4 +1,4 @@
-"""Opening a database: the versions it may have, and everything that may be wrong with it."""
+"""Tests of opening databases: schema versions and faults."""
 
 import sqlite3
 from contextlib import contextmanager
@@ -67,7 +67,7 @@ SELECT setval('experiments_id_seq', 7), setval('comparisons_id_seq', 10),
 
 @pytest.fixture
 def url(new_url):
-    """Here the migrations run."""
+    """Return the URL of a database without tables, on which the migrations run."""
     return new_url
 
 
@@ -79,7 +79,7 @@ def made(path):
 
 @contextmanager
 def writing(url):
-    """A connection of our own, with foreign keys as the product has them."""
+    """Open a separate connection with foreign keys enabled as in the store."""
     engine = make_engine(as_url(url), "test", 5.0, is_synced=False)
     try:
         with engine.execution_options(is_writing=True).begin() as connection:
@@ -90,7 +90,7 @@ def writing(url):
 
 @pytest.fixture
 def first_version(url):
-    """URL of a database that the first release wrote."""
+    """Return the URL of a database that the first release wrote."""
     with writing(url) as connection:
         command.upgrade(alembic_settings(connection), "0001")
         for statement in FIRST_VERSION_ROWS.split(";"):
@@ -115,7 +115,7 @@ def count_rows(url):
 
 
 def schema(path):
-    """The definitions in each table's and index's SQL; their order means nothing."""
+    """Return the set of definitions in the SQL of each table and index."""
     connection = sqlite3.connect(path)
     found = connection.execute(
         "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name != 'alembic_version'"
@@ -125,7 +125,7 @@ def schema(path):
 
 
 def definitions(sql):
-    """What is between the outer parentheses, cut at the commas that no others enclose."""
+    """Split the text in the outer parentheses at the top-level commas."""
     inside = " ".join(sql.split()).replace('"', "").partition("(")[2].rpartition(")")[0]
     cuts = [i for i, c in enumerate(inside) if c == "," and is_outside(inside[:i])]
     bounds = zip([-1, *cuts], [*cuts, len(inside)], strict=True)
@@ -137,21 +137,21 @@ def is_outside(before):
 
 
 class TestVersions:
-    def test_migrations_build_the_tables_of_the_models(self, store, url):
+    def test_migrations_build_tables_of_models(self, store, url):
         with writing(url) as connection:
-            # Note: of SQLite's defaults Alembic misunderstands one; the next test compares the SQL.
+            # Alembic misreads one of SQLite's defaults; the next test compares the SQL.
             compares_defaults = connection.dialect.name == "postgresql"
             opts = {"compare_type": True, "compare_server_default": compares_defaults}
             context = MigrationContext.configure(connection, opts=opts)
             assert compare_metadata(context, Base.metadata) == []
 
-    def test_migrations_build_the_same_sql_as_the_models(self, made, tmp_path):
+    def test_migrations_build_same_sql_as_models(self, made, tmp_path):
         engine = create_engine(f"sqlite:///{tmp_path / 'models.sqlite'}")
         Base.metadata.create_all(engine)
         engine.dispose()
         assert schema(made) == schema(tmp_path / "models.sqlite")
 
-    def test_database_of_first_version_is_upgraded_without_losing_a_row(self, first_version):
+    def test_upgrade_of_first_version_keeps_all_rows(self, first_version):
         before = count_rows(first_version)
         with Store.open(first_version) as store:
             assert store.schema_version() == versions()[0]
@@ -165,10 +165,10 @@ class TestVersions:
         assert count_rows(first_version) == before == [2, 2, 4, 7]
 
     @pytest.mark.usefixtures("first_version")
-    def test_upgraded_first_version_matches_the_models(self, store, url):
-        self.test_migrations_build_the_tables_of_the_models(store, url)
+    def test_upgraded_first_version_matches_models(self, store, url):
+        self.test_migrations_build_tables_of_models(store, url)
 
-    def test_upgraded_label_keeps_its_request_id_and_time(self, first_version):
+    def test_upgraded_label_keeps_request_id_and_time(self, first_version):
         with Store.open(first_version) as store:
             store.labels.add(1, Answer.LEFT, "Zoë", UUID(int=2))
             assert store.labels.answers([1]) == {1: Answer.RIGHT}
@@ -204,7 +204,7 @@ class TestVersions:
             [disputed] = store.comparisons.page(1, ComparisonFilter(is_disputed=True)).rows
             assert (disputed.id, disputed.num_labels) == (1, 3)
 
-    def test_recount_changes_nothing_in_an_upgraded_database(self, first_version):
+    def test_recount_of_upgraded_database_changes_nothing(self, first_version):
         counted = "SELECT id, num_labels, is_open, is_disputed, wanted FROM comparisons ORDER BY id"
         with Store.open(first_version) as store:
             before = rows(first_version, counted)
@@ -223,7 +223,7 @@ class TestVersions:
         with pytest.raises(StoreUnavailable, match=r"version 9999.*newer rl-teacher"):
             Store.open(url)
 
-    def test_nothing_is_written_to_the_working_directory(self, path, tmp_path, monkeypatch):
+    def test_working_directory_stays_empty(self, path, tmp_path, monkeypatch):
         elsewhere = tmp_path / "cwd"
         elsewhere.mkdir()
         monkeypatch.chdir(elsewhere)
@@ -232,12 +232,12 @@ class TestVersions:
 
 
 class TestWhereItIs:
-    def test_path_creates_sqlite_file_and_its_folder(self, tmp_path):
+    def test_path_creates_sqlite_file_and_folder(self, tmp_path):
         path = tmp_path / "a folder" / "ünï 100% #?" / "labels.sqlite"
         Store.open(str(path)).close()
         assert path.exists()
 
-    def test_sqlite_url_works_like_a_path(self, path):
+    def test_sqlite_url_is_equivalent_to_path(self, path):
         Store.open(f"sqlite:///{path}").close()
         assert path.exists()
 
@@ -246,22 +246,20 @@ class TestWhereItIs:
             assert store.experiments.ensure("x", "Hopper-v5", {}) == 1
 
     @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
-    def test_postgresql_means_the_psycopg_driver(self, scheme):
+    def test_postgresql_url_selects_psycopg_driver(self, scheme):
         assert as_url(f"{scheme}://me@host/labels").drivername == "postgresql+psycopg"
 
-    def test_missing_driver_is_named_without_the_password(self):
+    def test_missing_driver_is_named_without_password(self):
         with pytest.raises(StoreUnavailable, match="pip install") as caught:
             Store.open("mysql+nosuchdriver://me:s3cret@host/labels")
         assert "s3cret" not in str(caught.value)
 
-    def test_the_options_of_a_url_are_not_shown_either(self):
+    def test_error_hides_password_in_url_options(self):
         with pytest.raises(StoreUnavailable) as caught:
             Store.open("postgresql://me@/labels?host=/nowhere/at/all&password=s3cret")
         assert "s3cret" not in str(caught.value)
 
-    def test_the_database_is_in_the_home_unless_the_environment_names_another(
-        self, tmp_path, monkeypatch
-    ):
+    def test_default_url_is_in_home_unless_environment_sets_another(self, tmp_path, monkeypatch):
         monkeypatch.delenv("RL_TEACHER_DATABASE_URL", raising=False)
         assert default_url(tmp_path) == str(tmp_path / "labels.sqlite")
         monkeypatch.setenv("RL_TEACHER_DATABASE_URL", "postgresql://me@host/labels")
@@ -273,14 +271,14 @@ class TestWhereItIs:
 
 
 class TestFaults:
-    def test_locked_database_raises_error_naming_the_lock(self, made):
+    def test_locked_database_raises_error_naming_lock(self, made):
         other = sqlite3.connect(made, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable, match=r"labels\.sqlite.*locked.*Wait"):
             Store.open(made, busy_timeout_s=0.05)
         other.close()
 
-    def test_lock_released_in_time_is_waited_for(self, made):
+    def test_opening_waits_for_lock_released_in_time(self, made):
         with Store.open(made) as one, Store.open(made) as other:
             assert one.experiments.ensure("a", "E", {}) != other.experiments.ensure("b", "E", {})
 
@@ -298,13 +296,13 @@ class TestFaults:
         with pytest.raises(StoreUnavailable, match=r"read but not written.*permission"):
             Store.open(f"sqlite:///file:{made}?mode=ro&uri=true")
 
-    def test_a_folder_without_write_permission_is_named(self, tmp_path, as_nobody):
+    def test_folder_without_write_permission_is_named(self, tmp_path, as_nobody):
         tmp_path.chmod(0o500)
         as_nobody()
         with pytest.raises(StoreUnavailable):
             Store.open(tmp_path / "labels.sqlite")
 
-    def test_file_that_is_not_a_database_is_refused_and_left_alone(self, path):
+    def test_file_of_other_format_is_refused_and_unchanged(self, path):
         path.write_bytes(b"Dear diary, " * 1000)
         with pytest.raises(StoreUnavailable, match="holds something else, or was damaged"):
             Store.open(path)
@@ -317,17 +315,17 @@ class TestFaults:
         with pytest.raises(StoreUnavailable, match="damaged"):
             Store.open(made)
 
-    def test_folder_in_place_of_the_file_is_refused(self, path):
+    def test_folder_in_place_of_file_is_refused(self, path):
         path.mkdir()
         with pytest.raises(StoreUnavailable, match="cannot be opened"):
             Store.open(path)
 
-    def test_file_in_place_of_the_folder_is_refused(self, path):
+    def test_file_in_place_of_folder_is_refused(self, path):
         path.write_text("")
         with pytest.raises(StoreUnavailable, match="cannot be created"):
             Store.open(path / "labels.sqlite")
 
-    def test_no_label_goes_into_a_file_that_was_deleted(self, path):
+    def test_writing_to_deleted_file_is_refused(self, path):
         with Store.open(path) as store:
             experiment_id = store.experiments.ensure("x", "E", {})
             [comparison_id] = store.comparisons.add(experiment_id, [("a", "b")], "E", 1, 0)
@@ -335,7 +333,7 @@ class TestFaults:
             with pytest.raises(StoreUnavailable, match="deleted or replaced"):
                 store.labels.add(comparison_id, Answer.LEFT, "me")
 
-    def test_nothing_is_read_from_a_file_that_was_deleted(self, path):
+    def test_reading_from_deleted_file_is_refused(self, path):
         with Store.open(path) as store:
             path.unlink()
             with pytest.raises(StoreUnavailable, match="deleted or replaced"):
@@ -351,7 +349,7 @@ class TestFaults:
             assert store.experiments.all() == []
             other.close()
 
-    def test_full_disk_raises_error_naming_it(self, made):
+    def test_full_disk_raises_error_naming_disk(self, made):
         with Store.open(made) as store:
             with store.database.reading() as connection:
                 connection.exec_driver_sql("PRAGMA max_page_count=1")
@@ -361,7 +359,7 @@ class TestFaults:
 
 @pytest.mark.postgres
 class TestFaultsOfAServer:
-    def test_label_with_used_up_id_raises_an_error(self, postgres_url):
+    def test_label_with_used_id_raises_error(self, postgres_url):
         with Store.open(postgres_url) as store:
             experiment_id = store.experiments.ensure("x", "E", {})
             [comparison_id] = store.comparisons.add(experiment_id, [("a", "b")], "E", 1, 0)
@@ -379,7 +377,7 @@ class TestFaultsOfAServer:
         with pytest.raises(StoreUnavailable, match="the server does not answer"):
             Store.open(f"postgresql://me@/labels?host={tmp_path}", busy_timeout_s=0.1)
 
-    def test_wait_for_a_lock_times_out(self, postgres_url):
+    def test_wait_for_lock_times_out(self, postgres_url):
         with Store.open(postgres_url, busy_timeout_s=0.05) as store, writing(postgres_url) as other:
             other.exec_driver_sql("LOCK TABLE experiments IN EXCLUSIVE MODE")
             with pytest.raises(StoreUnavailable, match="held what is needed for too long"):
@@ -395,7 +393,7 @@ class TestFaultsOfAServer:
             )
             assert store.experiments.all() == []
 
-    def test_read_only_server_raises_error_naming_it(self, postgres_url):
+    def test_read_only_server_raises_error_naming_cause(self, postgres_url):
         with writing(postgres_url) as connection:
             name = connection.exec_driver_sql("SELECT current_database()").scalar()
             connection.exec_driver_sql(

@@ -1,4 +1,4 @@
-"""Comparisons in labelers' hands, on SQLite and on PostgreSQL."""
+"""Tests of leases of comparisons, on SQLite and on PostgreSQL."""
 
 import threading
 from collections import Counter
@@ -32,9 +32,9 @@ def claimed_ids(claimed):
     return [each.comparison.id for each in claimed]
 
 
-def answer(store, claimed, labeler, said=Answer.LEFT):
+def answer(store, claimed, labeler, choice=Answer.LEFT):
     store.labels.add_many(
-        [NewLabel(each.comparison.id, said, labeler, lease=each.lease) for each in claimed]
+        [NewLabel(each.comparison.id, choice, labeler, lease=each.lease) for each in claimed]
     )
 
 
@@ -49,15 +49,15 @@ class TestClaiming:
         theirs = store.leases.claim(experiment_id, "Bob", 9)
         assert (claimed_ids(mine), claimed_ids(theirs)) == (ids[:2], ids[2:])
 
-    def test_the_latest_step_comes_first_and_then_the_order_asked(self, store, experiment_id):
+    def test_claims_are_sorted_by_latest_step_then_order_asked(self, store, experiment_id):
         early = ask_and_show(store, experiment_id, 1, 2, step=100)
         late = ask_and_show(store, experiment_id, 3, 4, step=10**10)
         assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == [*late, *early]
 
-    def test_reloaded_page_gets_the_same_leases(self, store, clock, experiment_id):
+    def test_reloaded_page_gets_same_leases(self, store, clock, experiment_id):
         ask_and_show(store, experiment_id, *range(5))
         before = store.leases.claim(experiment_id, "Ada", 2, lease_s=300.0)
-        clock.pass_by(200)
+        clock.advance(200)
         again = store.leases.claim(experiment_id, "Ada", 3, lease_s=300.0)
         assert [each.lease for each in again[:2]] == [each.lease for each in before]
         assert {each.expires_at - clock() for each in again} == {timedelta(seconds=300)}
@@ -65,16 +65,16 @@ class TestClaiming:
     def test_excluded_comparison_is_left_out_and_stays_leased(self, store, clock, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(4))
         store.leases.claim(experiment_id, "Ada", 2)
-        clock.pass_by(299)
+        clock.advance(299)
         assert claimed_ids(store.leases.claim(experiment_id, "Ada", 1, exclude=ids[:2])) == ids[2:3]
-        clock.pass_by(299)
+        clock.advance(299)
         assert claimed_ids(store.leases.claim(experiment_id, "Bob", 9)) == ids[3:]
 
     def test_unrendered_comparison_is_not_leased(self, store, experiment_id):
         ask(store, experiment_id, 1)
         assert store.leases.claim(experiment_id, "Ada", 9) == []
 
-    def test_one_experiment_is_claimed_apart_from_another(self, store, experiment_id):
+    def test_experiments_are_claimed_separately(self, store, experiment_id):
         other_id = store.experiments.ensure("other", ENV_ID, {})
         [mine] = ask_and_show(store, experiment_id, 1)
         [other] = ask_and_show(store, other_id, 2)
@@ -99,7 +99,7 @@ class TestClaiming:
         assert store.leases.claim(experiment_id, "Eve", 10, exclude=held) == []
         assert claimed_ids(store.leases.claim(experiment_id, "Ada", 10)) == ids[MAX_LEASES:]
 
-    def test_in_an_unknown_experiment_there_is_nothing_to_claim(self, store):
+    def test_unknown_experiment_has_nothing_to_claim(self, store):
         assert store.leases.claim(999, "Ada", 9) == []
 
 
@@ -107,30 +107,30 @@ class TestTime:
     def test_expired_lease_returns_comparison_to_queue(self, store, clock, experiment_id):
         ids = ask_and_show(store, experiment_id, 1)
         store.leases.claim(experiment_id, "Ada", 1, lease_s=300.0)
-        clock.pass_by(299.999)
+        clock.advance(299.999)
         assert store.leases.claim(experiment_id, "Bob", 1) == []
-        clock.pass_by(0.001)
+        clock.advance(0.001)
         assert claimed_ids(store.leases.claim(experiment_id, "Bob", 1)) == ids
 
-    def test_renewal_keeps_a_lease(self, store, clock, experiment_id):
+    def test_renewal_extends_lease(self, store, clock, experiment_id):
         ask_and_show(store, experiment_id, 1)
         [mine] = store.leases.claim(experiment_id, "Ada", 1, lease_s=300.0)
-        clock.pass_by(299)
+        clock.advance(299)
         renewed = store.leases.renew("Ada", [mine.lease], lease_s=300.0)
         assert renewed[mine.lease] > mine.expires_at
-        clock.pass_by(299)
+        clock.advance(299)
         assert store.leases.claim(experiment_id, "Bob", 1) == []
 
     def test_expired_lease_cannot_be_renewed(self, store, clock, experiment_id):
         ask_and_show(store, experiment_id, 1)
         [mine] = store.leases.claim(experiment_id, "Ada", 1, lease_s=300.0)
-        clock.pass_by(300)
+        clock.advance(300)
         assert store.leases.renew("Ada", [mine.lease, uuid4()]) == {}
 
-    def test_expired_lease_is_renewed_under_its_token(self, store, clock, experiment_id):
+    def test_expired_lease_is_renewed_under_same_token(self, store, clock, experiment_id):
         ask_and_show(store, experiment_id, 1)
         [before] = store.leases.claim(experiment_id, "Ada", 1)
-        clock.pass_by(10_000)
+        clock.advance(10_000)
         [again] = store.leases.claim(experiment_id, "Ada", 1)
         assert again.lease == before.lease
         answer(store, [before], "Ada")
@@ -139,13 +139,13 @@ class TestTime:
     def test_old_leases_are_deleted(self, store, clock, experiment_id):
         first, _ = ask_and_show(store, experiment_id, 1, 2)
         store.leases.claim(experiment_id, "Ada", 9)
-        clock.pass_by(KEPT_AFTER_EXPIRY.total_seconds() + 301)
+        clock.advance(KEPT_AFTER_EXPIRY.total_seconds() + 301)
         store.labels.add(first, Answer.LEFT, "Bob")
         assert rows_of(store, select(Lease.token)) == []
 
 
 class TestAnswering:
-    def test_answer_ends_its_lease(self, store, experiment_id):
+    def test_answer_ends_lease(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, 1, 2)
         mine = store.leases.claim(experiment_id, "Ada", 1)
         answer(store, mine, "Ada")
@@ -153,12 +153,10 @@ class TestAnswering:
         assert rows_of(store, select(Lease.token)) == []
         assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == ids[1:]
 
-    def test_late_answer_is_stored_beside_the_one_given_meanwhile(
-        self, store, clock, experiment_id
-    ):
+    def test_late_answer_and_intermediate_answer_are_both_stored(self, store, clock, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
         late = store.leases.claim(experiment_id, "Ada", 1)
-        clock.pass_by(301)
+        clock.advance(301)
         answer(store, store.leases.claim(experiment_id, "Bob", 1), "Bob", Answer.RIGHT)
         answer(store, late, "Ada", Answer.LEFT)
         assert kept(store, Label.answer, Label.lease) == [("right", "held"), ("left", "late")]
@@ -182,21 +180,19 @@ class TestAnswering:
         assert lease_and_purpose(store, "Eve", comparison_id) == (None, None)
         assert comparison_id in store.labels.votes([comparison_id])
 
-    def test_of_two_answers_under_one_lease_that_come_together_one_has_it(
-        self, store, experiment_id
-    ):
+    def test_first_of_two_answers_in_one_batch_holds_lease(self, store, experiment_id):
         ask_and_show(store, experiment_id, 1)
         [held] = store.leases.claim(experiment_id, "Ada", 1)
         store.labels.add_many(
             [
-                NewLabel(held.comparison.id, said, "Ada", lease=held.lease)
-                for said in (Answer.LEFT, Answer.RIGHT)
+                NewLabel(held.comparison.id, choice, "Ada", lease=held.lease)
+                for choice in (Answer.LEFT, Answer.RIGHT)
             ]
         )
         assert kept(store, Label.answer, Label.lease) == [("left", "held"), ("right", "late")]
         assert store.labels.answers([held.comparison.id]) == {held.comparison.id: Answer.RIGHT}
 
-    def test_of_many_answers_each_is_known_by_its_labelers_lease(self, store, experiment_id):
+    def test_find_returns_lease_of_each_labeler(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, 1, 2)
         [adas], [eves] = (store.leases.claim(experiment_id, name, 1) for name in ("Ada", "Eve"))
         found = store.leases.find(
@@ -223,9 +219,7 @@ class TestAnswering:
         assert kept(store, Label.lease) == [("late",)]
         assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == [first]
 
-    def test_two_answers_under_one_lease_are_both_kept_and_the_newest_counts(
-        self, store, experiment_id
-    ):
+    def test_second_answer_under_one_lease_is_kept_and_counts(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
         mine = store.leases.claim(experiment_id, "Ada", 1)
         answer(store, mine, "Ada", Answer.LEFT)
@@ -266,13 +260,13 @@ class TestAnswering:
 
 
 def lease_and_purpose(store, labeler, comparison_id):
-    """What a labeler has of a comparison, and what for."""
+    """Return the lease of a comparison by a labeler, and its purpose."""
     found = store.leases.find([(labeler, comparison_id)])[labeler, comparison_id]
     return found.lease, found.purpose
 
 
 class TestRepeatsAndGold:
-    def test_repeat_is_a_comparison_answered_some_time_ago(self, store, experiment_id):
+    def test_repeat_is_older_answered_comparison(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(NUM_RECENT + 3))
         for each in ids[:-1]:
             store.labels.add(each, Answer.LEFT, "Ada")
@@ -284,7 +278,7 @@ class TestRepeatsAndGold:
             held = lease_and_purpose(store, "Ada", each.comparison.id)
             assert held == (each.lease, purpose)
 
-    def test_repeat_is_given_once_and_is_not_counted(self, store, experiment_id):
+    def test_repeat_is_claimed_once_and_not_counted(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(NUM_RECENT + 1))
         for each in ids:
             store.labels.add(each, Answer.LEFT, "Ada")
@@ -296,22 +290,22 @@ class TestRepeatsAndGold:
         assert kept(store, Label.purpose)[-1] == ("repeat",)
         assert len(store.labels.since(experiment_id, 0)) == len(ids)
         assert store.labels.count_of_labeler(experiment_id, "Ada") == len(ids)
-        # Note: the repeat was one of the last that she has seen, so that another is old enough now.
+        # The repeat is now among her most recent comparisons, so that another one is old enough.
         assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == ids[1:2]
 
-    def test_late_repeat_remains_a_repeat(self, store, clock, experiment_id):
+    def test_late_repeat_remains_repeat(self, store, clock, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(NUM_RECENT + 1))
         for each in ids:
             store.labels.add(each, Answer.LEFT, "Ada")
         store.experiments.set_assignment(experiment_id, AssignmentPolicy(repeats=1.0))
         repeated = store.leases.claim(experiment_id, "Ada", 1)
-        clock.pass_by(10_000)
+        clock.advance(10_000)
         assert lease_and_purpose(store, "Ada", ids[0]) == (repeated[0].lease, "repeat")
         answer(store, repeated, "Ada", Answer.RIGHT)
         assert kept(store, Label.purpose, Label.lease)[-1] == ("repeat", "late")
         assert store.labels.answers(ids[:1]) == {ids[0]: Answer.LEFT}
 
-    def test_unsolicited_answer_does_not_end_a_repeat(self, store, experiment_id):
+    def test_unsolicited_answer_does_not_end_repeat(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(NUM_RECENT + 1))
         for each in ids:
             store.labels.add(each, Answer.LEFT, "Ada")
@@ -322,7 +316,7 @@ class TestRepeatsAndGold:
         assert repeated.lease in store.leases.renew("Ada", [repeated.lease])
 
     def repeated(self, store, experiment_id):
-        """A comparison that Ada answered with left, and when asked again with right."""
+        """Ask Ada a repeat of a comparison and return her differing second label."""
         ids = ask_and_show(store, experiment_id, *range(NUM_RECENT + 1))
         for each in ids:
             store.labels.add(each, Answer.LEFT, "Ada")
@@ -340,7 +334,7 @@ class TestRepeatsAndGold:
             .order_by(Label.id),
         )
 
-    def test_taking_back_an_answer_to_a_repeat_leaves_the_first_answer(self, store, experiment_id):
+    def test_withdrawing_repeat_keeps_first_answer(self, store, experiment_id):
         repeat = self.repeated(store, experiment_id)
         store.labels.add(repeat.comparison_id, None, "Ada")
         store.labels.add(repeat.comparison_id, Answer.EQUAL, "Ada")
@@ -353,18 +347,18 @@ class TestRepeatsAndGold:
         assert store.labels.answers([repeat.comparison_id]) == {repeat.comparison_id: Answer.LEFT}
         assert store.labels.count_of_labeler(experiment_id, "Ada") == NUM_RECENT + 1
 
-    def test_repeat_can_be_withdrawn_in_the_same_request(self, store, experiment_id):
+    def test_repeat_can_be_withdrawn_in_same_request(self, store, experiment_id):
         repeat = self.repeated(store, experiment_id)
-        # Note: the first one is sent a second time, as after a network that was lost.
-        taken_back = NewLabel(repeat.comparison_id, None, "Ada")
+        # The first label is sent again, as after a lost connection.
+        withdrawal = NewLabel(repeat.comparison_id, None, "Ada")
         for _ in range(2):
-            store.labels.add_many([repeat, taken_back])
+            store.labels.add_many([repeat, withdrawal])
             assert self.purposes(store, repeat.comparison_id)[1:] == [
                 ("repeat", "right"),
                 ("repeat", None),
             ]
 
-    def test_once_the_repeat_is_gone_the_answer_before_it_is_taken_back(self, store, experiment_id):
+    def test_second_withdrawal_after_repeat_withdraws_first_answer(self, store, experiment_id):
         repeat = self.repeated(store, experiment_id)
         store.labels.add_many([NewLabel(repeat.comparison_id, None, "Ada") for _ in range(2)])
         assert self.purposes(store, repeat.comparison_id)[2:] == [
@@ -373,7 +367,7 @@ class TestRepeatsAndGold:
         ]
         assert store.labels.answers([repeat.comparison_id]) == {}
 
-    def test_answer_changed_after_its_repeat_is_stored(self, store, experiment_id):
+    def test_answer_changed_after_repeat_is_stored(self, store, experiment_id):
         repeat = self.repeated(store, experiment_id)
         store.labels.add(repeat.comparison_id, Answer.EQUAL, "Ada")
         assert self.purposes(store, repeat.comparison_id)[-1] == ("answer", "equal")
@@ -387,7 +381,7 @@ class TestRepeatsAndGold:
             ("answer", None),
         ]
 
-    def test_gold_comparison_is_given_to_every_labeler_once(self, store, experiment_id):
+    def test_gold_comparison_is_claimed_by_every_labeler_once(self, store, experiment_id):
         gold, plain = ask_and_show(store, experiment_id, 1, 2)
         store.comparisons.set_gold(gold, Answer.LEFT)
         store.experiments.set_assignment(experiment_id, AssignmentPolicy(gold=1.0))
@@ -398,7 +392,7 @@ class TestRepeatsAndGold:
         assert len(store.labels.votes([gold])[gold]) == 3
         assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == [plain]
 
-    def test_next_comparison_is_the_same_when_claimed_again(self, store, experiment_id):
+    def test_repeated_claim_returns_same_comparisons(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(40))
         for each in ids[:20]:
             store.labels.add(each, Answer.LEFT, "Ada")
@@ -412,7 +406,7 @@ class TestRepeatsAndGold:
         assert [each.purpose for each in at_once] == [each.purpose for each in one_by_one]
         assert {each.purpose for each in at_once} == {"answer", "repeat"}
 
-    def test_the_share_of_repeats_is_what_was_asked_for(self, store, experiment_id):
+    def test_share_of_repeats_matches_policy(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(260))
         for each in ids[:60]:
             store.labels.add(each, Answer.LEFT, "Ada")
@@ -422,13 +416,13 @@ class TestRepeatsAndGold:
             claimed = store.leases.claim(experiment_id, "Ada", 10)
             purposes.update(each.purpose for each in claimed)
             answer(store, claimed, "Ada")
-        # Note: 200 draws at 0.2 are 40, give or take 5.7; three times that is allowed.
+        # 200 draws at 0.2: mean 40, standard deviation 5.7; three deviations are allowed.
         assert 23 <= purposes["repeat"] <= 57
 
 
 @pytest.mark.parametrize("wanted", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_racing_labelers_neither_duplicate_nor_lose_a_label(url, wanted):
-    """Each has a store of their own, as two processes of a service would."""
+def test_racing_labelers_neither_duplicate_nor_lose_labels(url, wanted):
+    """Each labeler uses a separate store, as two processes of a service do."""
     with Store.open(url, is_synced=False) as store:
         experiment_id = store.experiments.ensure("race", ENV_ID, {})
         store.experiments.set_assignment(
@@ -458,25 +452,25 @@ def test_racing_labelers_neither_duplicate_nor_lose_a_label(url, wanted):
         assert (view.asked, view.answered, view.waiting) == (len(ids), len(ids), 0)
 
 
-def test_concurrent_claims_share_the_comparisons(url):
+def test_concurrent_claims_are_disjoint(url):
     labelers = [f"labeler {number}" for number in range(8)]
     with Store.open(url, is_synced=False) as store:
         experiment_id = store.experiments.ensure("rush", ENV_ID, {})
         ids = ask_and_show(store, experiment_id, *range(24))
-        hands = {}
+        claimed_by = {}
         all_are_there = threading.Barrier(len(labelers))
 
-        def grab(name):
+        def claim(name):
             all_are_there.wait()
-            hands[name] = claimed_ids(store.leases.claim(experiment_id, name, 3))
+            claimed_by[name] = claimed_ids(store.leases.claim(experiment_id, name, 3))
 
-        grabbers = [threading.Thread(target=grab, args=(name,)) for name in labelers]
-        for grabber in grabbers:
-            grabber.start()
-        for grabber in grabbers:
-            grabber.join()
-        taken = sorted(each for hand in hands.values() for each in hand)
-        assert len(hands) == len(labelers)
+        threads = [threading.Thread(target=claim, args=(name,)) for name in labelers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        taken = sorted(each for ids_of_labeler in claimed_by.values() for each in ids_of_labeler)
+        assert len(claimed_by) == len(labelers)
         assert len(taken) == len(set(taken))
         left_over = claimed_ids(store.leases.claim(experiment_id, "late", 99))
         assert sorted([*taken, *left_over]) == ids

@@ -1,4 +1,4 @@
-"""Segments as files."""
+"""Tests of segment files."""
 
 import dataclasses
 
@@ -51,7 +51,7 @@ def test_saved_segment_loads_unchanged(files):
     "env_id",
     ["ALE/Pong-v5", "my.module:Env-v0", "环境/ünï", "..", ".", "", "a" * 300, "con\\x", "  ", "-"],
 )
-def test_any_name_of_an_environment_works(files, env_id):
+def test_any_environment_id_is_accepted(files, env_id):
     segment = make_segment(env_id)
     files.save(segment)
     assert_same(SegmentFiles(files.folder).load(segment.content_hash), segment)
@@ -59,11 +59,11 @@ def test_any_name_of_an_environment_works(files, env_id):
 
 
 @given(one=st.text(max_size=30), other=st.text(max_size=30))
-def test_two_environments_never_share_a_folder(one, other):
+def test_environments_have_separate_folders(one, other):
     assert (slug(one) == slug(other)) == (one == other)
 
 
-def test_discrete_actions_images_and_no_scene_come_back_as_they_were(files):
+def test_discrete_actions_and_images_without_scene_round_trip(files):
     segment = dataclasses.replace(
         make_segment(scene_size=0),
         observations=np.arange(30 * 84 * 84, dtype=np.uint8).reshape(30, 84, 84),
@@ -73,14 +73,14 @@ def test_discrete_actions_images_and_no_scene_come_back_as_they_were(files):
     assert_same(files.load(segment.content_hash), segment)
 
 
-def test_view_of_a_larger_array_loads_unchanged(files):
+def test_array_view_loads_unchanged(files):
     every = np.arange(400, dtype=np.float32).reshape(2, 100, 2).transpose(1, 0, 2)
     segment = dataclasses.replace(make_segment(), observations=every[10:40, 1])
     files.save(segment)
     assert_same(files.load(segment.content_hash), segment)
 
 
-def test_saving_twice_leaves_one_file_untouched(files):
+def test_second_save_leaves_file_untouched(files):
     segment = make_segment()
     files.save(segment)
     before = only_file(files).stat()
@@ -89,7 +89,7 @@ def test_saving_twice_leaves_one_file_untouched(files):
     assert only_file(files).stat().st_ino == before.st_ino
 
 
-def test_saving_again_mends_a_file_that_was_cut_short(files):
+def test_second_save_repairs_truncated_file(files):
     segment = make_segment()
     files.save(segment)
     only_file(files).write_bytes(only_file(files).read_bytes()[:100])
@@ -101,7 +101,7 @@ def test_saving_again_mends_a_file_that_was_cut_short(files):
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_one_flipped_bit_anywhere_never_gives_another_segment(files, place, bit):
+def test_flipped_bit_never_returns_other_segment(files, place, bit):
     segment = make_segment(num_steps=4)
     files.save(segment)
     path = only_file(files)
@@ -140,7 +140,7 @@ def test_unknown_segment_raises_corrupt_checkpoint(files):
 
 
 @pytest.mark.parametrize("content_hash", ["", "../../etc/passwd", "*", "A" * 64, "0" * 63])
-def test_invalid_hash_is_refused_before_the_disk(files, content_hash):
+def test_invalid_hash_is_refused(files, content_hash):
     with pytest.raises(CorruptCheckpoint, match="is not the hash of a segment"):
         files.load(content_hash)
 
@@ -151,7 +151,7 @@ def test_folder_that_cannot_be_created_is_named(tmp_path):
         SegmentFiles(tmp_path / "file" / "segments").save(make_segment())
 
 
-def test_nothing_unfinished_is_left_behind(files):
+def test_no_temporary_files_remain(files):
     for seed in range(5):
         files.save(make_segment(seed=seed))
     assert len([path for path in files.folder.rglob("*") if path.is_file()]) == 5

@@ -1,4 +1,4 @@
-"""Clips and scenes by key, in a folder and behind a URL."""
+"""Tests of media files in a folder and behind a URL."""
 
 import errno
 import threading
@@ -68,7 +68,7 @@ def test_removed_key_is_missing_and_can_be_stored_again(media):
     assert media.get(POSES) == b"poses"
 
 
-def test_nothing_outside_can_be_removed(local):
+def test_file_outside_folder_cannot_be_removed(local):
     with pytest.raises(BadInput, match="not the key"):
         local.remove("../labels.sqlite")
 
@@ -81,13 +81,13 @@ def test_deleted_file_raises_media_not_found(local, folder):
         local.get(POSES)
 
 
-def test_the_first_content_of_a_key_stays(media):
+def test_second_put_keeps_first_content(media):
     media.put(POSES, b"first")
     media.put(POSES, b"second")
     assert media.get(POSES) == b"first"
 
 
-def test_putting_the_same_again_leaves_the_file_untouched(local, folder):
+def test_second_put_leaves_file_untouched(local, folder):
     local.put(POSES, b"poses")
     before = (folder / POSES).stat()
     local.put(POSES, b"poses")
@@ -99,7 +99,7 @@ def test_putting_the_same_again_leaves_the_file_untouched(local, folder):
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_one_flipped_bit_anywhere_is_found_out(local, folder, place, bit):
+def test_flipped_bit_is_detected(local, folder, place, bit):
     local.put(POSES, b"some poses")
     whole = (folder / POSES).read_bytes()
     damaged = bytearray(whole)
@@ -111,7 +111,7 @@ def test_one_flipped_bit_anywhere_is_found_out(local, folder, place, bit):
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 1, 10, SEAL_BYTES, -1])
-def test_truncated_file_is_detected_and_replaced_by_the_next_put(local, folder, kept_bytes):
+def test_truncated_file_is_detected_and_replaced_by_next_put(local, folder, kept_bytes):
     local.put(POSES, b"some poses" * 10)
     (folder / POSES).write_bytes((folder / POSES).read_bytes()[:kept_bytes])
     with pytest.raises(CorruptClip, match="is not what was written"):
@@ -127,7 +127,7 @@ def test_foreign_file_is_detected(local, folder):
         local.get(POSES)
 
 
-def test_the_seal_is_a_box_that_mp4_leaves_alone(local, folder):
+def test_seal_is_free_box_of_mp4(local, folder):
     local.put(FILM, b"film")
     seal = (folder / FILM).read_bytes()[len(b"film") :]
     assert (int.from_bytes(seal[:4]), seal[4:8]) == (len(seal), b"free")
@@ -155,14 +155,14 @@ def test_the_seal_is_a_box_that_mp4_leaves_alone(local, folder):
         "x" * 10_000,
     ],
 )
-def test_invalid_key_is_refused_before_any_file(media, folder, key):
+def test_invalid_key_is_refused_without_creating_folder(media, folder, key):
     for use in (media.get, media.exists, media.remove, lambda key: media.put(key, b"x")):
         with pytest.raises(BadInput, match="is not the key of a clip or a scene"):
             use(key)
     assert not folder.exists()
 
 
-def test_nothing_unfinished_is_left_behind(local, folder):
+def test_no_temporary_files_remain(local, folder):
     local.put(POSES, b"poses")
     assert [path.name for path in (folder / "clips").iterdir()] == [f"{HASH}.poses"]
 
@@ -186,7 +186,7 @@ def test_folder_without_write_permission_raises_run_folder_unusable(local, folde
         local.put(POSES, b"poses")
 
 
-def test_threads_that_put_the_same_key_leave_one_whole_file(local):
+def test_concurrent_puts_leave_one_intact_file(local):
     contents = [bytes([number]) * 100_000 for number in range(8)]
     threads = [threading.Thread(target=local.put, args=(POSES, content)) for content in contents]
     for thread in threads:
@@ -213,7 +213,7 @@ class TestUrls:
         with pytest.raises(BadInput, match=r"adlfs.*pip"):
             MediaFiles("abfs://container/folder")
 
-    def test_failing_remote_is_named_without_the_password(self, monkeypatch):
+    def test_failing_remote_is_named_without_password(self, monkeypatch):
         media = MediaFiles("memory://me:s3cret@host/media?token=s3cret")
 
         def fail(*_args, **_kwargs):
@@ -228,7 +228,7 @@ class TestUrls:
                 use(POSES)
             assert "s3cret" not in str(caught.value)
 
-    def test_two_places_do_not_see_each_other(self):
+    def test_media_folders_are_independent(self):
         one, other = (MediaFiles(f"memory://{uuid.uuid4()}") for _ in range(2))
         one.put(POSES, b"poses")
         assert not other.exists(POSES)

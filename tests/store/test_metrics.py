@@ -1,4 +1,4 @@
-"""A run's figures, line by line."""
+"""Tests of the metrics file of a run."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def file(tmp_path):
     metrics.close()
 
 
-def test_rows_come_back_in_order(file):
+def test_rows_are_returned_in_order(file):
     file.append({"step": 1, "true_return": None})
     file.append({"step": 2, "true_return": 3.5, "agent/kl": 0.01})
     assert file.rows() == [
@@ -36,12 +36,12 @@ def test_non_finite_value_is_stored_as_null(file, value):
     assert file.rows() == [{"step": 1, "loss": None}]
 
 
-def test_numpys_numbers_are_kept_as_plain_ones(file):
+def test_numpy_numbers_are_stored_as_json_numbers(file):
     file.append({"step": np.int64(7), "loss": np.float64(0.5), "is_new": np.bool_(True)})
     assert file.rows() == [{"step": 7, "loss": 0.5, "is_new": True}]
 
 
-def test_before_the_first_row_there_are_none(file):
+def test_new_file_has_no_rows(file):
     assert file.rows() == []
     assert file.last() == {}
 
@@ -54,13 +54,13 @@ def test_torn_last_line_is_skipped(file):
     assert file.last() == {"step": 1}
 
 
-def test_the_row_after_a_torn_line_is_whole(file):
+def test_row_after_torn_line_is_intact(file):
     file.path.write_text('{"step": 1}\n{"step": 2, "tru')
     file.append({"step": 3})
     assert file.rows() == [{"step": 1}, {"step": 3}]
 
 
-def test_dropping_later_steps_leaves_the_earlier_ones_and_goes_on(file):
+def test_drop_after_deletes_later_steps_and_allows_appending(file):
     for step in (10, 20, 30):
         file.append({"step": step})
     file.drop_after(20)
@@ -68,7 +68,7 @@ def test_dropping_later_steps_leaves_the_earlier_ones_and_goes_on(file):
     assert [row["step"] for row in file.rows()] == [10, 20, 25]
 
 
-def test_dropping_where_there_is_nothing_makes_no_file(file):
+def test_drop_after_creates_no_file(file):
     file.drop_after(0)
     assert not file.path.exists()
 
@@ -77,7 +77,7 @@ def test_dropping_where_there_is_nothing_makes_no_file(file):
     steps=st.lists(st.integers(0, 10**9), min_size=1, max_size=5),
     cut=st.integers(0, 200),
 )
-def test_file_truncated_anywhere_returns_its_first_rows(steps, cut):
+def test_truncated_file_returns_first_rows(steps, cut):
     rows = [{"step": step, "wörd": "é"} for step in steps]
     content = "".join(to_line(row) for row in rows).encode()[:cut]
     found = parse(content.splitlines())

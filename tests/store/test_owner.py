@@ -1,4 +1,4 @@
-"""What an owner looks through, a page at a time, on SQLite and on PostgreSQL."""
+"""Tests of the owner's paged views, on SQLite and on PostgreSQL."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,7 +24,7 @@ def experiment_id(store):
 
 
 def walk(read):
-    """Every row, page by page."""
+    """Read all rows page by page."""
     rows, after = [], None
     while True:
         page = read(after)
@@ -37,7 +37,7 @@ def walk(read):
 class TestComparisons:
     @pytest.fixture
     def ids(self, store, experiment_id):
-        """0: nobody. 1: Ada left. 2: Ada left, Bob right. 3: Ada left, Bob cannot tell."""
+        """Answers: 0 none; 1 Ada left; 2 Ada left, Bob right; 3 Ada left, Bob cannot tell."""
         ids = ask_and_show(store, experiment_id, *range(4))
         for each in ids[1:]:
             store.labels.add(each, Answer.LEFT, "Ada")
@@ -93,7 +93,7 @@ class TestComparisons:
         assert rows == at_once
         assert sorted(ids_of(rows)) == ids
 
-    def test_each_comparison_has_the_current_votes(self, store, experiment_id, ids):
+    def test_comparisons_have_current_votes(self, store, experiment_id, ids):
         label = NewLabel(ids[2], Answer.EQUAL, "Bob", is_swapped=True, response_ms=850)
         store.labels.add_many([label])
         store.labelers.set_excluded("Ada", is_excluded=True)
@@ -115,7 +115,7 @@ class TestComparisons:
 
 
 class TestExport:
-    def test_export_contains_every_label_and_its_state(self, store, experiment_id):
+    def test_export_contains_all_labels_with_state(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         store.labels.add_many([NewLabel(comparison_id, Answer.LEFT, "Ada", response_ms=7)])
         store.labels.add(comparison_id, Answer.RIGHT, "Ada")
@@ -130,7 +130,7 @@ class TestExport:
         assert (rows[0].response_ms, rows[0].purpose, rows[0].lease) == (7, "answer", "none")
         assert (rows[0].left_hash, rows[0].right_hash) == pair(1)
 
-    def test_pages_go_on_after_the_last_label(self, store, experiment_id):
+    def test_export_pages_continue_after_last_label(self, store, experiment_id):
         ids = ask(store, experiment_id, *range(5))
         store.labels.add_many([NewLabel(each, Answer.LEFT, "Ada") for each in ids])
         seen, after = [], 0
@@ -141,7 +141,7 @@ class TestExport:
 
 
 class TestLibrary:
-    def test_library_clips_have_their_number_of_comparisons(self, store, experiment_id):
+    def test_library_clips_have_number_of_comparisons(self, store, experiment_id):
         ask_and_show(store, experiment_id, 1, 2)
         left, right = pair(1)
         pairs = [(left, pair(2)[0]), (clip("unrendered"), left)]
@@ -151,14 +151,14 @@ class TestLibrary:
         assert asked == {left: 3, right: 1, pair(2)[0]: 2, pair(2)[1]: 1}
         assert len(rows) == 4
 
-    def test_unknown_cursor_returns_an_empty_page(self, store, experiment_id):
+    def test_unknown_cursor_returns_empty_page(self, store, experiment_id):
         ask_and_show(store, experiment_id, 1)
         assert store.clips.page(ENV_ID, "made up").rows == []
         assert store.clips.page("Other-v1").rows == []
 
 
 class TestEvents:
-    def test_the_newest_come_first_and_page_after_page(self, store, experiment_id):
+    def test_event_pages_are_newest_first(self, store, experiment_id):
         for number in range(5):
             store.events.record(
                 "export", {"n": number}, experiment_id, store.labelers.id_of("owner")
@@ -170,7 +170,7 @@ class TestEvents:
         assert len(store.events.page().rows) == 6
 
 
-taken_up = st.lists(
+actions = st.lists(
     st.tuples(
         st.sampled_from(["answer", "exclude", "include", "ask", "show"]),
         st.integers(0, 5),
@@ -184,21 +184,21 @@ taken_up = st.lists(
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(done=taken_up)
-def test_counts_match_the_rows_after_any_actions(store, done):
-    """Counting everything anew changes nothing."""
+@given(done=actions)
+def test_counters_match_rows_after_any_actions(store, done):
+    """A recount changes nothing."""
     store.experiments.delete("model")
     experiment_id = store.experiments.ensure("model", ENV_ID, {})
     for name in PEOPLE:
         store.labelers.id_of(name)
         store.labelers.set_excluded(name, is_excluded=False)
     ids = ask_and_show(store, experiment_id, 0, 1, 2) + ask(store, experiment_id, 3, 4, 5)
-    for what, number, answer, labeler in done:
-        match what:
+    for action, number, answer, labeler in done:
+        match action:
             case "answer":
                 store.labels.add(ids[number], answer, labeler)
             case "exclude" | "include":
-                store.labelers.set_excluded(labeler, is_excluded=what == "exclude")
+                store.labelers.set_excluded(labeler, is_excluded=action == "exclude")
             case "ask":
                 ask(store, experiment_id, number, number + 10)
             case "show":
@@ -223,7 +223,7 @@ def test_counts_match_the_rows_after_any_actions(store, done):
 
 
 def counted(store, experiment_id):
-    """Of the comparisons, of the experiment, of the labelers."""
+    """Return the counters of the comparisons, the experiment and the labelers."""
     columns = (Comparison.id, Comparison.num_labels, Comparison.is_open, Comparison.is_disputed)
     return (
         rows_of(

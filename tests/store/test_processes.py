@@ -1,4 +1,4 @@
-"""Real processes: racing for the same database, and killed in the middle of it."""
+"""Tests with real processes that race for one database or are killed while writing."""
 
 import signal
 import subprocess
@@ -34,7 +34,7 @@ folder = Path(sys.argv[1])
 
 
 def start(program, place, *args):
-    """Run a program on a folder, or on the URL of a database."""
+    """Start a program with a folder or a database URL as argument."""
     source = PREAMBLE + textwrap.dedent(program)
     return subprocess.Popen(
         [sys.executable, "-c", source, str(place), *args],
@@ -50,7 +50,7 @@ def read_line(process):
 
 
 def kill_after(process, num_lines, then_s):
-    """SIGKILL a process some moments after its n-th line; all whole lines that it wrote."""
+    """Kill a process shortly after its n-th line and return all complete lines."""
     lines = [read_line(process) for _ in range(num_lines)]
     time.sleep(then_s)
     process.send_signal(signal.SIGKILL)
@@ -97,7 +97,7 @@ for step in range(1, 10**9):
 
 
 @pytest.mark.parametrize("then_s", [0.004, 0.009])
-def test_sigkill_while_writing_keeps_the_last_checkpoint(tmp_path, then_s):
+def test_sigkill_while_writing_keeps_last_checkpoint(tmp_path, then_s):
     saved = kill_after(start(CHECKPOINT_FOR_EVER, tmp_path), 10, then_s)
     checkpoint = CheckpointFiles(tmp_path).load()
     assert checkpoint is not None
@@ -117,8 +117,8 @@ with Store.open(sys.argv[1]) as store:
 """
 
 
-def test_racing_processes_agree_on_ids_and_lose_no_label(new_url):
-    """Note: they also race to make the database and its tables."""
+def test_racing_processes_agree_on_ids_and_keep_all_labels(new_url):
+    """The processes also race to create the database and its tables."""
     racers = [start(ASK_THE_SAME, new_url, f"racer {number}") for number in range(3)]
     ids = [finish(racer) for racer in racers]
     assert ids[0] == ids[1] == ids[2]
@@ -140,7 +140,7 @@ time.sleep(60)
 """
 
 
-def test_killed_process_releases_its_lock(tmp_path):
+def test_killed_process_releases_lock(tmp_path):
     holder = start(HOLD_THE_LOCK, tmp_path)
     assert read_line(holder) == "True\n"
     assert read_line(holder) == "signed\n"
@@ -155,7 +155,7 @@ def test_killed_process_releases_its_lock(tmp_path):
     lock.release()
 
 
-def test_checking_a_lock_does_not_acquire_it(tmp_path):
+def test_checking_lock_does_not_acquire(tmp_path):
     lock = FolderLock(tmp_path / "lock")
     assert lock.acquire()
     assert is_locked(lock.path)
@@ -165,7 +165,7 @@ def test_checking_a_lock_does_not_acquire_it(tmp_path):
     lock.release()
 
 
-def test_several_may_share_a_lock_and_keep_out_who_wants_it_alone(tmp_path):
+def test_shared_locks_exclude_exclusive_lock(tmp_path):
     one, two = SharedLock(tmp_path / "lock"), SharedLock(tmp_path / "lock")
     alone = FolderLock(tmp_path / "lock")
     assert one.acquire()

@@ -1,4 +1,4 @@
-"""The newest labels of an experiment, on SQLite and on PostgreSQL."""
+"""Tests of samples of the newest labels, on SQLite and on PostgreSQL."""
 
 import pytest
 
@@ -14,34 +14,32 @@ def experiment_id(store):
 
 @pytest.fixture
 def answered(store, experiment_id):
-    """Four comparisons that Ada and Ben both answered, and one that nobody did."""
+    """Ask five comparisons, of which Ada and Ben both answer the first four."""
     ids = ask_and_show(store, experiment_id, *range(5))
     for name in ("Ada", "Ben"):
         store.labels.add_many([NewLabel(each, Answer.LEFT, name) for each in ids[:4]])
     return ids
 
 
-def about(sample):
+def comparisons_of(sample):
     return [label.comparison_id for label in sample.labels]
 
 
-def test_of_few_labels_all_are_there_oldest_first(store, experiment_id, answered):
+def test_small_experiment_is_sampled_completely_oldest_first(store, experiment_id, answered):
     sample = store.labels.sample(experiment_id, 100)
     assert sample.is_all
-    assert about(sample) == answered[:4] * 2
+    assert comparisons_of(sample) == answered[:4] * 2
     assert [label.id for label in sample.labels] == sorted(label.id for label in sample.labels)
     first = sample.labels[0]
     assert (first.answer, first.purpose, first.is_swapped) == (Answer.LEFT, "answer", False)
     assert first.created_at.tzinfo is not None
 
 
-def test_of_many_the_newest_comparisons_are_there_with_all_their_labels(
-    store, experiment_id, answered
-):
+def test_sample_contains_newest_comparisons_with_all_labels(store, experiment_id, answered):
     sample = store.labels.sample(experiment_id, 5)
     assert not sample.is_all
     assert sample.from_id == answered[2]
-    assert about(sample) == answered[2:4] * 2
+    assert comparisons_of(sample) == answered[2:4] * 2
 
 
 def test_sample_contains_withdrawals(store, experiment_id, answered):
@@ -49,21 +47,19 @@ def test_sample_contains_withdrawals(store, experiment_id, answered):
     assert store.labels.sample(experiment_id, 100).labels[-1].answer is None
 
 
-def test_comparison_larger_than_the_sample_is_complete(store, experiment_id, answered):
+def test_comparison_larger_than_sample_is_complete(store, experiment_id, answered):
     sample = store.labels.sample(experiment_id, 1)
-    assert about(sample) == [answered[3]] * 2
+    assert comparisons_of(sample) == [answered[3]] * 2
 
 
-def test_older_comparisons_with_a_known_answer_are_there_too(store, experiment_id, answered):
+def test_sample_includes_older_gold_comparisons(store, experiment_id, answered):
     store.comparisons.set_gold(answered[0], Answer.RIGHT)
     sample = store.labels.sample(experiment_id, 2)
-    assert about(sample) == [answered[0], answered[3]] * 2
+    assert comparisons_of(sample) == [answered[0], answered[3]] * 2
     assert (sample.from_id, sample.gold) == (answered[3], {answered[0]: Answer.RIGHT})
 
 
-def test_every_labelers_answers_are_counted_however_few_are_looked_at(
-    store, experiment_id, answered
-):
+def test_answers_are_counted_for_all_labelers_beyond_sample(store, experiment_id, answered):
     ids = {each.name: each.id for each in store.labelers.all()}
     store.labels.add(answered[0], None, "Ben")
     counted = store.labels.sample(experiment_id, 1).num_answered
@@ -74,8 +70,8 @@ def test_sample_excludes_other_experiments(store, experiment_id, answered):
     other_id = store.experiments.ensure("other", ENV_ID, {})
     [comparison_id] = ask_and_show(store, other_id, "other")
     store.labels.add(comparison_id, Answer.EQUAL, "Zoë")
-    assert about(store.labels.sample(other_id, 100)) == [comparison_id]
-    assert comparison_id not in about(store.labels.sample(experiment_id, 100))
+    assert comparisons_of(store.labels.sample(other_id, 100)) == [comparison_id]
+    assert comparison_id not in comparisons_of(store.labels.sample(experiment_id, 100))
 
 
 def test_sample_of_empty_experiment_is_empty(store, experiment_id):

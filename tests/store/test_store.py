@@ -1,4 +1,4 @@
-"""Comparisons asked and labels given, on SQLite and on PostgreSQL."""
+"""Tests of experiments, comparisons and labels, on SQLite and on PostgreSQL."""
 
 import hashlib
 from datetime import UTC, datetime
@@ -47,10 +47,10 @@ def rows(url, query):
 
 
 class TestExperiments:
-    def test_the_same_name_is_the_same_experiment(self, store, experiment_id):
+    def test_same_name_returns_same_experiment(self, store, experiment_id):
         assert store.experiments.ensure("syn-1400", ENV_ID, {}) == experiment_id
 
-    def test_another_name_is_another_experiment(self, store, experiment_id):
+    def test_other_name_returns_other_experiment(self, store, experiment_id):
         assert store.experiments.ensure("base-rl", ENV_ID, {}) != experiment_id
 
     @pytest.mark.usefixtures("experiment_id")
@@ -58,14 +58,12 @@ class TestExperiments:
         with pytest.raises(ConfigMismatch, match=r"ShortHopper-v1, not Reacher-v1.*--force-new"):
             store.experiments.ensure("syn-1400", "Reacher-v1", {})
 
-    def test_the_config_is_kept_as_it_was_given(self, store):
+    def test_config_is_stored_unchanged(self, store):
         store.experiments.ensure("ünï/code", ENV_ID, {"seed": 3, "net": [64, 64], "π": None})
         config = store.experiments.get("ünï/code").config
         assert config == {"seed": 3, "net": [64, 64], "π": None}
 
-    def test_deleting_one_takes_its_labels_and_leaves_the_shared_clips(
-        self, store, experiment_id, url
-    ):
+    def test_deleted_experiment_loses_labels_but_keeps_clips(self, store, experiment_id, url):
         [comparison_id] = ask(store, experiment_id, 1)
         store.labels.add(comparison_id, Answer.LEFT, "oracle")
         store.experiments.delete("syn-1400")
@@ -74,17 +72,17 @@ class TestExperiments:
         assert rows(url, counted.format("experiments", "clips")) == [(0, 2)]
 
     @pytest.mark.usefixtures("experiment_id")
-    def test_deleting_one_leaves_the_others_alone(self, store):
+    def test_deletion_keeps_other_experiments(self, store):
         other_id = store.experiments.ensure("other", ENV_ID, {})
         ask(store, other_id, 1)
         store.experiments.delete("syn-1400")
         assert store.experiments.counts(other_id) == Counts(asked=1, answered=0)
 
-    def test_deleting_one_that_is_not_there_changes_nothing(self, store, experiment_id):
+    def test_deletion_of_unknown_experiment_changes_nothing(self, store, experiment_id):
         store.experiments.delete("never was")
         assert store.experiments.ensure("syn-1400", ENV_ID, {}) == experiment_id
 
-    def test_the_id_of_a_deleted_comparison_is_never_given_away_again(self, store, experiment_id):
+    def test_ids_of_deleted_comparisons_are_not_reused(self, store, experiment_id):
         old_ids = ask(store, experiment_id, 1, 2)
         store.experiments.delete("syn-1400")
         new_id = store.experiments.ensure("syn-1400", ENV_ID, {})
@@ -92,15 +90,15 @@ class TestExperiments:
 
 
 class TestAsking:
-    def test_ids_come_in_the_order_of_the_pairs(self, store, experiment_id):
+    def test_ids_are_in_order_of_pairs(self, store, experiment_id):
         first, second = ask(store, experiment_id, 1, 2)
         assert ask(store, experiment_id, 2, 3, 1)[::2] == [second, first]
 
-    def test_repeated_pair_keeps_its_id(self, store, experiment_id):
+    def test_repeated_pair_keeps_id(self, store, experiment_id):
         assert ask(store, experiment_id, 1) == ask(store, experiment_id, 1)
         assert store.experiments.counts(experiment_id).asked == 1
 
-    def test_the_same_clips_the_other_way_round_are_another_question(self, store, experiment_id):
+    def test_swapped_pair_is_other_comparison(self, store, experiment_id):
         left, right = pair(1)
         pairs = [(left, right), (right, left)]
         one, other = store.comparisons.add(experiment_id, pairs, ENV_ID, 30, 0)
@@ -110,25 +108,25 @@ class TestAsking:
         one, same = ask(store, experiment_id, 1, 1)
         assert one == same
 
-    def test_experiments_share_clips_but_not_questions(self, store, experiment_id, url):
+    def test_experiments_share_clips_but_not_comparisons(self, store, experiment_id, url):
         other_id = store.experiments.ensure("other", ENV_ID, {})
         assert ask(store, experiment_id, 1) != ask(store, other_id, 1)
         assert rows(url, "SELECT count(*) FROM clips") == [(2,)]
 
-    def test_no_pairs_ask_nothing(self, store, experiment_id):
+    def test_empty_list_of_pairs_adds_nothing(self, store, experiment_id):
         assert store.comparisons.add(experiment_id, [], ENV_ID, 30, 0) == []
 
-    def test_more_pairs_than_one_statement_takes_are_all_asked(self, store, experiment_id):
+    def test_pairs_beyond_one_statement_are_all_added(self, store, experiment_id):
         ids = ask(store, experiment_id, *range(CHUNK + 200))
         assert len(set(ids)) == CHUNK + 200
         assert ids == sorted(ids)
 
-    def test_deleted_experiment_is_named_in_the_error(self, store, experiment_id):
+    def test_asking_in_deleted_experiment_raises_not_found(self, store, experiment_id):
         store.experiments.delete("syn-1400")
         with pytest.raises(ExperimentNotFound, match="no longer in the store"):
             ask(store, experiment_id, 1)
 
-    def test_comparison_stores_its_step_and_time(self, url):
+    def test_comparison_stores_step_and_time(self, url):
         noon = datetime(2026, 11, 3, 12, tzinfo=UTC)
         with Store.open(url, now=lambda: noon) as store:
             ask(store, store.experiments.ensure("x", ENV_ID, {}), 1)
@@ -140,19 +138,19 @@ class TestAsking:
 
 class TestAnswering:
     @pytest.mark.parametrize("answer", list(Answer))
-    def test_each_of_the_four_answers_comes_back_as_it_was(self, store, experiment_id, answer):
+    def test_every_answer_round_trips(self, store, experiment_id, answer):
         [comparison_id] = ask(store, experiment_id, 1)
         store.labels.add(comparison_id, answer, "Zoë")
         assert store.labels.answers([comparison_id]) == {comparison_id: answer}
 
-    def test_the_newest_answer_counts_and_the_older_one_is_kept(self, store, experiment_id, url):
+    def test_newest_answer_counts_and_older_one_is_kept(self, store, experiment_id, url):
         [comparison_id] = ask(store, experiment_id, 1)
         store.labels.add(comparison_id, Answer.LEFT, "me")
         store.labels.add(comparison_id, Answer.EQUAL, "me")
         assert store.labels.answers([comparison_id]) == {comparison_id: Answer.EQUAL}
         assert rows(url, "SELECT answer FROM labels ORDER BY id") == [("left",), ("equal",)]
 
-    def test_resending_a_request_changes_nothing(self, store, experiment_id, url):
+    def test_resent_request_changes_nothing(self, store, experiment_id, url):
         [comparison_id] = ask(store, experiment_id, 1)
         store.labels.add(comparison_id, Answer.LEFT, "me", REQUEST)
         store.labels.add(comparison_id, Answer.RIGHT, "me")
@@ -180,7 +178,7 @@ class TestAnswering:
         store.labels.add_many([])
         assert store.experiments.counts(experiment_id) == Counts(asked=0, answered=0)
 
-    def test_the_database_itself_refuses_a_fifth_answer(self, store, experiment_id, url):
+    def test_database_constraint_refuses_unknown_answer(self, store, experiment_id, url):
         [comparison_id] = ask(store, experiment_id, 1)
         store.labels.add(comparison_id, Answer.LEFT, "me")
         engine = create_engine(as_url(url))
@@ -189,14 +187,14 @@ class TestAnswering:
             connection.execute(fifth)
         engine.dispose()
 
-    def test_many_answers_are_found_in_one_call(self, store, experiment_id):
+    def test_answers_of_many_comparisons_are_returned(self, store, experiment_id):
         ids = ask(store, experiment_id, *range(CHUNK + 50))
         store.labels.add_many([NewLabel(each, Answer.RIGHT, "me") for each in ids])
         assert store.labels.answers(ids) == dict.fromkeys(ids, Answer.RIGHT)
 
 
 class TestReading:
-    def test_answered_comparisons_come_oldest_question_first(self, store, experiment_id):
+    def test_answered_comparisons_are_oldest_first(self, store, experiment_id):
         first, _, third = ask(store, experiment_id, 1, 2, 3)
         store.labels.add(third, Answer.LEFT, "me")
         store.labels.add(first, Answer.RIGHT, "me")
@@ -206,7 +204,7 @@ class TestReading:
             AnsweredComparison(third, *pair(3), Answer.LEFT),
         ]
 
-    def test_one_experiment_does_not_see_the_labels_of_another(self, store, experiment_id):
+    def test_labels_of_other_experiments_are_excluded(self, store, experiment_id):
         other_id = store.experiments.ensure("other", ENV_ID, {})
         [comparison_id] = ask(store, other_id, 1)
         store.labels.add(comparison_id, Answer.LEFT, "me")
@@ -228,7 +226,7 @@ class TestReading:
             assert again.labels.answers([comparison_id]) == {comparison_id: Answer.LEFT}
 
 
-answers_in_turn = st.lists(
+answer_sequences = st.lists(
     st.tuples(st.integers(0, 4), st.sampled_from([*Answer, None])), max_size=20
 )
 
@@ -236,20 +234,20 @@ answers_in_turn = st.lists(
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(given_answers=answers_in_turn)
-def test_the_store_agrees_with_a_dictionary(store, given_answers):
+@given(given_answers=answer_sequences)
+def test_store_agrees_with_dictionary_model(store, given_answers):
     ids = ask(store, store.experiments.ensure(str(uuid4()), ENV_ID, {}), *range(5))
     expected = {}
     for number, answer in given_answers:
         store.labels.add(ids[number], answer, "me")
         expected[ids[number]] = answer
-    said = {each: answer for each, answer in expected.items() if answer is not None}
-    assert store.labels.answers(ids) == said
+    answered = {each: answer for each, answer in expected.items() if answer is not None}
+    assert store.labels.answers(ids) == answered
 
 
 @pytest.fixture
 def _no_waiting_for_the_disk():
-    """Here it is waited for, as everywhere but in tests."""
+    """Override the fixture that disables synchronous writes."""
 
 
 @pytest.mark.parametrize(("is_synced", "synchronous"), [(True, 2), (False, 1)])

@@ -1,4 +1,4 @@
-"""What a labelling page reads and writes, on SQLite and on PostgreSQL."""
+"""Tests of the views behind the labelling page, on SQLite and on PostgreSQL."""
 
 import re
 import threading
@@ -62,7 +62,7 @@ class TestClips:
         store.clips.publish({right: shown(right)})
         assert ids_of(store.comparisons.waiting(experiment_id, 5)) == [comparison_id]
 
-    def test_comparison_contains_its_clips(self, store, experiment_id):
+    def test_comparison_contains_clips(self, store, experiment_id):
         ask(store, experiment_id, 1)
         left, right = pair(1)
         film = shown(right, kind="video", media_key=f"clips/{right}.mp4", scene_hash=None)
@@ -76,7 +76,7 @@ class TestClips:
         )
         assert (comparison.experiment_name, comparison.asked_at_step) == ("human-175", 1000)
 
-    def test_clips_can_be_shown_before_they_are_asked_about(self, store, experiment_id):
+    def test_clips_can_be_published_before_comparison(self, store, experiment_id):
         show(store, 1)
         assert (
             len(ask(store, experiment_id, 1))
@@ -84,19 +84,19 @@ class TestClips:
             == 1
         )
 
-    def test_showing_a_clip_again_changes_only_how_it_is_shown(self, store):
+    def test_republished_clip_changes_only_rendering(self, store):
         show(store, 1)
         left, _ = pair(1)
         store.clips.publish({left: shown(left, num_frames=30, fps=25.0)})
         assert (store.clips.get(left).num_frames, store.clips.get(left).fps) == (30, 25.0)
         assert len(store.clips.shared(ENV_ID, 30)) == 2
 
-    def test_adding_again_keeps_the_media_of_a_clip(self, store, experiment_id):
+    def test_repeated_pair_keeps_media_of_clips(self, store, experiment_id):
         ask_and_show(store, experiment_id, 1)
         ask(store, experiment_id, 1)
         assert store.clips.get(pair(1)[0]).kind == "poses"
 
-    def test_showing_nothing_changes_nothing(self, store):
+    def test_publishing_nothing_changes_nothing(self, store):
         store.clips.publish({})
         assert store.clips.shared(ENV_ID, 30) == []
 
@@ -109,9 +109,7 @@ class TestClips:
         left, _ = pair(1)
         assert store.clips.get(left) == ClipView(left, None, None, None, None, None, 30)
 
-    def test_clips_are_shared_by_experiments_of_one_environment_and_length(
-        self, store, experiment_id
-    ):
+    def test_clips_are_shared_by_environment_and_length(self, store, experiment_id):
         ask(store, experiment_id, 1)
         store.comparisons.add(experiment_id, [(clip("long"), clip("longer"))], ENV_ID, 45, 0)
         foreign = (clip("foreign"), clip("strange"))
@@ -125,7 +123,7 @@ class TestClips:
         assert set(store.clips.shared(ENV_ID, 30)) == {*pair(1), *pair(2)}
         assert set(store.clips.shared(ENV_ID, 30, only_rendered=True)) == {*pair(1)}
 
-    def test_unused_clip_is_deleted_and_its_media_key_returned(self, store):
+    def test_deleted_unused_clip_returns_media_key(self, store):
         show(store, 1)
         left, right = pair(1)
         assert store.clips.delete_unused(left) == f"clips/{left}.poses"
@@ -147,12 +145,12 @@ class TestClips:
 
 
 class TestWaiting:
-    def test_the_latest_step_comes_first_and_then_the_order_asked(self, store, experiment_id):
+    def test_waiting_is_sorted_by_latest_step_then_order_asked(self, store, experiment_id):
         early = ask_and_show(store, experiment_id, 1, 2, step=100)
         late = ask_and_show(store, experiment_id, 3, 4, step=10**10)
         assert ids_of(store.comparisons.waiting(experiment_id, 9)) == [*late, *early]
 
-    def test_limit_bounds_the_result(self, store, experiment_id):
+    def test_limit_bounds_result(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, 1, 2, 3)
         assert ids_of(store.comparisons.waiting(experiment_id, 2)) == ids[:2]
         assert store.comparisons.waiting(experiment_id, 0) == []
@@ -175,26 +173,26 @@ class TestWaiting:
         store.labels.add(first, Answer.CANNOT_TELL, "owner")
         assert ids_of(store.comparisons.waiting(experiment_id, 9)) == [second]
 
-    def test_one_experiment_does_not_see_what_waits_in_another(self, store, experiment_id):
+    def test_comparisons_of_other_experiments_are_excluded(self, store, experiment_id):
         other_id = store.experiments.ensure("other", ENV_ID, {})
         [mine] = ask_and_show(store, experiment_id, 1)
         [other] = ask_and_show(store, other_id, 1)
         assert ids_of(store.comparisons.waiting(experiment_id, 9)) == [mine]
         assert ids_of(store.comparisons.waiting(other_id, 9)) == [other]
 
-    def test_in_an_unknown_experiment_nothing_waits(self, store):
+    def test_unknown_experiment_has_no_waiting_comparisons(self, store):
         assert store.comparisons.waiting(999, 9) == []
 
 
 class TestOneComparison:
-    def test_comparison_has_its_current_answer(self, store, experiment_id):
+    def test_comparison_has_current_answer(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         assert store.comparisons.get(comparison_id).answer is None
         store.labels.add(comparison_id, Answer.EQUAL, "owner")
         assert store.comparisons.get(comparison_id).answer is Answer.EQUAL
 
     @pytest.mark.parametrize("comparison_id", NO_ID)
-    def test_unknown_experiment_is_named_in_the_error(self, store, comparison_id):
+    def test_unknown_comparison_raises_not_found(self, store, comparison_id):
         with pytest.raises(ComparisonNotFound, match=f"comparison {comparison_id}") as caught:
             store.comparisons.get(comparison_id)
         assert caught.value.ids == [comparison_id]
@@ -207,7 +205,7 @@ class TestOneComparison:
 
 
 class TestAnswering:
-    def test_withdrawn_answer_reopens_the_comparison(self, store, experiment_id):
+    def test_withdrawn_answer_reopens_comparison(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
         store.labels.add(comparison_id, Answer.LEFT, "owner")
         store.labels.add(comparison_id, None, "owner")
@@ -216,7 +214,7 @@ class TestAnswering:
         assert store.experiments.counts(experiment_id) == Counts(asked=1, answered=0)
         assert ids_of(store.comparisons.waiting(experiment_id, 9)) == [comparison_id]
 
-    def test_taking_back_twice_leaves_it_unanswered_and_answerable(self, store, experiment_id):
+    def test_comparison_withdrawn_twice_can_be_answered_again(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
         store.labels.add(comparison_id, Answer.LEFT, "owner")
         store.labels.add(comparison_id, None, "owner")
@@ -225,12 +223,12 @@ class TestAnswering:
         store.labels.add(comparison_id, Answer.RIGHT, "owner")
         assert store.labels.answers([comparison_id]) == {comparison_id: Answer.RIGHT}
 
-    def test_taking_back_what_was_never_answered_changes_nothing(self, store, experiment_id):
+    def test_withdrawal_without_answer_changes_nothing(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
         store.labels.add(comparison_id, None, "owner")
         assert ids_of(store.comparisons.waiting(experiment_id, 9)) == [comparison_id]
 
-    def test_resent_withdrawal_keeps_the_later_answer(self, store, experiment_id):
+    def test_resent_withdrawal_keeps_later_answer(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         store.labels.add(comparison_id, Answer.LEFT, "owner")
         store.labels.add(comparison_id, None, "owner", REQUEST)
@@ -244,14 +242,14 @@ class TestAnswering:
         store.labels.add_many([label, label])
         assert len(rows_of(store, select(Label.id))) == 1
 
-    def test_nothing_is_ever_overwritten(self, store, experiment_id):
+    def test_all_labels_are_kept_in_order(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         for answer in (Answer.LEFT, None, Answer.EQUAL):
             store.labels.add(comparison_id, answer, "owner")
         said = rows_of(store, select(Label.answer).order_by(Label.id))
         assert [answer for (answer,) in said] == ["left", None, "equal"]
 
-    def test_how_an_answer_came_about_is_kept(self, store, experiment_id):
+    def test_label_stores_details_of_answer(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         details = {"replays": 2, "speed": 0.25, "viewport": [390, 844]}
         label = NewLabel(
@@ -280,7 +278,7 @@ class TestAnswering:
             store.labels.add(comparison_id, Answer.RIGHT, "owner")
 
     @pytest.mark.parametrize("unknown", NO_ID)
-    def test_of_a_batch_exactly_the_unknown_ones_are_named(self, store, experiment_id, unknown):
+    def test_error_lists_unknown_comparisons_of_batch(self, store, experiment_id, unknown):
         known, other = ask(store, experiment_id, 1, 2)
         labels = [NewLabel(each, Answer.LEFT, "owner") for each in (known, unknown, other)]
         with pytest.raises(ComparisonNotFound) as caught:
@@ -299,7 +297,7 @@ class TestAnswering:
 
 
 class TestLabelsSince:
-    def test_labels_since_are_ordered_and_continue_after_an_id(self, store, experiment_id):
+    def test_labels_since_are_ordered_and_continue_after_id(self, store, experiment_id):
         first, second = ask(store, experiment_id, 1, 2)
         store.labels.add(second, Answer.LEFT, "owner")
         store.labels.add(first, Answer.EQUAL, "owner")
@@ -341,7 +339,7 @@ class TestLabelsSince:
 
 
 class TestLabelsOf:
-    def test_the_newest_come_first_and_one_for_each_comparison(self, store, experiment_id):
+    def test_labels_of_labeler_are_newest_first_and_one_per_comparison(self, store, experiment_id):
         first, second = ask_and_show(store, experiment_id, 1, 2)
         store.labels.add(first, Answer.LEFT, "owner")
         store.labels.add(second, Answer.LEFT, "owner")
@@ -374,7 +372,7 @@ class TestLabelsOf:
         assert store.labels.count_of_labeler(experiment_id, "owner") == 1
         assert store.labels.count_of_labeler(experiment_id, "Zoë") == 1
 
-    def test_limit_bounds_the_result(self, store, experiment_id):
+    def test_limit_bounds_result(self, store, experiment_id):
         ids = ask(store, experiment_id, *range(5))
         store.labels.add_many([NewLabel(each, Answer.LEFT, "owner") for each in ids])
         labels = store.labels.of_labeler(experiment_id, "owner", 2)
@@ -413,17 +411,17 @@ class TestExperiments:
         ]
         assert counted == [("other", 1, 0, 1), ("human-175", 4, 1, 2)]
 
-    def test_unknown_experiment_is_named_in_the_error(self, store):
+    def test_unknown_experiment_raises_not_found(self, store):
         with pytest.raises(ExperimentNotFound, match="no experiment 'nothing'"):
             store.experiments.get("nothing")
 
-    def test_instructions_and_target_can_be_said_anew(self, store, experiment_id):
+    def test_instructions_and_target_can_be_changed(self, store, experiment_id):
         store.experiments.describe(experiment_id, "Leans back; ünï", 175)
         store.experiments.describe(experiment_id, "Leans forward", None)
         view = store.experiments.get("human-175")
         assert (view.instructions, view.target_labels) == ("Leans forward", None)
 
-    def test_the_last_status_counts_and_says_when(self, url):
+    def test_latest_status_is_stored_with_time(self, url):
         moments = iter(datetime(2026, 11, 3, tzinfo=UTC) + timedelta(hours=h) for h in range(9))
         with Store.open(url, now=lambda: next(moments)) as store:
             experiment_id = store.experiments.ensure("x", ENV_ID, {})
@@ -433,7 +431,7 @@ class TestExperiments:
         assert view.status == {"phase": "training", "step": 7}
         assert view.status_at == datetime(2026, 11, 3, 2, tzinfo=UTC)
 
-    def test_the_latest_episode_may_hold_numpys_numbers_and_nan(self, store, experiment_id):
+    def test_latest_episode_accepts_numpy_numbers_and_nan(self, store, experiment_id):
         rewards = np.array([0.5, np.nan, -np.inf], np.float32)
         episode = {"clip": clip(1), "predicted_rewards": rewards, "true_return": np.float32("nan")}
         store.experiments.set_latest_episode(experiment_id, episode)
@@ -464,7 +462,7 @@ class TestMetrics:
             store.metrics.append(other_id, -step, {})
         return experiment_id
 
-    def test_rows_come_back_in_order_and_go_on_after_the_last_one_seen(self, store, written):
+    def test_metrics_are_ordered_and_continue_after_id(self, store, written):
         rows = store.metrics.after(written)
         assert [row.step for row in rows] == list(range(10))
         assert store.metrics.after(written, after_id=rows[6].id) == rows[7:]
@@ -472,32 +470,30 @@ class TestMetrics:
         assert store.metrics.latest(written) == rows[-1]
 
     @pytest.mark.parametrize("at_most", range(1, 12))
-    def test_thinned_rows_are_evenly_spread_and_end_with_the_newest(self, store, written, at_most):
+    def test_thinned_rows_are_evenly_spread_and_end_with_newest(self, store, written, at_most):
         steps = [row.step for row in store.metrics.after(written, at_most=at_most)]
         assert len(steps) <= at_most
         assert steps[-1] == 9
         assert len(set(np.diff(steps))) <= 1
 
     def test_non_finite_metric_becomes_null(self, store, experiment_id):
-        figures = {"loss": float("nan"), "return": np.float32(2.5), "steps": np.int64(3)}
-        store.metrics.append(experiment_id, 3, figures)
+        metrics_row = {"loss": float("nan"), "return": np.float32(2.5), "steps": np.int64(3)}
+        store.metrics.append(experiment_id, 3, metrics_row)
         [row] = store.metrics.after(experiment_id)
         assert row == MetricsRow(row.id, 3, {"loss": None, "return": 2.5, "steps": 3})
 
-    def test_dropping_later_steps_leaves_the_earlier_ones_and_the_other_experiments(
-        self, store, written
-    ):
+    def test_drop_after_keeps_earlier_steps_and_other_experiments(self, store, written):
         store.metrics.drop_after(written, 6)
         assert [row.step for row in store.metrics.after(written)] == list(range(7))
         assert len(store.metrics.after(store.experiments.get("other").id)) == 10
 
-    def test_row_after_a_drop_has_a_new_id(self, store, written):
+    def test_row_after_drop_has_new_id(self, store, written):
         seen = store.metrics.after(written)[-1].id
         store.metrics.drop_after(written, 6)
         store.metrics.append(written, 7, {})
         assert [row.step for row in store.metrics.after(written, after_id=seen)] == [7]
 
-    def test_metrics_are_empty_before_the_first_row(self, store, experiment_id):
+    def test_new_experiment_has_no_metrics(self, store, experiment_id):
         assert store.metrics.after(experiment_id, at_most=5) == []
         assert store.metrics.latest(experiment_id) is None
 
@@ -507,7 +503,7 @@ class TestMetrics:
 
 
 class TestEvents:
-    def test_event_outlives_its_experiment(self, store, experiment_id):
+    def test_event_outlives_experiment(self, store, experiment_id):
         owner_id = store.labelers.id_of("owner")
         store.events.record("opened", {"name": "human-175"}, experiment_id, owner_id)
         store.experiments.delete("human-175")
@@ -523,7 +519,7 @@ class TestEvents:
 
 
 class TestServing:
-    def test_store_returns_its_schema_version(self, store):
+    def test_store_returns_schema_version(self, store):
         store.ping()
         assert store.schema_version() == "0001"
 
@@ -588,7 +584,7 @@ class TestServing:
             "events",
         ],
     )
-    def test_sqlite_reads_no_whole_table_but_that_of_experiments(self, path, statement):
+    def test_sqlite_scans_no_table_except_experiments(self, path, statement):
         with Store.open(path) as store, store.database.reading() as connection:
             sql = str(statement.compile(connection.engine))
             sql = re.sub(r"__\[POSTCOMPILE_\w+\]", "?, ?", sql)
@@ -613,7 +609,7 @@ actions = st.lists(
 )
 @given(taken=actions)
 def test_views_agree_after_any_answers_withdrawals_and_resends(store, taken):
-    """Against a dictionary; a request number that comes twice is a resent one."""
+    """Compare with a dictionary; a repeated request number is a resent request."""
     store.experiments.delete("model")
     experiment_id = store.experiments.ensure("model", ENV_ID, {})
     ids = ask_and_show(store, experiment_id, *range(4))
@@ -622,7 +618,7 @@ def test_views_agree_after_any_answers_withdrawals_and_resends(store, taken):
         store.labels.add(ids[place], answer, labeler, UUID(int=number))
         if number not in seen:
             seen.add(number)
-            # Note: taken out first, so that the dictionary is in the order of the answers.
+            # Removed first, so that the dictionary keeps the order of the answers.
             current.pop((ids[place], labeler), None)
             current[ids[place], labeler] = answer
     votes = {key: answer for key, answer in current.items() if answer is not None}

@@ -18,9 +18,9 @@ from rl_teacher.web.app import create_app
 from rl_teacher.web.limits import Limits, Rate
 from rl_teacher.web.settings import Settings
 from tests.store.conftest import (
-    _made_on_postgres,  # noqa: F401 - fixtures
-    made_postgres_url,  # noqa: F401
+    _shared_postgres_url,  # noqa: F401 - fixtures
     postgres_server,  # noqa: F401
+    shared_postgres_url,  # noqa: F401
 )
 
 with warnings.catch_warnings():

@@ -17,7 +17,7 @@ from tests.web.conftest import ENV_ID, NUM_FRAMES, SCENE_HASH, assert_problem, l
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def store(request, database, clock):
     """Store in SQLite and in PostgreSQL."""
-    url = database if request.param == "sqlite" else request.getfixturevalue("made_postgres_url")
+    url = database if request.param == "sqlite" else request.getfixturevalue("shared_postgres_url")
     with Store.open(url, now=clock) as opened:
         yield opened
 
