@@ -30,14 +30,14 @@ hypothesis.settings.load_profile("shared-machine")
 
 
 @pytest.fixture(scope="session")
-def _made_database(tmp_path_factory):
-    path = tmp_path_factory.mktemp("made") / "labels.sqlite"
+def _empty_database(tmp_path_factory):
+    path = tmp_path_factory.mktemp("empty") / "labels.sqlite"
     Store.open(path).close()
     return path
 
 
 @pytest.fixture
-def make_database(_made_database):
+def make_database(_empty_database):
     """Function that creates an empty database at a path and returns the path.
 
     A copy takes a tenth of the time of the migrations, which tests/store covers.
@@ -45,7 +45,7 @@ def make_database(_made_database):
 
     def make(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(_made_database, path)
+        shutil.copyfile(_empty_database, path)
         return path
 
     return make

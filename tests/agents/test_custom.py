@@ -84,7 +84,7 @@ def config_with(**changes):
     return dataclasses.replace(CONFIG, **changes)
 
 
-def made(config=CONFIG) -> Any:
+def create_agent(config=CONFIG) -> Any:
     return make_agent(config, make_vector(config.env_id, config.other.num_envs))
 
 
@@ -92,7 +92,7 @@ def made(config=CONFIG) -> Any:
 
 
 def test_custom_agent_needs_only_act_and_learn():
-    agent = made(config_with(other=OtherAgentConfig(4, ("pace=0.5",))))
+    agent = create_agent(config_with(other=OtherAgentConfig(4, ("pace=0.5",))))
     assert isinstance(agent, Agent)
     assert isinstance(agent, Constant)
     assert agent.arguments == {"pace": 0.5}
@@ -121,7 +121,7 @@ def test_custom_agent_learns_from_labels():
 
 
 def test_restored_custom_agent_continues_exactly():
-    one, other = made(), made(config_with(seed=2))
+    one, other = create_agent(), create_agent(config_with(seed=2))
     one.learn(None, None)
     other.load_state(one.state())
     for agent in (one, other):
@@ -131,7 +131,7 @@ def test_restored_custom_agent_continues_exactly():
 
 
 def test_warm_start_copies_attributes_and_refuses_other_shapes():
-    one, other = made(), made(config_with(seed=2))
+    one, other = create_agent(), create_agent(config_with(seed=2))
     other.warm_start_from(one.state())
     np.testing.assert_array_equal(one.place, other.place)
     with pytest.raises(BadConfig, match=r"needs .*\(2,\)"):
@@ -139,13 +139,13 @@ def test_warm_start_copies_attributes_and_refuses_other_shapes():
 
 
 def test_reinitialise_draws_new_attributes():
-    agent = made()
+    agent = create_agent()
     agent.learn(None, None)
     before = agent.place.copy()
     agent.reinitialise()
     assert agent.num_rollouts == 0
     assert not np.array_equal(agent.place, before)
-    assert not np.array_equal(agent.place, made().place)
+    assert not np.array_equal(agent.place, create_agent().place)
 
 
 def test_agent_is_found_by_entry_point(monkeypatch):
@@ -154,7 +154,7 @@ def test_agent_is_found_by_entry_point(monkeypatch):
         custom, "entry_points", lambda group: [entry_point] * (group == custom.GROUP)
     )
     check_agent(config_with(agent="constant"))
-    assert isinstance(made(config_with(agent="constant")), Constant)
+    assert isinstance(create_agent(config_with(agent="constant")), Constant)
     with pytest.raises(UnknownName, match="Did you mean constant"):
         check_agent(config_with(agent="constnat"))
 
@@ -188,7 +188,7 @@ def test_invalid_agent_is_refused_before_run_is_created(agent, message):
 )
 def test_agent_that_fails_to_construct_is_refused(agent, message):
     with pytest.raises(BadInput, match=message):
-        made(config_with(agent=f"{HERE}:{agent}"))
+        create_agent(config_with(agent=f"{HERE}:{agent}"))
 
 
 @pytest.mark.parametrize("agent", ["Broken", "Bare"])

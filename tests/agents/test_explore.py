@@ -12,8 +12,8 @@ EVERY = np.arange(4)
     ("neighbour", "distances"), [(1, [1, 1, 2, 4]), (2, [3, 2, 3, 6]), (3, [7, 6, 4, 7])]
 )
 def test_neighbour_distances_on_line(neighbour, distances):
-    distances_found = neighbour_distances(LINE, EVERY, LINE, EVERY, neighbour)
-    np.testing.assert_allclose(distances_found, distances, rtol=1e-5)
+    actual = neighbour_distances(LINE, EVERY, LINE, EVERY, neighbour)
+    np.testing.assert_allclose(actual, distances, rtol=1e-5)
 
 
 def test_too_few_states_use_farthest_neighbour():
@@ -26,8 +26,8 @@ def test_single_state_has_zero_distance():
 
 def test_repeated_state_has_zero_distance():
     twice = np.concatenate([LINE, LINE])
-    distances_found = neighbour_distances(twice, np.arange(8), twice, np.arange(8), 1)
-    np.testing.assert_allclose(distances_found, 0.0, atol=1e-3)
+    actual = neighbour_distances(twice, np.arange(8), twice, np.arange(8), 1)
+    np.testing.assert_allclose(actual, 0.0, atol=1e-3)
 
 
 def test_reward_is_log_distance_over_its_standard_deviation():

@@ -69,7 +69,7 @@ def config_of(name, *arguments, num_envs=NUM_ENVS, **changes):
     return dataclasses.replace(config, **changes)
 
 
-def made(name, *arguments, venv: Any = None, **changes) -> Any:
+def create_agent(name, *arguments, venv: Any = None, **changes) -> Any:
     config = config_of(name, *arguments, **changes)
     return make_agent(config, venv or make_vector(config.env_id, config.other.num_envs))
 
@@ -101,9 +101,9 @@ def assert_same(expected, actual):
 @pytest.mark.parametrize("name", EVERY)
 def test_library_agent_learns_same_weights_as_in_library_loop(name):
     arguments = (*(ON_POLICY | OFF_POLICY)[name], *["normalise=False"] * (name in ON_POLICY))
-    agent = made(name, *arguments, seed=3)
+    agent = create_agent(name, *arguments, seed=3)
     total = 4 * NUM_ENVS * max(agent.rollout_steps, 5)
-    agent = made(name, *arguments, seed=3, num_timesteps=total)
+    agent = create_agent(name, *arguments, seed=3, num_timesteps=total)
     train(agent, collector_for(name, seed=3), total // NUM_ENVS // agent.rollout_steps)
 
     given = arguments_for(algorithm_class(name), name, OtherAgentConfig(NUM_ENVS, arguments))
@@ -122,7 +122,7 @@ def test_library_agent_learns_same_weights_as_in_library_loop(name):
 
 def test_truncation_bootstraps_and_termination_does_not():
     def advantages(ending):
-        agent = made("sb3:PPO", "n_steps=4", "batch_size=8", "normalise=False", num_envs=2)
+        agent = create_agent("sb3:PPO", "n_steps=4", "batch_size=8", "normalise=False", num_envs=2)
         rollout = Collector(make_vector("Pendulum-v1", 2), seed=0).collect(agent.act, 4)
         ended = np.zeros((4, 2), bool)
         ended[1, 0] = True
@@ -140,7 +140,7 @@ def test_truncation_bootstraps_and_termination_does_not():
 
 
 def test_replay_buffer_separates_truncation_from_termination():
-    agent = made("sb3:SAC", *OFF_POLICY["sb3:SAC"], "train_freq=3", num_envs=2)
+    agent = create_agent("sb3:SAC", *OFF_POLICY["sb3:SAC"], "train_freq=3", num_envs=2)
     rollout = Collector(make_vector("Pendulum-v1", 2), seed=0).collect(agent.act, 3)
     truncated, terminated = np.zeros((3, 2), bool), np.zeros((3, 2), bool)
     truncated[1, 0] = terminated[2, 1] = True
@@ -165,7 +165,7 @@ def test_library_agent_learns_from_given_rewards(name):
             "target_update_interval=8",
         ),
     }[name]
-    agent = made(name, *arguments, num_timesteps=1_600, env_id="CartPole-v1")
+    agent = create_agent(name, *arguments, num_timesteps=1_600, env_id="CartPole-v1")
     collector = Collector(make_vector("CartPole-v1", NUM_ENVS), seed=0)
     right_fractions = []
     for _ in range(1_600 // NUM_ENVS // agent.rollout_steps):
@@ -176,7 +176,7 @@ def test_library_agent_learns_from_given_rewards(name):
 
 
 def test_relabel_replaces_buffer_rewards():
-    agent = made("sb3:SAC", *OFF_POLICY["sb3:SAC"])
+    agent = create_agent("sb3:SAC", *OFF_POLICY["sb3:SAC"])
     train(agent, collector_for("sb3:SAC"), 5)
     buffer, calls = agent.algorithm.replay_buffer, []
 
@@ -195,7 +195,7 @@ def test_relabel_replaces_buffer_rewards():
 
 def test_large_buffer_is_relabelled_in_chunks(monkeypatch):
     monkeypatch.setattr("rl_teacher.agents.sb3.replay.CHUNK", 2 * NUM_ENVS)
-    agent = made("sb3:DQN", *OFF_POLICY["sb3:DQN"])
+    agent = create_agent("sb3:DQN", *OFF_POLICY["sb3:DQN"])
     train(agent, collector_for("sb3:DQN"), 2)
     sizes = []
 
@@ -214,7 +214,7 @@ def test_rewards_of_reset_steps_are_ignored(name):
         arguments = (ON_POLICY | OFF_POLICY)[name]
         makers = [lambda: gym.make("Pendulum-v1", max_episode_steps=3)] * NUM_ENVS
         venv = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.NEXT_STEP)
-        agent = made(name, *arguments)
+        agent = create_agent(name, *arguments)
         collector, num_resets = Collector(venv, seed=0), 0
         for _ in range(rollouts_of(name)):
             rollout = collector.collect(agent.act, agent.rollout_steps)
@@ -234,10 +234,10 @@ def test_rewards_of_reset_steps_are_ignored(name):
 
 
 def assert_continues_exactly(name, arguments):
-    agent = made(name, *arguments)
+    agent = create_agent(name, *arguments)
     collector = collector_for(name)
     train(agent, collector, rollouts_of(name))
-    other, other_collector = made(name, *arguments, seed=2), collector_for(name, seed=1)
+    other, other_collector = create_agent(name, *arguments, seed=2), collector_for(name, seed=1)
     train(other, other_collector, 1)
     saved = {key: array.copy() for key, array in agent.state().items()}
     other.load_state(saved)
@@ -273,15 +273,15 @@ def test_training_does_not_advance_global_random_state():
     expected = np.random.random(), torch.rand(1).item()
     np.random.seed(1)
     torch.manual_seed(1)
-    train(made("sb3:A2C"), collector_for("sb3:A2C"), 2)
+    train(create_agent("sb3:A2C"), collector_for("sb3:A2C"), 2)
     assert (np.random.random(), torch.rand(1).item()) == expected
 
 
 @pytest.mark.parametrize("name", ["sb3:PPO", "sb3:SAC"])
 def test_warm_start_copies_policy(name):
     arguments = (ON_POLICY | OFF_POLICY)[name]
-    first = train(made(name, *arguments), collector_for(name), rollouts_of(name))
-    second = made(name, *arguments, num_envs=2, seed=5)
+    first = train(create_agent(name, *arguments), collector_for(name), rollouts_of(name))
+    second = create_agent(name, *arguments, num_envs=2, seed=5)
     second.warm_start_from(first.state())
     observations = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
     np.testing.assert_array_equal(
@@ -293,8 +293,8 @@ def test_warm_start_copies_policy(name):
 
 
 def test_warm_start_from_other_layer_sizes_is_refused():
-    first = made("sb3:SAC", *OFF_POLICY["sb3:SAC"])
-    second = made("sb3:SAC", "policy_kwargs={'net_arch': [8]}")
+    first = create_agent("sb3:SAC", *OFF_POLICY["sb3:SAC"])
+    second = create_agent("sb3:SAC", "policy_kwargs={'net_arch': [8]}")
     with pytest.raises(BadConfig, match=r"other networks.*\(16, 3\).*policy_kwargs"):
         second.warm_start_from(first.state())
 
@@ -302,7 +302,7 @@ def test_warm_start_from_other_layer_sizes_is_refused():
 @pytest.mark.parametrize("name", ["sb3:PPO", "sb3:SAC"])
 def test_reinitialise_keeps_buffer_and_observation_statistics(name):
     agent = train(
-        made(name, *(ON_POLICY | OFF_POLICY)[name]), collector_for(name), rollouts_of(name)
+        create_agent(name, *(ON_POLICY | OFF_POLICY)[name]), collector_for(name), rollouts_of(name)
     )
     before = agent.state()
     agent.reinitialise()
@@ -357,7 +357,7 @@ def doors():
 
 
 def test_maskable_ppo_never_takes_masked_actions():
-    agent = made("sb3:MaskablePPO", *ON_POLICY["sb3:MaskablePPO"], venv=doors())
+    agent = create_agent("sb3:MaskablePPO", *ON_POLICY["sb3:MaskablePPO"], venv=doors())
     collector = Collector(doors(), seed=0)
     rollout = collector.collect(agent.act, 16)
     assert np.isfinite(list(agent.learn(rollout, rollout.rewards).values())).all()
@@ -365,7 +365,7 @@ def test_maskable_ppo_never_takes_masked_actions():
 
 
 def test_agent_without_mask_support_is_refused_with_alternative():
-    agent = made("sb3:DQN", *OFF_POLICY["sb3:DQN"], venv=doors())
+    agent = create_agent("sb3:DQN", *OFF_POLICY["sb3:DQN"], venv=doors())
     with pytest.raises(BadConfig, match="MaskablePPO"):
         Collector(doors(), seed=0).collect(agent.act, 1)
 
@@ -402,7 +402,7 @@ def test_unknown_name_or_argument_is_refused_before_agent_is_created(name, argum
 )
 def test_error_of_library_is_passed_on(name, arguments, message):
     with pytest.raises(BadConfig, match=message):
-        made(name, *arguments, env_id="Pendulum-v1", num_envs=1)
+        create_agent(name, *arguments, env_id="Pendulum-v1", num_envs=1)
 
 
 def test_missing_library_is_refused_with_install_command(monkeypatch):
@@ -417,8 +417,8 @@ def test_missing_library_is_refused_with_install_command(monkeypatch):
 def test_library_defaults_are_adjusted_to_number_of_environments():
     def steps(name, num_envs, *arguments):
         settings = OtherAgentConfig(num_envs, arguments)
-        made = arguments_for(algorithm_class(name), name, settings)
-        return made.get("n_steps") if name in ON_POLICY else made["gradient_steps"]
+        defaults = arguments_for(algorithm_class(name), name, settings)
+        return defaults.get("n_steps") if name in ON_POLICY else defaults["gradient_steps"]
 
     assert steps("sb3:PPO", 8) == 256  # 2048 in all
     assert steps("sb3:A2C", 8) == 5
@@ -429,7 +429,9 @@ def test_library_defaults_are_adjusted_to_number_of_environments():
 
 
 def test_lin_learning_rate_anneals_linearly():
-    agent = made("sb3:PPO", *ON_POLICY["sb3:PPO"], "learning_rate=lin_1e-3", num_timesteps=128)
+    agent = create_agent(
+        "sb3:PPO", *ON_POLICY["sb3:PPO"], "learning_rate=lin_1e-3", num_timesteps=128
+    )
     train(agent, collector_for("sb3:PPO"), 1)
     (group,) = agent.algorithm.policy.optimizer.param_groups
     assert group["lr"] == pytest.approx(0.5e-3)
@@ -437,7 +439,7 @@ def test_lin_learning_rate_anneals_linearly():
 
 def test_on_policy_observations_are_normalised_unless_disabled():
     for arguments, mean in ((("normalise=True",), 0.0), (("normalise=False",), 7.0)):
-        agent = made("sb3:PPO", *ON_POLICY["sb3:PPO"], *arguments)
+        agent = create_agent("sb3:PPO", *ON_POLICY["sb3:PPO"], *arguments)
         agent._stats.update(np.full((100, 3), 7.0) + np.random.default_rng(0).normal(size=(100, 3)))
         normalised = agent._normalise(np.full((1, 3), 7.0, np.float32))
         assert normalised.mean() == pytest.approx(mean, abs=0.3)
@@ -454,7 +456,7 @@ def test_vector_networks_use_one_thread_unless_environment_variable_is_set(
         monkeypatch.setenv("OMP_NUM_THREADS", omp_num_threads)
     try:
         torch.set_num_threads(2)
-        made(name, *(ON_POLICY | OFF_POLICY)[name])
+        create_agent(name, *(ON_POLICY | OFF_POLICY)[name])
         assert torch.get_num_threads() == num_threads
     finally:
         torch.set_num_threads(before)
@@ -486,7 +488,9 @@ def test_vector_networks_use_one_thread_unless_environment_variable_is_set(
     ],
 )
 def test_library_agent_solves_cartpole(name, arguments, num_steps, min_return):
-    agent = made(name, *arguments, num_envs=8, env_id="CartPole-v1", num_timesteps=num_steps)
+    agent = create_agent(
+        name, *arguments, num_envs=8, env_id="CartPole-v1", num_timesteps=num_steps
+    )
     collector = Collector(make_vector("CartPole-v1", 8), seed=0)
     episodes = EpisodeReturns(8, starts_at_reset=True)
     best = 0.0  # DQN is unstable, so its best mean return counts; random: 22

@@ -78,9 +78,9 @@ def own_module(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("own_module")
 @pytest.mark.parametrize("typed", ["own_points:OwnPoint-v0", "own_points:ownpoint"])
 def test_environment_is_found_by_registering_module(typed):
-    found = get_env_info(typed)
-    assert (found.id, found.max_episode_steps) == ("own_points:OwnPoint-v0", 60)
-    envs = make_vector(found.id, 2)
+    env_info = get_env_info(typed)
+    assert (env_info.id, env_info.max_episode_steps) == ("own_points:OwnPoint-v0", 60)
+    envs = make_vector(env_info.id, 2)
     envs.reset(seed=0)
     assert envs.step(np.zeros(2, int))[1].tolist() == [1.0, 1.0]
     envs.close()

@@ -176,9 +176,9 @@ class TestResizing:
         np.testing.assert_allclose(share, m / n, atol=1e-6)
 
     def test_all_channels_are_resized(self):
-        picture = np.zeros((4, 4, 2), np.uint8)
-        picture[:2, :2, 1] = 80
-        env = ImagePreprocessing(Shows(picture), FrameSettings(stacked=1, size=2))
+        image = np.zeros((4, 4, 2), np.uint8)
+        image[:2, :2, 1] = 80
+        env = ImagePreprocessing(Shows(image), FrameSettings(stacked=1, size=2))
         obs, _ = env.reset()
         np.testing.assert_array_equal(obs, [[[0, 0], [0, 0]], [[80, 0], [0, 0]]])
 
@@ -191,29 +191,29 @@ class TestColours:
         )
 
     def test_grey_is_rounded_to_bytes(self):
-        picture = np.zeros((4, 4, 3), np.uint8)
-        picture[0] = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 255]]
-        obs, _ = ImagePreprocessing(Shows(picture), FrameSettings(stacked=1)).reset()
+        image = np.zeros((4, 4, 3), np.uint8)
+        image[0] = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 255]]
+        obs, _ = ImagePreprocessing(Shows(image), FrameSettings(stacked=1)).reset()
         assert obs[0, 0].tolist() == [76, 150, 29, 255]
 
     def test_colour_setting_keeps_three_channels(self):
-        picture = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
-        obs, _ = ImagePreprocessing(Shows(picture), ONE).reset()
-        np.testing.assert_array_equal(obs, picture.transpose(2, 0, 1))
+        image = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+        obs, _ = ImagePreprocessing(Shows(image), ONE).reset()
+        np.testing.assert_array_equal(obs, image.transpose(2, 0, 1))
 
     def test_other_channel_counts_are_kept(self):
         obs, _ = ImagePreprocessing(Shows(of(9, (8, 8, 5))), FrameSettings(stacked=2)).reset()
         assert obs.shape == (10, 8, 8)
 
     def test_channels_first_images_are_accepted(self):
-        picture = np.arange(2 * 25, dtype=np.uint8).reshape(2, 5, 5)
-        obs, _ = ImagePreprocessing(Shows(picture), ONE).reset()
-        np.testing.assert_array_equal(obs, picture)
+        image = np.arange(2 * 25, dtype=np.uint8).reshape(2, 5, 5)
+        obs, _ = ImagePreprocessing(Shows(image), ONE).reset()
+        np.testing.assert_array_equal(obs, image)
 
     def test_unit_floats_become_bytes(self):
-        picture = np.array([[0.0, 1.0], [0.5, 0.25]], np.float32)
+        image = np.array([[0.0, 1.0], [0.5, 0.25]], np.float32)
         space = Box(0, 1, (2, 2), np.float32)
-        obs, _ = ImagePreprocessing(Shows(picture, space=space), ONE).reset()
+        obs, _ = ImagePreprocessing(Shows(image, space=space), ONE).reset()
         assert obs.dtype == np.uint8
         assert obs[0].tolist() == [[0, 255], [128, 64]]
 
@@ -347,9 +347,9 @@ class TestRendering:
     def test_grey_observations_are_rendered(self):
         env = make_rendered_env(f"{MODULE}:FaintLamp")
         env.reset(seed=0)
-        picture = np.asarray(env.render())
-        assert set(picture.ravel().tolist()) == {0, 255}
-        assert picture.shape == (24, 20, 3)
+        image = np.asarray(env.render())
+        assert set(image.ravel().tolist()) == {0, 255}
+        assert image.shape == (24, 20, 3)
 
     def test_unviewable_images_are_refused(self):
         assert not is_viewable(Box(0, 255, (24, 20, 7), np.uint8))
@@ -369,11 +369,11 @@ def test_image_environment_replays_exactly():
     restored = make_vector("CarRacing-v3", 1, frames=frames)
     restored.set_state(venv.get_state())
     np.testing.assert_array_equal(restored.observations, venv.observations)
-    [[observation, picture]] = iterate_frames(
+    [[observation, image]] = iterate_frames(
         "CarRacing-v3", venv.replay_record(0), np.array([2]), frames
     )
     np.testing.assert_array_equal(observation, observations[2, 0])
-    assert picture.shape == (400, 600, 3)
+    assert image.shape == (400, 600, 3)
 
 
 def test_settings_are_read_from_saved_config():

@@ -60,11 +60,11 @@ def test_byte_images_are_scaled_to_unit_interval():
 def test_channel_axis_is_detected(shape, channel_axis, size, channels):
     import gymnasium as gym
 
-    found = image_layout_of(gym.spaces.Box(0, 255, shape, np.uint8))
-    assert found is not None
-    assert (found.channel_axis, found.size, found.num_channels) == (channel_axis, size, channels)
+    layout = image_layout_of(gym.spaces.Box(0, 255, shape, np.uint8))
+    assert layout is not None
+    assert (layout.channel_axis, layout.size, layout.num_channels) == (channel_axis, size, channels)
     image = np.arange(np.prod(shape)).reshape(shape) % 251
-    last = found.channels_last(image.reshape(1, -1))
+    last = layout.channels_last(image.reshape(1, -1))
     assert last.shape == (1, *size, channels)
     first = image[None] if channel_axis is None else np.moveaxis(image, channel_axis, 0)
     np.testing.assert_array_equal(np.moveaxis(last[0], -1, 0), first)

@@ -42,7 +42,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
     """An agent that learns from each rollout once; subclasses define the update."""
 
     _updates_acting_networks = True
-    """Whether the networks that are updated are those that acted."""
+    """True if the updated networks are those that acted."""
     _networks: ActorCritic
     _optimisers: tuple[Any, ...]
 
@@ -155,7 +155,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
 
     @property
     def _caches_features(self) -> bool:
-        """Whether features of images that were computed while acting are valid in the update."""
+        """True if image features computed while acting are valid in the update."""
         return self._image_layout is not None and self._updates_acting_networks
 
     def act(

@@ -92,7 +92,7 @@ class RecentSteps:
 
 
 class AgentReset:
-    """Reinitialises the agent when due, and later keeps the better of old and new agent."""
+    """Scheduled reinitialisation that later keeps the better of old and new agent."""
 
     def __init__(self, due_labels: float) -> None:
         """Schedule the reset.

@@ -328,7 +328,7 @@ class SAC:
 
     @property
     def _is_warming_up(self) -> bool:
-        """Whether the buffer holds too few steps to learn from."""
+        """True while the buffer holds too few steps to learn from."""
         return self._buffer.num_added < self._num_random_steps
 
     def reinitialise(self) -> None:

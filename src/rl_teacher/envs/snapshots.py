@@ -127,7 +127,7 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
 
     @property
     def scene_states(self) -> Float[np.ndarray, "env scene"]:
-        """[N, nq] MuJoCo's positions now; without MuJoCo [N, 2], see `record`."""
+        """[N, nq] current positions in MuJoCo; without MuJoCo [N, 2], see `replay_record`."""
         return np.stack([env.scene_state for env in self.envs])
 
     def replay_record(self, episode: int) -> ReplayRecord:

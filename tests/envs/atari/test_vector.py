@@ -1,4 +1,4 @@
-"""Vector environment of Atari make_games."""
+"""Vector environment of Atari games."""
 
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportOptionalMemberAccess=false
 

@@ -21,7 +21,7 @@ from rl_teacher.envs.rollout import Rollout
 
 
 class OffPolicyLibraryAgent(LibraryAgent):
-    """Fills the replay buffer of an algorithm, and calls its `train`."""
+    """Adapter that fills the replay buffer of an algorithm and calls its `train`."""
 
     def __init__(
         self,

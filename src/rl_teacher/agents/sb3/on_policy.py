@@ -45,7 +45,7 @@ class StepOutputs(NamedTuple):
 
 
 class OnPolicyLibraryAgent(LibraryAgent):
-    """Fills the rollout buffer of an algorithm, and calls its `train`."""
+    """Adapter that fills the rollout buffer of an algorithm and calls its `train`."""
 
     def __init__(
         self,

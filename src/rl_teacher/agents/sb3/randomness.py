@@ -37,7 +37,7 @@ class IsolatedRandomness:
 
     @contextmanager
     def seeded_within(self) -> Iterator[None]:
-        """Do the same where a library seeds all generators, including that of Python."""
+        """Swap as `in_use`, and restore Python's generator, for calls that seed all generators."""
         others = random.getstate()
         try:
             with self.in_use():

@@ -28,7 +28,7 @@ class GameRules:
 
     @property
     def has_start_points(self) -> bool:
-        """Whether an episode can start elsewhere than the game does."""
+        """True if any episode starts after scripted actions."""
         return any(self.start_points)
 
 

@@ -101,7 +101,7 @@ class AtariVectorEnv(SeededVectorEnv):
 
     @property
     def scene_states(self) -> Float[np.ndarray, "env 2"]:
-        """[N, 2] the running episode's number, and the step in it: see `record`."""
+        """[N, 2] number of the running episode and step in it, see `replay_record`."""
         states = np.empty((self.num_envs, 2))
         states[:, 0], states[:, 1] = self._episodes, self._steps
         return states
