@@ -87,7 +87,7 @@ def fill_home(store: Store, home: Path, num_comparisons: int) -> None:
         connection.execute(text(ONE_IN_FIVE_IS_DISPUTED))
     experiment = Experiment(store, media_of(home), "load", ENV_ID)
     for seed in range(NUM_CLIPS):
-        experiment.hang_body(seed)
+        experiment.add_model_clip(seed)
     with store.database.writing() as connection:
         connection.execute(text(REAL_CLIPS), {"num_clips": NUM_CLIPS})
 

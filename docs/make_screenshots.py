@@ -150,7 +150,7 @@ def wait_until_idle(page: Page, home: Path, store: Store) -> None:
     labelling = LabellingPage(page)
     idle = page.get_by_role("heading", name="Nothing to label right now")
     while not idle.is_visible():
-        Person(labelling, home, store).answer_what_is_here()
+        Person(labelling, home, store).answer_prefetched()
         page.wait_for_timeout(200)
     page.get_by_text("Latest episode").wait_for(timeout=PATIENCE_MS)
     go_to_moment(labelling)

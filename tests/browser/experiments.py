@@ -41,28 +41,30 @@ class Experiment:
     def __post_init__(self) -> None:
         self.id = self.store.experiments.ensure(self.name, self.env_id, {"seed": 1})
         self.store.experiments.describe(self.id, "Prefer the one that hops forward, upright.", 60)
-        self.stand("waiting", "Waiting for answers.")
+        self.set_status("waiting", "Waiting for answers.")
 
-    def stand(self, phase: str, says: str, **more: Any) -> None:
+    def set_status(self, phase: str, says: str, **more: Any) -> None:
         """Set the status of the run."""
         status = {"phase": phase, "says": says, "step": 10_000, "num_steps": 400_000}
         self.store.experiments.set_status(self.id, {**status, "steps_per_second": 9_500.0, **more})
 
     # --- clips ---
 
-    def hang_poses(self, poses: np.ndarray, scene: Mapping[str, Any], *, fps: float = FPS) -> str:
+    def add_pose_clip(
+        self, poses: np.ndarray, scene: Mapping[str, Any], *, fps: float = FPS
+    ) -> str:
         """Store a clip of poses [T, B, 7] and return its hash."""
         packed_scene = scene_bytes(dict(scene))
         scene_hash = hashlib.sha256(packed_scene).hexdigest()
         self.media.put(f"scenes/{scene_hash}.json", packed_scene)
         packed = pack(poses.astype(np.float32), fps)
-        return self._hang("poses", packed, scene_hash, (len(poses), fps))
+        return self._add_clip("poses", packed, scene_hash, (len(poses), fps))
 
-    def hang_video(self, frames: np.ndarray, *, fps: float) -> str:
+    def add_video_clip(self, frames: np.ndarray, *, fps: float) -> str:
         """Store a clip of frames [T, H, W, 3] and return its hash."""
-        return self._hang("video", encode_mp4(frames, fps), None, (len(frames), fps))
+        return self._add_clip("video", encode_mp4(frames, fps), None, (len(frames), fps))
 
-    def hang_body(self, seed: int) -> str:
+    def add_model_clip(self, seed: int) -> str:
         """Store a clip of the environment's model with sinusoidal motion and return its hash."""
         model = mujoco_model(self.env_id)
         assert model is not None
@@ -71,27 +73,29 @@ class Experiment:
         pace, reach = rng.uniform(2, 8, model.nq), rng.uniform(0, 0.5, model.nq)
         scene_states = model.qpos0 + reach * np.sin(pace * time_s)
         scene = build_scene(model, camera_settings(self.env_id))
-        return self.hang_poses(body_poses(model, scene_states), scene)
+        return self.add_pose_clip(body_poses(model, scene_states), scene)
 
-    def _hang(
+    def _add_clip(
         self, kind: str, content: bytes, scene_hash: str | None, frames: tuple[int, float]
     ) -> str:
-        self._num_hung += 1
-        named = f"{self.name} {self._num_hung}".encode()
+        self._num_clips += 1
+        named = f"{self.name} {self._num_clips}".encode()
         content_hash = hashlib.sha256(named + content).hexdigest()
         key = f"clips/{content_hash}.{'poses' if kind == 'poses' else 'mp4'}"
         self.media.put(key, content)
         num_frames, fps = frames
-        shown = RenderedClip(self.env_id, 60, kind, key, scene_hash, num_frames, fps)
-        self.store.clips.publish({content_hash: shown})
+        rendered = RenderedClip(self.env_id, 60, kind, key, scene_hash, num_frames, fps)
+        self.store.clips.publish({content_hash: rendered})
         return content_hash
 
     # --- comparisons ---
 
     def ask(self, count: int = 1, *, step: int = 0) -> list[int]:
         """Add comparisons of new clips and return their ids."""
-        seeds = range(self._num_hung, self._num_hung + count)
-        pairs = [(self.hang_body(2 * seed), self.hang_body(2 * seed + 1)) for seed in seeds]
+        seeds = range(self._num_clips, self._num_clips + count)
+        pairs = [
+            (self.add_model_clip(2 * seed), self.add_model_clip(2 * seed + 1)) for seed in seeds
+        ]
         return self.ask_about(pairs, step=step)
 
     def ask_about(self, pairs: list[tuple[str, str]], *, step: int = 0) -> list[int]:

@@ -89,7 +89,7 @@ class LabellingPage:
         assert box is not None
         return box["x"], box["y"], box["width"], box["height"]
 
-    def picture(self, side: int) -> np.ndarray:
+    def screenshot(self, side: int) -> np.ndarray:
         """Return a screenshot of a clip, [H, W, 3]."""
         x, y, width, height = self.pane(side)
         png = self.page.screenshot(clip={"x": x, "y": y, "width": width, "height": height})

@@ -27,28 +27,30 @@ class Person:
 
     def answer(self):
         comparison_id = self.labelling.shown_comparison()
-        self._say(comparison_id, self._preferred(comparison_id))
+        self._answer(comparison_id, self._preferred(comparison_id))
 
-    def answer_wrong_and_take_it_back(self):
+    def answer_wrong_and_undo(self):
         comparison_id = self.labelling.shown_comparison()
-        self._say(comparison_id, MIRRORED[self._preferred(comparison_id)])
+        self._answer(comparison_id, MIRRORED[self._preferred(comparison_id)])
         self.labelling.press("z")
         self.log.append((comparison_id, None))
         self.labelling.wait_for_comparison(comparison_id)
         self.answer()
 
-    def answer_what_is_here(self):
+    def answer_prefetched(self):
         """Answer all prefetched comparisons while offline."""
         while self.labelling.hook("comparisonId") is not None:
             self.answer()
 
     def reload(self):
         self.labelling.page.reload()
-        shown = self.labelling.shown_comparison()
-        stored = self._store.comparisons.get(shown)
-        assert shown not in dict(self.log), f"{shown} is asked again; given: {self.log}; {stored}"
+        comparison_id = self.labelling.shown_comparison()
+        stored = self._store.comparisons.get(comparison_id)
+        assert comparison_id not in dict(self.log), (
+            f"{comparison_id} is asked again; given: {self.log}; {stored}"
+        )
 
-    def _say(self, comparison_id, answer):
+    def _answer(self, comparison_id, answer):
         assert self.labelling.answer(answer) == comparison_id
         self.log.append((comparison_id, answer))
 

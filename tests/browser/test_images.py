@@ -97,17 +97,17 @@ class Camera:
         return np.array([column, row]), per_metre
 
 
-def is_red(picture):
-    red, green, blue = np.moveaxis(picture.astype(int), -1, 0)
+def is_red(image):
+    red, green, blue = np.moveaxis(image.astype(int), -1, 0)
     return (red > 50) & (red > 2 * green) & (red > 2 * blue)
 
 
-def is_blue(picture):
-    red, green, blue = np.moveaxis(picture.astype(int), -1, 0)
+def is_blue(image):
+    red, green, blue = np.moveaxis(image.astype(int), -1, 0)
     return (blue > 50) & (blue > 2 * green) & (blue > 2 * red)
 
 
-def at(mask, place):
+def is_set(mask, place):
     column, row = np.floor(place).astype(int)
     return bool(mask[row, column])
 
@@ -116,13 +116,13 @@ def at(mask, place):
 def shown(open_page, experiment):
     """Page at the first frame of two clips, with the positions of the ball in shown order."""
     first, second = (
-        experiment.hang_poses(clip_of(each), SCENE, fps=10.0) for each in BALLS.values()
+        experiment.add_pose_clip(clip_of(each), SCENE, fps=10.0) for each in BALLS.values()
     )
-    [asked] = experiment.ask_about([(first, second)])
+    [comparison_id] = experiment.ask_about([(first, second)])
     opened = open_page(experiment.name, reduced_motion="reduce")
-    opened.wait_for_comparison(asked)
+    opened.wait_for_comparison(comparison_id)
     assert opened.hook("time_s") == 0
-    return opened, in_shown_order(asked, (BALLS["first"], BALLS["second"]))
+    return opened, in_shown_order(comparison_id, (BALLS["first"], BALLS["second"]))
 
 
 def go_to_frame(opened, frame):
@@ -140,7 +140,7 @@ def test_ball_is_drawn_at_its_position_on_both_sides(shown, frame):
     go_to_frame(opened, frame)
     for side in (0, 1):
         left, top, width, height = opened.pane(side)
-        red = is_red(opened.picture(side))
+        red = is_red(opened.screenshot(side))
         place, per_metre = Camera(width, height).project(balls[side][frame])
         rows, columns = np.nonzero(red)
         middle = np.array([columns.mean(), rows.mean()]) + 0.5
@@ -160,8 +160,8 @@ def test_rod_is_drawn_in_its_orientation(shown, frame, along):
     across = np.array(along)[::-1]
     for side in (0, 1):
         *_, width, height = opened.pane(side)
-        blue, camera = is_blue(opened.picture(side)), Camera(width, height)
+        blue, camera = is_blue(opened.screenshot(side)), Camera(width, height)
         for reach in (-0.9, 0.0, 0.9):
-            assert at(blue, camera.project(ROD + reach * HALF_LENGTH * np.array(along))[0])
+            assert is_set(blue, camera.project(ROD + reach * HALF_LENGTH * np.array(along))[0])
         for reach in (-0.5, 0.5):
-            assert not at(blue, camera.project(ROD + reach * HALF_LENGTH * across)[0])
+            assert not is_set(blue, camera.project(ROD + reach * HALF_LENGTH * across)[0])

@@ -22,7 +22,7 @@ ANSWER_LEFT_AND_RELOAD = """() => {
 
 class TestKeys:
     def test_each_key_gives_the_answer_on_its_button(self, labelling, experiment):
-        given = {}
+        answers = {}
         for key, answer in {
             "ArrowLeft": Answer.LEFT,
             "ArrowRight": Answer.RIGHT,
@@ -30,11 +30,11 @@ class TestKeys:
             "ArrowUp": Answer.CANNOT_TELL,
             "s": Answer.CANNOT_TELL,
         }.items():
-            given[labelling.hook("comparisonId")] = answer
+            answers[labelling.hook("comparisonId")] = answer
             labelling.press(key)
-            labelling.shown_comparison(other_than=list(given)[-1])
+            labelling.shown_comparison(other_than=list(answers)[-1])
         labelling.wait_until_sent()
-        assert experiment.answers() == given
+        assert experiment.answers() == answers
 
     def test_prefetched_comparison_appears_at_once(self, labelling, record_property):
         labelling.wait_until("hooks.numAhead === 3")
@@ -102,40 +102,40 @@ class TestOutbox:
     def test_offline_answers_are_sent_once_after_reconnect(self, labelling, experiment):
         labelling.wait_until("hooks.numAhead === 3")
         labelling.page.context.set_offline(True)
-        given = {labelling.answer(Answer.LEFT): Answer.LEFT for _ in range(3)}
+        answers = {labelling.answer(Answer.LEFT): Answer.LEFT for _ in range(3)}
         assert labelling.hook("outboxLength") == 3
         labelling.page.get_by_text("The server is unreachable.").wait_for()
         assert experiment.answers() == {}
         labelling.page.context.set_offline(False)
         labelling.wait_until_sent()
-        assert experiment.answers() == given
+        assert experiment.answers() == answers
         assert len(experiment.log()) == 3
 
     def test_unsent_answers_survive_reload(self, labelling, experiment):
         labels = "**/api/v1/labels"
         labelling.page.route(labels, lambda route: route.abort())
-        given = {labelling.answer(Answer.RIGHT): Answer.RIGHT for _ in range(2)}
+        answers = {labelling.answer(Answer.RIGHT): Answer.RIGHT for _ in range(2)}
         assert labelling.hook("outboxLength") == 2
         labelling.page.reload()
-        assert labelling.shown_comparison() not in given
+        assert labelling.shown_comparison() not in answers
         labelling.wait_until("hooks.outboxLength === 2")
         labelling.page.unroute(labels)
         labelling.wait_until_sent()
-        assert experiment.answers() == given
+        assert experiment.answers() == answers
         assert len(experiment.log()) == 2
 
     def test_answer_immediately_before_reload_is_kept(self, labelling, experiment):
         labels = "**/api/v1/labels"
         labelling.page.route(labels, lambda route: route.abort())
-        given = {}
+        answers = {}
         for _ in range(4):
-            given[labelling.shown_comparison()] = Answer.LEFT
+            answers[labelling.shown_comparison()] = Answer.LEFT
             with labelling.page.expect_navigation():
                 labelling.page.evaluate(ANSWER_LEFT_AND_RELOAD)
-            assert labelling.shown_comparison() not in given
+            assert labelling.shown_comparison() not in answers
         labelling.page.unroute(labels)
         labelling.wait_until_sent()
-        assert experiment.answers() == given
+        assert experiment.answers() == answers
 
     def test_restarted_service_receives_every_answer(self, open_context, tmp_path):
         home = tmp_path / "killed"
@@ -149,10 +149,10 @@ class TestOutbox:
             labelling.shown_comparison()
             labelling.wait_until("hooks.numAhead === 3")
             service.end(signal.SIGKILL)
-            given = {labelling.answer(Answer.EQUAL): Answer.EQUAL for _ in range(3)}
+            answers = {labelling.answer(Answer.EQUAL): Answer.EQUAL for _ in range(3)}
             again = Service(home, service.address.port)
             labelling.wait_until_sent()
-            assert experiment.answers() == given
+            assert experiment.answers() == answers
             again.end()
 
     def test_answered_comparison_can_be_answered_again(self, labelling, experiment):
@@ -169,33 +169,33 @@ class TestOutbox:
 
     @pytest.mark.parametrize("is_answered", [True, False])
     def test_link_opens_its_comparison(self, labelling, experiment, is_answered):
-        shown = labelling.answer(Answer.LEFT) if is_answered else max(experiment.ask(3))
+        comparison_id = labelling.answer(Answer.LEFT) if is_answered else max(experiment.ask(3))
         labelling.wait_until_sent()
-        labelling.page.goto(f"{labelling.page.url}?comparison={shown}")
-        labelling.wait_for_comparison(shown)
+        labelling.page.goto(f"{labelling.page.url}?comparison={comparison_id}")
+        labelling.wait_for_comparison(comparison_id)
         labelling.answer(Answer.EQUAL)
         labelling.wait_until_sent()
-        assert experiment.answers() == {shown: Answer.EQUAL}
+        assert experiment.answers() == {comparison_id: Answer.EQUAL}
 
 
 class TestIdlePage:
     def test_idle_page_shows_reason_and_resumes(self, open_page, experiment):
-        experiment.stand("training", "Training: the next comparisons come soon.")
+        experiment.set_status("training", "Training: the next comparisons come soon.")
         opened = open_page(experiment.name)
         opened.wait_until_idle()
-        [asked] = experiment.ask()
-        opened.wait_for_comparison(asked)
+        [comparison_id] = experiment.ask()
+        opened.wait_for_comparison(comparison_id)
         opened.answer(Answer.LEFT)
         opened.wait_until_sent()
-        assert experiment.answers() == {asked: Answer.LEFT}
+        assert experiment.answers() == {comparison_id: Answer.LEFT}
 
     def test_idle_page_shows_latest_episode(self, open_page, experiment):
-        episode = {"clip": experiment.hang_body(1), "true_return": 12.5, "step": 1000}
+        episode = {"clip": experiment.add_model_clip(1), "true_return": 12.5, "step": 1000}
         experiment.store.experiments.set_latest_episode(experiment.id, episode)
         opened = open_page(experiment.name)
         opened.wait_until_idle()
         opened.page.get_by_text("Latest episode").wait_for()
-        assert opened.picture(0).std() > 5
+        assert opened.screenshot(0).std() > 5
 
 
 class TestPhone:
@@ -208,12 +208,12 @@ class TestPhone:
 
     @pytest.mark.parametrize(("side", "answer"), [(0, Answer.LEFT), (1, Answer.RIGHT)])
     def test_tap_on_clip_prefers_it(self, phone, experiment, side, answer):
-        shown = phone.shown_comparison()
+        comparison_id = phone.shown_comparison()
         x, y, width, height = phone.pane(side)
         phone.page.touchscreen.tap(x + width / 3, y + height / 2)
-        phone.shown_comparison(other_than=shown)
+        phone.shown_comparison(other_than=comparison_id)
         phone.wait_until_sent()
-        assert experiment.answers() == {shown: answer}
+        assert experiment.answers() == {comparison_id: answer}
 
     def test_buttons_fit_the_window(self, phone):
         page = phone.page

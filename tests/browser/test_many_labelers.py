@@ -14,7 +14,7 @@ from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
 
 pytestmark = pytest.mark.browser
 
-SAID_MEANWHILE = {"pause": "Pausing…", "run": "Resuming…", "stop": "Saving and stopping…"}
+TRANSITION_TEXTS = {"pause": "Pausing…", "run": "Resuming…", "stop": "Saving and stopping…"}
 
 
 @pytest.fixture
@@ -57,14 +57,14 @@ def open_tab(open_context, service, experiment):
     return opened
 
 
-def say(store, name, comparison_id, answer, **more):
+def store_answer(store, name, comparison_id, answer, **more):
     """Store a label of a labeler who may be new."""
     if name not in [each.name for each in store.labelers.all()]:
         store.labelers.add(name)
     store.labels.add_many([NewLabel(comparison_id, answer, name, **more)])
 
 
-def said_by(store, experiment, name):
+def answers_of(store, experiment, name):
     """Return a labeler's current answers by comparison, in the stored order."""
     page = store.comparisons.page(experiment.id, limit=200)
     return {row.id: vote.answer for row in page.rows for vote in row.votes if vote.labeler == name}
@@ -81,7 +81,7 @@ class TestInvites:
         labelling.shown_comparison(other_than=first)
         labelling.wait_until_sent()
         seen = mirror_answer(Answer.LEFT, swapped=is_swapped(first, name))
-        assert said_by(store, experiment, name) == {first: seen}
+        assert answers_of(store, experiment, name) == {first: seen}
         assert page.locator(f"a[href='{experiment_path(experiment.name)}']").count() == 0
 
     def test_labeler_is_redirected_from_owner_page(self, invite, join, experiment, service):
@@ -131,8 +131,8 @@ class TestTwoLabelers:
     def test_two_labelers_get_different_comparisons(self, invite, join, experiment):
         experiment.ask(10)
         pages = [join(invite(), f"{who} of {experiment.name}") for who in ("one", "two")]
-        shown = [LabellingPage(page).shown_comparison() for page in pages]
-        assert len(set(shown)) == 2
+        comparison_ids = [LabellingPage(page).shown_comparison() for page in pages]
+        assert len(set(comparison_ids)) == 2
 
     @pytest.mark.slow
     def test_closed_page_releases_its_leases(self, invite, join, experiment):
@@ -155,7 +155,7 @@ class TestTwoLabelers:
         labelling.press("ArrowDown")
         labelling.page.get_by_text("This browser is no longer signed in.").wait_for()
         assert labelling.hook("outboxLength") == 1
-        assert said_by(store, experiment, name) == {}
+        assert answers_of(store, experiment, name) == {}
 
 
 class TestOwner:
@@ -163,7 +163,7 @@ class TestOwner:
         page = open_tab()
 
         def wait_for_state(state):
-            page.get_by_text(SAID_MEANWHILE[state]).wait_for()
+            page.get_by_text(TRANSITION_TEXTS[state]).wait_for()
             deadline = time.monotonic() + 10
             while (
                 store.experiments.control(experiment.id).state != state
@@ -172,10 +172,10 @@ class TestOwner:
                 page.wait_for_timeout(20)
             assert store.experiments.control(experiment.id).state == state
 
-        experiment.stand("training", "training")
+        experiment.set_status("training", "training")
         page.get_by_role("button", name="Pause", exact=True).first.click(timeout=PATIENCE_MS)
         wait_for_state("pause")
-        experiment.stand("paused", "paused")
+        experiment.set_status("paused", "paused")
         page.get_by_role("button", name="Resume").click(timeout=PATIENCE_MS)
         wait_for_state("run")
         page.get_by_role("button", name="Stop and save").click()
@@ -208,8 +208,8 @@ class TestOwner:
         agreed, disputed = experiment.ask(2)
         names = [f"{who} of {experiment.name}" for who in ("Ada", "Ben")]
         for name, answer in zip(names, (Answer.LEFT, Answer.RIGHT), strict=True):
-            say(store, name, agreed, Answer.LEFT)
-            say(store, name, disputed, answer)
+            store_answer(store, name, agreed, Answer.LEFT)
+            store_answer(store, name, disputed, answer)
         page = open_tab("Disagreements")
         page.get_by_role("button", name=f"Comparison {disputed}").click(timeout=PATIENCE_MS)
         assert page.get_by_role("button", name=f"Comparison {agreed}").count() == 0
@@ -218,7 +218,7 @@ class TestOwner:
         dialog.locator("li").filter(has_text="owner").get_by_text("right is better").wait_for()
         dialog.get_by_role("group", name="Gold answer").get_by_text("Right is better").click()
         dialog.get_by_text("Select the answer again").wait_for()
-        assert said_by(store, experiment, "owner") == {disputed: Answer.RIGHT}
+        assert answers_of(store, experiment, "owner") == {disputed: Answer.RIGHT}
         rows = store.comparisons.page(experiment.id).rows
         assert [row.gold for row in rows] == [Answer.RIGHT, None]
         page.get_by_role("button", name="Close").click()
@@ -228,7 +228,7 @@ class TestOwner:
     def test_comparison_closes_before_its_clips_are_drawn(self, open_tab, experiment, store):
         (disputed,) = experiment.ask()
         for who, answer in (("Ada", Answer.LEFT), ("Ben", Answer.RIGHT)):
-            say(store, f"{who} of {experiment.name}", disputed, answer)
+            store_answer(store, f"{who} of {experiment.name}", disputed, answer)
         page = open_tab("Disagreements")
         held = []
 
@@ -247,7 +247,7 @@ class TestOwner:
 
     def test_opened_comparison_fits_narrow_window(self, open_tab, experiment, store):
         (judged,) = experiment.ask()
-        say(store, f"Ada of {experiment.name}", judged, Answer.LEFT)
+        store_answer(store, f"Ada of {experiment.name}", judged, Answer.LEFT)
         page = open_tab("Comparisons")
         page.set_viewport_size({"width": 390, "height": 844})
         rows = page.get_by_role("list", name="Comparisons").get_by_role("button")
@@ -259,7 +259,7 @@ class TestOwner:
 
     def test_owner_excludes_and_includes_labeler(self, open_tab, experiment, store):
         name = f"Mallory of {experiment.name}"
-        say(store, name, experiment.ask()[0], Answer.LEFT)
+        store_answer(store, name, experiment.ask()[0], Answer.LEFT)
         page = open_tab("Labelers")
         card = page.get_by_role("listitem").filter(has=page.get_by_role("heading", name=name))
         card.get_by_role("button", name="Exclude").click(timeout=PATIENCE_MS)
@@ -272,15 +272,15 @@ class TestOwner:
 
     def test_name_with_markup_is_shown_as_text(self, open_tab, experiment, store):
         name = f"<img src=x> {experiment.name}"
-        say(store, name, experiment.ask()[0], Answer.LEFT)
+        store_answer(store, name, experiment.ask()[0], Answer.LEFT)
         page = open_tab("Labelers")
         page.get_by_role("heading", name=name).wait_for(timeout=PATIENCE_MS)
         assert page.locator("img").count() == 0
 
     def test_comparisons_are_filtered_by_answer(self, open_tab, experiment, store):
         first, second, third = experiment.ask(3)
-        say(store, "owner", first, Answer.LEFT)
-        say(store, "owner", second, Answer.EQUAL)
+        store_answer(store, "owner", first, Answer.LEFT)
+        store_answer(store, "owner", second, Answer.EQUAL)
         page = open_tab("Comparisons")
         rows = page.get_by_role("list", name="Comparisons").get_by_role("button")
         row = page.get_by_role("button", name=re.compile(rf"^Comparison {third}\b"))
@@ -293,7 +293,7 @@ class TestOwner:
         assert "answer=equal" in page.url
 
     def test_long_list_renders_only_visible_rows(self, open_tab, experiment):
-        pair = (experiment.hang_body(1), experiment.hang_body(2))
+        pair = (experiment.add_model_clip(1), experiment.add_model_clip(2))
         ids = experiment.ask_about([pair] * 300)
         page = open_tab("Comparisons")
         rows = page.get_by_role("list", name="Comparisons").get_by_role("button")
@@ -308,7 +308,7 @@ class TestOwner:
         assert rows.count() < 60
 
     def test_owner_downloads_labels(self, open_tab, experiment, store):
-        say(store, "owner", experiment.ask()[0], Answer.LEFT)
+        store_answer(store, "owner", experiment.ask()[0], Answer.LEFT)
         page = open_tab("Comparisons")
         with page.expect_download() as download:
             page.get_by_role("link", name="JSON Lines").click(timeout=PATIENCE_MS)

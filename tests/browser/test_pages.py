@@ -40,7 +40,7 @@ def full(experiment):
         }
         store.metrics.append(experiment.id, 1000 * step, metrics)
     rewards = [0.1 * (frame % 7) - 0.2 for frame in range(30)]
-    clip = experiment.hang_body(99)
+    clip = experiment.add_model_clip(99)
     episode = {"clip": clip, "predicted_rewards": rewards, "true_return": 240.0, "step": 29_000}
     store.experiments.set_latest_episode(experiment.id, episode)
     liked = {"clip": clip, "predicted_return": 1.5}
@@ -211,7 +211,7 @@ class TestEveryPage:
         page = open_context().new_page()
         go_to_experiments(page, service, full)
         row = page.get_by_role("listitem").filter(has_text=full.name)
-        full.stand("training", "Learning to hop.", step=123_456)
+        full.set_status("training", "Learning to hop.", step=123_456)
         row.get_by_text("123.5k of 400k steps").wait_for(timeout=PATIENCE_MS)
 
     def test_experiment_page_follows_changes(self, open_context, service, full):

@@ -63,7 +63,7 @@ def pause(opened):
     opened.wait_until("!hooks.isPlaying")
 
 
-def mark(opened, strip=0):
+def playhead(opened, strip=0):
     """Return the position of the playhead as a fraction of the curve's width."""
     left = opened.page.locator(".playhead").nth(strip).evaluate("mark => mark.style.left")
     return float(left.removesuffix("%")) / 100
@@ -103,12 +103,12 @@ class TestRewards:
         pause(opened)
         opened.press("r")
         opened.wait_until("hooks.time_s === 0")
-        assert mark(opened) == 0
+        assert playhead(opened) == 0
         for _ in range(5):
             opened.press(".")
         opened.wait_until("Math.abs(hooks.time_s - 0.5) < 1e-6")
         # 20 frames at 10 per second last 2 s.
-        assert mark(opened) == pytest.approx(0.25, abs=0.001)
+        assert playhead(opened) == pytest.approx(0.25, abs=0.001)
 
     def test_click_on_curve_seeks_in_the_clip(self, open_played):
         opened = open_played("alone")
@@ -153,7 +153,7 @@ class TestEpisodes:
         opened.press(".")
         opened.wait_until("hooks.time_s > 0")
         opened.page.wait_for_timeout(300)
-        assert mark(opened, 0) == mark(opened, 1) == mark(opened, 2)
+        assert playhead(opened, 0) == playhead(opened, 1) == playhead(opened, 2)
 
     def test_episodes_without_mujoco_are_videos(self, open_played):
         opened = open_played("video")

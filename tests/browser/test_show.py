@@ -20,7 +20,7 @@ def teach(home, env_id, *flags):
     return Running(home, "run", *command, "--no-browser", *flags)
 
 
-def given(home):
+def stored_labels(home):
     """Return every label in the store, oldest first."""
     with open_store(home) as store:
         experiment = store.experiments.get("mine")
@@ -49,7 +49,7 @@ def test_run_prints_link_through_which_a_person_labels(home, store, open_context
         page.goto(run.printed_link())
         person = Person(LabellingPage(page), home, store)
         person.answer_until(2)
-        person.answer_wrong_and_take_it_back()
+        person.answer_wrong_and_undo()
         page.context.set_offline(True)
         person.answer()
         page.wait_for_timeout(2_000)
@@ -61,7 +61,7 @@ def test_run_prints_link_through_which_a_person_labels(home, store, open_context
         assert run.process.wait(120) == 0, run.printed()
     finally:
         run.end()
-    assert given(home) == person.log
+    assert stored_labels(home) == person.log
     with as_home(home):
         assert Experiment.find("mine").metrics()[-1]["labels_answered"] == 12
 
@@ -77,12 +77,12 @@ def test_agent_learns_from_60_labels_despite_interruptions(home, store, open_con
         page.goto(service.label_link("mine"))
         person = Person(LabellingPage(page), home, store)
         person.answer_until(10)
-        person.answer_wrong_and_take_it_back()
+        person.answer_wrong_and_undo()
         person.answer_until(15)
         person.reload()
         person.answer_until(30)
         page.context.set_offline(True)
-        person.answer_what_is_here()
+        person.answer_prefetched()
         page.wait_for_timeout(10_000)
         page.context.set_offline(False)
         person.answer_until(42)
@@ -96,7 +96,7 @@ def test_agent_learns_from_60_labels_despite_interruptions(home, store, open_con
     finally:
         run.end()
         service.end()
-    assert given(home) == person.log
+    assert stored_labels(home) == person.log
     assert len(dict(person.log)) == 60
     with as_home(home):
         returns = [row["true_return"] for row in Experiment.find("mine").metrics()]

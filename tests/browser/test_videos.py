@@ -32,7 +32,7 @@ READ_FRAMES = f"""
 """
 
 
-def filmed(env_id, seed):
+def record_frames(env_id, seed):
     """Return frames [T, H, W, 3] of random actions, with resets at episode ends."""
     with closing(make_rendered_env(env_id)) as env:
         env.reset(seed=seed)
@@ -46,7 +46,7 @@ def filmed(env_id, seed):
     return np.stack(frames)
 
 
-def shrunk(frames):
+def downscale(frames):
     """Return greyscale block means, [T, 40, 60]."""
     num_frames, height, width, _ = frames.shape
     rows, columns = height // 40, width // 60
@@ -54,14 +54,14 @@ def shrunk(frames):
     return blocks.mean(axis=(2, 4, 5))
 
 
-def seen_in_colour(opened):
+def shown_frames_in_colour(opened):
     """Return the current frames of both videos, [2, 40, 60, 3]."""
     return np.array(opened.page.evaluate(READ_FRAMES)).reshape(2, 40, 60, 4)[..., :3]
 
 
-def seen(opened):
+def shown_frames(opened):
     """Return the current frames of both videos in greyscale, [2, 40, 60]."""
-    return seen_in_colour(opened).mean(axis=-1)
+    return shown_frames_in_colour(opened).mean(axis=-1)
 
 
 def step_to(opened, frame):
@@ -90,13 +90,13 @@ def run_on_one_clock(opened):
 @pytest.fixture(params=["CartPole-v1", "LunarLander-v3"])
 def shown(request, open_page, experiment):
     """Page with two videos, and their frames in shown order."""
-    first, second = (filmed(request.param, seed) for seed in (1, 2))
-    hashes = (experiment.hang_video(first, fps=FPS), experiment.hang_video(second, fps=FPS))
-    [asked] = experiment.ask_about([hashes])
+    first, second = (record_frames(request.param, seed) for seed in (1, 2))
+    hashes = (experiment.add_video_clip(first, fps=FPS), experiment.add_video_clip(second, fps=FPS))
+    [comparison_id] = experiment.ask_about([hashes])
     opened = open_page(experiment.name)
-    opened.wait_for_comparison(asked)
+    opened.wait_for_comparison(comparison_id)
     opened.wait_until(f"{SHOWN}.length === 2 && {SHOWN}.every((film) => film.readyState >= 2)")
-    return opened, in_shown_order(asked, (first, second))
+    return opened, in_shown_order(comparison_id, (first, second))
 
 
 def test_videos_are_synchronised(shown):
@@ -105,13 +105,13 @@ def test_videos_are_synchronised(shown):
 
 
 def test_step_shows_exact_frame_on_both_sides(shown):
-    opened, films = shown
+    opened, videos = shown
     opened.press(" ")
     opened.wait_until("!hooks.isPlaying")
     for frame in (0, 1, 17, 30):
         step_to(opened, frame)
-        for side, picture in enumerate(seen(opened)):
-            differences = np.abs(shrunk(films[side]) - picture).mean(axis=(1, 2))
+        for side, frame_shown in enumerate(shown_frames(opened)):
+            differences = np.abs(downscale(videos[side]) - frame_shown).mean(axis=(1, 2))
             assert differences[frame] < 6
             assert differences[frame] <= differences.min() + 0.3
 
@@ -131,9 +131,9 @@ def games_of_pong(open_page, store, service):
         clip_renderer.show(segments)
         clip_renderer.close(finish=True)
     first, second = (segment.content_hash for segment in segments)
-    [asked] = experiment.ask_about([(first, second)])
+    [comparison_id] = experiment.ask_about([(first, second)])
     opened = open_page("pong")
-    opened.wait_for_comparison(asked)
+    opened.wait_for_comparison(comparison_id)
     opened.wait_until(f"{SHOWN}.length === 2 && {SHOWN}.every((film) => film.readyState >= 2)")
     return opened
 
@@ -145,7 +145,7 @@ def test_game_is_shown_in_original_colours(games_of_pong):
     assert opened.page.evaluate(f"() => {sizes}") == [[160, 210], [160, 210]]
     durations = opened.page.evaluate(f"() => {SHOWN}.map((film) => film.duration)")
     assert durations == pytest.approx([22 / 15] * 2, abs=0.05)
-    ground = np.median(seen_in_colour(opened), axis=(1, 2))
+    ground = np.median(shown_frames_in_colour(opened), axis=(1, 2))
     np.testing.assert_allclose(ground, [[144, 72, 17]] * 2, atol=12)
     run_on_one_clock(opened)
 
@@ -154,9 +154,9 @@ def test_buttons_on_phone_do_not_cover_the_game(games_of_pong):
     page = games_of_pong.page
     page.set_viewport_size({"width": 390, "height": 844})
     games_of_pong.wait_until("document.querySelectorAll('.prefer').length === 2")
-    films = page.evaluate(f"() => {SHOWN}.map((film) => film.getBoundingClientRect().toJSON())")
+    videos = page.evaluate(f"() => {SHOWN}.map((film) => film.getBoundingClientRect().toJSON())")
     lefts = "() => [...document.querySelectorAll('.prefer, .clip-tag')].map((it) => it.offsetLeft)"
-    for film, left in itertools.product(films, page.evaluate(lefts)):
+    for film, left in itertools.product(videos, page.evaluate(lefts)):
         # In portrait the game fills the height and is aligned to the left.
         assert left >= film["height"] * 160 / 210
     positions = f"{SHOWN}.map((film) => getComputedStyle(film).objectPosition)"

@@ -60,7 +60,7 @@ class Trainer:
         self.id = store.experiments.ensure(name, ENV_ID, {"seed": 3})
         self._num_asked = 0
 
-    def hang(self, word, kind="poses", content=None):
+    def add_clip(self, word, kind="poses", content=None):
         """Store a displayable clip and return its hash."""
         content_hash = hashlib.sha256(f"{self.name} {word}".encode()).hexdigest()
         poses = np.full((NUM_FRAMES, 4, 7), 0.5, np.float32)
@@ -69,19 +69,19 @@ class Trainer:
         self.media.put(key, content)
         self.media.put(f"scenes/{SCENE_HASH}.json", SCENE)
         scene_hash = SCENE_HASH if kind == "poses" else None
-        shown = RenderedClip(ENV_ID, 60, kind, key, scene_hash, NUM_FRAMES, FPS)
-        self.store.clips.publish({content_hash: shown})
+        rendered = RenderedClip(ENV_ID, 60, kind, key, scene_hash, NUM_FRAMES, FPS)
+        self.store.clips.publish({content_hash: rendered})
         return content_hash
 
-    def ask(self, count=1, *, step=0, shown=True):
+    def ask(self, count=1, *, step=0, rendered=True):
         """Add comparisons of new pairs of clips and return their ids."""
         numbers = range(self._num_asked, self._num_asked + count)
         self._num_asked += count
-        make = self.hang if shown else lambda word: hashlib.sha256(word.encode()).hexdigest()
+        make = self.add_clip if rendered else lambda word: hashlib.sha256(word.encode()).hexdigest()
         pairs = [(make(f"{n} left"), make(f"{n} right")) for n in numbers]
         return self.store.comparisons.add(self.id, pairs, ENV_ID, 60, step)
 
-    def say(self, phase, **more):
+    def set_phase(self, phase, **more):
         status = {"phase": phase, "says": f"{phase} now", "step": 10, "num_steps": 100}
         self.store.experiments.set_status(self.id, status | {"steps_per_second": 9.5, **more})
 
@@ -137,17 +137,17 @@ def app(store, media, static, clock):
 
 
 @pytest.fixture
-def stranger(app):
+def anonymous(app):
     """Client without a credential."""
     with TestClient(app, follow_redirects=False) as client:
         yield client
 
 
 @pytest.fixture
-def program(stranger):
+def program(anonymous):
     """Client with the bearer token of the home."""
-    stranger.headers["Authorization"] = f"Bearer {TOKEN}"
-    return stranger
+    anonymous.headers["Authorization"] = f"Bearer {TOKEN}"
+    return anonymous
 
 
 def enter(app, token):
@@ -189,10 +189,10 @@ def assert_problem(response, status):
     """Check the format of a problem and return its detail."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
-    said = response.json()
-    assert set(said) == {"type", "title", "status", "detail"}
-    assert said["status"] == status
-    assert said["type"].startswith("/api/docs#")
-    assert said["title"]
-    assert said["detail"]
-    return said["detail"]
+    body = response.json()
+    assert set(body) == {"type", "title", "status", "detail"}
+    assert body["status"] == status
+    assert body["type"].startswith("/api/docs#")
+    assert body["title"]
+    assert body["detail"]
+    return body["detail"]

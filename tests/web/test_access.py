@@ -59,7 +59,7 @@ FOR_OWNERS = {
 }
 
 
-def filled(path):
+def fill_path(path):
     for placeholder, value in POSSIBLE_PATHS.items():
         path = path.replace(placeholder, value)
     assert "{" not in path
@@ -76,10 +76,10 @@ class TestEveryRoute:
         undeclared = [route.path for route in app.routes if required_access(route) is None]
         assert undeclared == []
 
-    def test_anonymous_requests_reach_only_public_routes(self, app, stranger):
+    def test_anonymous_requests_reach_only_public_routes(self, app, anonymous):
         open_routes = set()
         for method, route in routes_of(app):
-            response = stranger.request(method, filled(route.path))
+            response = anonymous.request(method, fill_path(route.path))
             if response.status_code != 401:
                 open_routes.add(route.path)
         assert open_routes == {"/healthz", "/join", "/api/v1/join", "/assets/{name:path}"}
@@ -93,7 +93,7 @@ class TestEveryRoute:
         closed = set()
         for method, route in routes_of(app):
             if required_access(route) is Access.OWNER:
-                response = guest.request(method, filled(route.path))
+                response = guest.request(method, fill_path(route.path))
                 assert response.status_code == 404, route.path
                 assert response.content == nothing[method].content
                 closed.add(f"{method} {route.path}")
@@ -105,27 +105,27 @@ class TestEveryRoute:
         assert_problem(guest.get("/api/v1/labels"), 405)
 
     def test_undeclared_route_is_forbidden(self, app, program):
-        async def forgotten(request):
+        async def undeclared(request):
             raise AssertionError("nobody gets here")
 
-        app.router.routes.append(Route("/api/v1/forgotten", forgotten))
+        app.router.routes.append(Route("/api/v1/forgotten", undeclared))
         assert "nobody" in assert_problem(program.get("/api/v1/forgotten"), 403)
 
     def test_every_route_sends_security_headers(self, app, browser):
         for method, route in routes_of(app):
             if route.path == "/api/v1/events":
                 continue
-            headers = browser.request(method, filled(route.path)).headers
+            headers = browser.request(method, fill_path(route.path)).headers
             assert headers["x-content-type-options"] == "nosniff", route.path
             assert headers["referrer-policy"] == "no-referrer"
             assert "frame-ancestors 'none'" in headers["content-security-policy"]
             assert "unsafe" not in headers["content-security-policy"]
             assert "cache-control" in headers
 
-    def test_anonymous_requests_cannot_detect_routes(self, stranger):
-        assert_problem(stranger.get("/api/v1/no-such-thing"), 401)
-        assert stranger.get("/no-such-page").status_code == 401
-        assert_problem(stranger.post("/api/v1/labels", content=b"{"), 401)
+    def test_anonymous_requests_cannot_detect_routes(self, anonymous):
+        assert_problem(anonymous.get("/api/v1/no-such-thing"), 401)
+        assert anonymous.get("/no-such-page").status_code == 401
+        assert_problem(anonymous.post("/api/v1/labels", content=b"{"), 401)
 
 
 class TestBearerToken:
@@ -157,13 +157,13 @@ class TestBearerToken:
         headers = {"Authorization": "Basic bWU6cHc="}
         assert browser.get("/api/v1/experiments", headers=headers).status_code == 200
 
-    def test_token_in_api_query_is_ignored(self, stranger):
-        assert_problem(stranger.get(f"/api/v1/experiments?token={TOKEN}"), 401)
+    def test_token_in_api_query_is_ignored(self, anonymous):
+        assert_problem(anonymous.get(f"/api/v1/experiments?token={TOKEN}"), 401)
 
 
 class TestLink:
     @pytest.mark.parametrize(
-        ("asked", "shown"),
+        ("link", "location"),
         [
             (f"/?token={TOKEN}", "/"),
             (f"/e/hopper/label?token={TOKEN}", "/e/hopper/label"),
@@ -171,33 +171,33 @@ class TestLink:
             (f"/?token={TOKEN}&token={TOKEN}", "/"),
         ],
     )
-    def test_link_sets_cookie_and_redirects_without_token(self, stranger, asked, shown):
-        response = stranger.get(asked)
+    def test_link_sets_cookie_and_redirects_without_token(self, anonymous, link, location):
+        response = anonymous.get(link)
         assert response.status_code == 303
-        assert response.headers["location"] == shown
+        assert response.headers["location"] == location
         assert response.headers["cache-control"] == "no-store"
-        assert stranger.get("/").status_code == 200
+        assert anonymous.get("/").status_code == 200
 
-    def test_cookie_is_http_only_and_same_site(self, stranger):
-        cookie = stranger.get(f"/?token={TOKEN}").headers["set-cookie"]
+    def test_cookie_is_http_only_and_same_site(self, anonymous):
+        cookie = anonymous.get(f"/?token={TOKEN}").headers["set-cookie"]
         attributes = {part.strip().lower() for part in cookie.split(";")[1:]}
         assert {"httponly", "samesite=lax", "path=/"} <= attributes
         assert "secure" not in attributes
 
-    def test_cookie_is_secure_over_https(self, app, stranger):
-        response = stranger.get(f"https://testserver/?token={TOKEN}")
+    def test_cookie_is_secure_over_https(self, app, anonymous):
+        response = anonymous.get(f"https://testserver/?token={TOKEN}")
         assert "secure" in response.headers["set-cookie"].lower()
 
     @pytest.mark.parametrize(
         "path", ["//evil.example/", "/%2F%2Fevil.example/", "/%5Cevil.example"]
     )
-    def test_redirect_stays_on_the_same_host(self, stranger, path):
-        response = stranger.get(f"http://testserver{path}?token={TOKEN}")
+    def test_redirect_stays_on_the_same_host(self, anonymous, path):
+        response = anonymous.get(f"http://testserver{path}?token={TOKEN}")
         assert response.headers["location"].startswith(("/evil", "/%5Cevil"))
 
     @pytest.mark.parametrize("token", ["", WRONG, "%FF%00", f"{TOKEN}&token={WRONG}"])
-    def test_invalid_token_in_link_returns_help_page(self, stranger, token):
-        response = stranger.get(f"/?token={token}")
+    def test_invalid_token_in_link_returns_help_page(self, anonymous, token):
+        response = anonymous.get(f"/?token={token}")
         assert response.status_code == 401
         assert response.headers["content-type"].startswith("text/html")
         assert "rl-teacher serve" in response.text
@@ -206,9 +206,9 @@ class TestLink:
     def test_invalid_token_in_link_is_rejected_despite_valid_cookie(self, browser):
         assert browser.get(f"/?token={WRONG}").status_code == 401
 
-    def test_missing_credential_returns_help_on_every_page(self, stranger):
+    def test_missing_credential_returns_help_on_every_page(self, anonymous):
         for path in ("/", "/e/hopper", "/e/hopper/label"):
-            response = stranger.get(path)
+            response = anonymous.get(path)
             assert response.status_code == 401
             assert "printed in its terminal" in response.text
 
@@ -231,9 +231,9 @@ class TestCookie:
         assert browser.get("/").status_code == 200
 
     @pytest.mark.parametrize("value", [WRONG, "", '"', "\xff"])
-    def test_invalid_cookie_is_rejected(self, stranger, value):
+    def test_invalid_cookie_is_rejected(self, anonymous, value):
         headers = {"Cookie": f"{Settings(TOKEN).cookie}={value}".encode("latin-1")}
-        assert_problem(stranger.get("/api/v1/experiments", headers=headers), 401)
+        assert_problem(anonymous.get("/api/v1/experiments", headers=headers), 401)
 
     @pytest.mark.parametrize(
         "headers",
@@ -252,8 +252,8 @@ class TestCookie:
     )
     def test_cross_site_request_changes_nothing(self, browser, trainer, headers):
         [comparison_id] = trainer.ask()
-        given = {"labels": [label(comparison_id)]}
-        response = browser.post("/api/v1/labels", json=given, headers=headers)
+        payload = {"labels": [label(comparison_id)]}
+        response = browser.post("/api/v1/labels", json=payload, headers=headers)
         assert "another site" in assert_problem(response, 403)
         assert trainer.store.labels.answers([comparison_id]) == {}
 
@@ -262,8 +262,8 @@ class TestCookie:
     )
     def test_same_origin_request_stores_label(self, browser, trainer, headers):
         [comparison_id] = trainer.ask()
-        given = {"labels": [label(comparison_id)]}
-        response = browser.post("/api/v1/labels", json=given, headers=headers)
+        payload = {"labels": [label(comparison_id)]}
+        response = browser.post("/api/v1/labels", json=payload, headers=headers)
         assert len(response.json()["accepted"]) == 1
 
     def test_bearer_token_needs_no_origin(self, program, trainer):
@@ -306,10 +306,10 @@ class TestLabelersCredential:
         first, second = trainer.ask(2)
 
         def body():
-            given = json.dumps({"labels": [label(first)]}).encode()
-            yield given[:20]
+            payload = json.dumps({"labels": [label(first)]}).encode()
+            yield payload[:20]
             store.access.revoke_credentials("ann")
-            yield given[20:]
+            yield payload[20:]
 
         headers = {"Content-Type": "application/json"}
         response = guest.post("/api/v1/labels", content=body(), headers=headers)

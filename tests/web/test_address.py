@@ -22,7 +22,7 @@ from rl_teacher.web.address import (
 from rl_teacher.web.token import access_token
 
 
-def answering(body):
+def server_with_body(body):
     """Return a server that answers every request with this body."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -40,7 +40,7 @@ def answering(body):
 @pytest.fixture
 def service():
     """Address of a server that answers as the instance `this-one`."""
-    server = answering(b'{"status": "ok", "instance": "this-one"}')
+    server = server_with_body(b'{"status": "ok", "instance": "this-one"}')
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield local_address("127.0.0.1", server.server_port, "this-one", "store")
@@ -78,7 +78,7 @@ def test_service_with_another_instance_is_ignored(service):
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"status": "ok"}', b"\xff"])
 def test_other_server_on_the_port_is_ignored(body):
-    server = answering(body)
+    server = server_with_body(body)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     with published(local_address("127.0.0.1", server.server_port, "this-one", "store")):

@@ -9,7 +9,7 @@ from rl_teacher.web.batching import MAX_BATCH, Batcher, WorkerPool
 
 
 @pytest.fixture
-def lane():
+def pool():
     made = WorkerPool()
     yield made
     made.close()
@@ -20,12 +20,12 @@ class Doubler:
 
     def __init__(self):
         self.batches = []
-        self.may_go_on = threading.Event()
-        self.may_go_on.set()
+        self.unblocked = threading.Event()
+        self.unblocked.set()
 
     def __call__(self, numbers):
         self.batches.append(list(numbers))
-        self.may_go_on.wait(10)
+        self.unblocked.wait(10)
         if -13 in numbers:
             raise ValueError("thirteen")
         return [2 * each for each in numbers]
@@ -36,67 +36,67 @@ def doubler():
     return Doubler()
 
 
-def test_call_runs_on_worker_thread(lane):
-    name = asyncio.run(lane.run(lambda: threading.current_thread().name))
+def test_call_runs_on_worker_thread(pool):
+    name = asyncio.run(pool.run(lambda: threading.current_thread().name))
     assert name.startswith("labelers")
 
 
-def test_exception_of_call_reaches_the_awaiter(lane):
+def test_exception_of_call_reaches_the_awaiter(pool):
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(lane.run(lambda: 1 // 0))
+        asyncio.run(pool.run(lambda: 1 // 0))
 
 
 class TestBatcher:
-    def test_single_item_is_processed_at_once(self, lane, doubler):
-        assert asyncio.run(Batcher(lane, doubler)(4)) == 8
+    def test_single_item_is_processed_at_once(self, pool, doubler):
+        assert asyncio.run(Batcher(pool, doubler)(4)) == 8
         assert doubler.batches == [[4]]
 
-    def test_items_that_arrive_during_a_batch_form_the_next_batch(self, lane, doubler):
-        together = Batcher(lane, doubler)
+    def test_items_that_arrive_during_a_batch_form_the_next_batch(self, pool, doubler):
+        batcher = Batcher(pool, doubler)
 
         async def ask():
-            doubler.may_go_on.clear()
-            tasks = [asyncio.create_task(together(0))]
+            doubler.unblocked.clear()
+            tasks = [asyncio.create_task(batcher(0))]
             while not doubler.batches:
                 await asyncio.sleep(0.001)
-            tasks += [asyncio.create_task(together(each)) for each in range(1, 6)]
+            tasks += [asyncio.create_task(batcher(each)) for each in range(1, 6)]
             await asyncio.sleep(0.01)
-            doubler.may_go_on.set()
+            doubler.unblocked.set()
             return await asyncio.gather(*tasks)
 
         assert asyncio.run(ask()) == [0, 2, 4, 6, 8, 10]
         assert doubler.batches == [[0], [1, 2, 3, 4, 5]]
 
-    def test_batch_size_is_limited(self, lane, doubler):
-        together = Batcher(lane, doubler)
+    def test_batch_size_is_limited(self, pool, doubler):
+        batcher = Batcher(pool, doubler)
         count = 3 * MAX_BATCH
 
         async def ask():
-            return await asyncio.gather(*(together(each) for each in range(count)))
+            return await asyncio.gather(*(batcher(each) for each in range(count)))
 
         assert asyncio.run(ask()) == [2 * each for each in range(count)]
         assert max(map(len, doubler.batches)) <= MAX_BATCH
         assert [each for batch in doubler.batches for each in batch] == list(range(count))
 
-    def test_exception_reaches_its_batch_and_not_the_next(self, lane, doubler):
-        together = Batcher(lane, doubler)
+    def test_exception_reaches_its_batch_and_not_the_next(self, pool, doubler):
+        batcher = Batcher(pool, doubler)
         with pytest.raises(ValueError, match="thirteen"):
-            asyncio.run(together(-13))
-        assert asyncio.run(together(3)) == 6
+            asyncio.run(batcher(-13))
+        assert asyncio.run(batcher(3)) == 6
 
-    def test_cancelled_item_does_not_block_others(self, lane, doubler):
-        together = Batcher(lane, doubler)
+    def test_cancelled_item_does_not_block_others(self, pool, doubler):
+        batcher = Batcher(pool, doubler)
 
         async def ask():
-            doubler.may_go_on.clear()
-            first = asyncio.create_task(together(1))
+            doubler.unblocked.clear()
+            first = asyncio.create_task(batcher(1))
             while not doubler.batches:
                 await asyncio.sleep(0.001)
-            gone, stays = (asyncio.create_task(together(each)) for each in (2, 3))
+            gone, stays = (asyncio.create_task(batcher(each)) for each in (2, 3))
             await asyncio.sleep(0.01)
             gone.cancel()
             await asyncio.sleep(0.01)
-            doubler.may_go_on.set()
+            doubler.unblocked.set()
             return await asyncio.gather(first, gone, stays, return_exceptions=True)
 
         one, two, three = asyncio.run(ask())

@@ -68,8 +68,8 @@ def test_bound_labeler_can_label_own_experiment(bound, store, trainer, secret):
     assert bound.get("/api/v1/experiments/hopper").status_code == 200
     [first, *_] = bound.get("/api/v1/experiments/hopper/comparisons/next").json()["comparisons"]
     assert bound.get(f"/api/v1/comparisons/{first['id']}").status_code == 200
-    said = post(bound, label(first["id"], lease=first["lease"])).json()
-    assert (len(said["accepted"]), said["rejected"]) == (1, [])
+    receipt = post(bound, label(first["id"], lease=first["lease"])).json()
+    assert (len(receipt["accepted"]), receipt["rejected"]) == (1, [])
     assert store.labels.count_of_labeler(trainer.id, "Cleo") == 1
     assert len(bound.get("/api/v1/experiments/hopper/labels").json()["labels"]) == 1
 
@@ -105,9 +105,9 @@ def test_comparison_of_other_experiment_looks_missing(bound, store, secret):
 
 def test_label_for_other_experiment_is_rejected_alone(bound, store, trainer, secret):
     own, foreign = first_of(store, trainer), first_of(store, secret)
-    said = post(bound, label(own), label(foreign)).json()
-    assert len(said["accepted"]) == 1
-    assert [each["problem"]["status"] for each in said["rejected"]] == [404]
+    receipt = post(bound, label(own), label(foreign)).json()
+    assert len(receipt["accepted"]) == 1
+    assert [each["problem"]["status"] for each in receipt["rejected"]] == [404]
     assert store.labels.count_of_labeler(secret.id, "Cleo") == 0
 
 

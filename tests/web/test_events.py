@@ -17,7 +17,7 @@ from tests.web.conftest import TOKEN, Trainer, assert_problem, label, post
 
 
 @pytest.fixture
-def watch(store, clock):
+def reader(store, clock):
     return SnapshotReader(store, ExperimentViews(store, clock))
 
 
@@ -29,9 +29,9 @@ def labelers(name, labeler="ann"):
     return Subscriber(name, labeler, is_owner=False)
 
 
-def told(news, watch, *listeners):
+def new_events(stream, reader, *listeners):
     """Return the types and contents of the events after one poll."""
-    events = news.of(watch.look(frozenset(listeners)))
+    events = stream.of(reader.look(frozenset(listeners)))
     return [(event.event, json.loads(event.raw_data)) for event in events]
 
 
@@ -40,97 +40,101 @@ def kinds(events):
 
 
 class TestExperimentEvents:
-    def test_first_events_describe_current_state(self, watch, trainer):
-        trainer.say("training")
+    def test_first_events_describe_current_state(self, reader, trainer):
+        trainer.set_phase("training")
         trainer.ask(2)
         for step in (1, 2):
             trainer.store.metrics.append(trainer.id, step, {"true_return": 0.5})
-        episode = {"clip": trainer.hang("latest"), "predicted_rewards": [1.0], "step": 2}
+        episode = {"clip": trainer.add_clip("latest"), "predicted_rewards": [1.0], "step": 2}
         trainer.store.experiments.set_latest_episode(trainer.id, episode)
-        events = dict(told(EventStream(owners("hopper")), watch, owners("hopper")))
+        events = dict(new_events(EventStream(owners("hopper")), reader, owners("hopper")))
         assert list(events) == ["experiment", "progress", "episode", "metrics"]
         assert events["experiment"]["phase"] == "training"
         assert events["progress"]["waiting"] == 2
         assert events["episode"]["clip"]["num_frames"] == 30
         assert events["metrics"]["step"] == 2
 
-    def test_unchanged_state_sends_no_events(self, watch, trainer):
-        news = EventStream(owners("hopper"))
-        told(news, watch, owners("hopper"))
-        assert told(news, watch, owners("hopper")) == []
+    def test_unchanged_state_sends_no_events(self, reader, trainer):
+        stream = EventStream(owners("hopper"))
+        new_events(stream, reader, owners("hopper"))
+        assert new_events(stream, reader, owners("hopper")) == []
 
-    def test_only_changed_parts_are_sent(self, watch, trainer, program):
-        news = EventStream(owners("hopper"))
-        told(news, watch, owners("hopper"))
+    def test_only_changed_parts_are_sent(self, reader, trainer, program):
+        stream = EventStream(owners("hopper"))
+        new_events(stream, reader, owners("hopper"))
         trainer.store.metrics.append(trainer.id, 1, {})
-        assert kinds(told(news, watch, owners("hopper"))) == ["metrics"]
+        assert kinds(new_events(stream, reader, owners("hopper"))) == ["metrics"]
         [comparison_id] = trainer.ask()
-        assert kinds(told(news, watch, owners("hopper"))) == ["experiment", "progress"]
+        assert kinds(new_events(stream, reader, owners("hopper"))) == ["experiment", "progress"]
         post(program, label(comparison_id))
-        assert kinds(told(news, watch, owners("hopper"))) == ["experiment", "progress"]
-        trainer.say("training")
-        assert kinds(told(news, watch, owners("hopper"))) == ["experiment", "progress"]
+        assert kinds(new_events(stream, reader, owners("hopper"))) == ["experiment", "progress"]
+        trainer.set_phase("training")
+        assert kinds(new_events(stream, reader, owners("hopper"))) == ["experiment", "progress"]
 
-    def test_slow_subscriber_receives_each_metrics_row_once(self, watch, trainer):
-        news = EventStream(owners("hopper"))
-        told(news, watch, owners("hopper"))
+    def test_slow_subscriber_receives_each_metrics_row_once(self, reader, trainer):
+        stream = EventStream(owners("hopper"))
+        new_events(stream, reader, owners("hopper"))
         for step in range(5):
             trainer.store.metrics.append(trainer.id, step, {})
-            watch.look(frozenset({owners("hopper")}))
-        events = told(news, watch, owners("hopper"))
+            reader.look(frozenset({owners("hopper")}))
+        events = new_events(stream, reader, owners("hopper"))
         assert [row["step"] for kind, row in events if kind == "metrics"] == [0, 1, 2, 3, 4]
 
-    def test_other_experiments_are_not_sent(self, watch, trainer, store, media):
-        Trainer(store, media, "other").say("training")
+    def test_other_experiments_are_not_sent(self, reader, trainer, store, media):
+        Trainer(store, media, "other").set_phase("training")
         listeners = map(owners, ("hopper", "other", None))
-        events = told(EventStream(owners("hopper")), watch, *listeners)
+        events = new_events(EventStream(owners("hopper")), reader, *listeners)
         assert {content.get("name", "hopper") for _, content in events} == {"hopper"}
 
-    def test_bound_subscriber_receives_only_own_experiment(self, watch, trainer, store, media):
-        Trainer(store, media, "other").say("training")
+    def test_bound_subscriber_receives_only_own_experiment(self, reader, trainer, store, media):
+        Trainer(store, media, "other").set_phase("training")
         bound = Subscriber(None, "cleo", is_owner=False, only="hopper")
-        events = told(EventStream(bound), watch, bound, labelers(None))
+        events = new_events(EventStream(bound), reader, bound, labelers(None))
         assert [content["name"] for _, content in events] == ["hopper"]
-        everything = told(EventStream(labelers(None)), watch, bound, labelers(None))
+        everything = new_events(EventStream(labelers(None)), reader, bound, labelers(None))
         assert {content["name"] for _, content in everything} == {"hopper", "other"}
 
-    def test_silent_run_is_reported_as_lost(self, watch, trainer, clock):
-        trainer.say("training")
-        news = EventStream(owners("hopper"))
-        told(news, watch, owners("hopper"))
+    def test_silent_run_is_reported_as_lost(self, reader, trainer, clock):
+        trainer.set_phase("training")
+        stream = EventStream(owners("hopper"))
+        new_events(stream, reader, owners("hopper"))
         clock.advance(20)
-        assert dict(told(news, watch, owners("hopper")))["experiment"]["phase"] == "lost"
+        assert dict(new_events(stream, reader, owners("hopper")))["experiment"]["phase"] == "lost"
 
-    def test_recreated_experiment_resumes_events(self, watch, trainer, store, media):
-        news = EventStream(owners("hopper"))
-        told(news, watch, owners("hopper"))
+    def test_recreated_experiment_resumes_events(self, reader, trainer, store, media):
+        stream = EventStream(owners("hopper"))
+        new_events(stream, reader, owners("hopper"))
         store.experiments.delete("hopper")
-        assert told(news, watch, owners("hopper")) == []
-        anew = Trainer(store, media)
-        anew.say("random")
-        store.metrics.append(anew.id, 1, {})
-        assert kinds(told(news, watch, owners("hopper"))) == ["experiment", "progress", "metrics"]
+        assert new_events(stream, reader, owners("hopper")) == []
+        recreated = Trainer(store, media)
+        recreated.set_phase("random")
+        store.metrics.append(recreated.id, 1, {})
+        assert kinds(new_events(stream, reader, owners("hopper"))) == [
+            "experiment",
+            "progress",
+            "metrics",
+        ]
 
 
 class TestListEvents:
-    def test_each_experiment_sends_one_summary(self, watch, trainer, store, media):
+    def test_each_experiment_sends_one_summary(self, reader, trainer, store, media):
         Trainer(store, media, "other")
-        events = told(EventStream(owners(None)), watch, owners(None))
+        events = new_events(EventStream(owners(None)), reader, owners(None))
         assert kinds(events) == ["experiment", "experiment"]
         assert {content["name"] for _, content in events} == {"hopper", "other"}
 
-    def test_only_changed_experiments_are_sent(self, watch, trainer, store, media, clock):
+    def test_only_changed_experiments_are_sent(self, reader, trainer, store, media, clock):
         other = Trainer(store, media, "other")
-        news = EventStream(owners(None))
-        told(news, watch, owners(None))
-        other.say("training")
-        [(_, content)] = told(news, watch, owners(None))
+        stream = EventStream(owners(None))
+        new_events(stream, reader, owners(None))
+        other.set_phase("training")
+        [(_, content)] = new_events(stream, reader, owners(None))
         assert content["name"] == "other"
         clock.advance(20)
-        assert len(told(news, watch, owners(None))) == 2
+        assert len(new_events(stream, reader, owners(None))) == 2
 
-    def test_unchanged_experiment_is_not_read_again(self, watch, trainer, store, monkeypatch):
-        watch.look(frozenset({owners(None)}))
+    def test_unchanged_experiment_is_not_read_again(self, reader, trainer, store, monkeypatch):
+        reader.look(frozenset({owners(None)}))
         read = Counter()
         latest = MetricsLog.latest
 
@@ -139,32 +143,40 @@ class TestListEvents:
             return latest(store, experiment_id)
 
         monkeypatch.setattr(MetricsLog, "latest", count)
-        watch.look(frozenset({owners(None)}))
+        reader.look(frozenset({owners(None)}))
         assert not read
 
 
 class TestLabelerEvents:
-    def test_labelers_receive_no_metrics_returns_or_rewards(self, watch, trainer):
+    def test_labelers_receive_no_metrics_returns_or_rewards(self, reader, trainer):
         trainer.store.metrics.append(trainer.id, 1, {"true_return": 0.5})
-        episode = {"clip": trainer.hang("latest"), "predicted_rewards": [1.0], "true_return": 3.0}
+        episode = {
+            "clip": trainer.add_clip("latest"),
+            "predicted_rewards": [1.0],
+            "true_return": 3.0,
+        }
         trainer.store.experiments.set_latest_episode(trainer.id, episode | {"step": 2})
         ann, olga = labelers("hopper"), owners("hopper")
-        events = dict(told(EventStream(ann), watch, ann, olga))
+        events = dict(new_events(EventStream(ann), reader, ann, olga))
         assert list(events) == ["experiment", "progress", "episode"]
         assert events["experiment"]["sparkline"] == []
-        for shown in (events["episode"], events["experiment"]["latest_episode"]):
-            assert shown["predicted_rewards"] is None
-            assert shown["true_return"] is None
-        assert dict(told(EventStream(olga), watch, ann, olga))["metrics"]["true_return"] == 0.5
+        for episode_event in (events["episode"], events["experiment"]["latest_episode"]):
+            assert episode_event["predicted_rewards"] is None
+            assert episode_event["true_return"] is None
+        assert (
+            dict(new_events(EventStream(olga), reader, ann, olga))["metrics"]["true_return"] == 0.5
+        )
 
     @pytest.mark.parametrize("name", ["hopper", None])
-    def test_mine_counts_only_own_answers(self, watch, trainer, guest, other_guest, name):
+    def test_mine_counts_only_own_answers(self, reader, trainer, guest, other_guest, name):
         one, two, three = trainer.ask(3)
         post(guest, label(one), label(two))
         post(other_guest, label(three))
         listeners = [labelers(name, "ann"), labelers(name, "bob"), owners(name)]
         counted = [
-            dict(told(EventStream(each), watch, *listeners))["experiment"]["progress"]["mine"]
+            dict(new_events(EventStream(each), reader, *listeners))["experiment"]["progress"][
+                "mine"
+            ]
             for each in listeners
         ]
         assert counted == [2, 1, 0]
@@ -182,21 +194,21 @@ class TestStreams:
         work = app.state.services
         request = Request({"type": "http", "state": {"credential": token}})
 
-        async def hear():
-            heard = 0
+        async def consume():
+            num_events = 0
             stream = listen(request, work, labelers("hopper"))
             async for _ in stream:
-                heard += 1
-                if heard == 3:
+                num_events += 1
+                if num_events == 3:
                     clock.advance(CREDENTIAL_CHECK_S)
-                    trainer.say("training")
-                if heard == 5:
+                    trainer.set_phase("training")
+                if num_events == 5:
                     store.access.revoke_credentials("ann")
                     clock.advance(CREDENTIAL_CHECK_S)
-            return heard
+            return num_events
 
-        heard = asyncio.run(asyncio.wait_for(hear(), 30))
-        assert heard >= 5
+        num_events = asyncio.run(asyncio.wait_for(consume(), 30))
+        assert num_events >= 5
 
     def test_missing_store_keeps_credential_valid(self, app, guest, database):
         token = guest.headers["Authorization"].split()[1]
@@ -207,14 +219,14 @@ class TestStreams:
 
 class TestProblems:
     def test_problem_is_sent_once_until_resolved(self):
-        news = EventStream(owners(None))
+        stream = EventStream(owners(None))
         trouble = Snapshot(problem='{"status": 503}')
-        assert [event.event for event in news.of(trouble)] == ["problem"]
-        assert list(news.of(trouble)) == []
-        assert list(news.of(Snapshot())) == []
-        assert [event.event for event in news.of(trouble)] == ["problem"]
+        assert [event.event for event in stream.of(trouble)] == ["problem"]
+        assert list(stream.of(trouble)) == []
+        assert list(stream.of(Snapshot())) == []
+        assert [event.event for event in stream.of(trouble)] == ["problem"]
 
-    def test_store_errors_do_not_end_streams(self, watch):
+    def test_store_errors_do_not_end_streams(self, reader):
         async def listen():
             looks = iter([StoreUnavailable("locked"), ZeroDivisionError(), None])
 
@@ -226,8 +238,10 @@ class TestProblems:
 
             poller = Poller(look, every_s=0.001)
             statuses = []
-            async for sight in poller.snapshots(owners(None)):
-                statuses.append(json.loads(sight.problem)["status"] if sight.problem else None)
+            async for snapshot in poller.snapshots(owners(None)):
+                statuses.append(
+                    json.loads(snapshot.problem)["status"] if snapshot.problem else None
+                )
                 if statuses[-1] is None:
                     return statuses
             return statuses
@@ -246,15 +260,15 @@ class TestPoller:
 
             poller = Poller(look, every_s=0.01)
 
-            async def hear(name, count):
-                num_heard = 0
+            async def consume(name, count):
+                num_events = 0
                 async with contextlib.aclosing(poller.snapshots(owners(name))) as snapshots:
                     async for _ in snapshots:
-                        num_heard += 1
-                        if num_heard == count:
+                        num_events += 1
+                        if num_events == count:
                             return
 
-            await asyncio.gather(*[hear(name, 10) for name in ("a", "b", None) * 20])
+            await asyncio.gather(*[consume(name, 10) for name in ("a", "b", None) * 20])
             num_looks = len(asked_for)
             await asyncio.sleep(0.05)
             return asked_for, len(asked_for) - num_looks
@@ -285,11 +299,11 @@ class TestPoller:
             poller = Poller(lambda names: Snapshot(), every_s=3600.0)
             first_heard = asyncio.Event()
 
-            async def hear():
+            async def consume():
                 async for _ in poller.snapshots(owners(None)):
                     first_heard.set()
 
-            listener = asyncio.create_task(hear())
+            listener = asyncio.create_task(consume())
             await first_heard.wait()
             poller.close()
             await asyncio.wait_for(listener, 10)

@@ -14,7 +14,7 @@ def detail(client, name="hopper"):
 class TestSummary:
     def test_summary_describes_experiment(self, program, trainer):
         trainer.store.experiments.describe(trainer.id, "Prefer the higher jump.", 175)
-        trainer.say("training")
+        trainer.set_phase("training")
         [summary] = program.get("/api/v1/experiments").json()["experiments"]
         assert summary.pop("progress")["target"] == 175
         assert summary == {
@@ -43,8 +43,8 @@ class TestSummary:
 
     @pytest.mark.usefixtures("trainer")
     def test_new_experiment_is_starting(self, program):
-        said = detail(program)
-        assert (said["phase"], said["is_running"]) == ("starting", True)
+        shown = detail(program)
+        assert (shown["phase"], shown["is_running"]) == ("starting", True)
 
     @pytest.mark.parametrize(
         ("phase", "later"),
@@ -56,10 +56,10 @@ class TestSummary:
         ],
     )
     def test_silent_run_is_lost_unless_it_had_ended(self, program, trainer, clock, phase, later):
-        trainer.say(phase)
+        trainer.set_phase(phase)
         clock.advance(16)
-        said = detail(program)
-        assert (said["phase"], said["is_running"]) == (later, False)
+        shown = detail(program)
+        assert (shown["phase"], shown["is_running"]) == (later, False)
 
     def test_run_without_report_is_lost_after_timeout(self, program, trainer, clock):
         clock.advance(16)
@@ -77,18 +77,18 @@ class TestSummary:
     )
     def test_invalid_status_falls_back_to_defaults(self, program, trainer, status):
         trainer.store.experiments.set_status(trainer.id, status)
-        said = detail(program)
-        assert said["phase"] == "starting"
-        assert said["step"] == 0
+        shown = detail(program)
+        assert shown["phase"] == "starting"
+        assert shown["step"] == 0
 
 
 class TestMessages:
-    def says(self, program):
+    def message(self, program):
         return detail(program)["progress"]["message"]
 
     def test_message_counts_waiting_comparisons(self, program, trainer):
         trainer.ask()
-        assert self.says(program) == "1 comparison waits for an answer."
+        assert self.message(program) == "1 comparison waits for an answer."
 
     @pytest.mark.parametrize(
         ("phase", "word"),
@@ -103,19 +103,19 @@ class TestMessages:
         ],
     )
     def test_message_explains_why_none_is_waiting(self, program, trainer, phase, word):
-        trainer.say(phase)
-        assert word in self.says(program)
+        trainer.set_phase(phase)
+        assert word in self.message(program)
 
     def test_message_for_silent_run_names_command(self, program, trainer, clock):
-        trainer.say("training")
+        trainer.set_phase("training")
         clock.advance(60)
-        assert "`rl-teacher teach`" in self.says(program)
+        assert "`rl-teacher teach`" in self.message(program)
 
     def test_message_reports_reached_target(self, program, trainer):
         trainer.store.experiments.describe(trainer.id, "", 2)
-        trainer.say("training")
+        trainer.set_phase("training")
         post(program, *[label(each) for each in trainer.ask(2)])
-        assert "All 2 comparisons are answered" in self.says(program)
+        assert "All 2 comparisons are answered" in self.message(program)
 
     def test_mine_excludes_answers_of_others(self, program, trainer):
         one, two = trainer.ask(2)
@@ -129,9 +129,9 @@ class TestMetrics:
     def test_detail_contains_latest_metrics_and_settings(self, program, trainer):
         trainer.store.metrics.append(trainer.id, 5, {"true_return": 1.0, "step": 5})
         trainer.store.metrics.append(trainer.id, 9, {"true_return": 2.0, "held_out_accuracy": None})
-        said = detail(program)
-        assert said["metrics"] == {"step": 9, "true_return": 2.0, "held_out_accuracy": None}
-        assert said["config"] == {"seed": 3}
+        shown = detail(program)
+        assert shown["metrics"] == {"step": 9, "true_return": 2.0, "held_out_accuracy": None}
+        assert shown["config"] == {"seed": 3}
 
     def test_metrics_rows_are_oldest_first_and_start_after_cursor(self, program, trainer):
         for step in (1, 2, 3):
@@ -180,15 +180,15 @@ class TestMetrics:
 
 class TestLatestEpisode:
     def test_latest_episode_contains_clip_and_predicted_rewards(self, program, trainer):
-        clip = trainer.hang("latest")
+        clip = trainer.add_clip("latest")
         rewards = [0.123456] * NUM_FRAMES
         episode = {"clip": clip, "predicted_rewards": rewards, "true_return": 3.5, "step": 400}
         trainer.store.experiments.set_latest_episode(trainer.id, episode)
-        said = detail(program)["latest_episode"]
-        assert said["clip"]["hash"] == clip
-        assert said["clip"]["seconds"] == NUM_FRAMES / FPS
-        assert said["predicted_rewards"] == [0.1235] * NUM_FRAMES
-        assert (said["true_return"], said["step"]) == (3.5, 400)
+        shown = detail(program)["latest_episode"]
+        assert shown["clip"]["hash"] == clip
+        assert shown["clip"]["seconds"] == NUM_FRAMES / FPS
+        assert shown["predicted_rewards"] == [0.1235] * NUM_FRAMES
+        assert (shown["true_return"], shown["step"]) == (3.5, 400)
 
     @pytest.mark.parametrize("clip", ["0" * 64, None, 7, "../x"])
     def test_latest_episode_without_clip_is_omitted(self, program, trainer, clip):
@@ -196,10 +196,10 @@ class TestLatestEpisode:
         assert detail(program)["latest_episode"] is None
 
     def test_latest_episode_without_predictor_has_no_rewards(self, program, trainer):
-        episode = {"clip": trainer.hang("latest"), "predicted_rewards": None, "step": 1}
+        episode = {"clip": trainer.add_clip("latest"), "predicted_rewards": None, "step": 1}
         trainer.store.experiments.set_latest_episode(trainer.id, episode)
-        said = detail(program)["latest_episode"]
-        assert (said["predicted_rewards"], said["true_return"]) == (None, None)
+        shown = detail(program)["latest_episode"]
+        assert (shown["predicted_rewards"], shown["true_return"]) == (None, None)
 
 
 def test_missing_experiment_is_named_in_the_error(program):

@@ -15,8 +15,8 @@ MARKUP = "<script>alert(1)</script>"
 def invite(program):
     """Return a function that creates an invite and returns its token."""
 
-    def make(**said):
-        response = program.post("/api/v1/invites", json=said)
+    def make(**fields):
+        response = program.post("/api/v1/invites", json=fields)
         assert response.status_code == 201, response.text
         return parse_qs(urlsplit(response.json()["link"]).query)["invite"][0]
 
@@ -46,16 +46,16 @@ class TestJoining:
         }
         assert token not in cookie
         assert newcomer.get("/api/v1/me").json() == {"name": "Ann", "role": "labeler"}
-        given = {"labels": [label(comparison_id)]}
-        newcomer.post("/api/v1/labels", json=given, headers=SAME_ORIGIN)
+        payload = {"labels": [label(comparison_id)]}
+        newcomer.post("/api/v1/labels", json=payload, headers=SAME_ORIGIN)
         assert store.labels.count_of_labeler(trainer.id, "Ann") == 1
 
     def test_used_invite_is_rejected(self, app, newcomer, invite):
         token = invite()
         assert join(newcomer, token).status_code == 200
         with TestClient(app) as second:
-            said = assert_problem(join(second, token, "Bob"), 409)
-            assert "has already been used" in said
+            fields = assert_problem(join(second, token, "Bob"), 409)
+            assert "has already been used" in fields
             assert_problem(second.get("/api/v1/me"), 401)
 
     def test_concurrent_use_of_invite_admits_one(self, app, invite, store):
@@ -137,12 +137,12 @@ class TestJoining:
 
 
 class TestJoinPage:
-    def test_join_page_and_assets_are_public(self, stranger):
-        assert "built" in stranger.get("/join?invite=rlt_x").text
-        assert stranger.get("/assets/page-1a2b.js").status_code == 200
+    def test_join_page_and_assets_are_public(self, anonymous):
+        assert "built" in anonymous.get("/join?invite=rlt_x").text
+        assert anonymous.get("/assets/page-1a2b.js").status_code == 200
 
-    def test_join_page_sends_no_referrer(self, stranger):
-        assert stranger.get("/join?invite=rlt_x").headers["referrer-policy"] == "no-referrer"
+    def test_join_page_sends_no_referrer(self, anonymous):
+        assert anonymous.get("/join?invite=rlt_x").headers["referrer-policy"] == "no-referrer"
 
 
 def test_answers_of_two_labelers_are_stored_separately(guest, other_guest, trainer, store):

@@ -37,18 +37,18 @@ class TestLabelers:
         }
 
     def test_new_labeler_credential_is_shown_once(self, app, program):
-        said = program.post("/api/v1/labelers", json={"name": " Zoë "}).json()
-        assert said["labeler"]["name"] == "Zoë"
-        assert said["link"] == f"http://testserver/?token={said['credential']}"
-        assert enter(app, said["credential"]).get("/api/v1/me").json()["name"] == "Zoë"
+        created = program.post("/api/v1/labelers", json={"name": " Zoë "}).json()
+        assert created["labeler"]["name"] == "Zoë"
+        assert created["link"] == f"http://testserver/?token={created['credential']}"
+        assert enter(app, created["credential"]).get("/api/v1/me").json()["name"] == "Zoë"
         for path in ("/api/v1/labelers", "/api/v1/audit", "/api/v1/invites"):
-            assert said["credential"] not in program.get(path).text
+            assert created["credential"] not in program.get(path).text
 
     def test_existing_labeler_is_rejected(self, program, guest):
         assert_problem(program.post("/api/v1/labelers", json={"name": "ann"}), 409)
 
     @pytest.mark.parametrize(
-        "given",
+        "payload",
         [
             {},
             {"name": ""},
@@ -61,8 +61,8 @@ class TestLabelers:
             {"name": ["bob"]},
         ],
     )
-    def test_invalid_labeler_is_rejected(self, program, given):
-        assert_problem(program.post("/api/v1/labelers", json=given), 422)
+    def test_invalid_labeler_is_rejected(self, program, payload):
+        assert_problem(program.post("/api/v1/labelers", json=payload), 422)
 
     def test_exclusion_of_labeler_hides_votes_until_inclusion(self, program, guest, trainer, store):
         [comparison_id] = trainer.ask()
@@ -90,18 +90,18 @@ class TestLabelers:
 
 class TestInvites:
     def test_invites_are_listed_without_secret(self, program, clock, trainer):
-        said = program.post("/api/v1/invites", json={"experiment": "hopper"}).json()
-        token = said.pop("link").removeprefix("http://testserver/join?invite=")
-        assert said["status"] == "open"
-        assert said["expires_at"] == (clock() + timedelta(days=7)).isoformat().replace(
+        created = program.post("/api/v1/invites", json={"experiment": "hopper"}).json()
+        token = created.pop("link").removeprefix("http://testserver/join?invite=")
+        assert created["status"] == "open"
+        assert created["expires_at"] == (clock() + timedelta(days=7)).isoformat().replace(
             "+00:00", "Z"
         )
-        assert program.get("/api/v1/invites").json() == {"invites": [said]}
-        assert token.startswith(said["hint"])
+        assert program.get("/api/v1/invites").json() == {"invites": [created]}
+        assert token.startswith(created["hint"])
         assert token not in program.get("/api/v1/audit").text
 
     @pytest.mark.parametrize(
-        ("given", "status"),
+        ("payload", "status"),
         [
             ({"experiment": "walker"}, 404),
             ({"experiment": "../x"}, 404),
@@ -112,8 +112,8 @@ class TestInvites:
             ({"labeler": "ann"}, 422),
         ],
     )
-    def test_invalid_invite_is_rejected(self, program, given, status):
-        assert_problem(program.post("/api/v1/invites", json=given), status)
+    def test_invalid_invite_is_rejected(self, program, payload, status):
+        assert_problem(program.post("/api/v1/invites", json=payload), status)
         assert program.get("/api/v1/invites").json() == {"invites": []}
 
     def test_revocation_of_missing_invite_is_not_found(self, program):
@@ -169,8 +169,8 @@ class TestAudit:
             ("PUT", f"/api/v1/comparisons/{comparison_id}/gold", {"answer": "left"}),
             ("POST", f"/api/v1/comparisons/{comparison_id}/adjudicate", {"answer": "left"}),
         ]
-        for method, path, given in changes:
-            assert program.request(method, path, json=given).status_code < 300, path
+        for method, path, payload in changes:
+            assert program.request(method, path, json=payload).status_code < 300, path
         assert program.get("/api/v1/experiments/hopper/export").status_code == 200
         assert {
             *("invite", "exclude", "include", "revoke", "instructions", "study"),

@@ -22,12 +22,12 @@ def experiment():
     with labelers_cli.open_store() as store:
         experiment_id = store.experiments.ensure("hopper", "ShortHopper-v1", {})
         pairs = [("a" * 64, "b" * 64)]
-        [asked] = store.comparisons.add(experiment_id, pairs, "ShortHopper-v1", 60, 0)
-        store.labels.add(asked, Answer.LEFT, "Zoë")
+        [comparison_id] = store.comparisons.add(experiment_id, pairs, "ShortHopper-v1", 60, 0)
+        store.labels.add(comparison_id, Answer.LEFT, "Zoë")
     return "hopper"
 
 
-def who_has(token):
+def identity_of(token):
     """Return name and role of a credential's owner, or None."""
     with labelers_cli.open_store() as store:
         found = store.access.identify(token)
@@ -38,7 +38,7 @@ class TestAdd:
     def test_add_prints_valid_token(self, capsys):
         assert main(["labelers", "add", "Zoë"]) == 0
         [token] = re.findall(r"token: (rlt_\S+)", capsys.readouterr().out)
-        assert who_has(token) == ("Zoë", "labeler")
+        assert identity_of(token) == ("Zoë", "labeler")
 
     def test_add_prints_link_if_service_runs(self, capsys, monkeypatch, experiment):
         monkeypatch.setattr(labelers_cli, "running_service", lambda: ADDRESS)
@@ -46,7 +46,7 @@ class TestAdd:
         [link] = re.findall(r"link: (\S+)", capsys.readouterr().out)
         assert link.startswith("http://127.0.0.1:8765/e/hopper/label?token=rlt_")
         [token] = parse_qs(urlsplit(link).query)["token"]
-        assert who_has(token) == ("Ann", "labeler")
+        assert identity_of(token) == ("Ann", "labeler")
 
     def test_add_limits_labeler_to_experiment(self, experiment):
         only = labelers_cli.add("Ann", "labeler", None, experiment).credential
@@ -58,7 +58,7 @@ class TestAdd:
         assert (bound.experiment, free.experiment) == (experiment, None)
 
     def test_add_sets_role_and_expiry(self):
-        assert who_has(labelers_cli.add("Olga", "owner", None).credential) == ("Olga", "owner")
+        assert identity_of(labelers_cli.add("Olga", "owner", None).credential) == ("Olga", "owner")
         labelers_cli.add("Bob", "labeler", 2.0)
         with labelers_cli.open_store() as store:
             [bobs] = store.access.credentials("Bob")
@@ -104,7 +104,7 @@ class TestRevoke:
         credential = labelers_cli.add("Ann", "labeler", None).credential
         assert main(["labelers", "revoke", "Ann"]) == 0
         assert "1 credential of Ann revoked" in capsys.readouterr().out
-        assert who_has(credential) is None
+        assert identity_of(credential) is None
         assert "Ann" in {each.name for each in labelers_cli.list_labelers()}
 
     def test_revoke_of_missing_labeler_is_rejected(self, capsys):
@@ -121,8 +121,8 @@ class TestExportLabels:
     @pytest.mark.parametrize("format_name", ["jsonl", "parquet"])
     def test_export_writes_file(self, capsys, tmp_path, experiment, format_name):
         path = tmp_path / f"labels.{format_name}"
-        given = ["export", experiment, "--format", format_name, "--out", str(path)]
-        assert main(given) == 0
+        arguments = ["export", experiment, "--format", format_name, "--out", str(path)]
+        assert main(arguments) == 0
         assert "1 labels in" in capsys.readouterr().out
         assert path.stat().st_size > 100
 

@@ -27,14 +27,14 @@ def rows(store, *columns):
         return connection.execute(select(*columns)).all()
 
 
-def next_ones(client, **query):
+def claim_next(client, **query):
     return client.get("/api/v1/experiments/hopper/comparisons/next", params=query).json()
 
 
 class TestNext:
     def test_next_comparison_contains_clips_and_lease(self, program, trainer):
         [comparison_id] = trainer.ask(step=7)
-        [comparison] = next_ones(program)["comparisons"]
+        [comparison] = claim_next(program)["comparisons"]
         clip = comparison.pop("left")
         assert comparison.pop("right")["hash"] != clip["hash"]
         assert UUID(comparison.pop("lease"))
@@ -59,24 +59,24 @@ class TestNext:
 
     def test_next_comparisons_respect_limit_and_exclusions(self, program, trainer):
         ids = trainer.ask(6)
-        assert [each["id"] for each in next_ones(program)["comparisons"]] == ids[:4]
+        assert [each["id"] for each in claim_next(program)["comparisons"]] == ids[:4]
         at_hand = {"limit": 3, "exclude": ids[:2]}
-        assert [each["id"] for each in next_ones(program, **at_hand)["comparisons"]] == ids[2:5]
+        assert [each["id"] for each in claim_next(program, **at_hand)["comparisons"]] == ids[2:5]
 
     def test_newest_comparison_comes_first(self, program, trainer):
         [old] = trainer.ask(step=1)
         [new] = trainer.ask(step=2)
-        assert [each["id"] for each in next_ones(program)["comparisons"]] == [new, old]
+        assert [each["id"] for each in claim_next(program)["comparisons"]] == [new, old]
 
     def test_comparison_without_clips_is_not_returned(self, program, trainer):
-        trainer.ask(shown=False)
-        assert next_ones(program)["comparisons"] == []
+        trainer.ask(rendered=False)
+        assert claim_next(program)["comparisons"] == []
 
     def test_next_comparisons_include_progress(self, program, trainer):
         trainer.store.experiments.describe(trainer.id, "Prefer the higher jump.", 175)
         one, *_ = trainer.ask(3)
         post(program, label(one))
-        assert next_ones(program)["progress"] == {
+        assert claim_next(program)["progress"] == {
             "mine": 1,
             "answered": 1,
             "asked": 3,
@@ -107,13 +107,13 @@ class TestNext:
 class TestSides:
     def test_sides_of_comparison_are_stable(self, program, trainer):
         trainer.ask(8)
-        first, again = next_ones(program, limit=8), next_ones(program, limit=8)
+        first, again = claim_next(program, limit=8), claim_next(program, limit=8)
         assert first == again
 
     def test_answer_is_stored_in_stored_order(self, program, trainer, store):
         ids = trainer.ask(12)
         clips = dict(rows(store, tables.Comparison.id, tables.Comparison.left_hash))
-        shown = {each["id"]: each for each in next_ones(program, limit=12)["comparisons"]}
+        shown = {each["id"]: each for each in claim_next(program, limit=12)["comparisons"]}
         post(program, *[label(each, "left") for each in ids])
         answers = trainer.store.labels.answers(ids)
         recorded = dict(rows(store, tables.Label.comparison_id, tables.Label.is_swapped))
@@ -134,8 +134,11 @@ class TestAnswering:
     @pytest.mark.parametrize("answer", ["left", "right", "equal", "cannot_tell"])
     def test_each_answer_is_stored(self, program, trainer, answer):
         [comparison_id] = trainer.ask()
-        given = label(comparison_id, answer)
-        assert post(program, given).json() == {"accepted": [given["request_id"]], "rejected": []}
+        submitted = label(comparison_id, answer)
+        assert post(program, submitted).json() == {
+            "accepted": [submitted["request_id"]],
+            "rejected": [],
+        }
         assert program.get(f"/api/v1/comparisons/{comparison_id}").json()["answer"] == answer
 
     def test_response_time_and_details_are_stored(self, program, trainer, store):
@@ -146,15 +149,15 @@ class TestAnswering:
 
     def test_repeated_request_id_has_no_effect(self, program, trainer, store):
         first, other = trainer.ask(2)
-        given = label(first)
-        replayed = given | {"comparison_id": other, "answer": "equal"}
-        for each in (given, given, replayed):
-            assert post(program, each).json()["accepted"] == [given["request_id"]]
+        submitted = label(first)
+        replayed = submitted | {"comparison_id": other, "answer": "equal"}
+        for each in (submitted, submitted, replayed):
+            assert post(program, each).json()["accepted"] == [submitted["request_id"]]
         assert rows(store, tables.Label.comparison_id) == [(first,)]
 
     def test_repeated_request_id_in_one_batch_stores_one_label(self, program, trainer, store):
-        given = label(trainer.ask()[0])
-        assert len(post(program, given, given).json()["accepted"]) == 2
+        submitted = label(trainer.ask()[0])
+        assert len(post(program, submitted, submitted).json()["accepted"]) == 2
         assert len(rows(store, tables.Label.id)) == 1
 
     def test_answer_can_be_changed(self, program, trainer):
@@ -168,16 +171,16 @@ class TestAnswering:
         post(program, label(comparison_id, "equal"))
         post(program, label(comparison_id, None))
         assert trainer.store.labels.answers([comparison_id]) == {}
-        assert [each["id"] for each in next_ones(program)["comparisons"]] == [comparison_id]
+        assert [each["id"] for each in claim_next(program)["comparisons"]] == [comparison_id]
         assert program.get("/api/v1/experiments/hopper/labels").json() == {"labels": []}
 
     def test_invalid_label_is_rejected_alone(self, program, trainer):
         one, two = trainer.ask(2)
         bad = label(one, "both")
         good = [label(one), label(two)]
-        said = post(program, good[0], bad, good[1]).json()
-        assert said["accepted"] == [each["request_id"] for each in good]
-        [refused] = said["rejected"]
+        receipt = post(program, good[0], bad, good[1]).json()
+        assert receipt["accepted"] == [each["request_id"] for each in good]
+        [refused] = receipt["rejected"]
         assert refused["request_id"] == bad["request_id"]
         assert refused["problem"]["status"] == 422
         assert "answer" in refused["problem"]["detail"]
@@ -205,16 +208,16 @@ class TestAnswering:
             answer_many(labels)
 
         store.experiments.ensure("doomed", ENV_ID, {})
-        pair = (trainer.hang("a"), trainer.hang("b"))
+        pair = (trainer.add_clip("a"), trainer.add_clip("b"))
         [gone] = store.comparisons.add(store.experiments.get("doomed").id, [pair], ENV_ID, 60, 0)
         monkeypatch.setattr(store.labels, "add_many", delete_first)
-        said = post(program, label(gone), label(there)).json()
-        assert len(said["accepted"]) == 1
-        assert said["rejected"][0]["problem"]["status"] == 404
+        receipt = post(program, label(gone), label(there)).json()
+        assert len(receipt["accepted"]) == 1
+        assert receipt["rejected"][0]["problem"]["status"] == 404
         assert list(store.labels.answers([there])) == [there]
 
     def test_label_for_comparison_without_clips_is_rejected(self, program, trainer):
-        [comparison_id] = trainer.ask(shown=False)
+        [comparison_id] = trainer.ask(rendered=False)
         [refused] = post(program, label(comparison_id)).json()["rejected"]
         assert refused["problem"]["status"] == 409
         assert_problem(program.get(f"/api/v1/comparisons/{comparison_id}"), 409)
@@ -243,7 +246,7 @@ class TestAnswering:
     )
     def test_invalid_field_is_named_in_the_rejection(self, program, trainer, fault):
         [comparison_id] = trainer.ask()
-        response = post_oddly(program, [label(comparison_id) | fault])
+        response = post_as_python_json(program, [label(comparison_id) | fault])
         [refused] = response.json()["rejected"]
         assert refused["problem"]["status"] == 422
         assert next(iter(fault)) in refused["problem"]["detail"]
@@ -260,8 +263,8 @@ class TestAnswering:
     @pytest.mark.parametrize("response_ms", [-5, 2**31, 10**30])
     def test_impossible_response_time_is_dropped(self, program, trainer, store, response_ms):
         [comparison_id] = trainer.ask()
-        given = label(comparison_id, response_ms=response_ms)
-        assert len(post(program, given).json()["accepted"]) == 1
+        submitted = label(comparison_id, response_ms=response_ms)
+        assert len(post(program, submitted).json()["accepted"]) == 1
         assert rows(store, tables.Label.response_ms) == [(None,)]
 
     def test_empty_batch_is_accepted(self, program):
@@ -300,11 +303,11 @@ class TestAnswering:
 
     def test_label_with_nan_is_rejected_alone(self, program, trainer):
         [comparison_id] = trainer.ask()
-        response = post_oddly(program, [label(comparison_id, details={"x": float("nan")})])
+        response = post_as_python_json(program, [label(comparison_id, details={"x": float("nan")})])
         assert len(response.json()["rejected"]) == 1
 
 
-def post_oddly(client, labels):
+def post_as_python_json(client, labels):
     """Post labels as Python's JSON, which permits NaN and Infinity."""
     headers = {"Content-Type": "application/json"}
     content = json.dumps({"labels": labels}).encode()
@@ -357,13 +360,13 @@ ALMOST_A_LABEL = st.fixed_dictionaries(
 def test_arbitrary_labels_never_cause_server_errors(program, trainer, labels):
     if not trainer.store.experiments.get("hopper").asked:
         trainer.ask(3)
-    response = post_oddly(program, labels)
+    response = post_as_python_json(program, labels)
     if response.status_code != 200:
         assert response.status_code == 422
         assert_problem(response, 422)
         return
-    said = response.json()
-    assert len(said["accepted"]) + len(said["rejected"]) == len(labels)
+    receipt = response.json()
+    assert len(receipt["accepted"]) + len(receipt["rejected"]) == len(labels)
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -377,7 +380,12 @@ def test_arbitrary_bytes_never_cause_server_errors(program, body, content_type):
 
 def test_request_ids_are_compared_by_value(program, trainer, store):
     [comparison_id] = trainer.ask()
-    given = uuid4()
-    for spelling in (str(given), str(given).upper(), given.hex, f"urn:uuid:{given}"):
+    submitted = uuid4()
+    for spelling in (
+        str(submitted),
+        str(submitted).upper(),
+        submitted.hex,
+        f"urn:uuid:{submitted}",
+    ):
         post(program, label(comparison_id) | {"request_id": spelling})
     assert len(rows(store, tables.Label.id)) == 1

@@ -10,7 +10,7 @@ from rl_teacher.store.records import AssignmentPolicy
 from tests.web.conftest import assert_problem, label, post
 
 
-def next_ones(client, **query):
+def claim_next(client, **query):
     response = client.get("/api/v1/experiments/hopper/comparisons/next", params=query)
     return response.json()["comparisons"]
 
@@ -23,7 +23,7 @@ def renew(client, *leases):
     return client.post("/api/v1/leases/renew", json={"leases": leases}).json()
 
 
-def lease_words(store):
+def lease_states(store):
     with store.database.reading() as connection:
         rows = connection.execute(select(tables.Label.lease).order_by(tables.Label.id))
         return list(rows.scalars())
@@ -31,47 +31,47 @@ def lease_words(store):
 
 class TestLeases:
     def test_two_labelers_claim_different_comparisons(self, guest, other_guest, trainer):
-        asked = trainer.ask(4)
-        mine, theirs = next_ones(guest, limit=2), next_ones(other_guest, limit=2)
-        assert sorted(ids(mine) + ids(theirs)) == asked
-        assert next_ones(guest, limit=2, exclude=ids(mine)) == []
+        comparison_ids = trainer.ask(4)
+        mine, theirs = claim_next(guest, limit=2), claim_next(other_guest, limit=2)
+        assert sorted(ids(mine) + ids(theirs)) == comparison_ids
+        assert claim_next(guest, limit=2, exclude=ids(mine)) == []
 
     def test_reloaded_page_keeps_its_leases(self, guest, trainer):
         trainer.ask(4)
-        before = next_ones(guest, limit=2)
-        again = next_ones(guest, limit=2)
+        before = claim_next(guest, limit=2)
+        again = claim_next(guest, limit=2)
         assert ids(again) == ids(before)
         assert [each["lease"] for each in again] == [each["lease"] for each in before]
 
     def test_expired_lease_returns_comparison_to_queue(self, guest, other_guest, trainer, clock):
         trainer.ask()
-        [mine] = next_ones(guest)
+        [mine] = claim_next(guest)
         assert mine["lease_expires_at"] == "2026-11-03T12:05:00Z"
-        assert next_ones(other_guest) == []
+        assert claim_next(other_guest) == []
         clock.advance(301)
-        assert ids(next_ones(other_guest)) == [mine["id"]]
+        assert ids(claim_next(other_guest)) == [mine["id"]]
 
     def test_renewed_lease_does_not_expire(self, guest, other_guest, trainer, clock):
         trainer.ask()
-        [mine] = next_ones(guest)
+        [mine] = claim_next(guest)
         for minute in range(1, 10):
             clock.advance(60)
             assert renew(guest, mine["lease"]) == {
                 "renewed": {mine["lease"]: f"2026-11-03T12:{minute + 5:02}:00Z"},
                 "lost": [],
             }
-        assert next_ones(other_guest) == []
+        assert claim_next(other_guest) == []
 
     def test_released_lease_returns_comparison_to_queue(self, guest, other_guest, trainer):
         trainer.ask()
-        [mine] = next_ones(guest)
-        given = {"leases": [mine["lease"]]}
-        assert guest.post("/api/v1/leases/release", json=given).status_code == 204
-        assert ids(next_ones(other_guest)) == [mine["id"]]
+        [mine] = claim_next(guest)
+        payload = {"leases": [mine["lease"]]}
+        assert guest.post("/api/v1/leases/release", json=payload).status_code == 204
+        assert ids(claim_next(other_guest)) == [mine["id"]]
 
     def test_lease_of_other_labeler_looks_missing(self, guest, other_guest, trainer):
         trainer.ask()
-        [mine] = next_ones(guest)
+        [mine] = claim_next(guest)
         nothing = str(uuid4())
         assert renew(other_guest, mine["lease"], nothing) == {
             "renewed": {},
@@ -88,7 +88,7 @@ class TestLeases:
 
     def test_message_reports_comparisons_leased_to_others(self, guest, other_guest, trainer):
         trainer.ask()
-        next_ones(guest)
+        claim_next(guest)
         url = "/api/v1/experiments/hopper/comparisons/next"
         assert "in others' hands" in other_guest.get(url).json()["progress"]["message"]
 
@@ -96,38 +96,38 @@ class TestLeases:
 class TestLabelsWithLease:
     def test_answer_within_lease_is_recorded_as_held(self, guest, trainer, store):
         trainer.ask()
-        [mine] = next_ones(guest)
+        [mine] = claim_next(guest)
         post(guest, label(mine["id"], lease=mine["lease"], left_hash=mine["left"]["hash"]))
-        assert lease_words(store) == ["held"]
-        assert next_ones(guest) == []
+        assert lease_states(store) == ["held"]
+        assert claim_next(guest) == []
 
     def test_answer_after_expiry_is_stored_as_late(self, guest, other_guest, trainer, clock, store):
         trainer.ask()
-        [late] = next_ones(guest)
+        [late] = claim_next(guest)
         clock.advance(301)
-        [taken] = next_ones(other_guest)
+        [taken] = claim_next(other_guest)
         post(other_guest, label(taken["id"], "equal", lease=taken["lease"]))
-        said = post(guest, label(late["id"], "cannot_tell", lease=late["lease"])).json()
-        assert len(said["accepted"]) == 1
-        assert lease_words(store) == ["held", "late"]
+        receipt = post(guest, label(late["id"], "cannot_tell", lease=late["lease"])).json()
+        assert len(receipt["accepted"]) == 1
+        assert lease_states(store) == ["held", "late"]
         votes = store.labels.votes([late["id"]])[late["id"]]
         assert sorted(votes.values()) == ["cannot_tell", "equal"]
 
     def test_second_answer_replaces_the_first(self, guest, trainer, store):
         trainer.ask()
-        [mine] = next_ones(guest)
+        [mine] = claim_next(guest)
         for answer in ("equal", "cannot_tell"):
             post(guest, label(mine["id"], answer, lease=mine["lease"]))
-        assert lease_words(store) == ["held", "late"]
+        assert lease_states(store) == ["held", "late"]
         assert list(store.labels.votes([mine["id"]])[mine["id"]].values()) == ["cannot_tell"]
 
     def test_answer_with_lease_of_other_labeler_is_stored_as_late(
         self, guest, other_guest, trainer, store
     ):
         trainer.ask()
-        [mine] = next_ones(guest)
+        [mine] = claim_next(guest)
         post(other_guest, label(mine["id"], "equal", lease=mine["lease"]))
-        assert lease_words(store) == ["late"]
+        assert lease_states(store) == ["late"]
         assert renew(guest, mine["lease"])["lost"] == []
         post(guest, label(mine["id"], "cannot_tell", lease=mine["lease"]))
         assert len(store.labels.votes([mine["id"]])[mine["id"]]) == 2
@@ -146,8 +146,8 @@ class TestLabelsWithLease:
 
     def test_left_hash_determines_side(self, guest, trainer, store):
         [comparison_id] = trainer.ask()
-        shown = guest.get(f"/api/v1/comparisons/{comparison_id}").json()
-        right = shown["right"]["hash"]
+        comparison = guest.get(f"/api/v1/comparisons/{comparison_id}").json()
+        right = comparison["right"]["hash"]
         post(guest, label(comparison_id, "left", left_hash=right))
         assert guest.get(f"/api/v1/comparisons/{comparison_id}").json()["answer"] == "right"
 
@@ -157,7 +157,7 @@ class TestRepeats:
     def repeated(self, guest, trainer, store):
         """Comparison as it was shown first, and as it is repeated."""
         trainer.ask(12)
-        first = {each["id"]: each for each in next_ones(guest, limit=12)}
+        first = {each["id"]: each for each in claim_next(guest, limit=12)}
         post(
             guest,
             *[
@@ -166,7 +166,7 @@ class TestRepeats:
             ],
         )
         store.experiments.set_assignment(trainer.id, AssignmentPolicy(repeats=1.0))
-        again = next_ones(guest, limit=1)[0]
+        again = claim_next(guest, limit=1)[0]
         return first[again["id"]], again
 
     def test_repeat_swaps_sides_and_hides_previous_answer(self, repeated):

@@ -26,26 +26,26 @@ def lifetime(home, clock):
     begun.close()
 
 
-def at(clock, seconds):
+def set_time(clock, seconds):
     clock.s = seconds
 
 
 def test_lifetime_ends_after_timeout_without_runs(lifetime, clock):
-    at(clock, 159.9)
+    set_time(clock, 159.9)
     assert not lifetime.is_over()
-    at(clock, 160.0)
+    set_time(clock, 160.0)
     assert lifetime.is_over()
 
 
 def test_run_restarts_the_timeout(lifetime, clock, home):
     run = shown(home)
     assert run.acquire()
-    at(clock, 1000.0)
+    set_time(clock, 1000.0)
     assert not lifetime.is_over()
     run.release()
-    at(clock, 1059.9)
+    set_time(clock, 1059.9)
     assert not lifetime.is_over()
-    at(clock, 1060.0)
+    set_time(clock, 1060.0)
     assert lifetime.is_over()
 
 
@@ -54,13 +54,13 @@ def test_lifetime_continues_while_one_of_two_runs_remains(lifetime, clock, home)
     assert one.acquire()
     assert two.acquire()
     one.release()
-    at(clock, 1000.0)
+    set_time(clock, 1000.0)
     assert not lifetime.is_over()
     two.release()
 
 
 def test_ended_lifetime_blocks_new_runs_until_close(lifetime, clock, home):
-    at(clock, 160.0)
+    set_time(clock, 160.0)
     assert lifetime.is_over()
     run = shown(home)
     assert not run.acquire(timeout_s=0.0)
@@ -80,5 +80,5 @@ def test_check_does_not_block_new_runs(lifetime, clock, home):
 def test_lifetime_ends_if_home_is_deleted(lifetime, clock, home):
     shutil.rmtree(home)
     assert not lifetime.is_over()
-    at(clock, 160.0)
+    set_time(clock, 160.0)
     assert lifetime.is_over()

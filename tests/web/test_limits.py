@@ -17,7 +17,7 @@ MEGABYTE = b" " * 1_000_000
 class TestTooLarge:
     def test_large_content_length_is_rejected_before_reading(self, program):
         headers = {"Content-Length": str(100_000_000), "Content-Type": "application/json"}
-        response = program.post("/api/v1/labels", content=must_not_be_read(), headers=headers)
+        response = program.post("/api/v1/labels", content=unread_body(), headers=headers)
         assert "1,000,000 bytes" in assert_problem(response, 413)
         assert response.headers["connection"] == "close"
 
@@ -34,18 +34,18 @@ class TestTooLarge:
         assert program.post("/api/v1/labels", content=body).status_code == 200
         assert_problem(program.post("/api/v1/labels", content=body + b" "), 413)
 
-    def test_anonymous_large_body_is_unauthorized(self, stranger):
+    def test_anonymous_large_body_is_unauthorized(self, anonymous):
         headers = {"Content-Length": str(100_000_000)}
-        response = stranger.post("/api/v1/labels", content=b"", headers=headers)
+        response = anonymous.post("/api/v1/labels", content=b"", headers=headers)
         assert_problem(response, 401)
         assert response.headers["connection"] == "close"
 
 
-def must_not_be_read():
+def unread_body():
     yield b"{"
 
 
-class Ticker:
+class ManualClock:
     def __init__(self):
         self.now_s = 100.0
 
@@ -55,7 +55,7 @@ class Ticker:
 
 class TestBuckets:
     def test_burst_is_accepted_and_then_the_rate_applies(self):
-        clock = Ticker()
+        clock = ManualClock()
         buckets = Buckets(Rate(2.0, 3), clock)
         assert [buckets.take("ann") for _ in range(3)] == [0, 0, 0]
         assert buckets.take("ann") == 0.5
@@ -67,23 +67,23 @@ class TestBuckets:
         assert [buckets.take("ann") for _ in range(4)] == [0, 0, 0, 0.5]
 
     def test_refunded_request_does_not_count(self):
-        buckets = Buckets(Rate(1.0, 2), Ticker())
+        buckets = Buckets(Rate(1.0, 2), ManualClock())
         assert [buckets.take("ann") for _ in range(3)] == [0, 0, 1]
         buckets.give_back("ann")
         buckets.give_back("bob")
         assert [buckets.take("ann"), buckets.take("ann")] == [0, 1]
 
     def test_keys_have_separate_buckets(self):
-        buckets = Buckets(Rate(1.0, 1), Ticker())
+        buckets = Buckets(Rate(1.0, 1), ManualClock())
         assert [buckets.take("ann"), buckets.take("bob"), buckets.take("ann")] == [0, 0, 1]
 
     def test_wait_query_does_not_count(self):
-        buckets = Buckets(Rate(1.0, 1), Ticker())
+        buckets = Buckets(Rate(1.0, 1), ManualClock())
         assert [buckets.wait_s("ann"), buckets.wait_s("ann"), buckets.take("ann")] == [0, 0, 0]
 
     @given(st.lists(st.floats(0, 2), max_size=200))
     def test_no_interval_exceeds_burst_plus_rate(self, pauses_s):
-        clock = Ticker()
+        clock = ManualClock()
         buckets = Buckets(Rate(4.0, 8), clock)
         answered_s = []
         for pause_s in pauses_s:
@@ -96,7 +96,7 @@ class TestBuckets:
 
     def test_number_of_buckets_is_limited(self, monkeypatch):
         monkeypatch.setattr(limits, "MAX_KEYS", 100)
-        clock = Ticker()
+        clock = ManualClock()
         buckets = Buckets(Rate(1.0, 2), clock)
         for number in range(1_000):
             buckets.take(number)
@@ -177,14 +177,14 @@ class TestTooMany:
         assert {guest.get("/api/v1/me").status_code for _ in range(50)} == {401}
         assert other_guest.get("/api/v1/me").status_code == 200
 
-    def test_wrong_tokens_in_links_are_rate_limited(self, stranger):
-        statuses = [stranger.get(f"/?token=rlt_{number}").status_code for number in range(11)]
+    def test_wrong_tokens_in_links_are_rate_limited(self, anonymous):
+        statuses = [anonymous.get(f"/?token=rlt_{number}").status_code for number in range(11)]
         assert statuses == [401] * 10 + [429]
 
-    def test_failed_joins_from_one_network_are_rate_limited(self, stranger):
-        given = {"invite": "rlt_nothing", "name": "Ann"}
+    def test_failed_joins_from_one_network_are_rate_limited(self, anonymous):
+        payload = {"invite": "rlt_nothing", "name": "Ann"}
         statuses = [
-            stranger.post("/api/v1/join", json=given, headers=SAME_ORIGIN).status_code
+            anonymous.post("/api/v1/join", json=payload, headers=SAME_ORIGIN).status_code
             for _ in range(12)
         ]
         assert statuses == [409] * 10 + [429] * 2
@@ -192,20 +192,20 @@ class TestTooMany:
     def test_many_labelers_join_from_one_network(self, app, store, clock):
         for number in range(25):
             with TestClient(app) as newcomer:
-                given = {
+                payload = {
                     "invite": store.access.invite(expires_at=clock() + timedelta(hours=1)).token,
                     "name": f"N{number}",
                 }
-                joined = newcomer.post("/api/v1/join", json=given, headers=SAME_ORIGIN)
+                joined = newcomer.post("/api/v1/join", json=payload, headers=SAME_ORIGIN)
                 assert joined.status_code == 200
 
     def test_joined_labeler_is_not_blocked_by_wrong_credentials(self, app, store, clock):
         with TestClient(app) as newcomer:
-            given = {
+            payload = {
                 "invite": store.access.invite(expires_at=clock() + timedelta(hours=1)).token,
                 "name": "Ann",
             }
-            assert newcomer.post("/api/v1/join", json=given, headers=SAME_ORIGIN).is_success
+            assert newcomer.post("/api/v1/join", json=payload, headers=SAME_ORIGIN).is_success
             for number in range(20):
                 enter(app, f"rlt_{number}").get("/api/v1/me")
             assert newcomer.get("/api/v1/me").status_code == 200
@@ -219,8 +219,8 @@ class TestTooMany:
         assert response.headers["refresh"] == response.headers["retry-after"] == "1"
         assert "tries again in 1 s" in response.text
 
-    def test_missing_credential_is_not_counted(self, stranger):
-        assert {stranger.get("/api/v1/me").status_code for _ in range(50)} == {401}
+    def test_missing_credential_is_not_counted(self, anonymous):
+        assert {anonymous.get("/api/v1/me").status_code for _ in range(50)} == {401}
 
     def test_default_limits_for_labelers_and_anonymous_requests(self):
         assert Limits().labeler == Rate(20.0, 60)

@@ -32,24 +32,24 @@ def file_of(tmp_path, content_hash):
 
 @pytest.fixture
 def video(trainer):
-    return trainer.hang("film", "video")
+    return trainer.add_clip("film", "video")
 
 
 class TestPoses:
     def test_poses_are_sent_unchanged(self, program, trainer):
-        response = program.get(url(trainer.hang("jump")))
+        response = program.get(url(trainer.add_clip("jump")))
         poses, fps = unpack(response.content)
         assert (len(poses), fps) == (NUM_FRAMES, FPS)
         assert response.headers["content-type"] == "application/octet-stream"
         assert response.headers["cache-control"] == IMMUTABLE
 
     def test_poses_are_compressed_in_transit(self, program, trainer):
-        response = program.get(url(trainer.hang("jump")), headers={"Accept-Encoding": "gzip"})
+        response = program.get(url(trainer.add_clip("jump")), headers={"Accept-Encoding": "gzip"})
         assert response.headers["content-encoding"] == "gzip"
         assert int(response.headers["content-length"]) < len(response.content)
 
     def test_cached_poses_are_not_modified(self, program, trainer):
-        clip = trainer.hang("jump")
+        clip = trainer.add_clip("jump")
         etag = program.get(url(clip)).headers["etag"]
         for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):
             response = program.get(url(clip), headers={"If-None-Match": known})
@@ -58,8 +58,8 @@ class TestPoses:
         other = program.get(url(clip), headers={"If-None-Match": '"other"'})
         assert other.status_code == 200
 
-    def test_poses_need_credential(self, stranger, trainer):
-        assert_problem(stranger.get(url(trainer.hang("jump"))), 401)
+    def test_poses_need_credential(self, anonymous, trainer):
+        assert_problem(anonymous.get(url(trainer.add_clip("jump"))), 401)
 
 
 class TestVideo:
@@ -70,7 +70,7 @@ class TestVideo:
         assert response.headers["accept-ranges"] == "bytes"
 
     @pytest.mark.parametrize(
-        ("asked", "first", "end"),
+        ("range_header", "first", "end"),
         [
             ("bytes=0-0", 0, 1),
             ("bytes=10-19", 10, 20),
@@ -80,22 +80,24 @@ class TestVideo:
             ("bytes=-999999999", 0, len(MP4)),
         ],
     )
-    def test_range_request_returns_part(self, program, video, asked, first, end):
-        response = program.get(url(video), headers={"Range": asked})
+    def test_range_request_returns_part(self, program, video, range_header, first, end):
+        response = program.get(url(video), headers={"Range": range_header})
         assert response.status_code == 206
         assert response.content == MP4[first:end]
         assert response.headers["content-range"] == f"bytes {first}-{end - 1}/{len(MP4)}"
         assert int(response.headers["content-length"]) == end - first
 
-    @pytest.mark.parametrize("asked", ["bytes=99999-", "bytes=-0", "bytes=20-10"])
-    def test_range_beyond_end_is_unsatisfiable(self, program, video, asked):
-        response = program.get(url(video), headers={"Range": asked})
+    @pytest.mark.parametrize("range_header", ["bytes=99999-", "bytes=-0", "bytes=20-10"])
+    def test_range_beyond_end_is_unsatisfiable(self, program, video, range_header):
+        response = program.get(url(video), headers={"Range": range_header})
         assert response.status_code == 416
         assert response.headers["content-range"] == f"bytes */{len(MP4)}"
 
-    @pytest.mark.parametrize("asked", ["bytes=0-1,5-6", "lines=1-2", "bytes=-", "bytes=a-b", ""])
-    def test_unsupported_range_returns_whole_video(self, program, video, asked):
-        assert program.get(url(video), headers={"Range": asked}).content == MP4
+    @pytest.mark.parametrize(
+        "range_header", ["bytes=0-1,5-6", "lines=1-2", "bytes=-", "bytes=a-b", ""]
+    )
+    def test_unsupported_range_returns_whole_video(self, program, video, range_header):
+        assert program.get(url(video), headers={"Range": range_header}).content == MP4
 
     def test_if_range_with_other_etag_returns_whole_video(self, program, video):
         headers = {"Range": "bytes=0-1", "If-Range": '"another"'}
@@ -129,7 +131,7 @@ class TestDamagedClips:
         ids=["half", "a byte short", "a bit changed", "empty", "something else"],
     )
     def test_damaged_clip_is_detected_and_named(self, program, trainer, tmp_path, kind, damage):
-        clip = trainer.hang("jump", kind)
+        clip = trainer.add_clip("jump", kind)
         path = file_of(tmp_path, clip)
         path.write_bytes(damage(path.read_bytes()))
         response = program.get(url(clip))
@@ -137,33 +139,33 @@ class TestDamagedClips:
         assert response.headers["cache-control"] == "no-store"
 
     def test_missing_clip_file_is_named(self, program, trainer, tmp_path):
-        clip = trainer.hang("jump")
+        clip = trainer.add_clip("jump")
         file_of(tmp_path, clip).unlink()
         assert clip in assert_problem(program.get(url(clip)), 502)
 
     def test_wrong_number_of_frames_is_named(self, program, trainer):
         poses = np.zeros((NUM_FRAMES - 1, 4, 7), np.float32)
-        clip = trainer.hang("jump", content=pack(poses, FPS))
+        clip = trainer.add_clip("jump", content=pack(poses, FPS))
         assert "29 frames, not 30" in assert_problem(program.get(url(clip)), 502)
 
     @pytest.mark.parametrize("content", [b"RLTX" + bytes(100), b"x", b'{"poses": []}'])
     def test_invalid_poses_are_named(self, program, trainer, content):
-        clip = trainer.hang("jump", content=content)
+        clip = trainer.add_clip("jump", content=content)
         assert clip in assert_problem(program.get(url(clip)), 502)
 
     def test_invalid_video_is_named(self, program, trainer):
-        clip = trainer.hang("film", "video", content=b"<html>")
+        clip = trainer.add_clip("film", "video", content=b"<html>")
         assert "no MP4" in assert_problem(program.get(url(clip)), 502)
 
     @pytest.mark.parametrize("kind", ["hologram", "poses"])
     def test_invalid_metadata_is_named(self, program, trainer, kind):
-        shown = RenderedClip(ENV_ID, 60, kind, f"clips/{'a' * 64}.poses", None, 0, 20.0)
-        trainer.store.clips.publish({"a" * 64: shown})
+        rendered = RenderedClip(ENV_ID, 60, kind, f"clips/{'a' * 64}.poses", None, 0, 20.0)
+        trainer.store.clips.publish({"a" * 64: rendered})
         assert "a" * 64 in assert_problem(program.get(url("a" * 64)), 502)
 
     def test_key_outside_media_folder_is_rejected(self, program, trainer):
-        shown = RenderedClip(ENV_ID, 60, "poses", "../../secret.js", None, 30, 20.0)
-        trainer.store.clips.publish({"a" * 64: shown})
+        rendered = RenderedClip(ENV_ID, 60, "poses", "../../secret.js", None, 30, 20.0)
+        trainer.store.clips.publish({"a" * 64: rendered})
         response = program.get(url("a" * 64))
         assert_problem(response, response.status_code)
         assert response.status_code in (422, 502)
@@ -178,14 +180,14 @@ class TestMissingClips:
         assert_problem(program.get(f"/api/v1/scenes/{content_hash}"), 404)
 
     def test_clip_not_yet_rendered_returns_conflict(self, program, trainer):
-        trainer.ask(shown=False)
+        trainer.ask(rendered=False)
         content_hash = hashlib.sha256(b"0 left").hexdigest()
         assert "yet" in assert_problem(program.get(url(content_hash)), 409)
 
 
 class TestScenes:
     def test_scene_is_immutable_json(self, program, trainer):
-        trainer.hang("jump")
+        trainer.add_clip("jump")
         response = program.get(f"/api/v1/scenes/{SCENE_HASH}")
         assert response.content == SCENE
         assert response.headers["content-type"] == "application/json"
@@ -195,7 +197,7 @@ class TestScenes:
         assert again.status_code == 304
 
     def test_damaged_scene_is_detected(self, program, trainer, tmp_path):
-        trainer.hang("jump")
+        trainer.add_clip("jump")
         path = tmp_path / "media" / "scenes" / f"{SCENE_HASH}.json"
         path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
         assert_problem(program.get(f"/api/v1/scenes/{SCENE_HASH}"), 502)

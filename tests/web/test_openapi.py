@@ -25,8 +25,8 @@ OPEN_PATHS = {"/healthz", "/api/v1/join"}
 @pytest.fixture
 def description(app, trainer, guest):
     """OpenAPI document of a service with content."""
-    asked = trainer.ask(3)
-    post(guest, label(asked[0], "equal"))
+    responses = trainer.ask(3)
+    post(guest, label(responses[0], "equal"))
     trainer.store.metrics.append(trainer.id, 1, {"true_return": 0.5})
     loaded = schemathesis.openapi.from_asgi("/api/openapi.json", app, headers=OWNER)
     described = loaded.exclude(path=NEVER_ENDING)
@@ -45,7 +45,7 @@ def map_path_parameters(_context, path_parameters):
 
 @pytest.mark.parametrize("num_requests", [8, pytest.param(50, marks=pytest.mark.slow)])
 def test_generated_requests_never_cause_server_errors(description, num_requests):
-    asked = set()
+    responses = set()
     for operation in (found.ok() for found in description.get_all_operations()):
 
         @settings(
@@ -56,14 +56,14 @@ def test_generated_requests_never_cause_server_errors(description, num_requests)
         @given(case=cases_of(operation))
         def ask(case):
             response = case.call(headers=OWNER)
-            asked.add((case.method, case.path, response.status_code))
+            responses.add((case.method, case.path, response.status_code))
             case.validate_response(response, checks=CHECKS)
             if response.status_code >= 400:
                 assert response.headers["content-type"] == ["application/problem+json"]
 
         ask()
-    assert max(status for _, _, status in asked) < 500
-    answered = {(method, path) for method, path, status in asked if status < 300}
+    assert max(status for _, _, status in responses) < 500
+    answered = {(method, path) for method, path, status in responses if status < 300}
     assert len(answered) > 20
 
 
@@ -102,13 +102,15 @@ def test_every_operation_documents_its_errors(program):
     for path, operations in described["paths"].items():
         for method, operation in operations.items():
             failures = {
-                status: said for status, said in operation["responses"].items() if status >= "400"
+                status: documented
+                for status, documented in operation["responses"].items()
+                if status >= "400"
             }
             assert {"429", "503"} <= set(failures), path
             assert ("401" in failures) == (path not in OPEN_PATHS), path
             assert ("403" in failures) == (method != "get"), path
-            for said in failures.values():
-                shape = said["content"]["application/problem+json"]["schema"]
+            for documented in failures.values():
+                shape = documented["content"]["application/problem+json"]["schema"]
                 assert shape == {"$ref": "#/components/schemas/Problem"}
     assert "HTTPValidationError" not in described["components"]["schemas"]
 

@@ -78,10 +78,10 @@ class TestAssets:
 class TestDocumentation:
     def test_documentation_lists_every_operation_and_schema(self, program):
         schema = program.get("/api/openapi.json").json()
-        shown = program.get("/api/docs").text
+        text = program.get("/api/docs").text
         assert len(schema["paths"]) > 30
         for path in schema["paths"]:
-            assert path in shown
+            assert path in text
         assert {
             "Comparison",
             "Clip",
@@ -105,9 +105,9 @@ class TestDocumentation:
         }
 
     def test_documentation_loads_no_external_resources(self, program):
-        shown = program.get("/api/docs").text
-        assert re.findall(r"(?:src|href)=\"([^\"]+)\"", shown) == ["/api/openapi.json"]
-        assert "<script" not in shown
+        text = program.get("/api/docs").text
+        assert re.findall(r"(?:src|href)=\"([^\"]+)\"", text) == ["/api/openapi.json"]
+        assert "<script" not in text
 
     def test_documentation_style_is_allowed_by_hash(self, program):
         response = program.get("/api/docs")

@@ -54,13 +54,13 @@ class TestAccess:
         assert ann.get(path).status_code == 404
 
     def test_play_page_takes_token_from_link(self, playing_app):
-        stranger = TestClient(playing_app, follow_redirects=False)
-        assert stranger.get("/play").status_code == 401
-        answered = stranger.get(f"/play?token={TOKEN}")
+        anonymous = TestClient(playing_app, follow_redirects=False)
+        assert anonymous.get("/play").status_code == 401
+        answered = anonymous.get(f"/play?token={TOKEN}")
         assert answered.status_code == 303
         assert answered.headers["location"] == "/play"
-        assert stranger.get("/play").status_code == 200
-        assert stranger.get("/api/v1/play").status_code == 200
+        assert anonymous.get("/play").status_code == 200
+        assert anonymous.get("/api/v1/play").status_code == 200
 
     @pytest.mark.parametrize("path", PATHS)
     def test_other_service_reports_that_nothing_is_played(self, program, path):

@@ -10,7 +10,7 @@ from rl_teacher.common.errors import BadInput
 from rl_teacher.web.access import Access, requires
 from rl_teacher.web.problems import PROBLEM_TYPES, problem, problem_from_error
 from tests.web.conftest import TOKEN, TestClient, assert_problem, label, post
-from tests.web.test_access import filled, routes_of
+from tests.web.test_access import fill_path, routes_of
 
 READING = (
     "/readyz",
@@ -52,25 +52,25 @@ def set_version(database, version):
 
 class TestProblemFormat:
     def test_missing_resource_returns_problem_on_every_route(self, app, program):
-        asked = set()
+        checked = set()
         for method, route in routes_of(app):
             if "{" not in route.path or route.path in ANSWERED_IN_ANY_CASE:
                 continue
             path = route.path
             for name in ("{comparison_id}", "{name}", "{name:path}"):
                 path = path.replace(name, "424242")
-            given = SAYING_SOMETHING.get(route.path.rpartition("/")[2], {})
-            response = program.request(method, filled(path), json=given)
+            payload = SAYING_SOMETHING.get(route.path.rpartition("/")[2], {})
+            response = program.request(method, fill_path(path), json=payload)
             if method == "HEAD":
                 assert response.status_code == 404
             else:
                 assert_problem(response, 404)
-            asked.add(f"{method} {route.path}")
-        assert len(asked) > 20
+            checked.add(f"{method} {route.path}")
+        assert len(checked) > 20
 
     def test_unsupported_method_returns_problem_on_every_route(self, app, program):
         for _, route in routes_of(app):
-            response = program.request("TRACE", filled(route.path))
+            response = program.request("TRACE", fill_path(route.path))
             assert_problem(response, 405)
             assert "allow" in response.headers
 
@@ -133,7 +133,7 @@ class TestMalformedHeaders:
     )
     @pytest.mark.parametrize("value", [b"\xff\xfe\x00", b'"', b"=;,=", b"a" * 5000, b"bytes=-"])
     def test_malformed_headers_never_cause_server_errors(self, program, trainer, header, value):
-        clip = trainer.hang("one", "video")
+        clip = trainer.add_clip("one", "video")
         response = program.get(f"/api/v1/clips/{clip}", headers={header: value})
         assert response.status_code in (200, 206, 400, 416)
         response = program.post("/api/v1/labels", json={"labels": []}, headers={header: value})
@@ -162,14 +162,14 @@ class TestDatabase:
 
     def test_locked_database_rejects_label_until_unlocked(self, program, trainer, database):
         [comparison_id] = trainer.ask()
-        given = label(comparison_id)
+        payload = label(comparison_id)
         other = sqlite3.connect(database, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        assert "locked" in assert_problem(post(program, given), 503)
+        assert "locked" in assert_problem(post(program, payload), 503)
         assert program.get("/api/v1/experiments/hopper").status_code == 200
         other.execute("ROLLBACK")
         other.close()
-        assert post(program, given).json()["accepted"] == [given["request_id"]]
+        assert post(program, payload).json()["accepted"] == [payload["request_id"]]
         assert list(trainer.store.labels.answers([comparison_id])) == [comparison_id]
 
     @pytest.mark.parametrize("version", ["0000", "9999"])
@@ -189,15 +189,15 @@ class TestDatabase:
             assert_problem(program.get(path), 503)
 
     def test_database_error_returns_503_without_details(self):
-        said = problem_from_error(
+        shown = problem_from_error(
             ProgrammingError("SELECT secret", {}, Exception("no such column"))
         )
-        assert said.status == 503
-        assert "secret" not in said.detail
+        assert shown.status == 503
+        assert "secret" not in shown.detail
 
     def test_usable_database_is_ready(self, program):
         assert program.get("/readyz").json()["status"] == "ready"
 
-    def test_deleted_database_keeps_service_alive(self, stranger, database):
+    def test_deleted_database_keeps_service_alive(self, anonymous, database):
         database.unlink()
-        assert stranger.get("/healthz").json() == {"status": "ok", "instance": "this-one"}
+        assert anonymous.get("/healthz").json() == {"status": "ok", "instance": "this-one"}

@@ -21,28 +21,28 @@ def ids(page):
 @pytest.fixture
 def answered(trainer, guest, other_guest, store):
     """Comparisons: one disputed, one agreed, one with a single answer and one without."""
-    asked = trainer.ask(4)
-    disputed, agreed, single, _ = asked
+    comparison_ids = trainer.ask(4)
+    disputed, agreed, single, _ = comparison_ids
     for client, answer in ((guest, "equal"), (other_guest, "cannot_tell")):
         post(client, label(disputed, answer))
         post(client, label(agreed, "equal"))
     store.labels.add(disputed, Answer.LEFT, "ann")
     store.labels.add(disputed, Answer.RIGHT, "bob")
     post(guest, label(single, "equal"))
-    return asked
+    return comparison_ids
 
 
 class TestComparisons:
     def test_comparison_contains_every_answer(self, program, answered):
         disputed, *_ = answered
-        [shown] = listed(program, disputed=True)["comparisons"]
-        assert shown["id"] == disputed
-        assert shown["is_disputed"]
-        assert {each["labeler"]: each["answer"] for each in shown["answers"]} == {
+        [comparison] = listed(program, disputed=True)["comparisons"]
+        assert comparison["id"] == disputed
+        assert comparison["is_disputed"]
+        assert {each["labeler"]: each["answer"] for each in comparison["answers"]} == {
             "ann": "left",
             "bob": "right",
         }
-        assert shown["left"]["url"].startswith("/api/v1/clips/")
+        assert comparison["left"]["url"].startswith("/api/v1/clips/")
 
     def test_comparisons_are_filtered(self, program, answered, store):
         disputed, agreed, single, none = answered
@@ -68,9 +68,9 @@ class TestComparisons:
         assert after is None
 
     def test_comparison_without_rendered_clips_has_null_clips(self, program, trainer):
-        trainer.ask(shown=False)
-        [shown] = listed(program)["comparisons"]
-        assert shown["left"] is None
+        trainer.ask(rendered=False)
+        [comparison] = listed(program)["comparisons"]
+        assert comparison["left"] is None
 
     @pytest.mark.parametrize(
         "query",
@@ -111,8 +111,8 @@ class TestGold:
     def test_gold_answer_is_set_and_removed(self, program, trainer):
         [comparison_id] = trainer.ask()
         for answer in ("left", None):
-            given = {"answer": answer}
-            response = program.put(f"/api/v1/comparisons/{comparison_id}/gold", json=given)
+            payload = {"answer": answer}
+            response = program.put(f"/api/v1/comparisons/{comparison_id}/gold", json=payload)
             assert response.status_code == 204
             assert listed(program)["comparisons"][0]["gold"] == answer
 
@@ -122,11 +122,11 @@ class TestGold:
         program.put(f"/api/v1/comparisons/{comparison_id}/gold", json={"answer": "left"})
         assert guest.get(f"/api/v1/comparisons/{comparison_id}").json() == before
 
-    @pytest.mark.parametrize("given", [{}, {"answer": "both"}, {"answer": 1}, None])
-    def test_invalid_gold_answer_is_rejected(self, program, trainer, given):
+    @pytest.mark.parametrize("payload", [{}, {"answer": "both"}, {"answer": 1}, None])
+    def test_invalid_gold_answer_is_rejected(self, program, trainer, payload):
         [comparison_id] = trainer.ask()
         url = f"/api/v1/comparisons/{comparison_id}/gold"
-        assert_problem(program.put(url, json=given), 422)
+        assert_problem(program.put(url, json=payload), 422)
 
     def test_gold_answer_of_missing_comparison_is_not_found(self, program):
         url = "/api/v1/comparisons/4242/gold"
@@ -139,8 +139,8 @@ class TestAdjudication:
         for answer in ("left", "right"):
             url = f"/api/v1/comparisons/{disputed}/adjudicate"
             assert program.post(url, json={"answer": answer}).status_code == 204
-            [shown] = listed(program, labeler="owner")["comparisons"]
-            assert {each["labeler"]: each["answer"] for each in shown["answers"]} == {
+            [comparison] = listed(program, labeler="owner")["comparisons"]
+            assert {each["labeler"]: each["answer"] for each in comparison["answers"]} == {
                 "ann": "left",
                 "bob": "right",
                 "owner": answer,
@@ -173,23 +173,26 @@ class TestLibrary:
 
 class TestUpdates:
     def test_update_changes_only_given_fields(self, program, trainer, store):
-        said = program.patch(URL, json={"instructions": "Higher.", "target_labels": 50}).json()
-        assert (said["instructions"], said["control"]["target_labels"]) == ("Higher.", 50)
+        response = program.patch(URL, json={"instructions": "Higher.", "target_labels": 50}).json()
+        assert (response["instructions"], response["control"]["target_labels"]) == ("Higher.", 50)
         program.patch(URL, json={"seconds_between": 2, "study": {"overlap": 0.25}})
-        said = program.patch(URL, json={"study": {"repeats": 0.1}}).json()
-        assert said["study"] == {
+        response = program.patch(URL, json={"study": {"repeats": 0.1}}).json()
+        assert response["study"] == {
             "overlap": 0.25,
             "overlap_labelers": 2,
             "repeats": 0.1,
             "gold": 0.0,
         }
-        assert said["instructions"] == "Higher."
+        assert response["instructions"] == "Higher."
         assert store.experiments.control(trainer.id) == Control("run", 2.0, 50)
 
     def test_null_removes_value_and_omitted_field_is_kept(self, program, trainer, store):
         program.patch(URL, json={"target_labels": 50, "seconds_between": 2})
-        said = program.patch(URL, json={"target_labels": None}).json()
-        assert (said["control"]["target_labels"], said["progress"]["target"]) == (None, None)
+        response = program.patch(URL, json={"target_labels": None}).json()
+        assert (response["control"]["target_labels"], response["progress"]["target"]) == (
+            None,
+            None,
+        )
         assert store.experiments.control(trainer.id) == Control("run", 2.0)
         program.patch(URL, json={"seconds_between": None, "instructions": None})
         assert store.experiments.control(trainer.id) == Control("run")
@@ -201,12 +204,12 @@ class TestUpdates:
 
     @pytest.mark.parametrize("state", ["pause", "stop", "run"])
     def test_control_request_sets_requested_state(self, program, trainer, store, state):
-        said = program.post(f"{URL}/control", json={"state": state}).json()
-        assert said["control"]["state"] == state
+        response = program.post(f"{URL}/control", json={"state": state}).json()
+        assert response["control"]["state"] == state
         assert store.experiments.control(trainer.id).state == state
 
     @pytest.mark.parametrize(
-        "given",
+        "payload",
         [
             {"instructions": "x" * 2_001},
             {"instructions": "\0"},
@@ -225,9 +228,9 @@ class TestUpdates:
             [],
         ],
     )
-    def test_invalid_update_changes_nothing(self, program, trainer, given):
+    def test_invalid_update_changes_nothing(self, program, trainer, payload):
         before = program.get(URL).json()
-        assert_problem(program.patch(URL, json=given), 422)
+        assert_problem(program.patch(URL, json=payload), 422)
         assert program.get(URL).json() == before
 
     def test_unknown_state_is_rejected(self, program, trainer):
@@ -240,21 +243,29 @@ class TestUpdates:
 
 class TestQuality:
     def test_quality_without_labels_is_empty(self, program, trainer):
-        said = program.get(f"{URL}/quality").json()
-        assert (said["num_labels"], said["labelers"], said["alpha"]["alpha"]) == (0, [], None)
+        response = program.get(f"{URL}/quality").json()
+        assert (response["num_labels"], response["labelers"], response["alpha"]["alpha"]) == (
+            0,
+            [],
+            None,
+        )
 
     def test_quality_of_many_labels_uses_the_newest(self, program, answered, monkeypatch):
         monkeypatch.setattr(label_quality, "MAX_LABELS", 3)
-        said = program.get(f"{URL}/quality").json()
-        assert (said["is_complete"], said["num_labels"], said["num_shared"]) == (False, 3, 1)
-        assert [each["num_answers"] for each in said["labelers"]] == [3, 2]
+        response = program.get(f"{URL}/quality").json()
+        assert (response["is_complete"], response["num_labels"], response["num_shared"]) == (
+            False,
+            3,
+            1,
+        )
+        assert [each["num_answers"] for each in response["labelers"]] == [3, 2]
 
     def test_quality_reports_agreement_and_labelers(self, program, answered):
-        said = program.get(f"{URL}/quality").json()
+        response = program.get(f"{URL}/quality").json()
         # Both labelers answered two comparisons and agree on one.
-        assert said["num_shared"] == 2
-        assert said["agreement"]["share"] == 0.5
-        ann, bob = said["labelers"]
+        assert response["num_shared"] == 2
+        assert response["agreement"]["share"] == 0.5
+        ann, bob = response["labelers"]
         assert (ann["name"], ann["num_answers"]) == ("ann", 3)
         assert (bob["name"], bob["num_answers"]) == ("bob", 2)
         assert bob["agreement"]["count"] == 2
@@ -276,7 +287,7 @@ class TestDiagnostics:
         assert program.get(f"{URL}/diagnostics").json() == empty
 
     def test_diagnostics_list_displayable_clips(self, program, trainer, store):
-        liked = trainer.hang("liked")
+        liked = trainer.add_clip("liked")
         diagnostics = {
             "step": 7,
             "best": [
@@ -287,27 +298,31 @@ class TestDiagnostics:
             "calibration": [{"predicted": 0.25, "observed": float("nan"), "count": 0}],
         }
         store.experiments.set_diagnostics(trainer.id, diagnostics)
-        said = program.get(f"{URL}/diagnostics").json()
-        [best] = said["highest"]
+        response = program.get(f"{URL}/diagnostics").json()
+        [best] = response["highest"]
         assert (best["clip"]["hash"], best["predicted_return"]) == (liked, 1.5)
-        assert said["calibration"] == [{"predicted": 0.25, "observed": None, "count": 0}]
+        assert response["calibration"] == [{"predicted": 0.25, "observed": None, "count": 0}]
 
 
 class TestLabelerView:
     def test_labelers_see_no_settings_or_metrics(self, program, guest, trainer, store):
         store.metrics.append(trainer.id, 1, {"true_return": 0.5})
-        episode = {"clip": trainer.hang("latest"), "predicted_rewards": [1.0], "true_return": 3.0}
+        episode = {
+            "clip": trainer.add_clip("latest"),
+            "predicted_rewards": [1.0],
+            "true_return": 3.0,
+        }
         store.experiments.set_latest_episode(trainer.id, episode | {"step": 2})
         assert program.get(URL).json()["config"] == {"seed": 3}
-        for shown in (
+        for comparison in (
             guest.get(URL).json(),
             *guest.get("/api/v1/experiments").json()["experiments"],
         ):
-            assert shown.get("config", {}) == shown.get("metrics", {}) == {}
-            assert shown["sparkline"] == []
-            assert shown["latest_episode"]["true_return"] is None
-            assert shown["latest_episode"]["predicted_rewards"] is None
-            assert not {"study", "control"} & set(shown)
+            assert comparison.get("config", {}) == comparison.get("metrics", {}) == {}
+            assert comparison["sparkline"] == []
+            assert comparison["latest_episode"]["true_return"] is None
+            assert comparison["latest_episode"]["predicted_rewards"] is None
+            assert not {"study", "control"} & set(comparison)
 
     def test_labelers_see_only_their_own_answer(self, guest, other_guest, program, trainer):
         [comparison_id] = trainer.ask()

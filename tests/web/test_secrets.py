@@ -35,21 +35,21 @@ def test_logs_contain_no_credential(app, program, trainer, secret, caplog):
     enter(app, wrong).get("/api/v1/me")
     link = program.post("/api/v1/invites", json={}).json()["link"]
     invite = link.partition("invite=")[2]
-    stranger = program
-    del stranger.headers["Authorization"]
-    stranger.get(f"/join?invite={invite}")
-    said = {"invite": invite, "name": "Bob"}
-    assert stranger.post("/api/v1/join", json=said, headers=SAME_ORIGIN).status_code == 200
-    assert_problem(stranger.post("/api/v1/join", json=said, headers=SAME_ORIGIN), 409)
-    stranger.get(f"/e/hopper?token={secret}")
-    stranger.get(f"/e/hopper?token={TOKEN}")
-    logged = words_of_the_service(caplog)
+    anonymous = program
+    del anonymous.headers["Authorization"]
+    anonymous.get(f"/join?invite={invite}")
+    payload = {"invite": invite, "name": "Bob"}
+    assert anonymous.post("/api/v1/join", json=payload, headers=SAME_ORIGIN).status_code == 200
+    assert_problem(anonymous.post("/api/v1/join", json=payload, headers=SAME_ORIGIN), 409)
+    anonymous.get(f"/e/hopper?token={secret}")
+    anonymous.get(f"/e/hopper?token={TOKEN}")
+    logged = service_log(caplog)
     assert "/e/hopper 303" in logged
-    for each in (secret, wrong, invite, TOKEN, stranger.cookies[Settings(TOKEN).cookie]):
+    for each in (secret, wrong, invite, TOKEN, anonymous.cookies[Settings(TOKEN).cookie]):
         assert each not in logged
 
 
-def words_of_the_service(caplog):
+def service_log(caplog):
     """Return the log without the records of the test client."""
     formatter = logging.Formatter()
     return "\n".join(
@@ -65,16 +65,16 @@ def test_log_of_unexpected_error_contains_no_credential(app, store, secret, capl
     app.router.add_api_route("/api/v1/broken", fail)
     with TestClient(app, headers={"Authorization": f"Bearer {secret}"}) as client:
         assert_problem(client.get("/api/v1/broken"), 500)
-    assert "it broke" in words_of_the_service(caplog)
-    assert secret not in words_of_the_service(caplog)
+    assert "it broke" in service_log(caplog)
+    assert secret not in service_log(caplog)
 
 
-def test_responses_do_not_repeat_wrong_credential(app, stranger):
+def test_responses_do_not_repeat_wrong_credential(app, anonymous):
     wrong = "rlt_" + "w" * 43
     for response in (
         enter(app, wrong).get("/api/v1/me"),
-        stranger.get(f"/?token={wrong}"),
-        stranger.post("/api/v1/join", json={"invite": wrong, "name": "x"}, headers=SAME_ORIGIN),
+        anonymous.get(f"/?token={wrong}"),
+        anonymous.post("/api/v1/join", json={"invite": wrong, "name": "x"}, headers=SAME_ORIGIN),
     ):
         assert response.status_code >= 400
         assert wrong not in response.text
@@ -83,7 +83,7 @@ def test_responses_do_not_repeat_wrong_credential(app, stranger):
 def test_repr_of_objects_contains_no_credential(app, store, secret, clock):
     identity = store.access.identify(secret)
     store.access.invite("labeler", expires_at=clock())
-    shown = [
+    objects = [
         Settings(TOKEN),
         identity,
         app.state.services,
@@ -93,10 +93,10 @@ def test_repr_of_objects_contains_no_credential(app, store, secret, clock):
         store.access.invites(),
         store.labelers.all(),
     ]
-    for each in shown:
-        for words in (repr(each), str(each)):
-            assert secret not in words
-            assert TOKEN not in words
+    for each in objects:
+        for text in (repr(each), str(each)):
+            assert secret not in text
+            assert TOKEN not in text
 
 
 def test_credentials_have_256_random_bits_and_scanner_prefix(store, secret):

@@ -84,7 +84,7 @@ def service(home):
 
 
 @pytest.fixture(scope="module")
-def sturdy(tmp_path_factory):
+def shared(tmp_path_factory):
     """Service that several tests share; none of them may stop it."""
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
@@ -101,14 +101,14 @@ def raw_connection(service):
         yield connection
 
 
-def asked_raw(service, request):
+def raw_response(service, request):
     """Send raw bytes and return the first bytes of the response."""
     with raw_connection(service) as connection:
         connection.sendall(request)
         return connection.recv(4096)
 
 
-class Listening:
+class EventReader:
     """Background reader of server-sent events."""
 
     def __init__(self, service, path="/api/v1/events?experiment=hopper"):
@@ -200,7 +200,9 @@ class TestStarting:
 class TestStopping:
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_signal_stops_service_with_open_streams(self, service, trainer, number):
-        listeners = [Listening(service) for _ in range(3)] + [Listening(service, "/api/v1/events")]
+        listeners = [EventReader(service) for _ in range(3)] + [
+            EventReader(service, "/api/v1/events")
+        ]
         for listener in listeners:
             listener.wait_for(lambda kind, _: kind == "experiment")
         assert service.stop(number) == 0
@@ -231,7 +233,7 @@ class TestStopping:
 
 class TestEvents:
     def test_events_report_changes_by_run_and_other_pages(self, service, trainer):
-        listener = Listening(service)
+        listener = EventReader(service)
         listener.wait_for(lambda kind, _: kind == "progress")
         [comparison_id] = trainer.ask()
         listener.wait_for(lambda kind, said: kind == "progress" and said["waiting"] == 1)
@@ -240,7 +242,7 @@ class TestEvents:
         trainer.store.metrics.append(trainer.id, 64, {"true_return": 2.5})
         _, row = listener.wait_for(lambda kind, _: kind == "metrics")
         assert (row["step"], row["true_return"]) == (64, 2.5)
-        episode = {"clip": trainer.hang("latest"), "step": 64}
+        episode = {"clip": trainer.add_clip("latest"), "step": 64}
         trainer.store.experiments.set_latest_episode(trainer.id, episode)
         listener.wait_for(lambda kind, _: kind == "episode")
 
@@ -259,9 +261,9 @@ class TestSecrets:
             browser.post("/api/v1/labels", json={"labels": [label(1)]})
         client.get("/api/v1/experiments/none")
         client.post("/api/v1/labels", content=b"{")
-        asked_raw(service, f"GET /?token={token} HTTP/9.9\r\n\r\n".encode())
-        asked_raw(service, f"GET /?token={token} HTTP/1.1\r\nBad header: x\r\n\r\n".encode())
-        asked_raw(service, f"Authorization: Bearer {token}\r\n\r\n".encode())
+        raw_response(service, f"GET /?token={token} HTTP/9.9\r\n\r\n".encode())
+        raw_response(service, f"GET /?token={token} HTTP/1.1\r\nBad header: x\r\n\r\n".encode())
+        raw_response(service, f"Authorization: Bearer {token}\r\n\r\n".encode())
         service.stop()
         for log in (service.log.read_text(), service.requests()):
             assert "GET /e/x/label 303" in log
@@ -330,14 +332,14 @@ class TestRequestLog:
 
 
 class TestMaliciousClients:
-    def test_large_chunked_body_is_rejected_while_reading(self, sturdy):
+    def test_large_chunked_body_is_rejected_while_reading(self, shared):
         head = (
-            f"POST /api/v1/labels HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {sturdy.token}\r\n"
+            f"POST /api/v1/labels HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {shared.token}\r\n"
             "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
         chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
         num_sent = 0
-        with raw_connection(sturdy) as connection:
+        with raw_connection(shared) as connection:
             connection.sendall(head.encode())
             with contextlib.suppress(ConnectionError):
                 for _ in range(1600):
@@ -347,14 +349,14 @@ class TestMaliciousClients:
         assert b" 413 " in answer.splitlines()[0]
         assert b"application/problem+json" in answer
         assert num_sent < 50_000_000
-        assert sturdy.client.get("/healthz").status_code == 200
+        assert shared.client.get("/healthz").status_code == 200
 
-    def test_large_content_length_is_rejected_before_reading(self, sturdy):
+    def test_large_content_length_is_rejected_before_reading(self, shared):
         head = (
-            f"POST /api/v1/labels HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {sturdy.token}\r\n"
+            f"POST /api/v1/labels HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {shared.token}\r\n"
             "Content-Type: application/json\r\nContent-Length: 100000000\r\n\r\n"
         )
-        assert b" 413 " in asked_raw(sturdy, head.encode()).splitlines()[0]
+        assert b" 413 " in raw_response(shared, head.encode()).splitlines()[0]
 
     @pytest.mark.parametrize(
         "path",
@@ -369,9 +371,9 @@ class TestMaliciousClients:
             "/static/index.html",
         ],
     )
-    def test_path_traversal_is_not_found(self, sturdy, path):
-        head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {sturdy.token}\r\n\r\n"
-        assert b" 404 " in asked_raw(sturdy, head.encode()).splitlines()[0]
+    def test_path_traversal_is_not_found(self, shared, path):
+        head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {shared.token}\r\n\r\n"
+        assert b" 404 " in raw_response(shared, head.encode()).splitlines()[0]
 
     @pytest.mark.parametrize(
         "request_bytes",
@@ -384,7 +386,7 @@ class TestMaliciousClients:
             b"nonsense\r\n\r\n",
         ],
     )
-    def test_malformed_request_is_rejected_and_service_continues(self, sturdy, request_bytes):
-        answer = asked_raw(sturdy, request_bytes)
+    def test_malformed_request_is_rejected_and_service_continues(self, shared, request_bytes):
+        answer = raw_response(shared, request_bytes)
         assert answer.startswith(b"HTTP/1.1 4")
-        assert sturdy.client.get("/healthz").status_code == 200
+        assert shared.client.get("/healthz").status_code == 200

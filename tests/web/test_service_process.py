@@ -44,7 +44,7 @@ class Run:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        assert self._said() == "ready"
+        assert self._read_line() == "ready"
         self.link = ""
 
     def begin(self):
@@ -52,10 +52,10 @@ class Run:
         assert self.process.stdin is not None
         self.process.stdin.write(b"begin\n")
         self.process.stdin.flush()
-        self.link = self._said()
+        self.link = self._read_line()
         return self
 
-    def _said(self):
+    def _read_line(self):
         assert self.process.stdout is not None
         return self.process.stdout.readline().decode().strip()
 
