@@ -87,7 +87,7 @@ class ActionHead:
     ) -> Shaped[np.ndarray, "batch ..."]:
         """Return the most likely policy actions, [B, A] or [B] if discrete."""
         if self.kind == "categorical":
-            return np.argmax(_masked(outputs, masks), axis=-1)
+            return np.argmax(_mask_logits(outputs, masks), axis=-1)
         if self.kind == "squashed_gaussian":
             return np.tanh(np.split(outputs, 2, axis=-1)[0])
         return outputs
@@ -101,7 +101,7 @@ class ActionHead:
         """Sample policy actions, [B, A] or [B] if discrete."""
         if self.kind == "categorical":
             # Gumbel trick: the argmax of logits plus Gumbel noise is a sample of the softmax.
-            return np.argmax(_masked(outputs, masks) + rng.gumbel(size=outputs.shape), axis=-1)
+            return np.argmax(_mask_logits(outputs, masks) + rng.gumbel(size=outputs.shape), axis=-1)
         if self.log_std is not None:
             noise = rng.standard_normal(outputs.shape, dtype=np.float32)
             return outputs + np.exp(self.log_std) * noise
@@ -114,5 +114,5 @@ class ActionHead:
         return self.scale.to_environment(actions.reshape(len(actions), *self.shape))
 
 
-def _masked(logits: np.ndarray, masks: Masks) -> np.ndarray:
+def _mask_logits(logits: np.ndarray, masks: Masks) -> np.ndarray:
     return logits if masks is None else np.where(masks, logits, MASKED_LOGIT)

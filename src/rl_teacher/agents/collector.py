@@ -47,10 +47,10 @@ class ArrayPool:
         # The base of every view is this array itself, since it does not own its memory as an array.
         # Therefore no view is left when it is finalised.
         array = np.frombuffer(buffer, dtype)
-        weakref.finalize(array, self._take_back, buffer).atexit = False
+        weakref.finalize(array, self._release, buffer).atexit = False
         return array.reshape(shape)
 
-    def _take_back(self, buffer: bytearray) -> None:
+    def _release(self, buffer: bytearray) -> None:
         self._free = [*self._free[1 - MAX_FREE_BUFFERS :], buffer]
 
 

@@ -38,9 +38,9 @@ class EpisodeReturns:
             self._running += rewards_t
             self._ages += valid_t
             if ended_t.any():
-                self._finish(ended_t)
+                self._finish_episodes(ended_t)
 
-    def _finish(self, ended: np.ndarray) -> None:
+    def _finish_episodes(self, ended: np.ndarray) -> None:
         complete = ended & self._is_complete
         self.returns.extend(float(x) for x in self._running[complete])
         self.lengths.extend(int(x) for x in self._ages[complete])

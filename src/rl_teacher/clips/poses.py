@@ -131,26 +131,26 @@ class _Header:
 
 def _checked_header(content: bytes) -> _Header:
     if len(content) < HEADER.size:
-        raise _corrupt(f"it has {len(content)} bytes; the header alone has {HEADER.size}")
+        raise _corrupt_clip(f"it has {len(content)} bytes; the header alone has {HEADER.size}")
     magic, version, dtype, num_frames, num_bodies, fps = HEADER.unpack_from(content)
     header = _Header(dtype, num_frames, num_bodies, fps)
     if magic != MAGIC:
-        raise _corrupt(f"it starts with {magic!r}, not {MAGIC!r}")
+        raise _corrupt_clip(f"it starts with {magic!r}, not {MAGIC!r}")
     if version != VERSION:
-        raise _corrupt(f"its version is {version}, not {VERSION}")
+        raise _corrupt_clip(f"its version is {version}, not {VERSION}")
     if dtype not in (FLOAT32, INT16):
-        raise _corrupt(f"its number type {dtype} is unknown")
+        raise _corrupt_clip(f"its number type {dtype} is unknown")
     if not (math.isfinite(fps) and fps > 0):
-        raise _corrupt(f"its frame rate is {fps}")
+        raise _corrupt_clip(f"its frame rate is {fps}")
     if num_frames == 0 or header.file_size != len(content):
-        raise _corrupt(
+        raise _corrupt_clip(
             f"{num_frames} frames of {num_bodies} bodies are {header.file_size} bytes, "
             f"not {len(content)}"
         )
     return header
 
 
-def _corrupt(why: str) -> CorruptClip:
+def _corrupt_clip(why: str) -> CorruptClip:
     return CorruptClip(
         f"The clip file is corrupt: {why}. Delete it; it is rendered again from its segment when "
         "the experiment continues."

@@ -41,7 +41,7 @@ class Cuts:
         return Cuts(self.first[chosen], self.env[chosen], self.num_steps[chosen])
 
 
-def _joined(parts: list[Cuts]) -> Cuts:
+def _concatenate_cuts(parts: list[Cuts]) -> Cuts:
     columns = [[getattr(part, name) for part in parts] for name in ("first", "env", "num_steps")]
     return Cuts(*(np.concatenate(column) for column in columns))
 
@@ -87,7 +87,7 @@ class Recorder:
             self._ring[name][places] = column
         self._written += num_new
 
-    def _places(self, steps: Int64[np.ndarray, "..."]) -> Int64[np.ndarray, "..."]:
+    def _ring_positions(self, steps: Int64[np.ndarray, "..."]) -> Int64[np.ndarray, "..."]:
         """Return the ring positions of steps; step 0 is the oldest kept."""
         return (self._written - self.num_steps + steps) % self._capacity
 
@@ -105,28 +105,28 @@ class Recorder:
             parts.append(self._draw(num * DRAWS_PER_SEGMENT, rng))
             if sum(map(len, parts)) >= num:
                 break
-        return _joined(parts).take(slice(num)) if parts else _joined([_NO_CUTS])
+        return _concatenate_cuts(parts).take(slice(num)) if parts else _concatenate_cuts([_NO_CUTS])
 
     def _draw(self, num: int, rng: np.random.Generator) -> Cuts:
         """Draw first steps and keep those at which a segment can start."""
         first = rng.integers(0, self.num_steps, num)
         env = rng.integers(0, self._ring["ended"].shape[1], num)
         window = np.minimum(first[:, None] + np.arange(self.segment_steps), self.num_steps - 1)
-        ended = self._ring["ended"][self._places(window), env[:, None]]
+        ended = self._ring["ended"][self._ring_positions(window), env[:, None]]
         ends_within = ended.any(1)
         num_steps = np.where(ends_within, ended.argmax(1) + 1, self.segment_steps)
         is_full = (num_steps == self.segment_steps) & (first + self.segment_steps <= self.num_steps)
-        usable = is_full | (ends_within & self._begins_episode(first, env))
+        usable = is_full | (ends_within & self._starts_episode(first, env))
         if self._shows_ends:
-            last = self._places(first + num_steps - 1)
+            last = self._ring_positions(first + num_steps - 1)
             usable |= ends_within & self._ring["terminated"][last, env]
-        usable &= self._ring["is_valid"][self._places(first), env]
+        usable &= self._ring["is_valid"][self._ring_positions(first), env]
         return Cuts(first, env, num_steps).take(np.nonzero(usable)[0])
 
-    def _begins_episode(
+    def _starts_episode(
         self, first: Int64[np.ndarray, " draw"], env: Int64[np.ndarray, " draw"]
     ) -> Bool[np.ndarray, " draw"]:
-        before = self._places(np.maximum(first - 1, 0))
+        before = self._ring_positions(np.maximum(first - 1, 0))
         follows_an_end = self._ring["ended"][before, env] | ~self._ring["is_valid"][before, env]
         return follows_an_end & (first > 0)
 
@@ -146,7 +146,7 @@ class Recorder:
         time = np.arange(0, self.segment_steps, stride)
         is_real = time < cuts.num_steps[:, None]
         steps = cuts.first[:, None] + np.minimum(time, cuts.num_steps[:, None] - 1)
-        return self._ring[name][self._places(steps), cuts.env[:, None]], is_real
+        return self._ring[name][self._ring_positions(steps), cuts.env[:, None]], is_real
 
     def segments(self, cuts: Cuts) -> list[Segment]:
         """Copy segments out of the buffer."""
@@ -158,7 +158,7 @@ class Recorder:
         ]
 
     def _segment(self, first: int, env: int, num_steps: int) -> Segment:
-        places = self._places(first + np.arange(num_steps))
+        places = self._ring_positions(first + np.arange(num_steps))
         columns = {name: self._ring[name][places, env] for name in COLUMNS[:4]}
         return Segment(env_id=self._env_id, **columns)
 

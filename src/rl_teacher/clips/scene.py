@@ -50,11 +50,11 @@ def build_scene(model: mujoco.MjModel, camera: Mapping[str, Any]) -> Scene:
     Returns:
         The scene as JSON values, see `scene_bytes`.
     """
-    start = _start_of(model)
-    places = _places(model)
+    start = _initial_data(model)
+    places = _pose_indices(model)
     geoms = _shown_geoms(model)
-    meshes = _used(model, geoms, "mesh")
-    hfields = _used(model, geoms, "hfield")
+    meshes = _used_assets(model, geoms, "mesh")
+    hfields = _used_assets(model, geoms, "hfield")
     return {
         "version": VERSION,
         "bodies": [model.body(body).name or f"body {body}" for body in places],
@@ -88,12 +88,12 @@ def moving_bodies(model: mujoco.MjModel) -> Int[np.ndarray, " body"]:
     return np.flatnonzero(model.body_weldid != 0)
 
 
-def _places(model: mujoco.MjModel) -> dict[int, int]:
+def _pose_indices(model: mujoco.MjModel) -> dict[int, int]:
     """Map each moving body to its index in the poses."""
     return {body: place for place, body in enumerate(moving_bodies(model).tolist())}
 
 
-def _start_of(model: mujoco.MjModel) -> mujoco.MjData:
+def _initial_data(model: mujoco.MjModel) -> mujoco.MjData:
     """Return the model's data in its initial pose."""
     start = mujoco.MjData(model)
     mujoco.mj_kinematics(model, start)
@@ -154,7 +154,7 @@ def _ground_z(model: mujoco.MjModel, start: mujoco.MjData, geoms: list[int]) -> 
 # --- meshes and height fields ---
 
 
-def _used(model: mujoco.MjModel, geoms: list[int], kind: str) -> list[int]:
+def _used_assets(model: mujoco.MjModel, geoms: list[int], kind: str) -> list[int]:
     """Return the meshes or height fields in use, each once."""
     return sorted({int(model.geom_dataid[g]) for g in geoms if _type_of(model, g) == kind})
 
@@ -215,7 +215,7 @@ def _camera(
         ),
         "azimuth_deg": _rounded(camera.get("azimuth", model.vis.global_.azimuth)),
         "lookat": _rounded(lookat),
-        "tracks": None if tracked is None else _places(model)[tracked],
+        "tracks": None if tracked is None else _pose_indices(model)[tracked],
     }
 
 

@@ -33,7 +33,7 @@ def encode_mp4(frames: Iterable[Frame], fps: float) -> bytes:
     Returns:
         The file. Equal frames give equal bytes.
     """
-    images = (_even(frame) for frame in frames)
+    images = (_pad_to_even(frame) for frame in frames)
     # FFmpeg moves the index to the front by reading the file again, which needs a real file.
     with tempfile.TemporaryDirectory(prefix="rl-teacher-") as folder:
         path = Path(folder) / "clip.mp4"
@@ -51,17 +51,17 @@ def _write(path: Path, images: Iterator[EvenFrame], fps: float) -> None:
         stream.pix_fmt = "yuv420p"
         # One thread: training needs the other cores.
         stream.thread_count = 1
-        for image in _with_first(first, images):
+        for image in _prepend(first, images):
             file.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         file.mux(stream.encode())
 
 
-def _with_first(first: EvenFrame, others: Iterator[EvenFrame]) -> Iterator[EvenFrame]:
+def _prepend(first: EvenFrame, others: Iterator[EvenFrame]) -> Iterator[EvenFrame]:
     yield first
     yield from others
 
 
-def _even(frame: Frame) -> EvenFrame:
+def _pad_to_even(frame: Frame) -> EvenFrame:
     height, width = frame.shape[:2]
     if height % 2 == width % 2 == 0:
         return np.ascontiguousarray(frame)

@@ -267,13 +267,13 @@ def _full_id(env_id: str) -> str:
     wanted = env_id.strip().removeprefix(f"{NAMESPACE}/")
     module, _, own_id = wanted.rpartition(":")
     if module:
-        own = _imported(module, wanted)
+        own = _import_module(module, wanted)
         if own_id not in gymnasium.registry and is_factory(own, own_id):
             return wanted
         full_id = _full_id(own_id)
         return full_id if full_id in TASKS else f"{module}:{full_id}"
     spec = gymnasium.registry.get(wanted)
-    if wanted in TASKS or (spec is not None and not _is_ales(spec)):
+    if wanted in TASKS or (spec is not None and not _is_ale_spec(spec)):
         return wanted
     _import_registering(wanted)
     by_lower = _ids_by_lower_name()
@@ -286,7 +286,7 @@ def _full_id(env_id: str) -> str:
     raise UnknownName("environment", env_id, known)
 
 
-def _imported(module: str, env_id: str) -> ModuleType:
+def _import_module(module: str, env_id: str) -> ModuleType:
     """Import the module of a user's environment."""
     try:
         return importlib.import_module(module)
@@ -323,7 +323,7 @@ def _ids_by_lower_name() -> dict[str, str]:
     The first claim wins: tasks, then Gymnasium's ids, then other spellings.
     """
     names: dict[str, str] = {}
-    registered = [spec.id for spec in gymnasium.registry.values() if not _is_ales(spec)]
+    registered = [spec.id for spec in gymnasium.registry.values() if not _is_ale_spec(spec)]
     for full_id in [*TASKS, *sorted(registered)]:
         names.setdefault(full_id.lower(), full_id)
     for spelling, full_id in [*_task_spellings(), *_unversioned_gymnasium()]:
@@ -354,17 +354,17 @@ def _latest_gymnasium_ids() -> list[str]:
     for spec in gymnasium.registry.values():
         name = spec.id.rsplit("-v", 1)[0]
         is_newest = name not in latest or (spec.version or 0) > (latest[name].version or 0)
-        if is_newest and not _is_ours(spec) and not _is_ales(spec):
+        if is_newest and not _is_suite_spec(spec) and not _is_ale_spec(spec):
             latest[name] = spec
     return [spec.id for spec in latest.values() if spec.id not in TASKS]
 
 
-def _is_ours(spec: EnvSpec) -> bool:
+def _is_suite_spec(spec: EnvSpec) -> bool:
     """Return whether an id belongs to one of our tasks."""
     return str(spec.entry_point).startswith(f"{NAMESPACE}.envs.mujoco.vector:")
 
 
-def _is_ales(spec: EnvSpec) -> bool:
+def _is_ale_spec(spec: EnvSpec) -> bool:
     """Return whether ALE registered an id; games have full ids of our own."""
     return str(spec.entry_point).startswith("ale_py.")
 

@@ -167,7 +167,7 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
         """Step all environments; finished episodes are reset in the same step."""
         obs, rewards, terminated, truncated, infos = super().step(actions)
         if "final_obs" in infos:
-            infos["final_obs"] = _dense(infos["final_obs"], infos["_final_obs"], obs)
+            infos["final_obs"] = _fill_final_obs(infos["final_obs"], infos["_final_obs"], obs)
         return obs, rewards, terminated, truncated, infos
 
     def get_state(self) -> dict[str, np.ndarray]:
@@ -198,7 +198,9 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
             raise CorruptCheckpoint(
                 f"{len(running)} environments were saved; {self.num_envs} are needed."
             )
-        self._adopt(np.stack([env.replay(r) for env, r in zip(self.envs, running, strict=True)]))
+        self._set_observations(
+            np.stack([env.replay(r) for env, r in zip(self.envs, running, strict=True)])
+        )
         self._warn_unless_observing(state["observations"])
         # Only now: replaying counted steps and numbered episodes.
         self._history.set_state(part_of(state, "history"))
@@ -221,7 +223,7 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
             for env, steps in zip(self.envs, elapsed.tolist(), strict=True):
                 env.start_at(steps)
 
-    def _adopt(self, observations: Shaped[np.ndarray, "env ..."]) -> None:
+    def _set_observations(self, observations: Shaped[np.ndarray, "env ..."]) -> None:
         """Set the current observations, with no episode finished."""
         self._env_obs = list(observations)
         self._observations = observations
@@ -236,7 +238,7 @@ def _plain_seed(seed: int | Sequence[int | None] | None) -> int | list[int | Non
     return int(seed) if isinstance(seed, np.integer) else list(seed)
 
 
-def _dense(
+def _fill_final_obs(
     final_obs: Shaped[np.ndarray, "..."],
     is_final: Shaped[np.ndarray, " env"],
     obs: Shaped[np.ndarray, "env ..."],

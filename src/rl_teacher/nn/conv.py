@@ -315,7 +315,7 @@ def _convolve_tiles(tiles, parts):  # noqa: ANN001, ANN202
     across, _, size, outputs = parts.shape
     batch, rows, columns, _ = tiles.shape
     flat = jax.lax.optimization_barrier(tiles.astype(jnp.float32)).reshape(-1, size)
-    products = jax.lax.optimization_barrier(flat @ _side_by_side(parts))
+    products = jax.lax.optimization_barrier(flat @ _merge_filter_parts(parts))
     products = products.reshape(batch, rows, columns, across, across, outputs)
     high, wide = rows - across + 1, columns - across + 1
     offsets = [(i, j) for i in range(across) for j in range(across)]
@@ -324,7 +324,7 @@ def _convolve_tiles(tiles, parts):  # noqa: ANN001, ANN202
     )
 
 
-def _side_by_side(parts: Array) -> Array:
+def _merge_filter_parts(parts: Array) -> Array:
     """Reshape [k, k, I, O] to [I, k * k * O]."""
     return parts.transpose(2, 0, 1, 3).reshape(parts.shape[2], -1)
 
@@ -359,7 +359,7 @@ def _convolve_tiles_backward(
     parts_gradient = parts_gradient.reshape(across, across, outputs, size).transpose(0, 1, 3, 2)
     if tiles.dtype == jnp.uint8:
         return None, parts_gradient
-    return (products_gradient.T @ _side_by_side(parts).T).reshape(tiles.shape), parts_gradient
+    return (products_gradient.T @ _merge_filter_parts(parts).T).reshape(tiles.shape), parts_gradient
 
 
 _convolve_tiles.defvjp(_convolve_tiles_forward, _convolve_tiles_backward)

@@ -197,10 +197,10 @@ def as_settings(kind: type[Settings], saved: Mapping[str, Any]) -> Settings:
     given = {
         each.name: saved[each.name] for each in fields(cast("Any", kind)) if each.name in saved
     }
-    return kind(**{name: _as_type(hints[name], value) for name, value in given.items()})
+    return kind(**{name: _convert(hints[name], value) for name, value in given.items()})
 
 
-def _as_type(hint: Any, value: Any) -> Any:
+def _convert(hint: Any, value: Any) -> Any:
     if is_dataclass(hint) and isinstance(value, Mapping):
         return as_settings(cast("type[Any]", hint), value)
     return tuple(value) if isinstance(value, list) else value
@@ -229,11 +229,11 @@ def predictor_for(
         return predictor
     own = part_of(part_of(chosen.checkpoint.arrays, "rewards"), "predictor")
     if own:
-        return _loaded(space, config, own)
+        return _load_predictor(space, config, own)
     return None if config.predictor_path is None else find_predictor(config.predictor_path)
 
 
-def _loaded(space: InputSpace, config: TeachConfig, state: StateDict) -> RewardPredictor:
+def _load_predictor(space: InputSpace, config: TeachConfig, state: StateDict) -> RewardPredictor:
     predictor = RewardPredictor(space, config.reward)
     try:
         predictor.load_state(state)

@@ -52,13 +52,13 @@ def choose(name: str, folder: Path, wanted: str) -> Chosen:
                 "training begins, and every 20 seconds from then on; let it train for a while."
             )
         try:
-            return _latest(name, kept) if wanted == LATEST else _exactly(name, kept, wanted)
+            return _select_latest(name, kept) if wanted == LATEST else _select(name, kept, wanted)
         except FileNotFoundError:
             continue
     raise CorruptCheckpoint(f"The checkpoints in {folder} change faster than they can be read.")
 
 
-def _latest(name: str, kept: Sequence[CheckpointFile]) -> Chosen:
+def _select_latest(name: str, kept: Sequence[CheckpointFile]) -> Chosen:
     """Return the newest undamaged checkpoint."""
     note = None
     for place, file in enumerate(kept):
@@ -74,7 +74,7 @@ def _latest(name: str, kept: Sequence[CheckpointFile]) -> Chosen:
     )
 
 
-def _exactly(name: str, kept: Sequence[CheckpointFile], wanted: str) -> Chosen:
+def _select(name: str, kept: Sequence[CheckpointFile], wanted: str) -> Chosen:
     step = None if wanted == PREVIOUS else _step(wanted, kept)
     for place, file in enumerate(kept):
         if place == 1 if step is None else file.step == step:

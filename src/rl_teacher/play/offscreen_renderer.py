@@ -168,7 +168,7 @@ def _camera(shot: Shot, model: Any, pose: Any) -> Any:
     camera: Any = mujoco.MjvCamera()  # pyright: ignore[reportAttributeAccessIssue]
     camera.lookat[:] = settings["lookat"]
     if settings["tracks"] is not None:
-        camera.lookat[:] = _above(
+        camera.lookat[:] = _at_height(
             pose.xpos[moving_bodies(model)[settings["tracks"]]], shot.look_height
         )
     camera.distance = settings["distance"] * max(1.0, NARROWEST * shot.height / shot.width)
@@ -176,5 +176,5 @@ def _camera(shot: Shot, model: Any, pose: Any) -> Any:
     return camera
 
 
-def _above(place: Float[np.ndarray, "3"], height: float) -> Float[np.ndarray, "3"]:
+def _at_height(place: Float[np.ndarray, "3"], height: float) -> Float[np.ndarray, "3"]:
     return np.array([place[0], place[1], height])

@@ -47,7 +47,7 @@ class Player:
         self._episodes: list[Future[PlayedEpisode]] = []
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="play")
-        self._start_until(0)
+        self._start_episodes(0)
 
     def session(self) -> PlaySession:
         """Describe the actors and the episodes."""
@@ -75,7 +75,7 @@ class Player:
         Raises:
             RlTeacherError: the episode could not be recorded or rendered.
         """
-        self._start_until(number + 1)
+        self._start_episodes(number + 1)
         try:
             return self._episodes[number].result(timeout_s)
         except FutureTimeoutError:
@@ -97,7 +97,7 @@ class Player:
         for actor in self._actors:
             actor.venv.close()
 
-    def _start_until(self, number: int) -> None:
+    def _start_episodes(self, number: int) -> None:
         # Episodes are recorded in order: exploring agents draw from one generator, so only then
         # does a seed give the same episodes whichever is requested first.
         with self._lock:

@@ -59,7 +59,7 @@ class RewardOverlay:
     def __init__(self, curve: Curve, width: int) -> None:
         self._curve = curve
         self._width = width
-        self._image = self._drawn()
+        self._image = self._draw_curve()
 
     def at(self, frame: int) -> Picture:
         """Return the overlay of a frame; after the last frame the marker stays."""
@@ -85,7 +85,7 @@ class RewardOverlay:
         x = EDGE + room * frame / max(len(self._curve.values) - 1, 1)
         return x, HEAD + TRACK * (1 - (value - low) / (high - low or 1.0))
 
-    def _drawn(self) -> Image.Image:
+    def _draw_curve(self) -> Image.Image:
         size = SUPERSAMPLING * self._width, SUPERSAMPLING * HEIGHT
         large = Image.new("RGB", size, CARD)
         pen = ImageDraw.Draw(large)

@@ -251,19 +251,19 @@ class LibraryAgent(ABC):
         return {
             name: np.asarray(getattr(holder, last))
             for name in COUNTERS
-            for holder, last in [_attribute(self.algorithm, name)]
+            for holder, last in [_resolve_attribute(self.algorithm, name)]
             if hasattr(holder, last)
         }
 
     def _set_counters(self, counters: Mapping[str, np.ndarray]) -> None:
         for name, value in counters.items():
-            holder, last = _attribute(self.algorithm, name)
+            holder, last = _resolve_attribute(self.algorithm, name)
             setattr(holder, last, value.item())
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         return torch.as_tensor(array, device=self.algorithm.device)
 
 
-def _attribute(algorithm: Any, name: str) -> tuple[Any, str]:
+def _resolve_attribute(algorithm: Any, name: str) -> tuple[Any, str]:
     holder, _, last = name.rpartition(".")
     return (getattr(algorithm, holder, None) if holder else algorithm), last

@@ -153,13 +153,13 @@ class OnPolicyLibraryAgent(LibraryAgent):
     def learn(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> dict[str, float]:
         """Update on one rollout with the given rewards; then update the observation statistics."""
         with self._randomness.in_use():
-            self._fill(rollout, self._scaled(rollout, rewards))
+            self._fill(rollout, self._scaled_rewards(rollout, rewards))
             self._advance(rollout.num_steps)
             self.algorithm.train()
         self.observe(rollout)
         return self._metrics()
 
-    def _scaled(self, rollout: Rollout, rewards: np.ndarray) -> np.ndarray:
+    def _scaled_rewards(self, rollout: Rollout, rewards: np.ndarray) -> np.ndarray:
         if not self._normalises:
             return rewards.astype(np.float32)
         return self._scale_rewards(rewards, rollout.ended, rollout.is_valid)

@@ -85,38 +85,38 @@ def _is_parameter(name: str) -> bool:
 def flattened(tree: Any) -> StateDict:
     """Convert nested dictionaries and lists of tensors to arrays and their structure in JSON."""
     arrays: StateDict = {}
-    shape = json.dumps(_without_tensors(tree, "", arrays))
+    shape = json.dumps(_extract_tensors(tree, "", arrays))
     return {**arrays, STRUCTURE: text_to_array(shape)}
 
 
 def unflattened(arrays: Mapping[str, np.ndarray]) -> Any:
     """Return the argument of `flattened`."""
-    return _with_tensors(json.loads(array_to_text(arrays[STRUCTURE])), arrays)
+    return _insert_tensors(json.loads(array_to_text(arrays[STRUCTURE])), arrays)
 
 
-def _without_tensors(tree: Any, name: str, arrays: StateDict) -> Any:
+def _extract_tensors(tree: Any, name: str, arrays: StateDict) -> Any:
     if isinstance(tree, torch.Tensor):
         arrays[name] = tree.detach().cpu().numpy().copy()
         return {"tensor": name}
     if isinstance(tree, Mapping):
         items = [
-            [key, _without_tensors(each, f"{name}/{key}" if name else str(key), arrays)]
+            [key, _extract_tensors(each, f"{name}/{key}" if name else str(key), arrays)]
             for key, each in tree.items()
         ]
         return {"items": items}
     if isinstance(tree, list | tuple):
-        return {"list": [_without_tensors(e, f"{name}/{i}", arrays) for i, e in enumerate(tree)]}
+        return {"list": [_extract_tensors(e, f"{name}/{i}", arrays) for i, e in enumerate(tree)]}
     return {"value": tree}
 
 
-def _with_tensors(shape: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+def _insert_tensors(shape: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     ((kind, content),) = shape.items()
     if kind == "tensor":
         return torch.from_numpy(np.array(arrays[content]))
     if kind == "items":
-        return {key: _with_tensors(each, arrays) for key, each in content}
+        return {key: _insert_tensors(each, arrays) for key, each in content}
     if kind == "list":
-        return [_with_tensors(each, arrays) for each in content]
+        return [_insert_tensors(each, arrays) for each in content]
     return content
 
 

@@ -174,7 +174,9 @@ def _as_networks(
     network, networks = "logits", {}
     if isinstance(spaces[1], gym.spaces.Box):
         network = "mean"
-        layers["policy"][-1], networks["[0].log_std"] = _in_our_units(saved, layers, spaces[1])
+        layers["policy"][-1], networks["[0].log_std"] = _rescale_to_unit_actions(
+            saved, layers, spaces[1]
+        )
     for prefix, net in ((f"[0].{network}", "policy"), ("[1]", "value")):
         for i, (weight, bias) in enumerate(layers[net]):
             networks[f"{prefix}.weights[{i}]"] = np.ascontiguousarray(weight.T)
@@ -246,7 +248,7 @@ def _num_outputs(space: gym.Space) -> int:
     )
 
 
-def _in_our_units(
+def _rescale_to_unit_actions(
     saved: SavedPolicy, layers: Mapping[str, list], space: gym.spaces.Box
 ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
     """Rescale the last layer and log_std to actions in [-1, 1].

@@ -18,7 +18,7 @@ from rl_teacher.envs.episode_replay import ReplayRecord
 Frame = UInt8[np.ndarray, "height width 3"]
 Observation = UInt8[np.ndarray, "channel height width"]
 
-_ONLY = np.ones(1, np.bool_)
+_ALL_ENVS = np.ones(1, np.bool_)
 
 
 class EpisodeReplayer:
@@ -62,7 +62,7 @@ class EpisodeReplayer:
         seed = np.array([reset_state["seed"]])
         place = np.array([reset_state.get("place", 0)])
         for each in self._emulators:
-            each.reset(seed, _ONLY)
+            each.reset(seed, _ALL_ENVS)
         self._images = [each.skip_episodes(place)[0] for each in self._emulators]
         self._reset_state = reset_state
         for action in reset_state["start"]:
@@ -77,20 +77,20 @@ class EpisodeReplayer:
 @contextmanager
 def shared_replayer(game: AtariGame, frames: FrameSettings | None) -> Iterator[EpisodeReplayer]:
     """Lend a replayer that keeps its position, since the next clip may be of the same episode."""
-    with _IN_USE:
-        yield _kept(game, frames)
+    with _REPLAYER_LOCK:
+        yield _cached_replayer(game, frames)
 
 
-_IN_USE = Lock()
+_REPLAYER_LOCK = Lock()
 
 
 @lru_cache(1)
-def _kept(game: AtariGame, frames: FrameSettings | None) -> EpisodeReplayer:
+def _cached_replayer(game: AtariGame, frames: FrameSettings | None) -> EpisodeReplayer:
     return EpisodeReplayer(game, frames)
 
 
 # ALE logs errors for emulators that are still alive when the process ends.
-atexit.register(_kept.cache_clear)
+atexit.register(_cached_replayer.cache_clear)
 
 
 def frames_of(record: ReplayRecord) -> FrameSettings:

@@ -57,7 +57,7 @@ def resolve_game(spelling: str) -> AtariGame | None:
     if match["version"] and is_sticky != (match["version"].lower() == "-v5"):
         return None
     rom = _roms_by_name().get(match["name"].replace("_", "").lower())
-    return None if rom is None else AtariGame(_name(rom), rom, is_sticky)
+    return None if rom is None else AtariGame(_ale_name(rom), rom, is_sticky)
 
 
 def game_of(full_id: str) -> AtariGame | None:
@@ -72,18 +72,18 @@ def game_of(full_id: str) -> AtariGame | None:
 
 def games() -> Iterator[AtariGame]:
     """Return every game, without sticky actions."""
-    return (AtariGame(_name(rom), rom, is_sticky=False) for rom in _roms_by_name().values())
+    return (AtariGame(_ale_name(rom), rom, is_sticky=False) for rom in _roms_by_name().values())
 
 
 def nearest_names(spelling: str) -> list[str]:
     """Return the names of games that are close to a misspelt one."""
-    names = [each for game in games() for each in _offered(game)]
+    names = [each for game in games() for each in _spellings(game)]
     by_lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(spelling.lower(), by_lower, n=4, cutoff=0.6)
     return [by_lower[name] for name in near]
 
 
-def _offered(game: AtariGame) -> tuple[str, ...]:
+def _spellings(game: AtariGame) -> tuple[str, ...]:
     return (
         game.name,
         *(f"{game.name}-v{version}" for version in (0, 4)),
@@ -97,9 +97,9 @@ def _roms_by_name() -> dict[str, str]:
     from ale_py import roms  # noqa: PLC0415 - registers 350 ids with Gymnasium
 
     playable = sorted(set(roms.get_all_rom_ids()) - _FOR_TWO)
-    return {_name(rom).lower(): rom for rom in playable}
+    return {_ale_name(rom).lower(): rom for rom in playable}
 
 
-def _name(rom: str) -> str:
+def _ale_name(rom: str) -> str:
     """Return the name that ALE uses in its own ids."""
     return rom.title().replace("_", "")

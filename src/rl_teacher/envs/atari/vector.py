@@ -148,7 +148,7 @@ class AtariVectorEnv(SeededVectorEnv):
             elapsed = checked_elapsed(
                 options["elapsed_steps"], self.num_envs, self._rules.max_episode_steps
             )
-        self._observations = self._begin(which, elapsed, draws_seeds=True)
+        self._observations = self._begin_episodes(which, elapsed, draws_seeds=True)
         return self._observations, self._start_infos()
 
     def step(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -161,7 +161,7 @@ class AtariVectorEnv(SeededVectorEnv):
     def begin_step(self, actions: Integer[np.ndarray, " env"]) -> None:
         """Start a step in the emulators' threads; the caller may compute until `end_step`."""
         self._is_starting = self._start_left > 0
-        checked = self._checked(actions)
+        checked = self._validate_actions(actions)
         self._emulators.send(self._with_start_actions(checked))
         self._record(checked)
 
@@ -183,7 +183,7 @@ class AtariVectorEnv(SeededVectorEnv):
             infos |= {"final_info": {}, "_final_info": ended}
         if ended.any() or is_over_at_start.any():
             begins, elapsed = ended | is_over_at_start, np.zeros_like(self._elapsed)
-            images = self._begin(begins, elapsed, draws_seeds=self._has_fresh_seeds)
+            images = self._begin_episodes(begins, elapsed, draws_seeds=self._has_fresh_seeds)
         self._observations = images
         rewards = np.where(is_starting, 0.0, rewards)
         return images, rewards, terminated, truncated, infos | self._start_infos()
@@ -227,7 +227,7 @@ class AtariVectorEnv(SeededVectorEnv):
 
     # --- steps ---
 
-    def _checked(self, actions: Any) -> Int64[np.ndarray, " env"]:
+    def _validate_actions(self, actions: Any) -> Int64[np.ndarray, " env"]:
         given = np.asarray(actions)
         if given.shape != (self.num_envs,):
             raise ValueError(f"The actions have shape {given.shape}; {(self.num_envs,)} is needed.")
@@ -263,7 +263,7 @@ class AtariVectorEnv(SeededVectorEnv):
         taken = self._taken[env, : self._steps[env]]
         return ReplayRecord(self._reset_states[env], taken.astype(self.single_action_space.dtype))
 
-    def _begin(
+    def _begin_episodes(
         self,
         which: Bool[np.ndarray, " env"],
         elapsed: Int64[np.ndarray, " env"],

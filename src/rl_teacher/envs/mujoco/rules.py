@@ -33,13 +33,13 @@ def normal_velocity_start(scale: float) -> DrawStart:
 def reacher_start(rng: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> Start:
     """Draw a bent arm and a target within its reach."""
     noisy_qpos = rng.uniform(low=-0.1, high=0.1, size=qpos.size) + qpos
-    noisy_qpos[-2:] = _point_in_disc(rng, radius=0.2)
+    noisy_qpos[-2:] = _sample_in_disc(rng, radius=0.2)
     noisy_qvel = qvel + rng.uniform(low=-0.005, high=0.005, size=qvel.size)
     noisy_qvel[-2:] = 0
     return noisy_qpos, noisy_qvel
 
 
-def _point_in_disc(rng: np.random.Generator, radius: float) -> Float[np.ndarray, "2"]:
+def _sample_in_disc(rng: np.random.Generator, radius: float) -> Float[np.ndarray, "2"]:
     while True:
         point = rng.uniform(low=-radius, high=radius, size=2)
         if np.linalg.norm(point) < radius:
@@ -155,7 +155,7 @@ def _clipped_contact_forces(physics: Physics) -> Float[np.ndarray, "env forces"]
 # --- Gymnasium's rules; operations are in its order, so that results are equal bit for bit ---
 
 
-def _squares(values: Shaped[np.ndarray, "env some"]) -> Inexact[np.ndarray, " env"]:
+def _sum_of_squares(values: Shaped[np.ndarray, "env some"]) -> Inexact[np.ndarray, " env"]:
     return np.square(values).sum(axis=1)
 
 
@@ -167,40 +167,40 @@ def score_hopper_v5(physics: Physics, velocity_x: np.ndarray, actions: np.ndarra
     # One maximum over all environments is fast and nearly always sufficient.
     if not extremes.max() < 100.0:
         is_healthy &= (extremes < 100.0).all(axis=1)
-    return velocity_x + is_healthy - 1e-3 * _squares(actions), ~is_healthy
+    return velocity_x + is_healthy - 1e-3 * _sum_of_squares(actions), ~is_healthy
 
 
 def score_walker_v5(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """Forward velocity + 1 while upright - 1e-3 * squared torques; ends by falling."""
     height, angle = physics.qpos[:, 1], physics.qpos[:, 2]
     is_healthy = (height > 0.8) & (height < 2.0) & (angle > -1.0) & (angle < 1.0)
-    return velocity_x + is_healthy - 1e-3 * _squares(actions), ~is_healthy
+    return velocity_x + is_healthy - 1e-3 * _sum_of_squares(actions), ~is_healthy
 
 
 def score_cheetah_v5(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """Forward velocity - 0.1 * squared torques."""
     del physics
-    return velocity_x - 0.1 * _squares(actions), None
+    return velocity_x - 0.1 * _sum_of_squares(actions), None
 
 
 def score_swimmer_v5(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """Forward velocity - 1e-4 * squared torques."""
     del physics
-    return velocity_x - 1e-4 * _squares(actions), None
+    return velocity_x - 1e-4 * _sum_of_squares(actions), None
 
 
 def score_reacher_v5(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """Minus the distance to the target - squared torques."""
     rewards, _ = score_reacher(physics, velocity_x, actions)
-    return rewards - _squares(actions), None
+    return rewards - _sum_of_squares(actions), None
 
 
 def score_ant_v5(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """Forward velocity + 1 while healthy - torques, contact forces; ends by falling or flying."""
     height = physics.qpos[:, 2]
     is_healthy = np.isfinite(physics.state).all(axis=1) & (height >= 0.2) & (height <= 1.0)
-    contact_cost = 5e-4 * _squares(_clipped_contact_forces(physics))
-    return velocity_x + is_healthy - (0.5 * _squares(actions) + contact_cost), ~is_healthy
+    contact_cost = 5e-4 * _sum_of_squares(_clipped_contact_forces(physics))
+    return velocity_x + is_healthy - (0.5 * _sum_of_squares(actions) + contact_cost), ~is_healthy
 
 
 def score_humanoid_v5(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
@@ -208,8 +208,8 @@ def score_humanoid_v5(physics: Physics, velocity_x: np.ndarray, actions: np.ndar
     del actions
     is_healthy = (physics.qpos[:, 2] > 1.0) & (physics.qpos[:, 2] < 2.0)
     forces = physics.derived["cfrc_ext"]
-    contact_cost = np.minimum(5e-7 * _squares(forces.reshape(len(forces), -1)), 10.0)
-    costs = 0.1 * _squares(physics.ctrl) + contact_cost
+    contact_cost = np.minimum(5e-7 * _sum_of_squares(forces.reshape(len(forces), -1)), 10.0)
+    costs = 0.1 * _sum_of_squares(physics.ctrl) + contact_cost
     return 1.25 * velocity_x + is_healthy * 5.0 - costs, ~is_healthy
 
 

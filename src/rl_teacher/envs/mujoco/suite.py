@@ -102,15 +102,15 @@ HUMANOID_V5_VIEW = View(
 # --- tasks ---
 
 
-def _plain(task: Task) -> Task:
+def _plain_task(task: Task) -> Task:
     return replace(task, id=f"{task.id}-v5", is_suite=False)
 
 
-def _long(task: Task) -> Task:
+def _long_task(task: Task) -> Task:
     return replace(task, id=f"{task.id}-v1")
 
 
-def _short(task: Task) -> Task:
+def _short_task(task: Task) -> Task:
     short_steps = SHORT_STEPS.get(task.id, 300)
     return replace(task, id=f"Short{task.id}-v1", max_episode_steps=short_steps)
 
@@ -135,13 +135,13 @@ _SUITE = (
     ),
 )
 
-_ENDLESS = (
+_PLAIN_WITHOUT_TERMINATION = (
     Task("Reacher", REACHER, REACHER_VIEW, rules.score_reacher_v5, 50),
     Task("HalfCheetah", CHEETAH, CHEETAH_VIEW, rules.score_cheetah_v5),
     Task("Swimmer", SWIMMER, SWIMMER_VIEW, rules.score_swimmer_v5),
 )
 
-_ENDING = (
+_PLAIN_WITH_TERMINATION = (
     Task("Hopper", HOPPER, HOPPER_V5_VIEW, rules.score_hopper_v5),
     Task("Walker2d", WALKER, WALKER_V5_VIEW, rules.score_walker_v5),
     Task("Ant", ANT, ANT_V5_VIEW, rules.score_ant_v5),
@@ -168,9 +168,9 @@ def _by_id(*tasks: Task) -> dict[str, Task]:
     return {task.id: task for task in tasks}
 
 
-SUITE = _by_id(*(variant(task) for task in _SUITE for variant in (_long, _short)))
+SUITE = _by_id(*(variant(task) for task in _SUITE for variant in (_long_task, _short_task)))
 PLAIN = _by_id(
-    *(_plain(task) for task in _ENDLESS),
-    *(_plain(replace(task, can_terminate=True)) for task in _ENDING),
+    *(_plain_task(task) for task in _PLAIN_WITHOUT_TERMINATION),
+    *(_plain_task(replace(task, can_terminate=True)) for task in _PLAIN_WITH_TERMINATION),
 )
 TASKS = SUITE | PLAIN
