@@ -113,21 +113,21 @@ class AccessMiddleware:
             return response_of(problem_from_error(error), unread_body_headers(request))
 
     async def _check(self, request: Request) -> Response | None:
-        is_known, access, asked = self._match_route(request.scope)
+        is_known, access, experiment = self._match_route(request.scope)
         if access is Access.PUBLIC:
             return self._check_anonymous(request)
         if has_token(request):
             return await self._exchange_token(request)
         credentials = credentials_of(request)
-        identity = await self._whose(credentials, request)
+        identity = await self._authenticate(credentials, request)
         if identity is None:
             return unauthorized(request)
         request.state.identity = identity
         request.state.credential = credentials[0]
         if is_known and access is None:
             return refuse(request, "This is open to nobody.")
-        if asked is not None and not identity.sees(asked):
-            raise experiment_not_found(validate_name(asked))
+        if experiment is not None and not identity.sees(experiment):
+            raise experiment_not_found(validate_name(experiment))
         return self._check_identity(request, access, identity)
 
     def _check_identity(
@@ -166,7 +166,7 @@ class AccessMiddleware:
                 near.append(required_access(route))
         return False, Access.OWNER if near and set(near) == {Access.OWNER} else None, None
 
-    async def _whose(self, credentials: Sequence[str], request: Request) -> Identity | None:
+    async def _authenticate(self, credentials: Sequence[str], request: Request) -> Identity | None:
         """Authenticate a request; a wrong bearer token is rejected despite a valid cookie."""
         if len(set(credentials)) != 1 or not credentials[0]:
             return None
@@ -174,11 +174,11 @@ class AccessMiddleware:
 
     async def _exchange_token(self, request: Request) -> Response:
         """Exchange the token in a link for a cookie and redirect to the address without it."""
-        given = [value for key, value in query_of(request) if key == "token"]
-        if await self._whose(given, request) is None:
+        tokens = [value for key, value in query_of(request) if key == "token"]
+        if await self._authenticate(tokens, request) is None:
             return unauthorized_page("The key in this link is not, or no longer, the right one.")
         response = RedirectResponse(without_token(request), 303, {"Cache-Control": "no-store"})
-        set_cookie(response, request, given[0])
+        set_cookie(response, request, tokens[0])
         return response
 
 
@@ -286,13 +286,13 @@ def unauthorized(request: Request) -> Response:
     """Return the response to a request without a valid credential."""
     if is_page(request):
         return unauthorized_page("It shows what an agent is taught, so it opens only with a key.")
-    said = problem(
+    error = problem(
         NO_CREDENTIAL,
         "No credential came with the request, or one that is wrong, expired or revoked. Open the "
         "link that you were given or that `rl-teacher serve` printed, or send `Authorization: "
         "Bearer` with the token.",
     )
-    return response_of(said, unread_body_headers(request))
+    return response_of(error, unread_body_headers(request))
 
 
 def refuse(request: Request, why: str) -> Response:
@@ -318,12 +318,12 @@ def too_many_requests(request: Request, wait_s: float) -> Response:
     """Return the response to a request over the rate limit."""
     if is_page(request):
         return rate_limited_page(retry_after(wait_s))
-    said = problem(
+    error = problem(
         TOO_MANY,
         f"More came than is answered. Wait {retry_after(wait_s)} seconds, and ask less often.",
     )
     headers = {"Retry-After": retry_after(wait_s), **unread_body_headers(request)}
-    return response_of(said, headers)
+    return response_of(error, headers)
 
 
 def unread_body_headers(request: Request) -> dict[str, str]:

@@ -164,8 +164,10 @@ def local_address(host: str, port: int, instance: str, store_and_media: str) -> 
         store_and_media: Result of `serves`.
     """
     reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
-    shown = f"[{reached}]" if ":" in reached else reached
-    return Address(f"http://{shown}:{port}", reached, port, os.getpid(), instance, store_and_media)
+    url_host = f"[{reached}]" if ":" in reached else reached
+    return Address(
+        f"http://{url_host}:{port}", reached, port, os.getpid(), instance, store_and_media
+    )
 
 
 def _read(path: Path) -> Address | None:

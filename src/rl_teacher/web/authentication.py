@@ -45,9 +45,9 @@ class Authenticator:
     looked up for each request, so that a revoked one is rejected at once.
     """
 
-    def __init__(self, store: Store, settings: Settings, lane: WorkerPool) -> None:
+    def __init__(self, store: Store, settings: Settings, pool: WorkerPool) -> None:
         self._store = store
-        self._look_up = Batcher(lane, self._whose)
+        self._look_up = Batcher(pool, self._identify_many)
         self._token = settings.token.encode()
         self._owner = settings.labeler
         self._clock_s = settings.clock_s
@@ -98,7 +98,7 @@ class Authenticator:
         except (RlTeacherError, SQLAlchemyError):
             return True
 
-    def _whose(self, tokens: Sequence[str]) -> list[Identity | None]:
+    def _identify_many(self, tokens: Sequence[str]) -> list[Identity | None]:
         return self._store.access.identify_many(tokens)
 
     def id_of(self, identity: Identity) -> int:
@@ -131,23 +131,23 @@ class CredentialCache:
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
         self._clock_s = clock_s
-        self._said: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
+        self._roles: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
 
-    def add(self, key: bytes, said: str) -> None:
+    def add(self, key: bytes, role: str) -> None:
         """Add an entry."""
-        self._said[key] = (self._clock_s(), said)
-        self._said.move_to_end(key)
-        if len(self._said) > MAX_REMEMBERED:
-            self._said.popitem(last=False)
+        self._roles[key] = (self._clock_s(), role)
+        self._roles.move_to_end(key)
+        if len(self._roles) > MAX_REMEMBERED:
+            self._roles.popitem(last=False)
 
     def get(self, key: bytes, for_s: float = float("inf")) -> str | None:
         """Return an entry that is not older than `for_s`."""
-        at_s, said = self._said.get(key, (float("-inf"), ""))
-        return said if self._clock_s() - at_s < for_s else None
+        at_s, role = self._roles.get(key, (float("-inf"), ""))
+        return role if self._clock_s() - at_s < for_s else None
 
     def forget(self, key: bytes) -> None:
         """Remove an entry."""
-        self._said.pop(key, None)
+        self._roles.pop(key, None)
 
 
 def digest_of(credential: str) -> bytes:

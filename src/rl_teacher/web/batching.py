@@ -47,14 +47,14 @@ class Batcher(Generic[Item, Result]):
     One transaction for many requests costs little more than one for a single request.
     """
 
-    def __init__(self, lane: WorkerPool, do: Callable[[Sequence[Item]], Sequence[Result]]) -> None:
+    def __init__(self, pool: WorkerPool, do: Callable[[Sequence[Item]], Sequence[Result]]) -> None:
         """Create a batcher.
 
         Args:
-            lane: Threads that process the batches.
+            pool: Threads that process the batches.
             do: Returns one result per item, in order. All items receive its exception.
         """
-        self._lane = lane
+        self._pool = pool
         self._do = do
         self._lock = Lock()
         self._pending: list[tuple[Item, Future[Result]]] = []
@@ -67,7 +67,7 @@ class Batcher(Generic[Item, Result]):
             self._pending.append((item, future))
             is_first, self._is_busy = not self._is_busy, True
         if is_first:
-            self._lane.submit(self._process_batch)
+            self._pool.submit(self._process_batch)
         return await asyncio.wrap_future(future)
 
     def _process_batch(self) -> None:
@@ -86,4 +86,4 @@ class Batcher(Generic[Item, Result]):
         with self._lock:
             self._is_busy = bool(self._pending)
         if self._is_busy:
-            self._lane.submit(self._process_batch)
+            self._pool.submit(self._process_batch)

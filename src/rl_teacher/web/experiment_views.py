@@ -107,22 +107,22 @@ class ExperimentViews:
         self._sparks[experiment_id] = (latest.id, spark)
         return spark
 
-    def _episode(self, said: Mapping[str, Any] | None) -> Episode | None:
+    def _episode(self, episode: Mapping[str, Any] | None) -> Episode | None:
         """Return the latest episode; None if its clip cannot be shown."""
-        if not said:
+        if not episode:
             return None
         try:
-            clip = serialize_clip(self._store.clips.get(str(said.get("clip"))))
+            clip = serialize_clip(self._store.clips.get(str(episode.get("clip"))))
         except (MediaNotFound, CorruptClip, ProblemError):
             return None
-        rewards = said.get("predicted_rewards")
+        rewards = episode.get("predicted_rewards")
         return Episode(
             clip=clip,
             predicted_rewards=[rounded(each) for each in rewards]
             if isinstance(rewards, list)
             else None,
-            true_return=finite(said.get("true_return")),
-            step=whole(said.get("step")),
+            true_return=finite(episode.get("true_return")),
+            step=whole(episode.get("step")),
         )
 
 

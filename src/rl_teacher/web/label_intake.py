@@ -38,11 +38,11 @@ def store_uploads(store: Store, sent: Sequence[LabelUpload]) -> list[LabelReceip
     """
     check_schema_version(store)
     parcels = [opened(each) for each in sent]
-    asked = store.leases.find(
+    comparisons = store.leases.find(
         {(parcel.by.name, label.comparison_id) for parcel in parcels for label in parcel.read}
     )
     for parcel in parcels:
-        parcel.sort_out(asked)
+        parcel.sort_out(comparisons)
     gone = keep(store, [label for parcel in parcels for label in parcel.good])
     return [parcel.receipt(gone) for parcel in parcels]
 
@@ -63,11 +63,11 @@ class Parcel:
     good: list[NewLabel] = field(default_factory=list)
     refused: list[RejectedLabel] = field(default_factory=list)
 
-    def sort_out(self, asked: Mapping[tuple[str, int], ComparisonWithLease]) -> None:
+    def sort_out(self, comparisons: Mapping[tuple[str, int], ComparisonWithLease]) -> None:
         """Check each label against its comparison."""
         for label in self.read:
             try:
-                about = asked.get((self.by.name, label.comparison_id))
+                about = comparisons.get((self.by.name, label.comparison_id))
                 if about is None or not self.by.sees(about.comparison.experiment_name):
                     raise ComparisonNotFound([label.comparison_id])
                 self.good.append(in_stored_order(label, about, self.by.name))
@@ -145,14 +145,14 @@ def keep(store: Store, labels: Sequence[NewLabel]) -> dict[int, Problem]:
     return {}
 
 
-def refused(request_id: UUID | None, said: Problem) -> RejectedLabel:
+def refused(request_id: UUID | None, problem: Problem) -> RejectedLabel:
     """Build a rejected label."""
-    return RejectedLabel(request_id=request_id, problem=said)
+    return RejectedLabel(request_id=request_id, problem=problem)
 
 
-def request_id_of(given: Any) -> UUID | None:
+def request_id_of(label: Any) -> UUID | None:
     """Return the request id of an invalid label; None if it is invalid as well."""
     try:
-        return TypeAdapter(UUID).validate_python(given["request_id"])
+        return TypeAdapter(UUID).validate_python(label["request_id"])
     except (ValidationError, TypeError, KeyError):
         return None

@@ -93,9 +93,9 @@ def quality(labels: LabelSample, labelers: Sequence[LabelerView]) -> LabelQualit
 
 def labelers_out(labels: LabelSample, who: Mapping[int, LabelerView]) -> list[LabelerQuality]:
     """Compute the quality of each labeler, sorted by name."""
-    given = [given_label(each) for each in labels.labels]
-    reports = labeler_reports(given, labels.gold)
-    periods = over_time(given, NUM_PERIODS, labels.gold)
+    given_labels = [given_label(each) for each in labels.labels]
+    reports = labeler_reports(given_labels, labels.gold)
+    periods = over_time(given_labels, NUM_PERIODS, labels.gold)
     known = [who[each] for each in labels.num_answered if each in who]
     return [
         labeler_out(
@@ -149,6 +149,8 @@ def share_estimate(share: Share) -> ShareEstimate:
     )
 
 
-def alpha_estimate(said: Agreement) -> AlphaEstimate:
+def alpha_estimate(agreement: Agreement) -> AlphaEstimate:
     """Convert Krippendorff's alpha, with non-finite numbers replaced by None."""
-    return AlphaEstimate(alpha=finite(said.alpha), low=finite(said.low), high=finite(said.high))
+    return AlphaEstimate(
+        alpha=finite(agreement.alpha), low=finite(agreement.low), high=finite(agreement.high)
+    )

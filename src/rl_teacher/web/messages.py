@@ -21,8 +21,8 @@ LOST_MESSAGE = (
 
 def phase_of(view: ExperimentView, now: datetime) -> Phase:
     """Return the phase of the training run; LOST if it has not reported for `LOST_AFTER`."""
-    said = (view.status or {}).get("phase")
-    phase = Phase(said) if said in list(Phase) else Phase.STARTING
+    reported = (view.status or {}).get("phase")
+    phase = Phase(reported) if reported in list(Phase) else Phase.STARTING
     heard_at = view.status_at or view.created_at
     is_silent = now - heard_at > LOST_AFTER
     return Phase.LOST if is_silent and phase not in ENDED else phase
@@ -32,8 +32,8 @@ def status_message(view: ExperimentView, phase: Phase) -> str:
     """Return a message that describes the current phase."""
     if phase is Phase.LOST:
         return LOST_MESSAGE
-    said: Mapping[str, Any] = view.status or {}
-    return str(said.get("says") or phase.value)
+    reported: Mapping[str, Any] = view.status or {}
+    return str(reported.get("says") or phase.value)
 
 
 def progress_message(view: ExperimentView, phase: Phase) -> str:

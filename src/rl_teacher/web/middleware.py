@@ -65,17 +65,17 @@ class RequestLog:
                 status = message["status"]
             await send(message)
 
-        asked = f"{scope['method']} {loggable_path(scope)}"
+        request_line = f"{scope['method']} {loggable_path(scope)}"
         try:
             await self._app(scope, receive, watch)
         except Exception:
-            logger.exception("%s failed.", asked)
+            logger.exception("%s failed.", request_line)
             if status == 0:
-                said = problem(UNEXPECTED, "The service's log says more.")
-                await response_of(said)(scope, receive, watch)
+                error = problem(UNEXPECTED, "The service's log says more.")
+                await response_of(error)(scope, receive, watch)
         finally:
             took_ms = 1000 * (time.perf_counter() - began_s)
-            logger.info("%s %s %.0f ms", asked, status or "gone", took_ms)
+            logger.info("%s %s %.0f ms", request_line, status or "gone", took_ms)
 
 
 def loggable_path(scope: Scope) -> str:

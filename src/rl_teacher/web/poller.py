@@ -78,8 +78,10 @@ class SnapshotReader:
         others = self._store.experiments.all() if None in names else []
         summaries = {view.name: self._summary_if_changed(view) for view in others}
         summaries |= {view.name: self._summary(view) for view in followed}
-        figured = {each.name for each in listeners if each.is_owner}
-        rows = {view.name: self._newest_rows(view.id) for view in followed if view.name in figured}
+        with_metrics = {each.name for each in listeners if each.is_owner}
+        rows = {
+            view.name: self._newest_rows(view.id) for view in followed if view.name in with_metrics
+        }
         return Snapshot(summaries, self._counts(listeners, followed, others), rows)
 
     def _counts(
@@ -140,7 +142,7 @@ class Poller:
         self._look = look
         self._every_s = every_s
         self._listeners: Counter[Subscriber] = Counter()
-        self._sight = Snapshot()
+        self._snapshot = Snapshot()
         self._looked = asyncio.Event()
         self._joined = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -166,7 +168,7 @@ class Poller:
                 await self._looked.wait()
                 if self._is_closed:
                     return
-                yield self._sight
+                yield self._snapshot
         finally:
             self._listeners[listener] -= 1
             self._listeners += Counter()  # removes counts of 0
@@ -180,7 +182,9 @@ class Poller:
     async def _run(self) -> None:
         while self._listeners and not self._is_closed:
             self._joined.clear()
-            self._sight = await anyio.to_thread.run_sync(self._see, frozenset(self._listeners))
+            self._snapshot = await anyio.to_thread.run_sync(
+                self._read_snapshot, frozenset(self._listeners)
+            )
             looked, self._looked = self._looked, asyncio.Event()
             looked.set()
             if self._is_closed:
@@ -188,12 +192,12 @@ class Poller:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._joined.wait(), self._every_s)
 
-    def _see(self, listeners: frozenset[Subscriber]) -> Snapshot:
+    def _read_snapshot(self, listeners: frozenset[Subscriber]) -> Snapshot:
         """Read a snapshot, or one with the problem if that fails."""
         try:
             return self._look(listeners)
         except Exception as error:
-            said = problem_from_error(error)
-            if said.status == UNEXPECTED.status:
+            details = problem_from_error(error)
+            if details.status == UNEXPECTED.status:
                 logger.exception("Looking for changes failed.")
-            return Snapshot(problem=said.model_dump_json())
+            return Snapshot(problem=details.model_dump_json())

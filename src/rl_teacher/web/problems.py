@@ -152,18 +152,18 @@ def type_for_status(status: int) -> ProblemType:
 
 def describe_errors(errors: Sequence[Any]) -> str:
     """Describe the first validation errors of a request."""
-    said = [f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in errors]
-    return "; ".join(said[:3])[:500] + ("; ..." if len(said) > 3 else ".")
+    messages = [f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in errors]
+    return "; ".join(messages[:3])[:500] + ("; ..." if len(messages) > 3 else ".")
 
 
-def response_of(said: Problem, headers: Mapping[str, str] | None = None) -> Response:
+def response_of(details: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """Build the response of a problem."""
     all_headers = dict(headers or {})
-    if said.status in (UNAVAILABLE.status, TOO_MANY.status):
+    if details.status in (UNAVAILABLE.status, TOO_MANY.status):
         all_headers.setdefault("Retry-After", str(RETRY_AFTER_S))
-    if said.status == NO_CREDENTIAL.status:
+    if details.status == NO_CREDENTIAL.status:
         all_headers.setdefault("WWW-Authenticate", 'Bearer realm="rl-teacher"')
-    return JSONResponse(said.model_dump(), said.status, all_headers, media_type=MEDIA_TYPE)
+    return JSONResponse(details.model_dump(), details.status, all_headers, media_type=MEDIA_TYPE)
 
 
 async def handle_error(_request: Request, error: Exception) -> Response:

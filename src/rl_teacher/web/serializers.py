@@ -37,8 +37,10 @@ def serialize_comparison(
 def serialize_claim(claimed: ClaimedComparison, labeler: str) -> Comparison:
     """Serialize a claimed comparison; it does not reveal repeats or gold questions."""
     is_repeat = claimed.purpose == "repeat"
-    shown = serialize_comparison(claimed.comparison, labeler, is_repeat=is_repeat)
-    return shown.model_copy(update={"lease": claimed.lease, "lease_expires_at": claimed.expires_at})
+    comparison = serialize_comparison(claimed.comparison, labeler, is_repeat=is_repeat)
+    return comparison.model_copy(
+        update={"lease": claimed.lease, "lease_expires_at": claimed.expires_at}
+    )
 
 
 def serialize_clip(view: ClipView) -> Clip:

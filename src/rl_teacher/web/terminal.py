@@ -109,16 +109,16 @@ class TerminalSession:
         target = experiment.target_labels or experiment.asked
         self.say(f"{experiment.answered}/{target} comparisons labeled. {self.link_of(comparison)}")
         began_s = time.monotonic()
-        said = self.ask(f"Which is better? {KEYS}: ").strip().lower()[:1]
-        if said == "q":
+        key = self.ask(f"Which is better? {KEYS}: ").strip().lower()[:1]
+        if key == "q":
             return False
-        if said == "u":
+        if key == "u":
             self._undo()
-        elif said in ANSWERS:
+        elif key in ANSWERS:
             swapped = is_swapped(comparison.id, self.labeler)
             label = NewLabel(
                 comparison.id,
-                mirror_answer(ANSWERS[said], swapped=swapped),
+                mirror_answer(ANSWERS[key], swapped=swapped),
                 self.labeler,
                 is_swapped=swapped,
                 response_ms=round(1000 * (time.monotonic() - began_s)),
@@ -127,7 +127,7 @@ class TerminalSession:
             self.store.labels.add_many([label])
             self._given.append(comparison.id)
         else:
-            self.say(f"{said!r} is no answer: {KEYS}")
+            self.say(f"{key!r} is no answer: {KEYS}")
         return True
 
     def _undo(self) -> None:

@@ -53,11 +53,11 @@ def list_labelers(services: ServicesDep) -> LabelerList:
 @router.post("/labelers", status_code=201)
 @requires(Access.OWNER)
 def add_labeler(
-    given: NewLabelerRequest, request: Request, services: ServicesDep, owner: LabelerName
+    body: NewLabelerRequest, request: Request, services: ServicesDep, owner: LabelerName
 ) -> NewLabeler:
     """Add a labeler; the credential is returned only once."""
-    labeler = labeler_of(services.store.labelers.add(given.name, given.role), services)
-    credential = services.store.access.issue_credential(labeler.name, given.expires_at, by=owner)
+    labeler = labeler_of(services.store.labelers.add(body.name, body.role), services)
+    credential = services.store.access.issue_credential(labeler.name, body.expires_at, by=owner)
     return NewLabeler(
         labeler=labeler_out(labeler),
         credential=credential,
@@ -100,14 +100,14 @@ def list_invites(services: ServicesDep) -> InviteList:
 @router.post("/invites", status_code=201)
 @requires(Access.OWNER)
 def create_invite(
-    given: NewInviteRequest, request: Request, services: ServicesDep, owner: LabelerName
+    body: NewInviteRequest, request: Request, services: ServicesDep, owner: LabelerName
 ) -> NewInvite:
     """Create an invite; the link is returned only once."""
-    if given.experiment is not None:
-        services.experiments.find(given.experiment)
-    expires_at = given.expires_at or services.settings.now() + INVITE_LIFETIME
+    if body.experiment is not None:
+        services.experiments.find(body.experiment)
+    expires_at = body.expires_at or services.settings.now() + INVITE_LIFETIME
     made = services.store.access.invite(
-        given.role, given.name, given.experiment, expires_at=expires_at, by=owner
+        body.role, body.name, body.experiment, expires_at=expires_at, by=owner
     )
     link = f"{service_url(request)}/join?invite={quote(made.token)}"
     return NewInvite(**asdict(made.invite), link=link)
@@ -164,11 +164,11 @@ def show_me(identity: CurrentIdentity) -> CurrentUser:
 @router.post("/join")
 @requires(Access.PUBLIC)
 def join(
-    given: JoinRequest, request: Request, response: Response, services: ServicesDep
+    body: JoinRequest, request: Request, response: Response, services: ServicesDep
 ) -> JoinResponse:
     """Use a single-use invite; the response sets the credential as a cookie."""
-    invite = given.invite.encode(errors="replace").decode()
-    identity, credential = services.store.access.accept_invite(invite, given.name)
+    invite = body.invite.encode(errors="replace").decode()
+    identity, credential = services.store.access.accept_invite(invite, body.name)
     services.authenticator.remember(identity, credential, client_network(request))
     set_cookie(response, request, credential)
     return JoinResponse(name=identity.name, role=identity.role, experiment=identity.experiment)

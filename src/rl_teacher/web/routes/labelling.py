@@ -77,7 +77,7 @@ def list_labels(
     limit: Annotated[int, Query(ge=1, le=200)] = 20,
 ) -> LabelHistory:
     """List the labeler's current labels, newest first."""
-    given = services.store.labels.of_labeler(services.experiments.find(name).id, labeler, limit)
+    labels = services.store.labels.of_labeler(services.experiments.find(name).id, labeler, limit)
     return LabelHistory(
         labels=[
             PastLabel(
@@ -85,7 +85,7 @@ def list_labels(
                 comparison=serialize_comparison(each.comparison, labeler, each.answer),
                 answered_at=each.created_at,
             )
-            for each in given
+            for each in labels
             if each.comparison.left.kind and each.comparison.right.kind
         ]
     )
@@ -109,30 +109,28 @@ def show_comparison(
 @router.post("/labels")
 @requires(Access.LABELER)
 async def submit_labels(
-    given: LabelBatch, services: ServicesDep, identity: CurrentIdentity
+    body: LabelBatch, services: ServicesDep, identity: CurrentIdentity
 ) -> LabelReceipt:
     """Store labels; submitting one again has no effect.
 
     A label without a lease, or with an expired one, is stored beside those of other labelers.
     """
-    return await services.label_batcher(LabelUpload(identity, given.labels))
+    return await services.label_batcher(LabelUpload(identity, body.labels))
 
 
 @router.post("/leases/renew")
 @requires(Access.LABELER)
 async def renew_leases(
-    given: LeaseBatch, services: ServicesDep, labeler: LabelerName
+    body: LeaseBatch, services: ServicesDep, labeler: LabelerName
 ) -> LeaseRenewal:
     """Renew leases; the response does not reveal leases of other labelers."""
-    renewed = await services.workers.run(
-        services.store.leases.renew, labeler, given.leases, LEASE_S
-    )
-    lost = [each for each in dict.fromkeys(given.leases) if each not in renewed]
+    renewed = await services.workers.run(services.store.leases.renew, labeler, body.leases, LEASE_S)
+    lost = [each for each in dict.fromkeys(body.leases) if each not in renewed]
     return LeaseRenewal(renewed=renewed, lost=lost)
 
 
 @router.post("/leases/release", status_code=204)
 @requires(Access.LABELER)
-async def release_leases(given: LeaseBatch, services: ServicesDep, labeler: LabelerName) -> None:
+async def release_leases(body: LeaseBatch, services: ServicesDep, labeler: LabelerName) -> None:
     """Release leases, so that others can label the comparisons."""
-    await services.workers.run(services.store.leases.release, labeler, given.leases)
+    await services.workers.run(services.store.leases.release, labeler, body.leases)

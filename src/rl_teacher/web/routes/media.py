@@ -50,15 +50,15 @@ def send_scene(scene_hash: str, request: Request, services: ServicesDep) -> Resp
     return Response(content, headers=immutable_headers(scene_hash), media_type="application/json")
 
 
-def check_hash(what: str, given: str) -> str:
+def check_hash(what: str, value: str) -> str:
     """Return a hash after a check of its format.
 
     Raises:
         MediaNotFound: The hash is malformed.
     """
-    if not HASH.fullmatch(given):
-        raise MediaNotFound(f"There is no {what} {given[:80]!r}: 64 of 0-9, a-f were needed.")
-    return given
+    if not HASH.fullmatch(value):
+        raise MediaNotFound(f"There is no {what} {value[:80]!r}: 64 of 0-9, a-f were needed.")
+    return value
 
 
 def read_clip(clip: ClipView, media: MediaFiles) -> bytes:
@@ -107,6 +107,6 @@ def immutable_headers(content_hash: str) -> dict[str, str]:
 
 def is_not_modified(request: Request, content_hash: str) -> bool:
     """Return whether the client has the current content."""
-    given = request.headers.get("if-none-match", "")
-    known = [each.strip().removeprefix("W/") for each in given.split(",")]
+    value = request.headers.get("if-none-match", "")
+    known = [each.strip().removeprefix("W/") for each in value.split(",")]
     return f'"{content_hash}"' in known or known == ["*"]

@@ -88,19 +88,19 @@ def show_quality(name: str, services: ServicesDep) -> LabelQuality:
 @router.put("/comparisons/{comparison_id}/gold", status_code=204)
 @requires(Access.OWNER)
 def set_gold(
-    comparison_id: ComparisonId, given: GoldRequest, services: ServicesDep, owner: LabelerName
+    comparison_id: ComparisonId, body: GoldRequest, services: ServicesDep, owner: LabelerName
 ) -> None:
     """Set the known answer: every labeler gets this comparison once, as a gold question."""
-    services.store.comparisons.set_gold(comparison_id, given.answer, by=owner)
+    services.store.comparisons.set_gold(comparison_id, body.answer, by=owner)
 
 
 @router.post("/comparisons/{comparison_id}/adjudicate", status_code=204)
 @requires(Access.OWNER)
 def adjudicate(
-    comparison_id: ComparisonId, given: AnswerRequest, services: ServicesDep, owner: LabelerName
+    comparison_id: ComparisonId, body: AnswerRequest, services: ServicesDep, owner: LabelerName
 ) -> None:
     """Answer as the owner, in the comparison's stored order."""
-    services.store.labels.adjudicate(comparison_id, given.answer, by=owner)
+    services.store.labels.adjudicate(comparison_id, body.answer, by=owner)
 
 
 @router.get("/environments/{env_id:path}/clips")
@@ -114,14 +114,14 @@ def list_clips(
     """List the clips of an environment that occur in comparisons, newest first."""
     page = services.store.clips.page(env_id, after, limit)
     clips = [(each, clip_if_displayable(each.clip)) for each in page.rows]
-    shown = [environment_clip(each, clip) for each, clip in clips if clip is not None]
-    return EnvironmentClipPage(clips=shown, next=page.next)
+    displayable = [environment_clip(each, clip) for each, clip in clips if clip is not None]
+    return EnvironmentClipPage(clips=displayable, next=page.next)
 
 
 @router.patch("/experiments/{name}")
 @requires(Access.OWNER)
 def update_experiment(
-    name: str, given: ExperimentUpdate, services: ServicesDep, owner: LabelerName
+    name: str, body: ExperimentUpdate, services: ServicesDep, owner: LabelerName
 ) -> OwnerExperimentDetail:
     """Change instructions, label target, query interval and assignment policy.
 
@@ -129,15 +129,15 @@ def update_experiment(
     """
     view = services.experiments.find(name)
     control = Control(
-        seconds_between=given.seconds_between,
-        target_labels=given.target_labels,
-        instructions=given.instructions,
+        seconds_between=body.seconds_between,
+        target_labels=body.target_labels,
+        instructions=body.instructions,
     )
-    emptied: list[ClearableSetting] = [name for name in EMPTIABLE if given.is_null(name)]
+    emptied: list[ClearableSetting] = [name for name in EMPTIABLE if body.is_null(name)]
     if control != Control() or emptied:
         services.store.experiments.set_control(view.id, control, cleared=emptied, by=owner)
-    if given.study is not None:
-        changes = given.study.model_dump(exclude_none=True)
+    if body.study is not None:
+        changes = body.study.model_dump(exclude_none=True)
         policy = replace(services.store.experiments.assignment(view.id), **changes)
         services.store.experiments.set_assignment(view.id, policy, by=owner)
     return owner_experiment_detail(services.experiments.find(name), services, owner)
@@ -146,11 +146,11 @@ def update_experiment(
 @router.post("/experiments/{name}/control")
 @requires(Access.OWNER)
 def control_experiment(
-    name: str, given: ControlRequest, services: ServicesDep, owner: LabelerName
+    name: str, body: ControlRequest, services: ServicesDep, owner: LabelerName
 ) -> OwnerExperimentDetail:
     """Pause, resume or stop the training run."""
     view = services.experiments.find(name)
-    services.store.experiments.set_control(view.id, Control(state=given.state.value), by=owner)
+    services.store.experiments.set_control(view.id, Control(state=body.state.value), by=owner)
     return owner_experiment_detail(view, services, owner)
 
 
@@ -158,19 +158,21 @@ def control_experiment(
 @requires(Access.OWNER)
 def show_diagnostics(name: str, services: ServicesDep) -> PredictorDiagnostics:
     """Return the diagnostics of the reward predictor."""
-    said = services.store.experiments.diagnostics(services.experiments.find(name).id) or {}
+    diagnostics = services.store.experiments.diagnostics(services.experiments.find(name).id) or {}
     return PredictorDiagnostics(
-        step=finite(said.get("step")),
-        highest=rated_clips(said.get("best"), services),
-        lowest=rated_clips(said.get("least"), services),
-        calibration=[CalibrationBin.model_validate(each) for each in said.get("calibration", ())],
+        step=finite(diagnostics.get("step")),
+        highest=rated_clips(diagnostics.get("best"), services),
+        lowest=rated_clips(diagnostics.get("least"), services),
+        calibration=[
+            CalibrationBin.model_validate(each) for each in diagnostics.get("calibration", ())
+        ],
     )
 
 
-def rated_clips(said: Any, services: Services) -> list[RatedClip]:
+def rated_clips(entries: Any, services: Services) -> list[RatedClip]:
     """Return the clips that can be shown."""
     found: list[RatedClip] = []
-    for each in said or ():
+    for each in entries or ():
         with suppress(MediaNotFound, CorruptClip, ProblemError):
             clip = serialize_clip(services.store.clips.get(str(each.get("clip"))))
             found.append(RatedClip(clip=clip, predicted_return=finite(each["predicted_return"])))
