@@ -1,4 +1,4 @@
-"""Poses equal the engine's, turn smoothly, and travel in small files that cannot lie."""
+"""Tests of pose clips: equality with MuJoCo, continuity, file size and validation."""
 
 # MuJoCo's compiled modules come without type stubs.
 # pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false
@@ -23,15 +23,15 @@ MODELS = {env_id: mujoco_model(env_id) for env_id in BODIES}
 
 
 def random_qpos(model, rng):
-    """Anywhere within the joints' ranges; -3 to 3 where there are none."""
+    """Sample joint positions within their ranges, or from -3 to 3 without a range."""
     qpos = rng.uniform(-3, 3, model.nq)
     for joint in np.flatnonzero(model.jnt_limited):
         qpos[model.jnt_qposadr[joint]] = rng.uniform(*model.jnt_range[joint])
     return qpos
 
 
-def lived(env_id, num_steps):
-    """[T, nq] positions while acting at random."""
+def random_positions(env_id, num_steps):
+    """Return the positions [T, nq] of an episode with random actions."""
     envs = make_vector(env_id, 1)
     envs.reset(seed=0)
     envs.action_space.seed(0)
@@ -42,7 +42,7 @@ def lived(env_id, num_steps):
     return np.array(states)
 
 
-def assert_equals_the_engine(poses, model, scene_states):
+def assert_equals_engine(poses, model, scene_states):
     engine = mujoco.MjData(model)
     bodies = moving_bodies(model)
     for frame, qpos in zip(poses, scene_states, strict=True):
@@ -61,14 +61,14 @@ def test_stored_poses_equal_engine_for_any_joints(env_id, seed):
     model, rng = MODELS[env_id], np.random.default_rng(seed)
     scene_states = np.stack([random_qpos(model, rng) for _ in range(3)])
     poses, _ = unpack(pack(body_poses(model, scene_states), 30.0))
-    assert_equals_the_engine(poses, model, scene_states)
+    assert_equals_engine(poses, model, scene_states)
 
 
 @pytest.mark.parametrize("env_id", BODIES)
 def test_stored_poses_equal_engine_in_recorded_segment(env_id):
-    scene_states = lived(env_id, 45)
+    scene_states = random_positions(env_id, 45)
     poses, _ = unpack(pack(body_poses(MODELS[env_id], scene_states), 30.0))
-    assert_equals_the_engine(poses, MODELS[env_id], scene_states)
+    assert_equals_engine(poses, MODELS[env_id], scene_states)
 
 
 def test_somersault_has_no_quaternion_jump():
@@ -90,7 +90,7 @@ def test_sign_alignment_keeps_rotation():
     np.testing.assert_array_equal(quats, [[1, 0, 0, 0]] * 4)
 
 
-# --- the file ---
+# --- file format ---
 
 
 @pytest.mark.parametrize(("fps", "num_frames"), [(20.0, 30), (66.7, 1)])
@@ -132,7 +132,7 @@ def test_static_body_is_restored_exactly():
 @pytest.mark.parametrize("env_id", BODIES)
 def test_comparison_is_small_on_the_wire(env_id):
     fps = get_env_info(env_id).fps
-    scene_states = lived(env_id, round(1.5 * fps))
+    scene_states = random_positions(env_id, round(1.5 * fps))
     size = 2 * len(pack(body_poses(MODELS[env_id], scene_states), fps))
     print(f"{env_id}: a pair of 1.5 s clips is {size} bytes")  # noqa: T201
     assert size <= (10_000 if env_id == "Hopper-v1" else 50_000)

@@ -8,7 +8,7 @@ RNG = np.random.default_rng
 
 
 def rollout_of(lengths, num_steps, num_envs=2, first=0):
-    """Observations count the steps of an episode; rewards number the episodes."""
+    """Return a rollout whose observations count steps and whose rewards number episodes."""
     time = np.arange(first, first + num_steps)
     age, episode = time % lengths, time // lengths
     tiled = np.tile(age[:, None, None], (1, num_envs, 1)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What is drawn: every kind of geom, its colour, its place, and the camera."""
+"""Tests of scenes: geoms of every type, their colours and positions, and the camera."""
 
 # MuJoCo's compiled modules come without type stubs.
 # pyright: reportAttributeAccessIssue=false
@@ -149,7 +149,7 @@ def test_height_field_keeps_grid(scene):
     assert (hfield["rows"], hfield["columns"]) == (2, 3)
     assert hfield["size"] == [4, 5, 0.6, 0.1]
     heights = decoded(hfield["data"], "<f4", 3)
-    # Note: MJCF lists rows from the far side (top) to the near one; MuJoCo keeps them near first.
+    # MJCF lists rows from the far side (top) to the near one; MuJoCo stores the near one first.
     np.testing.assert_allclose(heights, [[0.6, 0.8, 1.0], [0.0, 0.2, 0.4]], atol=1e-6)
 
 
@@ -213,7 +213,7 @@ def test_scene_is_canonical_json(model):
 
 
 GOLDEN = {
-    # environment: bodies, geoms, what the camera follows, the ground
+    # environment: bodies, geoms, bodies that the camera follows, ground
     "Reacher-v1": (["body0", "body1", "fingertip", "target"], 10, None, 0.0),
     "Hopper-v1": (["torso", "thigh", "leg", "foot"], 5, "torso", 0.0),
     "Walker-v1": (

@@ -1,4 +1,4 @@
-"""Videos are read again, as a browser would."""
+"""Tests of videos, which are decoded as in a browser."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""A small data set made by hand, and an experiment whose labels it has."""
+"""A small data set and the experiment whose labels it contains."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,7 @@ ENV_ID = "ShortReacher-v1"
 SPACES = Spaces(
     gym.spaces.Box(-np.inf, np.inf, (10,), np.float32), gym.spaces.Box(-1, 1, (2,), np.float32)
 )
-MOMENT = datetime(2026, 11, 3, 12, tzinfo=UTC)
+NOW = datetime(2026, 11, 3, 12, tzinfo=UTC)
 
 
 def segment(seed, steps=5, env_id=ENV_ID):
@@ -36,10 +36,10 @@ def segment(seed, steps=5, env_id=ENV_ID):
     )
 
 
-class Desk:
-    """An experiment in this home, and whoever answers."""
+class LabelledExperiment:
+    """Experiment whose comparisons are asked and answered by the test."""
 
-    def __init__(self, store, name="desk"):
+    def __init__(self, store, name="experiment"):
         self.store, self.name = store, name
         self.files = SegmentFiles(home() / "segments")
         with Experiment.open(name, {"env_id": ENV_ID}) as experiment:
@@ -55,7 +55,7 @@ class Desk:
         [comparison_id] = self.store.comparisons.add(self.id, hashes, ENV_ID, lengths, step)
         return comparison_id
 
-    def say(self, comparison_id, answer, labeler="zoe", **details):
+    def answer(self, comparison_id, answer, labeler="zoe", **details):
         self._requests += 1
         request_id = UUID(int=self._requests)
         answer = None if answer is None else Answer(answer)
@@ -67,15 +67,15 @@ class Desk:
 
 
 @pytest.fixture
-def desk(make_database):
+def experiment(make_database):
     make_database(Path(default_url(home())))
-    with Store.open(default_url(home()), now=lambda: MOMENT) as store:
-        yield Desk(store)
+    with Store.open(default_url(home()), now=lambda: NOW) as store:
+        yield LabelledExperiment(store)
 
 
 @pytest.fixture
-def dataset(desk):
-    """Four comparisons: left, right, equal, and one of which nobody could tell."""
+def dataset(experiment):
+    """Return a data set of four comparisons: left, right, equal and cannot tell."""
     for seed, answer in enumerate(("left", "right", "equal", "cannot_tell")):
-        desk.say(desk.ask(seed, step=10 - seed), answer)
-    return desk.dataset()
+        experiment.answer(experiment.ask(seed, step=10 - seed), answer)
+    return experiment.dataset()

@@ -1,4 +1,4 @@
-"""Comparisons, targets, order, subsets and merging."""
+"""Tests of data sets: targets, order, subsets and merging."""
 
 from dataclasses import replace
 
@@ -23,40 +23,40 @@ def test_targets_are_1_for_left_0_for_right_and_half_for_equal(dataset):
     assert [each.labeler for each in dataset] == ["zoe"] * 3
 
 
-def test_comparison_contains_its_segments(dataset):
+def test_comparison_contains_segments(dataset):
     first = dataset[0]
     assert first.pair == (segment(0).content_hash, segment(1, steps=4).content_hash)
     assert (first.left.observations == segment(0).observations).all()
     assert first.asked_at_step == 10
 
 
-def test_the_target_is_the_share_of_the_labelers_who_prefer_left(desk):
-    comparison = desk.ask(0)
+def test_target_is_share_of_labelers_who_prefer_left(experiment):
+    comparison = experiment.ask(0)
     answers = {"a": "left", "b": "left", "c": "equal", "d": "right", "e": "cannot_tell"}
     for labeler, answer in answers.items():
-        desk.say(comparison, answer, labeler)
-    [each] = desk.dataset()
+        experiment.answer(comparison, answer, labeler)
+    [each] = experiment.dataset()
     assert each.target == pytest.approx((1 + 1 + 0.5 + 0) / 4)
     assert (each.labeler, each.num_labels) == (None, 4)
 
 
-def test_withdrawn_label_is_left_out_and_changed_label_counts_once(desk):
-    first, second = desk.ask(0), desk.ask(1)
-    desk.say(first, "left")
-    desk.say(first, None)
-    desk.say(second, "left")
-    desk.say(second, "right")
-    dataset = desk.dataset()
+def test_withdrawn_label_is_left_out_and_changed_label_counts_once(experiment):
+    first, second = experiment.ask(0), experiment.ask(1)
+    experiment.answer(first, "left")
+    experiment.answer(first, None)
+    experiment.answer(second, "left")
+    experiment.answer(second, "right")
+    dataset = experiment.dataset()
     assert targets(dataset) == [0.0]
     assert len(dataset.rows) == 4
 
 
-def test_labels_of_an_excluded_labeler_are_left_out(desk):
-    comparison = desk.ask(0)
-    desk.say(comparison, "left", "zoe")
-    desk.say(comparison, "right", "bot")
-    desk.store.labelers.set_excluded("bot", is_excluded=True)
-    [each] = desk.dataset()
+def test_labels_of_excluded_labeler_are_left_out(experiment):
+    comparison = experiment.ask(0)
+    experiment.answer(comparison, "left", "zoe")
+    experiment.answer(comparison, "right", "bot")
+    experiment.store.labelers.set_excluded("bot", is_excluded=True)
+    [each] = experiment.dataset()
     assert (each.target, each.labeler) == (1.0, "zoe")
 
 
@@ -70,10 +70,10 @@ def test_data_set_is_sorted_by_name_or_function(dataset):
         dataset.sorted("colour")
 
 
-def test_subset_is_a_prefix_a_slice_or_a_seeded_sample(desk):
+def test_subset_is_prefix_slice_or_seeded_sample(experiment):
     for seed in range(10):
-        desk.say(desk.ask(seed), "left")
-    dataset = desk.dataset()
+        experiment.answer(experiment.ask(seed), "left")
+    dataset = experiment.dataset()
     assert pairs(dataset.subset(3)) == pairs(dataset)[:3]
     assert pairs(dataset.subset(slice(2, 5))) == pairs(dataset)[2:5]
     drawn = pairs(dataset.subset(4, seed=1))
@@ -85,34 +85,34 @@ def test_subset_is_a_prefix_a_slice_or_a_seeded_sample(desk):
         dataset.subset(11)
 
 
-def test_merging_a_data_set_with_itself_changes_nothing(dataset):
+def test_merging_data_set_with_itself_changes_nothing(dataset):
     merged = Dataset.merged([dataset, dataset])
     assert (pairs(merged), targets(merged)) == (pairs(dataset), targets(dataset))
     assert len(merged.rows) == len(dataset.rows)
 
 
-def test_merging_halves_gives_the_whole(desk):
+def test_merging_overlapping_parts_restores_data_set(experiment):
     for seed in range(4):
-        desk.say(desk.ask(seed), "left" if seed % 2 else "right")
-    whole = desk.dataset()
+        experiment.answer(experiment.ask(seed), "left" if seed % 2 else "right")
+    whole = experiment.dataset()
     merged = Dataset.merged([whole.subset(slice(0, 2)), whole.subset(slice(1, 4))])
     assert merged.content_hash == whole.content_hash
 
 
-def test_label_withdrawn_in_one_data_set_is_withdrawn_in_the_merged_one(desk):
-    comparison = desk.ask(0)
-    desk.say(comparison, "left")
-    before = desk.dataset()
-    desk.say(comparison, None)
-    after = desk.dataset()
+def test_withdrawal_in_one_data_set_applies_to_merged_one(experiment):
+    comparison = experiment.ask(0)
+    experiment.answer(comparison, "left")
+    before = experiment.dataset()
+    experiment.answer(comparison, None)
+    after = experiment.dataset()
     for both in ([before, after], [after, before]):
         assert targets(Dataset.merged(both)) == []
 
 
-def test_two_labelers_of_one_comparison_are_merged_into_one(desk):
-    comparison = desk.ask(0)
-    desk.say(comparison, "left", "zoe")
-    one = desk.dataset()
+def test_labels_of_two_labelers_are_merged_into_one_target(experiment):
+    comparison = experiment.ask(0)
+    experiment.answer(comparison, "left", "zoe")
+    one = experiment.dataset()
     other = replace(
         one,
         rows=tuple(
@@ -131,7 +131,7 @@ def test_data_sets_of_other_spaces_are_not_merged(dataset):
         Dataset.merged([])
 
 
-def test_content_hash_covers_the_training_targets(dataset):
+def test_content_hash_covers_training_targets(dataset):
     turned = dataset.sorted("target")
     assert dataset.content_hash == replace(dataset, rows=dataset.rows).content_hash
     assert dataset.content_hash != turned.content_hash

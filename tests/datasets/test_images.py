@@ -1,4 +1,4 @@
-"""Data sets of what was seen of pictures."""
+"""Tests of data sets with image observations."""
 
 from pathlib import Path
 from uuid import uuid4
@@ -43,7 +43,7 @@ def store(make_database):
 
 
 def labelled(store, segments, config):
-    """An experiment in which the first of each two is better."""
+    """Store pairs of segments of which the left one is preferred, and return the data set."""
     files = SegmentFiles(home() / "segments")
     for each in segments:
         files.save(each)
@@ -80,7 +80,7 @@ def test_wrapper_segments_contain_unprocessed_images(store):
     assert labelled(store, segments, WRAPPERS).spaces.observation.shape == (210, 160, 3)
 
 
-def test_labels_are_exported_with_the_requested_frames(tmp_path):
+def test_labels_are_exported_with_requested_frames(tmp_path):
     arguments = ["-p", "synth", "-e", ENV_ID, "-n", "few", "-l", "2", "-c", "0.3", "-f", "2"]
     small = ["--ppo.num-envs", "2", "--ppo.rollout-steps", "16", "--no-tensorboard"]
     assert main(["collect", *arguments, *small]) == 0

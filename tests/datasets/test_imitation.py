@@ -1,4 +1,4 @@
-"""imitation's preferences, as arrays."""
+"""Tests of the import of preferences of the library imitation."""
 
 import gymnasium as gym
 import numpy as np
@@ -13,7 +13,7 @@ CARTPOLE = Spaces(gym.spaces.Box(-np.inf, np.inf, (4,), np.float32), gym.spaces.
 
 
 def fragments(num=3, steps=6, **changes):
-    """What the lines in docs/datasets.md write."""
+    """Write the arrays as docs/datasets.md describes."""
     rng = np.random.default_rng(0)
     arrays: dict[str, np.ndarray] = {"preferences": np.array([1.0, 0.0, 0.5], np.float32)}
     for side in "12":
@@ -38,7 +38,7 @@ def test_preference_of_1_means_first_fragment_is_better(tmp_path):
     assert first.right.true_return == pytest.approx(given["rews2"][0].sum(), rel=1e-5)
 
 
-def test_import_needs_the_name_of_the_environment(tmp_path, capsys):
+def test_import_requires_environment_id(tmp_path, capsys):
     path = str(file_of(tmp_path))
     assert main(["import", path, "-n", "theirs"]) == 2
     assert "--env-id" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Out of one home, into another."""
+"""Tests of export from one home folder and import into another."""
 
 import json
 from dataclasses import replace
@@ -21,7 +21,7 @@ def contents(dataset):
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
-    """Another home, from now on."""
+    """Return a function that switches to another home folder."""
 
     def move():
         monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path / "elsewhere"))
@@ -30,11 +30,13 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 def test_exported_and_imported_data_set_exports_unchanged(
-    dataset, desk, tmp_path, elsewhere, capsys
+    dataset, experiment, tmp_path, elsewhere, capsys
 ):
-    desk.say(desk.ask(7), "left", response_ms=1200, is_swapped=True, details={"note": "é"})
-    exported = desk.dataset()
-    assert main(["export", "desk", "--out", str(tmp_path / "set.zip")]) == 0
+    experiment.answer(
+        experiment.ask(7), "left", response_ms=1200, is_swapped=True, details={"note": "é"}
+    )
+    exported = experiment.dataset()
+    assert main(["export", "experiment", "--out", str(tmp_path / "set.zip")]) == 0
     elsewhere()
     assert main(["import", str(tmp_path / "set.zip"), "-n", "theirs"]) == 0
     assert main(["export", "theirs", "--out", str(tmp_path / "again.zip")]) == 0
@@ -49,25 +51,25 @@ def test_exported_and_imported_data_set_exports_unchanged(
     assert now == was
 
 
-def test_imported_labelers_are_distinct_from_local_ones(dataset, desk):
+def test_imported_labelers_are_distinct_from_local_ones(dataset, experiment):
     import_as(dataset, "theirs")
-    assert {"zoe", "imported:zoe"} <= {each.name for each in desk.store.labelers.all()}
+    assert {"zoe", "imported:zoe"} <= {each.name for each in experiment.store.labelers.all()}
     with Store.open(default_url(home())) as store:
         rows = from_experiment(store, SegmentFiles(home() / "segments"), "theirs").rows
     assert {row["labeler"] for row in rows} == {"zoe"}
 
 
-def test_several_labelers_give_their_share_as_target(desk):
-    comparison = desk.ask(0)
+def test_labels_of_several_labelers_are_imported_as_share(experiment):
+    comparison = experiment.ask(0)
     for labeler, answer in {"a": "left", "b": "left", "c": "right"}.items():
-        desk.say(comparison, answer, labeler)
-    import_as(desk.dataset(), "theirs")
-    desk.name = "theirs"
-    [each] = desk.dataset()
+        experiment.answer(comparison, answer, labeler)
+    import_as(experiment.dataset(), "theirs")
+    experiment.name = "theirs"
+    [each] = experiment.dataset()
     assert each.target == pytest.approx(2 / 3)
 
 
-def test_repeated_import_changes_nothing_and_another_data_set_is_refused(dataset, desk):
+def test_repeated_import_changes_nothing_and_another_data_set_is_refused(dataset, experiment):
     for _ in range(2):
         assert import_as(dataset, "theirs") == 4
     assert Experiment.find("theirs").state == "finished"
@@ -75,20 +77,20 @@ def test_repeated_import_changes_nothing_and_another_data_set_is_refused(dataset
         import_as(dataset.subset(2), "theirs")
 
 
-def test_replaced_and_excluded_labels_are_not_imported(desk):
-    comparison = desk.ask(0)
-    desk.say(comparison, "left")
-    desk.say(comparison, "right")
-    import_as(desk.dataset(), "theirs")
-    desk.name = "theirs"
-    assert len(desk.dataset().rows) == 1
-    desk.say(comparison, None)
-    desk.name = "desk"
+def test_replaced_and_excluded_labels_are_not_imported(experiment):
+    comparison = experiment.ask(0)
+    experiment.answer(comparison, "left")
+    experiment.answer(comparison, "right")
+    import_as(experiment.dataset(), "theirs")
+    experiment.name = "theirs"
+    assert len(experiment.dataset().rows) == 1
+    experiment.answer(comparison, None)
+    experiment.name = "experiment"
     with pytest.raises(BadInput, match="no current label in it"):
-        import_as(desk.dataset(), "nothing")
+        import_as(experiment.dataset(), "nothing")
 
 
-def test_data_set_of_missing_environment_can_be_imported_and_exported(dataset, desk):
+def test_data_set_of_missing_environment_can_be_imported_and_exported(dataset, experiment):
     segments = [replace(each, env_id="theirs:Robot-v0") for each in dataset.segments.values()]
     name_of = dict(zip(dataset.segments, (each.content_hash for each in segments), strict=True))
     rows = tuple(
@@ -97,39 +99,43 @@ def test_data_set_of_missing_environment_can_be_imported_and_exported(dataset, d
     )
     by_hash = {each.content_hash: each for each in segments}
     import_as(replace(dataset, env_id="theirs:Robot-v0", segments=by_hash, rows=rows), "robot")
-    desk.name = "robot"
-    assert desk.dataset().env_id == "theirs:Robot-v0"
-    assert len(desk.dataset()) == 3
+    experiment.name = "robot"
+    assert experiment.dataset().env_id == "theirs:Robot-v0"
+    assert len(experiment.dataset()) == 3
 
 
-def test_bad_input_exits_with_code_2_and_a_message(tmp_path, desk, capsys):
+def test_bad_input_exits_with_code_2_and_message(tmp_path, experiment, capsys):
     (tmp_path / "labels.txt").write_text("left, right, left")
-    for arguments, says in (
+    for arguments, message in (
         (["export", "nothing"], "no experiment 'nothing'"),
-        (["export", "desk"], "has no labels yet"),
+        (["export", "experiment"], "has no labels yet"),
         (["import", str(tmp_path / "labels.txt"), "-n", "x"], "cannot be read as a label data set"),
         (["import", str(tmp_path / "gone.zip"), "-n", "x"], "no such file"),
     ):
         assert main(arguments) == 2
         printed = capsys.readouterr().err
-        assert says in printed
+        assert message in printed
         assert "Traceback" not in printed
-    desk.say(desk.ask(0), "left")
+    experiment.answer(experiment.ask(0), "left")
     with pytest.raises(SystemExit, match="2"):
-        main(["export", "desk", "--format", "csv"])
+        main(["export", "experiment", "--format", "csv"])
     assert "'jsonl', 'parquet'" in capsys.readouterr().err
 
 
-def test_unknown_experiment_is_named(desk):
+def test_unknown_experiment_is_named(experiment):
     with pytest.raises(ExperimentNotFound):
-        from_experiment(desk.store, desk.files, "nobody")
+        from_experiment(experiment.store, experiment.files, "nobody")
 
 
 def test_description_contains_format_and_counts(dataset, tmp_path):
     dataset.save(tmp_path / "set")
-    said = json.loads((tmp_path / "set" / "dataset.json").read_text())
-    assert (said["format"], said["schema_version"]) == ("rl-teacher-labels", 1)
-    assert said["env_id"] == "ShortReacher-v1"
-    assert said["spaces"]["observation"] == {"kind": "box", "shape": [10], "dtype": "float32"}
-    counts = [said[f"num_{each}"] for each in ("labels", "comparisons", "segments", "steps")]
+    description = json.loads((tmp_path / "set" / "dataset.json").read_text())
+    assert (description["format"], description["schema_version"]) == ("rl-teacher-labels", 1)
+    assert description["env_id"] == "ShortReacher-v1"
+    assert description["spaces"]["observation"] == {
+        "kind": "box",
+        "shape": [10],
+        "dtype": "float32",
+    }
+    counts = [description[f"num_{each}"] for each in ("labels", "comparisons", "segments", "steps")]
     assert counts == [4, 3, 8, 36]

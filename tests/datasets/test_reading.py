@@ -1,4 +1,4 @@
-"""What comes from a stranger is read safely, or refused in words."""
+"""Tests of reading untrusted data sets: valid ones are loaded, others refused."""
 
 import hashlib
 import io
@@ -29,9 +29,9 @@ def files(dataset):
 
 
 def written(folder, files, **descriptions):
-    """The files in a folder; with other entries in dataset.json, and the hashes that fit."""
-    said = json.loads(files["dataset.json"])
-    said["sha256"] = {
+    """Write files with matching hashes; `descriptions` replace entries of dataset.json."""
+    description = json.loads(files["dataset.json"])
+    description["sha256"] = {
         name: hashlib.sha256(each).hexdigest()
         for name, each in files.items()
         if name != "dataset.json"
@@ -39,7 +39,7 @@ def written(folder, files, **descriptions):
     folder.mkdir(exist_ok=True)
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    (folder / "dataset.json").write_text(json.dumps(said | descriptions))
+    (folder / "dataset.json").write_text(json.dumps(description | descriptions))
     return folder
 
 
@@ -70,7 +70,7 @@ def test_data_set_is_overwritten_but_other_files_are_not(dataset, tmp_path):
         dataset.save(tmp_path / "set")
 
 
-def test_archive_with_a_folder_is_read(dataset, files, tmp_path):
+def test_archive_with_folder_is_read(dataset, files, tmp_path):
     inner = {f"my set/{name}": content for name, content in files.items()}
     (tmp_path / "set.zip").write_bytes(zipped(inner))
     assert contents(load(tmp_path / "set.zip")) == contents(dataset)
@@ -80,7 +80,7 @@ def test_archive_with_a_folder_is_read(dataset, files, tmp_path):
 
 
 class Trap:
-    """Makes a file when it is unpickled."""
+    """Object that creates a file when it is unpickled."""
 
     def __init__(self, path):
         self.path = path
@@ -145,7 +145,7 @@ def test_large_data_set_is_read_if_allowed(dataset, tmp_path):
 
 
 def claiming(shape, descr="<f4"):
-    """An array file whose header claims a shape, with 8 bytes in it."""
+    """Return an array file of 8 bytes whose header claims a shape."""
     member = io.BytesIO()
     header = {"descr": descr, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(member, header)
@@ -176,7 +176,7 @@ def test_path_traversal_in_archive_is_refused(files, tmp_path, name):
     assert {each.name for each in tmp_path.iterdir()} == {"set.zip", "rl-teacher"}
 
 
-def test_two_files_of_one_name_are_refused(files, tmp_path):
+def test_duplicate_file_names_are_refused(files, tmp_path):
     with zipfile.ZipFile(tmp_path / "set.zip", "w") as file:
         for content in ("{}", "[]"):
             with pytest.warns(UserWarning, match="Duplicate") if content == "[]" else no_warning():
@@ -258,7 +258,7 @@ def test_invalid_description_is_refused(files, tmp_path, name, value, says):
         ("details", [1]),
     ],
 )
-def test_invalid_label_is_refused_with_its_number(files, tmp_path, column, value):
+def test_invalid_label_is_refused_with_number(files, tmp_path, column, value):
     rows = [json.loads(line) for line in files["labels.jsonl"].splitlines()]
     rows[1][column] = value
     lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
@@ -308,19 +308,19 @@ BROKEN = settings(
 )
 
 
-def only_our_errors(path):
-    """It is read, or refused in words that name it; any other error fails the test."""
-    said = str(path)
+def load_or_refuse(path):
+    """Load a path; require that an error is an RlTeacherError that names the path."""
+    message = str(path)
     try:
         load(path, max_bytes=10**7)
     except RlTeacherError as error:
-        said = str(error)
-    assert str(path) in said
+        message = str(error)
+    assert str(path) in message
 
 
 @st.composite
 def damaged(draw, content):
-    """Bytes with some changed, cut out or put in."""
+    """Draw a copy of the content with bytes replaced, removed or inserted."""
     broken = bytearray(content)
     for _ in range(draw(st.integers(1, 4))):
         place = draw(st.integers(0, len(broken)))
@@ -340,7 +340,7 @@ def test_broken_bytes_are_refused_without_another_error(files, tmp_path, name, d
             (folder / each).write_bytes(content)
     else:
         written(folder, broken)
-    only_our_errors(folder)
+    load_or_refuse(folder)
 
 
 @BROKEN
@@ -348,7 +348,7 @@ def test_broken_bytes_are_refused_without_another_error(files, tmp_path, name, d
 def test_broken_archive_is_refused_without_another_error(files, tmp_path, data):
     path = tmp_path / "set.zip"
     path.write_bytes(data.draw(st.one_of(st.binary(max_size=200), damaged(zipped(files)))))
-    only_our_errors(path)
+    load_or_refuse(path)
 
 
 @BROKEN
@@ -369,7 +369,7 @@ def test_arbitrary_header_is_refused_without_another_error(files, tmp_path, head
     others = ("scene_states", "offsets", "hashes")
     arrays |= {name: claiming((2,)) for name in others}
     files["segments.npz"] = zipped({f"{name}.npy": each for name, each in arrays.items()})
-    only_our_errors(written(tmp_path / "set", files))
+    load_or_refuse(written(tmp_path / "set", files))
 
 
 json_values = st.recursive(
@@ -387,8 +387,8 @@ def test_arbitrary_json_is_refused_without_another_error(files, tmp_path, data):
     key, column = data.draw(st.sampled_from(list(said))), data.draw(st.sampled_from(list(row)))
     row[column] = data.draw(json_values)
     lines = json.dumps(row).encode()
-    only_our_errors(written(tmp_path / "set", files | {"labels.jsonl": lines}))
-    only_our_errors(written(tmp_path / "set", files, **{key: data.draw(json_values)}))
+    load_or_refuse(written(tmp_path / "set", files | {"labels.jsonl": lines}))
+    load_or_refuse(written(tmp_path / "set", files, **{key: data.draw(json_values)}))
 
 
 def test_deeply_nested_json_is_refused(files, tmp_path):
@@ -397,7 +397,7 @@ def test_deeply_nested_json_is_refused(files, tmp_path):
         load(written(tmp_path / "set", nested))
 
 
-def test_error_names_the_path(tmp_path):
+def test_error_names_path(tmp_path):
     path = Path(tmp_path / "holiday.zip")
     path.write_bytes(b"PK\x03\x04 not really")
     with pytest.raises(BadInput, match=r"holiday\.zip cannot be read as a label data set"):

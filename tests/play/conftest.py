@@ -1,4 +1,4 @@
-"""Three small experiments that were really trained, once for all tests."""
+"""Three small trained experiments, shared by all tests of play."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ SYNTH = ["-p", "synth", "-l", "12", "-L", "8", "-i", "40"]
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
-    """A home with `synth` and `rl` of ShortReacher-v1, and `cart` of CartPole-v1."""
+    """Return a home with `synth` and `rl` of ShortReacher-v1 and `cart` of CartPole-v1."""
     home = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RL_TEACHER_HOME", str(home))
@@ -30,7 +30,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def home(trained):
-    """This test's own home, with a copy of them."""
+    """Return the home folder of the test with copies of the experiments."""
     own = Path(os.environ["RL_TEACHER_HOME"])
     shutil.copytree(trained, own)
     return own
@@ -38,7 +38,7 @@ def home(trained):
 
 @pytest.fixture
 def checkpoints(home):
-    """The two checkpoints of `synth`, newest first."""
+    """Return the two checkpoints of `synth`, newest first."""
     found = sorted((home / "experiments" / "synth" / "checkpoints").glob("*"), reverse=True)
     assert len(found) == 2
     return found

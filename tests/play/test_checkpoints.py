@@ -25,7 +25,7 @@ def damage(path):
     ],
 )
 def test_checkpoint_is_selected_by_place_or_step(checkpoints, wanted, expected):
-    # Note: the last one is written twice, after the last rollout and at the end.
+    # The last checkpoint is written twice: after the last rollout and at the end.
     assert chosen(checkpoints, wanted) == expected
 
 

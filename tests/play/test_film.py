@@ -33,7 +33,7 @@ def frames_of(path):
 
 
 def number_of(picture):
-    """Frames of a GIF."""
+    """Return the frames of a GIF."""
     return sum(1 for _ in ImageSequence.Iterator(picture))
 
 
@@ -47,9 +47,9 @@ class TestVideo:
         frames = frames_of(path)
         with closing((actor := actor_of("cart", "latest")).venv):
             episode = [film.record_episode(actor, seed, explore=False) for seed in (1, 2)]
-        # 50 steps a second are shown as 25 pictures; each episode's last one stays half a second.
+        # 50 steps per second give 25 frames; the last frame of each episode lasts half a second.
         assert len(frames) == sum((len(each.segment) + 1) // 2 + 12 for each in episode)
-        # CartPole's picture is 600 x 400; it learned from the true reward, so there is one strip.
+        # CartPole renders 600 x 400; an agent of the true reward has one reward strip.
         assert frames[0].shape == (400 + HEIGHT, 600, 3)
         assert frames[0][200:300, 200:400].min() < 50
         assert np.abs(frames[0][:400].astype(int) - frames[3][:400]).max() > 50
@@ -90,7 +90,7 @@ def _opengl():
 class TestBodies:
     @pytest.mark.usefixtures("_opengl")
     def test_bodies_are_rendered_where_page_shows_them(self, home):
-        """A camera from above sees the arm's finger on the right where it is at positive x."""
+        """A camera from above shows the fingertip on the right if its x coordinate is positive."""
         camera = {
             "distance": 0.8,
             "elevation_deg": -90.0,

@@ -1,4 +1,4 @@
-"""Agents that see pictures are watched in colour."""
+"""Tests of the rendering of agents with image observations."""
 
 import dataclasses
 import io

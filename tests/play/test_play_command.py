@@ -28,7 +28,7 @@ class TestPlay:
             (["synth", "--port", "70000"], "--port 70000"),
         ],
     )
-    def test_bad_input_is_refused_in_words_with_exit_code_2(self, home, capsys, arguments, says):
+    def test_bad_input_is_refused_with_exit_code_2(self, home, capsys, arguments, says):
         assert main(["play", *arguments, "--no-browser"]) == 2
         printed = capsys.readouterr().err
         assert says in printed
@@ -54,7 +54,7 @@ class TestPlay:
         assert {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()} == before
         capsys.readouterr()
 
-    def test_its_help_loads_nothing_heavy(self):
+    def test_help_loads_no_heavy_modules(self):
         code = (
             "import sys\nfrom rl_teacher.cli import main\n"
             "try: main(['play', '--help'])\nexcept SystemExit: pass\nprint(*sys.modules)"
@@ -71,7 +71,7 @@ EXPORT_CART = ["export", "cart", "--format", "agent", "--out"]
 
 
 class TestExportAgent:
-    def test_without_a_folder_is_refused(self, home, capsys):
+    def test_export_without_folder_is_refused(self, home, capsys):
         assert main(["export", "cart", "--format", "agent"]) == 2
         assert "--out" in capsys.readouterr().err
         assert main(["export", "cart", "--checkpoint", "previous"]) == 2

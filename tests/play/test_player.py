@@ -28,7 +28,7 @@ def open_player(home):
         yield opened
 
 
-def test_episode_reports_returns_and_curves_of_its_record(open_player):
+def test_episode_reports_returns_and_curves_of_record(open_player):
     player = open_player("synth", seed=9)
     [side] = player.episode(1, TIMEOUT_S).sides
     with closing((actor := actor_of("synth", "latest")).venv):
@@ -102,7 +102,7 @@ def test_episode_that_is_not_ready_is_none(open_player, monkeypatch):
     assert open_player("synth").episode(0, 0.01) is None
 
 
-def test_error_of_environment_is_raised_to_the_caller(open_player, monkeypatch):
+def test_error_of_environment_is_raised_to_caller(open_player, monkeypatch):
     def fail(*_, **__):
         raise BadObservation("NaN in step 3")
 

@@ -5,7 +5,7 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.quality.agreement import agreement, krippendorff_alpha
 from rl_teacher.quality.votes import CODES, Votes
 
-# Krippendorff 2011, section C: four observers, twelve units, 0 where somebody did not answer.
+# Krippendorff 2011, section C: four observers, twelve units, 0 for a missing answer.
 OBSERVERS = [
     [1, 2, 3, 3, 2, 1, 4, 1, 2, 0, 0, 0],
     [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, 0, 3],
@@ -21,17 +21,19 @@ PUBLISHED = Votes.from_triples(
 
 
 def votes_of(*comparisons):
-    """What the first, second, ... labeler said of each comparison."""
-    return Votes.of({i: dict(enumerate(map(Answer, said))) for i, said in enumerate(comparisons)})
+    """Return votes from tuples with the answers of labelers 0, 1, ... to each comparison."""
+    return Votes.of(
+        {i: dict(enumerate(map(Answer, answers))) for i, answers in enumerate(comparisons)}
+    )
 
 
 @pytest.mark.parametrize(("level", "alpha"), [("nominal", 0.743), ("ordinal", 0.815)])
-def test_alpha_of_krippendorffs_example_matches_the_published_value(level, alpha):
+def test_alpha_of_krippendorffs_example_matches_published_value(level, alpha):
     assert krippendorff_alpha(PUBLISHED, level) == pytest.approx(alpha, abs=0.0005)
 
 
 def test_counts_of_krippendorffs_example_match():
-    """40 values can be compared; of the pairs they form, those on the diagonal are 32 of 40."""
+    """40 values are pairable, and the diagonal of the coincidence matrix sums to 32 of 40."""
     found = agreement(PUBLISHED)
     assert (found.num_comparisons, found.num_votes) == (11, 40)
     assert found.raw == pytest.approx(0.8)
@@ -69,7 +71,7 @@ def test_cannot_tell_is_left_out():
     assert CODES[Answer.CANNOT_TELL] not in votes.telling.answer
 
 
-def test_random_answers_have_alpha_near_0_within_the_interval():
+def test_random_answers_have_alpha_near_0_within_interval():
     rng = np.random.default_rng(0)
     votes = Votes.from_triples((i, j, int(rng.integers(2))) for i in range(2000) for j in range(2))
     found = agreement(votes)
@@ -78,8 +80,8 @@ def test_random_answers_have_alpha_near_0_within_the_interval():
     assert found.high - found.low == pytest.approx(2 * 1.96 / np.sqrt(2000), rel=0.2)
 
 
-def test_interval_covers_the_truth_in_about_95_percent_of_samples():
-    """Two labelers, each right with chance 0.9: D_o = 0.18, D_e = 0.5, alpha = 0.64."""
+def test_interval_covers_truth_in_95_percent_of_samples():
+    """Two labelers, each correct with probability 0.9: D_o = 0.18, D_e = 0.5, alpha = 0.64."""
     rng, held = np.random.default_rng(1), 0
     for _ in range(200):
         truth = rng.integers(2, size=150)

@@ -25,7 +25,7 @@ def test_share_without_cases_is_nan():
     assert share.num == 0
 
 
-def test_newest_answer_counts_and_withdrawn_one_does_not():
+def test_newest_answer_counts_unless_withdrawn():
     labels = [given(0, ANN, LEFT), given(0, ANN, RIGHT), given(1, ANN, LEFT), given(1, ANN, None)]
     votes = votes_of(labels)
     assert votes.comparison.tolist() == [0]
@@ -45,7 +45,7 @@ def test_repeat_counts_for_consistency_only():
     assert len(votes_of(labels)) == 2
 
 
-def test_withdrawn_repeat_is_ignored_and_its_newest_answer_counts():
+def test_withdrawn_repeat_is_ignored_and_newest_one_counts():
     labels = [
         given(0, ANN, LEFT),
         given(1, ANN, RIGHT),
@@ -59,8 +59,8 @@ def test_withdrawn_repeat_is_ignored_and_its_newest_answer_counts():
     assert (consistency.share, consistency.num) == (1.0, 1)
 
 
-def test_side_bias_refers_to_the_side_shown():
-    """Left as it was, left of the page, which is the comparison's right; ties do not count."""
+def test_side_bias_refers_to_side_shown():
+    """A swapped right answer was shown left; ties are ignored: two of three are left."""
     labels = [
         given(0, ANN, LEFT),
         given(1, ANN, RIGHT, is_swapped=True),
@@ -106,13 +106,13 @@ def test_reports_over_time_show_declining_labelers():
     assert second.reports[ANN].agreement.share == 0.0
 
 
-def test_repeat_is_compared_with_the_first_answer():
+def test_repeat_is_compared_with_first_answer():
     labels = [given(0, ANN, LEFT, at_s=0.0), given(0, ANN, LEFT, at_s=9.0, is_repeat=True)]
     _, second = over_time(labels, 2)
     assert second.reports[ANN].self_consistency.share == 1.0
     assert second.reports[ANN].num_answers == 0
 
 
-def test_no_labels_give_no_reports():
+def test_no_labels_yield_no_reports():
     assert labeler_reports([]) == {}
     assert over_time([], 5) == []

@@ -15,7 +15,7 @@ TRUTH = (0.95, 0.9, 0.8, 0.7, 0.6)
 
 
 def simulated(num_comparisons, reliabilities=TRUTH, seed=0, answering=3):
-    """Votes of labelers who are right so often; each comparison goes to some of them."""
+    """Simulate votes of labelers with given reliabilities, `answering` of them per comparison."""
     rng = np.random.default_rng(seed)
     answers = {}
     for i in range(num_comparisons):
@@ -38,7 +38,7 @@ def test_known_reliabilities_are_recovered_within_5_points(seed):
 
 
 def test_small_study_separates_best_from_worst_labeler():
-    """90 comparisons with three answers each, as 30 % of 300: 54 answers a labeler."""
+    """90 comparisons with three answers each, as 30 % of 300: 54 answers per labeler."""
     for seed in range(10):
         found = estimate_reliability(simulated(90, seed=seed))
         assert found[0].estimate > found[4].estimate
@@ -56,12 +56,12 @@ def test_single_answers_change_no_estimate():
     assert estimate_reliability(both) == estimate_reliability(shared)
 
 
-def test_single_labeler_has_the_prior_reliability():
+def test_single_labeler_has_prior_reliability():
     assert estimate_reliability(Votes.of({0: {7: Answer.LEFT}})) == {7: Reliability(0.8, 0)}
 
 
-def test_gold_only_reliability_is_the_share_of_correct_answers_with_prior():
-    """3 right of 4, after 4 of 5 beforehand: 7/9. A tie among the gold says nothing."""
+def test_gold_only_reliability_is_share_of_correct_answers_with_prior():
+    """3 of 4 correct with a prior of 4 in 5: 7/9. An equal gold answer is ignored."""
     said = [Answer.LEFT, Answer.LEFT, Answer.RIGHT, Answer.LEFT, Answer.LEFT]
     votes = Votes.of({i: {0: answer} for i, answer in enumerate(said)})
     gold = {0: Answer.LEFT, 1: Answer.LEFT, 2: Answer.RIGHT, 3: Answer.RIGHT, 4: Answer.EQUAL}
@@ -70,7 +70,7 @@ def test_gold_only_reliability_is_the_share_of_correct_answers_with_prior():
     assert found.num == 4
 
 
-def test_gold_answers_reveal_a_wrong_majority():
+def test_gold_answers_reveal_wrong_majority():
     votes = Votes.of({i: {0: Answer.LEFT, 1: Answer.RIGHT, 2: Answer.RIGHT} for i in range(40)})
     assert estimate_reliability(votes)[0].estimate < 0.2
     found = estimate_reliability(votes, dict.fromkeys(range(40), Answer.LEFT))
@@ -78,13 +78,13 @@ def test_gold_answers_reveal_a_wrong_majority():
     assert found[1].estimate < 0.2
 
 
-def test_posterior_odds_multiply_the_odds_of_the_labelers():
-    """Odds 4 for left, 9 against: 4/9, a chance of 4/13."""
+def test_posterior_odds_multiply_odds_of_labelers():
+    """Odds of 4 for left and 9 against: 4/9, a probability of 4/13."""
     votes = Votes.of({5: {0: Answer.LEFT, 1: Answer.RIGHT}})
     assert posterior_left(votes, trusted(0.8, 0.9))[5] == pytest.approx(4 / 13)
 
 
-def test_reliable_labeler_outweighs_two_unreliable_ones_in_the_posterior_only():
+def test_reliable_labeler_outweighs_two_unreliable_ones_only_in_posterior():
     votes = Votes.of({0: {0: Answer.LEFT, 1: Answer.RIGHT, 2: Answer.RIGHT}})
     assert posterior_targets(votes, trusted(0.95, 0.6, 0.6))[0] > 0.5
     assert mean_targets(votes)[0] == pytest.approx(1 / 3)
@@ -95,8 +95,8 @@ def test_answers_of_unreliable_labelers_are_never_inverted():
     assert posterior_left(votes, trusted(0.1))[0] == 0.5
 
 
-def test_equal_counts_half_in_the_mean_and_shrinks_the_posterior():
-    """Posterior 0.8 with half of the answers a tie: 0.5 * 0.8 + 0.25."""
+def test_equal_counts_half_in_mean_and_shrinks_posterior():
+    """Posterior 0.8 with half of the answers equal: 0.5 * 0.8 + 0.25."""
     votes = Votes.of({0: {0: Answer.LEFT, 1: Answer.EQUAL}, 1: {1: Answer.EQUAL}})
     assert mean_targets(votes) == {0: 0.75, 1: 0.5}
     assert posterior_targets(votes, trusted(0.8, 0.8)) == pytest.approx({0: 0.65, 1: 0.5})
@@ -113,7 +113,7 @@ def test_no_votes_give_no_targets_and_no_reliabilities():
     assert mean_targets(votes) == posterior_targets(votes, {}) == estimate_reliability(votes) == {}
 
 
-def test_swapping_the_sides_mirrors_the_posterior_and_keeps_the_reliabilities():
+def test_swapping_sides_mirrors_posterior_and_keeps_reliabilities():
     votes = simulated(100)
     mirrored = Votes(votes.comparison, votes.labeler, 2 - votes.answer)
     found, other = estimate_reliability(votes), estimate_reliability(mirrored)

@@ -26,7 +26,7 @@ def a_segment(number):
 
 
 class Survey:
-    """A queue with three queries that several people answer through the store."""
+    """Queue with three queries that several labelers answer through the store."""
 
     def __init__(self, folder, database):
         self.store = Store.open(database)
@@ -40,18 +40,18 @@ class Survey:
     def new_queue(self):
         return QueryQueue(self._query_store, NamedTeacher(through_the_store, "", 0))
 
-    def answer(self, who, place, answer):
-        self.store.labels.add(self.ids[place], answer, who)
+    def answer(self, labeler, index, answer):
+        self.store.labels.add(self.ids[index], answer, labeler)
 
     def read(self):
         """Return the new answers as indices of queries: first, further, has_revisions."""
         new = self.queue.read_answers()
-        places = ([self.ids.index(each.id) for each in some] for some in (new.first, new.further))
-        return *places, new.has_revisions
+        indices = ([self.ids.index(each.id) for each in some] for some in (new.first, new.further))
+        return *indices, new.has_revisions
 
-    def answers(self, place, queue=None):
+    def answers(self, index, queue=None):
         queue = queue or self.queue
-        return sorted(queue.answers_to(queue.asked()[place]).values())
+        return sorted(queue.answers_to(queue.asked()[index]).values())
 
 
 @pytest.fixture
@@ -94,9 +94,9 @@ def test_repeated_answer_changes_nothing(survey):
     assert survey.read() == ([], [], False)
 
 
-def test_query_waits_again_when_its_only_answer_is_taken_back(survey):
-    for who, place in (("ann", 0), ("ann", 1), ("bob", 1)):
-        survey.answer(who, place, LEFT)
+def test_query_waits_again_after_only_answer_is_withdrawn(survey):
+    for labeler, index in (("ann", 0), ("ann", 1), ("bob", 1)):
+        survey.answer(labeler, index, LEFT)
     survey.read()
     survey.answer("ann", 0, None)
     survey.answer("ann", 1, None)
@@ -107,8 +107,8 @@ def test_query_waits_again_when_its_only_answer_is_taken_back(survey):
 
 
 def test_answers_of_excluded_labeler_are_ignored_until_included_again(survey):
-    for who, place in (("ann", 0), ("bob", 0), ("bob", 1)):
-        survey.answer(who, place, LEFT)
+    for labeler, index in (("ann", 0), ("bob", 0), ("bob", 1)):
+        survey.answer(labeler, index, LEFT)
     survey.read()
     survey.store.labelers.set_excluded("bob", True)
     assert survey.read() == ([], [], True)
@@ -137,7 +137,7 @@ def test_saved_state_contains_each_labelers_answers(survey):
     state = survey.queue.state()
     other = survey.new_queue()
     other.load_state(state, ENV_ID)
-    assert [survey.answers(place, other) for place in range(3)] == [
+    assert [survey.answers(index, other) for index in range(3)] == [
         [EQUAL, LEFT],
         [],
         [CANNOT_TELL],

@@ -23,7 +23,7 @@ RECENT = RecentEpisodes(1.0, 10.0)
 
 
 class World:
-    """A reward learner, its store, and rollouts of random actions."""
+    """Reward learner with its store and rollouts of random actions."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ def test_predicted_rewards_have_mean_0_and_std_1(world):
     world.learner.fit()
     rewards = np.concatenate([world.roll_out()[1].rewards for _ in range(20)])
     assert rewards.mean() == pytest.approx(0, abs=0.25)
-    # The mean of members that do not fully agree has a spread below one.
+    # The mean of members that disagree has a standard deviation below one.
     assert 0.5 < rewards.std() < 1.2
 
 
@@ -195,12 +195,12 @@ def test_comparison_asked_again_after_crash_keeps_its_answer(tmp_path):
 # --- several labelers ---
 
 
-def nobody(left, right, circumstances):
+def human_teacher(left, right, circumstances):
     """Leave all answers to the store."""
 
 
 def survey_world(folder, weights: LabelerWeights = "equal"):
-    world = World(folder, teacher=nobody, weights=weights)
+    world = World(folder, teacher=human_teacher, weights=weights)
     world.roll_out(3)
     world.learner.ask(NOW, RECENT)
     return world
@@ -307,7 +307,7 @@ def test_restored_labels_keep_order_targets_and_budget(tmp_path, weights):
     world.learner.fit()
     state = world.learner.state()
     world.store.close()
-    other = World(tmp_path, teacher=nobody, weights=weights)
+    other = World(tmp_path, teacher=human_teacher, weights=weights)
     other.learner.load_state(state)
     assert targets(other) == targets(world)
     np.testing.assert_array_equal(

@@ -30,26 +30,26 @@ def share_of_left(teacher, left, right, tries=4000):
     return np.mean([answer is Answer.LEFT for answer in answers])
 
 
-def test_the_oracle_prefers_the_larger_return():
+def test_oracle_prefers_larger_return():
     assert ORACLE(segment(1, 2), segment(1, 1), circumstances()) is Answer.LEFT
     assert ORACLE(segment(1, 1), segment(1, 2), circumstances()) is Answer.RIGHT
 
 
-def test_the_oracle_calls_equal_returns_equal():
+def test_oracle_answers_equal_for_equal_returns():
     assert ORACLE(segment(1, 2), segment(2, 1), circumstances()) is Answer.EQUAL
 
 
-def test_the_mistaken_teacher_errs_in_one_of_ten():
+def test_mistake_teacher_errs_with_probability_one_tenth():
     share = share_of_left(SYNTHETIC["mistake"], segment(5), segment(0))
     assert share == pytest.approx(0.9, abs=0.02)
 
 
-def test_the_noisy_teacher_answers_by_a_softmax_of_the_returns():
+def test_noisy_teacher_answers_by_softmax_of_returns():
     share = share_of_left(SYNTHETIC["noisy"], segment(1.5), segment(0.5))
     assert share == pytest.approx(1 / (1 + math.exp(-1)), abs=0.025)
 
 
-def test_the_myopic_teacher_weighs_the_last_steps_most():
+def test_myopic_teacher_discounts_earlier_steps():
     # 0.9^1 * 10 + 1 = 10 against 0 + 10.5
     left, right = segment(10, 1), segment(0, 10.5)
     assert ORACLE(left, right, circumstances()) is Answer.LEFT
@@ -63,14 +63,14 @@ def test_skip_teacher_cannot_tell_two_poor_clips():
     assert teacher(segment(1, 1.1), segment(0, 0), circumstances()) is Answer.LEFT
 
 
-def test_skip_teacher_cannot_tell_clips_far_below_a_negative_mean():
+def test_skip_teacher_cannot_tell_clips_far_below_negative_mean():
     # the expected return of one step is -10; the threshold is -10 - 0.9 * 10 = -19
     teacher, usual = SYNTHETIC["skip"], circumstances(mean_return=-100.0)
     assert teacher(segment(-20), segment(-25), usual) is Answer.CANNOT_TELL
     assert teacher(segment(-18), segment(-25), usual) is Answer.LEFT
 
 
-def test_the_equal_teacher_does_not_tell_near_returns_apart():
+def test_equal_teacher_answers_equal_for_near_returns():
     teacher = SYNTHETIC["equal"]
     assert teacher(segment(11, 0), segment(10, 0), circumstances()) is Answer.EQUAL
     assert teacher(segment(13, 0), segment(10, 0), circumstances()) is Answer.LEFT
@@ -82,18 +82,18 @@ def test_threshold_is_scaled_by_epsilon_once():
         assert teacher(segment(11.5, 0), segment(10, 0), circumstances()) is Answer.EQUAL
 
 
-def test_negative_mean_return_gives_a_positive_threshold():
+def test_negative_mean_return_gives_positive_threshold():
     teacher = SYNTHETIC["equal"]
     near = teacher(segment(-11, 0), segment(-10, 0), circumstances(mean_return=-100.0))
     assert near is Answer.EQUAL
 
 
-def test_equal_threshold_is_0_before_the_first_episode_ends():
+def test_equal_threshold_is_0_before_first_episode_ends():
     unknown = circumstances(mean_return=math.nan, mean_steps=math.nan)
     assert SYNTHETIC["equal"](segment(1.0), segment(0.9), unknown) is Answer.LEFT
 
 
-def test_same_comparison_uses_the_same_random_numbers():
+def test_same_comparison_uses_same_random_numbers():
     left, right = segment(1.0), segment(1.1)
     one, other = (rng_of(3, left, right).random(4) for _ in range(2))
     np.testing.assert_array_equal(one, other)
@@ -106,7 +106,7 @@ def test_huge_returns_do_not_overflow():
     assert teacher(segment(1e30), segment(0), circumstances()) is Answer.LEFT
 
 
-def test_a_changed_setting_leaves_the_named_teacher_alone():
+def test_replaced_setting_keeps_registered_teacher():
     changed = dataclasses.replace(SYNTHETIC["mistake"], mistake=0.0)
     assert share_of_left(changed, segment(5), segment(0), tries=100) == 1.0
     assert SYNTHETIC["mistake"].mistake == 0.1

@@ -24,34 +24,34 @@ def hopper(pitch, height=1.25, env_id="ShortHopper-v1"):
     )
 
 
-def test_backward_rotation_scores_its_angle():
+def test_backward_rotation_scores_angle():
     assert backwards_turning(hopper(-np.linspace(0, 2 * np.pi, 50))) == pytest.approx(
         2 * np.pi, rel=1e-4
     )
 
 
-def test_rotation_score_is_independent_of_the_start():
+def test_rotation_score_is_independent_of_start():
     pitch = 2.5 - np.linspace(0, 4 * np.pi, 80)
     assert backwards_turning(hopper(pitch)) == pytest.approx(4 * np.pi, rel=1e-4)
 
 
-def test_forward_rotation_has_a_negative_score():
+def test_forward_rotation_has_negative_score():
     assert backwards_turning(hopper(np.linspace(0, 3, 50))) == pytest.approx(-3, rel=1e-4)
 
 
-def test_rolling_on_the_floor_scores_less_than_a_flip():
+def test_rolling_on_floor_scores_less_than_flip():
     pitch = -np.linspace(0, 3, 50)
     assert backwards_turning(hopper(pitch, 0.3)) < 0.3 * backwards_turning(hopper(pitch))
 
 
-def test_the_backflip_teacher_prefers_the_clip_that_turns_backwards():
+def test_backflip_teacher_prefers_backward_rotation():
     flip, stand = hopper(-np.linspace(0, 3, 50)), hopper(np.zeros(50))
     assert TASKS["backflip"](stand, flip, CIRCUMSTANCES) is Answer.RIGHT
     assert TASKS["backflip"](flip, stand, CIRCUMSTANCES) is Answer.LEFT
     assert TASKS["backflip"](stand, stand, CIRCUMSTANCES) is Answer.EQUAL
 
 
-def test_away_from_target_is_the_mean_distance():
+def test_away_from_target_is_mean_distance():
     segment = hopper(np.zeros(2))
     observations = np.zeros((2, 10), np.float32)
     observations[:, 8:10] = [[3, 4], [0, 1]]

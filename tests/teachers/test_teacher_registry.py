@@ -17,7 +17,7 @@ GOOD, BAD = segment(2.0), segment(1.0)
 
 @pytest.fixture
 def own(monkeypatch):
-    """Make a module `own` whose function `teacher` is as given."""
+    """Return a function that creates a module `own` with a given function `teacher`."""
 
     def make(function):
         module = types.ModuleType("own")
@@ -38,7 +38,7 @@ def test_custom_function_receives_both_segments(own):
     assert teacher(BAD, GOOD, CIRCUMSTANCES) is Answer.RIGHT
 
 
-def test_failing_custom_function_is_named_with_its_error(own):
+def test_failing_custom_function_is_named_with_error(own):
     teacher = own(lambda left, right: 1 / 0)
     with pytest.raises(TeacherFailed, match="own:teacher raised ZeroDivisionError"):
         teacher(GOOD, BAD, CIRCUMSTANCES)
@@ -55,12 +55,12 @@ def test_missing_module_is_refused_by_name():
         teacher_named("no_such_module:teacher")
 
 
-def test_unknown_teacher_suggests_the_nearest_name():
+def test_unknown_teacher_suggests_nearest_name():
     with pytest.raises(UnknownName, match="oracle"):
         teacher_named("oracel")
 
 
-def test_strength_replaces_the_default_parameter():
+def test_strength_replaces_default_parameter():
     assert teacher_named("mistake", 0.3) == SyntheticTeacher(mistake=0.3)
 
 
