@@ -274,7 +274,8 @@ class ClaimedComparison:
         comparison: Comparison to answer.
         lease: Token that the answer refers to.
         expires_at: Time at which others may claim it, unless the lease is renewed.
-        purpose: `repeat` asks again for an answer that this labeler has given, without saying so.
+        purpose: `repeat` for a comparison that this labeler has answered before; the page does
+            not show this.
     """
 
     comparison: ComparisonView

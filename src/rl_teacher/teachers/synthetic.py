@@ -1,8 +1,8 @@
 """Synthetic teachers, which answer by the true reward with human-like errors.
 
 Source: B-Pref (Lee et al. 2021), section 3. Differences to its code: the skip and equal thresholds
-are scaled by their epsilon once, not twice; they follow the running true return as the paper says,
-whatever its sign; a skipped comparison is an answer of its own, `cannot_tell`.
+are scaled by their epsilon once, not twice; they follow the running true return of either sign, as
+in the paper; a skipped comparison has a separate answer, `cannot_tell`.
 """
 
 import math

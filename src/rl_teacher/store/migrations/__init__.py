@@ -1,1 +1,1 @@
-"""How a database of any earlier version becomes one of this version."""
+"""Migrations from every earlier schema version to the current one."""
