@@ -38,7 +38,7 @@ class LabellingPage:
     def wait_until(self, expression: str, argument: Any = None) -> None:
         """Wait until a JavaScript expression of `hooks` and `given` is true."""
         source = f"given => {{ const hooks = window.__rlTeacher; return hooks && ({expression}) }}"
-        with self._explained(expression):
+        with self._with_page_content(expression):
             self.page.wait_for_function(source, arg=argument, timeout=PATIENCE_MS)
 
     def shown_comparison(self, other_than: int | None = None) -> int:
@@ -53,19 +53,19 @@ class LabellingPage:
     def wait_until_idle(self) -> None:
         """Wait until the page reports that nothing is left to label."""
         idle = self.page.get_by_role("heading", name="Nothing to label right now")
-        with self._explained("nothing to label"):
+        with self._with_page_content("nothing to label"):
             idle.wait_for(timeout=PATIENCE_MS)
 
     @contextmanager
-    def _explained(self, awaited: str) -> Iterator[None]:
+    def _with_page_content(self, awaited: str) -> Iterator[None]:
         """Add the content of the page to a timeout error."""
         try:
             yield
         except Error as error:
             hooks = self.page.evaluate("() => ({...window.__rlTeacher})")
-            says = self.page.locator("body").inner_text()
+            text = self.page.locator("body").inner_text()
             raise AssertionError(
-                f"waited in vain for: {awaited}\nat {self.page.url}\nhooks: {hooks}\n{says}"
+                f"waited in vain for: {awaited}\nat {self.page.url}\nhooks: {hooks}\n{text}"
             ) from error
 
     def press(self, key: str) -> None:

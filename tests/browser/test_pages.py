@@ -80,17 +80,17 @@ def go_to_idle_labelling(page, service, full):
     LabellingPage(page).wait_until_idle()
 
 
-def go_to_an_unknown_experiment(page, service, full):
+def go_to_unknown_experiment(page, service, full):
     page.goto(service.label_link("no-such"))
     page.get_by_role("heading", name="Experiment not found").wait_for(timeout=PATIENCE_MS)
 
 
-def go_without_a_token(page, service, full):
+def go_without_token(page, service, full):
     page.goto(service.address.url + "/")
     page.get_by_role("heading", name="This page needs its key").wait_for(timeout=PATIENCE_MS)
 
 
-def go_to_part(name, waits_for):
+def go_to_tab(name, waits_for):
     """Return a function that opens a tab of an experiment's page."""
 
     def go(page, service, full):
@@ -100,32 +100,32 @@ def go_to_part(name, waits_for):
     return go
 
 
-def go_to_an_opened_comparison(page, service, full):
-    go_to_part("comparisons", "main li button")(page, service, full)
+def go_to_opened_comparison(page, service, full):
+    go_to_tab("comparisons", "main li button")(page, service, full)
     page.locator("main li button").first.click()
     page.locator("dialog canvas").wait_for(timeout=PATIENCE_MS)
 
 
-def go_to_a_made_link(page, service, full):
-    go_to_part("labelers", ".labelers dd .line")(page, service, full)
+def go_to_created_invite(page, service, full):
+    go_to_tab("labelers", ".labelers dd .line")(page, service, full)
     page.get_by_role("button", name="Create link").click()
     page.get_by_label("Invite link").wait_for()
 
 
-def go_to_a_question(page, service, full):
-    go_to_part("labelers", ".labelers dd .line")(page, service, full)
+def go_to_confirmation(page, service, full):
+    go_to_tab("labelers", ".labelers dd .line")(page, service, full)
     page.get_by_role("button", name="Sign out").first.click()
     page.get_by_role("dialog").wait_for()
 
 
-def go_to_an_invite_that_leads_nowhere(page, service, full):
-    go_to_an_invite(page, service, full)
+def go_to_unknown_invite(page, service, full):
+    go_to_invite(page, service, full)
     page.get_by_label("Your name").fill("Zoë")
     page.get_by_role("button", name="Start labelling").click()
     page.get_by_role("heading", name="Unknown invite").wait_for()
 
 
-def go_to_an_invite(page, service, full):
+def go_to_invite(page, service, full):
     page.goto(f"{service.address.url}/join?invite=none")
     page.get_by_label("Your name").wait_for(timeout=PATIENCE_MS)
 
@@ -136,25 +136,25 @@ PAGES = {
     "labelling": go_to_labelling,
     "help": go_to_help,
     "idle labelling": go_to_idle_labelling,
-    "unknown experiment": go_to_an_unknown_experiment,
-    "no token": go_without_a_token,
-    "comparisons": go_to_part("comparisons", "main li button"),
-    "an opened comparison": go_to_an_opened_comparison,
-    "disagreements": go_to_part("disagreements", "main li button"),
-    "clips": go_to_part("clips", "figure canvas"),
-    "labelers": go_to_part("labelers", ".labelers dd .line"),
-    "a made link": go_to_a_made_link,
-    "a question": go_to_a_question,
-    "settings": go_to_part("settings", "textarea"),
-    "audit trail": go_to_part("audit", "main .card"),
-    "an invite": go_to_an_invite,
-    "an invite that leads nowhere": go_to_an_invite_that_leads_nowhere,
+    "unknown experiment": go_to_unknown_experiment,
+    "no token": go_without_token,
+    "comparisons": go_to_tab("comparisons", "main li button"),
+    "an opened comparison": go_to_opened_comparison,
+    "disagreements": go_to_tab("disagreements", "main li button"),
+    "clips": go_to_tab("clips", "figure canvas"),
+    "labelers": go_to_tab("labelers", ".labelers dd .line"),
+    "a made link": go_to_created_invite,
+    "a question": go_to_confirmation,
+    "settings": go_to_tab("settings", "textarea"),
+    "audit trail": go_to_tab("audit", "main .card"),
+    "an invite": go_to_invite,
+    "an invite that leads nowhere": go_to_unknown_invite,
 }
 
-WITH_ALL_OF_AN_EXPERIMENT = [
+PAGES_OF_EXPERIMENT = [
     *(go_to_experiments, go_to_experiment, go_to_labelling, go_to_help),
     *(PAGES[name] for name in ("comparisons", "disagreements", "clips", "settings", "audit trail")),
-    *(go_to_a_made_link, go_to_a_question, go_to_an_opened_comparison),
+    *(go_to_created_invite, go_to_confirmation, go_to_opened_comparison),
 ]
 
 
@@ -199,7 +199,7 @@ class TestEveryPage:
         context.on("request", lambda request: requests.append(request.url))
         context.on("console", lambda message: complaints.append((message.type, message.text)))
         page = context.new_page()
-        for visit in WITH_ALL_OF_AN_EXPERIMENT:
+        for visit in PAGES_OF_EXPERIMENT:
             visit(page, service, full)
             assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
         allowed = (service.address.url + "/", "data:", f"blob:{service.address.url}/")

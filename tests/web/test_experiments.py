@@ -47,7 +47,7 @@ class TestSummary:
         assert (shown["phase"], shown["is_running"]) == ("starting", True)
 
     @pytest.mark.parametrize(
-        ("phase", "later"),
+        ("phase", "later_phase"),
         [
             ("training", "lost"),
             ("waiting", "lost"),
@@ -55,11 +55,13 @@ class TestSummary:
             ("stopped", "stopped"),
         ],
     )
-    def test_silent_run_is_lost_unless_it_had_ended(self, program, trainer, clock, phase, later):
+    def test_silent_run_is_lost_unless_it_had_ended(
+        self, program, trainer, clock, phase, later_phase
+    ):
         trainer.set_phase(phase)
         clock.advance(16)
         shown = detail(program)
-        assert (shown["phase"], shown["is_running"]) == (later, False)
+        assert (shown["phase"], shown["is_running"]) == (later_phase, False)
 
     def test_run_without_report_is_lost_after_timeout(self, program, trainer, clock):
         clock.advance(16)
@@ -91,7 +93,7 @@ class TestMessages:
         assert self.message(program) == "1 comparison waits for an answer."
 
     @pytest.mark.parametrize(
-        ("phase", "word"),
+        ("phase", "expected"),
         [
             ("starting", "in some seconds"),
             ("random", "at random"),
@@ -102,9 +104,9 @@ class TestMessages:
             ("stopped", "continues"),
         ],
     )
-    def test_message_explains_why_none_is_waiting(self, program, trainer, phase, word):
+    def test_message_explains_why_none_is_waiting(self, program, trainer, phase, expected):
         trainer.set_phase(phase)
-        assert word in self.message(program)
+        assert expected in self.message(program)
 
     def test_message_for_silent_run_names_command(self, program, trainer, clock):
         trainer.set_phase("training")

@@ -21,9 +21,9 @@ def clock():
 
 @pytest.fixture
 def lifetime(home, clock):
-    begun = Lifetime(home, end_after_s=60.0, now=lambda: clock.s)
-    yield begun
-    begun.close()
+    running = Lifetime(home, end_after_s=60.0, now=lambda: clock.s)
+    yield running
+    running.close()
 
 
 def set_time(clock, seconds):

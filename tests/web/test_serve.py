@@ -166,7 +166,7 @@ class TestStarting:
                 assert other.getsockname()[1] > port
 
     @pytest.mark.parametrize(
-        ("host", "port", "said"),
+        ("host", "port", "expected"),
         [
             ("127.0.0.1", 65_536, "65535"),
             ("127.0.0.1", -1, "-1"),
@@ -175,8 +175,8 @@ class TestStarting:
             ("x" * 300, 8765, "--host"),
         ],
     )
-    def test_unavailable_address_is_reported(self, host, port, said):
-        with pytest.raises(BadInput, match=said), listening(host, port):
+    def test_unavailable_address_is_reported(self, host, port, expected):
+        with pytest.raises(BadInput, match=expected), listening(host, port):
             pytest.fail("it listens")
 
     def test_exhausted_port_range_is_reported(self):
@@ -225,8 +225,8 @@ class TestStopping:
         service.stop(signal.SIGKILL)
         again = Running(home)
         assert again.token == service.token
-        said = again.client.post("/api/v1/labels", json={"labels": [given, label(two)]}).json()
-        assert len(said["accepted"]) == 2
+        receipt = again.client.post("/api/v1/labels", json={"labels": [given, label(two)]}).json()
+        assert len(receipt["accepted"]) == 2
         assert trainer.store.experiments.counts(trainer.id).answered == 2
         again.close()
 
@@ -236,9 +236,9 @@ class TestEvents:
         listener = EventReader(service)
         listener.wait_for(lambda kind, _: kind == "progress")
         [comparison_id] = trainer.ask()
-        listener.wait_for(lambda kind, said: kind == "progress" and said["waiting"] == 1)
+        listener.wait_for(lambda kind, data: kind == "progress" and data["waiting"] == 1)
         service.client.post("/api/v1/labels", json={"labels": [label(comparison_id)]})
-        listener.wait_for(lambda kind, said: kind == "progress" and said["mine"] == 1)
+        listener.wait_for(lambda kind, data: kind == "progress" and data["mine"] == 1)
         trainer.store.metrics.append(trainer.id, 64, {"true_return": 2.5})
         _, row = listener.wait_for(lambda kind, _: kind == "metrics")
         assert (row["step"], row["true_return"]) == (64, 2.5)
@@ -287,8 +287,8 @@ class TestRequestLog:
         lines = [line for line in service.requests().splitlines() if "/api/" in line or "?" in line]
         expected = ["GET /api/v1/experiments/none 404", "POST /api/v1/labels 200"]
         assert len(lines) == len(expected)
-        for line, said in zip(lines, expected, strict=True):
-            assert re.fullmatch(rf"{when} {re.escape(said)} \d+ ms", line)
+        for line, request in zip(lines, expected, strict=True):
+            assert re.fullmatch(rf"{when} {re.escape(request)} \d+ ms", line)
         assert "GET /healthz 200" in service.requests()
 
     def test_request_log_continues_after_restart(self, service, home):

@@ -47,7 +47,7 @@ class Run:
         assert self._read_line() == "ready"
         self.link = ""
 
-    def begin(self):
+    def show_page(self):
         """Show the page and store its link."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"begin\n")
@@ -87,7 +87,7 @@ def service_of(run):
 
 
 @pytest.fixture(autouse=True)
-def _no_service_stays():
+def _kill_remaining_service():
     yield
     service = running_service()
     if service is not None:
@@ -95,7 +95,7 @@ def _no_service_stays():
 
 
 def test_run_stops_the_service_it_started():
-    run = Run(end_after_s=1000).begin()
+    run = Run(end_after_s=1000).show_page()
     service = service_of(run)
     assert run.end() == 0
     assert running_service() is None
@@ -107,10 +107,10 @@ def test_run_stops_the_service_it_started():
 @pytest.mark.slow
 def test_service_of_killed_run_is_reused_by_next_run():
     again = Run(end_after_s=1000)
-    killed = Run(end_after_s=2).begin()
+    killed = Run(end_after_s=2).show_page()
     service = service_of(killed)
     killed.kill()
-    again.begin()
+    again.show_page()
     assert again.link == killed.link
     assert running_service() == service
     time.sleep(3)  # longer than its timeout without a run
@@ -121,14 +121,14 @@ def test_service_of_killed_run_is_reused_by_next_run():
 
 
 def test_service_of_killed_run_stops_after_timeout():
-    killed = Run(end_after_s=0.2).begin()
+    killed = Run(end_after_s=0.2).show_page()
     service = service_of(killed)
     killed.kill()
     assert has_ended(service)
 
 
 def test_shared_service_outlives_the_run_that_started_it(monkeypatch):
-    first = Run(end_after_s=0.5).begin()
+    first = Run(end_after_s=0.5).show_page()
     service = service_of(first)
     second = PageService(OPTIONS)
     assert second.link("other", labels=False).startswith(service.url)

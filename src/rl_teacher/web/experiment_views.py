@@ -46,12 +46,14 @@ class ExperimentViews:
 
     def summary(self, view: ExperimentView, labeler: str | None) -> ExperimentSummary:
         """Return the summary of an experiment; `mine` is 0 without a labeler."""
-        return ExperimentSummary(**self._facts(view, labeler, self._store.metrics.latest(view.id)))
+        return ExperimentSummary(
+            **self._summary_fields(view, labeler, self._store.metrics.latest(view.id))
+        )
 
     def detail(self, view: ExperimentView, labeler: str) -> ExperimentDetail:
         """Return an experiment with its configuration and latest metrics."""
         latest = self._store.metrics.latest(view.id)
-        facts = self._facts(view, labeler, latest)
+        facts = self._summary_fields(view, labeler, latest)
         metrics = {} if latest is None else {"step": latest.step, **finite_metrics(latest)}
         return ExperimentDetail(**facts, config=dict(view.config), metrics=metrics)
 
@@ -74,7 +76,7 @@ class ExperimentViews:
         """Return the current phase of the training run."""
         return messages.phase_of(view, self._now())
 
-    def _facts(
+    def _summary_fields(
         self, view: ExperimentView, labeler: str | None, latest: MetricsRow | None
     ) -> dict[str, Any]:
         status = view.status or {}
@@ -88,14 +90,14 @@ class ExperimentViews:
             "num_steps": whole(status.get("num_steps")),
             "steps_per_second": finite(status.get("steps_per_second")),
             "progress": self.progress(view, labeler),
-            "sparkline": self._spark(view.id, latest),
+            "sparkline": self._sparkline(view.id, latest),
             "instructions": view.instructions,
             "updated_at": view.status_at or view.created_at,
             "is_running": phase not in messages.NOT_RUNNING,
             "latest_episode": self._episode(view.latest_episode),
         }
 
-    def _spark(self, experiment_id: int, latest: MetricsRow | None) -> list[float]:
+    def _sparkline(self, experiment_id: int, latest: MetricsRow | None) -> list[float]:
         """Return the return curve, reloaded only if there is a new row."""
         if latest is None:
             return []

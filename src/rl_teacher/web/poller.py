@@ -63,7 +63,7 @@ class SnapshotReader:
     def __init__(self, store: Store, overview: ExperimentViews) -> None:
         self._store = store
         self._overview = overview
-        self._seen: dict[int, tuple[ExperimentView, Phase, ExperimentSummary]] = {}
+        self._cached_summaries: dict[int, tuple[ExperimentView, Phase, ExperimentSummary]] = {}
         self._mine: dict[tuple[str, str], tuple[ExperimentView, int]] = {}
         self._rows: dict[int, deque[MetricsEntry]] = {}
 
@@ -113,26 +113,26 @@ class SnapshotReader:
 
     def _summary(self, view: ExperimentView) -> ExperimentSummary:
         summary = self._overview.summary(view, None)
-        self._seen[view.id] = (view, summary.phase, summary)
+        self._cached_summaries[view.id] = (view, summary.phase, summary)
         return summary
 
     def _summary_if_changed(self, view: ExperimentView) -> ExperimentSummary:
-        seen = self._seen.get(view.id)
-        if seen is not None and seen[:2] == (view, self._overview.phase(view)):
-            return seen[2]
+        cached = self._cached_summaries.get(view.id)
+        if cached is not None and cached[:2] == (view, self._overview.phase(view)):
+            return cached[2]
         return self._summary(view)
 
     def _newest_rows(self, experiment_id: int) -> tuple[MetricsEntry, ...]:
-        known = self._rows.get(experiment_id)
-        if known is None:
+        rows = self._rows.get(experiment_id)
+        if rows is None:
             latest = self._store.metrics.latest(experiment_id)
             newer = [latest] if latest is not None else []
         else:
-            last_id = known[-1].id if known else 0
+            last_id = rows[-1].id if rows else 0
             newer = self._store.metrics.after(experiment_id, last_id, at_most=MAX_RECENT_ROWS)
-        known = self._rows.setdefault(experiment_id, deque(maxlen=MAX_RECENT_ROWS))
-        known.extend(metrics_entry(row) for row in newer)
-        return tuple(known)
+        rows = self._rows.setdefault(experiment_id, deque(maxlen=MAX_RECENT_ROWS))
+        rows.extend(metrics_entry(row) for row in newer)
+        return tuple(rows)
 
 
 class Poller:
@@ -143,7 +143,7 @@ class Poller:
         self._every_s = every_s
         self._listeners: Counter[Subscriber] = Counter()
         self._snapshot = Snapshot()
-        self._looked = asyncio.Event()
+        self._polled = asyncio.Event()
         self._joined = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -165,7 +165,7 @@ class Poller:
             self._task = asyncio.create_task(self._run())
         try:
             while not self._is_closed:
-                await self._looked.wait()
+                await self._polled.wait()
                 if self._is_closed:
                     return
                 yield self._snapshot
@@ -176,7 +176,7 @@ class Poller:
     def close(self) -> None:
         """End all streams; call it in the event loop."""
         self._is_closed = True
-        self._looked.set()
+        self._polled.set()
         self._joined.set()
 
     async def _run(self) -> None:
@@ -185,10 +185,10 @@ class Poller:
             self._snapshot = await anyio.to_thread.run_sync(
                 self._read_snapshot, frozenset(self._listeners)
             )
-            looked, self._looked = self._looked, asyncio.Event()
-            looked.set()
+            polled, self._polled = self._polled, asyncio.Event()
+            polled.set()
             if self._is_closed:
-                self._looked.set()
+                self._polled.set()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._joined.wait(), self._every_s)
 
