@@ -38,7 +38,7 @@ class EpisodeWatcher:
             begins_whole: whether the first rollout starts at the start of an episode.
         """
         self._env_id = env_id
-        self._is_whole = begins_whole
+        self._is_complete = begins_whole
         self._parts: list[dict[str, np.ndarray]] = []
         self.latest: Episode | None = None
 
@@ -55,13 +55,13 @@ class EpisodeWatcher:
 
     def _keep(self, columns: dict[str, np.ndarray], steps: slice, is_valid: np.ndarray) -> None:
         valid = is_valid[steps]
-        if self._is_whole and valid.any():
+        if self._is_complete and valid.any():
             self._parts.append({name: a[steps][valid] for name, a in columns.items()})
 
     def _finish(self) -> None:
         if self._parts:
             names = self._parts[0]
-            whole = {name: np.concatenate([p[name] for p in self._parts]) for name in names}
-            predicted = whole.pop("predicted")
-            self.latest = Episode(Segment(self._env_id, **whole), predicted)
-        self._parts, self._is_whole = [], True
+            arrays = {name: np.concatenate([p[name] for p in self._parts]) for name in names}
+            predicted = arrays.pop("predicted")
+            self.latest = Episode(Segment(self._env_id, **arrays), predicted)
+        self._parts, self._is_complete = [], True

@@ -66,11 +66,11 @@ class RewardOverlay:
         values = self._curve.values
         frame = min(frame, len(values) - 1)
         image = self._image.copy()
-        pen = ImageDraw.Draw(image)
+        draw = ImageDraw.Draw(image)
         x, y = self._place(frame, float(values[frame]))
-        pen.line([(x, HEAD), (x, HEAD + TRACK)], fill=MUTED)
+        draw.line([(x, HEAD), (x, HEAD + TRACK)], fill=MUTED)
         image.paste(self._dot, (round(x) - 5, round(y) - 5), self._dot)
-        pen.text(
+        draw.text(
             (self._width - EDGE, 2),
             figure(float(values[frame])),
             TEXT,
@@ -81,21 +81,21 @@ class RewardOverlay:
 
     def _place(self, frame: int, value: float) -> tuple[float, float]:
         low, high = self._curve.low_and_high
-        room = self._width - 2 * EDGE
-        x = EDGE + room * frame / max(len(self._curve.values) - 1, 1)
+        plot_width = self._width - 2 * EDGE
+        x = EDGE + plot_width * frame / max(len(self._curve.values) - 1, 1)
         return x, HEAD + TRACK * (1 - (value - low) / (high - low or 1.0))
 
     def _draw_curve(self) -> Image.Image:
         size = SUPERSAMPLING * self._width, SUPERSAMPLING * HEIGHT
         large = Image.new("RGB", size, CARD)
-        pen = ImageDraw.Draw(large)
+        draw = ImageDraw.Draw(large)
         points = [self._place(i, float(v)) for i, v in enumerate(self._curve.values)]
         points = [(SUPERSAMPLING * x, SUPERSAMPLING * y) for x, y in points]
         _, zero = self._place(0, 0.0)
         ends = [(points[-1][0], SUPERSAMPLING * zero), (points[0][0], SUPERSAMPLING * zero)]
         if len(points) > 1:
-            pen.polygon([*points, *ends], fill=TRUTH_AREA if self._curve.is_truth else AREA)
-        pen.line(
+            draw.polygon([*points, *ends], fill=TRUTH_AREA if self._curve.is_truth else AREA)
+        draw.line(
             [
                 (SUPERSAMPLING * EDGE, SUPERSAMPLING * zero),
                 (size[0] - SUPERSAMPLING * EDGE, SUPERSAMPLING * zero),
@@ -103,7 +103,7 @@ class RewardOverlay:
             LINE,
             SUPERSAMPLING,
         )
-        pen.line(points, self._colour, 6, joint="curve")
+        draw.line(points, self._colour, 6, joint="curve")
         image = large.resize((self._width, HEIGHT), Image.Resampling.LANCZOS)
         caption = f"{self._curve.title}   total {figure(self._curve.total)}"
         ImageDraw.Draw(image).text((EDGE, 2), caption, MUTED, font(TEXT_SIZE))
@@ -116,11 +116,11 @@ class RewardOverlay:
     @property
     def _dot(self) -> Image.Image:
         large = Image.new("RGBA", (11 * SUPERSAMPLING, 11 * SUPERSAMPLING))
-        pen = ImageDraw.Draw(large)
-        pen.ellipse(
+        draw = ImageDraw.Draw(large)
+        draw.ellipse(
             [SUPERSAMPLING, SUPERSAMPLING, 10 * SUPERSAMPLING, 10 * SUPERSAMPLING], (*CARD, 255)
         )
-        pen.ellipse(
+        draw.ellipse(
             [3 * SUPERSAMPLING, 3 * SUPERSAMPLING, 8 * SUPERSAMPLING, 8 * SUPERSAMPLING],
             (*self._colour, 255),
         )
@@ -130,13 +130,13 @@ class RewardOverlay:
 def with_title(frame: Picture, lines: Sequence[str]) -> Image.Image:
     """Add lines of text to the top left corner of an image."""
     image = Image.fromarray(frame)
-    pen = ImageDraw.Draw(image, "RGBA")
+    draw = ImageDraw.Draw(image, "RGBA")
     y = 8
     for text in lines:
         shown = fitting(text, image.width - 4 * EDGE)
-        left, top, right, bottom = pen.textbbox((EDGE + 8, y + 3), shown, font(TEXT_SIZE))
-        pen.rounded_rectangle([left - 8, top - 3, right + 8, bottom + 4], 9, (*CARD, 190))
-        pen.text((EDGE + 8, y + 3), shown, TEXT, font(TEXT_SIZE))
+        left, top, right, bottom = draw.textbbox((EDGE + 8, y + 3), shown, font(TEXT_SIZE))
+        draw.rounded_rectangle([left - 8, top - 3, right + 8, bottom + 4], 9, (*CARD, 190))
+        draw.text((EDGE + 8, y + 3), shown, TEXT, font(TEXT_SIZE))
         y += TEXT_SIZE + 12
     return image
 

@@ -191,20 +191,20 @@ def _layers(saved: SavedPolicy) -> dict[str, list[tuple[np.ndarray, np.ndarray]]
         name for name in weights if not (LAYER.fullmatch(name) or name in (*HEADS, "log_std"))
     ]
     if unknown or not set(HEADS) <= set(weights):
-        what = unknown[0] if unknown else "no action_net"
+        found = unknown[0] if unknown else "no action_net"
         raise BadConfig(
-            f"{saved.path} holds no plain policy of PPO, A2C or TRPO (it has {what}). Give one of "
+            f"{saved.path} holds no plain policy of PPO, A2C or TRPO (it has {found}). Give one of "
             "an MlpPolicy of these, or --agent sb3:... with the algorithm that it is of."
         )
     layers: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for net, head in (("policy", "action_net"), ("value", "value_net")):
         prefix = f"mlp_extractor.{net}_net"
-        places = sorted(
+        layer_indices = sorted(
             int(match[2])
             for match in map(LAYER.fullmatch, weights)
             if match and match[1] == net and match[3] == "weight"
         )
-        names = [*(f"{prefix}.{place}" for place in places), head]
+        names = [*(f"{prefix}.{layer_index}" for layer_index in layer_indices), head]
         layers[net] = [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in names]
     return layers
 

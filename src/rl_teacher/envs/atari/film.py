@@ -49,12 +49,12 @@ class EpisodeReplayer:
 
     def _seek(self, record: ReplayRecord, step: int) -> None:
         target = record.actions[:step]
-        here = len(self._actions)
-        is_ahead = record.reset_state == self._reset_state and here <= step
-        if not is_ahead or not np.array_equal(self._actions, target[:here]):
+        num_played = len(self._actions)
+        is_ahead = record.reset_state == self._reset_state and num_played <= step
+        if not is_ahead or not np.array_equal(self._actions, target[:num_played]):
             self._reset(record.reset_state)
-            here = 0
-        for action in target[here:].tolist():
+            num_played = 0
+        for action in target[num_played:].tolist():
             self._act(action)
         self._actions = target
 

@@ -87,7 +87,7 @@ class AtariVectorEnv(SeededVectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._history = ReplayHistory(keep_steps)
-        self._everyone = np.arange(num_envs)
+        self._env_indices = np.arange(num_envs)
         self._observations = np.zeros(self.observation_space.shape or (), np.uint8)
         # The running episodes: number, reset state, actions, and number of actions taken.
         self._episodes = np.full(num_envs, -1)
@@ -140,15 +140,15 @@ class AtariVectorEnv(SeededVectorEnv):
         """
         options = options or {}
         self._rngs = generators_after(self.np_random, seed)
-        which = np.ones(self.num_envs, np.bool_)
+        is_reset = np.ones(self.num_envs, np.bool_)
         if "reset_mask" in options and self._reset_states:
-            which = np.asarray(options["reset_mask"], np.bool_)
+            is_reset = np.asarray(options["reset_mask"], np.bool_)
         elapsed = np.zeros(self.num_envs, np.int64)
         if "elapsed_steps" in options:
             elapsed = checked_elapsed(
                 options["elapsed_steps"], self.num_envs, self._rules.max_episode_steps
             )
-        self._observations = self._begin_episodes(which, elapsed, draws_seeds=True)
+        self._observations = self._begin_episodes(is_reset, elapsed, draws_seeds=True)
         return self._observations, self._start_infos()
 
     def step(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -182,8 +182,8 @@ class AtariVectorEnv(SeededVectorEnv):
             infos |= {"final_obs": images, "_final_obs": ended}
             infos |= {"final_info": {}, "_final_info": ended}
         if ended.any() or is_over_at_start.any():
-            begins, elapsed = ended | is_over_at_start, np.zeros_like(self._elapsed)
-            images = self._begin_episodes(begins, elapsed, draws_seeds=self._has_fresh_seeds)
+            needs_reset, elapsed = ended | is_over_at_start, np.zeros_like(self._elapsed)
+            images = self._begin_episodes(needs_reset, elapsed, draws_seeds=self._has_fresh_seeds)
         self._observations = images
         rewards = np.where(is_starting, 0.0, rewards)
         return images, rewards, terminated, truncated, infos | self._start_infos()
@@ -211,7 +211,9 @@ class AtariVectorEnv(SeededVectorEnv):
         for taken, record in zip(self._taken, running, strict=True):
             taken[: len(record)] = record.actions
         self._start_left = state["start_left"].copy()
-        self._rngs = [generator_at(place) for place in json.loads(array_to_text(state["rng"]))]
+        self._rngs = [
+            generator_at(rng_state) for rng_state in json.loads(array_to_text(state["rng"]))
+        ]
         self._history.set_state(part_of(state, "history"))
         self._observations = self._replay(running)
         if not np.array_equal(self._observations, state["observations"]):
@@ -247,7 +249,7 @@ class AtariVectorEnv(SeededVectorEnv):
 
     def _record(self, actions: Int64[np.ndarray, " env"]) -> None:
         """Record the actions while the emulators work."""
-        acts = self._everyone[~self._is_starting]
+        acts = self._env_indices[~self._is_starting]
         self._taken[acts, self._steps[acts]] = actions[acts]
         self._steps[acts] += 1
         self._history.count_steps(len(acts))
@@ -265,40 +267,40 @@ class AtariVectorEnv(SeededVectorEnv):
 
     def _begin_episodes(
         self,
-        which: Bool[np.ndarray, " env"],
+        is_reset: Bool[np.ndarray, " env"],
         elapsed: Int64[np.ndarray, " env"],
         *,
         draws_seeds: bool,
     ) -> Images:
         """Start episodes in some environments and return the images of all."""
         if not self._reset_states:
-            self._reset_states = [{} for _ in self._everyone]
-        begun = np.flatnonzero(which).tolist()
-        for env in begun:
+            self._reset_states = [{} for _ in self._env_indices]
+        reset_envs = np.flatnonzero(is_reset).tolist()
+        for env in reset_envs:
             if self._steps[env] > 0:
                 self._history.end_episode(int(self._episodes[env]), self._replay_record_of(env))
-            before = {} if draws_seeds else self._reset_states[env]
-            self._reset_states[env] = self._next_reset_state(env, before, int(elapsed[env]))
+            previous = {} if draws_seeds else self._reset_states[env]
+            self._reset_states[env] = self._next_reset_state(env, previous, int(elapsed[env]))
             self._episodes[env] = self._history.start_episode()
             self._start_left[env] = len(self._reset_states[env]["start"])
-        self._steps[which] = 0
-        self._elapsed[which] = elapsed[which]
-        reset_states = [self._reset_states[env] for env in begun]
+        self._steps[is_reset] = 0
+        self._elapsed[is_reset] = elapsed[is_reset]
+        reset_states = [self._reset_states[env] for env in reset_envs]
         seeds = [CONTINUE if each["place"] else each["seed"] for each in reset_states]
-        return self._emulators.reset(np.array(seeds), which)
+        return self._emulators.reset(np.array(seeds), is_reset)
 
-    def _next_reset_state(self, env: int, before: dict[str, Any], elapsed: int) -> dict[str, Any]:
+    def _next_reset_state(self, env: int, previous: dict[str, Any], elapsed: int) -> dict[str, Any]:
         """Choose the seed, the place after it and the start point of an episode, as JSON values.
 
         Args:
             env: the environment whose generator draws.
-            before: the reset state of the previous episode; {} to draw a new seed.
+            previous: the reset state of the previous episode; {} to draw a new seed.
             elapsed: the initial step count.
         """
         rng, start_points = self._rngs[env], self._rules.start_points
-        place = (before.get("place", -1) + 1) % EPISODES_PER_SEED if before else 0
+        place = (previous.get("place", -1) + 1) % EPISODES_PER_SEED if previous else 0
         return {
-            "seed": before["seed"] if place else int(rng.integers(MAX_SEED)),
+            "seed": previous["seed"] if place else int(rng.integers(MAX_SEED)),
             "place": place,
             "start": list(start_points[rng.integers(len(start_points))]),
             "elapsed": elapsed,
@@ -346,10 +348,10 @@ class AtariVectorEnv(SeededVectorEnv):
         images = self._emulators.skip_episodes(np.where(start_steps == 0, places, 0))
         for step in range(1, longest + 1):
             images, *_ = self._emulators.act(columns[step - 1])
-            begins = start_steps == step
-            if begins.any():
-                self._emulators.reset(seeds[begins], begins)
-                images = self._emulators.skip_episodes(np.where(begins, places, 0))
+            needs_reset = start_steps == step
+            if needs_reset.any():
+                self._emulators.reset(seeds[needs_reset], needs_reset)
+                images = self._emulators.skip_episodes(np.where(needs_reset, places, 0))
         return images
 
 

@@ -49,7 +49,7 @@ class MujocoVectorEnv(SeededVectorEnv):
         self._simulations = Simulations(task, num_envs, num_threads)
         self._max_episode_steps = max_episode_steps or task.max_episode_steps
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
-        self._everyone = np.arange(num_envs, dtype=np.int32)
+        self._env_indices = np.arange(num_envs, dtype=np.int32)
         self.single_observation_space = self._simulations.observation_space
         self.single_action_space = self._simulations.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -93,7 +93,7 @@ class MujocoVectorEnv(SeededVectorEnv):
         """
         options = options or {}
         self._rngs = generators_after(self.np_random, seed)
-        ids = self._everyone
+        ids = self._env_indices
         if "reset_mask" in options:
             ids = ids[np.asarray(options["reset_mask"], dtype=np.bool_)]
         self._start_episodes(ids)
@@ -122,7 +122,7 @@ class MujocoVectorEnv(SeededVectorEnv):
         if ended.any():
             infos = {"final_obs": self._obs, "_final_obs": ended}
             infos |= {"final_info": {}, "_final_info": ended}
-            self._start_episodes(self._everyone[ended])
+            self._start_episodes(self._env_indices[ended])
             self._obs = self._simulations.observe()
         return self._obs.copy(), rewards, terminated, truncated, infos
 
@@ -141,7 +141,9 @@ class MujocoVectorEnv(SeededVectorEnv):
         self._simulations.set_state(state)
         self._elapsed[:] = state["elapsed"]
         self._obs = state["observations"].copy()
-        self._rngs = [generator_at(place) for place in json.loads(array_to_text(state["rng"]))]
+        self._rngs = [
+            generator_at(rng_state) for rng_state in json.loads(array_to_text(state["rng"]))
+        ]
 
     def _start_episodes(self, ids: Int[np.ndarray, " some"]) -> None:
         self._simulations.restart(ids, [self._rngs[index] for index in ids])
