@@ -55,24 +55,24 @@ def teach(
     fixed_hopper.register()
     config = saved_to_config(saved)
     is_continued = (experiments_folder() / config.name).exists()
-    began_s = time.perf_counter()
+    start_s = time.perf_counter()
     outcome = run(config, RunOptions(workers=workers, no_tensorboard=True))
     ended_s = time.perf_counter()
     if not outcome.is_finished:
         raise SystemExit(f"stopped after {outcome.step:,} of {config.num_timesteps:,} steps")
     rows = Experiment.find(config.name).metrics()
-    work_s = rows[-1]["wall_s"] if is_continued else ended_s - began_s
-    figures = curve_figures(rows) | {"work_s": work_s}
+    work_s = rows[-1]["wall_s"] if is_continued else ended_s - start_s
+    metrics = curve_figures(rows) | {"work_s": work_s}
     if bar is not None:
-        figures |= reached(bar, rows, work_s)
-        figures |= {"curve": curve(rows), "is_continued": is_continued}
-    figures["steps_per_second_with_pretraining"] = figures["steps"] / figures["work_s"]
+        metrics |= reached(bar, rows, work_s)
+        metrics |= {"curve": curve(rows), "is_continued": is_continued}
+    metrics["steps_per_second_with_pretraining"] = metrics["steps"] / metrics["work_s"]
     if evaluated:
         rewards, _ = play(config, evaluated, is_exploring=False)
-        figures["return"] = float(rewards.sum(0).mean())
-        figures["return_std"] = float(rewards.sum(0).std())
-        figures["evaluation_s"] = time.perf_counter() - ended_s
-    return figures
+        metrics["return"] = float(rewards.sum(0).mean())
+        metrics["return_std"] = float(rewards.sum(0).std())
+        metrics["evaluation_s"] = time.perf_counter() - ended_s
+    return metrics
 
 
 def reached(bar: float, rows: list[dict[str, Any]], work_s: float) -> Metrics:
@@ -89,8 +89,8 @@ def reached(bar: float, rows: list[dict[str, Any]], work_s: float) -> Metrics:
 def curve(rows: list[dict[str, Any]]) -> list[tuple[int, float | None]]:
     """Return step and true return at each tenth of a run."""
     tenths = [rows[-1]["step"] * tenth / 10 for tenth in range(1, 11)]
-    those = [next(row for row in rows if row["step"] >= step) for step in tenths]
-    return [(row["step"], row["true_return"]) for row in those]
+    selected = [next(row for row in rows if row["step"] >= step) for step in tenths]
+    return [(row["step"], row["true_return"]) for row in selected]
 
 
 def curve_figures(rows: list[dict[str, Any]]) -> Metrics:
@@ -156,21 +156,21 @@ def trained_agent(config: TeachConfig, venv: "StatefulVectorEnv") -> "PPO":
     return agent
 
 
-# --- flips: how often a trained Hopper turns over backwards ---
+# --- flips: backward turns of a trained Hopper ---
 
 
 def flips(saved: Mapping[str, Any], num_episodes: int) -> Metrics:
     """Count the full turns of the agent of an existing experiment, with and without exploration."""
     config = saved_to_config(saved)
-    figures: Metrics = {}
+    metrics: Metrics = {}
     for name, is_exploring in (("deterministic", False), ("exploring", True)):
         _, qpos = play(config, num_episodes, is_exploring=is_exploring)
-        figures[name] = {
+        metrics[name] = {
             "backward_turns": backward_turns(qpos[..., 2]).tolist(),
             "forward_turns": backward_turns(-qpos[..., 2]).tolist(),
             "mean_height": [float(height) for height in qpos[..., 1].mean(0)],
         }
-    return figures
+    return metrics
 
 
 def backward_turns(pitch: np.ndarray) -> np.ndarray:
@@ -187,7 +187,7 @@ def backward_turns(pitch: np.ndarray) -> np.ndarray:
     return np.floor(furthest / (2 * np.pi) + 1e-9).astype(int)
 
 
-# --- random: what a policy that knows nothing gets ---
+# --- random: return of the random policy ---
 
 
 def random(env_id: str, num_episodes: int, seed: int) -> Metrics:
@@ -206,7 +206,7 @@ def random(env_id: str, num_episodes: int, seed: int) -> Metrics:
     return {"final_return": episodes.mean_return(num_episodes), "episodes": num_episodes}
 
 
-# --- physics: the limit of any agent's pace ---
+# --- physics: upper limit of the speed ---
 
 
 def physics(env_id: str, num_envs: int, seconds: float) -> Metrics:
@@ -224,18 +224,18 @@ def physics(env_id: str, num_envs: int, seconds: float) -> Metrics:
     qpos, qvel, ctrl = batch.bind("qpos"), batch.bind("qvel"), batch.bind("ctrl")
     start, (low, high) = qpos.copy(), model.actuator_ctrlrange.T
     rng = np.random.default_rng(0)
-    num_steps, began_s = 0, time.perf_counter()
-    while time.perf_counter() - began_s < seconds:
+    num_steps, start_s = 0, time.perf_counter()
+    while time.perf_counter() - start_s < seconds:
         ctrl[:] = rng.uniform(low, high, ctrl.shape)
         with quiet_mujoco():
             batch.step(nstep=task.body.frame_skip)
         restarts = rng.random(num_envs) < 0.03
         qpos[restarts], qvel[restarts] = start[restarts], 0.0
         num_steps += num_envs
-    return {"steps_per_second": num_steps / (time.perf_counter() - began_s)}
+    return {"steps_per_second": num_steps / (time.perf_counter() - start_s)}
 
 
-# --- Atari: what arrives at the agent, and what ALE alone makes ---
+# --- Atari: our environments and ALE alone ---
 
 
 def emulators(rom: str, num_envs: int, seconds: float) -> Metrics:
@@ -247,11 +247,11 @@ def emulators(rom: str, num_envs: int, seconds: float) -> Metrics:
     rng = np.random.default_rng(0)
     num_actions = len(envs.ale.get_action_set())
 
-    def live() -> int:
+    def take_steps() -> int:
         envs.step(rng.integers(0, num_actions, num_envs))
         return num_envs
 
-    return paced(live, seconds)
+    return paced(take_steps, seconds)
 
 
 def atari(env_id: str, num_envs: int, seconds: float, rollout_steps: int) -> Metrics:
@@ -265,24 +265,24 @@ def atari(env_id: str, num_envs: int, seconds: float, rollout_steps: int) -> Met
     # The capacity is minimal, so that first writes to memory do not dominate the measurement.
     recorder = Recorder(env_id, segment_steps=25, capacity=2 * rollout_steps)
 
-    def live() -> int:
+    def take_steps() -> int:
         recorder.observe(collector.collect(collector.random_actions, rollout_steps))
         return num_envs * rollout_steps
 
     for _ in range(3):
-        live()
-    return paced(live, seconds)
+        take_steps()
+    return paced(take_steps, seconds)
 
 
-def paced(live: Callable[[], int], seconds: float) -> Metrics:
+def paced(take_steps: Callable[[], int], seconds: float) -> Metrics:
     """Measure the steps/s of a function that returns the number of steps it took."""
-    num_steps, began_s = 0, time.perf_counter()
-    while time.perf_counter() - began_s < seconds:
-        num_steps += live()
-    return {"steps": num_steps, "steps_per_second": num_steps / (time.perf_counter() - began_s)}
+    num_steps, start_s = 0, time.perf_counter()
+    while time.perf_counter() - start_s < seconds:
+        num_steps += take_steps()
+    return {"steps": num_steps, "steps_per_second": num_steps / (time.perf_counter() - start_s)}
 
 
-# --- labels: what a fit, a question and their memory cost ---
+# --- labels: cost of fits, queries and memory ---
 
 
 def labels(env_id: str, num_labels: int, num_rounds: int) -> Metrics:
@@ -300,15 +300,15 @@ def labels(env_id: str, num_labels: int, num_rounds: int) -> Metrics:
         world = LabelledWorld(env_id, Path(folder))
         empty_mb = resident_mb()
         while world.num_asked < num_labels:
-            world.live(2)
+            world.collect(2)
             world.ask_up_to(min(world.num_asked + 500, num_labels))
         first_fit_s, _ = timed(world.learner.fit)
         rounds = [world.refit() for _ in range(num_rounds)]
         ask_s, fit_s, fit_steps = (list(column) for column in zip(*rounds, strict=True))
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-        figures = {"labels": world.num_asked, "empty_mb": empty_mb, "resident_mb": resident_mb()}
+        metrics = {"labels": world.num_asked, "empty_mb": empty_mb, "resident_mb": resident_mb()}
         world.close()
-    return figures | {
+    return metrics | {
         "peak_rss_mb": peak_mb,
         "first_fit_s": first_fit_s,
         "ask_s": ask_s,
@@ -332,7 +332,7 @@ class LabelledWorld:
         self._store = Store.open(folder / "labels.sqlite", is_synced=False)
         self.learner = self._make_learner(env_id, folder)
         self.num_asked = 0
-        self.live(30)
+        self.collect(30)
 
     def _make_learner(self, env_id: str, folder: Path) -> "RewardLearner":
         from rl_teacher.predictor.inputs import InputSpace
@@ -353,15 +353,15 @@ class LabelledWorld:
             self._venv.single_observation_space, self._venv.single_action_space
         )
         experiment_id = self._store.experiments.ensure("bench", env_id, {})
-        shelf = QueryStore(self._store, experiment_id, SegmentFiles(folder / "segments"))
+        query_store = QueryStore(self._store, experiment_id, SegmentFiles(folder / "segments"))
         return RewardLearner(
             RewardTask(env_id, space, self._venv.num_envs, segment_steps=60),
             PlannerSettings(selector("disagreement"), by_step, Budget(None, 50, 10**6), 10),
             TrainerSettings(PredictorConfig(), 200, in_background=False, seed=0),
-            QueryQueue(shelf, NamedTeacher(teacher_named("oracle"), "synthetic:oracle", 0)),
+            QueryQueue(query_store, NamedTeacher(teacher_named("oracle"), "synthetic:oracle", 0)),
         )
 
-    def live(self, num_rollouts: int) -> None:
+    def collect(self, num_rollouts: int) -> None:
         """Collect random rollouts of 32 steps and pass them to the learner."""
         for _ in range(num_rollouts):
             rollout = self._collector.collect(self._collector.random_actions, 32)
@@ -383,7 +383,7 @@ class LabelledWorld:
         """
         ask_s = []
         while True:
-            self.live(2)
+            self.collect(2)
             seconds, _ = timed(lambda: self.ask_up_to(self.num_asked + 50))
             ask_s.append(seconds)
             fit_s, report = timed(self.learner.fit)
@@ -409,9 +409,9 @@ def study(**settings: Any) -> Metrics:
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     """Return the duration in seconds and the result of a call."""
-    began_s = time.perf_counter()
+    start_s = time.perf_counter()
     outcome = work()
-    return time.perf_counter() - began_s, outcome
+    return time.perf_counter() - start_s, outcome
 
 
 def resident_mb() -> float:
@@ -438,8 +438,8 @@ JOBS: dict[str, Callable[..., Metrics]] = {
 def main() -> None:
     """Run one job and print its metrics."""
     name, settings = sys.argv[1:]
-    figures = JOBS[name](**json.loads(settings))
-    print(json.dumps(figures))
+    metrics = JOBS[name](**json.loads(settings))
+    print(json.dumps(metrics))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def train(  # noqa: PLR0913 - as the benchmark names them
         agent_reset: number of labels after which the agent is reset once.
     """
     torch.set_num_threads(1)
-    began_s = time.perf_counter()
+    start_s = time.perf_counter()
     env = gym.make(env_id)
     labels = 0
     if wrapper is not None:
@@ -57,7 +57,7 @@ def train(  # noqa: PLR0913 - as the benchmark names them
     if isinstance(env, PreferenceWrapper):
         labels = env.session.num_labels
     env.close()
-    work_s = time.perf_counter() - began_s
+    work_s = time.perf_counter() - start_s
     returns = play(env_id, lambda obs: model.predict(obs, deterministic=True)[0], evaluated)
     actions = gym.make(env_id).action_space
     actions.seed(seed)

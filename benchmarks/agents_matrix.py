@@ -22,7 +22,7 @@ AGENTS = {"CartPole-v1": ON_POLICY, "ShortHopper-v1": (*ON_POLICY, "sac")}
 BARS = {"CartPole-v1": 400.0, "ShortHopper-v1": 400.0}
 STEPS = {"CartPole-v1": 400_000, "ShortHopper-v1": 800_000}
 STEPS_OF_SAC = 80_000
-"""It learns more from each step, and takes more time for it."""
+"""SAC learns more from each step and takes more time per step."""
 TRUE_REWARD = 0
 LABELS = (TRUE_REWARD, 200)
 SEEDS = (0, 1, 2)

@@ -13,14 +13,14 @@ from benchmarks.tables import average, mean_and_spread, number, ratio, table
 from rl_teacher.config.agents import SACConfig
 
 RETURNS = {"Pendulum-v1": 20_000, "HalfCheetah-v5": 50_000}
-"""Environments, and steps of a run."""
+"""Environments and the steps of a run."""
 PACE_STEPS = 6_000
 WARM_UP_STEPS = 1_000
 SEEDS = (0, 1, 2)
 NUM_ENVS, ROLLOUT_STEPS = 8, 8
 LEARNING_STARTS = {"returns": 1_000, "pace": NUM_ENVS * ROLLOUT_STEPS}
 USUAL = {"hidden": (256, 256), "minibatch_size": 256}
-"""What both libraries have without being told."""
+"""Defaults of both libraries."""
 CHOSEN = {name: getattr(SACConfig(), name) for name in USUAL}
 OURS, DEFAULT = "rl-teacher", "rl-teacher, its default sizes"
 PEERS = {"SBX": "sbx", "Stable-Baselines3": "sb3"}

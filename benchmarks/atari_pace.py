@@ -20,9 +20,9 @@ PEERS = (
     {"threads": 2, "processes": False},
     {"threads": 1, "processes": True},
 )
-"""Threads of torch, and whether each of its environments has a process of its own."""
+"""Threads of torch, and whether each environment runs in its own process."""
 LABELS = 500
-"""Comparisons, of 1,000 segments."""
+"""Comparisons; they have 1,000 segments."""
 HOW = "python -m benchmarks.run atari_pace [--only delivered learning memory]"
 ALONE, OURS, PEER = "ALE alone", "rl-teacher", "Stable-Baselines3"
 
@@ -42,7 +42,7 @@ def rounds(options: Options) -> range:
     return range(1 if options.is_quick else 3)
 
 
-# --- delivered: steps/s that arrive at the agent ---
+# --- delivered: steps/s of the environments ---
 
 
 def measure_delivered(options: Options, records: Records) -> None:
@@ -56,7 +56,7 @@ def measure_delivered(options: Options, records: Records) -> None:
                 OURS: run_ours("atari", env_id=env_id, rollout_steps=ROLLOUT_STEPS, **common),
             }
             for who, finished in measured.items():
-                kept = records.append(
+                kept_record = records.append(
                     run=options.run,
                     part="delivered",
                     round=number_of_round,
@@ -66,8 +66,8 @@ def measure_delivered(options: Options, records: Records) -> None:
                     **common,
                     **finished.figures,
                 )
-                said = f"  {env_id}, {who}: {number(kept['steps_per_second'])} steps/s"
-                print(said, flush=True)
+                line = f"  {env_id}, {who}: {number(kept_record['steps_per_second'])} steps/s"
+                print(line, flush=True)
 
 
 def delivered_report(records: list[Record]) -> list[str]:
@@ -106,15 +106,16 @@ def measure_learning(options: Options, records: Records) -> None:
         for network in NETWORKS[:1] if options.is_quick else NETWORKS:
             peers = [peer_learning(network, how, options) for how in PEERS]
             for figures in [*peers, our_learning(network, options)]:
-                kept = records.append(
+                kept_record = records.append(
                     run=options.run,
                     part="learning",
                     round=number_of_round,
                     network=network,
                     **figures,
                 )
-                said = f"  {network}, {kept['who']}: {number(kept['steps_per_second'])} steps/s"
-                print(said, flush=True)
+                pace = number(kept_record["steps_per_second"])
+                line = f"  {network}, {kept_record['who']}: {pace} steps/s"
+                print(line, flush=True)
 
 
 def peer_learning(network: NetworkSize, how: dict[str, Any], options: Options) -> dict[str, Any]:
@@ -169,12 +170,12 @@ def learning_report(records: list[Record]) -> list[str]:
     """Build the table by network, against the peer's best."""
     rows, ratios = [], []
     for network in dict.fromkeys(record["network"] for record in records):
-        those = [record for record in records if record["network"] == network]
+        group = [record for record in records if record["network"] == network]
         paces = {
-            who: middle(each["steps_per_second"] for each in those if each["who"] == who)
-            for who in dict.fromkeys(each["who"] for each in those)
+            who: middle(each["steps_per_second"] for each in group if each["who"] == who)
+            for who in dict.fromkeys(each["who"] for each in group)
         }
-        peak = {who: max(e["peak_mb"] for e in those if e["who"] == who) for who in paces}
+        peak = {who: max(e["peak_mb"] for e in group if e["who"] == who) for who in paces}
         rows += [[network, who, number(paces[who]), number(peak[who])] for who in paces]
         best = max(pace for who, pace in paces.items() if who != OURS)
         ratios.append(f"{ratio(paces[OURS] / best)} with the {network} network")
@@ -211,7 +212,7 @@ def measure_memory(options: Options, records: Records) -> None:
         options.settings,
     )
     finished = run_ours("teach", saved=config.saved())
-    kept = records.append(
+    kept_record = records.append(
         run=options.run,
         part="memory",
         settings=config.saved(),
@@ -219,7 +220,7 @@ def measure_memory(options: Options, records: Records) -> None:
         peak_mb=finished.peak_mb,
         **finished.figures,
     )
-    print(f"  memory: {number(kept['peak_mb'])} MB", flush=True)
+    print(f"  memory: {number(kept_record['peak_mb'])} MB", flush=True)
 
 
 def memory_report(records: list[Record]) -> list[str]:

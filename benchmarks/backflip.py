@@ -31,7 +31,7 @@ def run(options: Options, records: Records) -> None:
         with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home:
             taught = run_ours("teach", home, saved=config.saved())
             flips = run_ours("flips", home, saved=config.saved(), num_episodes=EPISODES)
-        kept = records.append(
+        kept_record = records.append(
             run=options.run,
             seed=seed,
             settings=config.saved(),
@@ -41,7 +41,7 @@ def run(options: Options, records: Records) -> None:
             **flips.figures,
         )
         turns = {
-            name: number(average(kept[name]["backward_turns"]))
+            name: number(average(kept_record[name]["backward_turns"]))
             for name in ("deterministic", "exploring")
         }
         print(f"  seed {seed}: full turns backwards per episode: {turns}", flush=True)

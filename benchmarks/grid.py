@@ -41,7 +41,7 @@ def fill(cells: Iterable[Cell], options: Options, records: Records) -> None:
     missing = [cell for cell in cells if cell.key not in done]
     print(f"  {len(missing)} runs to do", flush=True)
     for cell, finished in in_parallel(lambda cell: cell.work(), missing, options.parallel or 1):
-        kept = records.append(
+        kept_record = records.append(
             run=options.run,
             who=cell.who,
             **cell.facts,
@@ -52,5 +52,5 @@ def fill(cells: Iterable[Cell], options: Options, records: Records) -> None:
             peak_mb=finished.peak_mb,
             **finished.figures,
         )
-        reached = kept.get("return", kept.get("final_return"))
+        reached = kept_record.get("return", kept_record.get("final_return"))
         print(f"  {cell}: return {number(reached)} in {number(finished.wall_s)} s", flush=True)

@@ -38,7 +38,7 @@ def measure_envs(options: Options, records: Records) -> None:
             options.settings,
         )
         ours = run_ours("teach", saved=config.saved())
-        kept = records.append(
+        kept_record = records.append(
             run=options.run,
             part="envs",
             num_envs=num_envs,
@@ -47,7 +47,10 @@ def measure_envs(options: Options, records: Records) -> None:
             physics_steps_per_second=raw.figures["steps_per_second"],
             peak_mb=ours.peak_mb,
         )
-        print(f"  {num_envs} environments: {number(kept['steps_per_second'])} steps/s", flush=True)
+        print(
+            f"  {num_envs} environments: {number(kept_record['steps_per_second'])} steps/s",
+            flush=True,
+        )
 
 
 def measure_labels(options: Options, records: Records) -> None:
@@ -59,14 +62,14 @@ def measure_labels(options: Options, records: Records) -> None:
             num_labels=num_labels,
             num_rounds=2 if options.is_quick else 5,
         )
-        kept = records.append(
+        kept_record = records.append(
             run=options.run,
             part="labels",
             num_labels=num_labels,
             peak_mb=finished.peak_mb,
             **finished.figures,
         )
-        milliseconds = number(1e3 * middle(kept["fit_s"]))
+        milliseconds = number(1e3 * middle(kept_record["fit_s"]))
         print(f"  {num_labels} labels: a warm fit takes {milliseconds} ms", flush=True)
 
 

@@ -32,7 +32,7 @@ FIRST_DRAWN = {
     "clips": "figure canvas",
     "labelers": ".labelers li",
 }
-"""What is on each page once its first rows are."""
+"""Selector of the first rows on each page."""
 
 ONE_IN_FIVE_IS_DISPUTED = "UPDATE comparisons SET is_disputed = id % 5 = 0 WHERE NOT is_open"
 
@@ -41,7 +41,7 @@ REAL_CLIPS = """UPDATE clips SET media_key = real.media_key, scene_hash = real.s
 FROM (SELECT media_key, scene_hash, num_frames, fps,
     row_number() OVER (ORDER BY content_hash) - 1 AS place FROM clips WHERE num_steps = 60) AS real
 WHERE clips.num_steps = 30 AND real.place = CAST(clips.content_hash AS INTEGER) % :num_clips"""
-"""The clips that were filled in are shown as those that were really made."""
+"""Statement that lets inserted clips use the media of really rendered ones."""
 
 
 def measure_owner_pages(options: Options, records: Records) -> None:
@@ -99,10 +99,10 @@ def opened(browser: Browser, service: Service, page: str, selector: str) -> floa
         # Sets the cookie without loading any asset of the page.
         context.request.get(service.link("/"))
         tab = context.new_page()
-        begun_s = time.perf_counter()
+        start_s = time.perf_counter()
         tab.goto(f"{service.address.url}/e/load?tab={page}", wait_until="commit")
         tab.locator(selector).first.wait_for(timeout=60_000)
-        return time.perf_counter() - begun_s
+        return time.perf_counter() - start_s
     finally:
         context.close()
 

@@ -57,7 +57,7 @@ def run(options: Options, records: Records) -> None:
     measure_parts(parts, options, records)
 
 
-# --- a person's run ---
+# --- runs answered by a person ---
 
 
 @contextmanager
@@ -92,17 +92,17 @@ def measure_launch(options: Options, records: Records) -> None:
     """Measure the time from the command to the first comparison in a browser."""
     with chromium.launched() as browser:
         for number_of_round in range(1 if options.is_quick else 5):
-            began_s = time.perf_counter()
+            start_s = time.perf_counter()
             with (
                 taught_by_a_person("ShortHopper-v1", 25) as started,
                 opened(started, browser) as labelling,
             ):
                 labelling.shown_comparison()
-                first_s = time.perf_counter() - began_s
+                first_s = time.perf_counter() - start_s
             keep(options, records, "launch", round=number_of_round, first_comparison_s=first_s)
 
 
-# --- swap: from a key to the next comparison on screen ---
+# --- swap: from a key press to the next comparison on screen ---
 
 
 def measure_swap(options: Options, records: Records) -> None:
@@ -136,7 +136,7 @@ def swap(labelling: LabellingPage) -> tuple[float, float]:
     return labelling.hook("draw_ms"), labelling.hook("swap_ms")
 
 
-# --- pace: frames a second ---
+# --- pace: frames per second ---
 
 
 def measure_pace(options: Options, records: Records) -> None:
@@ -172,7 +172,7 @@ def watched(labelling: LabellingPage) -> float:
     return labelling.hook("fps")
 
 
-# --- training: its pace while a person answers ---
+# --- training: speed while a person answers ---
 
 
 def measure_training(options: Options, records: Records) -> None:
@@ -238,8 +238,8 @@ def answer_all(started: Running) -> int:
     with suppress(httpx.TransportError), client:
         client.get(link)
         while started.is_running:
-            asked = client.get(f"{origin}/api/v1/experiments/page/comparisons/next").json()
-            for comparison in asked["comparisons"]:
+            response = client.get(f"{origin}/api/v1/experiments/page/comparisons/next").json()
+            for comparison in response["comparisons"]:
                 sides = comparison["left"], comparison["right"]
                 for side in sides:
                     client.get(origin + side["url"])
@@ -287,8 +287,8 @@ def bytes_on_the_wire(link: str) -> dict[str, int]:
         client.get(link)
         deadline = time.perf_counter() + GIVE_UP_S
         while time.perf_counter() < deadline:
-            asked = client.get(f"{origin}/api/v1/experiments/page/comparisons/next").json()
-            for comparison in asked["comparisons"]:
+            response = client.get(f"{origin}/api/v1/experiments/page/comparisons/next").json()
+            for comparison in response["comparisons"]:
                 sides = [comparison["left"], comparison["right"]]
                 return {
                     "clips_bytes": sum(received(client, origin + side["url"]) for side in sides),

@@ -18,11 +18,11 @@ def measure_parts(parts: Mapping[str, Measure], options: Options, records: Recor
             measure(options, records)
 
 
-def keep(options: Options, records: Records, part: str, **figures: Any) -> None:
+def keep(options: Options, records: Records, part: str, **metrics: Any) -> None:
     """Record metrics and print them."""
-    records.append(run=options.run, part=part, **figures)
-    said = ", ".join(f"{name} {value}" for name, value in figures.items())
-    print(f"  {part}: {said}", flush=True)
+    records.append(run=options.run, part=part, **metrics)
+    text = ", ".join(f"{name} {value}" for name, value in metrics.items())
+    print(f"  {part}: {text}", flush=True)
 
 
 def pace_of(finished: Finished, config: TeachConfig) -> dict[str, Any]:

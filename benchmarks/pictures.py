@@ -22,9 +22,9 @@ LABELS = {
 STEPS = {"MovingDot-v0": 200_000, "Pong-v0": 3_000_000, "Breakout-v0": 3_000_000}
 SEEDS = {"MovingDot-v0": (0, 1, 2), "Pong-v0": (0,), "Breakout-v0": (0,)}
 BARS = {"MovingDot-v0": 81.0, "Pong-v0": 0.0, "Breakout-v0": 20.0}
-"""Returns to reach; 81 is nine tenths of all there is, see docs/images.md."""
+"""Returns to reach; 81 is 90 % of the maximum, see docs/images.md."""
 RANDOM = {"MovingDot-v0": 2.0, "Pong-v0": -20.7, "Breakout-v0": 1.2}
-"""What acting at random returns."""
+"""Returns of the random policy."""
 HOW = "python -m benchmarks.run pictures [--only MovingDot-v0] [--labels 300] [--seeds 0 1 2]"
 
 
@@ -65,19 +65,19 @@ def report(records: list[Record]) -> list[str]:
     newest = latest_by(records, "env_id", "labels", "seed")
     rows = []
     for env_id, num_labels in dict.fromkeys((each["env_id"], each["labels"]) for each in newest):
-        those = [
+        group = [
             each for each in newest if (each["env_id"], each["labels"]) == (env_id, num_labels)
         ]
-        reached = [each["reached_s"] for each in those if each["reached_s"] is not None]
+        reached = [each["reached_s"] for each in group if each["reached_s"] is not None]
         rows.append(
             [
                 env_id,
                 f"{num_labels} labels" if num_labels else "true reward",
-                f"{those[0]['steps']:,}",
-                mean_and_spread([each["final_return"] for each in those]),
+                f"{group[0]['steps']:,}",
+                mean_and_spread([each["final_return"] for each in group]),
                 number(RANDOM.get(env_id)),
                 number(BARS.get(env_id)),
-                f"{len(reached)} of {len(those)}",
+                f"{len(reached)} of {len(group)}",
                 ", ".join(f"{seconds / 60:.1f}" for seconds in reached) or "-",
             ]
         )

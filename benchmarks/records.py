@@ -24,13 +24,13 @@ class Records:
     def __init__(self, name: str, is_quick: bool = False, folder: Path = RESULTS) -> None:
         self.path = (folder / "quick" if is_quick else folder) / f"{name}.jsonl"
 
-    def append(self, **figures: Any) -> Record:
+    def append(self, **metrics: Any) -> Record:
         """Append a record of metrics, with their circumstances.
 
         Returns:
             The record as written.
         """
-        record = {**figures, "date": machine.now(), **machine.circumstances()}
+        record = {**metrics, "date": machine.now(), **machine.circumstances()}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as file:
             file.write(json.dumps(record) + "\n")

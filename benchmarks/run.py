@@ -35,23 +35,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Build the argument parser."""
-    made = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
-    made.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
-    made.add_argument("--quick", action="store_true", help="only show that it works")
-    made.add_argument("--only", nargs="+", default=[], help="environment ids, or parts")
-    made.add_argument("--labels", nargs="+", type=int, default=[], help="0 is the true reward")
-    made.add_argument("--seeds", nargs="+", type=int, default=[], help="of the runs")
-    made.add_argument("--parallel", type=int, default=0, help="runs at a time")
-    made.add_argument("--steps", type=lambda text: int(float(text)), default=0, help="of a run")
-    made.add_argument("--again", action="store_true", help="do over what is recorded")
-    made.add_argument(
+    flags = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    flags.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
+    flags.add_argument("--quick", action="store_true", help="only show that it works")
+    flags.add_argument("--only", nargs="+", default=[], help="environment ids, or parts")
+    flags.add_argument("--labels", nargs="+", type=int, default=[], help="0 is the true reward")
+    flags.add_argument("--seeds", nargs="+", type=int, default=[], help="of the runs")
+    flags.add_argument("--parallel", type=int, default=0, help="runs at a time")
+    flags.add_argument("--steps", type=lambda text: int(float(text)), default=0, help="of a run")
+    flags.add_argument("--again", action="store_true", help="do over what is recorded")
+    flags.add_argument(
         "--set",
         nargs="+",
         default=[],
         metavar="NAME=VALUE",
         help="settings of our runs, as `rl-teacher teach` has them: ppo.num_envs=16",
     )
-    return made
+    return flags
 
 
 def options_of(given: argparse.Namespace) -> Options:

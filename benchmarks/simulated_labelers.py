@@ -21,7 +21,7 @@ from rl_teacher.store.store import Store
 
 RELIABILITIES = (0.95, 0.9, 0.8, 0.7, 0.6)
 AT_ONCE = 3
-"""Comparisons that a labeler claims at a time, as the page does."""
+"""Comparisons that a labeler claims at a time; the same number as the page."""
 PAUSE_S = 0.05
 
 Metrics = dict[str, Any]
@@ -122,15 +122,15 @@ def study(saved: Mapping[str, Any], weights: str, overlap: float, overlap_labele
         overlap=overlap,
         overlap_labelers=overlap_labelers,
     )
-    began_s = time.perf_counter()
+    start_s = time.perf_counter()
     with Labelers(config.name, RELIABILITIES, config.seed) as labelers:
         teach_without_a_page(config, options)
     if labelers.failure is not None:
         raise labelers.failure
-    figures = curve_figures(Experiment.find(config.name).metrics())
-    figures["work_s"] = time.perf_counter() - began_s
+    metrics = curve_figures(Experiment.find(config.name).metrics())
+    metrics["work_s"] = time.perf_counter() - start_s
     with Store.open(default_url(home())) as store:
-        return figures | what_is_told(store, config.name, SegmentFiles(home() / "segments"))
+        return metrics | what_is_told(store, config.name, SegmentFiles(home() / "segments"))
 
 
 def teach_without_a_page(config: TeachConfig, options: RunOptions) -> None:
@@ -166,14 +166,14 @@ def what_is_told(store: Store, name: str, segments: SegmentFiles) -> Metrics:
     votes = Votes.of(store.labels.votes(asked))
     truth = {each: true_answer(store.comparisons.get(each), segments) for each in asked}
     estimates = estimate_reliability(votes)
-    found = agreement(votes.telling)
+    overlap_agreement = agreement(votes.telling)
     return {
         "votes": len(votes),
-        "overlapping": found.num_comparisons,
-        "alpha": found.alpha,
-        "alpha_low": found.low,
-        "alpha_high": found.high,
-        "raw_agreement": found.raw,
+        "overlapping": overlap_agreement.num_comparisons,
+        "alpha": overlap_agreement.alpha,
+        "alpha_low": overlap_agreement.low,
+        "alpha_high": overlap_agreement.high,
+        "raw_agreement": overlap_agreement.raw,
         "labelers": dict(told_of_labelers(store, votes, truth, estimates)),
         "right_by_mean": share_right(mean_targets(votes), truth),
         "right_by_posterior": share_right(posterior_targets(votes, estimates), truth),
@@ -190,7 +190,7 @@ def told_of_labelers(
     for place, reliability in enumerate(RELIABILITIES):
         own = votes.where(votes.labeler == id_of[name_of(place)])
         pairs = zip(own.comparison.tolist(), own.answer.tolist(), strict=True)
-        right = [said == CODES[truth[comparison]] for comparison, said in pairs]
+        right = [answer_code == CODES[truth[comparison]] for comparison, answer_code in pairs]
         yield (
             name_of(place),
             {

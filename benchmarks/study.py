@@ -108,12 +108,12 @@ def newest_group(records: list[Record]) -> list[Record]:
 
 def labeler_row(name: str, records: list[Record]) -> list[Any]:
     """Build the row of one labeler over all runs, with the mean absolute error of the estimates."""
-    told = [record["labelers"][name] for record in records]
+    results = [record["labelers"][name] for record in records]
     return [
         name,
-        number(told[0]["reliability"]),
-        mean_and_spread([each["right"] for each in told]),
-        mean_and_spread([each["estimate"] for each in told]),
-        number(fmean(abs(each["estimate"] - each["reliability"]) for each in told)),
-        number(fmean(each["answers"] for each in told)),
+        number(results[0]["reliability"]),
+        mean_and_spread([each["right"] for each in results]),
+        mean_and_spread([each["estimate"] for each in results]),
+        number(fmean(abs(each["estimate"] - each["reliability"]) for each in results)),
+        number(fmean(each["answers"] for each in results)),
     ]

@@ -40,17 +40,20 @@ def measure_pace(options: Options, records: Records) -> None:
     """Measure peer, ours and physics in turn, each in new processes, for several rounds."""
     for number_of_round in range(1 if options.is_quick else 3):
         for measure in (peer_pace, our_pace, raw_physics):
-            for figures in measure(options):
-                kept = records.append(
-                    run=options.run, part="pace", round=number_of_round, **figures
+            for metrics in measure(options):
+                kept_record = records.append(
+                    run=options.run, part="pace", round=number_of_round, **metrics
                 )
-                print(f"  {kept['who']}: {number(kept['steps_per_second'])} steps/s", flush=True)
+                print(
+                    f"  {kept_record['who']}: {number(kept_record['steps_per_second'])} steps/s",
+                    flush=True,
+                )
 
 
 def peer_pace(options: Options) -> list[dict[str, Any]]:
     """Measure Stable-Baselines3 for each number of environments and threads."""
     steps = 4_096 if options.is_quick else 100_000
-    figures = []
+    metrics = []
     for num_envs in ENVS[:1] if options.is_quick else ENVS:
         for threads in PEER_THREADS:
             finished = run_peer(
@@ -69,7 +72,7 @@ def peer_pace(options: Options) -> list[dict[str, Any]]:
                 steps=steps,
             )
             who = f"Stable-Baselines3, {num_envs} environments, {threads} threads"
-            figures.append(
+            metrics.append(
                 {
                     "who": who,
                     "num_envs": num_envs,
@@ -80,13 +83,13 @@ def peer_pace(options: Options) -> list[dict[str, Any]]:
                     "peer_versions": finished.figures["peer_versions"],
                 }
             )
-    return figures
+    return metrics
 
 
 def our_pace(options: Options) -> list[dict[str, Any]]:
     """Measure `rl-teacher teach -p rl` with all outputs, for each number of environments."""
     steps = 40_000 if options.is_quick else 400_000
-    figures = []
+    metrics = []
     for num_envs in ENVS[:1] if options.is_quick else ENVS:
         config = teach_config(
             {"env_id": "Hopper-v5", "num_timesteps": options.steps or steps},
@@ -94,14 +97,14 @@ def our_pace(options: Options) -> list[dict[str, Any]]:
             options.settings,
         )
         finished = run_ours("teach", saved=config.saved())
-        figures.append(
+        metrics.append(
             {
                 "who": f"rl-teacher, {num_envs} environments",
                 "num_envs": num_envs,
                 **pace_of(finished, config),
             }
         )
-    return figures
+    return metrics
 
 
 def raw_physics(options: Options) -> list[dict[str, Any]]:
@@ -131,7 +134,7 @@ def measure_labels(options: Options, records: Records) -> None:
                 options.settings,
             )
             finished = run_ours("teach", saved=config.saved())
-            kept = records.append(
+            kept_record = records.append(
                 run=options.run,
                 part="labels",
                 round=number_of_round,
@@ -140,7 +143,10 @@ def measure_labels(options: Options, records: Records) -> None:
                 peak_mb=finished.peak_mb,
                 **finished.figures,
             )
-            print(f"  {kept['who']}: {number(kept['steps_per_second'])} steps/s", flush=True)
+            print(
+                f"  {kept_record['who']}: {number(kept_record['steps_per_second'])} steps/s",
+                flush=True,
+            )
 
 
 # --- launch: seconds until the first comparison, and the peak memory ---
@@ -153,20 +159,23 @@ def measure_launch(options: Options, records: Records) -> None:
         with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home:
             for cache in ("cold", "warm"):
                 # Only one run is completed, for its peak memory; the others are ended at once.
-                goes_on = cache == "warm" and number_of_round == 0
-                figures = launch(Path(home), cache, steps, goes_on)
-                kept = records.append(
+                is_completed = cache == "warm" and number_of_round == 0
+                metrics = launch(Path(home), cache, steps, is_completed)
+                kept_record = records.append(
                     run=options.run,
                     part="launch",
                     round=number_of_round,
                     who=f"{cache} compile cache",
                     steps=steps,
-                    **figures,
+                    **metrics,
                 )
-                print(f"  {kept['who']}: {number(kept['first_comparison_s'])} s", flush=True)
+                print(
+                    f"  {kept_record['who']}: {number(kept_record['first_comparison_s'])} s",
+                    flush=True,
+                )
 
 
-def launch(home: Path, name: str, steps: int, goes_on: bool) -> dict[str, Any]:
+def launch(home: Path, name: str, steps: int, is_completed: bool) -> dict[str, Any]:
     """Return the seconds until the first comparison is stored, and the peak memory."""
     executable = Path(sys.executable).with_name("rl-teacher")
     flags = ["-p", "synth", "-e", "Hopper-v1", "-l", str(LABELS), "-t", str(steps), "-n", name]
@@ -180,7 +189,7 @@ def launch(home: Path, name: str, steps: int, goes_on: bool) -> dict[str, Any]:
                 raise TimeoutError(f"no comparison was asked in {seconds:.0f} s")
             time.sleep(POLL_S)
         first_comparison_s = time.perf_counter() - started.began_s
-        peak_mb = started.wait()[2] if goes_on else None
+        peak_mb = started.wait()[2] if is_completed else None
     return {"first_comparison_s": first_comparison_s, "peak_mb": peak_mb}
 
 

@@ -144,8 +144,8 @@ def measure_labelers(options: Options, records: Records) -> None:
             print(f"  labelers: {missing}", flush=True)
             continue
         with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home, a_database(database):
-            figures = answer_together(Path(home), num_labelers, seconds)
-        keep(options, records, "labelers", database=database, seconds=seconds, **figures)
+            metrics = answer_together(Path(home), num_labelers, seconds)
+        keep(options, records, "labelers", database=database, seconds=seconds, **metrics)
 
 
 @contextmanager
@@ -252,9 +252,9 @@ async def one_labeler(client: httpx.AsyncClient, sent: Sent, first_s: float, sec
 async def one_answer(client: httpx.AsyncClient, sent: Sent) -> None:
     """Fetch the next comparison and send an answer, as the page does."""
     start_s = time.perf_counter()
-    asked = await client.get("/experiments/load/comparisons/next", params={"limit": 1})
+    response = await client.get("/experiments/load/comparisons/next", params={"limit": 1})
     sent.next_s.append(time.perf_counter() - start_s)
-    comparisons = asked.raise_for_status().json()["comparisons"]
+    comparisons = response.raise_for_status().json()["comparisons"]
     if not comparisons:
         sent.num_idle += 1
         return
@@ -263,13 +263,13 @@ async def one_answer(client: httpx.AsyncClient, sent: Sent) -> None:
     label = {"request_id": request_id, "comparison_id": comparison["id"], "answer": "left"}
     sent.request_ids.append(request_id)
     start_s = time.perf_counter()
-    answered = await client.post(
+    acknowledgement = await client.post(
         "/labels",
         content=json.dumps({"labels": [label | {"lease": comparison["lease"]}]}),
         headers={"Content-Type": "application/json"},
     )
     sent.answer_s.append(time.perf_counter() - start_s)
-    sent.acknowledged += answered.raise_for_status().json()["accepted"]
+    sent.acknowledged += acknowledgement.raise_for_status().json()["accepted"]
 
 
 # --- report ---

@@ -40,7 +40,7 @@ TASKS: dict[str, dict[str, Any]] = {
         "wrapper": {"n_labels": 300, "pretrain_labels": 150, "schedule": "annealed"},
     },
 }
-"""The agents' settings are those of RL Baselines3 Zoo."""
+"""Tasks, with the agent settings of RL Baselines3 Zoo."""
 SEEDS = (0, 1, 2)
 EPISODES = 20
 WANTED = 0.9

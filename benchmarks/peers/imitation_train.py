@@ -1,9 +1,9 @@
 """imitation's preference comparisons on Hopper of fixed horizon; prints one JSON line.
 
 Run in its own virtual environment: `python imitation_train.py JOB`, where JOB is JSON with env_id,
-steps, labels, seed, fragment_length, iterations (rounds of asking) and threads. Settings are
-imitation's own where it has them, and otherwise those of the paper: an ensemble of 3, each
-normalised, 10 % error, a quarter of the labels first.
+steps, labels, seed, fragment_length, iterations (query rounds) and threads. Settings are the
+defaults of imitation where it has them, and otherwise those of the paper: an ensemble of 3
+normalised members, 10 % error rate, a quarter of the labels before training.
 """
 
 import json
@@ -47,7 +47,7 @@ def make_learner(job: dict, venv, rng: np.random.Generator) -> tuple:  # noqa: A
         seed=job["seed"],
         device="cpu",
     )
-    # Note: imitation's own choice of a trainer for ensembles; no public name takes the epochs.
+    # imitation chooses this trainer for ensembles; no public function accepts the epochs.
     reward_trainer = pc._make_reward_trainer(
         pc.PreferenceModel(net, noise_prob=0.1),
         pc.CrossEntropyRewardLoss(),
@@ -70,7 +70,7 @@ def make_learner(job: dict, venv, rng: np.random.Generator) -> tuple:  # noqa: A
 
 
 def main() -> None:
-    """Train, evaluate, report."""
+    """Train, evaluate and print the result."""
     job = json.loads(sys.argv[1])
     torch.set_num_threads(job["threads"])
     rng = np.random.default_rng(job["seed"])

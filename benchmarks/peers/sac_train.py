@@ -27,7 +27,7 @@ PACKAGES = ("sbx-rl", "stable-baselines3", "jax", "torch", "gymnasium", "mujoco"
 
 
 class RunTimer(BaseCallback):
-    """When the warm-up was over, by the wall and by the processor, and at what step."""
+    """Callback that records wall time, processor time and step at the end of the warm-up."""
 
     def __init__(self, warm_up_steps: int) -> None:
         super().__init__()
@@ -62,13 +62,13 @@ def make_agent(job: dict) -> SB3:
 
 
 def versions() -> dict[str, str]:
-    """Of what is installed."""
+    """Return the versions of the installed packages."""
     installed = {each.metadata["Name"] for each in importlib.metadata.distributions()}
     return {name: importlib.metadata.version(name) for name in PACKAGES if name in installed}
 
 
 def main() -> None:
-    """Warm up, train, report."""
+    """Warm up, train and print the result."""
     torch.set_num_threads(JOB["threads"])
     agent = make_agent(JOB)
     clock = RunTimer(JOB["warm_up_steps"])

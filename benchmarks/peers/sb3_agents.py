@@ -22,13 +22,13 @@ AGENTS = {"TRPO": sb3_contrib.TRPO, "A2C": stable_baselines3.A2C}
 
 
 def main() -> None:
-    """Train, report."""
+    """Train and print the result."""
     job = json.loads(sys.argv[1])
     torch.set_num_threads(job["threads"])
     venv = make_vec_env(job["env_id"], n_envs=job["num_envs"], seed=job["seed"])
     if job["is_normalised"]:
         venv = VecNormalize(venv, gamma=0.99)
-    # The default network is 2 x 64 tanh, in policy and value function.
+    # The default networks are 2 x 64 tanh, for policy and value function.
     agent = AGENTS[job["agent"]](
         "MlpPolicy", venv, **job["arguments"], seed=job["seed"], device="cpu"
     )

@@ -24,7 +24,7 @@ gymnasium.register_envs(ale_py)
 
 
 class SmallCNN(BaseFeaturesExtractor):
-    """16 filters of 8 x 8 with stride 4, 32 of 4 x 4 with stride 2, 256 units."""
+    """Small CNN: 16 filters of 8 x 8 with stride 4, 32 of 4 x 4 with stride 2, 256 units."""
 
     def __init__(self, observation_space: gymnasium.spaces.Box) -> None:
         super().__init__(observation_space, 256)
@@ -40,7 +40,7 @@ class SmallCNN(BaseFeaturesExtractor):
         self.dense = nn.Sequential(nn.Linear(num_seen, 256), nn.ReLU())
 
     def forward(self, pictures: torch.Tensor) -> torch.Tensor:
-        """[B, 256] features."""
+        """Return [B, 256] features."""
         return self.dense(self.see(pictures))
 
 
@@ -67,7 +67,7 @@ def make_agent(job: dict) -> PPO:
 
 
 def main() -> None:
-    """Warm up, train, report."""
+    """Warm up, train and print the result."""
     job = json.loads(sys.argv[1])
     torch.set_num_threads(job["threads"])
     agent = make_agent(job)

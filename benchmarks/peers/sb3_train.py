@@ -37,7 +37,7 @@ def make_agent(job: dict) -> PPO:
 
 
 def main() -> None:
-    """Warm up, train, report."""
+    """Warm up, train and print the result."""
     job = json.loads(sys.argv[1])
     torch.set_num_threads(job["threads"])
     agent = make_agent(job)
