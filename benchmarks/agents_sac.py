@@ -43,7 +43,7 @@ def cells(options: Options) -> Iterator[Cell]:
         for seed in seeds:
             for env_id, steps in returns.items():
                 facts = {"part": "returns", "env_id": env_id, "seed": seed}
-                yield peers_cell("SBX", facts, options.steps or steps, USUAL)
+                yield peer_cell("SBX", facts, options.steps or steps, USUAL)
                 yield our_cell(OURS, facts, options.steps or steps, USUAL, options)
                 if CHOSEN != USUAL:
                     yield our_cell(DEFAULT, facts, options.steps or steps, CHOSEN, options)
@@ -52,12 +52,12 @@ def cells(options: Options) -> Iterator[Cell]:
             facts = {"part": "pace", "env_id": env_id, "seed": 0}
             steps = 2_000 if options.is_quick else options.steps or PACE_STEPS
             for who in PEERS:
-                yield peers_cell(who, facts, steps, USUAL)
+                yield peer_cell(who, facts, steps, USUAL)
             yield our_cell(OURS, facts, steps, USUAL, options)
             yield our_cell(DEFAULT, facts, steps, CHOSEN, options)
 
 
-def peers_cell(who: str, facts: dict[str, Any], steps: int, sizes: dict[str, Any]) -> Cell:
+def peer_cell(who: str, facts: dict[str, Any], steps: int, sizes: dict[str, Any]) -> Cell:
     """Create the cell of a peer, with one gradient step per environment step."""
     job = {
         "library": PEERS[who],
@@ -133,7 +133,7 @@ def returns_table(records: list[Record]) -> list[str]:
         "SAC with the true reward: mean return of the last 100 episodes (to reach: as much as "
         f"SBX). {NUM_ENVS} environments, one gradient step for each environment step, 2 x 256 and "
         f"minibatches of 256, learning rate 3e-4, {LEARNING_STARTS['returns']:,} random steps "
-        f"first; our default sizes are {sizes_in_words(CHOSEN)}.",
+        f"first; our default sizes are {format_sizes(CHOSEN)}.",
         "",
         *table(headings, rows),
         "",
@@ -151,7 +151,7 @@ def pace_table(records: list[Record]) -> list[str]:
     return [
         "Environment steps per second, each with one gradient step (to reach: three times "
         "Stable-Baselines3). All with 2 x 256 and minibatches of 256, where nothing else is said; "
-        f"our default sizes are {sizes_in_words(CHOSEN)}.",
+        f"our default sizes are {format_sizes(CHOSEN)}.",
         "",
         *table(["", "who", "steps/s", "to Stable-Baselines3"], rows),
         "",
@@ -163,7 +163,7 @@ def pace_of(record: Record) -> float:
     return record.get("steady_steps_per_second") or record["steps_per_second"]
 
 
-def sizes_in_words(sizes: dict[str, Any]) -> str:
+def format_sizes(sizes: dict[str, Any]) -> str:
     """Format layer and minibatch sizes."""
     layers = " x ".join(map(str, sizes["hidden"]))
     return f"layers of {layers} units and minibatches of {sizes['minibatch_size']}"

@@ -61,7 +61,7 @@ def run(options: Options, records: Records) -> None:
 
 
 @contextmanager
-def taught_by_a_person(env_id: str, pretrain_labels: int) -> Iterator[Running]:
+def human_run(env_id: str, pretrain_labels: int) -> Iterator[Running]:
     """Run `rl-teacher teach -p human` in an empty home until the end of the block."""
     with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home:
         flags = ["-p", "human", "-e", env_id, "-L", str(pretrain_labels), "-n", "page"]
@@ -94,7 +94,7 @@ def measure_launch(options: Options, records: Records) -> None:
         for number_of_round in range(1 if options.is_quick else 5):
             start_s = time.perf_counter()
             with (
-                taught_by_a_person("ShortHopper-v1", 25) as started,
+                human_run("ShortHopper-v1", 25) as started,
                 opened(started, browser) as labelling,
             ):
                 labelling.shown_comparison()
@@ -110,7 +110,7 @@ def measure_swap(options: Options, records: Records) -> None:
     num_swaps = 3 if options.is_quick else SWAPS
     with (
         chromium.launched() as browser,
-        taught_by_a_person("ShortHopper-v1", num_swaps + 5) as started,
+        human_run("ShortHopper-v1", num_swaps + 5) as started,
         opened(started, browser) as labelling,
     ):
         swaps = [swap(labelling) for _ in range(num_swaps)]
@@ -144,7 +144,7 @@ def measure_pace(options: Options, records: Records) -> None:
     seconds = 2 if options.is_quick else SECONDS_WATCHED
     with (
         chromium.launched() as browser,
-        taught_by_a_person("ShortHumanoid-v1", 4) as started,
+        human_run("ShortHumanoid-v1", 4) as started,
         opened(started, browser) as labelling,
     ):
         labelling.shown_comparison()
@@ -153,7 +153,7 @@ def measure_pace(options: Options, records: Records) -> None:
         # rounds, which would look like a low frame rate.
         labelling.press("1")
         labelling.press("r")
-        paces = [watched(labelling) for _ in range(seconds)]
+        paces = [frame_rate(labelling) for _ in range(seconds)]
     window = f"{WINDOW['width']} x {WINDOW['height']}"
     keep(
         options,
@@ -166,7 +166,7 @@ def measure_pace(options: Options, records: Records) -> None:
     )
 
 
-def watched(labelling: LabellingPage) -> float:
+def frame_rate(labelling: LabellingPage) -> float:
     """Return the frames drawn in one second."""
     labelling.page.wait_for_timeout(1_000)
     return labelling.hook("fps")
@@ -179,8 +179,8 @@ def measure_training(options: Options, records: Records) -> None:
     """Compare runs answered by a client with synthetic runs of as many labels."""
     steps = options.steps or (20_000 if options.is_quick else 400_000)
     for number_of_round in range(1 if options.is_quick else 3):
-        answered, pace = pace_with_a_person(steps)
-        synthetic = pace_of_a_run(
+        answered, pace = human_pace(steps)
+        synthetic = synthetic_pace(
             *("-p", "synth", "-l", str(answered), "-L", str(FIRST_LABELS), "-t", str(steps))
         )
         keep(
@@ -195,23 +195,23 @@ def measure_training(options: Options, records: Records) -> None:
         )
 
 
-def pace_with_a_person(steps: int) -> tuple[int, float]:
+def human_pace(steps: int) -> tuple[int, float]:
     """Return the number of answers and the steps/s of training."""
     flags = ["-p", "human", "-L", str(FIRST_LABELS), "-t", str(steps), "--port", "0"]
-    with a_run(*flags) as started:
+    with teach_run(*flags) as started:
         answered = answer_all(started)
         return answered, pace_of(started.home)
 
 
-def pace_of_a_run(*flags: str) -> float:
+def synthetic_pace(*flags: str) -> float:
     """Return the steps/s of training without a labeler."""
-    with a_run(*flags) as started:
+    with teach_run(*flags) as started:
         started.process.wait()
         return pace_of(started.home)
 
 
 @contextmanager
-def a_run(*flags: str) -> Iterator[Running]:
+def teach_run(*flags: str) -> Iterator[Running]:
     """Run `rl-teacher teach -e Hopper-v1` in an empty home until the end of the block."""
     with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home:
         always = ["-e", "Hopper-v1", "-n", "page", "--no-tensorboard", "--no-browser"]
@@ -265,7 +265,7 @@ def pace_of(home: Path) -> float:
 def measure_wire(options: Options, records: Records) -> None:
     """Measure a comparison of every environment of the suite, as sent by the service."""
     for env_id in ["Hopper-v1"] if options.is_quick else suite():
-        with taught_by_a_person(env_id, 2) as started:
+        with human_run(env_id, 2) as started:
             keep(
                 options, records, "wire", env_id=env_id, **bytes_on_the_wire(started.printed_link())
             )

@@ -124,16 +124,16 @@ def study(saved: Mapping[str, Any], weights: str, overlap: float, overlap_labele
     )
     start_s = time.perf_counter()
     with Labelers(config.name, RELIABILITIES, config.seed) as labelers:
-        teach_without_a_page(config, options)
+        teach_without_page(config, options)
     if labelers.failure is not None:
         raise labelers.failure
     metrics = curve_figures(Experiment.find(config.name).metrics())
     metrics["work_s"] = time.perf_counter() - start_s
     with Store.open(default_url(home())) as store:
-        return metrics | what_is_told(store, config.name, SegmentFiles(home() / "segments"))
+        return metrics | labeler_metrics(store, config.name, SegmentFiles(home() / "segments"))
 
 
-def teach_without_a_page(config: TeachConfig, options: RunOptions) -> None:
+def teach_without_page(config: TeachConfig, options: RunOptions) -> None:
     """Run `teach` without serving the page."""
     from rl_teacher.common import runtime
     from rl_teacher.report.progress import Progress
@@ -152,7 +152,7 @@ def teach_without_a_page(config: TeachConfig, options: RunOptions) -> None:
         loop.run()
 
 
-def what_is_told(store: Store, name: str, segments: SegmentFiles) -> Metrics:
+def labeler_metrics(store: Store, name: str, segments: SegmentFiles) -> Metrics:
     """Compute agreement, reliability estimates, and the share of targets on the right side."""
     from rl_teacher.quality.agreement import agreement
     from rl_teacher.quality.reliability import (
@@ -174,13 +174,13 @@ def what_is_told(store: Store, name: str, segments: SegmentFiles) -> Metrics:
         "alpha_low": overlap_agreement.low,
         "alpha_high": overlap_agreement.high,
         "raw_agreement": overlap_agreement.raw,
-        "labelers": dict(told_of_labelers(store, votes, truth, estimates)),
+        "labelers": dict(metrics_by_labeler(store, votes, truth, estimates)),
         "right_by_mean": share_right(mean_targets(votes), truth),
         "right_by_posterior": share_right(posterior_targets(votes, estimates), truth),
     }
 
 
-def told_of_labelers(
+def metrics_by_labeler(
     store: Store, votes: Any, truth: Mapping[int, Answer], estimates: Mapping[int, Any]
 ) -> Iterator[tuple[str, Metrics]]:
     """Yield true reliability, share of right answers and estimate of each labeler."""

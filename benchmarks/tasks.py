@@ -34,10 +34,10 @@ HOW = "python -m benchmarks.run tasks [--only ShortHopper-v1 ...] [--labels 0 10
 
 def run(options: Options, records: Records) -> None:
     """Run what is not recorded yet, two at a time, each with one physics thread."""
-    fill(cells(options), _two_at_a_time(options), records)
+    fill(cells(options), _with_two_parallel(options), records)
 
 
-def _two_at_a_time(options: Options) -> Options:
+def _with_two_parallel(options: Options) -> Options:
     return replace(options, parallel=options.parallel or 2)
 
 

@@ -143,13 +143,16 @@ def measure_labelers(options: Options, records: Records) -> None:
         if missing:
             print(f"  labelers: {missing}", flush=True)
             continue
-        with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home, a_database(database):
+        with (
+            tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home,
+            temporary_database(database),
+        ):
             metrics = answer_together(Path(home), num_labelers, seconds)
         keep(options, records, "labelers", database=database, seconds=seconds, **metrics)
 
 
 @contextmanager
-def a_database(name: str) -> Iterator[None]:
+def temporary_database(name: str) -> Iterator[None]:
     """Provide an empty database for all processes started in the block."""
     with postgres.running() if name == "postgresql" else nullcontext() as server:
         before = os.environ.pop("RL_TEACHER_DATABASE_URL", None)
@@ -167,11 +170,11 @@ def answer_together(home: Path, num_labelers: int, seconds: int) -> dict[str, An
     """Create comparisons, start the service, let all labelers answer, and check what is stored."""
     url = os.environ.get("RL_TEACHER_DATABASE_URL") or str(home / "labels.sqlite")
     with Store.open(url) as store:
-        experiment_id = ask_enough(store, num_labelers * (seconds + 10))
-        tokens = [a_credential(store, f"labeler {each}") for each in range(num_labelers)]
+        experiment_id = create_comparisons(store, num_labelers * (seconds + 10))
+        tokens = [add_labeler(store, f"labeler {each}") for each in range(num_labelers)]
         service = Service(home)
         try:
-            sent = asyncio.run(everybody(service.address.url, tokens, seconds))
+            sent = asyncio.run(run_labelers(service.address.url, tokens, seconds))
         finally:
             service.end()
         rows = []
@@ -193,7 +196,7 @@ def answer_together(home: Path, num_labelers: int, seconds: int) -> dict[str, An
     }
 
 
-def ask_enough(store: Store, count: int) -> int:
+def create_comparisons(store: Store, count: int) -> int:
     """Create an experiment with so many comparisons that have rendered clips."""
     experiment_id = store.experiments.ensure("load", ENV_ID, {})
     hashes = [f"{each:064x}" for each in range(2 * count)]
@@ -211,26 +214,26 @@ def ask_enough(store: Store, count: int) -> int:
     return experiment_id
 
 
-def a_credential(store: Store, name: str) -> str:
+def add_labeler(store: Store, name: str) -> str:
     """Add a labeler and return their token."""
     store.labelers.add(name)
     return store.access.issue_credential(name)
 
 
-async def everybody(url: str, tokens: list[str], seconds: int) -> Sent:
+async def run_labelers(url: str, tokens: list[str], seconds: int) -> Sent:
     """Run all labelers, with staggered starts that spread the requests evenly over a second."""
     sent = Sent()
     each_s = 1 / len(tokens)
-    clients = [a_client(url, token) for token in tokens]
+    clients = [make_client(url, token) for token in tokens]
     start_s = time.perf_counter() + WARM_UP_S
     async with asyncio.TaskGroup() as group:
         for place, client in enumerate(clients):
             first_s = start_s + place * each_s
-            group.create_task(one_labeler(client, sent, first_s, seconds))
+            group.create_task(run_labeler(client, sent, first_s, seconds))
     return sent
 
 
-def a_client(url: str, token: str) -> httpx.AsyncClient:
+def make_client(url: str, token: str) -> httpx.AsyncClient:
     """Create the HTTP client of a labeler; certificates are not verified, since there is no TLS."""
     return httpx.AsyncClient(
         base_url=f"{url}/api/v1",
@@ -241,15 +244,15 @@ def a_client(url: str, token: str) -> httpx.AsyncClient:
     )
 
 
-async def one_labeler(client: httpx.AsyncClient, sent: Sent, first_s: float, seconds: int) -> None:
+async def run_labeler(client: httpx.AsyncClient, sent: Sent, first_s: float, seconds: int) -> None:
     """Answer the next comparison once per second."""
     async with client:
         for turn in range(seconds):
             await asyncio.sleep(max(0.0, first_s + turn - time.perf_counter()))
-            await one_answer(client, sent)
+            await answer_next(client, sent)
 
 
-async def one_answer(client: httpx.AsyncClient, sent: Sent) -> None:
+async def answer_next(client: httpx.AsyncClient, sent: Sent) -> None:
     """Fetch the next comparison and send an answer, as the page does."""
     start_s = time.perf_counter()
     response = await client.get("/experiments/load/comparisons/next", params={"limit": 1})

@@ -117,20 +117,20 @@ def teach(arguments: Sequence[str]) -> int:
     class Arguments:
         config: Annotated[TeachConfig, tyro.conf.arg(name="")]
         options: Annotated[RunOptions, tyro.conf.arg(name="")]
-        begun: Annotated[PresetChoice, tyro.conf.arg(name="")]
+        choice: Annotated[PresetChoice, tyro.conf.arg(name="")]
 
-    begun = TeachConfig("", name="", **_preset_settings(arguments))
+    defaults = TeachConfig("", name="", **_preset_settings(arguments))
     for name in ("env_id", "name"):  # Required, without a default in the help.
-        object.__setattr__(begun, name, tyro.MISSING)
+        object.__setattr__(defaults, name, tyro.MISSING)
     given = tyro.cli(
         Arguments,
         prog="rl-teacher teach",
         description="Teach an agent from labels, or train it with the true reward.",
-        default=Arguments(begun, RunOptions(), PresetChoice()),
+        default=Arguments(defaults, RunOptions(), PresetChoice()),
         args=list(arguments),
         config=(tyro.conf.FlagCreatePairsOff,),
     )
-    return run_experiment(given.config, given.options, begun)
+    return run_experiment(given.config, given.options, defaults)
 
 
 def _preset_settings(arguments: Sequence[str]) -> dict[str, Any]:
