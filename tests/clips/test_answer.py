@@ -13,7 +13,7 @@ def test_sides_differ_between_labelers():
 
 
 @pytest.mark.parametrize("answer", [*Answer, None])
-def test_mirroring_answer_twice_restores_it(answer):
+def test_mirroring_twice_restores_answer(answer):
     assert mirror_answer(mirror_answer(answer, swapped=True), swapped=True) == answer
 
 

@@ -108,7 +108,7 @@ def test_header_has_documented_layout():
     assert len(content) == 32 + 56 + 2 * 3 * 7 * 2
 
 
-def test_short_ranges_are_quantised_to_a_tenth_of_a_millimetre():
+def test_short_ranges_are_quantised_to_tenth_of_millimetre():
     rng = np.random.default_rng(0)
     poses = rng.uniform(-3, 3, (20, 4, 7)).astype(np.float32)
     content = pack(poses, 20.0)
@@ -130,7 +130,7 @@ def test_static_body_is_restored_exactly():
 
 
 @pytest.mark.parametrize("env_id", BODIES)
-def test_comparison_is_small_on_the_wire(env_id):
+def test_packed_comparison_is_small(env_id):
     fps = get_env_info(env_id).fps
     scene_states = random_positions(env_id, round(1.5 * fps))
     size = 2 * len(pack(body_poses(MODELS[env_id], scene_states), fps))

@@ -48,7 +48,7 @@ def test_description_mentions_running_training(home):
         assert "still training" in loaded("synth").in_words
 
 
-def test_agent_of_true_reward_has_no_predictor_and_a_note(home):
+def test_agent_of_true_reward_has_note_and_no_predictor(home):
     actor = loaded("rl")
     assert actor.predictor is None
     assert "--predictor-path" in actor.notes[0]

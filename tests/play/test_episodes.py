@@ -84,7 +84,7 @@ def test_environment_without_rewards_has_no_true_rewards(actor):
     assert episode.true_rewards is None
 
 
-def test_reward_of_frame_is_mean_of_its_steps():
+def test_reward_of_frame_is_mean_over_steps():
     rewards = np.array([1, 3, 5, 9, 4], np.float32)
     assert per_frame(rewards, np.array([0, 2, 4])).tolist() == [2.0, 7.0, 4.0]
 

@@ -74,7 +74,7 @@ def test_page_shows_images_in_original_size(actor):
     assert frames == [(24, 20)] * 4
 
 
-def test_loaded_agent_gets_preprocessing_of_its_training():
+def test_loaded_agent_gets_preprocessing_of_training():
     small = ["--ppo.num-envs", "2", "--ppo.rollout-steps", "16", "-t", "32", "--no-tensorboard"]
     assert main(["teach", "-p", "rl", "-e", "MovingDot-v0", "-n", "dot", "-f", "2", *small]) == 0
     actor = actor_of("dot", "latest")

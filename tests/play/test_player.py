@@ -40,7 +40,7 @@ def test_episode_reports_returns_and_curves_of_record(open_player):
     assert len(side.predicted_rewards) == len(side.true_rewards) == side.clip.num_frames
 
 
-def test_pose_clip_is_served_under_its_hash_with_its_scene(open_player):
+def test_pose_clip_is_served_by_hash_with_scene(open_player):
     player = open_player("synth")
     clip = player.episode(0, TIMEOUT_S).sides[0].clip
     picture = player.clip(clip.hash)
@@ -97,7 +97,7 @@ def test_exploring_episodes_do_not_depend_on_request_order(open_player):
     assert at_once.episode(0, TIMEOUT_S) == one_by_one[0]
 
 
-def test_episode_that_is_not_ready_is_none(open_player, monkeypatch):
+def test_unfinished_episode_is_none(open_player, monkeypatch):
     monkeypatch.setattr(module, "record_episode", lambda *_, **__: time.sleep(0.5))
     assert open_player("synth").episode(0, 0.01) is None
 

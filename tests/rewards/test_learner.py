@@ -95,7 +95,7 @@ def test_oracle_answers_stored_comparisons_by_true_return(world):
         assert each.answer == (Answer.LEFT if is_left else Answer.RIGHT)
 
 
-def test_fit_runs_only_if_there_are_new_labels(world):
+def test_fit_runs_only_with_new_labels(world):
     world.roll_out(3)
     assert world.learner.fit() is None
     world.learner.ask(NOW, RECENT)
@@ -179,7 +179,7 @@ def test_restored_learner_with_label_buffer_continues_exactly(tmp_path):
         np.testing.assert_array_equal(other.turn(step), rewards)
 
 
-def test_comparison_asked_again_after_crash_keeps_its_answer(tmp_path):
+def test_comparison_asked_again_after_crash_keeps_answer(tmp_path):
     """The second teacher would answer differently."""
     before = World(tmp_path)
     before.roll_out(3)

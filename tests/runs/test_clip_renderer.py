@@ -128,7 +128,7 @@ class FailingRenderer(ClipRenderer):
         raise BadInput("no frame buffer")
 
 
-def test_required_clip_that_fails_raises(clip_store):
+def test_failed_required_clip_raises(clip_store):
     venv, segments = record("ShortHopper-v1")
     clip_renderer = FailingRenderer(get_env_info("ShortHopper-v1"), venv, clip_store)
     with pytest.raises(BadInput, match="no frame buffer"):
@@ -137,7 +137,7 @@ def test_required_clip_that_fails_raises(clip_store):
     venv.close()
 
 
-def test_optional_clip_that_fails_warns_once(clip_store, caplog):
+def test_failed_optional_clip_warns_once(clip_store, caplog):
     venv, segments = record("ShortHopper-v1")
     clip_renderer = FailingRenderer(get_env_info("ShortHopper-v1"), venv, clip_store)
     for segment in segments:
@@ -148,7 +148,7 @@ def test_optional_clip_that_fails_warns_once(clip_store, caplog):
     assert "no frame buffer" in caplog.text
 
 
-def test_environment_that_renders_nothing_is_refused(monkeypatch):
+def test_environment_without_rendering_is_refused(monkeypatch):
     class Blind(gymnasium.Env):
         observation_space = gymnasium.spaces.Box(-1, 1, (2,))
         action_space = gymnasium.spaces.Discrete(2)

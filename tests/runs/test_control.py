@@ -19,7 +19,7 @@ def run_control_of(owner):
     return RunControl(owner.store, owner.id, lambda: owner.clock.s)
 
 
-def test_commands_are_read_once_a_second(owner):
+def test_commands_are_read_once_per_second(owner):
     run_control = run_control_of(owner)
     owner.store.experiments.set_control(owner.id, Control(state="pause"))
     assert not run_control.is_paused

@@ -169,7 +169,7 @@ class TestOpening:
             Experiment.open("../x", CONFIG)
         assert not folder.exists()
 
-    def test_home_that_is_file_is_refused(self, tmp_path):
+    def test_file_in_place_of_home_is_refused(self, tmp_path):
         (tmp_path / "home").write_text("")
         with pytest.raises(RunFolderUnusable, match="a file is where a folder is needed"):
             Experiment.open("x", CONFIG)

@@ -79,7 +79,7 @@ def status(board):
     return board.store.experiments.get("mine").status
 
 
-def test_new_phase_is_written_at_once_and_same_phase_once_a_second(board):
+def test_new_phase_is_written_at_once_and_same_phase_once_per_second(board):
     board.status_reporter.set_status(RunStatus(Phase.RANDOM, "acting", 0, 10))
     board.status_reporter.set_status(RunStatus(Phase.TRAINING, "training", 1, 10))
     assert status(board)["step"] == 1

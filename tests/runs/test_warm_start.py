@@ -154,7 +154,7 @@ def test_equal_networks_of_other_algorithm_are_loaded(algorithm, agent, tmp_path
     )
 
 
-def test_run_warm_starts_from_file_and_resumes_after_it_moved(tmp_path):
+def test_warm_started_run_resumes_after_file_moved(tmp_path):
     save_model(tmp_path / "a.zip")
     start = config(tmp_path / "a.zip")
     teach(start, QUIET)

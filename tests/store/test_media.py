@@ -145,7 +145,7 @@ def test_invalid_hash_is_refused(files, content_hash):
         files.load(content_hash)
 
 
-def test_folder_that_cannot_be_created_is_named(tmp_path):
+def test_file_in_place_of_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderUnusable, match="a file is where a folder is needed"):
         SegmentFiles(tmp_path / "file" / "segments").save(make_segment())

@@ -265,7 +265,7 @@ class TestAnswering:
         kept = rows_of(store, select(Label.is_swapped, Label.response_ms, Label.details))
         assert kept == [(False, None, None)]
 
-    def test_answer_after_a_year_is_stored(self, store, experiment_id):
+    def test_long_response_time_is_stored(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         store.labels.add_many([NewLabel(comparison_id, Answer.LEFT, "owner", response_ms=2**53)])
         assert store.labels.answers([comparison_id]) == {comparison_id: Answer.LEFT}

@@ -45,7 +45,7 @@ def test_transform_sets_space_and_keeps_random_state():
     assert view.space.shape == (1,)
 
 
-def test_space_that_cannot_be_flattened_is_refused():
+def test_unflattenable_space_is_refused():
     with pytest.raises(BadInput, match="Give observation_transform"):
         ObservationView(gym.spaces.Sequence(gym.spaces.Discrete(2)), None, None)
 

@@ -20,7 +20,7 @@ class RunControl:
         """Initialise; starting a run overrides an earlier pause or stop.
 
         Args:
-            store: where commands are stored.
+            store: store of the commands.
             experiment_id: the experiment's id in the store.
             now: clock in seconds, from any start.
         """

@@ -161,7 +161,7 @@ class Database:
         self.engine.dispose()
 
     def _check_file_exists(self) -> None:
-        """Check that the file was not deleted; SQLite would go on and lose every label."""
+        """Check that the file was not deleted; SQLite would keep writing and lose all labels."""
         if self.inode is not None and inode_of(self.file) != self.inode:
             raise StoreUnavailable(
                 f"The database {self.label} was deleted or replaced while it was in use, so "

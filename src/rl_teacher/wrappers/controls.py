@@ -22,7 +22,7 @@ class Controls:
 
     @property
     def predictor(self) -> RewardPredictor:
-        """The current predictor."""
+        """Current reward predictor."""
         return self.session.predictor
 
     @property

@@ -196,7 +196,7 @@ class WrapperDriver:
 
     @property
     def predictor(self) -> RewardPredictor:
-        """The current predictor."""
+        """Current reward predictor."""
         return self._frozen if self._learning is None else self._learning.predictor
 
     @property

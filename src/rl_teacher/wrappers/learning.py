@@ -98,7 +98,7 @@ class WrapperLearning:
 
     @property
     def predictor(self) -> RewardPredictor:
-        """The current predictor."""
+        """Current reward predictor."""
         return self.learner.predictor
 
     @property

@@ -93,7 +93,7 @@ def learner_for(
     Args:
         world: the environments.
         settings: settings of the wrapper.
-        store: where queries are stored.
+        store: store of the queries.
         num_given: number of initial labels.
     """
     space, steps = world.input_space, world.segment_steps

@@ -141,7 +141,7 @@ def settings_of(keywords: dict[str, Any]) -> WrapperSettings:
 
 
 def _check_schedule(settings: WrapperSettings) -> None:
-    """Check that the schedule has what it spreads."""
+    """Check that the schedule has the budget and the run length that it needs."""
     if settings.n_labels is not None and settings.first_labels > settings.n_labels:
         raise BadConfig(
             f"pretrain_labels={settings.pretrain_labels} was given, but only "
