@@ -1,6 +1,4 @@
-"""Custom agent: the cross-entropy method in 25 lines.
-
-python examples/custom_agent.py [STEPS]
+"""Custom agent: the cross-entropy method in 25 lines; python examples/custom_agent.py [STEPS].
 
 From the command line, with this folder on Python's path: `-a custom_agent:CrossEntropy`.
 """
@@ -36,13 +34,7 @@ class CrossEntropy(CustomAgent):
         """Return the actions of each environment's sampled policy."""
         return np.tanh(np.einsum("ni,nia->na", observations, self.drawn)).astype(np.float32)
 
-    def predict(
-        self,
-        observations: np.ndarray,
-        masks: Any = None,  # noqa: ARG002
-        *,
-        deterministic: bool = False,  # noqa: ARG002
-    ) -> np.ndarray:
+    def predict(self, observations: np.ndarray, *_: Any, **__: Any) -> np.ndarray:
         """Return the actions of the mean policy."""
         return np.tanh(observations @ self.mean).astype(np.float32)
 

@@ -403,11 +403,6 @@ def test_continued_run_accepts_same_predictor_at_other_path(fitted, tmp_path):
     assert teach(moved, QUIET).is_finished
 
 
-def test_saved_config_omits_unused_paths_and_flags():
-    saved = dataclasses.replace(TEACH, predictor="rl").saved()
-    assert {"predictor_path", "agent_path", "keep_asking", "collect_only"}.isdisjoint(saved)
-
-
 SCRIPT = """
 import dataclasses, sys
 from tests.test_workflows import QUIET, TEACH

@@ -348,7 +348,7 @@ def test_exploration_covers_more_than_random_actions():
 
 
 def test_first_rewards_reset_critics_and_keep_actor(monkeypatch):
-    monkeypatch.setattr("rl_teacher.agents.sac.STEPS_AFTER_RESET", 0)
+    monkeypatch.setattr("rl_teacher.agents.sac.STEPS_AFTER_CRITIC_RESET", 0)
     agent, _ = explored()
     before = part(agent, "networks") | part(agent, "optimisers")
     agent.relabel_buffer(lambda observations, actions: observations[..., 0])

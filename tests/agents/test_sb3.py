@@ -380,7 +380,7 @@ def test_agent_without_mask_support_is_refused_with_alternative():
         ("sb3:dqn", (), "sb3:DQN"),
         ("sb3:ARS", (), "There is no agent"),
         ("sb3:PPO", ("n_step=5",), "Did you mean n_steps"),
-        ("sb3:PPO", ("seed=5",), "Leave it out"),
+        ("sb3:PPO", ("seed=5",), "Remove it"),
         ("sb3:SAC", ("normalise=True",), "no argument of sb3:SAC"),
         ("sb3:PPO", ("learning_rate=lin_x",), "a number must follow lin_"),
         ("sb3:PPO", ("n_steps",), "NAME=VALUE"),

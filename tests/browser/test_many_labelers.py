@@ -114,7 +114,7 @@ class TestInvites:
         experiment.ask(2)
         store.labelers.add(f"Ada of {experiment.name}")
         page = join(invite(), f"Ada of {experiment.name}")
-        page.get_by_role("alert").get_by_text("already").wait_for()
+        page.get_by_role("alert").get_by_text("is taken").wait_for()
         page.get_by_label("Your name").fill(f"Eve of {experiment.name}")
         page.get_by_role("button", name="Start labelling").click()
         LabellingPage(page).shown_comparison()

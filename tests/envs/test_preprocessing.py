@@ -86,7 +86,7 @@ def test_stacked_image_keeps_its_channel_axis_in_agent_and_predictor(shape, sett
     env = ImagePreprocessing(Shows(of(1, shape)), settings)
     space = env.observation_space
     assert image_layout_of(space) == expected
-    assert InputSpace.of(space, env.action_space).picture == expected
+    assert InputSpace.from_spaces(space, env.action_space).image == expected
 
 
 class TestImageSpace:

@@ -273,7 +273,7 @@ def test_predictor_with_other_layer_sizes_raises_corrupt_checkpoint(tmp_path):
     arrays = load_file(tmp_path / "predictor.safetensors")
     arrays["networks/.head.weights[0]"] = np.zeros((2, 99, 64), np.float32)
     save_file(arrays, tmp_path / "predictor.safetensors")
-    with pytest.raises(CorruptCheckpoint, match=r"head.weights\[0\] is \(2, 99, 64\), and"):
+    with pytest.raises(CorruptCheckpoint, match=r"head.weights\[0\] has shape \(2, 99, 64\);"):
         RewardPredictor.load(tmp_path)
 
 

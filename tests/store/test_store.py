@@ -170,7 +170,7 @@ class TestAnswering:
     def test_batch_with_unknown_comparison_stores_no_label(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         labels = [NewLabel(each, Answer.LEFT, "me") for each in (comparison_id, 999)]
-        with pytest.raises(ComparisonNotFound, match="comparison 999"):
+        with pytest.raises(ComparisonNotFound, match="Comparison 999 is not"):
             store.labels.add_many(labels)
         assert store.labels.answers([comparison_id]) == {}
 

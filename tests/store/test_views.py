@@ -193,7 +193,9 @@ class TestOneComparison:
 
     @pytest.mark.parametrize("comparison_id", NO_ID)
     def test_unknown_comparison_raises_not_found(self, store, comparison_id):
-        with pytest.raises(ComparisonNotFound, match=f"comparison {comparison_id}") as caught:
+        with pytest.raises(
+            ComparisonNotFound, match=f"Comparison {comparison_id} is not"
+        ) as caught:
             store.comparisons.get(comparison_id)
         assert caught.value.ids == [comparison_id]
 
@@ -274,7 +276,7 @@ class TestAnswering:
         [comparison_id] = ask(store, experiment_id, 1)
         store.labels.add(comparison_id, Answer.LEFT, "owner")
         store.experiments.delete("human-175")
-        with pytest.raises(ComparisonNotFound, match=f"comparison {comparison_id}"):
+        with pytest.raises(ComparisonNotFound, match=f"Comparison {comparison_id} is not"):
             store.labels.add(comparison_id, Answer.RIGHT, "owner")
 
     @pytest.mark.parametrize("unknown", NO_ID)

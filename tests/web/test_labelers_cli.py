@@ -87,7 +87,7 @@ class TestAdd:
 
     def test_add_with_taken_name_is_rejected(self, capsys, experiment):
         assert main(["labelers", "add", "Zoë"]) == 2
-        assert "already" in capsys.readouterr().err
+        assert "is taken" in capsys.readouterr().err
 
 
 class TestList:

@@ -104,13 +104,9 @@ class LabelSet:
     def warm_start_from(self, normaliser: InputNormaliser) -> None:
         """Start the input statistics from those of a pretrained predictor."""
         std = normaliser.std * self.feature_scales - MIN_STD
-        self.input_stats.load_state(
-            {
-                "mean": normaliser.mean.astype(np.float64),
-                "variance": np.square(np.maximum(std, 0.0), dtype=np.float64),
-                "count": np.array(float(WARM_START_COUNT)),
-            }
-        )
+        self.input_stats.mean = normaliser.mean.astype(np.float64)
+        self.input_stats.variance = np.square(np.maximum(std, 0.0), dtype=np.float64)
+        self.input_stats.count = np.array(float(WARM_START_COUNT))
 
     def normaliser(self, mask: np.ndarray) -> InputNormaliser:
         """Return the normalisation of the labelled rows, with a mask [F] of the features used."""

@@ -48,7 +48,7 @@ def test_registered_area_is_blanked(monkeypatch):
 
 @pytest.mark.parametrize("corners", [(5, 5), (0, 211), (0, 10, 20, 10), (0, 10, -1, 10)])
 def test_area_off_screen_is_refused(corners):
-    with pytest.raises(BadConfig, match="no part of the screen"):
+    with pytest.raises(BadConfig, match="is not on the screen"):
         Area(*corners)
 
 

@@ -180,12 +180,12 @@ def test_wrong_number_of_seeds_is_refused():
 
 
 def test_zero_environments_are_refused():
-    with pytest.raises(BadConfig, match="ask for 1 or more"):
+    with pytest.raises(BadConfig, match="num_envs is 0; at least 1"):
         make_vector("ShortHopper-v1", 0)
 
 
 def test_zero_threads_are_refused():
-    with pytest.raises(BadConfig, match="0 threads"):
+    with pytest.raises(BadConfig, match="num_threads is 0; at least 1"):
         make_vector("ShortHopper-v1", 2, num_threads=0)
 
 
