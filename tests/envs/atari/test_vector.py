@@ -234,7 +234,7 @@ def test_invalid_actions_are_refused():
         envs.step(np.array([0, 6]))
     with pytest.raises(ValueError, match=r"\(2,\) is needed"):
         envs.step(np.array([0]))
-    with pytest.raises(BadConfig, match="1 or more"):
+    with pytest.raises(BadConfig, match="at least 1"):
         make_games("Pong-v0", 0)
 
 
