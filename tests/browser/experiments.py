@@ -36,7 +36,7 @@ class Experiment:
     media: MediaFiles
     name: str
     env_id: str = "ShortHopper-v1"
-    _num_hung: int = field(default=0)
+    _num_clips: int = field(default=0)
 
     def __post_init__(self) -> None:
         self.id = self.store.experiments.ensure(self.name, self.env_id, {"seed": 1})
