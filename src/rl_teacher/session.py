@@ -99,7 +99,7 @@ class OpenExperiment:
 
     @property
     def clip_store(self) -> ClipStore:
-        """Where rendered clips are stored."""
+        """Storage of rendered clips."""
         return ClipStore(self.store, MediaFiles(self.spec.media or home() / "media"))
 
     @property
@@ -140,7 +140,7 @@ def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """What differs between the drivers of a session.
+    """Settings in which the drivers of a session differ.
 
     Attributes:
         num_envs: N, environments of a rollout.

@@ -24,7 +24,7 @@ MAX_QUERIES_PER_ROLLOUT = 50
 MAX_WAITING = 20
 """Comparisons that wait for a person during training: about a minute's work."""
 SHARED_EVERY = 4
-"""Of the first comparisons, one in this many uses a segment of another experiment."""
+"""Period at which one of the first comparisons uses a segment of another experiment."""
 PIXEL_STRIDE = 16
 """Subsampling stride of the image bytes that the k-center selector compares."""
 

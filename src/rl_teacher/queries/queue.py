@@ -29,7 +29,7 @@ MAX_GOLD = 1_000
 
 @dataclass(frozen=True)
 class QueryStore:
-    """Where an experiment's comparisons, answers and segments are stored.
+    """Storage of an experiment's comparisons, answers and segments.
 
     Attributes:
         store: comparisons and labels.
