@@ -14,8 +14,7 @@ from sqlalchemy import create_engine, func, select, table
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import StoreUnavailable
 from rl_teacher.store.counters import recount
-from rl_teacher.store.database import as_url, default_url, make_engine
-from rl_teacher.store.migrate import alembic_settings, versions
+from rl_teacher.store.database import alembic_settings, as_url, default_url, make_engine, versions
 from rl_teacher.store.records import ComparisonFilter, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.store.tables import Base, Label

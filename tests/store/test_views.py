@@ -22,7 +22,7 @@ from rl_teacher.store import (
     experiments,
     labels,
     leases,
-    views,
+    sql,
 )
 from rl_teacher.store.records import ClipView, Counts, MetricsRow, NewLabel
 from rl_teacher.store.store import Store
@@ -544,7 +544,7 @@ class TestServing:
             leases.MY_LEASES,
             leases.RENEW,
             leases.LEASES_OF_LABELERS,
-            views.COMPARISONS_BY_ID,
+            sql.COMPARISONS_BY_ID,
             access.HOLDERS,
             labels.VOTES,
             counters.RECOUNT,

@@ -36,7 +36,7 @@ from rl_teacher.common.errors import (
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles
 from rl_teacher.store.files import folder_errors, remove_unfinished, write_atomically
 from rl_teacher.store.lock import FolderLock, is_locked
-from rl_teacher.store.metrics_file import MetricsFile, Row
+from rl_teacher.store.metrics import MetricsFile, Row
 
 MAX_CHARACTERS = 100
 MAX_BYTES = 255

@@ -21,9 +21,8 @@ from rl_teacher.store.labelers import (
     normalise_name,
 )
 from rl_teacher.store.records import CredentialView, Identity, InviteView, NewInvite, Role
-from rl_teacher.store.sql import MAX_ID
+from rl_teacher.store.sql import MAX_ID, experiment_not_found
 from rl_teacher.store.tables import Credential, Experiment, Invite, Labeler
-from rl_teacher.store.views import experiment_not_found
 
 TOKEN_PREFIX = "rlt_"  # noqa: S105 - not a secret
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from rl_teacher.common.errors import CorruptCheckpoint
-from rl_teacher.store.encoding import pack, unpack
-from rl_teacher.store.files import remove_unfinished, write_atomically
+from rl_teacher.store.files import pack, remove_unfinished, unpack, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -59,11 +58,18 @@ class CheckpointFiles:
         """Write a checkpoint that survives a power failure, and delete all but the last two."""
         contents = {"step": checkpoint.step, "meta": checkpoint.meta}
         content = pack(checkpoint.arrays, contents)
-        path = self.folder / self._next_name(checkpoint.step, content)
+        number = max((file.number for file in list_checkpoints(self.folder)), default=0) + 1
+        digest = hashlib.sha256(content).hexdigest()
+        name = f"checkpoint-{number:06d}-step-{checkpoint.step}-{digest}.safetensors"
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, content, is_synced=True)
-        self._prune()
-        return path
+        write_atomically(self.folder / name, content, is_synced=True)
+        # Damaged files are deleted first, so that they do not displace the fallback.
+        files = list_checkpoints(self.folder)
+        kept = [file for file in files if file.path not in self._corrupt][:KEPT]
+        for file in files:
+            if file not in kept:
+                file.path.unlink(missing_ok=True)
+        return self.folder / name
 
     def load(self) -> Checkpoint | None:
         """Return the newest undamaged checkpoint; None if there are no checkpoints.
@@ -89,19 +95,6 @@ class CheckpointFiles:
         """Delete what a killed process was writing."""
         if self.folder.exists():
             remove_unfinished(self.folder)
-
-    def _next_name(self, step: int, content: bytes) -> str:
-        number = max((file.number for file in list_checkpoints(self.folder)), default=0) + 1
-        digest = hashlib.sha256(content).hexdigest()
-        return f"checkpoint-{number:06d}-step-{step}-{digest}.safetensors"
-
-    def _prune(self) -> None:
-        """Delete old files, damaged ones first, so that they do not displace the fallback."""
-        files = list_checkpoints(self.folder)
-        whole = [file for file in files if file.path not in self._corrupt]
-        for file in files:
-            if file not in whole[:KEPT]:
-                file.path.unlink(missing_ok=True)
 
 
 def list_checkpoints(folder: Path) -> list[CheckpointFile]:

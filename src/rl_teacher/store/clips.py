@@ -10,12 +10,10 @@ from sqlalchemy.orm import aliased
 
 from rl_teacher.common.errors import MediaNotFound
 from rl_teacher.store.counters import COMPARISONS_WITH_CLIPS, reopen
-from rl_teacher.store.cursor import page_of
 from rl_teacher.store.database import Database
 from rl_teacher.store.records import ClipView, LibraryClip, Page, RenderedClip
-from rl_teacher.store.sql import in_chunks, insert_into, lock_labels
+from rl_teacher.store.sql import CLIP_FIELDS, in_chunks, insert_into, lock_labels, page_of
 from rl_teacher.store.tables import Clip, Comparison, Experiment
-from rl_teacher.store.views import CLIP_FIELDS
 
 MEDIA_COLUMNS = ("kind", "media_key", "scene_hash", "num_frames", "fps")
 

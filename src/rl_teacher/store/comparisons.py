@@ -20,7 +20,6 @@ from sqlalchemy.exc import IntegrityError
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import ComparisonNotFound
 from rl_teacher.store.counters import add_to_experiment, reopen
-from rl_teacher.store.cursor import decode_cursor, encode_cursor, page_of
 from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
 from rl_teacher.store.experiments import hash_uniform, read_assignment
@@ -36,28 +35,29 @@ from rl_teacher.store.records import (
     Page,
 )
 from rl_teacher.store.sql import (
-    IS_CURRENT,
-    IS_NOT_EXCLUDED,
-    as_answer,
-    in_chunks,
-    insert_or_skip,
-    lock_labels,
-    valid_ids,
-)
-from rl_teacher.store.tables import Clip, Comparison, Label, Labeler
-from rl_teacher.store.views import (
     CLIP_COLUMNS,
     COMPARISONS,
     COMPARISONS_BY_ID,
     EXPORTED_LABELS,
+    IS_CURRENT,
+    IS_NOT_EXCLUDED,
     Left,
     Right,
+    as_answer,
     clip_pair,
     comparison_view,
+    decode_cursor,
+    encode_cursor,
     experiment_deleted,
     experiment_of,
     exported_label,
+    in_chunks,
+    insert_or_skip,
+    lock_labels,
+    page_of,
+    valid_ids,
 )
+from rl_teacher.store.tables import Clip, Comparison, Label, Labeler
 
 NEWEST_ID = select(func.coalesce(func.max(Comparison.id), 0))
 

@@ -1,5 +1,6 @@
-"""An open database: engine, transactions, and explanations of errors."""
+"""An open database: engine, transactions, migrations, and explanations of errors."""
 
+import functools
 import math
 import os
 import selectors
@@ -12,6 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import (
     ArgumentError,
@@ -26,10 +31,14 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from rl_teacher.common.errors import StoreUnavailable
-from rl_teacher.store.migrate import migrate
 
 BUSY_TIMEOUT_S = 10.0
 """Time that a transaction waits for one of another process."""
+
+MIGRATIONS = Path(__file__).with_name("migrations")
+
+MIGRATION_LOCK = 7_236_001
+"""Key of the PostgreSQL advisory lock on migrations: any fixed number."""
 
 REASONS = (
     (
@@ -363,3 +372,42 @@ def explain(label: str, message: str) -> str:
         f"The database {label} cannot be used: {message.strip()}. "
         "Check that it is there and that you may write to it."
     )
+
+
+def migrate(engine: Engine, label: str) -> None:
+    """Run the missing migrations in one transaction.
+
+    Raises:
+        StoreUnavailable: A newer version of rl-teacher wrote the database.
+        DBAPIError: The database cannot be written.
+    """
+    with engine.execution_options(is_writing=True).begin() as connection:
+        # On SQLite, BEGIN IMMEDIATE has waited for concurrent migrations already.
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
+        version = MigrationContext.configure(connection).get_current_revision()
+        if version is not None and version not in versions():
+            raise StoreUnavailable(
+                f"The database {label} has version {version}, and this rl-teacher knows versions "
+                f"up to {versions()[0]}. Install the newer rl-teacher that wrote it, or name "
+                "another database."
+            )
+        if version != versions()[0]:
+            command.upgrade(alembic_settings(connection), "head")
+        # SQLite starts a write transaction even on a read-only file, and fails at the first write.
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
+
+
+def alembic_settings(connection: Connection) -> Config:
+    """Return the settings that an alembic.ini would hold."""
+    settings = Config()
+    settings.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    settings.set_main_option("path_separator", "os")
+    settings.attributes["connection"] = connection
+    return settings
+
+
+@functools.cache
+def versions() -> tuple[str, ...]:
+    """Return the versions that this release knows, newest first."""
+    return tuple(script.revision for script in ScriptDirectory(str(MIGRATIONS)).walk_revisions())

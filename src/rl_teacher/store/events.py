@@ -6,11 +6,10 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, select
 
-from rl_teacher.store.cursor import decode_cursor, encode_cursor, page_of
 from rl_teacher.store.database import Database
-from rl_teacher.store.encoding import jsonable
+from rl_teacher.store.files import jsonable
 from rl_teacher.store.records import EventView, Page
-from rl_teacher.store.sql import MAX_ID
+from rl_teacher.store.sql import MAX_ID, decode_cursor, encode_cursor, page_of
 from rl_teacher.store.tables import Event, Experiment, Labeler
 
 EVENTS = (

@@ -12,13 +12,12 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from rl_teacher.common.errors import BadConfig, ConfigMismatch
 from rl_teacher.store.database import Database
-from rl_teacher.store.encoding import jsonable
 from rl_teacher.store.events import EventLog
+from rl_teacher.store.files import jsonable
 from rl_teacher.store.labelers import OWNER, Labelers
 from rl_teacher.store.records import AssignmentPolicy, Control, Counts, ExperimentView
-from rl_teacher.store.sql import MAX_ID, insert_or_skip
+from rl_teacher.store.sql import MAX_ID, experiment_deleted, experiment_not_found, insert_or_skip
 from rl_teacher.store.tables import Experiment
-from rl_teacher.store.views import experiment_deleted, experiment_not_found
 
 ClearableSetting = Literal["seconds_between", "target_labels"]
 

@@ -12,29 +12,27 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import ComparisonNotFound, StoreUnavailable
 from rl_teacher.store.counters import recount, tally_from
 from rl_teacher.store.database import Database
-from rl_teacher.store.encoding import jsonable
 from rl_teacher.store.events import EventLog
+from rl_teacher.store.files import jsonable
 from rl_teacher.store.labelers import OWNER, Labelers
 from rl_teacher.store.leases import delete_old_leases, end_leases
 from rl_teacher.store.records import ExportedLabel, LabelSample, LabelView, NewLabel, StoredLabel
 from rl_teacher.store.sql import (
+    COMPARISONS,
+    EXPORTED_LABELS,
     IS_CURRENT,
     IS_NOT_EXCLUDED,
     MAX_ID,
     as_answer,
+    comparison_view,
+    experiment_of,
+    exported_label,
     in_chunks,
     insert_or_skip,
     lock_labels,
     valid_ids,
 )
 from rl_teacher.store.tables import Comparison, Label, Labeler, Tally
-from rl_teacher.store.views import (
-    COMPARISONS,
-    EXPORTED_LABELS,
-    comparison_view,
-    experiment_of,
-    exported_label,
-)
 
 LEASE_CLEANUP_INTERVAL = timedelta(minutes=10)
 """Old leases are deleted with a label now and then, so that most labels do not wait for it."""

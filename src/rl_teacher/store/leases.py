@@ -36,9 +36,16 @@ from rl_teacher.store.records import (
     NewLabel,
     Purpose,
 )
-from rl_teacher.store.sql import IS_CURRENT, in_chunks, insert_into, valid_ids
+from rl_teacher.store.sql import (
+    COMPARISONS,
+    COMPARISONS_BY_ID,
+    IS_CURRENT,
+    comparison_view,
+    in_chunks,
+    insert_into,
+    valid_ids,
+)
 from rl_teacher.store.tables import Comparison, Experiment, Label, Labeler, Lease, Tally
-from rl_teacher.store.views import COMPARISONS, COMPARISONS_BY_ID, comparison_view
 
 LEASE_S = 300.0
 

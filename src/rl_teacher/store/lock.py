@@ -26,11 +26,19 @@ class FolderLock:
     def acquire(self, timeout_s: float = TIMEOUT_S) -> bool:
         """Acquire the lock; return False if another process holds it until the timeout."""
         deadline_s = time.monotonic() + timeout_s
-        while not self._try():
+        while True:
+            # Opened for appending, so that an attempt keeps the holder's name in the file.
+            file = self.path.open("a+")
+            try:
+                portalocker.lock(file, self._flags)
+            except portalocker.LockException:
+                file.close()
+            else:
+                self._file = file
+                return True
             if time.monotonic() >= deadline_s:
                 return False
             time.sleep(POLL_S)
-        return True
 
     def release(self) -> None:
         """Release the lock, if it is held."""
@@ -50,17 +58,6 @@ class FolderLock:
             return self.path.read_text().strip() or "another process"
         except OSError:
             return "another process"
-
-    def _try(self) -> bool:
-        # Opened for appending, so that an attempt keeps the holder's name in the file.
-        file = self.path.open("a+")
-        try:
-            portalocker.lock(file, self._flags)
-        except portalocker.LockException:
-            file.close()
-            return False
-        self._file = file
-        return True
 
     def sign(self) -> None:
         """Write the name of this process into the lock file."""

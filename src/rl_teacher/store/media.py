@@ -1,14 +1,26 @@
-"""Segments and their media as files, named by the hash of the segment."""
+"""Segments and their media as files, named by the hash of the segment.
 
+Media are in a local folder, or in any file system that fsspec supports.
+"""
+
+import contextlib
 import hashlib
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from rl_teacher.clips.segment import Segment
-from rl_teacher.common.errors import BadInput, CorruptCheckpoint, CorruptClip, MediaNotFound
-from rl_teacher.store.encoding import pack, unpack
-from rl_teacher.store.files import folder_errors, write_atomically
-from rl_teacher.store.media_backends import open_backend
+from rl_teacher.common.errors import (
+    BadInput,
+    CorruptCheckpoint,
+    CorruptClip,
+    MediaNotFound,
+    StoreUnavailable,
+)
+from rl_teacher.store.files import folder_errors, pack, unpack, write_atomically
 
 ARRAYS = ("observations", "actions", "rewards", "scene_states")
 CONTENT_HASH = re.compile(r"[0-9a-f]{64}")
@@ -44,9 +56,11 @@ class SegmentFiles:
             RunFolderUnusable: The folder is read-only or full.
         """
         content = to_bytes(segment)
-        path = self._path(segment.env_id, segment.content_hash)
+        path = self.folder / slug(segment.env_id) / f"{segment.content_hash}{SUFFIX}"
         with folder_errors(self.folder):
-            self._make_folder(path.parent)
+            if path.parent not in self._known_folders:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._known_folders.add(path.parent)
             if not has_size(path, len(content)):
                 write_atomically(path, content, is_synced=False)
 
@@ -56,7 +70,16 @@ class SegmentFiles:
         Raises:
             CorruptCheckpoint: The file is missing, truncated or altered.
         """
-        path = self._find(content_hash)
+        if not CONTENT_HASH.fullmatch(content_hash):
+            raise CorruptCheckpoint(
+                f"{content_hash[:80]!r} is not the hash of a segment: 64 of 0-9, a-f were needed."
+            )
+        path = next(self.folder.glob(f"*/{content_hash}{SUFFIX}"), None)
+        if path is None:
+            raise CorruptCheckpoint(
+                f"The segment {content_hash} is not in {self.folder}. "
+                "Put the file back from a backup, or start over with --force-new."
+            )
         try:
             segment = from_bytes(path.read_bytes())
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -64,27 +87,6 @@ class SegmentFiles:
         if segment.content_hash != content_hash:
             raise CorruptCheckpoint(damage_message(path, "its content has another hash"))
         return segment
-
-    def _path(self, env_id: str, content_hash: str) -> Path:
-        return self.folder / slug(env_id) / f"{content_hash}{SUFFIX}"
-
-    def _make_folder(self, folder: Path) -> None:
-        if folder not in self._known_folders:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._known_folders.add(folder)
-
-    def _find(self, content_hash: str) -> Path:
-        """Search the folders of all environments for a hash."""
-        if not CONTENT_HASH.fullmatch(content_hash):
-            raise CorruptCheckpoint(
-                f"{content_hash[:80]!r} is not the hash of a segment: 64 of 0-9, a-f were needed."
-            )
-        for path in self.folder.glob(f"*/{content_hash}{SUFFIX}"):
-            return path
-        raise CorruptCheckpoint(
-            f"The segment {content_hash} is not in {self.folder}. "
-            "Put the file back from a backup, or start over with --force-new."
-        )
 
 
 def to_bytes(segment: Segment) -> bytes:
@@ -149,8 +151,9 @@ class MediaFiles:
             RunFolderUnusable: The folder is read-only or full.
             StoreUnavailable: The remote file system does not answer.
         """
-        check_key(key)
-        if not self._is_whole(key):
+        try:
+            self.get(key)
+        except (MediaNotFound, CorruptClip):
             self._backend.write(key, seal(content))
 
     def get(self, key: str) -> bytes:
@@ -193,13 +196,6 @@ class MediaFiles:
         check_key(key)
         self._backend.remove(key)
 
-    def _is_whole(self, key: str) -> bool:
-        try:
-            self.get(key)
-        except (MediaNotFound, CorruptClip):
-            return False
-        return True
-
 
 def check_key(key: str) -> None:
     """Check that a key cannot name a file outside the folder.
@@ -232,3 +228,131 @@ def unseal(key: str, sealed: bytes) -> bytes:
             "delete it and start the trainer again, which renders it again."
         )
     return content
+
+
+# --- backends ---
+
+
+class LocalFolder:
+    """A local folder.
+
+    fsspec's local file system replaces a file atomically only within a transaction of its own, and
+    does not explain errors, so that files are written here.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.label = str(path)
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write a file, which survives SIGKILL."""
+        path = self.path / key
+        with folder_errors(self.path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, content, is_synced=False)
+
+    def read(self, key: str) -> bytes | None:
+        """Return the content of a file; None if it does not exist."""
+        with folder_errors(self.path):
+            try:
+                return (self.path / key).read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def remove(self, key: str) -> None:
+        """Delete a file, if it exists."""
+        with folder_errors(self.path):
+            (self.path / key).unlink(missing_ok=True)
+
+    def exists(self, key: str) -> bool:
+        """Return True if a file exists."""
+        with folder_errors(self.path):
+            return (self.path / key).is_file()
+
+
+class RemoteFolder:
+    """A folder of a remote file system, in which an object is complete or does not exist."""
+
+    def __init__(self, file_system: Any, label: str) -> None:
+        self.label = label
+        self._file_system = file_system
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write an object."""
+        with remote_errors(self.label):
+            self._file_system.makedirs(key.rpartition("/")[0], exist_ok=True)
+            self._file_system.pipe_file(key, content)
+
+    def read(self, key: str) -> bytes | None:
+        """Return the content of an object; None if it does not exist."""
+        with remote_errors(self.label):
+            try:
+                return self._file_system.cat_file(key)
+            except FileNotFoundError:
+                return None
+
+    def remove(self, key: str) -> None:
+        """Delete an object, if it exists."""
+        with remote_errors(self.label), contextlib.suppress(FileNotFoundError):
+            self._file_system.rm_file(key)
+
+    def exists(self, key: str) -> bool:
+        """Return True if an object exists."""
+        with remote_errors(self.label):
+            return bool(self._file_system.exists(key))
+
+
+def open_backend(url_or_path: str | Path) -> LocalFolder | RemoteFolder:
+    """Return the backend for a folder or an fsspec URL.
+
+    Raises:
+        BadInput: The protocol is unknown, or its driver is not installed.
+    """
+    if isinstance(url_or_path, Path) or "://" not in url_or_path:
+        return LocalFolder(Path(url_or_path).expanduser())
+    # Imported here, because fsspec is slow to import and local folders do not need it.
+    from fsspec.core import url_to_fs  # noqa: PLC0415
+    from fsspec.implementations.dirfs import DirFileSystem  # noqa: PLC0415
+    from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415
+
+    label = without_password(url_or_path)
+    protocol = url_or_path.partition("://")[0]
+    try:
+        file_system, root = url_to_fs(url_or_path)
+    except ImportError as error:
+        raise BadInput(
+            f"--media {label} needs a package that is not installed ({error}). Install it with "
+            f"pip, such as s3fs for s3:// and gcsfs for gs://, or name a local folder."
+        ) from error
+    except ValueError as error:
+        raise BadInput(
+            f"--media {label} cannot be used: {protocol[:40]!r} is not a protocol that fsspec "
+            "knows, or the rest does not fit it. Give a local folder, s3://bucket/folder or "
+            "gs://bucket/folder."
+        ) from error
+    if isinstance(file_system, LocalFileSystem):
+        return LocalFolder(Path(root))
+    return RemoteFolder(DirFileSystem(root, file_system), label)
+
+
+@contextmanager
+def remote_errors(label: str) -> Iterator[None]:
+    """Convert errors of a remote file system; each driver has its own exception types.
+
+    Raises:
+        StoreUnavailable: Any error occurred.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise StoreUnavailable(
+            f"The media at {label} cannot be used: {type(error).__name__} {error}. Check that it "
+            "is there, and that your credentials allow reading and writing."
+        ) from error
+
+
+def without_password(url: str) -> str:
+    """Return a URL that can be shown."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=host, query="", fragment="").geturl()

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rl_teacher.common.errors import RlTeacherError
 from rl_teacher.runs.folder import validate_name
 from rl_teacher.store.records import Identity
-from rl_teacher.store.views import experiment_not_found
+from rl_teacher.store.sql import experiment_not_found
 from rl_teacher.web.authentication import Authenticator, RateLimited, is_owner
 from rl_teacher.web.html_pages import rate_limited_page, unauthorized_page
 from rl_teacher.web.limits import network_of, retry_after

@@ -5,7 +5,7 @@ while the service runs.
 """
 
 from rl_teacher.common.errors import StoreUnavailable
-from rl_teacher.store.migrate import versions
+from rl_teacher.store.database import versions
 from rl_teacher.store.store import Store
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from rl_teacher.store.views import experiment_not_found
+from rl_teacher.store.sql import experiment_not_found
 from rl_teacher.web.access import Access, CurrentIdentity, requires
 from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.experiment_views import redact_for_labelers
