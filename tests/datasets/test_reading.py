@@ -213,12 +213,12 @@ def test_altered_file_is_refused(files, tmp_path, name):
     content = bytearray((tmp_path / "set" / name).read_bytes())
     content[len(content) // 2] ^= 1
     (tmp_path / "set" / name).write_bytes(content)
-    with pytest.raises(BadInput, match="another SHA-256"):
+    with pytest.raises(BadInput, match="its SHA-256 differs"):
         load(tmp_path / "set")
 
 
 def test_newer_version_is_refused(files, tmp_path):
-    with pytest.raises(BadInput, match="version is 2, and this rl-teacher reads up to 1"):
+    with pytest.raises(BadInput, match=r"dataset\.json is 2; this rl-teacher reads up to 1"):
         load(written(tmp_path / "set", files, schema_version=2))
     newer = files["labels.jsonl"].replace(b'"schema_version": 1', b'"schema_version": 7')
     with pytest.raises(BadInput, match="label 1 is 7; this rl-teacher reads up to 1"):
@@ -228,14 +228,16 @@ def test_newer_version_is_refused(files, tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("format", "recipes", "format is 'rl-teacher-labels'"),
+        ("format", "recipes", "is not 'rl-teacher-labels'"),
         ("schema_version", "1", "a number is needed"),
-        ("env_id", "", "a name is needed"),
-        ("env_id", 7, "a name is needed"),
-        ("spaces", {}, "is no space"),
-        ("spaces", None, "observation and action"),
+        ("env_id", "", "for its env_id"),
+        ("env_id", 7, "7 for its env_id"),
+        ("env_id", "line\nbreak", "for its env_id"),
+        ("env_id", "\ud800", "for its env_id"),
+        ("spaces", {}, "{} for its spaces"),
+        ("spaces", None, "None for its spaces"),
         ("sha256", {}, "one file of labels"),
-        ("sha256", {"labels.jsonl": 3}, "SHA-256"),
+        ("sha256", {"labels.jsonl": 3}, "for its sha256"),
     ],
 )
 def test_invalid_description_is_refused(files, tmp_path, name, value, says):

@@ -1,3 +1,5 @@
+import json
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -5,6 +7,8 @@ import pytest
 from rl_teacher.common.errors import BadInput
 from rl_teacher.datasets.reading import check_fits
 from rl_teacher.datasets.spaces import Spaces
+from rl_teacher.nn.encoders import ImageBox, image_layout_of
+from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.predictor.inputs import InputSpace
 
 SEEN = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
@@ -27,6 +31,28 @@ def test_spaces_round_trip_through_json(action):
     action.seed(int(rng.integers(100)))
     taken = np.array([action.sample() for _ in range(50)])
     check_fits(taken, back.action, "actions")
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        # By its shape this would be 16x10 pixels with 10 channels.
+        ImageLayout((16, 10, 10), 0),
+        ImageLayout((12, 12, 3), 2),
+        ImageLayout((20, 20), None),
+    ],
+    ids=str,
+)
+def test_image_space_round_trip_keeps_channel_axis(layout):
+    saved = json.dumps(Spaces(ImageBox(layout), gym.spaces.Discrete(2)).to_json())
+    back = Spaces.from_json(json.loads(saved))
+    assert image_layout_of(back.observation) == layout
+
+
+def test_image_space_with_channel_axis_of_another_shape_is_refused():
+    seen = {"kind": "image", "shape": [20, 20], "channel_axis": 2}
+    with pytest.raises(BadInput, match="channel_axis must be"):
+        Spaces.from_json({"observation": seen, "action": {"kind": "discrete", "n": 2, "start": 0}})
 
 
 @pytest.mark.parametrize(
@@ -56,5 +82,5 @@ def test_out_of_range_choices_are_refused(action, taken):
 )
 def test_invalid_space_json_is_refused(values):
     seen = {"kind": "box", "shape": [3], "dtype": "float32"}
-    with pytest.raises(BadInput, match="is no space"):
+    with pytest.raises(BadInput, match=r"are invalid \(action"):
         Spaces.from_json({"observation": seen, "action": values})

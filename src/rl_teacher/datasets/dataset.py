@@ -12,8 +12,9 @@ import numpy as np
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput
-from rl_teacher.datasets.rows import Row, counts
+from rl_teacher.datasets.rows import counts
 from rl_teacher.datasets.spaces import Spaces
+from rl_teacher.report.label_export import Row
 
 Pair = tuple[str, str]
 
@@ -97,25 +98,24 @@ class Dataset:
 
     @cached_property
     def _comparisons(self) -> list[LabelledComparison]:
-        found = (self._comparison(pair, rows) for pair, rows in self._rows_of.items())
-        return [each for each in found if each is not None]
-
-    def _comparison(self, pair: Pair, rows: Sequence[Row]) -> LabelledComparison | None:
-        """Aggregate the labels of a comparison; None if it has no training target."""
-        informative = [row for row in rows if counts(row) and row["answer"] != Answer.CANNOT_TELL]
-        if not informative:
-            return None
-        labelers = {row["labeler"] for row in informative}
-        left, right = (self.segments[each] for each in pair)
-        return LabelledComparison(
-            left=left,
-            right=right,
-            target=sum(TARGETS[Answer(row["answer"])] for row in informative) / len(informative),
-            labeler=informative[0]["labeler"] if len(labelers) == 1 else None,
-            num_labels=len(informative),
-            asked_at_step=informative[0]["asked_at_step"],
-            answered_at=max(row["answered_at"] for row in informative),
-        )
+        """Comparisons with at least one label that has a training target."""
+        informative_of = {
+            pair: [row for row in rows if counts(row) and row["answer"] in TARGETS]
+            for pair, rows in self._rows_of.items()
+        }
+        return [
+            LabelledComparison(
+                left=self.segments[pair[0]],
+                right=self.segments[pair[1]],
+                target=sum(TARGETS[row["answer"]] for row in informative) / len(informative),
+                labeler=informative[0]["labeler"] if len(labelers) == 1 else None,
+                num_labels=len(informative),
+                asked_at_step=informative[0]["asked_at_step"],
+                answered_at=max(row["answered_at"] for row in informative),
+            )
+            for pair, informative in informative_of.items()
+            if (labelers := {row["labeler"] for row in informative})
+        ]
 
     @property
     def content_hash(self) -> str:

@@ -19,9 +19,8 @@ from rl_teacher.common.errors import BadInput
 from rl_teacher.datasets.arrays import check_size, read_npz
 from rl_teacher.datasets.dataset import Dataset
 from rl_teacher.datasets.reading import MAX_BYTES, check_fits, read_errors
-from rl_teacher.datasets.rows import Row
 from rl_teacher.datasets.spaces import Spaces
-from rl_teacher.report.label_export import SCHEMA_VERSION
+from rl_teacher.report.label_export import SCHEMA_VERSION, Row
 
 SIDES = ("1", "2")
 KEYS = (*(f"{name}{side}" for side in SIDES for name in ("obs", "acts", "rews")), "preferences")

@@ -12,10 +12,10 @@ from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.datasets.dataset import Dataset
 from rl_teacher.datasets.imitation import from_imitation
 from rl_teacher.datasets.reading import load
-from rl_teacher.datasets.rows import IMPORTED, PREFIX, RESTORED, Row, counts, json_row
+from rl_teacher.datasets.rows import IMPORTED, PREFIX, RESTORED, counts, restored
 from rl_teacher.datasets.spaces import Spaces
 from rl_teacher.envs.registry import env_spaces, get_env_info, make_single_env
-from rl_teacher.report.label_export import label_rows
+from rl_teacher.report.label_export import Row, label_rows
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
@@ -41,7 +41,7 @@ def from_experiment(
         BadInput: It has no labels, or its environment cannot be created.
         CorruptCheckpoint: The file of a segment is missing or damaged.
     """
-    rows = tuple(json_row(row) for row in label_rows(store, name))
+    rows = tuple(restored(row) for row in label_rows(store, name))
     if not rows:
         raise BadInput(f"Experiment {name!r} has no labels yet. Label some, and export it then.")
     view = store.experiments.get(name)

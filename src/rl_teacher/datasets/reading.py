@@ -6,20 +6,20 @@ import json
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import gymnasium as gym
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput, RlTeacherError
 from rl_teacher.datasets.arrays import check_size, open_archive, read_npz
 from rl_teacher.datasets.dataset import Dataset
-from rl_teacher.datasets.rows import Row, is_storable, validate_row
-from rl_teacher.datasets.spaces import Spaces
+from rl_teacher.datasets.rows import check_version, invalid_field, validate_row
+from rl_teacher.datasets.spaces import Spaces, SpacesModel
 from rl_teacher.datasets.writing import (
     ARRAYS,
     DESCRIPTION,
@@ -28,7 +28,7 @@ from rl_teacher.datasets.writing import (
     SCHEMA_VERSION,
     SEGMENTS,
 )
-from rl_teacher.report.label_export import parquet_schema, pyarrow
+from rl_teacher.report.label_export import Row, parquet_schema, pyarrow
 
 MAX_BYTES = 4 * 2**30
 """Default limit of the unpacked size of a data set."""
@@ -41,9 +41,8 @@ Read = Callable[[str, int], bytes | None]
 """A function that returns the content of a file up to a size; None if it does not exist."""
 
 
-@dataclass(frozen=True)
-class Description:
-    """The content of `dataset.json`.
+class Description(BaseModel):
+    """The content of `dataset.json` that is read.
 
     Attributes:
         env_id: Environment in which the segments were recorded.
@@ -51,9 +50,14 @@ class Description:
         sha256: SHA-256 of the other files by name.
     """
 
-    env_id: str
-    spaces: Spaces
-    sha256: Mapping[str, str]
+    model_config = ConfigDict(strict=True)
+
+    # Printable: no control characters, and no separators but spaces.
+    env_id: Annotated[
+        str, Field(min_length=1, max_length=MAX_ENV_ID_LENGTH, pattern=r"^[^\p{C}\p{Zl}\p{Zp}]*$")
+    ]
+    spaces: SpacesModel
+    sha256: dict[str, str]
 
 
 def load(path: Path | str, max_bytes: int = MAX_BYTES) -> Dataset:
@@ -156,16 +160,19 @@ def read(read_file: Read, max_bytes: int) -> Dataset:
     description = parse_description(json.loads(text))
     label_names = [name for name in LABELS.values() if name in description.sha256]
     if len(label_names) != 1 or SEGMENTS not in description.sha256:
-        raise BadInput(f"{DESCRIPTION} does not name one file of labels and {SEGMENTS}")
+        raise BadInput(f"{DESCRIPTION} does not list one file of labels and {SEGMENTS}")
     contents = {
         name: read_whole(read_file, name, description.sha256[name], max_bytes)
         for name in (*label_names, SEGMENTS)
     }
     raw_rows = ROW_READERS[label_names[0]](contents[label_names[0]], max_bytes)
     rows = tuple(validate_row(row, number) for number, row in enumerate(raw_rows, 1))
-    segments = read_segments(contents[SEGMENTS], description, max_bytes)
-    check_references(rows, segments)
-    return Dataset(description.env_id, description.spaces, segments, rows)
+    spaces = description.spaces.to_spaces()
+    segments = read_segments(contents[SEGMENTS], description.env_id, spaces, max_bytes)
+    for number, row in enumerate(rows, 1):
+        if missing := {row["left_clip"], row["right_clip"]} - segments.keys():
+            raise BadInput(f"label {number} is about segment {missing.pop()}, which is not there")
+    return Dataset(description.env_id, spaces, segments, rows)
 
 
 def parse_description(values: Any) -> Description:
@@ -175,29 +182,12 @@ def parse_description(values: Any) -> Description:
         BadInput: It is invalid, or of a newer version.
     """
     if not isinstance(values, Mapping) or values.get("format") != FORMAT_NAME:
-        raise BadInput(f"{DESCRIPTION} does not say that its format is {FORMAT_NAME!r}")
-    version = values.get("schema_version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise BadInput(f"its schema version is {version!r:.80}; a number is needed")
-    if version > SCHEMA_VERSION:
-        raise BadInput(
-            f"its schema version is {version}, and this rl-teacher reads up to {SCHEMA_VERSION}. "
-            "Install a newer one."
-        )
-    env_id, sha256 = values.get("env_id"), values.get("sha256")
-    if not isinstance(env_id, str) or not is_name(env_id):
-        raise BadInput(f"its environment is {env_id!r:.80}; a name is needed")
-    if not isinstance(sha256, Mapping) or not all(
-        isinstance(each, str) for each in sha256.values()
-    ):
-        raise BadInput(f"{DESCRIPTION} does not give the SHA-256 of the other files")
-    return Description(env_id, Spaces.from_json(values.get("spaces")), sha256)
-
-
-def is_name(env_id: str) -> bool:
-    """Return True for a valid name of an environment."""
-    is_long = len(env_id) > MAX_ENV_ID_LENGTH
-    return bool(env_id) and not is_long and env_id.isprintable() and is_storable(env_id)
+        raise BadInput(f"the format in {DESCRIPTION} is not {FORMAT_NAME!r}")
+    check_version(values.get("schema_version"), SCHEMA_VERSION, DESCRIPTION)
+    try:
+        return Description.model_validate(values)
+    except ValidationError as error:
+        raise BadInput(f"{DESCRIPTION} has {invalid_field(error, values)}") from error
 
 
 def read_whole(read_file: Read, name: str, sha256: str, max_bytes: int) -> bytes:
@@ -210,7 +200,7 @@ def read_whole(read_file: Read, name: str, sha256: str, max_bytes: int) -> bytes
     if content is None:
         raise BadInput(f"it has no {name}")
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise BadInput(f"{name} is not what was written: it has another SHA-256")
+        raise BadInput(f"{name} is not what was written: its SHA-256 differs")
     return content
 
 
@@ -259,21 +249,23 @@ ROW_READERS: dict[str, Callable[[bytes, int], Iterable[Row]]] = {
 # --- segments ---
 
 
-def read_segments(content: bytes, description: Description, max_bytes: int) -> dict[str, Segment]:
+def read_segments(
+    content: bytes, env_id: str, spaces: Spaces, max_bytes: int
+) -> dict[str, Segment]:
     """Decode the segments and verify their hashes.
 
     Raises:
         BadInput: The arrays are inconsistent, do not fit the spaces, or a hash differs.
     """
     arrays = read_npz(content, (*ARRAYS, "offsets", "hashes"), max_bytes)
-    check_arrays(arrays, description.spaces)
+    check_arrays(arrays, spaces)
     segments: dict[str, Segment] = {}
     offsets = arrays["offsets"].tolist()
     for place, (begin, end) in enumerate(pairwise(offsets)):
         parts = {name: arrays[name][begin:end] for name in ARRAYS}
-        segment = Segment(env_id=description.env_id, **parts)
+        segment = Segment(env_id=env_id, **parts)
         if bytes.fromhex(segment.content_hash) != arrays["hashes"][place].tobytes():
-            raise BadInput(f"segment {place} of {SEGMENTS} does not have the hash that it says")
+            raise BadInput(f"segment {place} of {SEGMENTS} has another hash")
         segments[segment.content_hash] = segment
     return segments
 
@@ -343,15 +335,3 @@ def choices_of(space: gym.Space) -> tuple[Any, Any]:
     if isinstance(space, gym.spaces.MultiDiscrete):
         return np.asarray(space.start), np.asarray(space.start + space.nvec)
     return 0, 2
-
-
-def check_references(rows: Iterable[Row], segments: Mapping[str, Segment]) -> None:
-    """Check that every label refers to an existing segment.
-
-    Raises:
-        BadInput: A segment is missing.
-    """
-    for number, row in enumerate(rows, 1):
-        for side in ("left_clip", "right_clip"):
-            if row[side] not in segments:
-                raise BadInput(f"label {number} is about segment {row[side]}, which is not there")

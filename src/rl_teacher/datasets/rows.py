@@ -4,14 +4,11 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
-from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from rl_teacher.common.errors import BadInput
-from rl_teacher.report.label_export import COLUMNS, SCHEMA_VERSION, plainly
-
-Row = Mapping[str, Any]
+from rl_teacher.report.label_export import SCHEMA_VERSION, Row
 
 MAX_INTEGER = 2**53
 """Largest integer that every JSON reader represents exactly."""
@@ -26,40 +23,27 @@ RESTORED = ("labeler", "role", "request_id", "answered_at")
 """Columns that an import changes and an export restores."""
 
 
-def is_storable(text: str) -> bool:
-    """Return True if a database accepts a text: no NUL and no lone surrogates."""
-    return "\0" not in text and not any("\ud800" <= each <= "\udfff" for each in text)
-
-
-def _check_storable(text: str) -> str:
-    if not is_storable(text):
-        raise ValueError("NUL or a lone surrogate")
-    return text
-
-
-def _check_uuid(text: str) -> str:
-    if str(UUID(text)) != text:
-        raise ValueError("not a UUID in canonical form")
-    return text
-
-
-def _check_time(text: str) -> str:
+def check_time(text: str) -> str:
+    """Check that a text is a time with a zone, as ISO 8601."""
     if datetime.fromisoformat(text).tzinfo is None:
         raise ValueError("no time zone")
     return text
 
 
-def _check_details(details: dict[str, Any]) -> dict[str, Any]:
+def check_details(details: dict[str, Any]) -> dict[str, Any]:
+    """Check that a database accepts the details: no NUL and no lone surrogates."""
     text = json.dumps(details)
-    is_text_storable = "\\u0000" not in text and "\\ud" not in text.lower()
-    if len(text) > MAX_DETAILS_LENGTH or not is_text_storable:
+    is_storable = "\\u0000" not in text and "\\ud" not in text.lower()
+    if len(text) > MAX_DETAILS_LENGTH or not is_storable:
         raise ValueError("too long, or with NUL or lone surrogates")
     return details
 
 
 Count = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
-Name = Annotated[str, Field(max_length=MAX_NAME_LENGTH), AfterValidator(_check_storable)]
+# Databases accept neither NUL nor lone surrogates; pydantic refuses the latter.
+Name = Annotated[str, Field(max_length=MAX_NAME_LENGTH, pattern=r"^[^\x00]*$")]
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+CanonicalUuid = Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
 AnswerValue = Literal["left", "right", "equal", "cannot_tell"]
 
 
@@ -80,28 +64,27 @@ class LabelColumns(BaseModel):
     is_swapped: bool
     labeler: Name
     role: Name
-    answered_at: Annotated[str, AfterValidator(_check_time)]
+    answered_at: Annotated[str, AfterValidator(check_time)]
     response_ms: Count | None
     purpose: Name
     lease: Name
     is_current: bool
     is_excluded: bool
     gold: AnswerValue | None
-    request_id: Annotated[str, AfterValidator(_check_uuid)]
-    details: Annotated[dict[str, Any], AfterValidator(_check_details)] | None
+    request_id: CanonicalUuid
+    details: Annotated[dict[str, Any], AfterValidator(check_details)] | None
 
 
-def json_row(row: Row) -> dict[str, Any]:
-    """Convert an exported row to JSON types, and restore the original values of an imported one."""
-    converted: dict[str, Any] = json.loads(json.dumps(dict(row), default=plainly))
-    details = converted["details"]
-    if converted["labeler"].startswith(PREFIX) and IMPORTED in (details or {}):
-        original = details.pop(IMPORTED)
-        converted |= {name: original[name] for name in RESTORED} | {"details": details or None}
-    return converted
+def restored(row: Row) -> Row:
+    """Restore the original values of a label that was imported before it is exported again."""
+    details = dict(row["details"] or {})
+    if not row["labeler"].startswith(PREFIX) or IMPORTED not in details:
+        return row
+    original = details.pop(IMPORTED)
+    return {**row, **{name: original[name] for name in RESTORED}, "details": details or None}
 
 
-def validate_row(row: Any, number: int) -> dict[str, Any]:
+def validate_row(row: Any, number: int) -> Row:
     """Validate a row from an untrusted file.
 
     Args:
@@ -113,19 +96,14 @@ def validate_row(row: Any, number: int) -> dict[str, Any]:
     """
     if not isinstance(row, Mapping):
         raise BadInput(f"Label {number} is {row!r:.80}; a JSON object is needed.")
-    if missing := [name for name in COLUMNS if name not in row]:
-        raise BadInput(f"Label {number} has no {', '.join(missing)}.")
-    check_version(row["schema_version"], f"label {number}")
-    columns = {name: row[name] for name in COLUMNS}
+    check_version(row.get("schema_version"), SCHEMA_VERSION, f"label {number}")
     try:
-        LabelColumns.model_validate(columns)
+        return LabelColumns.model_validate(row).model_dump()
     except ValidationError as error:
-        name = error.errors(include_url=False, include_context=False)[0]["loc"][0]
-        raise BadInput(f"Label {number} has {row[name]!r:.80} for its {name}.") from error
-    return columns
+        raise BadInput(f"Label {number} has {invalid_field(error, row)}.") from error
 
 
-def check_version(version: Any, what: str) -> None:
+def check_version(version: Any, newest: int, what: str) -> None:
     """Check that this release can read a schema version.
 
     Raises:
@@ -133,11 +111,18 @@ def check_version(version: Any, what: str) -> None:
     """
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise BadInput(f"The schema version of {what} is {version!r:.80}; a number is needed.")
-    if version > SCHEMA_VERSION:
+    if version > newest:
         raise BadInput(
-            f"The schema version of {what} is {version}; this rl-teacher reads up to "
-            f"{SCHEMA_VERSION}. Install a newer one."
+            f"The schema version of {what} is {version}; this rl-teacher reads up to {newest}. "
+            "Install a newer one."
         )
+
+
+def invalid_field(error: ValidationError, values: Mapping[str, Any]) -> str:
+    """Return the first invalid field of an object with its value, for an error text."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    name = str(first["loc"][0])
+    return f"{values[name]!r:.80} for its {name}" if name in values else f"no {name}"
 
 
 def counts(row: Row) -> bool:

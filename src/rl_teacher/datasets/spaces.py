@@ -1,20 +1,140 @@
-"""Spaces of an environment as JSON."""
+"""Spaces of an environment as JSON, validated when read."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
 import gymnasium as gym
 import numpy as np
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from rl_teacher.common.errors import BadInput
+from rl_teacher.nn.encoders import ImageBox
+from rl_teacher.nn.image_layout import ImageLayout
 
 MAX_AXES = 8
 MAX_SIZE = 2**31
 """Maximum number of elements of an observation or action, and of choices of a discrete action."""
-DTYPES = ("float32", "float64", "int64", "int32", "uint8")
-"""Allowed types of a Box."""
+
+
+def check_num_elements(shape: list[int]) -> list[int]:
+    """Check that the elements of a shape can be counted.
+
+    Raises:
+        ValueError: There are too many.
+    """
+    if math.prod(shape) > MAX_SIZE:
+        raise ValueError(f"more than {MAX_SIZE:,} elements")
+    return shape
+
+
+Count = Annotated[int, Field(ge=1, le=MAX_SIZE)]
+Start = Annotated[int, Field(ge=-MAX_SIZE, le=MAX_SIZE)]
+Shape = Annotated[list[Count], Field(max_length=MAX_AXES), AfterValidator(check_num_elements)]
+
+
+class SpaceModel(BaseModel):
+    """Base class of spaces; strict, so that nothing is converted."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class BoxModel(SpaceModel):
+    """An unbounded Box: bounds are not kept, since no label depends on them."""
+
+    kind: Literal["box"]
+    shape: Shape
+    dtype: Literal["float32", "float64", "int64", "int32", "uint8"]
+
+    def to_space(self) -> gym.Space:
+        """Create the space."""
+        dtype, shape = np.dtype(self.dtype), tuple(self.shape)
+        if np.issubdtype(dtype, np.floating):
+            return gym.spaces.Box(-np.inf, np.inf, shape, dtype.type)
+        limits = np.iinfo(dtype)
+        return gym.spaces.Box(limits.min, limits.max, shape, dtype.type)
+
+
+class ImageModel(SpaceModel):
+    """A Box of uint8 images whose channel axis is known; null for one channel without an axis."""
+
+    kind: Literal["image"]
+    shape: Annotated[Shape, Field(min_length=2, max_length=3)]
+    channel_axis: Literal[0, 2] | None
+
+    @model_validator(mode="after")
+    def check_axis(self) -> Self:
+        """Check that three axes are height, width and channels, and two have no channels."""
+        if (self.channel_axis is None) != (len(self.shape) == 2):
+            raise ValueError("channel_axis must be 0 or 2 for three axes, and null for two")
+        return self
+
+    def to_space(self) -> gym.Space:
+        """Create the space."""
+        return ImageBox(ImageLayout(tuple(self.shape), self.channel_axis))
+
+
+class DiscreteModel(SpaceModel):
+    """A choice of n actions, numbered from `start`."""
+
+    kind: Literal["discrete"]
+    n: Count
+    start: Start
+
+    def to_space(self) -> gym.Space:
+        """Create the space."""
+        return gym.spaces.Discrete(self.n, start=self.start)
+
+
+class MultiDiscreteModel(SpaceModel):
+    """Several choices; null in `start` numbers each from 0."""
+
+    kind: Literal["multi_discrete"]
+    nvec: Annotated[list[Count], Field(min_length=1)]
+    start: list[Start] | None = None
+
+    @model_validator(mode="after")
+    def check_lengths(self) -> Self:
+        """Check that every choice has its first number."""
+        if self.start is not None and len(self.start) != len(self.nvec):
+            raise ValueError("start and nvec must have equal lengths")
+        return self
+
+    def to_space(self) -> gym.Space:
+        """Create the space."""
+        return gym.spaces.MultiDiscrete(self.nvec, start=self.start)
+
+
+class MultiBinaryModel(SpaceModel):
+    """Several binary choices."""
+
+    kind: Literal["multi_binary"]
+    shape: Annotated[Shape, Field(min_length=1)]
+
+    def to_space(self) -> gym.Space:
+        """Create the space."""
+        return gym.spaces.MultiBinary(self.shape)
+
+
+class SpacesModel(SpaceModel):
+    """Observation and action space as in `dataset.json`."""
+
+    observation: Annotated[BoxModel | ImageModel, Field(discriminator="kind")]
+    action: Annotated[
+        BoxModel | DiscreteModel | MultiDiscreteModel | MultiBinaryModel,
+        Field(discriminator="kind"),
+    ]
+
+    def to_spaces(self) -> "Spaces":
+        """Create the spaces."""
+        return Spaces(self.observation.to_space(), self.action.to_space())
 
 
 @dataclass(frozen=True)
@@ -47,87 +167,39 @@ class Spaces:
         Raises:
             BadInput: The values do not describe spaces.
         """
-        if not isinstance(values, Mapping):
-            raise BadInput(f"The spaces are {values!r:.80}; observation and action are needed.")
-        observation, action = (
-            space_from_json(values.get("observation")),
-            space_from_json(values.get("action")),
-        )
-        if not isinstance(observation, gym.spaces.Box):
-            raise BadInput(f"The observations are of {observation}; a Box is needed.")
-        return Spaces(observation, action)
+        try:
+            model = SpacesModel.model_validate(values)
+        except ValidationError as error:
+            [first, *_] = error.errors(include_url=False, include_context=False)
+            place = ".".join(map(str, first["loc"])) or "spaces"
+            raise BadInput(
+                f"The spaces {values!r:.200} are invalid ({place}: {first['msg']}). An observation "
+                "space (box or image) and an action space (box, discrete, multi_discrete or "
+                "multi_binary) are needed, as in docs/datasets.md."
+            ) from error
+        return model.to_spaces()
 
 
 def space_to_json(space: gym.Space) -> dict[str, Any]:
-    """Convert a space to JSON; bounds of a Box are dropped, since no label depends on them."""
-    if isinstance(space, gym.spaces.Box):
-        return {"kind": "box", "shape": list(space.shape), "dtype": str(space.dtype)}
-    if isinstance(space, gym.spaces.Discrete):
-        return {"kind": "discrete", "n": int(space.n), "start": int(space.start)}
-    if isinstance(space, gym.spaces.MultiDiscrete):
-        values = {"kind": "multi_discrete", "nvec": np.asarray(space.nvec).tolist()}
-        start = np.asarray(space.start)
-        return values | ({"start": start.tolist()} if start.any() else {})
-    if isinstance(space, gym.spaces.MultiBinary):
-        return {"kind": "multi_binary", "shape": list(space.shape)}
+    """Convert a space to JSON.
+
+    Raises:
+        BadInput: The space is of another kind.
+    """
+    match space:
+        case ImageBox(layout=layout):
+            axis = layout.channel_axis
+            return {"kind": "image", "shape": list(layout.shape), "channel_axis": axis}
+        case gym.spaces.Box(shape=shape, dtype=dtype):
+            return {"kind": "box", "shape": list(shape), "dtype": str(dtype)}
+        case gym.spaces.Discrete(n=n, start=start):
+            return {"kind": "discrete", "n": int(n), "start": int(start)}
+        case gym.spaces.MultiDiscrete(nvec=nvec, start=start):
+            starts = {"start": np.asarray(start).tolist()} if np.any(start) else {}
+            return {"kind": "multi_discrete", "nvec": np.asarray(nvec).tolist(), **starts}
+        case gym.spaces.MultiBinary(shape=shape):
+            return {"kind": "multi_binary", "shape": list(shape)}
     raise BadInput(
         f"The space {space} cannot be kept in a data set. Box, Discrete, MultiDiscrete "
         "and MultiBinary can: wrap the environment so that it has these."
     )
-
-
-def space_from_json(values: Any) -> gym.Space:
-    """Convert JSON to a space.
-
-    Raises:
-        BadInput: The values do not describe a space.
-    """
-    match values:
-        case {"kind": "box", "shape": list(shape), "dtype": str(dtype)}:
-            if is_shape(shape) and dtype in DTYPES:
-                return box(tuple(shape), dtype)
-        case {"kind": "discrete", "n": n, "start": start}:
-            if is_count(n) and is_start(start):
-                return gym.spaces.Discrete(n, start=start)
-        case {"kind": "multi_discrete", "nvec": list(nvec)}:
-            start = values.get("start", [0] * len(nvec))
-            are_starts = isinstance(start, list) and all(map(is_start, start))
-            is_whole_space = 0 < len(nvec) <= MAX_SIZE and all(map(is_count, nvec))
-            if is_whole_space and are_starts and len(start) == len(nvec):
-                return gym.spaces.MultiDiscrete(nvec, start=start)
-        case {"kind": "multi_binary", "shape": list(shape)}:
-            if shape and is_shape(shape):
-                return gym.spaces.MultiBinary(shape)
-    raise BadInput(
-        f"{values!r:.200} is no space: a kind (box, discrete, multi_discrete, multi_binary) with "
-        "its shape and dtype, n and start, nvec, or shape is needed."
-    )
-
-
-def box(shape: tuple[int, ...], dtype: str) -> gym.spaces.Box:
-    """Create an unbounded Box of a shape and type."""
-    kind = np.dtype(dtype)
-    if np.issubdtype(kind, np.floating):
-        return gym.spaces.Box(-np.inf, np.inf, shape, kind.type)
-    limits = np.iinfo(kind)
-    return gym.spaces.Box(limits.min, limits.max, shape, kind.type)
-
-
-def is_whole(value: Any) -> bool:
-    """Return True for an integer that is not a bool."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def is_shape(shape: list[Any]) -> bool:
-    """Return True for a valid shape of an observation or action."""
-    return len(shape) <= MAX_AXES and all(map(is_count, shape)) and math.prod(shape) <= MAX_SIZE
-
-
-def is_start(value: Any) -> bool:
-    """Return True for a valid number of a first choice."""
-    return is_whole(value) and abs(value) <= MAX_SIZE
-
-
-def is_count(value: Any) -> bool:
-    """Return True for a valid number of choices or length of an axis."""
-    return is_whole(value) and 1 <= value <= MAX_SIZE

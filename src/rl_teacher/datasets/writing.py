@@ -6,7 +6,6 @@ import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -63,7 +62,7 @@ def files_of(dataset: Dataset, format_name: str) -> dict[str, bytes]:
     """Encode the three files by name; the description comes last."""
     segments = used(dataset.segments, dataset.rows)
     contents = {
-        LABELS[format_name]: b"".join(ENCODERS[format_name](parsed_times(dataset, format_name))),
+        LABELS[format_name]: b"".join(ENCODERS[format_name](dataset.rows)),
         SEGMENTS: pack_npz(arrays_of(segments)),
     }
     description = {
@@ -79,17 +78,6 @@ def files_of(dataset: Dataset, format_name: str) -> dict[str, bytes]:
     }
     text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
     return contents | {DESCRIPTION: text.encode()}
-
-
-def parsed_times(dataset: Dataset, format_name: str) -> list[Mapping[str, Any]]:
-    """Return the rows, with times parsed for Parquet, which has a type for them."""
-    if format_name != "parquet":
-        return list(dataset.rows)
-    from datetime import datetime  # noqa: PLC0415 - for Parquet only
-
-    return [
-        {**row, "answered_at": datetime.fromisoformat(row["answered_at"])} for row in dataset.rows
-    ]
 
 
 def arrays_of(segments: Mapping[str, Segment]) -> dict[str, np.ndarray]:

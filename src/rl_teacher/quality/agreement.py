@@ -7,7 +7,6 @@ to 50 s (ordinal) for the interval, because it has to be called once per resampl
 Source: Krippendorff 2011, "Computing Krippendorff's alpha-reliability".
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,7 +61,6 @@ def agreement(
     """
     kinds, num_of_kind = _kinds(votes)
     coincidences = _coincidences(kinds)
-    distance = DISTANCES[level]
     total = np.tensordot(num_of_kind, coincidences, 1)
     low, high = np.nan, np.nan
     if num_of_kind.any():
@@ -71,11 +69,14 @@ def agreement(
         # Comparisons with equal counts are exchangeable, so a multinomial draw of how often each
         # kind occurs is the same as drawing comparisons.
         resampled = rng.multinomial(num, num_of_kind / num, resamples)
-        alphas = _alpha(np.tensordot(resampled, coincidences, 1), distance)
-        low, high = _interval(alphas)
+        alphas = _alpha(np.tensordot(resampled, coincidences, 1), level)
+        # A resample without disagreement by chance has no alpha.
+        if len(defined := alphas[~np.isnan(alphas)]):
+            tail = (1 - CONFIDENCE) / 2
+            low, high = np.quantile(defined, (tail, 1 - tail))
     num_votes = total.sum()
     return Agreement(
-        alpha=float(_alpha(total, distance)),
+        alpha=float(_alpha(total, level)),
         low=float(low),
         high=float(high),
         raw=float(np.trace(total) / num_votes) if num_votes else float("nan"),
@@ -91,7 +92,7 @@ def krippendorff_alpha(votes: Votes, level: Level = "nominal") -> float:
     """
     kinds, num_of_kind = _kinds(votes)
     total = np.tensordot(num_of_kind, _coincidences(kinds), 1)
-    return float(_alpha(total, DISTANCES[level]))
+    return float(_alpha(total, level))
 
 
 def _kinds(
@@ -118,43 +119,22 @@ def _coincidences(
 
 
 def _alpha(
-    coincidences: Float64[np.ndarray, "*resample value value"],
-    distance: Callable[[np.ndarray], np.ndarray],
+    coincidences: Float64[np.ndarray, "*resample value value"], level: Level
 ) -> Float64[np.ndarray, "*resample"]:
-    """Compute alpha = 1 - D_o / D_e, D_o = sum o_ck d_ck, D_e = sum n_c n_k d_ck / (n - 1)."""
+    """Compute alpha, NaN where no disagreement is possible."""
     num_of_value = coincidences.sum(-1)  # n_c
-    num = num_of_value.sum(-1)
-    d = distance(num_of_value)
+    num = num_of_value.sum(-1)  # n
+    if level == "nominal":
+        # d_ck = 0 for equal values, else 1
+        d = 1 - np.eye(num_of_value.shape[-1])
+    else:
+        # d_ck = (sum of n_g for g in c..k, minus (n_c + n_k) / 2)^2, a difference of mid-ranks
+        mid_rank = np.cumsum(num_of_value, -1) - num_of_value / 2
+        d = (mid_rank[..., :, None] - mid_rank[..., None, :]) ** 2
+    # D_o = sum o_ck d_ck, D_e = sum n_c n_k d_ck / (n - 1), both times n
     observed = (coincidences * d).sum((-2, -1))
     pairs = num_of_value[..., :, None] * num_of_value[..., None, :]
     expected = (pairs * d).sum((-2, -1)) / np.maximum(num - 1, 1)
+    # alpha = 1 - D_o / D_e
     is_defined = expected > 0
     return np.where(is_defined, 1 - observed / np.where(is_defined, expected, 1), np.nan)
-
-
-def _nominal(num_of_value: Float64[np.ndarray, "*resample value"]) -> np.ndarray:
-    """Return the distances [..., K, K]: 0 for equal values, else 1."""
-    num_values = num_of_value.shape[-1]
-    return np.broadcast_to(1 - np.eye(num_values), (*num_of_value.shape, num_values))
-
-
-def _ordinal(num_of_value: Float64[np.ndarray, "*resample value"]) -> np.ndarray:
-    """Return the distances [..., K, K]: (sum of n_g for g in c..k, minus (n_c + n_k) / 2)^2."""
-    mid_rank = np.cumsum(num_of_value, -1) - num_of_value / 2
-    return (mid_rank[..., :, None] - mid_rank[..., None, :]) ** 2
-
-
-DISTANCES: dict[Level, Callable[[np.ndarray], np.ndarray]] = {
-    "nominal": _nominal,
-    "ordinal": _ordinal,
-}
-
-
-def _interval(alphas: Float64[np.ndarray, " resample"]) -> tuple[float, float]:
-    """Return the central 95 % interval, without resamples whose alpha is undefined."""
-    defined = alphas[~np.isnan(alphas)]
-    if not len(defined):
-        return float("nan"), float("nan")
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(defined, (tail, 1 - tail))
-    return float(low), float(high)

@@ -28,6 +28,8 @@ PRIOR = (4.0, 1.0)
 TRUSTED = (0.5, 0.99)
 """Bounds of the reliability used in the posterior: answers are never inverted, and no labeler
 outweighs any number of others."""
+SIDES = {Answer.LEFT: 1.0, Answer.RIGHT: 0.0}
+"""Probability that left is better, by the known answer."""
 MAX_ROUNDS = 200
 TOLERANCE = 1e-6
 
@@ -59,19 +61,25 @@ def estimate_reliability(
         votes: All current answers.
         gold: Known answers by comparison.
     """
+    sides = votes.decisive
+    gold_left = {each: SIDES[answer] for each, answer in (gold or {}).items() if answer in SIDES}
     # A comparison with a single answer would only confirm the current estimate and slow down
     # convergence.
-    sides = _informative(votes.decisive, gold or {})
+    _, index, num_votes = np.unique(sides.comparison, return_inverse=True, return_counts=True)
+    sides = sides.where((num_votes[index] > 1) | np.isin(sides.comparison, list(gold_left)))
     comparisons, comparison = np.unique(sides.comparison, return_inverse=True)
     labelers, labeler = np.unique(sides.labeler, return_inverse=True)
-    known = _known(comparisons, gold or {})
-    says_left = sides.answer == CODES[Answer.LEFT]
+    # [C] 1 where left is known to be better, 0 where right is, NaN where unknown
+    known = np.array([gold_left.get(each, np.nan) for each in comparisons.tolist()])
+    prefers_left = sides.answer == CODES[Answer.LEFT]
     num = np.bincount(labeler, minlength=len(labelers))
     a, b = PRIOR
     reliability = np.full(len(labelers), UNKNOWN.estimate)
     for _ in range(MAX_ROUNDS):
-        left = np.where(np.isnan(known), _left(comparison, says_left, reliability[labeler]), known)
-        chance_right = np.where(says_left, left[comparison], 1 - left[comparison])
+        left = np.where(
+            np.isnan(known), _left(comparison, prefers_left, reliability[labeler]), known
+        )
+        chance_right = np.where(prefers_left, left[comparison], 1 - left[comparison])
         right = np.bincount(labeler, chance_right, minlength=len(labelers))
         before, reliability = reliability, (a + right) / (a + b + num)
         if np.abs(reliability - before).max(initial=0) < TOLERANCE:
@@ -81,27 +89,12 @@ def estimate_reliability(
     return nothing | {each: Reliability(*rest) for each, *rest in found}
 
 
-def _informative(votes: Votes, gold: Mapping[int, Answer]) -> Votes:
-    _, index, num = np.unique(votes.comparison, return_inverse=True, return_counts=True)
-    is_gold = np.isin(votes.comparison, [i for i, answer in gold.items() if answer in SIDES])
-    return votes.where((num[index] > 1) | is_gold)
-
-
-SIDES = {Answer.LEFT: 1.0, Answer.RIGHT: 0.0}
-
-
-def _known(comparisons: np.ndarray, gold: Mapping[int, Answer]) -> Float64[np.ndarray, " known"]:
-    """Return [C] 1 where left is known to be better, 0 where right is, NaN where unknown."""
-    answers = (gold.get(each) for each in comparisons.tolist())
-    return np.array([np.nan if each is None else SIDES.get(each, np.nan) for each in answers])
-
-
 def _left(
-    comparison: np.ndarray, says_left: np.ndarray, reliability: Float64[np.ndarray, " vote"]
+    comparison: np.ndarray, prefers_left: np.ndarray, reliability: Float64[np.ndarray, " vote"]
 ) -> Float64[np.ndarray, " comparison"]:
     """Compute [C] P(left is better), the sigmoid of the summed log-odds of the votes."""
     trusted = np.clip(reliability, *TRUSTED)
-    log_odds = np.where(says_left, 1, -1) * np.log(trusted / (1 - trusted))
+    log_odds = np.where(prefers_left, 1, -1) * np.log(trusted / (1 - trusted))
     return 0.5 * (1 + np.tanh(0.5 * np.bincount(comparison, log_odds)))
 
 

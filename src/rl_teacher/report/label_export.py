@@ -12,7 +12,6 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
-from uuid import UUID
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.store.files import folder_errors
@@ -28,6 +27,7 @@ ROW_GROUP = 10_000
 FORMATS = ("jsonl", "parquet")
 
 Row = Mapping[str, Any]
+"""A label as JSON types, by column."""
 
 
 def label_rows(store: Store, name: str) -> Iterator[Row]:
@@ -63,7 +63,7 @@ def as_row(name: str, label: ExportedLabel) -> Row:
         "is_swapped": label.is_swapped,
         "labeler": label.labeler,
         "role": label.role,
-        "answered_at": label.created_at,
+        "answered_at": label.created_at.isoformat(),
         "response_ms": label.response_ms,
         "purpose": label.purpose,
         "lease": label.lease,
@@ -78,16 +78,7 @@ def as_row(name: str, label: ExportedLabel) -> Row:
 def jsonl(rows: Iterable[Row]) -> Iterator[bytes]:
     """Encode each row as one line of JSON."""
     for row in rows:
-        yield json.dumps(row, ensure_ascii=False, default=plainly).encode() + b"\n"
-
-
-def plainly(value: Any) -> str:
-    """Encode values that JSON does not support."""
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, UUID):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} cannot be exported")
+        yield json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
 
 def parquet(rows: Iterable[Row]) -> Iterator[bytes]:
@@ -120,19 +111,23 @@ def pyarrow() -> Any:
 def parquet_parts(rows: Iterable[Row], arrow: Any) -> Iterator[bytes]:
     """Yield the bytes of each row group as soon as it is encoded, then the footer."""
     schema = parquet_schema(arrow)
-    spout = Spout()
+    buffer = PartBuffer()
     remaining = iter(rows)
-    with arrow.parquet.ParquetWriter(arrow.PythonFile(spout, mode="w"), schema) as writer:
-        while group := [with_json_details(row) for row in islice(remaining, ROW_GROUP)]:
+    with arrow.parquet.ParquetWriter(arrow.PythonFile(buffer, mode="w"), schema) as writer:
+        while group := [parquet_row(row) for row in islice(remaining, ROW_GROUP)]:
             writer.write_table(arrow.Table.from_pylist(group, schema))
-            yield spout.poured()
-    yield spout.poured()
+            yield buffer.take()
+    yield buffer.take()
 
 
-def with_json_details(row: Row) -> Row:
-    """Encode the details as JSON, since their keys vary and a Parquet column has one type."""
+def parquet_row(row: Row) -> Row:
+    """Parse the time, and encode the details as JSON, since a Parquet column has one type."""
     details = row["details"]
-    return {**row, "details": None if details is None else json.dumps(details)}
+    return {
+        **row,
+        "answered_at": datetime.fromisoformat(row["answered_at"]),
+        "details": None if details is None else json.dumps(details),
+    }
 
 
 def parquet_schema(arrow: Any) -> Any:
@@ -156,7 +151,7 @@ COLUMNS = (
 )
 
 
-class Spout:
+class PartBuffer:
     """Write-only file whose content is taken out in parts, so that memory use stays constant."""
 
     def __init__(self) -> None:
@@ -176,7 +171,7 @@ class Spout:
         """Mark the file as closed."""
         self.closed = True
 
-    def poured(self) -> bytes:
+    def take(self) -> bytes:
         """Return the bytes written since the last call."""
         parts, self._parts = self._parts, []
         return b"".join(parts)
