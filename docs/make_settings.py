@@ -1,7 +1,5 @@
 """Write docs/settings.md from the settings dataclasses: `python docs/make_settings.py`."""
 
-import ast
-import inspect
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ from rl_teacher.config.agents import (
     TRPOConfig,
 )
 from rl_teacher.config.experiment import PredictorConfig, RunOptions, TeachConfig
+from rl_teacher.config.fields import help_of
 from rl_teacher.config.presets import PresetChoice
 
 SETTINGS_PAGE = Path(__file__).with_name("settings.md")
@@ -84,22 +83,6 @@ def settings_of(config: type, prefix: str) -> Iterator[Setting]:
         if not is_dataclass(kind):
             flag = f"--{prefix}{field.name}".replace("_", "-")
             yield Setting(flag, short, default_of(field), help_lines[field.name], choices_of(kind))
-
-
-def help_of(config: type) -> dict[str, str]:
-    """Return the text below each field of a dataclass and its bases, in one line each."""
-    texts: dict[str, str] = {}
-    for base in reversed(config.__mro__[:-1]):
-        (definition,) = ast.parse(inspect.getsource(base)).body
-        assert isinstance(definition, ast.ClassDef)  # noqa: S101 - its source is a class
-        field_name = ""
-        for statement in definition.body:
-            match statement:
-                case ast.AnnAssign(target=ast.Name(id=field_name)):
-                    pass
-                case ast.Expr(value=ast.Constant(value=str(text))) if field_name:
-                    texts[field_name] = " ".join(text.split())
-    return texts
 
 
 def without_annotation(hint: Any) -> tuple[Any, str]:

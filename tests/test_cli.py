@@ -8,7 +8,11 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 
+from rl_teacher import cli
 from rl_teacher.cli import main
+from rl_teacher.config.agents import PPOConfig
+from rl_teacher.config.experiment import PredictorConfig, RunOptions, TeachConfig
+from rl_teacher.config.fields import help_of
 from rl_teacher.envs import registry
 from rl_teacher.runs.folder import Experiment
 
@@ -50,6 +54,74 @@ def test_help_imports_no_heavy_library():
 def test_misspelt_command_suggests_nearest(capsys):
     assert main(["taech"]) == 2
     assert "teach" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["teach", "--labels", "5"], "--n-labels"),
+        (["teach", "--envid", "ShortHopper-v1", "-p", "rl", "-n", "x"], "--env-id"),
+        (["teach", "--num-timestep=5"], "--num-timesteps"),
+        (["teach", "--ppo.learning_rat", "1"], "--ppo.learning-rate"),
+        (["collect", "--instruction", "Run."], "--instructions"),
+        (["fit", "x", "--reward.hiden", "5"], "--reward.hidden"),
+        (["report", "x", "--plt", "y.png"], "--plot"),
+        (["check", "ShortHopper-v1", "--frame-sise", "5"], "--frame-size"),
+        (["labelers", "add", "Ann", "--day", "5"], "--days"),
+    ],
+)
+def test_misspelt_option_suggests_similar_ones(arguments, meant, capsys):
+    assert main(arguments) == 2
+    printed = capsys.readouterr().err
+    assert "Did you mean" in printed
+    assert f" {meant}" in printed
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["envs", "hopper"],
+        *([each, "--help"] for each in cli.COMMANDS if each[0] != "-"),
+    ],
+    ids=" ".join,
+)
+def test_closed_output_ends_command_without_traceback(arguments, monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as broken, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", broken)
+        try:
+            exit_code = main(arguments)
+        except SystemExit as exit_:  # rich ends the process by itself
+            exit_code = exit_.code
+    assert exit_code == 1
+
+
+def test_help_of_command_through_closed_pipe_prints_no_error():
+    command = [sys.executable, "-m", "rl_teacher", "teach", "--help"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False, timeout=60
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_help_joins_the_lines_of_each_phrase(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "400")
+    with pytest.raises(SystemExit):
+        main(["teach", "--help"])
+    printed = capsys.readouterr().out
+    for config in (TeachConfig, RunOptions, PredictorConfig, PPOConfig):
+        for phrase in help_of(config).values():
+            assert phrase in printed
+
+
+def test_module_exits_with_the_code_of_the_command():
+    command = [sys.executable, "-m", "rl_teacher", "taech"]
+    assert subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 2
 
 
 def test_flags_with_underscores_are_accepted(capsys):

@@ -1,6 +1,8 @@
 """Entry point of `python -m rl_teacher`."""
 
+import sys
+
 from rl_teacher.cli import main
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,40 +7,37 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from rl_teacher.common.errors import BadInput, RlTeacherError
+from rl_teacher.common.errors import BadInput, RlTeacherError, UnknownName
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from rl_teacher.config.experiment import FitConfig, RunOptions, TeachConfig
-    from rl_teacher.datasets.dataset import Dataset
-    from rl_teacher.store.records import LabelerView
-    from rl_teacher.web.labelers_cli import NewCredential
 
 ExportFormat = Literal["dataset", "jsonl", "parquet", "agent"]
 
 HELP = """\
 usage: rl-teacher COMMAND ...
 
-Teach agents by comparing pairs of short clips.
+Train reinforcement learning agents from human preferences.
 
 commands:
   teach            train an agent on labels, the true reward or a saved predictor
   collect          collect labels without training
   fit LABELS       fit a reward predictor to saved labels
   serve            serve the page: label and monitor all experiments
-  label NAME       label an experiment's comparisons at the terminal
+  label NAME       label an experiment's comparisons from the keyboard
   envs             list the environments
-  check ENV        check an environment and report its faults
+  check ENV        check an environment for faults
   runs             list the experiments and their states
   report NAME ...  print metrics and plot learning curves
-  play NAME        play an experiment's agent, on the page or as a video
+  play NAME        play an experiment's agent on the page, or record a video
   labelers         add, list and revoke labelers
-  export NAME      export a data set, labels alone, or the agent (--format)
+  export NAME      export labels with their segments, labels alone, or the agent
   import PATH      import a data set as an experiment
 
 examples:
@@ -49,53 +46,97 @@ examples:
   rl-teacher teach -p human -L 175 -e Reacher-v1 -n human-175
   rl-teacher report base-rl syn-1400
 
-`rl-teacher COMMAND --help` explains a command. Repeating a `teach` command continues the
-experiment. All files are stored in ~/.rl-teacher (or RL_TEACHER_HOME).
+`rl-teacher COMMAND --help` lists the options of a command. Repeating a `teach` command
+continues its experiment. All files are stored in ~/.rl-teacher (or RL_TEACHER_HOME).
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
     command, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    if command in ("-h", "--help", "help"):
-        print(HELP, end="")
-        return 0
-    if command == "--version":
-        return version()
     try:
-        return _command(command)(rest)
+        try:
+            return run_command(command, rest)
+        finally:
+            sys.stdout.flush()
     except RlTeacherError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:
+        # The reader of the output, such as `head`, has exited. Python flushes once more at exit,
+        # which must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
 
 
-def _command(name: str) -> Callable[[Sequence[str]], int]:
-    from rl_teacher.common.errors import UnknownName
+def run_command(command: str, arguments: Sequence[str]) -> int:
+    """Run the command of this name, or print the overview of the commands.
 
-    commands = {
-        "teach": teach,
-        "collect": collect,
-        "fit": fit,
-        "serve": serve,
-        "label": label,
-        "envs": envs,
-        "check": check,
-        "runs": runs,
-        "report": report,
-        "play": play,
-        "labelers": labelers,
-        "export": export,
-        "import": import_,
-    }
-    if name not in commands:
-        raise UnknownName("command", name, commands)
-    return commands[name]
+    Raises:
+        UnknownName: there is no such command.
+    """
+    if command in ("-h", "--help", "help"):
+        print(HELP, end="")
+        return 0
+    if command not in COMMANDS:
+        raise UnknownName("command", command, COMMANDS)
+    return COMMANDS[command](arguments)
 
 
-def version() -> int:
+def parse_and_call(
+    command: str, function: Callable[..., int | None], arguments: Sequence[str]
+) -> int:
+    """Parse the arguments of a command by a function's signature, and call the function.
+
+    Args:
+        command: name of the command.
+        function: its docstring and annotations make the help; it returns the exit code, or None
+            for 0.
+        arguments: arguments after the command.
+    """
+    import tyro
+
+    from rl_teacher.config.fields import join_help_lines
+
+    check_options(command, function, arguments)
+    if {"-h", "--help"} & {*arguments}:
+        join_help_lines(function)
+    code = tyro.cli(
+        function,
+        prog=f"rl-teacher {command}",
+        args=list(arguments),
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    return code or 0
+
+
+def check_options(command: str, function: Callable[..., Any], arguments: Sequence[str]) -> None:
+    """Refuse a misspelt option with the most similar ones.
+
+    Raises:
+        BadInput: an option does not exist.
+    """
+    import difflib
+    import re
+
+    from rl_teacher.config.fields import long_options
+
+    known = [*long_options(function), "--help"]
+    for given in arguments:
+        name = given.partition("=")[0].replace("_", "-")
+        if name in known or not re.fullmatch(r"--(?!tyro-)[a-z][a-z0-9.-]*", name):
+            continue
+        near = difflib.get_close_matches(name, known)
+        hint = f" Did you mean {', '.join(near)}?" if near else ""
+        raise BadInput(
+            f"There is no option {name}.{hint} `rl-teacher {command} --help` lists the options."
+        )
+
+
+def version(_: Sequence[str]) -> int:
     """Print the version."""
     from importlib.metadata import version as installed_version
 
@@ -103,7 +144,7 @@ def version() -> int:
     return 0
 
 
-# --- teach ---
+# --- teach, collect ---
 
 
 def teach(arguments: Sequence[str]) -> int:
@@ -113,24 +154,20 @@ def teach(arguments: Sequence[str]) -> int:
     from rl_teacher.config.experiment import RunOptions, TeachConfig
     from rl_teacher.config.presets import PresetChoice
 
-    @dataclass(frozen=True)
-    class Arguments:
-        config: Annotated[TeachConfig, tyro.conf.arg(name="")]
-        options: Annotated[RunOptions, tyro.conf.arg(name="")]
-        choice: Annotated[PresetChoice, tyro.conf.arg(name="")]
-
     defaults = TeachConfig("", name="", **_preset_settings(arguments))
     for name in ("env_id", "name"):  # Required, without a default in the help.
         object.__setattr__(defaults, name, tyro.MISSING)
-    given = tyro.cli(
-        Arguments,
-        prog="rl-teacher teach",
-        description="Teach an agent from labels, or train it with the true reward.",
-        default=Arguments(defaults, RunOptions(), PresetChoice()),
-        args=list(arguments),
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
-    return run_experiment(given.config, given.options, defaults)
+
+    def teach_agent(
+        *,
+        config: Annotated[TeachConfig, tyro.conf.arg(name="")] = defaults,
+        options: Annotated[RunOptions, tyro.conf.arg(name="")],
+        choice: Annotated[PresetChoice, tyro.conf.arg(name="")],  # noqa: ARG001 - read before
+    ) -> int:
+        """Train an agent on labels, the true reward or a saved predictor."""
+        return run_experiment(config, options, defaults)
+
+    return parse_and_call("teach", teach_agent, arguments)
 
 
 def _preset_settings(arguments: Sequence[str]) -> dict[str, Any]:
@@ -157,13 +194,30 @@ def _preset_settings(arguments: Sequence[str]) -> dict[str, Any]:
     return preset(name, has_labels=found.predictor != "rl") if name in PRESETS else {}
 
 
+def collect(arguments: Sequence[str]) -> int:
+    """Run `rl-teacher collect`."""
+    import tyro
+
+    from rl_teacher.config.experiment import CollectConfig, RunOptions
+
+    def collect_labels(
+        config: Annotated[CollectConfig, tyro.conf.arg(name="")],
+        options: Annotated[RunOptions, tyro.conf.arg(name="")],
+    ) -> int:
+        """Collect labels without training."""
+        unset = CollectConfig(config.env_id, name=config.name, n_labels=config.n_labels)
+        return run_experiment(config.as_teaching(), options, unset.as_teaching())
+
+    return parse_and_call("collect", collect_labels, arguments)
+
+
 def run_experiment(config: "TeachConfig", options: "RunOptions", defaults: "TeachConfig") -> int:
-    """Run an experiment, with warnings on the terminal.
+    """Run an experiment, with warnings on the terminal, and print its results.
 
     Args:
-        config: the experiment.
-        options: how the run is carried out.
-        defaults: the settings before the command line was read.
+        config: settings of the experiment.
+        options: options of the run.
+        defaults: settings before the command line was read.
 
     Raises:
         BadConfig: a setting is out of bounds, or has no effect on this run.
@@ -190,32 +244,23 @@ def run_experiment(config: "TeachConfig", options: "RunOptions", defaults: "Teac
 
 
 def run_teach(config, options, console) -> int:  # noqa: ANN001
-    """Run an experiment and print its summary."""
+    """Run a validated experiment and print its results."""
     from rl_teacher.report.summary import summary
     from rl_teacher.runs.folder import Experiment
     from rl_teacher.teach import teach as run
 
     outcome = run(config, options)
+    experiment = Experiment.find(config.name)
     if config.collect_only:
-        print_collected(config, outcome.is_finished)
-        return 0
-    rows = Experiment.find(config.name).metrics()
-    console.print(summary(config.name, rows, config.saved()))
-    console.print(f"plot: {outcome.plot_path}", soft_wrap=True, highlight=False)
-    if not outcome.is_finished:
-        console.print("Stopped, and saved. The same command again continues from here.")
-    return 0
-
-
-def print_collected(config: "TeachConfig", is_finished: bool) -> None:
-    """Print the number of collected labels and the next commands."""
-    from rl_teacher.runs.folder import Experiment
-
-    print(f"{Experiment.find(config.name).summary().labels:,} labels in experiment {config.name}")
-    if is_finished:
-        print(f"next: rl-teacher fit {config.name} -n NEW, or rl-teacher export {config.name}")
+        print(f"{experiment.summary().labels:,} labels in experiment {config.name}")
     else:
-        print("Stopped, and saved. The same command again continues from here.")
+        console.print(summary(config.name, experiment.metrics(), config.saved()))
+        console.print(f"plot: {outcome.plot_path}", soft_wrap=True, highlight=False)
+    if not outcome.is_finished:
+        print("The run was stopped and saved. Repeat the command to continue it.")
+    elif config.collect_only:
+        print(f"next: rl-teacher fit {config.name} -n NEW, or rl-teacher export {config.name}")
+    return 0
 
 
 def confirm_force_new(name: str) -> None:
@@ -228,45 +273,20 @@ def confirm_force_new(name: str) -> None:
     from rl_teacher.runs.folder import Experiment
 
     try:
-        there = Experiment.find(name).summary()
+        existing = Experiment.find(name).summary()
     except ExperimentNotFound:
         return
     if not sys.stdin.isatty():
         raise BadInput(
-            f"--force-new would delete experiment {name!r}, which needs a confirmation. "
-            "Add --yes to delete it without one."
+            f"--force-new deletes experiment {name!r} after confirmation, and there is no terminal "
+            "to ask on. Add --yes to delete it without confirmation."
         )
-    question = f"Delete experiment {name!r}, its {there.labels} labels and {there.step:,} steps?"
-    if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
-        raise BadInput(
-            "Nothing was deleted. Choose another name with -n, or leave --force-new out."
-        )
+    contents = f"its {existing.labels:,} labels and {existing.step:,} steps"
+    if input(f"Delete experiment {name!r}, {contents}? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise BadInput("Nothing was deleted. Choose another name with -n, or omit --force-new.")
 
 
-# --- collect, fit ---
-
-
-def collect(arguments: Sequence[str]) -> int:
-    """Run `rl-teacher collect`."""
-    import tyro
-
-    from rl_teacher.config.experiment import CollectConfig, RunOptions
-
-    @dataclass(frozen=True)
-    class Arguments:
-        config: Annotated[CollectConfig, tyro.conf.arg(name="")]
-        options: Annotated[RunOptions, tyro.conf.arg(name="")]
-
-    given = tyro.cli(
-        Arguments,
-        prog="rl-teacher collect",
-        description="Collect labels without training.",
-        args=list(arguments),
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
-    config = given.config
-    unset = CollectConfig(config.env_id, name=config.name, n_labels=config.n_labels)
-    return run_experiment(config.as_teaching(), given.options, unset.as_teaching())
+# --- fit ---
 
 
 def fit(arguments: Sequence[str]) -> int:
@@ -275,32 +295,26 @@ def fit(arguments: Sequence[str]) -> int:
 
     from rl_teacher.config.experiment import FitConfig
 
-    @dataclass(frozen=True)
-    class Arguments:
-        config: Annotated[FitConfig, tyro.conf.arg(name="")]
+    def fit_predictor(config: Annotated[FitConfig, tyro.conf.arg(name="")]) -> None:
+        """Fit a reward predictor to saved labels and save it."""
+        run_fit(config)
 
-    given = tyro.cli(
-        Arguments,
-        prog="rl-teacher fit",
-        description="Fit a reward predictor to saved labels and save it.",
-        args=list(arguments),
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
-    return run_fit(given.config)
+    return parse_and_call("fit", fit_predictor, arguments)
 
 
-def run_fit(config: "FitConfig") -> int:
+def run_fit(config: "FitConfig") -> None:
     """Fit a reward predictor and print its accuracy and its folder."""
     from rl_teacher.fit_offline import fit_labels
-    from rl_teacher.report.figures import percent
+    from rl_teacher.report.figures import is_missing, percent
 
     outcome = fit_labels(config)
     accuracy = outcome.report.held_out_accuracy
-    right = "unknown: no label was held out" if accuracy != accuracy else percent(accuracy)  # noqa: PLR0124
     print(f"fitted to {outcome.num_comparisons:,} comparisons, {outcome.report.num_steps:,} steps")
-    print(f"held-out accuracy: {right}")
+    print(
+        "held-out accuracy: "
+        + ("unknown: no label was held out" if is_missing(accuracy) else percent(accuracy))
+    )
     print(f"predictor: {outcome.folder}")
-    return 0
 
 
 # --- serve, label ---
@@ -310,38 +324,56 @@ def serve(arguments: Sequence[str]) -> int:
     """Run `rl-teacher serve`."""
     import tyro
 
-    from rl_teacher.web.serve import ServeOptions
-    from rl_teacher.web.serve import serve as run
+    from rl_teacher.web import serve as service
 
-    options = tyro.cli(
-        ServeOptions,
-        prog="rl-teacher serve",
-        description="Serve the page: label and monitor all experiments.",
-        args=list(arguments),
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
-    return run(options)
+    def serve_page(options: Annotated[service.ServeOptions, tyro.conf.arg(name="")]) -> int:
+        """Serve the page: label and monitor all experiments."""
+        return service.serve(options)
+
+    return parse_and_call("serve", serve_page, arguments)
 
 
-def label(arguments: Sequence[str]) -> int:
-    """Run `rl-teacher label`."""
-    import tyro
+def label(name: str, /) -> None:
+    """Label an experiment's comparisons with L, R, E and Enter; the page shows the clips.
 
-    def label_experiment(name: tyro.conf.Positional[str]) -> None:
-        """Label an experiment's comparisons with L, R, E and Enter; the page shows the clips.
+    Args:
+        name: name of the experiment
+    """
+    from rl_teacher.web.terminal import label_at_terminal
 
-        Args:
-            name: name of the experiment.
-        """
-        from rl_teacher.web.terminal import label_at_terminal
-
-        label_at_terminal(name)
-
-    tyro.cli(label_experiment, prog="rl-teacher label", args=list(arguments))
-    return 0
+    label_at_terminal(name)
 
 
-# --- envs, runs, report ---
+# --- envs, check ---
+
+
+def envs(search: str = "", /) -> None:
+    """List the environments.
+
+    Args:
+        search: text that the names contain
+    """
+    from rich.console import Console
+
+    from rl_teacher.envs.registry import atari_names, list_atari_infos, list_env_infos
+
+    table = _table("environment", "clip steps/s", "episode steps", "ends early", "")
+    for each in [*list_env_infos(), *(list_atari_infos() if search else ())]:
+        if search.lower() in each.id.lower():
+            table.add_row(
+                each.id,
+                f"{each.fps:g}",
+                str(each.max_episode_steps or "-"),
+                "yes" if each.can_terminate else "no",
+                each.description,
+            )
+    Console().print(table)
+    if not search:
+        names = atari_names()
+        print(
+            f"\nAnd {len(names)} Atari games, each as Pong-v4 or, with sticky actions, as "
+            f"ALE/Pong-v5 (`rl-teacher envs pong` shows both): {', '.join(names)}."
+        )
 
 
 def check(arguments: Sequence[str]) -> int:
@@ -356,14 +388,14 @@ def check(arguments: Sequence[str]) -> int:
         frame_size: int = 84,
         colour: bool = False,
     ) -> None:
-        """Check an environment and report its faults.
+        """Check an environment for faults.
 
         Args:
-            env_id: registered id, module:id, or module:function.
-            predictor: source of rewards; with human, clips are checked too.
-            stacked_frames: number of frames stacked into one image observation.
-            frame_size: height and width in pixels for larger images; 0 keeps their size.
-            colour: whether agent and predictor receive colour images.
+            env_id: registered id, module:id, or module:function
+            predictor: source of rewards; with human, clips are checked too
+            stacked_frames: frames stacked into one image observation; 0: one
+            frame_size: height and width in pixels that larger images are resized to; 0: no resizing
+            colour: colour instead of greyscale images for agent and predictor
         """
         from rl_teacher.config.preprocessing import FrameSettings
         from rl_teacher.envs.check import describe_images, inspect_environment
@@ -372,118 +404,62 @@ def check(arguments: Sequence[str]) -> int:
         for fault in faults:
             print(f"{'error' if fault.is_fatal else 'warning'}: {fault.text}")
         if any(fault.is_fatal for fault in faults):
-            raise BadInput(f"{env_info.id} cannot be taught as it is.")
+            raise BadInput(f"{env_info.id} cannot be used as it is. Correct the errors above.")
         limit = f"{env_info.max_episode_steps} steps" if env_info.max_episode_steps else "no limit"
         print(
-            f"{env_info.id} can be taught: episodes of {limit}, "
+            f"{env_info.id} can be used: episodes of {limit}, "
             f"clips of {env_info.fps:g} steps a second"
         )
         if env_info.has_image_observations:
-            print(
-                describe_images(
-                    env_info.id, FrameSettings(stacked_frames, frame_size, grey=not colour)
-                )
-            )
+            frames = FrameSettings(stacked_frames, frame_size, grey=not colour)
+            print(describe_images(env_info.id, frames))
 
-    tyro.cli(check_environment, prog="rl-teacher check", args=list(arguments))
-    return 0
+    return parse_and_call("check", check_environment, arguments)
 
 
-def envs(arguments: Sequence[str]) -> int:
-    """Run `rl-teacher envs`."""
-    import tyro
-
-    def list_environments(search: tyro.conf.Positional[str] = "") -> None:
-        """List the environments.
-
-        Args:
-            search: text that names must contain.
-        """
-        from rich.console import Console
-
-        from rl_teacher.envs.registry import atari_names, list_atari_infos, list_env_infos
-
-        table = _table("environment", "clip steps/s", "episode steps", "ends early", "")
-        for each in [*list_env_infos(), *(list_atari_infos() if search else ())]:
-            if search.lower() in each.id.lower():
-                table.add_row(
-                    each.id,
-                    f"{each.fps:g}",
-                    str(each.max_episode_steps or "-"),
-                    "yes" if each.can_terminate else "no",
-                    each.description,
-                )
-        Console().print(table)
-        if not search:
-            names = atari_names()
-            print(
-                f"\nAnd {len(names)} Atari games, each as Pong-v4 or, with sticky actions, as "
-                f"ALE/Pong-v5 (`rl-teacher envs pong` shows both): {', '.join(names)}."
-            )
-
-    tyro.cli(list_environments, prog="rl-teacher envs", args=list(arguments))
-    return 0
+# --- runs, report, play ---
 
 
-def runs(arguments: Sequence[str]) -> int:
-    """Run `rl-teacher runs`."""
-    import tyro
+def runs() -> None:
+    """List the experiments and their states, most recently changed first."""
+    from rich.console import Console
+    from rich.text import Text
 
-    def list_experiments() -> None:
-        """List the experiments and their states, most recently changed first."""
-        from rich.console import Console
+    from rl_teacher.runs.folder import Experiment, home
 
-        from rl_teacher.runs.folder import Experiment, home
-
-        found = Experiment.all()
-        if not found:
-            print(f"No experiments in {home()} yet. `rl-teacher teach` starts one.")
-            return
-        table = _table("name", "environment", "state", "steps", "labels", "last change")
-        for each in found:
-            changed = each.changed_at.astimezone().strftime("%Y-%m-%d %H:%M")
-            table.add_row(
-                each.name, each.env_id, each.state, f"{each.step:,}", str(each.labels), changed
-            )
-        Console().print(table)
-
-    tyro.cli(list_experiments, prog="rl-teacher runs", args=list(arguments))
-    return 0
+    found = Experiment.all()
+    if not found:
+        print(f"No experiments in {home()} yet. `rl-teacher teach` starts one.")
+        return
+    table = _table("name", "environment", "state", "steps", "labels", "last change")
+    for each in found:
+        changed = each.changed_at.astimezone().strftime("%Y-%m-%d %H:%M")
+        name = Text(each.name)  # brackets are no markup
+        table.add_row(name, each.env_id, each.state, f"{each.step:,}", f"{each.labels:,}", changed)
+    Console().print(table)
 
 
-def report(arguments: Sequence[str]) -> int:
-    """Run `rl-teacher report`."""
-    import tyro
+def report(names: tuple[str, ...], /, plot: Path | None = None) -> None:
+    """Print metrics and plot the learning curves of one or more experiments.
 
-    def report_experiments(
-        names: tyro.conf.Positional[tuple[str, ...]], /, plot: Path | None = None
-    ) -> None:
-        """Print metrics and plot the learning curves of one or more experiments.
+    Args:
+        names: names of the experiments
+        plot: file of the plot; without it, plot.png in the first experiment's folder
+    """
+    from rich.console import Console
 
-        Args:
-            names: names of the experiments.
-            plot: file of the plot; by default in the first experiment's folder.
-        """
-        from rich.console import Console
+    from rl_teacher.report.plot import plot as draw
+    from rl_teacher.report.summary import summary
+    from rl_teacher.runs.folder import Experiment
 
-        from rl_teacher.report.plot import plot as draw
-        from rl_teacher.report.summary import summary
-        from rl_teacher.runs.folder import Experiment
-
-        if not names:
-            raise BadInput("No name was given. `rl-teacher runs` lists the experiments.")
-        found = [Experiment.find(name) for name in names]
-        console = Console()
-        for each in found:
-            console.print(summary(each.name, each.metrics(), each.config))
-        path = draw([(each.name, each.metrics()) for each in found], plot or found[0].plot_path)
-        console.print(f"plot: {path}", soft_wrap=True, highlight=False)
-
-    tyro.cli(report_experiments, prog="rl-teacher report", args=list(arguments))
-    return 0
-
-
-# --- play ---
+    if not names:
+        raise BadInput("No name was given. `rl-teacher runs` lists the experiments.")
+    found = [Experiment.find(name) for name in names]
+    console = Console()
+    for each in found:
+        console.print(summary(each.name, each.metrics(), each.config))
+    path = draw([(each.name, each.metrics()) for each in found], plot or found[0].plot_path)
+    console.print(f"plot: {path}", soft_wrap=True, highlight=False)
 
 
 def play(arguments: Sequence[str]) -> int:
@@ -492,16 +468,13 @@ def play(arguments: Sequence[str]) -> int:
 
     from rl_teacher.play.options import PlayOptions
 
-    options = tyro.cli(
-        PlayOptions,
-        prog="rl-teacher play",
-        description="Play an experiment's agent on the page, or record a video.",
-        args=list(arguments),
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
-    from rl_teacher.play.commands import play as run
+    def play_agent(options: Annotated[PlayOptions, tyro.conf.arg(name="")]) -> int:
+        """Play an experiment's agent on the page, or record a video."""
+        from rl_teacher.play.commands import play as run
 
-    return run(options)
+        return run(options)
+
+    return parse_and_call("play", play_agent, arguments)
 
 
 # --- labelers ---
@@ -511,72 +484,57 @@ def labelers(arguments: Sequence[str]) -> int:
     """Run `rl-teacher labelers`."""
     import tyro
 
-    def add(
-        name: tyro.conf.Positional[str],
-        /,
-        role: str = "labeler",
-        days: float | None = None,
-        experiment: str | None = None,
-    ) -> None:
-        """Add a labeler and print their link or token once.
-
-        Args:
-            name: name of the labeler.
-            role: labeler, or owner with all permissions.
-            days: days until access expires; without it, never.
-            experiment: the only experiment that they can label; without it, all.
-        """
-        from rl_teacher.web import labelers_cli
-
-        print_added(labelers_cli.add(name, role, days, experiment))
-
-    def list_all() -> None:
-        """List the labelers."""
-        from rl_teacher.web import labelers_cli
-
-        print_labelers(labelers_cli.list_labelers())
-
-    def revoke(name: tyro.conf.Positional[str], /) -> None:
-        """Revoke a labeler's access; their labels stay.
-
-        Args:
-            name: name of the labeler.
-        """
-        from rl_teacher.web import labelers_cli
-
-        num_revoked = labelers_cli.revoke(name)
-        noun = "credential" if num_revoked == 1 else "credentials"
-        print(f"{num_revoked} {noun} of {name} revoked. Their labels stay.")
-
-    tyro.extras.subcommand_cli_from_dict(
-        {"add": add, "list": list_all, "revoke": revoke},
+    subcommands = {"add": add_labeler, "list": list_labelers, "revoke": revoke_labeler}
+    if arguments and arguments[0] in subcommands:
+        name = arguments[0]
+        return parse_and_call(f"labelers {name}", subcommands[name], arguments[1:])
+    tyro.extras.subcommand_cli_from_dict(  # prints help or an error, and exits
+        subcommands,
         prog="rl-teacher labelers",
-        description="Manage labelers.",
+        description="Add, list and revoke labelers.",
         args=list(arguments),
     )
     return 0
 
 
-def print_added(added: "NewCredential") -> None:
-    """Print a new credential, which is stored only as a hash."""
-    print(f"{added.name} may label now. This is shown only once:")
+def add_labeler(
+    name: str,
+    /,
+    role: str = "labeler",
+    days: float | None = None,
+    experiment: str | None = None,
+) -> None:
+    """Add a labeler and print their link or token once.
+
+    Args:
+        name: name of the labeler
+        role: labeler, or owner with all permissions
+        days: days until access expires; without it, never
+        experiment: the only experiment that they can label; without it, all
+    """
+    from rl_teacher.web import labelers_cli
+
+    added = labelers_cli.add(name, role, days, experiment)
+    print(f"{added.name} can label now. The credential is shown only once:")
     if added.link is not None:
         print(f"link: {added.link}")
-        return
-    print(f"token: {added.credential}")
-    print("No service runs here. Once one does, they open its address with ?token=TOKEN behind it.")
+    else:
+        print(f"token: {added.credential}")
+        print("No service is running. Once one is, they open its address with ?token=TOKEN.")
 
 
-def print_labelers(found: "Sequence[LabelerView]") -> None:
-    """Print a table of labelers; names are printed without markup."""
+def list_labelers() -> None:
+    """List the labelers."""
     from rich.console import Console
     from rich.text import Text
 
+    from rl_teacher.web import labelers_cli
+
     table = _table("name", "role", "labels", "last label", "")
-    for each in found:
+    for each in labelers_cli.list_labelers():
         last = each.last_label_at
         table.add_row(
-            Text(each.name),
+            Text(each.name),  # brackets are no markup
             each.role,
             f"{each.num_labels:,}",
             "-" if last is None else last.astimezone().strftime("%Y-%m-%d %H:%M"),
@@ -585,70 +543,86 @@ def print_labelers(found: "Sequence[LabelerView]") -> None:
     Console().print(table)
 
 
+def revoke_labeler(name: str, /) -> None:
+    """Revoke a labeler's access; their labels stay.
+
+    Args:
+        name: name of the labeler
+    """
+    from rl_teacher.web import labelers_cli
+
+    num_revoked = labelers_cli.revoke(name)
+    noun = "credential" if num_revoked == 1 else "credentials"
+    print(f"{num_revoked} {noun} of {name} revoked. Their labels stay.")
+
+
 # --- export, import ---
 
 
-def export(arguments: Sequence[str]) -> int:
-    """Export a data set, labels or an agent."""
-    import tyro
+def export(
+    name: str,
+    /,
+    format: ExportFormat = "dataset",  # noqa: A002 - the flag's name
+    out: Path | None = None,
+    checkpoint: str = "latest",
+) -> None:
+    """Export an experiment for other programs.
 
-    def export_experiment(
-        name: tyro.conf.Positional[str],
-        /,
-        format: ExportFormat = "dataset",  # noqa: A002 - the flag's name
-        out: Path | None = None,
-        checkpoint: str = "latest",
-    ) -> None:
-        """Export an experiment for other programs.
-
-        Args:
-            name: name of the experiment.
-            format: dataset (labels with their segments), jsonl or parquet (labels alone), or agent
-                (the policy for NumPy).
-            out: destination. A dataset: a new folder or a .zip file, by default NAME.zip; labels: a
-                file, by default the standard output; an agent: a folder, required.
-            checkpoint: checkpoint of an agent: latest, previous, or its step.
-        """
-        if checkpoint != "latest" and format != "agent":
-            raise BadInput(f"--checkpoint {checkpoint} has an effect only with --format agent.")
-        match format:
-            case "dataset":
-                _export_dataset(name, out or Path(f"{name}.zip"))
-            case "agent":
-                _export_agent(name, out, checkpoint)
-            case _:
-                _export_labels(name, format, out)
-
-    tyro.cli(export_experiment, prog="rl-teacher export", args=list(arguments))
-    return 0
+    Args:
+        name: name of the experiment
+        format: dataset (labels with their segments), jsonl or parquet (labels alone), or agent
+            (the policy for NumPy)
+        out: destination. Data set: a new folder or a .zip file, NAME.zip by default; labels: a
+            file, the standard output by default; agent: a folder, required
+        checkpoint: checkpoint of the agent: latest, previous, or its step
+    """
+    if checkpoint != "latest" and format != "agent":
+        raise BadInput(f"--checkpoint {checkpoint} has an effect only with --format agent.")
+    match format:
+        case "dataset":
+            export_dataset(name, out or Path(f"{name}.zip"))
+        case "agent":
+            export_agent(name, out, checkpoint)
+        case _:
+            export_labels(name, format, out)
 
 
-def _export_dataset(name: str, out: Path) -> None:
+def export_dataset(name: str, out: Path) -> None:
+    """Export labels with their segments."""
     from rl_teacher.datasets.import_export import labels_in_home
 
     dataset = labels_in_home(name)
     dataset.save(out, "jsonl")
-    print(f"{_counted(dataset)} in {out}")
+    print(
+        f"{len(dataset.rows):,} labels of {len(dataset):,} comparisons, "
+        f"{len(dataset.segments):,} segments of {dataset.env_id} in {out}"
+    )
 
 
-def _export_labels(name: str, format_name: str, out: Path | None) -> None:
+def export_labels(name: str, format_name: str, out: Path | None) -> None:
+    """Export labels alone, to a file or to the standard output."""
     from rl_teacher.report.label_export import export as write_labels
     from rl_teacher.runs.folder import home
     from rl_teacher.store.database import default_url
     from rl_teacher.store.store import Store
 
     with Store.open(default_url(home())) as store:
-        exported = write_labels(store, name, format_name, out or sys.stdout.buffer)
+        num_labels = write_labels(store, name, format_name, out or sys.stdout.buffer)
     if out is not None:
-        print(f"{exported.num_labels} labels in {out}")
+        print(f"{num_labels:,} labels in {out}")
 
 
-def _export_agent(name: str, out: Path | None, checkpoint: str) -> None:
-    from rl_teacher.play.commands import export_agent
+def export_agent(name: str, out: Path | None, checkpoint: str) -> None:
+    """Export the policy for NumPy.
+
+    Raises:
+        BadInput: no folder was given.
+    """
+    from rl_teacher.play import commands
 
     if out is None:
         raise BadInput("--format agent writes a folder, and none was given. Name it with --out.")
-    folder = export_agent(name, out, checkpoint)
+    folder = commands.export_agent(name, out, checkpoint)
     print(f"agent: {folder}")
     print(f"next: rl_teacher.load_agent({str(folder)!r})(observations) returns actions")
 
@@ -666,25 +640,17 @@ def import_(arguments: Sequence[str]) -> int:
         """Import a data set as an experiment; no code in the files is executed.
 
         Args:
-            path: data set, as a folder or .zip; or preferences of imitation, as .npz.
-            name: name of the new experiment.
-            env_id: environment, for files that do not name it, such as imitation's.
+            path: data set, as a folder or .zip file; or preferences of imitation, as .npz
+            name: name of the new experiment
+            env_id: environment, for files that do not name it, such as imitation's
         """
         from rl_teacher.datasets.import_export import import_as, read_any
 
         dataset = read_any(path, env_id)
         num_answered = import_as(dataset, name)
-        print(f"{num_answered} labeled comparisons of {dataset.env_id} in experiment {name}")
+        print(f"{num_answered:,} labelled comparisons of {dataset.env_id} in experiment {name}")
 
-    tyro.cli(import_data_set, prog="rl-teacher import", args=list(arguments))
-    return 0
-
-
-def _counted(dataset: "Dataset") -> str:
-    return (
-        f"{len(dataset.rows):,} labels of {len(dataset):,} comparisons, "
-        f"{len(dataset.segments):,} segments of {dataset.env_id}"
-    )
+    return parse_and_call("import", import_data_set, arguments)
 
 
 def _table(*headings: str) -> "Table":
@@ -696,6 +662,23 @@ def _table(*headings: str) -> "Table":
         table.add_column(heading, no_wrap=heading in ("environment", "name"))
     return table
 
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "teach": teach,
+    "collect": collect,
+    "fit": fit,
+    "serve": serve,
+    "label": partial(parse_and_call, "label", label),
+    "envs": partial(parse_and_call, "envs", envs),
+    "check": check,
+    "runs": partial(parse_and_call, "runs", runs),
+    "report": partial(parse_and_call, "report", report),
+    "play": play,
+    "labelers": labelers,
+    "export": partial(parse_and_call, "export", export),
+    "import": import_,
+    "--version": version,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

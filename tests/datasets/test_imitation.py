@@ -43,7 +43,7 @@ def test_import_requires_environment_id(tmp_path, capsys):
     assert main(["import", path, "-n", "theirs"]) == 2
     assert "--env-id" in capsys.readouterr().err
     assert main(["import", path, "-n", "theirs", "-e", "CartPole-v1"]) == 0
-    assert "3 labeled comparisons of CartPole-v1" in capsys.readouterr().out
+    assert "3 labelled comparisons of CartPole-v1" in capsys.readouterr().out
     assert Experiment.find("theirs").config["env_id"] == "CartPole-v1"
 
 

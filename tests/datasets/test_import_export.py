@@ -41,7 +41,7 @@ def test_exported_and_imported_data_set_exports_unchanged(
     assert main(["import", str(tmp_path / "set.zip"), "-n", "theirs"]) == 0
     assert main(["export", "theirs", "--out", str(tmp_path / "again.zip")]) == 0
     assert (
-        "5 labeled comparisons of ShortReacher-v1 in experiment theirs" in capsys.readouterr().out
+        "5 labelled comparisons of ShortReacher-v1 in experiment theirs" in capsys.readouterr().out
     )
     again = load(tmp_path / "again.zip")
     assert contents(again) == contents(exported)

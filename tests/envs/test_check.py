@@ -90,12 +90,12 @@ def test_unsupported_spaces_are_refused():
 def test_command_reports_fault_with_exit_code_2(capsys):
     assert main(["check", own("point"), "-p", "human"]) == 0
     assert (
-        "can be taught: episodes of 40 steps, clips of 20 steps a second" in capsys.readouterr().out
+        "can be used: episodes of 40 steps, clips of 20 steps a second" in capsys.readouterr().out
     )
     assert main(["check", own("OldStep")]) == 2
     printed = capsys.readouterr()
     assert "error: step() returned 4 values" in printed.out
-    assert "cannot be taught as it is" in printed.err
+    assert "cannot be used as it is" in printed.err
     assert main(["check", "Hoper-v5"]) == 2
     assert "Hopper-v5" in capsys.readouterr().err
 
@@ -120,6 +120,6 @@ def test_command_checks_atari_game(capsys, monkeypatch):
     monkeypatch.setattr(check, "LONG_CHECK_STEPS", 10)
     assert main(["check", "Pong-v0", "-p", "human"]) == 0
     assert capsys.readouterr().out == (
-        "PongNoFrameskip-v4 can be taught: episodes of 27000 steps, clips of 15 steps a second\n"
+        "PongNoFrameskip-v4 can be used: episodes of 27000 steps, clips of 15 steps a second\n"
         "images of 210 x 160 pixels, 3 channels; preprocessed to 84 x 84, grey, 4 stacked\n"
     )

@@ -1,8 +1,11 @@
 """Annotations of settings: short flags, bounds, and the runs that a setting applies to."""
 
+import ast
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
@@ -18,10 +21,10 @@ def short_flag(letter: str) -> Any:
     return tyro.conf.arg(aliases=[f"-{letter}"])
 
 
-def _parse_whole(text: str) -> int:
-    number = float(text.replace("_", ""))
-    if number != int(number):
-        raise ValueError(f"{text} is not a whole number")
+def _parse_whole(texts: list[str]) -> int:
+    number = float(texts[0].replace("_", ""))
+    if not number.is_integer():
+        raise ValueError(f"{texts[0]} is not a whole number")
     return int(number)
 
 
@@ -30,7 +33,7 @@ WholeNumber = Annotated[
     tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
         metavar="INT",
-        instance_from_str=lambda texts: _parse_whole(texts[0]),
+        instance_from_str=_parse_whole,
         is_instance=lambda value: isinstance(value, int),
         str_from_instance=lambda value: [str(value)],
     ),
@@ -139,13 +142,52 @@ HYPERBOLIC_SCHEDULE = OnlyWith(
 PAGE = OnlyWith("--serve or -p human", lambda run: run.options.serve or run.config.asks_a_person)
 
 
-def settings_in(settings: Any) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
-    """Iterate over the fields of a dataclass: name, type and annotations."""
-    hints = get_type_hints(type(settings), include_extras=True)
-    for each in fields(settings):
-        hint = hints[each.name]
+def settings_in(owner: Any) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+    """Iterate over the fields of a dataclass, or the parameters of a function.
+
+    Yields:
+        Name, type and annotations of each.
+    """
+    hints = get_type_hints(owner, include_extras=True)
+    hints.pop("return", None)
+    for name, hint in hints.items():
         kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-        yield each.name, kind, tuple(notes)
+        yield name, kind, tuple(notes)
+
+
+def long_options(owner: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the long options that a dataclass or the parameters of a function become."""
+    for name, kind, notes in settings_in(owner):
+        if is_dataclass(kind):
+            has_no_prefix = any(getattr(note, "name", None) == "" for note in notes)
+            yield from long_options(kind, prefix if has_no_prefix else f"{prefix}{name}.")
+        else:
+            yield as_flag(prefix + name)
+
+
+def help_of(config: type) -> dict[str, str]:
+    """Return the text below each field of a dataclass and its bases, in one line each."""
+    texts: dict[str, str] = {}
+    for base in reversed(config.__mro__[:-1]):
+        [definition] = ast.parse(inspect.getsource(base)).body
+        field_name = ""
+        for statement in getattr(definition, "body", ()):
+            match statement:
+                case ast.AnnAssign(target=ast.Name(id=field_name)):
+                    pass
+                case ast.Expr(value=ast.Constant(value=str(text))) if field_name:
+                    texts[field_name] = " ".join(text.split())
+    return texts
+
+
+def join_help_lines(owner: Any) -> None:
+    """Give each field of the dataclasses its help in one line; tyro keeps the breaks otherwise."""
+    for _, kind, _ in settings_in(owner):
+        if is_dataclass(kind) and isinstance(kind, type):
+            texts = help_of(kind)
+            for each in fields(kind):
+                each.metadata = MappingProxyType({"help": texts.get(each.name)})
+            join_help_lines(kind)
 
 
 def as_flag(setting: str, value: Any = None) -> str:
@@ -172,7 +214,7 @@ def check_bounds(
     Raises:
         BadConfig: a value is out of bounds, or not among the choices of a Literal.
     """
-    for name, kind, notes in settings_in(settings):
+    for name, kind, notes in settings_in(type(settings)):
         given = getattr(settings, name)
         for value in given if isinstance(given, tuple) else (given,):
             if value is None:
@@ -207,7 +249,7 @@ def _refuse_ineffective(
     settings: Any, defaults: Any, run: RunSetup, prefix: str = "", inherited: tuple[Any, ...] = ()
 ) -> None:
     """Compare a section with its defaults; conditions of a section hold for all of its fields."""
-    for name, _, notes in settings_in(settings):
+    for name, _, notes in settings_in(type(settings)):
         value, default = getattr(settings, name), getattr(defaults, name)
         conditions = inherited + tuple(note for note in notes if isinstance(note, OnlyWith))
         if is_dataclass(value):

@@ -7,7 +7,6 @@ was displayed on the left.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -87,8 +86,7 @@ def parquet(rows: Iterable[Row]) -> Iterator[bytes]:
     Raises:
         BadInput: pyarrow is not installed. It is raised before the first part.
     """
-    arrow = pyarrow()
-    return parquet_parts(rows, arrow)
+    return parquet_parts(rows, pyarrow())
 
 
 def pyarrow() -> Any:
@@ -191,20 +189,7 @@ class Sink(Protocol):
         """Flush buffered bytes."""
 
 
-@dataclass(frozen=True)
-class Exported:
-    """Result of an export.
-
-    Attributes:
-        num_labels: number of exported rows.
-        path: file that was written; None for a stream.
-    """
-
-    num_labels: int
-    path: Path | None
-
-
-def export(store: Store, name: str, format_name: str, out: Path | Sink) -> Exported:
+def export(store: Store, name: str, format_name: str, out: Path | Sink) -> int:
     """Export the labels of an experiment; a file is replaced atomically.
 
     Args:
@@ -212,6 +197,9 @@ def export(store: Store, name: str, format_name: str, out: Path | Sink) -> Expor
         name: name of the experiment.
         format_name: `jsonl` or `parquet`.
         out: file or stream to write to.
+
+    Returns:
+        The number of exported labels.
 
     Raises:
         ExperimentNotFound: there is no experiment of this name.
@@ -226,7 +214,7 @@ def export(store: Store, name: str, format_name: str, out: Path | Sink) -> Expor
         for part in parts:
             out.write(part)
         out.flush()
-        return Exported(counted.num, None)
+        return counted.num
     unfinished = out.with_name(f".{out.name}.unfinished")
     with folder_errors(out.parent):
         try:
@@ -235,7 +223,7 @@ def export(store: Store, name: str, format_name: str, out: Path | Sink) -> Expor
             unfinished.replace(out)
         finally:
             unfinished.unlink(missing_ok=True)
-    return Exported(counted.num, out)
+    return counted.num
 
 
 class Counted:
