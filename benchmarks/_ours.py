@@ -7,6 +7,7 @@ The result is printed as one line of JSON. Other modules start it with `children
 
 import json
 import resource
+import runpy
 import sys
 import tempfile
 import time
@@ -185,6 +186,15 @@ def backward_turns(pitch: np.ndarray) -> np.ndarray:
     """
     furthest = (pitch[0] - pitch).max(0)
     return np.floor(furthest / (2 * np.pi) + 1e-9).astype(int)
+
+
+# --- core_loop: the example ---
+
+
+def core_loop(num_steps: int, num_labels: int, seed: int) -> Metrics:
+    """Run examples/core_loop.py and return its mean true return of the last 100 episodes."""
+    example = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "core_loop.py"))
+    return {"final_return": example["train"](num_steps, num_labels, seed)}
 
 
 # --- random: return of the random policy ---
@@ -426,6 +436,7 @@ def resident_mb() -> float:
 JOBS: dict[str, Callable[..., Metrics]] = {
     "teach": teach,
     "flips": flips,
+    "core_loop": core_loop,
     "random": random,
     "physics": physics,
     "emulators": emulators,

@@ -1,4 +1,4 @@
-"""Hopper backflips from comparisons alone; the environment's own reward is for something else."""
+"""Hopper backflips, learned from comparisons alone: the true reward does not reward them."""
 
 import tempfile
 from typing import Any
@@ -68,8 +68,7 @@ def report(records: list[Record]) -> list[str]:
         f"`--teacher {settings['teacher']} -e {settings['env_id']} -l {settings['n_labels']} "
         f"-t {settings['num_timesteps']} -c {settings['clip_length']}`; then {EPISODES} episodes "
         "with the most likely actions, and as many with exploration. A full turn is 2 pi of the "
-        "torso's pitch backwards, net of what it turned forwards. There is no peer: none has such "
-        "a task.",
+        "torso's pitch backwards, net of forward turns. No other library has such a task.",
         "",
         *table(
             ["", "turns per episode", "range", "forwards", "mean height m", "labels", "wall s"],

@@ -1,10 +1,13 @@
 """Metrics of the source code itself: size, structure and language of `src/rl_teacher`.
 
     python -m benchmarks.code_metrics                # print the table
+    python -m benchmarks.code_metrics agents store   # print a column for each of these packages too
     python -m benchmarks.code_metrics --list words   # list the docstrings with words to avoid
     python -m benchmarks.code_metrics --list once    # list the private functions used once
+    python -m benchmarks.code_metrics --list long    # list the functions above the 90th percentile
 
-Code lines exclude blank lines, comments and docstrings. Lint pragmas do not count as comments.
+Code lines exclude blank lines, comments and docstrings. The length of a function is the number of
+its code lines, signature included. Lint pragmas do not count as comments.
 """
 
 import argparse
@@ -18,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -67,11 +71,26 @@ class Docstring:
         return found + [opening] * (opening in AVOIDED_OPENINGS)
 
 
+@dataclass(frozen=True)
+class FunctionLength:
+    """Length of a function.
+
+    Attributes:
+        place: file, line and name.
+        code_lines: lines of code, signature included.
+        lines: all lines, with blank lines, comments and docstring.
+    """
+
+    place: str
+    code_lines: int
+    lines: int
+
+
 class SourceFile:
     """One module and its metrics."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.name = str(path.relative_to(ROOT))
         self.text = path.read_text()
         self.tree = ast.parse(self.text)
 
@@ -111,28 +130,27 @@ class SourceFile:
         comments = (each for each in self._tokens if each.type == tokenize.COMMENT)
         return sum(not PRAGMA.match(each.string) for each in comments)
 
-    @property
-    def function_lengths(self) -> list[int]:
-        """Lines of each function, signature and docstring included."""
-        return [(each.end_lineno or each.lineno) - each.lineno + 1 for each in self.functions]
+    @cached_property
+    def function_lengths(self) -> list[FunctionLength]:
+        """Lengths of all functions, those of nested functions included."""
+        return [
+            FunctionLength(f"{self.name}:{each.lineno} {each.name}", len(code), last - first + 1)
+            for each in self.functions
+            for first, last in [(each.lineno, each.end_lineno or each.lineno)]
+            for code in [self.code_lines.intersection(range(first, last + 1))]
+        ]
 
     @property
     def docstrings(self) -> Iterator[Docstring]:
         """Docstrings of modules, classes, functions and fields."""
-        name = self.path.relative_to(ROOT)
         for node in self.nodes:
             if isinstance(node, DEFINITIONS) and (text := ast.get_docstring(node)):
-                yield Docstring(f"{name}:{getattr(node, 'lineno', 1)}", text)
+                yield Docstring(f"{self.name}:{getattr(node, 'lineno', 1)}", text)
             if isinstance(node, ast.ClassDef | ast.Module):
-                yield from self._field_docstrings(node, str(name))
-
-    def _field_docstrings(self, node: ast.ClassDef | ast.Module, name: str) -> Iterator[Docstring]:
-        previous: ast.stmt | None = None
-        for each in node.body:
-            is_field = isinstance(previous, ast.AnnAssign | ast.Assign)
-            if is_field and isinstance(each, ast.Expr) and _is_string(each.value):
-                yield Docstring(f"{name}:{each.lineno}", ast.literal_eval(each.value))
-            previous = each
+                for field, text in pairwise(node.body):
+                    is_field = isinstance(field, ast.AnnAssign | ast.Assign)
+                    if is_field and isinstance(text, ast.Expr) and _is_string(text.value):
+                        yield Docstring(f"{self.name}:{text.lineno}", ast.literal_eval(text.value))
 
     @property
     def private_functions(self) -> Iterator[tuple[str, int]]:
@@ -144,7 +162,7 @@ class SourceFile:
         )
         for each in self.functions:
             if each.name.startswith("_") and not each.name.endswith("__"):
-                yield f"{self.path.relative_to(ROOT)}:{each.lineno} {each.name}", uses[each.name]
+                yield f"{self.name}:{each.lineno} {each.name}", uses[each.name]
 
     @cached_property
     def _tokens(self) -> list[tokenize.TokenInfo]:
@@ -162,49 +180,77 @@ def import_layers() -> int:
     return max(len(each["layers"]) for each in contracts if each["type"] == "layers")
 
 
-def table(files: list[SourceFile]) -> list[tuple[str, str]]:
-    """Compute the rows of the table, as pairs of metric and value."""
-    lengths = sorted(length for each in files for length in each.function_lengths)
+def table(files: list[SourceFile]) -> dict[str, str]:
+    """Compute the metrics of some files, by the name of the metric."""
+    lengths = [length for each in files for length in each.function_lengths]
     docstrings = [docstring for each in files for docstring in each.docstrings]
     dialect = sum(bool(each.avoided) for each in docstrings)
     private = [uses for each in files for _, uses in each.private_functions]
     code = sum(len(each.code_lines) for each in files)
     comments = sum(each.comment_lines for each in files)
     small = sum(len(each.text.splitlines()) < 60 for each in files)
-    percentile_90 = lengths[int(0.9 * (len(lengths) - 1))]
-    return [
-        ("modules in the package root", str(len(list(PACKAGE.glob("*.py"))))),
-        ("layers of imports", str(import_layers())),
-        ("code lines in src", f"{code:,}"),
-        ("files in src", f"{len(files)} ({small} under 60 lines)"),
-        ("private functions used once", f"{private.count(1)} of {len(private)}"),
-        ("docstrings with words to avoid", f"{dialect / len(docstrings):.1%} of {len(docstrings)}"),
-        (
-            "function length, median / p90 / max",
-            f"{statistics.median(lengths):g} / {percentile_90} / {lengths[-1]}",
-        ),
-        ("comment lines", f"{comments / (code + comments):.1%}"),
-    ]
+    return {
+        "code lines": f"{code:,}",
+        "files": f"{len(files)} ({small} under 60 lines)",
+        "private functions used once": f"{private.count(1)} of {len(private)}",
+        "docstrings with words to avoid": f"{dialect / len(docstrings):.1%} of {len(docstrings)}",
+        "function code lines, median / p90 / max": spread([each.code_lines for each in lengths]),
+        "with docstrings, median / p90 / max": spread([each.lines for each in lengths]),
+        "comment lines": f"{comments / (code + comments):.1%}",
+    }
+
+
+def spread(lengths: list[int]) -> str:
+    """Format median, 90th percentile and maximum."""
+    if not lengths:
+        return "-"
+    return f"{statistics.median(lengths):g} / {percentile_90(lengths)} / {max(lengths)}"
+
+
+def percentile_90(lengths: list[int]) -> int:
+    """Return the 90th percentile: the length that a tenth of the functions exceeds."""
+    return sorted(lengths)[int(0.9 * (len(lengths) - 1))]
 
 
 def main() -> None:
     """Print the table, or the list behind one of its rows."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--list", choices=("words", "once"), help="list what a row counts")
-    wanted = parser.parse_args().list
+    parser.add_argument("packages", nargs="*", help="modules or folders of src/rl_teacher")
+    parser.add_argument("--list", choices=("words", "once", "long"), help="list what a row counts")
+    given = parser.parse_args()
     files = [SourceFile(path) for path in sorted(PACKAGE.rglob("*.py"))]
-    if wanted == "words":
-        for docstring in (each for file in files for each in file.docstrings):
-            if docstring.avoided:
-                print(
-                    f"{docstring.place} ({', '.join(docstring.avoided)}): {docstring.text[:80]!r}"
-                )
-    elif wanted == "once":
-        for name in (name for file in files for name, uses in file.private_functions if uses == 1):
-            print(name)
-    else:
-        for metric, value in table(files):
-            print(f"| {metric} | {value} |")
+    columns = {"src": files}
+    for package in given.packages:
+        name = (PACKAGE / package).relative_to(ROOT).as_posix()
+        columns[package] = [each for each in files if each.name in (name, f"{name}.py")]
+        columns[package] += [each for each in files if each.name.startswith(f"{name}/")]
+        if not columns[package]:
+            parser.error(f"{PACKAGE.relative_to(ROOT)} has no {package}")
+    listed = [each for name in given.packages or ["src"] for each in columns[name]]
+    match given.list:
+        case "words":
+            for each in (docstring for file in listed for docstring in file.docstrings):
+                if each.avoided:
+                    print(f"{each.place} ({', '.join(each.avoided)}): {each.text[:80]!r}")
+        case "once":
+            for place in (
+                place for file in listed for place, uses in file.private_functions if uses == 1
+            ):
+                print(place)
+        case "long":
+            lengths = [length for each in files for length in each.function_lengths]
+            limit = percentile_90([each.code_lines for each in lengths])
+            for each in (length for file in listed for length in file.function_lengths):
+                if each.code_lines > limit:
+                    print(each.code_lines, each.place)
+        case _:
+            tables = [table(each) for each in columns.values()]
+            print(f"| metric | {' | '.join(columns)} |")
+            print(f"|---|{'---|' * len(columns)}")
+            for metric in tables[0]:
+                print(f"| {metric} | {' | '.join(each[metric] for each in tables)} |")
+            print(f"\n{len(list(PACKAGE.glob('*.py')))} modules in the package root")
+            print(f"{import_layers()} layers of imports")
 
 
 if __name__ == "__main__":

@@ -37,19 +37,21 @@ def parser() -> argparse.ArgumentParser:
     """Build the argument parser."""
     flags = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
     flags.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
-    flags.add_argument("--quick", action="store_true", help="only show that it works")
+    flags.add_argument("--quick", action="store_true", help="check only that the benchmarks run")
     flags.add_argument("--only", nargs="+", default=[], help="environment ids, or parts")
     flags.add_argument("--labels", nargs="+", type=int, default=[], help="0 is the true reward")
-    flags.add_argument("--seeds", nargs="+", type=int, default=[], help="of the runs")
-    flags.add_argument("--parallel", type=int, default=0, help="runs at a time")
-    flags.add_argument("--steps", type=lambda text: int(float(text)), default=0, help="of a run")
-    flags.add_argument("--again", action="store_true", help="do over what is recorded")
+    flags.add_argument("--seeds", nargs="+", type=int, default=[], help="seeds of the runs")
+    flags.add_argument("--parallel", type=int, default=0, help="number of simultaneous runs")
+    flags.add_argument(
+        "--steps", type=lambda text: int(float(text)), default=0, help="environment steps of a run"
+    )
+    flags.add_argument("--again", action="store_true", help="repeat what is already recorded")
     flags.add_argument(
         "--set",
         nargs="+",
         default=[],
         metavar="NAME=VALUE",
-        help="settings of our runs, as `rl-teacher teach` has them: ppo.num_envs=16",
+        help="settings of our runs, named as in `rl-teacher teach`: ppo.num_envs=16",
     )
     return flags
 
@@ -58,7 +60,7 @@ def options_of(given: argparse.Namespace) -> Options:
     """Validate the flags."""
     unknown = [name for name in given.names if name not in BENCHMARKS]
     if unknown:
-        parser().error(f"no benchmark is called {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+        parser().error(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(BENCHMARKS)}")
     settings: dict[str, Any] = {}
     for text in given.set:
         try:

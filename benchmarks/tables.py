@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, median, stdev
 from typing import Any
 
+import numpy as np
+
 NONE = "-"
 
 
@@ -47,6 +49,23 @@ def average(values: Iterable[float | None]) -> float:
     """Return the mean of the values that are not None; NaN if there are none."""
     known = [value for value in values if value is not None]
     return fmean(known) if known else math.nan
+
+
+def interquartile_mean(values: Sequence[float]) -> float:
+    """Compute the mean without the lowest and the highest quarter, rounded down to whole values."""
+    num_cut = len(values) // 4
+    return fmean(sorted(values)[num_cut : len(values) - num_cut])
+
+
+def bootstrap_interval(
+    values: Sequence[float], num_samples: int = 50_000, seed: int = 0
+) -> tuple[float, float]:
+    """Compute the 95 % percentile interval of the interquartile mean (Agarwal et al. 2021)."""
+    drawn = np.random.default_rng(seed).choice(values, (num_samples, len(values)))
+    num_cut = len(values) // 4
+    means = np.sort(drawn, axis=1)[:, num_cut : len(values) - num_cut].mean(axis=1)
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(low), float(high)
 
 
 def geometric_mean(values: Iterable[float], floor: float = 0.01) -> float:
