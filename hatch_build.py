@@ -1,8 +1,7 @@
-"""Builds the page before the package: users of a wheel need no Node.
+"""Build hook that builds the page before the package, so that users of a wheel need no Node.
 
-`pip install -e .` and `pip wheel .` both come here. What is built already, and not older than its
-source, is left as it is; an sdist carries it along. `python hatch_build.py run build` is npm's
-command in web-ui, with whatever npm there is.
+`pip install -e .` and `pip wheel .` run it. A page that is newer than its source is not rebuilt; an
+sdist contains it. `python hatch_build.py run build` runs that npm command in web-ui.
 """
 
 import os

@@ -497,7 +497,7 @@ def test_public_routes_in_docs_match_code():
     [text] = re.findall(r"Every route but (.*) needs a credential", text_of("docs/service.md"))
     assert set(quoted(text)) == public_paths
     rows = dict(table("docs/service.md", "route", "what it answers"))
-    marked = {quoted(route)[0] for route, answer in rows.items() if "open to anybody" in answer}
+    marked = {quoted(route)[0] for route, answer in rows.items() if "public" in answer}
     assert marked == {
         f"{'POST' if path == '/api/v1/join' else 'GET'} {path}" for path in public_paths
     }

@@ -1,4 +1,4 @@
-"""Teach agents by saying which of two short clips is better (Christiano et al. 2017)."""
+"""Reinforcement learning from human preferences (Christiano et al. 2017)."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ __all__ = [
     "to_sb3",
 ]
 
-_HOMES = {
+_MODULES = {
     "Answer": "clips.answer",
     "Experiment": "runs.folder",
     "PPOConfig": "config.experiment",
@@ -47,10 +47,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, when it is asked for: `rl-teacher --help` needs none of it."""
-    if name not in _HOMES:
+    """Import a public name on first use, so that `rl-teacher --help` loads no heavy library."""
+    if name not in _MODULES:
         raise AttributeError(f"module 'rl_teacher' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"rl_teacher.{_HOMES[name]}"), name)
-    # Note: kept, since importing the module `teach` has put itself where the function should be.
+    value = getattr(importlib.import_module(f"rl_teacher.{_MODULES[name]}"), name)
+    # Importing the submodule `teach` sets an attribute of that name; the function replaces it.
     globals()[name] = value
     return value

@@ -48,7 +48,7 @@ def test_single_label_is_asked_before_training():
     [
         ({"n_labels": 0}, "--n-labels 0"),
         ({"n_labels": -5}, "at least 1"),
-        ({"pretrain_labels": 10, "n_labels": 5}, "only --n-labels 5"),
+        ({"pretrain_labels": 10, "n_labels": 5}, "more than --n-labels 5"),
         ({"num_timesteps": 0}, "--num-timesteps 0"),
         ({"num_timesteps": -1}, "--num-timesteps"),
         ({"seed": -1}, "--seed"),

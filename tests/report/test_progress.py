@@ -67,7 +67,7 @@ class TestPanel:
             "syn-1400 · ShortHopper-v1",
             "41 %",
             "412,345 of 1,000,000 steps",
-            "18,903 steps/s · 22 s gone · 31 s left",
+            "18,903 steps/s · 22 s elapsed · 31 s left",
             "812.4",
             "3.2",
             "212 of 230 asked",
@@ -78,7 +78,7 @@ class TestPanel:
     def test_panel_shows_dashes_before_first_metrics(self, clock):
         text = panel_text(make(clock, is_terminal=True))
         assert "0 of 1,000,000 steps" in text
-        assert "- steps/s · 0 s gone · - left" in text
+        assert "- steps/s · 0 s elapsed · - left" in text
 
     def test_incomplete_row_keeps_earlier_metrics(self, clock):
         progress = make(clock, is_terminal=True)

@@ -37,7 +37,7 @@ def test_missing_metric_is_left_out():
 
 
 def test_run_without_rows_reports_no_steps():
-    assert facts([]) == [("steps", "none were taken")]
+    assert facts([]) == [("steps", "0")]
 
 
 def test_title_names_experiment_and_environment():

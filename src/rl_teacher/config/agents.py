@@ -19,7 +19,7 @@ class PPOConfig:
     """Settings of PPO (Schulman et al. 2017)."""
 
     num_envs: Count = 32
-    """environments stepped in parallel"""
+    """number of parallel environments"""
     rollout_steps: Count = 64
     """steps per environment in one rollout"""
     minibatch_size: Count = 256
@@ -53,7 +53,7 @@ class TRPOConfig:
     """Settings of TRPO (Schulman et al. 2015)."""
 
     num_envs: Count = 32
-    """environments stepped in parallel"""
+    """number of parallel environments"""
     rollout_steps: Count = 64
     """steps per environment in one rollout"""
     target_kl: Positive = 0.01
@@ -87,7 +87,7 @@ class A2CConfig:
     """Settings of A2C (Mnih et al. 2016, synchronous), after OpenAI Baselines."""
 
     num_envs: Count = 16
-    """environments stepped in parallel"""
+    """number of parallel environments"""
     rollout_steps: Count = 5
     """steps per environment in one rollout"""
     learning_rate: Positive = 7e-4
@@ -119,7 +119,7 @@ class GA3CConfig:
     """Settings of GA3C (Babaeizadeh et al. 2017), with V-trace (Espeholt et al. 2018)."""
 
     num_envs: Count = 64
-    """environments stepped in parallel"""
+    """number of parallel environments"""
     rollout_steps: Count = 5
     """steps per environment in one rollout"""
     batch_envs: Count = 16
@@ -155,7 +155,7 @@ class SACConfig:
     """Settings of SAC (Haarnoja et al. 2018) with PEBBLE's additions (Lee et al. 2021)."""
 
     num_envs: Count = 8
-    """environments stepped in parallel"""
+    """number of parallel environments"""
     rollout_steps: Count = 8
     """steps per environment between two updates"""
     learning_starts: Annotated[int, Between(0, 10**9)] = 1000
@@ -181,12 +181,12 @@ class SACConfig:
     observation_clip: Positive = 10.0
     """largest absolute value of a normalised observation"""
     no_relabel: bool = False
-    """keep the predicted rewards in the replay buffer instead of relabelling them after every fit
-    of the reward predictor"""
+    """do not relabel the replay buffer after each fit of the reward predictor"""
     no_explore: bool = False
-    """act at random before the first labels, instead of PEBBLE's unsupervised exploration"""
+    """act at random before the first labels, without PEBBLE's unsupervised exploration"""
     compared_states: Annotated[int, Between(0, 10**9)] = 512
-    """replay buffer states compared with for the exploration reward; 0: all"""
+    """states of the replay buffer in which nearest neighbours are searched for the exploration
+    reward; 0: all"""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class OtherAgentConfig:
     """Settings of an agent from another library, or of a custom agent."""
 
     num_envs: Count = 8
-    """environments stepped in parallel"""
+    """number of parallel environments"""
     arguments: tuple[str, ...] = ()
     """NAME=VALUE pairs for the agent's constructor; Python literals or words"""
 

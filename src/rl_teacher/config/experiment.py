@@ -92,7 +92,7 @@ class QuerySettings:
     clip_length: Annotated[float, short_flag("c"), Above(0), LABELS] = 1.5
     """seconds of a clip"""
     teacher_strength: Annotated[float | None, SYNTHETIC_LABELS] = None
-    """the synthetic teacher's parameter (epsilon, beta or gamma); B-Pref's value without it"""
+    """parameter of the synthetic teacher (epsilon, beta or gamma); B-Pref's value without it"""
     candidates: Annotated[int, AtLeast(1), PAIR_SCORES] = 10
     """candidate pairs per query, from which the selector chooses"""
 
@@ -102,19 +102,19 @@ class FittingSettings:
     """Settings of label schedule and fits that `teach` and the wrappers share."""
 
     n_labels: Annotated[WholeNumber | None, short_flag("l"), AtLeast(1), LABELS] = None
-    """labels over the whole run; without it, labels are asked for at a constant rate: one every 3 s
+    """total number of labels; without it, labels are requested at a constant rate: one every 3 s
     from a person, one every 2,000 steps from a synthetic teacher"""
     pretrain_labels: Annotated[WholeNumber | None, short_flag("L"), AtLeast(1), LABELS] = None
-    """labels before the first fit; without it, a quarter of n_labels, or 50"""
+    """labels before the first fit; without it, a quarter of the total, or 50 without a total"""
     hide_episode_ends: bool = False
-    """hide terminations by the environment's own rules from agent and teacher, since they reveal
-    something about the true reward"""
+    """hide the environment's terminations from agent and teacher; they reveal something about the
+    true reward"""
     fit: Annotated[Literal["sync", "async"], LABELS] = "sync"
     """fit the reward predictor between rollouts (sync, reproducible) or in a thread (async)"""
     keep_asking: bool = False
-    """ask for labels and fine-tune the predictor given by predictor_path"""
+    """request labels and fine-tune the saved predictor"""
     collect_only: bool = False
-    """ask for n_labels labels and stop without training"""
+    """request all labels and stop without training"""
     reward: Annotated[PredictorConfig, LABELS] = field(default_factory=PredictorConfig)
 
 
@@ -130,7 +130,7 @@ class ExperimentSettings:
     """source of rewards: rl (the environment), synth (labels of a synthetic teacher) or human
     (labels of people); optional with --predictor-path"""
     name: Annotated[str, short_flag("n")]
-    """name of the experiment; the same command again continues it"""
+    """name of the experiment; repeating the command continues it"""
     agent: Annotated[str, short_flag("a")] = "ppo"
     """agent: ppo, trpo, a2c, ga3c or sac; one of another library, such as sb3:TD3 or sbx:SAC; or a
     custom one as module:Class"""
@@ -179,8 +179,9 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
     """largest absolute value of a true reward that the agent learns from, usually 1 for Atari; 0:
     no clipping. Reported returns are never clipped"""
     agent_reset: Annotated[float, Between(0.0, 1.0), LABELS] = 0.5
-    """share of --n-labels after which the agent is reset once (Nikishin et al. 2022); the earlier
-    agent is restored if it does better after as many steps. 0, or with --agent-path: no reset"""
+    """fraction of --n-labels after which the agent is reset once (Nikishin et al. 2022); the
+    earlier agent is restored if it is better after as many steps. 0, or with --agent-path: no
+    reset"""
 
     def saved(self) -> dict[str, Any]:
         """Return the settings that identify the experiment, as plain values.
@@ -217,13 +218,13 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
 
     @property
     def asks(self) -> bool:
-        """True if a teacher is asked for labels."""
+        """True if labels are requested from a teacher."""
         is_frozen = self.predictor_path is not None and not self.wants_labels
         return self.predictor in ("synth", "human") and not is_frozen
 
     @property
     def asks_a_person(self) -> bool:
-        """True if people are asked for labels."""
+        """True if labels are requested from people."""
         return self.asks and self.predictor == "human"
 
 
@@ -236,17 +237,17 @@ class CollectConfig(QuerySettings, ExperimentSettings):
     """Settings of `rl-teacher collect`."""
 
     predictor: Annotated[Literal["synth", "human"], short_flag("p")] = "human"
-    """who answers: synth (a synthetic teacher) or human (people)"""
+    """source of labels: synth (a synthetic teacher) or human (people)"""
     n_labels: Annotated[WholeNumber, short_flag("l"), AtLeast(1)]
     """labels to collect"""
     agent_path: str | None = None
-    """agent whose behaviour is compared: name or folder of an experiment; a random policy without
+    """agent whose clips are compared: name or folder of an experiment; a random policy without
     it"""
     predictor_path: str | None = None
     """saved reward predictor for query selection; random pairs without it"""
 
     def as_teaching(self) -> TeachConfig:
-        """Return the experiment that ends when all labels are there."""
+        """Return the settings of a run that ends when all labels are there."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         return TeachConfig(**given, schedule="upfront", collect_only=True)
 
@@ -275,9 +276,9 @@ class RunOptions:
     """Options of a run; they may change when an experiment is continued."""
 
     workers: Annotated[int | None, short_flag("w"), AtLeast(1)] = None
-    """threads of the physics; all cores without it. Results do not depend on it"""
+    """threads of the physics simulation; all cores without it. Results do not depend on it"""
     no_videos: Annotated[bool, short_flag("V")] = False
-    """no effect; accepted for rl-teacher's command lines. Clips are rendered only when viewed"""
+    """no effect; accepted for compatibility. Clips are rendered only when viewed"""
     no_tensorboard: bool = False
     """write no TensorBoard logs"""
     checkpoint_seconds: Annotated[float, AtLeast(0)] = 20.0
@@ -289,16 +290,15 @@ class RunOptions:
     labeler_weights: Annotated[LabelerWeights, LABELS] = "equal"
     """weights of labelers who disagree: equal, or by their estimated reliability"""
     overlap: Annotated[float | None, Between(0.0, 1.0), LABELS] = None
-    """share of the comparisons that several labelers answer, from 0 to 1; unchanged without it,
-    initially 0"""
+    """fraction of comparisons that several labelers answer; unchanged without it, initially 0"""
     overlap_labelers: Annotated[int | None, AtLeast(2), LABELS] = None
     """labelers per comparison with overlap; unchanged without it, initially 2"""
     repeats: Annotated[float | None, Between(0.0, 1.0), LABELS] = None
-    """share of the comparisons that a labeler is asked a second time, from 0 to 1; unchanged
-    without it, initially 0"""
+    """fraction of comparisons that a labeler is asked a second time; unchanged without it,
+    initially 0"""
     gold: Annotated[float | None, Between(0.0, 1.0), LABELS] = None
-    """share of gold questions (comparisons with a known answer) among a labeler's comparisons, from
-    0 to 1; unchanged without it, initially 0"""
+    """fraction of gold questions (comparisons with a known answer); unchanged without it,
+    initially 0"""
     serve: bool = False
     """serve the page during the run; always on with -p human"""
     host: Annotated[str, PAGE] = "127.0.0.1"
@@ -325,7 +325,16 @@ def validate(config: TeachConfig) -> None:
     check_bounds(config)
     check_bounds(config.agent_settings, f"{config.agent_section}.")
     check_bounds(config.reward, "reward.")
-    _check_labels(config)
+    total, first = config.n_labels, config.pretrain_labels
+    if total is not None and first is not None and first > total:
+        raise BadConfig(
+            f"--pretrain-labels {first} was given, which is more than --n-labels {total}. "
+            "Lower the one, or raise the other."
+        )
+    if total is None and config.schedule not in (None, "constant"):
+        raise BadConfig(
+            f"--schedule {config.schedule} needs a total number of labels. Give it with --n-labels."
+        )
     _check_source(config)
 
 
@@ -337,25 +346,10 @@ def validate_fit(config: FitConfig) -> None:
     """
     if (config.name is None) == (config.out is None):
         raise BadConfig(
-            "The predictor needs exactly one place: an experiment with -n, or a folder with --out."
+            "The predictor is saved either in an experiment or in a folder. Give -n or --out."
         )
     check_bounds(config)
     check_bounds(config.reward, "reward.")
-
-
-def _check_labels(config: TeachConfig) -> None:
-    """Check that the numbers of labels fit together."""
-    total, first = config.n_labels, config.pretrain_labels
-    if total is not None and first is not None and first > total:
-        raise BadConfig(
-            f"--pretrain-labels {first} was given, but only --n-labels {total} in all. "
-            "Ask for fewer before training, or for more in all."
-        )
-    if total is None and config.schedule not in (None, "constant"):
-        raise BadConfig(
-            f"--schedule {config.schedule} spreads a number of labels, and none was given. "
-            "Give it with --n-labels."
-        )
 
 
 def _check_source(config: TeachConfig) -> None:
@@ -364,7 +358,7 @@ def _check_source(config: TeachConfig) -> None:
         if config.keep_asking:
             raise BadConfig(
                 "--keep-asking fine-tunes a saved predictor, and none was given. "
-                "Name it with --predictor-path, or leave --keep-asking out."
+                "Name it with --predictor-path, or omit --keep-asking."
             )
         if config.predictor is None:
             raise BadConfig(
@@ -374,13 +368,13 @@ def _check_source(config: TeachConfig) -> None:
     elif config.predictor == "rl":
         raise BadConfig(
             "-p rl uses the environment's reward, --predictor-path that of a predictor. "
-            "Leave one of them out."
+            "Omit one of them."
         )
     if config.predictor is None and config.wants_labels:
-        raise BadConfig("Labels were asked for, but not from whom. Give -p synth or -p human.")
+        raise BadConfig("Labels need a source. Give -p synth or -p human.")
     if config.collect_only and (not config.asks or config.n_labels is None):
         raise BadConfig(
-            "--collect-only needs a number of labels and a teacher: give -l, and -p synth or "
+            "--collect-only needs a number of labels and a teacher. Give -l, and -p synth or "
             "-p human."
         )
 

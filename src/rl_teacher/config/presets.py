@@ -1,4 +1,4 @@
-"""Presets: defaults of `rl-teacher teach` that suit a kind of environment."""
+"""Presets: defaults of `rl-teacher teach` for a kind of environment."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -17,7 +17,7 @@ over a long horizon: with 0.99, agents on MovingDot stay where the error is larg
 move to the middle.
 """
 
-LABELLED_ENTROPY_BONUS = 0.03
+LABELLED_ENTROPY_COEF = 0.03
 """PPO's entropy coefficient for image observations with labels; 0.01 with the true reward.
 
 Small immediate errors of the predicted reward reinforce particular actions early: with 0.01, agents
@@ -30,8 +30,8 @@ class PresetChoice:
     """Choice of a preset."""
 
     preset: PresetName | None = None
-    """defaults of the other settings: for vectors, for images, or the paper's for Atari; by
-    default those that suit the environment"""
+    """defaults of the other settings: for vectors, for images, or the paper's for Atari; selected
+    by the environment without it"""
 
 
 def preset(name: PresetName, *, has_labels: bool) -> dict[str, Any]:
@@ -43,17 +43,10 @@ def preset(name: PresetName, *, has_labels: bool) -> dict[str, Any]:
         has_labels: True if the reward comes from labels. Episode ends are then hidden from the
             agent, since they reveal something about the true reward; otherwise rewards are clipped.
     """
-    match name:
-        case "vectors":
-            return {}
-        case "images":
-            return _image_settings(has_labels=has_labels) | _episodes(has_labels=has_labels)
-        case "paper-atari":
-            return _paper_atari() | _episodes(has_labels=has_labels)
-
-
-def _episodes(*, has_labels: bool) -> dict[str, Any]:
-    return {"hide_episode_ends": True} if has_labels else {"clip_reward": 1.0}
+    if name == "vectors":
+        return {}
+    settings = _paper_atari() if name == "paper-atari" else _image_settings(has_labels=has_labels)
+    return settings | ({"hide_episode_ends": True} if has_labels else {"clip_reward": 1.0})
 
 
 def _image_settings(*, has_labels: bool) -> dict[str, Any]:
@@ -73,7 +66,7 @@ def _image_settings(*, has_labels: bool) -> dict[str, Any]:
             gamma=discount,
             gae_lambda=0.95,
             clip_range=0.1,
-            entropy_coef=LABELLED_ENTROPY_BONUS if has_labels else 0.01,
+            entropy_coef=LABELLED_ENTROPY_COEF if has_labels else 0.01,
         ),
         "a2c": A2CConfig(gamma=discount, entropy_coef=0.01),
         "ga3c": GA3CConfig(num_envs=32, gamma=discount, entropy_coef=0.01),

@@ -2,7 +2,7 @@
 
 import itertools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class Panel:
 MAIN = Panel("true_return", "True return", "reward per episode, mean of 100")
 SMALL = (
     Panel("predicted_return", "Predicted return", "predicted reward per episode"),
-    Panel("held_out_accuracy", "Predictor's held-out accuracy", "labels right", is_share=True),
+    Panel("held_out_accuracy", "Held-out accuracy", "labels predicted correctly", is_share=True),
     Panel("labels_answered", "Labels", "comparisons answered"),
 )
 
@@ -61,8 +61,7 @@ def plot(curves: Sequence[Curve], path: Path) -> Path:
     figure = Figure(figsize=(10, 6.6 if small else 4.6), dpi=130)
     figure.set_layout_engine(ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1))
     canvas = FigureCanvasAgg(figure)
-    axes_of = lay_out(figure, small)
-    for panel, axes in axes_of:
+    for panel, axes in add_axes(figure, small):
         draw(axes, panel, curves)
     add_legend(figure, curves)
     with warnings.catch_warnings():
@@ -72,8 +71,8 @@ def plot(curves: Sequence[Curve], path: Path) -> Path:
     return path
 
 
-def lay_out(figure: Figure, small: Sequence[Panel]) -> list[tuple[Panel, Axes]]:
-    """Create the axes: the true return large, the others in a row below."""
+def add_axes(figure: Figure, small: Sequence[Panel]) -> list[tuple[Panel, Axes]]:
+    """Add the axes: the true return large, the others in a row below."""
     if not small:
         return [(MAIN, figure.add_subplot())]
     grid = figure.add_gridspec(2, len(small), height_ratios=(1.8, 1))
@@ -86,19 +85,14 @@ def draw(axes: Axes, panel: Panel, curves: Sequence[Curve]) -> None:
     for (_, rows), style in zip(curves, styles(), strict=False):
         steps, values = points(rows, panel.key)
         axes.plot(steps, values, **style, marker="o" if len(steps) == 1 else "")
-    dress(axes, panel)
+    format_axes(axes, panel)
     if not any(has(rows, panel.key) for _, rows in curves):
-        say_nothing_yet(axes)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.text(0.5, 0.5, "no data yet", transform=axes.transAxes, ha="center", color=GREY)
 
 
-def say_nothing_yet(axes: Axes) -> None:
-    """Mark empty axes, without ticks."""
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.text(0.5, 0.5, "nothing yet", transform=axes.transAxes, ha="center", color=GREY)
-
-
-def dress(axes: Axes, panel: Panel) -> None:
+def format_axes(axes: Axes, panel: Panel) -> None:
     """Set title, units and grid."""
     is_main = panel is MAIN
     axes.set_title(panel.title, loc="left", fontsize=12 if is_main else 9.5, fontweight="bold")
@@ -129,15 +123,10 @@ def add_legend(figure: Figure, curves: Sequence[Curve]) -> None:
     )
 
 
-def styles() -> "itertools.starmap[dict[str, Any]]":
-    """Cycle through the colours, then through the line styles."""
-    pairs = itertools.cycle(itertools.product(LINE_STYLES, COLOURS))
-    return itertools.starmap(as_style, pairs)
-
-
-def as_style(line_style: str, colour: str) -> dict[str, Any]:
-    """Return the keyword arguments of a matplotlib line."""
-    return {"color": colour, "linestyle": line_style, "linewidth": 1.8}
+def styles() -> Iterator[dict[str, Any]]:
+    """Yield styles of matplotlib lines: all colours with one line style, then with the next."""
+    for line_style, colour in itertools.cycle(itertools.product(LINE_STYLES, COLOURS)):
+        yield {"color": colour, "linestyle": line_style, "linewidth": 1.8}
 
 
 def points(rows: Rows, key: str) -> tuple[list[float], list[float]]:

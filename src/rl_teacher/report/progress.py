@@ -19,7 +19,8 @@ REFRESHES_PER_S = 2.0
 
 LINE_EVERY_S = 10.0
 BAR_WIDTH = 30
-PATIENCE_S = 3.0
+MAX_WIDTH = 88
+STATUS_DURATION_AFTER_S = 3.0
 """Seconds after which a status shows its duration."""
 
 Row = Mapping[str, Any]
@@ -52,7 +53,15 @@ class Progress:
         self._status = "starting"
         self._started_s = self._status_since_s = now()
         self._line_due_s = now()
-        self._live = self._make_live() if self.console.is_terminal else None
+        self._live = (
+            Live(
+                get_renderable=self.panel,
+                console=self.console,
+                refresh_per_second=REFRESHES_PER_S,
+            )
+            if self.console.is_terminal
+            else None
+        )
 
     def update(self, metrics: Row) -> None:
         """Update the metrics; those not given keep their values."""
@@ -86,25 +95,22 @@ class Progress:
         else:
             self._print_line()
 
-    def _make_live(self) -> Live:
-        return Live(
-            get_renderable=self.panel,
-            console=self.console,
-            refresh_per_second=REFRESHES_PER_S,
-        )
-
     def _print_line_if_due(self) -> None:
         if self._live is None and self._now() >= self._line_due_s:
             self._print_line()
             self._line_due_s = self._now() + LINE_EVERY_S
 
     def _print_line(self) -> None:
-        line = plain_line(self._row, self._total_steps, self._doing())
+        line = plain_line(self._row, self._total_steps, self._status_text())
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def _doing(self) -> str:
+    def _status_text(self) -> str:
         lasted_s = self._now() - self._status_since_s
-        return self._status if lasted_s < PATIENCE_S else f"{self._status} ({duration(lasted_s)})"
+        return (
+            self._status
+            if lasted_s < STATUS_DURATION_AFTER_S
+            else f"{self._status} ({duration(lasted_s)})"
+        )
 
     def panel(self) -> RenderableType:
         """Render the current panel."""
@@ -113,12 +119,10 @@ class Progress:
             steps_line(self._row, self._total_steps),
             pace_line(self._row, self._total_steps, elapsed_s),
             figures_grid(self._row),
-            Text(f"> {self._doing()}", style="bold", overflow="ellipsis", no_wrap=True),
+            Text(f"> {self._status_text()}", style="bold", overflow="ellipsis", no_wrap=True),
         )
-        return Panel(lines, title=Text(self._title), title_align="left", width=self._width())
-
-    def _width(self) -> int:
-        return min(self.console.width, 88)
+        width = min(self.console.width, MAX_WIDTH)
+        return Panel(lines, title=Text(self._title), title_align="left", width=width)
 
 
 def steps_line(row: Row, total_steps: int) -> RenderableType:
@@ -137,7 +141,7 @@ def pace_line(row: Row, total_steps: int, elapsed_s: float) -> RenderableType:
     """Render speed, elapsed time and time left."""
     left_s = time_left_s(row, total_steps)
     return Text(
-        f"{number(row.get('steps_per_second'))} steps/s · {duration(elapsed_s)} gone · "
+        f"{number(row.get('steps_per_second'))} steps/s · {duration(elapsed_s)} elapsed · "
         f"{duration(left_s)} left"
     )
 
@@ -152,7 +156,7 @@ def figures_grid(row: Row) -> RenderableType:
         "true return",
         reward(row.get("true_return")),
         "labels",
-        labels_in_words(row),
+        f"{number(row.get('labels_answered'))} of {number(row.get('labels_asked'))} asked",
     )
     grid.add_row(
         "predicted return",
@@ -163,12 +167,6 @@ def figures_grid(row: Row) -> RenderableType:
     return grid
 
 
-def labels_in_words(row: Row) -> str:
-    """Format the numbers of answered and asked comparisons."""
-    answered, asked = row.get("labels_answered"), row.get("labels_asked")
-    return f"{number(answered)} of {number(asked)} asked"
-
-
 def time_left_s(row: Row, total_steps: int) -> float | None:
     """Estimate the seconds left at the current speed; None if it is unknown."""
     pace = row.get("steps_per_second")
@@ -177,7 +175,7 @@ def time_left_s(row: Row, total_steps: int) -> float | None:
     return max(0, total_steps - (row.get("step") or 0)) / pace
 
 
-def plain_line(row: Row, total_steps: int, doing: str) -> str:
+def plain_line(row: Row, total_steps: int, status: str) -> str:
     """Format metrics and status as one line, for log files."""
     return " | ".join(
         [
@@ -188,6 +186,6 @@ def plain_line(row: Row, total_steps: int, doing: str) -> str:
             f"predicted {reward(row.get('predicted_return'))}",
             f"labels {number(row.get('labels_answered'))}/{number(row.get('labels_asked'))}",
             f"accuracy {percent(row.get('held_out_accuracy'))}",
-            doing,
+            status,
         ]
     )

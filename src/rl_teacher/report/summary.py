@@ -46,7 +46,7 @@ def facts(rows: Sequence[Row]) -> list[tuple[str, str]]:
         ("fits of the predictor", newest(rows, "fits"), number),
     ]
     known = [(label, to_text(value)) for label, value, to_text in shown if not is_missing(value)]
-    return known or [("steps", "none were taken")]
+    return known or [("steps", "0")]
 
 
 def correlation(value: float) -> str:

@@ -1,6 +1,5 @@
 """TensorBoard logs, with the scalar names of the original rl-teacher."""
 
-import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -8,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+from rl_teacher.report.figures import is_missing
 
 if TYPE_CHECKING:
     from tensorboardX import SummaryWriter
@@ -120,15 +121,10 @@ def scalars(row: Mapping[str, Any]) -> dict[str, float]:
     return {
         name: float(value)
         for key, value in row.items()
-        if (name := scalar_name(key)) is not None and is_figure(value)
+        if (name := scalar_name(key)) is not None and not is_missing(value)
     }
 
 
 def scalar_name(key: str) -> str | None:
     """Return the name of a metric in TensorBoard, or None if it is not logged."""
     return key if key.startswith(AGENT_PREFIX) else SCALARS.get(key)
-
-
-def is_figure(value: Any) -> bool:
-    """Return True if a value can be plotted."""
-    return value is not None and not isinstance(value, str) and math.isfinite(value)
