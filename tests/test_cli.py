@@ -10,11 +10,14 @@ import pytest
 
 from rl_teacher import cli
 from rl_teacher.cli import main
+from rl_teacher.clips.answer import Answer
 from rl_teacher.config.agents import PPOConfig
 from rl_teacher.config.experiment import PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.config.fields import help_of
 from rl_teacher.envs import registry
-from rl_teacher.runs.folder import Experiment
+from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.store.database import default_url
+from rl_teacher.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
 
@@ -159,6 +162,14 @@ def test_bad_input_exits_with_code_2_and_message(arguments, message, capsys):
     assert "Traceback" not in printed
 
 
+@pytest.mark.parametrize("number", ["inf", "-inf", "nan", "1.5", "many"])
+def test_number_of_steps_that_is_not_whole_is_refused(number, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["teach", "-e", "ShortHopper-v1", "-p", "rl", "-n", "x", f"-t={number}"])
+    assert exit_.value.code == 2
+    assert number in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [["-p", "maybe"], ["-t", "many"], ["--no-such-flag"]])
 def test_unparsable_flag_exits_with_code_2(arguments):
     done = run("teach", "-e", "ShortHopper-v1", "-n", "x", *arguments)
@@ -208,6 +219,39 @@ def test_runs_and_report_show_existing_experiments(capsys, tmp_path):
     printed = capsys.readouterr().out
     assert "finished" in printed
     assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("draws_pictures")
+def test_report_and_runs_agree_on_the_number_of_labels(capsys, monkeypatch):
+    arguments = ["teach", "-p", "synth", "-l", "10", "-L", "8", "-e", "ShortReacher-v1"]
+    assert main([*arguments, "-n", "one two", *TINY_FIT]) == 0
+    with Store.open(default_url(home())) as store:  # a label that no trainer has read
+        experiment = store.experiments.get("one two")
+        [comparison] = store.comparisons.add(experiment.id, [("a", "b")], "Reacher-v1", 15, 0)
+        store.labels.add(comparison, Answer.LEFT, "owner")
+    capsys.readouterr()
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(["runs"]) == 0
+    assert re.search(r"one two .* 11 ", capsys.readouterr().out)
+    assert main(["report", "one two"]) == 0
+    assert re.search(r"labels answered\W+11\W", capsys.readouterr().out)
+
+
+def test_finished_run_that_is_repeated_shows_its_steps(capsys):
+    arguments = ["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", "done", *TINY]
+    assert main(arguments) == 0
+    capsys.readouterr()
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "1,024/1,024 steps" in printed
+    assert " 0/1,024 steps" not in f" {printed}".replace("\n", " ")
+
+
+def test_name_with_spaces_is_quoted_in_next_commands(capsys):
+    arguments = ["collect", "-p", "synth", "-l", "4", "-e", "ShortReacher-v1", "-c", "1"]
+    assert main([*arguments, "-n", "my labels", "--ppo.num-envs", "8"]) == 0
+    printed = capsys.readouterr().out
+    assert "rl-teacher fit 'my labels' -n NEW, or rl-teacher export 'my labels'" in printed
 
 
 def test_report_of_unknown_experiment_exits_with_code_2(capsys):

@@ -295,7 +295,7 @@ def test_frozen_predictor_is_unchanged_and_asks_no_labels(fitted):
 
 
 def labels_count(name):
-    return Experiment.find(name).summary().labels
+    return Experiment.find(name).summary().labels.answered
 
 
 def test_teach_with_human_and_frozen_predictor_finishes_without_labels(fitted):

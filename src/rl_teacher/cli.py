@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from rl_teacher.common.errors import BadInput, RlTeacherError, UnknownName
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from rl_teacher.config.experiment import FitConfig, RunOptions, TeachConfig
+    from rl_teacher.runs.folder import Experiment
 
 ExportFormat = Literal["dataset", "jsonl", "parquet", "agent"]
 
@@ -245,22 +247,35 @@ def run_experiment(config: "TeachConfig", options: "RunOptions", defaults: "Teac
 
 def run_teach(config, options, console) -> int:  # noqa: ANN001
     """Run a validated experiment and print its results."""
-    from rl_teacher.report.summary import summary
+    from shlex import quote
+
     from rl_teacher.runs.folder import Experiment
     from rl_teacher.teach import teach as run
 
     outcome = run(config, options)
     experiment = Experiment.find(config.name)
     if config.collect_only:
-        print(f"{experiment.summary().labels:,} labels in experiment {config.name}")
+        print(f"{experiment.summary().labels.answered:,} labels in experiment {config.name}")
     else:
-        console.print(summary(config.name, experiment.metrics(), config.saved()))
+        print_summary(experiment, console)
         console.print(f"plot: {outcome.plot_path}", soft_wrap=True, highlight=False)
     if not outcome.is_finished:
         print("The run was stopped and saved. Repeat the command to continue it.")
     elif config.collect_only:
-        print(f"next: rl-teacher fit {config.name} -n NEW, or rl-teacher export {config.name}")
+        name = quote(config.name)
+        print(f"next: rl-teacher fit {name} -n NEW, or rl-teacher export {name}")
     return 0
+
+
+def print_summary(experiment: "Experiment", console: "Console") -> None:
+    """Print the summary table of a run, with the same counts as in `rl-teacher runs`."""
+    from rl_teacher.report.summary import summary
+
+    current = experiment.summary()
+    counts: dict[str, Any] = {"step": current.step}
+    if current.labels.asked:
+        counts |= {f"labels_{name}": num for name, num in current.labels._asdict().items()}
+    console.print(summary(experiment.name, current.env_id, [*experiment.metrics(), counts]))
 
 
 def confirm_force_new(name: str) -> None:
@@ -281,7 +296,7 @@ def confirm_force_new(name: str) -> None:
             f"--force-new deletes experiment {name!r} after confirmation, and there is no terminal "
             "to ask on. Add --yes to delete it without confirmation."
         )
-    contents = f"its {existing.labels:,} labels and {existing.step:,} steps"
+    contents = f"its {existing.labels.answered:,} labels and {existing.step:,} steps"
     if input(f"Delete experiment {name!r}, {contents}? [y/N] ").strip().lower() not in ("y", "yes"):
         raise BadInput("Nothing was deleted. Choose another name with -n, or omit --force-new.")
 
@@ -435,7 +450,8 @@ def runs() -> None:
     for each in found:
         changed = each.changed_at.astimezone().strftime("%Y-%m-%d %H:%M")
         name = Text(each.name)  # brackets are no markup
-        table.add_row(name, each.env_id, each.state, f"{each.step:,}", f"{each.labels:,}", changed)
+        labels = f"{each.labels.answered:,}"
+        table.add_row(name, each.env_id, each.state, f"{each.step:,}", labels, changed)
     Console().print(table)
 
 
@@ -449,7 +465,6 @@ def report(names: tuple[str, ...], /, plot: Path | None = None) -> None:
     from rich.console import Console
 
     from rl_teacher.report.plot import plot as draw
-    from rl_teacher.report.summary import summary
     from rl_teacher.runs.folder import Experiment
 
     if not names:
@@ -457,7 +472,7 @@ def report(names: tuple[str, ...], /, plot: Path | None = None) -> None:
     found = [Experiment.find(name) for name in names]
     console = Console()
     for each in found:
-        console.print(summary(each.name, each.metrics(), each.config))
+        print_summary(each, console)
     path = draw([(each.name, each.metrics()) for each in found], plot or found[0].plot_path)
     console.print(f"plot: {path}", soft_wrap=True, highlight=False)
 

@@ -35,6 +35,7 @@ from rl_teacher.report.progress import Progress as Display
 from rl_teacher.report.tensorboard import TensorBoard, default_log_dir
 from rl_teacher.rewards.factory import make_reward_source, segment_steps
 from rl_teacher.rewards.learner import recorded_steps
+from rl_teacher.rewards.memory import check_memory
 from rl_teacher.rewards.source import Metrics
 from rl_teacher.runs.clip_renderer import ClipRenderer, check_renderable
 from rl_teacher.runs.folder import home
@@ -92,7 +93,10 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
     config = warm_start.named(config)
     with contextlib.ExitStack() as stack:
         experiment = stack.enter_context(open_experiment(experiment_spec(config, options)))
-        display = stack.enter_context(Display(config.name, env_info.id, config.num_timesteps))
+        rows = experiment.folder.metrics()
+        metrics = rows[-1] if rows else None
+        display = Display(config.name, env_info.id, config.num_timesteps, metrics)
+        stack.enter_context(display)
         display.status("setting up")
         page = PageService(options) if options.serve or config.asks_a_person else None
         if page is not None:
@@ -118,6 +122,7 @@ def check(config: TeachConfig) -> EnvInfo:
     env_info = get_env_info(config.env_id)
     check_environment(env_info)
     segment_steps(config, env_info)
+    check_memory(config, env_info)
     if config.asks_a_person:
         check_renderable(env_info.id)
     if config.predictor == "synth":

@@ -183,6 +183,12 @@ class TestLines:
             progress.update({"step": 1_000_000})
         assert lines(progress)[-1].startswith("1,000,000/1,000,000 steps")
 
+    def test_resumed_run_shows_metrics_so_far(self, clock):
+        console = Console(file=io.StringIO(), width=200)
+        progress = Progress("syn-1400", "Hopper-v1", 1_000_000, ROW, console, clock)
+        progress.status("setting up")
+        assert lines(progress)[0].startswith("412,345/1,000,000 steps")
+
     def test_line_is_not_wrapped_at_console_width(self, clock):
         progress = make(clock, is_terminal=False, width=40)
         progress.update(ROW)

@@ -42,6 +42,6 @@ def test_run_without_rows_reports_no_steps():
 
 def test_title_names_experiment_and_environment():
     console = Console(file=io.StringIO(), width=80)
-    console.print(summary("syn [red]", ROWS, {"env_id": "ShortHopper-v1"}))
+    console.print(summary("syn [red]", "ShortHopper-v1", ROWS))
     assert "syn [red] · ShortHopper-v1" in output(console)
     assert "100,000" in output(console)

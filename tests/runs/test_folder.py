@@ -237,7 +237,7 @@ class TestFinding:
         experiment.append_metrics({"step": 4000, "labels_answered": 17})
         [summary] = Experiment.all()
         assert (summary.name, summary.env_id) == ("syn-1400", "ShortHopper-v1")
-        assert (summary.state, summary.step, summary.labels) == (State.RUNNING, 4000, 17)
+        assert (summary.state, summary.step, summary.labels.answered) == (State.RUNNING, 4000, 17)
 
     def test_labels_are_counted_in_store(self, experiment):
         with Store.open(default_url(home())) as store:
@@ -248,14 +248,14 @@ class TestFinding:
             store.labels.add(two, Answer.EQUAL, "owner")
             store.labels.add(two, None, "owner")
         [summary] = Experiment.all()
-        assert (summary.step, summary.labels) == (0, 1)
+        assert (summary.step, summary.labels) == (0, (3, 1))
         experiment.append_metrics({"step": 4000, "labels_answered": 17})
-        assert Experiment.find("syn-1400").summary().labels == 1
+        assert Experiment.find("syn-1400").summary().labels.answered == 1
 
     def test_unreadable_store_falls_back_to_logged_labels(self, experiment):
         experiment.append_metrics({"step": 4000, "labels_answered": 17})
         (home() / "labels.sqlite").write_bytes(b"no database" * 1000)
-        assert [summary.labels for summary in Experiment.all()] == [17]
+        assert [summary.labels.answered for summary in Experiment.all()] == [17]
 
     def test_list_creates_no_database(self, experiment):
         assert len(Experiment.all()) == 1

@@ -33,6 +33,7 @@ class Progress:
         name: name of the experiment.
         env_id: environment of the experiment.
         total_steps: environment steps in the whole run.
+        metrics: metrics of the run so far, if it is resumed.
         console: output; the standard output by default.
         now: clock in seconds, with an arbitrary origin.
     """
@@ -42,6 +43,7 @@ class Progress:
         name: str,
         env_id: str,
         total_steps: int,
+        metrics: Row | None = None,
         console: Console | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -49,7 +51,7 @@ class Progress:
         self._title = f"{name} · {env_id}"
         self._total_steps = total_steps
         self._now = now
-        self._row: dict[str, Any] = {}
+        self._row = dict(metrics or {})
         self._status = "starting"
         self._started_s = self._status_since_s = now()
         self._line_due_s = now()

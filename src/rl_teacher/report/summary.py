@@ -11,18 +11,17 @@ from rl_teacher.report.figures import duration, is_missing, number, percent, rew
 Row = Mapping[str, Any]
 
 
-def summary(name: str, rows: Sequence[Row], config: Mapping[str, Any]) -> Table:
+def summary(name: str, env_id: str, rows: Sequence[Row]) -> Table:
     """Build the summary table of a run; metrics that it does not have are left out.
 
     Args:
         name: name of the experiment.
+        env_id: its environment.
         rows: rows of `Experiment.metrics`.
-        config: saved settings of the experiment.
 
     Returns:
         A table with one metric per row.
     """
-    env_id = config.get("env_id", config.get("env", ""))
     table = Table(title=Text(f"{name} · {env_id}"), show_header=False, title_justify="left")
     for label, text in facts(rows):
         table.add_row(Text(label), Text(text))

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,6 +55,13 @@ class State(StrEnum):
     FAILED = "failed"
 
 
+class LabelCounts(NamedTuple):
+    """Numbers of comparisons of an experiment: asked, and answered."""
+
+    asked: int
+    answered: int
+
+
 @dataclass(frozen=True)
 class ExperimentSummary:
     """One line of `rl-teacher runs`."""
@@ -63,7 +70,7 @@ class ExperimentSummary:
     env_id: str
     state: State
     step: int
-    labels: int
+    labels: LabelCounts
     changed_at: datetime
 
 
@@ -171,8 +178,8 @@ class Experiment:
     def all() -> list[ExperimentSummary]:
         """Return summaries of all experiments, most recently changed first."""
         names = existing_names()
-        answered = answered_in_store() if names else {}
-        summaries = [Experiment.find(name).summary(answered) for name in names]
+        counts = label_counts() if names else {}
+        summaries = [Experiment.find(name).summary(counts) for name in names]
         return sorted(summaries, key=lambda summary: summary.changed_at, reverse=True)
 
     @property
@@ -273,20 +280,21 @@ class Experiment:
         with self._writing():
             self._metrics.drop_after(step)
 
-    def summary(self, answered: Mapping[str, int] | None = None) -> ExperimentSummary:
+    def summary(self, counts: Mapping[str, LabelCounts] | None = None) -> ExperimentSummary:
         """Summarise the experiment, even if its configuration is damaged.
 
         Args:
-            answered: numbers of answered comparisons by experiment; read from the store if None.
+            counts: result of `label_counts`; read from the store if None.
         """
         newest = self._metrics.last()
-        answered = answered_in_store() if answered is None else answered
+        counts = label_counts() if counts is None else counts
+        logged = LabelCounts(newest.get("labels_asked") or 0, newest.get("labels_answered") or 0)
         return ExperimentSummary(
             name=self.name,
             env_id=env_id_of(self),
             state=self.state,
             step=newest.get("step") or 0,
-            labels=answered.get(self.name, newest.get("labels_answered") or 0),
+            labels=counts.get(self.name, logged),
             changed_at=changed_at(self.folder),
         )
 
@@ -365,10 +373,10 @@ def not_found_in_words(name: str) -> str:
     return str(UnknownName("experiment", name, names))
 
 
-def answered_in_store() -> dict[str, int]:
-    """Count answered comparisons by experiment; empty if the store cannot be read.
+def label_counts() -> dict[str, LabelCounts]:
+    """Count the comparisons in the store by experiment; empty if it cannot be read.
 
-    The metrics of a run start with training; its labels start before that.
+    Metrics have only the labels that the trainer has read, and start with training.
     """
     from rl_teacher.store.database import as_url, default_url, file_of  # noqa: PLC0415 - slow
     from rl_teacher.store.store import Store  # noqa: PLC0415 - slow
@@ -379,7 +387,8 @@ def answered_in_store() -> dict[str, int]:
         if file is not None and not file.exists():
             return {}
         with Store.open(url) as store:
-            return {each.name: each.answered for each in store.experiments.all()}
+            views = store.experiments.all()
+        return {each.name: LabelCounts(each.asked, each.answered) for each in views}
     except StoreUnavailable:
         return {}
 

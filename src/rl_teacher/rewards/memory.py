@@ -1,0 +1,133 @@
+"""Memory of a run, estimated from its settings before anything is allocated.
+
+N: environments, T: steps of a rollout, L: steps of a segment, F: features of an input row.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+from gymnasium.spaces import Space, flatdim
+
+from rl_teacher.clips.recorder import DRAWS_PER_SEGMENT
+from rl_teacher.common.errors import BadConfig
+from rl_teacher.config.agents import OtherAgentConfig, SACConfig
+from rl_teacher.config.experiment import TeachConfig, pretraining_labels
+from rl_teacher.envs.registry import EnvInfo, env_spaces
+from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.predictor.labels import MAX_IMAGES_PER_SEGMENT
+from rl_teacher.rewards.factory import segment_steps
+from rl_teacher.rewards.learner import recorded_steps
+
+FLOAT_BYTES = 4
+ADAM_COPIES = 3
+"""Copies of the weights during training: the weights, and both moments of Adam."""
+
+
+def check_memory(config: TeachConfig, env_info: EnvInfo) -> None:
+    """Refuse a run whose arrays do not fit into the available memory.
+
+    Raises:
+        BadConfig: states the needed and the available memory, and which settings to lower.
+    """
+    needed = memory_needed(config, env_info)
+    total, available = sum(needed.values()), available_memory()
+    if available is None or total <= available:
+        return
+    settings = max(needed, key=needed.__getitem__)
+    raise BadConfig(
+        f"This run needs about {in_gib(total)} of memory, and {in_gib(available)} are available. "
+        f"Lower {settings}, which accounts for {in_gib(needed[settings])}."
+    )
+
+
+def in_gib(num_bytes: float) -> str:
+    """Format a number of bytes."""
+    return f"{num_bytes / 2**30:,.1f} GiB"
+
+
+def memory_needed(config: TeachConfig, env_info: EnvInfo) -> Mapping[str, int]:
+    """Estimate the bytes of the largest arrays, by the settings that determine them.
+
+    The estimate is a lower bound: a run that fits is never refused.
+    """
+    observation_space, action_space = env_spaces(config.env_id, config.frames)
+    agent, section = config.agent_settings, config.agent_section
+    step_bytes = bytes_of(observation_space) + bytes_of(action_space)
+    num_steps = getattr(agent, "rollout_steps", 1) * agent.num_envs
+    needed = {f"--{section}.num-envs or rollout-steps": num_steps * step_bytes}
+    if isinstance(agent, SACConfig):
+        replayed = FLOAT_BYTES * (2 * flatdim(observation_space) + flatdim(action_space))
+        needed["--sac.buffer-steps"] = agent.buffer_steps * replayed
+    if not isinstance(agent, OtherAgentConfig):
+        num_inputs = flatdim(observation_space)
+        if len(observation_space.shape or ()) > 1:
+            num_inputs = 0  # the size of an image encoder's output hardly depends on the image
+        needed[f"--{section}.hidden"] = 2 * network_bytes(num_inputs, agent.hidden)
+    if config.asks:
+        space = InputSpace.from_spaces(observation_space, action_space)
+        space = space.for_encoder(config.reward.image_encoder)
+        needed |= learning_memory(config, space, segment_steps(config, env_info), step_bytes)
+    return needed
+
+
+def learning_memory(
+    config: TeachConfig, space: InputSpace, length: int, step_bytes: int
+) -> Mapping[str, int]:
+    """Estimate the bytes of recorder, labels and predictor networks.
+
+    Args:
+        config: the experiment.
+        space: input space of the predictor.
+        length: L.
+        step_bytes: bytes of an observation and an action.
+    """
+    first = pretraining_labels(config)
+    recorded = recorded_steps(first, length, config.agent_settings.num_envs, space)
+    # int64 steps of the draws from which the segments of the first comparisons are selected
+    drawn = 8 * DRAWS_PER_SEGMENT * 2 * first * length
+    num_labels = config.n_labels or first
+    if config.reward.label_buffer:
+        num_labels = min(num_labels, config.reward.label_buffer)
+    stored = min(length, MAX_IMAGES_PER_SEGMENT) if space.has_byte_rows else length
+    row_bytes = space.num_features * (1 if space.has_byte_rows else FLOAT_BYTES)
+    num_inputs = 0 if space.has_byte_rows else space.num_features
+    members = config.reward.ensemble_size * network_bytes(num_inputs, config.reward.hidden)
+    return {
+        "--pretrain-labels or --clip-length": recorded * step_bytes + drawn,
+        "--n-labels or --clip-length": num_labels * 2 * stored * row_bytes,
+        "--reward.hidden or --reward.ensemble-size": members,
+    }
+
+
+def network_bytes(num_inputs: int, hidden: Sequence[int]) -> int:
+    """Return the bytes of a network's weight matrices during training with Adam."""
+    return (
+        ADAM_COPIES
+        * FLOAT_BYTES
+        * sum(rows * columns for rows, columns in pairwise((num_inputs, *hidden)))
+    )
+
+
+def bytes_of(space: Space) -> int:
+    """Return the bytes of one observation or action."""
+    itemsize = space.dtype.itemsize if space.dtype is not None else FLOAT_BYTES
+    return itemsize * math.prod(space.shape or (1,))
+
+
+def available_memory() -> int | None:
+    """Return the bytes that can be allocated without swapping; None if the system has no /proc."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        fields = {name: rest for name, _, rest in (line.partition(":") for line in lines)}
+        available = 1024 * int(fields["MemAvailable"].split()[0])
+    except (OSError, KeyError):
+        return None
+    cgroup = Path("/sys/fs/cgroup")
+    with suppress(OSError, ValueError):  # `max` stands for no limit
+        limit = int((cgroup / "memory.max").read_text())
+        usage = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
+        available = min(available, limit - int(usage["anon"]))
+    return available

@@ -1,0 +1,110 @@
+import os
+from dataclasses import replace
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rl_teacher.cli import main
+from rl_teacher.config.agents import SACConfig
+from rl_teacher.config.experiment import PredictorConfig, TeachConfig
+from rl_teacher.envs.registry import env_spaces, get_env_info
+from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.predictor.labels import LabelSet
+from rl_teacher.rewards.memory import available_memory, check_memory, memory_needed
+from rl_teacher.runs.folder import Experiment
+
+CONFIG = TeachConfig("ShortHopper-v1", "synth", name="test", n_labels=700)
+TEACH = ["teach", "-e", "ShortHopper-v1", "-n", "x"]
+
+
+class Wide(gym.Env):
+    """Environment with observations of 200,000 numbers."""
+
+    observation_space = gym.spaces.Box(-1, 1, (200_000,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(200_000, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(200_000, np.float32), 0.0, False, False, {}
+
+
+@pytest.fixture
+def wide():
+    gym.register("Wide-v0", Wide, max_episode_steps=100)
+    yield "Wide-v0"
+    del gym.registry["Wide-v0"]
+
+
+def bytes_for(setting, config):
+    needed = memory_needed(config, get_env_info(config.env_id))
+    [found] = [num_bytes for name, num_bytes in needed.items() if setting in name]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "setting"),
+    [
+        (["-p", "synth", "-l", "1000000000"], "--pretrain-labels"),
+        (["-p", "synth", "-l", "1000000000", "-L", "5"], "--n-labels"),
+        (["-p", "rl", "--ppo.rollout-steps", "1000000000"], "--ppo.num-envs"),
+        (["-p", "rl", "--ppo.hidden", "1000000", "1000000"], "--ppo.hidden"),
+        (["-p", "synth", "--reward.hidden", "1000000", "1000000"], "--reward.hidden"),
+        (["-p", "rl", "-a", "sac", "--sac.buffer-steps", "1000000000000"], "--sac.buffer-steps"),
+    ],
+)
+def test_run_beyond_the_memory_is_refused_with_the_setting_to_lower(arguments, setting, capsys):
+    assert main([*TEACH, *arguments]) == 2
+    printed = capsys.readouterr().err
+    assert "GiB of memory" in printed
+    assert "available" in printed
+    assert f"Lower {setting}" in printed
+    assert Experiment.all() == []
+
+
+def test_run_with_200_000_numbers_per_observation_is_refused(wide, capsys):
+    arguments = ["teach", "-e", wide, "-p", "synth", "-l", "50000", "-n", "x"]
+    assert main(arguments) == 2
+    assert "GiB of memory" in capsys.readouterr().err
+    assert Experiment.all() == []
+
+
+def test_ordinary_runs_fit_into_the_memory():
+    check_memory(CONFIG, get_env_info("ShortHopper-v1"))
+    check_memory(replace(CONFIG, predictor="rl", agent="sac"), get_env_info("ShortHopper-v1"))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "reward"),
+    [
+        ("ShortHopper-v1", PredictorConfig()),
+        ("MovingDot-v0", PredictorConfig()),
+        ("MovingDot-v0", PredictorConfig(image_encoder="small")),
+    ],
+)
+def test_memory_of_labels_is_that_of_their_rows(env_id, reward):
+    config = replace(CONFIG, env_id=env_id, n_labels=20, reward=reward)
+    spaces = env_spaces(config.env_id, config.frames)
+    space = InputSpace.from_spaces(*spaces).for_encoder(reward.image_encoder)
+    length = round(config.clip_length * get_env_info(env_id).fps)
+    labels = LabelSet(length, space, num_members=3, seed=0, capacity=20)
+    assert bytes_for("--n-labels", config) == labels._rows.nbytes
+
+
+def test_label_buffer_limits_the_memory_of_labels():
+    limited = replace(CONFIG, reward=PredictorConfig(label_buffer=70))
+    assert 10 * bytes_for("--n-labels", limited) == bytes_for("--n-labels", CONFIG)
+
+
+def test_replay_buffer_counts_both_observations():
+    config = replace(CONFIG, agent="sac", sac=SACConfig(buffer_steps=100))
+    assert bytes_for("--sac.buffer-steps", config) == 100 * 4 * (12 + 12 + 3)
+
+
+def test_available_memory_is_at_most_that_of_the_machine():
+    available = available_memory()
+    assert available is not None
+    assert 0 < available <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
