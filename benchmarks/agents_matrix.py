@@ -72,7 +72,7 @@ def report(records: list[Record]) -> list[str]:
     rows = []
     for agent in dict.fromkeys(record["who"] for record in newest):
         of_agent = [record for record in newest if record["who"] == agent]
-        rows.append([agent, *(_said(of_agent, *column) for column in columns)])
+        rows.append([agent, *(_return_and_successes(of_agent, *column) for column in columns)])
     headings = [
         f"{env_id}, {f'{labels} labels' if labels else 'true reward'}" for env_id, labels in columns
     ]
@@ -80,8 +80,8 @@ def report(records: list[Record]) -> list[str]:
     steps = ", ".join(f"{each:,} of {env_id}" for env_id, each in STEPS.items())
     steps += f"; SAC's {STEPS_OF_SAC:,}"
     return [
-        "Mean return of the last 100 episodes, over seeds, and in how many runs it is above the "
-        f"bar: {bars}. Steps: {steps}. Each agent with the settings that it has by itself.",
+        "Mean return of the last 100 episodes, over seeds, and the number of runs in which it "
+        f"reaches the bar: {bars}. Steps: {steps}. All agents have their default settings.",
         "",
         *table(["", *headings], rows),
         "",
@@ -94,7 +94,7 @@ def learns(record: Record) -> bool:
     return reached is not None and reached >= BARS[record["env_id"]]
 
 
-def _said(records: list[Record], env_id: str, labels: int) -> str:
+def _return_and_successes(records: list[Record], env_id: str, labels: int) -> str:
     group = [r for r in records if r["env_id"] == env_id and r["labels"] == labels]
     reached = mean_and_spread([record["final_return"] for record in group])
     return f"{reached} ({sum(map(learns, group))} of {len(group)})" if group else reached

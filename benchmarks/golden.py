@@ -146,7 +146,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--renew", action="store_true", help="replace the recorded results")
     parser.add_argument("--only", default="", help="run only those whose name contains this text")
-    parser.add_argument("--processes", type=int, default=2, help="runs at a time")
+    parser.add_argument("--processes", type=int, default=2, help="number of simultaneous runs")
     options = parser.parse_args()
     recorded = json.loads(GOLDEN_FILE.read_text()) if GOLDEN_FILE.exists() else {}
     selected = [name for name in names() if options.only in name]

@@ -116,15 +116,15 @@ def _labels(records: list[Record]) -> list[str]:
         for r in records
     ]
     return [
-        "### Fits, questions, memory and the number of labels",
+        "### Fits, queries, memory and the number of labels",
         "",
-        "Hopper-v1, random behaviour, segments of 60 steps, an ensemble of 3. A warm fit is what "
-        "follows when labels have grown by 2 %, with taking in the answers; asking is 50 "
-        "comparisons out of 500 candidates by disagreement, the store and the oracle's answers "
-        "included; the first fit goes on for 200 gradient steps at most, compilation included.",
+        "Hopper-v1, random behaviour, segments of 60 steps, an ensemble of 3. A warm-started "
+        "fit follows when labels have grown by 2 %, and includes reading the answers; a query of "
+        "50 comparisons among 500 candidates by disagreement includes the store and the oracle's "
+        "answers; the first fit takes 200 gradient steps at most, and includes compilation.",
         "",
         *table(
-            ["labels", "warm fit ms", "its steps", "ask 50 ms", "first fit s", "MB", "peak MB"],
+            ["labels", "warm fit ms", "its steps", "query 50 ms", "first fit s", "MB", "peak MB"],
             rows,
         ),
         "",

@@ -365,7 +365,7 @@ def _training(records: list[Record]) -> list[str]:
     person = middle(record["person_steps_per_second"] for record in records)
     synthetic = middle(record["synthetic_steps_per_second"] for record in records)
     return [
-        f"* Training while somebody answers all that waits: **{ratio(person / synthetic)}** the "
+        f"* Training while a person answers every comparison: **{ratio(person / synthetic)}** the "
         f"pace of a synthetic run with as many labels (to reach: 0.9x); {number(person)} over "
         f"{number(synthetic)} steps/s, medians of {len(records)} rounds, in turn.",
     ]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from benchmarks.children import run_ours
@@ -34,11 +35,7 @@ HOW = "python -m benchmarks.run tasks [--only ShortHopper-v1 ...] [--labels 0 10
 
 def run(options: Options, records: Records) -> None:
     """Run what is not recorded yet, two at a time, each with one physics thread."""
-    fill(cells(options), _with_two_parallel(options), records)
-
-
-def _with_two_parallel(options: Options) -> Options:
-    return replace(options, parallel=options.parallel or 2)
+    fill(cells(options), replace(options, parallel=options.parallel or 2), records)
 
 
 def cells(options: Options) -> Iterator[Cell]:
@@ -100,8 +97,8 @@ def report(records: list[Record]) -> list[str]:
     return [
         "Score: (return - random policy's) / (return with the true reward - random policy's), so "
         "that tasks whose returns are negative count as well; 1 is as good as the true reward. "
-        f"The geometric mean takes a score below {FLOOR} as {FLOOR}. Returns are those of the last "
-        "100 episodes of training, means over seeds.",
+        f"In the geometric mean, scores below {FLOOR} count as {FLOOR}. Returns are those of the "
+        "last 100 episodes of training, means over seeds.",
         "",
         *table(
             ["score", *(f"{labels} labels" for labels in counts)],
@@ -140,7 +137,7 @@ def _details(groups: dict[tuple[str, int], list[Record]], zeros: dict[str, float
         rows.append(
             [
                 f"{env_id}, {f'{labels} labels' if labels else 'true reward'}",
-                ", ".join(str(record["seed"]) for record in sorted(group, key=_seed)),
+                ", ".join(str(record["seed"]) for record in sorted(group, key=itemgetter("seed"))),
                 mean_and_spread([record["final_return"] for record in group]),
                 ratio(mean / true_return) if true_return > 0 and labels else NONE,
                 mean_and_spread([record["auc"] for record in group]),
@@ -153,7 +150,3 @@ def _details(groups: dict[tuple[str, int], list[Record]], zeros: dict[str, float
     ]
     headings = ["", "seeds", "final return", "/ true reward", "mean over training", "wall s"]
     return [*table(headings, rows), ""]
-
-
-def _seed(record: Record) -> int:
-    return record["seed"]

@@ -319,7 +319,7 @@ def _labelers(records: list[Record]) -> list[str]:
     return [
         "",
         f"{newest['labelers']} labelers, each of whom answers a comparison a second for "
-        f"{newest['seconds']} s; whoever asks and the service share the machine. ms (to reach: p99 "
+        f"{newest['seconds']} s; clients and service share the machine. ms (to reach: p99 "
         "under 100 ms, none lost, none doubled):",
         "",
         *table(headings, rows),
