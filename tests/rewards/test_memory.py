@@ -48,8 +48,8 @@ def bytes_for(setting, config):
 @pytest.mark.parametrize(
     ("arguments", "setting"),
     [
-        (["-p", "synth", "-l", "1000000000"], "--pretrain-labels"),
-        (["-p", "synth", "-l", "1000000000", "-L", "5"], "--n-labels"),
+        (["-p", "synth", "-l", "1000000000"], "--n-labels"),
+        (["-p", "synth", "-l", "1000000000", "-L", "1000000000"], "--pretrain-labels"),
         (["-p", "rl", "--ppo.rollout-steps", "1000000000"], "--ppo.num-envs"),
         (["-p", "rl", "--ppo.hidden", "1000000", "1000000"], "--ppo.hidden"),
         (["-p", "synth", "--reward.hidden", "1000000", "1000000"], "--reward.hidden"),
@@ -66,7 +66,7 @@ def test_run_beyond_the_memory_is_refused_with_the_setting_to_lower(arguments, s
 
 
 def test_run_with_200_000_numbers_per_observation_is_refused(wide, capsys):
-    arguments = ["teach", "-e", wide, "-p", "synth", "-l", "50000", "-n", "x"]
+    arguments = ["teach", "-e", wide, "-p", "synth", "-l", "50000", "-n", "x", "-c", "1"]
     assert main(arguments) == 2
     assert "GiB of memory" in capsys.readouterr().err
     assert Experiment.all() == []
