@@ -1,6 +1,8 @@
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
+from typing import Annotated
 
 import pytest
+import tyro
 
 from rl_teacher.cli import main
 from rl_teacher.common.errors import BadConfig
@@ -14,6 +16,8 @@ from rl_teacher.config.fields import (
     as_keyword,
     check_bounds,
     check_effects,
+    join_help_lines,
+    long_options,
 )
 from rl_teacher.config.presets import preset
 
@@ -122,3 +126,28 @@ def test_settings_of_a_preset_are_never_refused(name, predictor):
         "Pong-v0", predictor, name="x", **preset(name, has_labels=predictor != "rl")
     )
     check_effects(RunSetup(config, RunOptions(), True), config, RunOptions())
+
+
+def test_help_of_each_field_becomes_one_line():
+    @dataclass
+    class Section:
+        share: float = 0.5
+        """a phrase
+        of two lines"""
+
+    def command(section: Section, config: TeachConfig):
+        """Do nothing."""
+
+    join_help_lines(command)
+    assert Section.__dataclass_fields__["share"].metadata["help"] == "a phrase of two lines"
+    helps = [each.metadata["help"] for each in fields(TeachConfig) if each.metadata["help"]]
+    assert len(helps) > 20
+    assert not any("\n" in text for text in helps)
+
+
+def test_long_options_have_the_prefix_of_their_section():
+    def command(config: Annotated[TeachConfig, tyro.conf.arg(name="")], plot: str = ""):
+        """Do nothing."""
+
+    options = set(long_options(command))
+    assert {"--env-id", "--n-labels", "--ppo.num-envs", "--reward.l2", "--plot"} <= options

@@ -5,6 +5,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
+from textwrap import dedent
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -169,7 +170,7 @@ def help_of(config: type) -> dict[str, str]:
     """Return the text below each field of a dataclass and its bases, in one line each."""
     texts: dict[str, str] = {}
     for base in reversed(config.__mro__[:-1]):
-        [definition] = ast.parse(inspect.getsource(base)).body
+        [definition] = ast.parse(dedent(inspect.getsource(base))).body
         field_name = ""
         for statement in getattr(definition, "body", ()):
             match statement:
