@@ -34,7 +34,7 @@ class Wide(gym.Env):
 
 @pytest.fixture
 def wide():
-    gym.register("Wide-v0", Wide, max_episode_steps=100)
+    gym.register("Wide-v0", lambda **_: Wide(), max_episode_steps=100)
     yield "Wide-v0"
     del gym.registry["Wide-v0"]
 
