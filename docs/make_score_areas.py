@@ -11,8 +11,8 @@ from PIL import Image, ImageDraw
 
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.atari.emulators import IN_COLOUR, Emulators
-from rl_teacher.envs.atari.names import AtariGame, game_called
-from rl_teacher.envs.atari.score_areas import SCORE_AREAS
+from rl_teacher.envs.atari.names import AtariGame, resolve_game
+from rl_teacher.envs.atari.rules import SCORE_AREAS
 
 PICTURE = Path(__file__).parent / "images" / "score-areas.png"
 COLUMNS = 2
@@ -60,7 +60,7 @@ def drawn(game: AtariGame) -> Image.Image:
 
 def main() -> None:
     """Draw every game that has score areas."""
-    games = [game for name in sorted(SCORE_AREAS) if (game := game_called(name)) is not None]
+    games = [game for name in sorted(SCORE_AREAS) if (game := resolve_game(name)) is not None]
     rows = -(-len(games) // COLUMNS)
     sheet = Image.new("RGB", (COLUMNS * CELL[0], rows * CELL[1]), PAPER)
     for place, game in enumerate(games):

@@ -43,6 +43,31 @@ class Endless(Point):
     pass
 
 
+class GrowsAfterThirtySteps(Point):
+    """An observation that gets a second number after the check before training."""
+
+    num_steps = 0
+
+    def step(self, action):
+        self.num_steps += 1
+        return super().step(action)
+
+    def observation(self):
+        return np.full(2 if self.num_steps > 30 else 1, self.place, np.float32)
+
+
+class RendersNothing(Point):
+    def render(self):
+        return None
+
+
+ONLY_POINT = gym.wrappers.TimeLimit(Point(), 40)
+
+
+def the_same_point():
+    return ONLY_POINT
+
+
 class OldReset(Point):
     def reset(self):
         return self.observation(), {}

@@ -1,5 +1,9 @@
 """Environment checks before training."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from rl_teacher.cli import main
@@ -48,6 +52,8 @@ def test_known_environments_have_no_fatal_faults(env_id):
         ("LampOfInts", "an image of int64 (24, 20, 3)"),
         ("GlaringLamp", "an image with values from 0.0 to 3.0"),
         ("ManyColours", "render mode rgb_array"),
+        ("RendersNothing", "render() returned None: uint8 [height, width, 3]"),
+        ("the_same_point", "returned the same object twice"),
         ("WrongPicture", "render() returned float64 (4, 4): uint8 [height, width, 3]"),
     ],
 )
@@ -104,6 +110,29 @@ def test_training_refuses_faulty_environment(capsys):
     arguments = ["-e", own("IsNaN"), "-p", "rl", "-n", "x", "-t", "100"]
     assert main(["teach", *arguments]) == 2
     assert "not finite: nan" in capsys.readouterr().err
+
+
+def test_training_refuses_factory_of_one_object(capsys):
+    arguments = ["-e", own("the_same_point"), "-p", "rl", "-n", "x", "-t", "100"]
+    assert main(["teach", *arguments]) == 2
+    assert "Create a new one in each call" in capsys.readouterr().err
+
+
+def test_observation_that_changes_shape_during_training_is_refused(capsys):
+    arguments = ["-e", own("GrowsAfterThirtySteps"), "-p", "rl", "-n", "x", "-t", "100000"]
+    assert main(["teach", *arguments, "--no-tensorboard"]) == 2
+    assert "GrowsAfterThirtySteps returned an observation of shape (2,)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("predictor", ["synth", "human"])
+def test_nothing_but_the_result_is_printed(predictor):
+    """SDL, which draws Gymnasium's environments, reports a missing display or sound card."""
+    command = [sys.executable, "-m", "rl_teacher", "check", "CartPole-v1", "-p", predictor]
+    unset = ("DISPLAY", "XDG_RUNTIME_DIR", "SDL_VIDEODRIVER", "SDL_AUDIODRIVER")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert done.stderr == ""
+    assert done.stdout.startswith("CartPole-v1 can be used")
 
 
 def test_command_describes_image_preprocessing(capsys):

@@ -18,7 +18,7 @@ import numpy as np
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.envs.atari.score_areas import SCREEN_HEIGHT, SCREEN_WIDTH
+from rl_teacher.envs.atari.rules import SCREEN_HEIGHT, SCREEN_WIDTH
 from rl_teacher.envs.factories import type_name
 from rl_teacher.envs.preprocessing import (
     describe_preprocessing,
@@ -33,6 +33,7 @@ from rl_teacher.envs.registry import (
     make_single_env,
     mujoco_model,
 )
+from rl_teacher.envs.rendering import find_frame_fault
 from rl_teacher.nn.image_layout import ImageLayout
 
 logger = logging.getLogger(__name__)
@@ -128,6 +129,7 @@ def find_faults(env_info: EnvInfo, num_steps: int) -> list[Fault]:
                     "so memory grows. Wrap it in gymnasium.wrappers.TimeLimit.",
                     is_fatal=False,
                 )
+            check_independence(env, env_info.id, note)
             check_determinism(env_info.id, note)
         except CheckFailed:
             pass
@@ -314,7 +316,18 @@ def check_reward(reward: Any, note: Note) -> None:
         raise CheckFailed
 
 
-# --- determinism ---
+# --- other instances ---
+
+
+def check_independence(env: gymnasium.Env, env_id: str, note: Note) -> None:
+    """Check that every environment is an object of its own."""
+    with closing(make_single_env(env_id)) as other:
+        if other.unwrapped is env.unwrapped:
+            note(
+                "The function that creates the environment returned the same object twice: "
+                "training steps several environments at a time. Create a new one in each call."
+            )
+            raise CheckFailed
 
 
 def check_determinism(env_id: str, note: Note) -> None:
@@ -358,18 +371,10 @@ def find_rendering_faults(env_id: str, *, is_shown: bool) -> list[Fault]:
     try:
         with closing(make_rendered_env(env_id)) as env:
             env.reset(seed=SEED)
-            image = np.asarray(env.render())
+            text = find_frame_fault(env.render())
     except BadInput as error:
         return [Fault(str(error), is_shown)]
     except Exception as error:
         text = f"render() raised {type(error).__name__}: {error}. Its clips cannot be shown."
         return [Fault(text, is_shown)]
-    if image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3:
-        return []
-    return [
-        Fault(
-            f"render() returned {image.dtype} {image.shape}: uint8 [height, width, 3] is "
-            "needed, with render_mode='rgb_array'. Its clips cannot be shown.",
-            is_shown,
-        )
-    ]
+    return [] if text is None else [Fault(text, is_shown)]

@@ -69,8 +69,14 @@ def time_limit_of(env: gymnasium.Env) -> int | None:
     """Return the time limit of an environment in steps; None if it has none."""
     if env.spec is not None and env.spec.max_episode_steps is not None:
         return env.spec.max_episode_steps
+    wrapper = find_time_limit(env)
+    return None if wrapper is None else wrapper._max_episode_steps
+
+
+def find_time_limit(env: gymnasium.Env) -> TimeLimit | None:
+    """Return the outermost wrapper that limits the episodes of an environment; None without one."""
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, TimeLimit):
-            return env._max_episode_steps
+            return env
         env = env.env
     return None

@@ -79,8 +79,16 @@ class MovingDot(gymnasium.Env):
         times = min_repeats
         if min_repeats < max_repeats:
             times = int(self.np_random.integers(min_repeats, max_repeats + 1))
-        before, move = self.place, self._move(action)
-        reward = sum(self._move_once(move) for _ in range(times))
+        if self._is_continuous:
+            move = [int(np.sign(each)) if abs(each) >= THRESHOLD else 0 for each in action]
+        else:
+            move = MOVES[int(action)]
+        before, reward = self.place, 0
+        for _ in range(times):
+            bounds = zip(self.place, move, LOWEST, HIGHEST, strict=True)
+            x, y = (min(max(at + by, low), high) for at, by, low, high in bounds)
+            reward += int(np.sign(distance(self.place) - distance((x, y))))
+            self.place = (x, y)
         if self.place != before:
             self._draw(before)
         return self._screen.copy(), float(reward), False, False, {}
@@ -88,22 +96,6 @@ class MovingDot(gymnasium.Env):
     def render(self) -> Screen:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the current image."""
         return self._screen.copy()
-
-    def _move(self, action: Any) -> tuple[int, int]:
-        """Return the move (x, y) of an action."""
-        if not self._is_continuous:
-            return MOVES[int(action)]
-        x, y = (int(np.sign(each)) if abs(each) >= THRESHOLD else 0 for each in action)
-        return x, y
-
-    def _move_once(self, move: tuple[int, int]) -> int:
-        """Move once within the bounds and return the reward."""
-        before = distance(self.place)
-        bounds = zip(self.place, move, LOWEST, HIGHEST, strict=True)
-        x, y = (min(max(at + by, low), high) for at, by, low, high in bounds)
-        self.place = (x, y)
-        now = distance(self.place)
-        return int(now < before) - int(now > before)
 
     def _draw(self, before: tuple[int, int] | None = None) -> None:
         """Draw the dot after erasing the previous one, or the whole screen."""

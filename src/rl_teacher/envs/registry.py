@@ -1,10 +1,11 @@
 """The registry of environments that agents can be trained in."""
 
 import importlib
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
@@ -83,12 +84,18 @@ def get_env_info(env_id: str) -> EnvInfo:
 
 
 def list_env_infos() -> list[EnvInfo]:
-    """List the MuJoCo tasks and Gymnasium's own environments that can be created here.
+    """List the MuJoCo tasks, MovingDot and Gymnasium's environments that can be created here.
 
     `list_atari_infos` lists the many Atari games.
     """
-    ours = [_task_info(task) for task in TASKS.values()]
-    return ours + list(_gymnasium_infos())
+    infos = [_task_info(task) for task in TASKS.values()]
+    for full_id in _latest_gymnasium_ids():
+        entry_point = str(gymnasium.registry[full_id].entry_point)
+        is_known = entry_point.startswith(("gymnasium.envs.", f"{moving_dot.__name__}:"))
+        if is_known and "/" not in full_id:
+            with suppress(BadInput):
+                infos.append(_gymnasium_info(full_id))
+    return infos
 
 
 def list_atari_infos() -> list[EnvInfo]:
@@ -167,26 +174,27 @@ def make_rendered_env(env_id: str, frames: FrameSettings | None = None) -> gymna
     Raises:
         BadInput: the environment cannot be created with rendering.
     """
-    return preprocess_images(_make_with_rendering(_full_id(env_id)), frames)
-
-
-def _make_with_rendering(env_id: str) -> gymnasium.Env:
+    # Most environments render with pygame, which must not open a window or print.
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    full_id = _full_id(env_id)
     try:
-        env = _make_gymnasium(env_id, render_mode="rgb_array")
+        env = _make_gymnasium(full_id, render_mode="rgb_array")
     except BadInput:
-        env = _make_gymnasium(env_id)  # it may not accept render_mode
+        env = _make_gymnasium(full_id)  # it may not accept render_mode
         if "rgb_array" in env.metadata.get("render_modes", []):
             env.close()
             raise
     if "rgb_array" not in env.metadata.get("render_modes", []):
-        if is_viewable(env.observation_space):
-            return ObservationRenderer(env)
-        env.close()
-        raise BadInput(
-            f"Clips of {env_id} cannot be shown to a person: it has neither MuJoCo bodies nor the "
-            "render mode rgb_array. Add that mode, or use a synthetic teacher (-p synth)."
-        )
-    return env
+        if not is_viewable(env.observation_space):
+            env.close()
+            raise BadInput(
+                f"Clips of {full_id} cannot be shown to a person: it has neither MuJoCo bodies nor "
+                "the render mode rgb_array. Add that mode, or use a synthetic teacher (-p synth)."
+            )
+        env = ObservationRenderer(env)
+    return preprocess_images(env, frames)
 
 
 def mujoco_model(env_id: str) -> "mujoco.MjModel | None":  # pyright: ignore[reportAttributeAccessIssue]
@@ -251,13 +259,9 @@ def _register(registered_id: str, task: Task) -> None:
         kwargs={"env_id": task.id},
     )
     if registered_id.replace("-v1", "-v5") in gymnasium.registry:
-        _silence_upgrade_advice(registered_id)
-
-
-def _silence_upgrade_advice(registered_id: str) -> None:
-    """Silence Gymnasium's advice to upgrade our Hopper-v1 to its own Hopper-v5."""
-    advice = rf".*The environment {re.escape(registered_id)} is out of date"
-    warnings.filterwarnings("ignore", message=advice, category=DeprecationWarning)
+        # Gymnasium advises to upgrade our Hopper-v1 to its own Hopper-v5.
+        advice = rf".*The environment {re.escape(registered_id)} is out of date"
+        warnings.filterwarnings("ignore", message=advice, category=DeprecationWarning)
 
 
 # --- names ---
@@ -326,7 +330,8 @@ def _ids_by_lower_name() -> dict[str, str]:
     registered = [spec.id for spec in gymnasium.registry.values() if not _is_ale_spec(spec)]
     for full_id in [*TASKS, *sorted(registered)]:
         names.setdefault(full_id.lower(), full_id)
-    for spelling, full_id in [*_task_spellings(), *_unversioned_gymnasium()]:
+    unversioned = [(full_id.rsplit("-v", 1)[0], full_id) for full_id in _latest_gymnasium_ids()]
+    for spelling, full_id in [*_task_spellings(), *unversioned]:
         names.setdefault(spelling.lower(), full_id)
     return names
 
@@ -344,24 +349,16 @@ def _task_spellings() -> Iterator[tuple[str, str]]:
     yield "DoublePendulum-v5", "InvertedDoublePendulum-v5"
 
 
-def _unversioned_gymnasium() -> Iterator[tuple[str, str]]:
-    return ((full_id.rsplit("-v", 1)[0], full_id) for full_id in _latest_gymnasium_ids())
-
-
 def _latest_gymnasium_ids() -> list[str]:
     """Return the latest version of each registered id that is neither a task nor a game."""
     latest: dict[str, EnvSpec] = {}
     for spec in gymnasium.registry.values():
         name = spec.id.rsplit("-v", 1)[0]
         is_newest = name not in latest or (spec.version or 0) > (latest[name].version or 0)
-        if is_newest and not _is_suite_spec(spec) and not _is_ale_spec(spec):
+        is_task = str(spec.entry_point).startswith(f"{NAMESPACE}.envs.mujoco.vector:")
+        if is_newest and not is_task and not _is_ale_spec(spec):
             latest[name] = spec
     return [spec.id for spec in latest.values() if spec.id not in TASKS]
-
-
-def _is_suite_spec(spec: EnvSpec) -> bool:
-    """Return whether an id belongs to one of our tasks."""
-    return str(spec.entry_point).startswith(f"{NAMESPACE}.envs.mujoco.vector:")
 
 
 def _is_ale_spec(spec: EnvSpec) -> bool:
@@ -413,33 +410,16 @@ def _gymnasium_info(full_id: str) -> EnvInfo:
         longest = time_limit_of(env)
         has_images = is_image_space(env.observation_space)
     spec = gymnasium.registry.get(full_id.rpartition(":")[2])
+    description = f"your {full_id}" if spec is None else f"Gymnasium's {spec.name}"
     return EnvInfo(
         id=full_id,
         fps=fps,
         max_episode_steps=longest,
         can_terminate=spec is None or spec.name not in _NEVER_TERMINATE,
         backend="gymnasium",
-        description=_describe(full_id, spec),
+        description=moving_dot.DESCRIPTION if full_id in moving_dot.KINDS else description,
         has_image_observations=has_images,
     )
-
-
-def _describe(full_id: str, spec: EnvSpec | None) -> str:
-    if spec is None:
-        return f"your {full_id}"
-    return moving_dot.DESCRIPTION if full_id in moving_dot.KINDS else f"Gymnasium's {spec.name}"
-
-
-def _gymnasium_infos() -> Iterator[EnvInfo]:
-    """Yield MovingDot and Gymnasium's own environments that can be created here."""
-    for full_id in _latest_gymnasium_ids():
-        entry_point = str(gymnasium.registry[full_id].entry_point)
-        is_known = entry_point.startswith(("gymnasium.envs.", f"{moving_dot.__name__}:"))
-        if is_known and "/" not in full_id:
-            try:
-                yield _gymnasium_info(full_id)
-            except BadInput:
-                continue
 
 
 def _make_gymnasium(full_id: str, render_mode: str | None = None) -> gymnasium.Env:

@@ -1,10 +1,9 @@
 """Rendering by replay: the frames of environments without MuJoCo."""
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from typing import Any
 
-import gymnasium
 import numpy as np
 from jaxtyping import Integer, Shaped, UInt8
 
@@ -44,7 +43,7 @@ def render_steps(
     if game is None:
         images = _iterate_gymnasium_frames(env_id, record, steps, frames)
         return _stack_frames(env_id, images, observations)
-    from rl_teacher.envs.atari.film import frames_of, shared_replayer  # noqa: PLC0415
+    from rl_teacher.envs.atari.emulators import frames_of, shared_replayer  # noqa: PLC0415
 
     agent_frames = None if observations is None else frames_of(record)
     with shared_replayer(game, agent_frames) as replayer:
@@ -64,7 +63,13 @@ def _stack_frames(
     stacked = []
     for index, (obs, frame) in enumerate(frames):
         if obs is not None and observations is not None:
-            _check_replayed(env_id, obs, observations[index])
+            recorded = observations[index]
+            if not np.allclose(obs, recorded, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+                raise BadInput(
+                    f"Replaying {env_id} gave other observations than the recorded episode, so its "
+                    "clips would show what never happened. Draw all randomness from "
+                    "self.np_random, or choose another environment."
+                )
         stacked.append(frame)
     return np.stack(stacked)
 
@@ -89,7 +94,7 @@ def iterate_frames(
     game = atari_game(env_id)
     if game is None:
         return _iterate_gymnasium_frames(env_id, record, steps, frames)
-    from rl_teacher.envs.atari.film import EpisodeReplayer, frames_of  # noqa: PLC0415
+    from rl_teacher.envs.atari.emulators import EpisodeReplayer, frames_of  # noqa: PLC0415
 
     return EpisodeReplayer(game, frames_of(record) if is_observed else None).iterate_frames(
         record, steps
@@ -102,7 +107,6 @@ def _iterate_gymnasium_frames(
     steps: Integer[np.ndarray, " time"],
     frames: FrameSettings | None = None,
 ) -> Iterator[tuple[Observation, Frame]]:
-    _configure_headless_pygame()
     requested = set(steps.tolist())
     with closing(ReplayableEnv(make_rendered_env(env_id, frames), ReplayHistory(0))) as env:
         obs = env.restart(record.reset_state)
@@ -110,30 +114,20 @@ def _iterate_gymnasium_frames(
             if step > 0:
                 obs, *_ = env.step(record.actions[step - 1])
             if step in requested:
-                yield obs, _render(env_id, env)
+                rendered = env.render()
+                fault = find_frame_fault(rendered)
+                if fault is not None:
+                    raise BadInput(f"{env_id}: {fault}")
+                yield obs, np.asarray(rendered)
 
 
-def _configure_headless_pygame() -> None:
-    """Keep pygame, which renders most environments, from opening a window or printing."""
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-
-
-def _render(env_id: str, env: gymnasium.Env) -> Frame:
-    image = np.asarray(env.render())
-    if image.shape[2:] != (3,) or image.dtype != np.uint8:
-        raise BadInput(
-            f"render() of {env_id} (render_mode='rgb_array') returned an array of "
-            f"{image.dtype} {image.shape}; uint8 [height, width, 3] is needed to show its clips. "
-            "Correct render(), or choose another environment."
-        )
-    return image
-
-
-def _check_replayed(env_id: str, obs: Observation, recorded: Observation) -> None:
-    if not np.allclose(obs, recorded, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
-        raise BadInput(
-            f"Replaying {env_id} gave other observations than the recorded episode, so its clips "
-            "would show what never happened. Draw all randomness from self.np_random, or choose "
-            "another environment."
-        )
+def find_frame_fault(rendered: Any) -> str | None:
+    """Describe how the result of `render` is not an RGB image; None where it is one."""
+    image = np.asarray(rendered)
+    if image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3:
+        return None
+    returned = "None" if rendered is None else f"{image.dtype} {image.shape}"
+    return (
+        f"render() returned {returned}: uint8 [height, width, 3] is needed, with "
+        "render_mode='rgb_array'. Its clips cannot be shown."
+    )

@@ -11,10 +11,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers import TimeLimit
 from jaxtyping import Float, Shaped
 
-from rl_teacher.common.errors import BadConfig, CorruptCheckpoint
+from rl_teacher.common.errors import BadConfig, BadObservation, CorruptCheckpoint
 from rl_teacher.common.state_dict import nest, part_of
 from rl_teacher.envs.episode_replay import (
     KEEP_STEPS,
@@ -24,6 +23,7 @@ from rl_teacher.envs.episode_replay import (
     pack_replay_records,
     unpack_replay_records,
 )
+from rl_teacher.envs.factories import find_time_limit
 from rl_teacher.envs.interface import StatefulVectorEnv, checked_elapsed, generator_at
 
 logger = logging.getLogger(__name__)
@@ -62,18 +62,36 @@ class ReplayableEnv(gymnasium.Wrapper):
         self.episode = self._history.start_episode()
         self._reset_state = {"seed": seed, "rng": rng, "elapsed": 0}
         self._actions = []
-        _renew_world(self.unwrapped)
-        return super().reset(seed=seed, options=options)
+        # A used Box2D world keeps state of earlier episodes. Gymnasium's LunarLander renews its own
+        # (Gymnasium's issue 728), its BipedalWalker does not.
+        own: Any = self.unwrapped
+        world, destroy = getattr(own, "world", None), getattr(own, "_destroy", None)
+        if world is not None and destroy is not None:
+            destroy()
+            own.world = type(world)(gravity=world.gravity)
+        obs, reset_info = super().reset(seed=seed, options=options)
+        self._check_shape(obs)
+        return obs, reset_info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take one step and record its action."""
         self._actions.append(np.array(action))
         self._history.count_steps()
-        return super().step(action)
+        obs, *others = super().step(action)
+        self._check_shape(obs)
+        return obs, *others  # pyright: ignore[reportReturnType]
+
+    def _check_shape(self, obs: Any) -> None:
+        if np.shape(obs) != self.observation_space.shape:
+            name = type(self.unwrapped).__name__ if self.spec is None else self.spec.id
+            raise BadObservation(
+                f"{name} returned an observation of shape {np.shape(obs)}, and observation_space "
+                f"declares {self.observation_space.shape}. Make all observations of one shape."
+            )
 
     def start_at(self, elapsed_steps: int) -> None:
         """Set the step count of the running episode's time limit, if it has one."""
-        time_limit = _time_limit(self)
+        time_limit = find_time_limit(self)
         if time_limit is not None:
             self._reset_state["elapsed"] = elapsed_steps
             time_limit._elapsed_steps = elapsed_steps
@@ -158,16 +176,25 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
         """Start new episodes; `options["elapsed_steps"]` sets the initial step counts."""
         others = dict(options or {})
         elapsed_steps = others.pop("elapsed_steps", None)
-        obs, infos = super().reset(seed=_plain_seed(seed), options=others or None)
-        if elapsed_steps is not None:
-            self._stagger(elapsed_steps)
+        if isinstance(seed, np.integer):  # Gymnasium accepts plain integers and lists only
+            seed = int(seed)
+        seeds = seed if seed is None or isinstance(seed, int) else list(seed)
+        obs, infos = super().reset(seed=seeds, options=others or None)
+        spec = self.envs[0].spec
+        if elapsed_steps is not None and spec is not None and spec.max_episode_steps is not None:
+            elapsed = checked_elapsed(elapsed_steps, self.num_envs, spec.max_episode_steps)
+            for env, steps in zip(self.envs, elapsed.tolist(), strict=True):
+                env.start_at(steps)
         return obs, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all environments; finished episodes are reset in the same step."""
         obs, rewards, terminated, truncated, infos = super().step(actions)
-        if "final_obs" in infos:
-            infos["final_obs"] = _fill_final_obs(infos["final_obs"], infos["_final_obs"], obs)
+        if "final_obs" in infos:  # None where no episode ended; make it dense
+            next_obs = obs.copy()
+            for index in np.flatnonzero(infos["_final_obs"]):
+                next_obs[index] = infos["final_obs"][index]
+            infos["final_obs"] = next_obs
         return obs, rewards, terminated, truncated, infos
 
     def get_state(self) -> dict[str, np.ndarray]:
@@ -201,27 +228,16 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
         self._set_observations(
             np.stack([env.replay(r) for env, r in zip(self.envs, running, strict=True)])
         )
-        self._warn_unless_observing(state["observations"])
-        # Only now: replaying counted steps and numbered episodes.
-        self._history.set_state(part_of(state, "history"))
-        for env, episode in zip(self.envs, state["episodes"].tolist(), strict=True):
-            env.episode = episode
-
-    def _warn_unless_observing(self, saved: Shaped[np.ndarray, "env ..."]) -> None:
-        if not np.array_equal(self.observations, saved, equal_nan=True):
+        if not np.array_equal(self.observations, state["observations"], equal_nan=True):
             logger.warning(
                 "Replaying %s did not reproduce the saved observations: the environment is not "
                 "deterministic. The run continues, but differs from an uninterrupted one.",
                 self.envs[0],
             )
-
-    def _stagger(self, elapsed_steps: Any) -> None:
-        spec = self.envs[0].spec
-        max_episode_steps = spec.max_episode_steps if spec is not None else None
-        if max_episode_steps is not None:
-            elapsed = checked_elapsed(elapsed_steps, self.num_envs, max_episode_steps)
-            for env, steps in zip(self.envs, elapsed.tolist(), strict=True):
-                env.start_at(steps)
+        # Only now: replaying counted steps and numbered episodes.
+        self._history.set_state(part_of(state, "history"))
+        for env, episode in zip(self.envs, state["episodes"].tolist(), strict=True):
+            env.episode = episode
 
     def _set_observations(self, observations: Shaped[np.ndarray, "env ..."]) -> None:
         """Set the current observations, with no episode finished."""
@@ -230,43 +246,6 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
         self._terminations[:] = False
         self._truncations[:] = False
         self._autoreset_envs = np.zeros(self.num_envs, dtype=np.bool_)
-
-
-def _plain_seed(seed: int | Sequence[int | None] | None) -> int | list[int | None] | None:
-    if seed is None or isinstance(seed, int):
-        return seed
-    return int(seed) if isinstance(seed, np.integer) else list(seed)
-
-
-def _fill_final_obs(
-    final_obs: Shaped[np.ndarray, "..."],
-    is_final: Shaped[np.ndarray, " env"],
-    obs: Shaped[np.ndarray, "env ..."],
-) -> Shaped[np.ndarray, "env ..."]:
-    """Return [N, ...] next observations before any reset."""
-    next_obs = obs.copy()
-    for index in np.flatnonzero(is_final):
-        next_obs[index] = final_obs[index]
-    return next_obs
-
-
-def _renew_world(env: gymnasium.Env) -> None:
-    """Give a Box2D environment a new world, since a used one keeps state of earlier episodes.
-
-    Gymnasium's LunarLander does so itself (its issue 728), its BipedalWalker does not.
-    """
-    world, destroy = getattr(env, "world", None), getattr(env, "_destroy", None)
-    if world is not None and destroy is not None:
-        destroy()
-        env.world = type(world)(gravity=world.gravity)  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _time_limit(env: gymnasium.Env) -> TimeLimit | None:
-    while isinstance(env, gymnasium.Wrapper):
-        if isinstance(env, TimeLimit):
-            return env
-        env = env.env
-    return None
 
 
 def mujoco_positions(env: gymnasium.Env) -> Float[np.ndarray, " nq"] | None:

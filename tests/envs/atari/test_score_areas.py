@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rl_teacher.common.errors import BadConfig
-from rl_teacher.envs.atari.score_areas import SCORE_AREAS, Area, blank, register_score_area
+from rl_teacher.envs.atari.rules import SCORE_AREAS, Area, blank, register_score_area
 
 PAPER_GAMES = {"BeamRider", "Breakout", "Pong", "Qbert", "Seaquest", "SpaceInvaders", "Enduro"}
 
@@ -39,7 +39,7 @@ def test_blank_keeps_image_of_game_without_areas():
 
 
 def test_registered_area_is_blanked(monkeypatch):
-    monkeypatch.setattr("rl_teacher.envs.atari.score_areas.SCORE_AREAS", {})
+    monkeypatch.setattr("rl_teacher.envs.atari.rules.SCORE_AREAS", {})
     register_score_area("MsPacman", Area(170, 190), Area(190, 210, 0, 60))
     images = np.full((1, 210, 160), 9, np.uint8)
     blank(images, "MsPacman")

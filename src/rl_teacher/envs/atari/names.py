@@ -71,25 +71,22 @@ def game_of(full_id: str) -> AtariGame | None:
 
 
 def games() -> Iterator[AtariGame]:
-    """Return every game, without sticky actions."""
+    """Yield every game, without sticky actions."""
     return (AtariGame(_ale_name(rom), rom, is_sticky=False) for rom in _roms_by_name().values())
 
 
 def nearest_names(spelling: str) -> list[str]:
     """Return the names of games that are close to a misspelt one."""
-    names = [each for game in games() for each in _spellings(game)]
-    by_lower = {name.lower(): name for name in names}
+    by_lower = {
+        name.lower(): name
+        for game in games()
+        for name in (
+            *(game.name, f"{game.name}-v0", f"{game.name}-v4"),
+            *(game.id, f"ALE/{game.name}-v5"),
+        )
+    }
     near = difflib.get_close_matches(spelling.lower(), by_lower, n=4, cutoff=0.6)
     return [by_lower[name] for name in near]
-
-
-def _spellings(game: AtariGame) -> tuple[str, ...]:
-    return (
-        game.name,
-        *(f"{game.name}-v{version}" for version in (0, 4)),
-        game.id,
-        f"ALE/{game.name}-v5",
-    )
 
 
 @cache

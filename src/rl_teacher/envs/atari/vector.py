@@ -19,8 +19,13 @@ from jaxtyping import Bool, Float, Float64, Int64, Integer
 from rl_teacher.common.errors import CorruptCheckpoint
 from rl_teacher.common.state_dict import array_to_text, nest, part_of, text_to_array
 from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.envs.atari.emulators import CONTINUE, MAX_SEED, Emulators, Images
-from rl_teacher.envs.atari.film import EpisodeReplayer
+from rl_teacher.envs.atari.emulators import (
+    CONTINUE,
+    MAX_SEED,
+    Emulators,
+    EpisodeReplayer,
+    Images,
+)
 from rl_teacher.envs.atari.names import AtariGame
 from rl_teacher.envs.atari.rules import CLIP_FPS, RETAINS_MEMORY, rules_of
 from rl_teacher.envs.episode_replay import (
@@ -160,10 +165,22 @@ class AtariVectorEnv(SeededVectorEnv):
 
     def begin_step(self, actions: Integer[np.ndarray, " env"]) -> None:
         """Start a step in the emulators' threads; the caller may compute until `end_step`."""
+        given = np.asarray(actions)
+        if given.shape != (self.num_envs,):
+            raise ValueError(f"The actions have shape {given.shape}; {(self.num_envs,)} is needed.")
+        if given.min() < 0 or given.max() >= self._num_actions:
+            raise ValueError(f"The actions are {given}; 0 to {self._num_actions - 1} are valid.")
         self._is_starting = self._start_left > 0
-        checked = self._validate_actions(actions)
-        self._emulators.send(self._with_start_actions(checked))
-        self._record(checked)
+        played = given.astype(np.int64)
+        for env in np.flatnonzero(self._is_starting):
+            played[env] = self._reset_states[env]["start"][-self._start_left[env]]
+            self._start_left[env] -= 1
+        self._emulators.send(played)
+        # Recorded while the emulators work.
+        acting = self._env_indices[~self._is_starting]
+        self._taken[acting, self._steps[acting]] = given[acting]
+        self._steps[acting] += 1
+        self._history.count_steps(len(acting))
 
     def end_step(
         self,
@@ -227,39 +244,12 @@ class AtariVectorEnv(SeededVectorEnv):
         """Free the emulators."""
         self.__dict__.pop("_emulators", None)
 
-    # --- steps ---
-
-    def _validate_actions(self, actions: Any) -> Int64[np.ndarray, " env"]:
-        given = np.asarray(actions)
-        if given.shape != (self.num_envs,):
-            raise ValueError(f"The actions have shape {given.shape}; {(self.num_envs,)} is needed.")
-        if given.min() < 0 or given.max() >= self._num_actions:
-            raise ValueError(f"The actions are {given}; 0 to {self._num_actions - 1} are valid.")
-        return given.astype(np.int64)
-
-    def _with_start_actions(self, actions: Int64[np.ndarray, " env"]) -> Int64[np.ndarray, " env"]:
-        """Replace ignored actions by those of the start points."""
-        if not self._rules.has_start_points:
-            return actions
-        played = actions.copy()
-        for env in np.flatnonzero(self._is_starting):
-            played[env] = self._reset_states[env]["start"][-self._start_left[env]]
-            self._start_left[env] -= 1
-        return played
-
-    def _record(self, actions: Int64[np.ndarray, " env"]) -> None:
-        """Record the actions while the emulators work."""
-        acts = self._env_indices[~self._is_starting]
-        self._taken[acts, self._steps[acts]] = actions[acts]
-        self._steps[acts] += 1
-        self._history.count_steps(len(acts))
+    # --- episodes ---
 
     def _start_infos(self) -> Infos:
         if not self._rules.has_start_points:
             return {}
         return {"ignores_action": self._start_left > 0}
-
-    # --- episodes ---
 
     def _replay_record_of(self, env: int) -> ReplayRecord:
         taken = self._taken[env, : self._steps[env]]

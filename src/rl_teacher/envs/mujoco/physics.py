@@ -31,14 +31,9 @@ class quiet_mujoco:  # noqa: N801
         self._was.set()
 
 
-def _silence() -> mujoco.MjLogConfig:
-    config = mujoco.MjLogConfig.get()
-    config.logto_console = False
-    config.logto_file = False
-    return config
-
-
-_SILENCE = _silence()
+_SILENCE = mujoco.MjLogConfig.get()
+_SILENCE.logto_console = False
+_SILENCE.logto_file = False
 
 
 def load_model(task: Task) -> mujoco.MjModel:
@@ -51,12 +46,15 @@ class Simulations:
     """N simulations of one task, without episodes."""
 
     def __init__(self, task: Task, num_envs: int, num_threads: int | None = None) -> None:
+        if num_threads is not None and num_threads < 1:
+            raise BadConfig(f"num_threads is {num_threads}; at least 1 is needed.")
         self.task = task
         self.num_envs = num_envs
         self.model = load_model(task)
-        # Contact forces are read from each simulation's own MjData, hence `persistent`.
+        # 0 threads mean all CPUs. Contact forces are read from each simulation's own MjData, hence
+        # `persistent`.
         self._batch = Batch(
-            self.model, num_envs, _batch_threads(num_threads), persistent="cfrc_ext" in task.derived
+            self.model, num_envs, num_threads or 0, persistent="cfrc_ext" in task.derived
         )
         self._batch.reset(stage=mujoco.mjtStage.mjSTAGE_NONE.value)
         self._contact_forces = _ContactForces(self._batch) if "cfrc_ext" in task.derived else None
@@ -124,7 +122,11 @@ class Simulations:
             self._batch.step(nstep=self.task.body.frame_skip)
         if self._contact_forces is not None:
             self._contact_forces.refresh()
-        rewards, terminated = self.task.score(self.physics, self._velocity_x(), actions)
+        velocity_x = self._tracked_x
+        if self.task.body.track is not None:
+            x_before, self._tracked_x = self._tracked_x, self.task.body.track(self.physics)
+            velocity_x = (self._tracked_x - x_before) / self._step_seconds
+        rewards, terminated = self.task.score(self.physics, velocity_x, actions)
         if terminated is None:
             terminated = np.zeros(self.num_envs, dtype=np.bool_)
         return rewards, terminated, self._truncate_diverged(rewards)
@@ -151,12 +153,6 @@ class Simulations:
         self._tracked_x[:] = state["tracked_x"]
         self._time_before[:] = self._time
 
-    def _velocity_x(self) -> Float[np.ndarray, " env"]:
-        if self.task.body.track is None:
-            return self._tracked_x
-        x_before, self._tracked_x = self._tracked_x, self.task.body.track(self.physics)
-        return (self._tracked_x - x_before) / self._step_seconds
-
     def _truncate_diverged(self, rewards: Float[np.ndarray, " env"]) -> Bool[np.ndarray, " env"]:
         """Return [N] True for diverged simulations, and set their rewards to 0.
 
@@ -170,13 +166,6 @@ class Simulations:
         if has_diverged.any():
             rewards[has_diverged] = 0.0
         return has_diverged
-
-
-def _batch_threads(num_threads: int | None) -> int:
-    """Return the thread count for `Batch`, where 0 means all CPUs."""
-    if num_threads is not None and num_threads < 1:
-        raise BadConfig(f"num_threads is {num_threads}; at least 1 is needed.")
-    return num_threads or 0
 
 
 class _ContactForces:

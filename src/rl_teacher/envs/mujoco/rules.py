@@ -33,17 +33,12 @@ def normal_velocity_start(scale: float) -> DrawStart:
 def reacher_start(rng: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> Start:
     """Draw a bent arm and a target within its reach."""
     noisy_qpos = rng.uniform(low=-0.1, high=0.1, size=qpos.size) + qpos
-    noisy_qpos[-2:] = _sample_in_disc(rng, radius=0.2)
+    noisy_qpos[-2:] = rng.uniform(low=-0.2, high=0.2, size=2)
+    while np.linalg.norm(noisy_qpos[-2:]) >= 0.2:  # uniform in a disc: redraw outside it
+        noisy_qpos[-2:] = rng.uniform(low=-0.2, high=0.2, size=2)
     noisy_qvel = qvel + rng.uniform(low=-0.005, high=0.005, size=qvel.size)
     noisy_qvel[-2:] = 0
     return noisy_qpos, noisy_qvel
-
-
-def _sample_in_disc(rng: np.random.Generator, radius: float) -> Float[np.ndarray, "2"]:
-    while True:
-        point = rng.uniform(low=-radius, high=radius, size=2)
-        if np.linalg.norm(point) < radius:
-            return point
 
 
 # --- tracked positions, whose change is the forward velocity ---

@@ -106,15 +106,6 @@ def _plain_task(task: Task) -> Task:
     return replace(task, id=f"{task.id}-v5", is_suite=False)
 
 
-def _long_task(task: Task) -> Task:
-    return replace(task, id=f"{task.id}-v1")
-
-
-def _short_task(task: Task) -> Task:
-    short_steps = SHORT_STEPS.get(task.id, 300)
-    return replace(task, id=f"Short{task.id}-v1", max_episode_steps=short_steps)
-
-
 SHORT_STEPS = {"Reacher": 20, "InvertedPendulum": 20, "InvertedDoublePendulum": 25}
 
 _SUITE = (
@@ -168,7 +159,16 @@ def _by_id(*tasks: Task) -> dict[str, Task]:
     return {task.id: task for task in tasks}
 
 
-SUITE = _by_id(*(variant(task) for task in _SUITE for variant in (_long_task, _short_task)))
+SUITE = _by_id(
+    *(
+        variant
+        for task in _SUITE
+        for variant in (
+            replace(task, id=f"{task.id}-v1"),
+            replace(task, id=f"Short{task.id}-v1", max_episode_steps=SHORT_STEPS.get(task.id, 300)),
+        )
+    )
+)
 PLAIN = _by_id(
     *(_plain_task(task) for task in _PLAIN_WITHOUT_TERMINATION),
     *(_plain_task(replace(task, can_terminate=True)) for task in _PLAIN_WITH_TERMINATION),

@@ -7,10 +7,10 @@ import pytest
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.envs.atari import film as film_module
-from rl_teacher.envs.atari.film import EpisodeReplayer, frames_of
+from rl_teacher.envs.atari import emulators
+from rl_teacher.envs.atari.emulators import EpisodeReplayer, frames_of
 from rl_teacher.envs.atari.names import resolve_game
-from rl_teacher.envs.atari.score_areas import SCORE_AREAS
+from rl_teacher.envs.atari.rules import SCORE_AREAS
 from rl_teacher.envs.rendering import iterate_frames, render_steps
 from tests.envs.atari.rollouts import make_games, take_random_steps
 
@@ -55,7 +55,7 @@ def test_frames_with_other_observations_are_refused():
 
 def test_module_prefix_is_imported_before_rendering(tmp_path, monkeypatch):
     (tmp_path / "shy_pong.py").write_text(
-        "from rl_teacher.envs.atari.score_areas import Area, register_score_area\n"
+        "from rl_teacher.envs.atari.rules import Area, register_score_area\n"
         "register_score_area('Pong', Area(0, 100))\n"
     )
     monkeypatch.setitem(SCORE_AREAS, "Pong", SCORE_AREAS["Pong"])
@@ -80,12 +80,12 @@ def test_frames_are_rendered_without_observations():
 def test_replayer_continues_from_last_rendered_step(monkeypatch):
     actions_sent = []
 
-    class CountingEmulators(film_module.Emulators):
+    class CountingEmulators(emulators.Emulators):
         def send(self, actions):
             actions_sent.append(int(actions[0]))
             super().send(actions)
 
-    monkeypatch.setattr(film_module, "Emulators", CountingEmulators)
+    monkeypatch.setattr(emulators, "Emulators", CountingEmulators)
     envs = make_games("Pong-v0")
     take_random_steps(envs, 30)
     game = resolve_game("Pong")
