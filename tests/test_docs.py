@@ -18,6 +18,7 @@ from fastapi.routing import APIRoute
 from rl_teacher import cli
 from rl_teacher.agents import numpy_policy
 from rl_teacher.clips import poses, segment
+from rl_teacher.clips.video import GIF_FPS
 from rl_teacher.config.experiment import (
     DEFAULT_PRETRAIN_LABELS,
     RunOptions,
@@ -31,7 +32,6 @@ from rl_teacher.envs import moving_dot, preprocessing
 from rl_teacher.envs.mujoco.suite import SUITE
 from rl_teacher.nn import image_layout
 from rl_teacher.play import episodes
-from rl_teacher.play.film import GIF_FPS
 from rl_teacher.play.options import MAX_EPISODES, PlayOptions
 from rl_teacher.predictor import fit, labels
 from rl_teacher.predictor.ensemble import RewardPredictor
@@ -390,13 +390,13 @@ def text_of(name):
         ("docs/service.md", f"`--end-after-runs {service_process.END_AFTER_S:g}`"),
         ("docs/service.md", f"`{lifetime.FILE_NAME}` in the home"),
         ("docs/service.md", f"`{logs.FOLDER}/{logs.FILE_NAME}` in the home"),
-        ("docs/service.md", f"started after {logs.MAX_BYTES:,} bytes; {logs.NUM_OLD} old ones"),
+        ("docs/service.md", f"begun after {logs.MAX_BYTES:,} bytes; {logs.NUM_OLD} old ones"),
         ("docs/service.md", f"`{logs.FOLDER}/{logs.ERRORS_NAME}`"),
         ("docs/service.md", f"lasts {routes_labelling.LEASE_S / 60:g} minutes"),
         ("docs/service.md", f"within {events.CREDENTIAL_CHECK_S:g} seconds after"),
         ("docs/service.md", f"`schema_version` is {label_export.SCHEMA_VERSION}"),
-        ("docs/service.md", f"make {Limits().labeler.per_s:g} requests a second"),
-        ("docs/service.md", f"in bursts of up to {Limits().labeler.burst}"),
+        ("docs/service.md", f"ask {Limits().labeler.per_s:g} times a second and"),
+        ("docs/service.md", f"and {Limits().labeler.burst} times at once"),
         ("docs/service.md", f"an owner's {Limits().owner.per_s:g} and {Limits().owner.burst}"),
         ("docs/service.md", f"{60 * Limits().anonymous.per_s:g} wrong credentials a min"),
         ("docs/service.md", f"up to {Limits().streams} streams"),
@@ -430,7 +430,7 @@ def text_of(name):
         ("docs/files.md", f"version: {poses.VERSION} |"),
         ("docs/files.md", f"two float32 arrays of {poses.POSE} follow"),
         ("docs/files.md", f"where `scale` is at most {poses.FINEST_STEP:.4f}"),
-        ("docs/files.md", f"Each ends with a trailer of {media.SEAL_BYTES} bytes"),
+        ("docs/files.md", f"At its end are {media.SEAL_BYTES} bytes more"),
         ("docs/files.md", f"`{media.SEAL_HEAD.hex(' ')}`"),
         ("docs/files.md", f"latest episodes, the last {reporting.EPISODES_KEPT} stay"),
     ],

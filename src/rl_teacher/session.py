@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rl_teacher.agents.episode_stats import EpisodeReturns
-from rl_teacher.clips.episode import EpisodeWatcher
+from rl_teacher.clips.recorder import EpisodeWatcher
 from rl_teacher.common.errors import CorruptCheckpoint
 from rl_teacher.common.signals import StopRequest
 from rl_teacher.common.state_dict import StateDict, nest, part_of
@@ -197,7 +197,7 @@ class PreferenceSession:
         starts_whole = settings.starts_with_whole_episodes
         watcher = None
         if settings.records_episodes:
-            watcher = EpisodeWatcher(experiment.spec.env_info.id, begins_whole=starts_whole)
+            watcher = EpisodeWatcher(experiment.spec.env_info.id, starts_at_reset=starts_whole)
         self._reporter = StatusReporter(experiment.store, experiment.id, renderer, watcher)
         self._true_returns = EpisodeReturns(settings.num_envs, starts_at_reset=starts_whole)
         self._predicted_returns = EpisodeReturns(settings.num_envs, starts_at_reset=False)

@@ -1,6 +1,6 @@
 import numpy as np
 
-from rl_teacher.clips.episode import EpisodeWatcher
+from rl_teacher.clips.recorder import EpisodeWatcher
 from rl_teacher.envs.rollout import Rollout
 
 
@@ -23,15 +23,15 @@ def a_rollout(first_number, ends_at, num_steps=4, invalid_at=()):
     )
 
 
-def watched(*rollouts, begins_whole=True):
-    watcher = EpisodeWatcher("Reacher-v1", begins_whole=begins_whole)
+def watched(*rollouts, starts_at_reset=True):
+    watcher = EpisodeWatcher("Reacher-v1", starts_at_reset=starts_at_reset)
     for rollout in rollouts:
         watcher.observe(rollout, 10 * rollout.rewards)
     return watcher
 
 
-def latest(*rollouts, begins_whole=True):
-    episode = watched(*rollouts, begins_whole=begins_whole).latest
+def latest(*rollouts, starts_at_reset=True):
+    episode = watched(*rollouts, starts_at_reset=starts_at_reset).latest
     assert episode is not None
     return episode
 
@@ -48,8 +48,8 @@ def test_latest_episode_is_kept():
 
 
 def test_partial_episode_is_left_out():
-    assert watched(a_rollout(0, ends_at=[2]), begins_whole=False).latest is None
-    episode = latest(a_rollout(0, ends_at=[2]), a_rollout(4, ends_at=[0]), begins_whole=False)
+    assert watched(a_rollout(0, ends_at=[2]), starts_at_reset=False).latest is None
+    episode = latest(a_rollout(0, ends_at=[2]), a_rollout(4, ends_at=[0]), starts_at_reset=False)
     np.testing.assert_array_equal(episode.segment.rewards, [3, 4])
 
 

@@ -35,17 +35,24 @@ def test_other_environment_changes_hash():
 
 
 @pytest.mark.parametrize(
-    ("num_steps", "fps", "steps", "shown_fps"),
+    ("num_steps", "fps", "stride", "shown_fps"),
     [
-        (4, 20.0, [0, 1, 2, 3], 20.0),
-        (4, 30.0, [0, 1, 2, 3], 30.0),
-        (5, 40.0, [0, 2, 4], 20.0),
-        (6, 50.0, [0, 2, 4], 25.0),
-        (7, 67.0, [0, 3, 6], 67 / 3),
-        (1, 125.0, [0], 25.0),
+        (21, 20.0, 1, 20.0),
+        (31, 30.0, 1, 30.0),
+        (40, 40.0, 2, 20.0),
+        (60, 50.0, 2, 25.0),
+        (67, 67.0, 3, 67 / 3),
+        (125, 125.0, 5, 25.0),
     ],
 )
-def test_clips_have_at_most_thirty_frames_per_second(num_steps, fps, steps, shown_fps):
+def test_clips_have_at_most_thirty_frames_per_second(num_steps, fps, stride, shown_fps):
     indices, frames_fps = frame_steps(num_steps, fps)
-    assert indices.tolist() == steps
+    assert indices.tolist() == list(range(0, num_steps, stride))
     assert frames_fps == pytest.approx(shown_fps)
+
+
+@pytest.mark.parametrize(("num_steps", "fps"), [(1, 125.0), (6, 50.0), (49, 50.0)])
+def test_clip_under_a_second_shows_every_step(num_steps, fps):
+    indices, frames_fps = frame_steps(num_steps, fps)
+    assert indices.tolist() == list(range(num_steps))
+    assert frames_fps == fps

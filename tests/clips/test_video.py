@@ -5,8 +5,9 @@ import io
 import av
 import numpy as np
 import pytest
+from PIL import Image, ImageSequence
 
-from rl_teacher.clips.video import encode_mp4
+from rl_teacher.clips.video import encode_gif, encode_mp4
 
 
 def moving_bar(num_frames, height, width):
@@ -74,3 +75,10 @@ def test_equal_frames_give_equal_bytes():
 
 def test_static_video_is_small():
     assert len(encode_mp4(np.repeat(moving_bar(1, 400, 600), 38, 0), 25.0)) < 20_000
+
+
+def test_gif_has_at_most_twenty_frames_per_second():
+    frames = [np.full((8, 8, 3), 8 * number, np.uint8) for number in range(30)]
+    with Image.open(io.BytesIO(encode_gif(frames, 30.0))) as gif:
+        assert sum(1 for _ in ImageSequence.Iterator(gif)) == 15
+        assert gif.info["duration"] == 70

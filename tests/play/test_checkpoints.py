@@ -1,7 +1,7 @@
 import pytest
 
 from rl_teacher.common.errors import BadInput, CorruptCheckpoint
-from rl_teacher.play.checkpoints import choose
+from rl_teacher.play.actors import choose
 
 
 def chosen(checkpoints, wanted):
@@ -74,7 +74,7 @@ def test_all_checkpoints_damaged_is_refused(checkpoints):
 
 
 def test_checkpoint_deleted_during_selection_is_listed_again(checkpoints, monkeypatch):
-    from rl_teacher.play import checkpoints as module
+    from rl_teacher.play import actors as module
 
     reads = []
 

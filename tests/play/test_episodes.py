@@ -26,6 +26,10 @@ def cart(home):
         yield found
 
 
+def replay_record_of(venv, episode):
+    return venv.replay_record(int(episode.segment.scene_states[0, 0]))
+
+
 def test_episode_is_complete_with_one_reward_per_step(actor):
     episode = record_episode(actor, 3, explore=False)
     assert len(episode.segment) == 20
@@ -33,7 +37,6 @@ def test_episode_is_complete_with_one_reward_per_step(actor):
     assert episode.predicted_rewards is not None
     assert episode.predicted_rewards.shape == (20,)
     np.testing.assert_array_equal(episode.true_rewards, episode.segment.rewards)
-    assert episode.replay_record is None
 
 
 def test_seed_determines_episode(actor):
@@ -62,12 +65,10 @@ def test_two_agents_start_from_same_state(actor, home):
 def test_terminated_episode_can_be_rendered(cart):
     episode = record_episode(cart, 1, explore=True)
     assert episode.end == "terminated"
-    assert episode.replay_record is not None
-    assert len(episode.replay_record) == len(episode.segment)
+    record = replay_record_of(cart.venv, episode)
+    assert len(record) == len(episode.segment)
     steps = np.arange(len(episode.segment))
-    frames = render_steps(
-        cart.env_info.id, episode.replay_record, steps, episode.segment.observations
-    )
+    frames = render_steps(cart.env_info.id, record, steps, episode.segment.observations)
     assert len(frames) == len(episode.segment)
 
 
@@ -109,17 +110,14 @@ def test_invalid_steps_are_left_out_of_episode(monkeypatch):
             predictor=None,
             frames=FrameSettings(),
             venv=venv,
-            model=None,
             step=0,
             checkpoint="latest",
             is_training=False,
         )
         episode = record_episode(actor, 1, explore=False)
+        record = replay_record_of(venv, episode)
     assert len(episode.segment) == 6
     assert episode.end == "truncated"
     np.testing.assert_array_equal(episode.segment.scene_states[:, 1], np.arange(6))
     steps = np.array([0, 5])
-    assert episode.replay_record is not None
-    render_steps(
-        actor.env_info.id, episode.replay_record, steps, episode.segment.observations[steps]
-    )
+    render_steps(actor.env_info.id, record, steps, episode.segment.observations[steps])

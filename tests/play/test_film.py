@@ -1,4 +1,3 @@
-import io
 from contextlib import closing
 
 import av
@@ -7,11 +6,11 @@ import pytest
 from PIL import Image, ImageSequence
 
 from rl_teacher.cli import main
+from rl_teacher.clips.offscreen import working_pool
 from rl_teacher.common.errors import BadInput
-from rl_teacher.play import film, offscreen_renderer
+from rl_teacher.play import film
 from rl_teacher.play.actors import actor_of
-from rl_teacher.play.film import beside, encode_gif, in_good_size
-from rl_teacher.play.offscreen_renderer import OffscreenRenderer, Shot, working_pool
+from rl_teacher.play.film import join_columns, limit_width
 from rl_teacher.play.reward_overlay import (
     EDGE,
     HEAD,
@@ -19,10 +18,11 @@ from rl_teacher.play.reward_overlay import (
     TRACK,
     Curve,
     RewardOverlay,
-    figure,
     fitting,
     font,
+    format_reward,
 )
+from rl_teacher.runs.clip_renderer import POSES_SIZE, SegmentRenderer
 
 BLACK = np.zeros((4, 6, 3), np.uint8)
 
@@ -32,9 +32,16 @@ def frames_of(path):
         return [each.to_ndarray(format="rgb24") for each in file.decode(video=0)]
 
 
-def number_of(picture):
-    """Return the frames of a GIF."""
-    return sum(1 for _ in ImageSequence.Iterator(picture))
+def count_frames(gif):
+    return sum(1 for _ in ImageSequence.Iterator(gif))
+
+
+@pytest.fixture
+def _opengl():
+    try:
+        working_pool().shutdown()
+    except BadInput as error:
+        pytest.skip(str(error))
 
 
 class TestVideo:
@@ -62,7 +69,7 @@ class TestVideo:
             assert picture.format == "GIF"
             assert picture.size == (600 + film.GAP + 600, 400 + HEIGHT)
             assert picture.info["loop"] == 0
-            assert number_of(picture) > 1
+            assert count_frames(picture) > 1
         capsys.readouterr()
 
     @pytest.mark.usefixtures("_opengl")
@@ -72,50 +79,11 @@ class TestVideo:
         path = tmp_path / "reacher.mp4"
         assert main(["play", "synth", "--video", str(path), "--episodes", "1"]) == 0
         frames = frames_of(path)
-        assert frames[0].shape == (film.HEIGHT + 2 * HEIGHT, film.WIDTH, 3)
+        assert frames[0].shape == (POSES_SIZE[1] + 2 * HEIGHT, POSES_SIZE[0], 3)
         assert len(frames) == 20 + 5
-        moved = np.abs(frames[0][: film.HEIGHT].astype(int) - frames[19][: film.HEIGHT])
+        moved = np.abs(frames[0][: POSES_SIZE[1]].astype(int) - frames[19][: POSES_SIZE[1]])
         assert moved.max() > 60
         capsys.readouterr()
-
-
-@pytest.fixture
-def _opengl():
-    try:
-        working_pool().shutdown()
-    except BadInput as error:
-        pytest.skip(str(error))
-
-
-class TestBodies:
-    @pytest.mark.usefixtures("_opengl")
-    def test_bodies_are_rendered_where_page_shows_them(self, home):
-        """A camera from above shows the fingertip on the right if its x coordinate is positive."""
-        camera = {
-            "distance": 0.8,
-            "elevation_deg": -90.0,
-            "azimuth_deg": 90.0,
-            "lookat": [0.0, 0.0, 0.0],
-            "tracks": None,
-        }
-        shot = Shot("ShortReacher-v1", camera, 0.0, 160, 160)
-        states = np.zeros((2, 4))
-        states[1, 0] = np.pi  # the shoulder, half a turn
-        with closing(OffscreenRenderer()) as artist:
-            right, left = (picture.astype(int) for picture in artist.draw(shot, states))
-        changed = np.abs(right - left).max(-1) > 60
-        columns = np.flatnonzero(changed.any(0))
-        assert columns.min() < 60
-        assert columns.max() > 100
-
-    def test_missing_opengl_is_refused_with_advice(self, monkeypatch):
-        monkeypatch.setattr(offscreen_renderer, "backends", lambda: ("no-such-opengl",))
-        with pytest.raises(BadInput, match="libegl1"):
-            working_pool()
-
-    def test_mujoco_gl_variable_selects_backend(self, monkeypatch):
-        monkeypatch.setenv("MUJOCO_GL", "osmesa")
-        assert offscreen_renderer.backends() == ("osmesa",)
 
 
 class TestPlace:
@@ -155,16 +123,16 @@ class TestPlace:
             raise BadInput("in the middle")
             yield
 
-        monkeypatch.setattr(film, "pictures_of", break_off)
+        monkeypatch.setattr(SegmentRenderer, "images", break_off)
         assert main(["play", "cart", "--video", str(path)]) == 2
         assert path.read_bytes() == b"earlier"
         assert [each.name for each in tmp_path.iterdir() if "film" in each.name] == ["film.mp4"]
         capsys.readouterr()
 
 
-class TestPictures:
+class TestImages:
     def test_joined_images_have_equal_height(self):
-        joined = beside([BLACK, np.full((2, 3, 3), 255, np.uint8)])
+        joined = join_columns([BLACK, np.full((2, 3, 3), 255, np.uint8)])
         assert joined.shape == (4, 6 + film.GAP + 3, 3)
         assert joined[:2, -3:].min() == 255
         assert joined[2:, -3:].max() < 50
@@ -174,13 +142,7 @@ class TestPictures:
         [((210, 160), (420, 320)), ((1000, 2000), (320, 640)), ((400, 600),) * 2],
     )
     def test_images_are_resized_into_width_limits(self, size, expected):
-        assert in_good_size(np.zeros((*size, 3), np.uint8)).shape[:2] == expected
-
-    def test_gif_has_at_most_twenty_frames_per_second(self):
-        frames = [np.full((8, 8, 3), 8 * number, np.uint8) for number in range(30)]
-        with Image.open(io.BytesIO(encode_gif(frames, 30.0))) as picture:
-            assert number_of(picture) == 15
-            assert picture.info["duration"] == 70
+        assert limit_width(np.zeros((*size, 3), np.uint8)).shape[:2] == expected
 
 
 class TestRewardOverlay:
@@ -213,7 +175,11 @@ class TestRewardOverlay:
         assert self.strip(*values).at(0).shape == (HEIGHT, 200, 3)
 
     def test_larger_rewards_have_fewer_digits(self):
-        assert [figure(each) for each in (0.123, -12.34, 1234.5)] == ["0.12", "-12.3", "1,234"]
+        assert [format_reward(each) for each in (0.123, -12.34, 1234.5)] == [
+            "0.12",
+            "-12.3",
+            "1,234",
+        ]
 
     def test_long_text_is_truncated(self):
         assert fitting("short", 200) == "short"

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from rl_teacher.cli import main
-from rl_teacher.clips.episode import COLUMNS
+from rl_teacher.clips.recorder import EPISODE_COLUMNS
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.registry import get_env_info, make_vector
 from rl_teacher.play.actors import Actor, actor_of
@@ -43,7 +43,6 @@ def actor():
             agent=AlwaysOn(),
             predictor=None,
             venv=venv,
-            model=None,
             step=0,
             checkpoint="latest",
             frames=FRAMES,
@@ -55,9 +54,9 @@ def test_video_shows_images_in_original_colours(actor, tmp_path):
     path = tmp_path / "lamp.mp4"
     write_film([actor], PlayOptions("lamp", episodes=1), path, Console(file=io.StringIO()))
     with av.open(str(path), mode="r") as file:
-        pictures = [each.to_ndarray(format="rgb24") for each in file.decode(video=0)]
-    assert pictures[0].shape[1] == 320
-    green = pictures[0][: 320 * 24 // 20].astype(int)
+        images = [each.to_ndarray(format="rgb24") for each in file.decode(video=0)]
+    assert images[0].shape[1] == 320
+    green = images[0][: 320 * 24 // 20].astype(int)
     assert (green[..., 1] - green[..., 0]).max() > 100
 
 
@@ -65,10 +64,10 @@ def test_page_shows_images_in_original_size(actor):
     episode = record_episode(actor, 3, explore=False)
     segment = dataclasses.replace(
         episode.segment,
-        **{name: getattr(episode.segment, name)[:4] for name in COLUMNS},
+        **{name: getattr(episode.segment, name)[:4] for name in EPISODE_COLUMNS},
     )
     with closing(SegmentRenderer(actor.env_info)) as renderer:
-        clip = renderer.render(segment, episode.replay_record, FRAMES)
+        clip = renderer.render(segment, renderer.replay_record(actor.venv, segment), FRAMES)
     with av.open(io.BytesIO(clip.content), mode="r") as file:
         frames = [(each.height, each.width) for each in file.decode(video=0)]
     assert frames == [(24, 20)] * 4

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rl_teacher.clips.episode import Episode, EpisodeWatcher
+from rl_teacher.clips.recorder import Episode, EpisodeWatcher
 from rl_teacher.clips.segment import Segment
 from rl_teacher.envs.registry import EnvInfo, make_vector
 from rl_teacher.envs.rollout import Rollout
@@ -61,7 +61,7 @@ def board(tmp_path, database):
         clock = SimpleNamespace(s=100.0)
         media = MediaFiles(tmp_path / "media")
         clip_renderer = InstantClipRenderer(ClipStore(store, media))
-        watcher = ScriptedWatcher("ShortHopper-v1", begins_whole=True)
+        watcher = ScriptedWatcher("ShortHopper-v1", starts_at_reset=True)
         status_reporter = StatusReporter(
             store, experiment_id, clip_renderer, watcher, lambda: clock.s
         )
@@ -119,7 +119,7 @@ def test_latest_episode_is_shown_at_most_every_10_s_with_predicted_rewards(board
     board.watcher.latest = an_episode(1.0)
     board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, 7)
     shown = board.store.experiments.get("mine").latest_episode
-    assert shown["predicted_rewards"] == [0.0, 0.5, 1.0]
+    assert shown["predicted_rewards"] == [0.0, 0.25, 0.5, 0.75, 1.0, 1.25]
     assert shown["true_return"] == 6.0
     assert shown["step"] == 7
     board.watcher.latest = an_episode(2.0)

@@ -34,6 +34,18 @@ describe('Clock', () => {
     expect(clock.time_s).toBe(0.25)
   })
 
+  it('plays very short clips in slow motion, all by one factor', () => {
+    const clock = new Clock()
+    clock.load([{ num_frames: 10, fps: 50 }, { num_frames: 5, fps: 50 }])
+    expect(clock.rate).toBeCloseTo(0.2)
+    clock.advance(0.5)
+    expect(clock.time_s).toBeCloseTo(0.1)
+    clock.speed = 2
+    expect(clock.rate).toBeCloseTo(0.4)
+    clock.load([LONG, SHORT])
+    expect(clock.rate).toBe(2)
+  })
+
   it('steps frame by frame and wraps around', () => {
     const clock = loaded()
     clock.step(1)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import mujoco
 import numpy as np
-from jaxtyping import Float, Float32, Inexact
+from jaxtyping import Inexact
 
-from rl_teacher.clips.scene import moving_bodies
+from rl_teacher.clips.scene import Poses, moving_bodies
 from rl_teacher.common.errors import CorruptClip
 
 POSE = 7
@@ -33,8 +33,6 @@ FLOAT32, INT16 = 0, 1
 HEADER = struct.Struct("<4sHHIIf12x")
 RANGE_SIZE = 2 * POSE * 4
 INT16_MAX = 32_767
-
-Poses = Float32[np.ndarray, "time body 7"]
 
 
 def body_poses(model: mujoco.MjModel, scene_states: Inexact[np.ndarray, "time nq"]) -> Poses:
@@ -56,16 +54,11 @@ def body_poses(model: mujoco.MjModel, scene_states: Inexact[np.ndarray, "time nq
         mujoco.mj_kinematics(model, pose_now)
         frame[:, :3] = pose_now.xpos[bodies]
         frame[:, 3:] = pose_now.xquat[bodies]
-    poses[..., 3:] = _align_signs(poses[..., 3:])
-    return poses.astype(np.float32)
-
-
-def _align_signs(quats: Float[np.ndarray, "time body 4"]) -> Float[np.ndarray, "time body 4"]:
-    """Negate quaternions that are nearer to the previous one then: q and -q are one rotation."""
+    # q and -q are one rotation: negate those that are nearer to the previous one then.
+    quats = poses[..., 3:]
     towards = np.sum(quats[1:] * quats[:-1], axis=-1, keepdims=True)
-    signs = np.ones((*quats.shape[:-1], 1))
-    signs[1:] = np.cumprod(np.where(towards < 0, -1.0, 1.0), axis=0)
-    return quats * signs
+    quats[1:] *= np.cumprod(np.where(towards < 0, -1.0, 1.0), axis=0)
+    return poses.astype(np.float32)
 
 
 # --- the file ---
@@ -79,7 +72,11 @@ def pack(poses: Poses, fps: float) -> bytes:
         fps: frames per second.
     """
     num_frames, num_bodies, _ = poses.shape
-    offset, scale = _range_of(poses)
+    # The offset and scale of each of the seven numbers that fit all poses into int16.
+    numbers = poses.reshape(-1, POSE).astype(np.float64)
+    low, high = numbers.min(0), numbers.max(0)
+    offset = ((low + high) / 2).astype("<f4")
+    scale = ((high - low) / (2 * INT16_MAX)).astype("<f4")
     is_fine = bool((scale <= FINEST_STEP).all())
     dtype = INT16 if is_fine else FLOAT32
     header = HEADER.pack(MAGIC, VERSION, dtype, num_frames, num_bodies, fps)
@@ -104,13 +101,6 @@ def unpack(content: bytes) -> tuple[Poses, float]:
     offset, scale = np.frombuffer(content, "<f4", 2 * POSE, HEADER.size).reshape(2, POSE)
     steps = np.frombuffer(content, "<i2", offset=HEADER.size + RANGE_SIZE).reshape(shape)
     return offset + scale * steps.astype(np.float32), header.fps
-
-
-def _range_of(poses: Poses) -> tuple[Float32[np.ndarray, "7"], Float32[np.ndarray, "7"]]:
-    """Return the offset and scale of each of the seven numbers that fit all poses into int16."""
-    numbers = poses.reshape(-1, POSE).astype(np.float64)
-    low, high = numbers.min(0), numbers.max(0)
-    return ((low + high) / 2).astype("<f4"), ((high - low) / (2 * INT16_MAX)).astype("<f4")
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,21 @@
-"""The recorder: a ring buffer of recent steps from which segments are sampled.
+"""Recorders of steps: a ring buffer from which segments are sampled, and the latest episode.
 
-K: steps kept per environment, N: environments, L: steps of a segment, C: segments.
+K: steps kept per environment, N: environments, L: steps of a segment, C: segments, T: steps of an
+episode.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Int64, Shaped
+from jaxtyping import Bool, Float32, Int64, Shaped
 
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.state_dict import StateDict
 from rl_teacher.envs.rollout import Rollout
 
-COLUMNS = ("observations", "actions", "rewards", "scene_states", "ended", "is_valid", "terminated")
+EPISODE_COLUMNS = ("observations", "actions", "rewards", "scene_states")
+COLUMNS = (*EPISODE_COLUMNS, "ended", "is_valid", "terminated")
 DRAWS_PER_SEGMENT = 8
 MAX_ROUNDS = 40
 
@@ -39,11 +41,6 @@ class Cuts:
     def take(self, chosen: slice | Int64[np.ndarray, " chosen"]) -> "Cuts":
         """Select some of the segments."""
         return Cuts(self.first[chosen], self.env[chosen], self.num_steps[chosen])
-
-
-def _concatenate_cuts(parts: list[Cuts]) -> Cuts:
-    columns = [[getattr(part, name) for part in parts] for name in ("first", "env", "num_steps")]
-    return Cuts(*(np.concatenate(column) for column in columns))
 
 
 class Recorder:
@@ -105,7 +102,9 @@ class Recorder:
             parts.append(self._draw(num * DRAWS_PER_SEGMENT, rng))
             if sum(map(len, parts)) >= num:
                 break
-        return _concatenate_cuts(parts).take(slice(num)) if parts else _concatenate_cuts([_NO_CUTS])
+        columns = [[getattr(p, name) for p in parts] for name in ("first", "env", "num_steps")]
+        empty = np.zeros(0, np.int64)  # so that no parts are no segments
+        return Cuts(*(np.concatenate([empty, *column])[:num] for column in columns))
 
     def _draw(self, num: int, rng: np.random.Generator) -> Cuts:
         """Draw first steps and keep those at which a segment can start."""
@@ -116,19 +115,14 @@ class Recorder:
         ends_within = ended.any(1)
         num_steps = np.where(ends_within, ended.argmax(1) + 1, self.segment_steps)
         is_full = (num_steps == self.segment_steps) & (first + self.segment_steps <= self.num_steps)
-        usable = is_full | (ends_within & self._starts_episode(first, env))
+        before = self._ring_positions(np.maximum(first - 1, 0))
+        follows_an_end = self._ring["ended"][before, env] | ~self._ring["is_valid"][before, env]
+        usable = is_full | (ends_within & follows_an_end & (first > 0))
         if self._shows_ends:
             last = self._ring_positions(first + num_steps - 1)
             usable |= ends_within & self._ring["terminated"][last, env]
         usable &= self._ring["is_valid"][self._ring_positions(first), env]
         return Cuts(first, env, num_steps).take(np.nonzero(usable)[0])
-
-    def _starts_episode(
-        self, first: Int64[np.ndarray, " draw"], env: Int64[np.ndarray, " draw"]
-    ) -> Bool[np.ndarray, " draw"]:
-        before = self._ring_positions(np.maximum(first - 1, 0))
-        follows_an_end = self._ring["ended"][before, env] | ~self._ring["is_valid"][before, env]
-        return follows_an_end & (first > 0)
 
     def gather(
         self, name: str, cuts: Cuts, stride: int = 1
@@ -150,17 +144,12 @@ class Recorder:
 
     def segments(self, cuts: Cuts) -> list[Segment]:
         """Copy segments out of the buffer."""
-        return [
-            self._segment(*cut)
-            for cut in zip(
-                cuts.first.tolist(), cuts.env.tolist(), cuts.num_steps.tolist(), strict=True
-            )
-        ]
-
-    def _segment(self, first: int, env: int, num_steps: int) -> Segment:
-        places = self._ring_positions(first + np.arange(num_steps))
-        columns = {name: self._ring[name][places, env] for name in COLUMNS[:4]}
-        return Segment(env_id=self._env_id, **columns)
+        segments = []
+        for first, env, num_steps in zip(cuts.first, cuts.env, cuts.num_steps, strict=True):
+            places = self._ring_positions(first + np.arange(num_steps))
+            columns = {name: self._ring[name][places, env] for name in EPISODE_COLUMNS}
+            segments.append(Segment(self._env_id, **columns))
+        return segments
 
     def state(self) -> StateDict:
         """Return the full state."""
@@ -172,4 +161,48 @@ class Recorder:
         self._ring = {name: state[name].copy() for name in COLUMNS if name in state}
 
 
-_NO_CUTS = Cuts(*(np.zeros(0, np.int64) for _ in range(3)))
+@dataclass(frozen=True)
+class Episode:
+    """A complete episode.
+
+    Attributes:
+        segment: all its steps.
+        predicted_rewards: [T] the predicted rewards that the agent was trained on.
+    """
+
+    segment: Segment
+    predicted_rewards: Float32[np.ndarray, " time"]
+
+
+class EpisodeWatcher:
+    """A watcher of the first environment that keeps its latest complete episode."""
+
+    def __init__(self, env_id: str, *, starts_at_reset: bool) -> None:
+        """Start watching.
+
+        Args:
+            env_id: id of the environment.
+            starts_at_reset: whether the first rollout starts an episode.
+        """
+        self._env_id = env_id
+        self._is_complete = starts_at_reset
+        self._parts: list[dict[str, np.ndarray]] = []
+        self.latest: Episode | None = None
+
+    def observe(self, rollout: Rollout, predicted_rewards: Float32[np.ndarray, "time env"]) -> None:
+        """Add the first environment's steps of a rollout."""
+        columns = {name: getattr(rollout, name)[:, 0] for name in EPISODE_COLUMNS}
+        columns["predicted"] = predicted_rewards[:, 0]
+        begin = 0
+        for end in [*(np.flatnonzero(rollout.ended[:, 0]) + 1), None]:
+            valid = np.flatnonzero(rollout.is_valid[begin:end, 0]) + begin
+            if self._is_complete and len(valid):
+                self._parts.append({name: column[valid] for name, column in columns.items()})
+            if end is None:
+                return
+            if self._parts:
+                names = self._parts[0]
+                arrays = {name: np.concatenate([p[name] for p in self._parts]) for name in names}
+                predicted = arrays.pop("predicted")
+                self.latest = Episode(Segment(self._env_id, **arrays), predicted)
+            self._parts, self._is_complete, begin = [], True, int(end)

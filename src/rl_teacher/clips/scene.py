@@ -2,18 +2,21 @@
 
 A scene is sent once per environment; clips contain body poses only. MuJoCo's conventions apply:
 half sizes, capsules and cylinders along z, quaternions as w x y z, and z is up.
+
+T: frames, B: moving bodies, S: spheres.
 """
 # MuJoCo's compiled modules come without type stubs.
 # pyright: reportAttributeAccessIssue=false
 
 import base64
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import mujoco
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Float32, Int, Shaped
 
 VERSION = 1
 WORLD = -1
@@ -36,6 +39,7 @@ GEOM_TYPES = {
 UNSET_RGBA = np.array([0.5, 0.5, 0.5, 1.0], np.float32)
 
 Scene = dict[str, Any]
+Poses = Float32[np.ndarray, "time body 7"]
 
 
 def build_scene(model: mujoco.MjModel, camera: Mapping[str, Any]) -> Scene:
@@ -50,32 +54,38 @@ def build_scene(model: mujoco.MjModel, camera: Mapping[str, Any]) -> Scene:
     Returns:
         The scene as JSON values, see `scene_bytes`.
     """
-    start = _initial_data(model)
-    places = _pose_indices(model)
-    geoms = _shown_geoms(model)
-    meshes = _used_assets(model, geoms, "mesh")
-    hfields = _used_assets(model, geoms, "hfield")
-    return {
+    start = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, start)
+    bodies = moving_bodies(model)
+    indices = {body: index for index, body in enumerate(bodies.tolist())}
+    shown = [
+        geom
+        for geom in range(model.ngeom)
+        if model.geom_group[geom] < SHOWN_GROUPS and _rgba_of(model, geom)[3] > 0
+    ]
+    meshes, hfields = _used_assets(model, shown, "mesh"), _used_assets(model, shown, "hfield")
+    scene = {
         "version": VERSION,
-        "bodies": [model.body(body).name or f"body {body}" for body in places],
+        "bodies": [model.body(body).name or f"body {body}" for body in indices],
         "geoms": [
             {
                 "type": _type_of(model, geom),
-                "body": places.get(int(model.geom_bodyid[geom]), WORLD),
+                "body": indices.get(int(model.geom_bodyid[geom]), WORLD),
                 "size": _rounded(model.geom_size[geom]),
                 **_frame_of(model, start, geom),
                 "rgba": _rounded(_rgba_of(model, geom)),
                 "mesh": _asset_of(model, geom, "mesh", meshes),
                 "hfield": _asset_of(model, geom, "hfield", hfields),
             }
-            for geom in geoms
+            for geom in shown
         ],
         "meshes": [_mesh(model, mesh) for mesh in meshes],
         "hfields": [_hfield(model, hfield) for hfield in hfields],
-        "camera": _camera(model, start, camera),
         "extent": _rounded(model.stat.extent),
-        "ground_z": _ground_z(model, start, geoms),
+        "ground_z": _ground_z(model, start, shown),
     }
+    start_poses = np.concatenate([start.xpos[bodies], start.xquat[bodies]], axis=1)
+    return scene | {"camera": _camera(model, scene, start_poses.astype(np.float32), camera)}
 
 
 def scene_bytes(scene: Scene) -> bytes:
@@ -88,27 +98,7 @@ def moving_bodies(model: mujoco.MjModel) -> Int[np.ndarray, " body"]:
     return np.flatnonzero(model.body_weldid != 0)
 
 
-def _pose_indices(model: mujoco.MjModel) -> dict[int, int]:
-    """Map each moving body to its index in the poses."""
-    return {body: place for place, body in enumerate(moving_bodies(model).tolist())}
-
-
-def _initial_data(model: mujoco.MjModel) -> mujoco.MjData:
-    """Return the model's data in its initial pose."""
-    start = mujoco.MjData(model)
-    mujoco.mj_kinematics(model, start)
-    return start
-
-
 # --- geoms ---
-
-
-def _shown_geoms(model: mujoco.MjModel) -> list[int]:
-    return [
-        geom
-        for geom in range(model.ngeom)
-        if model.geom_group[geom] < SHOWN_GROUPS and _rgba_of(model, geom)[3] > 0
-    ]
 
 
 def _type_of(model: mujoco.MjModel, geom: int) -> str:
@@ -190,66 +180,136 @@ def _base64(array: Shaped[np.ndarray, "..."], dtype: str) -> str:
 # --- camera ---
 
 FIELD_OF_VIEW_DEG = 45.0
+"""Vertical field of view, of MuJoCo and of the page."""
 LEVEL_ELEVATION_DEG = -20.0
 FLAT_ELEVATION_DEG = -60.0
 FLAT_RATIO = 0.2
 """Scenes whose height is below this share of their width are viewed from above."""
+USED_VIEW = 0.95
+"""Share of the field of view that a scene fills at most."""
+NARROWEST = 1.25
+"""Images with a smaller aspect ratio are viewed from farther away, as on the page."""
 
 
 def _camera(
-    model: mujoco.MjModel, start: mujoco.MjData, camera: Mapping[str, Any]
+    model: mujoco.MjModel,
+    scene: Scene,
+    start: Float32[np.ndarray, "body 7"],
+    camera: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the camera. If it tracks a body, `lookat` holds for the start and moves along."""
-    tracked = _tracked_body(model, camera)
-    low, high = _bounds(model, start, only_moving=tracked is not None)
-    width, height = max(high[:2] - low[:2]), high[2] - low[2]
-    radius = np.linalg.norm(high - low) / 2
-    lookat = (low + high) / 2 if tracked is not None else camera.get("lookat", (low + high) / 2)
-    is_flat = height < FLAT_RATIO * width
+    # The configured body, that of the model's camera, or a free one.
+    tracking = (mujoco.mjtCamLight.mjCAMLIGHT_TRACK, mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM)
+    by_model = model.cam_bodyid[np.isin(model.cam_mode, [mode.value for mode in tracking])]
+    free = model.jnt_bodyid[model.jnt_type == mujoco.mjtJoint.mjJNT_FREE.value]
+    named = [max(camera["trackbodyid"], 0)] if "trackbodyid" in camera else []
+    roots = [int(model.body_rootid[body]) for body in named or [*by_model, *free]]
+    tracked = next((root for root in roots if model.body_weldid[root] != 0), None)
+    low, high = model.stat.center - model.stat.extent / 2, model.stat.center + model.stat.extent / 2
+    centres, radii = enclosing_spheres(scene, start[None], with_static=tracked is None)
+    if len(radii):
+        low, high = (centres - radii[:, None]).min((0, 1)), (centres + radii[:, None]).max((0, 1))
+    middle, radius = (low + high) / 2, np.linalg.norm(high - low) / 2
+    is_flat = high[2] - low[2] < FLAT_RATIO * max(high[:2] - low[:2])
     return {
         "distance": _rounded(
-            camera.get("distance", radius / np.sin(np.radians(FIELD_OF_VIEW_DEG / 2)))
+            camera.get("distance", radius / math.sin(math.radians(FIELD_OF_VIEW_DEG / 2)))
         ),
         "elevation_deg": _rounded(
             camera.get("elevation", FLAT_ELEVATION_DEG if is_flat else LEVEL_ELEVATION_DEG)
         ),
         "azimuth_deg": _rounded(camera.get("azimuth", model.vis.global_.azimuth)),
-        "lookat": _rounded(lookat),
-        "tracks": None if tracked is None else _pose_indices(model)[tracked],
+        "lookat": _rounded(camera.get("lookat", middle) if tracked is None else middle),
+        "tracks": None if tracked is None else moving_bodies(model).tolist().index(tracked),
     }
 
 
-def _tracked_body(model: mujoco.MjModel, camera: Mapping[str, Any]) -> int | None:
-    """Return the root body to track: the configured one, the model camera's, or a free body."""
-    tracking = (mujoco.mjtCamLight.mjCAMLIGHT_TRACK, mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM)
-    named = [max(camera["trackbodyid"], 0)] if "trackbodyid" in camera else []
-    by_model = model.cam_bodyid[np.isin(model.cam_mode, [mode.value for mode in tracking])]
-    free = model.jnt_bodyid[model.jnt_type == mujoco.mjtJoint.mjJNT_FREE.value]
-    candidates = named or [*by_model, *free]
-    roots = [int(model.body_rootid[body]) for body in candidates]
-    return next((root for root in roots if model.body_weldid[root] != 0), None)
+def enclosing_spheres(
+    scene: Scene, poses: Poses, *, with_static: bool = False
+) -> tuple[Float[np.ndarray, "time sphere 3"], Float[np.ndarray, " sphere"]]:
+    """Return spheres whose convex hulls enclose the shapes of a scene, except ground and terrain.
+
+    Args:
+        scene: the scene.
+        poses: [T, B, 7] poses of its bodies.
+        with_static: include shapes that do not move.
+
+    Returns:
+        [T, S, 3] centres and [S] radii: two spheres for each shape, at the ends of a capsule or
+        cylinder and at the centre of others.
+    """
+    bodies, places, radii = [], [], []
+    for geom in scene["geoms"]:
+        size, half_length = geom["size"], 0.0
+        match geom["type"]:
+            case "plane" | "hfield":
+                continue
+            case "capsule" | "cylinder":
+                radius, half_length = size[0], size[1]
+            case "mesh":
+                vertices = base64.b64decode(scene["meshes"][geom["mesh"]]["vertices"])
+                radius = np.linalg.norm(np.frombuffer(vertices, "<f4").reshape(-1, 3), axis=1).max()
+            case "box":
+                radius = np.linalg.norm(size)
+            case _:  # sphere, ellipsoid
+                radius = max(size)
+        if with_static or geom["body"] != WORLD:
+            axis = half_length * _rotated(np.array(geom["quat"]), np.array([0.0, 0.0, 1.0]))
+            bodies += [geom["body"]] * 2
+            places += [geom["pos"] + axis, geom["pos"] - axis]
+            radii += [radius] * 2
+    # WORLD is the last index, where static shapes find the pose that changes nothing.
+    unmoved = np.broadcast_to(np.array([0, 0, 0, 1, 0, 0, 0], np.float64), (len(poses), 1, 7))
+    frames = np.concatenate([poses, unmoved], axis=1)[:, bodies]
+    centres = frames[..., :3] + _rotated(frames[..., 3:], np.array(places).reshape(-1, 3))
+    return centres, np.array(radii, np.float64)
 
 
-def _bounds(
-    model: mujoco.MjModel, start: mujoco.MjData, *, only_moving: bool
-) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
-    """Return the corners of the bounding box of visible geoms, without planes and terrain."""
-    is_counted = _is_counted(model, only_moving=only_moving)
-    if not is_counted.any():
-        return model.stat.center - model.stat.extent / 2, model.stat.center + model.stat.extent / 2
-    turns = start.geom_xmat[is_counted].reshape(-1, 3, 3)
-    boxes = model.geom_aabb[is_counted].reshape(-1, 2, 3)
-    centers = start.geom_xpos[is_counted] + np.einsum("gij,gj->gi", turns, boxes[:, 0])
-    halves = np.einsum("gij,gj->gi", np.abs(turns), boxes[:, 1])
-    return (centers - halves).min(0), (centers + halves).max(0)
+def aim_camera(
+    scene: Scene, poses: Poses, aspect: float
+) -> tuple[Float[np.ndarray, "time 3"], float]:
+    """Aim the scene's camera so that all moving shapes stay within the image in all frames.
+
+    `framing` in the page's `camera.ts` does the same.
+
+    Args:
+        scene: the scene.
+        poses: [T, B, 7] poses of its bodies.
+        aspect: width of the image divided by its height.
+
+    Returns:
+        [T, 3] targets, which follow the tracked body along the ground at a fixed height, and the
+        distance to them: the scene's own, or more where the shapes need it.
+    """
+    camera = scene["camera"]
+    centres, radii = enclosing_spheres(scene, poses)
+    targets = np.tile(np.array(camera["lookat"], np.float64), (len(poses), 1))
+    if camera["tracks"] is not None:
+        low, high = (centres[..., 2] - radii).min(), (centres[..., 2] + radii).max()
+        targets[:, :2], targets[:, 2] = poses[:, camera["tracks"], :2], (low + high) / 2
+    azimuth, elevation = math.radians(camera["azimuth_deg"]), math.radians(camera["elevation_deg"])
+    level = np.array([math.cos(azimuth), math.sin(azimuth), 0.0])
+    forward = math.cos(elevation) * level + [0.0, 0.0, math.sin(elevation)]
+    right = np.array([level[1], -level[0], 0.0])
+    offsets = centres - targets[:, None]
+    half_height = math.radians(FIELD_OF_VIEW_DEG / 2) * USED_VIEW
+    half_width = math.atan(aspect * math.tan(half_height))
+    distance = camera["distance"] * max(1.0, NARROWEST / aspect)
+    for across, angle in ((right, half_width), (np.cross(right, forward), half_height)):
+        # A sphere touches the edge of the view, at an angle a, where
+        # |across| cos a + radius = (distance + depth) sin a.
+        reach = np.abs(offsets @ across) * math.cos(angle) + radii
+        needed = reach / math.sin(angle) - offsets @ forward
+        distance = max(distance, float(needed.max(initial=0.0)))
+    return targets, distance
 
 
-def _is_counted(model: mujoco.MjModel, *, only_moving: bool) -> Bool[np.ndarray, " geom"]:
-    is_shown = np.zeros(model.ngeom, np.bool_)
-    is_shown[_shown_geoms(model)] = True
-    ground = (mujoco.mjtGeom.mjGEOM_PLANE.value, mujoco.mjtGeom.mjGEOM_HFIELD.value)
-    can_move = model.body_weldid[model.geom_bodyid] != 0
-    return is_shown & ~np.isin(model.geom_type, ground) & (can_move | (not only_moving))
+def _rotated(
+    quats: Float[np.ndarray, "*frame 4"], points: Float[np.ndarray, "*point 3"]
+) -> Float[np.ndarray, "..."]:
+    """Rotate points by quaternions."""
+    turn = 2 * np.cross(quats[..., 1:], points)
+    return points + quats[..., :1] * turn + np.cross(quats[..., 1:], turn)
 
 
 # --- numbers ---

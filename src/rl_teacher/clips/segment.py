@@ -9,6 +9,8 @@ import numpy as np
 from jaxtyping import Float32, Int64, Shaped
 
 MAX_FPS = 30.0
+SHORT_S = 1.0
+"""Duration of clips of which every step is a frame: the page plays them in slow motion."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,17 @@ class Segment:
         return digest.hexdigest()
 
 
+def frame_stride(fps: float) -> int:
+    """Return the k of which every k-th step is a frame, for at most 30 frames per second.
+
+    Args:
+        fps: environment steps that a clip shows per second.
+    """
+    return max(1, math.ceil(fps / MAX_FPS))
+
+
 def frame_steps(num_steps: int, fps: float) -> tuple[Int64[np.ndarray, " frame"], float]:
-    """Choose the steps that become frames: every k-th, for at most 30 frames per second.
+    """Choose the steps of a segment that become frames of its clip.
 
     Args:
         num_steps: number of steps in the segment.
@@ -59,5 +70,5 @@ def frame_steps(num_steps: int, fps: float) -> tuple[Int64[np.ndarray, " frame"]
     Returns:
         [F] indices of steps, and frames per second.
     """
-    stride = max(1, math.ceil(fps / MAX_FPS))
+    stride = 1 if num_steps < SHORT_S * fps else frame_stride(fps)
     return np.arange(0, num_steps, stride), fps / stride

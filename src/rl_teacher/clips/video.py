@@ -1,16 +1,21 @@
-"""Video encoding of clips without body poses."""
+"""Encoding of images as MP4 and GIF."""
 
+import itertools
+import math
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from fractions import Fraction
+from io import BytesIO
 from pathlib import Path
 
 import av
 import numpy as np
 from jaxtyping import UInt8
+from PIL import Image
 
 Frame = UInt8[np.ndarray, "height width 3"]
-EvenFrame = UInt8[np.ndarray, "even_height even_width 3"]
+
+GIF_FPS = 20.0
 
 ENCODER = {
     "preset": "medium",
@@ -33,36 +38,48 @@ def encode_mp4(frames: Iterable[Frame], fps: float) -> bytes:
     Returns:
         The file. Equal frames give equal bytes.
     """
-    images = (_pad_to_even(frame) for frame in frames)
-    # FFmpeg moves the index to the front by reading the file again, which needs a real file.
-    with tempfile.TemporaryDirectory(prefix="rl-teacher-") as folder:
-        path = Path(folder) / "clip.mp4"
-        _write(path, images, fps)
-        return path.read_bytes()
-
-
-def _write(path: Path, images: Iterator[EvenFrame], fps: float) -> None:
+    images = iter(frames)
     first = next(images, None)
     if first is None:
         raise ValueError("A video needs at least one frame; none was given.")
-    with av.open(path, "w", options={"movflags": "+faststart", "fflags": "+bitexact"}) as file:
-        stream = file.add_stream("libx264", Fraction(fps).limit_denominator(1001), ENCODER)
-        stream.height, stream.width = first.shape[:2]
-        stream.pix_fmt = "yuv420p"
-        # One thread: training needs the other cores.
-        stream.thread_count = 1
-        for image in _prepend(first, images):
-            file.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
-        file.mux(stream.encode())
+    odd_height, odd_width = first.shape[0] % 2, first.shape[1] % 2
+    # FFmpeg moves the index to the front by reading the file again, which needs a real file.
+    with tempfile.TemporaryDirectory(prefix="rl-teacher-") as folder:
+        path = Path(folder) / "clip.mp4"
+        with av.open(path, "w", options={"movflags": "+faststart", "fflags": "+bitexact"}) as file:
+            stream = file.add_stream("libx264", Fraction(fps).limit_denominator(1001), ENCODER)
+            stream.height, stream.width = first.shape[0] + odd_height, first.shape[1] + odd_width
+            stream.pix_fmt = "yuv420p"
+            # One thread: training needs the other cores.
+            stream.thread_count = 1
+            for image in itertools.chain([first], images):
+                even = np.pad(image, ((0, odd_height), (0, odd_width), (0, 0)), mode="edge")
+                file.mux(stream.encode(av.VideoFrame.from_ndarray(even, format="rgb24")))
+            file.mux(stream.encode())
+        return path.read_bytes()
 
 
-def _prepend(first: EvenFrame, others: Iterator[EvenFrame]) -> Iterator[EvenFrame]:
-    yield first
-    yield from others
+def encode_gif(frames: Iterable[Frame], fps: float) -> bytes:
+    """Encode an endless GIF with at most 20 frames per second.
 
-
-def _pad_to_even(frame: Frame) -> EvenFrame:
-    height, width = frame.shape[:2]
-    if height % 2 == width % 2 == 0:
-        return np.ascontiguousarray(frame)
-    return np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+    Args:
+        frames: at least one [H, W, 3] frame.
+        fps: frames per second; every k-th frame is kept where that is too many.
+    """
+    stride = max(1, math.ceil(fps / GIF_FPS))
+    quantised = (
+        Image.fromarray(each).quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        for each in itertools.islice(frames, 0, None, stride)
+    )
+    content = BytesIO()
+    # A GIF counts in hundredths of a second.
+    duration_ms = 10 * round(100 * stride / fps)
+    next(quantised).save(
+        content,
+        "GIF",
+        save_all=True,
+        append_images=quantised,
+        duration=duration_ms,
+        loop=0,
+    )
+    return content.getvalue()

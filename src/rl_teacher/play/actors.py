@@ -1,8 +1,9 @@
 """Actors: agents and reward predictors loaded from an experiment's checkpoint."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast, get_type_hints, runtime_checkable
 
 import gymnasium as gym
@@ -10,19 +11,128 @@ import numpy as np
 
 from rl_teacher.agents.registry import make_agent
 from rl_teacher.common.errors import BadConfig, BadInput, CorruptCheckpoint, RlTeacherError
-from rl_teacher.common.state_dict import StateDict, part_of
+from rl_teacher.common.state_dict import part_of
 from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.interface import StatefulVectorEnv
-from rl_teacher.envs.registry import EnvInfo, env_spaces, get_env_info, make_vector, mujoco_model
-from rl_teacher.play.checkpoints import Chosen, choose
+from rl_teacher.envs.registry import EnvInfo, env_spaces, get_env_info, make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.runs.folder import Experiment, State, existing_names
 from rl_teacher.runs.warm_start import PREDICTOR_FILE, content_name, load_predictor
+from rl_teacher.store.checkpoints import (
+    Checkpoint,
+    CheckpointFile,
+    list_checkpoints,
+    read_checkpoint,
+)
+
+LATEST, PREVIOUS = "latest", "previous"
+MAX_ATTEMPTS = 5
+"""A running experiment may delete a file after it was listed; then list again."""
 
 Settings = TypeVar("Settings")
 Act = Callable[[np.ndarray], np.ndarray]
+
+
+# --- checkpoints ---
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A selected checkpoint.
+
+    Attributes:
+        checkpoint: its content.
+        place: `latest`, `previous`, or a description of its age.
+        note: a remark for the viewer, or None.
+    """
+
+    checkpoint: Checkpoint
+    place: str
+    note: str | None = None
+
+
+def choose(name: str, folder: Path, wanted: str) -> Chosen:
+    """Select one of the kept checkpoints.
+
+    Args:
+        name: name of the experiment.
+        folder: folder of its checkpoints.
+        wanted: `latest`, `previous`, or a step.
+
+    Raises:
+        BadInput: there is no such checkpoint; the message lists the existing ones.
+        CorruptCheckpoint: the checkpoint is damaged.
+    """
+    for _ in range(MAX_ATTEMPTS):
+        kept = list_checkpoints(folder)
+        if not kept:
+            raise BadInput(
+                f"{name} has no checkpoint yet, so there is no agent to load. One is written when "
+                "training begins, and every 20 seconds from then on; let it train for a while."
+            )
+        try:
+            return _select_latest(name, kept) if wanted == LATEST else _select(name, kept, wanted)
+        except FileNotFoundError:
+            continue
+    raise CorruptCheckpoint(f"The checkpoints in {folder} change faster than they can be read.")
+
+
+def _select_latest(name: str, kept: Sequence[CheckpointFile]) -> Chosen:
+    """Return the newest undamaged checkpoint."""
+    note = None
+    for place, file in enumerate(kept):
+        try:
+            return Chosen(read_checkpoint(file), place_in_words(place), note)
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError) as error:
+            note = f"The checkpoint of step {file.step:,} is damaged ({error}); this one is older."
+    raise CorruptCheckpoint(
+        f"None of the {len(kept)} checkpoints of {name} is intact. Restore one from a "
+        f"backup: {kept[0].path.parent}."
+    )
+
+
+def _select(name: str, kept: Sequence[CheckpointFile], wanted: str) -> Chosen:
+    try:
+        # Also 1e6, 20_480 or 20,480.
+        step = None if wanted == PREVIOUS else float(wanted.replace("_", "").replace(",", ""))
+    except ValueError as error:
+        raise BadInput(
+            f"--checkpoint {wanted} was given; latest, previous or a step is needed. Kept are: "
+            f"{in_words(kept)}."
+        ) from error
+    for place, file in enumerate(kept):
+        if place == 1 if step is None else file.step == step:
+            try:
+                return Chosen(read_checkpoint(file), place_in_words(place))
+            except FileNotFoundError:
+                raise
+            except (OSError, ValueError) as error:
+                raise CorruptCheckpoint(
+                    f"The checkpoint of step {file.step:,} is damaged: {error} ({file.path}). "
+                    f"Kept are: {in_words(kept)}."
+                ) from error
+    raise BadInput(
+        f"{name} has no checkpoint {wanted}. Only the last ones are kept: {in_words(kept)}."
+    )
+
+
+def place_in_words(place: int) -> str:
+    """Describe the age of a checkpoint among the kept ones."""
+    return (LATEST, PREVIOUS)[place] if place < 2 else f"{place} before the latest"
+
+
+def in_words(kept: Sequence[CheckpointFile]) -> str:
+    """List checkpoints in one line, newest first."""
+    return ", ".join(
+        f"step {file.step:,} ({place_in_words(place)})" for place, file in enumerate(kept)
+    )
+
+
+# --- actors ---
 
 
 @runtime_checkable
@@ -49,7 +159,6 @@ class Actor:
         agent: the agent of the checkpoint.
         predictor: its reward predictor; None if there is none.
         venv: one environment to act in.
-        model: the MuJoCo model; None without MuJoCo.
         step: environment steps of training at the checkpoint.
         checkpoint: description of the checkpoint.
         frames: preprocessing of image observations.
@@ -63,7 +172,6 @@ class Actor:
     agent: PlayableAgent
     predictor: RewardPredictor | None
     venv: StatefulVectorEnv
-    model: Any
     step: int
     checkpoint: str
     frames: FrameSettings
@@ -118,7 +226,6 @@ def actor_of(name: str, checkpoint: str, predictor_path: str | None = None) -> A
         agent=agent,
         predictor=predictor,
         venv=venv,
-        model=mujoco_model(env_info.id),
         step=chosen.checkpoint.step,
         checkpoint=chosen.place,
         frames=config.frames,
@@ -194,16 +301,14 @@ def no_agent(name: str) -> str:
 def as_settings(kind: type[Settings], saved: Mapping[str, Any]) -> Settings:
     """Restore settings from JSON values; missing ones have their defaults."""
     hints = get_type_hints(kind)
-    given = {
-        each.name: saved[each.name] for each in fields(cast("Any", kind)) if each.name in saved
-    }
-    return kind(**{name: _convert(hints[name], value) for name, value in given.items()})
-
-
-def _convert(hint: Any, value: Any) -> Any:
-    if is_dataclass(hint) and isinstance(value, Mapping):
-        return as_settings(cast("type[Any]", hint), value)
-    return tuple(value) if isinstance(value, list) else value
+    given: dict[str, Any] = {}
+    for each in fields(cast("Any", kind)):
+        if each.name in saved:
+            value, hint = saved[each.name], hints[each.name]
+            if is_dataclass(hint) and isinstance(value, Mapping):
+                value = as_settings(cast("type[Any]", hint), value)
+            given[each.name] = tuple(value) if isinstance(value, list) else value
+    return kind(**given)
 
 
 # --- predictor ---
@@ -229,20 +334,16 @@ def predictor_for(
         return predictor
     own = part_of(part_of(chosen.checkpoint.arrays, "rewards"), "predictor")
     if own:
-        return _load_predictor(space, config, own)
+        predictor = RewardPredictor(space, config.reward)
+        try:
+            predictor.load_state(own)
+        except (LookupError, ValueError, TypeError) as error:
+            raise CorruptCheckpoint(
+                f"The reward predictor of {config.name} cannot be loaded ({error!r}): another "
+                "version of rl-teacher wrote it."
+            ) from error
+        return predictor
     return None if config.predictor_path is None else find_predictor(config.predictor_path)
-
-
-def _load_predictor(space: InputSpace, config: TeachConfig, state: StateDict) -> RewardPredictor:
-    predictor = RewardPredictor(space, config.reward)
-    try:
-        predictor.load_state(state)
-    except (LookupError, ValueError, TypeError) as error:
-        raise CorruptCheckpoint(
-            f"The reward predictor of {config.name} cannot be loaded ({error!r}): another version "
-            "of rl-teacher wrote it."
-        ) from error
-    return predictor
 
 
 def find_predictor(named: str) -> RewardPredictor | None:

@@ -10,9 +10,8 @@ import numpy as np
 from jaxtyping import Float32, Int64, Shaped
 
 from rl_teacher.agents.collector import Collector
-from rl_teacher.clips.episode import COLUMNS
+from rl_teacher.clips.recorder import EPISODE_COLUMNS
 from rl_teacher.clips.segment import Segment
-from rl_teacher.envs.episode_replay import ReplayRecord, SupportsReplay
 from rl_teacher.play.actors import Actor
 
 CHUNK_STEPS = 50
@@ -31,13 +30,11 @@ class RecordedEpisode:
         segment: its steps.
         predicted_rewards: [T]; None where nothing predicts them.
         end: what ended it.
-        replay_record: how it is episode again, to be filmed; None where there are poses.
     """
 
     segment: Segment
     predicted_rewards: Float32[np.ndarray, " time"] | None
     end: End
-    replay_record: ReplayRecord | None
 
     @property
     def true_rewards(self) -> Float32[np.ndarray, " time"] | None:
@@ -61,24 +58,18 @@ def record_episode(actor: Actor, seed: int, *, explore: bool) -> RecordedEpisode
         ends = np.flatnonzero(rollout.ended[:, 0])
         taken = int(ends[0]) + 1 if len(ends) else len(rollout.rewards)
         valid = np.flatnonzero(rollout.is_valid[:taken, 0])
-        parts.append({name: getattr(rollout, name)[valid, 0] for name in COLUMNS})
+        parts.append({name: getattr(rollout, name)[valid, 0] for name in EPISODE_COLUMNS})
         num_steps += len(valid)
         if len(ends):
             end = "terminated" if rollout.terminated[ends[0], 0] else "truncated"
         elif num_steps >= MAX_EPISODE_STEPS:
             end = "cut"
-    whole = {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in EPISODE_COLUMNS}
     segment = Segment(actor.env_info.id, **whole)
     predicted = None
     if actor.predictor is not None:
         predicted = actor.predictor(segment.observations, segment.actions)
-    return RecordedEpisode(segment, predicted, end, _replay_record_of(actor, segment))
-
-
-def _replay_record_of(actor: Actor, segment: Segment) -> ReplayRecord | None:
-    if actor.model is not None or not isinstance(actor.venv, SupportsReplay):
-        return None
-    return actor.venv.replay_record(int(segment.scene_states[0, 0]))
+    return RecordedEpisode(segment, predicted, end)
 
 
 def per_frame(

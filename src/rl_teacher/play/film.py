@@ -1,43 +1,43 @@
-"""Videos of played episodes with their rewards, rendered without a display."""
+"""Videos of played episodes with their rewards, rendered without a display.
+
+F: frames.
+"""
 
 import itertools
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Int64
 from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
-from rl_teacher.clips.poses import body_poses
-from rl_teacher.clips.scene import build_scene
-from rl_teacher.clips.segment import frame_steps
-from rl_teacher.clips.video import encode_mp4
+from rl_teacher.clips.segment import frame_stride
+from rl_teacher.clips.video import encode_gif, encode_mp4
 from rl_teacher.common.errors import RunFolderUnusable
-from rl_teacher.envs.registry import camera_settings
-from rl_teacher.envs.rendering import iterate_frames
 from rl_teacher.play.actors import Actor
 from rl_teacher.play.episodes import RecordedEpisode, per_frame, record_episode
-from rl_teacher.play.offscreen_renderer import OffscreenRenderer, Shot
 from rl_teacher.play.options import PlayOptions
-from rl_teacher.play.reward_overlay import CARD, Curve, RewardOverlay, figure, with_title
+from rl_teacher.play.reward_overlay import (
+    CARD,
+    Curve,
+    RewardOverlay,
+    RgbImage,
+    format_reward,
+    with_title,
+)
+from rl_teacher.runs.clip_renderer import SegmentRenderer
 from rl_teacher.store.files import write_atomically
 
-WIDTH, HEIGHT = 480, 360
-"""Size of rendered bodies; an environment's own images keep their size."""
 SMALLEST_WIDTH, LARGEST_WIDTH = 320, 640
 GAP = 8
 """Pixels between two columns."""
 HOLD_S = 0.5
 """Time that the last frame of an episode stays."""
-GIF_FPS = 20.0
-
-Picture = UInt8[np.ndarray, "_ _ 3"]
 
 
 @dataclass(frozen=True)
@@ -47,22 +47,14 @@ class Column:
     Attributes:
         actor: the actor.
         episode: its episode.
+        steps: [F] the step of each frame.
         curves: its reward curves.
     """
 
     actor: Actor
     episode: RecordedEpisode
+    steps: Int64[np.ndarray, " frame"]
     curves: Sequence[Curve]
-
-    @property
-    def num_frames(self) -> int:
-        """The number of frames."""
-        return len(self.steps)
-
-    @property
-    def steps(self) -> np.ndarray:
-        """The step of each frame."""
-        return frame_steps(len(self.episode.segment), self.actor.env_info.fps)[0]
 
 
 def write_film(actors: Sequence[Actor], options: PlayOptions, path: Path, console: Console) -> None:
@@ -80,15 +72,13 @@ def write_film(actors: Sequence[Actor], options: PlayOptions, path: Path, consol
     """
     with convert_os_errors(path):
         tempfile.TemporaryFile(dir=path.parent).close()
-    _, fps = frame_steps(1, actors[0].env_info.fps)
-    with ExitStack() as stack:
-        artist = None
-        if actors[0].model is not None:
-            artist = stack.enter_context(closing(OffscreenRenderer()))
-        progress = stack.enter_context(Progress(console=console, transient=True))
-        images = played(actors, options, artist, progress)
-        is_gif = path.suffix.lower() == ".gif"
-        content = encode_gif(images, fps) if is_gif else encode_mp4(images, fps)
+    fps = frame_rate(actors[0])
+    encode = encode_gif if path.suffix.lower() == ".gif" else encode_mp4
+    with (
+        closing(SegmentRenderer(actors[0].env_info)) as renderer,
+        Progress(console=console, transient=True) as progress,
+    ):
+        content = encode(iterate_film(actors, options, renderer, progress), fps)
     with convert_os_errors(path):
         write_atomically(path, content, is_synced=False)
     console.print(f"video: {path}", soft_wrap=True, highlight=False, markup=False)
@@ -110,100 +100,96 @@ def convert_os_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def played(
-    actors: Sequence[Actor],
-    options: PlayOptions,
-    artist: OffscreenRenderer | None,
-    progress: Progress,
-) -> Iterator[Picture]:
-    """Play all episodes and yield their frames."""
+def iterate_film(
+    actors: Sequence[Actor], options: PlayOptions, renderer: SegmentRenderer, progress: Progress
+) -> Iterator[RgbImage]:
+    """Play all episodes and yield the frames of the video."""
     for number in range(options.episodes):
         seed = options.seed + number
-        episode = [record_episode(actor, seed, explore=options.explore) for actor in actors]
-        columns = columns_of(actors, episode)
-        progress.console.print(in_words(number, columns), highlight=False, markup=False)
-        titles = [
-            [f"{actor.name} · step {actor.step:,}", f"episode {number + 1} of {options.episodes}"]
-            for actor in actors
-        ]
-        num_frames = max(column.num_frames for column in columns)
-        task = progress.add_task(f"episode {number + 1} of {options.episodes}", total=num_frames)
-        for image in film_of(columns, titles, artist):
+        episodes = [record_episode(actor, seed, explore=options.explore) for actor in actors]
+        columns = make_columns(actors, episodes)
+        progress.console.print(describe(number, columns), highlight=False, markup=False)
+        caption = f"episode {number + 1} of {options.episodes}"
+        task = progress.add_task(caption, total=max(len(column.steps) for column in columns))
+        for image in compose_frames(columns, caption, renderer):
             progress.advance(task)
             yield image
         progress.remove_task(task)
 
 
-def columns_of(actors: Sequence[Actor], episode: Sequence[RecordedEpisode]) -> list[Column]:
-    """Pair actors, episodes and curves; true rewards share one scale."""
-    truths = [each.true_rewards for each in episode if each.true_rewards is not None]
-    limits = (
-        (min(float(t.min()) for t in truths), max(float(t.max()) for t in truths))
-        if truths
-        else None
-    )
-    return [
-        Column(actor, each, list(curves_of(actor, each, limits)))
-        for actor, each in zip(actors, episode, strict=True)
-    ]
+def make_columns(actors: Sequence[Actor], episodes: Sequence[RecordedEpisode]) -> list[Column]:
+    """Pair actors, episodes and their known rewards; true rewards share one scale."""
+    truths = [each.true_rewards for each in episodes if each.true_rewards is not None]
+    limits = None
+    if truths:
+        limits = min(float(t.min()) for t in truths), max(float(t.max()) for t in truths)
+    columns = []
+    for actor, episode in zip(actors, episodes, strict=True):
+        steps = np.arange(0, len(episode.segment), frame_stride(actor.env_info.fps))
+        curves = []
+        if episode.predicted_rewards is not None:
+            values = per_frame(episode.predicted_rewards, steps)
+            curves.append(Curve("predicted reward", values, float(episode.predicted_rewards.sum())))
+        if episode.true_rewards is not None:
+            values = per_frame(episode.true_rewards, steps)
+            total = episode.segment.true_return
+            curves.append(Curve("true reward", values, total, is_truth=True, limits=limits))
+        columns.append(Column(actor, episode, steps, curves))
+    return columns
 
 
-def curves_of(
-    actor: Actor, episode: RecordedEpisode, limits: tuple[float, float] | None
-) -> Iterator[Curve]:
-    """Yield the known reward curves of an episode."""
-    steps, _ = frame_steps(len(episode.segment), actor.env_info.fps)
-    if episode.predicted_rewards is not None:
-        values = per_frame(episode.predicted_rewards, steps)
-        yield Curve("predicted reward", values, float(episode.predicted_rewards.sum()))
-    if episode.true_rewards is not None:
-        values = per_frame(episode.true_rewards, steps)
-        total = episode.segment.true_return
-        yield Curve("true reward", values, total, is_truth=True, limits=limits)
-
-
-def in_words(number: int, columns: Sequence[Column]) -> str:
-    """Describe lengths and returns in one line."""
+def describe(number: int, columns: Sequence[Column]) -> str:
+    """Describe lengths and returns of an episode in one line."""
     descriptions = []
     for column in columns:
-        totals = "".join(f", {each.title} {figure(each.total)}" for each in column.curves)
+        totals = "".join(f", {each.title} {format_reward(each.total)}" for each in column.curves)
         name = f"{column.actor.name}: " if len(columns) > 1 else ""
         descriptions.append(f"{name}{len(column.episode.segment):,} steps{totals}")
     return f"episode {number + 1}: {'; '.join(descriptions)}"
 
 
+def frame_rate(actor: Actor) -> float:
+    """Return the frames per second of an actor's video."""
+    return actor.env_info.fps / frame_stride(actor.env_info.fps)
+
+
 # --- frames ---
 
 
-def film_of(
-    columns: Sequence[Column], titles: Sequence[Sequence[str]], artist: OffscreenRenderer | None
-) -> Iterator[Picture]:
-    """Yield the frames of an episode; the shorter side holds its last frame."""
-    sides = [with_last(pictures_of(column, artist)) for column in columns]
-    num_frames = max(column.num_frames for column in columns)
+def compose_frames(
+    columns: Sequence[Column], caption: str, renderer: SegmentRenderer
+) -> Iterator[RgbImage]:
+    """Yield the frames of an episode; the shorter side holds its last image."""
+    sides = [hold_last(titled_images(column, caption, renderer)) for column in columns]
     overlays: list[list[RewardOverlay]] = []
-    fps = frame_steps(1, columns[0].actor.env_info.fps)[1]
-    image = None
-    for frame in range(num_frames):
-        panes = [
-            np.asarray(with_title(next(side), t)) for side, t in zip(sides, titles, strict=True)
-        ]
+    composed = None
+    for frame in range(max(len(column.steps) for column in columns)):
+        images = [next(side) for side in sides]
         overlays = overlays or [
-            [RewardOverlay(curve, pane.shape[1]) for curve in column.curves]
-            for column, pane in zip(columns, panes, strict=True)
+            [RewardOverlay(curve, image.shape[1]) for curve in column.curves]
+            for column, image in zip(columns, images, strict=True)
         ]
-        image = beside(
+        composed = join_columns(
             [
-                np.concatenate([pane, *(strip.at(frame) for strip in below)])
-                for pane, below in zip(panes, overlays, strict=True)
+                np.concatenate([image, *(overlay.at(frame) for overlay in below)])
+                for image, below in zip(images, overlays, strict=True)
             ]
         )
-        yield image
-    if image is not None:
-        yield from itertools.repeat(image, round(HOLD_S * fps))
+        yield composed
+    if composed is not None:
+        yield from itertools.repeat(composed, round(HOLD_S * frame_rate(columns[0].actor)))
 
 
-def with_last(images: Iterator[Picture]) -> Iterator[Picture]:
+def titled_images(column: Column, caption: str, renderer: SegmentRenderer) -> Iterator[RgbImage]:
+    """Yield the images of one column with the name of its actor."""
+    actor, segment = column.actor, column.episode.segment
+    record = renderer.replay_record(actor.venv, segment)
+    title = [f"{actor.name} · step {actor.step:,}", caption]
+    for image in renderer.images(segment, column.steps, record, actor.frames):
+        yield np.asarray(with_title(limit_width(image), title))
+
+
+def hold_last(images: Iterator[RgbImage]) -> Iterator[RgbImage]:
     """Yield images, then the last one for ever."""
     image = None
     for image in images:
@@ -212,38 +198,19 @@ def with_last(images: Iterator[Picture]) -> Iterator[Picture]:
         yield image
 
 
-def pictures_of(column: Column, artist: OffscreenRenderer | None) -> Iterator[Picture]:
-    """Return the images of one column."""
-    segment, env_id = column.episode.segment, column.actor.env_info.id
-    if artist is not None:
-        return artist.draw(shot_of(column), segment.scene_states[column.steps])
-    record = column.episode.replay_record
-    assert record is not None  # noqa: S101 - only MuJoCo has none
-    filmed = iterate_frames(env_id, record, column.steps, column.actor.frames, is_observed=False)
-    return (in_good_size(frame) for _, frame in filmed)
-
-
-def shot_of(column: Column) -> Shot:
-    """Return the initial camera of the page."""
-    model, env_id = column.actor.model, column.actor.env_info.id
-    heights = body_poses(model, column.episode.segment.scene_states)[..., 2]
-    camera = build_scene(model, camera_settings(env_id))["camera"]
-    return Shot(env_id, camera, float(heights.mean()), WIDTH, HEIGHT)
-
-
-def in_good_size(frame: Picture) -> Picture:
+def limit_width(image: RgbImage) -> RgbImage:
     """Resize an image that is too narrow or too wide."""
-    height, width = frame.shape[:2]
+    height, width = image.shape[:2]
     wanted = min(max(width, SMALLEST_WIDTH), LARGEST_WIDTH)
     if wanted == width:
-        return frame
-    is_larger = wanted > width
-    how = Image.Resampling.NEAREST if is_larger else Image.Resampling.LANCZOS
+        return image
+    is_enlarged = wanted > width
+    filtering = Image.Resampling.NEAREST if is_enlarged else Image.Resampling.LANCZOS
     size = wanted, max(round(height * wanted / width), 1)
-    return np.asarray(Image.fromarray(frame).resize(size, how))
+    return np.asarray(Image.fromarray(image).resize(size, filtering))
 
 
-def beside(columns: Sequence[Picture]) -> Picture:
+def join_columns(columns: Sequence[RgbImage]) -> RgbImage:
     """Join images horizontally, padding the shorter ones below."""
     height = max(len(column) for column in columns)
     parts: list[np.ndarray] = []
@@ -253,25 +220,3 @@ def beside(columns: Sequence[Picture]) -> Picture:
         rest = np.full((height - len(column), column.shape[1], 3), CARD, np.uint8)
         parts.append(np.concatenate([column, rest]))
     return np.concatenate(parts, axis=1)
-
-
-def encode_gif(images: Iterable[Picture], fps: float) -> bytes:
-    """Encode an endless GIF with at most 20 frames per second."""
-    every = max(1, int(np.ceil(fps / GIF_FPS)))
-    chosen = itertools.islice(iter(images), 0, None, every)
-    quantised = (
-        Image.fromarray(each).quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-        for each in chosen
-    )
-    content = BytesIO()
-    # A GIF counts in hundredths of a second.
-    duration_ms = 10 * round(100 * every / fps)
-    next(quantised).save(
-        content,
-        "GIF",
-        save_all=True,
-        append_images=quantised,
-        duration=duration_ms,
-        loop=0,
-    )
-    return content.getvalue()

@@ -122,7 +122,8 @@ class Player:
 
     def _render(self, actor: Actor, episode: RecordedEpisode) -> PlayedSide:
         segment = episode.segment
-        clip = self._renderer.render(segment, episode.replay_record, actor.frames)
+        record = self._renderer.replay_record(actor.venv, segment)
+        clip = self._renderer.render(segment, record, actor.frames)
         content_hash = hashlib.sha256(clip.content).hexdigest()
         self._clips[content_hash] = ClipContent(clip.kind, clip.content)
         scene = self._renderer.scene

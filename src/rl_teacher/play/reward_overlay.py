@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ AREA = (35, 40, 58)
 TRUTH = (242, 213, 146)
 TRUTH_AREA = (47, 45, 42)
 
-Picture = UInt8[np.ndarray, "_ _ 3"]
+RgbImage = UInt8[np.ndarray, "_ _ 3"]
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,23 @@ class RewardOverlay:
     def __init__(self, curve: Curve, width: int) -> None:
         self._curve = curve
         self._width = width
-        self._image = self._draw_curve()
+        size = SUPERSAMPLING * width, SUPERSAMPLING * HEIGHT
+        large = Image.new("RGB", size, CARD)
+        draw = ImageDraw.Draw(large)
+        points = [self._place(i, float(v)) for i, v in enumerate(curve.values)]
+        points = [(SUPERSAMPLING * x, SUPERSAMPLING * y) for x, y in points]
+        zero = SUPERSAMPLING * self._place(0, 0.0)[1]
+        if len(points) > 1:
+            outline = [*points, (points[-1][0], zero), (points[0][0], zero)]
+            draw.polygon(outline, fill=TRUTH_AREA if curve.is_truth else AREA)
+        margin = SUPERSAMPLING * EDGE
+        draw.line([(margin, zero), (size[0] - margin, zero)], LINE, SUPERSAMPLING)
+        draw.line(points, self._colour, 6, joint="curve")
+        self._image = large.resize((width, HEIGHT), Image.Resampling.LANCZOS)
+        caption = f"{curve.title}   total {format_reward(curve.total)}"
+        ImageDraw.Draw(self._image).text((EDGE, 2), caption, MUTED, font(TEXT_SIZE))
 
-    def at(self, frame: int) -> Picture:
+    def at(self, frame: int) -> RgbImage:
         """Return the overlay of a frame; after the last frame the marker stays."""
         values = self._curve.values
         frame = min(frame, len(values) - 1)
@@ -72,7 +86,7 @@ class RewardOverlay:
         image.paste(self._dot, (round(x) - 5, round(y) - 5), self._dot)
         draw.text(
             (self._width - EDGE, 2),
-            figure(float(values[frame])),
+            format_reward(float(values[frame])),
             TEXT,
             font(TEXT_SIZE),
             anchor="ra",
@@ -85,49 +99,21 @@ class RewardOverlay:
         x = EDGE + plot_width * frame / max(len(self._curve.values) - 1, 1)
         return x, HEAD + TRACK * (1 - (value - low) / (high - low or 1.0))
 
-    def _draw_curve(self) -> Image.Image:
-        size = SUPERSAMPLING * self._width, SUPERSAMPLING * HEIGHT
-        large = Image.new("RGB", size, CARD)
-        draw = ImageDraw.Draw(large)
-        points = [self._place(i, float(v)) for i, v in enumerate(self._curve.values)]
-        points = [(SUPERSAMPLING * x, SUPERSAMPLING * y) for x, y in points]
-        _, zero = self._place(0, 0.0)
-        ends = [(points[-1][0], SUPERSAMPLING * zero), (points[0][0], SUPERSAMPLING * zero)]
-        if len(points) > 1:
-            draw.polygon([*points, *ends], fill=TRUTH_AREA if self._curve.is_truth else AREA)
-        draw.line(
-            [
-                (SUPERSAMPLING * EDGE, SUPERSAMPLING * zero),
-                (size[0] - SUPERSAMPLING * EDGE, SUPERSAMPLING * zero),
-            ],
-            LINE,
-            SUPERSAMPLING,
-        )
-        draw.line(points, self._colour, 6, joint="curve")
-        image = large.resize((self._width, HEIGHT), Image.Resampling.LANCZOS)
-        caption = f"{self._curve.title}   total {figure(self._curve.total)}"
-        ImageDraw.Draw(image).text((EDGE, 2), caption, MUTED, font(TEXT_SIZE))
-        return image
-
     @property
     def _colour(self) -> tuple[int, int, int]:
         return TRUTH if self._curve.is_truth else ACCENT
 
-    @property
+    @cached_property
     def _dot(self) -> Image.Image:
         large = Image.new("RGBA", (11 * SUPERSAMPLING, 11 * SUPERSAMPLING))
         draw = ImageDraw.Draw(large)
-        draw.ellipse(
-            [SUPERSAMPLING, SUPERSAMPLING, 10 * SUPERSAMPLING, 10 * SUPERSAMPLING], (*CARD, 255)
-        )
-        draw.ellipse(
-            [3 * SUPERSAMPLING, 3 * SUPERSAMPLING, 8 * SUPERSAMPLING, 8 * SUPERSAMPLING],
-            (*self._colour, 255),
-        )
+        for first, last, colour in ((1, 10, CARD), (3, 8, self._colour)):
+            corners = [SUPERSAMPLING * first] * 2 + [SUPERSAMPLING * last] * 2
+            draw.ellipse(corners, (*colour, 255))
         return large.resize((11, 11), Image.Resampling.LANCZOS)
 
 
-def with_title(frame: Picture, lines: Sequence[str]) -> Image.Image:
+def with_title(frame: RgbImage, lines: Sequence[str]) -> Image.Image:
     """Add lines of text to the top left corner of an image."""
     image = Image.fromarray(frame)
     draw = ImageDraw.Draw(image, "RGBA")
@@ -158,7 +144,7 @@ def font(size: int) -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf", size)
 
 
-def figure(value: float) -> str:
+def format_reward(value: float) -> str:
     """Format a reward with fewer digits the larger it is, as on the page."""
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     return f"{value:,.{digits}f}"

@@ -1,33 +1,38 @@
 """Clip rendering: segments become body poses or videos that a person can watch.
 
-`SegmentRenderer` renders files, for labelling and for `play`. `ClipRenderer` renders and stores the
-clips of comparisons with it, in the background of training. A comparison is not shown before both
-its clips are stored, so the page never shows a blank clip.
+`SegmentRenderer` renders files for labelling and playing, and images for films. `ClipRenderer`
+renders and stores the clips of comparisons with it, in the background of training. A comparison is
+not shown before both its clips are stored, so the page never shows a blank clip.
 """
 # MuJoCo's compiled modules come without type stubs.
 # pyright: reportAttributeAccessIssue=false
 
 import hashlib
+import json
 import logging
 import multiprocessing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
 import mujoco
 import numpy as np
+from jaxtyping import Int64
 
 from rl_teacher.clips import poses
-from rl_teacher.clips.scene import build_scene, scene_bytes
+from rl_teacher.clips.offscreen import OffscreenRenderer, View
+from rl_teacher.clips.scene import aim_camera, build_scene, scene_bytes
 from rl_teacher.clips.segment import Segment, frame_steps
-from rl_teacher.clips.video import encode_mp4
-from rl_teacher.common.errors import MediaNotFound
+from rl_teacher.clips.video import Frame, encode_mp4
+from rl_teacher.common.errors import BadInput, MediaNotFound
 from rl_teacher.config.preprocessing import FrameSettings
+from rl_teacher.envs.check import find_rendering_faults
 from rl_teacher.envs.episode_replay import ReplayRecord, SupportsReplay
-from rl_teacher.envs.registry import EnvInfo, camera_settings, make_rendered_env, mujoco_model
-from rl_teacher.envs.rendering import render_steps
+from rl_teacher.envs.registry import EnvInfo, camera_settings, mujoco_model
+from rl_teacher.envs.rendering import iterate_frames, render_steps
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store
@@ -35,6 +40,9 @@ from rl_teacher.store.store import Store
 logger = logging.getLogger(__name__)
 
 ClipKind = Literal["poses", "video"]
+
+POSES_SIZE = 480, 360
+"""Width and height of images of body poses."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,10 @@ class SegmentRenderer:
             return None
         content = scene_bytes(build_scene(self.model, camera_settings(self.env_info.id)))
         return hashlib.sha256(content).hexdigest(), content
+
+    @cached_property
+    def _offscreen(self) -> OffscreenRenderer:
+        return OffscreenRenderer()
 
     @cached_property
     def _pool(self) -> ProcessPoolExecutor:
@@ -124,10 +136,44 @@ class SegmentRenderer:
         )
         return ClipFile("video", rendering.result(), len(steps), fps)
 
+    def images(
+        self,
+        segment: Segment,
+        steps: Int64[np.ndarray, " frame"],
+        record: ReplayRecord | None,
+        frames: FrameSettings | None = None,
+    ) -> Iterator[Frame]:
+        """Yield the images of some steps of a segment.
+
+        Bodies are drawn as on the page, `POSES_SIZE` large; other environments draw themselves.
+
+        Args:
+            segment: steps of this environment, from the start of an episode.
+            steps: [F] ascending steps.
+            record: the replay of its episode; needed where `kind` is "video".
+            frames: preprocessing of image observations in the segment; None if there is none.
+
+        Raises:
+            BadInput: nothing can be rendered on this machine.
+        """
+        if self.model is None or self.scene is None:
+            assert record is not None  # noqa: S101 - only MuJoCo needs no replay
+            env_id = self.env_info.id
+            replayed = iterate_frames(env_id, record, steps, frames, is_observed=False)
+            yield from (frame for _, frame in replayed)
+            return
+        shown = poses.body_poses(self.model, segment.scene_states[steps])
+        width, height = POSES_SIZE
+        targets, distance = aim_camera(json.loads(self.scene[1]), shown, width / height)
+        view = View(self.scene[1], distance, width, height)
+        yield from self._offscreen.draw(view, shown, targets)
+
     def close(self) -> None:
-        """End the rendering process."""
+        """End the rendering processes."""
         if "_pool" in vars(self):
             self._pool.shutdown(cancel_futures=True)
+        if "_offscreen" in vars(self):
+            self._offscreen.close()
 
 
 def _render_video(
@@ -148,8 +194,8 @@ def check_renderable(env_id: str) -> None:
     Raises:
         BadInput: it has neither a MuJoCo model nor images to render.
     """
-    if mujoco_model(env_id) is None:
-        make_rendered_env(env_id).close()
+    for fault in find_rendering_faults(env_id, is_shown=True):
+        raise BadInput(f"{env_id}: {fault.text}")
 
 
 @dataclass(frozen=True)
@@ -203,8 +249,10 @@ class ClipRenderer:
             if segment.content_hash in self._requested:
                 continue
             self._requested.add(segment.content_hash)
-            if self._is_stored(segment):
-                continue
+            with suppress(MediaNotFound):
+                # An earlier run, or another experiment, may have stored the clip.
+                if self.clip_store.store.clips.get(segment.content_hash).kind is not None:
+                    continue
             try:
                 record = self._renderer.replay_record(self.venv, segment)
             except LookupError:
@@ -262,13 +310,6 @@ class ClipRenderer:
         """Release threads and processes after the current clip, or after all of them."""
         self._thread.shutdown(cancel_futures=not finish)
         self._renderer.close()
-
-    def _is_stored(self, segment: Segment) -> bool:
-        """Return whether an earlier run or another experiment has stored the clip."""
-        try:
-            return self.clip_store.store.clips.get(segment.content_hash).kind is not None
-        except MediaNotFound:
-            return False
 
     def _render(self, segment: Segment, record: ReplayRecord | None) -> None:
         clip = self._renderer.render(segment, record, self.frames)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32
 
-from rl_teacher.clips.episode import Episode, EpisodeWatcher
+from rl_teacher.clips.recorder import Episode, EpisodeWatcher
 from rl_teacher.clips.segment import frame_steps
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.diagnostics import Diagnostics

@@ -5,6 +5,10 @@ export const SPEEDS = [0.25, 0.5, 1, 2, 4] as const
 /** How long the last frame is held before the clips repeat. */
 export const HOLD_S = 0.5
 
+/** Clips that would end sooner play in slow motion, and take this long. */
+export const SHORTEST_S = 1
+const SLOWEST = 1 / 16
+
 /** The timing of a clip. */
 export interface Timed {
   num_frames: number
@@ -37,6 +41,7 @@ export class Clock {
   /** Number of repetitions since the clips were loaded. */
   numReplays = 0
   duration_s = 0
+  #slowdown = 1
   #fps = 30
 
   constructor(isPlaying = true) {
@@ -46,16 +51,23 @@ export class Clock {
   /** Start other clips; keep the speed and the pause. */
   load(clips: readonly Timed[]): void {
     this.duration_s = durationOf(clips)
+    // One factor for all clips: which of them ends first must stay visible.
+    this.#slowdown = Math.max(SLOWEST, Math.min(1, this.duration_s / SHORTEST_S))
     this.#fps = Math.max(1, ...clips.map((clip) => clip.fps))
     this.time_s = 0
     this.numReplays = 0
   }
 
-  /** Advance by real time; the clock runs at `speed`. */
+  /** Seconds of the clips per second of real time: the chosen speed, less for very short clips. */
+  get rate(): number {
+    return this.speed * this.#slowdown
+  }
+
+  /** Advance by real time. */
   advance(elapsed_s: number): void {
     if (!this.isPlaying || this.duration_s === 0) return
-    const loop_s = this.duration_s + HOLD_S * this.speed
-    const time_s = this.time_s + elapsed_s * this.speed
+    const loop_s = this.duration_s + HOLD_S * this.rate
+    const time_s = this.time_s + elapsed_s * this.rate
     this.numReplays += Math.floor(time_s / loop_s)
     this.time_s = time_s % loop_s
   }

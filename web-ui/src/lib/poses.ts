@@ -115,10 +115,3 @@ function slerp(v: Float32Array, from: number, to: number, fraction: number, out:
   const scale = 1 / (Math.sqrt(norm) || 1)
   for (let i = 3; i < 7; i++) out[i] = out[i]! * scale
 }
-
-/** Compute the mean height of all bodies over a clip, in metres. */
-export function meanHeight(poses: Poses): number {
-  let sum = 0
-  for (let i = 2; i < poses.values.length; i += PER_BODY) sum += poses.values[i]!
-  return sum / (poses.numFrames * poses.numBodies)
-}

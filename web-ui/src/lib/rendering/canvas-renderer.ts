@@ -4,7 +4,7 @@ import type { PosesClip } from '../clips'
 import { positionAt, type Clock } from '../clock'
 import { poseAt } from '../poses'
 import type { Geom, Scene } from '../api-types'
-import { clamp, commonHeight, targetAt, viewOf, type CameraView, type Orbit, type Vector } from './camera'
+import { clamp, frameClips, targetAt, viewOf, type CameraView, type Orbit, type Vector } from './camera'
 import { convexHull, cornersOf, endsOf, thicknessOf } from './outlines'
 import { projectionOf, rotateBy, transform, type Projected, type Projection } from './projection'
 import { niceLength, type ClipRenderer, type Palette, type Pane } from './renderer'
@@ -26,7 +26,7 @@ export class CanvasRenderer implements ClipRenderer {
   #context: CanvasRenderingContext2D
   #clips: readonly (PosesClip | null)[] = []
   #panes: readonly Pane[] = []
-  #height = 0
+  #framing = frameClips([], 1)
   #frameKey = ''
   #palette: Palette | null = null
   #corners = new Map<Geom, Vector[]>()
@@ -40,7 +40,7 @@ export class CanvasRenderer implements ClipRenderer {
 
   show(clips: readonly (PosesClip | null)[]): void {
     this.#clips = clips
-    this.#height = commonHeight(clips)
+    this.#frame()
     this.#corners.clear()
     this.invalidate()
   }
@@ -51,7 +51,13 @@ export class CanvasRenderer implements ClipRenderer {
     this.canvas.height = Math.round(height * ratio)
     this.#context.setTransform(ratio, 0, 0, ratio, 0, 0)
     this.#panes = panes
+    this.#frame()
     this.invalidate()
+  }
+
+  #frame(): void {
+    const pane = this.#panes[0]
+    this.#framing = frameClips(this.#clips, pane === undefined ? 1 : pane.width / pane.height)
   }
 
   paint(palette: Palette): void {
@@ -88,7 +94,7 @@ export class CanvasRenderer implements ClipRenderer {
   }
 
   #drawClip(clip: PosesClip, pane: Pane, position: number): void {
-    const view = this.#viewOf(clip, pane, position)
+    const view = this.#viewOf(clip, position)
     const project = projectionOf(view, pane)
     const ground = clip.scene.geoms.find(({ type, body }) => type === 'plane' && body === -1)
     if (ground !== undefined) this.#drawGround(project, view, ground.pos[2]!)
@@ -101,9 +107,9 @@ export class CanvasRenderer implements ClipRenderer {
     for (const one of placed) this.#drawGeom(one, clip.scene, project)
   }
 
-  #viewOf(clip: PosesClip, pane: Pane, position: number): CameraView {
-    const target = targetAt(clip.scene, clip.poses, position, this.#height)
-    return viewOf(clip.scene.camera, this.orbit, target, pane.width / pane.height)
+  #viewOf(clip: PosesClip, position: number): CameraView {
+    const target = targetAt(clip.scene, clip.poses, position, this.#framing.height)
+    return viewOf(clip.scene.camera, this.orbit, target, this.#framing.distance)
   }
 
   #drawGround(project: Projection, view: CameraView, z: number): void {
@@ -183,7 +189,7 @@ export class CanvasRenderer implements ClipRenderer {
     const box = this.#panes[pane]
     if (!clip || box === undefined) return null
     const position = Number(this.#frameKey.split(',')[pane] ?? 0) || 0
-    const { x, y } = projectionOf(this.#viewOf(clip, box, position), box)(point)
+    const { x, y } = projectionOf(this.#viewOf(clip, position), box)(point)
     return [x, y]
   }
 

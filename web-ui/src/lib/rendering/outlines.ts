@@ -18,6 +18,20 @@ export function thicknessOf({ type, size }: Geom): number {
   return type === 'ellipsoid' || type === 'box' ? (size[0]! + size[1]! + size[2]!) / 3 : size[0]!
 }
 
+/** Return the radius of the spheres around a geom's ends that enclose it. */
+export function radiusOf({ type, size, mesh }: Geom, scene: Scene): number {
+  if (type === 'mesh') {
+    const values = decodeFloats(scene.meshes[mesh ?? 0]!.vertices)
+    let radius = 0
+    for (let i = 0; i + 2 < values.length; i += 3) {
+      radius = Math.max(radius, Math.hypot(values[i]!, values[i + 1]!, values[i + 2]!))
+    }
+    return radius
+  }
+  if (type === 'box') return Math.hypot(...size)
+  return type === 'ellipsoid' ? Math.max(...size) : size[0]!
+}
+
 /** Return the corners of a box, or at most 120 vertices of a mesh, in the geom's frame. */
 export function cornersOf(geom: Geom, scene: Scene): Vector[] {
   if (geom.type === 'box') {

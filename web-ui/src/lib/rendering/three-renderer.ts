@@ -11,7 +11,7 @@ import {
 import type { PosesClip } from '../clips'
 import { positionAt, type Clock } from '../clock'
 import { poseAt } from '../poses'
-import { commonHeight, FIELD_OF_VIEW_DEG, targetAt, viewOf, type Orbit, type Vector } from './camera'
+import { FIELD_OF_VIEW_DEG, frameClips, targetAt, viewOf, type Orbit, type Vector } from './camera'
 import type { ClipRenderer, Palette, Pane } from './renderer'
 import { SceneBuilder, type ClipScene } from './scene-builder'
 
@@ -39,7 +39,7 @@ export class ThreeRenderer implements ClipRenderer {
   #builder: SceneBuilder
   #scenes: (ClipScene | null)[] = []
   #panes: readonly Pane[] = []
-  #height = 0
+  #framing = frameClips([], 1)
   #size: [number, number] = [1, 1]
   #layoutKey = ''
   #frameKey = ''
@@ -70,9 +70,15 @@ export class ThreeRenderer implements ClipRenderer {
   }
 
   show(clips: readonly (PosesClip | null)[]): void {
-    this.#height = commonHeight(clips)
     this.#scenes = clips.map((clip, i) => this.#sceneFor(clip, this.#scenes[i] ?? null))
+    this.#frame()
     this.invalidate()
+  }
+
+  #frame(): void {
+    const pane = this.#panes[0]
+    const clips = this.#scenes.map((scene) => scene && scene.clip)
+    this.#framing = frameClips(clips, pane === undefined ? 1 : pane.width / pane.height)
   }
 
   /** Return a scene for the clip; clips of one environment share their meshes and differ in poses. */
@@ -90,6 +96,7 @@ export class ThreeRenderer implements ClipRenderer {
     this.#layoutKey = layoutKey
     this.#size = [width, height]
     this.#panes = panes
+    this.#frame()
     this.#renderer.setPixelRatio(this.#pixelRatio)
     this.#renderer.setSize(width, height, false)
     this.invalidate()
@@ -141,8 +148,8 @@ export class ThreeRenderer implements ClipRenderer {
 
   #aimCamera(scene: ClipScene, position: number, pane: Pane): void {
     const { scene: file, poses } = scene.clip
-    const target = targetAt(file, poses, position, this.#height)
-    const view = viewOf(file.camera, this.orbit, target, pane.width / pane.height)
+    const target = targetAt(file, poses, position, this.#framing.height)
+    const view = viewOf(file.camera, this.orbit, target, this.#framing.distance)
     this.#camera.aspect = pane.width / pane.height
     this.#camera.near = view.distance / 100
     this.#camera.far = view.distance * FAR_PLANE
