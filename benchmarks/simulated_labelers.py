@@ -117,7 +117,7 @@ def study(saved: Mapping[str, Any], weights: str, overlap: float, overlap_labele
     options = RunOptions(
         workers=1,
         no_tensorboard=True,
-        wait_for_labels=True,
+        exit_when_finished=True,
         labeler_weights="reliability" if weights == "reliability" else "equal",
         overlap=overlap,
         overlap_labelers=overlap_labelers,

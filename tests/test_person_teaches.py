@@ -1,18 +1,24 @@
 """Tests of `-p human` with a simulated labeler who answers through the store."""
 
+import contextlib
 import threading
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.common.errors import ExperimentNotFound
+from rl_teacher.common.errors import BadConfig, ExperimentNotFound
 from rl_teacher.config.experiment import PPOConfig, RunOptions, TeachConfig
+from rl_teacher.queries.planner import LEAD
 from rl_teacher.rewards.trainer import PredictorTrainer
-from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.runs.folder import Experiment, State, home
+from rl_teacher.runs.reporting import STATUS_EVERY_S
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
-from rl_teacher.store.records import NewLabel
+from rl_teacher.store.records import Control, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.teach import teach
 
@@ -30,15 +36,19 @@ CONFIG = TeachConfig(
 )
 
 
-OPTIONS = RunOptions(no_browser=True, no_tensorboard=True, port=0, workers=1)
+OPTIONS = RunOptions(
+    no_browser=True, no_tensorboard=True, port=0, workers=1, exit_when_finished=True
+)
 
 
 class Labeler(threading.Thread):
     """Labeler who prefers the higher true return and may revise the first answer once."""
 
-    def __init__(self, *, name="mine", revises_first=False):
+    def __init__(self, *, name="mine", revises_first=False, limit=10_000, prefers=None):
         super().__init__()
         self._experiment, self._revises_first = name, revises_first
+        self._prefers = prefers or self._preferred
+        self.limit = limit
         self._stop_asked = threading.Event()
         self.answers = {}
         self.seen_phases = []
@@ -57,7 +67,8 @@ class Labeler(threading.Thread):
         if phase not in self.seen_phases:
             self.seen_phases.append(phase)
         for comparison in store.comparisons.waiting(experiment.id, limit=3):
-            self._answer(store, comparison.id, self._preferred(comparison))
+            if len(self.answers) < self.limit:
+                self._answer(store, comparison.id, self._prefers(comparison))
         if self._revises_first and phase == "training" and self.answers:
             first = min(self.answers)
             store.labels.add_many([NewLabel(first, None, "owner")])
@@ -85,6 +96,70 @@ class Labeler(threading.Thread):
         self.join()
 
 
+@contextlib.contextmanager
+def running(config, options=OPTIONS):
+    """Run an experiment in a thread; its outcome is set at the end."""
+    run = SimpleNamespace(outcome=None, error=None)
+
+    def execute():
+        try:
+            run.outcome = teach(config, options)
+        except BaseException as error:
+            run.error = error
+
+    thread = threading.Thread(target=execute)
+    thread.start()
+    try:
+        yield run
+    except BaseException:
+        stop()
+        raise
+    finally:
+        thread.join()
+        assert run.error is None, run.error
+
+
+def experiment_view():
+    with Store.open(default_url(home())) as store:
+        return store.experiments.get("mine")
+
+
+def status():
+    return experiment_view().status or {}
+
+
+def waiting():
+    with Store.open(default_url(home())) as store:
+        return store.comparisons.waiting(store.experiments.get("mine").id, limit=100)
+
+
+def extend(**targets):
+    with Store.open(default_url(home())) as store:
+        store.experiments.set_control(store.experiments.get("mine").id, Control(**targets))
+
+
+def stop():
+    extend(state="stop")
+
+
+def seconds_until(condition, timeout_s=30.0):
+    began = time.monotonic()
+    while time.monotonic() - began < timeout_s:
+        with contextlib.suppress(ExperimentNotFound, KeyError):
+            if condition():
+                return time.monotonic() - began
+        time.sleep(0.02)
+    raise AssertionError(f"not within {timeout_s} s; status: {status()}")
+
+
+def await_phase(phase, *, labels):
+    """Wait until the run is in a phase with this many answers; return its step."""
+    seconds_until(
+        lambda: status()["phase"] == phase and experiment_view().answered == labels, timeout_s=90
+    )
+    return status()["step"]
+
+
 def stored_answers():
     with Store.open(default_url(home())) as store:
         experiment = store.experiments.get("mine")
@@ -102,11 +177,96 @@ def test_run_waits_for_first_labels_and_asks_more_during_training(capsys):
     assert rows[-1]["labels_answered"] > 8
 
 
-def test_wait_for_labels_blocks_training_until_all_are_answered():
+def test_run_paced_by_labels_ends_with_all_labels_answered_and_all_steps_done():
     with Labeler() as labeler:
-        teach(CONFIG, replace(OPTIONS, wait_for_labels=True))
+        outcome = teach(CONFIG, OPTIONS)
     last = Experiment.find("mine").metrics()[-1]
-    assert last["labels_answered"] == last["labels_asked"] == len(labeler.answers)
+    assert outcome.step == CONFIG.num_timesteps
+    assert last["labels_answered"] == last["labels_asked"] == len(labeler.answers) == 16
+
+
+def test_run_paced_by_labels_waits_for_an_absent_person_and_resumes_within_a_second():
+    with Labeler(limit=12) as labeler:
+        with running(CONFIG) as run:
+            # 8 + 8 (1 - 0.01^(1024 / 4096)) / 0.99 = 13.5 labels are due after 1,024 steps.
+            seconds_until(lambda: status()["step"] == 1_024 and status()["phase"] == "waiting")
+            assert status()["num_missing"] == 2
+            time.sleep(0.5)
+            assert status()["step"] == 1_024
+            labeler.limit = 14
+            resumed_s = seconds_until(lambda: status()["step"] > 1_024)
+            labeler.limit = 16
+        assert run.outcome.is_finished
+    assert resumed_s < 1.0 + STATUS_EVERY_S
+
+
+def test_run_paced_by_steps_does_not_wait_for_an_absent_person():
+    with Labeler(limit=8) as labeler:
+        outcome = teach(CONFIG, replace(OPTIONS, pace="steps"))
+    assert outcome.is_finished
+    assert len(labeler.answers) == 8
+
+
+def test_comparisons_of_a_paced_run_are_asked_ahead_of_the_answers():
+    with Labeler(limit=8), running(CONFIG):
+        await_phase("waiting", labels=8)
+        with Store.open(default_url(home())) as store:
+            view = store.experiments.get("mine")
+        assert view.asked - view.answered >= LEAD
+        stop()
+
+
+def test_first_comparisons_are_distinct_and_from_all_parts_of_an_episode():
+    config = replace(CONFIG, env_id="Hopper-v5", num_timesteps=512)
+    with Labeler(limit=0), running(config):
+        assert seconds_until(lambda: len(waiting()) >= config.pretrain_labels) < 60
+        pairs = [(each.left.content_hash, each.right.content_hash) for each in waiting()]
+        stop()
+    hashes = [each for pair in pairs for each in pair]
+    assert len(set(hashes)) == len(hashes)
+    files = SegmentFiles(home() / "segments")
+    heights = [float(files.load(each).observations[:, 0].mean()) for each in hashes]
+    assert np.std(heights) > 0.02
+
+
+@pytest.mark.parametrize("from_page", [True, False], ids=["page", "command line"])
+def test_finished_run_is_extended_by_labels_and_steps(from_page):
+    longer = replace(CONFIG, n_labels=24, num_timesteps=8_192)
+    with Labeler() as labeler:
+        if from_page:
+            with running(CONFIG, replace(OPTIONS, exit_when_finished=False)) as run:
+                await_phase("finished", labels=16)
+                assert Experiment.find("mine").state is State.FINISHED
+                extend(target_labels=24, target_steps=8_192)
+                seconds_until(lambda: status()["step"] >= 8_192, timeout_s=60)
+                await_phase("finished", labels=24)
+                stop()
+            outcome = run.outcome
+        else:
+            assert teach(CONFIG, OPTIONS).is_finished
+            outcome = teach(longer, OPTIONS)
+    assert outcome.is_finished
+    assert outcome.step == 8_192
+    assert len(labeler.answers) == 24
+    last = Experiment.find("mine").metrics()[-1]
+    assert last["labels_answered"] == 24
+    # The first command finds the extended experiment finished.
+    assert teach(CONFIG, OPTIONS).step == 8_192
+
+
+def test_more_labels_without_more_steps_of_a_finished_run_are_refused():
+    with Labeler():
+        teach(CONFIG, OPTIONS)
+    with pytest.raises(BadConfig, match=r"all 4,096 steps.*-t"):
+        teach(replace(CONFIG, n_labels=24), OPTIONS)
+
+
+def test_answers_without_any_preference_are_pointed_out_while_the_run_waits():
+    with Labeler(limit=12, prefers=lambda _: Answer.EQUAL), running(CONFIG):
+        await_phase("waiting", labels=12)
+        seconds_until(lambda: status()["warnings"], timeout_s=10)
+        assert "None of the 12 answers prefers a clip" in status()["warnings"][0]
+        stop()
 
 
 def test_revised_answer_reaches_predictor(monkeypatch):

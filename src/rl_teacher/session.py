@@ -6,6 +6,7 @@ and fits, waits for answers, follows the owner's commands, logs, saves and resum
 """
 
 import contextlib
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,7 @@ from rl_teacher.common.timer import RunTimer
 from rl_teacher.envs.registry import EnvInfo
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.diagnostics import FitReport
+from rl_teacher.quality.warnings import label_warnings
 from rl_teacher.queries.queue import QueryStore, RecentEpisodes
 from rl_teacher.queries.schedules import Progress
 from rl_teacher.rewards.learner import RewardLearner
@@ -33,6 +35,8 @@ from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.store import Store
+
+logger = logging.getLogger(__name__)
 
 REPORT_EVERY_S = 1.0
 WAITING_POLL_S = 0.2
@@ -144,7 +148,7 @@ class SessionSettings:
 
     Attributes:
         num_envs: N, environments of a rollout.
-        num_steps: environment steps of the whole run, for the status.
+        num_steps: environment steps of the whole run, unless it is extended.
         starts_with_whole_episodes: False if the first episodes are shorter than later ones, so
             that their returns are left out.
         records_episodes: whether the page shows the agent's latest episode.
@@ -175,6 +179,7 @@ class PreferenceSession:
         stop: set to end the run; Ctrl-C and the owner's stop request it.
         on_status: called with every status, at most a few times a second.
         step: environment steps taken.
+        num_steps: environment steps of the whole run, with its extensions.
         training_steps: those of them that counted as training.
     """
 
@@ -192,6 +197,7 @@ class PreferenceSession:
         self.stop = StopRequest()
         self.on_status: Callable[[RunStatus], None] | None = None
         self.step = self.training_steps = 0
+        self.num_steps = settings.num_steps
         self._settings = settings
         self.renderer = renderer
         starts_whole = settings.starts_with_whole_episodes
@@ -210,6 +216,7 @@ class PreferenceSession:
         self._steps_this_run = 0
         self._last_metrics: Metrics = {}
         self._reported_s = -math.inf
+        self._warned: set[str] = set()
         self._saved_s, self._saving_took_s, self._saved_step = time.monotonic(), 0.0, 0
 
     # --- resume ---
@@ -241,6 +248,7 @@ class PreferenceSession:
             self.step = self._saved_step = checkpoint.step
             self.training_steps = int(checkpoint.meta["training_steps"])
             self._timer.resume(checkpoint.meta["timer"])
+            self.follow_plan()
         if self.experiment.spec.asks_a_person or not self._settings.repeats_steps:
             self.rewards.recover_queries()
         self.metrics.drop_after(self.step)
@@ -315,8 +323,10 @@ class PreferenceSession:
         return not self.stop
 
     def follow_plan(self) -> None:
-        """Ask at the rate, and the number of labels, that the owner wants."""
+        """Apply the owner's settings: the rate and the number of labels, and the steps."""
         wanted = self.control.latest()
+        self.num_steps = max(self.num_steps, wanted.target_steps or 0)
+        self.rewards.extend(self.progress, wanted.target_labels, self.num_steps)
         self.rewards.plan(self.progress, wanted.seconds_between, wanted.target_labels)
 
     def _pause(self) -> None:
@@ -339,23 +349,55 @@ class PreferenceSession:
         Returns:
             False if the time was over before.
         """
+        return self._wait(lambda: num - self.rewards.read_answers(), "training starts", timeout_s)
+
+    def wait_for_due_labels(self) -> None:
+        """Wait until all labels are given that are due at this step of training."""
+
+        def num_missing() -> int:
+            self.rewards.read_answers()
+            return self.rewards.num_labels_missing(self.progress)
+
+        self._wait(num_missing, "training continues")
+
+    def _wait(
+        self, num_missing: Callable[[], int], then: str, timeout_s: float | None = None
+    ) -> bool:
+        """Wait until no label is missing; return False if the time was over before."""
         began_s = time.monotonic()
-        while (answered := self.rewards.read_answers()) < num and self.should_continue():
-            if timeout_s is not None and time.monotonic() - began_s > timeout_s:
-                return False
-            self.set_phase(
-                Phase.WAITING, f"{answered}/{num} comparisons labeled: waiting for yours"
-            )
-            time.sleep(WAITING_POLL_S)
+        with self._timer.paused():
+            while (missing := num_missing()) > 0 and self.should_continue():
+                if timeout_s is not None and time.monotonic() - began_s > timeout_s:
+                    return False
+                labels = "label" if missing == 1 else "labels"
+                self.set_phase(Phase.WAITING, f"{missing} more {labels} until {then}", missing)
+                time.sleep(WAITING_POLL_S)
         return True
+
+    def wait_for_extension(self) -> bool:
+        """Wait, at the end, until the owner extends the run; return False if it is stopped."""
+        with self._timer.paused():
+            while not self.stop and not self.control.is_stopped:
+                self.follow_plan()
+                if self.step < self.num_steps:
+                    return True
+                time.sleep(WAITING_POLL_S)
+        return False
 
     # --- report ---
 
-    def set_phase(self, phase: Phase, text: str) -> None:
-        """Report the phase, with a description for people."""
+    def set_phase(self, phase: Phase, text: str, num_missing: int = 0) -> None:
+        """Report the phase.
+
+        Args:
+            phase: of the run.
+            text: description for people.
+            num_missing: labels that the run waits for.
+        """
         rate = self.steps_per_second if phase is Phase.TRAINING else None
-        num_steps = max(self._settings.num_steps, self.step)
-        status = RunStatus(phase, text, self.step, num_steps, rate)
+        num_steps = max(self.num_steps, self.step)
+        warnings = self._warnings()
+        status = RunStatus(phase, text, self.step, num_steps, rate, num_missing, warnings)
         if self.on_status is not None:
             self.on_status(status)
         self._reporter.set_status(status)
@@ -364,6 +406,17 @@ class PreferenceSession:
     def steps_per_second(self) -> float:
         """Environment steps per second of training in this run."""
         return self._steps_this_run / max(self._timer.training_this_run_s, 1e-9)
+
+    def _warnings(self) -> tuple[str, ...]:
+        """Return warnings for the person who labels; log each when it first applies."""
+        if not self.experiment.spec.asks_a_person:
+            return ()
+        warnings = label_warnings(self.rewards.metrics())
+        for kind, text in warnings.items():
+            if kind not in self._warned:
+                self._warned.add(kind)
+                logger.warning("%s: %s", self.experiment.spec.name, text)
+        return tuple(warnings.values())
 
     def report_if_due(self, metrics: Metrics, phase: Phase = Phase.TRAINING) -> None:
         """Log metrics, diagnostics and the phase, at most every `REPORT_EVERY_S` seconds."""

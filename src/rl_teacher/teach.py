@@ -20,7 +20,7 @@ from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.registry import check_agent, make_agent, num_envs_for
 from rl_teacher.agents.reset import AgentReset
 from rl_teacher.common import runtime
-from rl_teacher.common.errors import TeacherFailed
+from rl_teacher.common.errors import BadConfig, ExperimentNotFound, TeacherFailed
 from rl_teacher.common.signals import stop_requests
 from rl_teacher.config.experiment import (
     RunOptions,
@@ -38,7 +38,7 @@ from rl_teacher.rewards.learner import recorded_steps
 from rl_teacher.rewards.memory import check_memory
 from rl_teacher.rewards.source import Metrics
 from rl_teacher.runs.clip_renderer import ClipRenderer, check_renderable
-from rl_teacher.runs.folder import home
+from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.runs.warm_start import NO_WARM_START, WarmStart, load_warm_start
 from rl_teacher.session import (
@@ -48,6 +48,7 @@ from rl_teacher.session import (
     SessionSettings,
     open_experiment,
 )
+from rl_teacher.store.records import Control
 from rl_teacher.teachers.registry import teacher_named
 from rl_teacher.teachers.tasks import TaskTeacher
 from rl_teacher.web.browser import open_in_browser
@@ -55,6 +56,10 @@ from rl_teacher.web.service_process import PageService
 
 RELABEL_EVERY = 5_000
 """Steps after which a replay buffer is relabelled even without a fit."""
+FIRST_STEPS = 32_000
+"""Environment steps from which a person's first comparisons are chosen, at most."""
+MAX_EXPLORATION = 100
+"""Rollouts, at most, until enough different segments are recorded for the first comparisons."""
 
 logger = logging.getLogger(__name__)
 
@@ -91,8 +96,11 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
     config = replace(config, env_id=env_info.id)
     warm_start = load_warm_start(config)
     config = warm_start.named(config)
+    config, extension = (config, None) if options.force_new else split_extension(config)
     with contextlib.ExitStack() as stack:
         experiment = stack.enter_context(open_experiment(experiment_spec(config, options)))
+        if extension is not None:
+            experiment.store.experiments.set_control(experiment.id, extension)
         rows = experiment.folder.metrics()
         metrics = rows[-1] if rows else None
         display = Display(config.name, env_info.id, config.num_timesteps, metrics)
@@ -153,11 +161,34 @@ def experiment_spec(config: TeachConfig, options: RunOptions) -> ExperimentSpec:
     )
 
 
-def labels_before_reset(config: TeachConfig) -> float:
-    """Return the number of labels after which the agent is reset; infinity for never."""
-    if not config.asks or not config.agent_reset or config.n_labels is None:
-        return math.inf
-    return math.inf if config.agent_path is not None else config.agent_reset * config.n_labels
+def split_extension(config: TeachConfig) -> tuple[TeachConfig, Control | None]:
+    """Separate an existing experiment's own settings from its extension.
+
+    Returns:
+        The configuration with the numbers of steps and labels that the experiment began with, and
+        the larger numbers as a command of the owner; None if no number is larger.
+
+    Raises:
+        BadConfig: there are more labels but no steps left to learn from them.
+    """
+    try:
+        saved = Experiment.find(config.name).config
+    except ExperimentNotFound:
+        return config, None
+    steps, labels = saved.get("num_timesteps"), saved.get("n_labels")
+    target = Control()
+    if isinstance(steps, int) and steps < config.num_timesteps:
+        target = replace(target, target_steps=config.num_timesteps)
+        config = replace(config, num_timesteps=steps)
+    if isinstance(labels, int) and config.n_labels is not None and labels < config.n_labels:
+        if target.target_steps is None and Experiment.find(config.name).summary().step >= steps:
+            raise BadConfig(
+                f"Experiment {config.name!r} has done all {steps:,} steps, so that it cannot learn "
+                f"from more labels. Give it more steps as well, for example -t {2 * steps}."
+            )
+        target = replace(target, target_labels=config.n_labels)
+        config = replace(config, n_labels=labels)
+    return config, None if target == Control() else target
 
 
 class TrainingLoop:
@@ -202,14 +233,14 @@ class TrainingLoop:
             self._explore = self._agent.predict
         elif config.asks and isinstance(self._agent, SupportsExploration):
             self._explore = self._agent.explore
-        self._agent_reset = AgentReset(labels_before_reset(config))
+        self._agent_reset = AgentReset(config.labels_before_reset)
         renderer = ClipRenderer(env_info, self._venv, experiment.clip_store, config.frames)
         rewards = make_reward_source(
             config,
             self._venv,
             experiment.query_store(renderer),
+            options,
             warm_start.predictor,
-            options.labeler_weights,
         )
         settings = SessionSettings(
             num_envs=num_envs,
@@ -227,10 +258,12 @@ class TrainingLoop:
         self._tensorboard: TensorBoard | None = None
 
     def run(self) -> Outcome:
-        """Train until all steps are done or a stop is requested."""
+        """Train until all steps are done or a stop is requested.
+
+        A person may extend a finished run on the page, which then trains again.
+        """
         session, config = self.session, self._config
         is_resumed = self._resume()
-        metrics: Metrics = {}
         with stop_requests() as session.stop:
             if config.collect_only:
                 self._collect_labels()
@@ -240,18 +273,36 @@ class TrainingLoop:
             if self._num_pretraining and not is_resumed:
                 self._pretrain()
             session.start_training()
-            while session.step < config.num_timesteps and session.should_continue():
-                metrics = self.train_step()
-                if self._options.wait_for_labels:
-                    session.wait_for_answers(session.rewards.num_asked)
-                session.report_if_due(metrics)
-                if session.is_checkpoint_due:
-                    session.save()
-            if session.has_stepped:
-                self._display.status("saving")
-                session.report(metrics)
+            while True:
+                self._train()
+                outcome = self._end(is_finished=session.step >= session.num_steps)
+                is_over = not (outcome.is_finished and self._waits_for_extension)
+                if is_over or not session.wait_for_extension():
+                    return outcome
+                session.experiment.folder.reopen()
+                self._display.extend(session.num_steps)
+
+    @property
+    def _waits_for_extension(self) -> bool:
+        is_taught = self._config.asks_a_person and not self._config.collect_only
+        return is_taught and not self._options.exit_when_finished
+
+    def _train(self) -> None:
+        """Train until all steps are done or a stop is requested; save."""
+        session = self.session
+        is_paced = self._config.asks_a_person and self._options.pace == "labels"
+        metrics: Metrics = {}
+        while session.step < session.num_steps and session.should_continue():
+            metrics = self.train_step()
+            session.report_if_due(metrics)
+            if session.is_checkpoint_due:
                 session.save()
-        return self._end(is_finished=session.step >= config.num_timesteps)
+            if is_paced:
+                session.wait_for_due_labels()
+        if session.has_stepped:
+            self._display.status("saving")
+            session.report(metrics)
+            session.save()
 
     def train_step(self) -> Metrics:
         """Act, reward, learn, ask, fit: one turn of the loop. Return the agent's metrics."""
@@ -297,17 +348,34 @@ class TrainingLoop:
     def _collect_labels(self) -> None:
         """Act for long enough to cut the first segments, ask, and wait for all answers."""
         session, num = self.session, self._num_pretraining
-        needed_steps = 2 * num * segment_steps(self._config, session.experiment.spec.env_info)
         per_rollout = self._collector.num_envs * self._agent.rollout_steps
         self._show_exploration()
-        for _ in range(math.ceil(needed_steps / per_rollout)):
+        for _ in range(math.ceil(self._exploration_steps / per_rollout)):
             if not session.should_continue():
                 return
             self._explore_once()
-        while session.rewards.num_asked < num and session.should_continue():
+        for _ in range(MAX_EXPLORATION):
+            if session.rewards.num_asked >= num or not session.should_continue():
+                break
             if not session.ask():
                 self._explore_once()
+        else:
+            raise TeacherFailed(no_different_segments(self._config))
         session.wait_for_answers(num)
+
+    @property
+    def _exploration_steps(self) -> int:
+        """Environment steps before the first comparisons, over all environments.
+
+        A person is asked about whole episodes, so that the clips differ.
+        """
+        env_info = self.session.experiment.spec.env_info
+        needed = 2 * self._num_pretraining * segment_steps(self._config, env_info)
+        if not self._config.asks_a_person:
+            return needed
+        episode = env_info.max_episode_steps or FIRST_STEPS
+        limit = FIRST_STEPS // (4 if env_info.has_image_observations else 1)
+        return max(needed, min(episode * self._collector.num_envs, limit))
 
     def _explore_once(self) -> None:
         rollout = self._collector.collect(self._explore, self._agent.rollout_steps)
@@ -351,10 +419,15 @@ class TrainingLoop:
         path = plot([(folder.name, folder.metrics())], folder.plot_path)
         if is_finished:
             folder.finish()
-            session.set_phase(Phase.FINISHED, "finished")
+            session.set_phase(Phase.FINISHED, self._finished_text())
         else:
             session.set_phase(Phase.STOPPED, "stopped and saved")
         return Outcome(is_finished, session.step, path)
+
+    def _finished_text(self) -> str:
+        if not self._waits_for_extension:
+            return "finished"
+        return "finished; extend it on the page, or end with Ctrl-C"
 
     def close(self) -> None:
         """Close environments, threads and files."""
@@ -362,6 +435,15 @@ class TrainingLoop:
         self._venv.close()
         if self._tensorboard is not None:
             self._tensorboard.close()
+
+
+def no_different_segments(config: TeachConfig) -> str:
+    """Return the error text for an environment whose segments are all the same."""
+    return (
+        f"No two different clips of {config.env_id} were found in {MAX_EXPLORATION} rollouts of "
+        "random actions, so there is nothing to compare. Use an environment whose observations "
+        "change, longer clips (-c), or an agent to begin with (--agent-path)."
+    )
 
 
 def no_usable_labels(config: TeachConfig, num: int) -> str:

@@ -7,7 +7,6 @@ import pytest
 from rl_teacher.agents.reset import MAX_SAMPLES, STRIDE, AgentReset, RecentSteps
 from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.teach import labels_before_reset
 
 
 class ReplayAgent:
@@ -136,4 +135,4 @@ def test_recent_steps_are_subsampled_and_bounded():
 )
 def test_label_threshold_is_share_of_budget(changes, threshold):
     config = TeachConfig("ShortHopper-v1", "synth", name="test", n_labels=40)
-    assert labels_before_reset(dataclasses.replace(config, **changes)) == threshold
+    assert dataclasses.replace(config, **changes).labels_before_reset == threshold

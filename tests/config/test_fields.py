@@ -104,7 +104,7 @@ def test_option_without_effect_is_refused_with_exit_code_2(arguments, flag, requ
         (replace(SYNTH, schedule="hyperbolic", hyperbolic_steps=9), RunOptions(), False),
         (replace(SYNTH, agent="ppo", ppo=PPOConfig(gamma=0.9)), RunOptions(), False),
         (replace(SYNTH, predictor="rl", clip_reward=1.0), RunOptions(port=9000, serve=True), False),
-        (replace(SYNTH, predictor="human"), RunOptions(wait_for_labels=True, port=9000), False),
+        (replace(SYNTH, predictor="human"), RunOptions(pace="steps", port=9000), False),
         (
             replace(
                 SYNTH, frame_size=42, reward=PredictorConfig(image_encoder="paper", batch_norm=True)

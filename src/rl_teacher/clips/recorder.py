@@ -42,6 +42,12 @@ class Cuts:
         """Select some of the segments."""
         return Cuts(self.first[chosen], self.env[chosen], self.num_steps[chosen])
 
+    def overlaps(self, other: "Cuts") -> Bool[np.ndarray, " segment"]:
+        """Return [C], whether each segment shares steps with the other's at the same position."""
+        starts_before_end = self.first < other.first + other.num_steps
+        ends_after_start = other.first < self.first + self.num_steps
+        return (self.env == other.env) & starts_before_end & ends_after_start
+
 
 class Recorder:
     """A ring buffer of the latest steps of all environments."""

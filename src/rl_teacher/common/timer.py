@@ -10,6 +10,7 @@ class RunTimer:
 
     def __init__(self) -> None:
         self._launched = time.monotonic()
+        self._is_paused = False
         self._training_began: float | None = None
         self._earlier_wall_s = self._earlier_training_s = 0.0
 
@@ -19,11 +20,15 @@ class RunTimer:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Exclude the time spent in this context from training time."""
-        began = time.monotonic()
+        """Exclude the time spent in this context from training time; contexts may be nested."""
+        if self._is_paused:
+            yield
+            return
+        began, self._is_paused = time.monotonic(), True
         try:
             yield
         finally:
+            self._is_paused = False
             if self._training_began is not None:
                 self._training_began += time.monotonic() - began
 

@@ -4,6 +4,7 @@ The classes with shared settings come first; `TeachConfig`, `CollectConfig` and 
 `WrapperSettings` are composed of them.
 """
 
+import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any, Literal
 
@@ -211,6 +212,12 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
         return getattr(self, self.agent_section)
 
     @property
+    def labels_before_reset(self) -> float:
+        """Number of labels after which the agent is reset; infinity for never."""
+        is_reset = self.asks and self.n_labels is not None and self.agent_path is None
+        return self.agent_reset * self.n_labels if is_reset and self.agent_reset else math.inf
+
+    @property
     def wants_labels(self) -> bool:
         """True if a setting asks for labels explicitly."""
         wanted = self.n_labels, self.pretrain_labels
@@ -285,8 +292,12 @@ class RunOptions:
     """seconds between checkpoints"""
     instructions: Annotated[str, LABELS] = ""
     """instructions for labelers, shown on the page"""
-    wait_for_labels: Annotated[bool, HUMAN_LABELS] = False
-    """pause training while comparisons wait for a label"""
+    pace: Annotated[Literal["labels", "steps"], HUMAN_LABELS] = "labels"
+    """pace of a run that people label: training waits for the labels that its schedule wants
+    (labels), or asks for labels while it trains and does not wait (steps)"""
+    exit_when_finished: Annotated[bool, HUMAN_LABELS] = False
+    """end the command after the last step; without it, the page stays open until Ctrl-C, and the
+    experiment can be extended on it"""
     labeler_weights: Annotated[LabelerWeights, LABELS] = "equal"
     """weights of labelers who disagree: equal, or by their estimated reliability"""
     overlap: Annotated[float | None, Between(0.0, 1.0), LABELS] = None

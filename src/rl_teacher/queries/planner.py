@@ -16,13 +16,19 @@ from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import subsampling_stride
 from rl_teacher.queries.queue import Pair, QueryQueue
-from rl_teacher.queries.schedules import Budget, Progress, Schedule, change_rate
-from rl_teacher.queries.selectors import Candidates, Selector, uniform
+from rl_teacher.queries.schedules import Budget, Progress, Schedule, change_rate, extend
+from rl_teacher.queries.selectors import Candidates, Selector, k_center, uniform
 
 MAX_QUERIES_PER_ROLLOUT = 50
 """Comparisons asked after one rollout of training, if nobody has to be waited for."""
 MAX_WAITING = 20
 """Comparisons that wait for a person during training: about a minute's work."""
+LEAD = 5
+"""Comparisons asked ahead of the schedule in a run paced by labels, so that a person always has one
+to answer while the predictor is fitted and the agent trains."""
+ALIKE_SHARE = 0.25
+"""Share of the candidate pairs, those with the most similar segments, that a person is not asked:
+people cannot tell them apart."""
 SHARED_EVERY = 4
 """Period at which one of the first comparisons uses a segment of another experiment."""
 PIXEL_STRIDE = 16
@@ -40,6 +46,9 @@ class PlannerSettings:
         candidates_per_pair: candidate pairs per chosen pair.
         max_waiting: limit of unanswered comparisons during training, so that a person who returns
             after an hour compares recent behaviour; None for no limit.
+        lead: comparisons asked ahead of the schedule.
+        is_person: whether a person compares: pairs of similar segments are left out, and the first
+            pairs are as diverse as possible.
         shared_segments: segments of other experiments in the same environment.
     """
 
@@ -48,6 +57,8 @@ class PlannerSettings:
     budget: Budget
     candidates_per_pair: int
     max_waiting: int | None = None
+    lead: int = 0
+    is_person: bool = False
     shared_segments: Sequence[Segment] = ()
 
 
@@ -91,6 +102,22 @@ class QueryPlanner:
             # The run waits for the pretraining labels, so the total cannot be smaller.
             self.budget = replace(self.budget, total=max(total, self.budget.pretraining))
 
+    def extend(self, total: int | None, num_steps: int, num_asked: int, progress: Progress) -> None:
+        """Extend the run to more labels or more steps; see `schedules.extend`.
+
+        Args:
+            total: labels over the whole run, those asked so far included; None for no more.
+            num_steps: environment steps of the whole run.
+            num_asked: labels asked so far.
+            progress: of the run.
+        """
+        if num_steps > self.budget.num_steps:
+            self.budget = extend(self.budget, total, num_steps, num_asked, progress)
+
+    def num_labels_due(self, progress: Progress) -> int:
+        """Return how many labels the schedule wants by now."""
+        return self._settings.schedule(self.budget, progress)
+
     def num_to_ask(self, progress: Progress, queue: QueryQueue, *, is_fitted: bool) -> int:
         """Return how many comparisons to ask now; 0 or less for none.
 
@@ -99,8 +126,10 @@ class QueryPlanner:
             queue: comparisons asked so far.
             is_fitted: False before the first fit, when there is no limit per rollout.
         """
-        self.num_due = self._settings.schedule(self.budget, progress)
-        num = self.num_due - queue.num_asked
+        self.num_due = self.num_labels_due(progress)
+        ahead = self.num_due + self._settings.lead
+        total = self.budget.total
+        num = (ahead if total is None else min(ahead, total)) - queue.num_asked
         if not is_fitted or progress.step == 0:
             return num
         max_waiting = self._settings.max_waiting
@@ -114,26 +143,41 @@ class QueryPlanner:
 
         Args:
             num: pairs wanted.
-            is_fitted: False before the first fit: pairs are uniformly random, and some of them
-                contain a segment of another experiment.
+            is_fitted: False before the first fit. Pairs are then uniformly random, or diverse if a
+                person compares, and some of them contain a segment of another experiment.
         """
         if num <= 0:
             return []
-        num_candidates = num * (self._settings.candidates_per_pair if is_fitted else 1)
-        cuts = self._recorder.cut(2 * num_candidates, self._rng)
-        num_pairs = len(cuts) // 2
-        if num_pairs == 0:
+        is_random = not (is_fitted or self._settings.is_person)
+        num_candidates = num * (1 if is_random else self._settings.candidates_per_pair)
+        left, right = self._candidate_cuts(num_candidates)
+        if not len(left):
             return []
-        left, right = cuts.take(slice(num_pairs)), cuts.take(slice(num_pairs, 2 * num_pairs))
-        if is_fitted:
-            candidates = self._candidates(left, right)
-            chosen = self._settings.selector(candidates, num, self._rng)
-        else:
-            unknown = Candidates(np.zeros((1, num_pairs)), np.zeros((num_pairs, 1)))
+        if is_random:
+            unknown = Candidates(np.zeros((1, len(left))), np.zeros((len(left), 1)))
             chosen = uniform(unknown, num, self._rng)
+        else:
+            candidates = self._candidates(left, right)
+            if self._settings.is_person:
+                candidates = candidates.standardised()
+                distinct = candidates.distinct(ALIKE_SHARE)
+                left, right = left.take(distinct), right.take(distinct)
+                candidates = candidates.take(distinct)
+            # Before the first fit, the networks' disagreement means nothing.
+            select = self._settings.selector if is_fitted else k_center
+            chosen = select(candidates, num, self._rng)
         sides = (self._recorder.segments(side.take(chosen)) for side in (left, right))
-        pairs = list(zip(*sides, strict=True))
+        # Environments without randomness repeat themselves.
+        pairs = [pair for pair in zip(*sides, strict=True) if not is_repeated(*pair)]
         return pairs if is_fitted else self._with_shared_segments(pairs)
+
+    def _candidate_cuts(self, num: int) -> tuple[Cuts, Cuts]:
+        """Sample the sides of random pairs, without those whose sides share steps."""
+        cuts = self._recorder.cut(2 * num, self._rng)
+        num_pairs = len(cuts) // 2
+        left, right = cuts.take(slice(num_pairs)), cuts.take(slice(num_pairs, 2 * num_pairs))
+        distinct = np.flatnonzero(~left.overlaps(right))
+        return left.take(distinct), right.take(distinct)
 
     def _with_shared_segments(self, pairs: list[Pair]) -> list[Pair]:
         """Replace the right segment of every n-th pair by one of another experiment.
@@ -165,6 +209,7 @@ class QueryPlanner:
     def _features(
         self, rows: Shaped[np.ndarray, "segment time features"]
     ) -> Float[np.ndarray, "segment features"]:
+        """Average the input rows over time, which tells where the agent is and how it moves."""
         predictor = self._predictor
         if predictor.space.has_byte_rows:
             return rows[..., ::PIXEL_STRIDE].mean(1, dtype=np.float32) / 255
@@ -197,3 +242,8 @@ class QueryPlanner:
         """Restore a saved state."""
         self.budget = Budget(**json.loads(array_to_text(state["budget"])))
         self.num_due = int(state["num_due"])
+
+
+def is_repeated(left: Segment, right: Segment) -> bool:
+    """Return whether two segments have the same content."""
+    return left.content_hash == right.content_hash

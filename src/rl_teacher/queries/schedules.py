@@ -1,6 +1,7 @@
 """Label schedules: the number of comparisons that may have been asked by step t.
 
-N: labels over the whole run, P: labels before training, T: environment steps of the run.
+N: labels over the whole run, P: labels before training, T: environment steps of the run. An
+extended run starts a schedule of its own at step t0, with the P labels asked until then.
 """
 
 import math
@@ -29,7 +30,7 @@ class Budget:
 
     Attributes:
         total: N labels over the whole run, or None without a limit.
-        pretraining: P labels before training.
+        pretraining: P labels before training, or before the run was extended.
         num_steps: T environment steps of the run.
         seconds_between: time between comparisons of the constant schedule; 0 counts steps instead.
         steps_between: steps between comparisons of the constant schedule.
@@ -37,6 +38,7 @@ class Budget:
             if it never was.
         changed_at_s: seconds of training at that change.
         hyperbolic_steps: T0 of the hyperbolic schedule.
+        first_step: t0, the step at which the run was extended; 0 if it never was.
     """
 
     total: int | None
@@ -47,21 +49,27 @@ class Budget:
     due_before: int | None = None
     changed_at_s: float = 0.0
     hyperbolic_steps: int = 2_000_000
+    first_step: int = 0
+
+    @property
+    def remaining(self) -> int:
+        """N - P: labels to ask from step t0 on."""
+        return (self.total or 0) - self.pretraining
 
 
 Schedule = Callable[[Budget, Progress], int]
 
 
 def annealed(budget: Budget, progress: Progress) -> int:
-    """Ask at a falling rate: P + (N - P) (1 - 0.01^(t/T)) / 0.99.
+    """Ask at a falling rate: P + (N - P) (1 - 0.01^x) / 0.99, where x = (t - t0) / (T - t0).
 
     Source: rl-teacher's LabelAnnealer, scaled to reach N at step T; the original ends at 99 % of
     N - P. N=1400, P=350 gives 742 after a tenth of the run, the original 737.
     """
-    remaining = (budget.total or 0) - budget.pretraining
-    share = (1 - 0.01 ** (progress.step / budget.num_steps)) / (1 - 0.01)
+    num_steps = max(budget.num_steps - budget.first_step, 1)
+    share = (1 - 0.01 ** ((progress.step - budget.first_step) / num_steps)) / (1 - 0.01)
     # Rounded up, so that the last label is asked while there are steps left to learn from it.
-    return math.ceil(budget.pretraining + remaining * min(share, 1.0))
+    return math.ceil(budget.pretraining + budget.remaining * min(share, 1.0))
 
 
 def hyperbolic(budget: Budget, progress: Progress) -> int:
@@ -69,10 +77,12 @@ def hyperbolic(budget: Budget, progress: Progress) -> int:
 
     Source: Christiano et al. 2017, appendix A; the integral of the rate, scaled to reach N at T.
     """
-    remaining = (budget.total or 0) - budget.pretraining
-    share = math.log1p(progress.step / budget.hyperbolic_steps)
-    whole = math.log1p(budget.num_steps / budget.hyperbolic_steps)
-    return math.floor(budget.pretraining + remaining * min(share / whole, 1.0))
+    before, now, end = (
+        math.log1p(step / budget.hyperbolic_steps)
+        for step in (budget.first_step, progress.step, budget.num_steps)
+    )
+    share = min((now - before) / (end - before), 1.0) if end > before else 1.0
+    return math.floor(budget.pretraining + budget.remaining * share)
 
 
 def constant(budget: Budget, progress: Progress) -> int:
@@ -81,7 +91,7 @@ def constant(budget: Budget, progress: Progress) -> int:
         before = budget.pretraining if budget.due_before is None else budget.due_before
         asked = before + int((progress.seconds - budget.changed_at_s) / budget.seconds_between)
     else:
-        asked = budget.pretraining + progress.step // budget.steps_between
+        asked = budget.pretraining + (progress.step - budget.first_step) // budget.steps_between
     return asked if budget.total is None else min(asked, budget.total)
 
 
@@ -92,6 +102,30 @@ def change_rate(budget: Budget, seconds_between: float, progress: Progress) -> B
         seconds_between=seconds_between,
         due_before=constant(budget, progress),
         changed_at_s=progress.seconds,
+    )
+
+
+def extend(
+    budget: Budget, total: int | None, num_steps: int, num_asked: int, progress: Progress
+) -> Budget:
+    """Extend a run to more steps, and possibly more labels; the schedule starts over from here.
+
+    Args:
+        budget: the budget so far.
+        total: labels over the whole run, those asked so far included; None for no more.
+        num_steps: environment steps of the whole run.
+        num_asked: labels asked so far.
+        progress: of the run.
+    """
+    total = budget.total if total is None else total
+    if total is None or progress.step == 0:
+        return replace(budget, total=total, num_steps=num_steps)
+    return replace(
+        budget,
+        total=max(total, num_asked),
+        num_steps=num_steps,
+        pretraining=num_asked,
+        first_step=progress.step,
     )
 
 

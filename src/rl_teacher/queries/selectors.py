@@ -11,6 +11,8 @@ from jaxtyping import Float, Int64
 
 from rl_teacher.common.errors import UnknownName
 
+EPSILON = 1e-8
+
 
 @dataclass(frozen=True)
 class Candidates:
@@ -28,6 +30,23 @@ class Candidates:
     def chances(self) -> Float[np.ndarray, "member candidate"]:
         """Return [M, C], each member's probability that the left segment is preferred."""
         return 0.5 * (1 + np.tanh(0.5 * self.logits))
+
+    def standardised(self) -> "Candidates":
+        """Scale each feature to a standard deviation of 1."""
+        return Candidates(self.logits, self.features / (self.features.std(axis=0) + EPSILON))
+
+    def distinct(self, alike_share: float) -> Int64[np.ndarray, " kept"]:
+        """Return the indices of the pairs whose sides differ most, in their order.
+
+        Args:
+            alike_share: share of the pairs to leave out.
+        """
+        distance = np.linalg.norm(self.features, axis=1)
+        return np.flatnonzero(distance >= np.quantile(distance, alike_share))
+
+    def take(self, chosen: Int64[np.ndarray, " chosen"]) -> "Candidates":
+        """Select some of the pairs."""
+        return Candidates(self.logits[:, chosen], self.features[chosen])
 
 
 Selector = Callable[[Candidates, int, np.random.Generator], Int64[np.ndarray, " chosen"]]

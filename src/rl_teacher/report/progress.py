@@ -70,6 +70,10 @@ class Progress:
         self._row.update(metrics)
         self._print_line_if_due()
 
+    def extend(self, total_steps: int) -> None:
+        """Change the number of environment steps in the whole run."""
+        self._total_steps = total_steps
+
     def page(self, link: str) -> None:
         """Print the link to the page."""
         self.console.print(f"page: {link}", soft_wrap=True, highlight=False, markup=False)

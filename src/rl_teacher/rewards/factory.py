@@ -3,11 +3,11 @@
 import gymnasium as gym
 
 from rl_teacher.common.errors import SegmentTooLong
-from rl_teacher.config.experiment import LabelerWeights, TeachConfig, pretraining_labels
+from rl_teacher.config.experiment import RunOptions, TeachConfig, pretraining_labels
 from rl_teacher.envs.registry import EnvInfo, get_env_info
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.queries.planner import MAX_WAITING, PlannerSettings
+from rl_teacher.queries.planner import LEAD, MAX_WAITING, PlannerSettings
 from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, load_shared_segments
 from rl_teacher.queries.schedules import Budget, schedule
 from rl_teacher.queries.selectors import selector
@@ -50,8 +50,8 @@ def make_reward_source(
     config: TeachConfig,
     venv: gym.vector.VectorEnv,
     store: QueryStore,
+    options: RunOptions,
     pretrained: RewardPredictor | None = None,
-    labeler_weights: LabelerWeights = "equal",
 ) -> RewardSource:
     """Create the reward source of an experiment.
 
@@ -59,8 +59,8 @@ def make_reward_source(
         config: of the experiment.
         venv: environments whose observations and actions the predictor is given.
         store: where queries are stored.
+        options: of the run: the weights of labelers and the pace.
         pretrained: saved predictor; frozen unless the configuration asks for labels.
-        labeler_weights: weights of labelers who disagree.
 
     Returns:
         The environment's reward for -p rl, a frozen predictor if nobody is asked, otherwise a
@@ -78,11 +78,12 @@ def make_reward_source(
         config.pretrain_iters,
         in_background=config.fit == "async",
         seed=config.seed,
-        labeler_weights=labeler_weights,
+        labeler_weights=options.labeler_weights,
         pretrained=pretrained,
     )
     queue = QueryQueue(store, _teacher(config))
-    return RewardLearner(task, _query_settings(config, store, length), training, queue)
+    queries = _query_settings(config, store, length, is_paced=options.pace == "labels")
+    return RewardLearner(task, queries, training, queue)
 
 
 def _teacher(config: TeachConfig) -> NamedTeacher:
@@ -92,7 +93,9 @@ def _teacher(config: TeachConfig) -> NamedTeacher:
     return NamedTeacher(teacher, f"synthetic:{config.teacher}", config.seed)
 
 
-def _query_settings(config: TeachConfig, store: QueryStore, length: int) -> PlannerSettings:
+def _query_settings(
+    config: TeachConfig, store: QueryStore, length: int, *, is_paced: bool
+) -> PlannerSettings:
     is_person = config.asks_a_person
     budget = Budget(
         total=config.n_labels,
@@ -108,5 +111,7 @@ def _query_settings(config: TeachConfig, store: QueryStore, length: int) -> Plan
         budget=budget,
         candidates_per_pair=config.candidates,
         max_waiting=MAX_WAITING if is_person else None,
+        lead=LEAD if is_person and is_paced else 0,
+        is_person=is_person,
         shared_segments=load_shared_segments(store, config.env_id, length) if is_person else (),
     )

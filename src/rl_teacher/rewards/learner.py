@@ -8,6 +8,7 @@
 """
 
 import json
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 
@@ -42,6 +43,10 @@ RECORDED_STEPS = 48_000
 """Environment steps, over all environments, from which segments are cut."""
 RECORDED_BYTES = 400_000_000
 """Memory limit of the recorded observations, which matters for images."""
+EQUAL = 0.5
+"""Target of a label that prefers neither segment."""
+FRESH_LABELS = 40
+"""Newest labels whose agreement with the predictor is logged."""
 REMEASURED_SEGMENTS = 64
 """Recent segments on which the reward scale is measured after a fit."""
 
@@ -106,6 +111,7 @@ class RewardLearner(RewardSource):
         )
         self._is_pretrained = training.pretrained is not None
         self._report: FitReport | None = None
+        self._agreed: deque[bool] = deque(maxlen=FRESH_LABELS)
 
     @property
     def predictor(self) -> RewardPredictor:
@@ -157,6 +163,18 @@ class RewardLearner(RewardSource):
         """Change the rate or the number of comparisons; see `QueryPlanner.change_plan`."""
         self._planner.change_plan(progress, seconds_between, total)
 
+    def extend(self, progress: Progress, total: int | None, num_steps: int) -> None:
+        """Extend the run to more labels, `total` in all, or to more environment steps."""
+        self._planner.extend(total, num_steps, self._queue.num_asked, progress)
+
+    def num_labels_missing(self, progress: Progress) -> int:
+        """Return how many of the labels that are due by now have not been given.
+
+        Comparisons that could not be asked yet are not waited for.
+        """
+        missing = self._planner.num_labels_due(progress) - self._queue.num_answered
+        return min(missing, self._queue.num_waiting)
+
     def ask(self, progress: Progress, recent: RecentEpisodes) -> int:
         """Ask the comparisons that are due.
 
@@ -188,6 +206,7 @@ class RewardLearner(RewardSource):
                 self._trainer.rebuild(targets, self._pair_of)
             elif answers.first or answers.further:
                 self._learn_from([*answers.first, *answers.further])
+                self._evaluate_on_fresh(answers.first)
                 self._trainer.count_updated(len(answers.further))
         return self._queue.num_answered
 
@@ -203,6 +222,19 @@ class RewardLearner(RewardSource):
             self.read_answers()
             fitted = self._trainer.fit_if_due(force=force)
         return None if fitted is None else self._install(fitted)
+
+    def _evaluate_on_fresh(self, queries: Sequence[Query]) -> None:
+        """Record whether the predictor agrees with new labels, which it was not fitted to yet."""
+        labels = self._trainer.labels
+        known = [each.id for each in queries if each.id in labels]
+        indices = [index for each in known if (index := labels.index_of(each)) is not None]
+        decided = [index for index in indices if labels.targets[index] != EQUAL]
+        if not decided or not self._trainer.has_fitted:
+            return
+        batch = gather_steps(labels, np.array(decided), 0)
+        rewards = self._predictor.member_rewards(batch["rows"]).mean(0)
+        left, right = (rewards * batch["weights"]).sum(-1).T
+        self._agreed.extend(((left > right) == (batch["targets"] > EQUAL)).tolist())
 
     def _learn_from(self, queries: Sequence[Query]) -> None:
         self._trainer.update_targets(self._targets_of(queries), self._pair_of)
@@ -263,7 +295,11 @@ class RewardLearner(RewardSource):
             "comparisons": self.num_labels,
             "fits": self._trainer.num_fits,
             "fit_steps": self._trainer.num_fit_steps,
+            "labels_decided": int(np.count_nonzero(self._trainer.labels.targets != EQUAL)),
+            "fresh_labels": len(self._agreed),
         }
+        if self._agreed:
+            counts["fresh_accuracy"] = sum(self._agreed) / len(self._agreed)
         return counts | (self._report.metrics() if self._report is not None else {})
 
     def diagnostics(self, shown: Set[str]) -> Diagnostics | None:
@@ -309,6 +345,7 @@ class RewardLearner(RewardSource):
         own: StateDict = {
             "rng": rng_to_array(self._rng),
             "labelled": self._labelled(),
+            "agreed": np.array(self._agreed, bool),
             "report": text_to_array(json.dumps(self._report and asdict(self._report))),
         }
         parts = {
@@ -332,6 +369,7 @@ class RewardLearner(RewardSource):
         self._trainer.load_state(part_of(state, "trainer"))
         self._queue.load_state(part_of(state, "queue"), self._task.env_id)
         array_to_rng(self._rng, state["self/rng"])
+        self._agreed.extend(state.get("self/agreed", np.zeros(0, bool)).tolist())
         report = json.loads(array_to_text(state["self/report"]))
         self._report = None if report is None else FitReport.from_json(report)
         asked = self._queue.asked()

@@ -58,6 +58,13 @@ class RewardSource(ABC):
     def plan(self, progress: Progress, seconds_between: float | None, total: int | None) -> None:  # noqa: B027
         """Change the rate or the number of comparisons; None keeps the current value."""
 
+    def extend(self, progress: Progress, total: int | None, num_steps: int) -> None:  # noqa: B027
+        """Extend the run to more labels, `total` in all, or to more environment steps."""
+
+    def num_labels_missing(self, progress: Progress) -> int:  # noqa: ARG002
+        """Return how many of the labels that are due by now have not been given."""
+        return 0
+
     def ask(self, progress: Progress, recent: RecentEpisodes) -> int:  # noqa: ARG002
         """Ask the comparisons that are due; return how many were asked."""
         return 0

@@ -204,15 +204,22 @@ class Experiment:
 
     @property
     def state(self) -> State:
-        """Current state; a run that is marked running without a lock was killed and has stopped."""
-        if is_locked(self._lock.path):
-            return State.RUNNING
+        """Current state; a run that is marked running without a lock was killed and has stopped.
+
+        A finished run may still hold the lock: it waits to be extended.
+        """
         state = self._marked_state()
+        if is_locked(self._lock.path):
+            return state if state is State.FINISHED else State.RUNNING
         return State.STOPPED if state is State.RUNNING else state
 
     def finish(self) -> None:
         """Mark the experiment finished."""
         self._mark(State.FINISHED)
+
+    def reopen(self) -> None:
+        """Mark a finished experiment running, because it was extended."""
+        self._mark(State.RUNNING)
 
     def fail(self) -> None:
         """Mark the experiment failed."""

@@ -31,6 +31,8 @@ class RunStatus:
         step: environment steps of training done.
         num_steps: environment steps of training in the whole run.
         steps_per_second: None unless the run is training.
+        num_missing: labels that the run waits for.
+        warnings: problems with the labels, and what helps.
     """
 
     phase: Phase
@@ -38,3 +40,5 @@ class RunStatus:
     step: int
     num_steps: int
     steps_per_second: float | None = None
+    num_missing: int = 0
+    warnings: tuple[str, ...] = ()

@@ -304,10 +304,10 @@ def check_control(control: Control) -> None:
     seconds = control.seconds_between
     if seconds is not None and not 0 < seconds < math.inf:
         raise BadConfig(f"seconds_between must be more than 0, not {seconds}.")
-    if control.target_labels is not None and not 0 < control.target_labels <= MAX_ID:
-        raise BadConfig(
-            f"target_labels must be between 1 and {MAX_ID}, not {control.target_labels}."
-        )
+    for name in ("target_labels", "target_steps"):
+        target = getattr(control, name)
+        if target is not None and not 0 < target <= MAX_ID:
+            raise BadConfig(f"{name} must be between 1 and {MAX_ID}, not {target}.")
     if control.instructions is not None and len(control.instructions) > MAX_INSTRUCTIONS_LENGTH:
         raise BadConfig(
             f"instructions may have {MAX_INSTRUCTIONS_LENGTH} characters; these have "

@@ -370,12 +370,14 @@ class Control:
         state: `run`, `pause` or `stop`; never None when read.
         seconds_between: Interval between labels of a constant schedule.
         target_labels: Label budget.
+        target_steps: Environment steps of the whole run.
         instructions: Instructions for the labelers.
     """
 
     state: Literal["run", "pause", "stop"] | None = None
     seconds_between: float | None = None
     target_labels: int | None = None
+    target_steps: int | None = None
     instructions: str | None = None
 
 
