@@ -376,28 +376,35 @@ class PreferenceSession:
 
     def wait_for_extension(self) -> bool:
         """Wait, at the end, until the owner extends the run; return False if it is stopped."""
+        text = "finished; extend it on the page, or end with Ctrl-C"
         with self._timer.paused():
             while not self.stop and not self.control.is_stopped:
                 self.follow_plan()
                 if self.step < self.num_steps:
                     return True
+                self.set_phase(Phase.FINISHED, text, is_extendable=True)
                 time.sleep(WAITING_POLL_S)
         return False
 
     # --- report ---
 
-    def set_phase(self, phase: Phase, text: str, num_missing: int = 0) -> None:
+    def set_phase(
+        self, phase: Phase, text: str, num_missing: int = 0, *, is_extendable: bool = False
+    ) -> None:
         """Report the phase.
 
         Args:
             phase: of the run.
             text: description for people.
             num_missing: labels that the run waits for.
+            is_extendable: whether the run has finished and waits to be extended.
         """
         rate = self.steps_per_second if phase is Phase.TRAINING else None
         num_steps = max(self.num_steps, self.step)
         warnings = self._warnings()
-        status = RunStatus(phase, text, self.step, num_steps, rate, num_missing, warnings)
+        status = RunStatus(
+            phase, text, self.step, num_steps, rate, num_missing, warnings, is_extendable
+        )
         if self.on_status is not None:
             self.on_status(status)
         self._reporter.set_status(status)

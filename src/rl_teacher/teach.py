@@ -175,9 +175,9 @@ def split_extension(config: TeachConfig) -> tuple[TeachConfig, Control | None]:
         saved = Experiment.find(config.name).config
     except ExperimentNotFound:
         return config, None
-    steps, labels = saved.get("num_timesteps"), saved.get("n_labels")
+    steps, labels = int(saved.get("num_timesteps") or 0), saved.get("n_labels")
     target = Control()
-    if isinstance(steps, int) and steps < config.num_timesteps:
+    if 0 < steps < config.num_timesteps:
         target = replace(target, target_steps=config.num_timesteps)
         config = replace(config, num_timesteps=steps)
     if isinstance(labels, int) and config.n_labels is not None and labels < config.n_labels:
@@ -276,8 +276,10 @@ class TrainingLoop:
             while True:
                 self._train()
                 outcome = self._end(is_finished=session.step >= session.num_steps)
-                is_over = not (outcome.is_finished and self._waits_for_extension)
-                if is_over or not session.wait_for_extension():
+                if not (outcome.is_finished and self._waits_for_extension):
+                    return outcome
+                if not session.wait_for_extension():
+                    session.set_phase(Phase.FINISHED, "finished")
                     return outcome
                 session.experiment.folder.reopen()
                 self._display.extend(session.num_steps)
@@ -419,15 +421,10 @@ class TrainingLoop:
         path = plot([(folder.name, folder.metrics())], folder.plot_path)
         if is_finished:
             folder.finish()
-            session.set_phase(Phase.FINISHED, self._finished_text())
+            session.set_phase(Phase.FINISHED, "finished")
         else:
             session.set_phase(Phase.STOPPED, "stopped and saved")
         return Outcome(is_finished, session.step, path)
-
-    def _finished_text(self) -> str:
-        if not self._waits_for_extension:
-            return "finished"
-        return "finished; extend it on the page, or end with Ctrl-C"
 
     def close(self) -> None:
         """Close environments, threads and files."""

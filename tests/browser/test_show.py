@@ -17,6 +17,7 @@ pytestmark = pytest.mark.browser
 def teach(home, env_id, *flags):
     """Start `rl-teacher teach -p human`."""
     command = ["teach", "-p", "human", "-e", env_id, "-n", "mine", "--no-tensorboard"]
+    command += ["--exit-when-finished"]
     return Running(home, "run", *command, "--no-browser", *flags)
 
 
@@ -42,7 +43,7 @@ def store(home):
 
 
 def test_run_prints_link_through_which_a_person_labels(home, store, open_context):
-    flags = ["-L", "6", "-l", "12", "-t", "30000", "-i", "500", "--port", "0", "--wait-for-labels"]
+    flags = ["-L", "6", "-l", "12", "-t", "30000", "-i", "500", "--port", "0"]
     run = teach(home, "ShortReacher-v1", *flags)
     try:
         page = open_context().new_page()

@@ -70,7 +70,7 @@ def test_keyword_spelling_is_used_in_messages_for_python():
         ([*VECTORS, "-p", "rl", "--teacher", "noisy"], "--teacher noisy", "-p synth"),
         ([*VECTORS, "-p", "human", "--teacher", "noisy"], "--teacher noisy", "-p synth"),
         ([*VECTORS, "-p", "synth", "--clip-reward", "1"], "--clip-reward 1.0", "-p rl"),
-        ([*VECTORS, "-p", "synth", "--wait-for-labels"], "--wait-for-labels", "-p human"),
+        ([*VECTORS, "-p", "synth", "--pace", "steps"], "--pace steps", "-p human"),
         ([*VECTORS, "-p", "synth", "--port", "9000"], "--port 9000", "--serve or -p human"),
         (
             [*VECTORS, "-p", "synth", "--hyperbolic-steps", "5e6"],

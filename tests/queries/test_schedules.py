@@ -10,6 +10,7 @@ from rl_teacher.queries.schedules import (
     annealed,
     change_rate,
     constant,
+    extend,
     schedule,
 )
 
@@ -47,6 +48,38 @@ def test_schedule_never_decreases(name, step):
     rule = schedule(name)
     now, later = (rule(BUDGET, Progress(s, float(s))) for s in (step, step + 1))
     assert later >= now
+
+
+EXTENDED = extend(BUDGET, 2400, 2000, 1400, Progress(1000, 5.0))
+
+
+@pytest.mark.parametrize(("step", "labels"), [(1000, 1400), (1500, 2310), (2000, 2400)])
+def test_annealed_schedule_of_extension_spreads_new_labels_over_new_steps(step, labels):
+    # half of the new steps: 1400 + 1000 * 0.9 / 0.99 = 2309.1
+    assert annealed(EXTENDED, Progress(step, 0.0)) == labels
+
+
+def test_hyperbolic_schedule_of_extension_spreads_new_labels_over_new_steps():
+    # log((1 + 1500/2e6) / (1 + 1000/2e6)) / log((1 + 2000/2e6) / (1 + 1000/2e6)) = 0.50006
+    rule = schedule("hyperbolic")
+    steps = (1000, 1500, 2000)
+    assert [rule(EXTENDED, Progress(step, 0.0)) for step in steps] == [1400, 1900, 2400]
+
+
+def test_extension_before_training_keeps_pretraining_labels():
+    extended = extend(BUDGET, 2000, 3000, 0, Progress(0, 0.0))
+    assert extended == Budget(total=2000, pretraining=350, num_steps=3000)
+
+
+def test_extension_by_steps_alone_keeps_total():
+    extended = extend(BUDGET, None, 2000, 1400, Progress(1000, 0.0))
+    assert [annealed(extended, Progress(step, 0.0)) for step in (1000, 2000)] == [1400, 1400]
+
+
+def test_extension_of_unlimited_run_keeps_its_rate():
+    budget = Budget(total=None, pretraining=10, num_steps=100, seconds_between=0, steps_between=20)
+    extended = extend(budget, None, 200, 15, Progress(100, 0.0))
+    assert [constant(extended, Progress(step, 0.0)) for step in (100, 200)] == [15, 20]
 
 
 def test_hyperbolic_schedule_ends_at_total():

@@ -138,6 +138,7 @@ class TestClips:
     def test_clip_of_latest_episode_is_not_deleted(self, store, experiment_id):
         show(store, 1)
         left, _ = pair(1)
+        store.experiments.set_latest_episode(experiment_id, {"clip": pair(3)[0], "step": 6})
         store.experiments.set_latest_episode(experiment_id, {"clip": left, "step": 7})
         assert store.clips.delete_unused(left) is None
         store.experiments.set_latest_episode(experiment_id, {"clip": pair(2)[0], "step": 8})
@@ -523,7 +524,7 @@ class TestEvents:
 class TestServing:
     def test_store_returns_schema_version(self, store):
         store.ping()
-        assert store.schema_version() == "0001"
+        assert store.schema_version() == "0002"
 
     @pytest.mark.parametrize(
         "statement",

@@ -29,6 +29,10 @@ class TestSummary:
             "instructions": "Prefer the higher jump.",
             "updated_at": "2026-11-03T12:00:00Z",
             "is_running": True,
+            "num_missing": 0,
+            "warnings": [],
+            "is_extendable": False,
+            "first_episode": None,
             "latest_episode": None,
         }
 
@@ -196,6 +200,42 @@ class TestLatestEpisode:
     def test_latest_episode_without_clip_is_omitted(self, program, trainer, clip):
         trainer.store.experiments.set_latest_episode(trainer.id, {"clip": clip, "step": 1})
         assert detail(program)["latest_episode"] is None
+
+    def test_first_episode_is_kept_beside_the_latest(self, program, trainer):
+        for step in (1, 2, 3):
+            episode = {"clip": trainer.add_clip(f"episode {step}"), "step": step}
+            trainer.store.experiments.set_latest_episode(trainer.id, episode)
+        shown = detail(program)
+        assert (shown["first_episode"]["step"], shown["latest_episode"]["step"]) == (1, 3)
+        unused = trainer.store.clips.delete_unused
+        hashes = [shown[name]["clip"]["hash"] for name in ("first_episode", "latest_episode")]
+        assert [unused(each) for each in hashes] == [None, None]
+        assert unused(trainer.add_clip("episode 2")) is not None
+
+    def test_waiting_run_tells_number_of_missing_labels(self, program, trainer):
+        trainer.set_phase("waiting", num_missing=7)
+        assert detail(program)["num_missing"] == 7
+        trainer.set_phase("training", num_missing=7)
+        assert detail(program)["num_missing"] == 0
+
+    def test_warnings_are_for_the_owner_alone(self, program, guest, trainer):
+        trainer.set_phase("training", warnings=["Only 55 % agree."])
+        assert detail(program)["warnings"] == ["Only 55 % agree."]
+        assert detail(guest)["warnings"] == []
+
+    def test_finished_run_is_extendable_while_it_reports(self, program, trainer, clock):
+        trainer.set_phase("finished", is_extendable=True)
+        assert detail(program)["is_extendable"]
+        clock.advance(16)
+        assert not detail(program)["is_extendable"]
+
+    def test_finished_experiment_offers_no_comparison(self, program, trainer):
+        trainer.ask(2)
+        url = "/api/v1/experiments/hopper/comparisons/next"
+        trainer.set_phase("finished")
+        assert program.get(url).json()["comparisons"] == []
+        trainer.set_phase("training")
+        assert len(program.get(url).json()["comparisons"]) == 2
 
     def test_latest_episode_without_predictor_has_no_rewards(self, program, trainer):
         episode = {"clip": trainer.add_clip("latest"), "predicted_rewards": None, "step": 1}

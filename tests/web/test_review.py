@@ -186,6 +186,12 @@ class TestUpdates:
         assert response["instructions"] == "Higher."
         assert store.experiments.control(trainer.id) == Control("run", 2.0, 50)
 
+    def test_larger_targets_extend_run(self, program, trainer, store):
+        update = {"target_labels": 50, "target_steps": 2_000_000}
+        response = program.patch(URL, json=update).json()
+        assert update.items() <= response["control"].items()
+        assert store.experiments.control(trainer.id).target_steps == 2_000_000
+
     def test_null_removes_value_and_omitted_field_is_kept(self, program, trainer, store):
         program.patch(URL, json={"target_labels": 50, "seconds_between": 2})
         response = program.patch(URL, json={"target_labels": None}).json()
@@ -217,6 +223,7 @@ class TestUpdates:
             {"target_labels": 0},
             {"target_labels": 1.5},
             {"target_labels": 2**31},
+            {"target_steps": 0},
             {"seconds_between": 0},
             {"seconds_between": "soon"},
             {"seconds_between": 1e9},

@@ -214,8 +214,9 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
     @property
     def labels_before_reset(self) -> float:
         """Number of labels after which the agent is reset; infinity for never."""
-        is_reset = self.asks and self.n_labels is not None and self.agent_path is None
-        return self.agent_reset * self.n_labels if is_reset and self.agent_reset else math.inf
+        if self.n_labels is None or not self.asks or self.agent_path is not None:
+            return math.inf
+        return self.agent_reset * self.n_labels or math.inf
 
     @property
     def wants_labels(self) -> bool:

@@ -85,20 +85,21 @@ class StatusReporter:
         self._clip_renderer = clip_renderer
         self._watcher = watcher
         self._now = now
-        self._phase: Phase | None = None
+        self._phase: tuple[Phase, bool] | None = None
         self._waiting_since: str | None = None
         self._status_s = self._episode_s = self._diagnostics_s = -np.inf
         self._episode_clips: list[str] = []
 
     def set_status(self, status: RunStatus) -> None:
         """Write the status: at once if the phase changed, otherwise at most once a second."""
-        is_new = status.phase != self._phase
+        phase = status.phase, status.is_extendable
+        is_new = phase != self._phase
         if not is_new and self._now() - self._status_s < STATUS_EVERY_S:
             return
         if is_new:
             is_waiting = status.phase is Phase.WAITING
             self._waiting_since = datetime.now(UTC).isoformat() if is_waiting else None
-        self._phase, self._status_s = status.phase, self._now()
+        self._phase, self._status_s = phase, self._now()
         self._store.experiments.set_status(
             self._experiment_id, vars(status) | {"waiting_since": self._waiting_since}
         )

@@ -33,6 +33,7 @@ class RunStatus:
         steps_per_second: None unless the run is training.
         num_missing: labels that the run waits for.
         warnings: problems with the labels, and what helps.
+        is_extendable: whether the run has finished and waits to be extended.
     """
 
     phase: Phase
@@ -42,3 +43,4 @@ class RunStatus:
     steps_per_second: float | None = None
     num_missing: int = 0
     warnings: tuple[str, ...] = ()
+    is_extendable: bool = False

@@ -148,7 +148,7 @@ class Clips:
         return page_of(found, limit, lambda row: row.clip.content_hash)
 
     def delete_unused(self, content_hash: str) -> str | None:
-        """Delete a clip that neither a comparison nor a latest episode refers to.
+        """Delete a clip that neither a comparison nor a first or latest episode refers to.
 
         Returns:
             The key of its media, which can be removed; None if the clip is kept.
@@ -156,10 +156,15 @@ class Clips:
         is_compared = exists().where(
             or_(Comparison.left_hash == content_hash, Comparison.right_hash == content_hash)
         )
-        is_latest = exists().where(Experiment.latest_episode["clip"].as_string() == content_hash)
+        is_episode = exists().where(
+            or_(
+                Experiment.latest_episode["clip"].as_string() == content_hash,
+                Experiment.first_episode["clip"].as_string() == content_hash,
+            )
+        )
         statement = (
             delete(Clip)
-            .where(Clip.content_hash == content_hash, not_(is_compared), not_(is_latest))
+            .where(Clip.content_hash == content_hash, not_(is_compared), not_(is_episode))
             .returning(Clip.media_key)
         )
         try:

@@ -41,6 +41,7 @@ EXPERIMENTS = select(
     Experiment.status,
     Experiment.status_at,
     Experiment.latest_episode,
+    Experiment.first_episode,
     Experiment.created_at,
     Experiment.num_asked.label("asked"),
     Experiment.num_answered.label("answered"),
@@ -135,12 +136,17 @@ class Experiments:
         self._update(experiment_id, status=jsonable(status), status_at=self._now())
 
     def set_latest_episode(self, experiment_id: int, episode: Mapping[str, Any]) -> None:
-        """Set the latest episode of the agent that can be watched.
+        """Set the latest episode of the agent that can be watched; the first one is kept too.
 
         Raises:
             ExperimentNotFound: The experiment was deleted.
         """
-        self._update(experiment_id, latest_episode=jsonable(episode))
+        shown = jsonable(episode)
+        first = select(Experiment.first_episode).where(Experiment.id == experiment_id)
+        with self._database.writing() as connection:
+            is_first = connection.execute(first).scalar() is None
+            columns = {"first_episode": shown} if is_first else {}
+            update_experiment(connection, experiment_id, latest_episode=shown, **columns)
 
     def set_diagnostics(self, experiment_id: int, diagnostics: Mapping[str, Any]) -> None:
         """Set the diagnostics of the reward predictor.

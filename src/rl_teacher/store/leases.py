@@ -125,8 +125,11 @@ FREE_GOLD = (
 )
 
 # The lock on the labeler makes two claims of the same labeler run one after the other.
+FINISHED = "finished"
+"""The phase in a run's status (`runs.status.Phase`) in which labels are not used any more."""
+
 LOCK_LABELER = (
-    select(Labeler.excluded_at, Experiment.assignment)
+    select(Labeler.excluded_at, Experiment.assignment, Experiment.status)
     .join(Experiment, Experiment.id == bindparam("experiment_id"))
     .where(Labeler.id == ME)
     .with_for_update(of=Labeler, key_share=True)
@@ -266,7 +269,8 @@ class Leases:
     ) -> list[ClaimedComparison]:
         """Lease comparisons to a labeler; those that they hold already come first.
 
-        An excluded labeler gets none, because their answers would not be used.
+        An excluded labeler gets none, nor does anybody after the run has finished, because these
+        answers would not be used.
 
         Args:
             experiment_id: Experiment.
@@ -282,7 +286,7 @@ class Leases:
         excluded = set(valid_ids(exclude))
         with self._database.writing() as connection:
             locked = connection.execute(LOCK_LABELER, who).one_or_none()
-            if locked is None or locked.excluded_at is not None:
+            if locked is None or locked.excluded_at is not None or is_finished(locked.status):
                 return []
             held = renew_all(connection, who, until)
             old = [each for each in held if each.comparison.id not in excluded][:limit]
@@ -575,3 +579,8 @@ def read_repeats(connection: Connection, rows: Sequence[dict[str, Any]]) -> set[
 def key_of(row: Mapping[str, Any]) -> tuple[int, int]:
     """Return the comparison and the labeler of a label."""
     return row["comparison_id"], row["labeler_id"]
+
+
+def is_finished(status: Mapping[str, Any] | None) -> bool:
+    """Return whether the run that reported this status has finished."""
+    return (status or {}).get("phase") == FINISHED

@@ -324,6 +324,7 @@ class ExperimentView:
         status: Latest status that the trainer reported.
         status_at: Time of that status.
         latest_episode: Latest episode of the agent that can be watched.
+        first_episode: First one, from before or early in training.
         created_at: Time of creation.
         asked: Number of comparisons asked.
         answered: Number of comparisons that have an answer.
@@ -339,6 +340,7 @@ class ExperimentView:
     status: Mapping[str, Any] | None
     status_at: datetime | None
     latest_episode: Mapping[str, Any] | None
+    first_episode: Mapping[str, Any] | None
     created_at: datetime
     asked: int
     answered: int

@@ -87,6 +87,7 @@ class Experiment(Base):
         target_labels: Label budget.
         status: Latest status of the trainer.
         latest_episode: Latest episode of the agent that can be watched.
+        first_episode: First one.
         num_asked: Number of comparisons.
         num_answered: Number of comparisons with a current label.
         num_open: Number of comparisons that are rendered and need more labels.
@@ -110,6 +111,7 @@ class Experiment(Base):
     status: Mapped[dict[str, Any] | None] = mapped_column(MAYBE_JSON)
     status_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     latest_episode: Mapped[dict[str, Any] | None] = mapped_column(MAYBE_JSON)
+    first_episode: Mapped[dict[str, Any] | None] = mapped_column(MAYBE_JSON)
     num_asked: Mapped[int] = mapped_column(server_default="0")
     num_answered: Mapped[int] = mapped_column(server_default="0")
     num_open: Mapped[int] = mapped_column(server_default="0")

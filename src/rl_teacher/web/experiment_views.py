@@ -94,6 +94,12 @@ class ExperimentViews:
             "instructions": view.instructions,
             "updated_at": view.status_at or view.created_at,
             "is_running": phase not in messages.NOT_RUNNING,
+            "num_missing": whole(status.get("num_missing")) if phase is Phase.WAITING else 0,
+            "warnings": [str(each) for each in status.get("warnings") or ()],
+            "is_extendable": phase is Phase.FINISHED
+            and bool(status.get("is_extendable"))
+            and not messages.is_silent(view, self._now()),
+            "first_episode": self._episode(view.first_episode),
             "latest_episode": self._episode(view.latest_episode),
         }
 
@@ -130,11 +136,15 @@ class ExperimentViews:
 
 def redact_for_labelers(summary: SomeSummary) -> SomeSummary:
     """Remove everything that would bias labelers: returns, predicted rewards and metrics."""
-    episode = summary.latest_episode
-    if episode is not None:
-        episode = episode.model_copy(update={"predicted_rewards": None, "true_return": None})
-    unseen = {"config": {}, "metrics": {}} if isinstance(summary, ExperimentDetail) else {}
-    return summary.model_copy(update={"sparkline": [], "latest_episode": episode, **unseen})
+    unseen: dict[str, Any] = {"sparkline": [], "warnings": []}
+    for name in ("first_episode", "latest_episode"):
+        episode: Episode | None = getattr(summary, name)
+        if episode is not None:
+            hidden = {"predicted_rewards": None, "true_return": None}
+            unseen[name] = episode.model_copy(update=hidden)
+    if isinstance(summary, ExperimentDetail):
+        unseen |= {"config": {}, "metrics": {}}
+    return summary.model_copy(update=unseen)
 
 
 def spark_of(rows: list[Mapping[str, Any]]) -> list[float]:

@@ -23,9 +23,12 @@ def phase_of(view: ExperimentView, now: datetime) -> Phase:
     """Return the phase of the training run; LOST if it has not reported for `LOST_AFTER`."""
     reported = (view.status or {}).get("phase")
     phase = Phase(reported) if reported in list(Phase) else Phase.STARTING
-    heard_at = view.status_at or view.created_at
-    is_silent = now - heard_at > LOST_AFTER
-    return Phase.LOST if is_silent and phase not in ENDED else phase
+    return Phase.LOST if is_silent(view, now) and phase not in ENDED else phase
+
+
+def is_silent(view: ExperimentView, now: datetime) -> bool:
+    """Return whether the training run has not reported for `LOST_AFTER`."""
+    return now - (view.status_at or view.created_at) > LOST_AFTER
 
 
 def status_message(view: ExperimentView, phase: Phase) -> str:

@@ -66,6 +66,7 @@ export interface components {
             seconds_between: number | null;
             state: components["schemas"]["RunState"];
             target_labels: number | null;
+            target_steps: number | null;
         };
         CurrentUser: {
             name: string;
@@ -100,7 +101,9 @@ export interface components {
                 [key: string]: unknown;
             };
             env_id: string;
+            first_episode: components["schemas"]["Episode"] | null;
             instructions: string;
+            is_extendable: boolean;
             is_running: boolean;
             latest_episode: components["schemas"]["Episode"] | null;
             message: string;
@@ -108,6 +111,7 @@ export interface components {
                 [key: string]: unknown;
             };
             name: string;
+            num_missing: number;
             num_steps: number;
             phase: components["schemas"]["Phase"];
             progress: components["schemas"]["Progress"];
@@ -116,17 +120,21 @@ export interface components {
             steps_per_second: number | null;
             /** Format: date-time */
             updated_at: string;
+            warnings: string[];
         };
         ExperimentList: {
             experiments: components["schemas"]["ExperimentSummary"][];
         };
         ExperimentSummary: {
             env_id: string;
+            first_episode: components["schemas"]["Episode"] | null;
             instructions: string;
+            is_extendable: boolean;
             is_running: boolean;
             latest_episode: components["schemas"]["Episode"] | null;
             message: string;
             name: string;
+            num_missing: number;
             num_steps: number;
             phase: components["schemas"]["Phase"];
             progress: components["schemas"]["Progress"];
@@ -135,12 +143,14 @@ export interface components {
             steps_per_second: number | null;
             /** Format: date-time */
             updated_at: string;
+            warnings: string[];
         };
         ExperimentUpdate: {
             instructions?: string | null;
             seconds_between?: number | null;
             study?: components["schemas"]["StudyUpdate"] | null;
             target_labels?: number | null;
+            target_steps?: number | null;
         };
         Geom: {
             body: number;
@@ -352,7 +362,9 @@ export interface components {
             };
             control: components["schemas"]["ControlSettings"];
             env_id: string;
+            first_episode: components["schemas"]["Episode"] | null;
             instructions: string;
+            is_extendable: boolean;
             is_running: boolean;
             latest_episode: components["schemas"]["Episode"] | null;
             message: string;
@@ -360,6 +372,7 @@ export interface components {
                 [key: string]: unknown;
             };
             name: string;
+            num_missing: number;
             num_steps: number;
             phase: components["schemas"]["Phase"];
             progress: components["schemas"]["Progress"];
@@ -369,6 +382,7 @@ export interface components {
             study: components["schemas"]["StudySettings"];
             /** Format: date-time */
             updated_at: string;
+            warnings: string[];
         };
         PastLabel: {
             /** Format: date-time */

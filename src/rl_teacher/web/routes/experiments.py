@@ -77,5 +77,6 @@ def owner_experiment_detail(
             state=RunState(control.state or "run"),
             seconds_between=control.seconds_between,
             target_labels=control.target_labels,
+            target_steps=control.target_steps,
         ),
     )

@@ -131,6 +131,7 @@ def update_experiment(
     control = Control(
         seconds_between=body.seconds_between,
         target_labels=body.target_labels,
+        target_steps=body.target_steps,
         instructions=body.instructions,
     )
     emptied: list[ClearableSetting] = [name for name in EMPTIABLE if body.is_null(name)]

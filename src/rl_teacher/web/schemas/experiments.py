@@ -52,7 +52,12 @@ class Episode(BaseModel):
 
 
 class ExperimentSummary(BaseModel):
-    """Status of an experiment, without its settings and metrics."""
+    """Status of an experiment, without its settings and metrics.
+
+    `num_missing` counts the labels that training waits for. `warnings` describe problems with the
+    labels and what helps; only the owner gets them. `is_extendable` is true while a finished run
+    waits to be extended by larger `target_steps` and `target_labels`.
+    """
 
     name: str
     env_id: str
@@ -66,6 +71,10 @@ class ExperimentSummary(BaseModel):
     instructions: str
     updated_at: datetime
     is_running: bool
+    num_missing: int
+    warnings: list[str]
+    is_extendable: bool
+    first_episode: Episode | None
     latest_episode: Episode | None
 
 
@@ -125,6 +134,7 @@ class ControlSettings(BaseModel):
     state: RunState
     seconds_between: float | None
     target_labels: int | None
+    target_steps: int | None
 
 
 class OwnerExperimentDetail(ExperimentDetail):
@@ -138,11 +148,13 @@ class ExperimentUpdate(StrictRequest):
     """Changes to an experiment; omitted fields keep their values.
 
     Null in `target_labels` or `seconds_between` removes the owner's value: the training run uses
-    its own settings the next time it starts.
+    its own settings the next time it starts. Larger `target_labels` and `target_steps` extend a
+    run, also a finished one.
     """
 
     instructions: Annotated[str, Field(max_length=MAX_INSTRUCTIONS, pattern=NO_NULL)] | None = None
     target_labels: Annotated[int, Field(strict=True, ge=1, le=MAX_ID)] | None = None
+    target_steps: Annotated[int, Field(strict=True, ge=1, le=MAX_ID)] | None = None
     seconds_between: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)] | None = None
     study: StudyUpdate | None = None
 

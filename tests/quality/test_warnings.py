@@ -1,0 +1,48 @@
+"""Tests of the warnings for the person who labels."""
+
+import pytest
+
+from rl_teacher.quality.warnings import label_warnings
+
+GOOD = {
+    "labels_answered": 60,
+    "labels_decided": 55,
+    "comparisons": 60,
+    "held_out_accuracy": 0.85,
+    "fresh_labels": 40,
+    "fresh_accuracy": 0.8,
+}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "kind", "part"),
+    [
+        ({"labels_answered": 24, "labels_decided": 0}, "undecided", "None of the 24 answers"),
+        ({"fresh_labels": 20, "fresh_accuracy": 0.55}, "disagreement", "only 55% of the latest 20"),
+        ({"held_out_accuracy": 0.46}, "held_out", "only 46% of the labels"),
+        ({"fresh_accuracy": 0.975}, "enough", "98% of the latest 40"),
+    ],
+)
+def test_warning_names_the_number_it_rests_on(metrics, kind, part):
+    warnings = label_warnings(GOOD | metrics)
+    assert list(warnings) == [kind]
+    assert part in warnings[kind]
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {},
+        {"labels_answered": 9, "labels_decided": 0},
+        {"fresh_labels": 19, "fresh_accuracy": 0.5},
+        {"fresh_labels": 39, "fresh_accuracy": 1.0},
+        {"comparisons": 39, "held_out_accuracy": 0.4},
+        {"held_out_accuracy": float("nan")},
+    ],
+)
+def test_good_or_too_few_labels_have_no_warning(metrics):
+    assert label_warnings(GOOD | metrics) == {}
+
+
+def test_run_without_labels_has_no_warning():
+    assert label_warnings({"labels_answered": 0}) == {}

@@ -1,0 +1,112 @@
+"""Tests of query planning."""
+
+from unittest.mock import create_autospec
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rl_teacher.clips.recorder import Recorder
+from rl_teacher.config.experiment import PredictorConfig
+from rl_teacher.envs.rollout import Rollout
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.queries.planner import PlannerSettings, QueryPlanner
+from rl_teacher.queries.queue import QueryQueue
+from rl_teacher.queries.schedules import Budget, Progress, schedule
+from rl_teacher.queries.selectors import selector
+
+NUM_ENVS, NUM_STEPS, LENGTH = 4, 100, 10
+SPACE = InputSpace.from_spaces(gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(-1, 1, (1,)))
+NO_REWARD = np.zeros((NUM_STEPS, NUM_ENVS), np.float32)
+NEVER = np.zeros((NUM_STEPS, NUM_ENVS), bool)
+
+
+def planner_of(observations, *, total=60, **settings):
+    """Return a planner that has recorded these observations."""
+    recorder = Recorder("Test-v0", segment_steps=LENGTH, capacity=NUM_STEPS)
+    actions = np.zeros((NUM_STEPS, NUM_ENVS, 1), np.float32)
+    recorder.observe(
+        Rollout(
+            observations,
+            actions,
+            NO_REWARD,
+            observations,
+            NEVER,
+            NEVER,
+            ~NEVER,
+            np.zeros((NUM_STEPS, NUM_ENVS, 1)),
+        )
+    )
+    budget = Budget(total=total, pretraining=15, num_steps=1000)
+    return QueryPlanner(
+        PlannerSettings(selector("disagreement"), schedule("annealed"), budget, 10, **settings),
+        recorder,
+        RewardPredictor(SPACE, PredictorConfig(hidden=(8,)), seed=1),
+        LENGTH,
+        np.random.default_rng(1),
+    )
+
+
+def queue_with(num_asked):
+    """Return a queue of which every comparison is answered."""
+    return create_autospec(QueryQueue, instance=True, num_asked=num_asked, num_waiting=0)
+
+
+@pytest.fixture
+def noise():
+    shape = (NUM_STEPS, NUM_ENVS, 3)
+    return np.random.default_rng(2).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("is_person", [False, True])
+@pytest.mark.parametrize("is_fitted", [False, True])
+def test_sides_of_a_pair_never_share_steps(noise, is_fitted, is_person):
+    # Every observation is unique, so that a shared step is found by its value.
+    pairs = planner_of(noise, is_person=is_person).choose(200, is_fitted=is_fitted)
+    assert len(pairs) > 100
+    for left, right in pairs:
+        assert not np.isin(left.observations[:, 0], right.observations[:, 0]).any()
+
+
+def test_identical_segments_are_never_compared():
+    constant = np.ones((NUM_STEPS, NUM_ENVS, 3), np.float32)
+    assert planner_of(constant).choose(20, is_fitted=False) == []
+
+
+def test_first_pairs_of_a_person_are_diverse_and_differ():
+    # One environment in four behaves differently, by one unit in the first feature.
+    observations = np.zeros((NUM_STEPS, NUM_ENVS, 3), np.float32)
+    observations[:, 3, 0] = 1.0
+    observations += 0.01 * np.random.default_rng(3).standard_normal(observations.shape)
+
+    def share_of_differing(pairs):
+        means = [[side.observations[:, 0].mean() for side in pair] for pair in pairs]
+        return np.mean([abs(left - right) > 0.5 for left, right in means])
+
+    observations = observations.astype(np.float32)
+    random = planner_of(observations).choose(40, is_fitted=False)
+    diverse = planner_of(observations, is_person=True).choose(40, is_fitted=False)
+    # Two different environments out of four are drawn with probability 2 * 1/4 * 3/4 = 0.375.
+    assert share_of_differing(random) == pytest.approx(0.375, abs=0.2)
+    assert share_of_differing(diverse) > share_of_differing(random)
+
+
+@pytest.mark.parametrize(("asked", "num"), [(15, 5), (20, 0), (58, -38)])
+def test_lead_asks_ahead_of_the_schedule(noise, asked, num):
+    planner = planner_of(noise, lead=5)
+    queue = queue_with(asked)
+    assert planner.num_to_ask(Progress(0, 0.0), queue, is_fitted=True) == num
+    assert planner.num_due == 15
+
+
+def test_lead_never_exceeds_the_budget(noise):
+    planner = planner_of(noise, lead=5)
+    queue = queue_with(58)
+    assert planner.num_to_ask(Progress(1000, 0.0), queue, is_fitted=True) == 2
+
+
+def test_extension_without_more_steps_changes_nothing(noise):
+    planner = planner_of(noise)
+    planner.extend(100, 1000, 60, Progress(500, 0.0))
+    assert planner.budget == Budget(total=60, pretraining=15, num_steps=1000)
