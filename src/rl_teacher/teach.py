@@ -399,6 +399,7 @@ class TrainingLoop:
                 "agent_reset": self._agent_reset,
             }
         )
+        self._display.extend(self.session.num_steps)
         if not self._options.no_tensorboard:
             resumed_at = self.session.step if is_resumed else None
             self._tensorboard = TensorBoard(default_log_dir(self._config.name), resumed_at)
