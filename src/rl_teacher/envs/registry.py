@@ -17,7 +17,14 @@ from gymnasium.spaces import Box, Discrete
 from rl_teacher.common.errors import BadInput, UnknownName
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs import moving_dot
-from rl_teacher.envs.atari.names import AtariGame, game_of, games, nearest_names, resolve_game
+from rl_teacher.envs.atari.names import (
+    AtariGame,
+    game_of,
+    games,
+    is_for_two_players,
+    nearest_names,
+    resolve_game,
+)
 from rl_teacher.envs.atari.rules import CLIP_FPS, rules_of
 from rl_teacher.envs.episode_replay import KEEP_STEPS
 from rl_teacher.envs.factories import from_factory, is_factory, time_limit_of
@@ -74,7 +81,8 @@ def get_env_info(env_id: str) -> EnvInfo:
     Raises:
         UnknownName: no such name is registered; the message suggests the nearest names.
         BadInput: the environment cannot be used: a dependency is missing, its observations are
-            neither vectors nor images, or the module that registers it cannot be imported.
+            neither vectors nor images, it is a game for two players, or the module that registers
+            it cannot be imported.
     """
     full_id = _full_id(env_id)
     if full_id in TASKS:
@@ -286,6 +294,11 @@ def _full_id(env_id: str) -> str:
     game = resolve_game(wanted)
     if game is not None:
         return game.id
+    if is_for_two_players(wanted):
+        raise BadInput(
+            f"{env_id} is a game for two players only, and one agent plays. Choose another game "
+            "(`rl-teacher envs ale` lists them)."
+        )
     known = [*TASKS, *_latest_gymnasium_ids(), *nearest_names(wanted)]
     raise UnknownName("environment", env_id, known)
 

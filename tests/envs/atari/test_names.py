@@ -3,7 +3,7 @@
 import ale_py  # noqa: F401 - registers its own ids with Gymnasium, which must not get in the way
 import pytest
 
-from rl_teacher.common.errors import UnknownName
+from rl_teacher.common.errors import BadInput, UnknownName
 from rl_teacher.envs.atari.names import game_of, games, resolve_game
 from rl_teacher.envs.registry import get_env_info, list_atari_infos
 
@@ -44,6 +44,12 @@ def test_misspelt_game_is_refused_with_nearest_names():
         get_env_info("Braekout-v0")
     with pytest.raises(UnknownName, match="ALE/MontezumaRevenge-v5"):
         get_env_info("ALE/MontezumasRevenge-v5")
+
+
+@pytest.mark.parametrize("spelling", ["Combat", "ALE/MazeCraze-v5", "joust-v0"])
+def test_game_for_two_players_is_refused_with_the_reason(spelling):
+    with pytest.raises(BadInput, match=f"{spelling} is a game for two players only"):
+        get_env_info(spelling)
 
 
 @pytest.mark.parametrize("spelling", ["Pong-v5", "ALE/Pong-v4", "Pong-v1", "Pong-ram-v4"])

@@ -60,6 +60,13 @@ def resolve_game(spelling: str) -> AtariGame | None:
     return None if rom is None else AtariGame(_ale_name(rom), rom, is_sticky)
 
 
+def is_for_two_players(spelling: str) -> bool:
+    """Return whether a spelling means a game without a mode for one player."""
+    match = _SPELLING.fullmatch(spelling)
+    two_player_names = {_ale_name(rom).lower() for rom in _FOR_TWO}
+    return match is not None and match["name"].replace("_", "").lower() in two_player_names
+
+
 def game_of(full_id: str) -> AtariGame | None:
     """Return the game of a full id, with or without a module prefix; None if it is no game."""
     own_id = full_id.rpartition(":")[2]
