@@ -2,7 +2,7 @@
 
 import hashlib
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -98,17 +98,10 @@ INVITES = (
 class Access:
     """Credentials and invites; only the SHA-256 of a token is stored."""
 
-    def __init__(
-        self,
-        database: Database,
-        labelers: Labelers,
-        events: EventLog,
-        now: Callable[[], datetime],
-    ) -> None:
+    def __init__(self, database: Database, labelers: Labelers, events: EventLog) -> None:
         self._database = database
         self._labelers = labelers
         self._events = events
-        self._now = now
         self._uses: dict[int, datetime] = {}
         self._uses_written_at = datetime.min.replace(tzinfo=UTC)
 
@@ -152,33 +145,24 @@ class Access:
     def identify_many(self, tokens: Sequence[str]) -> list[Identity | None]:
         """Return the holders of tokens; see `identify`."""
         hashes = [hash_token(each) if is_token_like(each) else "" for each in tokens]
-        with self._database.reading() as connection:
-            rows = connection.execute(HOLDERS, {"token_hashes": sorted(set(hashes) - {""})})
-            found = {row.token_hash: row for row in rows}
-        moment = self._now()
-        valid = {
-            token_hash: row
-            for token_hash, row in found.items()
-            if row.revoked_at is None and not is_expired(row.expires_at, moment)
-        }
-        self._record_uses(valid.values(), moment)
-        identities = {
-            token_hash: Identity(row.labeler_id, row.name, row.role, row.experiment)
-            for token_hash, row in valid.items()
-        }
-        return [identities.get(each) for each in hashes]
-
-    def _record_uses(self, credentials: Iterable[Any], moment: datetime) -> None:
-        for each in credentials:
-            if each.last_used_at is None or moment - each.last_used_at >= LAST_USED_RESOLUTION:
-                self._uses[each.id] = moment
+        rows = self._database.rows(HOLDERS, token_hashes=sorted(set(hashes) - {""}))
+        moment = self._database.now()
+        identities: dict[str, Identity] = {}
+        for row in rows:
+            if row["revoked_at"] is None and not is_expired(row["expires_at"], moment):
+                identity = Identity(row["labeler_id"], row["name"], row["role"], row["experiment"])
+                identities[row["token_hash"]] = identity
+                used_at = row["last_used_at"]
+                if used_at is None or moment - used_at >= LAST_USED_RESOLUTION:
+                    self._uses[row["id"]] = moment
         if self._uses and moment - self._uses_written_at >= USES_WRITE_INTERVAL:
             self.write_uses()
+        return [identities.get(each) for each in hashes]
 
     def write_uses(self) -> None:
         """Write the collected uses of credentials; a failure does not lock anybody out."""
         uses, self._uses = self._uses, {}
-        self._uses_written_at = self._now()
+        self._uses_written_at = self._database.now()
         rows = [{"credential_id": each, "moment": moment} for each, moment in uses.items()]
         if rows:
             with suppress(StoreUnavailable), self._database.writing() as connection:
@@ -187,9 +171,7 @@ class Access:
     def credentials(self, name: str) -> list[CredentialView]:
         """Return the credentials of a labeler, newest first."""
         self.write_uses()
-        with self._database.reading() as connection:
-            rows = connection.execute(CREDENTIALS, {"name": name}).mappings()
-            return [CredentialView(**row) for row in rows]
+        return [CredentialView(**row) for row in self._database.rows(CREDENTIALS, name=name)]
 
     def revoke_credentials(self, name: str, *, by: str = OWNER) -> int:
         """Revoke all credentials of a labeler and return their number.
@@ -203,7 +185,7 @@ class Access:
             revoke = (
                 update(Credential)
                 .where(Credential.labeler_id == labeler.id, Credential.revoked_at.is_(None))
-                .values(revoked_at=self._now())
+                .values(revoked_at=self._database.now())
             )
             num_revoked = connection.execute(revoke).rowcount
             details = {"labeler": name, "credentials": num_revoked}
@@ -222,7 +204,7 @@ class Access:
             "labeler_id": labeler_id,
             "token_hash": hash_token(token),
             "hint": token[:HINT_LENGTH],
-            "created_at": self._now(),
+            "created_at": self._database.now(),
             "expires_at": expires_at,
             "experiment": experiment,
         }
@@ -258,7 +240,7 @@ class Access:
         check_scope(role, experiment)
         by_id = self._labelers.id_of(by)
         token = new_token()
-        moment = self._now()
+        moment = self._database.now()
         with self._database.writing() as connection:
             experiment_id = find_experiment(connection, experiment)
             row = {
@@ -278,10 +260,9 @@ class Access:
 
     def invites(self) -> list[InviteView]:
         """Return every invite, newest first."""
-        moment = self._now()
-        with self._database.reading() as connection:
-            rows = connection.execute(INVITES).mappings()
-            return [InviteView(**row, status=status_of(row, moment)) for row in rows]
+        moment = self._database.now()
+        rows = self._database.rows(INVITES)
+        return [InviteView(**row, status=status_of(row, moment)) for row in rows]
 
     def accept_invite(self, token: str, name: str | None = None) -> tuple[Identity, str]:
         """Exchange an invite for a credential.
@@ -298,7 +279,7 @@ class Access:
             LabelerExists: The name is taken; the invite remains valid.
             BadLabelerName: The name is not allowed; the invite remains valid.
         """
-        moment = self._now()
+        moment = self._database.now()
         with self._database.writing() as connection:
             invite = consume_invite(connection, token, moment)
             identity = self._admit(connection, invite, name)
@@ -342,7 +323,7 @@ class Access:
             revoke = update(Invite).where(
                 this, Invite.used_at.is_(None), Invite.revoked_at.is_(None)
             )
-            if connection.execute(revoke.values(revoked_at=self._now())).rowcount:
+            if connection.execute(revoke.values(revoked_at=self._database.now())).rowcount:
                 self._events.append(connection, "revoke", {"invite": invite_id}, by_id)
 
 

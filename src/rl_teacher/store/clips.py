@@ -1,7 +1,6 @@
 """Clips: the segments that experiments of an environment share, and their media."""
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, func, not_, or_, select, tuple_
@@ -64,9 +63,8 @@ LIBRARY_AFTER = LIBRARY.where(
 class Clips:
     """The clips of all environments."""
 
-    def __init__(self, database: Database, now: Callable[[], datetime]) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._now = now
         upsert = insert_into(database.dialect, Clip)
         media = {name: upsert.excluded[name] for name in MEDIA_COLUMNS}
         self._upsert = upsert.on_conflict_do_update(index_elements=[Clip.content_hash], set_=media)
@@ -78,7 +76,7 @@ class Clips:
         """
         if not clips:
             return
-        moment = self._now()
+        moment = self._database.now()
         rows = [
             {"content_hash": content_hash, "created_at": moment, **vars(clips[content_hash])}
             for content_hash in sorted(clips)
@@ -99,15 +97,11 @@ class Clips:
         Raises:
             MediaNotFound: There is no such clip.
         """
-        with self._database.reading() as connection:
-            found = connection.execute(CLIP_BY_HASH, {"content_hash": content_hash})
-            row = found.mappings().one_or_none()
-        if row is None:
-            raise MediaNotFound(
-                f"There is no clip {content_hash[:80]!r} in the store. "
-                "Ask for the comparison again."
-            )
-        return ClipView(**row)
+        for row in self._database.rows(CLIP_BY_HASH, content_hash=content_hash):
+            return ClipView(**row)
+        raise MediaNotFound(
+            f"There is no clip {content_hash[:80]!r} in the store. Ask for the comparison again."
+        )
 
     def shared(self, env_id: str, num_steps: int, *, only_rendered: bool = False) -> list[str]:
         """Return the hashes of an environment's clips from all experiments, oldest first.
@@ -117,10 +111,9 @@ class Clips:
             num_steps: Length of the clips.
             only_rendered: Leave out clips without media.
         """
-        parameters = {"env_id": env_id, "num_steps": num_steps}
         statement = SHARED_AND_RENDERED if only_rendered else SHARED
-        with self._database.reading() as connection:
-            return list(connection.execute(statement, parameters).scalars())
+        rows = self._database.rows(statement, env_id=env_id, num_steps=num_steps)
+        return [row["content_hash"] for row in rows]
 
     def page(self, env_id: str, after: str | None = None, limit: int = 50) -> Page[LibraryClip]:
         """Return a page of an environment's rendered clips, newest first.
@@ -135,15 +128,13 @@ class Clips:
         if after is not None:
             statement = LIBRARY_AFTER
             parameters["after_hash"] = after
-        with self._database.reading() as connection:
-            rows = connection.execute(statement, parameters).mappings().all()
         found = [
             LibraryClip(
                 ClipView(**{name: row[name] for name in CLIP_FIELDS}),
                 row["created_at"],
                 row["num_comparisons"],
             )
-            for row in rows
+            for row in self._database.rows(statement, **parameters)
         ]
         return page_of(found, limit, lambda row: row.clip.content_hash)
 

@@ -1,7 +1,6 @@
 """Comparisons: adding them, and reading them as the trainer, labelers and the owner need them."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -135,17 +134,10 @@ SORT_KEYS: dict[ComparisonOrder, tuple[Any, ...]] = {
 class Comparisons:
     """The comparisons of all experiments."""
 
-    def __init__(
-        self,
-        database: Database,
-        labelers: Labelers,
-        events: EventLog,
-        now: Callable[[], datetime],
-    ) -> None:
+    def __init__(self, database: Database, labelers: Labelers, events: EventLog) -> None:
         self._database = database
         self._labelers = labelers
         self._events = events
-        self._now = now
         self._insert_clip = insert_or_skip(database.dialect, Clip, "content_hash")
         self._insert = insert_or_skip(
             database.dialect, Comparison, "experiment_id", "left_hash", "right_hash"
@@ -176,7 +168,7 @@ class Comparisons:
         """
         if not pairs:
             return []
-        moment = self._now()
+        moment = self._database.now()
         lengths = num_steps if isinstance(num_steps, Mapping) else None
         clips = [
             {
@@ -217,12 +209,11 @@ class Comparisons:
         Raises:
             ComparisonNotFound: The comparison does not exist.
         """
-        parameters = {"comparison_ids": valid_ids([comparison_id])}
-        with self._database.reading() as connection:
-            row = connection.execute(COMPARISONS_BY_ID, parameters).mappings().one_or_none()
-        if row is None:
-            raise ComparisonNotFound([comparison_id])
-        return comparison_view(row)
+        for row in self._database.rows(
+            COMPARISONS_BY_ID, comparison_ids=valid_ids([comparison_id])
+        ):
+            return comparison_view(row)
+        raise ComparisonNotFound([comparison_id])
 
     def waiting(
         self, experiment_id: int, limit: int, exclude: Collection[int] = ()
@@ -245,9 +236,8 @@ class Comparisons:
 
     def asked(self, experiment_id: int) -> list[AskedComparison]:
         """Return every comparison of an experiment, oldest first."""
-        with self._database.reading() as connection:
-            rows = connection.execute(ASKED, {"experiment_id": experiment_id})
-            return [AskedComparison(**row._mapping) for row in rows]
+        rows = self._database.rows(ASKED, experiment_id=experiment_id)
+        return [AskedComparison(**row) for row in rows]
 
     def answered(self, experiment_id: int) -> list[AnsweredComparison]:
         """Return every comparison that has an answer with its newest one, oldest first."""

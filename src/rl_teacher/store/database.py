@@ -6,9 +6,10 @@ import os
 import selectors
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,16 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    Executable,
+    RowMapping,
+    create_engine,
+    event,
+    make_url,
+)
 from sqlalchemy.exc import (
     ArgumentError,
     DataError,
@@ -124,6 +134,7 @@ class Database:
         file: SQLite file; None for a server or an in-memory database.
         inode: Inode of the file; None without a file.
         write_lock: Lock that orders the writing threads of this process.
+        now: Clock.
     """
 
     engine: Engine
@@ -131,15 +142,12 @@ class Database:
     file: Path | None
     inode: int | None
     write_lock: AbstractContextManager[None]
+    now: Callable[[], datetime]
 
     @property
     def dialect(self) -> str:
         """`sqlite` or `postgresql`."""
         return self.engine.dialect.name
-
-    @cached_property
-    def _writing_engine(self) -> Engine:
-        return self.engine.execution_options(is_writing=True)
 
     @cached_property
     def _reading_engine(self) -> Engine:
@@ -154,6 +162,16 @@ class Database:
         with driver_errors(self.label), self._reading_engine.begin() as connection:
             yield connection
 
+    def rows(self, statement: Executable, **parameters: Any) -> Sequence[RowMapping]:
+        """Return the rows of a query, in a transaction of its own."""
+        with self.reading() as connection:
+            return connection.execute(statement, parameters).mappings().all()
+
+    def scalar(self, statement: Executable, **parameters: Any) -> Any:
+        """Return the first column of a query's first row; None if there is no row."""
+        with self.reading() as connection:
+            return connection.execute(statement, parameters).scalar()
+
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """Open a transaction that writes, and commit it at the end of the block."""
@@ -161,7 +179,7 @@ class Database:
         with (
             driver_errors(self.label),
             self.write_lock,
-            self._writing_engine.begin() as connection,
+            self.engine.execution_options(is_writing=True).begin() as connection,
         ):
             yield connection
 
@@ -179,18 +197,13 @@ class Database:
 
 
 def open_database(
-    url_or_path: str | Path, busy_timeout_s: float = BUSY_TIMEOUT_S, *, is_synced: bool = True
+    url_or_path: str | Path,
+    busy_timeout_s: float,
+    now: Callable[[], datetime],
+    *,
+    is_synced: bool,
 ) -> Database:
-    """Connect to a database, creating and migrating it if needed.
-
-    Args:
-        url_or_path: SQLAlchemy URL, or path of an SQLite file.
-        busy_timeout_s: Time to wait for a lock.
-        is_synced: An SQLite commit waits for the disk.
-
-    Raises:
-        StoreUnavailable: It is locked, read-only, damaged, unreachable or of a newer version.
-    """
+    """Connect to a database, creating and migrating it if needed; see `Store.open`."""
     url = as_url(url_or_path)
     label = label_of(url)
     make_parent_folder(url, label)
@@ -204,7 +217,7 @@ def open_database(
     file = file_of(url)
     is_sqlite = engine.dialect.name == "sqlite"
     write_lock = WriteLock(label, busy_timeout_s) if is_sqlite else nullcontext()
-    return Database(engine, label, file, inode_of(file), write_lock)
+    return Database(engine, label, file, inode_of(file), write_lock, now)
 
 
 def default_url(home: Path) -> str:

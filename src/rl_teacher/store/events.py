@@ -1,7 +1,6 @@
 """Append-only audit log."""
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, select
@@ -34,9 +33,8 @@ EVENTS_OF_EXPERIMENT = EVENTS.where(Event.experiment_id == bindparam("experiment
 class EventLog:
     """The audit log: who did what, and when."""
 
-    def __init__(self, database: Database, now: Callable[[], datetime]) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._now = now
 
     def record(
         self,
@@ -63,7 +61,7 @@ class EventLog:
             "labeler_id": labeler_id,
             "kind": kind,
             "details": jsonable(details),
-            "created_at": self._now(),
+            "created_at": self._database.now(),
         }
         connection.execute(insert(Event), event)
 
@@ -86,7 +84,5 @@ class EventLog:
         if experiment_id is not None:
             statement = EVENTS_OF_EXPERIMENT
             parameters["experiment_id"] = experiment_id
-        with self._database.reading() as connection:
-            rows = connection.execute(statement, parameters).mappings()
-            events = [EventView(**row) for row in rows]
+        events = [EventView(**row) for row in self._database.rows(statement, **parameters)]
         return page_of(events, limit, lambda event: encode_cursor([event.id]))

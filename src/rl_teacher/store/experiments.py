@@ -2,9 +2,8 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
-from datetime import datetime
 from typing import Any, Literal
 
 from sqlalchemy import Connection, bindparam, delete, select, update
@@ -27,9 +26,9 @@ MAX_INSTRUCTIONS_LENGTH = 20_000
 
 MAX_OVERLAP_LABELERS = 100
 
-COUNTS = select(Experiment.num_asked, Experiment.num_answered).where(
-    Experiment.id == bindparam("experiment_id")
-)
+COUNTS = select(
+    Experiment.num_asked.label("asked"), Experiment.num_answered.label("answered")
+).where(Experiment.id == bindparam("experiment_id"))
 
 EXPERIMENTS = select(
     Experiment.id,
@@ -60,17 +59,10 @@ EXPERIMENT_KEY = select(Experiment.id, Experiment.env_id).where(
 class Experiments:
     """The experiments of a store."""
 
-    def __init__(
-        self,
-        database: Database,
-        labelers: Labelers,
-        events: EventLog,
-        now: Callable[[], datetime],
-    ) -> None:
+    def __init__(self, database: Database, labelers: Labelers, events: EventLog) -> None:
         self._database = database
         self._labelers = labelers
         self._events = events
-        self._now = now
         self._insert = insert_or_skip(database.dialect, Experiment, "name")
 
     def ensure(self, name: str, env_id: str, config: Mapping[str, Any]) -> int:
@@ -79,7 +71,12 @@ class Experiments:
         Raises:
             ConfigMismatch: The experiment exists with another environment.
         """
-        row = {"name": name, "env_id": env_id, "config": dict(config), "created_at": self._now()}
+        row = {
+            "name": name,
+            "env_id": env_id,
+            "config": dict(config),
+            "created_at": self._database.now(),
+        }
         with self._database.writing() as connection:
             connection.execute(self._insert, row)
             found = connection.execute(EXPERIMENT_KEY, {"name": name}).one()
@@ -97,9 +94,7 @@ class Experiments:
 
     def all(self) -> list[ExperimentView]:
         """Return every experiment, newest first."""
-        with self._database.reading() as connection:
-            rows = connection.execute(NEWEST_EXPERIMENTS_FIRST).mappings()
-            return [ExperimentView(**row) for row in rows]
+        return [ExperimentView(**row) for row in self._database.rows(NEWEST_EXPERIMENTS_FIRST)]
 
     def get(self, name: str) -> ExperimentView:
         """Return one experiment.
@@ -107,17 +102,15 @@ class Experiments:
         Raises:
             ExperimentNotFound: There is no such experiment.
         """
-        with self._database.reading() as connection:
-            row = connection.execute(EXPERIMENT_BY_NAME, {"name": name}).mappings().one_or_none()
-        if row is None:
-            raise experiment_not_found(name)
-        return ExperimentView(**row)
+        for row in self._database.rows(EXPERIMENT_BY_NAME, name=name):
+            return ExperimentView(**row)
+        raise experiment_not_found(name)
 
     def counts(self, experiment_id: int) -> Counts:
         """Return the numbers of comparisons asked and answered."""
-        with self._database.reading() as connection:
-            row = connection.execute(COUNTS, {"experiment_id": experiment_id}).one_or_none()
-        return Counts(*row) if row else Counts(0, 0)
+        for row in self._database.rows(COUNTS, experiment_id=experiment_id):
+            return Counts(**row)
+        return Counts(0, 0)
 
     def describe(self, experiment_id: int, instructions: str, target_labels: int | None) -> None:
         """Set the instructions for labelers and the label budget.
@@ -133,7 +126,7 @@ class Experiments:
         Raises:
             ExperimentNotFound: The experiment was deleted.
         """
-        self._update(experiment_id, status=jsonable(status), status_at=self._now())
+        self._update(experiment_id, status=jsonable(status), status_at=self._database.now())
 
     def set_latest_episode(self, experiment_id: int, episode: Mapping[str, Any]) -> None:
         """Set the latest episode of the agent that can be watched; the first one is kept too.
@@ -158,8 +151,7 @@ class Experiments:
 
     def diagnostics(self, experiment_id: int) -> Mapping[str, Any] | None:
         """Return the latest diagnostics of the reward predictor; None before the first."""
-        with self._database.reading() as connection:
-            return connection.execute(column(Experiment.diagnostics, experiment_id)).scalar()
+        return self._database.scalar(column(Experiment.diagnostics, experiment_id))
 
     # --- assignment of comparisons to labelers ---
 

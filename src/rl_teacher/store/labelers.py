@@ -1,8 +1,7 @@
 """Labelers: people and synthetic teachers, by name."""
 
 import unicodedata
-from collections.abc import Callable, Collection, Mapping
-from datetime import datetime
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, select, update
@@ -54,22 +53,19 @@ EXCLUDED_IDS = select(Labeler.id).where(Labeler.excluded_at.is_not(None))
 class Labelers:
     """The labelers; they are never deleted."""
 
-    def __init__(self, database: Database, events: EventLog, now: Callable[[], datetime]) -> None:
+    def __init__(self, database: Database, events: EventLog) -> None:
         self._database = database
         self._events = events
-        self._now = now
         self._insert = insert_or_skip(database.dialect, Labeler, "name")
         self._ids: dict[str, int] = {}
 
     def all(self) -> list[LabelerView]:
         """Return every labeler in the order of their first contact."""
-        with self._database.reading() as connection:
-            return [LabelerView(**row) for row in connection.execute(LABELERS).mappings()]
+        return [LabelerView(**row) for row in self._database.rows(LABELERS)]
 
     def excluded_ids(self) -> frozenset[int]:
         """Return the ids of labelers whose labels are not used."""
-        with self._database.reading() as connection:
-            return frozenset(connection.execute(EXCLUDED_IDS).scalars())
+        return frozenset(row["id"] for row in self._database.rows(EXCLUDED_IDS))
 
     def id_of(self, name: str) -> int:
         """Return the id of a labeler, who is added if unknown."""
@@ -84,7 +80,7 @@ class Labelers:
             with self._database.reading() as connection:
                 self._ids.update(read_ids(connection, unknown))
         if new := unknown - self._ids.keys():
-            moment = self._now()
+            moment = self._database.now()
             rows = [{"name": each, "role": role_of(each), "created_at": moment} for each in new]
             with self._database.writing() as connection:
                 connection.execute(self._insert, rows)
@@ -109,7 +105,7 @@ class Labelers:
         """Add a labeler within a transaction; see `add`."""
         check_role(role)
         normalised = normalise_name(name, role)
-        row = {"name": normalised, "role": role, "created_at": self._now()}
+        row = {"name": normalised, "role": role, "created_at": self._database.now()}
         labeler_id = connection.execute(self._insert.returning(Labeler.id), row).scalar()
         if labeler_id is None:
             raise LabelerExists(normalised)
@@ -127,7 +123,7 @@ class Labelers:
             labeler = find_labeler(connection, name)
             if (labeler.excluded_at is not None) == is_excluded:
                 return
-            excluded_at = self._now() if is_excluded else None
+            excluded_at = self._database.now() if is_excluded else None
             change = update(Labeler).where(Labeler.id == labeler.id)
             connection.execute(change.values(excluded_at=excluded_at))
             if is_excluded:

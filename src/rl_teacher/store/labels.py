@@ -1,6 +1,6 @@
 """The append-only label log."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -147,17 +147,10 @@ NUM_ANSWERED = select(Tally.labeler_id, Tally.num_labels).where(
 class Labels:
     """The labels of all experiments."""
 
-    def __init__(
-        self,
-        database: Database,
-        labelers: Labelers,
-        events: EventLog,
-        now: Callable[[], datetime],
-    ) -> None:
+    def __init__(self, database: Database, labelers: Labelers, events: EventLog) -> None:
         self._database = database
         self._labelers = labelers
         self._events = events
-        self._now = now
         self._leases_cleaned_at = datetime.min.replace(tzinfo=UTC)
         self._insert = insert_or_skip(database.dialect, Label, "request_id").returning(Label.id)
         self._tally_from = tally_from(database.dialect)
@@ -186,7 +179,7 @@ class Labels:
             return
         if any(not 0 < label.comparison_id <= MAX_ID for label in labels):
             raise ComparisonNotFound(self._unknown_comparisons(labels))
-        moment = self._now()
+        moment = self._database.now()
         labeler_ids = self._labelers.ids_of({label.labeler for label in labels})
         rows = [row_of(label, labeler_ids[label.labeler], moment) for label in labels]
         try:
@@ -217,7 +210,7 @@ class Labels:
         """
         label = NewLabel(comparison_id, Answer(answer), by, request_id or uuid4())
         by_id = self._labelers.id_of(by)
-        moment = self._now()
+        moment = self._database.now()
         with self._database.writing() as connection:
             lock_labels(connection)
             experiment_id = experiment_of(connection, comparison_id)
@@ -280,38 +273,30 @@ class Labels:
         Labels commit in the order of their ids, so none can appear later before one that was
         returned; see `sql.lock_labels`.
         """
-        parameters = {"experiment_id": experiment_id, "label_id": label_id}
-        with self._database.reading() as connection:
-            return [stored_label(row) for row in connection.execute(SINCE, parameters)]
+        rows = self._database.rows(SINCE, experiment_id=experiment_id, label_id=label_id)
+        return [stored_label(row) for row in rows]
 
     def of_labeler(self, experiment_id: int, labeler: str, limit: int) -> list[LabelView]:
         """Return the current labels of one labeler, newest first."""
         parameters = {"experiment_id": experiment_id, "labeler": labeler, "limit": limit}
-        with self._database.reading() as connection:
-            return [
-                LabelView(
-                    row["request_id"],
-                    comparison_view(row),
-                    Answer(row["answer"]),
-                    row["created_at"],
-                )
-                for row in connection.execute(LABELS_OF_LABELER, parameters).mappings()
-            ]
+        return [
+            LabelView(
+                row["request_id"], comparison_view(row), Answer(row["answer"]), row["created_at"]
+            )
+            for row in self._database.rows(LABELS_OF_LABELER, **parameters)
+        ]
 
     def count_of_labeler(self, experiment_id: int, labeler: str) -> int:
         """Return the number of comparisons that a labeler currently answers."""
         parameters = {"experiment_id": experiment_id, "labeler": labeler}
-        with self._database.reading() as connection:
-            return connection.execute(NUM_LABELS_OF_LABELER, parameters).scalar() or 0
+        return self._database.scalar(NUM_LABELS_OF_LABELER, **parameters) or 0
 
     def export(
         self, experiment_id: int, after_id: int = 0, limit: int = 1000
     ) -> list[ExportedLabel]:
         """Return labels of an experiment after an id, oldest first, replaced ones included."""
         parameters = {"experiment_id": experiment_id, "after_id": after_id, "limit": limit}
-        with self._database.reading() as connection:
-            rows = connection.execute(EXPORT, parameters).mappings()
-            return [exported_label(row) for row in rows]
+        return [exported_label(row) for row in self._database.rows(EXPORT, **parameters)]
 
     def sample(self, experiment_id: int, at_most: int) -> LabelSample:
         """Return the newest labels of an experiment for quality estimates.
@@ -330,8 +315,10 @@ class Labels:
             gold = {row.id: Answer(row.gold) for row in connection.execute(GOLD, parameters)}
             older_gold = [each for each in gold if each < from_id]
             rows = [
-                *connection.execute(LABELS_FROM, parameters | {"from_id": from_id}),
-                *connection.execute(LABELS_OF_COMPARISONS, {"comparison_ids": older_gold}),
+                *connection.execute(LABELS_FROM, parameters | {"from_id": from_id}).mappings(),
+                *connection.execute(
+                    LABELS_OF_COMPARISONS, {"comparison_ids": older_gold}
+                ).mappings(),
             ]
             tallies = connection.execute(NUM_ANSWERED, parameters)
             num_answered = {row.labeler_id: row.num_labels for row in tallies}
@@ -344,9 +331,9 @@ class Labels:
         )
 
 
-def stored_label(row: Any) -> StoredLabel:
+def stored_label(row: Mapping[Any, Any]) -> StoredLabel:
     """Convert a row of `STORED_LABELS`."""
-    return StoredLabel(**{**row._mapping, "answer": as_answer(row.answer)})
+    return StoredLabel(**{**row, "answer": as_answer(row["answer"])})
 
 
 def row_of(label: NewLabel, labeler_id: int, moment: datetime) -> dict[str, Any]:

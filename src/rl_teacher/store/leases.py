@@ -4,7 +4,7 @@ A comparison has at most as many leases as it needs more labels. SQLite has a si
 PostgreSQL a claim locks the comparisons that it takes and skips those that others have locked.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -248,10 +248,9 @@ REPEATABLE = repeatable()
 class Leases:
     """The leases of all labelers."""
 
-    def __init__(self, database: Database, labelers: Labelers, now: Callable[[], datetime]) -> None:
+    def __init__(self, database: Database, labelers: Labelers) -> None:
         self._database = database
         self._labelers = labelers
-        self._now = now
         # An expired lease of the same labeler is taken up again under its old token.
         upsert = insert_into(database.dialect, Lease)
         renewed = {name: upsert.excluded[name] for name in ("purpose", "created_at", "expires_at")}
@@ -280,7 +279,7 @@ class Leases:
             lease_s: Time until the leases expire.
         """
         labeler_id = self._labelers.id_of(labeler)
-        moment = self._now()
+        moment = self._database.now()
         until = moment + timedelta(seconds=lease_s)
         who = {"me": labeler_id, "experiment_id": experiment_id, "moment": moment}
         excluded = set(valid_ids(exclude))
@@ -320,7 +319,7 @@ class Leases:
     ) -> dict[UUID, datetime]:
         """Extend leases, and return the new expiry of those that have not expired."""
         labeler_id = self._labelers.id_of(labeler)
-        moment = self._now()
+        moment = self._database.now()
         until = moment + timedelta(seconds=lease_s)
         parameters = {"me": labeler_id, "moment": moment, "until": until, "tokens": list(leases)}
         with self._database.writing() as connection:

@@ -2,8 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Mapping
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -55,9 +54,8 @@ EVERY_NTH = every_nth()
 class MetricsLog:
     """The metrics of all experiments."""
 
-    def __init__(self, database: Database, now: Callable[[], datetime]) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._now = now
 
     def append(self, experiment_id: int, step: int, row: Mapping[str, Any]) -> None:
         """Append the metrics of a step; NaN and infinity become null.
@@ -69,7 +67,7 @@ class MetricsLog:
             "experiment_id": experiment_id,
             "step": step,
             "row": jsonable(row),
-            "created_at": self._now(),
+            "created_at": self._database.now(),
         }
         try:
             with self._database.writing() as connection:
@@ -108,9 +106,9 @@ class MetricsLog:
 
     def latest(self, experiment_id: int) -> MetricsRow | None:
         """Return the newest row; None if there is none."""
-        with self._database.reading() as connection:
-            row = connection.execute(LATEST, {"experiment_id": experiment_id}).one_or_none()
-        return None if row is None else MetricsRow(*row)
+        for row in self._database.rows(LATEST, experiment_id=experiment_id):
+            return MetricsRow(**row)
+        return None
 
 
 Row = dict[str, Any]

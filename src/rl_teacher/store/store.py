@@ -47,17 +47,17 @@ class Store:
         events: Audit log.
     """
 
-    def __init__(self, database: Database, now: Callable[[], datetime] = utc_now) -> None:
+    def __init__(self, database: Database) -> None:
         self.database = database
-        self.events = EventLog(database, now)
-        self.labelers = Labelers(database, self.events, now)
-        self.access = Access(database, self.labelers, self.events, now)
-        self.experiments = Experiments(database, self.labelers, self.events, now)
-        self.comparisons = Comparisons(database, self.labelers, self.events, now)
-        self.labels = Labels(database, self.labelers, self.events, now)
-        self.leases = Leases(database, self.labelers, now)
-        self.clips = Clips(database, now)
-        self.metrics = MetricsLog(database, now)
+        self.events = EventLog(database)
+        self.labelers = Labelers(database, self.events)
+        self.access = Access(database, self.labelers, self.events)
+        self.experiments = Experiments(database, self.labelers, self.events)
+        self.comparisons = Comparisons(database, self.labelers, self.events)
+        self.labels = Labels(database, self.labelers, self.events)
+        self.leases = Leases(database, self.labelers)
+        self.clips = Clips(database)
+        self.metrics = MetricsLog(database)
 
     @classmethod
     def open(
@@ -81,7 +81,7 @@ class Store:
         Raises:
             StoreUnavailable: It is locked, read-only, damaged, unreachable or of a newer version.
         """
-        return cls(open_database(url_or_path, busy_timeout_s, is_synced=is_synced), now)
+        return cls(open_database(url_or_path, busy_timeout_s, now, is_synced=is_synced))
 
     def close(self) -> None:
         """Write what is buffered and close every connection."""
@@ -110,7 +110,6 @@ class Store:
     def schema_version(self) -> str:
         """Return the version of the database schema."""
         try:
-            with self.database.reading() as connection:
-                return connection.execute(SCHEMA_VERSION).scalar() or "none"
+            return self.database.scalar(SCHEMA_VERSION) or "none"
         except ProgrammingError:
             return "none"
