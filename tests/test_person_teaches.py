@@ -21,6 +21,7 @@ from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.records import Control, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.teach import teach
+from tests.store.comparisons import answered_comparisons, open_comparisons
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
 
@@ -66,7 +67,7 @@ class Labeler(threading.Thread):
         phase = (experiment.status or {}).get("phase")
         if phase not in self.seen_phases:
             self.seen_phases.append(phase)
-        for comparison in store.comparisons.waiting(experiment.id, limit=3):
+        for comparison in open_comparisons(store, experiment.id, limit=3):
             if len(self.answers) < self.limit:
                 self._answer(store, comparison.id, self._prefers(comparison))
         if self._revises_first and phase == "training" and self.answers:
@@ -130,7 +131,7 @@ def status():
 
 def waiting():
     with Store.open(default_url(home())) as store:
-        return store.comparisons.waiting(store.experiments.get("mine").id, limit=100)
+        return open_comparisons(store, store.experiments.get("mine").id, limit=100)
 
 
 def extend(**targets):
@@ -163,7 +164,7 @@ def await_phase(phase, *, labels):
 def stored_answers():
     with Store.open(default_url(home())) as store:
         experiment = store.experiments.get("mine")
-        return {each.id: each.answer for each in store.comparisons.answered(experiment.id)}
+        return {each.id: each.answer for each in answered_comparisons(store, experiment.id)}
 
 
 def test_run_waits_for_first_labels_and_asks_more_during_training(capsys):

@@ -220,6 +220,7 @@ SCRIPT = """
 import dataclasses, sys
 from tests.test_teach import CONFIG, QUIET
 from rl_teacher.teach import teach
+from tests.store.comparisons import answered_comparisons
 config = dataclasses.replace(CONFIG, name=sys.argv[1], num_timesteps=int(sys.argv[2]))
 teach(config, dataclasses.replace(QUIET, checkpoint_seconds=0.3))
 """
@@ -262,7 +263,7 @@ def test_run_killed_ten_times_equals_uninterrupted_run():
     with Store.open(home() / "labels.sqlite") as store:
         for name in ("whole", "killed"):
             experiment_id = store.experiments.ensure(name, "ShortReacher-v1", {})
-            answered = store.comparisons.answered(experiment_id)
+            answered = answered_comparisons(store, experiment_id)
             labels.append([(each.left_hash, each.right_hash, each.answer) for each in answered])
     assert labels[0] == labels[1]
 

@@ -15,6 +15,7 @@ from rl_teacher.envs.registry import camera_settings, mujoco_model
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store
+from tests.store.comparisons import answered_comparisons
 
 LABELER = "owner"
 FPS = 20.0
@@ -104,7 +105,7 @@ class Experiment:
 
     def answers(self) -> dict[int, Answer]:
         """Return the current answers by comparison, in the shown order of sides."""
-        answered = self.store.comparisons.answered(self.id)
+        answered = answered_comparisons(self.store, self.id)
         return {each.id: as_shown(each.id, each.answer) for each in answered}
 
     def log(self) -> list[tuple[int, Answer | None]]:

@@ -17,6 +17,7 @@ from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.store import Store
 from rl_teacher.teachers.synthetic import ORACLE
 from rl_teacher.teachers.teacher import Teacher
+from tests.store.comparisons import answered_comparisons
 
 NOW = Progress(0, 0.0)
 RECENT = RecentEpisodes(1.0, 10.0)
@@ -89,7 +90,7 @@ def test_ask_without_recorded_steps_asks_nothing(world):
 def test_oracle_answers_stored_comparisons_by_true_return(world):
     world.roll_out(3)
     world.learner.ask(NOW, RECENT)
-    for each in world.store.comparisons.answered(1):
+    for each in answered_comparisons(world.store, 1):
         left, right = map(world.queue.segment, (each.left_hash, each.right_hash))
         is_left = left.true_return > right.true_return
         assert each.answer == (Answer.LEFT if is_left else Answer.RIGHT)
@@ -184,12 +185,12 @@ def test_comparison_asked_again_after_crash_keeps_answer(tmp_path):
     before = World(tmp_path)
     before.roll_out(3)
     before.learner.ask(NOW, RECENT)
-    given = before.store.comparisons.answered(1)
+    given = answered_comparisons(before.store, 1)
     before.store.close()
     after = World(tmp_path, teacher=lambda left, right, circumstances: Answer.EQUAL)
     after.roll_out(3)
     after.learner.ask(NOW, RECENT)
-    assert after.store.comparisons.answered(1) == given
+    assert answered_comparisons(after.store, 1) == given
 
 
 # --- several labelers ---

@@ -15,6 +15,7 @@ from rl_teacher.envs.registry import get_env_info, make_vector
 from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore, check_renderable
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
+from tests.store.comparisons import open_comparisons
 
 
 @pytest.fixture
@@ -50,10 +51,10 @@ def test_comparison_is_shown_once_both_pose_clips_are_stored(env_id, clip_store)
     clip_renderer = make_renderer(env_id, venv, clip_store)
     clip_renderer.show(segments[:1])
     clip_renderer.wait()
-    assert clip_store.store.comparisons.waiting(experiment_id, limit=5) == []
+    assert open_comparisons(clip_store.store, experiment_id, limit=5) == []
     clip_renderer.show(segments)
     clip_renderer.wait()
-    (waiting,) = clip_store.store.comparisons.waiting(experiment_id, limit=5)
+    (waiting,) = open_comparisons(clip_store.store, experiment_id, limit=5)
     clip_renderer.close()
     assert waiting.left.kind == "poses"
     assert waiting.left.media_key is not None
@@ -72,7 +73,7 @@ def test_clip_without_mujoco_is_video(env_id, clip_store):
     clip_renderer = make_renderer(env_id, venv, clip_store)
     clip_renderer.show(segments)
     clip_renderer.wait()
-    (waiting,) = clip_store.store.comparisons.waiting(experiment_id, limit=5)
+    (waiting,) = open_comparisons(clip_store.store, experiment_id, limit=5)
     clip_renderer.close()
     assert waiting.right.kind == "video"
     assert waiting.right.scene_hash is None
@@ -88,7 +89,7 @@ def test_clip_of_images_ignores_preprocessing(clip_store):
     clip_renderer = ClipRenderer(get_env_info("MovingDot-v0"), venv, clip_store, frames)
     clip_renderer.show(segments)
     clip_renderer.wait()
-    (waiting,) = clip_store.store.comparisons.waiting(experiment_id, limit=5)
+    (waiting,) = open_comparisons(clip_store.store, experiment_id, limit=5)
     clip_renderer.close()
     assert segments[0].observations.shape == (10, 2, 20, 20)
     with av.open(io.BytesIO(clip_store.media.get(waiting.left.media_key)), mode="r") as file:

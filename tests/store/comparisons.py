@@ -1,7 +1,9 @@
 """Comparisons for tests, of clips that are identified by names instead of contents."""
 
 import hashlib
+from typing import NamedTuple
 
+from rl_teacher.clips.answer import Answer
 from rl_teacher.store.records import RenderedClip
 
 ENV_ID = "ShortHopper-v1"
@@ -40,6 +42,33 @@ def ask_and_show(store, experiment_id, *names, step=1000):
     ids = ask(store, experiment_id, *names, step=step)
     show(store, *names)
     return ids
+
+
+def open_comparisons(store, experiment_id, limit=9, exclude=()):
+    """Return the comparisons that a new labeler would get, without keeping the leases."""
+    claimed = store.leases.claim(experiment_id, "new labeler", limit, exclude)
+    store.leases.release("new labeler", [each.lease for each in claimed])
+    return [each.comparison for each in claimed]
+
+
+class AnsweredComparison(NamedTuple):
+    """A comparison and its newest current answer."""
+
+    id: int
+    left_hash: str
+    right_hash: str
+    answer: Answer
+
+
+def answered_comparisons(store, experiment_id):
+    """Return every comparison that has an answer, oldest first."""
+    asked = store.comparisons.asked(experiment_id)
+    answers = store.labels.answers([each.id for each in asked])
+    return [
+        AnsweredComparison(each.id, each.left_hash, each.right_hash, answers[each.id])
+        for each in asked
+        if each.id in answers
+    ]
 
 
 def ids_of(comparisons):

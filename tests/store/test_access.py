@@ -18,7 +18,7 @@ from rl_teacher.common.errors import (
 )
 from rl_teacher.store.records import Counts, Identity
 from rl_teacher.store.tables import Credential, Event, Invite
-from tests.store.comparisons import ENV_ID, ask, ask_and_show, ids_of, rows_of
+from tests.store.comparisons import ENV_ID, ask, ask_and_show, ids_of, open_comparisons, rows_of
 
 BAD_NAMES = ["", " ", "x" * 101, "a\nb", "a\x00b", "\u202egnp", "owner", "OWNER", "synthetic:me"]
 
@@ -116,7 +116,7 @@ class TestExcluding:
             [Answer.RIGHT]
         ]
         assert store.experiments.counts(experiment_id) == Counts(2, 1)
-        assert ids_of(store.comparisons.waiting(experiment_id, 9)) == [first]
+        assert ids_of(open_comparisons(store, experiment_id, 9)) == [first]
         assert len(store.labels.export(experiment_id)) == 3
         assert store.labelers.excluded_ids() == {store.labelers.all()[0].id}
 

@@ -18,6 +18,7 @@ from rl_teacher.store.database import alembic_settings, as_url, default_url, mak
 from rl_teacher.store.records import ComparisonFilter, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.store.tables import Base, Label
+from tests.store.comparisons import open_comparisons
 
 FIRST_VERSION_ROWS = """
 INSERT INTO experiments
@@ -199,7 +200,7 @@ class TestVersions:
             assert (older.asked, older.answered, older.waiting) == (1, 1, 0)
             counts = [store.labels.count_of_labeler(1, name) for name in ("owner", "Zoë")]
             assert counts == [1, 1]
-            assert [each.id for each in store.comparisons.waiting(1, 9)] == [2, 10]
+            assert [each.id for each in open_comparisons(store, 1, 9)] == [2, 10]
             [disputed] = store.comparisons.page(1, ComparisonFilter(is_disputed=True)).rows
             assert (disputed.id, disputed.num_labels) == (1, 3)
 

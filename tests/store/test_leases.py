@@ -435,7 +435,7 @@ def test_racing_labelers_neither_duplicate_nor_lose_labels(url, wanted):
         def race(name):
             with Store.open(url, is_synced=False) as own:
                 both_are_there.wait()
-                while own.comparisons.waiting(experiment_id, 1) and len(given[name]) < len(ids):
+                while own.experiments.get("race").waiting and len(given[name]) < len(ids):
                     claimed = own.leases.claim(experiment_id, name, 2)
                     answer(own, claimed, name)
                     given[name] += claimed_ids(claimed)

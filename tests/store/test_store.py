@@ -13,9 +13,10 @@ from sqlalchemy.exc import IntegrityError
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import ComparisonNotFound, ConfigMismatch, ExperimentNotFound
 from rl_teacher.store.database import as_url
-from rl_teacher.store.records import AnsweredComparison, Counts, NewLabel
+from rl_teacher.store.records import Counts, NewLabel
 from rl_teacher.store.sql import CHUNK
 from rl_teacher.store.store import Store
+from tests.store.comparisons import AnsweredComparison, answered_comparisons
 
 ENV_ID = "ShortHopper-v1"
 REQUEST = UUID("12345678-1234-5678-1234-567812345678")
@@ -199,7 +200,7 @@ class TestReading:
         store.labels.add(third, Answer.LEFT, "me")
         store.labels.add(first, Answer.RIGHT, "me")
         store.labels.add(first, Answer.CANNOT_TELL, "me")
-        assert store.comparisons.answered(experiment_id) == [
+        assert answered_comparisons(store, experiment_id) == [
             AnsweredComparison(first, *pair(1), Answer.CANNOT_TELL),
             AnsweredComparison(third, *pair(3), Answer.LEFT),
         ]
@@ -208,7 +209,7 @@ class TestReading:
         other_id = store.experiments.ensure("other", ENV_ID, {})
         [comparison_id] = ask(store, other_id, 1)
         store.labels.add(comparison_id, Answer.LEFT, "me")
-        assert store.comparisons.answered(experiment_id) == []
+        assert answered_comparisons(store, experiment_id) == []
         assert store.experiments.counts(experiment_id) == Counts(asked=0, answered=0)
 
     def test_comparison_answered_twice_counts_once(self, store, experiment_id):

@@ -29,10 +29,12 @@ from rl_teacher.store.store import Store
 from rl_teacher.store.tables import Event, Label, Labeler
 from tests.store.comparisons import (
     ENV_ID,
+    answered_comparisons,
     ask,
     ask_and_show,
     clip,
     ids_of,
+    open_comparisons,
     pair,
     rows_of,
     show,
@@ -56,18 +58,18 @@ class TestClips:
     def test_comparison_waits_only_if_both_clips_are_rendered(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
         left, right = pair(1)
-        assert store.comparisons.waiting(experiment_id, 5) == []
+        assert open_comparisons(store, experiment_id, 5) == []
         store.clips.publish({left: shown(left)})
-        assert store.comparisons.waiting(experiment_id, 5) == []
+        assert open_comparisons(store, experiment_id, 5) == []
         store.clips.publish({right: shown(right)})
-        assert ids_of(store.comparisons.waiting(experiment_id, 5)) == [comparison_id]
+        assert ids_of(open_comparisons(store, experiment_id, 5)) == [comparison_id]
 
     def test_comparison_contains_clips(self, store, experiment_id):
         ask(store, experiment_id, 1)
         left, right = pair(1)
         film = shown(right, kind="video", media_key=f"clips/{right}.mp4", scene_hash=None)
         store.clips.publish({left: shown(left), right: film})
-        [comparison] = store.comparisons.waiting(experiment_id, 5)
+        [comparison] = open_comparisons(store, experiment_id, 5)
         assert comparison.left == ClipView(
             left, "poses", f"clips/{left}.poses", clip("scene"), 15, 12.5, 30
         )
@@ -78,11 +80,8 @@ class TestClips:
 
     def test_clips_can_be_published_before_comparison(self, store, experiment_id):
         show(store, 1)
-        assert (
-            len(ask(store, experiment_id, 1))
-            == len(store.comparisons.waiting(experiment_id, 5))
-            == 1
-        )
+        ask(store, experiment_id, 1)
+        assert len(open_comparisons(store, experiment_id, 5)) == 1
 
     def test_republished_clip_changes_only_rendering(self, store):
         show(store, 1)
@@ -149,40 +148,38 @@ class TestWaiting:
     def test_waiting_is_sorted_by_latest_step_then_order_asked(self, store, experiment_id):
         early = ask_and_show(store, experiment_id, 1, 2, step=100)
         late = ask_and_show(store, experiment_id, 3, 4, step=10**10)
-        assert ids_of(store.comparisons.waiting(experiment_id, 9)) == [*late, *early]
+        assert ids_of(open_comparisons(store, experiment_id, 9)) == [*late, *early]
 
     def test_limit_bounds_result(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, 1, 2, 3)
-        assert ids_of(store.comparisons.waiting(experiment_id, 2)) == ids[:2]
-        assert store.comparisons.waiting(experiment_id, 0) == []
+        assert ids_of(open_comparisons(store, experiment_id, 2)) == ids[:2]
+        assert open_comparisons(store, experiment_id, 0) == []
 
     def test_excluded_comparisons_are_replaced_by_others(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, 1, 2, 3, 4)
-        assert (
-            ids_of(store.comparisons.waiting(experiment_id, 2, exclude=[ids[0], ids[2]]))
-            == ids[1::2]
-        )
+        found = open_comparisons(store, experiment_id, 2, exclude=[ids[0], ids[2]])
+        assert ids_of(found) == ids[1::2]
 
     @pytest.mark.parametrize("foreign", [NO_ID, range(100_000, 200_000), [1] * 1000])
     def test_invalid_excluded_ids_are_ignored(self, store, experiment_id, foreign):
         ids = ask_and_show(store, experiment_id, 1, 2)
         wanted = [each for each in ids if each not in foreign]
-        assert ids_of(store.comparisons.waiting(experiment_id, 9, exclude=foreign)) == wanted
+        assert ids_of(open_comparisons(store, experiment_id, 9, exclude=foreign)) == wanted
 
     def test_answered_comparison_does_not_wait(self, store, experiment_id):
         first, second = ask_and_show(store, experiment_id, 1, 2)
         store.labels.add(first, Answer.CANNOT_TELL, "owner")
-        assert ids_of(store.comparisons.waiting(experiment_id, 9)) == [second]
+        assert ids_of(open_comparisons(store, experiment_id, 9)) == [second]
 
     def test_comparisons_of_other_experiments_are_excluded(self, store, experiment_id):
         other_id = store.experiments.ensure("other", ENV_ID, {})
         [mine] = ask_and_show(store, experiment_id, 1)
         [other] = ask_and_show(store, other_id, 1)
-        assert ids_of(store.comparisons.waiting(experiment_id, 9)) == [mine]
-        assert ids_of(store.comparisons.waiting(other_id, 9)) == [other]
+        assert ids_of(open_comparisons(store, experiment_id, 9)) == [mine]
+        assert ids_of(open_comparisons(store, other_id, 9)) == [other]
 
     def test_unknown_experiment_has_no_waiting_comparisons(self, store):
-        assert store.comparisons.waiting(999, 9) == []
+        assert open_comparisons(store, 999, 9) == []
 
 
 class TestOneComparison:
@@ -213,9 +210,9 @@ class TestAnswering:
         store.labels.add(comparison_id, Answer.LEFT, "owner")
         store.labels.add(comparison_id, None, "owner")
         assert store.labels.answers([comparison_id]) == {}
-        assert store.comparisons.answered(experiment_id) == []
+        assert answered_comparisons(store, experiment_id) == []
         assert store.experiments.counts(experiment_id) == Counts(asked=1, answered=0)
-        assert ids_of(store.comparisons.waiting(experiment_id, 9)) == [comparison_id]
+        assert ids_of(open_comparisons(store, experiment_id, 9)) == [comparison_id]
 
     def test_comparison_withdrawn_twice_can_be_answered_again(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
@@ -229,7 +226,7 @@ class TestAnswering:
     def test_withdrawal_without_answer_changes_nothing(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
         store.labels.add(comparison_id, None, "owner")
-        assert ids_of(store.comparisons.waiting(experiment_id, 9)) == [comparison_id]
+        assert ids_of(open_comparisons(store, experiment_id, 9)) == [comparison_id]
 
     def test_resent_withdrawal_keeps_later_answer(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)
@@ -529,7 +526,6 @@ class TestServing:
     @pytest.mark.parametrize(
         "statement",
         [
-            comparisons.WAITING,
             experiments.NEWEST_EXPERIMENTS_FIRST,
             experiments.EXPERIMENT_BY_NAME,
             experiments.COUNTS,
@@ -558,7 +554,6 @@ class TestServing:
             events.EVENTS_OF_EXPERIMENT,
         ],
         ids=[
-            "waiting",
             "experiments",
             "experiment",
             "counts",
@@ -629,9 +624,9 @@ def test_views_agree_after_any_answers_withdrawals_and_resends(store, taken):
     mine = {each: answer for (each, labeler), answer in votes.items() if labeler == "owner"}
     view = store.experiments.get("model")
     assert store.labels.answers(ids) == said
-    assert {each.id: each.answer for each in store.comparisons.answered(experiment_id)} == said
+    assert {each.id: each.answer for each in answered_comparisons(store, experiment_id)} == said
     assert sum(map(len, store.labels.votes(ids).values())) == len(votes)
-    waiting = ids_of(store.comparisons.waiting(experiment_id, 9))
+    waiting = ids_of(open_comparisons(store, experiment_id, 9))
     assert waiting == [each for each in ids if each not in said]
     assert (view.asked, view.answered, view.waiting) == (4, len(said), 4 - len(said))
     assert store.experiments.counts(experiment_id) == Counts(4, len(said))

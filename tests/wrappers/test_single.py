@@ -25,6 +25,7 @@ from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.store import Store
+from tests.store.comparisons import answered_comparisons
 from tests.wrappers.environments import (
     QUICK,
     Continuous,
@@ -40,7 +41,7 @@ from tests.wrappers.environments import (
 
 def answers_of(name):
     with Store.open(default_url(home())) as store:
-        return store.comparisons.answered(store.experiments.get(name).id)
+        return answered_comparisons(store, store.experiments.get(name).id)
 
 
 # --- choice of the reward ---

@@ -1,6 +1,6 @@
 """Comparisons: adding them, and reading them as the trainer, labelers and the owner need them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -24,7 +24,6 @@ from rl_teacher.store.events import EventLog
 from rl_teacher.store.experiments import hash_uniform, read_assignment
 from rl_teacher.store.labelers import OWNER, Labelers
 from rl_teacher.store.records import (
-    AnsweredComparison,
     AskedComparison,
     ComparisonDetails,
     ComparisonFilter,
@@ -35,11 +34,9 @@ from rl_teacher.store.records import (
 )
 from rl_teacher.store.sql import (
     CLIP_COLUMNS,
-    COMPARISONS,
     COMPARISONS_BY_ID,
     EXPORTED_LABELS,
     IS_CURRENT,
-    IS_NOT_EXCLUDED,
     Left,
     Right,
     as_answer,
@@ -65,15 +62,6 @@ COMPARISON_IDS = select(Comparison.id, Comparison.left_hash, Comparison.right_ha
     tuple_(Comparison.left_hash, Comparison.right_hash).in_(bindparam("pairs", expanding=True)),
 )
 
-WAITING = (
-    COMPARISONS.where(
-        Comparison.experiment_id == bindparam("experiment_id"),
-        Comparison.is_open,
-    )
-    .order_by(Comparison.asked_at_step.desc(), Comparison.id)
-    .limit(bindparam("limit"))
-)
-
 ASKED = (
     select(
         Comparison.id,
@@ -86,15 +74,6 @@ ASKED = (
     .join(Right, Right.content_hash == Comparison.right_hash)
     .where(Comparison.experiment_id == bindparam("experiment_id"))
     .order_by(Comparison.id)
-)
-
-# Ordered by comparison, and by label within it, so that the newest label comes last and is kept.
-ANSWERED = (
-    select(Comparison.id, Comparison.left_hash, Comparison.right_hash, Label.answer)
-    .join(Label, Label.comparison_id == Comparison.id)
-    .join(Labeler, Labeler.id == Label.labeler_id)
-    .where(Comparison.experiment_id == bindparam("experiment_id"), IS_CURRENT, IS_NOT_EXCLUDED)
-    .order_by(Comparison.id, Label.id)
 )
 
 DETAIL_COLUMNS = (
@@ -215,41 +194,10 @@ class Comparisons:
             return comparison_view(row)
         raise ComparisonNotFound([comparison_id])
 
-    def waiting(
-        self, experiment_id: int, limit: int, exclude: Collection[int] = ()
-    ) -> list[ComparisonView]:
-        """Return comparisons that need labels: those of the latest step first, then by id.
-
-        A comparison waits if both clips are rendered and it has fewer labels than wanted.
-
-        Args:
-            experiment_id: Experiment.
-            limit: Maximum number of comparisons.
-            exclude: Ids to leave out.
-        """
-        excluded = set(exclude)
-        # Excluded here and not in SQL, because their number is not bounded.
-        parameters = {"experiment_id": experiment_id, "limit": limit + len(excluded)}
-        with self._database.reading() as connection:
-            rows = connection.execute(WAITING, parameters).mappings()
-            return [comparison_view(row) for row in rows if row["id"] not in excluded][:limit]
-
     def asked(self, experiment_id: int) -> list[AskedComparison]:
         """Return every comparison of an experiment, oldest first."""
         rows = self._database.rows(ASKED, experiment_id=experiment_id)
         return [AskedComparison(**row) for row in rows]
-
-    def answered(self, experiment_id: int) -> list[AnsweredComparison]:
-        """Return every comparison that has an answer with its newest one, oldest first."""
-        with self._database.reading() as connection:
-            rows = connection.execute(ANSWERED, {"experiment_id": experiment_id})
-            newest = {
-                row.id: AnsweredComparison(
-                    row.id, row.left_hash, row.right_hash, Answer(row.answer)
-                )
-                for row in rows
-            }
-        return list(newest.values())
 
     def page(
         self,

@@ -191,16 +191,6 @@ class AskedComparison:
 
 
 @dataclass(frozen=True)
-class AnsweredComparison:
-    """A comparison by the hashes of its clips, and its current answer."""
-
-    id: int
-    left_hash: str
-    right_hash: str
-    answer: Answer
-
-
-@dataclass(frozen=True)
 class ComparisonDetails:
     """A comparison as the owner sees it, with the current answer of every labeler."""
 
