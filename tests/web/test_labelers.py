@@ -164,7 +164,7 @@ class TestAudit:
             ("POST", f"/api/v1/labelers/{ann}/include", None),
             ("POST", f"/api/v1/labelers/{ann}/revoke", None),
             ("PATCH", "/api/v1/experiments/hopper", {"instructions": "Higher."}),
-            ("PATCH", "/api/v1/experiments/hopper", {"study": {"overlap": 0.5}}),
+            ("PATCH", "/api/v1/experiments/hopper", {"assignment": {"overlap": 0.5}}),
             ("POST", "/api/v1/experiments/hopper/control", {"state": "pause"}),
             ("PUT", f"/api/v1/comparisons/{comparison_id}/gold", {"answer": "left"}),
             ("POST", f"/api/v1/comparisons/{comparison_id}/adjudicate", {"answer": "left"}),
@@ -173,7 +173,7 @@ class TestAudit:
             assert program.request(method, path, json=payload).status_code < 300, path
         assert program.get("/api/v1/experiments/hopper/export").status_code == 200
         assert {
-            *("invite", "exclude", "include", "revoke", "instructions", "study"),
+            *("invite", "exclude", "include", "revoke", "instructions", "assignment"),
             *("control", "gold", "adjudicate", "export"),
         } <= set(kinds(program))
         assert TOKEN not in program.get("/api/v1/audit").text

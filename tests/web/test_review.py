@@ -1,4 +1,4 @@
-"""Review and control of a study by its owner."""
+"""Review and control of experiments by their owner."""
 
 import pytest
 
@@ -175,9 +175,9 @@ class TestUpdates:
     def test_update_changes_only_given_fields(self, program, trainer, store):
         response = program.patch(URL, json={"instructions": "Higher.", "target_labels": 50}).json()
         assert (response["instructions"], response["control"]["target_labels"]) == ("Higher.", 50)
-        program.patch(URL, json={"seconds_between": 2, "study": {"overlap": 0.25}})
-        response = program.patch(URL, json={"study": {"repeats": 0.1}}).json()
-        assert response["study"] == {
+        program.patch(URL, json={"seconds_between": 2, "assignment": {"overlap": 0.25}})
+        response = program.patch(URL, json={"assignment": {"repeats": 0.1}}).json()
+        assert response["assignment"] == {
             "overlap": 0.25,
             "overlap_labelers": 2,
             "repeats": 0.1,
@@ -227,10 +227,10 @@ class TestUpdates:
             {"seconds_between": 0},
             {"seconds_between": "soon"},
             {"seconds_between": 1e9},
-            {"study": {"overlap": 1.5}},
-            {"study": {"overlap_labelers": 0}},
-            {"study": {"repeats": 0.6, "gold": 0.6}},
-            {"study": {"overlaps": 0.5}},
+            {"assignment": {"overlap": 1.5}},
+            {"assignment": {"overlap_labelers": 0}},
+            {"assignment": {"repeats": 0.6, "gold": 0.6}},
+            {"assignment": {"overlaps": 0.5}},
             {"env_id": "Reacher-v1"},
             [],
         ],
@@ -329,7 +329,7 @@ class TestLabelerView:
             assert comparison["sparkline"] == []
             assert comparison["latest_episode"]["true_return"] is None
             assert comparison["latest_episode"]["predicted_rewards"] is None
-            assert not {"study", "control"} & set(comparison)
+            assert not {"assignment", "control"} & set(comparison)
 
     def test_labelers_see_only_their_own_answer(self, guest, other_guest, program, trainer):
         [comparison_id] = trainer.ask()

@@ -134,7 +134,7 @@ class InviteUnusable(BadInput):
             "revoked": "was revoked",
             "unknown": "is unknown or incomplete",
         }[reason]
-        super().__init__(f"This invite {what}. Ask the owner of the study for a new link.")
+        super().__init__(f"This invite {what}. Ask the owner of the experiment for a new link.")
 
 
 class BadCursor(BadInput):

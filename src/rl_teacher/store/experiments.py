@@ -170,7 +170,7 @@ class Experiments:
             has_changed = read_assignment(connection, experiment_id) != policy
             update_experiment(connection, experiment_id, assignment=asdict(policy))
             if has_changed:
-                self._events.append(connection, "study", asdict(policy), by_id, experiment_id)
+                self._events.append(connection, "assignment", asdict(policy), by_id, experiment_id)
 
     def assignment(self, experiment_id: int) -> AssignmentPolicy:
         """Return the assignment policy."""

@@ -148,7 +148,7 @@ export interface components {
         ExperimentUpdate: {
             instructions?: string | null;
             seconds_between?: number | null;
-            study?: components["schemas"]["StudyUpdate"] | null;
+            assignment?: components["schemas"]["AssignmentUpdate"] | null;
             target_labels?: number | null;
             target_steps?: number | null;
         };
@@ -379,7 +379,7 @@ export interface components {
             sparkline: number[];
             step: number;
             steps_per_second: number | null;
-            study: components["schemas"]["StudySettings"];
+            assignment: components["schemas"]["AssignmentSettings"];
             /** Format: date-time */
             updated_at: string;
             warnings: string[];
@@ -509,13 +509,13 @@ export interface components {
             low: number | null;
             share: number | null;
         };
-        StudySettings: {
+        AssignmentSettings: {
             gold: number;
             overlap: number;
             overlap_labelers: number;
             repeats: number;
         };
-        StudyUpdate: {
+        AssignmentUpdate: {
             gold?: number | null;
             overlap?: number | null;
             overlap_labelers?: number | null;
@@ -596,7 +596,7 @@ export type Scene = components['schemas']['Scene'];
 export type SceneCamera = components['schemas']['SceneCamera'];
 export type ServerEvents = components['schemas']['ServerEvents'];
 export type ShareEstimate = components['schemas']['ShareEstimate'];
-export type StudySettings = components['schemas']['StudySettings'];
-export type StudyUpdate = components['schemas']['StudyUpdate'];
+export type AssignmentSettings = components['schemas']['AssignmentSettings'];
+export type AssignmentUpdate = components['schemas']['AssignmentUpdate'];
 export type $defs = Record<string, never>;
 export type operations = Record<string, never>;

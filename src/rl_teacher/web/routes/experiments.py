@@ -17,7 +17,7 @@ from rl_teacher.web.schemas.experiments import (
     MetricsList,
     OwnerExperimentDetail,
     RunState,
-    StudySettings,
+    AssignmentSettings,
 )
 from rl_teacher.web.schemas.fields import MAX_ID
 from rl_teacher.web.services import Services, ServicesDep
@@ -72,7 +72,7 @@ def owner_experiment_detail(
     control = services.store.experiments.control(view.id)
     return OwnerExperimentDetail(
         **dict(services.experiments.detail(view, owner)),
-        study=StudySettings(**asdict(services.store.experiments.assignment(view.id))),
+        assignment=AssignmentSettings(**asdict(services.store.experiments.assignment(view.id))),
         control=ControlSettings(
             state=RunState(control.state or "run"),
             seconds_between=control.seconds_between,

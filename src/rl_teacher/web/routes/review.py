@@ -1,4 +1,4 @@
-"""Review and control of a study by its owner, with export and audit log."""
+"""Review and control of experiments by their owner, with export and audit log."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -53,7 +53,7 @@ from rl_teacher.web.services import Services, ServicesDep
 
 MEDIA_TYPES = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 
-router = APIRouter(prefix="/api/v1", tags=["studies"])
+router = APIRouter(prefix="/api/v1", tags=["review"])
 
 EMPTIABLE: tuple[ClearableSetting, ...] = ("seconds_between", "target_labels")
 
@@ -137,8 +137,8 @@ def update_experiment(
     emptied: list[ClearableSetting] = [name for name in EMPTIABLE if body.is_null(name)]
     if control != Control() or emptied:
         services.store.experiments.set_control(view.id, control, cleared=emptied, by=owner)
-    if body.study is not None:
-        changes = body.study.model_dump(exclude_none=True)
+    if body.assignment is not None:
+        changes = body.assignment.model_dump(exclude_none=True)
         policy = replace(services.store.experiments.assignment(view.id), **changes)
         services.store.experiments.set_assignment(view.id, policy, by=owner)
     return owner_experiment_detail(services.experiments.find(name), services, owner)

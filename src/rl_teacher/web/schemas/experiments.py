@@ -91,7 +91,7 @@ class ExperimentDetail(ExperimentSummary):
     metrics: dict[str, Any]
 
 
-class StudySettings(BaseModel):
+class AssignmentSettings(BaseModel):
     """Assignment policy: overlap, repeats and gold questions."""
 
     overlap: float
@@ -100,7 +100,7 @@ class StudySettings(BaseModel):
     gold: float
 
 
-class StudyUpdate(StrictRequest):
+class AssignmentUpdate(StrictRequest):
     """Changes to the assignment policy; omitted fields keep their values.
 
     `overlap`: share of comparisons that `overlap_labelers` labelers label. `repeats`, `gold`:
@@ -140,7 +140,7 @@ class ControlSettings(BaseModel):
 class OwnerExperimentDetail(ExperimentDetail):
     """An experiment with the settings that only its owner sees."""
 
-    study: StudySettings
+    assignment: AssignmentSettings
     control: ControlSettings
 
 
@@ -156,7 +156,7 @@ class ExperimentUpdate(StrictRequest):
     target_labels: Annotated[int, Field(strict=True, ge=1, le=MAX_ID)] | None = None
     target_steps: Annotated[int, Field(strict=True, ge=1, le=MAX_ID)] | None = None
     seconds_between: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)] | None = None
-    study: StudyUpdate | None = None
+    assignment: AssignmentUpdate | None = None
 
     def is_null(self, name: str) -> bool:
         """Return whether a field was given and is null."""

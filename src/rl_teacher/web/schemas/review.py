@@ -1,4 +1,4 @@
-"""Schemas for reviewing a study: every labeler's labels, label quality, clips and audit events."""
+"""Schemas of the review: every labeler's labels, label quality, clips and audit events."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal

@@ -28,7 +28,7 @@ class TestAssignmentPolicy:
         store.experiments.set_assignment(experiment_id, policy, by="Zoë")
         store.experiments.set_assignment(experiment_id, policy, by="Zoë")
         assert store.experiments.assignment(experiment_id) == policy
-        assert recorded_events(store) == [("study", vars(policy), "Zoë")]
+        assert recorded_events(store) == [("assignment", vars(policy), "Zoë")]
 
     @pytest.mark.parametrize(
         "policy",
