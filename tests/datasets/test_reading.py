@@ -76,6 +76,29 @@ def test_archive_with_folder_is_read(dataset, files, tmp_path):
     assert contents(load(tmp_path / "set.zip")) == contents(dataset)
 
 
+ADDED_COLUMNS = ("comparison_number", "is_too_fast")
+
+
+def test_jsonl_without_columns_added_later_is_read(files, tmp_path):
+    rows = [json.loads(line) for line in files["labels.jsonl"].splitlines()]
+    older = [{name: row[name] for name in row if name not in ADDED_COLUMNS} for row in rows]
+    lines = "".join(json.dumps(row) + "\n" for row in older).encode()
+    loaded = load(written(tmp_path / "set", files | {"labels.jsonl": lines}))
+    added = {name: [row[name] for row in loaded.rows] for name in ADDED_COLUMNS}
+    assert added == {"comparison_number": [None] * 4, "is_too_fast": [False] * 4}
+
+
+def test_parquet_without_columns_added_later_is_read(dataset, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    files = files_of(dataset, "parquet")
+    table = parquet.read_table(io.BytesIO(files["labels.parquet"])).drop_columns(ADDED_COLUMNS)
+    older = io.BytesIO()
+    parquet.write_table(table, older)
+    loaded = load(written(tmp_path / "set", files | {"labels.parquet": older.getvalue()}))
+    assert [row["answer"] for row in loaded.rows] == [row["answer"] for row in dataset.rows]
+    assert {row["is_too_fast"] for row in loaded.rows} == {False}
+
+
 # --- pickles ---
 
 

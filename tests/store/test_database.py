@@ -204,6 +204,17 @@ class TestVersions:
             [disputed] = store.comparisons.page(1, ComparisonFilter(is_disputed=True)).rows
             assert (disputed.id, disputed.num_labels) == (1, 3)
 
+    def test_upgraded_comparisons_are_numbered_in_each_experiment(self, first_version):
+        with Store.open(first_version) as store:
+            numbers = {
+                each.id: each.number
+                for experiment_id in (1, 7)
+                for each in store.comparisons.page(experiment_id).rows
+            }
+            assert numbers == {1: 1, 2: 2, 10: 3, 9: 1}
+            [new] = store.comparisons.add(1, [("b", "b")], "E", 30, 0)
+            assert store.comparisons.get(new).number == 4
+
     def test_recount_of_upgraded_database_changes_nothing(self, first_version):
         counted = "SELECT id, num_labels, is_open, is_disputed, wanted FROM comparisons ORDER BY id"
         with Store.open(first_version) as store:

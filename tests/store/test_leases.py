@@ -180,17 +180,15 @@ class TestAnswering:
         assert lease_and_purpose(store, "Eve", comparison_id) == (None, None)
         assert comparison_id in store.labels.votes([comparison_id])
 
-    def test_first_of_two_answers_in_one_batch_holds_lease(self, store, experiment_id):
+    def test_second_answer_under_one_lease_is_refused(self, store, experiment_id):
         ask_and_show(store, experiment_id, 1)
         [held] = store.leases.claim(experiment_id, "Ada", 1)
-        store.labels.add_many(
-            [
-                NewLabel(held.comparison.id, choice, "Ada", lease=held.lease)
-                for choice in (Answer.LEFT, Answer.RIGHT)
-            ]
-        )
-        assert kept(store, Label.answer, Label.lease) == [("left", "held"), ("right", "late")]
-        assert store.labels.answers([held.comparison.id]) == {held.comparison.id: Answer.RIGHT}
+        labels = [
+            NewLabel(held.comparison.id, choice, "Ada", lease=held.lease)
+            for choice in (Answer.LEFT, Answer.RIGHT)
+        ]
+        assert store.labels.add_many(labels) == {labels[1].request_id: Answer.LEFT}
+        assert kept(store, Label.answer, Label.lease) == [("left", "held")]
 
     def test_find_returns_lease_of_each_labeler(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, 1, 2)
@@ -219,14 +217,15 @@ class TestAnswering:
         assert kept(store, Label.lease) == [("late",)]
         assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == [first]
 
-    def test_second_answer_under_one_lease_is_kept_and_counts(self, store, experiment_id):
+    def test_second_answer_after_used_lease_changes_nothing(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
         mine = store.leases.claim(experiment_id, "Ada", 1)
         answer(store, mine, "Ada", Answer.LEFT)
         answer(store, mine, "Ada", Answer.RIGHT)
-        assert kept(store, Label.lease) == [("held",), ("late",)]
-        assert store.labels.answers([comparison_id]) == {comparison_id: Answer.RIGHT}
-        assert store.experiments.counts(experiment_id).answered == 1
+        assert kept(store, Label.lease) == [("held",)]
+        assert store.labels.answers([comparison_id]) == {comparison_id: Answer.LEFT}
+        [ada] = store.labelers.all()
+        assert ada.num_labels == 1
 
     def test_resent_answer_changes_nothing(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)

@@ -160,7 +160,7 @@ class TestWaiting:
         found = open_comparisons(store, experiment_id, 2, exclude=[ids[0], ids[2]])
         assert ids_of(found) == ids[1::2]
 
-    @pytest.mark.parametrize("foreign", [NO_ID, range(100_000, 200_000), [1] * 1000])
+    @pytest.mark.parametrize("foreign", [NO_ID, range(100_000, 100_500), [1] * 1000])
     def test_invalid_excluded_ids_are_ignored(self, store, experiment_id, foreign):
         ids = ask_and_show(store, experiment_id, 1, 2)
         wanted = [each for each in ids if each not in foreign]

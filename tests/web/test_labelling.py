@@ -40,6 +40,7 @@ class TestNext:
         assert UUID(comparison.pop("lease"))
         assert comparison == {
             "id": comparison_id,
+            "number": 1,
             "experiment": "hopper",
             "asked_at_step": 7,
             "answer": None,
@@ -138,6 +139,7 @@ class TestAnswering:
         assert post(program, submitted).json() == {
             "accepted": [submitted["request_id"]],
             "rejected": [],
+            "warning": None,
         }
         assert program.get(f"/api/v1/comparisons/{comparison_id}").json()["answer"] == answer
 
@@ -205,7 +207,7 @@ class TestAnswering:
 
         def delete_first(labels):
             store.experiments.delete("doomed")
-            answer_many(labels)
+            return answer_many(labels)
 
         store.experiments.ensure("doomed", ENV_ID, {})
         pair = (trainer.add_clip("a"), trainer.add_clip("b"))
@@ -268,7 +270,7 @@ class TestAnswering:
         assert rows(store, tables.Label.response_ms) == [(None,)]
 
     def test_empty_batch_is_accepted(self, program):
-        assert post(program).json() == {"accepted": [], "rejected": []}
+        assert post(program).json() == {"accepted": [], "rejected": [], "warning": None}
 
     def test_oversized_batch_is_rejected(self, program, trainer):
         [comparison_id] = trainer.ask()

@@ -116,10 +116,94 @@ class TestLabelsWithLease:
     def test_second_answer_replaces_the_first(self, guest, trainer, store):
         trainer.ask()
         [mine] = claim_next(guest)
-        for answer in ("equal", "cannot_tell"):
-            post(guest, label(mine["id"], answer, lease=mine["lease"]))
-        assert lease_states(store) == ["held", "late"]
+        post(guest, label(mine["id"], "equal", lease=mine["lease"]))
+        post(guest, label(mine["id"], "cannot_tell"))
+        assert lease_states(store) == ["held", "none"]
         assert list(store.labels.votes([mine["id"]])[mine["id"]].values()) == ["cannot_tell"]
+
+    @pytest.mark.parametrize("shown_left", ["left", "right"])
+    def test_answer_of_second_tab_is_refused_with_stored_answer(
+        self, guest, trainer, store, shown_left
+    ):
+        trainer.ask()
+        [one], [other] = claim_next(guest), claim_next(guest)
+        assert one["lease"] == other["lease"]
+        post(guest, label(one["id"], "left", lease=one["lease"], left_hash=one["left"]["hash"]))
+        again = label(other["id"], "equal", lease=other["lease"])
+        again["left_hash"] = other[shown_left]["hash"]
+        receipt = post(guest, again).json()
+        assert receipt["accepted"] == []
+        [rejected] = receipt["rejected"]
+        assert rejected["request_id"] == again["request_id"]
+        assert rejected["problem"]["status"] == 409
+        assert rejected["problem"]["type"] == "/api/docs#already-answered"
+        assert rejected["stored_answer"] == shown_left
+        assert f"with {shown_left} in another tab" in rejected["problem"]["detail"]
+        assert lease_states(store) == ["held"]
+
+    def test_answers_of_two_tabs_in_one_batch_keep_the_first(self, guest, trainer, store):
+        trainer.ask()
+        [mine] = claim_next(guest)
+        answers = [label(mine["id"], each, lease=mine["lease"]) for each in ("equal", "left")]
+        receipt = post(guest, *answers).json()
+        assert receipt["accepted"] == [answers[0]["request_id"]]
+        assert [each["stored_answer"] for each in receipt["rejected"]] == ["equal"]
+        assert list(store.labels.votes([mine["id"]])[mine["id"]].values()) == ["equal"]
+
+    def test_equal_answer_of_second_tab_is_accepted_and_stored_once(self, guest, trainer, store):
+        trainer.ask()
+        [mine] = claim_next(guest)
+        for _ in range(2):
+            receipt = post(guest, label(mine["id"], "equal", lease=mine["lease"])).json()
+            assert (len(receipt["accepted"]), receipt["rejected"]) == (1, [])
+        assert lease_states(store) == ["held"]
+
+    def test_answer_after_withdrawal_in_other_tab_is_stored(self, guest, trainer, store):
+        trainer.ask()
+        [mine] = claim_next(guest)
+        post(guest, label(mine["id"], "equal", lease=mine["lease"]), label(mine["id"], None))
+        receipt = post(guest, label(mine["id"], "cannot_tell", lease=mine["lease"])).json()
+        assert receipt["rejected"] == []
+        assert list(store.labels.votes([mine["id"]])[mine["id"]].values()) == ["cannot_tell"]
+
+    def test_resent_label_of_used_lease_is_accepted(self, guest, trainer):
+        trainer.ask()
+        [mine] = claim_next(guest)
+        sent = label(mine["id"], "equal", lease=mine["lease"])
+        assert post(guest, sent).json() == post(guest, sent).json()
+
+
+class TestTooFastLabels:
+    """The clips of the trainer last 1.5 s."""
+
+    def test_answer_before_half_of_the_clips_is_marked(self, guest, trainer, store):
+        trainer.ask(3)
+        times = [749, 750, None]
+        for each, response_ms in zip(claim_next(guest), times, strict=True):
+            sent = label(each["id"], "left", lease=each["lease"], response_ms=response_ms)
+            post(guest, sent)
+        marks = [each.is_too_fast for each in store.labels.export(trainer.id)]
+        assert marks == [True, False, False]
+
+    def test_labeler_is_warned_once(self, guest, other_guest, trainer):
+        trainer.ask(3)
+
+        def answer_fast(client):
+            [mine] = claim_next(client, limit=1)
+            sent = label(mine["id"], "left", lease=mine["lease"], response_ms=100)
+            return post(client, sent).json()["warning"]
+
+        assert "before half of the clips" in answer_fast(guest)
+        assert answer_fast(guest) is None
+        assert answer_fast(other_guest) is not None
+
+    def test_fast_revision_is_not_marked(self, guest, trainer, store):
+        trainer.ask()
+        [mine] = claim_next(guest)
+        post(guest, label(mine["id"], "left", lease=mine["lease"], response_ms=5_000))
+        receipt = post(guest, label(mine["id"], "right", response_ms=100)).json()
+        assert receipt["warning"] is None
+        assert [each.is_too_fast for each in store.labels.export(trainer.id)] == [False, False]
 
     def test_answer_with_lease_of_other_labeler_is_stored_as_late(
         self, guest, other_guest, trainer, store

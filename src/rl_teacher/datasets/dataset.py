@@ -237,7 +237,7 @@ def merged_rows(datasets: Sequence[Dataset]) -> tuple[Row, ...]:
     for number, ((pair, request_id), row) in enumerate(by_request.items(), 1):
         stamp = row["answered_at"], request_id
         is_current = row["is_current"] and newest[pair, row["labeler"]] == stamp
-        comparison_id = number_of.setdefault(pair, len(number_of) + 1)
-        changes = {"label_id": number, "comparison_id": comparison_id, "is_current": is_current}
-        rows.append({**row, **changes})
+        place = number_of.setdefault(pair, len(number_of) + 1)
+        ids = {"label_id": number, "comparison_id": place, "comparison_number": place}
+        rows.append({**row, **ids, "is_current": is_current})
     return tuple(rows)

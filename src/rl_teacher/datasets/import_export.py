@@ -188,5 +188,6 @@ def label_of(row: Row, comparison_id: int, name: str) -> NewLabel:
         request_id=uuid5(NAMESPACE_URL, f"{name}/{UUID(row['request_id'])}"),
         is_swapped=row["is_swapped"],
         response_ms=row["response_ms"],
+        is_too_fast=row["is_too_fast"],
         details={**(row["details"] or {}), IMPORTED: original},
     )

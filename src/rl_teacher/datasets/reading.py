@@ -18,7 +18,7 @@ from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput, RlTeacherError
 from rl_teacher.datasets.arrays import check_size, open_archive, read_npz
 from rl_teacher.datasets.dataset import Dataset
-from rl_teacher.datasets.rows import check_version, invalid_field, validate_row
+from rl_teacher.datasets.rows import LabelColumns, check_version, invalid_field, validate_row
 from rl_teacher.datasets.spaces import Spaces, SpacesModel
 from rl_teacher.datasets.writing import (
     ARRAYS,
@@ -223,7 +223,12 @@ def rows_of_parquet(content: bytes, max_bytes: int) -> Iterator[Row]:
     file = arrow.parquet.ParquetFile(io.BytesIO(content))
     groups = range(file.metadata.num_row_groups)
     check_size(sum(file.metadata.row_group(i).total_byte_size for i in groups), max_bytes)
-    schema = parquet_schema(arrow)
+    names = set(file.schema_arrow.names)
+    schema = arrow.schema(
+        field
+        for field in parquet_schema(arrow)
+        if field.name in names or LabelColumns.model_fields[field.name].is_required()
+    )
     if not file.schema_arrow.equals(schema):
         raise BadInput(f"the columns of {LABELS['parquet']} are not those of a label export")
     for batch in file.iter_batches(batch_size=1000):

@@ -48,7 +48,10 @@ AnswerValue = Literal["left", "right", "equal", "cannot_tell"]
 
 
 class LabelColumns(BaseModel):
-    """Types of the columns; strict, so that nothing is converted."""
+    """Types of the columns; strict, so that nothing is converted.
+
+    A column with a default is missing in data sets of earlier versions.
+    """
 
     model_config = ConfigDict(strict=True)
 
@@ -56,6 +59,7 @@ class LabelColumns(BaseModel):
     label_id: Count
     experiment: Name
     comparison_id: Count
+    comparison_number: Count | None = None
     asked_at_step: Count
     left_clip: Hash
     right_clip: Hash
@@ -68,6 +72,7 @@ class LabelColumns(BaseModel):
     response_ms: Count | None
     purpose: Name
     lease: Name
+    is_too_fast: bool = False
     is_current: bool
     is_excluded: bool
     gold: AnswerValue | None

@@ -54,6 +54,7 @@ def as_row(name: str, label: ExportedLabel) -> Row:
         "label_id": label.id,
         "experiment": name,
         "comparison_id": label.comparison_id,
+        "comparison_number": label.comparison_number,
         "asked_at_step": label.asked_at_step,
         "left_clip": label.left_hash,
         "right_clip": label.right_hash,
@@ -66,6 +67,7 @@ def as_row(name: str, label: ExportedLabel) -> Row:
         "response_ms": label.response_ms,
         "purpose": label.purpose,
         "lease": label.lease,
+        "is_too_fast": label.is_too_fast,
         "is_current": label.is_current,
         "is_excluded": label.is_excluded,
         "gold": None if label.gold is None else str(label.gold),
@@ -132,9 +134,9 @@ def parquet_schema(arrow: Any) -> Any:
     """Build the Parquet schema: columns, types and version."""
     whole, text, flag = arrow.int64(), arrow.string(), arrow.bool_()
     types = {
-        **dict.fromkeys(("schema_version", "label_id", "comparison_id", "asked_at_step"), whole),
-        **dict.fromkeys(("is_swapped", "is_current", "is_excluded"), flag),
-        "response_ms": whole,
+        **dict.fromkeys(("schema_version", "label_id", "comparison_id"), whole),
+        **dict.fromkeys(("comparison_number", "asked_at_step", "response_ms"), whole),
+        **dict.fromkeys(("is_swapped", "is_too_fast", "is_current", "is_excluded"), flag),
         "answered_at": arrow.timestamp("us", tz="UTC"),
     }
     metadata = {"rl_teacher_labels": str(SCHEMA_VERSION)}
@@ -142,10 +144,10 @@ def parquet_schema(arrow: Any) -> Any:
 
 
 COLUMNS = (
-    *("schema_version", "label_id", "experiment", "comparison_id", "asked_at_step"),
-    *("left_clip", "right_clip", "answer", "shown_left", "is_swapped", "labeler", "role"),
-    *("answered_at", "response_ms", "purpose", "lease", "is_current", "is_excluded", "gold"),
-    *("request_id", "details"),
+    *("schema_version", "label_id", "experiment", "comparison_id", "comparison_number"),
+    *("asked_at_step", "left_clip", "right_clip", "answer", "shown_left", "is_swapped", "labeler"),
+    *("role", "answered_at", "response_ms", "purpose", "lease", "is_too_fast", "is_current"),
+    *("is_excluded", "gold", "request_id", "details"),
 )
 
 

@@ -9,12 +9,11 @@ from sqlalchemy import (
     and_,
     bindparam,
     exists,
-    func,
+    insert,
     select,
     tuple_,
     update,
 )
-from sqlalchemy.exc import IntegrityError
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import ComparisonNotFound
@@ -53,9 +52,18 @@ from rl_teacher.store.sql import (
     page_of,
     valid_ids,
 )
-from rl_teacher.store.tables import Clip, Comparison, Label, Labeler
+from rl_teacher.store.tables import Clip, Comparison, Experiment, Label, Labeler
 
-NEWEST_ID = select(func.coalesce(func.max(Comparison.id), 0))
+# Locked, so that the experiment cannot be deleted in the meantime.
+NUM_ASKED = (
+    select(Experiment.num_asked)
+    .where(Experiment.id == bindparam("experiment_id"))
+    .with_for_update(key_share=True)
+)
+
+INSERT = insert(Comparison).returning(
+    Comparison.id, Comparison.left_hash, Comparison.right_hash, sort_by_parameter_order=True
+)
 
 COMPARISON_IDS = select(Comparison.id, Comparison.left_hash, Comparison.right_hash).where(
     Comparison.experiment_id == bindparam("experiment_id"),
@@ -78,6 +86,7 @@ ASKED = (
 
 DETAIL_COLUMNS = (
     "id",
+    "number",
     "asked_at_step",
     "created_at",
     "wanted",
@@ -118,9 +127,6 @@ class Comparisons:
         self._labelers = labelers
         self._events = events
         self._insert_clip = insert_or_skip(database.dialect, Clip, "content_hash")
-        self._insert = insert_or_skip(
-            database.dialect, Comparison, "experiment_id", "left_hash", "right_hash"
-        )
 
     def add(
         self,
@@ -159,27 +165,29 @@ class Comparisons:
             # Sorted, so that two processes that add the same clips cannot deadlock.
             for each in sorted({content_hash for pair in pairs for content_hash in pair})
         ]
-        comparisons = [
-            {
-                "experiment_id": experiment_id,
-                "left_hash": left_hash,
-                "right_hash": right_hash,
-                "asked_at_step": step,
-                "created_at": moment,
-            }
-            for left_hash, right_hash in pairs
-        ]
-        try:
-            with self._database.writing() as connection:
-                lock_labels(connection)
+        with self._database.writing() as connection:
+            lock_labels(connection)
+            num_asked = connection.execute(NUM_ASKED, {"experiment_id": experiment_id}).scalar()
+            if num_asked is None:
+                raise experiment_deleted(experiment_id)
+            id_of = find_ids(connection, experiment_id, pairs)
+            new_pairs = [pair for pair in dict.fromkeys(pairs) if pair not in id_of]
+            if new_pairs:
                 connection.execute(self._insert_clip, clips)
-                newest_before = connection.execute(NEWEST_ID).scalar_one()
-                connection.execute(self._insert, comparisons)
-                id_of = find_ids(connection, experiment_id, pairs)
-                new = sorted({each for each in id_of.values() if each > newest_before})
-                initialise_counts(connection, experiment_id, new)
-        except IntegrityError as error:
-            raise experiment_deleted(experiment_id) from error
+                rows = [
+                    {
+                        "experiment_id": experiment_id,
+                        "number": number,
+                        "left_hash": left_hash,
+                        "right_hash": right_hash,
+                        "asked_at_step": step,
+                        "created_at": moment,
+                    }
+                    for number, (left_hash, right_hash) in enumerate(new_pairs, num_asked + 1)
+                ]
+                new = {(row[1], row[2]): row[0] for row in connection.execute(INSERT, rows)}
+                initialise_counts(connection, experiment_id, sorted(new.values()))
+                id_of |= new
         return [id_of[pair] for pair in pairs]
 
     def get(self, comparison_id: int) -> ComparisonView:

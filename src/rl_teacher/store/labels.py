@@ -1,6 +1,6 @@
 """The append-only label log."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -105,6 +105,11 @@ NUM_LABELS_OF_LABELER = select(Tally.num_labels).where(
     Tally.experiment_id == bindparam("experiment_id"), Tally.labeler_id == LABELER_ID
 )
 
+TOO_FAST = select(Labeler.name).where(
+    Labeler.name.in_(bindparam("names", expanding=True)),
+    exists().where(Label.labeler_id == Labeler.id, Label.is_too_fast),
+)
+
 # --- statements of a sample ---
 
 OF_EXPERIMENT = Comparison.experiment_id == bindparam("experiment_id")
@@ -167,16 +172,21 @@ class Labels:
         """Store one label; see `add_many`."""
         self.add_many([NewLabel(comparison_id, answer, labeler, request_id or uuid4())])
 
-    def add_many(self, labels: Sequence[NewLabel]) -> None:
-        """Store labels, all or none; those whose request_id is known are skipped.
+    def add_many(self, labels: Sequence[NewLabel]) -> dict[UUID, Answer]:
+        """Store labels; those whose request_id is known are skipped.
 
         A label ends the lease that it refers to, and is stored even if that has expired.
 
+        Returns:
+            The stored answer, by request id, of each label that was refused, because its labeler
+            has given another answer under the same lease, as happens in two tabs.
+
         Raises:
-            ComparisonNotFound: A comparison does not exist; the error lists which.
+            ComparisonNotFound: A comparison does not exist; the error lists which. No label is
+                stored.
         """
         if not labels:
-            return
+            return {}
         if any(not 0 < label.comparison_id <= MAX_ID for label in labels):
             raise ComparisonNotFound(self._unknown_comparisons(labels))
         moment = self._database.now()
@@ -185,7 +195,7 @@ class Labels:
         try:
             with self._database.writing() as connection:
                 lock_labels(connection)
-                self._write(connection, rows, labels, moment)
+                answered, _ = self._write(connection, rows, labels, moment)
         except IntegrityError as error:
             self._labelers.forget_ids()
             if unknown := self._unknown_comparisons(labels):
@@ -194,6 +204,8 @@ class Labels:
                 f"The database {self._database.label} refused the labels: {error.orig}. If it was "
                 "restored from a backup, restore all of it, and send them again."
             ) from error
+        answer_of = {label.request_id: label.answer for label in labels}
+        return {each: stored for each, stored in answered.items() if stored != answer_of[each]}
 
     def adjudicate(
         self,
@@ -214,7 +226,8 @@ class Labels:
         with self._database.writing() as connection:
             lock_labels(connection)
             experiment_id = experiment_of(connection, comparison_id)
-            if self._write(connection, [row_of(label, by_id, moment)], [label], moment):
+            _, is_new = self._write(connection, [row_of(label, by_id, moment)], [label], moment)
+            if is_new:
                 details = {"comparison": comparison_id, "answer": label.answer}
                 self._events.append(connection, "adjudicate", details, by_id, experiment_id)
 
@@ -224,17 +237,22 @@ class Labels:
         rows: list[dict[str, Any]],
         labels: Sequence[NewLabel],
         moment: datetime,
-    ) -> bool:
-        """Insert labels, end their leases and update the counts; return True if any is new."""
+    ) -> tuple[dict[UUID, Answer], bool]:
+        """Insert labels, end their leases and update the counts.
+
+        Returns:
+            The result of `end_leases`, and whether any label is new.
+        """
         if moment - self._leases_cleaned_at >= LEASE_CLEANUP_INTERVAL:
             delete_old_leases(connection, moment)
             self._leases_cleaned_at = moment
-        end_leases(connection, rows, labels, moment)
-        new = connection.execute(self._insert, rows).scalars().all()
+        answered = end_leases(connection, rows, labels, moment)
+        kept = [row for row in rows if row["request_id"] not in answered]
+        new = connection.execute(self._insert, kept).scalars().all() if kept else []
         if new:
             connection.execute(self._tally_from, {"first_new": min(new)})
             recount(connection, sorted({label.comparison_id for label in labels}))
-        return bool(new)
+        return answered, bool(new)
 
     def _unknown_comparisons(self, labels: Sequence[NewLabel]) -> list[int]:
         """Return the ids of comparisons that do not exist, each once."""
@@ -290,6 +308,12 @@ class Labels:
         """Return the number of comparisons that a labeler currently answers."""
         parameters = {"experiment_id": experiment_id, "labeler": labeler}
         return self._database.scalar(NUM_LABELS_OF_LABELER, **parameters) or 0
+
+    def with_too_fast(self, labelers: Collection[str]) -> set[str]:
+        """Return those of some labelers who have given a label too fast before."""
+        if not labelers:
+            return set()
+        return {row["name"] for row in self._database.rows(TOO_FAST, names=sorted(labelers))}
 
     def export(
         self, experiment_id: int, after_id: int = 0, limit: int = 1000
@@ -351,4 +375,5 @@ def row_of(label: NewLabel, labeler_id: int, moment: datetime) -> dict[str, Any]
         "details": None if label.details is None else jsonable(label.details),
         "purpose": "answer",
         "lease": "none" if label.lease is None else "late",
+        "is_too_fast": label.is_too_fast,
     }

@@ -24,6 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import aliased
 
+from rl_teacher.clips.answer import Answer
 from rl_teacher.store.counters import IS_RENDERED
 from rl_teacher.store.database import Database
 from rl_teacher.store.experiments import hash_uniform
@@ -504,16 +505,24 @@ def end_leases(
     rows: Sequence[dict[str, Any]],
     labels: Sequence[NewLabel],
     moment: datetime,
-) -> None:
-    """End the leases that labels answer, and set `purpose` and `lease` in their rows."""
+) -> dict[UUID, Answer]:
+    """End the leases that labels answer, and set `purpose` and `lease` in their rows.
+
+    Returns:
+        The stored answer, by request id, of each label whose lease its labeler has used up with
+        another label, as happens in two tabs. These labels must not be stored.
+    """
     labeler_ids = sorted({row["labeler_id"] for row in rows})
     found = connection.execute(LEASES_OF_LABELERS, {"labeler_ids": labeler_ids}).all()
     lease_of = {(lease.comparison_id, lease.labeler_id): lease for lease in found}
     ended: list[UUID] = []
     held: set[UUID] = set()
+    stale: set[UUID] = set()
     for row, label in zip(rows, labels, strict=True):
         key = key_of(row)
         lease = lease_of.get(key)
+        if label.lease is not None and (lease is None or lease.token != label.lease):
+            stale.add(row["request_id"])
         if lease is None:
             continue
         if lease.token == label.lease:
@@ -525,7 +534,53 @@ def end_leases(
         ended.append(lease_of.pop(key).token)
     if ended:
         connection.execute(END, {"ended": ended})
-    mark_revised_repeats(connection, rows, held)
+    answered = find_answered(connection, rows, stale) if stale else {}
+    rest = [row for row in rows if row["request_id"] not in answered]
+    mark_revised_repeats(connection, rest, held)
+    return answered
+
+
+def find_answered(
+    connection: Connection, rows: Sequence[dict[str, Any]], stale: Collection[UUID]
+) -> dict[UUID, Answer]:
+    """Return the stored answer of each new label whose comparison its labeler has answered.
+
+    Args:
+        connection: Connection of the transaction.
+        rows: Labels in the order given.
+        stale: Request ids of the labels to check.
+    """
+    keys = {key_of(row) for row in rows if row["request_id"] in stale}
+    related = [row for row in rows if key_of(row) in keys]
+    known, earlier = read_earlier(connection, related)
+    newest = {key: answer for key, (_, answer) in earlier.items()}
+    found: dict[UUID, Answer] = {}
+    for row in related:
+        key, request_id = key_of(row), row["request_id"]
+        if request_id in known:
+            continue
+        stored = newest.get(key)
+        if request_id in stale and row["answer"] is not None and stored is not None:
+            found[request_id] = Answer(stored)
+        else:
+            newest[key] = row["answer"]
+    return found
+
+
+def read_earlier(
+    connection: Connection, rows: Sequence[dict[str, Any]]
+) -> tuple[set[UUID], dict[tuple[int, int], tuple[str, str | None]]]:
+    """Return the known request ids of labels, and the newest purpose and answer of each key."""
+    parameters = {
+        "request_ids": [row["request_id"] for row in rows],
+        "comparison_ids": [row["comparison_id"] for row in rows],
+        "labeler_ids": [row["labeler_id"] for row in rows],
+    }
+    known = set(connection.execute(KNOWN_REQUESTS, parameters).scalars())
+    earlier = sorted(connection.execute(LABELS_OF_PAIRS, parameters), key=lambda label: label.id)
+    return known, {
+        (label.comparison_id, label.labeler_id): (label.purpose, label.answer) for label in earlier
+    }
 
 
 def mark_revised_repeats(
@@ -546,16 +601,7 @@ def mark_revised_repeats(
     about_repeats = [row for row in rows if key_of(row) in repeated]
     if not about_repeats:
         return
-    parameters = {
-        "request_ids": [row["request_id"] for row in about_repeats],
-        "comparison_ids": [row["comparison_id"] for row in about_repeats],
-        "labeler_ids": [row["labeler_id"] for row in about_repeats],
-    }
-    known = set(connection.execute(KNOWN_REQUESTS, parameters).scalars())
-    earlier = sorted(connection.execute(LABELS_OF_PAIRS, parameters), key=lambda label: label.id)
-    newest = {
-        (label.comparison_id, label.labeler_id): (label.purpose, label.answer) for label in earlier
-    }
+    known, newest = read_earlier(connection, about_repeats)
     for row in about_repeats:
         if row["request_id"] in known:
             continue

@@ -33,6 +33,7 @@ class NewLabel:
         response_ms: Time between showing the clips and the answer.
         details: Anything else the client recorded.
         lease: Token of the lease under which the comparison was answered.
+        is_too_fast: Given before half of the longer clip could have been played.
     """
 
     comparison_id: int
@@ -43,6 +44,7 @@ class NewLabel:
     response_ms: int | None = None
     details: Mapping[str, Any] | None = None
     lease: UUID | None = None
+    is_too_fast: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class ExportedLabel:
     id: int
     request_id: UUID
     comparison_id: int
+    comparison_number: int
     left_hash: str
     right_hash: str
     asked_at_step: int
@@ -84,6 +87,7 @@ class ExportedLabel:
     is_swapped: bool
     purpose: str
     lease: str
+    is_too_fast: bool
     details: Mapping[str, Any] | None
     is_current: bool
     is_excluded: bool
@@ -169,9 +173,20 @@ class LibraryClip:
 
 @dataclass(frozen=True)
 class ComparisonView:
-    """A comparison as a labeler needs it; `answer` is the current one."""
+    """A comparison as a labeler needs it; `answer` is the current one.
+
+    Attributes:
+        id: Primary key.
+        number: Number within the experiment, from 1, in the order asked.
+        experiment_name: Name of the experiment.
+        asked_at_step: Environment steps of training when it was asked.
+        left: Left clip.
+        right: Right clip.
+        answer: Newest current answer of any labeler.
+    """
 
     id: int
+    number: int
     experiment_name: str
     asked_at_step: int
     left: ClipView
@@ -195,6 +210,7 @@ class ComparisonDetails:
     """A comparison as the owner sees it, with the current answer of every labeler."""
 
     id: int
+    number: int
     asked_at_step: int
     created_at: datetime
     left: ClipView

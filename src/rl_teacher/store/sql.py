@@ -135,6 +135,7 @@ CLIP_COLUMNS = [
 COMPARISONS = (
     select(
         Comparison.id,
+        Comparison.number,
         Experiment.name.label("experiment_name"),
         Comparison.asked_at_step,
         CURRENT_ANSWER.label("current_answer"),
@@ -155,6 +156,7 @@ EXPORTED_LABELS = (
         Label.id,
         Label.request_id,
         Label.comparison_id,
+        Comparison.number.label("comparison_number"),
         Comparison.left_hash,
         Comparison.right_hash,
         Comparison.asked_at_step,
@@ -168,6 +170,7 @@ EXPORTED_LABELS = (
         Label.is_swapped,
         Label.purpose,
         Label.lease,
+        Label.is_too_fast,
         Label.details,
         IS_CURRENT.label("is_current"),
         Labeler.excluded_at.is_not(None).label("is_excluded"),
@@ -183,6 +186,7 @@ def comparison_view(row: Mapping[Any, Any]) -> ComparisonView:
     left, right = clip_pair(row)
     return ComparisonView(
         id=row["id"],
+        number=row["number"],
         experiment_name=row["experiment_name"],
         asked_at_step=row["asked_at_step"],
         left=left,

@@ -94,6 +94,7 @@ class Experiment(Base):
         assignment: Assignment policy; see `records.AssignmentPolicy`.
         control: Commands of the owner; see `records.Control`.
         diagnostics: Latest diagnostics of the reward predictor.
+        archived_at: Time since which it is hidden from labelers; null while it is not.
     """
 
     __tablename__ = "experiments"
@@ -118,6 +119,7 @@ class Experiment(Base):
     assignment: Mapped[dict[str, Any] | None] = mapped_column(MAYBE_JSON)
     control: Mapped[dict[str, Any] | None] = mapped_column(MAYBE_JSON)
     diagnostics: Mapped[dict[str, Any] | None] = mapped_column(MAYBE_JSON)
+    archived_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
 class Clip(Base):
@@ -151,6 +153,7 @@ class Comparison(Base):
     """A question: which of these two clips is better?
 
     Attributes:
+        number: Number within the experiment, from 1, in the order asked.
         wanted: Number of labelers who shall answer it.
         gold: Known answer, against which labelers are measured.
         num_labels: Number of current labels of labelers who are not excluded.
@@ -165,6 +168,7 @@ class Comparison(Base):
         Index(None, "left_hash"),
         Index(None, "right_hash"),
         Index(None, "experiment_id", "id"),
+        Index(None, "experiment_id", "number", unique=True),
         Index(None, "experiment_id", "num_labels", "id"),
         Index(None, "experiment_id", "is_disputed", "id"),
         Index(
@@ -196,6 +200,7 @@ class Comparison(Base):
     num_labels: Mapped[int] = mapped_column(server_default="0")
     is_open: Mapped[bool] = mapped_column(server_default=false())
     is_disputed: Mapped[bool] = mapped_column(server_default=false())
+    number: Mapped[int] = mapped_column(server_default="0")
 
 
 class Labeler(Base):
@@ -319,6 +324,7 @@ class Label(Base):
         details: Other data of the page, such as the number of replays.
         purpose: `answer`, or `repeat` if the same labeler was asked again.
         lease: `held`, `late` if it had expired, or `none`.
+        is_too_fast: Given before half of the longer clip could have been played.
     """
 
     __tablename__ = "labels"
@@ -343,6 +349,7 @@ class Label(Base):
     details: Mapped[dict[str, Any] | None] = mapped_column(MAYBE_JSON)
     purpose: Mapped[str] = mapped_column(String(16), server_default="answer")
     lease: Mapped[str] = mapped_column(String(16), server_default="none")
+    is_too_fast: Mapped[bool] = mapped_column(server_default=false())
 
 
 class Event(Base):

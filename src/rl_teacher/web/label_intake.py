@@ -1,5 +1,6 @@
 """Validation and storage of submitted labels."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,10 +12,25 @@ from rl_teacher.clips.answer import Answer, mirror_answer
 from rl_teacher.common.errors import ComparisonNotFound
 from rl_teacher.store.records import ComparisonWithLease, Identity, NewLabel
 from rl_teacher.store.store import Store
-from rl_teacher.web.problems import NOT_VALID, Problem, ProblemError, problem_from_error
+from rl_teacher.web.problems import (
+    ALREADY_ANSWERED,
+    NOT_VALID,
+    Problem,
+    ProblemError,
+    problem,
+    problem_from_error,
+)
 from rl_teacher.web.schemas.labelling import LabelReceipt, LabelSubmission, RejectedLabel
 from rl_teacher.web.serializers import serialize_comparison
 from rl_teacher.web.versions import check_schema_version
+
+MIN_SHARE_SEEN = 0.5
+"""Share of the longer clip that must have been played before an answer is not marked too fast."""
+
+TOO_FAST = (
+    "This answer came before half of the clips had played, and is marked as too fast. Please watch "
+    "both clips before you answer."
+)
 
 
 @dataclass(frozen=True)
@@ -43,8 +59,14 @@ def store_uploads(store: Store, sent: Sequence[LabelUpload]) -> list[LabelReceip
     )
     for parcel in parcels:
         parcel.sort_out(comparisons)
-    gone = keep(store, [label for parcel in parcels for label in parcel.good])
-    return [parcel.receipt(gone) for parcel in parcels]
+    labels = [label for parcel in parcels for label in parcel.good]
+    too_fast = {label.labeler for label in labels if label.is_too_fast}
+    newly_fast = too_fast - store.labels.with_too_fast(too_fast)
+    gone, answered = keep(store, labels)
+    return [
+        parcel.receipt(gone, answered, TOO_FAST if parcel.by.name in newly_fast else None)
+        for parcel in parcels
+    ]
 
 
 @dataclass
@@ -74,21 +96,26 @@ class Parcel:
             except (ComparisonNotFound, ProblemError) as error:
                 self.refused.append(refused(label.request_id, problem_from_error(error)))
 
-    def receipt(self, gone: Mapping[int, Problem]) -> LabelReceipt:
+    def receipt(
+        self, gone: Mapping[int, Problem], answered: Mapping[UUID, Answer], warning: str | None
+    ) -> LabelReceipt:
         """Build the receipt.
 
         Args:
             gone: Problems of comparisons that were deleted meanwhile, by id.
+            answered: Answers from another tab, by the request id of the refused label.
+            warning: Warning for the labeler.
         """
-        unknown = [
-            refused(label.request_id, gone[label.comparison_id])
-            for label in self.good
-            if label.comparison_id in gone
-        ]
-        return LabelReceipt(
-            accepted=[each.request_id for each in self.good if each.comparison_id not in gone],
-            rejected=[*self.refused, *unknown],
-        )
+        accepted: list[UUID] = []
+        rejected = list(self.refused)
+        for label in self.good:
+            if label.comparison_id in gone:
+                rejected.append(refused(label.request_id, gone[label.comparison_id]))
+            elif label.request_id in answered:
+                rejected.append(refused_in_favour_of(label, answered[label.request_id]))
+            else:
+                accepted.append(label.request_id)
+        return LabelReceipt(accepted=accepted, rejected=rejected, warning=warning)
 
 
 def opened(sent: LabelUpload) -> Parcel:
@@ -120,6 +147,10 @@ def in_stored_order(label: LabelSubmission, about: ComparisonWithLease, labeler:
         )
     swapped = left != view.left.content_hash
     answer = None if label.answer is None else Answer(label.answer)
+    # Without a lease, the labeler revises an answer and has seen the clips before.
+    is_first = label.lease is not None and answer is not None
+    playing_s = max(shown.left.seconds, shown.right.seconds)
+    response_s = math.inf if label.response_ms is None else label.response_ms / 1000
     return NewLabel(
         comparison_id=label.comparison_id,
         answer=mirror_answer(answer, swapped=swapped),
@@ -129,25 +160,42 @@ def in_stored_order(label: LabelSubmission, about: ComparisonWithLease, labeler:
         response_ms=label.response_ms,
         details=label.details,
         lease=label.lease,
+        is_too_fast=is_first and response_s < MIN_SHARE_SEEN * playing_s,
     )
 
 
-def keep(store: Store, labels: Sequence[NewLabel]) -> dict[int, Problem]:
-    """Store labels and return the problem of each comparison that was deleted meanwhile."""
+def keep(store: Store, labels: Sequence[NewLabel]) -> tuple[dict[int, Problem], dict[UUID, Answer]]:
+    """Store labels.
+
+    Returns:
+        The problem of each comparison that was deleted meanwhile, and the result of
+        `Labels.add_many`.
+    """
     try:
-        store.labels.add_many(labels)
+        return {}, store.labels.add_many(labels)
     except ComparisonNotFound as error:
         gone = {label.comparison_id for label in labels}.intersection(error.ids)
         if not gone:
             raise
         rest = [label for label in labels if label.comparison_id not in gone]
-        return keep(store, rest) | dict.fromkeys(gone, problem_from_error(error))
-    return {}
+        problems, answered = keep(store, rest)
+        return problems | dict.fromkeys(gone, problem_from_error(error)), answered
 
 
 def refused(request_id: UUID | None, problem: Problem) -> RejectedLabel:
     """Build a rejected label."""
     return RejectedLabel(request_id=request_id, problem=problem)
+
+
+def refused_in_favour_of(label: NewLabel, stored: Answer) -> RejectedLabel:
+    """Build the rejection of a label whose comparison was answered in another tab."""
+    answer = mirror_answer(stored, swapped=label.is_swapped)
+    details = problem(
+        ALREADY_ANSWERED,
+        f"You answered this comparison with {answer} in another tab, so this answer was not "
+        "stored. Open the comparison again to change it.",
+    )
+    return RejectedLabel(request_id=label.request_id, problem=details, stored_answer=answer)
 
 
 def request_id_of(label: Any) -> UUID | None:

@@ -64,6 +64,7 @@ NO_CREDENTIAL = ProblemType("no-credential", 401, "Authentication required")
 FORBIDDEN = ProblemType("forbidden", 403, "Forbidden")
 NOT_FOUND = ProblemType("not-found", 404, "Not found")
 NOT_SHOWN = ProblemType("not-shown", 409, "Not ready yet")
+ALREADY_ANSWERED = ProblemType("already-answered", 409, "Already answered in another tab")
 NAME_TAKEN = ProblemType("name-taken", 409, "The name is taken")
 INVITE_UNUSABLE = ProblemType("invite-unusable", 409, "The invite cannot be used")
 TOO_LARGE = ProblemType("too-large", 413, "The request body is too large")
@@ -75,7 +76,7 @@ UNAVAILABLE = ProblemType("unavailable", 503, "The database is not available")
 NOT_BUILT = ProblemType("not-built", 503, "The page has not been built")
 
 PROBLEM_TYPES = (
-    *(BAD_REQUEST, NO_CREDENTIAL, FORBIDDEN, NOT_FOUND, NOT_SHOWN, NAME_TAKEN),
+    *(BAD_REQUEST, NO_CREDENTIAL, FORBIDDEN, NOT_FOUND, NOT_SHOWN, ALREADY_ANSWERED, NAME_TAKEN),
     *(INVITE_UNUSABLE, TOO_LARGE),
     *(NOT_VALID, TOO_MANY, UNEXPECTED, DAMAGED, UNAVAILABLE, NOT_BUILT),
 )

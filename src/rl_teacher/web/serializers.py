@@ -26,6 +26,7 @@ def serialize_comparison(
     left, right = (view.right, view.left) if swapped else (view.left, view.right)
     return Comparison(
         id=view.id,
+        number=view.number,
         experiment=view.experiment_name,
         asked_at_step=view.asked_at_step,
         left=serialize_clip(left),

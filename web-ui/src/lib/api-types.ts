@@ -17,6 +17,18 @@ export interface components {
         AnswerRequest: {
             answer: components["schemas"]["Answer"];
         };
+        AssignmentSettings: {
+            gold: number;
+            overlap: number;
+            overlap_labelers: number;
+            repeats: number;
+        };
+        AssignmentUpdate: {
+            gold?: number | null;
+            overlap?: number | null;
+            overlap_labelers?: number | null;
+            repeats?: number | null;
+        };
         AuditEvent: {
             actor: string | null;
             /** Format: date-time */
@@ -55,6 +67,7 @@ export interface components {
             lease?: string | null;
             lease_expires_at?: string | null;
             left: components["schemas"]["Clip"];
+            number: number;
             right: components["schemas"]["Clip"];
         };
         /** @enum {string} */
@@ -146,9 +159,9 @@ export interface components {
             warnings: string[];
         };
         ExperimentUpdate: {
+            assignment?: components["schemas"]["AssignmentUpdate"] | null;
             instructions?: string | null;
             seconds_between?: number | null;
-            assignment?: components["schemas"]["AssignmentUpdate"] | null;
             target_labels?: number | null;
             target_steps?: number | null;
         };
@@ -225,6 +238,7 @@ export interface components {
         LabelReceipt: {
             accepted: string[];
             rejected: components["schemas"]["RejectedLabel"][];
+            warning?: string | null;
         };
         LabelSubmission: {
             answer: ("left" | "right" | "equal" | "cannot_tell") | null;
@@ -259,6 +273,7 @@ export interface components {
             answered_at: string;
             is_excluded: boolean;
             is_swapped: boolean;
+            is_too_fast: boolean;
             labeler: string;
             labeler_id: number;
             lease: string;
@@ -357,6 +372,7 @@ export interface components {
             progress: components["schemas"]["Progress"];
         };
         OwnerExperimentDetail: {
+            assignment: components["schemas"]["AssignmentSettings"];
             config: {
                 [key: string]: unknown;
             };
@@ -379,7 +395,6 @@ export interface components {
             sparkline: number[];
             step: number;
             steps_per_second: number | null;
-            assignment: components["schemas"]["AssignmentSettings"];
             /** Format: date-time */
             updated_at: string;
             warnings: string[];
@@ -455,6 +470,7 @@ export interface components {
         RejectedLabel: {
             problem: components["schemas"]["Problem"];
             request_id: string | null;
+            stored_answer?: components["schemas"]["Answer"] | null;
         };
         ReviewedComparison: {
             answers: components["schemas"]["LabelerAnswer"][];
@@ -468,6 +484,7 @@ export interface components {
             left: components["schemas"]["Clip"] | null;
             num_labels: number;
             num_wanted: number;
+            number: number;
             right: components["schemas"]["Clip"] | null;
         };
         ReviewedComparisonPage: {
@@ -509,18 +526,6 @@ export interface components {
             low: number | null;
             share: number | null;
         };
-        AssignmentSettings: {
-            gold: number;
-            overlap: number;
-            overlap_labelers: number;
-            repeats: number;
-        };
-        AssignmentUpdate: {
-            gold?: number | null;
-            overlap?: number | null;
-            overlap_labelers?: number | null;
-            repeats?: number | null;
-        };
     };
     responses: never;
     parameters: never;
@@ -531,6 +536,8 @@ export interface components {
 export type AlphaEstimate = components['schemas']['AlphaEstimate'];
 export type Answer = components['schemas']['Answer'];
 export type AnswerRequest = components['schemas']['AnswerRequest'];
+export type AssignmentSettings = components['schemas']['AssignmentSettings'];
+export type AssignmentUpdate = components['schemas']['AssignmentUpdate'];
 export type AuditEvent = components['schemas']['AuditEvent'];
 export type AuditEventPage = components['schemas']['AuditEventPage'];
 export type CalibrationBin = components['schemas']['CalibrationBin'];
@@ -596,7 +603,5 @@ export type Scene = components['schemas']['Scene'];
 export type SceneCamera = components['schemas']['SceneCamera'];
 export type ServerEvents = components['schemas']['ServerEvents'];
 export type ShareEstimate = components['schemas']['ShareEstimate'];
-export type AssignmentSettings = components['schemas']['AssignmentSettings'];
-export type AssignmentUpdate = components['schemas']['AssignmentUpdate'];
 export type $defs = Record<string, never>;
 export type operations = Record<string, never>;

@@ -10,6 +10,7 @@ from rl_teacher.web.access import Access, CurrentIdentity, requires
 from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.experiment_views import metrics_entry, redact_for_labelers
 from rl_teacher.web.schemas.experiments import (
+    AssignmentSettings,
     ControlSettings,
     ExperimentDetail,
     ExperimentList,
@@ -17,7 +18,6 @@ from rl_teacher.web.schemas.experiments import (
     MetricsList,
     OwnerExperimentDetail,
     RunState,
-    AssignmentSettings,
 )
 from rl_teacher.web.schemas.fields import MAX_ID
 from rl_teacher.web.services import Services, ServicesDep

@@ -184,6 +184,7 @@ def reviewed_comparison(view: ComparisonDetails) -> ReviewedComparison:
     """Serialize a comparison."""
     return ReviewedComparison(
         id=view.id,
+        number=view.number,
         asked_at_step=view.asked_at_step,
         asked_at=view.created_at,
         left=clip_if_displayable(view.left),
@@ -207,6 +208,7 @@ def labeler_answer(vote: ExportedLabel) -> LabelerAnswer:
         response_ms=vote.response_ms,
         is_swapped=vote.is_swapped,
         lease=vote.lease,
+        is_too_fast=vote.is_too_fast,
         is_excluded=vote.is_excluded,
     )
 

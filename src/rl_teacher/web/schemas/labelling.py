@@ -24,10 +24,12 @@ MAX_RESPONSE_MS = 2**31 - 1
 class Comparison(BaseModel):
     """A comparison with its sides in the order shown to this labeler, and their answer.
 
-    With a lease it is reserved for this labeler until `lease_expires_at`.
+    `number` counts the experiment's comparisons from 1. With a lease the comparison is reserved for
+    this labeler until `lease_expires_at`.
     """
 
     id: int
+    number: int
     experiment: str
     asked_at_step: int
     left: Clip
@@ -102,17 +104,26 @@ class LabelBatch(BaseModel):
 
 
 class RejectedLabel(BaseModel):
-    """A label that was not stored; `request_id` is null if it could not be read."""
+    """A label that was not stored; `request_id` is null if it could not be read.
+
+    If the problem is `already-answered`, the labeler has answered the comparison in another tab;
+    `stored_answer` is that answer, in the order of sides of the rejected label.
+    """
 
     request_id: UUID | None
     problem: Problem
+    stored_answer: Answer | None = None
 
 
 class LabelReceipt(BaseModel):
-    """Result for each label of a batch; accepted labels are committed to the database."""
+    """Result for each label of a batch; accepted labels are committed to the database.
+
+    `warning` is given once per labeler, with their first label that came too fast for the clips.
+    """
 
     accepted: list[UUID]
     rejected: list[RejectedLabel]
+    warning: str | None = None
 
 
 class LeaseBatch(BaseModel):

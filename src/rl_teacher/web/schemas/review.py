@@ -33,7 +33,10 @@ class ComparisonsQuery(StrictRequest):
 
 
 class LabelerAnswer(BaseModel):
-    """One labeler's current answer to a comparison, in the comparison's stored order."""
+    """One labeler's current answer to a comparison, in the comparison's stored order.
+
+    `is_too_fast`: it was given before half of the longer clip could have been played.
+    """
 
     labeler_id: int
     labeler: str
@@ -42,16 +45,18 @@ class LabelerAnswer(BaseModel):
     response_ms: int | None
     is_swapped: bool
     lease: str
+    is_too_fast: bool
     is_excluded: bool
 
 
 class ReviewedComparison(BaseModel):
     """A comparison in its stored order with every labeler's current answer.
 
-    A clip is null until it can be shown.
+    `number` counts the experiment's comparisons from 1. A clip is null until it can be shown.
     """
 
     id: int
+    number: int
     asked_at_step: int
     asked_at: datetime
     left: Clip | None
