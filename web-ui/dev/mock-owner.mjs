@@ -124,7 +124,7 @@ export class OwnerRoutes {
     if (own) answers.push({ labeler: 'owner', answer: own, is_excluded: false })
     return {
       is_disputed: ['left', 'right'].every((side) => answers.some(({ answer }) => answer === side)),
-      id, asked_at_step: asked_at_step + 12 * id, asked_at: ago(id / 500), left, right, answers, num_labels: answers.length, num_wanted: numWanted, is_open: isOpen,
+      id, number: id, asked_at_step: asked_at_step + 12 * id, asked_at: ago(id / 500), left, right, answers, num_labels: answers.length, num_wanted: numWanted, is_open: isOpen,
       gold: gold !== undefined ? gold : id % 97 === 0 ? 'left' : null,
     }
   }

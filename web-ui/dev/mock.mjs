@@ -73,7 +73,7 @@ export class Mock {
     this.nextId = (this.nextId ?? 0) + 1
     const seed = this.nextId
     const comparison = {
-      id: seed, experiment: experiment.name, asked_at_step: experiment.step,
+      id: seed, number: experiment.comparisons.size + 1, experiment: experiment.name, asked_at_step: experiment.step,
       left: this.clip(experiment.kind, seed * 2, FRAMES),
       right: this.clip(experiment.kind, seed * 2 + 1, FRAMES), answer: null,
     }

@@ -10,6 +10,7 @@ const progress: Progress = { mine: 0, answered: 0, asked: 9, target: null, waiti
 const clip = (hash: string) => ({ hash }) as LoadedClip['clip']
 const comparison = (id: number): Comparison => ({
   id,
+  number: id,
   experiment: 'hop',
   asked_at_step: 0,
   left: clip(`left-${id}`),

@@ -43,4 +43,24 @@ describe('Outbox', () => {
     expect(after.length).toBe(0)
     after.close()
   })
+
+  it('reports the answer of another tab and the warning', async () => {
+    const problem = { type: '/api/docs#already-answered', title: '', status: 409, detail: '' }
+    const receipt: LabelReceipt = {
+      accepted: [],
+      rejected: [{ request_id: 'request-3', problem, stored_answer: 'right' }],
+      warning: 'too fast',
+    }
+    const told: unknown[] = []
+    const outbox = await Outbox.open({
+      send: () => Promise.resolve(receipt),
+      rejected: (label, { status }, stored) => told.push(label.label.request_id, status, stored),
+      warned: (warning) => told.push(warning),
+      database: new IDBFactory(),
+    })
+    await outbox.add(unsent(3))
+    expect(told).toEqual(['request-3', 409, 'right', 'too fast'])
+    expect(outbox.length).toBe(0)
+    outbox.close()
+  })
 })

@@ -91,7 +91,7 @@ export class LabellingSession {
       isShowing: () => this.current !== null,
       excludedIds: () => this.#excludedIds(),
       onready: () => this.current === null && !this.isOpening && this.#showNext(),
-      onskip: ({ id }, error) => (this.notice = `Comparison ${id} was skipped: ${errorText(error)}`),
+      onskip: ({ number }, error) => (this.notice = `Comparison ${number} was skipped: ${errorText(error)}`),
       onfilled: () => this.#handleFilled(),
       onfailed: (error) => this.#handleFailed(error),
     })
@@ -124,9 +124,11 @@ export class LabellingSession {
       changed: () => this.#followOutbox(),
       accepted: (labels) =>
         this.progress.acknowledge(labels.reduce((sum, one) => sum + one.change, 0)),
-      rejected: (one, problem) => {
-        this.notice = `The label of comparison ${one.comparison.id} was rejected: ${problem.detail}`
+      rejected: (one, problem, stored) => {
+        if (stored !== null) this.history = remember(this.history, one.comparison, stored)
+        this.notice = `The label of comparison ${one.comparison.number} was rejected: ${problem.detail}`
       },
+      warned: (warning) => (this.notice = warning),
       database: this.options.database,
     })
     this.#followOutbox()
@@ -199,7 +201,7 @@ export class LabellingSession {
       this.queue.drop((queued) => queued.id === id)
       await this.#open(comparison, comparison.answer !== null)
     } catch (error) {
-      this.notice = `Comparison ${id} cannot be shown: ${errorText(error)}`
+      this.notice = `This comparison cannot be shown: ${errorText(error)}`
     }
   }
 
@@ -219,7 +221,7 @@ export class LabellingSession {
       this.isReviewing = isReviewing
       this.#show(loaded)
     } catch (error) {
-      this.notice = `Comparison ${comparison.id} cannot be shown: ${errorText(error)}`
+      this.notice = `Comparison ${comparison.number} cannot be shown: ${errorText(error)}`
     } finally {
       this.isOpening = false
     }

@@ -4,7 +4,7 @@
  */
 
 import { RequestRejected, ServerUnreachable, SignedOut } from './api'
-import type { Comparison, LabelReceipt, LabelSubmission, Problem } from './api-types'
+import type { Answer, Comparison, LabelReceipt, LabelSubmission, Problem } from './api-types'
 
 const DATABASE = 'rl-teacher'
 const STORE = 'outbox'
@@ -32,7 +32,10 @@ export interface OutboxOptions {
   /** Called after every change of the unsent labels or of the delivery state. */
   changed?: () => void
   accepted?: (labels: UnsentLabel[]) => void
-  rejected?: (label: UnsentLabel, problem: Problem) => void
+  /** `stored` is the answer that was given in another tab and kept instead. */
+  rejected?: (label: UnsentLabel, problem: Problem, stored: Answer | null) => void
+  /** The service's advice to the labeler. */
+  warned?: (warning: string) => void
   database?: IDBFactory | undefined
 }
 
@@ -119,20 +122,24 @@ export class Outbox {
 
   async #applyReceipt(batch: StoredLabel[], receipt: LabelReceipt): Promise<void> {
     const accepted = new Set(receipt.accepted)
-    const problems = new Map(receipt.rejected.map((one) => [one.request_id, one.problem]))
+    const rejections = new Map(receipt.rejected.map((one) => [one.request_id, one]))
     const done = batch.filter(({ label }) => accepted.has(label.request_id))
-    const rejected = batch.filter(({ label }) => problems.has(label.request_id))
+    const rejected = batch.filter(({ label }) => rejections.has(label.request_id))
     if (done.length + rejected.length === 0) {
       throw new ServerUnreachable('The server did not acknowledge any label.')
     }
     await this.#remove([...done, ...rejected])
     this.options.accepted?.(done)
-    for (const one of rejected) this.options.rejected?.(one, problems.get(one.label.request_id)!)
+    for (const one of rejected) {
+      const { problem, stored_answer: stored } = rejections.get(one.label.request_id)!
+      this.options.rejected?.(one, problem, stored ?? null)
+    }
+    if (receipt.warning) this.options.warned?.(receipt.warning)
   }
 
   async #drop(stored: StoredLabel, problem: Problem): Promise<void> {
     await this.#remove([stored])
-    this.options.rejected?.(stored, problem)
+    this.options.rejected?.(stored, problem, null)
   }
 
   #retryLater(error: unknown): void {
