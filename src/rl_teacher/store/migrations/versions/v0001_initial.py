@@ -254,7 +254,7 @@ def reference(
     *,
     type_: Any = sa.Integer,
     nullable: bool = False,
-    **options: bool,
+    **options: Any,
 ) -> sa.Column[Any]:
     """Return a column with a foreign key."""
     key = sa.ForeignKey(target, ondelete=ondelete)
