@@ -24,6 +24,7 @@ from rl_teacher.store import (
     leases,
     sql,
 )
+from rl_teacher.store.database import versions
 from rl_teacher.store.records import ClipView, Counts, MetricsRow, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.store.tables import Event, Label, Labeler
@@ -521,7 +522,7 @@ class TestEvents:
 class TestServing:
     def test_store_returns_schema_version(self, store):
         store.ping()
-        assert store.schema_version() == "0002"
+        assert store.schema_version() == versions()[0]
 
     @pytest.mark.parametrize(
         "statement",
