@@ -294,8 +294,8 @@ class RunOptions:
     instructions: Annotated[str, LABELS] = ""
     """instructions for labelers, shown on the page"""
     pace: Annotated[Literal["labels", "steps"], HUMAN_LABELS] = "labels"
-    """pace of a run that people label: training waits for the labels that its schedule wants
-    (labels), or asks for labels while it trains and does not wait (steps)"""
+    """pace of a run with human labels: training waits for labels that are due (labels), or does not
+    wait (steps)"""
     exit_when_finished: Annotated[bool, HUMAN_LABELS] = False
     """end the command after the last step; without it, the page stays open until Ctrl-C, and the
     experiment can be extended on it"""
