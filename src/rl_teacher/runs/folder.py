@@ -167,11 +167,13 @@ class Experiment:
 
         Raises:
             ExperimentNotFound: no experiment has this name; the message suggests the nearest one.
+            RunFolderUnusable: the folder may not be read.
         """
         name = validate_name(name)
         folder = experiments_folder() / name
-        if not (folder / "config.json").exists():
-            raise ExperimentNotFound(not_found_in_words(name))
+        with folder_errors(folder):
+            if not (folder / "config.json").exists():
+                raise ExperimentNotFound(not_found_in_words(name))
         return cls(name, folder)
 
     @staticmethod
