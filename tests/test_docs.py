@@ -63,8 +63,8 @@ from rl_teacher.web.routes import events, experiments, labelers
 from rl_teacher.web.routes import labelling as routes_labelling
 from rl_teacher.web.schemas import labelling
 from rl_teacher.web.settings import MAX_BODY_BYTES, OWNER, Settings
+from rl_teacher.wrappers.environments import ASSUMED_FPS
 from rl_teacher.wrappers.settings import WrapperSettings
-from rl_teacher.wrappers.world import ASSUMED_FPS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [

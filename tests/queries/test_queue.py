@@ -13,7 +13,7 @@ from rl_teacher.queries.queue import (
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store
-from rl_teacher.teachers.human import through_the_store
+from rl_teacher.teachers.teacher import human_teacher
 
 LEFT, RIGHT, EQUAL, CANNOT_TELL = Answer
 ENV_ID = "ShortReacher-v1"
@@ -38,7 +38,7 @@ class Survey:
         self.ids = [each.id for each in self.queue.asked()]
 
     def new_queue(self):
-        return QueryQueue(self._query_store, NamedTeacher(through_the_store, "", 0))
+        return QueryQueue(self._query_store, NamedTeacher(human_teacher, "", 0))
 
     def answer(self, labeler, index, answer):
         self.store.labels.add(self.ids[index], answer, labeler)

@@ -124,7 +124,7 @@ def test_fitted_rewards_correlate_with_true_rewards(world):
 
 
 def test_ask_and_fit_do_not_wait_for_later_answers(tmp_path):
-    world = World(tmp_path, teacher=lambda left, right, circumstances: None)
+    world = World(tmp_path, teacher=lambda left, right, context: None)
     world.roll_out(3)
     world.learner.ask(NOW, RECENT)
     assert world.learner.fit() is None
@@ -135,7 +135,7 @@ def test_ask_and_fit_do_not_wait_for_later_answers(tmp_path):
 
 
 def test_cannot_tell_counts_as_answered_and_has_no_target(tmp_path):
-    world = World(tmp_path, teacher=lambda left, right, circumstances: Answer.CANNOT_TELL)
+    world = World(tmp_path, teacher=lambda left, right, context: Answer.CANNOT_TELL)
     world.roll_out(3)
     world.learner.ask(NOW, RECENT)
     assert world.learner.fit() is None
@@ -187,7 +187,7 @@ def test_comparison_asked_again_after_crash_keeps_answer(tmp_path):
     before.learner.ask(NOW, RECENT)
     given = answered_comparisons(before.store, 1)
     before.store.close()
-    after = World(tmp_path, teacher=lambda left, right, circumstances: Answer.EQUAL)
+    after = World(tmp_path, teacher=lambda left, right, context: Answer.EQUAL)
     after.roll_out(3)
     after.learner.ask(NOW, RECENT)
     assert answered_comparisons(after.store, 1) == given
@@ -196,7 +196,7 @@ def test_comparison_asked_again_after_crash_keeps_answer(tmp_path):
 # --- several labelers ---
 
 
-def human_teacher(left, right, circumstances):
+def human_teacher(left, right, context):
     """Leave all answers to the store."""
 
 

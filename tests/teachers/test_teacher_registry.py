@@ -8,10 +8,10 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import BadConfig, BadInput, TeacherFailed, UnknownName
 from rl_teacher.teachers.registry import teacher_named
 from rl_teacher.teachers.synthetic import SyntheticTeacher
-from rl_teacher.teachers.teacher import Circumstances
+from rl_teacher.teachers.teacher import TeacherContext
 from tests.teachers.test_synthetic import segment
 
-CIRCUMSTANCES = Circumstances(0.0, 1.0, np.random.default_rng(0))
+CONTEXT = TeacherContext(0.0, 1.0, np.random.default_rng(0))
 GOOD, BAD = segment(2.0), segment(1.0)
 
 
@@ -30,24 +30,24 @@ def own(monkeypatch):
 
 @pytest.mark.parametrize("said", [1.5, np.float32(1), "left", Answer.LEFT, True])
 def test_custom_function_may_return_answers_or_numbers(own, said):
-    assert own(lambda left, right: said)(GOOD, BAD, CIRCUMSTANCES) is Answer.LEFT
+    assert own(lambda left, right: said)(GOOD, BAD, CONTEXT) is Answer.LEFT
 
 
 def test_custom_function_receives_both_segments(own):
     teacher = own(lambda left, right: left.true_return - right.true_return)
-    assert teacher(BAD, GOOD, CIRCUMSTANCES) is Answer.RIGHT
+    assert teacher(BAD, GOOD, CONTEXT) is Answer.RIGHT
 
 
 def test_failing_custom_function_is_named_with_error(own):
     teacher = own(lambda left, right: 1 / 0)
     with pytest.raises(TeacherFailed, match="own:teacher raised ZeroDivisionError"):
-        teacher(GOOD, BAD, CIRCUMSTANCES)
+        teacher(GOOD, BAD, CONTEXT)
 
 
 @pytest.mark.parametrize("said", [None, "better", float("nan"), [1, 2]])
 def test_invalid_answer_of_custom_teacher_is_refused(own, said):
     with pytest.raises(TeacherFailed, match="It must return left, right"):
-        own(lambda left, right: said)(GOOD, BAD, CIRCUMSTANCES)
+        own(lambda left, right: said)(GOOD, BAD, CONTEXT)
 
 
 def test_missing_module_is_refused_by_name():

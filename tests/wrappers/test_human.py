@@ -50,7 +50,7 @@ def label_all(env, kind):
         env.reset(seed=0)
         env.action_space.seed(0)
         step_until(env, lambda: len(asked(store, name)) == 3, env.action_space)
-        env.session._learning.session.renderer.wait()
+        env.session.learning.session.renderer.wait()
         comparisons = asked(store, name)
         assert all(each.is_rendered for each in comparisons)
         clips = [store.clips.get(each.left_hash) for each in comparisons]
@@ -96,7 +96,7 @@ def test_waiting_for_answers_ends_after_timeout(caplog):
         if terminated:
             env.reset()
     assert time.monotonic() - began_s > 0.3
-    assert caplog.text.count("waits no more") == 1
+    assert caplog.text.count("does not wait again") == 1
     assert "rl-teacher serve" in caplog.text
     env.close()
 

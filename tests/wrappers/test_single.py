@@ -93,12 +93,12 @@ def test_returned_rewards_equal_predictor_outputs(kind):
     env = wrapped(kind)
     env.pretrain()
     observation, _ = env.reset(seed=3)
-    view = env._view
+    converter = env._converter
     for _ in range(5):
         action = env.action_space.sample()
-        seen = view.one(observation)
+        converted = converter.one(observation)
         observation, reward, *_ = env.step(action)
-        expected = env.predictor(seen[None], np.asarray(action)[None])[0]
+        expected = env.predictor(converted[None], np.asarray(action)[None])[0]
         assert reward == pytest.approx(expected, abs=1e-6)
     env.close()
 
@@ -117,9 +117,9 @@ def test_reward_can_be_switched_both_ways():
 
 def test_switching_to_missing_predictor_is_refused(tmp_path):
     env = wrapped()
-    with pytest.raises(NoPredictor, match="0 labels have come"):
+    with pytest.raises(NoPredictor, match="0 labels have been received"):
         env.switch_to_predicted_reward()
-    with pytest.raises(NoPredictor, match="saved"):
+    with pytest.raises(NoPredictor, match="to save yet"):
         env.save_predictor(tmp_path)
     assert not env.using_predicted_reward
     env.close()
@@ -128,14 +128,14 @@ def test_switching_to_missing_predictor_is_refused(tmp_path):
 def test_initial_fits_precede_predicted_reward():
     env = wrapped(initial_fits=3)
     env.pretrain()
-    assert env.session._learning is not None
-    assert env.session._learning.learner.num_fits >= 3
+    assert env.session.learning is not None
+    assert env.session.learning.learner.num_fits >= 3
     env.close()
 
 
 def test_pretraining_without_labels_raises_no_predictor():
     env = wrapped(teacher=lambda left, right: "cannot_tell")
-    with pytest.raises(NoPredictor, match="0 labels have come"):
+    with pytest.raises(NoPredictor, match="there are 0 labels"):
         env.pretrain(max_steps=600)
     env.close()
 
@@ -410,8 +410,8 @@ def test_second_close_does_nothing():
 
 def test_metrics_are_logged_as_json():
     env = wrapped(name="shown")
-    assert env.session._learning is not None
-    env.session._learning.session._reported_s = -1e9
+    assert env.session.learning is not None
+    env.session.learning.session._reported_s = -1e9
     env.pretrain()
     env.close()
     rows = Experiment.find("shown").metrics()
@@ -433,8 +433,8 @@ def test_unknown_keyword_suggests_nearest_one():
     [
         ({"segment_length": 0}, "at least 1"),
         ({"clip_length": 0.0}, "clip_length=0.0"),
-        ({"pretrain_labels": 30, "n_labels": 20}, "fewer at first"),
-        ({"collect_only": True, "train_only": True}, "nothing is left"),
+        ({"pretrain_labels": 30, "n_labels": 20}, "Decrease the former"),
+        ({"collect_only": True, "train_only": True}, "exclude each other"),
         ({"train_only": True}, "labels=PATH"),
         ({"keep_asking": True}, "predictor_path=PATH"),
         ({"schedule": "annealed"}, "num_timesteps"),
@@ -463,8 +463,8 @@ def test_clip_length_longer_than_episode_is_refused():
 
 def test_clip_length_uses_declared_frame_rate():
     env = PreferenceWrapper(gym.make("Pendulum-v1"), clip_length=1.0)
-    assert env.session._learning is not None
-    assert env.session._learning._world.segment_steps == env.metadata["render_fps"]
+    assert env.session.learning is not None
+    assert env.session.learning._envs.segment_steps == env.metadata["render_fps"]
     env.close()
 
 

@@ -48,8 +48,8 @@ def steps_of(venv, num_steps):
 
 def segments_of(venv):
     """Return hashes of segments sampled from episodes 3 to 29 of each environment."""
-    learner = venv.session._learning.learner
-    venv.session._hand_over()
+    learner = venv.session.learning.learner
+    venv.session._observe_buffer()
     cuts = learner.recorder.cut(6_000, np.random.default_rng(0))
     segments = learner.recorder.segments(cuts)
     return {each.content_hash for each in segments if each.observations[0, 0] in range(3, 30)}

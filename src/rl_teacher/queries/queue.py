@@ -14,7 +14,7 @@ from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.records import ComparisonFilter, NewLabel
 from rl_teacher.store.store import Store
-from rl_teacher.teachers.teacher import Circumstances, Teacher, rng_of
+from rl_teacher.teachers.teacher import Teacher, TeacherContext, comparison_rng
 
 Pair = tuple[Segment, Segment]
 
@@ -263,9 +263,9 @@ class QueryQueue:
     ) -> Iterator[NewLabel]:
         teacher = self._teacher
         for comparison_id, (left, right) in unanswered:
-            rng = rng_of(teacher.seed, left, right)
-            circumstances = Circumstances(recent.mean_return, recent.mean_steps, rng)
-            answer = teacher.teacher(left, right, circumstances)
+            rng = comparison_rng(teacher.seed, left, right)
+            context = TeacherContext(recent.mean_return, recent.mean_steps, rng)
+            answer = teacher.teacher(left, right, context)
             if answer is not None:
                 yield NewLabel(comparison_id, answer, teacher.labeler)
 

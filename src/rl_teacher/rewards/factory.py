@@ -14,8 +14,8 @@ from rl_teacher.queries.selectors import selector
 from rl_teacher.rewards.learner import RewardLearner, RewardTask
 from rl_teacher.rewards.source import EnvironmentReward, FrozenPredictorReward, RewardSource
 from rl_teacher.rewards.trainer import TrainerSettings
-from rl_teacher.teachers.human import through_the_store
 from rl_teacher.teachers.registry import teacher_named
+from rl_teacher.teachers.teacher import human_teacher
 
 SECONDS_BETWEEN = 3
 """Time between two comparisons of the constant schedule, if a person labels."""
@@ -88,7 +88,7 @@ def make_reward_source(
 
 def _teacher(config: TeachConfig) -> NamedTeacher:
     if config.asks_a_person:
-        return NamedTeacher(through_the_store, "", config.seed)
+        return NamedTeacher(human_teacher, "", config.seed)
     teacher = teacher_named(config.teacher, config.teacher_strength)
     return NamedTeacher(teacher, f"synthetic:{config.teacher}", config.seed)
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
-from rl_teacher.teachers.teacher import Circumstances
+from rl_teacher.teachers.teacher import TeacherContext
 
 
 @dataclass(frozen=True)
@@ -32,42 +32,38 @@ class SyntheticTeacher:
     equal: float = 0.0
     """equal if the returns differ by less than this share of the running mean"""
 
-    def __call__(self, left: Segment, right: Segment, circumstances: Circumstances) -> Answer:
+    def __call__(self, left: Segment, right: Segment, context: TeacherContext) -> Answer:
         """Answer one comparison."""
         returns = left.true_return, right.true_return
-        reference = _expected_return(len(left), circumstances)
+        reference = _expected_return(len(left), context)
         # Where returns are positive this is skip * reference, as in the paper.
         if self.skip > 0 and max(returns) <= reference - (1 - self.skip) * abs(reference):
             return Answer.CANNOT_TELL
         if self.equal > 0 and abs(returns[0] - returns[1]) < self.equal * abs(reference):
             return Answer.EQUAL
-        return self._preference(left, right, circumstances.rng)
-
-    def _preference(self, left: Segment, right: Segment, rng: np.random.Generator) -> Answer:
-        difference = self._weighted(left.rewards) - self._weighted(right.rewards)
+        difference = self.myopic_return(left.rewards) - self.myopic_return(right.rewards)
         if difference == 0:
             return Answer.EQUAL
-        prefers_left = rng.random() < self._probability_of_left(difference)
-        if rng.random() < self.mistake:
+        p_left = float(difference > 0)
+        if math.isfinite(self.rationality):
+            # sigmoid(beta * d) = (1 + tanh(beta * d / 2)) / 2, which does not overflow
+            p_left = 0.5 * (1 + math.tanh(0.5 * self.rationality * difference))
+        prefers_left = context.rng.random() < p_left
+        if context.rng.random() < self.mistake:
             prefers_left = not prefers_left
         return Answer.LEFT if prefers_left else Answer.RIGHT
 
-    def _probability_of_left(self, difference: float) -> float:
-        if math.isinf(self.rationality):
-            return float(difference > 0)
-        return 0.5 * (1 + math.tanh(0.5 * self.rationality * difference))
-
-    def _weighted(self, rewards: Float[np.ndarray, " time"]) -> float:
-        """Compute the return with step t of H weighted by gamma^(H-1-t)."""
+    def myopic_return(self, rewards: Float[np.ndarray, " time"]) -> float:
+        """Compute sum_t gamma^(T-1-t) r_t over a segment of T steps (B-Pref, section 3)."""
         weights = self.myopia ** np.arange(len(rewards) - 1, -1, -1)
         return float(np.sum(weights * rewards, dtype=np.float64))
 
 
-def _expected_return(num_steps: int, circumstances: Circumstances) -> float:
+def _expected_return(num_steps: int, context: TeacherContext) -> float:
     """Return the mean true return of segments of this length; 0 before an episode has ended."""
-    if math.isnan(circumstances.mean_return):
+    if math.isnan(context.mean_return):
         return 0.0
-    return circumstances.mean_return * num_steps / circumstances.mean_episode_steps
+    return context.mean_return * num_steps / context.mean_episode_steps
 
 
 ORACLE = SyntheticTeacher()

@@ -12,7 +12,7 @@ import numpy as np
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput
-from rl_teacher.teachers.teacher import Circumstances
+from rl_teacher.teachers.teacher import TeacherContext
 
 
 @dataclass(frozen=True)
@@ -20,25 +20,18 @@ class TaskTeacher:
     """Teacher that prefers the segment with the larger score.
 
     Attributes:
-        score: Score of a segment.
-        env: Name of the environment in the suite.
-        wish: Description of the goal.
+        score: score of a segment.
+        env: name of the environment in the suite.
     """
 
     score: Callable[[Segment], float]
     env: str
-    wish: str
 
-    def __call__(
-        self,
-        left: Segment,
-        right: Segment,
-        circumstances: Circumstances,  # noqa: ARG002
-    ) -> Answer:
+    def __call__(self, left: Segment, right: Segment, context: TeacherContext) -> Answer:  # noqa: ARG002
         """Answer one comparison.
 
         Raises:
-            BadInput: The task belongs to another environment.
+            BadInput: the task belongs to another environment.
         """
         self.check_environment(left.env_id)
         difference = self.score(left) - self.score(right)
@@ -50,11 +43,11 @@ class TaskTeacher:
         """Check that the task belongs to an environment.
 
         Raises:
-            BadInput: It belongs to another one.
+            BadInput: it belongs to another one.
         """
         if env_id not in (f"{self.env}-v1", f"Short{self.env}-v1"):
             raise BadInput(
-                f"This teacher is about the suite's {self.env}, but the environment is {env_id}. "
+                f"This teacher judges the suite's {self.env}, but the environment is {env_id}. "
                 f"Use -e {self.env}-v1 or -e Short{self.env}-v1, or another --teacher."
             )
 
@@ -65,7 +58,7 @@ HOPPER_HEIGHT, HOPPER_SIN, HOPPER_COS = 0, 1, 2
 STANDING_HEIGHT = 1.25
 
 
-def backwards_turning(segment: Segment) -> float:
+def backward_rotation(segment: Segment) -> float:
     """Compute the backward rotation of Hopper's torso in radians, weighted by its height.
 
     Rotation near the ground counts less, so that rolling on the floor is not a flip.
@@ -73,25 +66,22 @@ def backwards_turning(segment: Segment) -> float:
     obs = segment.observations.astype(np.float64)
     pitch = np.arctan2(obs[:, HOPPER_SIN], obs[:, HOPPER_COS])
     height = segment.observations[:-1, HOPPER_HEIGHT]
-    # Between two steps the torso rotates by less than half a turn.
-    turned = -((np.diff(pitch) + np.pi) % (2 * np.pi) - np.pi)
-    return float(np.sum(turned * np.clip(height / STANDING_HEIGHT, 0.0, 1.5)))
+    # The angle jumps by 2 pi at the back. Between two steps the torso rotates by less than half a
+    # turn, so that differences taken modulo 2 pi are exact.
+    rotated = -((np.diff(pitch) + np.pi) % (2 * np.pi) - np.pi)
+    return float(np.sum(rotated * np.clip(height / STANDING_HEIGHT, 0.0, 1.5)))
 
 
 REACHER_TO_TARGET = slice(8, 10)
 """Indices in Reacher's observation: fingertip minus target, x and y (m)."""
 
 
-def away_from_target(segment: Segment) -> float:
+def target_distance(segment: Segment) -> float:
     """Compute the mean distance of Reacher's fingertip from the target, in metres."""
     return float(np.linalg.norm(segment.observations[:, REACHER_TO_TARGET], axis=1).mean())
 
 
 TASKS: dict[str, TaskTeacher] = {
-    "backflip": TaskTeacher(
-        backwards_turning, "Hopper", "Prefer the clip that comes closer to a backflip."
-    ),
-    "opposite": TaskTeacher(
-        away_from_target, "Reacher", "Prefer the clip that stays farther from the target."
-    ),
+    "backflip": TaskTeacher(backward_rotation, "Hopper"),
+    "opposite": TaskTeacher(target_distance, "Reacher"),
 }

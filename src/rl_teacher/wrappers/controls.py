@@ -1,9 +1,20 @@
 """Methods that both wrappers offer to the training loop around them."""
 
+import copy
+import itertools
+from abc import abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
+
+from rl_teacher.common.errors import BadInput, NoPredictor
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.wrappers.driver import WrapperDriver
+
+CHECK_EVERY = 256
+"""Random steps of `pretrain` between two checks for the answers that the first fit needs."""
 
 
 class Controls:
@@ -14,6 +25,39 @@ class Controls:
     """
 
     session: WrapperDriver
+    _seed: int
+
+    @abstractmethod
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
+        """Start episodes."""
+
+    @abstractmethod
+    def _random_steps(self) -> Iterator[int]:
+        """Take random steps without end; yield the number of environment steps of each."""
+
+    def pretrain(self, max_steps: int = 1_000_000) -> None:
+        """Take random actions until the first fit, so that no agent receives the true reward.
+
+        Args:
+            max_steps: maximum number of environment steps, over all environments.
+
+        Raises:
+            NoPredictor: the labels did not suffice for a fit.
+        """
+        session, num_steps = self.session, 0
+        self.reset(seed=self._seed)
+        steps = self._random_steps()
+        while not session.using_predicted_reward:
+            if num_steps >= max_steps:
+                raise NoPredictor(
+                    f"After {num_steps:,} random steps there are {session.num_labels} labels, too "
+                    "few to fit a predictor. Reduce pretrain_labels, increase max_steps, or choose "
+                    "a teacher who prefers one clip more often."
+                )
+            num_steps += sum(itertools.islice(steps, -(-CHECK_EVERY // session.num_envs)))
+            if session.learning is not None:
+                session.learning.wait_for_first_answers()
+        self.reset()
 
     @property
     def using_predicted_reward(self) -> bool:
@@ -31,11 +75,12 @@ class Controls:
 
         The wrapper does not stop the training loop: the loop must check this property.
         """
-        return self.session.is_stop_wanted
+        learning = self.session.learning
+        return learning is not None and learning.session.control.is_stopped
 
     def switch_to_true_reward(self) -> None:
         """Return the true reward from now on."""
-        self.session.switch_to_true_reward()
+        self.session.uses_prediction = False
 
     def switch_to_predicted_reward(self) -> None:
         """Return the predicted reward from now on.
@@ -43,7 +88,17 @@ class Controls:
         Raises:
             NoPredictor: no fit is done yet.
         """
-        self.session.switch_to_predicted_reward()
+        self._need_predictor("switch to")
+        self.session.uses_prediction = True
+
+    def _need_predictor(self, purpose: str) -> None:
+        learning = self.session.learning
+        if learning is not None and not learning.has_predictor:
+            raise NoPredictor(
+                f"There is no fitted predictor to {purpose} yet: {self.session.num_labels} labels "
+                "have been received. Continue to step until using_predicted_reward is True, or "
+                "start with labels or predictor_path."
+            )
 
     def save_labels(self, path: str | Path) -> None:
         """Save all labels, with their segments, as a label data set.
@@ -51,7 +106,12 @@ class Controls:
         Raises:
             BadInput: there are no labels.
         """
-        self.session.save_labels(path)
+        if self.session.learning is None:
+            raise BadInput(
+                "A frozen predictor asks for no labels, so there are none to save. Give "
+                "keep_asking=True to ask for labels and fine-tune it."
+            )
+        self.session.learning.save_labels(path)
 
     def save_predictor(self, path: str | Path) -> None:
         """Save the predictor in a folder for `RewardPredictor.load`.
@@ -59,12 +119,20 @@ class Controls:
         Raises:
             NoPredictor: no fit is done yet.
         """
-        self.session.save_predictor(path)
+        self._need_predictor("save")
+        self.predictor.save(path)
 
     def start_segment_collection(self) -> None:
         """Cut segments from later steps."""
-        self.session.start_segment_collection()
+        self.session.set_collecting(True)
 
     def stop_segment_collection(self) -> None:
         """Stop cutting segments, asking and fitting."""
-        self.session.stop_segment_collection()
+        self.session.set_collecting(False)
+
+
+def seeded(space: gym.Space, seed: int) -> gym.Space:
+    """Return a seeded copy of a space, which leaves the generator of the original unchanged."""
+    copied = copy.deepcopy(space)
+    copied.seed(seed)
+    return copied

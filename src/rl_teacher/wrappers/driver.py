@@ -4,20 +4,18 @@ N: number of environments.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from jaxtyping import Bool, Float, Float32, Shaped
 
-from rl_teacher.common.errors import BadInput, BadObservation, NoPredictor
+from rl_teacher.common.errors import BadInput, BadObservation
+from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.wrappers.environments import WrappedEnvs
+from rl_teacher.wrappers.factory import pretrained_predictor
 from rl_teacher.wrappers.learning import WrapperLearning
-from rl_teacher.wrappers.parts import fitting_predictor
 from rl_teacher.wrappers.settings import WrapperSettings
-from rl_teacher.wrappers.steps import StepBuffer, StepRecord
-from rl_teacher.wrappers.world import World
 
 ROLLOUT_STEPS = 32
 """Minimum length of a rollout, in steps of each environment."""
@@ -26,48 +24,106 @@ ROLLOUT_SIZE = 128
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Outcome of one step of N environments.
+class StepResult:
+    """Result of one step of N environments.
 
     Attributes:
         observations: [N, ...] inputs of the predictor, after any reset.
-        led_to: [N, ...] next observations, before any reset.
+        next_observations: [N, ...] the same before any reset.
         rewards: [N] true rewards.
         terminated: [N] True where the episode terminated.
         truncated: [N] True where the episode was truncated.
     """
 
     observations: Shaped[np.ndarray, "env ..."]
-    led_to: Shaped[np.ndarray, "env ..."]
+    next_observations: Shaped[np.ndarray, "env ..."]
     rewards: Float[np.ndarray, " env"]
     terminated: Bool[np.ndarray, " env"]
     truncated: Bool[np.ndarray, " env"]
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One step of N environments, with the fields of a `Rollout`.
+
+    Attributes:
+        observations: [N, ...] inputs of the predictor.
+        actions: [N, ...] actions.
+        rewards: [N] true rewards.
+        next_observations: [N, ...] observations before any reset.
+        terminated: [N] True where the episode terminated.
+        truncated: [N] True where the episode was truncated.
+        is_valid: [N] False where the environment only reset itself or waited for a reset.
+        scene_states: [N, K] scene states before the step.
+    """
+
+    observations: Shaped[np.ndarray, "env ..."]
+    actions: Shaped[np.ndarray, "env ..."]
+    rewards: Float32[np.ndarray, " env"]
+    next_observations: Shaped[np.ndarray, "env ..."]
+    terminated: Bool[np.ndarray, " env"]
+    truncated: Bool[np.ndarray, " env"]
+    is_valid: Bool[np.ndarray, " env"]
+    scene_states: Float[np.ndarray, "env scene"]
+
+
+class StepBuffer:
+    """Buffer of the latest steps."""
+
+    def __init__(self, num_steps: int) -> None:
+        self._num_steps = num_steps
+        self._steps: list[StepRecord] = []
+
+    @property
+    def is_full(self) -> bool:
+        """True if a rollout is due."""
+        return len(self._steps) >= self._num_steps
+
+    def append(self, step: StepRecord) -> None:
+        """Add a step."""
+        self._steps.append(step)
+
+    def truncate(self, envs: Bool[np.ndarray, " env"]) -> None:
+        """Mark the latest step truncated in environments that were reset."""
+        if self._steps:
+            last = self._steps[-1]
+            last.truncated[envs & last.is_valid & ~last.terminated] = True
+
+    def take(self) -> Rollout | None:
+        """Return and remove all steps as one rollout; None if there are none."""
+        if not self._steps:
+            return None
+        names = StepRecord.__dataclass_fields__
+        columns = {name: np.stack([getattr(s, name) for s in self._steps]) for name in names}
+        self._steps = []
+        return Rollout(**columns)
 
 
 class WrapperDriver:
     """Buffers the steps of a wrapper's environments and returns their rewards.
 
     Attributes:
+        learning: learner that the steps are passed to; None with a frozen predictor.
         is_over: [N] True where the next step is not a transition: the environment only resets
             itself, or waits for a reset.
         is_closed: True after `close`.
+        uses_prediction: whether steps return the predicted reward; None as soon as it is fitted.
     """
 
-    def __init__(self, world: World, settings: WrapperSettings) -> None:
-        self._world = world
-        self._learning: WrapperLearning | None = None
+    def __init__(self, envs: WrappedEnvs, settings: WrapperSettings) -> None:
+        self._envs = envs
+        self.learning: WrapperLearning | None = None
         if settings.is_frozen:
-            self._frozen = fitting_predictor(settings, world.input_space)
+            self._frozen = pretrained_predictor(settings, envs.input_space)
         else:
-            self._learning = WrapperLearning(world, settings)
-        self._is_wanted: bool | None = None
+            self.learning = WrapperLearning(envs, settings)
+        self.uses_prediction: bool | None = None
         self._is_collecting = not settings.train_only
         self.is_closed = False
-        num_envs = world.num_envs
-        self._buffer = StepBuffer(max(ROLLOUT_STEPS, -(-ROLLOUT_SIZE // num_envs)))
+        self._buffer = StepBuffer(max(ROLLOUT_STEPS, -(-ROLLOUT_SIZE // envs.num_envs)))
         self._observations: np.ndarray | None = None
-        self._scene_states = world.scene_states()
-        self.is_over = np.zeros(num_envs, bool)
+        self._scene_states = envs.scene_states()
+        self.is_over = np.zeros(envs.num_envs, bool)
 
     # --- stepping ---
 
@@ -84,18 +140,20 @@ class WrapperDriver:
             begun: [N] True where an environment was reset; None if all were.
         """
         _check_finite("observations", observations)
-        begun = np.ones(self._world.num_envs, bool) if begun is None else begun
-        self._buffer.break_off(begun)
+        begun = np.ones(self._envs.num_envs, bool) if begun is None else begun
+        self._buffer.truncate(begun)
         self.is_over = self.is_over & ~begun
         self._observations = observations
-        self._scene_states = self._world.scene_states()
+        self._scene_states = self._envs.scene_states()
 
-    def live(self, actions: Any, outcome: Outcome) -> Float[np.ndarray, " env"]:
+    def step(
+        self, actions: Shaped[np.ndarray, "env ..."], result: StepResult
+    ) -> Float[np.ndarray, " env"]:
         """Record one step and return its rewards.
 
         Args:
-            actions: [N, ...] actions passed to the environments.
-            outcome: outcome of the step.
+            actions: [N, ...] actions passed to the environments, see `WrappedEnvs.actions`.
+            result: what the environments returned.
 
         Returns:
             [N] rewards for the agent; 0 where an environment only reset itself.
@@ -106,46 +164,34 @@ class WrapperDriver:
         """
         if self._observations is None:
             raise BadInput("step was called before reset. Call reset first.")
-        _check_finite("observations", outcome.led_to)
-        _check_finite("rewards", outcome.rewards)
-        self._hand_over_if_full()
-        step = self._step_record(actions, outcome)
-        rewards = self._rewards_of(step, outcome.rewards)
-        self._buffer.append(step)
-        self._observations = outcome.observations
-        self._scene_states = self._world.scene_states()
-        return rewards
-
-    def _step_record(self, actions: Any, outcome: Outcome) -> StepRecord:
-        assert self._observations is not None  # noqa: S101 - checked in `live`
+        _check_finite("observations", result.next_observations)
+        _check_finite("rewards", result.rewards)
+        # Before this step is added, since a reset may still truncate the latest one.
+        if self._buffer.is_full:
+            self._observe_buffer()
         is_valid = ~self.is_over
-        terminated, truncated = outcome.terminated & is_valid, outcome.truncated & is_valid
-        ended = terminated | truncated
-        if self._world.autoreset_mode == AutoresetMode.NEXT_STEP:
-            self.is_over = ended
-        elif self._world.autoreset_mode == AutoresetMode.DISABLED:
-            self.is_over = self.is_over | ended
-        return StepRecord(
+        record = StepRecord(
             observations=self._observations,
-            actions=self._world.actions(actions),
-            rewards=outcome.rewards.astype(np.float32),
-            next_observations=outcome.led_to,
-            terminated=terminated,
-            truncated=truncated,
+            actions=actions,
+            rewards=result.rewards.astype(np.float32),
+            next_observations=result.next_observations,
+            terminated=result.terminated & is_valid,
+            truncated=result.truncated & is_valid,
             is_valid=is_valid,
             scene_states=self._scene_states,
         )
-
-    def _rewards_of(
-        self, step: StepRecord, true_rewards: Float[np.ndarray, " env"]
-    ) -> Float[np.ndarray, " env"]:
-        if not self.using_predicted_reward:
-            return true_rewards
-        return np.where(step.is_valid, self.predicted(step), 0.0)
-
-    def predicted(self, step: StepRecord) -> Float32[np.ndarray, " env"]:
-        """Predict the rewards [N] of one step."""
-        return self.predictor(step.observations, step.actions)
+        ended = record.terminated | record.truncated
+        if self._envs.autoreset_mode == AutoresetMode.NEXT_STEP:
+            self.is_over = ended
+        elif self._envs.autoreset_mode == AutoresetMode.DISABLED:
+            self.is_over = self.is_over | ended
+        rewards = result.rewards
+        if self.using_predicted_reward:
+            rewards = np.where(is_valid, self.predictor(self._observations, actions), 0.0)
+        self._buffer.append(record)
+        self._observations = result.observations
+        self._scene_states = self._envs.scene_states()
+        return rewards
 
     def rewards_of(
         self, observations: Shaped[np.ndarray, "time env ..."], actions: Shaped[np.ndarray, "..."]
@@ -156,131 +202,68 @@ class WrapperDriver:
             observations: [T, N, ...] observations as the environments returned them.
             actions: [T, N, ...] actions.
         """
-        view, space = self._world.view, self.predictor.space
-        if view.is_plain:
-            seen = np.asarray(observations, view.space.dtype)
-        else:
-            each = observations.reshape(-1, *observations.shape[2:])
-            seen = np.stack([view.one(one) for one in each])
+        converter, space = self._envs.converter, self.predictor.space
+        each = observations.reshape(-1, *observations.shape[2:])
         batch = observations.shape[:2]
-        seen = seen.reshape(*batch, *space.observation_shape)
-        taken = actions.reshape(*batch, *space.action_shape)
-        is_continuous = not (space.num_actions or space.action_choices)
-        return self.predictor(seen, taken if is_continuous else taken.astype(np.int64))
+        converted = np.stack([converter.one(one) for one in each])
+        converted = converted.reshape(*batch, *space.observation_shape)
+        shaped = actions.reshape(*batch, *space.action_shape)
+        return self.predictor(converted, shaped.astype(np.int64) if space.is_discrete else shaped)
 
-    def _hand_over_if_full(self) -> None:
-        if self._buffer.is_full:
-            self._hand_over()
-
-    def _hand_over(self) -> None:
+    def _observe_buffer(self) -> None:
         """Pass the buffered steps to the learner as a rollout."""
         rollout = self._buffer.take()
-        if rollout is None or self._learning is None:
+        if rollout is None or self.learning is None:
             return
         if self._is_collecting:
-            self._learning.observe(rollout)
+            self.learning.observe(rollout)
         else:
-            self._learning.count(rollout)
+            self.learning.count(rollout)
 
-    def wait_for_first_answers(self) -> None:
-        """Wait for the answers that the first fit needs, once all of them are asked for."""
-        if self._learning is not None:
-            self._learning.wait_for_first_answers()
+    def set_collecting(self, is_collecting: bool) -> None:
+        """Start or stop to cut segments, to ask and to fit."""
+        if is_collecting != self._is_collecting:
+            # Later steps must not continue the buffered episodes.
+            self._buffer.truncate(np.ones(self._envs.num_envs, bool))
+            self._observe_buffer()
+            self._is_collecting = is_collecting
+
+    # --- state ---
 
     @property
-    def is_stop_wanted(self) -> bool:
-        """True if the owner pressed stop on the experiment's page."""
-        return self._learning is not None and self._learning.is_stop_wanted
-
-    # --- choice of the reward ---
+    def num_envs(self) -> int:
+        """N, the number of environments."""
+        return self._envs.num_envs
 
     @property
     def predictor(self) -> RewardPredictor:
         """Current reward predictor."""
-        return self._frozen if self._learning is None else self._learning.predictor
+        return self._frozen if self.learning is None else self.learning.predictor
 
     @property
     def using_predicted_reward(self) -> bool:
         """True if the next step returns the predicted reward."""
-        is_ready = self._learning is None or self._learning.has_fitted
-        return is_ready if self._is_wanted is None else self._is_wanted
-
-    def switch_to_true_reward(self) -> None:
-        """Return the true reward from now on."""
-        self._is_wanted = False
-
-    def switch_to_predicted_reward(self) -> None:
-        """Return the predicted reward from now on.
-
-        Raises:
-            NoPredictor: no fit is done yet.
-        """
-        self._need_predictor("switched to")
-        self._is_wanted = True
-
-    def _need_predictor(self, purpose: str) -> None:
-        if self._learning is not None and not self._learning.has_predictor:
-            raise NoPredictor(
-                f"There is no fitted predictor yet that could be {purpose}: "
-                f"{self._learning.learner.num_labels} labels have come. Go on stepping until "
-                "using_predicted_reward is True, or give labels or predictor."
-            )
-
-    # --- saving ---
+        if self.uses_prediction is not None:
+            return self.uses_prediction
+        return self.learning is None or self.learning.has_fitted
 
     @property
     def name(self) -> str | None:
         """Name of the experiment; None with a frozen predictor."""
-        return None if self._learning is None else self._learning.name
+        return None if self.learning is None else self.learning.name
 
     @property
     def num_labels(self) -> int:
         """Number of labels in the training set."""
-        return 0 if self._learning is None else self._learning.learner.num_labels
-
-    def save_labels(self, path: str | Path) -> None:
-        """Save all labels, with their segments.
-
-        Raises:
-            BadInput: there are no labels.
-        """
-        if self._learning is None:
-            raise BadInput("A predictor that is used as it is asks for no labels; none to save.")
-        self._learning.save_labels(path)
-
-    def save_predictor(self, path: str | Path) -> None:
-        """Save the predictor in a folder for `RewardPredictor.load`.
-
-        Raises:
-            NoPredictor: no fit is done yet.
-        """
-        self._need_predictor("saved")
-        self.predictor.save(path)
-
-    def start_segment_collection(self) -> None:
-        """Cut segments from later steps."""
-        if not self._is_collecting:
-            self._break_off()
-            self._is_collecting = True
-
-    def stop_segment_collection(self) -> None:
-        """Stop cutting segments, asking and fitting."""
-        if self._is_collecting:
-            self._break_off()
-            self._is_collecting = False
-
-    def _break_off(self) -> None:
-        """End the buffered episodes, so that later steps do not continue them."""
-        self._buffer.break_off(np.ones(self._world.num_envs, bool))
-        self._hand_over()
+        return 0 if self.learning is None else self.learning.learner.num_labels
 
     def close(self) -> None:
         """Save and close; a second call does nothing."""
         if self.is_closed:
             return
         self.is_closed = True
-        if self._learning is not None:
-            self._learning.close()
+        if self.learning is not None:
+            self.learning.close()
 
 
 def _check_finite(what: str, values: np.ndarray) -> None:
@@ -289,6 +272,6 @@ def _check_finite(what: str, values: np.ndarray) -> None:
     env = int(np.argwhere(~np.isfinite(values))[0][0])
     raise BadObservation(
         f"Environment number {env} returned {what} that are not finite numbers: {values[env]}. "
-        "Nothing was learned from it. Mend the environment, or wrap it so that it never returns "
-        "NaN or infinity."
+        "Nothing was learned from this step. Correct the environment, or wrap it so that it never "
+        "returns NaN or infinity."
     )

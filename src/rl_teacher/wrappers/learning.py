@@ -1,7 +1,4 @@
-"""Reward learning while the user's own loop steps the environments.
-
-`WrapperLearning.observe` is `TrainingLoop.train_step` without the agent.
-"""
+"""Reward learning while the user's own loop steps the environments."""
 
 import contextlib
 import logging
@@ -25,10 +22,15 @@ from rl_teacher.session import (
     SessionSettings,
     open_experiment,
 )
-from rl_teacher.wrappers.labels import given_labels
-from rl_teacher.wrappers.parts import generated_name, identity, learner_for, reward_config
+from rl_teacher.wrappers.environments import WrappedEnvs
+from rl_teacher.wrappers.factory import (
+    generated_name,
+    given_labels,
+    identity,
+    learner_for,
+    reward_config,
+)
 from rl_teacher.wrappers.settings import WrapperSettings
-from rl_teacher.wrappers.world import World
 
 REMIND_EVERY_S = 60.0
 """Interval between two warnings that comparisons wait for a person."""
@@ -44,17 +46,17 @@ class WrapperLearning:
         learner: the session's reward source.
     """
 
-    def __init__(self, world: World, settings: WrapperSettings) -> None:
+    def __init__(self, envs: WrappedEnvs, settings: WrapperSettings) -> None:
         """Start an experiment or resume the one with this name.
 
         Raises:
             RlTeacherError: the settings do not fit the environment or the experiment.
         """
         self._settings = settings
-        self._world = world
-        self.name = settings.name or generated_name(world.env_info.id)
-        space = world.input_space.for_encoder(reward_config(settings).image_encoder)
-        given = given_labels(settings.labels, space, world.segment_steps)
+        self._envs = envs
+        self.name = generated_name(envs.env_info.id) if settings.name is None else settings.name
+        space = envs.input_space.for_encoder(reward_config(settings).image_encoder)
+        given = given_labels(settings.labels, space, envs.segment_steps)
         self._num_given = len(given)
         self._fitted_step = 0
         self._reminded_s = -np.inf
@@ -62,8 +64,8 @@ class WrapperLearning:
         self._is_training = False
         spec = ExperimentSpec(
             name=self.name,
-            env_info=world.env_info,
-            config=identity(world, settings),
+            env_info=envs.env_info,
+            config=identity(envs, settings),
             defaults={"reward": asdict(PredictorConfig())},
             asks_a_person=settings.is_human,
             max_labels=settings.n_labels,
@@ -71,28 +73,23 @@ class WrapperLearning:
         )
         with contextlib.ExitStack() as stack:
             experiment = stack.enter_context(open_experiment(spec))
-            renderer = ClipRenderer(world.env_info, world.replayer, experiment.clip_store)
+            renderer = ClipRenderer(envs.env_info, envs.replayer, experiment.clip_store)
             stack.callback(renderer.close)
             store = experiment.query_store(renderer)
-            self.learner: RewardLearner = learner_for(world, settings, store, len(given))
+            self.learner: RewardLearner = learner_for(envs, settings, store, len(given))
             stack.callback(self.learner.close)
             self.session = PreferenceSession(
-                experiment, self.learner, renderer, session_settings(world, settings)
+                experiment, self.learner, renderer, session_settings(envs, settings)
             )
-            self.session.on_status = self._warn_person
+            self.session.on_status = self.warn_person
             self.learner.add_given_labels(given)
             if self.session.resume():
                 self.learner.plan(self.session.progress, None, settings.n_labels)
-            self._fit_given_labels()
+            # Labels of a data set or of an earlier run are fitted without any step.
+            self.learner.read_answers()
+            while self._is_ready_to_fit and not self.has_fitted and self.session.fit(force=True):
+                pass
             self._stack = stack.pop_all()
-
-    def _fit_given_labels(self) -> None:
-        """Fit to labels of a data set or an earlier run, which need no steps."""
-        self.learner.read_answers()
-        if self._settings.collect_only:
-            return
-        while self._is_ready_to_fit and not self.has_fitted and self.session.fit(force=True):
-            pass
 
     # --- state ---
 
@@ -110,11 +107,6 @@ class WrapperLearning:
     def has_fitted(self) -> bool:
         """True if enough fits are done to return the predicted reward."""
         return self.learner.num_fits >= self._settings.initial_fits
-
-    @property
-    def is_stop_wanted(self) -> bool:
-        """True if the owner pressed stop on the page."""
-        return self.session.control.is_stopped
 
     # --- learn ---
 
@@ -139,9 +131,10 @@ class WrapperLearning:
         self.session.count_steps(rollout.num_steps, is_training=False)
 
     def _ask(self) -> None:
-        # The first comparisons should not show the same few steps over and over.
+        # The first comparisons need segments that do not overlap, two each: otherwise they would
+        # show the same few steps over and over.
         first = max(self._settings.first_labels - self._num_given, 0)
-        if not self.has_predictor and self.session.step < 2 * first * self._world.segment_steps:
+        if not self.has_predictor and self.session.step < 2 * first * self._envs.segment_steps:
             return
         self.session.ask()
         if self._waits:
@@ -154,8 +147,8 @@ class WrapperLearning:
             return
         self._waits = False
         logger.warning(
-            "%s: %d of %d comparisons are answered after %g s of waiting. Training continues with "
-            "these labels and waits no more.",
+            "%s: %d of %d comparisons were answered within %g s. Training continues with these "
+            "labels and does not wait again. Increase answer_timeout_s to wait longer.",
             self.name,
             self.learner.num_answered,
             self.learner.num_asked,
@@ -201,15 +194,15 @@ class WrapperLearning:
     def _is_reminder_due(self) -> bool:
         return time.monotonic() - self._reminded_s >= REMIND_EVERY_S
 
-    def _warn_person(self, status: RunStatus) -> None:
-        """Log a warning, from time to time, when the run waits for a person."""
+    def warn_person(self, status: RunStatus) -> None:
+        """Log a warning, from time to time, while the run is paused or waits for a person."""
         if not self._is_reminder_due:
             return
         if status.phase is Phase.PAUSED:
-            logger.warning("%s: paused on the page; training waits until it is resumed.", self.name)
+            logger.warning("%s: paused on the page. Resume it there to continue.", self.name)
         elif status.phase is Phase.WAITING and self._settings.is_human:
             logger.warning(
-                "%s: %s. Run `rl-teacher serve` and open the page to label them; until then the "
+                "%s: %s. Run `rl-teacher serve` and open the page to label them. Until then the "
                 "true reward is returned.",
                 self.name,
                 status.says,
@@ -232,7 +225,7 @@ class WrapperLearning:
             BadInput: there are no labels yet.
         """
         experiment = self.session.experiment
-        spaces = Spaces(self._world.view.space, self._world.action_space)
+        spaces = Spaces(self._envs.converter.space, self._envs.action_space)
         from_experiment(experiment.store, experiment.segments, self.name, spaces).save(path)
 
     def close(self) -> None:
@@ -242,10 +235,10 @@ class WrapperLearning:
             self.session.set_phase(Phase.STOPPED, "stopped and saved")
 
 
-def session_settings(world: World, settings: WrapperSettings) -> SessionSettings:
+def session_settings(envs: WrappedEnvs, settings: WrapperSettings) -> SessionSettings:
     """Return the settings of a wrapper's session."""
     return SessionSettings(
-        num_envs=world.num_envs,
+        num_envs=envs.num_envs,
         num_steps=settings.num_timesteps or 0,
         starts_with_whole_episodes=True,
         records_episodes=False,

@@ -124,8 +124,8 @@ class GymnasiumVecEnv(VecEnv):
         given: Iterable[int] = self._get_indices(indices)
         if sorted(given) != list(range(self.num_envs)):
             raise BadInput(
-                "Gymnasium's vector environments are told something all together, but only some "
-                f"were named ({indices}). Name all of them, or none."
+                "Gymnasium's vector environments can only be set and called all together, but "
+                f"indices={indices} was given. Give all indices, or none."
             )
 
     def _inner(self, method: str) -> Any:
@@ -212,14 +212,12 @@ class RelabelReplay(BaseCallback):
             assert isinstance(self.model, OffPolicyAlgorithm)  # noqa: S101 - it has a buffer
             relabel(self.model, self._wrapper)
             self._relabelled_at = self.num_timesteps
-            self._reset_agent_if_due(self.model)
+            num_labels = self._wrapper.session.num_labels
+            if self._agent_reset is not None and num_labels >= self._agent_reset:
+                # Creates new networks and optimisers, but keeps an existing replay buffer.
+                self.model._setup_model()
+                self._agent_reset = None
         return True
-
-    def _reset_agent_if_due(self, agent: OffPolicyAlgorithm) -> None:
-        if self._agent_reset is not None and self._wrapper.session.num_labels >= self._agent_reset:
-            # Creates new networks and optimisers, but keeps an existing replay buffer.
-            agent._setup_model()
-            self._agent_reset = None
 
 
 def relabel(agent: OffPolicyAlgorithm, wrapper: Controls) -> None:

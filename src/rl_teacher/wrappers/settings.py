@@ -135,48 +135,35 @@ def settings_of(keywords: dict[str, Any]) -> WrapperSettings:
     settings = WrapperSettings(**keywords)
     check_bounds(settings, spell=as_keyword)
     check_bounds(settings.reward, "reward.", spell=as_keyword)
-    _check_schedule(settings)
-    _check_workflow(settings)
+    if message := contradiction(settings):
+        raise BadConfig(message)
     return settings
 
 
-def _check_schedule(settings: WrapperSettings) -> None:
-    """Check that the schedule has the budget and the run length that it needs."""
-    if settings.n_labels is not None and settings.first_labels > settings.n_labels:
-        raise BadConfig(
-            f"pretrain_labels={settings.pretrain_labels} was given, but only "
-            f"n_labels={settings.n_labels} in all. Ask for fewer at first, or for more in all."
-        )
-    name = settings.schedule
-    if name in ("annealed", "hyperbolic", "upfront") and settings.n_labels is None:
-        raise BadConfig(
-            f"schedule={name!r} spreads a number of labels, and none was given. Give it with "
-            "n_labels."
-        )
-    if name in ("annealed", "hyperbolic") and settings.num_timesteps is None:
-        raise BadConfig(
-            f"schedule={name!r} spreads labels over the whole training. Give the number of "
-            "environment steps with num_timesteps."
-        )
-
-
-def _check_workflow(settings: WrapperSettings) -> None:
-    if settings.collect_only and settings.train_only:
-        raise BadConfig(
-            "collect_only and train_only were both given, and nothing is left to do. Without both, "
-            "labels are collected and fitted."
-        )
-    if settings.train_only and settings.labels is None:
-        raise BadConfig(
-            "train_only fits a predictor to labels, and none were given. Name a label data set "
-            "with labels=PATH."
-        )
-    if settings.is_frozen and (settings.labels is not None or settings.collect_only):
-        raise BadConfig(
-            "A predictor was given, which stays frozen: collect_only and labels have no effect. "
-            "Give keep_asking=True to fine-tune it."
-        )
-    if settings.keep_asking and settings.predictor_path is None:
-        raise BadConfig(
-            "keep_asking fine-tunes a saved predictor, and none was given (predictor_path=PATH)."
-        )
+def contradiction(settings: WrapperSettings) -> str | None:
+    """Return a message about settings that exclude each other; None if there are none."""
+    given = settings.schedule
+    rules = {
+        f"pretrain_labels={settings.pretrain_labels} was given, but n_labels={settings.n_labels} "
+        "limits all labels. Decrease the former or increase the latter.": (
+            settings.n_labels is not None and settings.first_labels > settings.n_labels
+        ),
+        f"schedule={given!r} distributes a number of labels, and none was given. Give n_labels.": (
+            given in ("annealed", "hyperbolic", "upfront") and settings.n_labels is None
+        ),
+        f"schedule={given!r} distributes labels over the whole training. Give the number of "
+        "environment steps as num_timesteps.": (
+            given in ("annealed", "hyperbolic") and settings.num_timesteps is None
+        ),
+        "collect_only and train_only exclude each other. Without both, labels are collected and "
+        "fitted.": settings.collect_only and settings.train_only,
+        "train_only fits a predictor to labels, and none were given. Name a label data set with "
+        "labels=PATH.": settings.train_only and settings.labels is None,
+        "keep_asking fine-tunes a saved predictor, and none was given. Name it with "
+        "predictor_path=PATH.": settings.keep_asking and settings.predictor_path is None,
+        "predictor_path was given, so the predictor stays frozen: collect_only and labels have no "
+        "effect. Give keep_asking=True to fine-tune it.": (
+            settings.is_frozen and (settings.labels is not None or settings.collect_only)
+        ),
+    }
+    return next((message for message, is_broken in rules.items() if is_broken), None)

@@ -1,15 +1,15 @@
 """Wrapper that makes one environment return the predicted reward."""
 
+from collections.abc import Iterator
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
 
-from rl_teacher.wrappers.controls import Controls
-from rl_teacher.wrappers.driver import Outcome, WrapperDriver
-from rl_teacher.wrappers.pretraining import act_at_random, seeded
+from rl_teacher.wrappers.controls import Controls, seeded
+from rl_teacher.wrappers.driver import StepResult, WrapperDriver
+from rl_teacher.wrappers.environments import describe_env
 from rl_teacher.wrappers.settings import settings_of
-from rl_teacher.wrappers.world import single_world
 
 
 class PreferenceWrapper(Controls, gym.Wrapper, gym.utils.RecordConstructorArgs):
@@ -32,18 +32,18 @@ class PreferenceWrapper(Controls, gym.Wrapper, gym.utils.RecordConstructorArgs):
         """
         gym.utils.RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **keywords)
         settings = settings_of(keywords)
-        env, world = single_world(env, settings)
+        env, self._envs = describe_env(env, settings)
         gym.Wrapper.__init__(self, env)
-        self._view = world.view
+        self._converter = self._envs.converter
         self._seed = settings.seed
-        self.session = WrapperDriver(world, settings)
+        self.session = WrapperDriver(self._envs, settings)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self.session.begin(self._view.one(observation)[None])
+        self.session.begin(self._converter.one(observation)[None])
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
@@ -54,39 +54,25 @@ class PreferenceWrapper(Controls, gym.Wrapper, gym.utils.RecordConstructorArgs):
             TeacherFailed: the teacher raised an error or returned an invalid answer.
         """
         observation, reward, terminated, truncated, info = self.env.step(action)
-        seen = self._view.one(observation)[None]
-        outcome = Outcome(
-            observations=seen,
-            led_to=seen,
+        converted = self._converter.one(observation)[None]
+        result = StepResult(
+            observations=converted,
+            next_observations=converted,
             rewards=np.array([reward], np.float64),
             terminated=np.array([terminated], bool),
             truncated=np.array([truncated], bool),
         )
-        rewards = self.session.live(action, outcome)
+        rewards = self.session.step(self._envs.actions(action), result)
         info = {**info, "true_reward": float(reward)}
         return observation, float(rewards[0]), terminated, truncated, info
 
-    def pretrain(self, max_steps: int = 1_000_000) -> None:
-        """Act at random until the predicted reward is returned, so no agent sees the true one.
-
-        Args:
-            max_steps: maximum number of environment steps.
-
-        Raises:
-            NoPredictor: the labels did not suffice for a fit.
-        """
+    def _random_steps(self) -> Iterator[int]:
         actions = seeded(self.action_space, self._seed)
-        self.reset(seed=self._seed)
-
-        def take_steps(num_steps: int) -> int:
-            for _ in range(num_steps):
-                *_, terminated, truncated, _ = self.step(actions.sample())
-                if terminated or truncated:
-                    self.reset()
-            return num_steps
-
-        act_at_random(self.session, take_steps, max_steps)
-        self.reset()
+        while True:
+            *_, terminated, truncated, _ = self.step(actions.sample())
+            if terminated or truncated:
+                self.reset()
+            yield 1
 
     def close(self) -> None:
         """Save the experiment and close the environment; a second call does nothing."""

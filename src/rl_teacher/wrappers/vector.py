@@ -1,5 +1,6 @@
 """Wrapper that makes a vector of environments return the predicted reward."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -7,11 +8,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from jaxtyping import Bool, Shaped
 
-from rl_teacher.wrappers.controls import Controls
-from rl_teacher.wrappers.driver import Outcome, WrapperDriver
-from rl_teacher.wrappers.pretraining import act_at_random, seeded
+from rl_teacher.wrappers.controls import Controls, seeded
+from rl_teacher.wrappers.driver import StepResult, WrapperDriver
+from rl_teacher.wrappers.environments import describe_vector
 from rl_teacher.wrappers.settings import settings_of
-from rl_teacher.wrappers.world import vector_world
 
 
 class PreferenceVectorWrapper(Controls, VectorWrapper):
@@ -33,11 +33,10 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
         """
         VectorWrapper.__init__(self, env)
         settings = settings_of(keywords)
-        world = vector_world(env, settings)
-        self._view = world.view
-        self._mode = world.autoreset_mode
+        self._envs = describe_vector(env, settings)
+        self._converter = self._envs.converter
         self._seed = settings.seed
-        self.session = WrapperDriver(world, settings)
+        self.session = WrapperDriver(self._envs, settings)
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -47,7 +46,7 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
         options = None if options is None else dict(options)
         observations, infos = self.env.reset(seed=seed, options=options)
         begun = None if begun is None else np.array(begun, bool)
-        self.session.begin(self._view.many(observations), begun)
+        self.session.begin(self._converter.many(observations), begun)
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -59,55 +58,41 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
         """
         observations, true_rewards, terminated, truncated, infos = self.env.step(actions)
         true_rewards = np.array(true_rewards, np.float64)
-        seen = self._view.many(observations)
+        converted = self._converter.many(observations)
         is_valid = ~self.session.is_over
-        outcome = Outcome(
-            observations=seen,
-            led_to=self._next_observations(seen, terminated | truncated, infos),
+        result = StepResult(
+            observations=converted,
+            next_observations=self._next_observations(converted, terminated | truncated, infos),
             rewards=true_rewards,
             terminated=np.array(terminated, bool),
             truncated=np.array(truncated, bool),
         )
-        rewards = self.session.live(actions, outcome)
+        rewards = self.session.step(self._envs.actions(actions), result)
         infos = {**infos, "true_reward": true_rewards, "_true_reward": is_valid}
         return observations, rewards, terminated, truncated, infos
 
     def _next_observations(
         self,
-        seen: Shaped[np.ndarray, "env ..."],
+        converted: Shaped[np.ndarray, "env ..."],
         ended: Bool[np.ndarray, " env"],
         infos: dict[str, Any],
     ) -> Shaped[np.ndarray, "env ..."]:
         """Return the next observations, before any reset."""
-        if self._mode != AutoresetMode.SAME_STEP or not ended.any():
-            return seen
-        next_observations = seen.copy()
+        if self._envs.autoreset_mode != AutoresetMode.SAME_STEP or not ended.any():
+            return converted
+        next_observations = converted.copy()
         for env in np.flatnonzero(ended):
-            next_observations[env] = self._view.one(infos["final_obs"][env])
+            next_observations[env] = self._converter.one(infos["final_obs"][env])
         return next_observations
 
-    def pretrain(self, max_steps: int = 1_000_000) -> None:
-        """Act at random until the predicted reward is returned, so no agent sees the true one.
-
-        Args:
-            max_steps: maximum number of environment steps, over all environments.
-
-        Raises:
-            NoPredictor: the labels did not suffice for a fit.
-        """
+    def _random_steps(self) -> Iterator[int]:
         actions: gym.Space = seeded(self.action_space, self._seed)
-        self.reset(seed=self._seed)
-
-        def take_steps(num_steps: int) -> int:
-            for _ in range(-(-num_steps // self.num_envs)):
-                _, _, terminated, truncated, _ = self.step(actions.sample())
-                ended = terminated | truncated
-                if self._mode == AutoresetMode.DISABLED and ended.any():
-                    self.reset(options={"reset_mask": ended})
-            return -(-num_steps // self.num_envs) * self.num_envs
-
-        act_at_random(self.session, take_steps, max_steps)
-        self.reset()
+        while True:
+            _, _, terminated, truncated, _ = self.step(actions.sample())
+            ended = terminated | truncated
+            if self._envs.autoreset_mode == AutoresetMode.DISABLED and ended.any():
+                self.reset(options={"reset_mask": ended})
+            yield self.num_envs
 
     def close(self, **kwargs: Any) -> None:
         """Save the experiment and close the environments; a second call does nothing."""

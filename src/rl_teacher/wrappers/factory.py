@@ -1,17 +1,19 @@
 """Construction of a wrapper's reward learner from its settings."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rl_teacher.clips.segment import Segment
-from rl_teacher.common.errors import BadConfig
+from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.config.experiment import PredictorConfig
+from rl_teacher.datasets import load
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.predictor.labels import LabelledPair
 from rl_teacher.queries.planner import MAX_WAITING, PlannerSettings
 from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, load_shared_segments
 from rl_teacher.queries.schedules import Budget, schedule
@@ -20,13 +22,11 @@ from rl_teacher.rewards.factory import SECONDS_BETWEEN
 from rl_teacher.rewards.learner import RewardLearner, RewardTask
 from rl_teacher.rewards.trainer import TrainerSettings
 from rl_teacher.store.media import slug
-from rl_teacher.teachers.human import through_the_store
-from rl_teacher.teachers.registry import from_function, teacher_named
+from rl_teacher.teachers.registry import custom_teacher, teacher_named
 from rl_teacher.teachers.tasks import TaskTeacher
-from rl_teacher.teachers.teacher import Teacher
-from rl_teacher.wrappers.answers import AnswersInTime
-from rl_teacher.wrappers.settings import WrapperSettings
-from rl_teacher.wrappers.world import World
+from rl_teacher.teachers.teacher import TeacherWithTimeout, human_teacher
+from rl_teacher.wrappers.environments import WrappedEnvs
+from rl_teacher.wrappers.settings import LabelledComparison, WrapperSettings
 
 FIRST_FIT_STEPS = 10_000
 """Maximum number of gradient steps of the first fit."""
@@ -38,13 +38,13 @@ def generated_name(env_id: str) -> str:
     return f"{slug(env_id)} {now} {secrets.token_hex(2)}"
 
 
-def identity(world: World, settings: WrapperSettings) -> dict[str, Any]:
+def identity(envs: WrappedEnvs, settings: WrapperSettings) -> dict[str, Any]:
     """Return the configuration that must be unchanged to resume an experiment."""
     return {
-        "env_id": world.env_info.id,
-        "num_envs": world.num_envs,
-        "space": world.input_space.to_json(),
-        "segment_steps": world.segment_steps,
+        "env_id": envs.env_info.id,
+        "num_envs": envs.num_envs,
+        "space": envs.input_space.to_json(),
+        "segment_steps": envs.segment_steps,
         "teacher": settings.teacher_name,
         "teacher_strength": settings.teacher_strength,
         "seed": settings.seed,
@@ -58,8 +58,7 @@ def loaded(predictor: str | Path | RewardPredictor) -> RewardPredictor:
     Raises:
         CorruptCheckpoint: the folder has no predictor, or it is damaged.
     """
-    is_made = isinstance(predictor, RewardPredictor)
-    return predictor if is_made else RewardPredictor.load(predictor)
+    return predictor if isinstance(predictor, RewardPredictor) else RewardPredictor.load(predictor)
 
 
 def reward_config(settings: WrapperSettings) -> PredictorConfig:
@@ -68,7 +67,7 @@ def reward_config(settings: WrapperSettings) -> PredictorConfig:
     return settings.reward if path is None else loaded(path).config
 
 
-def fitting_predictor(settings: WrapperSettings, space: InputSpace) -> RewardPredictor:
+def pretrained_predictor(settings: WrapperSettings, space: InputSpace) -> RewardPredictor:
     """Return the pretrained predictor if it has the required input space.
 
     Raises:
@@ -86,20 +85,20 @@ def fitting_predictor(settings: WrapperSettings, space: InputSpace) -> RewardPre
 
 
 def learner_for(
-    world: World, settings: WrapperSettings, store: QueryStore, num_given: int
+    envs: WrappedEnvs, settings: WrapperSettings, store: QueryStore, num_given: int
 ) -> RewardLearner:
     """Create the reward learner.
 
     Args:
-        world: the environments.
+        envs: the environments.
         settings: settings of the wrapper.
         store: store of the queries.
         num_given: number of initial labels.
     """
-    space, steps = world.input_space, world.segment_steps
+    space, steps, env_id = envs.input_space, envs.segment_steps, envs.env_info.id
     shows_ends = not settings.hide_episode_ends
-    task = RewardTask(world.env_info.id, space, world.num_envs, steps, shows_ends)
-    pretrained = None if settings.predictor_path is None else fitting_predictor(settings, space)
+    is_pretrained = settings.predictor_path is not None
+    pretrained = pretrained_predictor(settings, space) if is_pretrained else None
     training = TrainerSettings(
         reward_config(settings),
         FIRST_FIT_STEPS,
@@ -107,26 +106,30 @@ def learner_for(
         seed=settings.seed,
         pretrained=pretrained,
     )
-    queue = QueryQueue(store, named_teacher(world, settings))
-    shared = load_shared_segments(store, world.env_info.id, steps) if settings.is_human else ()
-    queries = query_settings(settings, num_given, [each for each in shared if _fits(each, space)])
-    return RewardLearner(task, queries, training, queue)
-
-
-def _fits(segment: Segment, space: InputSpace) -> bool:
-    return segment.observations.shape[1:] == space.observation_shape
+    # Other experiments may have preprocessed the observations of this environment differently.
+    shared = [
+        segment
+        for segment in (load_shared_segments(store, env_id, steps) if settings.is_human else ())
+        if segment.observations.shape[1:] == space.observation_shape
+    ]
+    return RewardLearner(
+        RewardTask(env_id, space, envs.num_envs, steps, shows_ends),
+        query_settings(settings, num_given, shared),
+        training,
+        QueryQueue(store, named_teacher(envs, settings)),
+    )
 
 
 def query_settings(
     settings: WrapperSettings, num_given: int, shared: Sequence[Segment]
 ) -> PlannerSettings:
     """Return the settings of query planning."""
-    by_the_clock = settings.is_human and settings.steps_between_labels is None
+    follows_time = settings.is_human and settings.steps_between_labels is None
     budget = Budget(
         total=settings.n_labels,
         pretraining=max(settings.first_labels - num_given, 0),
         num_steps=settings.num_timesteps or 1,
-        seconds_between=SECONDS_BETWEEN if by_the_clock else 0.0,
+        seconds_between=SECONDS_BETWEEN if follows_time else 0.0,
         steps_between=settings.steps_between_labels or Budget.steps_between,
     )
     named_schedule, named_selector = settings.schedule, settings.selector
@@ -140,25 +143,56 @@ def query_settings(
     )
 
 
-def named_teacher(world: World, settings: WrapperSettings) -> NamedTeacher:
+def named_teacher(envs: WrappedEnvs, settings: WrapperSettings) -> NamedTeacher:
     """Return the teacher that answers.
 
     Raises:
         UnknownName, BadInput: there is no such teacher, or it judges another environment.
     """
     if settings.is_human:
-        return NamedTeacher(through_the_store, "", settings.seed)
+        return NamedTeacher(human_teacher, "", settings.seed)
     name = settings.teacher_name
-    teacher = teacher_of(settings)
+    if isinstance(settings.teacher, str):
+        teacher = teacher_named(settings.teacher, settings.teacher_strength)
+    else:
+        teacher = custom_teacher(settings.teacher, name)
     if isinstance(teacher, TaskTeacher):
-        teacher.check_environment(world.env_info.id)
+        teacher.check_environment(envs.env_info.id)
     if settings.answer_timeout_s is not None:
-        teacher = AnswersInTime(teacher, name, settings.answer_timeout_s)
+        teacher = TeacherWithTimeout(teacher, name, settings.answer_timeout_s)
     return NamedTeacher(teacher, f"synthetic:{name}", settings.seed)
 
 
-def teacher_of(settings: WrapperSettings) -> Teacher:
-    """Return the synthetic teacher or the user's function."""
-    if isinstance(settings.teacher, str):
-        return teacher_named(settings.teacher, settings.teacher_strength)
-    return from_function(settings.teacher, settings.teacher_name)
+def given_labels(
+    labels: str | Path | Iterable[LabelledComparison] | None, space: InputSpace, num_steps: int
+) -> list[LabelledPair]:
+    """Convert initial labels to the training pairs of the predictor.
+
+    Args:
+        labels: path of a data set, or labelled comparisons.
+        space: input space of the predictor.
+        num_steps: L, the maximum length of a segment.
+
+    Raises:
+        BadInput: segments have other shapes or are longer than L.
+    """
+    if labels is None:
+        return []
+    comparisons: Iterable[LabelledComparison] = (
+        load(labels) if isinstance(labels, str | Path) else labels
+    )
+    pairs = [
+        LabelledPair(
+            space.rows(each.left.observations, each.left.actions),
+            space.rows(each.right.observations, each.right.actions),
+            float(each.target),
+        )
+        for each in comparisons
+    ]
+    longest = max((len(side) for pair in pairs for side in (pair.left, pair.right)), default=0)
+    if longest > num_steps:
+        raise BadInput(
+            f"The given labels compare segments of up to {longest} steps, but segments have "
+            f"{num_steps} here. Give segment_length={longest}."
+        )
+    return pairs

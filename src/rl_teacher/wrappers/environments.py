@@ -1,0 +1,242 @@
+"""Description of the wrapped environments, and scene states from which their clips are rendered."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from jaxtyping import Float, Shaped
+
+from rl_teacher.common.errors import BadInput, SegmentTooLong
+from rl_teacher.envs.episode_replay import KEEP_STEPS, ReplayHistory, ReplayRecord, SupportsReplay
+from rl_teacher.envs.mujoco.suite import TASKS
+from rl_teacher.envs.registry import EnvInfo
+from rl_teacher.envs.snapshots import ReplayableEnv, mujoco_positions
+from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.wrappers.observations import ObservationConverter
+from rl_teacher.wrappers.settings import WrapperSettings
+
+ASSUMED_FPS = 20.0
+"""Steps per second of an environment that declares no frame rate."""
+
+SceneStates = Callable[[], Float[np.ndarray, "env scene"]]
+
+
+@dataclass(frozen=True)
+class WrappedEnvs:
+    """N wrapped environments.
+
+    Attributes:
+        env_info: metadata of the environments.
+        num_envs: N, the number of environments.
+        converter: conversion of observations to inputs of the predictor.
+        action_space: space of one action.
+        segment_steps: L, the length of a segment.
+        autoreset_mode: autoreset mode; DISABLED where the caller resets.
+        scene_states: returns the scene states from which clips are rendered.
+        replayer: replays episodes for rendering; None where no replay is needed.
+    """
+
+    env_info: EnvInfo
+    num_envs: int
+    converter: ObservationConverter
+    action_space: gym.Space
+    segment_steps: int
+    autoreset_mode: AutoresetMode
+    scene_states: SceneStates
+    replayer: SupportsReplay | None = None
+
+    @property
+    def input_space(self) -> InputSpace:
+        """Input space of the predictor.
+
+        Raises:
+            BadConfig: the predictor does not support the action space.
+        """
+        return InputSpace.from_spaces(self.converter.space, self.action_space)
+
+    def actions(self, actions: object) -> Shaped[np.ndarray, "env ..."]:
+        """Return copies of actions [N, ...] with the type that segments have."""
+        is_box = isinstance(self.action_space, gym.spaces.Box)
+        copied = np.array(actions, np.float32 if is_box else np.int64)
+        return copied.reshape(self.num_envs, *(self.action_space.shape or ()))
+
+
+def describe_env(env: gym.Env, settings: WrapperSettings) -> tuple[gym.Env, WrappedEnvs]:
+    """Describe one environment; wrap it to record its episodes if a person labels.
+
+    Raises:
+        BadInput: a person labels, and the clips cannot be rendered.
+    """
+    scene_states, replayer = empty_scene_states(1), None
+    env_info = info_of(env.spec, type(env.unwrapped).__name__, env.metadata.get("render_fps"))
+    if settings.is_human:
+        check_renderable(env)
+        history = ReplayHistory(KEEP_STEPS)
+        env = ReplayableEnv(env, history)
+        replayer = EpisodeRecords([env], history)
+        scene_states = replayer.scene_states
+    return env, WrappedEnvs(
+        env_info=env_info,
+        num_envs=1,
+        converter=ObservationConverter(env.observation_space, None, settings.observation_transform),
+        action_space=env.action_space,
+        segment_steps=segment_steps(settings, env_info),
+        autoreset_mode=AutoresetMode.DISABLED,
+        scene_states=scene_states,
+        replayer=replayer,
+    )
+
+
+def describe_vector(venv: VectorEnv, settings: WrapperSettings) -> WrappedEnvs:
+    """Describe a vector of environments; record their episodes if a person labels.
+
+    Raises:
+        BadInput: a person labels, and the clips cannot be rendered.
+    """
+    inner, scene_states, replayer = venv.unwrapped, empty_scene_states(venv.num_envs), None
+    if settings.is_human:
+        scene_states, replayer = record_vector(inner)
+    first = inner.envs[0] if isinstance(inner, SyncVectorEnv) else inner
+    fps = venv.metadata.get("render_fps")
+    env_info = info_of(venv.spec or first.spec, type(first.unwrapped).__name__, fps)
+    return WrappedEnvs(
+        env_info=env_info,
+        num_envs=venv.num_envs,
+        converter=ObservationConverter(
+            venv.single_observation_space, venv.observation_space, settings.observation_transform
+        ),
+        action_space=venv.single_action_space,
+        segment_steps=segment_steps(settings, env_info),
+        autoreset_mode=venv.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP),
+        scene_states=scene_states,
+        replayer=replayer,
+    )
+
+
+def info_of(spec: EnvSpec | None, name: str, fps: float | int | None) -> EnvInfo:
+    """Return the metadata of a user's environment.
+
+    Args:
+        spec: registration of the environment; None if Gymnasium did not create it.
+        name: name of an environment without a registration.
+        fps: declared frame rate; None if there is none.
+    """
+    env_id = name if spec is None else spec.id
+    task = TASKS.get(env_id.removeprefix("rl_teacher/"))
+    return EnvInfo(
+        id=env_id,
+        fps=float((task.body.fps if task else fps) or ASSUMED_FPS),
+        max_episode_steps=None if spec is None else spec.max_episode_steps,
+        can_terminate=task is None or task.can_terminate,
+        backend="gymnasium" if task is None else "batch",
+        description=env_id,
+    )
+
+
+def segment_steps(settings: WrapperSettings, env_info: EnvInfo) -> int:
+    """Compute the steps of a segment from `clip_length`, or take `segment_length`.
+
+    The default clip length is limited to the episode; any other that is longer is refused.
+
+    Raises:
+        SegmentTooLong: an episode has fewer steps.
+    """
+    longest = env_info.max_episode_steps
+    steps = settings.segment_length or max(round(settings.clip_length * env_info.fps), 1)
+    if longest is None or steps <= longest:
+        return steps
+    if settings.segment_length is None and settings.clip_length == WrapperSettings.clip_length:
+        return longest
+    if settings.segment_length is None:
+        given = f"clip_length={settings.clip_length} ({steps} steps)"
+        allowed = f"clip_length={longest / env_info.fps:.2g}"
+    else:
+        given, allowed = f"segment_length={steps}", f"segment_length={longest}"
+    raise SegmentTooLong(
+        f"{given} was given, but an episode of {env_info.id} has {longest} steps. "
+        f"Use {allowed} or less."
+    )
+
+
+# --- scene states for clips ---
+
+
+class EpisodeRecords:
+    """Replay records and scene states of N environments."""
+
+    def __init__(self, envs: Sequence[ReplayableEnv], history: ReplayHistory) -> None:
+        self._envs = envs
+        self._history = history
+
+    def replay_record(self, episode: int) -> ReplayRecord:
+        """See `SupportsReplay`."""
+        for env in self._envs:
+            if env.episode == episode:
+                return env.replay_record
+        return self._history[episode]
+
+    def scene_states(self) -> Float[np.ndarray, "env scene"]:
+        """Return MuJoCo positions [N, nq]; without MuJoCo episode and step numbers [N, 2]."""
+        return np.stack([env.scene_state for env in self._envs])
+
+
+def empty_scene_states(num_envs: int) -> SceneStates:
+    """Return a function that returns scene states [N, 0], for runs without clips."""
+    return lambda: np.empty((num_envs, 0))
+
+
+def record_vector(inner: VectorEnv) -> tuple[SceneStates, SupportsReplay | None]:
+    """Return the scene states and the replayer of a vector of environments.
+
+    The environments of a SyncVectorEnv are wrapped in place.
+
+    Raises:
+        BadInput: the clips cannot be rendered.
+    """
+    if hasattr(inner, "scene_states"):
+        replayer = inner if isinstance(inner, SupportsReplay) else None
+        return lambda: np.array(getattr(inner, "scene_states")), replayer  # noqa: B009
+    if not isinstance(inner, SyncVectorEnv):
+        raise BadInput(
+            f"teacher='human' needs clips of {inner}, whose environments are in other processes. "
+            "Use gymnasium.vector.SyncVectorEnv, or rl_teacher.envs.registry.make_vector."
+        )
+    for env in inner.envs:
+        check_renderable(env)
+    history = ReplayHistory(KEEP_STEPS)
+    envs = [ReplayableEnv(env, history) for env in inner.envs]
+    inner.envs = list[gym.Env](envs)
+    records = EpisodeRecords(envs, history)
+    return records.scene_states, records
+
+
+def check_renderable(env: gym.Env) -> None:
+    """Refuse an environment whose clips cannot be rendered.
+
+    Raises:
+        BadInput: the environment lacks what the message names.
+    """
+    spec = env.spec
+    if spec is None:
+        raise BadInput(
+            f"teacher='human' needs clips of {env}, which are rendered in a copy of the "
+            "environment. It was not made by gymnasium.make, so no copy can be made. Register it "
+            "with gymnasium.register and make it by its id."
+        )
+    if mujoco_positions(env) is not None:
+        return
+    if "rgb_array" not in env.metadata.get("render_modes", []):
+        raise BadInput(
+            f"teacher='human' needs clips of {spec.id}, which has neither MuJoCo bodies nor the "
+            "render mode rgb_array. Give it that mode, or use a synthetic teacher or a function."
+        )
+    if spec.additional_wrappers:
+        names = ", ".join(each.name for each in spec.additional_wrappers)
+        raise BadInput(
+            f"teacher='human' replays the episodes of {spec.id} to render them, which the wrappers "
+            f"inside ({names}) may change. Apply the preference wrapper directly to what "
+            "gymnasium.make returns, and the other wrappers around it."
+        )

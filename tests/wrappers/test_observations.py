@@ -1,0 +1,66 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces.utils import flatten
+
+from rl_teacher.common.errors import BadInput
+from rl_teacher.wrappers.observations import ObservationConverter
+
+PARTS = gym.spaces.Dict(a=gym.spaces.Box(-1, 1, (2,), np.float32), b=gym.spaces.Discrete(3))
+
+
+def test_box_is_copied_as_float32():
+    converter = ObservationConverter(gym.spaces.Box(-1, 1, (2,), np.float64), None, None)
+    observation = np.array([0.5, -0.5])
+    converted = converter.one(observation)
+    observation[:] = 9
+    np.testing.assert_array_equal(converted, [0.5, -0.5])
+    assert converted.dtype == np.float32
+
+
+def test_image_keeps_uint8():
+    converter = ObservationConverter(gym.spaces.Box(0, 255, (2, 2, 3), np.uint8), None, None)
+    assert converter.space.dtype == np.uint8
+    assert converter.one(np.full((2, 2, 3), 255, np.uint8)).dtype == np.uint8
+
+
+def test_dict_is_flattened_with_one_hot_discrete():
+    converter = ObservationConverter(PARTS, None, None)
+    converted = converter.one({"a": np.array([0.5, -0.5], np.float32), "b": 1})
+    np.testing.assert_array_equal(converted, [0.5, -0.5, 0, 1, 0])
+    assert converter.space.shape == (5,)
+
+
+def test_discrete_observations_are_one_hot():
+    converter = ObservationConverter(gym.spaces.Discrete(3), gym.spaces.MultiDiscrete([3, 3]), None)
+    np.testing.assert_array_equal(converter.many(np.array([2, 0])), [[0, 0, 1], [1, 0, 0]])
+
+
+def test_transform_sets_space_and_keeps_random_state():
+    PARTS.seed(0)
+    expected = flatten(PARTS, PARTS.sample())
+    PARTS.seed(0)
+    converter = ObservationConverter(PARTS, None, lambda observation: observation["a"][:1])
+    np.testing.assert_array_equal(flatten(PARTS, PARTS.sample()), expected)
+    assert converter.space.shape == (1,)
+
+
+def test_unflattenable_space_is_refused():
+    with pytest.raises(BadInput, match="Give observation_transform"):
+        ObservationConverter(gym.spaces.Sequence(gym.spaces.Discrete(2)), None, None)
+
+
+def test_failing_transform_is_refused():
+    with pytest.raises(BadInput, match="KeyError"):
+        ObservationConverter(PARTS, None, lambda observation: observation["nothing"])
+
+
+def test_transform_without_numbers_is_refused():
+    with pytest.raises(BadInput, match="numbers are needed"):
+        ObservationConverter(PARTS, None, lambda observation: np.array("word"))
+
+
+def test_changed_shape_is_refused():
+    converter = ObservationConverter(gym.spaces.Box(-1, 1, (2,), np.float32), None, None)
+    with pytest.raises(BadInput, match=r"\(3,\)"):
+        converter.one(np.zeros(3))
