@@ -13,6 +13,7 @@ from rl_teacher.predictor.fit import (
     L2_RANGE,
     FitReport,
     Fitter,
+    adapt_l2,
     gather_steps,
 )
 from rl_teacher.predictor.inputs import InputSpace
@@ -46,6 +47,17 @@ def fitted_predictor(fitted):
     predictor = RewardPredictor(SPACE, CONFIG)
     predictor.set_networks(fitted.networks, fitted.normaliser)
     return predictor
+
+
+def test_weight_decay_follows_ratio_of_losses():
+    # ratios 2.0 (overfitting), 1.3 (within 1.1 to 1.5) and 1.0 (underfitting)
+    l2 = adapt_l2(np.full(3, 0.1, np.float32), np.full(3, 0.5), np.array([1.0, 0.65, 0.5]))
+    np.testing.assert_allclose(l2, [0.11, 0.1, 0.1 / 1.1], rtol=1e-6)
+
+
+def test_weight_decay_stays_within_range():
+    extremes = np.array(L2_RANGE, np.float32)
+    np.testing.assert_array_equal(adapt_l2(extremes, np.ones(2), np.array([0.5, 3.0])), extremes)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -51,6 +51,28 @@ def test_discount_reduces_weight_of_later_steps():
     np.testing.assert_allclose(labels.weights[0], [[1, 0.5, 0.25], [1, 0.5, 0]])
 
 
+def test_comparisons_are_drawn_in_proportion_to_multiplicity():
+    labels = LabelSet(3, SPACE, 2, seed=0)
+    for _ in range(6):
+        labels.add(pair())
+    drawn = labels.draw((100, 200), np.random.default_rng(0))
+    assert drawn.shape == (2, 100, 200)
+    for member in range(2):
+        shares = np.bincount(drawn[member].ravel(), minlength=6) / 20_000
+        counts = labels.counts[member]
+        np.testing.assert_allclose(shares, counts / counts.sum(), atol=0.02)
+        assert (shares[counts == 0] == 0).all()
+
+
+def test_member_with_empty_bootstrap_sample_draws_from_all_comparisons():
+    labels = LabelSet(3, SPACE, 1, seed=0)
+    while len(labels) < 3:
+        labels.add(pair())
+    labels.counts[:] = 0
+    drawn = labels.draw((3_000,), np.random.default_rng(0))
+    np.testing.assert_allclose(np.bincount(drawn[0]) / 3_000, 1 / 3, atol=0.05)
+
+
 def test_growing_keeps_all_comparisons():
     labels = LabelSet(3, SPACE, 3, seed=0)
     for index in range(200):

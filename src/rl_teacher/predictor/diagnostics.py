@@ -102,6 +102,7 @@ def accuracy_and_calibration(
     if not len(targets):
         return float("nan"), ()
     # sigmoid(x) = (1 + tanh(x / 2)) / 2, which does not overflow
+    # P(left) = (1 - e) * sigmoid(x) + e / 2, as in the likelihood
     sigmoid = 0.5 * (1 + np.tanh(0.5 * logits))
     probability = (1 - error_rate) * sigmoid + error_rate / 2
     accuracy = np.mean((logits > 0) == (targets > 0.5))

@@ -5,12 +5,13 @@ M: members, F: features of an input row, B: rows.
 
 import json
 import os
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32, Shaped
+from jaxtyping import Float, Float32, Shaped
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
@@ -27,7 +28,6 @@ from rl_teacher.predictor.networks import (
     new_networks,
     unstack_members,
 )
-from rl_teacher.predictor.reward_scaling import WindowedMeanStd
 
 FORMAT_VERSION = 1
 IMAGES_PER_CALL = 256
@@ -48,22 +48,91 @@ class ImageEnsemble:
 
     def __call__(self, rows: Shaped[np.ndarray, "batch byte"]) -> Float32[np.ndarray, "..."]:
         """Compute every member's reward of each row."""
-        padded = _pad_batch(rows)
-        pieces = np.split(padded, range(IMAGES_PER_CALL, len(padded), IMAGES_PER_CALL))
+        num = len(rows)
+        # Padded to a power of two, or to whole pieces: every new size compiles a program.
+        size = 1 << max(num - 1, 0).bit_length()
+        if num > IMAGES_PER_CALL:
+            size = -(-num // IMAGES_PER_CALL) * IMAGES_PER_CALL
+        padded = np.concatenate([rows, np.zeros((size - num, rows.shape[1]), rows.dtype)])
+        pieces = np.split(padded, range(IMAGES_PER_CALL, size, IMAGES_PER_CALL))
         calls = [(member, piece) for member in self._members for piece in pieces]
         rewards = list(self._threads.map(lambda call: np.asarray(apply_jitted(*call)), calls))
-        by_member = np.concatenate(rewards).reshape(len(self._members), len(padded), 1)
-        return by_member[:, : len(rows)]
+        return np.concatenate(rewards).reshape(len(self._members), size, 1)[:, :num]
 
 
-def _pad_batch(rows: Shaped[np.ndarray, "batch byte"]) -> Shaped[np.ndarray, "padded byte"]:
-    """Pad to one of few batch sizes, because every new size compiles a program."""
-    num = len(rows)
-    if num > IMAGES_PER_CALL:
-        size = -(-num // IMAGES_PER_CALL) * IMAGES_PER_CALL
-    else:
-        size = 1 << max(num - 1, 0).bit_length()
-    return np.concatenate([rows, np.zeros((size - num, rows.shape[1]), rows.dtype)])
+class WindowedMeanStd:
+    """Mean and standard deviation of each member's rewards over the latest steps.
+
+    The labels determine rewards only up to a constant, so predictions are normalised (Christiano
+    et al. 2017, 2.2.1). A window in place of all time, because statistics over all time lag ever
+    further behind a predictor and an agent that keep changing.
+
+    M: members, S: steps.
+    """
+
+    def __init__(self, num_members: int, window_steps: int) -> None:
+        self._window_steps = window_steps
+        self._num_members = num_members
+        # Sums in place of rewards: each is [3, M], the count, the sum and the sum of squares.
+        self._batches: deque[np.ndarray] = deque()
+
+    def update(self, rewards: Float[np.ndarray, "member step"]) -> None:
+        """Add a batch [M, S] of raw rewards and drop batches that left the window."""
+        # float64, since E[r^2] - E[r]^2 is the small difference of large numbers.
+        rewards = rewards.astype(np.float64)
+        count = np.full(self._num_members, float(rewards.shape[1]))
+        self._batches.append(np.stack([count, rewards.sum(1), (rewards**2).sum(1)]))
+        total = sum(batch[0, 0] for batch in self._batches)
+        while len(self._batches) > 1 and total - self._batches[0][0, 0] >= self._window_steps:
+            total -= self._batches.popleft()[0, 0]
+
+    def clear(self) -> None:
+        """Empty the window."""
+        self._batches.clear()
+
+    @property
+    def mean_and_std(self) -> tuple[Float[np.ndarray, " member"], Float[np.ndarray, " member"]]:
+        """[M] mean and [M] standard deviation; 0 and 1 while the window is empty."""
+        if not self._batches:
+            return np.zeros(self._num_members), np.ones(self._num_members)
+        count, total, squares = np.sum(self._batches, axis=0)
+        mean = total / count
+        # Var[r] = E[r^2] - E[r]^2
+        variance = np.maximum(squares / count - mean**2, 0.0)
+        # The lower bound keeps a constant predictor from having its rounding errors amplified.
+        return mean, np.maximum(np.sqrt(variance), 1e-6)
+
+    def normalise(
+        self,
+        rewards: Float32[np.ndarray, "member *batch"],
+        std: float,
+        *,
+        keeps_zero: bool = False,
+    ) -> Float[np.ndarray, "*batch"]:
+        """Normalise each member's rewards and average over members.
+
+        Args:
+            rewards: [M, ...] raw rewards.
+            std: standard deviation to scale to.
+            keeps_zero: scale the root mean square to `std` and do not shift.
+        """
+        mean, spread = self.mean_and_std
+        if keeps_zero:
+            # E[r^2] = E[r]^2 + Var[r]
+            mean, spread = np.zeros_like(mean), np.sqrt(mean**2 + spread**2)
+        shape = (self._num_members, *[1] * (rewards.ndim - 1))
+        # r = 1/M sum_m std * (r_m - mean_m) / spread_m (Christiano et al. 2017, 2.2.3): members are
+        # normalised before they are averaged, so that none dominates by its scale.
+        return (std * (rewards - mean.reshape(shape)) / spread.reshape(shape)).mean(0)
+
+    def state(self) -> StateDict:
+        """Return the arrays of a checkpoint."""
+        empty = np.empty((0, 3, self._num_members))
+        return {"batches": np.stack(self._batches) if self._batches else empty}
+
+    def load_state(self, state: StateDict) -> None:
+        """Restore the arrays of a checkpoint."""
+        self._batches = deque(state["batches"])
 
 
 class RewardPredictor:
@@ -102,6 +171,7 @@ class RewardPredictor:
         self, rows: Shaped[np.ndarray, "*batch features"]
     ) -> Float32[np.ndarray, "member *batch"]:
         """Compute each member's raw reward of each input row (see `InputSpace.rows`)."""
+        # The networks take a single batch axis.
         batch = rows.shape[:-1]
         inputs = self.normaliser(rows.reshape(-1, rows.shape[-1]))
         rewards = self._ensemble(inputs)[..., 0]
@@ -176,6 +246,7 @@ class RewardPredictor:
                     f"{folder} holds a predictor of format {description['format_version']}; this "
                     f"version reads up to {FORMAT_VERSION}. Install a newer rl-teacher."
                 )
+            # JSON has no tuples, and the hidden sizes must be hashable for jax.jit.
             values = description["config"]
             config = PredictorConfig(**(values | {"hidden": tuple(values["hidden"])}))
             predictor = RewardPredictor(InputSpace.from_json(description["space"]), config)

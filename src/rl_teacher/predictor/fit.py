@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int64
+from jaxtyping import Array, Bool, Float, Float32
 
 from rl_teacher.common.state_dict import (
     StateDict,
@@ -69,16 +69,11 @@ NEVER = 0
 """Value of the number of labels at which features are selected that means: not at all."""
 
 
-def _comparison_logits(network: RewardNetwork, batch: Mapping[str, Array]) -> Array:
-    """Compute one member's [B] log-odds that the left clip is preferred."""
-    rewards = network(batch["rows"])[..., 0] * batch["weights"]
-    return preference_logit(rewards[:, 0], rewards[:, 1])
-
-
 def _minibatch_loss(
     network: RewardNetwork, batch: Mapping[str, Array], config: PredictorConfig, key: Array
 ) -> tuple[Array, RewardNetwork]:
     """Compute the loss of a minibatch, and the network with updated running statistics."""
+    # R_left - R_right with R = sum_t w_t r_t; the weights are 0 at padded steps.
     rewards, network = training_rewards(network, batch["rows"], config.dropout, key)
     rewards = rewards * batch["weights"]
     logits = preference_logit(rewards[:, 0], rewards[:, 1])
@@ -125,7 +120,9 @@ def _improve_member(network, state, minibatches, sample, normaliser, l2, key, co
         return (network, state, key), None
 
     (network, state, key), _ = jax.lax.scan(step, (network, state, key), minibatches)
-    logits = _comparison_logits(network, sample)
+    # In evaluation mode: without dropout, and with the running batch-norm statistics.
+    rewards = network(sample["rows"])[..., 0] * sample["weights"]
+    logits = preference_logit(rewards[:, 0], rewards[:, 1])
     losses = preference_loss(logits, sample["targets"], config.error_rate)
     return network, state, key, logits, losses
 
@@ -255,31 +252,31 @@ class Fitter:
         """
         is_first, self._select_at = self._select_at == 1, 2 * labels.num_added
         num_steps = max_steps if is_first else TRIAL_STEPS
-        trials = [self._trial(self._mask_for(encoder)) for encoder in ("keypoints", "profiles")]
+        # Both trials have the seed of this fitter: they differ in the features alone.
+        trials = [
+            Fitter(self._space, self._config, seed=self._seed, feature_mask=self._mask_for(encoder))
+            for encoder in ("keypoints", "profiles")
+        ]
         results = [trial.fit(labels, num_steps) for trial in trials]
         for trial in trials:
             trial.close()
         best = int(np.argmin([result.report.held_out_loss for result in results]))
-        if (trials[best].feature_mask == self.feature_mask).all() and not is_first:
+        selected = trials[best]
+        if (selected.feature_mask == self.feature_mask).all() and not is_first:
             return None
-        self._continue_from(trials[best])
+        self.feature_mask, self._normaliser = selected.feature_mask, selected._normaliser
+        self._members, self._l2 = selected._members, selected._l2
         return results[best]
-
-    def _trial(self, mask: Bool[np.ndarray, " features"]) -> "Fitter":
-        return Fitter(self._space, self._config, seed=self._seed, feature_mask=mask)
 
     def _mask_for(self, encoder: PredictorNetwork) -> Bool[np.ndarray, " features"]:
         return self._space.feature_mask(encoder, uses_actions=not self._config.ignore_actions)
-
-    def _continue_from(self, trial: "Fitter") -> None:
-        self.feature_mask = trial.feature_mask
-        self._members, self._l2 = trial._members, trial._l2
-        self._normaliser = trial._normaliser
 
     def _train_chunk(
         self, labels: LabelSet, sample: np.ndarray
     ) -> tuple[list[RewardNetwork], FitReport]:
         """Take one chunk of gradient steps of every member, and evaluate them on the sample."""
+        # A random offset, so that every step of a segment is trained on; the evaluation uses the
+        # middle one, so that it does not vary by chance between chunks.
         stride = subsampling_stride(labels.num_steps, is_image=labels.is_image)
         offset = int(self._rng.integers(stride))
         evaluated = gather_steps(labels, np.resize(sample, MAX_EVALUATED), stride // 2)
@@ -294,23 +291,15 @@ class Fitter:
                 )
             )
 
-        results = self._threads.map(improve, self._members, self._draw_indices(labels), self._l2)
+        # [M, K, B] comparisons of K minibatches from each member's bootstrap sample
+        indices = labels.draw((CHUNK_STEPS, self._config.batch_size), self._rng)
+        results = self._threads.map(improve, self._members, indices, self._l2)
         *members, logits, losses = zip(*results, strict=True)
         self._members = [_MemberState(*member) for member in zip(*members, strict=True)]
         # The sample was padded to a fixed size, so that only one program is compiled.
         logits, losses = (np.stack(each)[:, : len(sample)] for each in (logits, losses))
         report = self._report(labels, sample, logits, losses)
         return [member.network for member in self._members], report
-
-    def _draw_indices(self, labels: LabelSet) -> Int64[np.ndarray, "member step batch"]:
-        """Draw the comparisons of K minibatches from each member's bootstrap sample: [M, K, B]."""
-        shape = (CHUNK_STEPS, self._config.batch_size)
-        # The constant lets a member whose bootstrap sample is still empty train on all labels.
-        weights = labels.counts + 1e-9
-        cumulative = np.cumsum(weights / weights.sum(1, keepdims=True), axis=1)
-        return np.stack(
-            [np.searchsorted(member[:-1], self._rng.random(shape)) for member in cumulative]
-        )
 
     def _report(
         self,
@@ -322,7 +311,8 @@ class Fitter:
         """Summarise the evaluation on a sample, and adapt the weight decay to it."""
         targets, is_held_out = labels.targets[sample], labels.counts[:, sample] == 0
         loss, held_out_loss = _mean_where(losses, ~is_held_out), _mean_where(losses, is_held_out)
-        self._adapt_l2(loss, held_out_loss)
+        self._l2 = adapt_l2(self._l2, loss, held_out_loss)
+        # `equal` is neither right nor wrong, so it does not count for accuracy and calibration.
         is_counted = is_held_out & (targets != 0.5)
         accuracy, calibration = accuracy_and_calibration(
             logits[is_counted],
@@ -339,14 +329,6 @@ class Fitter:
             l2=float(self._l2.mean()),
             calibration=calibration,
         )
-
-    def _adapt_l2(
-        self, loss: Float[np.ndarray, " member"], held_out_loss: Float[np.ndarray, " member"]
-    ) -> None:
-        low, high = LOSS_RATIO_RANGE
-        ratio = held_out_loss / np.maximum(loss, 1e-6)
-        factor = np.where(ratio > high, 1.1, np.where(ratio < low, 1 / 1.1, 1.0))
-        self._l2 = np.clip(self._l2 * factor, *L2_RANGE).astype(np.float32)
 
     def state(self) -> StateDict:
         """Return the arrays of a checkpoint."""
@@ -376,6 +358,28 @@ class Fitter:
     def close(self) -> None:
         """Stop the threads."""
         self._threads.shutdown()
+
+
+def adapt_l2(
+    l2: Float32[np.ndarray, " member"],
+    loss: Float[np.ndarray, " member"],
+    held_out_loss: Float[np.ndarray, " member"],
+) -> Float32[np.ndarray, " member"]:
+    """Adapt the weight decay to the generalisation gap (Christiano et al. 2017, 2.2.3).
+
+    Args:
+        l2: [M] weight decay of each member.
+        loss: [M] training loss.
+        held_out_loss: [M].
+
+    Returns:
+        [M] increased by a tenth where a member overfits, decreased by as much where it underfits.
+    """
+    # held-out loss / training loss should lie between 1.1 and 1.5.
+    low, high = LOSS_RATIO_RANGE
+    ratio = held_out_loss / np.maximum(loss, 1e-6)
+    factor = np.where(ratio > high, 1.1, np.where(ratio < low, 1 / 1.1, 1.0))
+    return np.clip(l2 * factor, *L2_RANGE).astype(np.float32)
 
 
 def subsampling_stride(segment_steps: int, *, is_image: bool) -> int:

@@ -75,8 +75,13 @@ class InputSpace:
         if isinstance(action_space, gym.spaces.Box):
             return InputSpace(shape, action_space.shape, 0, **observation)
         if isinstance(action_space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary):
-            choices, first = _choices_of(action_space)
-            return InputSpace(shape, action_space.shape, 0, 0, choices, first, **observation)
+            if isinstance(action_space, gym.spaces.MultiBinary):
+                choices = np.full(action_space.shape, 2)
+                first = np.zeros(action_space.shape, int)
+            else:
+                choices, first = action_space.nvec, action_space.start
+            parts = tuple(choices.ravel().tolist()), tuple(first.ravel().tolist())
+            return InputSpace(shape, action_space.shape, 0, 0, *parts, **observation)
         raise BadConfig(
             f"The action space is {action_space}, but the reward predictor needs Box, Discrete, "
             "MultiDiscrete or MultiBinary."
@@ -147,6 +152,7 @@ class InputSpace:
         if self.has_byte_rows:
             return np.ones(0, bool)
         mask = np.ones(self.num_features, bool)
+        # A row is keypoints, profiles, action; without random features observation, action.
         mask[self.num_observation_inputs :] = uses_actions
         if self._random_features:
             is_profile = np.arange(len(mask)) >= self._random_features.num_keypoints
@@ -188,6 +194,7 @@ class InputSpace:
                 rows[..., :split] *= self.observation_scale
         encoded = self._encode_actions(actions, batch)
         if self.has_byte_rows and not self.is_discrete:
+            # float32 [..., A] to bytes [..., 4 A]; `split` is the inverse.
             encoded = np.ascontiguousarray(encoded).view(np.uint8)
         rows[..., split:] = encoded
         return rows
@@ -195,11 +202,20 @@ class InputSpace:
     def _encode_actions(
         self, actions: Shaped[np.ndarray, "..."], batch: tuple[int, ...]
     ) -> Float32[np.ndarray, "... inputs"]:
-        if self.action_choices:
-            return self._one_hot_parts(actions.reshape(*batch, -1))
         if self.num_actions:
             return np.eye(self.num_actions, dtype=np.float32)[actions - self.first_action]
-        return actions.reshape(*batch, -1).astype(np.float32, copy=False)
+        flat = actions.reshape(*batch, -1)
+        if not self.action_choices:
+            return flat.astype(np.float32, copy=False)
+        # A one-hot vector per part, one after another.
+        parts = zip(self.action_choices, self.first_choices, strict=True)
+        return np.concatenate(
+            [
+                np.eye(choices, dtype=np.float32)[flat[..., part] - first]
+                for part, (choices, first) in enumerate(parts)
+            ],
+            axis=-1,
+        )
 
     def split(self, rows: Any) -> tuple[Any, Any]:
         """Split byte rows into images and encoded actions, inside a compiled function.
@@ -218,18 +234,9 @@ class InputSpace:
         images, encoded = rows[:, :end], rows[:, end:]
         if self.is_discrete:
             return images, encoded.astype(jnp.float32)
+        # [B, 4 A] bytes to [B, A] float32; equal byte order, since both run on one machine.
         float_bytes = encoded.reshape(len(rows), self.num_action_inputs, FLOAT_BYTES)
         return images, jax.lax.bitcast_convert_type(float_bytes, jnp.float32)
-
-    def _one_hot_parts(
-        self, actions: Shaped[np.ndarray, "... part"]
-    ) -> Float32[np.ndarray, "... choices"]:
-        parts = zip(self.action_choices, self.first_choices, strict=True)
-        one_hots = [
-            np.eye(choices, dtype=np.float32)[actions[..., place] - first]
-            for place, (choices, first) in enumerate(parts)
-        ]
-        return np.concatenate(one_hots, axis=-1)
 
     def _batch_shape(self, observations: np.ndarray, actions: np.ndarray) -> tuple[int, ...]:
         num_batch_axes = observations.ndim - len(self.observation_shape)
@@ -306,6 +313,7 @@ class InputNormaliser(NamedTuple):
         """Normalise rows; return byte rows unchanged."""
         if not len(self.mean):
             return rows
+        # x' = mask * (x - mean) / std
         normalised = (rows - self.mean) / self.std
         if not self.mask.all():
             normalised *= self.mask
@@ -319,13 +327,3 @@ class InputNormaliser(NamedTuple):
     def from_state(state: StateDict) -> "InputNormaliser":
         """Restore a normaliser from the arrays of a checkpoint."""
         return InputNormaliser(*(state[name] for name in InputNormaliser._fields))
-
-
-def _choices_of(
-    space: gym.spaces.MultiDiscrete | gym.spaces.MultiBinary,
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the number of choices of each part of an action, and each part's first number."""
-    if isinstance(space, gym.spaces.MultiBinary):
-        num_parts = int(np.prod(space.shape))
-        return (2,) * num_parts, (0,) * num_parts
-    return tuple(space.nvec.ravel().tolist()), tuple(space.start.ravel().tolist())

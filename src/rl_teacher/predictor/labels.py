@@ -40,8 +40,8 @@ class LabelSet:
 
     Each member has its own bootstrap sample, drawn once per comparison when it is added: its
     multiplicity is a Poisson draw with mean 1, the limit of |D| draws with replacement. The share
-    1/e with multiplicity 0 is the member's held-out set for good, so a warm start never trains on
-    what it is validated on.
+    1/e with multiplicity 0 stays the member's held-out set (Christiano et al. 2017, 2.2.3), so that
+    later fits never train on what earlier ones were validated on.
 
     Attributes:
         num_added: comparisons added so far, including those that were replaced by newer ones.
@@ -76,6 +76,7 @@ class LabelSet:
         self.is_image = space.has_byte_rows
         self._stride = -(-num_steps // MAX_IMAGES_PER_SEGMENT) if self.is_image else 1
         self.num_steps = -(-num_steps // self._stride)
+        # R = sum_t discount^t r_t is the return of a segment.
         self._step_weights = discount ** np.arange(num_steps, dtype=np.float32)
         self.num_members = num_members
         self.num_added = 0
@@ -103,6 +104,7 @@ class LabelSet:
 
     def warm_start_from(self, normaliser: InputNormaliser) -> None:
         """Start the input statistics from those of a pretrained predictor."""
+        # The inverse of `normaliser`, below.
         std = normaliser.std * self.feature_scales - MIN_STD
         self.input_stats.mean = normaliser.mean.astype(np.float64)
         self.input_stats.variance = np.square(np.maximum(std, 0.0), dtype=np.float64)
@@ -110,6 +112,7 @@ class LabelSet:
 
     def normaliser(self, mask: np.ndarray) -> InputNormaliser:
         """Return the normalisation of the labelled rows, with a mask [F] of the features used."""
+        # (x - mean) / std then has the standard deviation `feature_scales`.
         std = (self.input_stats.std + MIN_STD) / self.feature_scales
         return InputNormaliser(
             self.input_stats.mean.astype(np.float32), std.astype(np.float32), mask
@@ -126,12 +129,18 @@ class LabelSet:
         if comparison_id is not None:
             self._numbers[comparison_id] = number
         if number == len(self._targets) and not self._capacity:
-            self._grow()
+            # Doubling copies each comparison once on average, however many there will be.
+            self._rows, self._weights, self._targets = (
+                np.concatenate([each, np.zeros_like(each)])
+                for each in (self._rows, self._weights, self._targets)
+            )
+            self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)], axis=1)
         slot = number % len(self._targets)
         for side, rows in enumerate((pair.left, pair.right)):
             stored = rows[:: self._stride]
             self._rows[slot, side, : len(stored)] = stored
-            # Each stored step carries the weights of the steps that it stands for.
+            # Every k-th step is stored. It carries the weights of the k steps from it on, so that
+            # the sum over stored steps estimates the return.
             weights = np.add.reduceat(
                 self._step_weights[: len(rows)], np.arange(0, len(rows), self._stride)
             )
@@ -140,7 +149,8 @@ class LabelSet:
             if not self.is_image:
                 self.input_stats.update(rows)
         self._targets[slot] = pair.target
-        # The draw depends on the number alone, so a resumed run draws the same sample.
+        # |D| draws with replacement: the multiplicity is Binomial(|D|, 1/|D|) -> Poisson(1), with
+        # P(0) = 1/e held out. The draw depends on the number alone, so a resumed run repeats it.
         rng = np.random.default_rng([self._seed, 3, number])
         self._counts[:, slot] = rng.poisson(1.0, self.num_members)
         self.num_added += 1
@@ -161,12 +171,19 @@ class LabelSet:
         if index is not None:
             self._targets[index] = target
 
-    def _grow(self) -> None:
-        def doubled(array: np.ndarray, axis: int = 0) -> np.ndarray:
-            return np.concatenate([array, np.zeros_like(array)], axis=axis)
+    def draw(
+        self, shape: tuple[int, ...], rng: np.random.Generator
+    ) -> Int64[np.ndarray, "member ..."]:
+        """Draw indices of comparisons from each member's bootstrap sample: [M, *shape].
 
-        self._rows, self._weights = doubled(self._rows), doubled(self._weights)
-        self._targets, self._counts = doubled(self._targets), doubled(self._counts, axis=1)
+        A comparison is drawn in proportion to its multiplicity. A member whose sample is still
+        empty draws from all comparisons.
+        """
+        # The constant decides only where all multiplicities are 0.
+        weights = self.counts + 1e-9
+        cumulative = np.cumsum(weights / weights.sum(1, keepdims=True), axis=1)
+        # Inverse transform sampling; the last edge is left out, since rounding may put it below 1.
+        return np.stack([np.searchsorted(each[:-1], rng.random(shape)) for each in cumulative])
 
     @property
     def has_unequal_lengths(self) -> bool:

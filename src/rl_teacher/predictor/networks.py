@@ -81,16 +81,16 @@ RewardNetwork = MLP | ImageRewardNetwork
 
 def new_networks(space: InputSpace, config: PredictorConfig, seed: int) -> RewardNetwork:
     """Initialise M networks, stacked: the first axis of every array is the member."""
+    # One generator for all members: they differ by initialisation and by bootstrap sample.
     rng = np.random.default_rng([seed, 7])
-    return stack_members([_new_network(space, config, rng) for _ in range(config.ensemble_size)])
-
-
-def _new_network(
-    space: InputSpace, config: PredictorConfig, rng: np.random.Generator
-) -> RewardNetwork:
-    if space.has_byte_rows:
-        return ImageRewardNetwork(space, config, rng)
-    return MLP((space.num_features, *config.hidden, 1), "leaky_relu", 1.0, rng)
+    layer_sizes = (space.num_features, *config.hidden, 1)
+    members = [
+        ImageRewardNetwork(space, config, rng)
+        if space.has_byte_rows
+        else MLP(layer_sizes, "leaky_relu", 1.0, rng)
+        for _ in range(config.ensemble_size)
+    ]
+    return stack_members(members)
 
 
 Network = TypeVar("Network", MLP, ImageRewardNetwork, RewardNetwork)
@@ -120,6 +120,7 @@ def training_rewards(
         return rewards[..., 0], network
     if dropout == 0.0:
         return network(rows)[..., 0], network
+    # h_k = dropout(f(W_k h_{k-1} + b_k)); the output layer has neither activation nor dropout.
     activate = ACTIVATIONS[network.activation]
     keys = jax.random.split(key, len(network.weights))
     layers = list(zip(network.weights, network.biases, keys, strict=True))
@@ -137,8 +138,6 @@ def replace_running_stats(network: Network, source: Network) -> Network:
     def statistics(each: Any) -> list[Any]:
         return [part for norm in each.convolutions.norms for part in (norm.mean, norm.variance)]
 
-    if not statistics(source):
-        return network
     return eqx.tree_at(statistics, network, statistics(source))  # pyright: ignore[reportReturnType]
 
 
@@ -146,5 +145,6 @@ def apply_dropout(x: Array, dropout: float, key: Array) -> Array:
     """Zero units at random and scale up the others (Srivastava et al. 2014)."""
     if dropout == 0.0:
         return x
+    # E[x * kept / (1 - p)] = x: the scale makes training and evaluation agree in the mean.
     is_kept = jax.random.bernoulli(key, 1 - dropout, x.shape)
     return jnp.where(is_kept, x / (1 - dropout), 0.0)

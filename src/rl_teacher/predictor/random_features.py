@@ -51,9 +51,11 @@ class RandomFeatures:
         num_filters, width, self._stride = filters_for(image)
         self._image = image
         rng = np.random.default_rng(FILTERS_SEED)
+        # Filters of unit norm; 1/255 maps bytes to 0 to 1.
         filters = rng.standard_normal((width, width, image.num_channels, num_filters))
         norms = np.sqrt((filters**2).sum((0, 1, 2)))
         self._filters = (filters / norms / 255).astype(np.float32)
+        # A valid convolution of H by W pixels has ((H - width) // stride + 1) rows, and so on.
         num_lines = sum((size - width) // self._stride + 1 for size in image.size)
         self.num_keypoints = 3 * num_filters
         self.num_features = self.num_keypoints + num_lines * num_filters
@@ -66,6 +68,7 @@ class RandomFeatures:
         return np.concatenate(list(self._threads.map(self._features, pieces)))
 
     def _features(self, images: np.ndarray) -> np.ndarray:
+        # [B, H, W, F] response maps; all that follows is a sum over rows or over columns of them.
         maps = convolve(self._image.channels_last(images), self._filters, self._stride)
         response = subtract_background(np.maximum(maps, 0.0))
         by_row, by_column = response.sum(2), response.sum(1)
@@ -105,6 +108,7 @@ def keypoints(
         [B, 3 F] the y of all centres, then the x of all centres, -1 to 1 from edge to edge, then
         the mean responses.
     """
+    # y_f = sum_h h * response_f(h) / sum_h response_f(h), and x likewise
     height, width = by_row.shape[1], by_column.shape[1]
     totals = by_row.sum(1)
     y = np.einsum("bhf,h->bf", by_row, np.linspace(-1, 1, height, dtype=np.float32))
