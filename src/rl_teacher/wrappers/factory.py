@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadConfig, BadInput
@@ -21,6 +20,7 @@ from rl_teacher.queries.selectors import selector
 from rl_teacher.rewards.factory import SECONDS_BETWEEN
 from rl_teacher.rewards.learner import RewardLearner, RewardTask
 from rl_teacher.rewards.trainer import TrainerSettings
+from rl_teacher.session import ExperimentSpec
 from rl_teacher.store.media import slug
 from rl_teacher.teachers.registry import custom_teacher, teacher_named
 from rl_teacher.teachers.tasks import TaskTeacher
@@ -38,10 +38,11 @@ def generated_name(env_id: str) -> str:
     return f"{slug(env_id)} {now} {secrets.token_hex(2)}"
 
 
-def identity(envs: WrappedEnvs, settings: WrapperSettings) -> dict[str, Any]:
-    """Return the configuration that must be unchanged to resume an experiment."""
-    return {
-        "env_id": envs.env_info.id,
+def experiment_spec(envs: WrappedEnvs, settings: WrapperSettings) -> ExperimentSpec:
+    """Return the identity of a wrapper's experiment: what must be unchanged to resume it."""
+    env_id = envs.env_info.id
+    config = {
+        "env_id": env_id,
         "num_envs": envs.num_envs,
         "space": envs.input_space.to_json(),
         "segment_steps": envs.segment_steps,
@@ -50,6 +51,15 @@ def identity(envs: WrappedEnvs, settings: WrapperSettings) -> dict[str, Any]:
         "seed": settings.seed,
         "reward": asdict(reward_config(settings)),
     }
+    return ExperimentSpec(
+        name=generated_name(env_id) if settings.name is None else settings.name,
+        env_info=envs.env_info,
+        config=config,
+        defaults={"reward": asdict(PredictorConfig())},
+        asks_a_person=settings.is_human,
+        max_labels=settings.n_labels,
+        instructions=settings.instructions,
+    )
 
 
 def loaded(predictor: str | Path | RewardPredictor) -> RewardPredictor:

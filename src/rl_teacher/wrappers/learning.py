@@ -3,30 +3,22 @@
 import contextlib
 import logging
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
-from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.datasets import Spaces
 from rl_teacher.datasets.import_export import from_experiment
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.rewards.learner import RewardLearner
 from rl_teacher.runs.clip_renderer import ClipRenderer
-from rl_teacher.runs.status import Phase, RunStatus
-from rl_teacher.session import (
-    ExperimentSpec,
-    PreferenceSession,
-    SessionSettings,
-    open_experiment,
-)
+from rl_teacher.runs.control import Phase, RunStatus
+from rl_teacher.session import PreferenceSession, SessionSettings, open_experiment
 from rl_teacher.wrappers.environments import WrappedEnvs
 from rl_teacher.wrappers.factory import (
-    generated_name,
+    experiment_spec,
     given_labels,
-    identity,
     learner_for,
     reward_config,
 )
@@ -54,7 +46,8 @@ class WrapperLearning:
         """
         self._settings = settings
         self._envs = envs
-        self.name = generated_name(envs.env_info.id) if settings.name is None else settings.name
+        spec = experiment_spec(envs, settings)
+        self.name = spec.name
         space = envs.input_space.for_encoder(reward_config(settings).image_encoder)
         given = given_labels(settings.labels, space, envs.segment_steps)
         self._num_given = len(given)
@@ -62,15 +55,6 @@ class WrapperLearning:
         self._reminded_s = -np.inf
         self._waits = settings.wait_for_labels
         self._is_training = False
-        spec = ExperimentSpec(
-            name=self.name,
-            env_info=envs.env_info,
-            config=identity(envs, settings),
-            defaults={"reward": asdict(PredictorConfig())},
-            asks_a_person=settings.is_human,
-            max_labels=settings.n_labels,
-            instructions=settings.instructions,
-        )
         with contextlib.ExitStack() as stack:
             experiment = stack.enter_context(open_experiment(spec))
             renderer = ClipRenderer(envs.env_info, envs.replayer, experiment.clip_store)
