@@ -16,7 +16,7 @@ from rl_teacher.predictor.fit import Fitter
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
 from rl_teacher.runs.folder import Experiment, home
-from rl_teacher.runs.warm_start import as_large_as, content_name, load_predictor
+from rl_teacher.runs.warm_start import hash_arrays, load_predictor, with_network_settings
 from rl_teacher.store.files import folder_errors
 
 
@@ -54,7 +54,7 @@ def fit_labels(config: FitConfig) -> FitOutcome:
     space = InputSpace.from_spaces(dataset.spaces.observation, dataset.spaces.action)
     initial = load_initial(config, space)
     if initial is not None:
-        config = replace(config, reward=as_large_as(initial, config))
+        config = replace(config, reward=with_network_settings(initial, config))
     with open_destination(config, dataset, initial) as (folder, experiment):
         predictor, report = fit_predictor(dataset, space, config, initial)
         with folder_errors(folder):
@@ -103,7 +103,7 @@ def open_destination(
         "reward": asdict(config.reward),
     }
     if initial is not None:
-        settings["predictor_path"] = content_name(initial.state(), initial.space)
+        settings["predictor_path"] = hash_arrays(initial.state(), initial.space)
     identity = {"env_id": dataset.env_id, "fit": settings}
     defaults = {"fit": {"reward": asdict(PredictorConfig())}}
     with Experiment.open(config.name, identity, defaults=defaults) as experiment:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from rl_teacher.agents.episode_stats import EpisodeReturns
 from rl_teacher.clips.recorder import EpisodeWatcher
 from rl_teacher.common.errors import CorruptCheckpoint
-from rl_teacher.common.signals import StopRequest
+from rl_teacher.common.runtime import StopRequest
 from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.common.timer import RunTimer
 from rl_teacher.envs.registry import EnvInfo
@@ -28,10 +28,9 @@ from rl_teacher.queries.schedules import Progress
 from rl_teacher.rewards.learner import RewardLearner
 from rl_teacher.rewards.source import Metrics, RewardedRollout, RewardSource
 from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
-from rl_teacher.runs.control import RunControl
+from rl_teacher.runs.control import Phase, RunControl, RunStatus
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.runs.reporting import MetricsLogger, StatusReporter
-from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.store import Store

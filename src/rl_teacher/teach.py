@@ -21,7 +21,7 @@ from rl_teacher.agents.registry import check_agent, make_agent, num_envs_for
 from rl_teacher.agents.reset import AgentReset
 from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, ExperimentNotFound, TeacherFailed
-from rl_teacher.common.signals import stop_requests
+from rl_teacher.common.runtime import stop_requests
 from rl_teacher.config.experiment import (
     RunOptions,
     TeachConfig,
@@ -38,8 +38,8 @@ from rl_teacher.rewards.learner import recorded_steps
 from rl_teacher.rewards.memory import check_memory
 from rl_teacher.rewards.source import Metrics
 from rl_teacher.runs.clip_renderer import ClipRenderer, check_renderable
+from rl_teacher.runs.control import Phase, RunStatus
 from rl_teacher.runs.folder import Experiment, home
-from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.runs.warm_start import NO_WARM_START, WarmStart, load_warm_start
 from rl_teacher.session import (
     ExperimentSpec,
@@ -95,7 +95,7 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
     env_info = check(config)
     config = replace(config, env_id=env_info.id)
     warm_start = load_warm_start(config)
-    config = warm_start.named(config)
+    config = warm_start.with_hashes(config)
     config, extension = (config, None) if options.force_new else split_extension(config)
     with contextlib.ExitStack() as stack:
         experiment = stack.enter_context(open_experiment(experiment_spec(config, options)))

@@ -9,9 +9,9 @@ from rl_teacher.envs.registry import EnvInfo, make_vector
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.diagnostics import Diagnostics
 from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
+from rl_teacher.runs.control import Phase, RunStatus
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.runs.reporting import EPISODES_KEPT, MetricsLogger, StatusReporter
-from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store

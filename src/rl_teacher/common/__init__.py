@@ -1,1 +1,1 @@
-"""Utilities shared by every package: errors, named arrays, running statistics, signals, timers."""
+"""Utilities that every package uses: errors, named arrays, running statistics, timers."""

@@ -18,8 +18,8 @@ from rl_teacher.envs.interface import StatefulVectorEnv
 from rl_teacher.envs.registry import EnvInfo, env_spaces, get_env_info, make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.runs.folder import Experiment, State, existing_names
-from rl_teacher.runs.warm_start import PREDICTOR_FILE, content_name, load_predictor
+from rl_teacher.runs.folder import Experiment, State, experiment_names
+from rl_teacher.runs.warm_start import PREDICTOR_FILE, hash_arrays, load_predictor
 from rl_teacher.store.checkpoints import (
     Checkpoint,
     CheckpointFile,
@@ -348,7 +348,7 @@ def predictor_for(
 
 def find_predictor(named: str) -> RewardPredictor | None:
     """Find the predictor with this content hash in any experiment; None if there is none."""
-    for name in existing_names():
+    for name in experiment_names():
         folder = Experiment.find(name).folder / "predictor"
         if not (folder / PREDICTOR_FILE).exists():
             continue
@@ -356,6 +356,6 @@ def find_predictor(named: str) -> RewardPredictor | None:
             predictor = RewardPredictor.load(folder)
         except RlTeacherError:
             continue
-        if content_name(predictor.state(), predictor.space) == named:
+        if hash_arrays(predictor.state(), predictor.space) == named:
             return predictor
     return None

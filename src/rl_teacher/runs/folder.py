@@ -91,24 +91,24 @@ def validate_name(name: str) -> str:
         BadExperimentName: the name breaks a rule, which the message gives.
     """
     composed = unicodedata.normalize("NFC", name)
-    fault = fault_of_name(composed)
+    fault = invalid_name_reason(composed)
     if fault:
         shown = composed if len(composed) <= 60 else composed[:60] + "..."
         raise BadExperimentName(
-            f"{shown!r} cannot be the name of an experiment: {fault}. Use -n with up to "
+            f"{shown!r} cannot be the name of an experiment: {fault}. Choose a name of up to "
             f"{MAX_CHARACTERS} letters, digits, spaces, dashes, dots or underscores."
         )
     return composed
 
 
-def fault_of_name(name: str) -> str | None:
+def invalid_name_reason(name: str) -> str | None:
     """Return the first rule that a name breaks, None if it is valid."""
     rules = {
         "it is empty": not name.strip(),
-        "it has a slash or a backslash in it": bool({"/", "\\"} & set(name)),
+        "it contains a slash or a backslash": bool({"/", "\\"} & set(name)),
         "it begins with a dot": name.startswith("."),
         "it begins or ends with a space": name != name.strip(),
-        "it has control characters in it": any(
+        "it contains control characters": any(
             unicodedata.category(character) in FORBIDDEN_CATEGORIES for character in name
         ),
         f"it is {len(name)} characters long": len(name) > MAX_CHARACTERS,
@@ -153,7 +153,12 @@ class Experiment:
         experiment = cls(name, experiments_folder() / name)
         with folder_errors(experiment.folder):
             experiment.folder.mkdir(parents=True, exist_ok=True)
-            experiment._acquire()
+            if not experiment._lock.acquire():
+                raise ExperimentInUse(
+                    f"Experiment {name!r} is being run by {experiment._lock.holder}. Wait until it "
+                    "ends, stop it (it saves first), or choose another name with -n."
+                )
+            experiment._lock.sign()
             try:
                 experiment._prepare(config, defaults or {}, force_new=force_new)
             except BaseException:
@@ -173,13 +178,13 @@ class Experiment:
         folder = experiments_folder() / name
         with folder_errors(folder):
             if not (folder / "config.json").exists():
-                raise ExperimentNotFound(not_found_in_words(name))
+                raise ExperimentNotFound(not_found_message(name))
         return cls(name, folder)
 
     @staticmethod
     def all() -> list[ExperimentSummary]:
         """Return summaries of all experiments, most recently changed first."""
-        names = existing_names()
+        names = experiment_names()
         counts = label_counts() if names else {}
         summaries = [Experiment.find(name).summary(counts) for name in names]
         return sorted(summaries, key=lambda summary: summary.changed_at, reverse=True)
@@ -304,7 +309,7 @@ class Experiment:
             state=self.state,
             step=newest.get("step") or 0,
             labels=counts.get(self.name, logged),
-            changed_at=changed_at(self.folder),
+            changed_at=last_change(self.folder),
         )
 
     def wipe(self) -> None:
@@ -323,23 +328,15 @@ class Experiment:
     def _state_path(self) -> Path:
         return self.folder / "state.json"
 
-    def _acquire(self) -> None:
-        if not self._lock.acquire():
-            raise ExperimentInUse(
-                f"Experiment {self.name!r} is being run by {self._lock.holder}. Wait for it, end "
-                "it (it saves first), or choose another name with -n."
-            )
-        self._lock.sign()
-
     def _prepare(
         self, config: Mapping[str, Any], defaults: Mapping[str, Any], *, force_new: bool
     ) -> None:
-        """Prepare the folder for `config`; refuse another configuration before any change."""
+        """Write the configuration; refuse another one before anything is changed."""
         wanted = as_json(config)
         if force_new:
             self.wipe()
         elif self._config_path.exists():
-            refuse_difference(self.name, self.config, wanted, as_json(defaults))
+            check_same_config(self.name, self.config, wanted, as_json(defaults))
         remove_unfinished(self.folder)
         self._checkpoints.clear_unfinished()
         self._write_json(self._config_path, wanted)
@@ -363,20 +360,20 @@ class Experiment:
     def _writing(self) -> Iterator[None]:
         """Require the lock and convert operating-system errors."""
         if not self._lock.is_held:
-            raise RuntimeError(f"{self.name!r} was found, not opened: it can only be read")
+            raise RuntimeError(f"{self.name!r} is read-only: use Experiment.open to write to it")
         with folder_errors(self.folder):
             yield
 
 
-def existing_names() -> list[str]:
+def experiment_names() -> list[str]:
     """Return the names of existing experiments, sorted."""
     names = (path.parent.name for path in experiments_folder().glob("*/config.json"))
-    return sorted(name for name in names if fault_of_name(name) is None)
+    return sorted(name for name in names if invalid_name_reason(name) is None)
 
 
-def not_found_in_words(name: str) -> str:
+def not_found_message(name: str) -> str:
     """Return an error message for a missing experiment, with the nearest name."""
-    names = existing_names()
+    names = experiment_names()
     if not names:
         return f"There is no experiment called {name!r}, nor any other yet, in {home()}."
     return str(UnknownName("experiment", name, names))
@@ -411,7 +408,7 @@ def env_id_of(experiment: Experiment) -> str:
     return str(config.get("env_id", config.get("env", "?")))
 
 
-def changed_at(folder: Path) -> datetime:
+def last_change(folder: Path) -> datetime:
     """Return the time of the latest change of a JSON file in the folder."""
     written = [path.stat().st_mtime for path in folder.glob("*.json*")]
     return datetime.fromtimestamp(max(written), UTC)
@@ -422,7 +419,7 @@ def as_json(config: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(config, default=str))
 
 
-def refuse_difference(
+def check_same_config(
     name: str, was: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> None:
     """Raise ConfigMismatch with all fields that differ, if there are any.
@@ -436,7 +433,7 @@ def refuse_difference(
         raise ConfigMismatch(
             f"Experiment {name!r} exists with another configuration:\n"
             + "\n".join(f"  {line}" for line in lines)
-            + "\nGive the values it had to continue it, choose another name with -n, or start "
+            + "\nGive the earlier values to continue it, choose another name with -n, or start "
             "over with --force-new."
         )
 

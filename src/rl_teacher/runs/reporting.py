@@ -13,8 +13,8 @@ from rl_teacher.clips.segment import frame_steps
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.diagnostics import Diagnostics
 from rl_teacher.runs.clip_renderer import ClipRenderer
+from rl_teacher.runs.control import Phase, RunStatus
 from rl_teacher.runs.folder import Experiment
-from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.store.store import Store
 
 STATUS_EVERY_S = 1.0
@@ -147,13 +147,10 @@ class StatusReporter:
 
         def publish() -> None:
             self._store.experiments.set_latest_episode(self._experiment_id, shown)
-            self._forget_episodes_before(segment.content_hash)
+            # An episode that is shown again counts as new.
+            others = [each for each in self._episode_clips if each != segment.content_hash]
+            self._episode_clips = [*others, segment.content_hash]
+            while len(self._episode_clips) > EPISODES_KEPT:
+                self._clip_renderer.forget(self._episode_clips.pop(0))
 
         self._clip_renderer.render_if_possible(segment, publish)
-
-    def _forget_episodes_before(self, newest: str) -> None:
-        """Delete the clips of all but the latest episodes; one shown again counts as new."""
-        others = [each for each in self._episode_clips if each != newest]
-        self._episode_clips = [*others, newest]
-        while len(self._episode_clips) > EPISODES_KEPT:
-            self._clip_renderer.forget(self._episode_clips.pop(0))

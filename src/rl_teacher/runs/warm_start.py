@@ -15,7 +15,12 @@ from rl_teacher.config.experiment import FitConfig, TeachConfig
 from rl_teacher.envs.registry import env_spaces
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.runs.folder import Experiment, experiments_folder, fault_of_name, not_found_in_words
+from rl_teacher.runs.folder import (
+    Experiment,
+    experiments_folder,
+    invalid_name_reason,
+    not_found_message,
+)
 from rl_teacher.store.checkpoints import CheckpointFiles
 
 PREDICTOR_FILE = "predictor.json"
@@ -33,7 +38,7 @@ class WarmStart:
     predictor: RewardPredictor | None = None
     agent: StateDict | None = None
 
-    def named(self, config: TeachConfig) -> TeachConfig:
+    def with_hashes(self, config: TeachConfig) -> TeachConfig:
         """Replace the paths in a configuration by content hashes.
 
         A run can then be resumed after the files have moved, but not with other content.
@@ -41,18 +46,18 @@ class WarmStart:
         if self.predictor is not None:
             config = replace(
                 config,
-                predictor_path=content_name(self.predictor.state(), self.predictor.space),
-                reward=as_large_as(self.predictor, config),
+                predictor_path=hash_arrays(self.predictor.state(), self.predictor.space),
+                reward=with_network_settings(self.predictor, config),
             )
         if self.agent is not None:
-            config = replace(config, agent_path=content_name(self.agent))
+            config = replace(config, agent_path=hash_arrays(self.agent))
         return config
 
 
 NO_WARM_START = WarmStart()
 
 
-def as_large_as(predictor: RewardPredictor, config: TeachConfig | FitConfig):  # noqa: ANN201
+def with_network_settings(predictor: RewardPredictor, config: TeachConfig | FitConfig):  # noqa: ANN201
     """Return the predictor settings with the network settings of a saved predictor."""
     network_settings = ("ensemble_size", "hidden", "image_encoder", "ignore_actions", "batch_norm")
     saved = {name: getattr(predictor.config, name) for name in network_settings}
@@ -71,11 +76,11 @@ def load_warm_start(config: TeachConfig) -> WarmStart:
         predictor = load_predictor(config.predictor_path)
         check_spaces(predictor, config)
     if config.agent_path is not None:
-        agent = agent_state_of(config.agent_path, config)
+        agent = load_agent_state(config.agent_path, config)
     return WarmStart(predictor, agent)
 
 
-def content_name(arrays: Mapping[str, np.ndarray], space: InputSpace | None = None) -> str:
+def hash_arrays(arrays: Mapping[str, np.ndarray], space: InputSpace | None = None) -> str:
     """Return the SHA-256 hash of the names and contents of arrays."""
     digest = hashlib.sha256(json.dumps(space and space.to_json()).encode())
     for name in sorted(arrays):
@@ -100,7 +105,7 @@ def load_predictor(name_or_folder: str) -> RewardPredictor:
     """
     folder = Path(name_or_folder).expanduser()
     places = [folder, folder / "predictor"]
-    if fault_of_name(name_or_folder) is None:
+    if invalid_name_reason(name_or_folder) is None:
         places.insert(0, experiments_folder() / name_or_folder / "predictor")
     for place in places:
         if (place / PREDICTOR_FILE).exists():
@@ -129,7 +134,7 @@ def check_spaces(predictor: RewardPredictor, config: TeachConfig) -> None:
 # --- agents ---
 
 
-def agent_state_of(path: str, config: TeachConfig) -> StateDict:
+def load_agent_state(path: str, config: TeachConfig) -> StateDict:
     """Load the state of an agent from an experiment or a file of Stable-Baselines3.
 
     Raises:
@@ -154,8 +159,8 @@ def load_agent(name_or_folder: str, kind: str) -> StateDict:
         BadInput: there is no such experiment, or it has no agent or one of another kind.
         CorruptCheckpoint: all checkpoints are damaged.
     """
-    folder = folder_of_experiment(name_or_folder)
-    was = kind_of_agent(folder)
+    folder = experiment_folder(name_or_folder)
+    was = agent_kind(folder)
     if was != kind:
         raise BadConfig(
             f"The agent of {name_or_folder} is {was}, and --agent is {kind}. Give --agent {was}."
@@ -170,7 +175,7 @@ def load_agent(name_or_folder: str, kind: str) -> StateDict:
     return agent
 
 
-def folder_of_experiment(name_or_folder: str) -> Path:
+def experiment_folder(name_or_folder: str) -> Path:
     """Return the folder of an experiment.
 
     Raises:
@@ -182,15 +187,15 @@ def folder_of_experiment(name_or_folder: str) -> Path:
     except BadInput:
         if (folder / "config.json").exists():
             return folder
-        if fault_of_name(name_or_folder) is None:
-            raise ExperimentNotFound(not_found_in_words(name_or_folder)) from None
+        if invalid_name_reason(name_or_folder) is None:
+            raise ExperimentNotFound(not_found_message(name_or_folder)) from None
         raise BadInput(
             f"There is no experiment in {name_or_folder!r}: it has no config.json. Give the name "
             "of an experiment, its folder, or a .zip file of Stable-Baselines3."
         ) from None
 
 
-def kind_of_agent(folder: Path) -> str:
+def agent_kind(folder: Path) -> str:
     """Return the kind of agent in the configuration of an experiment."""
     try:
         return str(json.loads((folder / "config.json").read_bytes()).get("agent"))

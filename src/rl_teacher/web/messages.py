@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from rl_teacher.runs.status import Phase
+from rl_teacher.runs.control import Phase
 from rl_teacher.store.records import ExperimentView
 
 LOST_AFTER = timedelta(seconds=15)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rl_teacher.runs.status import Phase
+from rl_teacher.runs.control import Phase
 from rl_teacher.web.problems import Problem
 from rl_teacher.web.schemas.fields import MAX_ID, NO_NULL, Number, Probability, StrictRequest
 
