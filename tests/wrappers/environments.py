@@ -90,7 +90,17 @@ for name, kind in {**KINDS, "Switches": Switches}.items():
 
 def wrapped(kind: type[Counter] = Counter, length: int = 7, **keywords: Any) -> PreferenceWrapper:
     """Return a wrapped small environment that learns quickly."""
-    return PreferenceWrapper(kind(length=length), **{**QUICK, **keywords})
+    return PreferenceWrapper(kind(length=length), **quick_with(keywords))
+
+
+def quick_with(keywords: dict[str, Any]) -> dict[str, Any]:
+    """Add the keywords of `QUICK` that have an effect beside the given ones."""
+    quick = set(QUICK)
+    if "predictor_path" in keywords:
+        quick = quick - {"reward"} if keywords.get("keep_asking") else set()
+    elif keywords.get("train_only"):
+        quick &= {"fit", "segment_length", "reward"}
+    return {name: QUICK[name] for name in quick} | keywords
 
 
 def live(env: Any, num_steps: int, seed: int = 0) -> list[tuple[float, float]]:

@@ -21,7 +21,9 @@ from rl_teacher.common.errors import (
     TeacherFailed,
     UnknownName,
 )
+from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.store import Store
@@ -443,11 +445,40 @@ def test_unknown_keyword_suggests_nearest_one():
         ({"answer_timeout_s": 0}, "above 0"),
         ({"predictor_path": "somewhere", "collect_only": True}, "keep_asking"),
         ({"refresh_interval": -1}, "refresh_interval=-1 was given; at least 0"),
+        ({"clip_length": 2.0}, "clip_length and segment_length"),
+        ({"predictor_path": "x", "keep_asking": True, "reward": PredictorConfig(l2=0)}, "its own"),
     ],
 )
 def test_inconsistent_settings_are_refused(keywords, message):
     with pytest.raises(BadConfig, match=message):
         wrapped(**keywords)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "setting", "requirement"),
+    [
+        ({"train_only": True, "labels": [], "n_labels": 9}, "n_labels=9", "train_only"),
+        ({"train_only": True, "labels": [], "teacher": "noisy"}, "teacher='noisy'", "train_only"),
+        ({"teacher": "human", "teacher_strength": 0.5}, "teacher_strength=0.5", "synthetic"),
+        ({"teacher": min, "teacher_strength": 0.5}, "teacher_strength=0.5", "by its name"),
+        ({"schedule": "upfront", "n_labels": 9, "steps_between_labels": 5}, "steps_b", "constant"),
+        ({"collect_only": True, "selector": "entropy"}, "selector='entropy'", "predictor_path"),
+        ({"collect_only": True, "initial_fits": 2}, "initial_fits=2", "no collect_only"),
+        ({"reward": PredictorConfig(batch_norm=True)}, "reward.batch_norm=True", "image observat"),
+    ],
+)
+def test_keyword_without_effect_is_refused(keywords, setting, requirement):
+    with pytest.raises(BadConfig, match=f"{setting}.* has an effect only with .*({requirement})"):
+        PreferenceWrapper(gym.make("CartPole-v1"), **keywords)
+
+
+@pytest.mark.parametrize(
+    ("keyword", "value"), [("n_labels", 9), ("name", "x"), ("fit", "sync"), ("clip_length", 1.0)]
+)
+def test_keyword_without_effect_on_frozen_predictor_is_refused(keyword, value):
+    predictor = RewardPredictor(InputSpace((2,), (), 3), PredictorConfig())
+    with pytest.raises(BadConfig, match=f"{keyword}=.* has an effect only with .*frozen"):
+        PreferenceWrapper(Counter(), predictor_path=predictor, **{keyword: value})
 
 
 def test_segment_longer_than_episode_is_refused():

@@ -26,6 +26,7 @@ from rl_teacher.config.fields import (
     HYPERBOLIC_SCHEDULE,
     IMAGES,
     LABELS,
+    LEARNING,
     PAGE,
     PAIR_SCORES,
     SYNTHETIC_LABELS,
@@ -90,7 +91,7 @@ class QuerySettings:
 
     seed: Annotated[int, short_flag("s"), Between(0, MAX_SEED)] = 1
     """seed of environments, networks, selectors and synthetic teachers"""
-    clip_length: Annotated[float, short_flag("c"), Above(0), LABELS] = 1.5
+    clip_length: Annotated[float, short_flag("c"), Above(0), LEARNING] = 1.5
     """seconds of a clip"""
     teacher_strength: Annotated[float | None, SYNTHETIC_LABELS] = None
     """parameter of the synthetic teacher (epsilon, beta or gamma); B-Pref's value without it"""
@@ -110,13 +111,13 @@ class FittingSettings:
     hide_episode_ends: bool = False
     """hide the environment's terminations from agent and teacher; they reveal something about the
     true reward"""
-    fit: Annotated[Literal["sync", "async"], LABELS] = "sync"
+    fit: Annotated[Literal["sync", "async"], LEARNING] = "sync"
     """fit the reward predictor between rollouts (sync, reproducible) or in a thread (async)"""
     keep_asking: bool = False
     """request labels and fine-tune the saved predictor"""
     collect_only: bool = False
     """request all labels and stop without training"""
-    reward: Annotated[PredictorConfig, LABELS] = field(default_factory=PredictorConfig)
+    reward: Annotated[PredictorConfig, LEARNING] = field(default_factory=PredictorConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,9 +232,19 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
         return self.predictor in ("synth", "human") and not is_frozen
 
     @property
+    def learns(self) -> bool:
+        """True if a reward predictor is fitted; as here, only to labels that are asked for."""
+        return self.asks
+
+    @property
     def asks_a_person(self) -> bool:
         """True if labels are requested from people."""
         return self.asks and self.predictor == "human"
+
+    @property
+    def asks_synthetic_teacher(self) -> bool:
+        """True if a synthetic teacher is asked for labels."""
+        return self.asks and self.predictor == "synth"
 
 
 AGENT_SECTIONS = ("ppo", "trpo", "a2c", "ga3c", "sac", "other")

@@ -90,13 +90,13 @@ class RunSetup:
     """A run as far as its settings and its environment determine it.
 
     Attributes:
-        config: the experiment.
-        options: how it is carried out.
+        config: the experiment, as `TeachConfig` or as `WrapperSettings`.
+        options: how it is carried out; None in a wrapper.
         has_image_observations: whether the environment's observations are images.
     """
 
-    config: "TeachConfig"
-    options: "RunOptions"
+    config: Any
+    options: "RunOptions | None"
     has_image_observations: bool
 
 
@@ -105,12 +105,14 @@ class OnlyWith:
     """Condition under which a setting has an effect.
 
     Attributes:
-        requirement: the condition in words, after "only with".
+        requirement: the condition in words, after "only with", for the command line.
         holds: whether a run meets it.
+        in_python: the condition in words for the wrappers; empty for those that they do not have.
     """
 
     requirement: str
     holds: Callable[[RunSetup], bool]
+    in_python: str = ""
 
 
 def only_with_agent(section: str) -> OnlyWith:
@@ -118,24 +120,39 @@ def only_with_agent(section: str) -> OnlyWith:
     return OnlyWith(f"-a {section}", lambda run: run.config.agent_section == section)
 
 
-IMAGES = OnlyWith("image observations", lambda run: run.has_image_observations)
+IMAGES = OnlyWith(
+    "image observations", lambda run: run.has_image_observations, "image observations"
+)
 CONVOLUTIONS = OnlyWith(
     "image observations and --reward.image-encoder small or paper",
     lambda run: (
         run.has_image_observations and run.config.reward.image_encoder in ("small", "paper")
     ),
+    "image observations and reward.image_encoder='small' or 'paper'",
 )
 TRUE_REWARD = OnlyWith("-p rl", lambda run: run.config.predictor == "rl")
-LABELS = OnlyWith("labels to ask for (-p synth or -p human)", lambda run: run.config.asks)
-SYNTHETIC_LABELS = OnlyWith(
-    "-p synth", lambda run: run.config.asks and run.config.predictor == "synth"
+LABELS = OnlyWith(
+    "labels to ask for (-p synth or -p human)",
+    lambda run: run.config.asks,
+    "labels to ask for (not with train_only or a frozen predictor)",
 )
-HUMAN_LABELS = OnlyWith("-p human", lambda run: run.config.asks_a_person)
+LEARNING = OnlyWith(
+    "labels to ask for (-p synth or -p human)",
+    lambda run: run.config.learns,
+    "a predictor that learns (not with a frozen one; keep_asking=True fine-tunes it)",
+)
+SYNTHETIC_LABELS = OnlyWith(
+    "-p synth",
+    lambda run: run.config.asks_synthetic_teacher,
+    "labels to ask for and a synthetic teacher, by its name",
+)
+HUMAN_LABELS = OnlyWith("-p human", lambda run: run.config.asks_a_person, "teacher='human'")
 PAIR_SCORES = OnlyWith(
     "labels to ask for and a reward predictor (collect needs --predictor-path)",
     lambda run: (
         run.config.asks and (not run.config.collect_only or run.config.predictor_path is not None)
     ),
+    "labels to ask for and a fitted predictor (collect_only needs predictor_path)",
 )
 HYPERBOLIC_SCHEDULE = OnlyWith(
     "--schedule hyperbolic", lambda run: run.config.asks and run.config.schedule == "hyperbolic"
@@ -242,23 +259,42 @@ def check_effects(
     Raises:
         BadConfig: names the setting and what it applies to.
     """
-    _refuse_ineffective(run.config, default_config, run)
-    _refuse_ineffective(run.options, default_options, run)
+    refuse_ineffective(run.config, default_config, run)
+    refuse_ineffective(run.options, default_options, run)
 
 
-def _refuse_ineffective(
-    settings: Any, defaults: Any, run: RunSetup, prefix: str = "", inherited: tuple[Any, ...] = ()
+def refuse_ineffective(
+    settings: Any,
+    defaults: Any,
+    run: RunSetup,
+    spell: Callable[[str, Any], str] = as_flag,
+    prefix: str = "",
+    inherited: tuple[OnlyWith, ...] = (),
 ) -> None:
-    """Compare a section with its defaults; conditions of a section hold for all of its fields."""
+    """Refuse settings of one dataclass, and of its sections, that have no effect on the run.
+
+    Args:
+        settings: the dataclass.
+        defaults: the same before the user changed it; settings that are equal are not checked.
+        run: the run.
+        spell: how messages write a setting with its value.
+        prefix: name of the section in messages.
+        inherited: conditions of the section, which hold for all of its fields.
+
+    Raises:
+        BadConfig: names the setting and what it applies to.
+    """
     for name, _, notes in settings_in(type(settings)):
         value, default = getattr(settings, name), getattr(defaults, name)
         conditions = inherited + tuple(note for note in notes if isinstance(note, OnlyWith))
         if is_dataclass(value):
-            _refuse_ineffective(value, default, run, f"{prefix}{name}.", conditions)
+            refuse_ineffective(value, default, run, spell, f"{prefix}{name}.", conditions)
         elif value != default:
             for condition in conditions:
                 if not condition.holds(run):
+                    is_flag = spell is as_flag
+                    requirement = condition.requirement if is_flag else condition.in_python
                     raise BadConfig(
-                        f"{as_flag(prefix + name, value)} was given, but it has an effect only "
-                        f"with {condition.requirement}. Leave it out."
+                        f"{spell(prefix + name, value)} was given, but it has an effect only with "
+                        f"{requirement}. Leave it out."
                     )

@@ -35,7 +35,9 @@ class SyntheticTeacher:
     def __call__(self, left: Segment, right: Segment, context: TeacherContext) -> Answer:
         """Answer one comparison."""
         returns = left.true_return, right.true_return
-        reference = _expected_return(len(left), context)
+        # The mean true return of segments of this length; 0 before the first episode has ended.
+        reference = context.mean_return * len(left) / context.mean_episode_steps
+        reference = 0.0 if math.isnan(reference) else reference
         # Where returns are positive this is skip * reference, as in the paper.
         if self.skip > 0 and max(returns) <= reference - (1 - self.skip) * abs(reference):
             return Answer.CANNOT_TELL
@@ -57,13 +59,6 @@ class SyntheticTeacher:
         """Compute sum_t gamma^(T-1-t) r_t over a segment of T steps (B-Pref, section 3)."""
         weights = self.myopia ** np.arange(len(rewards) - 1, -1, -1)
         return float(np.sum(weights * rewards, dtype=np.float64))
-
-
-def _expected_return(num_steps: int, context: TeacherContext) -> float:
-    """Return the mean true return of segments of this length; 0 before an episode has ended."""
-    if math.isnan(context.mean_return):
-        return 0.0
-    return context.mean_return * num_steps / context.mean_episode_steps
 
 
 ORACLE = SyntheticTeacher()

@@ -15,7 +15,7 @@ from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.wrappers.environments import WrappedEnvs
 from rl_teacher.wrappers.factory import pretrained_predictor
 from rl_teacher.wrappers.learning import WrapperLearning
-from rl_teacher.wrappers.settings import WrapperSettings
+from rl_teacher.wrappers.settings import WrapperSettings, check_effects
 
 ROLLOUT_STEPS = 32
 """Minimum length of a rollout, in steps of each environment."""
@@ -111,6 +111,7 @@ class WrapperDriver:
     """
 
     def __init__(self, envs: WrappedEnvs, settings: WrapperSettings) -> None:
+        check_effects(settings, has_image_observations=envs.input_space.image is not None)
         self._envs = envs
         self.learning: WrapperLearning | None = None
         if settings.is_frozen:

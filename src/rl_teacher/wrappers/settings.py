@@ -12,13 +12,35 @@ from rl_teacher.common.errors import BadConfig, UnknownName
 from rl_teacher.config.experiment import (
     MAX_SEED,
     FittingSettings,
+    PredictorConfig,
     QuerySettings,
     first_labels,
 )
-from rl_teacher.config.fields import Above, AtLeast, Between, as_keyword, check_bounds
+from rl_teacher.config.fields import (
+    LABELS,
+    LEARNING,
+    PAIR_SCORES,
+    Above,
+    AtLeast,
+    Between,
+    OnlyWith,
+    RunSetup,
+    as_keyword,
+    check_bounds,
+    refuse_ineffective,
+)
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.queries.schedules import Schedule
 from rl_teacher.queries.selectors import Selector
+
+FITS = OnlyWith(
+    "fits", lambda run: not run.config.collect_only, "fits of the predictor (no collect_only)"
+)
+CONSTANT_SCHEDULE = OnlyWith(
+    "--schedule constant",
+    lambda run: run.config.schedule == "constant" or callable(run.config.schedule),
+    "schedule='constant'",
+)
 
 
 @runtime_checkable
@@ -48,24 +70,24 @@ class WrapperSettings(FittingSettings, QuerySettings):
     Settings shared with `rl-teacher teach` are inherited, with the same names, units and bounds.
     """
 
-    name: str | None = None
-    """name of the experiment; the same name continues it. By default it is made from environment
-    and time"""
-    teacher: str | Callable[[Segment, Segment], Any] = "oracle"
+    name: Annotated[str | None, LEARNING] = None
+    """name of the experiment; the same name continues it. By default it consists of environment and
+    time"""
+    teacher: Annotated[str | Callable[[Segment, Segment], Any], LABELS] = "oracle"
     """a synthetic teacher or a task by name, `human`, `module:function`, or a function of two
     segments"""
-    segment_length: Annotated[int | None, AtLeast(1)] = None
+    segment_length: Annotated[int | None, AtLeast(1), LEARNING] = None
     """steps of a segment, in place of `clip_length`; an alias that drlhp used"""
-    initial_fits: Annotated[int, AtLeast(1)] = 1
+    initial_fits: Annotated[int, AtLeast(1), LEARNING, FITS] = 1
     """fits before the predicted reward is returned"""
-    steps_between_labels: Annotated[int | None, AtLeast(1)] = None
+    steps_between_labels: Annotated[int | None, AtLeast(1), LABELS, CONSTANT_SCHEDULE] = None
     """environment steps per comparison of the constant schedule; by default 2,000, or one every 3 s
     where a person answers"""
-    schedule: str | Schedule = "constant"
+    schedule: Annotated[str | Schedule, LABELS] = "constant"
     """label schedule: `constant`, `annealed`, `hyperbolic`, `upfront`, or a function"""
-    num_timesteps: Annotated[int | None, AtLeast(1)] = None
-    """environment steps of training; `annealed` and `hyperbolic` spread the labels over them"""
-    selector: str | Selector = "disagreement"
+    num_timesteps: Annotated[int | None, AtLeast(1), LEARNING] = None
+    """environment steps of training; `annealed` and `hyperbolic` distribute the labels over them"""
+    selector: Annotated[str | Selector, PAIR_SCORES] = "disagreement"
     """query selection: a name, or a function"""
     train_only: bool = False
     """fit once to `labels`, ask for none, and return the predicted reward"""
@@ -73,22 +95,22 @@ class WrapperSettings(FittingSettings, QuerySettings):
     """initial labels: the path of a data set, or comparisons with left, right and target"""
     predictor_path: str | Path | RewardPredictor | None = None
     """a saved predictor's folder, or the predictor; it stays frozen unless `keep_asking`"""
-    wait_for_labels: bool = False
+    wait_for_labels: Annotated[bool, LABELS] = False
     """block `step` until every comparison is answered"""
-    answer_timeout_s: Annotated[float | int | None, Above(0)] = None
+    answer_timeout_s: Annotated[float | int | None, Above(0), LABELS] = None
     """seconds to wait for an answer before training continues without it; None: no limit"""
-    checkpoint_interval: Annotated[int, AtLeast(1)] = 10_000
+    checkpoint_interval: Annotated[int, AtLeast(1), LEARNING] = 10_000
     """environment steps between checkpoints"""
-    refresh_interval: Annotated[int, AtLeast(0)] = 0
+    refresh_interval: Annotated[int, AtLeast(0), LEARNING, FITS] = 0
     """environment steps between fits; 0: as soon as there are new labels"""
     observation_transform: Callable[[Any], np.ndarray] | None = None
-    """function of one observation that predictor and teacher see the result of; by default,
+    """function of one observation, whose result predictor and teacher receive; by default,
     observations other than Box are flattened"""
     fit: Literal["sync", "async"] = "async"
     """fit before the next step (sync, reproducible) or in a thread (async)"""
     seed: Annotated[int, Between(0, MAX_SEED)] = 0
     """seed of networks, selectors and synthetic teachers"""
-    instructions: str = ""
+    instructions: Annotated[str, LABELS] = ""
     """instructions for labelers, shown on the page"""
 
     @property
@@ -100,6 +122,26 @@ class WrapperSettings(FittingSettings, QuerySettings):
     def is_frozen(self) -> bool:
         """True if a saved predictor is used without further fits."""
         return self.predictor_path is not None and not self.keep_asking
+
+    @property
+    def learns(self) -> bool:
+        """True if the predictor is fitted to labels."""
+        return not self.is_frozen
+
+    @property
+    def asks(self) -> bool:
+        """True if a teacher is asked for labels."""
+        return self.learns and not self.train_only
+
+    @property
+    def asks_a_person(self) -> bool:
+        """True if people are asked for labels."""
+        return self.asks and self.is_human
+
+    @property
+    def asks_synthetic_teacher(self) -> bool:
+        """True if a teacher with a name is asked for labels."""
+        return self.asks and isinstance(self.teacher, str) and not self.is_human
 
     @property
     def first_labels(self) -> int:
@@ -140,6 +182,16 @@ def settings_of(keywords: dict[str, Any]) -> WrapperSettings:
     return settings
 
 
+def check_effects(settings: WrapperSettings, *, has_image_observations: bool) -> None:
+    """Refuse settings that have no effect for the environment or beside other settings.
+
+    Raises:
+        BadConfig: names the setting and what it applies to.
+    """
+    run = RunSetup(settings, None, has_image_observations)
+    refuse_ineffective(settings, WrapperSettings(), run, as_keyword)
+
+
 def contradiction(settings: WrapperSettings) -> str | None:
     """Return a message about settings that exclude each other; None if there are none."""
     given = settings.schedule
@@ -155,6 +207,12 @@ def contradiction(settings: WrapperSettings) -> str | None:
         "environment steps as num_timesteps.": (
             given in ("annealed", "hyperbolic") and settings.num_timesteps is None
         ),
+        "clip_length and segment_length were both given; they set the same. Leave one out.": (
+            settings.segment_length is not None
+            and settings.clip_length != WrapperSettings.clip_length
+        ),
+        "reward was given, but the predictor in predictor_path has its own settings. Leave reward "
+        "out.": settings.predictor_path is not None and settings.reward != PredictorConfig(),
         "collect_only and train_only exclude each other. Without both, labels are collected and "
         "fitted.": settings.collect_only and settings.train_only,
         "train_only fits a predictor to labels, and none were given. Name a label data set with "
