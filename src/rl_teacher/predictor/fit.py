@@ -80,51 +80,66 @@ def _minibatch_loss(
     return preference_loss(logits, batch["targets"], config.error_rate).mean(), network
 
 
+class _MemberState(NamedTuple):
+    """State that one member's next fit continues from."""
+
+    network: RewardNetwork
+    optimiser_state: optax.OptState
+    key: Array
+
+
 @functools.partial(jax.jit, static_argnames="config")
-def _improve_member(network, state, minibatches, sample, normaliser, l2, key, config):  # noqa: ANN001, ANN202, PLR0913
+def _improve_member(
+    member: _MemberState,
+    minibatches: Mapping[str, Array],
+    sample: Mapping[str, Array],
+    normaliser: InputNormaliser,
+    l2: Array,
+    config: PredictorConfig,
+) -> tuple[_MemberState, Array, Array]:
     """Take K gradient steps of one member in one compiled call, and evaluate the result.
 
     Args:
+        member: state to continue from.
         minibatches: rows [K, B, 2, T, F] as recorded, weights [K, B, 2, T] and targets [K, B].
         sample: comparisons for the evaluation, with the same names and without K.
         normaliser: normalisation of the rows; empty for images.
         l2: decoupled weight decay.
+        config: settings of the fit.
 
     Returns:
-        The network, the optimiser state and the random key to continue with, and for the sample
-        the log-odds [B] and the cross-entropy [B] in nats.
+        The new state, and for the sample the log-odds [B] and the cross-entropy [B] in nats.
     """
     optimiser = optax.scale_by_adam()
     if len(normaliser.mean):
 
-        def normalised(batch):  # noqa: ANN001, ANN202
+        def normalised(batch: Mapping[str, Array]) -> Mapping[str, Array]:
+            # x' = mask * (x - mean) / std
             rows = (batch["rows"] - normaliser.mean) / normaliser.std
-            return batch | {"rows": jnp.where(normaliser.mask, rows, 0.0)}
+            return {**batch, "rows": jnp.where(normaliser.mask, rows, 0.0)}
 
         minibatches, sample = normalised(minibatches), normalised(sample)
 
-    def step(carry, minibatch):  # noqa: ANN001, ANN202
-        network, state, key = carry
-        key, step_key = jax.random.split(key)
+    def step(member: _MemberState, minibatch: Mapping[str, Array]) -> tuple[_MemberState, None]:
+        key, step_key = jax.random.split(member.key)
         gradients, updated = jax.grad(_minibatch_loss, has_aux=True)(
-            network, minibatch, config, step_key
+            member.network, minibatch, config, step_key
         )
-        updates, state = optimiser.update(gradients, state)
+        updates, optimiser_state = optimiser.update(gradients, member.optimiser_state)
 
         def descend(parameter: Array, update: Array) -> Array:
             # AdamW (Loshchilov and Hutter 2019): w <- w - lr * (adam(g) + l2 * w)
             return parameter - config.learning_rate * (update + l2 * parameter)
 
         # Adam must not move the batch-norm statistics, which are leaves of the network too.
-        network = replace_running_stats(jax.tree.map(descend, network, updates), updated)
-        return (network, state, key), None
+        network = replace_running_stats(jax.tree.map(descend, member.network, updates), updated)
+        return _MemberState(network, optimiser_state, key), None
 
-    (network, state, key), _ = jax.lax.scan(step, (network, state, key), minibatches)
+    member, _ = jax.lax.scan(step, member, minibatches)
     # In evaluation mode: without dropout, and with the running batch-norm statistics.
-    rewards = network(sample["rows"])[..., 0] * sample["weights"]
+    rewards = member.network(sample["rows"])[..., 0] * sample["weights"]
     logits = preference_logit(rewards[:, 0], rewards[:, 1])
-    losses = preference_loss(logits, sample["targets"], config.error_rate)
-    return network, state, key, logits, losses
+    return member, logits, preference_loss(logits, sample["targets"], config.error_rate)
 
 
 @dataclass(frozen=True)
@@ -140,14 +155,6 @@ class FitResult:
     networks: RewardNetwork
     normaliser: InputNormaliser
     report: FitReport
-
-
-class _MemberState(NamedTuple):
-    """State that one member's next fit continues from."""
-
-    network: RewardNetwork
-    optimiser_state: optax.OptState
-    key: Array
 
 
 class Fitter:
@@ -283,19 +290,16 @@ class Fitter:
 
         def improve(member: _MemberState, indices: np.ndarray, l2: np.float32) -> tuple:
             minibatches = gather_steps(labels, indices, offset)
-            network, state, key = member
             # Dispatch is asynchronous: waiting here keeps a thread busy until its member is done.
             return jax.block_until_ready(
-                _improve_member(
-                    network, state, minibatches, evaluated, self._normaliser, l2, key, self._config
-                )
+                _improve_member(member, minibatches, evaluated, self._normaliser, l2, self._config)
             )
 
         # [M, K, B] comparisons of K minibatches from each member's bootstrap sample
         indices = labels.draw((CHUNK_STEPS, self._config.batch_size), self._rng)
         results = self._threads.map(improve, self._members, indices, self._l2)
-        *members, logits, losses = zip(*results, strict=True)
-        self._members = [_MemberState(*member) for member in zip(*members, strict=True)]
+        members, logits, losses = zip(*results, strict=True)
+        self._members = list(members)
         # The sample was padded to a fixed size, so that only one program is compiled.
         logits, losses = (np.stack(each)[:, : len(sample)] for each in (logits, losses))
         report = self._report(labels, sample, logits, losses)
