@@ -65,6 +65,12 @@ def test_single_label_is_asked_before_training():
         ({"ppo": PPOConfig(hidden=(64, 0))}, "--ppo.hidden 0 was given; at least 1"),
         ({"reward": PredictorConfig(error_rate=1.0)}, "--reward.error-rate"),
         ({"fit": "background"}, "'sync' or 'async'"),
+        ({"schedule": "sometimes"}, "--schedule sometimes was given; 'annealed' or"),
+        ({"seed": -1}, "--seed -1 was given; a number from 0"),
+        ({"n_labels": 2.5}, "--n-labels 2.5 was given; a whole number"),
+        ({"clip_length": "1"}, "--clip-length 1 was given; a number"),
+        ({"name": 7}, "--name 7 was given; text"),
+        ({"ppo": PPOConfig(hidden=(64, 0.5))}, "--ppo.hidden"),
     ],
 )
 def test_setting_out_of_bounds_raises_bad_config(changes, message):

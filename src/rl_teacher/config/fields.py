@@ -3,11 +3,21 @@
 import ast
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
+from numbers import Integral, Real
 from textwrap import dedent
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from types import MappingProxyType, NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import tyro
 
@@ -222,28 +232,69 @@ def as_keyword(setting: str, value: Any) -> str:
 def check_bounds(
     settings: Any, prefix: str = "", spell: Callable[[str, Any], str] = as_flag
 ) -> None:
-    """Check the fields of a dataclass against their bounds and choices, but not nested ones.
+    """Check the fields of a dataclass against their types and bounds, but not nested ones.
 
     Args:
-        settings: a dataclass; `None` is always allowed, and a tuple is checked element by element.
+        settings: a dataclass; a tuple is checked element by element.
         prefix: name of the section in messages.
         spell: how messages write a setting with its value.
 
     Raises:
-        BadConfig: a value is out of bounds, or not among the choices of a Literal.
+        BadConfig: a value has another type, is out of bounds, or is not among the choices.
     """
     for name, kind, notes in settings_in(type(settings)):
         given = getattr(settings, name)
+        if not has_type(given, kind):
+            spelt = spell(prefix + name, given)
+            raise BadConfig(f"{spelt} was given; {type_in_words(kind)} is needed.")
+        bounds = [note for note in notes if isinstance(note, AtLeast | Above | Between)]
         for value in given if isinstance(given, tuple) else (given,):
-            if value is None:
-                continue
-            spelt = spell(prefix + name, value)
-            for bound in notes:
-                if isinstance(bound, AtLeast | Above | Between) and not bound.allows(value):
+            for bound in bounds:
+                if value is not None and not bound.allows(value):
+                    spelt = spell(prefix + name, value)
                     raise BadConfig(f"{spelt} was given; {bound} is needed.")
-            if get_origin(kind) is Literal and value not in get_args(kind):
-                choices = " or ".join(map(repr, get_args(kind)))
-                raise BadConfig(f"{spelt} was given; {choices} is needed.")
+
+
+def has_type(value: Any, kind: Any) -> bool:
+    """Return whether a value has the annotated type of a setting; NumPy's numbers are numbers."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return has_type(value, parts[0])
+    if origin in (Union, UnionType):
+        return any(has_type(value, part) for part in parts)
+    if origin is Literal:
+        return value in parts
+    if origin is tuple:
+        return isinstance(value, tuple) and all(has_type(each, parts[0]) for each in value)
+    if kind in (int, float):
+        # bool is a subclass of int.
+        number = Integral if kind is int else Real
+        return isinstance(value, number) and not isinstance(value, bool)
+    return kind is Any or isinstance(value, origin or kind)
+
+
+IN_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "True or False",
+    str: "text",
+    Callable: "a function",
+    Iterable: "a sequence",
+}
+
+
+def type_in_words(kind: Any) -> str:
+    """Describe the annotated type of a setting for messages."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return type_in_words(parts[0])
+    if origin in (Union, UnionType):
+        return " or ".join(type_in_words(part) for part in parts if part is not NoneType)
+    if origin is Literal:
+        return " or ".join(map(repr, parts))
+    if origin is tuple:
+        return f"a tuple, each element {type_in_words(parts[0])},"
+    return IN_WORDS.get(origin or kind) or f"a {(origin or kind).__name__}"
 
 
 def check_effects(
