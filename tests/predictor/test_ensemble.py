@@ -1,9 +1,10 @@
 import json
 
+import jax
 import numpy as np
 import pytest
 
-from rl_teacher.common.errors import BadConfig, CorruptCheckpoint
+from rl_teacher.common.errors import BadConfig, BadInput, BadObservation, CorruptCheckpoint
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor, WindowedMeanStd
 from rl_teacher.predictor.inputs import InputSpace
@@ -47,6 +48,29 @@ def test_loaded_predictor_predicts_same_rewards(tmp_path):
 def test_arrays_of_other_shapes_raise_bad_config():
     with pytest.raises(BadConfig):
         a_predictor()(np.zeros((5, 3)), np.zeros((5, 2)))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_non_finite_inputs_raise_bad_observation_with_their_index(which, value):
+    inputs = some_steps()
+    inputs[which][1, 4, 0] = value
+    with pytest.raises(BadObservation, match=r"1 of 15 .* first at index \(1, 4\)"):
+        a_predictor()(*inputs)
+
+
+def test_diverged_networks_raise_bad_observation():
+    predictor = a_predictor()
+    broken = jax.tree.map(lambda leaf: leaf * np.nan, predictor.networks)
+    predictor.set_networks(broken, predictor.normaliser)
+    with pytest.raises(BadObservation, match="The predictor has diverged"):
+        predictor(*some_steps())
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 5)])
+def test_empty_batch_raises_bad_input(shape):
+    with pytest.raises(BadInput, match="empty batch"):
+        a_predictor()(np.zeros((*shape, 4)), np.zeros((*shape, 2)))
 
 
 def test_truncated_file_raises_corrupt_checkpoint(tmp_path):

@@ -15,7 +15,7 @@ from jaxtyping import Float, Float32, Shaped
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from rl_teacher.common.errors import CorruptCheckpoint
+from rl_teacher.common.errors import BadInput, BadObservation, CorruptCheckpoint
 from rl_teacher.common.state_dict import StateDict, arrays_to_tree, nest, part_of, tree_to_arrays
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.nn.conv import apply_jitted
@@ -200,8 +200,39 @@ class RewardPredictor:
 
         Raises:
             BadConfig: the arrays do not fit the spaces that this predictor was made for.
+            BadInput: the arrays are empty.
+            BadObservation: an observation or action is not finite.
         """
-        return self.normalised(self.member_rewards(self.space.rows(observations, actions)))
+        if not observations.size:
+            raise BadInput(
+                f"The predictor was called with an empty batch: observations {observations.shape}. "
+                "Give at least one observation and one action."
+            )
+        return self.predict_rows(self.space.rows(observations, actions))
+
+    def predict_rows(
+        self, rows: Shaped[np.ndarray, "*batch features"]
+    ) -> Float32[np.ndarray, "*batch"]:
+        """Predict the reward of input rows (see `InputSpace.rows`); otherwise like a call.
+
+        Raises:
+            BadObservation: rows, or the rewards of finite rows, are not finite.
+        """
+        is_usable = np.isfinite(rows).all(-1)
+        if not is_usable.all():
+            first = tuple(np.argwhere(~is_usable)[0].tolist())
+            raise BadObservation(
+                f"{np.sum(~is_usable)} of {is_usable.size} steps given to the predictor have "
+                f"observations or actions that are not finite, first at index {first}. Remove "
+                "them, or correct the environment that returned them."
+            )
+        rewards = self.normalised(self.member_rewards(rows))
+        if not np.isfinite(rewards).all():
+            raise BadObservation(
+                "The predictor has diverged: it predicts rewards that are not finite for finite "
+                "observations and actions. Fit it again with a lower reward.learning_rate."
+            )
+        return rewards
 
     def state(self) -> StateDict:
         """Return the arrays of a checkpoint."""
