@@ -56,6 +56,15 @@ class Continuous(Counter):
     action_space = gym.spaces.Box(-1, 1, (2,), np.float32)
 
 
+class InPlace(Continuous):
+    """Environment that overwrites the actions that it is given."""
+
+    def step(self, action):
+        outcome = super().step(action)
+        action[:] = 9
+        return outcome
+
+
 class ManyActions(Counter):
     action_space = gym.spaces.MultiDiscrete([3, 2])
 

@@ -1,15 +1,18 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from stable_baselines3 import A2C, DQN, PPO, SAC
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
 from rl_teacher import PreferenceVectorWrapper, PreferenceWrapper, to_sb3
 from rl_teacher.common.errors import BadInput
+from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.envs.registry import make_vector
-from rl_teacher.wrappers.sb3 import RelabelReplay, relabel
-from tests.wrappers.environments import QUICK, Counter, Parts
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.wrappers.sb3 import RelabelReplay
+from tests.wrappers.environments import QUICK, Continuous, Counter, Parts, Pictures
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 
@@ -72,16 +75,37 @@ def test_batch_environment_is_converted():
     venv.close()
 
 
+def frozen(env):
+    """Wrap an environment with a frozen predictor of random weights."""
+    space = InputSpace.from_spaces(env.observation_space, env.action_space)
+    return PreferenceWrapper(env, predictor_path=RewardPredictor(space, PredictorConfig()))
+
+
+def trained(agent, env, num_steps, callback, **settings):
+    """Return an agent that has filled its replay buffer without gradient steps."""
+    settings = {"buffer_size": 500, "learning_starts": 10_000, **settings}
+    model = agent("MlpPolicy", env, seed=0, device="cpu", **settings)
+    return model.learn(num_steps, callback=callback)
+
+
+def assert_relabelling_restores(callback, model):
+    rewards = model.replay_buffer.rewards[: model.replay_buffer.size()]
+    original = rewards.copy()
+    assert original.std() > 0.01
+    for _ in range(2):
+        callback.relabel()
+        np.testing.assert_allclose(rewards, original, atol=1e-5)
+        rewards[:] = 77
+
+
 @pytest.mark.parametrize(("agent", "env_id"), [(DQN, "CartPole-v1"), (SAC, "Pendulum-v1")])
 def test_relabelled_rewards_equal_current_predictions(agent, env_id):
     env = PreferenceWrapper(gym.make(env_id), **QUICK)
     env.pretrain()
     relabels = RelabelReplay(env, every_steps=50)
-    trained = agent("MlpPolicy", env, seed=0, learning_starts=1_000, device="cpu", buffer_size=500)
-    trained.learn(60)
-    replay = trained.replay_buffer
-    replay.rewards[:60] = 77
-    relabel(trained, env)
+    model = trained(agent, env, 60, relabels)
+    replay = model.replay_buffer
+    relabels.relabel()
     observations = replay.observations[:60, 0]
     actions = replay.actions[:60, 0]
     acted = actions[:, 0] if agent is DQN else 2 * actions  # torques from -2 to 2
@@ -89,8 +113,110 @@ def test_relabelled_rewards_equal_current_predictions(agent, env_id):
         replay.rewards[:60, 0], env.predictor(observations, acted), atol=1e-5
     )
     replay.rewards[:60] = 77
-    trained.learn(51, callback=relabels, reset_num_timesteps=True)
+    model.learn(51, callback=relabels, reset_num_timesteps=True)
     assert (replay.rewards[:60] != 77).all()
+    env.close()
+
+
+class Stacked(gym.wrappers.FrameStackObservation):
+    """Stack of two frames, flattened."""
+
+    def __init__(self, env):
+        super().__init__(env, 2)
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
+
+    def step(self, action):
+        observation, *others = super().step(action)
+        return (observation.reshape(-1), *others)
+
+    def reset(self, **keywords):
+        observation, info = super().reset(**keywords)
+        return observation.reshape(-1), info
+
+
+OUTSIDE = {
+    "image transpose": (DQN, Pictures, lambda env: env),
+    "TransformObservation": (
+        DQN,
+        Counter,
+        lambda env: gym.wrappers.TransformObservation(env, lambda x: -x, env.observation_space),
+    ),
+    "RescaleAction": (
+        SAC,
+        Continuous,
+        lambda env: gym.wrappers.RescaleAction(env, np.float32(-5), np.float32(3)),
+    ),
+    "frame stack": (DQN, Counter, Stacked),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_relabelling_uses_inputs_of_wrapper_under_outer_changes(name):
+    agent, kind, outside = OUTSIDE[name]
+    env = frozen(kind())
+    callback = RelabelReplay(env)
+    # The buffer is smaller than the number of steps, so that its first rows are replaced.
+    model = trained(agent, outside(env), 70, callback, buffer_size=50)
+    assert_relabelling_restores(callback, model)
+    env.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_vector_rewards_are_relabelled_in_all_autoreset_modes(mode):
+    venv = vector(mode)
+    space = InputSpace.from_spaces(venv.single_observation_space, venv.single_action_space)
+    predictor = RewardPredictor(space, PredictorConfig())
+    wrapper = PreferenceVectorWrapper(venv, predictor_path=predictor)
+    callback = RelabelReplay(wrapper)
+    model = trained(DQN, to_sb3(wrapper), 60, callback)
+    assert_relabelling_restores(callback, model)
+    wrapper.close()
+
+
+class Repeat(gym.Wrapper):
+    """Wrapper that repeats each action once."""
+
+    def step(self, action):
+        super().step(action)
+        return super().step(action)
+
+
+@pytest.mark.parametrize(
+    ("outside", "message"),
+    [
+        (Repeat, "took 2 steps during one step of the agent"),
+        (lambda env: gym.wrappers.TransformReward(env, lambda r: 2 * r), "changes rewards"),
+    ],
+)
+def test_relabelling_under_outer_wrapper_of_steps_or_rewards_is_refused(outside, message):
+    env = frozen(Continuous(length=9))
+    with pytest.raises(BadInput, match=message):
+        trained(SAC, outside(env), 20, RelabelReplay(env, every_steps=5))
+    env.close()
+
+
+def test_relabelling_of_unrecorded_transitions_is_refused():
+    env = frozen(Counter())
+    model = trained(DQN, env, 20, RelabelReplay(env))
+    with pytest.raises(BadInput, match="20 transitions that RelabelReplay did not record"):
+        model.learn(20, callback=RelabelReplay(env))
+    env.close()
+
+
+def test_one_callback_relabels_across_calls_of_learn():
+    env = frozen(Counter())
+    callback = RelabelReplay(env)
+    model = trained(DQN, env, 20, callback)
+    model.learn(20, callback=callback, reset_num_timesteps=False)
+    assert model.replay_buffer.size() == 40
+    assert_relabelling_restores(callback, model)
+    env.close()
+
+
+def test_relabelling_several_single_wrappers_is_refused():
+    env = frozen(Counter())
+    with pytest.raises(BadInput, match=r"has 2 environments.*PreferenceVectorWrapper"):
+        trained(DQN, DummyVecEnv([lambda: env, lambda: frozen(Counter())]), 20, RelabelReplay(env))
     env.close()
 
 
@@ -101,26 +227,20 @@ def test_relabelled_rewards_equal_current_predictions(agent, env_id):
 def test_agent_is_reset_once_and_keeps_replay_buffer(agent, env_id):
     env = PreferenceWrapper(gym.make(env_id), **QUICK)
     env.pretrain()
-    trained = agent("MlpPolicy", env, seed=0, learning_starts=10, device="cpu")
-    trained.learn(40)
-    learned, labels = weights_of(trained), env.session.num_labels
-    run_callback(trained, RelabelReplay(env, 1, agent_reset=labels + 1))
-    assert_equal(weights_of(trained), learned)
-    callback = RelabelReplay(env, 1, agent_reset=labels)
-    run_callback(trained, callback)
+    labels = env.session.num_labels
+    callback = RelabelReplay(env, 1, agent_reset=labels + 1)
+    model = trained(agent, env, 40, callback, learning_starts=10)
+    learned = weights_of(model)
     initial = weights_of(agent("MlpPolicy", env, seed=0, device="cpu"))
-    assert_equal(weights_of(trained), initial)
     assert any((initial[name] != learned[name]).any() for name in initial)
-    assert trained.replay_buffer.size() == 40
-    trained.learn(10, callback=callback, reset_num_timesteps=False)
-    assert any((initial[name] != each).any() for name, each in weights_of(trained).items())
+    callback.agent_reset, model.learning_starts = labels, 10_000
+    model.learn(4, callback=callback, reset_num_timesteps=False)
+    assert_equal(weights_of(model), initial)
+    assert model.replay_buffer.size() == 44
+    model.learning_starts = 10
+    model.learn(8, callback=callback, reset_num_timesteps=False)
+    assert any((initial[name] != each).any() for name, each in weights_of(model).items())
     env.close()
-
-
-def run_callback(agent, callback):
-    """Run a callback as after one step."""
-    callback.init_callback(agent)
-    callback.on_step()
 
 
 def weights_of(agent):
@@ -133,6 +253,56 @@ def test_agent_without_replay_buffer_is_refused():
     with pytest.raises(BadInput, match="A2C has no replay buffer"):
         agent.learn(10, callback=RelabelReplay(env))
     env.close()
+
+
+class Reports(Counter):
+    """Environment with infos in its last step and at each reset."""
+
+    def reset(self, **keywords):
+        return super().reset(**keywords)[0], {"start": self.episode}
+
+    def step(self, action):
+        observation, reward, terminated, truncated, _ = super().step(action)
+        is_over = terminated or truncated
+        return observation, reward, terminated, truncated, {"is_success": True} if is_over else {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("records_inside", [True, False])
+def test_infos_of_last_step_reach_agent_in_all_autoreset_modes(mode, records_inside):
+    def make(length):
+        env = Reports(length)
+        return gym.wrappers.RecordEpisodeStatistics(env) if records_inside else env
+
+    venv = SyncVectorEnv([lambda n=n: make(n) for n in (3, 4)], autoreset_mode=mode)
+    if not records_inside and mode != AutoresetMode.DISABLED:
+        venv = gym.wrappers.vector.RecordEpisodeStatistics(venv)
+    wrapper = PreferenceVectorWrapper(venv, collect_only=True)
+    adapted = to_sb3(wrapper)
+    adapted.reset()
+    infos = [adapted.step(np.array([1, 2]))[3] for _ in range(3)][-1]
+    assert infos[0]["is_success"]
+    assert infos[0]["true_reward"] == 1
+    np.testing.assert_array_equal(infos[0]["terminal_observation"], [0, 3])
+    assert adapted.reset_infos[0]["start"] == 1
+    assert "is_success" not in adapted.reset_infos[0]
+    assert "is_success" not in infos[1]
+    if records_inside or mode != AutoresetMode.DISABLED:
+        assert infos[0]["episode"]["r"] == pytest.approx(3)
+        assert infos[0]["episode"]["l"] == 3
+    agent = A2C("MlpPolicy", adapted, n_steps=8, device="cpu").learn(32)
+    assert len(agent.ep_success_buffer) > 0
+    wrapper.close()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_spec_is_that_of_each_environment(is_async):
+    makers = [lambda: gym.make("CartPole-v1")] * 2
+    venv = AsyncVectorEnv(makers, context="spawn") if is_async else SyncVectorEnv(makers)
+    adapted = to_sb3(venv)
+    assert [spec.id for spec in adapted.get_attr("spec")] == ["CartPole-v1"] * 2
+    assert adapted.get_attr("render_mode", indices=[1]) == [None]
+    adapted.close()
 
 
 def test_attributes_and_methods_are_forwarded():

@@ -1,4 +1,6 @@
+import copy
 import json
+import pickle
 import subprocess
 import sys
 import threading
@@ -12,6 +14,7 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import (
     BadConfig,
+    BadExperimentName,
     BadInput,
     BadObservation,
     ConfigMismatch,
@@ -32,6 +35,7 @@ from tests.wrappers.environments import (
     QUICK,
     Continuous,
     Counter,
+    InPlace,
     ManyActions,
     Parts,
     Pictures,
@@ -184,6 +188,22 @@ def test_episode_ends_can_be_hidden():
     env = wrapped(hide_episode_ends=True)
     env.pretrain()
     assert not env.predictor.keeps_zero
+    env.close()
+
+
+def test_action_changed_in_place_by_environment_is_recorded_as_given():
+    seen: list[Segment] = []
+
+    def watch(left, right):
+        seen.extend([left, right])
+        return left.true_return - right.true_return
+
+    env = wrapped(InPlace, teacher=watch)
+    live(env, 200)
+    assert len(seen) >= 20
+    assert all(np.abs(segment.actions).max() <= 1 for segment in seen)
+    for segment in seen:
+        np.testing.assert_allclose(segment.rewards, segment.actions[:, 0], rtol=1e-6)
     env.close()
 
 
@@ -479,6 +499,42 @@ def test_keyword_without_effect_on_frozen_predictor_is_refused(keyword, value):
     predictor = RewardPredictor(InputSpace((2,), (), 3), PredictorConfig())
     with pytest.raises(BadConfig, match=f"{keyword}=.* has an effect only with .*frozen"):
         PreferenceWrapper(Counter(), predictor_path=predictor, **{keyword: value})
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"seed": -1}, "seed=-1 was given; a number from 0"),
+        ({"seed": 1.5}, "seed=1.5 was given; a whole number"),
+        ({"n_labels": 2.5}, "n_labels=2.5 was given; a whole number"),
+        ({"n_labels": True}, "n_labels=True was given; a whole number"),
+        ({"collect_only": 1}, "collect_only=1 was given; True or False"),
+        ({"teacher": 5}, "teacher=5 was given; text or a function"),
+        ({"reward": {}}, r"reward=\{\} was given; a PredictorConfig"),
+        ({"reward": PredictorConfig(hidden=[64])}, r"reward.hidden=\[64\] was given; a tuple"),
+    ],
+)
+def test_keyword_of_other_type_is_refused(keywords, message):
+    with pytest.raises(BadConfig, match=message):
+        wrapped(**keywords)
+
+
+def test_empty_name_is_refused():
+    with pytest.raises(BadExperimentName, match=r"it is empty\. Choose a name"):
+        wrapped(name="")
+
+
+def test_keyword_of_another_package_suggests_n_labels():
+    with pytest.raises(UnknownName, match=r"'max_labels'\. Did you mean n_labels"):
+        wrapped(max_labels=2.5)
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_pickling_is_refused_with_what_to_do(copied):
+    env = wrapped()
+    with pytest.raises(BadInput, match=r"cannot be pickled or copied.*save_predictor"):
+        copied(env)
+    env.close()
 
 
 def test_segment_longer_than_episode_is_refused():

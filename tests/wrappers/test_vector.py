@@ -12,7 +12,7 @@ from rl_teacher import PreferenceVectorWrapper
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadObservation
 from rl_teacher.envs.registry import make_vector
-from tests.wrappers.environments import QUICK, Counter, Parts
+from tests.wrappers.environments import QUICK, Counter, InPlace, Parts
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 
@@ -113,6 +113,20 @@ def test_infos_contain_true_rewards_except_of_reset_steps():
         expected = np.where(infos["_true_reward"], actions, 0)
         np.testing.assert_array_equal(infos["true_reward"], expected)
         np.testing.assert_array_equal(rewards, expected)
+    venv.close()
+
+
+def test_actions_changed_in_place_by_environments_are_recorded_as_given():
+    venv = vector(kind=InPlace, collect_only=True)
+    venv.reset(seed=0)
+    venv.action_space.seed(0)
+    for _ in range(60):
+        venv.step(venv.action_space.sample())
+    venv.session._observe_buffer()
+    recorder = venv.session.learning.learner.recorder
+    for segment in recorder.segments(recorder.cut(20, np.random.default_rng(0))):
+        np.testing.assert_allclose(segment.rewards, segment.actions[:, 0], rtol=1e-6)
+        assert np.abs(segment.actions).max() <= 1
     venv.close()
 
 

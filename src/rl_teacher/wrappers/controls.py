@@ -27,6 +27,18 @@ class Controls:
     session: WrapperDriver
     _seed: int
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuse to pickle or copy the wrapper.
+
+        Raises:
+            BadInput: always.
+        """
+        raise BadInput(
+            f"A {type(self).__name__} cannot be pickled or copied: it holds an open experiment and "
+            "threads. Create the wrapper in the process that uses it. To take along what was "
+            "learned, use save_predictor and predictor_path, or save_labels and labels."
+        )
+
     @abstractmethod
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
         """Start episodes."""

@@ -107,6 +107,8 @@ class WrapperDriver:
         is_over: [N] True where the next step is not a transition: the environment only resets
             itself, or waits for a reset.
         is_closed: True after `close`.
+        num_steps: steps taken by each environment.
+        latest_rewards: [N] rewards that the latest step returned.
         uses_prediction: whether steps return the predicted reward; None as soon as it is fitted.
     """
 
@@ -125,25 +127,29 @@ class WrapperDriver:
         self._observations: np.ndarray | None = None
         self._scene_states = envs.scene_states()
         self.is_over = np.zeros(envs.num_envs, bool)
+        self.num_steps = 0
+        self.latest_rewards = np.zeros(envs.num_envs)
+        self._latest_inputs: tuple[np.ndarray, np.ndarray]
+        self._latest_rows: np.ndarray | None = None
 
     # --- stepping ---
 
     def begin(
         self,
         observations: Shaped[np.ndarray, "env ..."],
-        begun: Bool[np.ndarray, " env"] | None = None,
+        was_reset: Bool[np.ndarray, " env"] | None = None,
     ) -> None:
         """Start episodes.
 
         Args:
             observations: [N, ...] inputs of the predictor; environments that were not reset
                 keep their latest observations.
-            begun: [N] True where an environment was reset; None if all were.
+            was_reset: [N] True where an environment was reset; None if all were.
         """
         _check_finite("observations", observations)
-        begun = np.ones(self._envs.num_envs, bool) if begun is None else begun
-        self._buffer.truncate(begun)
-        self.is_over = self.is_over & ~begun
+        was_reset = np.ones(self._envs.num_envs, bool) if was_reset is None else was_reset
+        self._buffer.truncate(was_reset)
+        self.is_over = self.is_over & ~was_reset
         self._observations = observations
         self._scene_states = self._envs.scene_states()
 
@@ -186,30 +192,23 @@ class WrapperDriver:
             self.is_over = ended
         elif self._envs.autoreset_mode == AutoresetMode.DISABLED:
             self.is_over = self.is_over | ended
+        self._latest_inputs, self._latest_rows = (self._observations, actions), None
         rewards = result.rewards
         if self.using_predicted_reward:
-            rewards = np.where(is_valid, self.predictor(self._observations, actions), 0.0)
+            rewards = np.where(is_valid, self.predictor.predict_rows(self.latest_rows), 0.0)
+        self.num_steps += 1
+        self.latest_rewards = rewards
         self._buffer.append(record)
         self._observations = result.observations
         self._scene_states = self._envs.scene_states()
         return rewards
 
-    def rewards_of(
-        self, observations: Shaped[np.ndarray, "time env ..."], actions: Shaped[np.ndarray, "..."]
-    ) -> Float32[np.ndarray, "time env"]:
-        """Predict the rewards [T, N] of earlier steps with the current predictor.
-
-        Args:
-            observations: [T, N, ...] observations as the environments returned them.
-            actions: [T, N, ...] actions.
-        """
-        converter, space = self._envs.converter, self.predictor.space
-        each = observations.reshape(-1, *observations.shape[2:])
-        batch = observations.shape[:2]
-        converted = np.stack([converter.one(one) for one in each])
-        converted = converted.reshape(*batch, *space.observation_shape)
-        shaped = actions.reshape(*batch, *space.action_shape)
-        return self.predictor(converted, shaped.astype(np.int64) if space.is_discrete else shaped)
+    @property
+    def latest_rows(self) -> Shaped[np.ndarray, "env features"]:
+        """[N, F] input rows of the predictor in the latest step, computed at most once."""
+        if self._latest_rows is None:
+            self._latest_rows = self.predictor.space.rows(*self._latest_inputs)
+        return self._latest_rows
 
     def _observe_buffer(self) -> None:
         """Pass the buffered steps to the learner as a rollout."""

@@ -13,7 +13,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
 
-from rl_teacher.agents.sb3.replay import relabel as relabel_buffer
+from rl_teacher.agents.sb3.replay import CHUNK
 from rl_teacher.common.errors import BadInput
 from rl_teacher.wrappers.controls import Controls
 
@@ -61,8 +61,11 @@ class GymnasiumVecEnv(VecEnv):
         """Reset ended episodes and store their final observations in the infos."""
         if self._mode == AutoresetMode.SAME_STEP:
             for index in np.flatnonzero(ended):
-                each[index]["terminal_observation"] = each[index].pop("final_obs")
-                each[index].pop("final_info", None)
+                # Gymnasium returns the infos of the reset, and those of the last step within.
+                info = each[index]
+                last = {"terminal_observation": info.pop("final_obs"), **info.pop("final_info", {})}
+                self.reset_infos[index] = dict(info)
+                info.update(last)
             return observations
         for index in np.flatnonzero(ended):
             each[index]["terminal_observation"] = at(observations, int(index))
@@ -82,8 +85,12 @@ class GymnasiumVecEnv(VecEnv):
         return [None] * self.num_envs if images is None else list(images)
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """Return an attribute of each environment, or the vector's own."""
-        if hasattr(self.venv, attr_name):
+        """Return an attribute of the vector, or that of each environment where it has none."""
+        # A vector has the attributes of an environment, such as `spec`, but often without a value.
+        is_unset = getattr(self.venv, attr_name, None) is None and hasattr(gym.Env, attr_name)
+        if hasattr(self.venv, attr_name) and not (
+            is_unset and hasattr(self.venv.unwrapped, "get_attr")
+        ):
             return [getattr(self.venv, attr_name) for _ in self._get_indices(indices)]
         values = self._inner("get_attr")(attr_name)
         return [values[index] for index in self._get_indices(indices)]
@@ -174,6 +181,10 @@ class RelabelReplay(BaseCallback):
     Early predictions for states without labels can be far off, and an off-policy agent would
     continue to learn from them long after later labels have corrected the predictor.
 
+    Wrappers between the preference wrapper and the agent may change observations and actions, and
+    so does Stable-Baselines3 with images. The callback therefore keeps the predictor's inputs of
+    each transition as the preference wrapper saw them, in the order of the buffer.
+
     Relabelling does not correct the value function: an overestimate shrinks only by the discount
     factor with each update of the target network. The agent can therefore be reset once, after
     most labels have arrived: it gets new networks and keeps its replay buffer.
@@ -193,34 +204,115 @@ class RelabelReplay(BaseCallback):
             agent_reset: number of labels after which the agent is reset once; None for never.
         """
         super().__init__()
+        self.agent_reset = agent_reset
         self._wrapper = wrapper
         self._every_steps = every_steps
         self._relabelled_at = 0
-        self._agent_reset = agent_reset
+        self._buffer: ReplayBuffer | None = None
+        self._rows = np.empty(0)  # [S, N, F] input rows by slot of the buffer
+        self._slot: int | None = None  # the latest one with rows
+        self._returned: np.ndarray | None = None  # [N] rewards of that slot, until checked
+        self._num_steps = 0
 
     def _init_callback(self) -> None:
+        """Check the buffer, and that all of its transitions were recorded.
+
+        Raises:
+            BadInput: the buffer cannot be relabelled.
+        """
         buffer = getattr(self.model, "replay_buffer", None)
+        session = self._wrapper.session
         if not isinstance(buffer, ReplayBuffer) or isinstance(buffer, DictReplayBuffer):
             raise BadInput(
                 f"{type(self.model).__name__} has no replay buffer of plain observations, so there "
                 "is nothing that RelabelReplay could relabel. Leave it out."
             )
+        if buffer.n_envs != session.num_envs:
+            raise BadInput(
+                f"The agent has {buffer.n_envs} environments, but the wrapper given to "
+                f"RelabelReplay has {session.num_envs}. Wrap all of them with one "
+                "PreferenceVectorWrapper, and adapt it with to_sb3."
+            )
+        if buffer is not self._buffer:
+            space = self._wrapper.predictor.space
+            shape = (buffer.buffer_size, buffer.n_envs, space.num_features)
+            self._buffer, self._slot = buffer, None
+            self._rows = np.zeros(shape, space.row_dtype)
+        # A transition is added after the callback, unless the callback has ended the training.
+        expected = () if self._slot is None else (self._slot, (self._slot + 1) % len(self._rows))
+        if buffer.size() and buffer.pos not in expected:
+            raise BadInput(
+                f"The replay buffer has {buffer.size()} transitions that RelabelReplay did not "
+                "record, so it cannot relabel them. Pass one RelabelReplay to every call of learn, "
+                "from the first on."
+            )
+
+    def _on_training_start(self) -> None:
+        self._num_steps = self._wrapper.session.num_steps
+        # The steps of the agent may be counted from 0 again.
+        self._relabelled_at = min(self._relabelled_at, self.num_timesteps)
 
     def _on_step(self) -> bool:
+        self._check_rewards()
+        self._record()
         is_due = self.num_timesteps - self._relabelled_at >= self._every_steps
         if is_due and self._wrapper.using_predicted_reward:
-            assert isinstance(self.model, OffPolicyAlgorithm)  # noqa: S101 - it has a buffer
-            relabel(self.model, self._wrapper)
+            self.relabel()
             self._relabelled_at = self.num_timesteps
             num_labels = self._wrapper.session.num_labels
-            if self._agent_reset is not None and num_labels >= self._agent_reset:
+            if self.agent_reset is not None and num_labels >= self.agent_reset:
+                assert isinstance(self.model, OffPolicyAlgorithm)  # noqa: S101 - it has a buffer
                 # Creates new networks and optimisers, but keeps an existing replay buffer.
                 self.model._setup_model()
-                self._agent_reset = None
+                self.agent_reset = None
         return True
 
+    def _record(self) -> None:
+        """Keep the inputs of the step that is added to the buffer after this callback.
 
-def relabel(agent: OffPolicyAlgorithm, wrapper: Controls) -> None:
-    """Relabel an agent's replay buffer with the current reward predictor."""
-    assert agent.replay_buffer is not None  # noqa: S101 - an off-policy agent has one
-    relabel_buffer(agent.replay_buffer, agent.action_space, wrapper.session.rewards_of)
+        Raises:
+            BadInput: the agent's step was not one step of the wrapper.
+        """
+        assert self._buffer is not None  # noqa: S101 - set by `_init_callback`
+        session = self._wrapper.session
+        num_steps, self._num_steps = session.num_steps - self._num_steps, session.num_steps
+        if num_steps != 1:
+            raise BadInput(
+                f"The wrapper given to RelabelReplay took {num_steps} steps during one step of the "
+                "agent; 1 is needed. Give the wrapper around the agent's environment, and apply "
+                "wrappers that repeat actions inside it."
+            )
+        self._slot = self._buffer.pos
+        self._rows[self._slot] = session.latest_rows
+        self._returned = session.latest_rewards
+
+    def _check_rewards(self) -> None:
+        """Check the reward stored at the latest recorded slot, before it is relabelled.
+
+        Raises:
+            BadInput: it is not the reward that the wrapper returned.
+        """
+        returned, self._returned = self._returned, None
+        if returned is None or self._buffer is None or self._buffer.pos == self._slot:
+            return
+        stored = self._buffer.rewards[self._slot]
+        if not np.allclose(stored, returned, rtol=1e-4, atol=1e-5):
+            raise BadInput(
+                f"The agent stored the rewards {stored} where the wrapper given to RelabelReplay "
+                f"returned {returned}. Relabelling would mix both. Remove the wrapper that changes "
+                "rewards outside the preference wrapper, or apply it inside."
+            )
+
+    def relabel(self) -> None:
+        """Replace all rewards in the buffer by those of the current predictor.
+
+        Raises:
+            BadInput: a stored reward is not the one that the wrapper returned.
+        """
+        self._check_rewards()
+        assert self._buffer is not None  # noqa: S101 - set by `_init_callback`
+        rewards, predictor = self._buffer.rewards, self._wrapper.predictor
+        chunk = max(CHUNK // self._buffer.n_envs, 1)
+        for begin in range(0, self._buffer.size(), chunk):
+            part = slice(begin, min(begin + chunk, self._buffer.size()))
+            rewards[part] = predictor.predict_rows(self._rows[part])

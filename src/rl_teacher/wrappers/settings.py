@@ -97,7 +97,7 @@ class WrapperSettings(FittingSettings, QuerySettings):
     """a saved predictor's folder, or the predictor; it stays frozen unless `keep_asking`"""
     wait_for_labels: Annotated[bool, LABELS] = False
     """block `step` until every comparison is answered"""
-    answer_timeout_s: Annotated[float | int | None, Above(0), LABELS] = None
+    answer_timeout_s: Annotated[float | None, Above(0), LABELS] = None
     """seconds to wait for an answer before training continues without it; None: no limit"""
     checkpoint_interval: Annotated[int, AtLeast(1), LEARNING] = 10_000
     """environment steps between checkpoints"""
@@ -106,7 +106,7 @@ class WrapperSettings(FittingSettings, QuerySettings):
     observation_transform: Callable[[Any], np.ndarray] | None = None
     """function of one observation, whose result predictor and teacher receive; by default,
     observations other than Box are flattened"""
-    fit: Literal["sync", "async"] = "async"
+    fit: Annotated[Literal["sync", "async"], LEARNING] = "async"
     """fit before the next step (sync, reproducible) or in a thread (async)"""
     seed: Annotated[int, Between(0, MAX_SEED)] = 0
     """seed of networks, selectors and synthetic teachers"""

@@ -53,6 +53,8 @@ class PreferenceWrapper(Controls, gym.Wrapper, gym.utils.RecordConstructorArgs):
             BadObservation: the environment returned NaN or infinity.
             TeacherFailed: the teacher raised an error or returned an invalid answer.
         """
+        # Copied before the step, since an environment may change them in place.
+        actions = self._envs.actions(action)
         observation, reward, terminated, truncated, info = self.env.step(action)
         converted = self._converter.one(observation)[None]
         result = StepResult(
@@ -62,7 +64,7 @@ class PreferenceWrapper(Controls, gym.Wrapper, gym.utils.RecordConstructorArgs):
             terminated=np.array([terminated], bool),
             truncated=np.array([truncated], bool),
         )
-        rewards = self.session.step(self._envs.actions(action), result)
+        rewards = self.session.step(actions, result)
         info = {**info, "true_reward": float(reward)}
         return observation, float(rewards[0]), terminated, truncated, info
 

@@ -42,11 +42,11 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start episodes in all environments, or in those of `options["reset_mask"]`."""
-        begun = None if options is None else options.get("reset_mask")
+        was_reset = None if options is None else options.get("reset_mask")
         options = None if options is None else dict(options)
         observations, infos = self.env.reset(seed=seed, options=options)
-        begun = None if begun is None else np.array(begun, bool)
-        self.session.begin(self._converter.many(observations), begun)
+        was_reset = None if was_reset is None else np.array(was_reset, bool)
+        self.session.begin(self._converter.many(observations), was_reset)
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -56,6 +56,8 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
             BadObservation: an environment returned NaN or infinity.
             TeacherFailed: the teacher raised an error or returned an invalid answer.
         """
+        # Copied before the step, since an environment may change them in place.
+        taken = self._envs.actions(actions)
         observations, true_rewards, terminated, truncated, infos = self.env.step(actions)
         true_rewards = np.array(true_rewards, np.float64)
         converted = self._converter.many(observations)
@@ -67,7 +69,7 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
             terminated=np.array(terminated, bool),
             truncated=np.array(truncated, bool),
         )
-        rewards = self.session.step(self._envs.actions(actions), result)
+        rewards = self.session.step(taken, result)
         infos = {**infos, "true_reward": true_rewards, "_true_reward": is_valid}
         return observations, rewards, terminated, truncated, infos
 
