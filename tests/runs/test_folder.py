@@ -228,9 +228,9 @@ class TestFinding:
     @pytest.mark.usefixtures("experiment")
     def test_found_experiment_is_read_only(self):
         found = Experiment.find("syn-1400")
-        with pytest.raises(RuntimeError, match="only be read"):
+        with pytest.raises(RuntimeError, match="read-only"):
             found.append_metrics({"step": 1})
-        with pytest.raises(RuntimeError, match="only be read"):
+        with pytest.raises(RuntimeError, match="read-only"):
             found.wipe()
 
     def test_list_contains_environment_state_step_and_labels(self, experiment):
