@@ -126,8 +126,8 @@ class Stacked(gym.wrappers.FrameStackObservation):
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
 
     def step(self, action):
-        observation, *others = super().step(action)
-        return (observation.reshape(-1), *others)
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation.reshape(-1), reward, terminated, truncated, info
 
     def reset(self, **keywords):
         observation, info = super().reset(**keywords)
@@ -185,7 +185,7 @@ class Repeat(gym.Wrapper):
     ("outside", "message"),
     [
         (Repeat, "took 2 steps during one step of the agent"),
-        (lambda env: gym.wrappers.TransformReward(env, lambda r: 2 * r), "changes rewards"),
+        (lambda env: gym.wrappers.TransformReward(env, lambda r: 2 * float(r)), "changes rewards"),
     ],
 )
 def test_relabelling_under_outer_wrapper_of_steps_or_rewards_is_refused(outside, message):
@@ -208,6 +208,7 @@ def test_one_callback_relabels_across_calls_of_learn():
     callback = RelabelReplay(env)
     model = trained(DQN, env, 20, callback)
     model.learn(20, callback=callback, reset_num_timesteps=False)
+    assert model.replay_buffer is not None
     assert model.replay_buffer.size() == 40
     assert_relabelling_restores(callback, model)
     env.close()
@@ -291,7 +292,7 @@ def test_infos_of_last_step_reach_agent_in_all_autoreset_modes(mode, records_ins
         assert infos[0]["episode"]["r"] == pytest.approx(3)
         assert infos[0]["episode"]["l"] == 3
     agent = A2C("MlpPolicy", adapted, n_steps=8, device="cpu").learn(32)
-    assert len(agent.ep_success_buffer) > 0
+    assert agent.ep_success_buffer
     wrapper.close()
 
 

@@ -4,6 +4,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import gymnasium as gym
 import numpy as np
@@ -511,7 +512,10 @@ def test_keyword_without_effect_on_frozen_predictor_is_refused(keyword, value):
         ({"collect_only": 1}, "collect_only=1 was given; True or False"),
         ({"teacher": 5}, "teacher=5 was given; text or a function"),
         ({"reward": {}}, r"reward=\{\} was given; a PredictorConfig"),
-        ({"reward": PredictorConfig(hidden=[64])}, r"reward.hidden=\[64\] was given; a tuple"),
+        (
+            {"reward": replace(PredictorConfig(), hidden=[64])},
+            r"reward.hidden=\[64\] was given; a tuple",
+        ),
     ],
 )
 def test_keyword_of_other_type_is_refused(keywords, message):

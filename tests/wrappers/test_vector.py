@@ -123,6 +123,7 @@ def test_actions_changed_in_place_by_environments_are_recorded_as_given():
     for _ in range(60):
         venv.step(venv.action_space.sample())
     venv.session._observe_buffer()
+    assert venv.session.learning is not None
     recorder = venv.session.learning.learner.recorder
     for segment in recorder.segments(recorder.cut(20, np.random.default_rng(0))):
         np.testing.assert_allclose(segment.rewards, segment.actions[:, 0], rtol=1e-6)

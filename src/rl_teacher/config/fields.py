@@ -101,12 +101,12 @@ class RunSetup:
 
     Attributes:
         config: the experiment, as `TeachConfig` or as `WrapperSettings`.
-        options: how it is carried out; None in a wrapper.
+        options: how it is carried out, as `RunOptions`; None in a wrapper.
         has_image_observations: whether the environment's observations are images.
     """
 
     config: Any
-    options: "RunOptions | None"
+    options: Any
     has_image_observations: bool
 
 
