@@ -127,7 +127,7 @@ FREE_GOLD = (
 
 # The lock on the labeler makes two claims of the same labeler run one after the other.
 FINISHED = "finished"
-"""The phase in a run's status (`runs.status.Phase`) in which labels are not used any more."""
+"""The phase in a run's status (`runs.control.Phase`) in which labels are not used any more."""
 
 LOCK_LABELER = (
     select(Labeler.excluded_at, Experiment.assignment, Experiment.status)
