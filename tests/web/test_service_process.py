@@ -1,10 +1,12 @@
 """Service processes of training runs that end normally or are killed."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -136,6 +138,24 @@ def test_shared_service_outlives_the_run_that_started_it(monkeypatch):
     time.sleep(1)  # longer than its timeout without a run
     assert running_service() == service
     second.close()
+    assert has_ended(service)
+
+
+def test_runs_that_start_at_once_share_one_service():
+    pages = [PageService(OPTIONS), PageService(OPTIONS)]  # neither finds a service
+    seen = set()
+    deadline = time.monotonic() + TIMEOUT_S
+    while len(seen) < len(pages) and time.monotonic() < deadline:
+        with suppress(OSError, ValueError):
+            seen.add(json.loads((home() / "service.json").read_bytes())["pid"])
+        time.sleep(0.001)
+    # The service that published its address last has replaced the other one.
+    links = {page.link("mine", labels=True) for page in pages}
+    assert len(links) == 1
+    service = running_service()
+    assert seen > {service.pid}
+    for page in pages:
+        page.close()
     assert has_ended(service)
 
 

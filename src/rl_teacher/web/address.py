@@ -117,16 +117,26 @@ def running_service(store_and_media: str | None = None) -> Address | None:
     return address if _instance_at(address) == address.instance else None
 
 
-def await_service(process: subprocess.Popen[bytes], timeout_s: float = 30.0) -> Address:
+def await_service(
+    process: subprocess.Popen[bytes],
+    timeout_s: float = 30.0,
+    store_and_media: str | None = None,
+) -> Address:
     """Wait until a child process that was started as the service listens.
+
+    Args:
+        process: The child process.
+        timeout_s: Time to wait.
+        store_and_media: Result of `serves`; another service of these is accepted as well. Two runs
+            that start at the same time both start one, and only one of them stays published.
 
     Raises:
         BadInput: The process ended, or did not listen in time.
     """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline and process.poll() is None:
-        address = running_service()
-        if address is not None and address.pid == process.pid:
+        address = running_service(store_and_media)
+        if address is not None and (store_and_media or address.pid == process.pid):
             return address
         time.sleep(POLL_INTERVAL_S)
     ended = "does not answer" if process.poll() is None else f"ended with {process.returncode}"

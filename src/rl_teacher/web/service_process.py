@@ -32,8 +32,8 @@ class PageService:
         self._shown = shown(home())
         errors = log_folder(home()) / ERRORS_NAME
         self._shown.acquire(BEGIN_TIMEOUT_S)
-        media = options.media or home() / "media"
-        self._found = running_service(serves(default_url(home()), media))
+        self._serves = serves(default_url(home()), options.media or home() / "media")
+        self._found = running_service(self._serves)
         self._process = None if self._found else start_service(options, errors)
 
     def link(self, name: str, labels: bool) -> str:
@@ -48,7 +48,10 @@ class PageService:
         """
         if self._found is None:
             assert self._process is not None  # noqa: S101 - started unless one was found
-            self._found = await_service(self._process)
+            self._found = await_service(self._process, store_and_media=self._serves)
+            if self._found.pid != self._process.pid:
+                end(self._process)
+                self._process = None
         return link(self._found, name, labels=labels)
 
     def close(self) -> None:
