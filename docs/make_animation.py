@@ -1,4 +1,4 @@
-"""Render docs/images/taught.gif: an agent after 300 labels beside one that has just begun.
+"""Render docs/images/taught.gif: an untrained agent next to one after 300 labels.
 
     python docs/make_animation.py
 

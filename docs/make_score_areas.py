@@ -14,43 +14,43 @@ from rl_teacher.envs.atari.emulators import IN_COLOUR, Emulators
 from rl_teacher.envs.atari.names import AtariGame, resolve_game
 from rl_teacher.envs.atari.rules import SCORE_AREAS
 
-PICTURE = Path(__file__).parent / "images" / "score-areas.png"
+IMAGE = Path(__file__).parent / "images" / "score-areas.png"
 COLUMNS = 2
 MARGIN, TITLE = 12, 22
 SCALE = 2
 HEIGHT = 210 * SCALE
 SCREEN = 160 * SCALE, HEIGHT
-SEEN = 84 * 4, HEIGHT
-CELL = SCREEN[0] + SEEN[0] + 3 * MARGIN, HEIGHT + TITLE + MARGIN
+OBSERVATION = 84 * 4, HEIGHT
+CELL = SCREEN[0] + OBSERVATION[0] + 3 * MARGIN, HEIGHT + TITLE + MARGIN
 PAPER, INK, FRAME = "white", "black", "#ff2bd6"
 STEPS = 130
 ALWAYS = {"Enduro": 1}
 """Actions for games in which random ones change little: FIRE accelerates."""
 
 
-def played(game: AtariGame) -> tuple[np.ndarray, np.ndarray]:
+def play(game: AtariGame) -> tuple[np.ndarray, np.ndarray]:
     """Return the screen [210, 160, 3] and the observation [84, 84] after random actions."""
     shown = Emulators(game, 1, 1, IN_COLOUR, is_blanked=False)
     seen = Emulators(game, 1, 1, FrameSettings())
     seed, only = np.array([3]), np.ones(1, np.bool_)
-    pictures = shown.begin(seed, only), seen.begin(seed, only)
+    images = shown.begin(seed, only), seen.begin(seed, only)
     rng = np.random.default_rng(1)
     for _ in range(STEPS):
         action = np.array([ALWAYS.get(game.name, rng.integers(shown.action_space.n))])
-        pictures = shown.act(action)[0], seen.act(action)[0]
-    screen, stack = pictures
+        images = shown.act(action)[0], seen.act(action)[0]
+    screen, stack = images
     return screen[0].transpose(1, 2, 0), stack[0, -1]
 
 
-def drawn(game: AtariGame) -> Image.Image:
+def draw_cell(game: AtariGame) -> Image.Image:
     """Draw both side by side, with the game's name as title."""
-    screen, seen = played(game)
+    screen, seen = play(game)
     cell = Image.new("RGB", CELL, PAPER)
     draw = ImageDraw.Draw(cell)
     draw.text((MARGIN, 5), game.name, fill=INK)
     cell.paste(Image.fromarray(screen).resize(SCREEN, Image.Resampling.NEAREST), (MARGIN, TITLE))
     left = SCREEN[0] + 2 * MARGIN
-    cell.paste(Image.fromarray(seen).resize(SEEN, Image.Resampling.NEAREST), (left, TITLE))
+    cell.paste(Image.fromarray(seen).resize(OBSERVATION, Image.Resampling.NEAREST), (left, TITLE))
     for area in SCORE_AREAS[game.name]:
         corners = np.array([area.left, area.top, area.right, area.bottom]) * SCALE
         corners += np.array([MARGIN, TITLE, MARGIN - 1, TITLE - 1])
@@ -65,8 +65,8 @@ def main() -> None:
     sheet = Image.new("RGB", (COLUMNS * CELL[0], rows * CELL[1]), PAPER)
     for place, game in enumerate(games):
         row, column = divmod(place, COLUMNS)
-        sheet.paste(drawn(game), (column * CELL[0], row * CELL[1]))
-    sheet.quantize(256).save(PICTURE, optimize=True)
+        sheet.paste(draw_cell(game), (column * CELL[0], row * CELL[1]))
+    sheet.quantize(256).save(IMAGE, optimize=True)
 
 
 if __name__ == "__main__":

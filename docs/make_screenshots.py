@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 from PIL import Image
 from playwright.sync_api import Browser, Page
 
-from docs.pictured_study import PicturedStudy
+from docs.screenshot_study import ScreenshotStudy
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import Address
 from tests.browser import chromium
@@ -21,37 +21,41 @@ from tests.browser.person import Person
 from tests.browser.processes import Running, Service, open_store
 
 IMAGES = Path(__file__).parent / "images"
-SIZES = {"wide": {"width": 1280, "height": 800}, "phone": {"width": 390, "height": 844}}
+SIZES = {
+    "wide": {"width": 1280, "height": 800},
+    "narrow": {"width": 640, "height": 800},
+    "phone": {"width": 390, "height": 844},
+}
 INSTRUCTIONS = "Prefer the clip that hops forward, upright and far."
-EVERY_LOOK = ("wide-light", "wide-dark", "phone-light", "phone-dark")
-MOMENT_S = 0.6
+ALL_LOOKS = tuple(f"{size}-{scheme}" for size in SIZES for scheme in ("light", "dark"))
+CLIP_TIME_S = 0.6
 """Time within a clip at which screenshots are taken."""
 
 
 @dataclass(frozen=True)
-class Sight:
+class View:
     """Page and state of one screenshot.
 
     Attributes:
-        name: in the files' names.
-        path: of the page.
+        name: prefix of the file names.
+        path: path of the page.
         visit: waits until the page is ready.
-        is_whole: also what is below the window.
+        is_full_page: include what is below the window.
     """
 
     name: str
     path: str
     visit: Callable[[Page], None]
-    is_whole: bool = False
+    is_full_page: bool = False
 
 
 @dataclass(frozen=True)
-class Shown:
-    """Running service other than `rl-teacher serve`.
+class PlayService:
+    """Service that `rl-teacher play` started.
 
     Attributes:
-        address: where it listens.
-        token: that opens it.
+        address: its address.
+        token: its access token.
     """
 
     address: Address
@@ -68,11 +72,11 @@ class ScreenshotTaker:
 
     Attributes:
         browser: Chromium.
-        service: whose pages.
+        service: service of the pages.
     """
 
     browser: Browser
-    service: Service | Shown
+    service: Service | PlayService
 
     @contextmanager
     def page(self, path: str, size: str, scheme: str) -> Iterator[Page]:
@@ -94,23 +98,23 @@ class ScreenshotTaker:
         finally:
             context.close()
 
-    def picture(self, sight: Sight, *looks: str) -> None:
+    def take(self, view: View, *looks: str) -> None:
         """Take a screenshot of a page once it is ready.
 
         Args:
-            sight: what is pictured.
-            looks: `wide-light` and so on.
+            view: the page.
+            looks: sizes and colour schemes, such as `wide-light`.
         """
         for look in looks:
             size, scheme = look.split("-")
-            with self.page(sight.path, size, scheme) as page:
-                sight.visit(page)
-                is_whole = sight.is_whole and size == "wide"
-                if is_whole:
-                    see_all(page)
+            with self.page(view.path, size, scheme) as page:
+                view.visit(page)
+                is_full_page = view.is_full_page and size == "wide"
+                if is_full_page:
+                    scroll_through(page)
                 page.wait_for_timeout(500)
-                picture = page.screenshot(full_page=is_whole)
-                save(picture, IMAGES / f"{sight.name}-{look}.png")
+                image = page.screenshot(full_page=is_full_page)
+                save(image, IMAGES / f"{view.name}-{look}.png")
 
 
 def save(png: bytes, path: Path) -> None:
@@ -120,22 +124,22 @@ def save(png: bytes, path: Path) -> None:
     print(f"{path.name}: {path.stat().st_size / 1000:.0f} KB", flush=True)  # noqa: T201
 
 
-def see_all(page: Page) -> None:
+def scroll_through(page: Page) -> None:
     """Scroll through the page once, because clips are drawn when they become visible."""
     page.mouse.wheel(0, 10_000)
     page.wait_for_timeout(1_500)
     page.mouse.wheel(0, -10_000)
 
 
-# --- what is there to see ---
+# --- states of the pages ---
 
 
 def wait_for_clips(page: Page) -> None:
-    """Show two clips shortly after their start."""
+    """Show two clips, shortly after their start."""
     labelling = LabellingPage(page)
     labelling.shown_comparison()
     labelling.wait_until("hooks.numAhead > 0")
-    go_to_moment(labelling)
+    go_to_clip_time(labelling)
 
 
 def wait_for_help(page: Page) -> None:
@@ -153,13 +157,13 @@ def wait_until_idle(page: Page, home: Path, store: Store) -> None:
         Person(labelling, home, store).answer_prefetched()
         page.wait_for_timeout(200)
     page.get_by_text("Latest episode").wait_for(timeout=PATIENCE_MS)
-    go_to_moment(labelling)
+    go_to_clip_time(labelling)
 
 
 def wait_for_experiment(page: Page) -> None:
     """Show curves, metrics and an episode."""
     page.get_by_text("Episode at step").wait_for(timeout=PATIENCE_MS)
-    go_to_moment(LabellingPage(page))
+    go_to_clip_time(LabellingPage(page))
 
 
 def wait_for_experiments(page: Page) -> None:
@@ -169,7 +173,7 @@ def wait_for_experiments(page: Page) -> None:
 
 
 def wait_for(selector: str) -> Callable[[Page], None]:
-    """Return a visit that is ready once this element is there, and shortly after its content."""
+    """Return a function that waits for an element, and then for its content."""
 
     def wait(page: Page) -> None:
         page.locator(selector).first.wait_for(timeout=PATIENCE_MS)
@@ -183,7 +187,7 @@ def wait_for_replay(page: Page) -> None:
     wait_for("main li button")(page)
     page.locator("main li button").first.click()
     page.locator("dialog canvas").wait_for(timeout=PATIENCE_MS)
-    go_to_moment(LabellingPage(page))
+    go_to_clip_time(LabellingPage(page))
 
 
 def wait_for_invite(page: Page) -> None:
@@ -195,12 +199,12 @@ def wait_for_play(page: Page) -> None:
     """Show an episode and the next one in the table."""
     page.locator(".reward-curve").first.wait_for(timeout=PATIENCE_MS)
     page.wait_for_timeout(3_000)
-    go_to_moment(LabellingPage(page))
+    go_to_clip_time(LabellingPage(page))
 
 
-def go_to_moment(labelling: LabellingPage) -> None:
-    """Step through the clips to where their bodies have begun to move."""
-    while labelling.hook("time_s") < MOMENT_S:
+def go_to_clip_time(labelling: LabellingPage) -> None:
+    """Step through the clips until the bodies move."""
+    while labelling.hook("time_s") < CLIP_TIME_S:
         labelling.press(".")
         labelling.page.wait_for_timeout(50)
 
@@ -217,19 +221,19 @@ def main() -> None:
     ):
         home = Path(folder) / "home"
         service = Service(home)
-        runs = begun(home)
+        runs = start_runs(home)
         try:
             screenshots = ScreenshotTaker(browser, service)
-            picture_all(screenshots, home, runs)
-            picture_owners_pages(screenshots, PicturedStudy(home, "hopper").fill())
-            picture_play(browser, home)
-            picture_a_game(screenshots, home)
+            take_labelling_pages(screenshots, home, runs)
+            take_owner_pages(screenshots, ScreenshotStudy(home, "hopper").fill())
+            take_play(browser, home)
+            take_game(screenshots, home)
         finally:
             for running in [*runs.values(), service]:
                 running.end()
 
 
-def begun(home: Path) -> Mapping[str, Running]:
+def start_runs(home: Path) -> Mapping[str, Running]:
     """Run one experiment with a person as the teacher, and one with a synthetic teacher."""
     common = ["--no-tensorboard", "--no-browser"]
     synthetic = ["-p", "synth", "-e", "ShortReacher-v1", "-l", "60", "-t", "60000", "-n", "reacher"]
@@ -240,7 +244,9 @@ def begun(home: Path) -> Mapping[str, Running]:
     return {"hopper": Running(home, "hopper", "teach", *human, *named, *common)}
 
 
-def picture_all(screenshots: ScreenshotTaker, home: Path, runs: Mapping[str, Running]) -> None:
+def take_labelling_pages(
+    screenshots: ScreenshotTaker, home: Path, runs: Mapping[str, Running]
+) -> None:
     """Take screenshots of every page when it has content."""
     runs["hopper"].printed_link()
     label = "/e/hopper/label"
@@ -248,48 +254,46 @@ def picture_all(screenshots: ScreenshotTaker, home: Path, runs: Mapping[str, Run
         person = Person(LabellingPage(page), home, store)
         person.answer_until(60)
         person.labelling.shown_comparison()
-        screenshots.picture(
-            Sight("experiments", "/", wait_for_experiments), "wide-light", "phone-dark"
-        )
-        screenshots.picture(Sight("help", label, wait_for_help), "wide-light")
-        clips = Sight("label", label, wait_for_clips)
-        screenshots.picture(clips, "wide-light", "wide-dark", "phone-light", "phone-dark")
-        idle = Sight("idle", label, partial(wait_until_idle, home=home, store=store))
-        screenshots.picture(idle, "wide-dark")
+        screenshots.take(View("experiments", "/", wait_for_experiments), "wide-light", "phone-dark")
+        screenshots.take(View("help", label, wait_for_help), "wide-light")
+        clips = View("label", label, wait_for_clips)
+        screenshots.take(clips, *ALL_LOOKS)
+        idle = View("idle", label, partial(wait_until_idle, home=home, store=store))
+        screenshots.take(idle, "wide-dark")
 
 
-def picture_owners_pages(screenshots: ScreenshotTaker, invite: str) -> None:
+def take_owner_pages(screenshots: ScreenshotTaker, invite: str) -> None:
     """Take screenshots of the pages of a study with several labelers."""
     page = "/e/hopper"
-    sights = (
-        Sight("experiment", page, wait_for_experiment, is_whole=True),
-        Sight("comparisons", f"{page}?tab=comparisons", wait_for("main li button")),
-        Sight("disagreements", f"{page}?tab=disagreements", wait_for("main li canvas")),
-        Sight("clips", f"{page}?tab=clips", wait_for("figure canvas")),
-        Sight("labelers", f"{page}?tab=labelers", wait_for(".labelers dd"), is_whole=True),
-        Sight("settings", f"{page}?tab=settings", wait_for("textarea"), is_whole=True),
-        Sight("audit", f"{page}?tab=audit", wait_for(".event")),
-        Sight("replay", f"{page}?tab=disagreements", wait_for_replay),
+    views = (
+        View("experiment", page, wait_for_experiment, is_full_page=True),
+        View("comparisons", f"{page}?tab=comparisons", wait_for("main li button")),
+        View("disagreements", f"{page}?tab=disagreements", wait_for("main li canvas")),
+        View("clips", f"{page}?tab=clips", wait_for("figure canvas")),
+        View("labelers", f"{page}?tab=labelers", wait_for(".labelers dd"), is_full_page=True),
+        View("settings", f"{page}?tab=settings", wait_for("textarea"), is_full_page=True),
+        View("audit", f"{page}?tab=audit", wait_for(".event")),
+        View("replay", f"{page}?tab=disagreements", wait_for_replay),
     )
-    for sight in sights:
-        screenshots.picture(sight, *EVERY_LOOK)
-    screenshots.picture(Sight("join", invite, wait_for_invite), "phone-light", "phone-dark")
+    for view in views:
+        screenshots.take(view, *ALL_LOOKS)
+    screenshots.take(View("join", invite, wait_for_invite), "phone-light", "phone-dark")
 
 
-def picture_a_game(screenshots: ScreenshotTaker, home: Path) -> None:
+def take_game(screenshots: ScreenshotTaker, home: Path) -> None:
     """Take screenshots of clips of Pong while a run waits for its first answers."""
     human = ["-p", "human", "-e", "Pong-v0", "-L", "8", "-l", "20", "-n", "pong"]
     asks = ["--instructions", "Prefer the clip in which the green paddle meets the ball."]
     running = Running(home, "pong", "teach", *human, *asks, "--no-tensorboard", "--no-browser")
     try:
         running.printed_link()
-        sight = Sight("label-pong", "/e/pong/label", wait_for_clips)
-        screenshots.picture(sight, *EVERY_LOOK)
+        view = View("label-pong", "/e/pong/label", wait_for_clips)
+        screenshots.take(view, *ALL_LOOKS)
     finally:
         running.end()
 
 
-def picture_play(browser: Browser, home: Path) -> None:
+def take_play(browser: Browser, home: Path) -> None:
     """Take screenshots of a played agent, and of two checkpoints side by side."""
     rl = ["-p", "rl", "-e", "ShortHopper-v1", "-n", "true-reward", "-t", "200000"]
     Running(home, "true-reward", "teach", *rl, "--no-tensorboard").process.wait()
@@ -298,8 +302,10 @@ def picture_play(browser: Browser, home: Path) -> None:
         try:
             link = urlsplit(running.printed_link())
             address = Address(f"{link.scheme}://{link.netloc}", "", 0, 0, "", "")
-            screenshots = ScreenshotTaker(browser, Shown(address, parse_qs(link.query)["token"][0]))
-            screenshots.picture(Sight(name, link.path, wait_for_play, is_whole=True), *EVERY_LOOK)
+            screenshots = ScreenshotTaker(
+                browser, PlayService(address, parse_qs(link.query)["token"][0])
+            )
+            screenshots.take(View(name, link.path, wait_for_play, is_full_page=True), *ALL_LOOKS)
         finally:
             running.end()
 
