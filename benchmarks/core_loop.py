@@ -51,7 +51,6 @@ def report(records: list[Record]) -> list[str]:
                 f"{number(low)} to {number(high)}",
                 ", ".join(map(number, returns)),
                 ", ".join(str(record["seed"]) for record in group),
-                number(sum(record["process_s"] for record in group) / len(group)),
             ]
         )
     return [
@@ -59,6 +58,6 @@ def report(records: list[Record]) -> list[str]:
         "Interquartile mean over seeds, and its 95 % interval from 50,000 bootstrap samples of the "
         "seeds (Agarwal et al. 2021).",
         "",
-        *table(["", "return", "95 % interval", "of each seed", "seeds", "wall s"], rows),
+        *table(["", "return", "95 % interval", "of each seed", "seeds"], rows),
         "",
     ]

@@ -8,8 +8,8 @@ used; everything else is written out below.
     python examples/core_loop.py [STEPS] [LABELS] [SEED]
 
 The defaults take a few minutes on two cores. LABELS = 0 trains the same agent on the true reward,
-for comparison: it returned 748 with seed 1, against 730 from 300 labels; a random policy returns
-107. The test's bar is 70 % of the return from the true reward.
+for comparison. Interquartile mean of the return over seeds 0 to 4, and its 95 % bootstrap interval:
+727 (468 to 845) from 300 labels, 782 (752 to 809) from the true reward; 107 for random actions.
 
 Sources, cited below as [P] and [PPO]:
   [P]   Christiano et al. 2017, "Deep reinforcement learning from human preferences"
