@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from rl_teacher.clips.answer import Answer
 from tests.browser import chromium
 from tests.browser.experiments import Experiment
 from tests.browser.labelling_page import LabellingPage
@@ -87,3 +88,36 @@ def labelling(open_page, experiment):
     opened = open_page(experiment.name)
     opened.shown_comparison()
     return opened
+
+
+@pytest.fixture
+def full(experiment):
+    """Experiment with comparisons, labelers, metrics and an episode."""
+    disputed, agreed = experiment.ask(2)
+    store, names = experiment.store, [f"{who} of {experiment.name}" for who in ("Ada", "Ben")]
+    for name, answer in zip(names, (Answer.LEFT, Answer.RIGHT), strict=True):
+        store.labels.add(disputed, answer, name)
+        store.labels.add(agreed, Answer.LEFT, name)
+        store.labels.add(agreed, Answer.EQUAL, "left out")
+    store.labelers.set_excluded("left out", is_excluded=True)
+    store.comparisons.set_gold(agreed, Answer.LEFT)
+    experiment.ask(3)
+    for step in range(1, 30):
+        metrics = {
+            "true_return": 100.0 + 20 * step,
+            "predicted_return": 0.1 * step,
+            "held_out_accuracy": 0.9 - 1 / (step + 2),
+            "correlation": 0.8,
+            "labels_answered": step,
+            "episodes": 10 * step,
+        }
+        store.metrics.append(experiment.id, 1000 * step, metrics)
+    rewards = [0.1 * (frame % 7) - 0.2 for frame in range(30)]
+    clip = experiment.add_model_clip(99)
+    episode = {"clip": clip, "predicted_rewards": rewards, "true_return": 240.0, "step": 29_000}
+    store.experiments.set_latest_episode(experiment.id, episode)
+    liked = {"clip": clip, "predicted_return": 1.5}
+    bins = [{"predicted": 0.1, "observed": 0.2, "count": 7}]
+    diagnostics = {"step": 29_000, "best": [liked], "least": [liked], "calibration": bins}
+    store.experiments.set_diagnostics(experiment.id, diagnostics)
+    return experiment

@@ -20,6 +20,16 @@ ANSWER_LEFT_AND_RELOAD = """() => {
 }"""
 
 
+RECORD_ANNOUNCEMENTS = """() => {
+    const region = document.querySelector("[aria-live]")
+    window.announced = [region.textContent]
+    new MutationObserver(() => {
+        const text = region.textContent
+        if (window.announced.at(-1) !== text) window.announced.push(text)
+    }).observe(region, { childList: true, characterData: true, subtree: true })
+}"""
+
+
 class TestKeys:
     def test_each_key_gives_the_answer_on_its_button(self, labelling, experiment):
         answers = {}
@@ -196,6 +206,47 @@ class TestIdlePage:
         opened.wait_until_idle()
         opened.page.get_by_text("Latest episode").wait_for()
         assert opened.screenshot(0).std() > 5
+        first = opened.screenshot(0)
+        opened.page.wait_for_timeout(400)
+        assert (opened.screenshot(0) != first).any()
+
+    def test_idle_page_says_when_next_comparison_comes(self, open_page, experiment):
+        more = {"steps_per_second": 650.0, "step": 10_000, "num_steps": 400_000}
+        experiment.set_status("training", "Training.", **more)
+        opened = open_page(experiment.name)
+        opened.wait_until_idle()
+        # 60 comparisons over 390,000 steps at 650 steps a second.
+        opened.page.get_by_text("Next comparison in about 10 s").wait_for()
+
+    def test_idle_page_hides_answers_but_not_undo(self, open_page, experiment):
+        [comparison_id] = experiment.ask()
+        opened = open_page(experiment.name)
+        opened.answer(Answer.LEFT)
+        opened.wait_until_idle()
+        answers = opened.page.get_by_role("group", name="Your label").get_by_role("button")
+        assert answers.all_inner_texts() == ["Undo\nZ"]
+        opened.page.get_by_text("Previous comparison").first.wait_for()
+        answers.click()
+        opened.wait_for_comparison(comparison_id)
+        assert answers.count() == 5
+
+
+class TestAnnouncements:
+    def test_equal_answers_are_announced_again_and_then_removed(self, labelling):
+        labelling.page.evaluate(RECORD_ANNOUNCEMENTS)
+        for _ in range(2):
+            labelling.answer(Answer.EQUAL)
+            labelling.page.wait_for_timeout(500)
+        said = "Equal. Next comparison."
+        announced = labelling.page.wait_for_function(
+            "() => window.announced.at(-1) === '' && window.announced.length > 3 && announced"
+        ).json_value()
+        assert [text for text in announced if text != "A comparison is ready."][-4:] == [
+            said,
+            "",
+            said,
+            "",
+        ]
 
 
 class TestPhone:
@@ -214,6 +265,12 @@ class TestPhone:
         phone.shown_comparison(other_than=comparison_id)
         phone.wait_until_sent()
         assert experiment.answers() == {comparison_id: answer}
+
+    def test_help_names_top_and_bottom_clip(self, phone):
+        phone.page.get_by_role("button", name="Help").click()
+        help_page = phone.page.get_by_role("dialog", name="How to label")
+        help_page.get_by_text("Top clip is better").wait_for()
+        assert help_page.get_by_text("Left clip is better").count() == 0
 
     def test_buttons_fit_the_window(self, phone):
         page = phone.page

@@ -31,13 +31,18 @@ def invite(store, experiment, service):
 
 @pytest.fixture
 def join(open_context):
-    """Return a function that joins through an invite link in a new browser context."""
+    """Return a function that follows an invite link in a new browser context.
 
-    def joined(link, name, **options):
+    It skips the practice comparisons, except with `skips=False` or where the invite is rejected.
+    """
+
+    def joined(link, name, *, skips=True, **options):
         page = open_context(**options).new_page()
         page.goto(link)
         page.get_by_label("Your name").fill(name)
         page.get_by_role("button", name="Start labelling").click()
+        if skips:
+            page.get_by_role("button", name="Skip").click(timeout=PATIENCE_MS)
         return page
 
     return joined
@@ -84,6 +89,26 @@ class TestInvites:
         assert answers_of(store, experiment, name) == {first: seen}
         assert page.locator(f"a[href='{experiment_path(experiment.name)}']").count() == 0
 
+    def test_invited_labeler_practises_before_the_first_label(
+        self, invite, join, experiment, store
+    ):
+        experiment.ask(2)
+        name = f"novice of {experiment.name}"
+        page = join(invite(), name, skips=False)
+        page.get_by_role("heading", name="hops farther").wait_for(timeout=PATIENCE_MS)
+        page.keyboard.press("ArrowRight")
+        page.get_by_text("the expected answer is “left is better”").wait_for()
+        for key in ("ArrowRight", "ArrowDown"):
+            page.keyboard.press("Enter")
+            page.get_by_role("group", name="Your label").wait_for()
+            page.keyboard.press(key)
+            page.get_by_text("Right.", exact=True).wait_for()
+        page.get_by_role("button", name="Start labelling").click()
+        labelling = LabellingPage(page)
+        comparison_id = labelling.answer(Answer.EQUAL)
+        labelling.wait_until_sent()
+        assert answers_of(store, experiment, name) == {comparison_id: Answer.EQUAL}
+
     def test_labeler_is_redirected_from_owner_page(self, invite, join, experiment, service):
         experiment.ask(2)
         page = join(invite(), f"curious of {experiment.name}")
@@ -96,27 +121,28 @@ class TestInvites:
         link = invite()
         experiment.ask(2)
         LabellingPage(join(link, f"first of {experiment.name}")).shown_comparison()
-        second = join(link, f"second of {experiment.name}")
+        second = join(link, f"second of {experiment.name}", skips=False)
         second.get_by_role("heading", name="This invite has already been used").wait_for()
         assert second.context.cookies() == []
 
     def test_expired_invite_shows_message(self, invite, join):
-        page = join(invite(lasts=timedelta(seconds=-1)), "late")
+        page = join(invite(lasts=timedelta(seconds=-1)), "late", skips=False)
         page.get_by_role("heading", name="This invite has expired").wait_for()
 
     def test_revoked_invite_shows_message(self, invite, join, store):
         link = invite()
         store.access.revoke_invite(store.access.invites()[0].id)
-        page = join(link, "unwanted")
+        page = join(link, "unwanted", skips=False)
         page.get_by_role("heading", name="This invite was revoked").wait_for()
 
     def test_taken_name_can_be_replaced(self, invite, join, experiment, store):
         experiment.ask(2)
         store.labelers.add(f"Ada of {experiment.name}")
-        page = join(invite(), f"Ada of {experiment.name}")
+        page = join(invite(), f"Ada of {experiment.name}", skips=False)
         page.get_by_role("alert").get_by_text("is taken").wait_for()
         page.get_by_label("Your name").fill(f"Eve of {experiment.name}")
         page.get_by_role("button", name="Start labelling").click()
+        page.get_by_role("button", name="Skip").click(timeout=PATIENCE_MS)
         LabellingPage(page).shown_comparison()
 
     def test_owner_creates_working_invite_link(self, open_tab, join, experiment):
@@ -291,6 +317,25 @@ class TestOwner:
         page.get_by_role("button", name=re.compile(rf"^Comparison {second}\b")).wait_for()
         assert rows.count() == 1
         assert "answer=equal" in page.url
+
+    def test_rows_show_thumbnails_that_play_under_the_pointer(self, open_tab, experiment):
+        experiment.ask(2)
+        page = open_tab("Comparisons")
+        row = page.get_by_role("list", name="Comparisons").get_by_role("button").first
+        row.wait_for(timeout=PATIENCE_MS)
+        pictures = "row => [...row.querySelectorAll('canvas')].map(one => one.toDataURL()).join()"
+        has_colours = """row => [...row.querySelectorAll('canvas')].every(one => {
+            const { data } = one.getContext('2d').getImageData(0, 0, one.width, one.height)
+            return new Set(new Uint32Array(data.buffer)).size > 20
+        })"""
+        page.wait_for_function(has_colours, arg=row.element_handle(), timeout=PATIENCE_MS)
+        assert row.locator("canvas").count() == 2
+        still = row.evaluate(pictures)
+        page.wait_for_timeout(300)
+        assert row.evaluate(pictures) == still
+        row.hover()
+        page.wait_for_timeout(300)
+        assert row.evaluate(pictures) != still
 
     def test_long_list_renders_only_visible_rows(self, open_tab, experiment):
         pair = (experiment.add_model_clip(1), experiment.add_model_clip(2))

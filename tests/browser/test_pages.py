@@ -6,156 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from rl_teacher.clips.answer import Answer
 from rl_teacher.web.address import label_path
 from tests.browser.conftest import PHONE, WIDE
-from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
+from tests.browser.experiments import Experiment
+from tests.browser.labelling_page import PATIENCE_MS
+from tests.browser.pages import (
+    PAGES,
+    PAGES_OF_EXPERIMENT,
+    go_to_experiment,
+    go_to_experiments,
+    go_to_labelling,
+)
 
 pytestmark = pytest.mark.browser
 
 AXE = Path(__file__).parents[2] / "web-ui" / "node_modules" / "axe-core" / "axe.min.js"
 INSTALL_AXE = f"There is no axe-core ({AXE} is not there): cd web-ui && npm ci"
-
-
-@pytest.fixture
-def full(experiment):
-    """Experiment with comparisons, labelers, metrics and an episode."""
-    disputed, agreed = experiment.ask(2)
-    store, names = experiment.store, [f"{who} of {experiment.name}" for who in ("Ada", "Ben")]
-    for name, answer in zip(names, (Answer.LEFT, Answer.RIGHT), strict=True):
-        store.labels.add(disputed, answer, name)
-        store.labels.add(agreed, Answer.LEFT, name)
-        store.labels.add(agreed, Answer.EQUAL, "left out")
-    store.labelers.set_excluded("left out", is_excluded=True)
-    store.comparisons.set_gold(agreed, Answer.LEFT)
-    experiment.ask(3)
-    for step in range(1, 30):
-        metrics = {
-            "true_return": 100.0 + 20 * step,
-            "predicted_return": 0.1 * step,
-            "held_out_accuracy": 0.9 - 1 / (step + 2),
-            "correlation": 0.8,
-            "labels_answered": step,
-            "episodes": 10 * step,
-        }
-        store.metrics.append(experiment.id, 1000 * step, metrics)
-    rewards = [0.1 * (frame % 7) - 0.2 for frame in range(30)]
-    clip = experiment.add_model_clip(99)
-    episode = {"clip": clip, "predicted_rewards": rewards, "true_return": 240.0, "step": 29_000}
-    store.experiments.set_latest_episode(experiment.id, episode)
-    liked = {"clip": clip, "predicted_return": 1.5}
-    bins = [{"predicted": 0.1, "observed": 0.2, "count": 7}]
-    diagnostics = {"step": 29_000, "best": [liked], "least": [liked], "calibration": bins}
-    store.experiments.set_diagnostics(experiment.id, diagnostics)
-    return experiment
-
-
-def go_to_experiments(page, service, full):
-    page.goto(service.link("/"))
-    page.get_by_role("link", name=full.name, exact=True).wait_for(timeout=PATIENCE_MS)
-
-
-def go_to_experiment(page, service, full):
-    page.goto(service.link(f"/e/{full.name}"))
-    page.get_by_text("Episode at step").wait_for(timeout=PATIENCE_MS)
-
-
-def go_to_labelling(page, service, full):
-    page.goto(service.label_link(full.name))
-    LabellingPage(page).shown_comparison()
-
-
-def go_to_help(page, service, full):
-    go_to_labelling(page, service, full)
-    page.keyboard.press("?")
-    page.get_by_role("dialog").wait_for()
-
-
-def go_to_idle_labelling(page, service, full):
-    go_to_labelling(page, service, full)
-    for _ in range(3):
-        LabellingPage(page).shown_comparison()
-        page.keyboard.press("ArrowDown")
-        page.wait_for_timeout(150)
-    LabellingPage(page).wait_until_idle()
-
-
-def go_to_unknown_experiment(page, service, full):
-    page.goto(service.label_link("no-such"))
-    page.get_by_role("heading", name="Experiment not found").wait_for(timeout=PATIENCE_MS)
-
-
-def go_without_token(page, service, full):
-    page.goto(service.address.url + "/")
-    page.get_by_role("heading", name="This page needs its key").wait_for(timeout=PATIENCE_MS)
-
-
-def go_to_tab(name, waits_for):
-    """Return a function that opens a tab of an experiment's page."""
-
-    def go(page, service, full):
-        page.goto(service.link(f"/e/{full.name}?tab={name}"))
-        page.locator(waits_for).first.wait_for(timeout=PATIENCE_MS)
-
-    return go
-
-
-def go_to_opened_comparison(page, service, full):
-    go_to_tab("comparisons", "main li button")(page, service, full)
-    page.locator("main li button").first.click()
-    page.locator("dialog canvas").wait_for(timeout=PATIENCE_MS)
-
-
-def go_to_created_invite(page, service, full):
-    go_to_tab("labelers", ".labelers dd .line")(page, service, full)
-    page.get_by_role("button", name="Create link").click()
-    page.get_by_label("Invite link").wait_for()
-
-
-def go_to_confirmation(page, service, full):
-    go_to_tab("labelers", ".labelers dd .line")(page, service, full)
-    page.get_by_role("button", name="Sign out").first.click()
-    page.get_by_role("dialog").wait_for()
-
-
-def go_to_unknown_invite(page, service, full):
-    go_to_invite(page, service, full)
-    page.get_by_label("Your name").fill("Zoë")
-    page.get_by_role("button", name="Start labelling").click()
-    page.get_by_role("heading", name="Unknown invite").wait_for()
-
-
-def go_to_invite(page, service, full):
-    page.goto(f"{service.address.url}/join?invite=none")
-    page.get_by_label("Your name").wait_for(timeout=PATIENCE_MS)
-
-
-PAGES = {
-    "experiments": go_to_experiments,
-    "experiment": go_to_experiment,
-    "labelling": go_to_labelling,
-    "help": go_to_help,
-    "idle labelling": go_to_idle_labelling,
-    "unknown experiment": go_to_unknown_experiment,
-    "no token": go_without_token,
-    "comparisons": go_to_tab("comparisons", "main li button"),
-    "an opened comparison": go_to_opened_comparison,
-    "disagreements": go_to_tab("disagreements", "main li button"),
-    "clips": go_to_tab("clips", "figure canvas"),
-    "labelers": go_to_tab("labelers", ".labelers dd .line"),
-    "a made link": go_to_created_invite,
-    "a question": go_to_confirmation,
-    "settings": go_to_tab("settings", "textarea"),
-    "audit trail": go_to_tab("audit", "main .card"),
-    "an invite": go_to_invite,
-    "an invite that leads nowhere": go_to_unknown_invite,
-}
-
-PAGES_OF_EXPERIMENT = [
-    *(go_to_experiments, go_to_experiment, go_to_labelling, go_to_help),
-    *(PAGES[name] for name in ("comparisons", "disagreements", "clips", "settings", "audit trail")),
-    *(go_to_created_invite, go_to_confirmation, go_to_opened_comparison),
-]
 
 
 class TestAccess:
@@ -213,6 +79,19 @@ class TestEveryPage:
         row = page.get_by_role("listitem").filter(has_text=full.name)
         full.set_status("training", "Learning to hop.", step=123_456)
         row.get_by_text("123.5k of 400k steps").wait_for(timeout=PATIENCE_MS)
+
+    def test_experiment_list_is_searched_by_name_and_environment(
+        self, open_context, service, store, full
+    ):
+        other = Experiment(store, full.media, f"{full.name}-gait", env_id="ShortWalker-v1")
+        page = open_context().new_page()
+        go_to_experiments(page, service, full)
+        links = page.locator("main li .name a")
+        page.get_by_label("Search experiments").fill(f"walker {full.name}")
+        page.get_by_role("link", name=full.name, exact=True).wait_for(state="detached")
+        assert links.all_inner_texts() == [other.name]
+        page.get_by_label("Search experiments").fill("no such thing")
+        page.get_by_text("No experiment matches").wait_for()
 
     def test_experiment_page_follows_changes(self, open_context, service, full):
         page = open_context().new_page()

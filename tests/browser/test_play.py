@@ -197,7 +197,7 @@ class TestVisitors:
         assert running.end() == 0
         opened.press("n")
         opened.press("n")
-        opened.page.get_by_text("Play has ended").wait_for(timeout=PATIENCE_MS)
+        opened.page.get_by_text("Playback has ended").wait_for(timeout=PATIENCE_MS)
         opened.wait_until("hooks.isPlaying")
 
 

@@ -4,7 +4,6 @@ import { getBlob, getBytes, getJson, RequestRejected } from './api'
 import { CorruptClip, decodePoses, type Poses } from './poses'
 import type { Clip, Comparison, Scene } from './api-types'
 
-
 const CACHE_SIZE = 60
 
 export interface PosesClip {
@@ -23,6 +22,12 @@ export interface VideoClip {
 
 /** A clip whose data is in memory. */
 export type LoadedClip = PosesClip | VideoClip
+
+/** Clips that are shown together. */
+export interface ClipGroup {
+  key: string
+  sides: readonly LoadedClip[]
+}
 
 /** A comparison whose clips are in memory. */
 export interface LoadedComparison {

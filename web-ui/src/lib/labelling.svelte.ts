@@ -1,25 +1,20 @@
 /** State of the labelling page: shows comparisons, records labels and delivers every one of them. */
 
 import * as api from './api'
-import { RequestRejected, SignedOut } from './api'
+import { RequestRejected } from './api'
 import { ClipLoader, type LoadedComparison } from './clips'
 import { ComparisonQueue } from './comparison-queue.svelte'
 import { listen } from './events'
 import { errorText } from './format'
-import { answerTo, remember, restore, takeBack, type History } from './history'
+import { GivenLabels } from './given-labels.svelte'
 import { LatestEpisode } from './latest-episode.svelte'
 import { Leases } from './leases'
-import { newRequestId, Outbox, type Delivery } from './outbox'
-import { LabellingProgress } from './progress.svelte'
-import type { Answer, Comparison, ExperimentSummary, LabelSubmission, Progress } from './api-types'
+import { LabellingProgress, secondsToNext } from './progress.svelte'
+import type { Answer, Comparison, ExperimentSummary, Progress } from './api-types'
 
 const RETRY_MS = 3_000
 /** Interval of checks whether comparisons leased to others have become free. */
 const RECHECK_MS = 10_000
-/** Labels to exclude when fetching, in case the service has not processed them yet. */
-const NUM_RECENT_IDS = 12
-
-export type Connection = Delivery
 
 /** Returns details to record with a label, such as the playback speed. */
 export type LabelDetails = () => Record<string, unknown>
@@ -45,29 +40,27 @@ export interface LabellingOptions {
 export class LabellingSession {
   /** The comparison on screen. */
   current = $state.raw<LoadedComparison | null>(null)
+  /** The comparison that was on screen before there was nothing to label. */
+  previous = $state.raw<LoadedComparison | null>(null)
   /** Whether the comparison on screen was reopened from the recent labels. */
   isReviewing = $state(false)
   isOpening = $state(false)
-  history = $state.raw<History>([])
   summary = $state.raw<ExperimentSummary | null>(null)
-  connection = $state<Connection>('ok')
   /** The last error that does not resolve by itself. */
   notice = $state('')
-  unsentIds = $state.raw<ReadonlySet<number>>(new Set())
-  numUnsent = $state(0)
   /** Why the page cannot start at all. */
   failure = $state.raw<unknown>(null)
   readonly progress = new LabellingProgress()
+  readonly labels: GivenLabels
   readonly queue: ComparisonQueue
   readonly latestEpisode: LatestEpisode
 
   #hasFetched = $state(false)
   /** The service had nothing for this labeler when it was last asked. */
   #isExhausted = $state(false)
-  #outbox: Outbox | null = null
-  #labelledIds = new Set<number>()
   #shown_ms = 0
-  #hasHistory = false
+  /** The step of training at which the number of comparisons last changed. */
+  #lastAskedStep = 0
   #retryTimer: ReturnType<typeof setTimeout> | undefined
   #stopListening: (() => void) | null = null
   readonly #leases: Leases
@@ -78,13 +71,21 @@ export class LabellingSession {
   constructor(
     readonly name: string,
     readonly details: LabelDetails = () => ({}),
-    private readonly options: LabellingOptions = {},
+    options: LabellingOptions = {},
   ) {
     const service = options.service ?? { ...api, listen }
     this.#service = service
     this.#clips = options.clips ?? new ClipLoader()
     this.#now_ms = options.now_ms ?? (() => performance.now())
     this.latestEpisode = new LatestEpisode(this.#clips)
+    this.labels = new GivenLabels({
+      name,
+      service,
+      progress: this.progress,
+      onnotice: (message) => (this.notice = message),
+      database: options.database,
+      now_ms: this.#now_ms,
+    })
     this.queue = new ComparisonQueue({
       fetch: (limit, exclude) => this.#fetchNext(limit, exclude),
       clips: this.#clips,
@@ -114,25 +115,18 @@ export class LabellingSession {
     return this.#isExhausted && this.progress.numWaiting > 0
   }
 
+  /** Estimated time until the next comparison, or null if it cannot be estimated. */
+  get secondsToNext(): number | null {
+    return this.summary === null ? null : secondsToNext(this.summary, this.#lastAskedStep)
+  }
+
   get hasFetched(): boolean {
     return this.#hasFetched
   }
 
   async start(): Promise<void> {
-    this.#outbox = await Outbox.open({
-      send: (labels) => this.#service.postLabels(labels),
-      changed: () => this.#followOutbox(),
-      accepted: (labels) =>
-        this.progress.acknowledge(labels.reduce((sum, one) => sum + one.change, 0)),
-      rejected: (one, problem, stored) => {
-        if (stored !== null) this.history = remember(this.history, one.comparison, stored)
-        this.notice = `The label of comparison ${one.comparison.number} was rejected: ${problem.detail}`
-      },
-      warned: (warning) => (this.notice = warning),
-      database: this.options.database,
-    })
-    this.#followOutbox()
-    await Promise.all([this.#readSummary(), this.#readHistory(), this.queue.fill()])
+    await this.labels.open()
+    await Promise.all([this.#readSummary(), this.labels.readHistory(), this.queue.fill()])
     this.#stopListening = this.#service.listen(this.name, {
       progress: (progress) => this.#followProgress(progress),
       experiment: (summary) => this.#followSummary(summary),
@@ -147,39 +141,32 @@ export class LabellingSession {
     clearTimeout(this.#retryTimer)
     this.#stopListening?.()
     this.#leases.stop()
-    this.#outbox?.close()
+    this.labels.close()
   }
 
   /** Retry everything that waits for the network. */
   retry(): void {
-    void this.#outbox?.flush()
+    this.labels.retry()
     void this.queue.fill()
     if (this.summary === null || this.current === null) void this.#readSummary()
-    if (!this.#hasHistory) void this.#readHistory()
   }
 
   // --- labels ---
 
   answer(answer: Answer): void {
     if (this.current === null || this.isOpening) return
-    const { comparison } = this.current
-    const isNew = answerTo(this.history, comparison.id) === null && comparison.answer === null
-    this.#send(comparison, answer, isNew ? 1 : 0)
-    this.history = remember(this.history, withoutLease(comparison), answer)
-    this.#labelledIds.add(comparison.id)
-    this.progress.recordLabel(this.#now_ms())
+    this.labels.give(this.current.comparison, answer, {
+      response_ms: Math.round(this.#now_ms() - this.#shown_ms),
+      details: this.details(),
+    })
     this.isReviewing = false
     this.#showNext()
   }
 
   /** Withdraw the newest label and show its comparison again. */
   undo(): void {
-    const { history, taken } = takeBack(this.history)
-    if (taken === null || this.isOpening) return
-    const comparison = { ...taken.comparison, answer: null }
-    this.history = history
-    this.#labelledIds.delete(comparison.id)
-    this.#send(comparison, null, -1)
+    const comparison = this.isOpening ? null : this.labels.withdraw()
+    if (comparison === null) return
     if (this.current?.comparison.id === comparison.id) {
       this.isReviewing = false
       this.#show({ ...this.current, comparison })
@@ -227,28 +214,13 @@ export class LabellingSession {
     }
   }
 
-  /** Queue a label for delivery; answer null withdraws the current one. */
-  #send(comparison: Comparison, answer: Answer | null, change: number): void {
-    const label: LabelSubmission = {
-      request_id: newRequestId(),
-      comparison_id: comparison.id,
-      answer,
-      lease: answer === null ? null : (comparison.lease ?? null),
-      left_hash: comparison.left.hash,
-      response_ms: answer === null ? null : Math.round(this.#now_ms() - this.#shown_ms),
-      details: answer === null ? null : this.details(),
-    }
-    const answered_at = new Date().toISOString()
-    const answered: Comparison = { ...withoutLease(comparison), answer }
-    void this.#outbox?.add({ label, comparison: answered, change, answered_at })
-  }
-
   #showNext(): void {
     this.#show(this.queue.take())
     void this.queue.fill()
   }
 
   #show(loaded: LoadedComparison | null): void {
+    if (loaded === null) this.previous = this.current
     this.current = loaded
     this.#shown_ms = this.#now_ms()
     if (loaded === null && this.latestEpisode.current === null) void this.#readSummary()
@@ -264,18 +236,13 @@ export class LabellingSession {
   }
 
   #excludedIds(): number[] {
-    const unsent = this.#outbox?.unsent.filter(({ label }) => label.answer !== null) ?? []
-    return [
-      ...(this.current === null ? [] : [this.current.comparison.id]),
-      ...unsent.map(({ comparison }) => comparison.id),
-      ...[...this.#labelledIds].slice(-NUM_RECENT_IDS),
-    ]
+    const current = this.current === null ? [] : [this.current.comparison.id]
+    return [...current, ...this.labels.excludedIds]
   }
 
   #handleFilled(): void {
-    if (this.connection !== 'ok') {
-      this.connection = 'ok'
-      void this.#outbox?.flush()
+    if (this.labels.connection !== 'ok') {
+      this.labels.markReachable()
       if (this.summary === null) void this.#readSummary()
     }
     this.#isExhausted = this.current === null && !this.isOpening
@@ -290,7 +257,7 @@ export class LabellingSession {
       this.failure = error
       return
     }
-    this.connection = error instanceof SignedOut ? 'signed out' : 'offline'
+    this.labels.markUnreachable(error)
     clearTimeout(this.#retryTimer)
     this.#retryTimer = setTimeout(() => this.retry(), RETRY_MS)
   }
@@ -317,23 +284,8 @@ export class LabellingSession {
     }
   }
 
-  async #readHistory(): Promise<void> {
-    const unsent = this.#ownUnsent()
-    try {
-      const labels = await this.#service.getMyLabels(this.name)
-      const oldestFirst = labels.map(({ comparison }) => comparison).reverse()
-      // Labels given while the request was under way come last.
-      this.history = this.history.reduce(
-        (history, { comparison, answer }) => remember(history, comparison, answer),
-        restore(oldestFirst, unsent),
-      )
-      this.#hasHistory = true
-    } catch {
-      if (this.history.length === 0) this.history = restore([], unsent)
-    }
-  }
-
   #followSummary(summary: ExperimentSummary): void {
+    if (summary.progress.asked !== this.summary?.progress.asked) this.#lastAskedStep = summary.step
     this.summary = summary
     this.#followProgress(summary.progress)
     if (summary.latest_episode !== null) void this.latestEpisode.show(summary.latest_episode)
@@ -343,20 +295,4 @@ export class LabellingSession {
     this.progress.update(progress)
     if (progress.waiting > 0) void this.queue.fill()
   }
-
-  #ownUnsent() {
-    const unsent = this.#outbox?.unsent ?? []
-    return unsent.filter(({ comparison }) => comparison.experiment === this.name)
-  }
-
-  #followOutbox(): void {
-    const unsent = this.#ownUnsent()
-    this.numUnsent = this.#outbox?.length ?? 0
-    this.unsentIds = new Set(unsent.map(({ comparison }) => comparison.id))
-    this.progress.unsentChange = unsent.reduce((sum, { change }) => sum + change, 0)
-    if (this.#outbox === null) return
-    if (this.numUnsent > 0 || this.#outbox.delivery === 'ok') this.connection = this.#outbox.delivery
-  }
 }
-
-const withoutLease = (comparison: Comparison): Comparison => ({ ...comparison, lease: null })

@@ -1,4 +1,4 @@
-/** LeaseRenewal of leases: comparisons held by this page are not given to other labelers. */
+/** Renewal of leases: comparisons held by this page are not given to other labelers. */
 
 import type { LeaseRenewal } from './api-types'
 

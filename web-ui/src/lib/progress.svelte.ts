@@ -1,6 +1,6 @@
 /** Labelling progress: counts of the service plus labels that it has not acknowledged yet. */
 
-import type { Progress } from './api-types'
+import type { ExperimentSummary, Progress } from './api-types'
 
 const LONGEST_BREAK_MS = 60_000
 const NUM_RECENT = 15
@@ -77,4 +77,21 @@ export const goalOf = (progress: Progress): number => progress.target ?? progres
 export function secondsLeft(progress: Progress, perMinute: number | null): number | null {
   const left = goalOf(progress) - progress.answered
   return perMinute === null || left <= 0 ? null : (60 * left) / perMinute
+}
+
+/**
+ * Estimate when the next comparison comes: the comparisons that are still to be asked are spread
+ * over the remaining steps of training.
+ *
+ * @param lastAskedStep at which the latest comparison was asked.
+ * @returns seconds, or null unless the run is training and will ask more.
+ */
+export function secondsToNext(
+  { phase, step, num_steps, steps_per_second, progress }: ExperimentSummary,
+  lastAskedStep: number,
+): number | null {
+  const numMissing = (progress.target ?? 0) - progress.asked
+  if (phase !== 'training' || !steps_per_second || numMissing <= 0) return null
+  const nextStep = lastAskedStep + (num_steps - lastAskedStep) / numMissing
+  return Math.max(1, (nextStep - step) / steps_per_second)
 }

@@ -20,6 +20,8 @@ export function routeOf(path: string): Route {
 
 export const experimentPath = (name: string): string => `/e/${encodeURIComponent(name)}`
 export const labelPath = (name: string): string => `${experimentPath(name)}/label`
+/** The labelling page, with practice comparisons first. */
+export const tutorialPath = (name: string): string => `${labelPath(name)}?tutorial`
 
 class Router {
   path = $state(location.pathname)

@@ -38,16 +38,23 @@ export interface ClipRenderer {
   dispose(): void
 }
 
-/** Read the scene's colours from an element's computed style. */
+/** Read the scene's colours where the element is. */
 export function paletteOf(element: Element): Palette {
-  const style = getComputedStyle(element)
-  const read = (name: string) => style.getPropertyValue(name).trim()
-  return {
+  // The tokens are formulas of the colour scheme; as a colour of an element they are evaluated.
+  const probe = document.createElement('span')
+  element.append(probe)
+  const read = (name: string) => {
+    probe.style.color = `var(${name})`
+    return getComputedStyle(probe).color
+  }
+  const palette = {
     sky: read('--scene-sky'),
     ground: read('--scene-ground'),
     groundLine: read('--scene-ground-line'),
     shadow: read('--scene-shadow'),
   }
+  probe.remove()
+  return palette
 }
 
 /** Round a length in metres down to 1, 2 or 5 times a power of ten: the side of a ground square. */

@@ -1,0 +1,119 @@
+"""Ways to every page, for tests that hold on each of them."""
+
+from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
+
+
+def go_to_experiments(page, service, full):
+    page.goto(service.link("/"))
+    page.get_by_role("link", name=full.name, exact=True).wait_for(timeout=PATIENCE_MS)
+
+
+def go_to_experiment(page, service, full):
+    page.goto(service.link(f"/e/{full.name}"))
+    page.get_by_text("Episode at step").wait_for(timeout=PATIENCE_MS)
+
+
+def go_to_labelling(page, service, full):
+    page.goto(service.label_link(full.name))
+    LabellingPage(page).shown_comparison()
+
+
+def go_to_help(page, service, full):
+    go_to_labelling(page, service, full)
+    page.keyboard.press("?")
+    page.get_by_role("dialog").wait_for()
+
+
+def go_to_practice(page, service, full):
+    page.goto(service.link(f"/e/{full.name}/label?tutorial"))
+    page.get_by_role("button", name="Skip").wait_for(timeout=PATIENCE_MS)
+    page.keyboard.press("ArrowLeft")
+    page.get_by_role("button", name="Next").wait_for()
+
+
+def go_to_idle_labelling(page, service, full):
+    go_to_labelling(page, service, full)
+    for _ in range(3):
+        LabellingPage(page).shown_comparison()
+        page.keyboard.press("ArrowDown")
+        page.wait_for_timeout(150)
+    LabellingPage(page).wait_until_idle()
+
+
+def go_to_unknown_experiment(page, service, full):
+    page.goto(service.label_link("no-such"))
+    page.get_by_role("heading", name="Experiment not found").wait_for(timeout=PATIENCE_MS)
+
+
+def go_without_token(page, service, full):
+    page.goto(service.address.url + "/")
+    page.get_by_role("heading", name="This page needs its key").wait_for(timeout=PATIENCE_MS)
+
+
+def go_to_tab(name, waits_for):
+    """Return a function that opens a tab of an experiment's page."""
+
+    def go(page, service, full):
+        page.goto(service.link(f"/e/{full.name}?tab={name}"))
+        page.locator(waits_for).first.wait_for(timeout=PATIENCE_MS)
+
+    return go
+
+
+def go_to_opened_comparison(page, service, full):
+    go_to_tab("comparisons", "main li button")(page, service, full)
+    page.locator("main li button").first.click()
+    page.locator("dialog canvas").wait_for(timeout=PATIENCE_MS)
+
+
+def go_to_created_invite(page, service, full):
+    go_to_tab("labelers", ".labelers dd .line")(page, service, full)
+    page.get_by_role("button", name="Create link").click()
+    page.get_by_label("Invite link").wait_for()
+
+
+def go_to_confirmation(page, service, full):
+    go_to_tab("labelers", ".labelers dd .line")(page, service, full)
+    page.get_by_role("button", name="Sign out").first.click()
+    page.get_by_role("dialog").wait_for()
+
+
+def go_to_unknown_invite(page, service, full):
+    go_to_invite(page, service, full)
+    page.get_by_label("Your name").fill("Zoë")
+    page.get_by_role("button", name="Start labelling").click()
+    page.get_by_role("heading", name="Unknown invite").wait_for()
+
+
+def go_to_invite(page, service, full):
+    page.goto(f"{service.address.url}/join?invite=none")
+    page.get_by_label("Your name").wait_for(timeout=PATIENCE_MS)
+
+
+PAGES = {
+    "experiments": go_to_experiments,
+    "experiment": go_to_experiment,
+    "labelling": go_to_labelling,
+    "help": go_to_help,
+    "idle labelling": go_to_idle_labelling,
+    "practice": go_to_practice,
+    "unknown experiment": go_to_unknown_experiment,
+    "no token": go_without_token,
+    "comparisons": go_to_tab("comparisons", "main li button"),
+    "an opened comparison": go_to_opened_comparison,
+    "disagreements": go_to_tab("disagreements", "main li button"),
+    "clips": go_to_tab("clips", "figure canvas"),
+    "labelers": go_to_tab("labelers", ".labelers dd .line"),
+    "a made link": go_to_created_invite,
+    "a question": go_to_confirmation,
+    "settings": go_to_tab("settings", "textarea"),
+    "audit trail": go_to_tab("audit", "main .card"),
+    "an invite": go_to_invite,
+    "an invite that leads nowhere": go_to_unknown_invite,
+}
+
+PAGES_OF_EXPERIMENT = [
+    *(go_to_experiments, go_to_experiment, go_to_labelling, go_to_help),
+    *(PAGES[name] for name in ("comparisons", "disagreements", "clips", "settings", "audit trail")),
+    *(go_to_created_invite, go_to_confirmation, go_to_opened_comparison),
+]

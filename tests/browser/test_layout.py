@@ -1,0 +1,81 @@
+"""Layout of every page: narrow and zoomed windows, alignment, and the theme."""
+
+import pytest
+
+from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
+from tests.browser.pages import PAGES, go_to_experiments, go_to_labelling
+
+pytestmark = pytest.mark.browser
+
+ZOOMED_WINDOWS = [(640, 360), (320, 568), (320, 256)]
+"""CSS pixels of a window of 1280 x 720 and of 640 pixels at 200 %, and of 1280 x 1024 at 400 %."""
+
+CUT_OFF_CONTROLS = """() => {
+    const room = document.documentElement.clientWidth
+    const isVisible = element => element.checkVisibility({ checkVisibilityCSS: true })
+    const isScrolled = element => element.closest('[aria-label=Sections], .scroll, .recent ul')
+    return [...document.querySelectorAll('button, a, input, select, textarea')]
+        .filter(element => isVisible(element) && !isScrolled(element))
+        .filter(element => {
+            const { left, right, width } = element.getBoundingClientRect()
+            const isOutside = width > 2 && (left < -1 || right > room + 1)
+            const isClipped = element.scrollWidth > element.clientWidth + 1
+            return isOutside || element.matches('.button') && isClipped
+        })
+        .map(element => element.outerHTML)
+}"""
+
+OVERFLOWING = """() => {
+    const { clientWidth, scrollWidth } = document.documentElement
+    const isOutside = element => element.getBoundingClientRect().right > clientWidth + 1
+    return scrollWidth <= clientWidth ? [] : [...document.querySelectorAll('body *')]
+        .filter(isOutside).map(element => element.outerHTML.slice(0, 200))
+}"""
+"""Elements beyond the right edge of a page that scrolls sideways."""
+
+
+@pytest.mark.parametrize("page_name", PAGES)
+def test_page_fits_zoomed_windows(open_context, service, full, page_name):
+    page = open_context(device_scale_factor=2, reduced_motion="reduce").new_page()
+    PAGES[page_name](page, service, full)
+    for width, height in ZOOMED_WINDOWS:
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_timeout(100)
+        assert page.evaluate(OVERFLOWING) == []
+        assert page.evaluate(CUT_OFF_CONTROLS) == []
+
+
+def test_brand_bar_is_aligned_with_content_of_wide_window(open_context, service, full):
+    page = open_context(viewport={"width": 1920, "height": 900}).new_page()
+    go_to_experiments(page, service, full)
+    brand = page.get_by_role("link", name="rl-teacher").bounding_box()
+    title = page.get_by_role("heading", name="Experiments").bounding_box()
+    assert brand["x"] == pytest.approx(title["x"], abs=1)
+
+
+class TestTheme:
+    BACKGROUND = "getComputedStyle(document.body).backgroundColor"
+    LIGHT, DARK = "rgb(246, 246, 243)", "rgb(18, 19, 22)"
+
+    def test_choice_overrides_system_and_survives_reload(self, open_context, service, full):
+        page = open_context(color_scheme="dark").new_page()
+        go_to_experiments(page, service, full)
+        assert page.evaluate(self.BACKGROUND) == self.DARK
+        page.get_by_role("button", name="Theme: auto. Switch to light").click()
+        assert page.evaluate(self.BACKGROUND) == self.LIGHT
+        page.reload()
+        page.get_by_role("button", name="Theme: light. Switch to dark").click(timeout=PATIENCE_MS)
+        assert page.evaluate(self.BACKGROUND) == self.DARK
+        page.get_by_role("button", name="Theme: dark. Switch to auto").click()
+        page.emulate_media(color_scheme="light")
+        assert page.evaluate(self.BACKGROUND) == self.LIGHT
+
+    def test_clips_are_drawn_in_the_chosen_theme(self, open_context, service, full):
+        page = open_context(color_scheme="light").new_page()
+        go_to_labelling(page, service, full)
+        labelling = LabellingPage(page)
+        assert labelling.screenshot(0).mean() > 150
+        page.get_by_role("button", name="Switch to light").click()
+        page.get_by_role("button", name="Switch to dark").click()
+        page.wait_for_timeout(500)
+        assert labelling.screenshot(0).mean() < 100

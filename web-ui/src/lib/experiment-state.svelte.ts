@@ -1,0 +1,77 @@
+/** An experiment as its owner sees it: status, metrics and latest episode, kept up to date. */
+
+import { getMetrics, ServerUnreachable } from './api'
+import type { ExperimentSummary, MetricsEntry, OwnerExperimentDetail } from './api-types'
+import type { ClipLoader } from './clips'
+import { listen } from './events'
+import { LatestEpisode } from './latest-episode.svelte'
+import { getOwnerExperiment } from './owner-api'
+
+const RETRY_MS = 3000
+
+export class ExperimentState {
+  detail = $state.raw<OwnerExperimentDetail | null>(null)
+  /** Metrics, oldest first. */
+  rows = $state.raw<readonly MetricsEntry[]>([])
+  failure = $state.raw<unknown>(null)
+  readonly latestEpisode: LatestEpisode
+  #retryTimer: ReturnType<typeof setTimeout> | undefined
+
+  constructor(
+    readonly name: string,
+    clips: ClipLoader,
+  ) {
+    this.latestEpisode = new LatestEpisode(clips)
+  }
+
+  /** Read the experiment and follow its changes; return a function that stops. */
+  follow(): () => void {
+    void this.read()
+    const stop = listen(this.name, {
+      experiment: (summary) => this.#update(summary),
+      progress: (progress) => (this.detail = this.detail && { ...this.detail, progress }),
+      metrics: (row) => (this.rows = mergeMetrics(this.rows, [row])),
+      episode: (episode) => void this.latestEpisode.show(episode),
+      live: (isLive) => isLive && this.read(),
+      poll: () => this.read(),
+    })
+    return () => {
+      clearTimeout(this.#retryTimer)
+      stop()
+    }
+  }
+
+  async read(): Promise<void> {
+    clearTimeout(this.#retryTimer)
+    try {
+      const [detail, fresh] = await Promise.all([
+        getOwnerExperiment(this.name),
+        getMetrics(this.name, this.rows.at(-1)?.id ?? 0),
+      ])
+      this.detail = detail
+      this.#update(detail)
+      this.rows = mergeMetrics(this.rows, fresh)
+      this.failure = null
+    } catch (error) {
+      this.failure = error
+      if (error instanceof ServerUnreachable) {
+        this.#retryTimer = setTimeout(() => void this.read(), RETRY_MS)
+      }
+    }
+  }
+
+  #update(summary: ExperimentSummary): void {
+    if (this.detail !== null) this.detail = { ...this.detail, ...summary }
+    if (summary.latest_episode !== null) void this.latestEpisode.show(summary.latest_episode)
+  }
+}
+
+/** Append metrics; a resumed run continues from its checkpoint and replaces the metrics after it. */
+export function mergeMetrics(
+  known: readonly MetricsEntry[],
+  fresh: readonly MetricsEntry[],
+): MetricsEntry[] {
+  const ids = new Set(fresh.map(({ id }) => id))
+  const firstStep = fresh[0]?.step ?? Infinity
+  return [...known.filter(({ id, step }) => !ids.has(id) && step < firstStep), ...fresh]
+}

@@ -1,0 +1,149 @@
+/** The labels given on this page: their delivery, the recent ones, and their effect on the progress. */
+
+import type * as api from './api'
+import { SignedOut } from './api'
+import type { Answer, Comparison, LabelSubmission } from './api-types'
+import { answerTo, remember, restore, takeBack, type History } from './history'
+import { newRequestId, Outbox, type Delivery, type UnsentLabel } from './outbox'
+import type { LabellingProgress } from './progress.svelte'
+
+/** Labels to exclude when fetching, in case the service has not processed them yet. */
+const NUM_RECENT_IDS = 12
+
+export interface GivenLabelsOptions {
+  /** Name of the experiment. */
+  name: string
+  service: Pick<typeof api, 'getMyLabels' | 'postLabels'>
+  progress: LabellingProgress
+  /** A label was rejected, or the service has advice. */
+  onnotice: (message: string) => void
+  database: IDBFactory | undefined
+  now_ms: () => number
+}
+
+export class GivenLabels {
+  history = $state.raw<History>([])
+  connection = $state<Delivery>('ok')
+  unsentIds = $state.raw<ReadonlySet<number>>(new Set())
+  numUnsent = $state(0)
+
+  #outbox: Outbox | null = null
+  #labelledIds = new Set<number>()
+  #hasHistory = false
+
+  constructor(private readonly options: GivenLabelsOptions) {}
+
+  /** Open the outbox with the labels that an earlier page left. */
+  async open(): Promise<void> {
+    const { service, progress, onnotice, database } = this.options
+    this.#outbox = await Outbox.open({
+      send: (labels) => service.postLabels(labels),
+      changed: () => this.#followOutbox(),
+      accepted: (labels) => progress.acknowledge(labels.reduce((sum, one) => sum + one.change, 0)),
+      rejected: ({ comparison }, { detail }, stored) => {
+        if (stored !== null) this.history = remember(this.history, comparison, stored)
+        onnotice(`The label of comparison ${comparison.number} was rejected: ${detail}`)
+      },
+      warned: onnotice,
+      database,
+    })
+    this.#followOutbox()
+  }
+
+  close(): void {
+    this.#outbox?.close()
+  }
+
+  /** Send unsent labels now and fetch the recent ones if that has failed so far. */
+  retry(): void {
+    void this.#outbox?.flush()
+    if (!this.#hasHistory) void this.readHistory()
+  }
+
+  /** Comparisons whose labels the service may not have processed yet. */
+  get excludedIds(): number[] {
+    const unsent = this.#outbox?.unsent.filter(({ label }) => label.answer !== null) ?? []
+    const recent = [...this.#labelledIds].slice(-NUM_RECENT_IDS)
+    return [...unsent.map(({ comparison }) => comparison.id), ...recent]
+  }
+
+  /** @param more is recorded with the label, such as the response time. */
+  give(comparison: Comparison, answer: Answer, more: Partial<LabelSubmission>): void {
+    const isNew = answerTo(this.history, comparison.id) === null && comparison.answer === null
+    this.#send(comparison, { answer, lease: comparison.lease ?? null, ...more }, isNew ? 1 : 0)
+    this.history = remember(this.history, withoutLease(comparison), answer)
+    this.#labelledIds.add(comparison.id)
+    this.options.progress.recordLabel(this.options.now_ms())
+  }
+
+  /** Withdraw the newest label; return its comparison, or null if there is none. */
+  withdraw(): Comparison | null {
+    const { history, taken } = takeBack(this.history)
+    if (taken === null) return null
+    const comparison = { ...taken.comparison, answer: null }
+    this.history = history
+    this.#labelledIds.delete(comparison.id)
+    this.#send(comparison, { answer: null }, -1)
+    return comparison
+  }
+
+  async readHistory(): Promise<void> {
+    const unsent = this.#ownUnsent()
+    try {
+      const labels = await this.options.service.getMyLabels(this.options.name)
+      const oldestFirst = labels.map(({ comparison }) => comparison).reverse()
+      // Labels given while the request was under way come last.
+      this.history = this.history.reduce(
+        (history, { comparison, answer }) => remember(history, comparison, answer),
+        restore(oldestFirst, unsent),
+      )
+      this.#hasHistory = true
+    } catch {
+      if (this.history.length === 0) this.history = restore([], unsent)
+    }
+  }
+
+  /** A request other than a delivery has succeeded. */
+  markReachable(): void {
+    this.connection = 'ok'
+    void this.#outbox?.flush()
+  }
+
+  /** A request other than a delivery has failed. */
+  markUnreachable(error: unknown): void {
+    this.connection = error instanceof SignedOut ? 'signed out' : 'offline'
+  }
+
+  #send(comparison: Comparison, more: Partial<LabelSubmission>, change: number): void {
+    const { answer = null } = more
+    const label: LabelSubmission = {
+      request_id: newRequestId(),
+      comparison_id: comparison.id,
+      left_hash: comparison.left.hash,
+      lease: null,
+      response_ms: null,
+      details: null,
+      ...more,
+      answer,
+    }
+    const answered_at = new Date().toISOString()
+    const answered: Comparison = { ...withoutLease(comparison), answer }
+    void this.#outbox?.add({ label, comparison: answered, change, answered_at })
+  }
+
+  #ownUnsent(): readonly UnsentLabel[] {
+    const unsent = this.#outbox?.unsent ?? []
+    return unsent.filter(({ comparison }) => comparison.experiment === this.options.name)
+  }
+
+  #followOutbox(): void {
+    const unsent = this.#ownUnsent()
+    this.numUnsent = this.#outbox?.length ?? 0
+    this.unsentIds = new Set(unsent.map(({ comparison }) => comparison.id))
+    this.options.progress.unsentChange = unsent.reduce((sum, { change }) => sum + change, 0)
+    if (this.#outbox === null) return
+    if (this.numUnsent > 0 || this.#outbox.delivery === 'ok') this.connection = this.#outbox.delivery
+  }
+}
+
+const withoutLease = (comparison: Comparison): Comparison => ({ ...comparison, lease: null })

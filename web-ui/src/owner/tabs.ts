@@ -1,0 +1,19 @@
+/** The tabs of an experiment's page. */
+
+export const TABS = {
+  overview: 'Overview',
+  comparisons: 'Comparisons',
+  disagreements: 'Disagreements',
+  clips: 'Clips',
+  labelers: 'Labelers',
+  settings: 'Settings',
+  audit: 'Audit trail',
+} as const
+
+export type Tab = keyof typeof TABS
+
+/** Return the tab that a query names. */
+export function tabOf(query: URLSearchParams): Tab {
+  const tab = query.get('tab') ?? 'overview'
+  return tab in TABS ? (tab as Tab) : 'overview'
+}

@@ -1,0 +1,35 @@
+import { describe, expect, it } from 'vitest'
+
+import type { ExperimentSummary } from '../src/lib/api-types'
+import { labelsPerMinute, secondsToNext } from '../src/lib/progress.svelte'
+
+const progress = { mine: 0, answered: 20, asked: 20, target: 60, waiting: 0, message: '' }
+const summary = {
+  phase: 'training',
+  step: 110_000,
+  num_steps: 500_000,
+  steps_per_second: 1_000,
+  progress,
+} as ExperimentSummary
+
+describe('secondsToNext', () => {
+  it('spreads the missing comparisons over the remaining steps', () => {
+    // 40 comparisons over 400,000 steps: one every 10,000, the next at step 120,000 - 10 s away
+    // at step 110,000 if the latest came at step 110,000, and due now if it came at 100,000.
+    expect(secondsToNext(summary, 110_000)).toBeCloseTo(9.75)
+    expect(secondsToNext(summary, 100_000)).toBe(1)
+  })
+
+  it('returns null unless the run trains and will ask more', () => {
+    expect(secondsToNext({ ...summary, phase: 'paused' }, 0)).toBeNull()
+    expect(secondsToNext({ ...summary, progress: { ...progress, asked: 60 } }, 0)).toBeNull()
+    expect(secondsToNext({ ...summary, steps_per_second: null }, 0)).toBeNull()
+  })
+})
+
+describe('labelsPerMinute', () => {
+  it('ignores breaks and needs a few labels', () => {
+    expect(labelsPerMinute([0, 3_000, 6_000])).toBeNull()
+    expect(labelsPerMinute([0, 3_000, 6_000, 9_000, 600_000])).toBeCloseTo(20)
+  })
+})
