@@ -28,7 +28,7 @@ def go_to_practice(page, service, full):
     page.goto(service.link(f"/e/{full.name}/label?tutorial"))
     page.get_by_role("button", name="Skip").wait_for(timeout=PATIENCE_MS)
     page.keyboard.press("ArrowLeft")
-    page.get_by_role("button", name="Next").wait_for()
+    page.get_by_role("button", name="Next", exact=True).wait_for()
 
 
 def go_to_idle_labelling(page, service, full):

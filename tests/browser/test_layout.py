@@ -29,7 +29,8 @@ OVERFLOWING = """() => {
     const { clientWidth, scrollWidth } = document.documentElement
     const isOutside = element => element.getBoundingClientRect().right > clientWidth + 1
     return scrollWidth <= clientWidth ? [] : [...document.querySelectorAll('body *')]
-        .filter(isOutside).map(element => element.outerHTML.slice(0, 200))
+        .filter(isOutside).filter(element => !element.closest('[aria-label=Sections]'))
+        .map(element => element.outerHTML.slice(0, 200))
 }"""
 """Elements beyond the right edge of a page that scrolls sideways."""
 
