@@ -3,6 +3,7 @@ import type { Plugin } from 'vite'
 import { defineConfig } from 'vitest/config'
 
 import { mockPlugin } from './dev/mock-plugin.mjs'
+import { trimThree } from './dev/trim-three.mjs'
 
 /** Remove the documentation links from Svelte's errors: the built page refers to no other host. */
 function withoutExternalUrls(): Plugin {
@@ -15,7 +16,7 @@ function withoutExternalUrls(): Plugin {
 }
 
 export default defineConfig({
-  plugins: [svelte(), withoutExternalUrls(), mockPlugin()],
+  plugins: [svelte(), withoutExternalUrls(), trimThree(), mockPlugin()],
   resolve: process.env.VITEST ? { conditions: ['browser'] } : {},
   build: {
     outDir: '../src/rl_teacher/web/static',
