@@ -198,6 +198,7 @@ def measure_training(options: Options, records: Records) -> None:
 def human_pace(steps: int) -> tuple[int, float]:
     """Return the number of answers and the steps/s of training."""
     flags = ["-p", "human", "-L", str(FIRST_LABELS), "-t", str(steps), "--port", "0"]
+    flags += ["--pace", "steps", "--exit-when-finished"]
     with teach_run(*flags) as started:
         answered = answer_all(started)
         return answered, pace_of(started.home)

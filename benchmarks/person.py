@@ -1,0 +1,214 @@
+"""A simulated person who teaches on the real page in Chromium, in real time.
+
+The person takes about 3 s for an answer, errs, cannot tell clips of nearly the same quality apart,
+and takes breaks. Nothing is accelerated: a case takes as long as a person would.
+"""
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from playwright.sync_api import Error
+
+from benchmarks.children import ChildFailed, run_ours
+from benchmarks.options import Options
+from benchmarks.parts import keep
+from benchmarks.records import Record, Records
+from benchmarks.settings import teach_config
+from benchmarks.tables import average, number, table
+from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.segment import Segment
+from rl_teacher.runs.folder import Experiment
+from rl_teacher.store.media import SegmentFiles
+from rl_teacher.store.store import Store
+from rl_teacher.teachers.tasks import TASKS
+from tests.browser import chromium
+from tests.browser.experiments import in_shown_order
+from tests.browser.labelling_page import KEYS, LabellingPage
+from tests.browser.processes import Running, as_home, open_store
+
+HOW = "python -m benchmarks.run person [--only forward backflip] [--seeds 0 1 2]"
+POLL_S = 0.05
+ANSWER_S = 3.0
+BREAK_EVERY = 100
+BREAK_S = 60.0
+ALIKE_SHARE = 0.05
+"""Difference of two clips, as a share of the range seen so far, that the person cannot see."""
+GIVE_UP_S = 3_600.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One task for the person.
+
+    Attributes:
+        flags: of `rl-teacher teach -p human`.
+        task: name of the task teacher whose score the person follows; empty for the true return.
+        error_rate: probability of the opposite answer.
+        seconds: after which the person stops, and the run with them.
+    """
+
+    flags: tuple[str, ...]
+    task: str = ""
+    error_rate: float = 0.1
+    seconds: float = GIVE_UP_S
+
+
+FORWARD = ("-e", "Hopper-v1", "-l", "60", "-L", "15", "-t", "300000")
+BACKFLIP = ("-e", "ShortHopper-v1", "-c", "2.5", "-l", "350", "-L", "50", "-t", "1000000")
+CASES = {
+    "forward": Case(FORWARD),
+    "forward, 20 % errors": Case(FORWARD, error_rate=0.2),
+    "backflip": Case(BACKFLIP, "backflip", seconds=1_200.0),
+    "backflip, 20 % errors": Case(BACKFLIP, "backflip", error_rate=0.2, seconds=1_200.0),
+}
+QUICK = Case(("-e", "ShortHopper-v1", "-l", "6", "-L", "3", "-t", "10000"))
+
+
+def run(options: Options, records: Records) -> None:
+    """Let the person teach each selected case.
+
+    Raises:
+        ChildFailed: there is no Chromium, the page is not built, or a run failed.
+    """
+    missing = chromium.missing()
+    if missing:
+        raise ChildFailed(missing)
+    for name, case in ({"quick": QUICK} if options.is_quick else CASES).items():
+        for seed in options.seeds or (0,):
+            if options.wants(name.split(",")[0]):
+                with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home:
+                    keep(options, records, name, seed=seed, **teach_once(case, seed, Path(home)))
+
+
+def teach_once(case: Case, seed: int, home: Path) -> dict[str, Any]:
+    """Teach one agent; return labels, minutes, waiting and what the agent does."""
+    flags = ["teach", "-p", "human", *case.flags, "-n", "person", "-s", str(seed)]
+    flags += ["--no-tensorboard", "--no-browser", "--port", "0", "--exit-when-finished"]
+    started = Running(home, "run", *flags)
+    launched_s = time.perf_counter()
+    try:
+        with chromium.launched() as browser, open_store(home) as store:
+            page = browser.new_page(viewport={"width": 1280, "height": 720})
+            page.goto(started.printed_link())
+            person = Person(case, seed, LabellingPage(page), store, home)
+            person.teach(started)
+    finally:
+        started.end()
+    minutes = (time.perf_counter() - launched_s) / 60
+    with as_home(home):
+        last = Experiment.find("person").metrics()[-1]
+    metrics = {
+        "labels": last["labels_answered"],
+        "answers": person.num_answers,
+        "minutes": minutes,
+        "present_minutes": person.present_s / 60,
+        "waiting_share": person.waiting_s / max(person.present_s, 1e-9),
+        "first_comparison_s": person.first_s and person.first_s - launched_s,
+        "steps": last["step"],
+        "true_return": last["true_return"],
+        "held_out_accuracy": last.get("held_out_accuracy"),
+        "error_rate": case.error_rate,
+    }
+    if case.task == "backflip":
+        with as_home(home):
+            saved = Experiment.find("person").config
+        config = teach_config(saved)
+        flips = run_ours("flips", str(home), saved=config.saved(), num_episodes=10)
+        turns = flips.figures["exploring"]["backward_turns"]
+        metrics["turns_per_episode"] = average(turns)
+    return metrics
+
+
+class Person:
+    """The simulated person.
+
+    Attributes:
+        num_answers: answers given.
+        waiting_s: time at the page without a comparison.
+        present_s: time at the page; breaks are not counted.
+        first_s: time at which the first comparison was seen; None before.
+    """
+
+    def __init__(
+        self, case: Case, seed: int, labelling: LabellingPage, store: Store, home: Path
+    ) -> None:
+        self._case, self._labelling, self._store = case, labelling, store
+        self._segments = SegmentFiles(home / "segments")
+        self._rng = np.random.default_rng([seed, 200])
+        self._seen: list[float] = []
+        self.num_answers = 0
+        self.waiting_s = self.present_s = 0.0
+        self.first_s: float | None = None
+
+    def teach(self, started: Running) -> None:
+        """Answer until the run ends or the person's time is over."""
+        began_s = now_s = time.perf_counter()
+        while started.is_running and now_s - began_s < self._case.seconds:
+            comparison_id = self._shown()
+            if comparison_id is None:
+                time.sleep(POLL_S)
+                self.waiting_s += time.perf_counter() - now_s
+            else:
+                self.first_s = self.first_s or now_s
+                self._answer(comparison_id)
+            self.present_s += time.perf_counter() - now_s
+            if comparison_id is not None and self.num_answers % BREAK_EVERY == 0:
+                time.sleep(BREAK_S)
+            now_s = time.perf_counter()
+
+    def _shown(self) -> int | None:
+        try:
+            return self._labelling.hook("comparisonId")
+        except Error:  # the service ends with its run
+            return None
+
+    def _answer(self, comparison_id: int) -> None:
+        time.sleep(ANSWER_S * float(self._rng.lognormal(-0.045, 0.3)))
+        self._labelling.press(KEYS[self._preferred(comparison_id)])
+        self.num_answers += 1
+        deadline = time.perf_counter() + 1.0
+        while self._shown() == comparison_id and time.perf_counter() < deadline:
+            time.sleep(POLL_S)
+
+    def _preferred(self, comparison_id: int) -> Answer:
+        view = self._store.comparisons.get(comparison_id)
+        sides = in_shown_order(comparison_id, (view.left, view.right))
+        left, right = (self._score(self._segments.load(side.content_hash)) for side in sides)
+        self._seen += [left, right]
+        if abs(left - right) < ALIKE_SHARE * float(np.ptp(self._seen)):
+            return Answer.CANNOT_TELL
+        is_left = (left > right) != (self._rng.random() < self._case.error_rate)
+        return Answer.LEFT if is_left else Answer.RIGHT
+
+    def _score(self, segment: Segment) -> float:
+        return TASKS[self._case.task].score(segment) if self._case.task else segment.true_return
+
+
+def report(records: list[Record]) -> list[str]:
+    """Build the table of all runs."""
+    rows = [
+        [
+            f"{record['part']}, seed {record['seed']}",
+            record["labels"],
+            number(record["minutes"]),
+            f"{record['waiting_share']:.0%}",
+            number(record["first_comparison_s"]),
+            number(record["true_return"]),
+            number(record.get("turns_per_episode")),
+        ]
+        for record in records
+    ]
+    headings = ["", "labels", "minutes", "waiting", "first comparison s", "true return", "turns"]
+    return [
+        f"A simulated person on the page in Chromium: {ANSWER_S:g} s an answer, a break of "
+        f"{BREAK_S:g} s after each {BREAK_EVERY} answers, `can't tell` where clips differ by less "
+        f"than {ALIKE_SHARE:.0%} of the range seen; 10 % errors unless stated. Waiting: share of "
+        "the person's time at the page without a comparison.",
+        "",
+        *table(headings, rows),
+        "",
+    ]
