@@ -27,6 +27,7 @@ from rl_teacher.runs.folder import Experiment, State, differences, flatten, home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.files import folder_errors
 from rl_teacher.store.store import Store
+from tests.store.comparisons import ENV_ID, ask
 
 CONFIG = {"env_id": "ShortHopper-v1", "labels": 1400, "ppo": {"gamma": 0.99, "sizes": [64, 64]}}
 
@@ -116,7 +117,8 @@ class TestOpening:
             assert again.metrics() == [{"step": 1}]
 
     def test_other_config_is_refused_with_all_differences(self):
-        Experiment.open("x", {**CONFIG, "seed": 0}).close()
+        with Experiment.open("x", {**CONFIG, "seed": 0}) as first:
+            first.append_metrics({"step": 1})
         other = {"env_id": "Reacher-v1", "labels": 1400, "ppo": {"gamma": 0.9, "sizes": [64, 64]}}
         with pytest.raises(ConfigMismatch) as caught:
             Experiment.open("x", {**other, "clip": None})
@@ -128,6 +130,23 @@ class TestOpening:
         assert "sizes" not in text
         assert "-n" in text
         assert "--force-new" in text
+
+    def test_failed_start_without_records_accepts_another_config(self):
+        with Experiment.open("x", CONFIG) as first:
+            first.fail()
+        with Experiment.open("x", {"seed": 1}) as corrected:
+            assert corrected.config == {"seed": 1}
+
+    @pytest.mark.parametrize("record", ["checkpoint", "comparison"])
+    def test_failed_run_with_records_refuses_another_config(self, record):
+        with Experiment.open("x", CONFIG) as first, Store.open(default_url(home())) as store:
+            if record == "checkpoint":
+                first.save_checkpoint(1, {}, {})
+            else:
+                ask(store, store.experiments.ensure("x", ENV_ID, {}), 1)
+            first.fail()
+        with pytest.raises(ConfigMismatch):
+            Experiment.open("x", {"seed": 1})
 
     def test_refused_config_changes_nothing_and_releases_lock(self):
         with Experiment.open("x", CONFIG) as first:

@@ -54,10 +54,15 @@ class TestExperiments:
     def test_other_name_returns_other_experiment(self, store, experiment_id):
         assert store.experiments.ensure("base-rl", ENV_ID, {}) != experiment_id
 
-    @pytest.mark.usefixtures("experiment_id")
-    def test_name_with_another_environment_is_refused(self, store):
+    def test_name_with_comparisons_of_another_environment_is_refused(self, store, experiment_id):
+        ask(store, experiment_id, 1)
         with pytest.raises(ConfigMismatch, match=r"ShortHopper-v1, not Reacher-v1.*--force-new"):
             store.experiments.ensure("syn-1400", "Reacher-v1", {})
+
+    def test_experiment_without_comparisons_takes_new_environment(self, store, experiment_id):
+        assert store.experiments.ensure("syn-1400", "Reacher-v1", {"seed": 1}) == experiment_id
+        found = store.experiments.get("syn-1400")
+        assert (found.env_id, found.config) == ("Reacher-v1", {"seed": 1})
 
     def test_config_is_stored_unchanged(self, store):
         store.experiments.ensure("ünï/code", ENV_ID, {"seed": 3, "net": [64, 64], "π": None})

@@ -412,7 +412,9 @@ def test_labels_survive_killed_process():
 
 
 def test_same_name_with_other_settings_is_refused():
-    wrapped(name="same").close()
+    env = wrapped(name="same")
+    env.pretrain()
+    env.close()
     with pytest.raises(ConfigMismatch, match="segment_steps"):
         wrapped(name="same", segment_length=5)
 

@@ -33,7 +33,7 @@ from rl_teacher.common.errors import (
     StoreUnavailable,
     UnknownName,
 )
-from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles
+from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles, list_checkpoints
 from rl_teacher.store.files import folder_errors, remove_unfinished, write_atomically
 from rl_teacher.store.lock import FolderLock, is_locked
 from rl_teacher.store.metrics import MetricsFile, Row
@@ -331,16 +331,30 @@ class Experiment:
     def _prepare(
         self, config: Mapping[str, Any], defaults: Mapping[str, Any], *, force_new: bool
     ) -> None:
-        """Write the configuration; refuse another one before anything is changed."""
+        """Write the configuration; refuse another one before anything is changed.
+
+        A start that failed before it recorded anything does not bind the name to its configuration.
+        """
         wanted = as_json(config)
         if force_new:
             self.wipe()
         elif self._config_path.exists():
-            check_same_config(self.name, self.config, wanted, as_json(defaults))
+            try:
+                check_same_config(self.name, self.config, wanted, as_json(defaults))
+            except ConfigMismatch:
+                if self._has_records():
+                    raise
         remove_unfinished(self.folder)
         self._checkpoints.clear_unfinished()
         self._write_json(self._config_path, wanted)
         self._mark(State.RUNNING)
+
+    def _has_records(self) -> bool:
+        """Return True if the experiment has metrics, a checkpoint or comparisons."""
+        if self._metrics.last() or list_checkpoints(self._checkpoints.folder):
+            return True
+        counts = label_counts().get(self.name)
+        return counts is not None and counts.asked > 0
 
     def _mark(self, state: State) -> None:
         with self._writing():

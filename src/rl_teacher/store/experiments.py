@@ -51,7 +51,7 @@ NEWEST_EXPERIMENTS_FIRST = EXPERIMENTS.order_by(Experiment.id.desc())
 
 EXPERIMENT_BY_NAME = EXPERIMENTS.where(Experiment.name == bindparam("name"))
 
-EXPERIMENT_KEY = select(Experiment.id, Experiment.env_id).where(
+EXPERIMENT_KEY = select(Experiment.id, Experiment.env_id, Experiment.num_asked).where(
     Experiment.name == bindparam("name")
 )
 
@@ -68,8 +68,10 @@ class Experiments:
     def ensure(self, name: str, env_id: str, config: Mapping[str, Any]) -> int:
         """Return the id of an experiment, which is created if it does not exist.
 
+        Environment and configuration of an experiment without comparisons are replaced.
+
         Raises:
-            ConfigMismatch: The experiment exists with another environment.
+            ConfigMismatch: The experiment has comparisons of another environment.
         """
         row = {
             "name": name,
@@ -80,6 +82,9 @@ class Experiments:
         with self._database.writing() as connection:
             connection.execute(self._insert, row)
             found = connection.execute(EXPERIMENT_KEY, {"name": name}).one()
+            if not found.num_asked:
+                update_experiment(connection, found.id, env_id=env_id, config=dict(config))
+                return found.id
         if found.env_id != env_id:
             raise ConfigMismatch(
                 f"The store knows experiment {name!r} with environment {found.env_id}, not "
