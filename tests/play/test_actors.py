@@ -7,14 +7,14 @@ import pytest
 from rl_teacher.cli import main
 from rl_teacher.common.errors import BadInput, CorruptCheckpoint, UnknownName
 from rl_teacher.config.experiment import PPOConfig, TeachConfig
-from rl_teacher.play.actors import actor_of, as_settings, config_of
+from rl_teacher.play.actors import load_actor, load_config, restore_settings
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.runs.folder import Experiment
 from tests.play.conftest import COMMON
 
 
 def loaded(name, **more):
-    actor = actor_of(name, "latest", **more)
+    actor = load_actor(name, "latest", **more)
     actor.venv.close()
     return actor
 
@@ -38,14 +38,14 @@ def test_loaded_predictor_equals_saved_predictor(home):
 
 def test_description_names_experiment_and_step(home):
     actor = loaded("synth")
-    assert actor.in_words == "synth: ppo in ShortReacher-v1, step 1,024 (latest checkpoint)"
+    assert actor.description == "synth: ppo in ShortReacher-v1, step 1,024 (latest checkpoint)"
     assert actor.notes == ()
 
 
 def test_description_mentions_running_training(home):
     config = Experiment.find("synth").config
     with Experiment.open("synth", config):
-        assert "still training" in loaded("synth").in_words
+        assert "still training" in loaded("synth").description
 
 
 def test_agent_of_true_reward_has_note_and_no_predictor(home):
@@ -105,7 +105,7 @@ def test_unreadable_settings_are_refused(home):
 
 
 def test_settings_survive_json(home):
-    config = config_of(Experiment.find("synth"))
+    config = load_config(Experiment.find("synth"))
     assert config.saved() == TeachConfig(**vars(config)).saved()
     assert isinstance(config.ppo, PPOConfig)
     assert config.ppo.hidden == (64, 64)
@@ -114,6 +114,6 @@ def test_settings_survive_json(home):
 
 
 def test_missing_settings_have_defaults():
-    config = as_settings(TeachConfig, {"env_id": "x", "name": "n", "ppo": {"num_envs": 3}})
+    config = restore_settings(TeachConfig, {"env_id": "x", "name": "n", "ppo": {"num_envs": 3}})
     assert config.ppo == PPOConfig(num_envs=3)
     assert config.agent_reset == TeachConfig("x", name="n").agent_reset

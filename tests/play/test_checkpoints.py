@@ -1,11 +1,11 @@
 import pytest
 
 from rl_teacher.common.errors import BadInput, CorruptCheckpoint
-from rl_teacher.play.actors import choose
+from rl_teacher.play.actors import select_checkpoint
 
 
 def chosen(checkpoints, wanted):
-    found = choose("synth", checkpoints[0].parent, wanted)
+    found = select_checkpoint("synth", checkpoints[0].parent, wanted)
     return found.checkpoint.step, found.place
 
 
@@ -43,7 +43,7 @@ def test_invalid_name_lists_kept_checkpoints(checkpoints):
 
 def test_experiment_without_checkpoint_explains_when_one_is_written(tmp_path):
     with pytest.raises(BadInput, match="has no checkpoint yet"):
-        choose("new", tmp_path / "nowhere", "latest")
+        select_checkpoint("new", tmp_path / "nowhere", "latest")
 
 
 def test_previous_needs_two_checkpoints(checkpoints):
@@ -54,7 +54,7 @@ def test_previous_needs_two_checkpoints(checkpoints):
 
 def test_damaged_latest_checkpoint_falls_back_with_note(checkpoints):
     damage(checkpoints[0])
-    found = choose("synth", checkpoints[0].parent, "latest")
+    found = select_checkpoint("synth", checkpoints[0].parent, "latest")
     assert found.place == "previous"
     assert found.note is not None
     assert "step 1,024 is damaged" in found.note

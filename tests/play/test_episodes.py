@@ -8,20 +8,20 @@ from rl_teacher.envs.atari.rules import GAME_RULES, GameRules
 from rl_teacher.envs.registry import get_env_info, make_vector
 from rl_teacher.envs.rendering import render_steps
 from rl_teacher.play import episodes as episodes_module
-from rl_teacher.play.actors import Actor, actor_of
+from rl_teacher.play.actors import Actor, load_actor
 from rl_teacher.play.episodes import per_frame, record_episode
 
 
 @pytest.fixture
 def actor(home):
-    found = actor_of("synth", "latest")
+    found = load_actor("synth", "latest")
     with closing(found.venv):
         yield found
 
 
 @pytest.fixture
 def cart(home):
-    found = actor_of("cart", "latest")
+    found = load_actor("cart", "latest")
     with closing(found.venv):
         yield found
 
@@ -55,7 +55,7 @@ def test_actions_are_most_likely_unless_exploring(actor):
 
 
 def test_two_agents_start_from_same_state(actor, home):
-    other = actor_of("rl", "latest")
+    other = load_actor("rl", "latest")
     with closing(other.venv):
         first, second = (record_episode(each, 5, explore=False) for each in (actor, other))
     np.testing.assert_array_equal(first.segment.observations[0], second.segment.observations[0])

@@ -9,7 +9,7 @@ from rl_teacher.cli import main
 from rl_teacher.clips.offscreen import working_pool
 from rl_teacher.common.errors import BadInput
 from rl_teacher.play import film
-from rl_teacher.play.actors import actor_of
+from rl_teacher.play.actors import load_actor
 from rl_teacher.play.film import join_columns, limit_width
 from rl_teacher.play.reward_overlay import (
     EDGE,
@@ -52,7 +52,7 @@ class TestVideo:
         assert "episode 2:" in printed
         assert str(path) in printed
         frames = frames_of(path)
-        with closing((actor := actor_of("cart", "latest")).venv):
+        with closing((actor := load_actor("cart", "latest")).venv):
             episode = [film.record_episode(actor, seed, explore=False) for seed in (1, 2)]
         # 50 steps per second give 25 frames; the last frame of each episode lasts half a second.
         assert len(frames) == sum((len(each.segment) + 1) // 2 + 12 for each in episode)
@@ -108,7 +108,7 @@ class TestPlace:
     def test_read_only_folder_is_refused_before_playing(self, home, tmp_path, capsys, as_nobody):
         folder = tmp_path / "locked"
         folder.mkdir(mode=0o555)
-        with closing((actor := actor_of("cart", "latest")).venv):
+        with closing((actor := load_actor("cart", "latest")).venv):
             as_nobody()
             options = film.PlayOptions("cart", episodes=1)
             with pytest.raises(film.RunFolderUnusable, match="--video"):

@@ -13,7 +13,7 @@ from rl_teacher.cli import main
 from rl_teacher.clips.recorder import EPISODE_COLUMNS
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.registry import get_env_info, make_vector
-from rl_teacher.play.actors import Actor, actor_of
+from rl_teacher.play.actors import Actor, load_actor
 from rl_teacher.play.episodes import record_episode
 from rl_teacher.play.film import write_film
 from rl_teacher.play.options import PlayOptions
@@ -76,7 +76,7 @@ def test_page_shows_images_in_original_size(actor):
 def test_loaded_agent_gets_preprocessing_of_training():
     small = ["--ppo.num-envs", "2", "--ppo.rollout-steps", "16", "-t", "32", "--no-tensorboard"]
     assert main(["teach", "-p", "rl", "-e", "MovingDot-v0", "-n", "dot", "-f", "2", *small]) == 0
-    actor = actor_of("dot", "latest")
+    actor = load_actor("dot", "latest")
     with closing(actor.venv) as venv:
         assert actor.frames == FrameSettings(stacked=2)
         assert venv.single_observation_space.shape == (2, 84, 84)

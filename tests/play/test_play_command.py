@@ -83,7 +83,7 @@ class TestExportAgent:
         assert main(["export", name, "--format", "agent", "--out", str(folder)]) == 0
         assert str(folder) in capsys.readouterr().out
         loaded = rl_teacher.load_agent(folder)
-        actor = commands.actor_of(name, "latest")
+        actor = commands.load_actor(name, "latest")
         actor.venv.close()
         observations = np.random.default_rng(0).normal(size=(7, *loaded.encoder.shape))
         observations = observations.astype(np.float32)
@@ -112,10 +112,10 @@ class TestExportAgent:
 
     def test_export_to_read_only_folder_is_reported(self, home, tmp_path, as_nobody):
         (tmp_path / "locked").mkdir(mode=0o555)
-        actor = commands.actor_of("cart", "latest")
+        actor = commands.load_actor("cart", "latest")
         actor.venv.close()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(commands, "actor_of", lambda *_: actor)
+            patch.setattr(commands, "load_actor", lambda *_: actor)
             patch.setattr(commands, "check_is_native", lambda _: None)
             patch.setattr(commands.runtime, "prepare", lambda _: None)
             as_nobody()

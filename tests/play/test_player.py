@@ -7,7 +7,7 @@ import pytest
 from rl_teacher.clips.poses import unpack
 from rl_teacher.common.errors import BadInput, BadObservation
 from rl_teacher.play import player as module
-from rl_teacher.play.actors import actor_of
+from rl_teacher.play.actors import load_actor
 from rl_teacher.play.episodes import record_episode
 from rl_teacher.play.options import PlayOptions
 from rl_teacher.play.player import Player
@@ -21,7 +21,7 @@ def open_player(home):
     with ExitStack() as stack:
 
         def opened(*names, **options):
-            actors = [actor_of(name, "latest") for name in names]
+            actors = [load_actor(name, "latest") for name in names]
             made = Player(actors, PlayOptions(names[0], **options))
             return stack.enter_context(closing(made))
 
@@ -31,7 +31,7 @@ def open_player(home):
 def test_episode_reports_returns_and_curves_of_record(open_player):
     player = open_player("synth", seed=9)
     [side] = player.episode(1, TIMEOUT_S).sides
-    with closing((actor := actor_of("synth", "latest")).venv):
+    with closing((actor := load_actor("synth", "latest")).venv):
         episode = record_episode(actor, 10, explore=False)
     assert side.true_return == pytest.approx(episode.segment.true_return)
     assert episode.predicted_rewards is not None

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from rl_teacher.play.actors import actor_of
+from rl_teacher.play.actors import load_actor
 from rl_teacher.play.options import PlayOptions
 from rl_teacher.play.player import Player
 from rl_teacher.web.app import create_app
@@ -24,7 +24,7 @@ def open_app(home, store, media, static):  # noqa: F811
     with contextlib.ExitStack() as stack:
 
         def opened(name, **options):
-            actors = [actor_of(name, "latest")]
+            actors = [load_actor(name, "latest")]
             player = stack.enter_context(closing(Player(actors, PlayOptions(name, **options))))
             return create_app(store, media, Settings(TOKEN, static=static), player)
 

@@ -39,7 +39,7 @@ Act = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Chosen:
+class SelectedCheckpoint:
     """A selected checkpoint.
 
     Attributes:
@@ -53,7 +53,7 @@ class Chosen:
     note: str | None = None
 
 
-def choose(name: str, folder: Path, wanted: str) -> Chosen:
+def select_checkpoint(name: str, folder: Path, wanted: str) -> SelectedCheckpoint:
     """Select one of the kept checkpoints.
 
     Args:
@@ -79,12 +79,12 @@ def choose(name: str, folder: Path, wanted: str) -> Chosen:
     raise CorruptCheckpoint(f"The checkpoints in {folder} change faster than they can be read.")
 
 
-def _select_latest(name: str, kept: Sequence[CheckpointFile]) -> Chosen:
+def _select_latest(name: str, kept: Sequence[CheckpointFile]) -> SelectedCheckpoint:
     """Return the newest undamaged checkpoint."""
     note = None
     for place, file in enumerate(kept):
         try:
-            return Chosen(read_checkpoint(file), place_in_words(place), note)
+            return SelectedCheckpoint(read_checkpoint(file), describe_age(place), note)
         except FileNotFoundError:
             raise
         except (OSError, ValueError) as error:
@@ -95,40 +95,40 @@ def _select_latest(name: str, kept: Sequence[CheckpointFile]) -> Chosen:
     )
 
 
-def _select(name: str, kept: Sequence[CheckpointFile], wanted: str) -> Chosen:
+def _select(name: str, kept: Sequence[CheckpointFile], wanted: str) -> SelectedCheckpoint:
     try:
         # Also 1e6, 20_480 or 20,480.
         step = None if wanted == PREVIOUS else float(wanted.replace("_", "").replace(",", ""))
     except ValueError as error:
         raise BadInput(
             f"--checkpoint {wanted} was given; latest, previous or a step is needed. Kept are: "
-            f"{in_words(kept)}."
+            f"{list_kept(kept)}."
         ) from error
     for place, file in enumerate(kept):
         if place == 1 if step is None else file.step == step:
             try:
-                return Chosen(read_checkpoint(file), place_in_words(place))
+                return SelectedCheckpoint(read_checkpoint(file), describe_age(place))
             except FileNotFoundError:
                 raise
             except (OSError, ValueError) as error:
                 raise CorruptCheckpoint(
                     f"The checkpoint of step {file.step:,} is damaged: {error} ({file.path}). "
-                    f"Kept are: {in_words(kept)}."
+                    f"Kept are: {list_kept(kept)}."
                 ) from error
     raise BadInput(
-        f"{name} has no checkpoint {wanted}. Only the last ones are kept: {in_words(kept)}."
+        f"{name} has no checkpoint {wanted}. Only the last ones are kept: {list_kept(kept)}."
     )
 
 
-def place_in_words(place: int) -> str:
+def describe_age(place: int) -> str:
     """Describe the age of a checkpoint among the kept ones."""
     return (LATEST, PREVIOUS)[place] if place < 2 else f"{place} before the latest"
 
 
-def in_words(kept: Sequence[CheckpointFile]) -> str:
+def list_kept(kept: Sequence[CheckpointFile]) -> str:
     """List checkpoints in one line, newest first."""
     return ", ".join(
-        f"step {file.step:,} ({place_in_words(place)})" for place, file in enumerate(kept)
+        f"step {file.step:,} ({describe_age(place)})" for place, file in enumerate(kept)
     )
 
 
@@ -178,12 +178,12 @@ class Actor:
     is_training: bool
     notes: tuple[str, ...] = ()
 
-    def acting(self, *, explore: bool) -> Act:
+    def policy(self, *, explore: bool) -> Act:
         """Return the policy: samples as in training, or the most likely actions."""
         return partial(self.agent.predict, deterministic=not explore)
 
     @property
-    def in_words(self) -> str:
+    def description(self) -> str:
         """A description in one line."""
         training = "; it is still training" if self.is_training else ""
         return (
@@ -192,7 +192,7 @@ class Actor:
         )
 
 
-def actor_of(name: str, checkpoint: str, predictor_path: str | None = None) -> Actor:
+def load_actor(name: str, checkpoint: str, predictor_path: str | None = None) -> Actor:
     """Load the agent of an experiment.
 
     Args:
@@ -206,13 +206,13 @@ def actor_of(name: str, checkpoint: str, predictor_path: str | None = None) -> A
         CorruptCheckpoint: the checkpoint or predictor is damaged.
     """
     experiment = Experiment.find(name)
-    config = config_of(experiment)
-    chosen = choose(experiment.name, experiment.folder / "checkpoints", checkpoint)
+    config = load_config(experiment)
+    chosen = select_checkpoint(experiment.name, experiment.folder / "checkpoints", checkpoint)
     env_info = get_env_info(config.env_id)
     venv = make_vector(env_info.id, 1, 1, frames=config.frames)
     try:
-        agent = agent_of(experiment.name, config, chosen, venv)
-        predictor = predictor_for(config, chosen, predictor_path)
+        agent = restore_agent(experiment.name, config, chosen, venv)
+        predictor = find_actor_predictor(config, chosen, predictor_path)
     except BaseException:
         venv.close()
         raise
@@ -243,8 +243,8 @@ NO_PREDICTOR = (
 )
 
 
-def agent_of(
-    name: str, config: TeachConfig, chosen: Chosen, venv: gym.vector.VectorEnv
+def restore_agent(
+    name: str, config: TeachConfig, chosen: SelectedCheckpoint, venv: gym.vector.VectorEnv
 ) -> PlayableAgent:
     """Load the agent of a checkpoint.
 
@@ -271,7 +271,7 @@ def agent_of(
 # --- settings ---
 
 
-def config_of(experiment: Experiment) -> TeachConfig:
+def load_config(experiment: Experiment) -> TeachConfig:
     """Return the settings of an experiment.
 
     Raises:
@@ -282,7 +282,7 @@ def config_of(experiment: Experiment) -> TeachConfig:
     if "agent" not in saved or saved.get("collect_only"):
         raise BadInput(no_agent(experiment.name))
     try:
-        return as_settings(TeachConfig, saved)
+        return restore_settings(TeachConfig, saved)
     except TypeError as error:
         raise CorruptCheckpoint(
             f"The settings of {experiment.name} cannot be read ({error}): another version of "
@@ -298,7 +298,7 @@ def no_agent(name: str) -> str:
     )
 
 
-def as_settings(kind: type[Settings], saved: Mapping[str, Any]) -> Settings:
+def restore_settings(kind: type[Settings], saved: Mapping[str, Any]) -> Settings:
     """Restore settings from JSON values; missing ones have their defaults."""
     hints = get_type_hints(kind)
     given: dict[str, Any] = {}
@@ -306,7 +306,7 @@ def as_settings(kind: type[Settings], saved: Mapping[str, Any]) -> Settings:
         if each.name in saved:
             value, hint = saved[each.name], hints[each.name]
             if is_dataclass(hint) and isinstance(value, Mapping):
-                value = as_settings(cast("type[Any]", hint), value)
+                value = restore_settings(cast("type[Any]", hint), value)
             given[each.name] = tuple(value) if isinstance(value, list) else value
     return kind(**given)
 
@@ -314,8 +314,8 @@ def as_settings(kind: type[Settings], saved: Mapping[str, Any]) -> Settings:
 # --- predictor ---
 
 
-def predictor_for(
-    config: TeachConfig, chosen: Chosen, predictor_path: str | None
+def find_actor_predictor(
+    config: TeachConfig, chosen: SelectedCheckpoint, predictor_path: str | None
 ) -> RewardPredictor | None:
     """Load the given predictor, or else the one that the agent was trained with.
 

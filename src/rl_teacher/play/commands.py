@@ -11,7 +11,7 @@ from rich.console import Console
 from rl_teacher.agents.numpy_policy import ARRAYS, DESCRIPTION, export_policy
 from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, BadInput, RunFolderUnusable
-from rl_teacher.play.actors import Actor, actor_of, config_of
+from rl_teacher.play.actors import Actor, load_actor, load_config
 from rl_teacher.play.options import PlayOptions, validate
 from rl_teacher.runs.clip_renderer import check_renderable
 from rl_teacher.runs.folder import Experiment, home
@@ -28,7 +28,7 @@ def play(options: PlayOptions) -> int:
     with open_actors(options) as actors:
         console = Console()
         for actor in actors:
-            console.print(actor.in_words, soft_wrap=True, highlight=False, markup=False)
+            console.print(actor.description, soft_wrap=True, highlight=False, markup=False)
             for note in actor.notes:
                 console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
         if options.video is not None:
@@ -57,14 +57,14 @@ def open_actors(options: PlayOptions) -> Iterator[Sequence[Actor]]:
         BadInput: the environments differ or cannot be rendered.
     """
     with contextlib.ExitStack() as stack:
-        first = actor_of(options.name, options.checkpoint, options.predictor_path)
+        first = load_actor(options.name, options.checkpoint, options.predictor_path)
         stack.callback(first.venv.close)
         check_renderable(first.env_info.id)
         if options.compare is None:
             yield [first]
             return
         check_same_environment(options, first)
-        other = actor_of(options.compare, options.compare_checkpoint, options.predictor_path)
+        other = load_actor(options.compare, options.compare_checkpoint, options.predictor_path)
         stack.callback(other.venv.close)
         yield [first, other]
 
@@ -76,7 +76,7 @@ def check_same_environment(options: PlayOptions, first: Actor) -> None:
         BadConfig: the environments differ.
     """
     assert options.compare is not None  # noqa: S101 - the caller checked
-    env_id = config_of(Experiment.find(options.compare)).env_id
+    env_id = load_config(Experiment.find(options.compare)).env_id
     if env_id != first.env_info.id:
         raise BadConfig(
             f"--compare {options.compare} is of {env_id}, and {options.name} of "
@@ -100,9 +100,9 @@ def export_agent(name: str, out: Path, checkpoint: str) -> Path:
     out = out.expanduser()
     with convert_os_errors(out):
         check_is_ours(out)
-    actor = actor_of(name, checkpoint)
+    actor = load_actor(name, checkpoint)
     with contextlib.closing(actor.venv):
-        acting = export_policy(actor.agent)
+        policy = export_policy(actor.agent)
     made_from = {
         "experiment": actor.name,
         "env_id": actor.env_info.id,
@@ -111,7 +111,7 @@ def export_agent(name: str, out: Path, checkpoint: str) -> Path:
         "rl_teacher": version("rl-teacher"),
     }
     with convert_os_errors(out):
-        replace(acting, made_from=made_from).save(out)
+        replace(policy, made_from=made_from).save(out)
     return out
 
 
@@ -137,7 +137,7 @@ def check_is_native(name: str) -> None:
     Raises:
         BadInput: the agent is another library's.
     """
-    kind = config_of(Experiment.find(name)).agent
+    kind = load_config(Experiment.find(name)).agent
     if ":" in kind:
         raise BadInput(
             f"The agent of {name} is {kind}, which is another library's, and cannot be exported. "

@@ -50,7 +50,7 @@ def record_episode(actor: Actor, seed: int, *, explore: bool) -> RecordedEpisode
         BadObservation: the environment returned numbers that are not finite.
     """
     collector = Collector(actor.venv, seed=seed)
-    act = actor.acting(explore=explore)
+    act = actor.policy(explore=explore)
     parts: list[dict[str, np.ndarray]] = []
     num_steps, end = 0, None
     while end is None:
