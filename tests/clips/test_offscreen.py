@@ -93,6 +93,18 @@ def test_camera_of_a_standing_body_has_the_distance_of_the_scene():
     assert targets[0, 2] == pytest.approx(0.77, abs=0.01)
 
 
+def test_clips_side_by_side_share_height_and_distance():
+    model: Any = mujoco_model("Hopper-v1")
+    scene = build_scene(model, camera_settings("Hopper-v1"))
+    raised = model.qpos0.copy()
+    raised[1] += 2.0
+    standing, jumping = (body_poses(model, each[None]) for each in (model.qpos0, raised))
+    targets, distance = aim_camera(scene, standing, 4 / 3, [jumping])
+    other_targets, other_distance = aim_camera(scene, jumping, 4 / 3, [standing])
+    assert targets[:, 2] == other_targets[:, 2] == pytest.approx(1.77, abs=0.01)
+    assert distance == other_distance > 3.0
+
+
 def test_bodies_are_rendered_where_page_shows_them(renderer):
     """A camera from above shows the fingertip on the right if its x coordinate is positive."""
     model = mujoco_model("Reacher-v1")

@@ -11,7 +11,7 @@ T: frames, B: moving bodies, S: spheres.
 import base64
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mujoco
@@ -266,27 +266,30 @@ def enclosing_spheres(
 
 
 def aim_camera(
-    scene: Scene, poses: Poses, aspect: float
+    scene: Scene, poses: Poses, aspect: float, beside: Sequence[Poses] = ()
 ) -> tuple[Float[np.ndarray, "time 3"], float]:
     """Aim the scene's camera so that all moving shapes stay within the image in all frames.
 
-    `framing` in the page's `camera.ts` does the same.
+    `frameClips` in the page's `camera.ts` does the same.
 
     Args:
         scene: the scene.
         poses: [T, B, 7] poses of its bodies.
         aspect: width of the image divided by its height.
+        beside: poses of clips shown beside it, which share height and distance.
 
     Returns:
         [T, 3] targets, which follow the tracked body along the ground at a fixed height, and the
         distance to them: the scene's own, or more where the shapes need it.
     """
     camera = scene["camera"]
-    centres, radii = enclosing_spheres(scene, poses)
-    targets = np.tile(np.array(camera["lookat"], np.float64), (len(poses), 1))
+    # Frames of all clips in a row: only their extremes matter.
+    shown = np.concatenate([poses, *beside])
+    centres, radii = enclosing_spheres(scene, shown)
+    targets = np.tile(np.array(camera["lookat"], np.float64), (len(shown), 1))
     if camera["tracks"] is not None:
         low, high = (centres[..., 2] - radii).min(), (centres[..., 2] + radii).max()
-        targets[:, :2], targets[:, 2] = poses[:, camera["tracks"], :2], (low + high) / 2
+        targets[:, :2], targets[:, 2] = shown[:, camera["tracks"], :2], (low + high) / 2
     azimuth, elevation = math.radians(camera["azimuth_deg"]), math.radians(camera["elevation_deg"])
     level = np.array([math.cos(azimuth), math.sin(azimuth), 0.0])
     forward = math.cos(elevation) * level + [0.0, 0.0, math.sin(elevation)]
@@ -301,7 +304,7 @@ def aim_camera(
         reach = np.abs(offsets @ across) * math.cos(angle) + radii
         needed = reach / math.sin(angle) - offsets @ forward
         distance = max(distance, float(needed.max(initial=0.0)))
-    return targets, distance
+    return targets[: len(poses)], distance
 
 
 def _rotated(

@@ -16,7 +16,7 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
-from rl_teacher.clips.segment import frame_stride
+from rl_teacher.clips.segment import Segment, frame_stride
 from rl_teacher.clips.video import encode_gif, encode_mp4
 from rl_teacher.common.errors import RunFolderUnusable
 from rl_teacher.play.actors import Actor
@@ -160,7 +160,11 @@ def compose_frames(
     columns: Sequence[Column], caption: str, renderer: SegmentRenderer
 ) -> Iterator[RgbImage]:
     """Yield the frames of an episode; the shorter side holds its last image."""
-    sides = [hold_last(titled_images(column, caption, renderer)) for column in columns]
+    segments = [column.episode.segment for column in columns]
+    sides = [
+        hold_last(titled_images(column, caption, renderer, segments[:i] + segments[i + 1 :]))
+        for i, column in enumerate(columns)
+    ]
     overlays: list[list[RewardOverlay]] = []
     composed = None
     for frame in range(max(len(column.steps) for column in columns)):
@@ -180,12 +184,14 @@ def compose_frames(
         yield from itertools.repeat(composed, round(HOLD_S * frame_rate(columns[0].actor)))
 
 
-def titled_images(column: Column, caption: str, renderer: SegmentRenderer) -> Iterator[RgbImage]:
+def titled_images(
+    column: Column, caption: str, renderer: SegmentRenderer, beside: Sequence[Segment]
+) -> Iterator[RgbImage]:
     """Yield the images of one column with the name of its actor."""
     actor, segment = column.actor, column.episode.segment
     record = renderer.replay_record(actor.venv, segment)
     title = [f"{actor.name} · step {actor.step:,}", caption]
-    for image in renderer.images(segment, column.steps, record, actor.frames):
+    for image in renderer.images(segment, column.steps, record, actor.frames, beside):
         yield np.asarray(with_title(limit_width(image), title))
 
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import multiprocessing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -142,6 +142,7 @@ class SegmentRenderer:
         steps: Int64[np.ndarray, " frame"],
         record: ReplayRecord | None,
         frames: FrameSettings | None = None,
+        beside: Sequence[Segment] = (),
     ) -> Iterator[Frame]:
         """Yield the images of some steps of a segment.
 
@@ -152,6 +153,7 @@ class SegmentRenderer:
             steps: [F] ascending steps.
             record: the replay of its episode; needed where `kind` is "video".
             frames: preprocessing of image observations in the segment; None if there is none.
+            beside: segments shown beside it, which share the camera's height and distance.
 
         Raises:
             BadInput: nothing can be rendered on this machine.
@@ -164,7 +166,8 @@ class SegmentRenderer:
             return
         shown = poses.body_poses(self.model, segment.scene_states[steps])
         width, height = POSES_SIZE
-        targets, distance = aim_camera(json.loads(self.scene[1]), shown, width / height)
+        others = [poses.body_poses(self.model, each.scene_states) for each in beside]
+        targets, distance = aim_camera(json.loads(self.scene[1]), shown, width / height, others)
         view = View(self.scene[1], distance, width, height)
         yield from self._offscreen.draw(view, shown, targets)
 
