@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rl_teacher.cli import main
-from rl_teacher.common.errors import BadConfig, BadInput, ConfigMismatch
+from rl_teacher.common.errors import BadConfig, BadInput, ConfigMismatch, ExperimentNotFound
 from rl_teacher.common.state_dict import part_of
 from rl_teacher.config.experiment import (
     CollectConfig,
@@ -246,6 +246,14 @@ def test_fitted_predictor_has_mean_reward_0_on_labelled_segments(fitted):
     assert rewards.mean() == pytest.approx(0, abs=0.01)
 
 
+def test_fit_of_networks_beyond_the_memory_is_refused(fitted):
+    huge = PredictorConfig(hidden=(1_000_000, 1_000_000))
+    with pytest.raises(BadConfig, match=r"GiB of memory.*--reward\.hidden"):
+        fit_labels(FitConfig("labels", name="huge", reward=huge))
+    with pytest.raises(ExperimentNotFound):
+        Experiment.find("huge")
+
+
 def test_fit_of_data_set_equals_fit_of_experiment(fitted, tmp_path):
     labels_of("labels").save(tmp_path / "set.zip")
     other = fit_labels(
@@ -273,7 +281,7 @@ def test_report_of_fit_has_held_out_accuracy(fitted, capsys):
 def test_invalid_fit_raises_with_reason():
     with pytest.raises(BadInput, match="neither an experiment nor a data set"):
         fit("nothing")
-    with pytest.raises(BadConfig, match="-n, or a folder with --out"):
+    with pytest.raises(BadConfig, match="Give -n or --out"):
         fit_labels(FitConfig("labels"))
     collect(env_id="Pendulum-v1", name="pendulum", n_labels=8)
     fit("pendulum", "of pendulums")
@@ -336,8 +344,8 @@ def test_predictor_for_other_spaces_raises_bad_config(fitted):
     ("changes", "message"),
     [
         ({}, "-p rl, -p synth or -p human"),
-        ({"predictor": "rl", "predictor_path": "x"}, "Leave one of them out"),
-        ({"predictor": "synth", "keep_asking": True}, "belongs|none was given"),
+        ({"predictor": "rl", "predictor_path": "x"}, "Omit one of them"),
+        ({"predictor": "synth", "keep_asking": True}, "none was given"),
         ({"predictor_path": "x", "n_labels": 5}, "Give -p synth or -p human"),
         ({"predictor": "synth", "collect_only": True}, "a number of labels"),
     ],

@@ -15,6 +15,7 @@ from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import Fitter
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
+from rl_teacher.rewards.memory import predictor_memory, refuse_excess
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.runs.warm_start import hash_arrays, load_predictor, with_network_settings
 from rl_teacher.store.files import folder_errors
@@ -41,6 +42,7 @@ def fit_labels(config: FitConfig) -> FitOutcome:
     Raises:
         BadInput: there are no labels, none can be used for fitting, or the initial predictor has
             other spaces.
+        BadConfig: the networks do not fit into the available memory.
         RunFolderUnusable: the predictor cannot be saved.
     """
     runtime.prepare(home() / "cache" / "xla")
@@ -55,6 +57,7 @@ def fit_labels(config: FitConfig) -> FitOutcome:
     initial = load_initial(config, space)
     if initial is not None:
         config = replace(config, reward=with_network_settings(initial, config))
+    refuse_excess(predictor_memory(config.reward, space.for_encoder(config.reward.image_encoder)))
     with open_destination(config, dataset, initial) as (folder, experiment):
         predictor, report = fit_predictor(dataset, space, config, initial)
         with folder_errors(folder):

@@ -327,7 +327,7 @@ class RunOptions:
     host: Annotated[str, PAGE] = "127.0.0.1"
     """address of the page; 0.0.0.0 listens on every network of this machine"""
     port: Annotated[int, PAGE] = 8765
-    """port of the page; the next free one if it is taken"""
+    """port of the page; the next free one if it is taken; 0: any"""
     no_browser: bool = False
     """print the link to the page without opening a browser"""
     media: str | None = None

@@ -29,19 +29,19 @@ class PlayOptions:
     episodes: int = 3
     """number of episodes"""
     seed: Annotated[int, tyro.conf.arg(aliases=["-s"])] = 1
-    """seed of the first episode; later episodes count up, and --compare uses the same seeds"""
+    """seed of the first episode; each later one adds 1, and --compare uses the same seeds"""
     explore: bool = False
-    """sample actions as in training, not the most likely ones"""
+    """sample actions as in training instead of taking the most likely ones"""
     predictor_path: str | None = None
-    """reward predictor to show instead of the agent's own: an experiment's name or a folder"""
+    """reward predictor to show instead of the agent's own: name of an experiment, or a folder"""
     video: Path | None = None
-    """write a video (.mp4 or .gif) without opening a page; no display is needed"""
+    """write a video to this .mp4 or .gif file instead of opening the page; needs no display"""
     host: str = "127.0.0.1"
-    """address of the page; 0.0.0.0 for all networks"""
+    """address of the page; 0.0.0.0 listens on every network of this machine"""
     port: int = 8765
-    """first port to try for the page; 0 for any"""
+    """port of the page; the next free one if it is taken; 0: any"""
     no_browser: bool = False
-    """print the link without opening a browser"""
+    """print the link to the page without opening a browser"""
 
 
 def validate(options: PlayOptions) -> None:

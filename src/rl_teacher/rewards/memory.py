@@ -14,7 +14,7 @@ from gymnasium.spaces import Space, flatdim
 from rl_teacher.clips.recorder import DRAWS_PER_SEGMENT
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.agents import OtherAgentConfig, SACConfig
-from rl_teacher.config.experiment import TeachConfig, pretraining_labels
+from rl_teacher.config.experiment import PredictorConfig, TeachConfig, pretraining_labels
 from rl_teacher.envs.registry import EnvInfo, env_spaces
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import MAX_IMAGES_PER_SEGMENT
@@ -32,7 +32,18 @@ def check_memory(config: TeachConfig, env_info: EnvInfo) -> None:
     Raises:
         BadConfig: states the needed and the available memory, and which settings to lower.
     """
-    needed = memory_needed(config, env_info)
+    refuse_excess(memory_needed(config, env_info))
+
+
+def refuse_excess(needed: Mapping[str, int]) -> None:
+    """Refuse arrays that do not fit into the available memory.
+
+    Args:
+        needed: bytes by the settings that determine them.
+
+    Raises:
+        BadConfig: they do not fit.
+    """
     total, available = sum(needed.values()), available_memory()
     if available is None or total <= available:
         return
@@ -93,13 +104,18 @@ def learning_memory(
         num_labels = min(num_labels, config.reward.label_buffer)
     stored = min(length, MAX_IMAGES_PER_SEGMENT) if space.has_byte_rows else length
     row_bytes = space.num_features * (1 if space.has_byte_rows else FLOAT_BYTES)
-    num_inputs = 0 if space.has_byte_rows else space.num_features
-    members = config.reward.ensemble_size * network_bytes(num_inputs, config.reward.hidden)
     return {
         "--pretrain-labels or --clip-length": recorded * step_bytes + drawn,
         "--n-labels or --clip-length": num_labels * 2 * stored * row_bytes,
-        "--reward.hidden or --reward.ensemble-size": members,
+        **predictor_memory(config.reward, space),
     }
+
+
+def predictor_memory(config: PredictorConfig, space: InputSpace) -> Mapping[str, int]:
+    """Estimate the bytes of the predictor's networks."""
+    num_inputs = 0 if space.has_byte_rows else space.num_features
+    members = config.ensemble_size * network_bytes(num_inputs, config.hidden)
+    return {"--reward.hidden or --reward.ensemble-size": members}
 
 
 def network_bytes(num_inputs: int, hidden: Sequence[int]) -> int:

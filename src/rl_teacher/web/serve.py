@@ -51,17 +51,16 @@ class ServeOptions:
     """Options of the web service."""
 
     host: str = "127.0.0.1"
-    """address to listen at; 0.0.0.0 for every network this machine is in"""
+    """address of the page; 0.0.0.0 listens on every network of this machine"""
     port: int = 8765
-    """port to listen at, or the next free one; 0 for any"""
+    """port of the page; the next free one if it is taken; 0: any"""
     no_browser: bool = False
-    """print the page's link, and open no browser"""
+    """print the link to the page without opening a browser"""
     media: str | None = None
-    """where clips are kept: a folder, or a URL such as s3://bucket/folder; the home's media folder
-    without it"""
+    """storage of clips: a folder, or a URL such as s3://bucket/folder; the media folder of
+    RL_TEACHER_HOME without it"""
     end_after_runs: float | None = None
-    """end by itself when no run has shown the page for so many seconds; `rl-teacher teach` starts
-    its service so"""
+    """seconds after the last run until the service ends; never without it"""
 
 
 def serve(options: ServeOptions, player: EpisodePlayer | None = None) -> int:
