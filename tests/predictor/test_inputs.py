@@ -27,6 +27,21 @@ def test_discrete_action_space_with_start_is_shifted():
     np.testing.assert_array_equal(space.rows(np.zeros((1, 3)), np.array([6]))[:, 3:], [[0, 1, 0]])
 
 
+@pytest.mark.parametrize(
+    ("action_space", "action"),
+    [
+        (gym.spaces.Discrete(3), -1),
+        (gym.spaces.Discrete(3), 3),
+        (gym.spaces.Discrete(3, start=5), 0),
+        (gym.spaces.MultiDiscrete([2, 3]), [0, 3]),
+    ],
+)
+def test_discrete_action_out_of_range_is_refused(action_space, action):
+    space = InputSpace.from_spaces(BOX, action_space)
+    with pytest.raises(BadConfig, match="this predictor was made for"):
+        space.rows(np.zeros((1, 3)), np.array([action]))
+
+
 def test_multi_discrete_action_is_concatenated_one_hots():
     space = InputSpace.from_spaces(BOX, gym.spaces.MultiDiscrete([2, 3], start=[0, 4]))
     rows = space.rows(np.zeros((2, 3)), np.array([[1, 4], [0, 6]]))

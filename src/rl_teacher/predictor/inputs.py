@@ -180,7 +180,7 @@ class InputSpace:
             [..., F] float32, or uint8 where rows are the bytes of images.
 
         Raises:
-            BadConfig: the arrays do not have these shapes.
+            BadConfig: the arrays do not have these shapes, or there is no such discrete action.
         """
         batch = self._batch_shape(observations, actions)
         rows = np.empty((*batch, self.num_features), self.row_dtype)
@@ -203,7 +203,7 @@ class InputSpace:
         self, actions: Shaped[np.ndarray, "..."], batch: tuple[int, ...]
     ) -> Float32[np.ndarray, "... inputs"]:
         if self.num_actions:
-            return np.eye(self.num_actions, dtype=np.float32)[actions - self.first_action]
+            return one_hot(actions, self.first_action, self.num_actions)
         flat = actions.reshape(*batch, -1)
         if not self.action_choices:
             return flat.astype(np.float32, copy=False)
@@ -211,7 +211,7 @@ class InputSpace:
         parts = zip(self.action_choices, self.first_choices, strict=True)
         return np.concatenate(
             [
-                np.eye(choices, dtype=np.float32)[flat[..., part] - first]
+                one_hot(flat[..., part], first, choices)
                 for part, (choices, first) in enumerate(parts)
             ],
             axis=-1,
@@ -283,6 +283,23 @@ class InputSpace:
             observation_scale=values["observation_scale"],
             image=image and ImageLayout(tuple(image["shape"]), image["channel_axis"]),
         )
+
+
+def one_hot(
+    actions: Shaped[np.ndarray, "..."], first: int, num: int
+) -> Float32[np.ndarray, "... choices"]:
+    """Encode whole numbers from `first` on, `num` in all, as one-hot vectors.
+
+    Raises:
+        BadConfig: a number is outside of this range.
+    """
+    # A negative index would silently select from the end.
+    if (actions < first).any() or (actions >= first + num).any():
+        raise BadConfig(
+            f"Discrete actions from {actions.min()} to {actions.max()} were given, but this "
+            f"predictor was made for {first} to {first + num - 1}."
+        )
+    return np.eye(num, dtype=np.float32)[actions - first]
 
 
 class InputNormaliser(NamedTuple):

@@ -35,7 +35,7 @@ class GymnasiumVecEnv(VecEnv):
         seeds: Any = None if self._seeds[0] is None else list(self._seeds)
         options = dict(self._options[0]) if self._options[0] else None
         observations, infos = self.venv.reset(seed=seeds, options=options)
-        self.reset_infos = one_by_one(infos, self.num_envs)
+        self.reset_infos = split_infos(infos, self.num_envs)
         self._reset_seeds()
         self._reset_options()
         return observations
@@ -48,7 +48,7 @@ class GymnasiumVecEnv(VecEnv):
         """Step all environments."""
         observations, rewards, terminated, truncated, infos = self.venv.step(self._actions)
         ended = terminated | truncated
-        each = one_by_one(infos, self.num_envs)
+        each = split_infos(infos, self.num_envs)
         for index in range(self.num_envs):
             each[index]["TimeLimit.truncated"] = bool(truncated[index] and not terminated[index])
         if ended.any():
@@ -68,9 +68,9 @@ class GymnasiumVecEnv(VecEnv):
                 info.update(last)
             return observations
         for index in np.flatnonzero(ended):
-            each[index]["terminal_observation"] = at(observations, int(index))
+            each[index]["terminal_observation"] = copy_at(observations, int(index))
         observations, infos = self.venv.reset(options={"reset_mask": ended})
-        for index, info in enumerate(one_by_one(infos, self.num_envs)):
+        for index, info in enumerate(split_infos(infos, self.num_envs)):
             if ended[index]:
                 self.reset_infos[index] = info
         return observations
@@ -125,7 +125,7 @@ class GymnasiumVecEnv(VecEnv):
         """Return whether each environment has a wrapper; False for those in other processes."""
         inner = self.venv.unwrapped
         envs = inner.envs if isinstance(inner, SyncVectorEnv) else [None] * self.num_envs
-        return [is_in(envs[index], wrapper_class) for index in self._get_indices(indices)]
+        return [has_wrapper(envs[index], wrapper_class) for index in self._get_indices(indices)]
 
     def _check_all(self, indices: VecEnvIndices) -> None:
         given: Iterable[int] = self._get_indices(indices)
@@ -144,7 +144,7 @@ class GymnasiumVecEnv(VecEnv):
         return getattr(self.venv.unwrapped, method)
 
 
-def is_in(env: gym.Env | None, wrapper_class: type[gym.Wrapper]) -> bool:
+def has_wrapper(env: gym.Env | None, wrapper_class: type[gym.Wrapper]) -> bool:
     """Return whether an environment has a wrapper of a class."""
     while isinstance(env, gym.Wrapper):
         if isinstance(env, wrapper_class):
@@ -153,24 +153,24 @@ def is_in(env: gym.Env | None, wrapper_class: type[gym.Wrapper]) -> bool:
     return False
 
 
-def at(observations: Any, index: int) -> Any:
+def copy_at(observations: Any, index: int) -> Any:
     """Return a copy of one of N observations of any space."""
     if isinstance(observations, Mapping):
-        return {name: at(part, index) for name, part in observations.items()}
+        return {name: copy_at(part, index) for name, part in observations.items()}
     if isinstance(observations, tuple):
-        return tuple(at(part, index) for part in observations)
+        return tuple(copy_at(part, index) for part in observations)
     return np.array(observations[index])
 
 
-def one_by_one(infos: Mapping[str, Any], num_envs: int) -> list[dict[str, Any]]:
+def split_infos(infos: Mapping[str, Any], num_envs: int) -> list[dict[str, Any]]:
     """Split Gymnasium's dictionary of arrays, masked by `_name`, into N dictionaries."""
     each: list[dict[str, Any]] = [{} for _ in range(num_envs)]
     for name, values in infos.items():
         if name.startswith("_"):
             continue
-        is_meant = infos.get(f"_{name}", np.ones(num_envs, bool))
-        parts = one_by_one(values, num_envs) if isinstance(values, Mapping) else values
-        for index in np.flatnonzero(is_meant):
+        is_set = infos.get(f"_{name}", np.ones(num_envs, bool))
+        parts = split_infos(values, num_envs) if isinstance(values, Mapping) else values
+        for index in np.flatnonzero(is_set):
             each[index][name] = parts[index]
     return each
 
@@ -292,9 +292,10 @@ class RelabelReplay(BaseCallback):
         Raises:
             BadInput: it is not the reward that the wrapper returned.
         """
-        returned, self._returned = self._returned, None
-        if returned is None or self._buffer is None or self._buffer.pos == self._slot:
+        # While the position is that of the slot, its transition is not stored yet.
+        if self._returned is None or self._buffer is None or self._buffer.pos == self._slot:
             return
+        returned, self._returned = self._returned, None
         stored = self._buffer.rewards[self._slot]
         if not np.allclose(stored, returned, rtol=1e-4, atol=1e-5):
             raise BadInput(
