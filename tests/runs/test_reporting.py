@@ -145,10 +145,10 @@ def kept(board, shown):
     return files
 
 
-def test_clips_of_latest_episodes_are_kept_and_older_ones_deleted(board):
+def test_clips_of_first_and_latest_episodes_are_kept_and_others_deleted(board):
     shown = [show(board, reward) for reward in range(7)]
     assert EPISODES_KEPT == 4
-    assert kept(board, shown) == [3, 4, 5, 6]
+    assert kept(board, shown) == [0, 3, 4, 5, 6]
     assert board.store.experiments.get("mine").latest_episode["clip"] == shown[6]
 
 
@@ -164,7 +164,7 @@ def test_clip_shown_by_another_experiment_is_kept(board):
     other = board.store.experiments.ensure("other", "ShortHopper-v1", {})
     board.store.experiments.set_latest_episode(other, {"clip": shown[1]})
     shown += [show(board, reward) for reward in range(2, 8)]
-    assert kept(board, shown) == [1, 4, 5, 6, 7]
+    assert kept(board, shown) == [0, 1, 4, 5, 6, 7]
 
 
 def test_episode_shown_again_counts_as_new(board):

@@ -33,10 +33,10 @@ from rl_teacher.common.errors import (
     StoreUnavailable,
     UnknownName,
 )
+from rl_teacher.runs.metrics_file import MetricsFile, Row
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles, list_checkpoints
 from rl_teacher.store.files import folder_errors, remove_unfinished, write_atomically
 from rl_teacher.store.lock import FolderLock, is_locked
-from rl_teacher.store.metrics import MetricsFile, Row
 
 MAX_CHARACTERS = 100
 MAX_BYTES = 255

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_teacher.store.metrics import MetricsFile, parse, to_line
+from rl_teacher.runs.metrics_file import MetricsFile, parse, to_line
 
 
 @pytest.fixture
