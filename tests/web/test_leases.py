@@ -185,6 +185,15 @@ class TestTooFastLabels:
         marks = [each.is_too_fast for each in store.labels.export(trainer.id)]
         assert marks == [True, False, False]
 
+    def test_clips_in_slow_motion_last_a_second(self, guest, trainer, store, monkeypatch):
+        monkeypatch.setattr("tests.web.conftest.NUM_FRAMES", 4)
+        trainer.ask(2)
+        for each, response_ms in zip(claim_next(guest), [499, 500], strict=True):
+            sent = label(each["id"], "left", lease=each["lease"], response_ms=response_ms)
+            post(guest, sent)
+        marks = [each.is_too_fast for each in store.labels.export(trainer.id)]
+        assert marks == [True, False]
+
     def test_labeler_is_warned_once(self, guest, other_guest, trainer):
         trainer.ask(3)
 
