@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rl_teacher.agents.agent import Agent, SupportsExploration
 from rl_teacher.agents.collector import Collector
-from rl_teacher.agents.registry import check_agent, make_agent, num_envs_for
+from rl_teacher.agents.registry import check_agent, make_agent
 from rl_teacher.agents.reset import AgentReset
 from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, ExperimentNotFound, TeacherFailed
@@ -207,7 +207,7 @@ class TrainingLoop:
         self._display = display
         self._num_pretraining = pretraining_labels(config) if config.asks else 0
         env_info = experiment.spec.env_info
-        num_envs = num_envs_for(config)
+        num_envs = config.agent_settings.num_envs
         length = segment_steps(config, env_info)
         # Environments of equal episode length start at different ages, so that every rollout
         # shows all parts of an episode.

@@ -118,7 +118,7 @@ def test_environments_split_into_equal_batches(num_envs, min_batch, expected):
 def test_env_batch_holds_all_steps_of_its_environments():
     agent, collector, _ = train(GA3C, make_vector("CartPole-v1", 32), CARTPOLE, 0, seed=0)
     rollout = collector.collect(agent.act, 5)
-    batches = split_envs(on_device(agent._rollout_batch(rollout, rollout.rewards)), 2)
+    batches = split_envs(on_device(agent.rollout_batch(rollout, rollout.rewards)), 2)
     assert batches.observations.shape == (2, 5, 16, 4)
     np.testing.assert_array_equal(batches.observations[1, :, 3], rollout.observations[:, 19])
     np.testing.assert_array_equal(batches.actions[0, :, 7], rollout.actions[:, 7])
@@ -128,6 +128,6 @@ def test_importance_ratio_is_one_without_lag():
     agent, collector, _ = train(GA3C, make_vector("CartPole-v1", 32), CARTPOLE, 0, seed=0)
     networks = agent._networks
     rollout = collector.collect(agent.act, 5)
-    batch = on_device(agent._rollout_batch(rollout, rollout.rewards))
+    batch = on_device(agent.rollout_batch(rollout, rollout.rewards))
     _, _, ratio = prepare_off_policy(networks, networks, batch, CARTPOLE)
     assert ratio == 1

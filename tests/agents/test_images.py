@@ -123,7 +123,7 @@ def test_bootstrap_values_equal_values_of_all_next_observations():
     agent = make(PPO, venv)
     rollout = Collector(venv, seed=0).collect(agent.act, 32)
     assert rollout.ended.any()
-    rollout_batch = agent._rollout_batch(rollout, rollout.rewards)
+    rollout_batch = agent.rollout_batch(rollout, rollout.rewards)
     assert isinstance(rollout_batch.next_observations, BootstrapObservations)
     assert len(rollout_batch.next_observations.steps) <= 8 + 8 * 2
     all_next_observations = agent._flatten(rollout.next_observations)
@@ -144,7 +144,7 @@ def test_features_cached_while_acting_equal_encoded_features(kind):
     agent = make(kind, venv)
     for _ in range(2):
         rollout = Collector(venv, seed=0).collect(agent.act, agent.rollout_steps)
-        rollout_batch = agent._rollout_batch(rollout, rollout.rewards)
+        rollout_batch = agent.rollout_batch(rollout, rollout.rewards)
         features = agent._networks.encoder(jnp.asarray(rollout_batch.observations))
         np.testing.assert_allclose(rollout_batch.features, features, atol=1e-5)
 
@@ -167,7 +167,7 @@ def batch_with_invalid_steps():
     venv = make_corridors(8)
     agent = make(PPO, venv)
     rollout = Collector(venv, seed=0).collect(agent.act, 32)
-    rollout_batch = agent._rollout_batch(
+    rollout_batch = agent.rollout_batch(
         rollout, np.random.default_rng(0).normal(size=(32, 8)).astype(np.float32)
     )
     weights = (np.random.default_rng(1).random((32, 8)) < 0.8).astype(np.float32)

@@ -120,6 +120,51 @@ def test_library_agent_learns_same_weights_as_in_library_loop(name):
     assert_same(weights_of(theirs), weights_of(agent.algorithm))
 
 
+class TinyImages(gym.Env):
+    """Images of 7x5 pixels with 3 channels, the last axis, as in MiniGrid."""
+
+    observation_space = gym.spaces.Box(0, 255, (7, 5, 3), np.uint8)
+    action_space = gym.spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.integers(0, 256, (7, 5, 3), np.uint8), {}
+
+    def step(self, action):
+        return self.np_random.integers(0, 256, (7, 5, 3), np.uint8), 0.0, False, False, {}
+
+
+def tiny_images():
+    return SyncVectorEnv([TinyImages] * NUM_ENVS, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def test_acting_and_prediction_read_pixels_of_small_image_in_same_order():
+    venv = tiny_images()
+    agent = create_agent("sb3:PPO", *ON_POLICY["sb3:PPO"], venv=venv)
+    observations, _ = venv.reset(seed=0)
+    inputs = agent._tensor(agent.normalise(observations))
+    most_likely = agent.algorithm.policy.get_distribution(inputs).mode()
+    np.testing.assert_array_equal(
+        agent.predict(observations, deterministic=True), most_likely.numpy()
+    )
+    assert len(set(most_likely.tolist())) > 1
+
+
+def test_replay_buffer_of_small_images_is_relabelled_in_shape_of_environment():
+    venv = tiny_images()
+    agent = create_agent("sb3:DQN", *OFF_POLICY["sb3:DQN"], venv=venv)
+    rollouts = []
+    collector = Collector(venv, seed=0)
+    for _ in range(5):
+        rollouts.append(collector.collect(agent.act, agent.rollout_steps))
+        agent.learn(rollouts[-1], rollouts[-1].rewards)
+    seen = []
+    agent.relabel_buffer(lambda images, _: seen.append(images) or np.zeros(images.shape[:2]))
+    np.testing.assert_array_equal(
+        np.concatenate(seen), np.concatenate([rollout.observations for rollout in rollouts])
+    )
+
+
 def test_truncation_bootstraps_and_termination_does_not():
     def advantages(ending):
         agent = create_agent("sb3:PPO", "n_steps=4", "batch_size=8", "normalise=False", num_envs=2)
@@ -295,7 +340,7 @@ def test_warm_start_copies_policy(name):
 def test_warm_start_from_other_layer_sizes_is_refused():
     first = create_agent("sb3:SAC", *OFF_POLICY["sb3:SAC"])
     second = create_agent("sb3:SAC", "policy_kwargs={'net_arch': [8]}")
-    with pytest.raises(BadConfig, match=r"other networks.*\(16, 3\).*policy_kwargs"):
+    with pytest.raises(BadConfig, match=r"does not fit this one.*\(16, 3\).*policy_kwargs"):
         second.warm_start_from(first.state())
 
 
@@ -441,7 +486,7 @@ def test_on_policy_observations_are_normalised_unless_disabled():
     for arguments, mean in ((("normalise=True",), 0.0), (("normalise=False",), 7.0)):
         agent = create_agent("sb3:PPO", *ON_POLICY["sb3:PPO"], *arguments)
         agent._stats.update(np.full((100, 3), 7.0) + np.random.default_rng(0).normal(size=(100, 3)))
-        normalised = agent._normalise(np.full((1, 3), 7.0, np.float32))
+        normalised = agent.normalise(np.full((1, 3), 7.0, np.float32))
         assert normalised.mean() == pytest.approx(mean, abs=0.3)
 
 

@@ -170,10 +170,10 @@ def test_warm_started_run_resumes_after_file_moved(tmp_path):
         ({"net_arch": {"pi": [16], "vf": [8]}}, {}, "16 units.*8 units.*sb3:PPO"),
         ({"activation_fn": torch.nn.ReLU}, {}, "ReLU.*tanh"),
         ({}, {"env_id": "Pendulum-v1"}, "has 2 continuous actions"),
-        ({}, {"env_id": "CartPole-v1"}, "sees 3 numbers"),
-        ({"algorithm": SAC}, {}, r"no plain policy of PPO, A2C or TRPO \(it has actor"),
-        ({"algorithm": SAC}, {"agent": "sb3:PPO"}, "other networks.*policy/act"),
-        ({"net_arch": (8,)}, {"agent": "sb3:PPO"}, r"other networks.*\(8,"),
+        ({}, {"env_id": "CartPole-v1"}, "observations of 3 numbers"),
+        ({"algorithm": SAC}, {}, r"not contain an MlpPolicy of PPO, A2C or TRPO \(it has actor"),
+        ({"algorithm": SAC}, {"agent": "sb3:PPO"}, "does not fit this one.*policy/act"),
+        ({"net_arch": (8,)}, {"agent": "sb3:PPO"}, r"does not fit this one.*\(8,"),
         ({}, {"agent": "tests.agents.test_custom:Constant"}, "Only ppo, a2c, trpo and sb3"),
     ],
 )
@@ -218,7 +218,7 @@ def pickled(mark):
 def test_pickle_in_place_of_tensors_is_refused_and_not_run(number, tmp_path):
     mark = tmp_path / "it-ran"
     archive(tmp_path / "a.zip", policy_pth=pickled(mark)[number], data="{}")
-    with pytest.raises(BadInput, match=r"tensors alone.*Nothing in it was run"):
+    with pytest.raises(BadInput, match=r"only tensors.*Nothing in it was executed"):
         read_zip(tmp_path / "a.zip")
     assert not mark.exists()
     pickle.loads(pickled(mark)[0])  # noqa: S301 - proves that the pickle is harmful
@@ -243,9 +243,9 @@ def test_other_pickles_in_archive_are_not_run(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"no zip at all", "no .zip file that Stable-Baselines3 has saved"),
-        (pickle.dumps({"policy": 1}), "Nothing in it was run"),
-        (b"", "no .zip file"),
+        (b"no zip at all", "not a .zip file of Stable-Baselines3"),
+        (pickle.dumps({"policy": 1}), "Nothing in it was executed"),
+        (b"", "not a .zip file"),
     ],
 )
 def test_invalid_zip_is_refused(content, message, tmp_path):

@@ -95,7 +95,9 @@ def actor_critic_loss(
     features = encoder(policy_batch.observations)
     masks, weights = policy_batch.masks, policy_batch.weights
     log_probs = policy.log_prob(features, policy_batch.actions, masks)
+    # L_policy = -E[log pi(a_t | o_t) * A_t]; the advantages are constants.
     policy_loss = -weighted_mean(log_probs * policy_batch.advantages, weights)
+    # L_value = E[(R_t - V(o_t))^2]
     errors = value_batch.returns - value(features)[:, 0]
     value_loss = weighted_mean(errors**2, weights)
     entropy = weighted_mean(policy.entropy(features, masks), weights)
@@ -110,6 +112,7 @@ def actor_critic_loss(
 
 def value_bias_mask(packed: Float[Array, " parameter"], layout: ParameterLayout) -> Array:
     """Return [P] 1 at the output bias of the value function, 0 elsewhere."""
+    # The derivative of the bias with respect to each parameter, known when compiling.
     return jax.grad(lambda packed: layout.unpack(packed).value.biases[-1].sum())(packed)
 
 
@@ -147,6 +150,7 @@ def gradient_step(  # noqa: PLR0913 - the state of an optimiser and its input
     # plus a small signal. RMSProp learns that constant slowly, and meanwhile its error dominates
     # the clipped gradient of both networks. So the output bias is also moved by a share of the mean
     # error. Unlike a shift of rewards, this moves only the baseline, not the optimal policy.
+    # theta <- theta - learning rate * RMSProp(g) + 0.1 * E[R - V] * (1 at the output bias)
     bias_step = VALUE_BIAS_RATE * metrics["value_error"] * value_bias_mask(packed, layout)
     return packed - learning_rate * updates + bias_step, optimiser_state, metrics
 
@@ -171,5 +175,6 @@ class A2C(OnPolicyAgent[A2CConfig]):
         packed, self._optimisers, metrics = _compiled_update(
             packed, self._optimisers, rollout, learning_rate, self._layout, config
         )
+        # Views of one host array: nothing is copied per layer.
         self._networks = self._layout.unpack(np.asarray(packed))
         return metrics

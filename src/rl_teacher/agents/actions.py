@@ -12,6 +12,8 @@ from jaxtyping import Bool, Float, Float32, Shaped
 if TYPE_CHECKING:
     import gymnasium as gym
 
+EnvArray = Shaped[np.ndarray, "env ..."]
+"""One row per environment: observations or actions, [N, ...]."""
 Masks = Bool[np.ndarray, "env action"] | None
 """Discrete actions that each environment allows; None: all."""
 
@@ -51,7 +53,7 @@ class ActionScale:
             return ActionScale()
         return ActionScale((space.low + space.high) / 2, (space.high - space.low) / 2)
 
-    def to_environment(self, actions: Shaped[np.ndarray, "env ..."]) -> np.ndarray:
+    def to_environment(self, actions: EnvArray) -> np.ndarray:
         """Scale policy actions, clipped to the environment's bounds."""
         if self.middle is None or self.half_range is None:
             return actions + self.first if self.first else actions

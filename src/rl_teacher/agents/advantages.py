@@ -44,6 +44,7 @@ def generalized_advantage_estimation(  # noqa: PLR0913 - one array each
         advantage = delta + gamma * gae_lambda * (1 - ended) * advantage_tp1
         return advantage, advantage
 
+    # Backwards in time, since A_t depends on A_{t+1}.
     start = jnp.zeros_like(delta_t[0])
     _, advantages = jax.lax.scan(backward, start, (delta_t, ended_t), reverse=True)
     return advantages
@@ -87,6 +88,7 @@ def vtrace(  # noqa: PLR0913 - one array each
             two policies the fixed point lies.
         c_bar: clip of the ratios in the trace; it decides the speed of convergence.
     """
+    # rho_s = min(rho_bar, pi / mu),  c_s = min(c_bar, pi / mu)
     rho = jnp.minimum(jnp.exp(log_rho_t), rho_bar)
     c = jnp.minimum(jnp.exp(log_rho_t), c_bar)
     is_bootstrapped, continues = 1 - terminated_t, 1 - ended_t

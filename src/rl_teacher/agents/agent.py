@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 
-from rl_teacher.agents.actions import Masks
+from rl_teacher.agents.actions import EnvArray, Masks
+from rl_teacher.common.errors import BadConfig
+from rl_teacher.common.state_dict import StateDict
 from rl_teacher.envs.rollout import Rollout
 
 RewardFunction = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -26,9 +28,7 @@ class Agent(Protocol):
     rollout_steps: int
     """Steps of each environment between two calls of `learn`."""
 
-    def act(
-        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
-    ) -> Shaped[np.ndarray, "env ..."]:
+    def act(self, observations: EnvArray, masks: Masks = None) -> EnvArray:
         """Return exploratory actions, and record them for `learn`.
 
         Args:
@@ -38,12 +38,8 @@ class Agent(Protocol):
         ...
 
     def predict(
-        self,
-        observations: Shaped[np.ndarray, "env ..."],
-        masks: Masks = None,
-        *,
-        deterministic: bool = False,
-    ) -> Shaped[np.ndarray, "env ..."]:
+        self, observations: EnvArray, masks: Masks = None, *, deterministic: bool = False
+    ) -> EnvArray:
         """Return actions for evaluation, which `learn` does not use.
 
         Args:
@@ -88,7 +84,7 @@ class Agent(Protocol):
         """
         ...
 
-    def state(self) -> dict[str, np.ndarray]:
+    def state(self) -> StateDict:
         """Return everything needed to continue exactly, as named arrays."""
         ...
 
@@ -101,8 +97,27 @@ class Agent(Protocol):
 class SupportsExploration(Protocol):
     """An agent with its own exploration before the first labels; others act at random."""
 
-    def explore(
-        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
-    ) -> Shaped[np.ndarray, "env ..."]:
+    def explore(self, observations: EnvArray, masks: Masks = None) -> EnvArray:
         """Return actions of unsupervised exploration; the rollout is passed to `observe`."""
         ...
+
+
+def check_shapes(
+    own: Mapping[str, np.ndarray], saved: Mapping[str, np.ndarray], advice: str
+) -> None:
+    """Check that the arrays of a saved agent have the names and shapes that this agent needs.
+
+    Raises:
+        BadConfig: they do not; the text ends with the advice.
+    """
+    wrong = [
+        f"{name} is {saved[name].shape if name in saved else 'missing'} instead of "
+        f"{own[name].shape if name in own else 'absent'}"
+        for name in sorted({*own, *saved})
+        if name not in own or name not in saved or own[name].shape != saved[name].shape
+    ]
+    if wrong:
+        more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise BadConfig(
+            f"The saved agent does not fit this one: {'; '.join(wrong[:3])}{more}. {advice}"
+        )

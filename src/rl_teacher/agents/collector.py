@@ -2,7 +2,6 @@
 
 import weakref
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -47,11 +46,13 @@ class ArrayPool:
         # The base of every view is this array itself, since it does not own its memory as an array.
         # Therefore no view is left when it is finalised.
         array = np.frombuffer(buffer, dtype)
-        weakref.finalize(array, self._release, buffer).atexit = False
-        return array.reshape(shape)
 
-    def _release(self, buffer: bytearray) -> None:
-        self._free = [*self._free[1 - MAX_FREE_BUFFERS :], buffer]
+        def release() -> None:
+            # A new list, since garbage collection may call this while the old one is iterated over.
+            self._free = [*self._free[1 - MAX_FREE_BUFFERS :], buffer]
+
+        weakref.finalize(array, release).atexit = False
+        return array.reshape(shape)
 
 
 class Collector:
@@ -87,22 +88,17 @@ class Collector:
             ages = self._rng.integers(0, stagger, self.num_envs)
             options = {"elapsed_steps": ages}
         self._observations, infos = venv.reset(seed=seed, options=options)
-        self._masks = self._first_masks(infos)
+        self._masks: Masks = None
+        action_space = venv.single_action_space
+        if ACTION_MASK in infos and isinstance(action_space, gym.spaces.Discrete):
+            all_allowed = np.ones((self.num_envs, int(action_space.n)), bool)
+            self._masks = self._updated_masks(all_allowed, infos)
         self._next_observations = self._observations
         self._resets_next = self._ignores_action(infos)
 
     def _ignores_action(self, infos: Mapping[str, Any]) -> np.ndarray:
         """Return [N] whether the next step belongs to no episode."""
         return np.array(infos.get(IGNORES_ACTION, np.zeros(self.num_envs)), bool)
-
-    def _first_masks(self, infos: Mapping[str, Any]) -> Masks:
-        """Return the first action masks; None if the environments report none."""
-        if ACTION_MASK not in infos or not isinstance(
-            self.venv.single_action_space, gym.spaces.Discrete
-        ):
-            return None
-        all_allowed = np.ones((self.num_envs, int(self.venv.single_action_space.n)), bool)
-        return self._updated_masks(all_allowed, infos)
 
     def _updated_masks(self, masks: np.ndarray, infos: Mapping[str, Any]) -> np.ndarray:
         """Return the masks, replaced where the environments reported new ones."""
@@ -149,7 +145,16 @@ class Collector:
                 next_observations[t, env] = observation
             columns["next_observations"] = next_observations
         rollout = Rollout(**columns)
-        _check_finite(rollout)
+        for name in ("next_observations", "observations", "rewards"):
+            values = getattr(rollout, name)
+            if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
+                t, env, *_ = np.argwhere(~np.isfinite(values))[0]
+                raise BadObservation(
+                    f"Environment number {env} returned {name.replace('_', ' ')} that are not "
+                    f"finite numbers (step {t} of the rollout): {values[t, env]}. The rollout was "
+                    "discarded. Fix the environment, or wrap it so that it never returns NaN or "
+                    "infinity."
+                )
         return rollout
 
     def _allocate(self, num_steps: int) -> dict[str, np.ndarray]:
@@ -190,9 +195,14 @@ class Collector:
             columns["action_masks"][t] = self._masks
             actions = act(self._observations, self._masks)
         columns["actions"][t] = actions
-        observations, rewards, terminated, truncated, step_infos = self._step_envs(
-            actions, partial(self._keep_observations, columns, t)
-        )
+        venv: Any = self.venv
+        is_async = hasattr(venv, "begin_step")
+        if is_async:
+            venv.begin_step(actions)
+        # Images are copied while the emulators work, if these step asynchronously.
+        columns["observations"][t] = self._observations
+        step = venv.end_step() if is_async else venv.step(actions)
+        observations, rewards, terminated, truncated, step_infos = step
         if self._masks is not None:
             self._masks = self._updated_masks(self._masks, step_infos)
         columns["rewards"][t] = rewards
@@ -204,29 +214,20 @@ class Collector:
         if self._mode == AutoresetMode.NEXT_STEP:
             self._resets_next |= ended
         elif ended.any():
-            self._next_observations = np.array(observations)
-            if self._mode == AutoresetMode.SAME_STEP:
-                for env in np.nonzero(ended)[0]:
-                    self._next_observations[env] = step_infos["final_obs"][env]
-            else:
-                self._observations, infos = self.venv.reset(options={"reset_mask": ended})
-                if self._masks is not None:
-                    self._masks = self._updated_masks(self._masks, infos)
+            self._separate_episodes(ended, step_infos)
             ended_envs = np.nonzero(ended)[0].tolist()
             finals += [(t, env, self._next_observations[env]) for env in ended_envs]
 
-    def _step_envs(self, actions: np.ndarray, keep: Callable[[], None]) -> Any:
-        """Step the environments; call `keep` while they work if they can step asynchronously."""
-        if not hasattr(self.venv, "begin_step"):
-            keep()
-            return self.venv.step(actions)
-        venv: Any = self.venv
-        venv.begin_step(actions)
-        keep()
-        return venv.end_step()
-
-    def _keep_observations(self, columns: dict[str, np.ndarray], t: int) -> None:
-        columns["observations"][t] = self._observations
+    def _separate_episodes(self, ended: np.ndarray, infos: Mapping[str, Any]) -> None:
+        """Set the last observations of ended episodes and the first ones of the next episodes."""
+        self._next_observations = np.array(self._observations)
+        if self._mode == AutoresetMode.SAME_STEP:
+            for env in np.nonzero(ended)[0]:
+                self._next_observations[env] = infos["final_obs"][env]
+        else:
+            self._observations, infos = self.venv.reset(options={"reset_mask": ended})
+            if self._masks is not None:
+                self._masks = self._updated_masks(self._masks, infos)
 
     def state(self) -> StateDict:
         """Return everything needed to continue exactly, between two rollouts."""
@@ -250,16 +251,3 @@ class Collector:
         self._resets_next = own["resets_next"].copy()
         array_to_rng(self._rng, own["rng"])
         self._masks = own["masks"].copy() if "masks" in own else None
-
-
-def _check_finite(rollout: Rollout) -> None:
-    for name in ("next_observations", "observations", "rewards"):
-        values = getattr(rollout, name)
-        if not np.issubdtype(values.dtype, np.floating) or np.isfinite(values).all():
-            continue
-        t, env, *_ = np.argwhere(~np.isfinite(values))[0]
-        raise BadObservation(
-            f"Environment number {env} returned {name.replace('_', ' ')} that are not finite "
-            f"numbers (step {t} of the rollout): {values[t, env]}. The rollout was discarded. "
-            "Fix the environment, or wrap it so that it never returns NaN or infinity."
-        )

@@ -1,4 +1,4 @@
-"""Agents defined by the user: their base class and their loading.
+"""Agents defined by the user: their base class, their arguments and their loading.
 
     class MyAgent(CustomAgent):
         saved_attributes = ("weights",)
@@ -10,19 +10,20 @@ Select it with `-a module:MyAgent`, or with `-a NAME` if a package declares it a
 the group `rl_teacher.agents`.
 """
 
+import ast
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 
-from rl_teacher.agents.actions import Masks
-from rl_teacher.agents.agent import Agent, RewardFunction
-from rl_teacher.agents.arguments import parse_arguments
+from rl_teacher.agents.actions import EnvArray, Masks
+from rl_teacher.agents.agent import Agent, RewardFunction, check_shapes
 from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.common.state_dict import StateDict, array_to_rng, rng_to_array
 from rl_teacher.config.agents import OtherAgentConfig
@@ -35,6 +36,46 @@ METHODS = (
     *("reinitialise", "warm_start_from", "state", "load_state"),
 )
 """Methods that the training loop calls."""
+
+BARE_WORD = re.compile(r"[A-Za-z_][\w.:/-]*")
+"""An argument value that needs no quotation marks: `auto`, `lin_3e-4`, `module:name`."""
+LOWER_CASE_LITERALS = {"true": "True", "false": "False", "none": "None"}
+
+
+def parse_arguments(arguments: Iterable[str]) -> dict[str, Any]:
+    """Parse the `NAME=VALUE` pairs of --other.arguments.
+
+    A value is a Python literal (`0.1`, `True`, `None`, `(64, 64)`, `{'net_arch': [32]}`) or a word.
+    It is never evaluated as code.
+
+    Raises:
+        BadConfig: an argument is not `NAME=VALUE`, its value is invalid, or its name is repeated.
+    """
+    values: dict[str, Any] = {}
+    for argument in arguments:
+        name, equals, text = (part.strip() for part in argument.partition("="))
+        if not equals or not name.isidentifier():
+            raise BadConfig(
+                f"--other.arguments {argument!r} was given; NAME=VALUE is needed, such as "
+                "learning_rate=1e-4."
+            )
+        if name in values:
+            raise BadConfig(f"--other.arguments sets {name} twice. Remove one of the two.")
+        if text in LOWER_CASE_LITERALS:
+            raise BadConfig(
+                f"--other.arguments {argument!r} was given; write {LOWER_CASE_LITERALS[text]}."
+            )
+        try:
+            values[name] = ast.literal_eval(text)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+            if not BARE_WORD.fullmatch(text):
+                raise BadConfig(
+                    f"--other.arguments {argument!r} was given, but {text!r} is not a Python "
+                    "literal. Use a number, True, False, None, 'text', (1, 2), [1, 2] or "
+                    "{'a': 1}, in shell quotes."
+                ) from error
+            values[name] = text
+    return values
 
 
 class CustomAgent(ABC):
@@ -73,9 +114,7 @@ class CustomAgent(ABC):
         self._settings = settings
 
     @abstractmethod
-    def act(
-        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
-    ) -> Shaped[np.ndarray, "env ..."]:
+    def act(self, observations: EnvArray, masks: Masks = None) -> EnvArray:
         """Return the actions of N environments; see `Agent.act`."""
 
     @abstractmethod
@@ -84,11 +123,11 @@ class CustomAgent(ABC):
 
     def predict(
         self,
-        observations: Shaped[np.ndarray, "env ..."],
+        observations: EnvArray,
         masks: Masks = None,
         *,
         deterministic: bool = False,  # noqa: ARG002 - for subclasses
-    ) -> Shaped[np.ndarray, "env ..."]:
+    ) -> EnvArray:
         """Return actions for evaluation; by default those of `act`."""
         return self.act(observations, masks)
 
@@ -111,14 +150,9 @@ class CustomAgent(ABC):
             BadConfig: the attributes have other shapes.
         """
         own = self._saved_state()
-        needed = {name: array.shape for name, array in own.items()}
-        given = {name: state[name].shape if name in state else None for name in own}
-        if given != needed:
-            raise BadConfig(
-                f"The saved agent has attributes of the shapes {given}, but this agent needs "
-                f"{needed}. Use the environment and the --other.arguments of the saved agent."
-            )
-        self._load_attributes({name: state[name] for name in own})
+        saved = {name: array for name, array in state.items() if name in own}
+        check_shapes(own, saved, "Use the environment and --other.arguments of the saved agent.")
+        self._load_attributes(saved)
 
     def state(self) -> StateDict:
         """Return everything needed to continue exactly, as named arrays."""

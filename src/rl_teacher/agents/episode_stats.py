@@ -1,11 +1,15 @@
-"""Returns and lengths of episodes, for any reward."""
+"""Statistics of returns: of whole episodes, for reports; discounted, to scale rewards.
+
+T: steps of a rollout, N: environments.
+"""
 
 from collections import deque
 from collections.abc import Mapping
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Float32
 
+from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.common.state_dict import StateDict
 from rl_teacher.envs.rollout import Rollout
 
@@ -38,16 +42,13 @@ class EpisodeReturns:
             self._running += rewards_t
             self._ages += valid_t
             if ended_t.any():
-                self._finish_episodes(ended_t)
-
-    def _finish_episodes(self, ended: np.ndarray) -> None:
-        complete = ended & self._is_complete
-        self.returns.extend(float(x) for x in self._running[complete])
-        self.lengths.extend(int(x) for x in self._ages[complete])
-        self.num_finished += int(complete.sum())
-        self._running[ended] = 0.0
-        self._ages[ended] = 0
-        self._is_complete[ended] = True
+                is_counted = ended_t & self._is_complete
+                self.returns.extend(self._running[is_counted].tolist())
+                self.lengths.extend(self._ages[is_counted].tolist())
+                self.num_finished += int(is_counted.sum())
+                self._running[ended_t] = 0.0
+                self._ages[ended_t] = 0
+                self._is_complete[ended_t] = True
 
     def mean_return(self, latest: int = 100) -> float:
         """Return the mean return of the latest episodes; NaN before the first."""
@@ -75,3 +76,49 @@ class EpisodeReturns:
         self.returns.extend(state["returns"].tolist())
         self.lengths.extend(state["lengths"].tolist())
         self.num_finished = int(state["num_finished"])
+
+
+class ReturnScaler:
+    """Divides rewards by the running std of discounted returns, and clips them.
+
+    It makes learning invariant to positive rescaling of the reward.
+
+    Source: the reward part of VecNormalize in OpenAI baselines and Stable-Baselines3.
+    """
+
+    def __init__(self, num_envs: int, gamma: float, clip: float = 10.0) -> None:
+        self._stats = RunningMeanStd(())
+        self._returns = np.zeros(num_envs)
+        self._gamma = gamma
+        self._clip = clip
+
+    def __call__(
+        self,
+        rewards: Float[np.ndarray, "time env"],
+        ended: Bool[np.ndarray, "time env"],
+        is_valid: Bool[np.ndarray, "time env"],
+    ) -> Float32[np.ndarray, "time env"]:
+        """Return [T, N] scaled rewards, after updating the std with the new returns."""
+        returns = np.empty(rewards.shape)
+        for t, rewards_t in enumerate(rewards):
+            # R_t = gamma * R_{t-1} + r_t, within an episode
+            self._returns = self._returns * self._gamma + rewards_t
+            returns[t] = self._returns
+            self._returns[ended[t] | ~is_valid[t]] = 0.0
+        self._stats.update(returns[is_valid])
+        # Only scaled, not centred: a shift would change which policy is optimal.
+        scaled = rewards / self._stats.std
+        return np.clip(scaled, -self._clip, self._clip).astype(np.float32)
+
+    def load_scale(self, state: Mapping[str, np.ndarray]) -> None:
+        """Take over the statistics of another scaler, but not its unfinished episodes."""
+        self._stats.load_state(dict(state))
+
+    def state(self) -> StateDict:
+        """Return everything needed to continue exactly."""
+        return {"returns": self._returns, **self._stats.state()}
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Continue from a saved state."""
+        self._returns = state["returns"].copy()
+        self._stats.load_state(dict(state))

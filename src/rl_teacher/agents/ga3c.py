@@ -58,6 +58,7 @@ def _compiled_update(packed, state, behaviour, rollout, learning_rate, layout, c
 
     def step(carry, batch):  # noqa: ANN001, ANN202
         packed, state = carry
+        # Ratios are computed again for each batch, since the previous step changed the networks.
         policy_batch, value_batch, ratio = prepare_off_policy(
             layout.unpack(packed), behaviour, batch, config
         )
@@ -66,6 +67,7 @@ def _compiled_update(packed, state, behaviour, rollout, learning_rate, layout, c
         )
         return (packed, state), [(metrics | {"ratio": ratio})[name] for name in METRICS]
 
+    # Batches contain whole rollouts of some environments, because V-trace sums along time.
     batches = split_envs(rollout, num_batches(rollout.weights.shape[1], config.batch_envs))
     (packed, state), metrics = jax.lax.scan(step, (packed, state), batches)
     return PendingUpdate(packed, state, jnp.stack(metrics).mean(axis=1))
@@ -109,6 +111,7 @@ def prepare_off_policy(
     log_probs = networks.policy.log_prob(flatten_time(features), actions, masks)
     behaviour_features = flatten_time(behaviour.encoder(observations))
     behaviour_log_probs = behaviour.policy.log_prob(behaviour_features, actions, masks)
+    # log(pi(a | o) / mu(a | o))
     log_ratios = log_probs - behaviour_log_probs
     corrected = vtrace(
         log_ratios.reshape(rollout.weights.shape),
@@ -122,6 +125,7 @@ def prepare_off_policy(
         c_bar=config.c_bar,
     )
     flat_observations, weights = flatten_time(observations), flatten_time(rollout.weights)
+    # The policy gradient is E[rho_s * (r_s + gamma * v_{s+1} - V(x_s)) * grad log pi].
     advantages = flatten_time(corrected.advantages)
     policy_batch = PolicyBatch(flat_observations, weights, actions, masks, log_probs, advantages)
     value_batch = ValueBatch(flat_observations, weights, flatten_time(corrected.targets))
@@ -159,6 +163,7 @@ class GA3C(OnPolicyAgent[GA3CConfig]):
             *(finished.networks, finished.optimiser, self._acting, rollout),
             *(learning_rate, self._layout, config),
         )
+        # The update just started takes `finished.networks` as input; acting only reads them.
         self._act_with(finished.networks)
         return dict(zip(METRICS, np.asarray(finished.metrics).tolist(), strict=True))
 

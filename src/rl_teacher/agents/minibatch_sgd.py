@@ -1,8 +1,9 @@
-"""Minibatch gradient descent and the value loss, shared by PPO and TRPO.
+"""Minibatch gradient descent and the value function's update, shared by PPO and TRPO.
 
 E: epochs, K: minibatches of an epoch, M: samples of a minibatch, B: samples of a rollout.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -33,8 +34,19 @@ def minibatches(
     return order[:, : batch_size // size * size].reshape(num_epochs, -1, size)
 
 
+def make_optimiser(max_grad_norm: float | None = None) -> optax.GradientTransformation:
+    """Create Adam without a learning rate, after clipping by the global norm if one is given."""
+    # epsilon = 1e-5 as in Baselines: a larger one keeps steps small where gradients are near 0.
+    adam = optax.scale_by_adam(eps=1e-5)
+    if max_grad_norm is not None:
+        adam = optax.chain(optax.clip_by_global_norm(max_grad_norm), adam)
+    # Flattened, since for arrays this small each operation costs more than its arithmetic.
+    return optax.flatten(adam)
+
+
 def value_loss(value: MLP, batch: ValueBatch) -> tuple[Float[Array, ""], dict[str, Array]]:
     """Compute 1/2 (V - R)^2, averaged over the valid steps of a minibatch."""
+    # L = 1/2 E[(V(o_t) - R_t)^2]
     errors = value(batch.observations)[:, 0] - batch.returns
     loss = weighted_mean(errors**2, batch.weights)
     return 0.5 * loss, {"value_loss": loss}
@@ -68,6 +80,7 @@ def run_sgd(  # noqa: PLR0913 - the state of an optimiser and its input
         network, optimiser_state = carry
         gradients, _ = jax.grad(loss, has_aux=True)(network, minibatch)
         updates, optimiser_state = optimiser.update(gradients, optimiser_state)
+        # theta <- theta - learning rate * Adam(gradient)
         network = jax.tree.map(lambda p, u: p - learning_rate * u, network, updates)
         return (network, optimiser_state), None
 
@@ -79,3 +92,10 @@ def run_sgd(  # noqa: PLR0913 - the state of an optimiser and its input
     (network, optimiser_state), _ = jax.lax.scan(epoch, (network, optimiser_state), order)
     _, metrics = loss(network, batch)
     return network, optimiser_state, metrics
+
+
+@functools.partial(jax.jit, static_argnames="max_grad_norm")
+def update_value(value, state, batch, order, learning_rate, max_grad_norm=None):  # noqa: ANN001, ANN201
+    """Run all gradient steps of a rollout on a value function; see `run_sgd`."""
+    optimiser = make_optimiser(max_grad_norm)
+    return run_sgd(value_loss, optimiser, learning_rate, value, state, batch, order)

@@ -19,6 +19,7 @@ from safetensors.numpy import save as pack
 
 from rl_teacher.agents.actions import ActionHead, ActionScale, Kind, Masks
 from rl_teacher.common.errors import BadInput, BadObservation, CorruptCheckpoint
+from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.nn.numpy_networks import INPLACE_ACTIVATIONS, NumpyImageEncoder, NumpyMLP, Vector
 
@@ -44,6 +45,19 @@ class VectorNormaliser:
     mean: Vector
     inverse_std: Vector
     clip: float = math.inf
+
+    @staticmethod
+    def from_stats(
+        shape: tuple[int, ...], stats: RunningMeanStd, clip: float
+    ) -> "VectorNormaliser":
+        """Create a normaliser from the statistics of [D] features.
+
+        Frozen statistics belong to an agent that was trained on raw observations, as in a file of
+        Stable-Baselines3; these were not clipped either.
+        """
+        clip = math.inf if stats.frozen else clip
+        mean, inverse_std = stats.mean.astype(np.float32), (1 / stats.std).astype(np.float32)
+        return VectorNormaliser(shape, mean, inverse_std, clip)
 
     def features(self, observations: Shaped[np.ndarray, "B ..."]) -> Float[np.ndarray, "B D"]:
         """Flatten and normalise observations."""
@@ -116,10 +130,20 @@ class NumpyPolicy:
             BadInput: the observations have another shape.
             BadObservation: they are not finite.
         """
-        given = np.asarray(observations)
-        is_single = given.shape == self.encoder.shape
+        given, shape = np.asarray(observations), self.encoder.shape
+        is_single = given.shape == shape
         batch = given[None] if is_single else given
-        self._check(batch, given)
+        if batch.shape[1:] != shape or batch.ndim != len(shape) + 1:
+            raise BadInput(
+                f"The observations have the shape {given.shape}, but this agent needs one "
+                f"observation of {shape}, or a batch of them. Use the environment in which it was "
+                "trained."
+            )
+        if not np.isfinite(batch).all():
+            raise BadObservation(
+                "The observations contain NaN or infinity, but must be finite. Fix the "
+                "environment, or wrap it so that it never returns them."
+            )
         features = self.encoder.features(batch)
         if explore:
             actions = self.sample(features, rng or np.random.default_rng())
@@ -143,57 +167,42 @@ class NumpyPolicy:
         """Sample policy actions, before scaling: [B, A] float32, or [B] int64 if discrete."""
         return self.head.sample(self.network(features), rng, masks)
 
-    def _check(self, batch: np.ndarray, given: np.ndarray) -> None:
-        shape = self.encoder.shape
-        if batch.shape[1:] != shape or batch.ndim != len(shape) + 1:
-            raise BadInput(
-                f"The observations have the shape {given.shape}, but this agent needs one "
-                f"observation of {shape}, or a batch of them. Use the environment in which it was "
-                "trained."
-            )
-        if not np.isfinite(batch).all():
-            raise BadObservation(
-                "The observations contain NaN or infinity, but must be finite. Fix the "
-                "environment, or wrap it so that it never returns them."
-            )
-
     def save(self, folder: Path | str) -> None:
         """Write `agent.safetensors` and `agent.json` into a folder, which is created if needed.
 
         Raises:
             OSError: the folder cannot be written.
         """
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        content = pack(self._arrays())
-        head = self.head
-        description = {
-            "format": FORMAT_NAME,
-            "schema_version": 1 if isinstance(self.encoder, VectorNormaliser) else SCHEMA_VERSION,
-            "observations": self.encoder.description(),
-            "layers": {"number": len(self.network.weights), "activation": self.network.activation},
-            "actions": {"kind": head.kind, "shape": head.shape, "first": head.scale.first},
-            "made_from": dict(self.made_from),
-            "sha256": hashlib.sha256(content).hexdigest(),
-        }
-        text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
-        # The description is written last, so that the arrays are complete wherever it exists.
-        (folder / DESCRIPTION).unlink(missing_ok=True)
-        (folder / ARRAYS).write_bytes(content)
-        (folder / DESCRIPTION).write_text(text, encoding="utf-8")
-
-    def _arrays(self) -> dict[str, np.ndarray]:
         network, head = self.network, self.head
         arrays = {f"observations/{name}": each for name, each in self.encoder.arrays().items()}
         for number, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
             arrays |= {f"layers/{number}/weights": weight, f"layers/{number}/biases": bias}
-        optional = {
+        scale = head.scale
+        of_actions = {
             "log_std": head.log_std,
-            "middle": head.scale.middle,
-            "half_range": head.scale.half_range,
+            "middle": scale.middle,
+            "half_range": scale.half_range,
         }
-        arrays |= {f"actions/{name}": each for name, each in optional.items() if each is not None}
-        return {name: np.asarray(array, np.float32, order="C") for name, array in arrays.items()}
+        arrays |= {f"actions/{name}": each for name, each in of_actions.items() if each is not None}
+        content = pack(
+            {name: np.asarray(array, np.float32, order="C") for name, array in arrays.items()}
+        )
+        description = {
+            "format": FORMAT_NAME,
+            "schema_version": 1 if isinstance(self.encoder, VectorNormaliser) else SCHEMA_VERSION,
+            "observations": self.encoder.description(),
+            "layers": {"number": len(network.weights), "activation": network.activation},
+            "actions": {"kind": head.kind, "shape": head.shape, "first": scale.first},
+            "made_from": dict(self.made_from),
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+        text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        # The description is written last, so that the arrays are complete wherever it exists.
+        (folder / DESCRIPTION).unlink(missing_ok=True)
+        (folder / ARRAYS).write_bytes(content)
+        (folder / DESCRIPTION).write_text(text, encoding="utf-8")
 
     @staticmethod
     def load(folder: Path | str) -> "NumpyPolicy":
@@ -249,36 +258,6 @@ def export_policy(agent: object) -> NumpyPolicy:
 
 def _read(folder: Path) -> NumpyPolicy:
     description = json.loads((folder / DESCRIPTION).read_bytes())
-    _check_format(folder, description)
-    content = (folder / ARRAYS).read_bytes()
-    if hashlib.sha256(content).hexdigest() != description["sha256"]:
-        raise ValueError(f"{ARRAYS} does not have the SHA-256 digest in {DESCRIPTION}")
-    arrays = unpack(content)
-    actions = description["actions"]
-    log_std, middle, half_range = (
-        arrays.get(f"actions/{name}") for name in ("log_std", "middle", "half_range")
-    )
-    numbers = range(description["layers"]["number"])
-    policy = NumpyPolicy(
-        _read_encoder(description["observations"], arrays),
-        NumpyMLP(
-            tuple(arrays[f"layers/{number}/weights"] for number in numbers),
-            tuple(arrays[f"layers/{number}/biases"] for number in numbers),
-            description["layers"]["activation"],
-        ),
-        ActionHead(
-            actions["kind"],
-            tuple(actions["shape"]),
-            log_std,
-            ActionScale(middle, half_range, int(actions["first"])),
-        ),
-        description["made_from"],
-    )
-    _check_shapes(policy)
-    return policy
-
-
-def _check_format(folder: Path, description: Any) -> None:
     if not isinstance(description, dict) or description.get("format") != FORMAT_NAME:
         raise ValueError(f"{DESCRIPTION} does not describe an agent of rl-teacher")
     if description["schema_version"] > SCHEMA_VERSION:
@@ -286,6 +265,27 @@ def _check_format(folder: Path, description: Any) -> None:
             f"{folder} holds an agent of schema version {description['schema_version']}, but this "
             f"release reads versions up to {SCHEMA_VERSION}. Install a newer rl-teacher."
         )
+    content = (folder / ARRAYS).read_bytes()
+    if hashlib.sha256(content).hexdigest() != description["sha256"]:
+        raise ValueError(f"{ARRAYS} does not have the SHA-256 digest in {DESCRIPTION}")
+    arrays = unpack(content)
+    layers, actions = description["layers"], description["actions"]
+    weights, biases = (
+        tuple(arrays[f"layers/{number}/{name}"] for number in range(layers["number"]))
+        for name in ("weights", "biases")
+    )
+    log_std, middle, half_range = (
+        arrays.get(f"actions/{name}") for name in ("log_std", "middle", "half_range")
+    )
+    scale = ActionScale(middle, half_range, int(actions["first"]))
+    policy = NumpyPolicy(
+        _read_encoder(description["observations"], arrays),
+        NumpyMLP(weights, biases, layers["activation"]),
+        ActionHead(actions["kind"], tuple(actions["shape"]), log_std, scale),
+        description["made_from"],
+    )
+    _check_shapes(policy)
+    return policy
 
 
 def _read_encoder(
@@ -326,11 +326,9 @@ def _check_shapes(policy: NumpyPolicy) -> None:
     action_size = math.prod(head.shape)
     if head.kind != "categorical" and size != action_size * (1 + (head.kind != "gaussian")):
         raise ValueError("the last layer does not fit the size of an action")
-    if _shape_of(head.log_std) != ((action_size,) if head.kind == "gaussian" else None):
+    log_std_shape = None if head.log_std is None else head.log_std.shape
+    if log_std_shape != ((action_size,) if head.kind == "gaussian" else None):
         raise ValueError("the standard deviation does not fit the size of an action")
-    if not {_shape_of(head.scale.middle), _shape_of(head.scale.half_range)} <= {None, head.shape}:
+    ranges = [x for x in (head.scale.middle, head.scale.half_range) if x is not None]
+    if any(x.shape != head.shape for x in ranges):
         raise ValueError("the range of actions does not fit the shape of an action")
-
-
-def _shape_of(array: np.ndarray | None) -> tuple[int, ...] | None:
-    return None if array is None else array.shape

@@ -3,20 +3,21 @@
 T: steps of a rollout, N: environments, D: features of an observation.
 """
 
-import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
 import gymnasium as gym
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from rl_teacher.agents.actions import ActionScale, Masks
+from rl_teacher.agents.actions import ActionScale, EnvArray, Masks
 from rl_teacher.agents.agent import RewardFunction
+from rl_teacher.agents.episode_stats import ReturnScaler
 from rl_teacher.agents.numpy_policy import NumpyPolicy, VectorNormaliser
 from rl_teacher.agents.policies import ActorCritic, load_networks, make_policy, numpy_head
-from rl_teacher.agents.reward_scaling import ReturnScaler
 from rl_teacher.agents.rollout_batch import BootstrapObservations, Normalisation, RolloutBatch
 from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.common.state_dict import (
@@ -75,13 +76,15 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self._observation_shape = observation_space.shape or ()
         self._observation_size = int(np.prod(self._observation_shape))
         # Agents without a setting for an image encoder take images as vectors.
-        has_encoder = getattr(config, "image_encoder", None) is not None
-        self._image_layout = image_layout_of(observation_space) if has_encoder else None
+        self._encoder_size = getattr(config, "image_encoder", None)
+        self._image_layout = image_layout_of(observation_space) if self._encoder_size else None
         # Images come on a known scale.
         is_image = self._image_layout is not None
         size = 1 if is_image else self._observation_size
         self._observation_stats = RunningMeanStd((size,), frozen=is_image)
         self._scale_rewards = ReturnScaler(config.num_envs, config.gamma)
+        # Compiled calls release the GIL, so that updates can run in parallel.
+        self._threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="update")
         self._actions: list[np.ndarray] = []
         self._features: list[np.ndarray] = []
         self.reinitialise()
@@ -98,8 +101,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         """Create new networks and optimisers; keep the statistics of observations and rewards."""
         encoder, size, hidden = Identity(), self._observation_size, self.config.hidden
         if self._image_layout is not None:
-            network_size = getattr(self.config, "image_encoder")  # noqa: B009 - see __init__
-            encoder = ImageEncoder(self._image_layout, network_size, self._rng)
+            encoder = ImageEncoder(self._image_layout, self._encoder_size, self._rng)
             # Policy and value function are one layer each on the features that they share.
             size, hidden = len(encoder.bias), ()
         self._networks = ActorCritic(
@@ -114,14 +116,8 @@ class OnPolicyAgent(ABC, Generic[Config]):
 
     def _refresh_policy(self) -> None:
         """Copy networks and statistics to the NumPy policy, which acts."""
-        stats = self._observation_stats
-        self._normaliser = VectorNormaliser(
-            self._observation_shape,
-            stats.mean.astype(np.float32),
-            (1 / stats.std).astype(np.float32),
-            # An agent that was trained on raw observations, as in a file of Stable-Baselines3, saw
-            # them unclipped too.
-            math.inf if stats.frozen else self.config.observation_clip,
+        self._normaliser = VectorNormaliser.from_stats(
+            self._observation_shape, self._observation_stats, self.config.observation_clip
         )
         policy, _, encoder = self._networks
         network, head = numpy_head(policy, self._action_shape, self._scale)
@@ -144,9 +140,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
             rows = encoder.to_tiles(rows)
         return rows.reshape(*leading, -1)
 
-    def _encode(
-        self, observations: Shaped[np.ndarray, "env ..."]
-    ) -> Float[np.ndarray, "env features"]:
+    def _encode(self, observations: EnvArray) -> Float[np.ndarray, "env features"]:
         """Compute the inputs of policy and value function."""
         if self._image_layout is None:
             return self._normaliser.features(observations)
@@ -158,9 +152,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         """True if image features computed while acting are valid in the update."""
         return self._image_layout is not None and self._updates_acting_networks
 
-    def act(
-        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
-    ) -> Shaped[np.ndarray, "env ..."]:
+    def act(self, observations: EnvArray, masks: Masks = None) -> EnvArray:
         """Sample actions; record them before scaling and clipping, for `learn`."""
         features = self._encode(observations)
         actions = self._policy.sample(features, self._rng, masks)
@@ -170,12 +162,8 @@ class OnPolicyAgent(ABC, Generic[Config]):
         return self._policy.head.to_environment(actions)
 
     def predict(
-        self,
-        observations: Shaped[np.ndarray, "env ..."],
-        masks: Masks = None,
-        *,
-        deterministic: bool = False,
-    ) -> Shaped[np.ndarray, "env ..."]:
+        self, observations: EnvArray, masks: Masks = None, *, deterministic: bool = False
+    ) -> EnvArray:
         """Return actions for evaluation: the mode, or samples that `learn` does not use."""
         features = self._encode(observations)
         if deterministic:
@@ -195,16 +183,17 @@ class OnPolicyAgent(ABC, Generic[Config]):
 
     def learn(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> dict[str, float]:
         """Update on one rollout with the given rewards."""
-        metrics = self._update(self._rollout_batch(rollout, rewards))
+        metrics = self._update(self.rollout_batch(rollout, rewards))
         self._steps += rollout.num_steps
         # The update must normalise observations as the policy did while it acted, so the
         # statistics are updated only after it.
         self.observe(rollout)
         return {name: float(value) for name, value in metrics.items()}
 
-    def _rollout_batch(
+    def rollout_batch(
         self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]
     ) -> RolloutBatch:
+        """Join a rollout and what `act` recorded of it to the input of an update."""
         actions, self._actions = np.stack(self._actions), []
         features, self._features = self._features, []
         if self._caches_features:

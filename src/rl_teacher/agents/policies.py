@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
 from rl_teacher.agents.actions import LOG_STD_RANGE, MASKED_LOGIT, ActionHead, ActionScale
+from rl_teacher.agents.agent import check_shapes
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import arrays_to_tree, tree_to_arrays
 from rl_teacher.nn.conv import Encoder, Identity
@@ -21,6 +22,10 @@ from rl_teacher.nn.mlp import MLP
 
 LOG_2PI = float(np.log(2 * np.pi))
 LOG_2 = float(np.log(2))
+
+Features = Float[Array, "batch features"]
+ActionMasks = Bool[Array, "batch action"] | None
+"""Discrete actions that are allowed; None: all."""
 
 
 class GaussianPolicy(eqx.Module):
@@ -31,9 +36,9 @@ class GaussianPolicy(eqx.Module):
 
     def log_prob(
         self,
-        observations: Float[Array, "batch features"],
+        observations: Features,
         actions: Float[Array, "batch action"],
-        masks: Array | None = None,  # noqa: ARG002 - only discrete actions can be masked
+        masks: ActionMasks = None,  # noqa: ARG002 - only discrete actions can be masked
     ) -> Float[Array, " batch"]:
         """Compute the [B] log-density of actions."""
         # log N(a; m, s) = -1/2 ((a - m) / s)^2 - log s - 1/2 log(2 pi), summed over A
@@ -42,8 +47,8 @@ class GaussianPolicy(eqx.Module):
 
     def entropy(
         self,
-        observations: Float[Array, "batch features"],
-        masks: Array | None = None,  # noqa: ARG002
+        observations: Features,
+        masks: ActionMasks = None,  # noqa: ARG002
     ) -> Float[Array, " batch"]:
         """Compute the [B] differential entropy in nats, the same for every observation."""
         # H = log s + 1/2 (1 + log(2 pi)), summed over A
@@ -57,9 +62,7 @@ class CategoricalPolicy(eqx.Module):
     logits: MLP
 
     def log_probs(
-        self,
-        observations: Float[Array, "batch features"],
-        masks: Bool[Array, "batch action"] | None = None,
+        self, observations: Features, masks: ActionMasks = None
     ) -> Float[Array, "batch action"]:
         """Compute the [B, A] log-probability of each action; about -1e8 where it is masked."""
         logits = self.logits(observations)
@@ -68,21 +71,15 @@ class CategoricalPolicy(eqx.Module):
         return jax.nn.log_softmax(logits)
 
     def log_prob(
-        self,
-        observations: Float[Array, "batch features"],
-        actions: Shaped[Array, " batch"],
-        masks: Bool[Array, "batch action"] | None = None,
+        self, observations: Features, actions: Shaped[Array, " batch"], masks: ActionMasks = None
     ) -> Float[Array, " batch"]:
         """Compute the [B] log-probability of actions, which are numbered 0 to A-1."""
         log_probs = self.log_probs(observations, masks)
         return jnp.take_along_axis(log_probs, actions[:, None], axis=-1)[:, 0]
 
-    def entropy(
-        self,
-        observations: Float[Array, "batch features"],
-        masks: Bool[Array, "batch action"] | None = None,
-    ) -> Float[Array, " batch"]:
+    def entropy(self, observations: Features, masks: ActionMasks = None) -> Float[Array, " batch"]:
         """Compute the [B] entropy in nats over the allowed actions."""
+        # H = -sum_a p(a) log p(a); masked actions add 0, since MASKED_LOGIT is finite.
         log_probs = self.log_probs(observations, masks)
         return -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
 
@@ -97,7 +94,7 @@ class SquashedGaussianPolicy(eqx.Module):
     network: MLP
 
     def __call__(
-        self, observations: Float[Array, "batch features"], noise: Float[Array, "batch action"]
+        self, observations: Features, noise: Float[Array, "batch action"]
     ) -> tuple[Float[Array, "batch action"], Float[Array, " batch"]]:
         """Return [B, A] actions in (-1, 1) for standard normal noise, and their [B] log-density.
 
@@ -105,6 +102,7 @@ class SquashedGaussianPolicy(eqx.Module):
         """
         mean, log_std = jnp.split(self.network(observations), 2, axis=-1)
         log_std = jnp.clip(log_std, *LOG_STD_RANGE)
+        # u = m + s * epsilon: reparameterised, so that gradients flow through the sample.
         u = mean + jnp.exp(log_std) * noise
         gaussian = -0.5 * jnp.sum(noise**2 + 2 * log_std + LOG_2PI, axis=-1)
         # log pi(a) = log N(u) - sum log(1 - tanh(u)^2), where the last term is computed as
@@ -169,12 +167,12 @@ def load_networks(like: Any, saved: Mapping[str, np.ndarray]) -> Any:
         BadConfig: the saved networks have other sizes.
     """
     own = tree_to_arrays(like)
-    needed = [array.shape for array in own.values()]
-    given = [saved[name].shape if name in saved else None for name in own]
-    if given != needed:
-        raise BadConfig(
-            f"The saved agent has networks of the shapes {given}, but this agent needs {needed}. "
-            "Use the `hidden` setting of the saved agent, and an environment with the same "
-            "observations and actions."
-        )
+    # The state of an agent also contains its optimisers.
+    given = {name: array for name, array in saved.items() if name in own}
+    check_shapes(
+        own,
+        given,
+        "Use the `hidden` setting of the saved agent, and an environment with the same "
+        "observations and actions.",
+    )
     return arrays_to_tree(like, saved)

@@ -14,19 +14,22 @@ T: steps of a rollout, N: environments, B = T * N, M: samples of a minibatch.
 """
 
 import functools
-import os
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Any
 
-import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float, Int32, UInt8
 
 from rl_teacher.agents.advantages import standardise, weighted_mean
-from rl_teacher.agents.minibatch_sgd import minibatches, run_sgd, value_loss
+from rl_teacher.agents.minibatch_sgd import (
+    make_optimiser,
+    minibatches,
+    run_sgd,
+    update_value,
+    value_loss,
+)
 from rl_teacher.agents.on_policy import OnPolicyAgent
 from rl_teacher.agents.policies import ActorCritic, Policy
 from rl_teacher.agents.rollout_batch import (
@@ -46,23 +49,8 @@ distributed over the cores."""
 class PPO(OnPolicyAgent[PPOConfig]):
     """The PPO agent; see the module's docstring."""
 
-    def __init__(
-        self,
-        observation_space: gym.Space,
-        action_space: gym.Space,
-        config: PPOConfig,
-        *,
-        total_steps: int,
-        seed: int,
-    ) -> None:
-        """Create an agent; see `OnPolicyAgent`."""
-        self._threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="ppo-update")
-        super().__init__(
-            observation_space, action_space, config, total_steps=total_steps, seed=seed
-        )
-
     def _init_optimisers(self) -> tuple[Any, ...]:
-        init = jax.jit(make_optimiser(self.config).init)
+        init = jax.jit(make_optimiser(self.config.max_grad_norm).init)
         if self._image_layout is not None:
             return (init(self._networks),)
         return init(self._networks.policy), init(self._networks.value)
@@ -89,7 +77,9 @@ class PPO(OnPolicyAgent[PPOConfig]):
         # A compiled call releases the GIL, so the two updates run on two cores.
         value_update = self._threads.submit(
             lambda: jax.block_until_ready(
-                update_value(value, value_state, value_batch, order, learning_rate, config)
+                update_value(
+                    value, value_state, value_batch, order, learning_rate, config.max_grad_norm
+                )
             )
         )
         policy, policy_state, metrics = update_policy(
@@ -99,14 +89,6 @@ class PPO(OnPolicyAgent[PPOConfig]):
         self._networks = ActorCritic(policy, value)
         self._optimisers = policy_state, value_state
         return metrics | value_metrics
-
-
-def make_optimiser(config: PPOConfig) -> optax.GradientTransformation:
-    """Create Adam with clipping by the global norm, without a learning rate."""
-    # Flattened, since for arrays this small each operation costs more than its arithmetic.
-    return optax.flatten(
-        optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=1e-5))
-    )
 
 
 def policy_loss(
@@ -145,24 +127,18 @@ def policy_loss(
     return -surrogate - config.entropy_coef * entropy, metrics
 
 
-# --- vectors: two independent updates ---
-
-
 @functools.partial(jax.jit, static_argnames="config")
 def update_policy(policy, state, batch, order, learning_rate, config):  # noqa: ANN001, ANN201
     """Run all gradient steps of a rollout on the policy; see `run_sgd`."""
 
     def loss(policy: Policy, batch: PolicyBatch) -> tuple[Array, dict[str, Array]]:
+        # By minibatch, as in most implementations, which makes the step size independent of the
+        # scale of the rewards.
         advantages = standardise(batch.advantages, batch.weights)
         return policy_loss(policy, batch._replace(advantages=advantages), config)
 
-    return run_sgd(loss, make_optimiser(config), learning_rate, policy, state, batch, order)
-
-
-@functools.partial(jax.jit, static_argnames="config")
-def update_value(value, state, batch, order, learning_rate, config):  # noqa: ANN001, ANN201
-    """Run all gradient steps of a rollout on the value function; see `run_sgd`."""
-    return run_sgd(value_loss, make_optimiser(config), learning_rate, value, state, batch, order)
+    optimiser = make_optimiser(config.max_grad_norm)
+    return run_sgd(loss, optimiser, learning_rate, policy, state, batch, order)
 
 
 # --- images: one update of encoder, policy and value function ---
@@ -180,36 +156,35 @@ def joint_loss(
     loss_of_value, value_metrics = value_loss(
         networks.value, value_batch._replace(observations=features)
     )
+    # L = L_policy + 1/2 E[(V - R)^2] - c * E[H]; the entropy bonus is part of the first term.
     return loss + loss_of_value, metrics | value_metrics
 
 
-@jax.jit
-def _standardise_by_minibatch(advantages, weights, order):  # noqa: ANN001, ANN202
-    return jax.vmap(standardise)(advantages[order], weights[order])
+_standardise_minibatches = jax.jit(jax.vmap(standardise))
 
 
 @functools.partial(jax.jit, static_argnames="config")
 def _chunk_gradients(networks, batches, samples, advantages, config):  # noqa: ANN001, ANN202
-    """Compute gradients, metrics and the total weight of a chunk of a minibatch."""
+    """Compute gradients, metrics and the number of valid steps of a chunk of a minibatch."""
     policy_batch, value_batch = jax.tree.map(lambda column: column[samples], batches)
     chunk = policy_batch._replace(advantages=advantages), value_batch
     gradients, metrics = jax.grad(joint_loss, has_aux=True)(networks, chunk, config)
     return gradients, metrics, policy_batch.weights.sum()
 
 
-@functools.partial(jax.jit, static_argnames="config")
-def _apply_gradients(networks, state, chunks, learning_rate, config):  # noqa: ANN001, ANN202
+@functools.partial(jax.jit, static_argnames="max_grad_norm")
+def _apply_gradients(networks, state, chunks, learning_rate, max_grad_norm):  # noqa: ANN001, ANN202
     """Take a gradient step; return metrics as means over chunks."""
     *parts, counts = zip(*chunks, strict=True)
     total = jnp.maximum(sum(counts), 1.0)
 
-    # The loss is a mean over valid steps, so the mean over chunks, weighted by their valid steps,
-    # is the gradient of the whole minibatch.
+    # g = sum_k n_k g_k / sum_k n_k: the loss is a mean over valid steps, so the mean over chunks,
+    # weighted by their valid steps n_k, is the gradient of the whole minibatch.
     def mean(*each: Array) -> Array:
         return sum(count * one for count, one in zip(counts, each, strict=True)) / total  # pyright: ignore[reportReturnType]
 
     gradients, metrics = (jax.tree.map(mean, *part) for part in parts)
-    updates, state = make_optimiser(config).update(gradients, state)
+    updates, state = make_optimiser(max_grad_norm).update(gradients, state)
     networks = jax.tree.map(lambda p, u: p - learning_rate * u, networks, updates)
     return networks, state, metrics
 
@@ -245,19 +220,24 @@ def update_jointly(  # noqa: PLR0913 - the state of an optimiser and its input
     policy_batch, value_batch = batches
     batches = policy_batch._replace(observations=images), value_batch
     samples = order.reshape(-1, order.shape[-1])
-    advantages = _standardise_by_minibatch(policy_batch.advantages, policy_batch.weights, samples)
+    advantages = _standardise_minibatches(
+        policy_batch.advantages[samples], policy_batch.weights[samples]
+    )
     num_chunks = -(-samples.shape[1] // CHUNK) if jax.default_backend() == "cpu" else 1
+
+    def chunk_gradients(samples: np.ndarray, advantages: np.ndarray) -> Any:
+        # Waits, so that the thread is occupied until its chunk is done.
+        return jax.block_until_ready(
+            _chunk_gradients(networks, batches, samples, advantages, config)
+        )
+
     all_metrics = []
     for minibatch in zip(samples, np.asarray(advantages), strict=True):
-        compute = functools.partial(_finished_chunk, networks, batches, config)
-        chunks = threads.map(compute, *(np.array_split(each, num_chunks) for each in minibatch))
+        chunks = threads.map(
+            chunk_gradients, *(np.array_split(each, num_chunks) for each in minibatch)
+        )
         networks, state, metrics = _apply_gradients(
-            networks, state, tuple(chunks), learning_rate, config
+            networks, state, tuple(chunks), learning_rate, config.max_grad_norm
         )
         all_metrics.append(metrics)
     return networks, state, jax.tree.map(lambda *each: np.mean(np.stack(each)), *all_metrics)
-
-
-def _finished_chunk(networks, batches, config, samples, advantages):  # noqa: ANN001, ANN202
-    # Wait here, so that the thread is occupied until its chunk is done.
-    return jax.block_until_ready(_chunk_gradients(networks, batches, samples, advantages, config))

@@ -1,6 +1,5 @@
 """All agents by name: built-in ones, those of other libraries, and those of the user."""
 
-from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 
@@ -63,9 +62,24 @@ def make_agent(config: TeachConfig, venv: gym.vector.VectorEnv) -> Agent:
         UnknownName: there is no such agent.
         BadInput: it cannot be created, or cannot act in the environment.
     """
+    name = config.agent
     check_agent(config)
-    check_supports_images(config.agent, venv.single_observation_space)
-    return _constructor(config.agent)(
+    check_supports_images(name, venv.single_observation_space)
+    if name in AGENTS:
+        module, _, attribute = AGENTS[name].partition(":")
+        construct = getattr(import_module(module), attribute)
+    elif not is_library_agent(name):
+        construct = partial(make_custom_agent, name)
+    elif is_on_policy(algorithm_class(name)):
+        # Imported here, since torch takes seconds.
+        from rl_teacher.agents.sb3.on_policy import OnPolicyLibraryAgent  # noqa: PLC0415
+
+        construct = partial(OnPolicyLibraryAgent, name)
+    else:
+        from rl_teacher.agents.sb3.off_policy import OffPolicyLibraryAgent  # noqa: PLC0415
+
+        construct = partial(OffPolicyLibraryAgent, name)
+    return construct(
         venv.single_observation_space,
         venv.single_action_space,
         config.agent_settings,
@@ -87,25 +101,3 @@ def check_supports_images(name: str, observation_space: gym.Space) -> None:
         f"The observations are images of shape {observation_space.shape}, but {name} only accepts "
         f"vectors. Use -a {', '.join(IMAGE_AGENTS[:-1])} or {IMAGE_AGENTS[-1]}."
     )
-
-
-def _constructor(name: str) -> Callable[..., Agent]:
-    if name in AGENTS:
-        module, _, attribute = AGENTS[name].partition(":")
-        return getattr(import_module(module), attribute)
-    if not is_library_agent(name):
-        return partial(make_custom_agent, name)
-    if is_on_policy(algorithm_class(name)):
-        from rl_teacher.agents.sb3.on_policy import (  # noqa: PLC0415 - imports torch
-            OnPolicyLibraryAgent,
-        )
-
-        return partial(OnPolicyLibraryAgent, name)
-    from rl_teacher.agents.sb3.off_policy import OffPolicyLibraryAgent  # noqa: PLC0415
-
-    return partial(OffPolicyLibraryAgent, name)
-
-
-def num_envs_for(config: TeachConfig) -> int:
-    """Return the number of environments that the agent needs."""
-    return config.agent_settings.num_envs

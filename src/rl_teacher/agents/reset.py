@@ -36,7 +36,7 @@ class SupportsReset(Protocol):
         """Replace networks and optimisers by new ones."""
         ...
 
-    def state(self) -> dict[str, np.ndarray]:
+    def state(self) -> StateDict:
         """Return its complete state."""
         ...
 
@@ -126,8 +126,16 @@ class AgentReset:
         if self._is_finished or reward_fn is None:
             return
         if self._reset_step is None:
-            if num_labels >= self._due_labels:
-                self._reset(agent, step)
+            if num_labels < self._due_labels:
+                return
+            logger.info("the agent is reset at step %s", f"{step:,}")
+            self._reset_step = step
+            if isinstance(agent, SupportsRestore):
+                self._state_before_reset = {name: np.copy(a) for name, a in agent.state().items()}
+                self._recent_before_reset, self._recent = self._recent, RecentSteps()
+            else:
+                self._finish()
+            agent.reinitialise()
         elif step >= 2 * self._reset_step:
             reward_before = self._recent_before_reset.mean_reward(reward_fn)
             reward_after = self._recent.mean_reward(reward_fn)
@@ -135,16 +143,6 @@ class AgentReset:
                 logger.info("the agent before the reset was better and is restored")
                 agent.restore_checkpoint(self._state_before_reset)
             self._finish()
-
-    def _reset(self, agent: SupportsReset, step: int) -> None:
-        logger.info("the agent is reset at step %s", f"{step:,}")
-        self._reset_step = step
-        if isinstance(agent, SupportsRestore):
-            self._state_before_reset = {name: np.copy(a) for name, a in agent.state().items()}
-            self._recent_before_reset, self._recent = self._recent, RecentSteps()
-        else:
-            self._finish()
-        agent.reinitialise()
 
     def _finish(self) -> None:
         self._is_finished = True

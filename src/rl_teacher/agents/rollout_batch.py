@@ -34,6 +34,7 @@ class Normalisation(NamedTuple):
         """Normalise vectors; images (bytes) stay as they are."""
         if observations.dtype == jnp.uint8:
             return observations
+        # clip((o - mean) / std), exactly as the policy normalised while it acted
         return jnp.clip((observations - self.mean) / self.std, -self.clip, self.clip)
 
 
@@ -139,6 +140,7 @@ def prepare_batches(
     policy, value, encoder = networks
     observations = rollout.normalisation(rollout.observations)
     features = encoder(observations) if rollout.features is None else rollout.features
+    # One pass over the whole rollout, in place of one small pass per step of the simulation.
     values = value(features)[..., 0]
     advantages = generalized_advantage_estimation(
         rollout.rewards,
@@ -177,6 +179,7 @@ def bootstrap_values(
     following = rollout.next_observations
     if not isinstance(following, BootstrapObservations):
         return networks.value(networks.encoder(rollout.normalisation(following)))[..., 0]
+    # V(o_{t+1}) is V of the next row, except where the next row starts another episode.
     at_ends = networks.value(networks.encoder(following.observations))[:, 0]
     shifted = jnp.concatenate([values[1:], values[-1:]]).reshape(-1)
     return shifted.at[following.steps].set(at_ends).reshape(values.shape)

@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Float, Int
 
-from rl_teacher.agents.actions import ActionScale, Masks
+from rl_teacher.agents.actions import ActionScale, EnvArray, Masks
 from rl_teacher.agents.agent import RewardFunction
 from rl_teacher.agents.explore import StateEntropy
 from rl_teacher.agents.numpy_policy import NumpyPolicy, VectorNormaliser
@@ -108,9 +108,17 @@ class Minibatch(NamedTuple):
     next_noise: Any
 
 
-def new_critics(sizes: tuple[int, ...], rng: np.random.Generator) -> Critics:
+def new_critics(
+    num_features: int, num_actions: int, config: SACConfig, rng: np.random.Generator
+) -> Critics:
     """Create two critics."""
+    sizes = (num_features + num_actions, *config.hidden, 1)
     return Critics(MLP(sizes, "relu", 1.0, rng), MLP(sizes, "relu", 1.0, rng))
+
+
+def initial_log_temperature(config: SACConfig) -> Float[Array, ""]:
+    """Return log alpha at the start; its logarithm is learned, so that alpha stays positive."""
+    return jnp.asarray(np.log(np.float32(config.initial_temperature)))
 
 
 def new_networks(
@@ -118,9 +126,11 @@ def new_networks(
 ) -> Networks:
     """Create all networks; the small output weights of the actor give widely spread actions."""
     actor = MLP((num_features, *config.hidden, 2 * num_actions), "relu", 0.01, rng)
-    critics = new_critics((num_features + num_actions, *config.hidden, 1), rng)
-    log_temperature = jnp.asarray(np.log(np.float32(config.initial_temperature)))
-    return Networks(SquashedGaussianPolicy(actor), critics, critics, log_temperature)
+    critics = new_critics(num_features, num_actions, config, rng)
+    # Target networks start equal to the critics.
+    return Networks(
+        SquashedGaussianPolicy(actor), critics, critics, initial_log_temperature(config)
+    )
 
 
 @jax.jit
@@ -149,6 +159,7 @@ def critic_loss(
     critics: Critics, batch: Minibatch, targets: Float[Array, " batch"]
 ) -> Float[Array, ""]:
     """Compute 1/2 (Q - y)^2, averaged over samples and summed over both critics (eq. 5)."""
+    # J_Q = 1/2 E[(Q(o, a) - y)^2]; y is a constant.
     errors = critics(batch.observations, batch.actions) - targets
     return 0.5 * jnp.sum(jnp.mean(errors**2, axis=-1))
 
@@ -161,6 +172,7 @@ def actor_loss(
 ) -> tuple[Float[Array, ""], Float[Array, " batch"]]:
     """Compute alpha * log pi(a | o) - min Q(o, a) (eq. 9); also return the log-densities."""
     actions, log_probs = actor(batch.observations, batch.noise)
+    # J_pi = E[alpha * log pi(a | o) - min Q(o, a)]; the lower estimate counters overestimation.
     values = critics(batch.observations, actions).min(0)
     return jnp.mean(temperature * log_probs - values), log_probs
 
@@ -169,11 +181,13 @@ def temperature_loss(
     log_temperature: Float[Array, ""], log_probs: Float[Array, " batch"], target_entropy: float
 ) -> Float[Array, ""]:
     """Compute -alpha * (log pi + H) (eq. 18), whose slope is positive above the target entropy."""
+    # J_alpha = -alpha * E[log pi + H]
     return -jnp.exp(log_temperature) * jnp.mean(log_probs + target_entropy)
 
 
 def _adam_step(parameters: Any, gradients: Any, state: Any, config: SACConfig) -> tuple[Any, Any]:
     updates, state = ADAM.update(gradients, state)
+    # theta <- theta - learning rate * Adam(gradient)
     return jax.tree.map(lambda p, u: p - config.learning_rate * u, parameters, updates), state
 
 
@@ -182,6 +196,7 @@ def _critic_step(
 ) -> tuple[Networks, Optimisers, dict[str, Array]]:
     """Update the critics by one gradient step, then their target networks."""
     temperature = jnp.exp(networks.log_temperature)
+    # a' is a fresh sample of the current policy, not an action of the buffer.
     next_actions, next_log_probs = networks.actor(batch.next_observations, batch.next_noise)
     targets = soft_q_target(
         batch.rewards,
@@ -243,6 +258,7 @@ def update(
         number, batch = step
         networks, optimisers = carry
         networks, optimisers, metrics = _critic_step(networks, optimisers, batch, config)
+        # Known when compiling: without a delay, the branch and its copies are left out.
         if config.policy_delay == 1:
             return _actor_step(networks, optimisers, batch, config), metrics
         carry = jax.lax.cond(
@@ -340,11 +356,8 @@ class SAC:
 
     def _refresh_policy(self) -> None:
         """Copy networks and statistics to the NumPy policy, which acts."""
-        self._normaliser = VectorNormaliser(
-            self._observation_shape,
-            self._observation_stats.mean.astype(np.float32),
-            (1 / self._observation_stats.std).astype(np.float32),
-            self.config.observation_clip,
+        self._normaliser = VectorNormaliser.from_stats(
+            self._observation_shape, self._observation_stats, self.config.observation_clip
         )
         network, head = numpy_head(self._networks.actor, self._action_shape, self._scale)
         self._policy = NumpyPolicy(self._normaliser, NumpyMLP.from_jax(network), head)
@@ -357,9 +370,9 @@ class SAC:
 
     def act(
         self,
-        observations: Shaped[np.ndarray, "env ..."],
+        observations: EnvArray,
         masks: Masks = None,
-    ) -> Shaped[np.ndarray, "env ..."]:
+    ) -> EnvArray:
         """Sample actions of the actor; uniform ones until there are enough steps to learn from."""
         if self._is_warming_up:
             return self._random_actions(len(observations))
@@ -371,20 +384,18 @@ class SAC:
 
     def predict(
         self,
-        observations: Shaped[np.ndarray, "env ..."],
+        observations: EnvArray,
         masks: Masks = None,  # noqa: ARG002 - only discrete actions can be masked
         *,
         deterministic: bool = False,
-    ) -> Shaped[np.ndarray, "env ..."]:
+    ) -> EnvArray:
         """Return actions of the actor: the squashed mean, or samples."""
         features = self._normaliser.features(observations)
         if deterministic:
             return self._policy.head.to_environment(self._policy.mode(features))
         return self._policy.head.to_environment(self._policy.sample(features, self._rng))
 
-    def explore(
-        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
-    ) -> Shaped[np.ndarray, "env ..."]:
+    def explore(self, observations: EnvArray, masks: Masks = None) -> EnvArray:
         """Return actions as `act` does, to be rewarded for their novelty in `observe`."""
         if self.config.no_explore:
             return self._random_actions(len(observations))
@@ -403,6 +414,7 @@ class SAC:
         if self._is_exploring and not self._is_warming_up:
             states = self._buffer.observations.reshape(len(self._buffer), -1)
             indices = self._sample_indices()
+            # Intrinsic rewards change with the buffer, so they are computed for each minibatch.
             intrinsic = self._entropy(self._normaliser.normalise(states), indices, self._rng)
             self._update(indices, intrinsic)
             self._has_explored = True
@@ -437,25 +449,13 @@ class SAC:
             indices: [U, M] buffer indices.
             rewards: [U, M] rewards instead of the stored ones.
         """
-        batches = self._minibatches(indices, rewards)
-        self._networks, self._optimisers, metrics = update(
-            self._networks, self._optimisers, batches, self.config
-        )
-        self._refresh_policy()
-        return {name: float(value) for name, value in metrics.items()}
-
-    def _minibatches(
-        self,
-        indices: Int[np.ndarray, "update sample"],
-        rewards: Float[np.ndarray, "update sample"] | None,
-    ) -> Minibatch:
         steps = self._buffer.gather(indices)
         observations, next_observations = (
             self._normaliser.normalise(steps[name].reshape(*indices.shape, -1))
             for name in ("observations", "next_observations")
         )
         actions = self._scale.from_environment(steps["actions"]).reshape(*indices.shape, -1)
-        return Minibatch(
+        batches = Minibatch(
             observations=observations,
             actions=actions,
             rewards=steps["rewards"] if rewards is None else rewards,
@@ -464,12 +464,17 @@ class SAC:
             noise=self._rng.standard_normal(actions.shape, dtype=np.float32),
             next_noise=self._rng.standard_normal(actions.shape, dtype=np.float32),
         )
+        self._networks, self._optimisers, metrics = update(
+            self._networks, self._optimisers, batches, self.config
+        )
+        self._refresh_policy()
+        return {name: float(value) for name, value in metrics.items()}
 
     def relabel_buffer(self, reward_fn: RewardFunction) -> None:
         """Recompute all stored rewards.
 
-        The first time after exploration, the critics are replaced too, because they learned
-        intrinsic rewards.
+        The first time after exploration, the critics and the temperature are reset too, because
+        they learned from intrinsic rewards.
         """
         if self._has_unrewarded or not self.config.no_relabel:
             self._buffer.relabel(reward_fn)
@@ -477,21 +482,15 @@ class SAC:
         if not self._has_explored:
             return
         self._has_explored = False
-        self._reset_critics()
+        num_features = len(self._observation_stats.mean)
+        critics = new_critics(num_features, self._num_actions, self.config, self._rng)
+        # The actor is kept, so that the agent continues to visit diverse states.
+        self._networks = Networks(
+            self._networks.actor, critics, critics, initial_log_temperature(self.config)
+        )
+        self._optimisers = new_optimisers(self._networks)._replace(actor=self._optimisers.actor)
         for _ in range(math.ceil(STEPS_AFTER_CRITIC_RESET / self._num_updates)):
             self._update(self._sample_indices())
-
-    def _reset_critics(self) -> None:
-        """Create new critics with a new optimiser; keep the actor, and reset the temperature."""
-        num_features = len(self._observation_stats.mean)
-        sizes = (num_features + self._num_actions, *self.config.hidden, 1)
-        critics = new_critics(sizes, self._rng)
-        log_temperature = jnp.asarray(np.log(np.float32(self.config.initial_temperature)))
-        self._networks = self._networks._replace(
-            critics=critics, targets=critics, log_temperature=log_temperature
-        )
-        fresh = new_optimisers(self._networks)
-        self._optimisers = fresh._replace(actor=self._optimisers.actor)
 
     # --- warm starts and saving ---
 
@@ -504,6 +503,7 @@ class SAC:
         self._networks: Networks = load_networks(self._networks, part_of(state, "networks"))
         self._optimisers = new_optimisers(self._networks)
         self._observation_stats.load_state(part_of(state, "observations"))
+        # The policy is trained already, so it acts from the first step on.
         self._num_random_steps = 0
         self._refresh_policy()
 

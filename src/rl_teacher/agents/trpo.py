@@ -15,19 +15,16 @@ T: steps of a rollout, N: environments, B = T * N, A: actions, P: parameters of 
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-import gymnasium as gym
 import jax
 import jax.numpy as jnp
-import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from rl_teacher.agents.actions import MASKED_LOGIT
 from rl_teacher.agents.advantages import standardise, weighted_mean
-from rl_teacher.agents.minibatch_sgd import minibatches, run_sgd, value_loss
+from rl_teacher.agents.minibatch_sgd import make_optimiser, minibatches, update_value
 from rl_teacher.agents.on_policy import OnPolicyAgent
 from rl_teacher.agents.policies import ActorCritic, GaussianPolicy, Policy
 from rl_teacher.agents.rollout_batch import PolicyBatch, RolloutBatch, prepare_batches
@@ -189,39 +186,14 @@ def _line_search(
     return length, kl, is_acceptable
 
 
-def _make_optimiser() -> optax.GradientTransformation:
-    # Flattened, since for arrays this small each operation costs more than its arithmetic.
-    return optax.flatten(optax.scale_by_adam(eps=1e-5))
-
-
 _update_policy = jax.jit(natural_gradient_step, static_argnames="config")
-
-
-@jax.jit
-def _update_value(value, state, batch, order, learning_rate):  # noqa: ANN001, ANN202
-    return run_sgd(value_loss, _make_optimiser(), learning_rate, value, state, batch, order)
 
 
 class TRPO(OnPolicyAgent[TRPOConfig]):
     """The TRPO agent; see the module's docstring."""
 
-    def __init__(
-        self,
-        observation_space: gym.Space,
-        action_space: gym.Space,
-        config: TRPOConfig,
-        *,
-        total_steps: int,
-        seed: int,
-    ) -> None:
-        """Create an agent; see `OnPolicyAgent`."""
-        self._value_thread = ThreadPoolExecutor(1, thread_name_prefix="value-update")
-        super().__init__(
-            observation_space, action_space, config, total_steps=total_steps, seed=seed
-        )
-
     def _init_optimisers(self) -> tuple[Any, ...]:
-        return (jax.jit(_make_optimiser().init)(self._networks.value),)
+        return (jax.jit(make_optimiser().init)(self._networks.value),)
 
     def _update(self, rollout: RolloutBatch) -> dict[str, Array]:
         config = self.config
@@ -231,9 +203,9 @@ class TRPO(OnPolicyAgent[TRPOConfig]):
         order = minibatches(self._rng, batch_size, config.num_epochs, config.minibatch_size)
         (value_state,) = self._optimisers
         # A compiled call releases the GIL, so the two updates run on two cores.
-        value_update = self._value_thread.submit(
+        value_update = self._threads.submit(
             lambda: jax.block_until_ready(
-                _update_value(value, value_state, value_batch, order, config.learning_rate)
+                update_value(value, value_state, value_batch, order, config.learning_rate)
             )
         )
         policy, metrics = _update_policy(policy, policy_batch, config)

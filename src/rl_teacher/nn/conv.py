@@ -107,11 +107,12 @@ class Convolutions(eqx.Module):
 
     def __call__(self, images: Shaped[Array, "batch byte"]) -> Float[Array, "batch feature"]:
         """Compute [B, F] the flat output of the last layer."""
-        return map_blocks(self._encode_images, images)
 
-    def _encode_images(self, images: Array) -> Array:
-        x = self.layout.channels_last(images)
-        return self._from_first_layer(convolve(x, self.filters[0], self.strides[0]))
+        def encode(images: Array) -> Array:
+            x = self.layout.channels_last(images)
+            return self._from_first_layer(convolve(x, self.filters[0], self.strides[0]))
+
+        return map_blocks(encode, images)
 
     def encode_tiles(self, tiles: Shaped[Array, "batch byte"]) -> Float[Array, "batch feature"]:
         """Compute the same for images in the order of tiles, which the first layer needs.
@@ -120,14 +121,16 @@ class Convolutions(eqx.Module):
             tiles: [B, P'] from `ImageLayout.to_tiles`, with tiles as wide as the stride of the
                 first layer, which must divide the width of its filters.
         """
-        return map_blocks(self._encode_tiles, tiles)
-
-    def _encode_tiles(self, tiles: Array) -> Array:
         stride, window = self.strides[0], len(self.filters[0])
-        size = (num_tiles(pixels, stride, window) for pixels in self.layout.size)
-        parts = split_filters(self.filters[0], stride, channels_first=self.layout.channel_axis == 0)
-        x = tiles.reshape(len(tiles), *size, parts.shape[2])
-        return self._from_first_layer(convolve_tiles(x, parts))
+        is_channels_first = self.layout.channel_axis == 0
+
+        def encode(tiles: Array) -> Array:
+            size = (num_tiles(pixels, stride, window) for pixels in self.layout.size)
+            parts = split_filters(self.filters[0], stride, channels_first=is_channels_first)
+            x = tiles.reshape(len(tiles), *size, parts.shape[2])
+            return self._from_first_layer(convolve_tiles(x, parts))
+
+        return map_blocks(encode, tiles)
 
     def _from_first_layer(self, x: Array) -> Array:
         """Compute [B, F] from the output of the first layer's filters."""
@@ -216,6 +219,7 @@ def map_blocks(
     num = len(rows)
     if num <= BLOCK_IMAGES or not _is_cpu():
         return f(rows)
+    # A loop over equal blocks is one program for any number of rows; the last block is padded.
     padded = jnp.pad(rows, ((0, -num % BLOCK_IMAGES), (0, 0)))
     outputs = jax.lax.map(f, padded.reshape(-1, BLOCK_IMAGES, rows.shape[-1]))
     return outputs.reshape(len(padded), -1)[:num]
@@ -231,6 +235,8 @@ def convolve(
     On a CPU, XLA's own convolution is 10 times slower inside a loop, such as one over minibatches
     or blocks of images. Matrix products are equally fast everywhere.
     """
+    # If the stride divides the width of the filters, every pixel belongs to exactly one tile, and
+    # nothing is copied.
     if stride > 1 and len(weights) % stride == 0:
         return convolve_tiles(to_tiles(x, stride, len(weights)), split_filters(weights, stride))
     if x.dtype == jnp.uint8:
@@ -270,6 +276,7 @@ def to_tiles(x: Array, stride: int, window: int) -> Shaped[Array, "batch rows co
     """Cut [B, H, W, I] into the tiles that some filter covers, with the channels last in each."""
     batch, *size, inputs = x.shape
     rows, columns = (num_tiles(pixels, stride, window) for pixels in size)
+    # [B, H, W, I] -> [B, rows, columns, stride * stride * I]
     x = x[:, : rows * stride, : columns * stride]
     x = x.reshape(batch, rows, stride, columns, stride, inputs).transpose(0, 1, 3, 2, 4, 5)
     return x.reshape(batch, rows, columns, stride * stride * inputs)
@@ -329,10 +336,6 @@ def _merge_filter_parts(parts: Array) -> Array:
     return parts.transpose(2, 0, 1, 3).reshape(parts.shape[2], -1)
 
 
-def _convolve_tiles_forward(tiles: Array, parts: Array) -> tuple[Array, tuple[Array, Array]]:
-    return _convolve_tiles(tiles, parts), (tiles, parts)
-
-
 def _convolve_tiles_backward(
     residuals: tuple[Array, Array], gradient: Array
 ) -> tuple[Array | None, Array]:
@@ -362,4 +365,6 @@ def _convolve_tiles_backward(
     return (products_gradient.T @ _merge_filter_parts(parts).T).reshape(tiles.shape), parts_gradient
 
 
-_convolve_tiles.defvjp(_convolve_tiles_forward, _convolve_tiles_backward)
+_convolve_tiles.defvjp(
+    lambda tiles, parts: (_convolve_tiles(tiles, parts), (tiles, parts)), _convolve_tiles_backward
+)

@@ -70,6 +70,7 @@ class NumpyMLP:
     ) -> Float[np.ndarray, "... batch outputs"]:
         activate = INPLACE_ACTIVATIONS[self.activation]
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            # In place, so that each layer allocates one array.
             x = x @ weight
             x += bias[..., None, :]
             x = activate(x)
@@ -173,9 +174,11 @@ def convolve(
     across = -(-width // stride)
     rows, columns = ((pixels - width) // stride + 1 for pixels in size)
     high, wide = rows + across - 1, columns + across - 1
+    # Image to tiles: [B, H, W, C] -> [B * high * wide, stride * stride * C]
     x = _resize(x, (high * stride, wide * stride), (1, 2))
     x = x.reshape(num, high, stride, wide, stride, channels).transpose(0, 1, 3, 2, 4, 5)
     tiles = x.reshape(num * high * wide, stride * stride * channels).astype(np.float32, copy=False)
+    # Filters to parts: [width, width, C, O] -> [stride * stride * C, k * k * O]
     parts = _resize(filters, (across * stride, across * stride), (0, 1))
     parts = parts.reshape(across, stride, across, stride, channels, num_filters)
     parts = parts.transpose(1, 3, 4, 0, 2, 5).reshape(tiles.shape[1], -1)

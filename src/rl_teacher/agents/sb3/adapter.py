@@ -1,8 +1,9 @@
 """Base class of the adapters for agents of other libraries."""
 
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
@@ -14,9 +15,8 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.noise import NormalActionNoise, VectorizedActionNoise
 from stable_baselines3.common.vec_env import VecEnv
 
-from rl_teacher.agents.actions import Masks
-from rl_teacher.agents.sb3.libraries import algorithm_class, arguments_for
-from rl_teacher.agents.sb3.randomness import IsolatedRandomness
+from rl_teacher.agents.actions import EnvArray, Masks
+from rl_teacher.agents.sb3.libraries import NORMALISE, algorithm_class, arguments_for
 from rl_teacher.agents.sb3.weights import load_weights, warm_start_weights, weights_of
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import StateDict, array_to_rng, nest, part_of, rng_to_array
@@ -45,6 +45,57 @@ def limit_torch_threads() -> None:
         torch.set_num_threads(1)
 
 
+class IsolatedRandomness:
+    """The state of the global generators of NumPy and torch, as seen by one agent.
+
+    The libraries sample from global generators. While the agent computes, these have the state in
+    which the agent left them; afterwards, they have their previous state.
+    """
+
+    def __init__(self) -> None:
+        self._numpy: Any = np.random.get_state()
+        self._torch = torch.get_rng_state()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Swap the state of the global generators for that of the agent."""
+        others_numpy, others_torch = np.random.get_state(), torch.get_rng_state()
+        np.random.set_state(self._numpy)
+        torch.set_rng_state(self._torch)
+        try:
+            yield
+        finally:
+            self._numpy, self._torch = np.random.get_state(), torch.get_rng_state()
+            np.random.set_state(others_numpy)
+            torch.set_rng_state(others_torch)
+
+    @contextmanager
+    def seeded_within(self) -> Iterator[None]:
+        """Swap as `in_use`, and restore Python's generator, for calls that seed all generators."""
+        others = random.getstate()
+        try:
+            with self.in_use():
+                yield
+        finally:
+            random.setstate(others)
+
+    def state(self) -> StateDict:
+        """Return everything needed to continue exactly."""
+        _, keys, place, has_gauss, gauss = self._numpy
+        return {
+            "keys": np.asarray(keys),
+            "place": np.asarray([place, has_gauss]),
+            "gauss": np.asarray(gauss),
+            "torch": self._torch.numpy().copy(),
+        }
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Continue from a saved state."""
+        place, has_gauss = (int(each) for each in state["place"])
+        self._numpy = ("MT19937", state["keys"], place, has_gauss, float(state["gauss"]))
+        self._torch = torch.from_numpy(state["torch"].copy())
+
+
 class SpacesOnly(VecEnv):
     """A vector environment that has spaces but cannot be stepped, for constructors."""
 
@@ -69,7 +120,7 @@ class SpacesOnly(VecEnv):
         """Do nothing."""
 
 
-class LibraryAgent(ABC):
+class LibraryAgent:
     """An algorithm of another library, without its own training loop.
 
     Attributes:
@@ -109,16 +160,23 @@ class LibraryAgent(ABC):
         self._num_envs = settings.num_envs
         self._class = algorithm_class(name)
         self._arguments = arguments_for(self._class, name, settings)
-        self._action_space = action_space
+        self._observation_space, self._action_space = observation_space, action_space
         self._first_action = 0
-        self._algorithm_spaces = observation_space, action_space
         if isinstance(action_space, gym.spaces.Discrete):
             # These libraries count actions from 0, even if the space does not.
             self._first_action = int(action_space.start)
-            self._algorithm_spaces = observation_space, gym.spaces.Discrete(int(action_space.n))
+            action_space = gym.spaces.Discrete(int(action_space.n))
         if isinstance(observation_space, gym.spaces.Box) and observation_space.dtype.kind == "f":
-            unbounded = gym.spaces.Box(-np.inf, np.inf, observation_space.shape, np.float32)
-            self._algorithm_spaces = unbounded, self._algorithm_spaces[1]
+            # Normalised observations may exceed the bounds of the environment's.
+            shape = observation_space.shape
+            observation_space = gym.spaces.Box(-np.inf, np.inf, shape, np.float32)
+        space = observation_space
+        if isinstance(space, gym.spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3:
+            # An image that is too small for convolutions. These libraries would guess its channel
+            # axis, and transpose it in some calls only; one channel and one row leave no choice.
+            low, high = (bound.reshape(1, 1, -1) for bound in (space.low, space.high))
+            observation_space = gym.spaces.Box(low, high, dtype=np.uint8)
+        self._algorithm_spaces = observation_space, action_space
         self._total_steps = max(total_steps, 1)
         self._rng = np.random.default_rng([seed, 1])
         self._randomness = IsolatedRandomness()
@@ -127,11 +185,14 @@ class LibraryAgent(ABC):
     def _construct(self, seed: int) -> Any:
         """Construct the algorithm."""
         env = SpacesOnly(self._num_envs, *self._algorithm_spaces)
-        arguments = dict(self._constructor_arguments())
+        arguments = {name: value for name, value in self._arguments.items() if name != NORMALISE}
+        std, shape = arguments.get("action_noise"), self._action_space.shape or ()
         try:
             with self._randomness.seeded_within():
-                if isinstance(arguments.get("action_noise"), float | int):
-                    arguments["action_noise"] = self._noise(arguments["action_noise"])
+                if isinstance(std, float | int):
+                    # Independent noise for each environment, on actions in [-1, 1].
+                    each = NormalActionNoise(np.zeros(shape), np.full(shape, std))
+                    arguments["action_noise"] = VectorizedActionNoise(each, self._num_envs)
                 algorithm = self._class(env=env, seed=seed, **arguments)
         except Exception as error:
             raise BadConfig(
@@ -143,42 +204,29 @@ class LibraryAgent(ABC):
         algorithm._total_timesteps = self._total_steps
         return algorithm
 
-    def _constructor_arguments(self) -> Mapping[str, Any]:
-        return self._arguments
-
-    def _noise(self, spread: float) -> VectorizedActionNoise:
-        """Create independent Gaussian noise for each environment, on actions in [-1, 1]."""
-        shape = self._action_space.shape or ()
-        each = NormalActionNoise(np.zeros(shape), np.full(shape, spread))
-        return VectorizedActionNoise(each, self._num_envs)
-
-    @abstractmethod
-    def _normalise(self, observations: Shaped[np.ndarray, "..."]) -> np.ndarray:
-        """Return observations in the form that the algorithm is given."""
+    def normalise(self, observations: Shaped[np.ndarray, "..."]) -> np.ndarray:
+        """Return [B, ...] observations in the form that the algorithm learns from."""
+        return observations.reshape(len(observations), *(self._algorithm_spaces[0].shape or ()))
 
     def predict(
-        self,
-        observations: Shaped[np.ndarray, "env ..."],
-        masks: Masks = None,
-        *,
-        deterministic: bool = False,
-    ) -> Shaped[np.ndarray, "env ..."]:
+        self, observations: EnvArray, masks: Masks = None, *, deterministic: bool = False
+    ) -> EnvArray:
         """Return actions for evaluation: the mode, or samples that `learn` does not use."""
         with self._randomness.in_use():
             actions, _ = self.algorithm.policy.predict(
-                self._normalise(observations),
+                self.normalise(observations),
                 deterministic=deterministic,
-                **self._mask_arguments(masks),
+                **self.mask_arguments(masks),
             )
-        return self._to_environment(actions)
+        return self.to_environment(actions)
 
-    def _to_environment(self, actions: np.ndarray) -> np.ndarray:
+    def to_environment(self, actions: np.ndarray) -> np.ndarray:
         """Convert actions within bounds to the format of the environment."""
         if isinstance(self._action_space, gym.spaces.Box):
             return actions.reshape(-1, *self._action_space.shape).astype(np.float32)
         return actions.astype(np.int64) + self._first_action
 
-    def _mask_arguments(self, masks: Masks) -> dict[str, np.ndarray]:
+    def mask_arguments(self, masks: Masks) -> dict[str, np.ndarray]:
         """Return the masks as keyword arguments.
 
         Raises:

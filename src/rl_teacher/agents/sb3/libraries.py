@@ -1,11 +1,10 @@
 """Algorithms of other libraries, and the arguments of their constructors."""
 
 import inspect
-from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from rl_teacher.agents.arguments import parse_arguments
+from rl_teacher.agents.custom import parse_arguments
 from rl_teacher.common.errors import BadConfig, UnknownName
 from rl_teacher.config.agents import OtherAgentConfig
 
@@ -67,7 +66,16 @@ def arguments_for(algorithm: Any, name: str, settings: OtherAgentConfig) -> dict
     """
     given = parse_arguments(settings.arguments)
     parameters = inspect.signature(algorithm.__init__).parameters
-    _check_names(given, parameters, name, is_on_policy=is_on_policy(algorithm))
+    known = [each for each in parameters if each not in ("self", *RESERVED)]
+    known += [NORMALISE] * is_on_policy(algorithm)
+    for each in given:
+        if each in RESERVED:
+            raise BadConfig(
+                f"--other.arguments {each}=... was given, but rl-teacher sets this argument of "
+                f"{name} itself. Remove it."
+            )
+        if each not in known:
+            raise UnknownName(f"argument of {name}", each, known)
     made = {key: _parse_schedule(key, value) for key, value in given.items()}
     made.setdefault("policy", "MlpPolicy")
     if is_on_policy(algorithm):
@@ -89,21 +97,6 @@ def is_on_policy(algorithm: Any) -> bool:
 
     kind = algorithm if isinstance(algorithm, type) else type(algorithm)
     return issubclass(kind, OnPolicyAlgorithm)
-
-
-def _check_names(
-    given: Mapping[str, Any], parameters: Mapping[str, Any], name: str, *, is_on_policy: bool
-) -> None:
-    known = [each for each in parameters if each not in ("self", *RESERVED)]
-    known += [NORMALISE] * is_on_policy
-    for each in given:
-        if each in RESERVED:
-            raise BadConfig(
-                f"--other.arguments {each}=... was given, but rl-teacher sets this argument of "
-                f"{name} itself. Remove it."
-            )
-        if each not in known:
-            raise UnknownName(f"argument of {name}", each, known)
 
 
 def _parse_schedule(name: str, value: Any) -> Any:

@@ -4,39 +4,31 @@ T: steps of a rollout, N: environments.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
-import gymnasium as gym
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from stable_baselines3.common.buffers import DictReplayBuffer
 
-from rl_teacher.agents.actions import Masks
+from rl_teacher.agents.actions import EnvArray, Masks
 from rl_teacher.agents.agent import RewardFunction
 from rl_teacher.agents.sb3.adapter import LibraryAgent
-from rl_teacher.agents.sb3.replay import BufferRows, buffer_state, load_buffer, relabel
+from rl_teacher.agents.sb3.replay import add_rollout, buffer_state, load_buffer, relabel
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import StateDict, nest, part_of
-from rl_teacher.config.agents import OtherAgentConfig
 from rl_teacher.envs.rollout import Rollout
 
 
 class OffPolicyLibraryAgent(LibraryAgent):
     """Adapter that fills the replay buffer of an algorithm and calls its `train`."""
 
-    def __init__(
-        self,
-        name: str,
-        observation_space: gym.Space,
-        action_space: gym.Space,
-        settings: OtherAgentConfig,
-        *,
-        total_steps: int,
-        seed: int,
-    ) -> None:
-        """Create an agent; see `LibraryAgent`."""
-        super().__init__(
-            name, observation_space, action_space, settings, total_steps=total_steps, seed=seed
-        )
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Create an agent; see `LibraryAgent`.
+
+        Raises:
+            BadConfig: `train_freq` counts episodes, or the replay buffer is of an unknown kind.
+        """
+        super().__init__(*args, **kwargs)
         unit = self.algorithm.train_freq.unit.value
         buffer = self.algorithm.replay_buffer
         if unit != "step":
@@ -46,24 +38,19 @@ class OffPolicyLibraryAgent(LibraryAgent):
             )
         if isinstance(buffer, DictReplayBuffer) or buffer.optimize_memory_usage:
             raise BadConfig(
-                f"{name} uses a {type(buffer).__name__}, which is not supported here. Remove the "
-                "arguments replay_buffer_class and optimize_memory_usage."
+                f"{self.name} uses a {type(buffer).__name__}, which is not supported here. Remove "
+                "the arguments replay_buffer_class and optimize_memory_usage."
             )
         self.rollout_steps = int(self.algorithm.train_freq.frequency)
         self._buffer_actions: list[np.ndarray] = []
 
-    def _normalise(self, observations: Shaped[np.ndarray, "..."]) -> np.ndarray:
-        return observations
-
     # --- acting ---
 
-    def act(
-        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
-    ) -> Shaped[np.ndarray, "env ..."]:
+    def act(self, observations: EnvArray, masks: Masks = None) -> EnvArray:
         """Return exploratory actions; record them in the form that the replay buffer stores."""
-        self._mask_arguments(masks)
+        self.mask_arguments(masks)
         algorithm = self.algorithm
-        algorithm._last_obs = observations
+        algorithm._last_obs = self.normalise(observations)
         with self._randomness.in_use():
             actions, buffer_actions = algorithm._sample_action(
                 algorithm.learning_starts, algorithm.action_noise, self._num_envs
@@ -71,7 +58,7 @@ class OffPolicyLibraryAgent(LibraryAgent):
             self._advance(self._num_envs)
             algorithm._on_step()
         self._buffer_actions.append(buffer_actions)
-        return self._to_environment(actions)
+        return self.to_environment(actions)
 
     # --- learning ---
 
@@ -81,14 +68,10 @@ class OffPolicyLibraryAgent(LibraryAgent):
     def learn(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> dict[str, float]:
         """Store a rollout with the given rewards, and take gradient steps on samples."""
         algorithm = self.algorithm
-        rows, self._buffer_actions = (
-            BufferRows.of(rollout, rewards, np.stack(self._buffer_actions)),
-            [],
-        )
-        rows.add_to(algorithm.replay_buffer)
-        self._advance(
-            rollout.num_steps - rollout.is_valid.size
-        )  # steps that only reset do not count
+        add_rollout(algorithm.replay_buffer, rollout, rewards, np.stack(self._buffer_actions))
+        self._buffer_actions = []
+        # `act` has counted steps that only reset an environment; they are subtracted.
+        self._advance(rollout.num_steps - rollout.is_valid.size)
         gradient_steps = algorithm.gradient_steps
         if gradient_steps < 0:
             gradient_steps = rollout.num_steps
@@ -99,8 +82,13 @@ class OffPolicyLibraryAgent(LibraryAgent):
 
     def relabel_buffer(self, reward_fn: RewardFunction) -> None:
         """Recompute all stored rewards."""
+        shape = self._observation_space.shape or ()
+
+        def with_shape(observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
+            return reward_fn(observations.reshape(*observations.shape[:2], *shape), actions)
+
         buffer = self.algorithm.replay_buffer
-        relabel(buffer, self._action_space, reward_fn, self._first_action)
+        relabel(buffer, self._action_space, with_shape, self._first_action)
 
     def reinitialise(self) -> None:
         """Create new networks and optimisers; keep the replay buffer."""

@@ -4,22 +4,21 @@ T: steps of a rollout, N: environments.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import gymnasium as gym
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Float, Shaped
 
-from rl_teacher.agents.actions import Masks
+from rl_teacher.agents.actions import EnvArray, Masks
 from rl_teacher.agents.agent import RewardFunction
-from rl_teacher.agents.reward_scaling import ReturnScaler
+from rl_teacher.agents.episode_stats import ReturnScaler
 from rl_teacher.agents.sb3.adapter import LibraryAgent
 from rl_teacher.agents.sb3.libraries import NORMALISE
 from rl_teacher.agents.sb3.weights import is_sbx
 from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.common.state_dict import StateDict, nest, part_of
-from rl_teacher.config.agents import OtherAgentConfig
 from rl_teacher.envs.rollout import Rollout
 
 OBSERVATION_CLIP = 10.0
@@ -47,92 +46,63 @@ class StepOutputs(NamedTuple):
 class OnPolicyLibraryAgent(LibraryAgent):
     """Adapter that fills the rollout buffer of an algorithm and calls its `train`."""
 
-    def __init__(
-        self,
-        name: str,
-        observation_space: gym.Space,
-        action_space: gym.Space,
-        settings: OtherAgentConfig,
-        *,
-        total_steps: int,
-        seed: int,
-    ) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Create an agent; see `LibraryAgent`."""
-        super().__init__(
-            name, observation_space, action_space, settings, total_steps=total_steps, seed=seed
-        )
+        super().__init__(*args, **kwargs)
         self.rollout_steps = int(self.algorithm.n_steps)
-        is_float = observation_space.dtype is not None and observation_space.dtype.kind == "f"
+        space = self._observation_space
+        is_float = space.dtype is not None and space.dtype.kind == "f"
         self._normalises = bool(self._arguments[NORMALISE]) and is_float
-        self._stats = RunningMeanStd(observation_space.shape or ())
-        self._scale_rewards = ReturnScaler(settings.num_envs, float(self.algorithm.gamma))
-        self._starts = np.ones(settings.num_envs, bool)
+        self._stats = RunningMeanStd(space.shape or ())
+        self._scale_rewards = ReturnScaler(self._num_envs, float(self.algorithm.gamma))
+        self._starts = np.ones(self._num_envs, bool)
         self._outputs: list[StepOutputs] = []
 
-    def _constructor_arguments(self) -> Mapping[str, Any]:
-        return {name: value for name, value in self._arguments.items() if name != NORMALISE}
-
-    def _normalise(self, observations: Shaped[np.ndarray, "..."]) -> np.ndarray:
+    def normalise(self, observations: Shaped[np.ndarray, "..."]) -> np.ndarray:
+        """Normalise observations by their running mean and standard deviation, if enabled."""
         if not self._normalises or self._stats.frozen:
-            return observations
+            return super().normalise(observations)
         normalised = (observations - self._stats.mean) / self._stats.std
         return np.clip(normalised, -OBSERVATION_CLIP, OBSERVATION_CLIP).astype(np.float32)
 
     # --- acting ---
 
-    def act(
-        self, observations: Shaped[np.ndarray, "env ..."], masks: Masks = None
-    ) -> Shaped[np.ndarray, "env ..."]:
+    def act(self, observations: EnvArray, masks: Masks = None) -> EnvArray:
         """Sample actions; record the outputs of the networks for `learn`."""
-        self._refresh_exploration(len(self._outputs))
+        algorithm, t = self.algorithm, len(self._outputs)
+        every = algorithm.sde_sample_freq
+        # The matrix of state-dependent exploration is resampled when the library would do it.
+        if algorithm.use_sde and (t == 0 or (every > 0 and t % every == 0)):
+            with self._randomness.in_use():
+                algorithm.policy.reset_noise(self._num_envs)
         outputs = self._sample(observations, masks)
         self._outputs.append(outputs)
         return self._within_bounds(outputs.actions)
 
     def predict(
-        self,
-        observations: Shaped[np.ndarray, "env ..."],
-        masks: Masks = None,
-        *,
-        deterministic: bool = False,
-    ) -> Shaped[np.ndarray, "env ..."]:
+        self, observations: EnvArray, masks: Masks = None, *, deterministic: bool = False
+    ) -> EnvArray:
         """Return actions for evaluation: the mode, or samples that `learn` does not use."""
         if deterministic:
             return super().predict(observations, masks, deterministic=True)
         return self._within_bounds(self._sample(observations, masks).actions)
 
-    def _refresh_exploration(self, t: int) -> None:
-        """Resample the matrix of state-dependent exploration when the library does."""
-        algorithm = self.algorithm
-        every = algorithm.sde_sample_freq
-        if algorithm.use_sde and (t == 0 or (every > 0 and t % every == 0)):
-            with self._randomness.in_use():
-                algorithm.policy.reset_noise(self._num_envs)
-
     def _sample(self, observations: np.ndarray, masks: Masks) -> StepOutputs:
-        normalised, masking = self._normalise(observations), self._mask_arguments(masks)
+        normalised, masking = self.normalise(observations), self.mask_arguments(masks)
+        algorithm, policy = self.algorithm, self.algorithm.policy
         with self._randomness.in_use():
-            if is_sbx(self.algorithm):
-                actions, values, log_probs = self._sample_with_jax(normalised)
+            if is_sbx(algorithm):
+                if not algorithm.use_sde or isinstance(self._action_space, gym.spaces.Discrete):
+                    policy.reset_noise()
+                sampled = policy.predict_all(normalised, policy.noise_key)
+                # Copied, since torch needs arrays that it may write to.
+                actions, log_probs, values = map(np.array, sampled)
             else:
-                self.algorithm.policy.set_training_mode(False)
+                policy.set_training_mode(False)
                 with torch.no_grad():
-                    drawn = self.algorithm.policy(self._tensor(normalised), **masking)
-                actions, values, log_probs = (each.cpu().numpy() for each in drawn)
+                    sampled = policy(self._tensor(normalised), **masking)
+                actions, values, log_probs = (each.cpu().numpy() for each in sampled)
         return StepOutputs(normalised, actions, values.reshape(-1), log_probs.reshape(-1), masks)
-
-    def _sample_with_jax(
-        self, observations: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        policy = self.algorithm.policy
-        if not self.algorithm.use_sde or isinstance(self._action_space, gym.spaces.Discrete):
-            policy.reset_noise()
-        actions, log_probs, values = policy.predict_all(observations, policy.noise_key)
-        return (
-            np.array(actions),
-            np.array(values),
-            np.array(log_probs),
-        )  # torch needs arrays that it may write to
 
     def _within_bounds(self, actions: np.ndarray) -> np.ndarray:
         space = self._action_space
@@ -141,7 +111,7 @@ class OnPolicyLibraryAgent(LibraryAgent):
                 actions = self.algorithm.policy.unscale_action(actions)
             else:
                 actions = np.clip(actions, space.low, space.high)
-        return self._to_environment(actions)
+        return self.to_environment(actions)
 
     # --- learning ---
 
@@ -152,25 +122,25 @@ class OnPolicyLibraryAgent(LibraryAgent):
 
     def learn(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> dict[str, float]:
         """Update on one rollout with the given rewards; then update the observation statistics."""
+        if self._normalises:
+            rewards = self._scale_rewards(rewards, rollout.ended, rollout.is_valid)
         with self._randomness.in_use():
-            self._fill(rollout, self._scaled_rewards(rollout, rewards))
+            self._fill(rollout, rewards.astype(np.float32))
             self._advance(rollout.num_steps)
             self.algorithm.train()
         self.observe(rollout)
         return self._metrics()
 
-    def _scaled_rewards(self, rollout: Rollout, rewards: np.ndarray) -> np.ndarray:
-        if not self._normalises:
-            return rewards.astype(np.float32)
-        return self._scale_rewards(rewards, rollout.ended, rollout.is_valid)
-
     def _fill(self, rollout: Rollout, rewards: np.ndarray) -> None:
         """Fill the rollout buffer of the algorithm, and compute advantages."""
         buffer, outputs = self.algorithm.rollout_buffer, self._outputs
         cut = rollout.truncated & ~rollout.terminated & rollout.is_valid
+        values = np.zeros(cut.shape, np.float32)
+        for t in np.flatnonzero(cut.any(axis=1)):
+            values[t] = np.where(cut[t], self._values(rollout.next_observations[t]), 0.0)
         # These buffers do not know truncation: as in the training loops of the libraries, the value
         # of the last observation is added to the reward, r_t + gamma * V(o_{t+1}).
-        bootstrapped = rewards + self.algorithm.gamma * self._truncation_values(rollout, cut)
+        bootstrapped = rewards + self.algorithm.gamma * values
         ended = rollout.ended | ~rollout.is_valid
         buffer.reset()
         for t, step in enumerate(outputs):
@@ -187,21 +157,16 @@ class OnPolicyLibraryAgent(LibraryAgent):
             self._starts = ended[t]
         last = self._values(rollout.next_observations[-1])
         buffer.compute_returns_and_advantage(last_values=torch.as_tensor(last), dones=ended[-1])
-        self._neutralise_resets(rollout.is_valid)
+        is_valid = rollout.is_valid
+        if not is_valid.all():
+            # Steps that only reset get the mean advantage and a value error of 0.
+            buffer.advantages[~is_valid] = buffer.advantages[is_valid].mean()
+            buffer.returns[~is_valid] = buffer.values[~is_valid]
         self._outputs = []
-
-    def _truncation_values(
-        self, rollout: Rollout, cut: Bool[np.ndarray, "time env"]
-    ) -> Float[np.ndarray, "time env"]:
-        """Compute [T, N] values of the last observations of truncated episodes; 0 elsewhere."""
-        values = np.zeros(cut.shape, np.float32)
-        for t in np.flatnonzero(cut.any(axis=1)):
-            values[t] = np.where(cut[t], self._values(rollout.next_observations[t]), 0.0)
-        return values
 
     def _values(self, observations: np.ndarray) -> Float[np.ndarray, " env"]:
         """Compute [N] values of observations."""
-        normalised, algorithm = self._normalise(observations), self.algorithm
+        normalised, algorithm = self.normalise(observations), self.algorithm
         if is_sbx(algorithm):
             values = algorithm.vf.apply(algorithm.policy.vf_state.params, normalised)
             return np.array(values).reshape(-1)
@@ -209,14 +174,6 @@ class OnPolicyLibraryAgent(LibraryAgent):
             return (
                 algorithm.policy.predict_values(self._tensor(normalised)).cpu().numpy().reshape(-1)
             )
-
-    def _neutralise_resets(self, is_valid: Bool[np.ndarray, "time env"]) -> None:
-        """Give steps that only reset the mean advantage and a value error of 0."""
-        if is_valid.all():
-            return
-        buffer = self.algorithm.rollout_buffer
-        buffer.advantages[~is_valid] = buffer.advantages[is_valid].mean()
-        buffer.returns[~is_valid] = buffer.values[~is_valid]
 
     def relabel_buffer(self, reward_fn: RewardFunction) -> None:
         """Do nothing: each rollout is used once, with the rewards of its time."""

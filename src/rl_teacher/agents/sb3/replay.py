@@ -1,7 +1,6 @@
 """Filling, relabelling and saving of a replay buffer of Stable-Baselines3."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -36,18 +35,14 @@ def relabel(
     rows = max(CHUNK // buffer.n_envs, 1)
     for begin in range(0, buffer.size(), rows):
         part = slice(begin, min(begin + rows, buffer.size()))
-        actions = environment_actions(buffer.actions[part], action_space)
-        if first_action:
+        actions = buffer.actions[part]
+        actions = actions.reshape(*actions.shape[:2], *(action_space.shape or ()))
+        if isinstance(action_space, gym.spaces.Box):
+            low, high = action_space.low, action_space.high
+            actions = (low + 0.5 * (actions + 1.0) * (high - low)).astype(np.float32)
+        elif first_action:
             actions = actions + first_action
         buffer.rewards[part] = reward_fn(buffer.observations[part], actions)
-
-
-def environment_actions(actions: np.ndarray, space: gym.Space) -> np.ndarray:
-    """Convert stored actions to [t, N, ...] environment actions."""
-    shaped = actions.reshape(*actions.shape[:2], *(space.shape or ()))
-    if isinstance(space, gym.spaces.Box):
-        return (space.low + 0.5 * (shaped + 1.0) * (space.high - space.low)).astype(np.float32)
-    return shaped
 
 
 def buffer_state(buffer: "ReplayBuffer") -> StateDict:
@@ -65,66 +60,32 @@ def load_buffer(buffer: "ReplayBuffer", state: Mapping[str, np.ndarray]) -> None
     buffer.pos, buffer.full = int(position), bool(is_full)
 
 
-@dataclass(frozen=True)
-class BufferRows:
-    """Steps in the form in which a buffer stores them.
+def add_rollout(
+    buffer: "ReplayBuffer", rollout: Rollout, rewards: np.ndarray, actions: np.ndarray
+) -> None:
+    """Add the steps of a rollout to a buffer.
 
-    Attributes:
-        observations: [T, N, ...]
-        next_observations: [T, N, ...] before any reset.
+    A buffer takes one step of every environment at a time. Where an environment only reset itself,
+    its previous step is stored a second time, which teaches nothing new.
+
+    Args:
+        buffer: a buffer without dictionary observations.
+        rollout: the rollout.
+        rewards: [T, N] rewards instead of those of the environment.
         actions: [T, N, ...] as the buffer stores them.
-        rewards: [T, N]
-        dones: [T, N] the episode terminated or was truncated.
-        timeouts: [T, N] the episode was truncated.
-        is_valid: [T, N] False where an environment only reset itself.
     """
-
-    observations: np.ndarray
-    next_observations: np.ndarray
-    actions: np.ndarray
-    rewards: np.ndarray
-    dones: np.ndarray
-    timeouts: np.ndarray
-    is_valid: np.ndarray
-
-    @staticmethod
-    def of(rollout: Rollout, rewards: np.ndarray, actions: np.ndarray) -> "BufferRows":
-        """Convert a rollout.
-
-        Args:
-            rollout: the rollout.
-            rewards: [T, N] rewards instead of those of the environment.
-            actions: [T, N, ...] as the buffer stores them.
-        """
-        return BufferRows(
-            observations=rollout.observations,
-            next_observations=rollout.next_observations,
-            actions=actions,
-            rewards=rewards,
-            dones=rollout.ended,
-            timeouts=rollout.truncated & ~rollout.terminated,
-            is_valid=rollout.is_valid,
-        )
-
-    def add_to(self, buffer: "ReplayBuffer") -> None:
-        """Add the steps to a buffer.
-
-        A buffer takes one step of every environment at a time. Where an environment only reset
-        itself, its previous step is stored a second time, which teaches nothing new.
-        """
-        for t, is_valid in enumerate(self.is_valid):
-            if not is_valid.all() and buffer.size() == 0:
+    shape = *rollout.ended.shape, *buffer.obs_shape
+    columns = (
+        *(rollout.observations.reshape(shape), rollout.next_observations.reshape(shape)),
+        *(actions, rewards, rollout.ended, rollout.truncated & ~rollout.terminated),
+    )
+    for t, is_valid in enumerate(rollout.is_valid):
+        step = {name: column[t] for name, column in zip(COLUMNS, columns, strict=True)}
+        if not is_valid.all():
+            if buffer.size() == 0:
                 continue
-            values = [self._column(buffer, name, t) for name in COLUMNS]
-            observations, next_observations, actions, rewards, dones, timeouts = values
-            infos = [{"TimeLimit.truncated": bool(is_timeout)} for is_timeout in timeouts]
-            buffer.add(observations, next_observations, actions, rewards, dones, infos)
-
-    def _column(self, buffer: "ReplayBuffer", name: str, t: int) -> np.ndarray:
-        """Return [N, ...] one column of step t, with previous values at invalid steps."""
-        column = getattr(self, name)[t]
-        if self.is_valid[t].all():
-            return column
-        before = getattr(buffer, name)[buffer.pos - 1].reshape(column.shape)
-        is_valid = self.is_valid[t].reshape(-1, *[1] * (column.ndim - 1))
-        return np.where(is_valid, column, before)
+            for name, given in step.items():
+                before = getattr(buffer, name)[buffer.pos - 1].reshape(given.shape)
+                step[name] = np.where(is_valid.reshape(-1, *[1] * (given.ndim - 1)), given, before)
+        infos = [{"TimeLimit.truncated": bool(is_cut)} for is_cut in step.pop("timeouts")]
+        buffer.add(*step.values(), infos)

@@ -1,6 +1,7 @@
 """Parameters and optimisers of an algorithm as named arrays, without pickle."""
 
 import json
+import re
 from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_teacher.common.errors import BadConfig
+from rl_teacher.agents.agent import check_shapes
 from rl_teacher.common.state_dict import StateDict, array_to_text, nest, part_of, text_to_array
 
 STRUCTURE = "shape"
@@ -19,24 +20,59 @@ PARAMETER_TREES = ("params", "target_params", "batch_stats", "target_batch_stats
 def weights_of(algorithm: Any) -> StateDict:
     """Return the parameters of an algorithm and the states of its optimisers."""
     if is_sbx(algorithm):
-        return nest({name: _leaves(tree) for name, tree in _trees(algorithm).items()})
+        from jax.tree_util import keystr, tree_flatten_with_path  # noqa: PLC0415 - heavy
+
+        leaves = {
+            place: tree_flatten_with_path(tree)[0] for place, tree in _trees(algorithm).items()
+        }
+        return nest(
+            {
+                place: {keystr(path): np.asarray(leaf) for path, leaf in pairs}
+                for place, pairs in leaves.items()
+            }
+        )
     parts = {name: flattened(tree) for name, tree in algorithm.get_parameters().items()}
-    return nest({**parts, "variables": _variables(algorithm)})
+    _, names = algorithm._get_torch_save_params()
+    variables = {name: attrgetter(name)(algorithm) for name in names}
+    parts["variables"] = {
+        name: each.detach().cpu().numpy().copy() for name, each in variables.items()
+    }
+    return nest(parts)
 
 
 def load_weights(algorithm: Any, arrays: Mapping[str, np.ndarray]) -> None:
     """Restore what `weights_of` returned."""
     if is_sbx(algorithm):
-        _load_trees(algorithm, arrays)
+        import jax  # noqa: PLC0415 - heavy
+
+        for place, tree in _trees(algorithm).items():
+            saved = part_of(arrays, place)
+            loaded = jax.tree_util.tree_map_with_path(
+                lambda path, _, saved=saved: jax.numpy.asarray(saved[jax.tree_util.keystr(path)]),
+                tree,
+            )
+            holder, _, name = place.partition(".")
+            setattr(algorithm.policy if holder == "policy" else algorithm, name, loaded)
         return
     for name in algorithm.get_parameters():
         attrgetter(name)(algorithm).load_state_dict(unflattened(part_of(arrays, name)))
-    _load_variables(algorithm, part_of(arrays, "variables"))
+    for name, array in part_of(arrays, "variables").items():
+        attrgetter(name)(algorithm).data.copy_(torch.from_numpy(np.array(array)))
 
 
 def network_parameters(arrays: Mapping[str, np.ndarray]) -> StateDict:
     """Select the parameters of the networks from the result of `weights_of`."""
-    return {name: array for name, array in arrays.items() if _is_parameter(name)}
+    selected: StateDict = {}
+    for name, array in arrays.items():
+        part, _, rest = name.partition("/")
+        if part.endswith("_state"):
+            # A key path of SBX, such as `.params['params']['Dense_0']['kernel']`.
+            is_parameter = re.split(r"[.[]", rest.strip("."))[0] in PARAMETER_TREES
+        else:
+            is_parameter = part in ("policy", "variables") and rest != STRUCTURE
+        if is_parameter:
+            selected[name] = array
+    return selected
 
 
 def warm_start_weights(algorithm: Any, arrays: Mapping[str, np.ndarray]) -> None:
@@ -46,37 +82,14 @@ def warm_start_weights(algorithm: Any, arrays: Mapping[str, np.ndarray]) -> None
         BadConfig: its networks have other names or sizes.
     """
     own, given = weights_of(algorithm), network_parameters(arrays)
-    check_shapes(network_parameters(own), given)
+    check_shapes(
+        network_parameters(own),
+        given,
+        "Use the algorithm and the policy_kwargs of the saved agent "
+        "(--other.arguments \"policy_kwargs={'net_arch': [64, 64]}\"), and an environment with its "
+        "observations and actions.",
+    )
     load_weights(algorithm, own | given)
-
-
-def check_shapes(own: Mapping[str, np.ndarray], given: Mapping[str, np.ndarray]) -> None:
-    """Check that networks have the same names and shapes.
-
-    Raises:
-        BadConfig: they do not.
-    """
-    wrong = [
-        f"{name} is {given[name].shape if name in given else 'missing'} instead of "
-        f"{own[name].shape if name in own else 'absent'}"
-        for name in sorted({*own, *given})
-        if name not in own or name not in given or own[name].shape != given[name].shape
-    ]
-    if wrong:
-        more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise BadConfig(
-            f"The saved agent has other networks: {'; '.join(wrong[:3])}{more}. Use the "
-            "algorithm and the policy_kwargs of the saved agent "
-            "(--other.arguments \"policy_kwargs={'net_arch': [64, 64]}\"), and an environment with "
-            "its observations and actions."
-        )
-
-
-def _is_parameter(name: str) -> bool:
-    part, _, rest = name.partition("/")
-    if part.endswith("_state"):
-        return rest.strip(".").partition("[")[0].partition(".")[0] in PARAMETER_TREES
-    return part in ("policy", "variables") and rest != STRUCTURE
 
 
 # --- torch ---
@@ -120,16 +133,6 @@ def _insert_tensors(shape: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     return content
 
 
-def _variables(algorithm: Any) -> StateDict:
-    _, names = algorithm._get_torch_save_params()
-    return {name: attrgetter(name)(algorithm).detach().cpu().numpy().copy() for name in names}
-
-
-def _load_variables(algorithm: Any, arrays: Mapping[str, np.ndarray]) -> None:
-    for name, array in arrays.items():
-        attrgetter(name)(algorithm).data.copy_(torch.from_numpy(np.array(array)))
-
-
 # --- SBX ---
 
 
@@ -148,23 +151,3 @@ def _trees(algorithm: Any) -> dict[str, Any]:
             if isinstance(each, jax.Array) or name.endswith("_state"):
                 found[f"{place}.{name}"] = each
     return found
-
-
-def _leaves(tree: Any) -> StateDict:
-    import jax  # noqa: PLC0415
-
-    paths, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in paths}
-
-
-def _load_trees(algorithm: Any, arrays: Mapping[str, np.ndarray]) -> None:
-    import jax  # noqa: PLC0415
-    import jax.numpy as jnp  # noqa: PLC0415
-
-    for place, tree in _trees(algorithm).items():
-        saved = part_of(arrays, place)
-        loaded = jax.tree_util.tree_map_with_path(
-            lambda path, _, saved=saved: jnp.asarray(saved[jax.tree_util.keystr(path)]), tree
-        )
-        holder, _, name = place.partition(".")
-        setattr(algorithm.policy if holder == "policy" else algorithm, name, loaded)

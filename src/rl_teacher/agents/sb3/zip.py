@@ -1,11 +1,13 @@
-"""Reading of networks from a file of Stable-Baselines3, without executing anything in it.
+"""Warm starts from a model file of Stable-Baselines3, without executing anything in it.
 
-Such a file also holds pickles, which are ignored: torch reads only tensors from `policy.pth` and
+Such a file also contains pickles, which are ignored: torch reads only tensors from `policy.pth` and
 `pytorch_variables.pth`, and only the plain JSON of `data` is used.
 """
 
+import contextlib
 import io
 import json
+import math
 import re
 import zipfile
 from collections.abc import Mapping
@@ -35,7 +37,7 @@ HEADS = ("action_net.weight", "action_net.bias", "value_net.weight", "value_net.
 
 @dataclass(frozen=True)
 class SavedPolicy:
-    """The contents of a file.
+    """The contents of a model file.
 
     Attributes:
         path: path of the file.
@@ -51,24 +53,25 @@ class SavedPolicy:
 
 
 def agent_state(path: Path, kind: str, hidden: tuple[int, ...], spaces: Spaces) -> StateDict:
-    """Return the contents of a file in the form that `Agent.warm_start_from` needs.
+    """Convert a model file to the state that `Agent.warm_start_from` needs.
 
-    These agents were trained on raw observations, so their normaliser is the identity, frozen.
+    Its policy was trained on raw observations, so the normaliser is the identity, frozen.
 
     Args:
-        path: of the file.
-        kind: of the agent that begins: `ppo`, `a2c`, `trpo`, or `sb3:...`.
-        hidden: units of each layer of that agent; of `sb3:...` they are not asked for.
-        spaces: of its observations and actions.
+        path: path of the file.
+        kind: the agent to be warm-started: `ppo`, `a2c`, `trpo`, or `sb3:...`.
+        hidden: hidden layer sizes of that agent; not used for `sb3:...`.
+        spaces: its observation and action spaces.
 
     Raises:
-        BadInput: it is no such file, or holds what cannot be read safely.
-        BadConfig: that agent cannot begin with it.
+        BadInput: the file is not a model file, or cannot be read safely.
+        BadConfig: the agent cannot be warm-started from it.
     """
     if kind not in NATIVE and not kind.startswith("sb3:"):
         raise BadConfig(
-            f"{path} is a file of Stable-Baselines3, and --agent is {kind}. Only "
-            f"{', '.join(NATIVE)} and sb3:... can begin with one."
+            f"{path} is a model file of Stable-Baselines3, but --agent is {kind}. Only "
+            f"{', '.join(NATIVE)} and sb3:... can start from such a file. Choose one of them, or "
+            "give --agent-path an experiment."
         )
     saved = read_zip(path)
     observed = spaces[0].shape or ()
@@ -90,16 +93,19 @@ def agent_state(path: Path, kind: str, hidden: tuple[int, ...], spaces: Spaces) 
 
 
 def read_zip(path: Path) -> SavedPolicy:
-    """Read a file that `model.save` of Stable-Baselines3 has written.
+    """Read a file written by `model.save` of Stable-Baselines3.
 
     Raises:
-        BadInput: it is no such file, or holds what cannot be read safely.
+        BadInput: it is another file, or contains more than tensors.
     """
     try:
         with zipfile.ZipFile(path) as archive:
             sizes = {each.filename: each.file_size for each in archive.infolist()}
             if max(sizes.values(), default=0) > MAX_BYTES:
-                raise BadInput(f"{path} holds a part of more than {MAX_BYTES >> 30} GiB.")
+                raise BadInput(
+                    f"{path} contains a part of more than {MAX_BYTES >> 30} GiB, which is not "
+                    "read. Use a smaller model."
+                )
             read = {
                 name: archive.read(name)
                 for name in ("policy.pth", "pytorch_variables.pth", "data")
@@ -107,27 +113,34 @@ def read_zip(path: Path) -> SavedPolicy:
             }
     except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError) as error:
         raise BadInput(
-            f"{path} is no .zip file that Stable-Baselines3 has saved: {error}. Nothing in it was "
-            "run. Give a file that model.save has written, or an experiment."
+            f"{path} is not a .zip file of Stable-Baselines3: {error}. Nothing in it was executed. "
+            "Give a file written by model.save, or an experiment."
         ) from error
     if "policy.pth" not in read:
         raise BadInput(
-            f"{path} has no policy.pth: Stable-Baselines3 has not saved it. (SBX saves its "
-            "networks as pickles, which are not read.) Give a file that model.save of "
-            "Stable-Baselines3 or sb3-contrib has written."
+            f"{path} has no policy.pth, so it is not a model file of Stable-Baselines3. (SBX saves "
+            "its networks as pickles, which are not read.) Give a file written by model.save of "
+            "Stable-Baselines3 or sb3-contrib."
         )
-    tensors = {name: _tensors(path, name, read[name]) for name in read if name != "data"}
-    variables = tensors.get("pytorch_variables.pth", {})
-    return SavedPolicy(path, tensors["policy.pth"], variables, _settings(read.get("data", b"{}")))
+    settings: Any = {}
+    with contextlib.suppress(ValueError):
+        settings = json.loads(read.pop("data", b"{}"))
+    tensors = {name: _tensors(path, name, content) for name, content in read.items()}
+    return SavedPolicy(
+        path,
+        tensors["policy.pth"],
+        tensors.get("pytorch_variables.pth", {}),
+        settings if isinstance(settings, dict) else {},
+    )
 
 
 def _tensors(path: Path, name: str, content: bytes) -> StateDict:
     try:
-        import torch  # noqa: PLC0415 - heavy, and not everybody has it
+        import torch  # noqa: PLC0415 - optional
     except ImportError as error:
         raise BadInput(
-            f"{path} can be read with torch only, which cannot be imported: {error}. Install it "
-            'with pip install "rl-teacher[sb3]".'
+            f"Reading {path} needs torch, which cannot be imported: {error}. Install it with "
+            'pip install "rl-teacher[sb3]".'
         ) from error
     try:
         loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
@@ -135,17 +148,9 @@ def _tensors(path: Path, name: str, content: bytes) -> StateDict:
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BadInput(
-            f"{name} in {path} is not what Stable-Baselines3 saves, tensors alone ({reason}). "
-            "Nothing in it was run. Do not use files from people you do not trust."
+            f"{name} in {path} does not contain only tensors, as in a file of Stable-Baselines3 "
+            f"({reason}). Nothing in it was executed. Use only files from sources that you trust."
         ) from error
-
-
-def _settings(content: bytes) -> Mapping[str, Any]:
-    try:
-        settings = json.loads(content)
-    except ValueError:
-        return {}
-    return settings if isinstance(settings, dict) else {}
 
 
 # --- conversion ---
@@ -156,18 +161,25 @@ def _as_networks(
 ) -> StateDict:
     """Return policy and value function under the names of `OnPolicyAgent`'s state."""
     layers = _layers(saved)
-    _check_activation(saved)
+    # The name of the activation's class is in the plain part of the file, next to its pickle.
+    kwargs = saved.settings.get("policy_kwargs")
+    activation = kwargs.get("activation_fn", "Tanh") if isinstance(kwargs, dict) else "Tanh"
+    if "Tanh" not in str(activation):
+        raise BadConfig(
+            f"The networks in {saved.path} use the activation {activation}, but those of {kind} "
+            "use tanh. Give --agent sb3:... and its policy_kwargs, or another file."
+        )
     sizes = {net: [len(bias) for _, bias in layers[net][:-1]] for net in ("policy", "value")}
     if sizes["policy"] != sizes["value"]:
         raise BadConfig(
-            f"The policy in {saved.path} has layers of {_in_words(sizes['policy'])}, and its value "
-            f"function of {_in_words(sizes['value'])}; those of {kind} are alike. Give --agent "
-            "sb3:PPO and its policy_kwargs, or another file."
+            f"The policy in {saved.path} has layers of {_in_words(sizes['policy'])}, but its value "
+            f"function of {_in_words(sizes['value'])}; in {kind} both have the same sizes. Give "
+            "--agent sb3:PPO and its policy_kwargs, or another file."
         )
     if tuple(sizes["policy"]) != tuple(hidden):
         given = " ".join(map(str, sizes["policy"]))
         raise BadConfig(
-            f"The networks in {saved.path} have layers of {_in_words(sizes['policy'])}, and those "
+            f"The networks in {saved.path} have layers of {_in_words(sizes['policy'])}, but those "
             f"of this agent of {_in_words(hidden)}. Give --{kind}.hidden {given}"
         )
     _check_spaces(saved, layers, spaces)
@@ -193,8 +205,8 @@ def _layers(saved: SavedPolicy) -> dict[str, list[tuple[np.ndarray, np.ndarray]]
     if unknown or not set(HEADS) <= set(weights):
         found = unknown[0] if unknown else "no action_net"
         raise BadConfig(
-            f"{saved.path} holds no plain policy of PPO, A2C or TRPO (it has {found}). Give one of "
-            "an MlpPolicy of these, or --agent sb3:... with the algorithm that it is of."
+            f"{saved.path} does not contain an MlpPolicy of PPO, A2C or TRPO (it has {found}). "
+            "Give a file with one, or --agent sb3:... with the algorithm that saved this file."
         )
     layers: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for net, head in (("policy", "action_net"), ("value", "value_net")):
@@ -209,43 +221,33 @@ def _layers(saved: SavedPolicy) -> dict[str, list[tuple[np.ndarray, np.ndarray]]
     return layers
 
 
-def _check_activation(saved: SavedPolicy) -> None:
-    """Refuse networks with another activation than tanh.
-
-    The name of the class is in the plain part of the file, next to its pickle.
-    """
-    kwargs = saved.settings.get("policy_kwargs")
-    activation = kwargs.get("activation_fn", "Tanh") if isinstance(kwargs, dict) else "Tanh"
-    if "Tanh" not in str(activation):
-        raise BadConfig(
-            f"The networks in {saved.path} compute with {activation}, and ours with tanh. Begin "
-            "with an agent that has the usual activation."
-        )
-
-
 def _check_spaces(saved: SavedPolicy, layers: Mapping[str, list], spaces: Spaces) -> None:
+    """Refuse a policy for other observations or actions.
+
+    Raises:
+        BadConfig: it has other inputs or outputs, or state-dependent exploration.
+    """
     observation_space, action_space = spaces
     is_box = isinstance(action_space, gym.spaces.Box)
-    needed = int(np.prod(observation_space.shape or ())), _num_outputs(action_space)
+    num_outputs = (
+        action_space.n
+        if isinstance(action_space, gym.spaces.Discrete)
+        else math.prod(action_space.shape or ())
+    )
+    needed = math.prod(observation_space.shape or ()), int(num_outputs)
     given = layers["policy"][0][0].shape[1], len(layers["policy"][-1][1])
     if given != needed or is_box != ("log_std" in saved.weights):
         kind = "continuous" if "log_std" in saved.weights else "discrete"
         raise BadConfig(
-            f"The agent in {saved.path} sees {given[0]} numbers and has {given[1]} {kind} actions; "
-            f"the environment has observations of {needed[0]} and actions of {action_space}. "
-            "Choose the environment that it was made for."
+            f"The agent in {saved.path} has observations of {given[0]} numbers and {given[1]} "
+            f"{kind} actions, but the environment has observations of {needed[0]} numbers and the "
+            f"action space {action_space}. Use the environment in which it was trained."
         )
     if is_box and saved.weights["log_std"].shape != (needed[1],):
         raise BadConfig(
-            f"The agent in {saved.path} explores by the state (use_sde), which ours do not. Begin "
-            "with one that does not."
+            f"The agent in {saved.path} has state-dependent exploration (use_sde), which the "
+            "built-in agents do not support. Use one without it, or --agent sb3:..."
         )
-
-
-def _num_outputs(space: gym.Space) -> int:
-    return (
-        int(space.n) if isinstance(space, gym.spaces.Discrete) else int(np.prod(space.shape or ()))
-    )
 
 
 def _rescale_to_unit_actions(
@@ -253,13 +255,14 @@ def _rescale_to_unit_actions(
 ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
     """Rescale the last layer and log_std to actions in [-1, 1].
 
-    In the file, actions u are those of the environment; here they are (u - middle) / half range.
+    In the file, actions u are those of the environment; here they are (u - middle) / half_range.
     """
     weight, bias = layers["policy"][-1]
     log_std, scale = saved.weights["log_std"], ActionScale.of(space)
     if scale.middle is None or scale.half_range is None:
         return (weight, bias), log_std
     middle, half = scale.middle.reshape(-1), scale.half_range.reshape(-1)
+    # a = (u - m) / h: both the mean and its standard deviation are divided by h.
     last = (weight / half[:, None]).astype(np.float32), ((bias - middle) / half).astype(np.float32)
     return last, (log_std - np.log(half)).astype(np.float32)
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rl_teacher.agents.reward_scaling import ReturnScaler
+from rl_teacher.agents.episode_stats import ReturnScaler
 from rl_teacher.common.running_stats import RunningMeanStd
 
 
