@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rl_teacher.agents.agent import Agent, SupportsExploration
 from rl_teacher.agents.collector import Collector
-from rl_teacher.agents.registry import check_agent, make_agent
+from rl_teacher.agents.registry import check_agent, check_losses, make_agent
 from rl_teacher.agents.reset import AgentReset
 from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, ExperimentNotFound, TeacherFailed
@@ -313,6 +313,7 @@ class TrainingLoop:
         session.count_steps(rollout.num_steps)
         rewards = session.observe(rollout).rewards
         losses = agent.learn(rollout, rewards)
+        check_losses(self._config, losses)
         session.ask()
         is_fitted = session.fit() is not None
         # Predicted rewards change with a fit, and slowly with the window that normalises them.

@@ -169,7 +169,7 @@ def test_warm_started_run_resumes_after_file_moved(tmp_path):
         ({"net_arch": (32, 8)}, {}, r"layers of 32 and 8 units.*--ppo\.hidden 32 8"),
         ({"net_arch": {"pi": [16], "vf": [8]}}, {}, "16 units.*8 units.*sb3:PPO"),
         ({"activation_fn": torch.nn.ReLU}, {}, "ReLU.*tanh"),
-        ({}, {"env_id": "Pendulum-v1"}, "has 2 continuous actions"),
+        ({}, {"env_id": "Pendulum-v1"}, "numbers and 2 continuous actions"),
         ({}, {"env_id": "CartPole-v1"}, "observations of 3 numbers"),
         ({"algorithm": SAC}, {}, r"not contain an MlpPolicy of PPO, A2C or TRPO \(it has actor"),
         ({"algorithm": SAC}, {"agent": "sb3:PPO"}, "does not fit this one.*policy/act"),

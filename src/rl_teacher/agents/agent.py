@@ -4,18 +4,22 @@ N: environments, A: discrete actions.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
 from rl_teacher.agents.actions import EnvArray, Masks
-from rl_teacher.common.errors import BadConfig
+from rl_teacher.common.errors import BadConfig, Diverged
 from rl_teacher.common.state_dict import StateDict
 from rl_teacher.envs.rollout import Rollout
 
 RewardFunction = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Current rewards of steps: (observations [..., *O], actions [..., *A]) -> [...] float32."""
+
+
+LEARNING_RATE = "learning_rate in --other.arguments"
+"""Setting of agents of other libraries."""
 
 
 @runtime_checkable
@@ -121,3 +125,32 @@ def check_shapes(
         raise BadConfig(
             f"The saved agent does not fit this one: {'; '.join(wrong[:3])}{more}. {advice}"
         )
+
+
+def agent_diverged(reason: str, setting: str) -> Diverged:
+    """Return the error for an agent with numbers that are NaN or infinite.
+
+    Args:
+        reason: which numbers they are.
+        setting: the setting to lower.
+    """
+    return Diverged(
+        f"The agent diverged: {reason}. The last checkpoint was kept. Lower {setting}, and start "
+        "again under another name (-n), or with --force-new."
+    )
+
+
+def learning_rate_setting(agent: Any) -> str:
+    """Return the learning rate of a built-in agent as a command-line setting."""
+    return f"--{type(agent).__name__.lower()}.learning-rate (now {agent.config.learning_rate:g})"
+
+
+def check_weights(weights: Mapping[str, np.ndarray], setting: str) -> None:
+    """Check that weights are finite, before they replace an earlier checkpoint.
+
+    Raises:
+        Diverged: they are not.
+    """
+    for name, array in weights.items():
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            raise agent_diverged(f"its weights {name} are not finite", setting)

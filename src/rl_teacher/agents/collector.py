@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 from jaxtyping import Shaped
 
 from rl_teacher.agents.actions import Masks
+from rl_teacher.agents.agent import agent_diverged
 from rl_teacher.common.errors import BadObservation
 from rl_teacher.common.state_dict import StateDict, array_to_rng, nest, part_of, rng_to_array
 from rl_teacher.envs.rollout import Rollout
@@ -127,11 +128,17 @@ class Collector:
 
         Raises:
             BadObservation: an observation or reward is NaN or infinite.
+            Diverged: the actions were, before that.
         """
         columns = self._allocate(num_steps)
         observations, finals = columns["observations"], FinalObservations()
         for t in range(num_steps):
-            self._step(act, columns, t, finals)
+            try:
+                self._step(act, columns, t, finals)
+            except Exception:
+                # Environments must not be blamed for what the agent did.
+                _check_actions(columns["actions"][: t + 1])
+                raise
         # Within an episode, the next observation is the observation of the next step, so both
         # columns are views of one array. Images are large, and copies would slow down emulators.
         if num_steps:
@@ -145,6 +152,7 @@ class Collector:
                 next_observations[t, env] = observation
             columns["next_observations"] = next_observations
         rollout = Rollout(**columns)
+        _check_actions(rollout.actions)
         for name in ("next_observations", "observations", "rewards"):
             values = getattr(rollout, name)
             if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
@@ -169,7 +177,8 @@ class Collector:
         action_dtype = np.float32 if isinstance(action, gym.spaces.Box) else np.int64
         columns = {
             "observations": self._pool.empty(observation_shape, observation_dtype),
-            "actions": np.empty((*shape, *(action.shape or ())), action_dtype),
+            # Zeros, since these are checked even if the first step fails.
+            "actions": np.zeros((*shape, *(action.shape or ())), action_dtype),
             "rewards": np.empty(shape, np.float32),
             "terminated": np.empty(shape, bool),
             "truncated": np.empty(shape, bool),
@@ -251,3 +260,14 @@ class Collector:
         self._resets_next = own["resets_next"].copy()
         array_to_rng(self._rng, own["rng"])
         self._masks = own["masks"].copy() if "masks" in own else None
+
+
+def _check_actions(actions: Shaped[np.ndarray, "time env ..."]) -> None:
+    """Check that the agent's actions are finite, before what they led to is judged."""
+    if np.issubdtype(actions.dtype, np.floating) and not np.isfinite(actions).all():
+        t, env, *_ = np.argwhere(~np.isfinite(actions))[0]
+        raise agent_diverged(
+            f"its action in environment number {env} is {actions[t, env]} (step {t} of the "
+            "rollout)",
+            "its learning rate",
+        )

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Float
 
 from rl_teacher.agents.actions import EnvArray, Masks
-from rl_teacher.agents.agent import Agent, RewardFunction, check_shapes
+from rl_teacher.agents.agent import Agent, RewardFunction, check_shapes, check_weights
 from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.common.state_dict import StateDict, array_to_rng, rng_to_array
 from rl_teacher.config.agents import OtherAgentConfig
@@ -155,8 +155,14 @@ class CustomAgent(ABC):
         self._load_attributes(saved)
 
     def state(self) -> StateDict:
-        """Return everything needed to continue exactly, as named arrays."""
-        return {**self._saved_state(), "rng": rng_to_array(self.rng)}
+        """Return everything needed to continue exactly, as named arrays.
+
+        Raises:
+            Diverged: an array is not finite. Single numbers may be.
+        """
+        saved = self._saved_state()
+        check_weights({name: each for name, each in saved.items() if each.ndim}, "its step size")
+        return {**saved, "rng": rng_to_array(self.rng)}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Continue from a saved state."""

@@ -43,7 +43,7 @@ class PendingUpdate(NamedTuple):
     Attributes:
         networks: [P] parameters of an `ActorCritic`.
         optimiser: state of the optimiser.
-        metrics: metrics in the order of `METRICS`.
+        metrics: metrics in the order of `METRICS`; empty before the first update.
     """
 
     networks: Any
@@ -144,16 +144,14 @@ class GA3C(OnPolicyAgent[GA3CConfig]):
         self._layout = ParameterLayout.of(self._networks)
         self._acting = self._layout.pack(self._networks)
         state = init_optimiser(self._acting, self.config)
-        self._pending = PendingUpdate(
-            self._acting, state, np.full(len(METRICS), np.nan, np.float32)
-        )
+        self._pending = PendingUpdate(self._acting, state, np.empty(0, np.float32))
         return state
 
     def _update(self, rollout: RolloutBatch) -> dict[str, float]:
         """Wait for the previous update, start the next one, and act with the finished networks.
 
         Returns:
-            Metrics of the previous update; NaN before the first.
+            Metrics of the previous update; none before the first.
         """
         config = self.config
         learning_rate = self._annealed(config.learning_rate, config.final_learning_rate)
@@ -165,7 +163,7 @@ class GA3C(OnPolicyAgent[GA3CConfig]):
         )
         # The update just started takes `finished.networks` as input; acting only reads them.
         self._act_with(finished.networks)
-        return dict(zip(METRICS, np.asarray(finished.metrics).tolist(), strict=True))
+        return dict(zip(METRICS, np.asarray(finished.metrics).tolist(), strict=False))
 
     def _act_with(self, packed: Any) -> None:
         self._acting = np.asarray(packed)

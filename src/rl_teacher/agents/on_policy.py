@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from rl_teacher.agents.actions import ActionScale, EnvArray, Masks
-from rl_teacher.agents.agent import RewardFunction
+from rl_teacher.agents.agent import RewardFunction, check_weights, learning_rate_setting
 from rl_teacher.agents.episode_stats import ReturnScaler
 from rl_teacher.agents.numpy_policy import NumpyPolicy, VectorNormaliser
 from rl_teacher.agents.policies import ActorCritic, load_networks, make_policy, numpy_head
@@ -76,7 +76,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self._observation_shape = observation_space.shape or ()
         self._observation_size = int(np.prod(self._observation_shape))
         # Agents without a setting for an image encoder take images as vectors.
-        self._encoder_size = getattr(config, "image_encoder", None)
+        self._encoder_size: Any = getattr(config, "image_encoder", None)
         self._image_layout = image_layout_of(observation_space) if self._encoder_size else None
         # Images come on a known scale.
         is_image = self._image_layout is not None
@@ -260,11 +260,19 @@ class OnPolicyAgent(ABC, Generic[Config]):
         return networks.policy, networks.value, *optimisers
 
     def state(self) -> StateDict:
-        """Return everything needed to continue exactly, between two rollouts."""
+        """Return everything needed to continue exactly, between two rollouts.
+
+        Raises:
+            Diverged: the weights are not finite.
+        """
+        weights = {
+            "networks": tree_to_arrays(self._trees()),
+            "encoder": tree_to_arrays(self._latest()[0].encoder),
+        }
+        check_weights(nest(weights), learning_rate_setting(self))
         return nest(
             {
-                "networks": tree_to_arrays(self._trees()),
-                "encoder": tree_to_arrays(self._latest()[0].encoder),
+                **weights,
                 "observations": self._observation_stats.state(),
                 "returns": self._scale_rewards.state(),
                 "self": {"rng": rng_to_array(self._rng), "steps": np.asarray(self._steps)},

@@ -1,11 +1,13 @@
 """All agents by name: built-in ones, those of other libraries, and those of the user."""
 
+import math
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 
 import gymnasium as gym
 
-from rl_teacher.agents.agent import Agent
+from rl_teacher.agents.agent import LEARNING_RATE, Agent, agent_diverged
 from rl_teacher.agents.custom import custom_agent_class, installed_agents, make_custom_agent
 from rl_teacher.agents.sb3.libraries import (
     ALGORITHMS,
@@ -15,6 +17,7 @@ from rl_teacher.agents.sb3.libraries import (
     is_on_policy,
 )
 from rl_teacher.common.errors import BadInput, UnknownName
+from rl_teacher.config.agents import OtherAgentConfig
 from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.nn.encoders import image_layout_of
 
@@ -65,6 +68,7 @@ def make_agent(config: TeachConfig, venv: gym.vector.VectorEnv) -> Agent:
     name = config.agent
     check_agent(config)
     check_supports_images(name, venv.single_observation_space)
+    construct: Callable[..., Agent]
     if name in AGENTS:
         module, _, attribute = AGENTS[name].partition(":")
         construct = getattr(import_module(module), attribute)
@@ -86,6 +90,27 @@ def make_agent(config: TeachConfig, venv: gym.vector.VectorEnv) -> Agent:
         total_steps=config.num_timesteps,
         seed=config.seed,
     )
+
+
+def check_losses(config: TeachConfig, metrics: Mapping[str, float]) -> None:
+    """Check that the losses of an update are finite.
+
+    Raises:
+        Diverged: one is not; the text names the setting to lower.
+    """
+    wrong = {
+        name: value
+        for name, value in metrics.items()
+        # Other metrics may be undefined, such as a variance that Stable-Baselines3 explains.
+        if "loss" in name and not math.isfinite(value)
+    }
+    if wrong:
+        settings = config.agent_settings
+        setting = LEARNING_RATE
+        if not isinstance(settings, OtherAgentConfig):
+            setting = f"--{config.agent}.learning-rate (now {settings.learning_rate:g})"
+        values = ", ".join(f"{name} is {value}" for name, value in wrong.items())
+        raise agent_diverged(values, setting)
 
 
 def check_supports_images(name: str, observation_space: gym.Space) -> None:

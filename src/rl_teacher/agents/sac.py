@@ -24,7 +24,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from rl_teacher.agents.actions import ActionScale, EnvArray, Masks
-from rl_teacher.agents.agent import RewardFunction
+from rl_teacher.agents.agent import RewardFunction, check_weights, learning_rate_setting
 from rl_teacher.agents.explore import StateEntropy
 from rl_teacher.agents.numpy_policy import NumpyPolicy, VectorNormaliser
 from rl_teacher.agents.policies import SquashedGaussianPolicy, load_networks, numpy_head
@@ -508,7 +508,16 @@ class SAC:
         self._refresh_policy()
 
     def state(self) -> StateDict:
-        """Return everything needed to continue exactly, between two rollouts."""
+        """Return everything needed to continue exactly, between two rollouts.
+
+        Raises:
+            Diverged: the weights are not finite.
+        """
+        weights = {
+            "networks": tree_to_arrays(self._networks),
+            "optimisers": tree_to_arrays(self._optimisers),
+        }
+        check_weights(nest(weights), learning_rate_setting(self))
         own = {
             "rng": rng_to_array(self._rng),
             "random_steps": np.asarray(self._num_random_steps),
@@ -517,8 +526,7 @@ class SAC:
         }
         return nest(
             {
-                "networks": tree_to_arrays(self._networks),
-                "optimisers": tree_to_arrays(self._optimisers),
+                **weights,
                 "observations": self._observation_stats.state(),
                 "entropy": self._entropy.state(),
                 "buffer": self._buffer.state(),

@@ -19,6 +19,7 @@
     |   |-- InviteUnusable             used, expired, revoked or unknown
     |   |-- BadCursor                  a pagination cursor that no list returned
     |   `-- MediaNotFound              a clip or a scene that does not exist
+    |-- Diverged                       losses, weights or predicted rewards that are not finite
     |-- CorruptCheckpoint              a truncated or altered file, or of another version
     |-- CorruptClip                    a truncated or altered clip
     |-- StoreUnavailable               the database cannot be opened, read or written
@@ -149,6 +150,10 @@ class BadCursor(BadInput):
 
 class MediaNotFound(BadInput):
     """A clip or scene that does not exist."""
+
+
+class Diverged(RlTeacherError):
+    """Losses, weights, actions or predicted rewards that are NaN or infinite."""
 
 
 class CorruptCheckpoint(RlTeacherError):

@@ -16,6 +16,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Float32
 
+from rl_teacher.common.errors import Diverged
 from rl_teacher.common.state_dict import (
     StateDict,
     array_to_rng,
@@ -230,11 +231,14 @@ class Fitter:
                 return selected
         self._normaliser = labels.normaliser(self.feature_mask)
         sample = self._rng.permutation(len(labels))[:MAX_EVALUATED]
+        before = self._members
         best_networks, best = self._train_chunk(labels, sample)
+        self._check_finite(best, before)
         num_steps, since_best = CHUNK_STEPS, 0
         while since_best < patience and num_steps < max_steps:
             num_steps += CHUNK_STEPS
             networks, report = self._train_chunk(labels, sample)
+            self._check_finite(report, before)
             if report.held_out_loss < best.held_out_loss - MIN_IMPROVEMENT:
                 best_networks, best, since_best = networks, report, 0
             else:
@@ -245,6 +249,25 @@ class Fitter:
         ]
         report = replace(best, num_steps=num_steps)
         return FitResult(stack_members(best_networks), self._normaliser, report)
+
+    def _check_finite(self, report: FitReport, before: list[_MemberState]) -> None:
+        """Check the losses of a chunk.
+
+        Args:
+            report: report of the chunk.
+            before: state before the fit, which is restored if the fit diverged.
+
+        Raises:
+            Diverged: the losses are NaN or infinite.
+        """
+        if not np.isfinite([report.loss, report.held_out_loss]).all():
+            self._members = before
+            raise Diverged(
+                f"The fit of the reward predictor diverged: its training loss is {report.loss:g}, "
+                f"its held-out loss {report.held_out_loss:g}. The previous predictor was kept. "
+                f"Lower --reward.learning-rate (now {self._config.learning_rate:g}), and start "
+                "again under another name (-n), or with --force-new."
+            )
 
     def _select_features(self, labels: LabelSet, max_steps: int) -> FitResult | None:
         """Fit to keypoints with actions and to profiles alone; keep what generalises better.

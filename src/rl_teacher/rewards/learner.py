@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Int64, Shaped
 
 from rl_teacher.clips.recorder import Recorder
+from rl_teacher.common.errors import Diverged
 from rl_teacher.common.state_dict import (
     StateDict,
     array_to_rng,
@@ -149,10 +150,20 @@ class RewardLearner(RewardSource):
 
         The reward scale is updated before it normalises the same rollout, so that the very first
         rewards are on scale.
+
+        Raises:
+            Diverged: a predicted reward is not finite.
         """
         self.recorder.observe(rollout)
         rows = self._task.space.rows(rollout.observations, rollout.actions)
         members = self._predictor.member_rewards(rows)
+        if not np.isfinite(members).all():
+            raise Diverged(
+                "The predicted rewards are not finite numbers: the reward predictor diverged. The "
+                "last checkpoint was kept. Lower --reward.learning-rate (now "
+                f"{self._predictor.config.learning_rate:g}), and start again under another name "
+                "(-n), or with --force-new."
+            )
         self._predictor.recent.update(members[:, rollout.is_valid])
         rewards = self._predictor.normalised(members)
         return RewardedRollout(rewards, prediction_metrics(rollout, members, rewards))

@@ -16,8 +16,9 @@ from stable_baselines3.common.noise import NormalActionNoise, VectorizedActionNo
 from stable_baselines3.common.vec_env import VecEnv
 
 from rl_teacher.agents.actions import EnvArray, Masks
+from rl_teacher.agents.agent import LEARNING_RATE, check_weights
 from rl_teacher.agents.sb3.libraries import NORMALISE, algorithm_class, arguments_for
-from rl_teacher.agents.sb3.weights import load_weights, warm_start_weights, weights_of
+from rl_teacher.agents.sb3.weights import is_sbx, load_weights, warm_start_weights, weights_of
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import StateDict, array_to_rng, nest, part_of, rng_to_array
 from rl_teacher.config.agents import OtherAgentConfig
@@ -241,6 +242,21 @@ class LibraryAgent:
             "Use --agent sb3:MaskablePPO, or ppo."
         )
 
+    def train(self, **arguments: Any) -> None:
+        """Take the algorithm's gradient steps.
+
+        Raises:
+            Diverged: the weights are not finite afterwards.
+        """
+        try:
+            self.algorithm.train(**arguments)
+        finally:
+            # Also after an error, since torch raises one for a distribution of NaN.
+            if not is_sbx(self.algorithm):
+                parameters = self.algorithm.policy.named_parameters()
+                weights = {name: each.detach().cpu().numpy() for name, each in parameters}
+                check_weights(weights, LEARNING_RATE)
+
     def _advance(self, num_steps: int) -> None:
         """Count environment steps, on which schedules depend."""
         self.algorithm.num_timesteps += num_steps
@@ -275,9 +291,15 @@ class LibraryAgent:
         warm_start_weights(self.algorithm, part_of(state, "weights"))
 
     def state(self) -> StateDict:
-        """Return everything needed to continue exactly, between two rollouts."""
+        """Return everything needed to continue exactly, between two rollouts.
+
+        Raises:
+            Diverged: the weights are not finite.
+        """
+        weights = weights_of(self.algorithm)
+        check_weights(weights, LEARNING_RATE)
         parts = {
-            "weights": weights_of(self.algorithm),
+            "weights": weights,
             "counters": self._counters(),
             "randomness": self._randomness.state(),
             "self": {

@@ -77,7 +77,7 @@ class OffPolicyLibraryAgent(LibraryAgent):
             gradient_steps = rollout.num_steps
         if gradient_steps > 0 and algorithm.num_timesteps > algorithm.learning_starts:
             with self._randomness.in_use():
-                algorithm.train(gradient_steps=gradient_steps, batch_size=algorithm.batch_size)
+                self.train(gradient_steps=gradient_steps, batch_size=algorithm.batch_size)
         return self._metrics()
 
     def relabel_buffer(self, reward_fn: RewardFunction) -> None:

@@ -4,7 +4,7 @@ T: steps of a rollout, N: environments.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -127,7 +127,7 @@ class OnPolicyLibraryAgent(LibraryAgent):
         with self._randomness.in_use():
             self._fill(rollout, rewards.astype(np.float32))
             self._advance(rollout.num_steps)
-            self.algorithm.train()
+            self.train()
         self.observe(rollout)
         return self._metrics()
 

@@ -87,5 +87,5 @@ def add_rollout(
             for name, given in step.items():
                 before = getattr(buffer, name)[buffer.pos - 1].reshape(given.shape)
                 step[name] = np.where(is_valid.reshape(-1, *[1] * (given.ndim - 1)), given, before)
-        infos = [{"TimeLimit.truncated": bool(is_cut)} for is_cut in step.pop("timeouts")]
-        buffer.add(*step.values(), infos)
+        *arrays, timeouts = step.values()
+        buffer.add(*arrays, [{"TimeLimit.truncated": bool(is_cut)} for is_cut in timeouts])  # pyright: ignore[reportCallIssue]
