@@ -317,9 +317,13 @@ class PreferenceSession:
         self.follow_plan()
         if self.control.is_paused:
             self._pause()
+        return not self.is_stop_requested()
+
+    def is_stop_requested(self) -> bool:
+        """Return whether the run should stop, without waiting while it is paused."""
         if self.control.is_stopped:
             self.stop.request()
-        return not self.stop
+        return bool(self.stop)
 
     def follow_plan(self) -> None:
         """Apply the owner's settings: the rate and the number of labels, and the steps."""
@@ -468,10 +472,17 @@ class PreferenceSession:
         is_late = time.monotonic() - self._saved_s >= every_s
         return is_late or self.step - self._saved_step >= self._settings.checkpoint_steps
 
-    def save(self) -> None:
-        """Save a checkpoint."""
+    def save(self, earlier: Mapping[str, StateDict] | None = None) -> None:
+        """Save a checkpoint.
+
+        Args:
+            earlier: earlier states of some parts, which are saved in place of their current ones.
+        """
         began_s = time.monotonic()
-        arrays = nest({name: part.state() for name, part in self._parts.items()})
+        states = dict(earlier or {})
+        arrays = nest(
+            {name: states.pop(name, None) or part.state() for name, part in self._parts.items()}
+        )
         meta = {"timer": self._timer.to_json(), "training_steps": self.training_steps}
         self.experiment.folder.save_checkpoint(self.step, arrays, meta)
         self._saved_s, self._saved_step = time.monotonic(), self.step

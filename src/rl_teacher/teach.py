@@ -12,16 +12,18 @@ comparisons of segments, and fits the predictor to the labels.
 import contextlib
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rl_teacher.agents.agent import Agent, SupportsExploration
-from rl_teacher.agents.collector import Collector
+from rl_teacher.agents.collector import Collector, InterruptibleRollouts, RolloutInterrupted
 from rl_teacher.agents.registry import check_agent, check_losses, make_agent
 from rl_teacher.agents.reset import AgentReset
 from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, ExperimentNotFound, TeacherFailed
 from rl_teacher.common.runtime import stop_requests
+from rl_teacher.common.state_dict import StateDict
 from rl_teacher.config.experiment import (
     RunOptions,
     TeachConfig,
@@ -256,6 +258,16 @@ class TrainingLoop:
         self.session.on_status = self._show_status
         self.session.metrics.add_sink(display.update)
         self._tensorboard: TensorBoard | None = None
+        self._rollouts = InterruptibleRollouts(
+            self._agent, self._collector, self._is_stop_requested
+        )
+
+    def _is_stop_requested(self) -> bool:
+        """Return whether the run should stop, and show that it does."""
+        is_requested = self.session.is_stop_requested()
+        if is_requested:
+            self._display.status("stopping")
+        return is_requested
 
     def run(self) -> Outcome:
         """Train until all steps are done or a stop is requested.
@@ -294,22 +306,26 @@ class TrainingLoop:
         session = self.session
         is_paced = self._config.asks_a_person and self._options.pace == "labels"
         metrics: Metrics = {}
-        while session.step < session.num_steps and session.should_continue():
-            metrics = self.train_step()
-            session.report_if_due(metrics)
-            if session.is_checkpoint_due:
-                session.save()
-            if is_paced:
-                session.wait_for_due_labels()
-        if session.has_stepped:
+        before_rollout: Mapping[str, StateDict] | None = {}
+        try:
+            while session.step < session.num_steps and session.should_continue():
+                metrics = self.train_step()
+                session.report_if_due(metrics)
+                if session.is_checkpoint_due:
+                    session.save()
+                if is_paced:
+                    session.wait_for_due_labels()
+        except RolloutInterrupted as interrupted:
+            before_rollout = interrupted.states
+        if session.has_stepped and before_rollout is not None:
             self._display.status("saving")
             session.report(metrics)
-            session.save()
+            session.save(before_rollout)
 
     def train_step(self) -> Metrics:
         """Act, reward, learn, ask, fit: one turn of the loop. Return the agent's metrics."""
         session, agent = self.session, self._agent
-        rollout = self._collector.collect(agent.act, agent.rollout_steps)
+        rollout = self._rollouts.collect()
         session.count_steps(rollout.num_steps)
         rewards = session.observe(rollout).rewards
         losses = agent.learn(rollout, rewards)
@@ -381,7 +397,12 @@ class TrainingLoop:
         return max(needed, min(episode * self._collector.num_envs, limit))
 
     def _explore_once(self) -> None:
-        rollout = self._collector.collect(self._explore, self._agent.rollout_steps)
+        try:
+            rollout = self._collector.collect(
+                self._explore, self._agent.rollout_steps, self._is_stop_requested
+            )
+        except RolloutInterrupted:
+            return
         self.session.observe(rollout, is_training=False)
         self._agent.observe(rollout)
         self._show_exploration()

@@ -1,5 +1,7 @@
 """Collection of rollouts from a vector environment with any autoreset mode."""
 
+import math
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 from jaxtyping import Shaped
 
 from rl_teacher.agents.actions import Masks
-from rl_teacher.agents.agent import agent_diverged
+from rl_teacher.agents.agent import Agent, agent_diverged
 from rl_teacher.common.errors import BadObservation
 from rl_teacher.common.state_dict import StateDict, array_to_rng, nest, part_of, rng_to_array
 from rl_teacher.envs.rollout import Rollout
@@ -24,6 +26,11 @@ IGNORES_ACTION = "ignores_action"
 """Key of an environment's info for whether its next step belongs to no episode."""
 MAX_FREE_BUFFERS = 2
 """Number of unused buffers that an `ArrayPool` keeps."""
+
+SLOW_ROLLOUT_S = 0.5
+"""Seconds of a rollout for the end of which a stop request does not wait."""
+MAX_STOP_WAIT_S = 1.0
+"""Seconds that a stop request waits for the end of a rollout after a fast one."""
 
 FinalObservations = list[tuple[int, int, np.ndarray]]
 """Time step, environment and last observation of each finished episode."""
@@ -54,6 +61,19 @@ class ArrayPool:
 
         weakref.finalize(array, release).atexit = False
         return array.reshape(shape)
+
+
+class RolloutInterrupted(Exception):
+    """The end of a rollout before its last step, by a stop request.
+
+    Attributes:
+        states: states of agent and collector before the rollout, by name; None if they were not
+            kept, so that only an earlier checkpoint can be resumed.
+    """
+
+    def __init__(self, states: Mapping[str, StateDict] | None = None) -> None:
+        super().__init__("a stop was requested")
+        self.states = states
 
 
 class Collector:
@@ -123,16 +143,26 @@ class Collector:
         high = np.where(np.isfinite(space.high), space.high, 1.0)
         return self._rng.uniform(low, high, (self.num_envs, *low.shape)).astype(np.float32)
 
-    def collect(self, act: Act, num_steps: int) -> Rollout:
+    def collect(
+        self, act: Act, num_steps: int, should_stop: Callable[[], bool] | None = None
+    ) -> Rollout:
         """Take T steps in every environment.
 
+        Args:
+            act: policy.
+            num_steps: T.
+            should_stop: called before every step; True discards the rollout.
+
         Raises:
+            RolloutInterrupted: `should_stop` returned True.
             BadObservation: an observation or reward is NaN or infinite.
             Diverged: the actions were, before that.
         """
         columns = self._allocate(num_steps)
         observations, finals = columns["observations"], FinalObservations()
         for t in range(num_steps):
+            if should_stop is not None and should_stop():
+                raise RolloutInterrupted
             try:
                 self._step(act, columns, t, finals)
             except Exception:
@@ -260,6 +290,52 @@ class Collector:
         self._resets_next = own["resets_next"].copy()
         array_to_rng(self._rng, own["rng"])
         self._masks = own["masks"].copy() if "masks" in own else None
+
+
+class InterruptibleRollouts:
+    """Rollouts of an agent that a stop request ends between two steps, without losing earlier ones.
+
+    A run resumes exactly only from a state between two rollouts. Therefore the states of agent and
+    collector before a rollout are kept, unless the previous one was so fast that a stop can wait.
+    """
+
+    def __init__(
+        self, agent: Agent, collector: Collector, is_stop_requested: Callable[[], bool]
+    ) -> None:
+        self._agent, self._collector = agent, collector
+        self._is_stop_requested = is_stop_requested
+        self._is_first, self._is_slow = True, False
+
+    def collect(self) -> Rollout:
+        """Collect the next rollout of the agent.
+
+        Raises:
+            RolloutInterrupted: a stop was requested. The first rollout of a run needs no saved
+                states: its checkpoint, if there is one, is on disk.
+        """
+        agent, states, stop_seen_s = self._agent, None, math.inf
+        if self._is_slow:
+            collected = self._collector.state()
+            # Environments may reuse the memory of their arrays.
+            copied = {name: array.copy() for name, array in collected.items()}
+            states = {"agent": agent.state(), "collector": copied}
+
+        def should_stop() -> bool:
+            nonlocal stop_seen_s
+            if not self._is_stop_requested():
+                return False
+            now_s = time.monotonic()
+            stop_seen_s = min(stop_seen_s, now_s)
+            return self._is_first or self._is_slow or now_s - stop_seen_s >= MAX_STOP_WAIT_S
+
+        began_s = time.monotonic()
+        try:
+            rollout = self._collector.collect(agent.act, agent.rollout_steps, should_stop)
+        except RolloutInterrupted:
+            raise RolloutInterrupted(states) from None
+        self._is_first = False
+        self._is_slow = time.monotonic() - began_s >= SLOW_ROLLOUT_S
+        return rollout
 
 
 def _check_actions(actions: Shaped[np.ndarray, "time env ..."]) -> None:

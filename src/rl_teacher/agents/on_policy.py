@@ -14,7 +14,12 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from rl_teacher.agents.actions import ActionScale, EnvArray, Masks
-from rl_teacher.agents.agent import RewardFunction, check_weights, learning_rate_setting
+from rl_teacher.agents.agent import (
+    RewardFunction,
+    agent_diverged,
+    check_weights,
+    learning_rate_setting,
+)
 from rl_teacher.agents.episode_stats import ReturnScaler
 from rl_teacher.agents.numpy_policy import NumpyPolicy, VectorNormaliser
 from rl_teacher.agents.policies import ActorCritic, load_networks, make_policy, numpy_head
@@ -35,6 +40,9 @@ from rl_teacher.nn.conv import Identity, ImageEncoder, apply_jitted
 from rl_teacher.nn.encoders import image_layout_of
 from rl_teacher.nn.mlp import MLP
 from rl_teacher.nn.numpy_networks import NumpyImageEncoder, NumpyMLP
+
+MAX_LOG_STD = 80.0
+"""Its exponential is still finite in float32."""
 
 Config = TypeVar("Config", bound=OnPolicyConfig)
 
@@ -182,12 +190,20 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self._refresh_policy()
 
     def learn(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> dict[str, float]:
-        """Update on one rollout with the given rewards."""
+        """Update on one rollout with the given rewards.
+
+        Raises:
+            Diverged: the standard deviation of the actions is infinite or NaN.
+        """
         metrics = self._update(self.rollout_batch(rollout, rewards))
         self._steps += rollout.num_steps
         # The update must normalise observations as the policy did while it acted, so the
         # statistics are updated only after it.
         self.observe(rollout)
+        log_std = self._policy.head.log_std
+        if log_std is not None and not (log_std < MAX_LOG_STD).all():
+            reason = f"the log standard deviation of its actions is {log_std.max():g}"
+            raise agent_diverged(reason, learning_rate_setting(self))
         return {name: float(value) for name, value in metrics.items()}
 
     def rollout_batch(

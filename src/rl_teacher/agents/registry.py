@@ -1,9 +1,10 @@
 """All agents by name: built-in ones, those of other libraries, and those of the user."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
+from typing import Any
 
 import gymnasium as gym
 
@@ -68,7 +69,7 @@ def make_agent(config: TeachConfig, venv: gym.vector.VectorEnv) -> Agent:
     name = config.agent
     check_agent(config)
     check_supports_images(name, venv.single_observation_space)
-    construct: Callable[..., Agent]
+    construct: Any
     if name in AGENTS:
         module, _, attribute = AGENTS[name].partition(":")
         construct = getattr(import_module(module), attribute)

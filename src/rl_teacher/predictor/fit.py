@@ -231,14 +231,11 @@ class Fitter:
                 return selected
         self._normaliser = labels.normaliser(self.feature_mask)
         sample = self._rng.permutation(len(labels))[:MAX_EVALUATED]
-        before = self._members
         best_networks, best = self._train_chunk(labels, sample)
-        self._check_finite(best, before)
         num_steps, since_best = CHUNK_STEPS, 0
         while since_best < patience and num_steps < max_steps:
             num_steps += CHUNK_STEPS
             networks, report = self._train_chunk(labels, sample)
-            self._check_finite(report, before)
             if report.held_out_loss < best.held_out_loss - MIN_IMPROVEMENT:
                 best_networks, best, since_best = networks, report, 0
             else:
@@ -249,25 +246,6 @@ class Fitter:
         ]
         report = replace(best, num_steps=num_steps)
         return FitResult(stack_members(best_networks), self._normaliser, report)
-
-    def _check_finite(self, report: FitReport, before: list[_MemberState]) -> None:
-        """Check the losses of a chunk.
-
-        Args:
-            report: report of the chunk.
-            before: state before the fit, which is restored if the fit diverged.
-
-        Raises:
-            Diverged: the losses are NaN or infinite.
-        """
-        if not np.isfinite([report.loss, report.held_out_loss]).all():
-            self._members = before
-            raise Diverged(
-                f"The fit of the reward predictor diverged: its training loss is {report.loss:g}, "
-                f"its held-out loss {report.held_out_loss:g}. The previous predictor was kept. "
-                f"Lower --reward.learning-rate (now {self._config.learning_rate:g}), and start "
-                "again under another name (-n), or with --force-new."
-            )
 
     def _select_features(self, labels: LabelSet, max_steps: int) -> FitResult | None:
         """Fit to keypoints with actions and to profiles alone; keep what generalises better.
@@ -304,7 +282,11 @@ class Fitter:
     def _train_chunk(
         self, labels: LabelSet, sample: np.ndarray
     ) -> tuple[list[RewardNetwork], FitReport]:
-        """Take one chunk of gradient steps of every member, and evaluate them on the sample."""
+        """Take one chunk of gradient steps of every member, and evaluate them on the sample.
+
+        Raises:
+            Diverged: a loss is NaN or infinite.
+        """
         # A random offset, so that every step of a segment is trained on; the evaluation uses the
         # middle one, so that it does not vary by chance between chunks.
         stride = subsampling_stride(labels.num_steps, is_image=labels.is_image)
@@ -322,6 +304,13 @@ class Fitter:
         indices = labels.draw((CHUNK_STEPS, self._config.batch_size), self._rng)
         results = self._threads.map(improve, self._members, indices, self._l2)
         members, logits, losses = zip(*results, strict=True)
+        if not np.isfinite(losses).all():
+            raise Diverged(
+                "The fit of the reward predictor diverged: its loss is not finite. The previous "
+                "networks were kept. Lower --reward.learning-rate (now "
+                f"{self._config.learning_rate:g}), and start again under another name (-n), or "
+                "with --force-new."
+            )
         self._members = list(members)
         # The sample was padded to a fixed size, so that only one program is compiled.
         logits, losses = (np.stack(each)[:, : len(sample)] for each in (logits, losses))

@@ -16,7 +16,7 @@ from stable_baselines3.common.noise import NormalActionNoise, VectorizedActionNo
 from stable_baselines3.common.vec_env import VecEnv
 
 from rl_teacher.agents.actions import EnvArray, Masks
-from rl_teacher.agents.agent import LEARNING_RATE, check_weights
+from rl_teacher.agents.agent import LEARNING_RATE, agent_diverged, check_weights
 from rl_teacher.agents.sb3.libraries import NORMALISE, algorithm_class, arguments_for
 from rl_teacher.agents.sb3.weights import is_sbx, load_weights, warm_start_weights, weights_of
 from rl_teacher.common.errors import BadConfig
@@ -213,7 +213,7 @@ class LibraryAgent:
         self, observations: EnvArray, masks: Masks = None, *, deterministic: bool = False
     ) -> EnvArray:
         """Return actions for evaluation: the mode, or samples that `learn` does not use."""
-        with self._randomness.in_use():
+        with self.running():
             actions, _ = self.algorithm.policy.predict(
                 self.normalise(observations),
                 deterministic=deterministic,
@@ -242,20 +242,32 @@ class LibraryAgent:
             "Use --agent sb3:MaskablePPO, or ppo."
         )
 
-    def train(self, **arguments: Any) -> None:
-        """Take the algorithm's gradient steps.
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run code of the library with the random generators of this agent.
 
         Raises:
-            Diverged: the weights are not finite afterwards.
+            Diverged: torch refuses the parameters of a distribution.
         """
         try:
-            self.algorithm.train(**arguments)
-        finally:
-            # Also after an error, since torch raises one for a distribution of NaN.
-            if not is_sbx(self.algorithm):
-                parameters = self.algorithm.policy.named_parameters()
-                weights = {name: each.detach().cpu().numpy() for name, each in parameters}
-                check_weights(weights, LEARNING_RATE)
+            with self._randomness.in_use():
+                yield
+        except ValueError as error:
+            if not str(error).startswith("Expected parameter"):
+                raise
+            reason = "the parameters of its action distribution are invalid"
+            raise agent_diverged(reason, LEARNING_RATE) from error
+
+    def check_parameters(self) -> None:
+        """Check the parameters of the policy after an update.
+
+        Raises:
+            Diverged: they are not finite.
+        """
+        if not is_sbx(self.algorithm):
+            parameters = self.algorithm.policy.named_parameters()
+            weights = {name: each.detach().cpu().numpy() for name, each in parameters}
+            check_weights(weights, LEARNING_RATE)
 
     def _advance(self, num_steps: int) -> None:
         """Count environment steps, on which schedules depend."""

@@ -51,7 +51,7 @@ class OffPolicyLibraryAgent(LibraryAgent):
         self.mask_arguments(masks)
         algorithm = self.algorithm
         algorithm._last_obs = self.normalise(observations)
-        with self._randomness.in_use():
+        with self.running():
             actions, buffer_actions = algorithm._sample_action(
                 algorithm.learning_starts, algorithm.action_noise, self._num_envs
             )
@@ -76,8 +76,9 @@ class OffPolicyLibraryAgent(LibraryAgent):
         if gradient_steps < 0:
             gradient_steps = rollout.num_steps
         if gradient_steps > 0 and algorithm.num_timesteps > algorithm.learning_starts:
-            with self._randomness.in_use():
-                self.train(gradient_steps=gradient_steps, batch_size=algorithm.batch_size)
+            with self.running():
+                algorithm.train(gradient_steps=gradient_steps, batch_size=algorithm.batch_size)
+            self.check_parameters()
         return self._metrics()
 
     def relabel_buffer(self, reward_fn: RewardFunction) -> None:

@@ -73,7 +73,7 @@ class OnPolicyLibraryAgent(LibraryAgent):
         every = algorithm.sde_sample_freq
         # The matrix of state-dependent exploration is resampled when the library would do it.
         if algorithm.use_sde and (t == 0 or (every > 0 and t % every == 0)):
-            with self._randomness.in_use():
+            with self.running():
                 algorithm.policy.reset_noise(self._num_envs)
         outputs = self._sample(observations, masks)
         self._outputs.append(outputs)
@@ -90,7 +90,7 @@ class OnPolicyLibraryAgent(LibraryAgent):
     def _sample(self, observations: np.ndarray, masks: Masks) -> StepOutputs:
         normalised, masking = self.normalise(observations), self.mask_arguments(masks)
         algorithm, policy = self.algorithm, self.algorithm.policy
-        with self._randomness.in_use():
+        with self.running():
             if is_sbx(algorithm):
                 if not algorithm.use_sde or isinstance(self._action_space, gym.spaces.Discrete):
                     policy.reset_noise()
@@ -124,10 +124,11 @@ class OnPolicyLibraryAgent(LibraryAgent):
         """Update on one rollout with the given rewards; then update the observation statistics."""
         if self._normalises:
             rewards = self._scale_rewards(rewards, rollout.ended, rollout.is_valid)
-        with self._randomness.in_use():
+        with self.running():
             self._fill(rollout, rewards.astype(np.float32))
             self._advance(rollout.num_steps)
-            self.train()
+            self.algorithm.train()
+        self.check_parameters()
         self.observe(rollout)
         return self._metrics()
 
