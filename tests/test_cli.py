@@ -162,6 +162,13 @@ def test_bad_input_exits_with_code_2_and_message(arguments, message, capsys):
     assert "Traceback" not in printed
 
 
+def test_check_refuses_unknown_source_of_rewards(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["check", "ShortHopper-v1", "-p", "humn"])
+    assert exit_.value.code == 2
+    assert "humn" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("number", ["inf", "-inf", "nan", "1.5", "many"])
 def test_number_of_steps_that_is_not_whole_is_refused(number, capsys):
     with pytest.raises(SystemExit) as exit_:

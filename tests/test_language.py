@@ -33,7 +33,7 @@ DIALECT = re.compile(
 )
 """Words and phrases without a technical sense, for text that is not a docstring."""
 
-MAX_DOCSTRINGS = 0.015
+MAX_DOCSTRINGS = 0.01
 MAX_COMMENT_LINES = 0.005
 MAX_MESSAGES = 0.01
 MAX_PAGE_LINES = 0.0

@@ -398,7 +398,9 @@ def check(arguments: Sequence[str]) -> int:
     def check_environment(
         env_id: tyro.conf.Positional[str],
         /,
-        predictor: Annotated[str, tyro.conf.arg(aliases=["-p"])] = "synth",
+        predictor: Annotated[
+            Literal["rl", "synth", "human"], tyro.conf.arg(aliases=["-p"])
+        ] = "synth",
         stacked_frames: Annotated[int, tyro.conf.arg(aliases=["-f"])] = 4,
         frame_size: int = 84,
         colour: bool = False,
