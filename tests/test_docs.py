@@ -47,22 +47,19 @@ from rl_teacher.store.tables import Base
 from rl_teacher.teach import check
 from rl_teacher.web import (
     access,
+    address,
     app,
+    experiment_views,
     labelers_cli,
-    lifetime,
-    logs,
-    messages,
     problems,
     serve,
     service_process,
     terminal,
-    token,
 )
-from rl_teacher.web.limits import Limits
 from rl_teacher.web.routes import events, experiments, labelers
 from rl_teacher.web.routes import labelling as routes_labelling
 from rl_teacher.web.schemas import labelling
-from rl_teacher.web.settings import MAX_BODY_BYTES, OWNER, Settings
+from rl_teacher.web.settings import MAX_BODY_BYTES, OWNER, Limits, Settings
 from rl_teacher.wrappers.environments import ASSUMED_FPS
 from rl_teacher.wrappers.settings import WrapperSettings
 
@@ -346,7 +343,7 @@ def test_check_of_moving_dot_prints_output_in_docs(capsys):
         f"one in {planner.SHARED_EVERY} of the first pairs",
         f"one of up to {queue.MAX_SHARED_SEGMENTS}",
         f"`P + s / {Budget(None, 0, 1).seconds_between:g}`",
-        f"silent for {messages.LOST_AFTER.total_seconds():g} s",
+        f"silent for {experiment_views.LOST_AFTER.total_seconds():g} s",
         f"every {reporting.EPISODE_EVERY_S['poses']:g} s at most where clips are poses",
         f"every {reporting.EPISODE_EVERY_S['video']:g} s where they are video",
         f"starts warm, and waits for {trainer.MIN_LABELS_TO_FINE_TUNE} labels",
@@ -372,7 +369,7 @@ def text_of(name):
         ),
         ("docs/remote.md", f"as a cookie for {access.COOKIE_AGE_S // 86_400} days"),
         ("docs/remote.md", f"is the labeler `{OWNER}`"),
-        ("docs/remote.md", f"`~/.rl-teacher/{token.FILE_NAME}`"),
+        ("docs/remote.md", f"`~/.rl-teacher/{address.ACCESS_FILE_NAME}`"),
         ("docs/labelling.md", f"at most {planner.MAX_WAITING} wait at any time"),
         ("docs/labelling.md", f"the latest {learner.FRESH_LABELS} answers"),
         ("docs/labelling.md", f"At most {segment.MAX_FPS:g} frames a second"),
@@ -386,12 +383,15 @@ def text_of(name):
         ("docs/service.md", f"up to {labelling.MAX_LABELS} at a time"),
         ("docs/service.md", f"At most {experiments.MAX_ROWS} rows"),
         ("docs/service.md", f"Bodies are limited to {MAX_BODY_BYTES:,} bytes"),
-        ("docs/service.md", f"{8 * token.NUM_BYTES} random bits"),
+        ("docs/service.md", f"{8 * address.NUM_TOKEN_BYTES} random bits"),
         ("docs/service.md", f"`--end-after-runs {service_process.END_AFTER_S:g}`"),
-        ("docs/service.md", f"`{lifetime.FILE_NAME}` in the home"),
-        ("docs/service.md", f"`{logs.FOLDER}/{logs.FILE_NAME}` in the home"),
-        ("docs/service.md", f"started after {logs.MAX_BYTES:,} bytes; {logs.NUM_OLD} old ones"),
-        ("docs/service.md", f"`{logs.FOLDER}/{logs.ERRORS_NAME}`"),
+        ("docs/service.md", f"`{service_process.LOCK_NAME}` in the home"),
+        ("docs/service.md", f"`{service_process.LOG_FOLDER}/{serve.LOG_NAME}` in the home"),
+        (
+            "docs/service.md",
+            f"started after {serve.MAX_LOG_BYTES:,} bytes; {serve.NUM_OLD_LOGS} old ones",
+        ),
+        ("docs/service.md", f"`{service_process.LOG_FOLDER}/{service_process.ERRORS_NAME}`"),
         ("docs/service.md", f"lasts {routes_labelling.LEASE_S / 60:g} minutes"),
         ("docs/service.md", f"within {events.CREDENTIAL_CHECK_S:g} seconds after"),
         ("docs/service.md", f"`schema_version` is {label_export.SCHEMA_VERSION}"),

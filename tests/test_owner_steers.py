@@ -75,7 +75,7 @@ def test_run_is_paused_resumed_and_stopped_with_checkpoint(predictor):
         outcome = teach(replace(CONFIG, predictor=predictor), OPTIONS)
     before, paused, still_paused, after = (owner.statuses[i]["step"] for i in (1, 2, 3, 5))
     assert before <= paused == still_paused < after
-    assert "resume or stop it there" in owner.statuses[2]["says"]
+    assert "resume or stop it there" in owner.statuses[2]["message"]
     assert not outcome.is_finished
     checkpoint = Experiment.find("mine").load_checkpoint()
     assert checkpoint is not None

@@ -13,8 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rl_teacher.web.address import await_service
-from rl_teacher.web.token import access_token
+from rl_teacher.web.address import access_token, await_service
 
 ROOT = Path(__file__).parents[1]
 PAGE = "rl_teacher/web/static/"

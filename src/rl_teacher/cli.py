@@ -348,15 +348,30 @@ def serve(arguments: Sequence[str]) -> int:
     return parse_and_call("serve", serve_page, arguments)
 
 
-def label(name: str, /) -> None:
+def label(
+    name: str,
+    /,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    no_browser: bool = False,
+    media: str | None = None,
+) -> None:
     """Label an experiment's comparisons with L, R, E and Enter; the page shows the clips.
+
+    If no service runs, the page is served meanwhile.
 
     Args:
         name: name of the experiment
+        host: address of the page
+        port: port of the page; the next free one if it is taken
+        no_browser: print the links without opening a browser
+        media: storage of clips: a folder, or a URL such as s3://bucket/folder
     """
+    from rl_teacher.config.experiment import RunOptions
     from rl_teacher.web.terminal import label_at_terminal
 
-    label_at_terminal(name)
+    options = RunOptions(host=host, port=port, no_browser=no_browser, media=media)
+    label_at_terminal(name, options)
 
 
 # --- envs, check ---
@@ -501,14 +516,21 @@ def labelers(arguments: Sequence[str]) -> int:
     """Run `rl-teacher labelers`."""
     import tyro
 
-    subcommands = {"add": add_labeler, "list": list_labelers, "revoke": revoke_labeler}
+    subcommands = {
+        "add": add_labeler,
+        "list": list_labelers,
+        "revoke": revoke_labeler,
+        "invite": invite_labelers,
+        "invites": list_invites,
+        "revoke-invite": revoke_invite,
+    }
     if arguments and arguments[0] in subcommands:
         name = arguments[0]
         return parse_and_call(f"labelers {name}", subcommands[name], arguments[1:])
     tyro.extras.subcommand_cli_from_dict(  # prints help or an error, and exits
         subcommands,
         prog="rl-teacher labelers",
-        description="Add, list and revoke labelers.",
+        description="Add, invite, list and revoke labelers.",
         args=list(arguments),
     )
     return 0
@@ -571,6 +593,55 @@ def revoke_labeler(name: str, /) -> None:
     num_revoked = labelers_cli.revoke(name)
     noun = "credential" if num_revoked == 1 else "credentials"
     print(f"{num_revoked} {noun} of {name} revoked. Their labels stay.")
+
+
+def invite_labelers(uses: int = 1, days: float = 7.0, experiment: str | None = None) -> None:
+    """Print a link that admits labelers, who choose their names.
+
+    Args:
+        uses: number of people whom the link admits, such as a class
+        days: days until the link expires
+        experiment: the only experiment that they can label; without it, all
+    """
+    from rl_teacher.web import labelers_cli
+
+    link = labelers_cli.invite(uses, days, experiment)
+    print("The link is shown only once; `rl-teacher labelers invites` lists all invites.")
+    print(f"link: {link}")
+    if link.startswith("/"):
+        print("No service is running. Once one is, put its address in front.")
+
+
+def list_invites() -> None:
+    """List the invites."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from rl_teacher.web import labelers_cli
+
+    table = _table("number", "for", "experiment", "uses", "expires", "status")
+    for each in labelers_cli.list_invites():
+        table.add_row(
+            str(each.id),
+            Text(each.name or each.role),
+            Text(each.experiment or "all"),
+            f"{each.num_uses} of {each.max_uses}",
+            each.expires_at.astimezone().strftime("%Y-%m-%d %H:%M"),
+            each.status,
+        )
+    Console().print(table)
+
+
+def revoke_invite(number: int, /) -> None:
+    """Revoke an invite; labelers who have used it keep access.
+
+    Args:
+        number: number of the invite, as listed by `rl-teacher labelers invites`
+    """
+    from rl_teacher.web import labelers_cli
+
+    labelers_cli.revoke_invite(number)
+    print(f"Invite {number} is revoked. Labelers who have used it keep access.")
 
 
 # --- export, import ---

@@ -53,8 +53,7 @@ from rl_teacher.session import (
 from rl_teacher.store.records import Control
 from rl_teacher.teachers.registry import teacher_named
 from rl_teacher.teachers.tasks import TaskTeacher
-from rl_teacher.web.browser import open_in_browser
-from rl_teacher.web.service_process import PageService
+from rl_teacher.web.service_process import PageService, open_in_browser
 
 RELABEL_EVERY = 5_000
 """Steps after which a replay buffer is relabelled even without a fit."""
@@ -432,7 +431,7 @@ class TrainingLoop:
         """Show the status in the terminal; while waiting, the numbers of labels too."""
         if status.phase in (Phase.WAITING, Phase.PAUSED):
             self._display.update(self.session.rewards.metrics())
-        self._display.status(status.says)
+        self._display.status(status.message)
 
     def _end(self, *, is_finished: bool) -> Outcome:
         """Save the predictor, plot the curves, and report the end."""

@@ -44,9 +44,9 @@ class Experiment:
         self.store.experiments.describe(self.id, "Prefer the one that hops forward, upright.", 60)
         self.set_status("waiting", "Waiting for answers.")
 
-    def set_status(self, phase: str, says: str, **more: Any) -> None:
+    def set_status(self, phase: str, message: str, **more: Any) -> None:
         """Set the status of the run."""
-        status = {"phase": phase, "says": says, "step": 10_000, "num_steps": 400_000}
+        status = {"phase": phase, "message": message, "step": 10_000, "num_steps": 400_000}
         self.store.experiments.set_status(self.id, {**status, "steps_per_second": 9_500.0, **more})
 
     # --- clips ---

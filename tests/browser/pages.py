@@ -47,7 +47,7 @@ def go_to_unknown_experiment(page, service, full):
 
 def go_without_token(page, service, full):
     page.goto(service.address.url + "/")
-    page.get_by_role("heading", name="This page needs its key").wait_for(timeout=PATIENCE_MS)
+    page.get_by_role("heading", name="Authentication required").wait_for(timeout=PATIENCE_MS)
 
 
 def go_to_tab(name, waits_for):

@@ -13,8 +13,7 @@ from pathlib import Path
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
-from rl_teacher.web.address import Address, await_service, label_path
-from rl_teacher.web.token import access_token
+from rl_teacher.web.address import Address, access_token, await_service, label_path
 
 RL_TEACHER = (sys.executable, "-m", "rl_teacher.cli")
 END_TIMEOUT_S = 60.0

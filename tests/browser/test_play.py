@@ -169,7 +169,7 @@ class TestVisitors:
         answered = page.goto(address)
         assert answered is not None
         assert answered.status == 401
-        assert "This page needs its key" in page.locator("body").inner_text()
+        assert "Authentication required" in page.locator("body").inner_text()
 
     def test_labeler_is_redirected_to_experiments(self, open_context, played):
         running = played("alone")

@@ -1,6 +1,7 @@
 """Fixtures of the web service: an experiment, clients and a clock."""
 
 import hashlib
+import json
 import os
 import warnings
 from datetime import UTC, datetime, timedelta
@@ -15,8 +16,7 @@ from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store
 from rl_teacher.web.app import create_app
-from rl_teacher.web.limits import Limits, Rate
-from rl_teacher.web.settings import Settings
+from rl_teacher.web.settings import Limits, Rate, Settings
 from tests.store.conftest import (
     _shared_postgres_url,  # noqa: F401 - fixtures
     postgres_server,  # noqa: F401
@@ -31,9 +31,40 @@ with warnings.catch_warnings():
 TOKEN = "t0ken-" + "x" * 40
 ENV_ID = "ShortHopper-v1"
 NUM_FRAMES, FPS = 30, 20.0
-SCENE = b'{"version": 1}'
+SCENE = json.dumps(
+    {
+        "version": 1,
+        "bodies": ["torso", "thigh", "leg", "foot"],
+        "geoms": [
+            {
+                "type": "sphere",
+                "body": body,
+                "size": [0.2, 0.0, 0.0],
+                "pos": [0.0, 0.0, 0.3 * body],
+                "quat": [1.0, 0.0, 0.0, 0.0],
+                "rgba": [0.9, 0.1, 0.1, 1.0],
+                "mesh": None,
+                "hfield": None,
+            }
+            for body in range(4)
+        ],
+        "meshes": [],
+        "hfields": [],
+        "camera": {
+            "distance": 3.0,
+            "elevation_deg": -20.0,
+            "azimuth_deg": 90.0,
+            "lookat": [0.0, 0.0, 1.0],
+            "tracks": 0,
+        },
+        "extent": 2.0,
+        "ground_z": None,
+    }
+).encode()
 SCENE_HASH = hashlib.sha256(SCENE).hexdigest()
 MP4 = b"\x00\x00\x00\x18ftypisom" + bytes(range(200))
+HTML = {"Accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"}
+"""Header of a browser that navigates to an address."""
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
 
 
@@ -82,7 +113,7 @@ class Trainer:
         return self.store.comparisons.add(self.id, pairs, ENV_ID, 60, step)
 
     def set_phase(self, phase, **more):
-        status = {"phase": phase, "says": f"{phase} now", "step": 10, "num_steps": 100}
+        status = {"phase": phase, "message": f"{phase} now", "step": 10, "num_steps": 100}
         self.store.experiments.set_status(self.id, status | {"steps_per_second": 9.5, **more})
 
 

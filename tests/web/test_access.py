@@ -11,6 +11,7 @@ from rl_teacher.web.access import Access, required_access, requires
 from rl_teacher.web.app import create_app
 from rl_teacher.web.settings import Settings
 from tests.web.conftest import (
+    HTML,
     SAME_ORIGIN,
     TOKEN,
     TestClient,
@@ -45,6 +46,7 @@ FOR_OWNERS = {
     "GET /api/v1/play",
     "GET /api/v1/play/clips/{content_hash}",
     "GET /api/v1/play/episodes/{number}",
+    "GET /api/v1/play/episodes/{number}/download",
     "GET /api/v1/play/scenes/{scene_hash}",
     "DELETE /api/v1/invites/{invite_id}",
     "PATCH /api/v1/experiments/{name}",
@@ -106,10 +108,10 @@ class TestEveryRoute:
 
     def test_undeclared_route_is_forbidden(self, app, program):
         async def undeclared(request):
-            raise AssertionError("nobody gets here")
+            raise AssertionError("the route was called")
 
         app.router.routes.append(Route("/api/v1/forgotten", undeclared))
-        assert "nobody" in assert_problem(program.get("/api/v1/forgotten"), 403)
+        assert "does not declare" in assert_problem(program.get("/api/v1/forgotten"), 403)
 
     def test_every_route_sends_security_headers(self, app, browser):
         for method, route in routes_of(app):
@@ -197,7 +199,7 @@ class TestLink:
 
     @pytest.mark.parametrize("token", ["", WRONG, "%FF%00", f"{TOKEN}&token={WRONG}"])
     def test_invalid_token_in_link_returns_help_page(self, anonymous, token):
-        response = anonymous.get(f"/?token={token}")
+        response = anonymous.get(f"/?token={token}", headers=HTML)
         assert response.status_code == 401
         assert response.headers["content-type"].startswith("text/html")
         assert "rl-teacher serve" in response.text
@@ -208,9 +210,10 @@ class TestLink:
 
     def test_missing_credential_returns_help_on_every_page(self, anonymous):
         for path in ("/", "/e/hopper", "/e/hopper/label"):
-            response = anonymous.get(path)
+            response = anonymous.get(path, headers=HTML)
             assert response.status_code == 401
-            assert "printed in its terminal" in response.text
+            assert response.headers["content-type"].startswith("text/html")
+            assert "`rl-teacher serve` printed" in response.text
 
 
 class TestCookie:

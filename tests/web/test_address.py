@@ -1,6 +1,8 @@
-"""Address file of the running service, and links to it."""
+"""Address file and access token of the running service, and links to it."""
 
-import json
+import multiprocessing
+import os
+import stat
 import subprocess
 import sys
 import threading
@@ -9,17 +11,18 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from rl_teacher.common.errors import BadInput
+from rl_teacher.common.errors import BadInput, RunFolderUnusable
 from rl_teacher.web.address import (
+    access_token,
     await_service,
     comparison_link,
+    invite_path,
     link,
     local_address,
+    location_id,
     published,
     running_service,
-    serves,
 )
-from rl_teacher.web.token import access_token
 
 
 def server_with_body(body):
@@ -43,7 +46,7 @@ def service():
     server = server_with_body(b'{"status": "ok", "instance": "this-one"}')
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
-    yield local_address("127.0.0.1", server.server_port, "this-one", "store")
+    yield local_address("127.0.0.1", server.server_port, "this-one", "database", "media")
     server.shutdown()
     thread.join()
     server.server_close()
@@ -52,14 +55,16 @@ def service():
 def test_published_service_is_found_until_it_stops(service, home):
     with published(service):
         assert running_service() == service
-        assert running_service("store") == service
+        assert running_service(location_id("database"), location_id("media")) == service
     assert running_service() is None
-    assert not (home / "service.json").exists()
+    assert list((home / "services").iterdir()) == []
 
 
-def test_service_of_another_store_is_ignored(service):
+@pytest.mark.parametrize("others", [("another", "media"), ("database", "another")])
+def test_service_of_another_database_or_media_is_ignored(service, others):
     with published(service):
-        assert running_service("another store") is None
+        assert running_service(*map(location_id, others)) is None
+        assert running_service(location_id("database")) == service
 
 
 def test_missing_address_file_means_no_service():
@@ -81,7 +86,7 @@ def test_other_server_on_the_port_is_ignored(body):
     server = server_with_body(body)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
-    with published(local_address("127.0.0.1", server.server_port, "this-one", "store")):
+    with published(local_address("127.0.0.1", server.server_port, "this-one", "database", "media")):
         assert running_service() is None
     server.shutdown()
     thread.join()
@@ -89,26 +94,25 @@ def test_other_server_on_the_port_is_ignored(body):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"url": 1}', b"\xff", b"null"])
-def test_invalid_address_file_is_ignored(home, content):
-    home.mkdir()
-    (home / "service.json").write_bytes(content)
-    assert running_service() is None
+def test_invalid_address_file_is_ignored(home, service, content):
+    with published(service):
+        (home / "services" / "newest.json").write_bytes(content)
+        assert running_service() == service
 
 
-def test_service_removes_only_its_own_address_file(service, home):
-    later = replace(service, instance="later")
-    with published(later):
-        pass
-    with published(service), published(later):
-        assert json.loads((home / "service.json").read_bytes())["instance"] == "later"
-    assert not (home / "service.json").exists()
-    first = published(service)
-    first.__enter__()
-    second = published(later)
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert json.loads((home / "service.json").read_bytes())["instance"] == "later"
-    second.__exit__(None, None, None)
+def test_first_of_two_services_is_found_after_the_second_stops(service, home):
+    second = server_with_body(b'{"status": "ok", "instance": "second"}')
+    thread = threading.Thread(target=second.serve_forever, args=(0.01,))
+    thread.start()
+    address = local_address("127.0.0.1", second.server_port, "second", "database", "media")
+    with published(service):
+        os.utime(home / "services" / "this-one.json", (0, 0))
+        with published(address):
+            assert running_service() == address
+        assert running_service() == service
+    second.shutdown()
+    thread.join()
+    second.server_close()
 
 
 @pytest.mark.parametrize(
@@ -122,11 +126,11 @@ def test_service_removes_only_its_own_address_file(service, home):
     ],
 )
 def test_wildcard_hosts_map_to_loopback_urls(host, url):
-    assert local_address(host, 8765, "this-one", "store").url == url
+    assert local_address(host, 8765, "this-one", "database", "media").url == url
 
 
 def test_link_contains_token(home):
-    address = local_address("127.0.0.1", 8765, "this-one", "store")
+    address = local_address("127.0.0.1", 8765, "this-one", "database", "media")
     token = access_token(home)
     assert link(address) == f"http://127.0.0.1:8765/?token={token}"
     assert link(address, "a b/ü?") == (
@@ -135,27 +139,31 @@ def test_link_contains_token(home):
 
 
 def test_comparison_link_contains_comparison_id(home):
-    address = local_address("127.0.0.1", 8765, "this-one", "store")
+    address = local_address("127.0.0.1", 8765, "this-one", "database", "media")
     query = f"comparison=12&token={access_token(home)}"
     assert comparison_link(address, "x", 12) == f"http://127.0.0.1:8765/e/x/label?{query}"
 
 
-def test_store_identifier_reveals_no_password():
-    named = serves("postgresql://me:s3cret@host/labels", "s3://bucket")
-    assert "s3cret" not in named
-    assert named == serves("postgresql://me:s3cret@host/labels", "s3://bucket")
-    assert named != serves("postgresql://me:s3cret@host/labels", "s3://other")
+def test_invite_path_is_quoted():
+    assert invite_path("rlt_a/b") == "/join?invite=rlt_a%2Fb"
+
+
+def test_location_identifier_reveals_no_password():
+    url = "postgresql://me:s3cret@host/labels"
+    assert "s3cret" not in location_id(url)
+    assert location_id(url) == location_id(url)
+    assert location_id(url) != location_id("s3://other")
 
 
 def test_service_exit_during_startup_is_reported():
     process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
-    with pytest.raises(BadInput, match=r"ended with 3.*rl-teacher serve"):
+    with pytest.raises(BadInput, match=r"exited with 3.*rl-teacher serve"):
         await_service(process)
 
 
 def test_service_startup_times_out():
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    with pytest.raises(BadInput, match="does not answer"):
+    with pytest.raises(BadInput, match="did not respond"):
         await_service(process, timeout_s=0.2)
     process.kill()
     process.wait()
@@ -165,3 +173,47 @@ def test_address_module_does_not_import_the_server():
     code = "import rl_teacher.web.address, sys; print({'fastapi', 'uvicorn'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert found.stdout.strip() == "set()"
+
+
+def test_token_is_created_once(tmp_path):
+    token = access_token(tmp_path / "home")
+    assert len(token) >= 43
+    assert access_token(tmp_path / "home") == token
+    assert access_token(tmp_path / "other") != token
+
+
+def test_token_file_is_readable_by_owner_only(tmp_path):
+    access_token(tmp_path)
+    assert stat.S_IMODE((tmp_path / "access-token").stat().st_mode) == 0o600
+
+
+def test_permissions_of_token_file_are_restricted(tmp_path):
+    access_token(tmp_path)
+    (tmp_path / "access-token").chmod(0o644)
+    access_token(tmp_path)
+    assert stat.S_IMODE((tmp_path / "access-token").stat().st_mode) == 0o600
+
+
+def test_no_temporary_file_remains(tmp_path):
+    access_token(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["access-token"]
+
+
+@pytest.mark.parametrize("content", [b"", b"short", b"\xff" * 50, b"spaces in it " * 5])
+def test_invalid_token_file_is_rejected(tmp_path, content):
+    (tmp_path / "access-token").write_bytes(content)
+    with pytest.raises(RunFolderUnusable, match=r"access-token.*Delete it"):
+        access_token(tmp_path)
+
+
+def test_unwritable_home_is_reported(tmp_path, as_nobody):
+    tmp_path.chmod(0o555)
+    as_nobody()
+    with pytest.raises(RunFolderUnusable):
+        access_token(tmp_path)
+
+
+def test_concurrent_processes_agree_on_token(tmp_path):
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        tokens = pool.map(access_token, [tmp_path] * 16)
+    assert len(set(tokens)) == 1

@@ -31,7 +31,7 @@ def labelers(name, labeler="ann"):
 
 def new_events(stream, reader, *listeners):
     """Return the types and contents of the events after one poll."""
-    events = stream.of(reader.look(frozenset(listeners)))
+    events = stream.of(reader.read(frozenset(listeners)))
     return [(event.event, json.loads(event.raw_data)) for event in events]
 
 
@@ -76,7 +76,7 @@ class TestExperimentEvents:
         new_events(stream, reader, owners("hopper"))
         for step in range(5):
             trainer.store.metrics.append(trainer.id, step, {})
-            reader.look(frozenset({owners("hopper")}))
+            reader.read(frozenset({owners("hopper")}))
         events = new_events(stream, reader, owners("hopper"))
         assert [row["step"] for kind, row in events if kind == "metrics"] == [0, 1, 2, 3, 4]
 
@@ -134,7 +134,7 @@ class TestListEvents:
         assert len(new_events(stream, reader, owners(None))) == 2
 
     def test_unchanged_experiment_is_not_read_again(self, reader, trainer, store, monkeypatch):
-        reader.look(frozenset({owners(None)}))
+        reader.read(frozenset({owners(None)}))
         read = Counter()
         latest = MetricsLog.latest
 
@@ -143,7 +143,7 @@ class TestListEvents:
             return latest(store, experiment_id)
 
         monkeypatch.setattr(MetricsLog, "latest", count)
-        reader.look(frozenset({owners(None)}))
+        reader.read(frozenset({owners(None)}))
         assert not read
 
 
@@ -185,9 +185,9 @@ class TestLabelerEvents:
 class TestStreams:
     def test_streams_per_labeler_are_limited(self, app, guest, trainer):
         poller = app.state.services.poller
-        poller._listeners.update({labelers("hopper"): 15, labelers(None): 5})
+        poller._subscribers.update({labelers("hopper"): 15, labelers(None): 5})
         assert_problem(guest.get("/api/v1/events"), 429)
-        poller._listeners.clear()
+        poller._subscribers.clear()
 
     def test_stream_ends_after_revocation(self, app, guest, store, clock, trainer):
         token = guest.headers["Authorization"].split()[1]

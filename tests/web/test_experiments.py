@@ -77,7 +77,7 @@ class TestSummary:
             {},
             {"phase": "dancing"},
             {"phase": []},
-            {"step": "many", "num_steps": None, "steps_per_second": "fast", "says": 7},
+            {"step": "many", "num_steps": None, "steps_per_second": "fast", "message": 7},
             {"step": float("nan"), "steps_per_second": float("inf")},
         ],
     )
@@ -94,18 +94,18 @@ class TestMessages:
 
     def test_message_counts_waiting_comparisons(self, program, trainer):
         trainer.ask()
-        assert self.message(program) == "1 comparison waits for an answer."
+        assert self.message(program) == "1 comparison is waiting for an answer."
 
     @pytest.mark.parametrize(
         ("phase", "expected"),
         [
-            ("starting", "in some seconds"),
+            ("starting", "in a few seconds"),
             ("random", "at random"),
-            ("waiting", "being drawn"),
-            ("fitting", "learning from the answers"),
-            ("training", "asks again by its schedule"),
-            ("finished", "nothing more is asked"),
-            ("stopped", "continues"),
+            ("waiting", "being rendered"),
+            ("fitting", "being fitted to the labels"),
+            ("training", "by the label schedule"),
+            ("finished", "no more comparisons"),
+            ("stopped", "to continue"),
         ],
     )
     def test_message_explains_why_none_is_waiting(self, program, trainer, phase, expected):

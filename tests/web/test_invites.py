@@ -1,4 +1,4 @@
-"""Single-use invites."""
+"""Invites for one person and for a class."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -34,6 +34,19 @@ def join(client, token, name="Ann", headers=SAME_ORIGIN):
     return client.post("/api/v1/join", json={"invite": token, "name": name}, headers=headers)
 
 
+def join_at_once(app, token, num_people):
+    """Use an invite from several threads; a request that found the database locked is repeated."""
+
+    def use(number):
+        client = TestClient(app)
+        while (response := join(client, token, f"N{number}")).status_code == 503:
+            pass
+        return response.status_code
+
+    with ThreadPoolExecutor(num_people) as pool:
+        return list(pool.map(use, range(num_people)))
+
+
 class TestJoining:
     def test_joining_sets_cookie_with_new_credential(self, newcomer, invite, trainer, store):
         [comparison_id] = trainer.ask()
@@ -59,15 +72,7 @@ class TestJoining:
             assert_problem(second.get("/api/v1/me"), 401)
 
     def test_concurrent_use_of_invite_admits_one(self, app, invite, store):
-        token = invite()
-        with ThreadPoolExecutor(8) as pool:
-            clients = [TestClient(app) for _ in range(8)]
-            statuses = list(
-                pool.map(
-                    lambda pair: join(pair[1], token, f"N{pair[0]}").status_code, enumerate(clients)
-                )
-            )
-        assert sorted(statuses) == [200] + [409] * 7
+        assert sorted(join_at_once(app, invite(), 8)) == [200] + [409] * 7
         assert len([each for each in store.labelers.all() if each.name.startswith("N")]) == 1
 
     def test_expired_invite_is_rejected(self, newcomer, invite, clock):
@@ -134,6 +139,59 @@ class TestJoining:
         assert browser.get("/api/v1/me").json()["name"] == "owner"
         join(browser, invite())
         assert browser.get("/api/v1/me").json()["name"] == "Ann"
+
+
+class TestClassInvite:
+    def test_class_invite_admits_several_people_with_own_credentials(self, app, invite, program):
+        token = invite(max_uses=2)
+        names = []
+        for name in ("Ann", "Bob"):
+            client = TestClient(app)
+            assert join(client, token, name).status_code == 200
+            names.append(client.get("/api/v1/me").json()["name"])
+        assert names == ["Ann", "Bob"]
+        third = join(TestClient(app), token, "Carl")
+        assert "has already been used" in assert_problem(third, 409)
+        [made] = program.get("/api/v1/invites").json()["invites"]
+        assert (made["max_uses"], made["num_uses"], made["status"]) == (2, 2, "used")
+
+    def test_concurrent_uses_never_exceed_the_maximum(self, app, invite, store):
+        token = invite(max_uses=3)
+        assert sorted(join_at_once(app, token, 6)) == [200] * 3 + [409] * 3
+        assert len([each for each in store.labelers.all() if each.name.startswith("N")]) == 3
+
+    def test_taken_name_costs_no_use(self, newcomer, invite, guest, program):
+        token = invite(max_uses=2)
+        response = join(newcomer, token, "ann")
+        assert response.json()["type"] == "/api/docs#name-taken"
+        [made] = program.get("/api/v1/invites").json()["invites"]
+        assert (made["num_uses"], made["status"]) == (0, "open")
+
+    def test_revoked_class_invite_admits_nobody_else(self, app, newcomer, invite, program):
+        token = invite(max_uses=30)
+        assert join(newcomer, token).status_code == 200
+        [made] = program.get("/api/v1/invites").json()["invites"]
+        assert made["status"] == "open"
+        assert program.delete(f"/api/v1/invites/{made['id']}").status_code == 204
+        second = join(TestClient(app), token, "Bob")
+        assert "revoked" in assert_problem(second, 409)
+        assert newcomer.get("/api/v1/me").status_code == 200
+
+    def test_expired_class_invite_admits_nobody_else(self, app, newcomer, invite, clock):
+        token = invite(max_uses=30, expires_at=(clock() + timedelta(hours=1)).isoformat())
+        assert join(newcomer, token).status_code == 200
+        clock.advance(3601)
+        assert "expired" in assert_problem(join(TestClient(app), token, "Bob"), 409)
+
+    @pytest.mark.parametrize("fields", [{"role": "owner"}, {"name": "Zoë"}])
+    def test_class_invite_for_owners_or_with_a_name_is_rejected(self, program, fields):
+        response = program.post("/api/v1/invites", json={"max_uses": 2, **fields})
+        assert "several people" in assert_problem(response, 422)
+        assert program.get("/api/v1/invites").json()["invites"] == []
+
+    @pytest.mark.parametrize("max_uses", [0, -1, 1001, 1.5, "2"])
+    def test_invalid_number_of_uses_is_rejected(self, program, max_uses):
+        assert_problem(program.post("/api/v1/invites", json={"max_uses": max_uses}), 422)
 
 
 class TestJoinPage:

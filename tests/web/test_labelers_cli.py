@@ -11,9 +11,9 @@ from rl_teacher.cli import main
 from rl_teacher.clips.answer import Answer
 from rl_teacher.store.store import utc_now
 from rl_teacher.web import labelers_cli
-from rl_teacher.web.address import Address
+from rl_teacher.web.address import local_address
 
-ADDRESS = Address("http://127.0.0.1:8765", "127.0.0.1", 8765, 1, "this-one", "a-store")
+ADDRESS = local_address("127.0.0.1", 8765, "this-one", "a-database", "some-media")
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ class TestAdd:
         assert identity_of(token) == ("Zoë", "labeler")
 
     def test_add_prints_link_if_service_runs(self, capsys, monkeypatch, experiment):
-        monkeypatch.setattr(labelers_cli, "running_service", lambda: ADDRESS)
+        monkeypatch.setattr(labelers_cli, "running_service", lambda database: ADDRESS)
         assert main(["labelers", "add", "Ann", "--experiment", experiment]) == 0
         [link] = re.findall(r"link: (\S+)", capsys.readouterr().out)
         assert link.startswith("http://127.0.0.1:8765/e/hopper/label?token=rlt_")
@@ -110,6 +110,53 @@ class TestRevoke:
     def test_revoke_of_missing_labeler_is_rejected(self, capsys):
         assert main(["labelers", "revoke", "nobody"]) == 2
         assert "nobody" in capsys.readouterr().err
+
+
+class TestInvites:
+    def test_invite_prints_link_for_a_class(self, capsys, monkeypatch, experiment):
+        monkeypatch.setattr(labelers_cli, "running_service", lambda database: ADDRESS)
+        arguments = ["--uses", "30", "--days", "2", "--experiment", experiment]
+        assert main(["labelers", "invite", *arguments]) == 0
+        [link] = re.findall(r"link: (\S+)", capsys.readouterr().out)
+        assert link.startswith("http://127.0.0.1:8765/join?invite=rlt_")
+        [token] = parse_qs(urlsplit(link).query)["invite"]
+        with labelers_cli.open_store() as store:
+            names = [store.access.accept_invite(token, name)[0].name for name in ("Ann", "Bob")]
+        assert names == ["Ann", "Bob"]
+        [made] = labelers_cli.list_invites()
+        assert (made.max_uses, made.num_uses, made.experiment) == (30, 2, experiment)
+        assert timedelta(days=1.9) < made.expires_at - utc_now() < timedelta(days=2.1)
+
+    def test_invite_without_service_prints_path(self, capsys):
+        assert main(["labelers", "invite"]) == 0
+        printed = capsys.readouterr().out
+        assert re.search(r"link: /join\?invite=rlt_", printed)
+        assert "put its address in front" in printed
+
+    def test_revoked_invite_is_listed_as_revoked(self, capsys):
+        labelers_cli.invite(5, 7.0)
+        assert main(["labelers", "revoke-invite", "1"]) == 0
+        assert main(["labelers", "invites"]) == 0
+        assert re.search(r"1 +labeler +all +0 of 5 .* revoked", capsys.readouterr().out)
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["--uses", "0"],
+            ["--uses", "1001"],
+            ["--days", "0"],
+            ["--days", "nan"],
+            ["--experiment", "walker"],
+        ],
+    )
+    def test_invite_with_invalid_arguments_is_rejected(self, arguments, capsys):
+        assert main(["labelers", "invite", *arguments]) == 2
+        assert "error:" in capsys.readouterr().err
+        assert labelers_cli.list_invites() == []
+
+    def test_revoking_unknown_invite_is_rejected(self, capsys):
+        assert main(["labelers", "revoke-invite", "7"]) == 2
+        assert "There is no invite 7" in capsys.readouterr().err
 
 
 class TestExportLabels:

@@ -83,7 +83,7 @@ class TestNext:
             "asked": 3,
             "target": 175,
             "waiting": 2,
-            "message": "2 comparisons wait for an answer.",
+            "message": "2 comparisons are waiting for an answer.",
         }
 
     @pytest.mark.parametrize(

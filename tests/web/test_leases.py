@@ -90,7 +90,7 @@ class TestLeases:
         trainer.ask()
         claim_next(guest)
         url = "/api/v1/experiments/hopper/comparisons/next"
-        assert "in others' hands" in other_guest.get(url).json()["progress"]["message"]
+        assert "claimed by other labelers" in other_guest.get(url).json()["progress"]["message"]
 
 
 class TestLabelsWithLease:

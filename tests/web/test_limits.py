@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_teacher.web import limits
-from rl_teacher.web.limits import Buckets, Limits, Rate, network_of
-from rl_teacher.web.settings import MAX_BODY_BYTES
-from tests.web.conftest import SAME_ORIGIN, TestClient, assert_problem, enter
+from rl_teacher.web import authentication
+from rl_teacher.web.authentication import Buckets, RateLimited, network_of
+from rl_teacher.web.settings import MAX_BODY_BYTES, Limits, Rate
+from tests.web.conftest import HTML, SAME_ORIGIN, TestClient, assert_problem, enter
 
 MEGABYTE = b" " * 1_000_000
 
@@ -53,33 +53,44 @@ class ManualClock:
         return self.now_s
 
 
+def take(buckets, key):
+    """Count a request and return 0, or return the seconds to wait."""
+    try:
+        buckets.count(key)
+    except RateLimited as error:
+        return error.wait_s
+    return 0
+
+
 class TestBuckets:
     def test_burst_is_accepted_and_then_the_rate_applies(self):
         clock = ManualClock()
         buckets = Buckets(Rate(2.0, 3), clock)
-        assert [buckets.take("ann") for _ in range(3)] == [0, 0, 0]
-        assert buckets.take("ann") == 0.5
+        assert [take(buckets, "ann") for _ in range(3)] == [0, 0, 0]
+        assert take(buckets, "ann") == 0.5
         clock.now_s += 0.25
-        assert buckets.take("ann") == 0.25
+        assert take(buckets, "ann") == 0.25
         clock.now_s += 0.25
-        assert [buckets.take("ann"), buckets.take("ann")] == [0, 0.5]
+        assert [take(buckets, "ann"), take(buckets, "ann")] == [0, 0.5]
         clock.now_s += 60
-        assert [buckets.take("ann") for _ in range(4)] == [0, 0, 0, 0.5]
+        assert [take(buckets, "ann") for _ in range(4)] == [0, 0, 0, 0.5]
 
     def test_refunded_request_does_not_count(self):
         buckets = Buckets(Rate(1.0, 2), ManualClock())
-        assert [buckets.take("ann") for _ in range(3)] == [0, 0, 1]
-        buckets.give_back("ann")
-        buckets.give_back("bob")
-        assert [buckets.take("ann"), buckets.take("ann")] == [0, 1]
+        assert [take(buckets, "ann") for _ in range(3)] == [0, 0, 1]
+        buckets.refund("ann")
+        buckets.refund("bob")
+        assert [take(buckets, "ann"), take(buckets, "ann")] == [0, 1]
 
     def test_keys_have_separate_buckets(self):
         buckets = Buckets(Rate(1.0, 1), ManualClock())
-        assert [buckets.take("ann"), buckets.take("bob"), buckets.take("ann")] == [0, 0, 1]
+        assert [take(buckets, "ann"), take(buckets, "bob"), take(buckets, "ann")] == [0, 0, 1]
 
-    def test_wait_query_does_not_count(self):
+    def test_check_does_not_count(self):
         buckets = Buckets(Rate(1.0, 1), ManualClock())
-        assert [buckets.wait_s("ann"), buckets.wait_s("ann"), buckets.take("ann")] == [0, 0, 0]
+        buckets.check("ann")
+        buckets.check("ann")
+        assert [take(buckets, "ann"), take(buckets, "ann")] == [0, 1]
 
     @given(st.lists(st.floats(0, 2), max_size=200))
     def test_no_interval_exceeds_burst_plus_rate(self, pauses_s):
@@ -88,23 +99,23 @@ class TestBuckets:
         answered_s = []
         for pause_s in pauses_s:
             clock.now_s += pause_s
-            if buckets.take("ann") == 0:
+            if take(buckets, "ann") == 0:
                 answered_s.append(clock.now_s)
         for i, begin_s in enumerate(answered_s):
             for num, end_s in enumerate(answered_s[i:], 1):
                 assert num <= 8 + 4 * (end_s - begin_s) + 1e-6
 
     def test_number_of_buckets_is_limited(self, monkeypatch):
-        monkeypatch.setattr(limits, "MAX_KEYS", 100)
+        monkeypatch.setattr(authentication, "MAX_BUCKETS", 100)
         clock = ManualClock()
         buckets = Buckets(Rate(1.0, 2), clock)
         for number in range(1_000):
-            buckets.take(number)
+            take(buckets, number)
             clock.now_s += 0.001
         assert len(buckets._full_at_s) <= 100
         clock.now_s += 60
         for number in range(101):
-            buckets.take(number)
+            take(buckets, number)
         assert len(buckets._full_at_s) <= 101
 
 
@@ -135,14 +146,16 @@ class TestTooMany:
         answered = [guest.get("/api/v1/me").status_code for _ in range(30)]
         assert answered == [200] * 20 + [429] * 10
 
-    def test_rejected_requests_do_not_query_the_database(self, guest, store, clock, monkeypatch):
+    def test_rejected_requests_do_not_query_the_database(self, app, guest, clock, monkeypatch):
         looked_up = []
-        identify_many = store.access.identify_many
-        monkeypatch.setattr(
-            store.access,
-            "identify_many",
-            lambda tokens: looked_up.extend(tokens) or identify_many(tokens),
-        )
+        authenticator = app.state.services.authenticator
+        look_up = authenticator._look_up
+
+        async def count(token):
+            looked_up.append(token)
+            return await look_up(token)
+
+        monkeypatch.setattr(authenticator, "_look_up", count)
         statuses = []
         for _ in range(1_000):
             statuses.append(guest.get("/api/v1/me").status_code)
@@ -213,7 +226,7 @@ class TestTooMany:
     def test_rate_limited_page_reloads_itself(self, guest):
         for _ in range(70):
             guest.get("/api/v1/me")
-        response = guest.get("/e/hopper/label")
+        response = guest.get("/e/hopper/label", headers=HTML)
         assert response.status_code == 429
         assert response.headers["content-type"].startswith("text/html")
         assert response.headers["refresh"] == response.headers["retry-after"] == "1"

@@ -14,6 +14,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import response_schema_conformance
 
+from rl_teacher.web import clip_export
 from tests.web.conftest import TOKEN, assert_problem, label, post
 
 OWNER = {"Authorization": f"Bearer {TOKEN}"}
@@ -23,8 +24,10 @@ OPEN_PATHS = {"/healthz", "/api/v1/join"}
 
 
 @pytest.fixture
-def description(app, trainer, guest):
+def description(app, trainer, guest, monkeypatch):
     """OpenAPI document of a service with content."""
+    monkeypatch.setattr(clip_export, "WIDTH", 16)
+    monkeypatch.setattr(clip_export, "HEIGHT", 16)
     responses = trainer.ask(3)
     post(guest, label(responses[0], "equal"))
     trainer.store.metrics.append(trainer.id, 1, {"true_return": 0.5})

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.web.conftest import assert_problem
+from tests.web.conftest import HTML, SAME_ORIGIN, assert_problem
 
 
 class TestPage:
@@ -23,6 +23,35 @@ class TestPage:
 
     def test_head_request_is_accepted(self, browser):
         assert browser.head("/").status_code == 200
+
+
+class TestErrorPages:
+    def test_unknown_address_returns_page_to_browser_and_problem_to_program(self, browser):
+        shown = browser.get("/no-such-page", headers=HTML)
+        assert shown.status_code == 404
+        assert shown.headers["content-type"].startswith("text/html")
+        assert "Not found" in shown.text
+        assert '<a href="/">' in shown.text
+        assert_problem(browser.get("/no-such-page"), 404)
+
+    @pytest.mark.parametrize("path", ["/api/v1/experiments/nothing", "/api/v1/nothing"])
+    def test_browser_that_opens_an_api_address_gets_page(self, browser, path):
+        shown = browser.get(path, headers=HTML)
+        assert shown.status_code == 404
+        assert shown.headers["content-type"].startswith("text/html")
+
+    def test_page_of_hidden_route_equals_that_of_missing_one(self, guest):
+        hidden = guest.get("/api/v1/invites", headers=HTML)
+        missing = guest.get("/api/v1/nothing", headers=HTML)
+        assert (hidden.status_code, hidden.content) == (missing.status_code, missing.content)
+
+    def test_markup_in_address_is_escaped(self, browser):
+        shown = browser.get("/api/v1/clips/%3Cscript%3E", headers=HTML)
+        assert shown.status_code == 404
+        assert "<script" not in shown.text
+
+    def test_change_is_answered_with_problem_whatever_is_accepted(self, browser):
+        assert_problem(browser.post("/no-such-page", headers=HTML | SAME_ORIGIN), 404)
 
 
 class TestAssets:

@@ -123,8 +123,8 @@ class TestEpisodes:
     def test_unfinished_episode_returns_conflict(self, playing_app, owner, monkeypatch):
         player = playing_app.state.services.player
         monkeypatch.setattr(playing, "TIMEOUT_S", 0.0)
-        ready = partial(owner.get, "/api/v1/play/episodes/1")
+        request_episode = partial(owner.get, "/api/v1/play/episodes/1")
         player.episode(1, 60.0)
-        assert ready().status_code == 200
+        assert request_episode().status_code == 200
         monkeypatch.setattr(player, "episode", lambda number, timeout_s: None)
-        assert "Ask again" in assert_problem(ready(), 409)
+        assert "Request it again" in assert_problem(request_episode(), 409)

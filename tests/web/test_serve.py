@@ -19,11 +19,10 @@ from rl_teacher.common.errors import BadInput, RunFolderUnusable
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
-from rl_teacher.web import logs
-from rl_teacher.web.address import await_service, link, running_service
-from rl_teacher.web.browser import open_in_browser
+from rl_teacher.web import serve
+from rl_teacher.web.address import access_token, await_service, link, running_service
 from rl_teacher.web.serve import ServeOptions, listening
-from rl_teacher.web.token import access_token
+from rl_teacher.web.service_process import open_in_browser
 from tests.web.conftest import Trainer, label
 
 CODE = """
@@ -211,11 +210,11 @@ class TestStopping:
 
     def test_stopped_service_removes_address_file(self, service, home):
         service.stop()
-        assert not (home / "service.json").exists()
+        assert list((home / "services").iterdir()) == []
 
     def test_address_file_of_killed_service_is_ignored(self, service, home):
         service.stop(signal.SIGKILL)
-        assert (home / "service.json").exists()
+        assert len(list((home / "services").iterdir())) == 1
         assert running_service() is None
 
     def test_restarted_service_keeps_labels_and_token(self, service, trainer, home):
@@ -302,8 +301,8 @@ class TestRequestLog:
         assert "/two 404" in again.requests()
 
     def test_request_log_rotates_and_keeps_a_few_files(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(logs, "MAX_BYTES", 1_000)
-        with logs.logged(tmp_path):
+        monkeypatch.setattr(serve, "MAX_LOG_BYTES", 1_000)
+        with serve.request_log(tmp_path):
             for number in range(500):
                 logging.getLogger("rl_teacher.web.middleware").info("GET /%d 200 1 ms", number)
         files = sorted((tmp_path / "logs").iterdir())
@@ -313,7 +312,7 @@ class TestRequestLog:
         assert "GET /499 200" in files[0].read_text()
 
     def test_terminal_shows_warnings_and_no_requests(self, tmp_path, capsys):
-        with logs.logged(tmp_path):
+        with serve.request_log(tmp_path):
             logging.getLogger("rl_teacher.web.middleware").info("GET / 200 1 ms")
             logging.getLogger("rl_teacher.web.poller").warning("the store is gone")
         assert capsys.readouterr().err == "WARNING the store is gone\n"
@@ -326,7 +325,7 @@ class TestRequestLog:
         as_nobody()
         with (
             pytest.raises(RunFolderUnusable, match="write permission"),
-            logs.logged(tmp_path / "locked"),
+            serve.request_log(tmp_path / "locked"),
         ):
             pytest.fail("it logs")
 

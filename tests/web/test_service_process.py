@@ -1,19 +1,17 @@
 """Service processes of training runs that end normally or are killed."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 
 import pytest
 
 from rl_teacher.config.experiment import RunOptions
 from rl_teacher.runs.folder import home
 from rl_teacher.web import service_process
-from rl_teacher.web.address import await_service, running_service
+from rl_teacher.web.address import await_service, running_service, running_services
 from rl_teacher.web.service_process import PageService
 
 OPTIONS = RunOptions(port=0)
@@ -101,7 +99,7 @@ def test_run_stops_the_service_it_started():
     service = service_of(run)
     assert run.end() == 0
     assert running_service() is None
-    assert not (home() / "service.json").exists()
+    assert list((home() / "services").iterdir()) == []
     with pytest.raises(ProcessLookupError):
         os.kill(service.pid, 0)
 
@@ -119,7 +117,7 @@ def test_service_of_killed_run_is_reused_by_next_run():
     assert running_service() == service
     assert again.end() == 0
     assert has_ended(service)
-    assert not (home() / "service.json").exists()
+    assert list((home() / "services").iterdir()) == []
 
 
 def test_service_of_killed_run_stops_after_timeout():
@@ -143,17 +141,14 @@ def test_shared_service_outlives_the_run_that_started_it(monkeypatch):
 
 def test_runs_that_start_at_once_share_one_service():
     pages = [PageService(OPTIONS), PageService(OPTIONS)]  # neither finds a service
-    seen = set()
     deadline = time.monotonic() + TIMEOUT_S
-    while len(seen) < len(pages) and time.monotonic() < deadline:
-        with suppress(OSError, ValueError):
-            seen.add(json.loads((home() / "service.json").read_bytes())["pid"])
+    while len(list(running_services())) < len(pages) and time.monotonic() < deadline:
         time.sleep(0.001)
-    # The service that published its address last has replaced the other one.
+    *_, service = running_services()
     links = {page.link("mine", labels=True) for page in pages}
     assert len(links) == 1
-    service = running_service()
-    assert seen > {service.pid}
+    assert links.pop().startswith(service.url)
+    assert list(running_services()) == [service]
     for page in pages:
         page.close()
     assert has_ended(service)
@@ -171,3 +166,20 @@ def test_manually_started_service_is_not_stopped(monkeypatch):
         assert running_service() == service
         process.terminate()
         assert process.wait(TIMEOUT_S) == 0
+
+
+def test_port_of_running_service_is_named_if_another_was_given(caplog):
+    command = [sys.executable, "-m", "rl_teacher.cli", "serve", "--port", "0", "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        service = await_service(process)
+        PageService(RunOptions()).close()
+        PageService(RunOptions(port=service.port)).close()
+        assert caplog.text == ""
+        page = PageService(RunOptions(port=1234))
+        assert (
+            f"--port 1234 has no effect: the page is served on port {service.port}" in caplog.text
+        )
+        assert f"process {process.pid}" in caplog.text
+        assert page.link("mine", labels=True).startswith(service.url)
+        page.close()
+        process.terminate()

@@ -1,9 +1,14 @@
+import time
+
 import pytest
 
+from rl_teacher.cli import main
 from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.common.errors import ExperimentNotFound
+from rl_teacher.store.database import default_url
 from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store
+from rl_teacher.web.address import running_service
 from rl_teacher.web.terminal import TerminalSession
 
 SHOWN = RenderedClip("ShortHopper-v1", 60, "poses", "clips/x.poses", "5" * 64, 30, 20.0)
@@ -20,25 +25,34 @@ def ask(store, num):
     pairs = [(f"{i:064x}", f"{i + 100:064x}") for i in range(num)]
     ids = store.comparisons.add(experiment_id, pairs, "ShortHopper-v1", 60, 0)
     store.clips.publish({name: SHOWN for pair in pairs for name in pair})
-    store.experiments.set_status(experiment_id, {"phase": "finished", "says": "finished"})
+    store.experiments.set_status(experiment_id, {"phase": "stopped", "message": "stopped"})
     return ids
 
 
 class Typist:
-    """Simulated terminal input, which ends after the given lines."""
+    """Simulated person at a terminal whose input ends after the given lines."""
 
-    def __init__(self, lines):
+    def __init__(self, lines, seconds=2.0):
         self._lines = list(lines)
+        self._seconds = seconds
+        self._now_s = 0.0
         self.read = []
 
     def ask(self, question):
+        self._now_s += self._seconds
         if not self._lines:
             raise EOFError
         return self._lines.pop(0)
 
     def session(self, store):
         return TerminalSession(
-            store, "owner", lambda c: f"link to {c.id}", self.ask, self.read.append, lambda _: None
+            store,
+            "owner",
+            show=lambda comparison: f"link to {comparison.id}",
+            ask=self.ask,
+            say=self.read.append,
+            sleep=lambda _: None,
+            now_s=lambda: self._now_s,
         )
 
 
@@ -71,7 +85,7 @@ def test_prompt_contains_link_and_count(store):
     ids = ask(store, 2)
     typist = Typist(["l"])
     typist.session(store).run("mine")
-    assert typist.read[0] == f"0/2 comparisons labeled. link to {ids[0]}"
+    assert typist.read[0] == f"0/2 comparisons labelled. link to {ids[0]}"
 
 
 def test_undo_withdraws_last_answer_and_asks_again(store):
@@ -85,7 +99,7 @@ def test_undo_without_answer_prints_message(store):
     ask(store, 1)
     typist = Typist(["u", "q"])
     typist.session(store).run("mine")
-    assert "There is nothing to undo." in typist.read
+    assert "There is no label to undo." in typist.read
 
 
 def test_unknown_input_stores_no_answer(store):
@@ -93,14 +107,22 @@ def test_unknown_input_stores_no_answer(store):
     typist = Typist(["x", "q"])
     typist.session(store).run("mine")
     assert answers(store, ids) == {}
-    assert any("'x' is no answer" in line for line in typist.read)
+    assert any("'x' is not an answer" in line for line in typist.read)
+
+
+def test_answer_before_clips_can_have_been_seen_is_not_stored(store):
+    ids = ask(store, 1)
+    typist = Typist(["l", "r"], seconds=1.0)  # the clips last 1.5 s
+    assert typist.session(store).run("mine") == 1
+    assert "The clips last 1.5 s. Watch them on the page, then answer." in typist.read
+    assert answers(store, ids) == {ids[0]: Answer.RIGHT}
 
 
 def test_end_of_run_ends_session(store):
     ask(store, 1)
     typist = Typist(["l"])
     typist.session(store).run("mine")
-    assert "Nothing waits for an answer: the run has finished." in typist.read
+    assert "No comparison is waiting: the run has stopped." in typist.read
 
 
 def test_instructions_are_printed_first(store):
@@ -108,9 +130,34 @@ def test_instructions_are_printed_first(store):
     store.experiments.describe(1, "Prefer the higher jump.", 5)
     typist = Typist(["q"])
     typist.session(store).run("mine")
-    assert typist.read[:2] == ["Prefer the higher jump.", "0/5 comparisons labeled. link to 1"]
+    assert typist.read[:2] == ["Prefer the higher jump.", "0/5 comparisons labelled. link to 1"]
 
 
 def test_unknown_experiment_raises_error(store):
-    with pytest.raises(ExperimentNotFound, match="nobody"):
-        Typist([]).session(store).run("nobody")
+    with pytest.raises(ExperimentNotFound, match="missing"):
+        Typist([]).session(store).run("missing")
+
+
+def test_label_command_serves_the_page_while_it_runs(home, monkeypatch, capsys):
+    with Store.open(default_url(home)) as store:
+        ids = ask(store, 1)
+    pages = []
+
+    def read(prompt):
+        pages.append(running_service())
+        time.sleep(1.6)
+        return "e"
+
+    monkeypatch.setattr("builtins.input", read)
+    assert main(["label", "mine", "--port", "0", "--no-browser"]) == 0
+    assert pages[0] is not None
+    assert f"{pages[0].url}/e/mine/label?comparison={ids[0]}&token=" in capsys.readouterr().out
+    assert running_service() is None
+    with Store.open(default_url(home)) as store:
+        assert answers(store, ids) == {ids[0]: Answer.EQUAL}
+
+
+def test_label_command_starts_no_service_for_unknown_experiment(capsys):
+    assert main(["label", "missing"]) == 2
+    assert running_service() is None
+    assert "missing" in capsys.readouterr().err

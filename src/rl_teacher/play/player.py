@@ -15,8 +15,6 @@ from rl_teacher.play.actors import Actor
 from rl_teacher.play.episodes import RecordedEpisode, per_frame, record_episode
 from rl_teacher.play.options import PlayOptions
 from rl_teacher.runs.clip_renderer import SegmentRenderer
-from rl_teacher.web.schemas.experiments import Clip
-from rl_teacher.web.schemas.fields import Number
 from rl_teacher.web.schemas.play import (
     ClipContent,
     PlayedAgent,
@@ -24,6 +22,7 @@ from rl_teacher.web.schemas.play import (
     PlayedSide,
     PlaySession,
 )
+from rl_teacher.web.schemas.shared import Clip, Number
 
 CLIPS_PATH = "/api/v1/play/clips/"
 SCENES_PATH = "/api/v1/play/scenes/"

@@ -29,13 +29,17 @@ class Phase(StrEnum):
     LOST = "lost"
 
 
+ENDED = (Phase.FINISHED, Phase.STOPPED)
+"""Phases of a run that trains no more."""
+
+
 @dataclass(frozen=True)
 class RunStatus:
     """Status of a run.
 
     Attributes:
         phase: current phase.
-        says: description for the page and the terminal.
+        message: description for the page and the terminal.
         step: environment steps of training done.
         num_steps: environment steps of training in the whole run.
         steps_per_second: None unless the run is training.
@@ -45,7 +49,7 @@ class RunStatus:
     """
 
     phase: Phase
-    says: str
+    message: str
     step: int
     num_steps: int
     steps_per_second: float | None = None

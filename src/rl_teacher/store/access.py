@@ -34,6 +34,9 @@ MAX_TOKEN_LENGTH = 100
 HINT_LENGTH = 8
 """Characters of a token that are kept in the clear: enough to tell two apart, not to guess one."""
 
+MAX_USES = 1_000
+"""People whom one invite can admit."""
+
 LAST_USED_RESOLUTION = timedelta(minutes=1)
 
 USES_WRITE_INTERVAL = timedelta(seconds=10)
@@ -86,6 +89,8 @@ INVITES = (
         Invite.experiment,
         Invite.created_at,
         Invite.expires_at,
+        Invite.max_uses,
+        Invite.num_uses,
         Invite.used_at,
         Labeler.name.label("used_by"),
         Invite.revoked_at,
@@ -220,24 +225,28 @@ class Access:
         experiment: str | None = None,
         *,
         expires_at: datetime,
+        max_uses: int = 1,
         by: str = OWNER,
     ) -> NewInvite:
-        """Create an invite, which admits one person once.
+        """Create an invite, which admits one person or several.
 
         Args:
             role: Role of the person.
             name: Name of a new or known labeler; None lets the person choose a new one.
             experiment: The only experiment that they may see; None for all.
             expires_at: End of validity.
+            max_uses: Number of people whom it admits, each under a name of their own.
             by: Name of the inviter.
 
         Raises:
             BadLabelerName: The name is not allowed.
-            BadConfig: The role cannot be given, or an owner is limited to one experiment.
+            BadConfig: The role cannot be given, an owner is limited to one experiment, or an
+                invite for several people contains a name or the owner's role.
             ExperimentNotFound: There is no such experiment.
         """
         check_role(role)
         check_scope(role, experiment)
+        check_uses(max_uses, role, name)
         by_id = self._labelers.id_of(by)
         token = new_token()
         moment = self._database.now()
@@ -251,9 +260,10 @@ class Access:
                 "experiment": experiment,
                 "created_at": moment,
                 "expires_at": expires_at,
+                "max_uses": max_uses,
             }
             invite_id = connection.execute(insert(Invite).returning(Invite.id), row).scalar_one()
-            details = {"name": row["name"], "role": role, "hint": row["hint"]}
+            details = {"name": row["name"], "role": role, "hint": row["hint"], "uses": max_uses}
             self._events.append(connection, "invite", details, by_id, experiment_id)
             made = connection.execute(INVITES.where(Invite.id == invite_id)).mappings().one()
         return NewInvite(token, InviteView(**made, status=status_of(made, moment)))
@@ -307,7 +317,7 @@ class Access:
         return Identity(labeler_id, chosen, invite["role"], invite["experiment"])
 
     def revoke_invite(self, invite_id: int, *, by: str = OWNER) -> None:
-        """Revoke an invite; one that was used already stays used.
+        """Revoke an invite; those who have used it keep access.
 
         Raises:
             InviteNotFound: There is no such invite.
@@ -321,7 +331,7 @@ class Access:
                     f"There is no invite {invite_id}. Look at the list of invites."
                 )
             revoke = update(Invite).where(
-                this, Invite.used_at.is_(None), Invite.revoked_at.is_(None)
+                this, Invite.num_uses < Invite.max_uses, Invite.revoked_at.is_(None)
             )
             if connection.execute(revoke.values(revoked_at=self._database.now())).rowcount:
                 self._events.append(connection, "revoke", {"invite": invite_id}, by_id)
@@ -335,6 +345,21 @@ def check_scope(role: str, experiment: str | None) -> None:
     """
     if role == "owner" and experiment is not None:
         raise BadConfig("An owner sees every experiment. Leave the experiment out.")
+
+
+def check_uses(max_uses: int, role: str, name: str | None) -> None:
+    """Check the number of people whom an invite admits.
+
+    Raises:
+        BadConfig: It is out of range, or the invite is for one person only.
+    """
+    if not 1 <= max_uses <= MAX_USES:
+        raise BadConfig(f"An invite admits 1 to {MAX_USES:,} people; {max_uses:,} were given.")
+    if max_uses > 1 and (role == "owner" or name is not None):
+        raise BadConfig(
+            "An invite for several people can neither make them owners nor contain a name. Create "
+            "an invite for each of them."
+        )
 
 
 def new_token() -> str:
@@ -372,21 +397,25 @@ def find_experiment(connection: Connection, name: str | None) -> int | None:
 
 
 def consume_invite(connection: Connection, token: str, moment: datetime) -> Mapping[Any, Any]:
-    """Mark an invite as used; of two concurrent attempts, one succeeds.
+    """Count a use of an invite; concurrent attempts never exceed the maximum.
 
     Raises:
-        InviteUnusable: The invite is used, expired, revoked or unknown.
+        InviteUnusable: The invite is used as often as allowed, expired, revoked or unknown.
     """
     if len(token) > MAX_TOKEN_LENGTH:
         raise InviteUnusable("unknown")
     this = Invite.token_hash == hash_token(token)
-    take = update(Invite).where(
-        this,
-        Invite.used_at.is_(None),
-        Invite.revoked_at.is_(None),
-        Invite.expires_at > moment,
+    take = (
+        update(Invite)
+        .where(
+            this,
+            Invite.num_uses < Invite.max_uses,
+            Invite.revoked_at.is_(None),
+            Invite.expires_at > moment,
+        )
+        .values(num_uses=Invite.num_uses + 1, used_at=moment)
     )
-    is_taken = bool(connection.execute(take.values(used_at=moment)).rowcount)
+    is_taken = bool(connection.execute(take).rowcount)
     row = connection.execute(select(*Invite.__table__.columns).where(this)).mappings().one_or_none()
     if row is None:
         raise InviteUnusable("unknown")
@@ -397,7 +426,7 @@ def consume_invite(connection: Connection, token: str, moment: datetime) -> Mapp
 
 def status_of(invite: Mapping[Any, Any], moment: datetime) -> str:
     """Return `used`, `revoked`, `expired` or `open`."""
-    if invite["used_at"] is not None:
+    if invite["num_uses"] >= invite["max_uses"]:
         return "used"
     if invite["revoked_at"] is not None:
         return "revoked"

@@ -459,7 +459,15 @@ class CredentialView:
 
 @dataclass(frozen=True)
 class InviteView:
-    """An invite without its secret; `status` is `open`, `used`, `expired` or `revoked`."""
+    """An invite without its secret.
+
+    Attributes:
+        max_uses: Number of people whom it admits.
+        num_uses: Number of people who have used it.
+        used_at: Time of the latest use.
+        used_by: Labeler who used it last.
+        status: `open`, `used` (as often as allowed), `expired` or `revoked`.
+    """
 
     id: int
     hint: str
@@ -468,6 +476,8 @@ class InviteView:
     experiment: str | None
     created_at: datetime
     expires_at: datetime
+    max_uses: int
+    num_uses: int
     used_at: datetime | None
     used_by: str | None
     revoked_at: datetime | None
@@ -479,7 +489,7 @@ class NewInvite:
     """A new invite.
 
     Attributes:
-        token: Secret that admits one person; it cannot be read again.
+        token: Secret that admits people; it cannot be read again.
         invite: The invite without its secret.
     """
 

@@ -245,11 +245,14 @@ class Credential(Base):
 
 
 class Invite(Base):
-    """A link that creates one credential; only the SHA-256 of its token is stored.
+    """A link that creates credentials; only the SHA-256 of its token is stored.
 
     Attributes:
         name: Name of the labeler; null if they choose one.
-        used_by: Labeler who used it.
+        max_uses: Number of people whom it admits.
+        num_uses: Number of people who have used it.
+        used_at: Time of the latest use.
+        used_by: Labeler who used it last.
         experiment: Name of the only experiment that its credential opens; null for all.
     """
 
@@ -263,6 +266,8 @@ class Invite(Base):
     role: Mapped[str] = mapped_column(String(16))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    max_uses: Mapped[int] = mapped_column(server_default="1")
+    num_uses: Mapped[int] = mapped_column(server_default="0")
     used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     used_by: Mapped[int | None] = mapped_column(ForeignKey("labelers.id"))
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

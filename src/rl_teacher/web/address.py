@@ -1,26 +1,34 @@
-"""Address of the running service, and links to it; the service itself is not imported here."""
+"""Address and access token of the running service, and links to it.
+
+The service itself is not imported here.
+"""
 
 import hashlib
 import http.client
 import json
 import os
+import re
+import secrets
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
-from rl_teacher.common.errors import BadInput
+from rl_teacher.common.errors import BadInput, RunFolderUnusable
 from rl_teacher.runs.folder import home
+from rl_teacher.store.database import default_url
 from rl_teacher.store.files import folder_errors, write_atomically
-from rl_teacher.web.token import access_token
 
-FILE_NAME = "service.json"
+SERVICES_FOLDER = "services"
+"""Folder with one file per running service."""
+ACCESS_FILE_NAME = "access-token"
+NUM_TOKEN_BYTES = 32
+TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_-]{43,}")
 HEALTH_TIMEOUT_S = 2.0
 POLL_INTERVAL_S = 0.05
-PLAY_PATH = "/play"
 
 
 @dataclass(frozen=True)
@@ -33,7 +41,8 @@ class Address:
         port: TCP port.
         pid: Process id.
         instance: Unique name of the process, which `/healthz` returns as well.
-        serves: Identifier of the store and the media, see `serves`.
+        database: Identifier of the database, see `location_id`.
+        media: Identifier of the folder of clips.
     """
 
     url: str
@@ -41,12 +50,18 @@ class Address:
     port: int
     pid: int
     instance: str
-    serves: str
+    database: str
+    media: str
 
 
-def serves(database: str | Path, media: str | Path) -> str:
-    """Return an identifier of a database and a media folder that does not reveal passwords."""
-    return hashlib.sha256(f"{database}\n{media}".encode()).hexdigest()[:16]
+def location_id(location: str | Path) -> str:
+    """Return an identifier of a database or media folder that does not reveal passwords."""
+    return hashlib.sha256(str(location).encode()).hexdigest()[:16]
+
+
+def database_id() -> str:
+    """Return the identifier of the home's database."""
+    return location_id(default_url(home()))
 
 
 def link(address: Address, name: str | None = None, *, labels: bool = True) -> str:
@@ -64,7 +79,7 @@ def link(address: Address, name: str | None = None, *, labels: bool = True) -> s
 
 def play_link(address: Address) -> str:
     """Return the link to the played episodes."""
-    return with_token(address, PLAY_PATH)
+    return with_token(address, "/play")
 
 
 def comparison_link(address: Address, name: str, comparison_id: int) -> str:
@@ -90,6 +105,11 @@ def credential_link(address: Address, credential: str, name: str | None = None) 
     return f"{address.url}{path}?{urlencode({'token': credential})}"
 
 
+def invite_path(token: str) -> str:
+    """Return the path of the page that redeems an invite."""
+    return f"/join?{urlencode({'invite': token})}"
+
+
 def label_path(name: str) -> str:
     """Return the path of the labelling page."""
     return f"{experiment_path(name)}/label"
@@ -105,82 +125,97 @@ def with_token(address: Address, path: str, **query: str) -> str:
     return f"{address.url}{path}?{urlencode({**query, 'token': access_token(home())})}"
 
 
-def running_service(store_and_media: str | None = None) -> Address | None:
-    """Return the address of the running service of this home, or None.
+def running_service(database: str | None = None, media: str | None = None) -> Address | None:
+    """Return the address of the newest running service, see `running_services`."""
+    return next(running_services(database, media), None)
+
+
+def running_services(database: str | None = None, media: str | None = None) -> Iterator[Address]:
+    """Yield the addresses of the running services of this home, newest first.
 
     Args:
-        store_and_media: Result of `serves`; services of other databases or media are ignored.
+        database: Identifier of the database that they must serve; None for any.
+        media: Identifier of the folder of clips that they must serve; None for any.
     """
-    address = _read(home() / FILE_NAME)
-    if address is None or store_and_media not in (None, address.serves):
-        return None
-    return address if _instance_at(address) == address.instance else None
+    for path in address_files():
+        address = read_address(path)
+        if address is None or database not in (None, address.database):
+            continue
+        if media in (None, address.media) and is_running(address):
+            yield address
 
 
-def await_service(
-    process: subprocess.Popen[bytes],
-    timeout_s: float = 30.0,
-    store_and_media: str | None = None,
-) -> Address:
+def address_files() -> list[Path]:
+    """Return the address files of this home, newest first; killed services leave theirs behind."""
+    found: list[tuple[float, Path]] = []
+    for path in (home() / SERVICES_FOLDER).glob("*.json"):
+        with suppress(OSError):  # removed meanwhile
+            found.append((path.stat().st_mtime, path))
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def await_service(process: subprocess.Popen[bytes], timeout_s: float = 30.0) -> Address:
     """Wait until a child process that was started as the service listens.
-
-    Args:
-        process: The child process.
-        timeout_s: Time to wait.
-        store_and_media: Result of `serves`; another service of these is accepted as well. Two runs
-            that start at the same time both start one, and only one of them stays published.
 
     Raises:
         BadInput: The process ended, or did not listen in time.
     """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline and process.poll() is None:
-        address = running_service(store_and_media)
-        if address is not None and (store_and_media or address.pid == process.pid):
-            return address
+        for address in filter(None, map(read_address, address_files())):
+            if address.pid == process.pid and is_running(address):
+                return address
         time.sleep(POLL_INTERVAL_S)
-    ended = "does not answer" if process.poll() is None else f"ended with {process.returncode}"
+    failed = "did not respond" if process.poll() is None else f"exited with {process.returncode}"
     raise BadInput(
-        f"The labelling page's service {ended}. Start `rl-teacher serve` in another terminal: "
-        "it says why."
+        f"The service of the labelling page {failed}. Run `rl-teacher serve` in another terminal "
+        "to see the reason."
     )
 
 
 @contextmanager
 def published(address: Address) -> Iterator[None]:
-    """Publish the address in the home and remove it at the end, unless another service replaced it.
+    """Publish the address in the home and remove it at the end.
 
     Raises:
         RunFolderUnusable: The home cannot be written.
     """
-    path = home() / FILE_NAME
-    with folder_errors(path.parent):
+    path = home() / SERVICES_FOLDER / f"{address.instance}.json"
+    with folder_errors(home()):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(asdict(address)).encode(), is_synced=False)
     try:
         yield
     finally:
-        if _read(path) == address:
-            path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
-def local_address(host: str, port: int, instance: str, store_and_media: str) -> Address:
+def local_address(
+    host: str, port: int, instance: str, database: str | Path, media: str | Path
+) -> Address:
     """Return the address of a service in this process.
 
     Args:
         host: Host that the socket is bound to; wildcard addresses are reached through loopback.
         port: TCP port.
         instance: Unique name of the process.
-        store_and_media: Result of `serves`.
+        database: Location of the database.
+        media: Location of the clips.
     """
     reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     url_host = f"[{reached}]" if ":" in reached else reached
     return Address(
-        f"http://{url_host}:{port}", reached, port, os.getpid(), instance, store_and_media
+        url=f"http://{url_host}:{port}",
+        host=reached,
+        port=port,
+        pid=os.getpid(),
+        instance=instance,
+        database=location_id(database),
+        media=location_id(media),
     )
 
 
-def _read(path: Path) -> Address | None:
+def read_address(path: Path) -> Address | None:
     """Read an address file; None if it is missing or invalid."""
     try:
         address = Address(**json.loads(path.read_bytes()))
@@ -189,14 +224,54 @@ def _read(path: Path) -> Address | None:
     return address if isinstance(address.port, int) and isinstance(address.host, str) else None
 
 
-def _instance_at(address: Address) -> str | None:
-    """Return the instance that answers at an address, or None."""
+def is_running(address: Address) -> bool:
+    """Return whether the service answers at its address."""
     connection = http.client.HTTPConnection(address.host, address.port, timeout=HEALTH_TIMEOUT_S)
     try:
         connection.request("GET", "/healthz")
-        answered = json.loads(connection.getresponse().read(10_000))
+        answer = json.loads(connection.getresponse().read(10_000))
     except (OSError, ValueError, http.client.HTTPException):
-        return None
+        return False
     finally:
         connection.close()
-    return answered.get("instance") if isinstance(answered, dict) else None
+    return isinstance(answer, dict) and answer.get("instance") == address.instance
+
+
+def access_token(home: Path) -> str:
+    """Return the token of a home, created at the first call and readable by its owner only.
+
+    Raises:
+        RunFolderUnusable: The file cannot be read or written, or does not contain a token.
+    """
+    path = home / ACCESS_FILE_NAME
+    with folder_errors(home):
+        if not path.exists():
+            home.mkdir(parents=True, exist_ok=True)
+            _create_token_file(path)
+        if path.stat().st_mode & 0o077:
+            path.chmod(0o600)
+        token = path.read_text(encoding="ascii", errors="replace").strip()
+    if not TOKEN_PATTERN.fullmatch(token):
+        raise RunFolderUnusable(
+            f"{path} does not contain an access token. Delete it to create a new one; links that "
+            "were printed earlier stop working then."
+        )
+    return token
+
+
+def _create_token_file(path: Path) -> None:
+    """Write a new token to a temporary file, then link it to its place."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.unfinished")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(secrets.token_urlsafe(NUM_TOKEN_BYTES) + "\n")
+        try:
+            # Of two processes that link, one fails; neither reads a half-written file.
+            path.hardlink_to(temporary)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without hard links
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

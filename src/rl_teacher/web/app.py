@@ -13,6 +13,7 @@ from rl_teacher.web import problems
 from rl_teacher.web.access import AccessMiddleware
 from rl_teacher.web.authentication import Authenticator
 from rl_teacher.web.batching import Batcher, WorkerPool
+from rl_teacher.web.clip_export import ClipExporter
 from rl_teacher.web.experiment_views import ExperimentViews
 from rl_teacher.web.label_intake import store_uploads
 from rl_teacher.web.label_quality import QualityCache
@@ -20,10 +21,8 @@ from rl_teacher.web.middleware import BodyLimit, RequestLog, SecurityHeaders
 from rl_teacher.web.openapi import DescribedApi
 from rl_teacher.web.poller import Poller, SnapshotReader
 from rl_teacher.web.routes import (
-    docs,
     events,
     experiments,
-    health,
     labelers,
     labelling,
     media,
@@ -36,9 +35,8 @@ from rl_teacher.web.services import Services
 from rl_teacher.web.settings import Settings
 
 ROUTERS = (
-    *(health.router, docs.router, experiments.router, labelling.router),
-    *(media.router, events.router, labelers.router, review.router),
-    *(playing.router, pages.router),
+    *(pages.health_router, experiments.router, labelling.router, media.router),
+    *(events.router, labelers.router, review.router, playing.router, pages.router),
 )
 
 GZIP_LEVEL = 5
@@ -59,18 +57,17 @@ def create_app(
     experiments = ExperimentViews(store, settings.now)
     workers = WorkerPool()
     authenticator = Authenticator(store, settings, workers)
-    watch = SnapshotReader(store, experiments)
-    poller = Poller(watch.look, settings.poll_every_s)
     app.state.services = Services(
         store=store,
         media=media_files,
         settings=settings,
         experiments=experiments,
-        poller=poller,
+        poller=Poller(SnapshotReader(store, experiments).read, settings.poll_every_s),
         authenticator=authenticator,
         quality=QualityCache(store, settings.clock_s),
         workers=workers,
         label_batcher=Batcher(workers, partial(store_uploads, store)),
+        exporter=ClipExporter(settings.export_cache),
         player=player,
     )
     problems.add_error_handlers(app)

@@ -1,9 +1,10 @@
-"""Authentication of credentials and rate limits per credential and network."""
+"""Authentication of credentials, and rate limits per credential and network."""
 
 import hashlib
+import ipaddress
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -11,14 +12,16 @@ from rl_teacher.common.errors import RlTeacherError
 from rl_teacher.store.records import Identity
 from rl_teacher.store.store import Store
 from rl_teacher.web.batching import Batcher, WorkerPool
-from rl_teacher.web.limits import Buckets
-from rl_teacher.web.settings import Settings
+from rl_teacher.web.settings import Rate, Settings
 
 OWNER_ROLE = "owner"
 
-MAX_REMEMBERED = 10_000
+MAX_CACHED = 10_000
+"""Credentials in each cache."""
 WRONG_FOR_S = 60.0
 """Seconds for which a wrong credential is rejected without a query of the database."""
+MAX_BUCKETS = 20_000
+"""Token buckets in memory for each rate limit."""
 
 
 def is_owner(identity: Identity) -> bool:
@@ -47,15 +50,14 @@ class Authenticator:
 
     def __init__(self, store: Store, settings: Settings, pool: WorkerPool) -> None:
         self._store = store
-        self._look_up = Batcher(pool, self._identify_many)
+        self._look_up = Batcher(pool, store.access.identify_many)
         self._token = settings.token.encode()
         self._owner = settings.labeler
-        self._clock_s = settings.clock_s
         self._labeler_buckets = Buckets(settings.limits.labeler, settings.clock_s)
         self._owner_buckets = Buckets(settings.limits.owner, settings.clock_s)
         self._anonymous_buckets = Buckets(settings.limits.anonymous, settings.clock_s)
-        self._good = CredentialCache(self._clock_s)
-        self._wrong = CredentialCache(self._clock_s)
+        self._good = CredentialCache(settings.clock_s)
+        self._wrong = CredentialCache(settings.clock_s)
 
     async def of(self, token: str, address: str) -> Identity | None:
         """Return the identity that a credential belongs to, or None if it is invalid.
@@ -70,21 +72,23 @@ class Authenticator:
             StoreUnavailable: The database cannot be read.
         """
         if self.is_home_token(token):
-            check(self._owner_buckets.take(self._token))
+            self._owner_buckets.count(self._token)
             return Identity(0, self._owner, OWNER_ROLE)
         key = digest_of(token)
         if self._wrong.get(key, WRONG_FOR_S) is not None:
             return None
         role = self._good.get(key)
         if role is None:
-            check(self._anonymous_buckets.wait_s(address))
+            # Checked before the query but counted only afterwards, because the credential may be a
+            # valid one that the cache has dropped.
+            self._anonymous_buckets.check(address)
         else:
-            check((self._owner_buckets if role == OWNER_ROLE else self._labeler_buckets).take(key))
+            (self._owner_buckets if role == OWNER_ROLE else self._labeler_buckets).count(key)
         identity = await self._look_up(token)
         if identity is None:
-            self._good.forget(key)
+            self._good.remove(key)
             self._wrong.add(key, "")
-            check(self._anonymous_buckets.take(address))
+            self._anonymous_buckets.count(address)
         else:
             self._good.add(key, identity.role)
         return identity
@@ -97,9 +101,6 @@ class Authenticator:
             return await self._look_up(token) is not None
         except (RlTeacherError, SQLAlchemyError):
             return True
-
-    def _identify_many(self, tokens: Sequence[str]) -> list[Identity | None]:
-        return self._store.access.identify_many(tokens)
 
     def id_of(self, identity: Identity) -> int:
         """Return the labeler's id in the store; 0 for an owner without labels."""
@@ -118,16 +119,16 @@ class Authenticator:
         Raises:
             RateLimited: Too many requests from this network.
         """
-        check(self._anonymous_buckets.take(address))
+        self._anonymous_buckets.count(address)
 
-    def remember(self, identity: Identity, credential: str, address: str) -> None:
+    def add_new(self, identity: Identity, credential: str, address: str) -> None:
         """Cache a new credential and refund its request, so that a whole class can join at once."""
         self._good.add(digest_of(credential), identity.role)
-        self._anonymous_buckets.give_back(address)
+        self._anonymous_buckets.refund(address)
 
 
 class CredentialCache:
-    """Least recently used cache of credential digests."""
+    """Least recently used cache of the roles of credentials, by digest."""
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
         self._clock_s = clock_s
@@ -137,29 +138,80 @@ class CredentialCache:
         """Add an entry."""
         self._roles[key] = (self._clock_s(), role)
         self._roles.move_to_end(key)
-        if len(self._roles) > MAX_REMEMBERED:
+        if len(self._roles) > MAX_CACHED:
             self._roles.popitem(last=False)
 
-    def get(self, key: bytes, for_s: float = float("inf")) -> str | None:
-        """Return an entry that is not older than `for_s`."""
+    def get(self, key: bytes, max_age_s: float = float("inf")) -> str | None:
+        """Return an entry that is newer than `max_age_s`."""
         at_s, role = self._roles.get(key, (float("-inf"), ""))
-        return role if self._clock_s() - at_s < for_s else None
+        return role if self._clock_s() - at_s < max_age_s else None
 
-    def forget(self, key: bytes) -> None:
+    def remove(self, key: bytes) -> None:
         """Remove an entry."""
         self._roles.pop(key, None)
+
+
+class Buckets:
+    """Token bucket for each key.
+
+    A bucket is stored as the time at which it will be full again (the generic cell rate algorithm),
+    so that a full bucket can be removed.
+
+    The `limits` library (5.8) counts requests in time windows: it has no burst apart from the rate,
+    reads the wall clock, keeps a timestamp per request for any number of keys, and cannot refund a
+    request.
+    """
+
+    def __init__(self, rate: Rate, clock_s: Callable[[], float]) -> None:
+        self._interval_s = 1 / rate.per_s
+        self._room_s = (rate.burst - 1) * self._interval_s
+        self._clock_s = clock_s
+        self._full_at_s: dict[Hashable, float] = {}
+
+    def check(self, key: Hashable) -> None:
+        """Check that a request would be accepted, without counting it.
+
+        Raises:
+            RateLimited: It would not.
+        """
+        now_s = self._clock_s()
+        wait_s = self._full_at_s.get(key, now_s) - now_s - self._room_s
+        if wait_s > 0:
+            raise RateLimited(wait_s)
+
+    def count(self, key: Hashable) -> None:
+        """Count a request.
+
+        Raises:
+            RateLimited: It is over the limit; it is not counted.
+        """
+        self.check(key)
+        now_s = self._clock_s()
+        # Reinserting the key keeps the dictionary in the order of use.
+        full_at_s = max(self._full_at_s.pop(key, now_s), now_s) + self._interval_s
+        self._full_at_s[key] = full_at_s
+        if len(self._full_at_s) > MAX_BUCKETS:
+            self._full_at_s = {key: at for key, at in self._full_at_s.items() if at > now_s}
+            while len(self._full_at_s) > MAX_BUCKETS:
+                del self._full_at_s[next(iter(self._full_at_s))]
+
+    def refund(self, key: Hashable) -> None:
+        """Refund a counted request."""
+        if key in self._full_at_s:
+            self._full_at_s[key] -= self._interval_s
+
+
+def network_of(host: str | None) -> str:
+    """Return the network of an address: the /64 prefix for IPv6, which one household shares."""
+    try:
+        address = ipaddress.ip_address(host or "")
+    except ValueError:
+        return host or "unknown"
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is None:
+        return str(ipaddress.ip_network((address, 64), strict=False).network_address)
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def digest_of(credential: str) -> bytes:
     """Return the SHA-256 of a credential."""
     return hashlib.sha256(credential.encode(errors="replace")).digest()
-
-
-def check(wait_s: float) -> None:
-    """Raise an error if the client has to wait; such a request is not counted.
-
-    Raises:
-        RateLimited: The wait is positive.
-    """
-    if wait_s > 0:
-        raise RateLimited(wait_s)

@@ -1,31 +1,63 @@
 """Experiment summaries and details, assembled from the store."""
 
-import math
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from rl_teacher.common.errors import CorruptClip, MediaNotFound
+from rl_teacher.runs.control import ENDED, Phase
 from rl_teacher.runs.folder import validate_name
 from rl_teacher.store.records import ExperimentView, MetricsRow
 from rl_teacher.store.store import Store
-from rl_teacher.web import messages
 from rl_teacher.web.problems import ProblemError
 from rl_teacher.web.schemas.experiments import (
     Episode,
     ExperimentDetail,
     ExperimentSummary,
     MetricsEntry,
-    Phase,
     Progress,
 )
+from rl_teacher.web.schemas.shared import finite
 from rl_teacher.web.serializers import serialize_clip
 
 SomeSummary = TypeVar("SomeSummary", bound=ExperimentSummary)
 
-SPARK_POINTS = 40
-SPARK_FIGURES = ("true_return", "predicted_return")
+SPARKLINE_POINTS = 40
+SPARKLINE_METRICS = ("true_return", "predicted_return")
 """Metrics of a sparkline, in order of preference."""
+
+LOST_AFTER = timedelta(seconds=15)
+"""A run reports about once a second; after this time without a report it was killed or hangs."""
+
+LOST_MESSAGE = (
+    "The training process does not respond: it has ended or its machine is suspended. Repeat its "
+    "`rl-teacher teach` command to continue from the last checkpoint."
+)
+
+NO_COMPARISON_MESSAGES = {
+    Phase.STARTING: "Training is starting. The first comparisons come in a few seconds.",
+    Phase.RANDOM: (
+        "The agent acts at random to collect the first clips. The first comparisons come in a few "
+        "seconds."
+    ),
+    Phase.WAITING: "The next clips are being rendered. They come in a few seconds.",
+    Phase.FITTING: (
+        "The reward predictor is being fitted to the labels. The next comparisons come when the "
+        "agent trains again."
+    ),
+    Phase.PAUSED: "Training is paused. The next comparisons come when its owner resumes it.",
+    Phase.TRAINING: (
+        "All comparisons are labelled. The agent is training; the next comparisons come by the "
+        "label schedule."
+    ),
+    Phase.FINISHED: "Training has finished; there are no more comparisons.",
+    Phase.STOPPED: (
+        "Training was stopped and saved. Repeat its `rl-teacher teach` command to continue; then "
+        "the next comparisons come."
+    ),
+    Phase.LOST: f"No comparison is available. {LOST_MESSAGE}",
+}
+"""Why no comparison is available, and when the next one comes."""
 
 
 class ExperimentViews:
@@ -34,7 +66,7 @@ class ExperimentViews:
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._store = store
         self._now = now
-        self._sparks: dict[int, tuple[int, list[float]]] = {}
+        self._sparklines: dict[int, tuple[int, list[float]]] = {}
 
     def find(self, name: str) -> ExperimentView:
         """Return the experiment with this name.
@@ -46,16 +78,14 @@ class ExperimentViews:
 
     def summary(self, view: ExperimentView, labeler: str | None) -> ExperimentSummary:
         """Return the summary of an experiment; `mine` is 0 without a labeler."""
-        return ExperimentSummary(
-            **self._summary_fields(view, labeler, self._store.metrics.latest(view.id))
-        )
+        return self._summary(view, labeler, self._store.metrics.latest(view.id))
 
     def detail(self, view: ExperimentView, labeler: str) -> ExperimentDetail:
         """Return an experiment with its configuration and latest metrics."""
         latest = self._store.metrics.latest(view.id)
-        facts = self._summary_fields(view, labeler, latest)
+        summary = self._summary(view, labeler, latest)
         metrics = {} if latest is None else {"step": latest.step, **finite_metrics(latest)}
-        return ExperimentDetail(**facts, config=dict(view.config), metrics=metrics)
+        return ExperimentDetail(**dict(summary), config=dict(view.config), metrics=metrics)
 
     def progress(self, view: ExperimentView, labeler: str | None) -> Progress:
         """Return the labelling progress."""
@@ -65,7 +95,7 @@ class ExperimentViews:
             asked=view.asked,
             target=view.target_labels,
             waiting=view.waiting,
-            message=messages.progress_message(view, self.phase(view)),
+            message=progress_message(view, self.phase(view)),
         )
 
     def mine(self, view: ExperimentView, labeler: str) -> int:
@@ -73,47 +103,53 @@ class ExperimentViews:
         return self._store.labels.count_of_labeler(view.id, labeler)
 
     def phase(self, view: ExperimentView) -> Phase:
-        """Return the current phase of the training run."""
-        return messages.phase_of(view, self._now())
+        """Return the phase of the training run; LOST if it has not reported for `LOST_AFTER`."""
+        reported = (view.status or {}).get("phase")
+        phase = Phase(reported) if reported in list(Phase) else Phase.STARTING
+        return Phase.LOST if self._is_silent(view) and phase not in ENDED else phase
 
-    def _summary_fields(
+    def _summary(
         self, view: ExperimentView, labeler: str | None, latest: MetricsRow | None
-    ) -> dict[str, Any]:
+    ) -> ExperimentSummary:
         status = view.status or {}
         phase = self.phase(view)
-        return {
-            "name": view.name,
-            "env_id": view.env_id,
-            "phase": phase,
-            "message": messages.status_message(view, phase),
-            "step": whole(status.get("step")),
-            "num_steps": whole(status.get("num_steps")),
-            "steps_per_second": finite(status.get("steps_per_second")),
-            "progress": self.progress(view, labeler),
-            "sparkline": self._sparkline(view.id, latest),
-            "instructions": view.instructions,
-            "updated_at": view.status_at or view.created_at,
-            "is_running": phase not in messages.NOT_RUNNING,
-            "num_missing": whole(status.get("num_missing")) if phase is Phase.WAITING else 0,
-            "warnings": [str(each) for each in status.get("warnings") or ()],
-            "is_extendable": phase is Phase.FINISHED
+        reported = str(status.get("message") or phase.value)
+        return ExperimentSummary(
+            name=view.name,
+            env_id=view.env_id,
+            phase=phase,
+            message=LOST_MESSAGE if phase is Phase.LOST else reported,
+            step=whole(status.get("step")),
+            num_steps=whole(status.get("num_steps")),
+            steps_per_second=status.get("steps_per_second"),
+            progress=self.progress(view, labeler),
+            sparkline=self._sparkline(view.id, latest),
+            instructions=view.instructions,
+            updated_at=view.status_at or view.created_at,
+            is_running=phase not in (*ENDED, Phase.LOST),
+            num_missing=whole(status.get("num_missing")) if phase is Phase.WAITING else 0,
+            warnings=[str(each) for each in status.get("warnings") or ()],
+            is_extendable=phase is Phase.FINISHED
             and bool(status.get("is_extendable"))
-            and not messages.is_silent(view, self._now()),
-            "first_episode": self._episode(view.first_episode),
-            "latest_episode": self._episode(view.latest_episode),
-        }
+            and not self._is_silent(view),
+            first_episode=self._episode(view.first_episode),
+            latest_episode=self._episode(view.latest_episode),
+        )
+
+    def _is_silent(self, view: ExperimentView) -> bool:
+        """Return whether the training run has not reported for `LOST_AFTER`."""
+        return self._now() - (view.status_at or view.created_at) > LOST_AFTER
 
     def _sparkline(self, experiment_id: int, latest: MetricsRow | None) -> list[float]:
         """Return the return curve, reloaded only if there is a new row."""
         if latest is None:
             return []
-        known = self._sparks.get(experiment_id)
-        if known is not None and known[0] == latest.id:
-            return known[1]
-        rows = self._store.metrics.after(experiment_id, at_most=SPARK_POINTS)
-        spark = spark_of([row.row for row in rows])
-        self._sparks[experiment_id] = (latest.id, spark)
-        return spark
+        last_id, sparkline = self._sparklines.get(experiment_id, (None, []))
+        if last_id != latest.id:
+            rows = self._store.metrics.after(experiment_id, at_most=SPARKLINE_POINTS)
+            sparkline = sparkline_of([row.row for row in rows])
+            self._sparklines[experiment_id] = (latest.id, sparkline)
+        return sparkline
 
     def _episode(self, episode: Mapping[str, Any] | None) -> Episode | None:
         """Return the latest episode; None if its clip cannot be shown."""
@@ -124,14 +160,27 @@ class ExperimentViews:
         except (MediaNotFound, CorruptClip, ProblemError):
             return None
         rewards = episode.get("predicted_rewards")
+        is_list = isinstance(rewards, list)
         return Episode(
             clip=clip,
-            predicted_rewards=[rounded(each) for each in rewards]
-            if isinstance(rewards, list)
-            else None,
-            true_return=finite(episode.get("true_return")),
+            predicted_rewards=[rounded(each) for each in rewards] if is_list else None,
+            true_return=episode.get("true_return"),
             step=whole(episode.get("step")),
         )
+
+
+def progress_message(view: ExperimentView, phase: Phase) -> str:
+    """Return how many comparisons are waiting, or why none is and when the next one comes."""
+    if view.waiting:
+        noun = "comparison is" if view.waiting == 1 else "comparisons are"
+        return f"{view.waiting} {noun} waiting for an answer."
+    has_all = view.target_labels is not None and view.answered >= view.target_labels
+    if has_all and phase not in (*ENDED, Phase.LOST):
+        return (
+            f"All {view.target_labels} comparisons are answered, thank you. The agent continues "
+            "training."
+        )
+    return NO_COMPARISON_MESSAGES[phase]
 
 
 def redact_for_labelers(summary: SomeSummary) -> SomeSummary:
@@ -147,37 +196,25 @@ def redact_for_labelers(summary: SomeSummary) -> SomeSummary:
     return summary.model_copy(update=unseen)
 
 
-def spark_of(rows: list[Mapping[str, Any]]) -> list[float]:
+def sparkline_of(rows: Sequence[Mapping[str, Any]]) -> list[float]:
     """Return the first available return metric, oldest first."""
-    for name in SPARK_FIGURES:
+    for name in SPARKLINE_METRICS:
         values = [finite(row.get(name)) for row in rows]
-        present = [value for value in values if value is not None]
-        if present:
-            return present
+        if any(value is not None for value in values):
+            return [value for value in values if value is not None]
     return []
 
 
 def metrics_entry(row: MetricsRow) -> MetricsEntry:
     """Convert a stored row of metrics."""
-    metrics = {
-        key: value for key, value in finite_metrics(row).items() if key not in ("id", "step")
-    }
-    return MetricsEntry(id=row.id, step=row.step, **metrics)
+    return MetricsEntry(**{**finite_metrics(row), "id": row.id, "step": row.step})
 
 
 def finite_metrics(row: MetricsRow) -> dict[str, Any]:
     """Return the metrics of a row with non-finite numbers replaced by None."""
-    return {key: finite(value) if is_number(value) else value for key, value in row.row.items()}
-
-
-def is_number(value: Any) -> bool:
-    """Return whether a JSON value is a number; booleans are not."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def finite(value: Any) -> Any:
-    """Return a finite number, or None."""
-    return value if is_number(value) and math.isfinite(value) else None
+    return {
+        key: finite(value) if isinstance(value, float) else value for key, value in row.row.items()
+    }
 
 
 def rounded(value: Any) -> float | None:
@@ -188,5 +225,4 @@ def rounded(value: Any) -> float | None:
 
 def whole(value: Any) -> int:
     """Convert to an integer; 0 if missing."""
-    number = finite(value)
-    return 0 if number is None else int(number)
+    return int(finite(value) or 0)

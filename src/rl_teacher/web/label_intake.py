@@ -10,7 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from rl_teacher.clips.answer import Answer, mirror_answer
 from rl_teacher.clips.segment import SHORT_S
-from rl_teacher.common.errors import ComparisonNotFound
+from rl_teacher.common.errors import ComparisonNotFound, StoreUnavailable
+from rl_teacher.store.database import versions
 from rl_teacher.store.records import ComparisonWithLease, Identity, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.web.problems import (
@@ -23,7 +24,6 @@ from rl_teacher.web.problems import (
 )
 from rl_teacher.web.schemas.labelling import LabelReceipt, LabelSubmission, RejectedLabel
 from rl_teacher.web.serializers import serialize_comparison
-from rl_teacher.web.versions import check_schema_version
 
 MIN_SHARE_SEEN = 0.5
 """Share of the longer clip that must have been played before an answer is not marked too fast."""
@@ -34,100 +34,126 @@ TOO_FAST = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class LabelUpload:
-    """Labels from one request.
+    """Labels of one request and the results of their validation.
 
     Attributes:
-        by: The labeler.
-        labels: Unvalidated labels.
+        labeler: The labeler.
+        submitted: Unvalidated labels.
+        valid: Labels that can be stored.
+        rejected: Rejected labels.
     """
 
-    by: Identity
-    labels: Sequence[Any]
+    labeler: Identity
+    submitted: Sequence[Any]
+    valid: list[NewLabel] = field(default_factory=list)
+    rejected: list[RejectedLabel] = field(default_factory=list)
+
+    def parse(self) -> list[LabelSubmission]:
+        """Return the labels with a valid schema and reject the others."""
+        parsed: list[LabelSubmission] = []
+        for each in self.submitted:
+            try:
+                parsed.append(LabelSubmission.model_validate(each))
+            except ValidationError as error:
+                self.reject(request_id_of(each), error)
+        return parsed
+
+    def check(
+        self,
+        labels: Sequence[LabelSubmission],
+        comparisons: Mapping[tuple[str, int], ComparisonWithLease],
+    ) -> None:
+        """Check each label against its comparison.
+
+        Args:
+            labels: Labels with a valid schema.
+            comparisons: Comparisons by the name of the labeler and their id.
+        """
+        name = self.labeler.name
+        for label in labels:
+            about = comparisons.get((name, label.comparison_id))
+            try:
+                if about is None or not self.labeler.sees(about.comparison.experiment_name):
+                    raise ComparisonNotFound([label.comparison_id])
+                self.valid.append(in_stored_order(label, about, name))
+            except (ComparisonNotFound, ProblemError) as error:
+                self.reject(label.request_id, error)
+
+    def reject(self, request_id: UUID | None, error: Exception) -> None:
+        """Reject a label."""
+        details = problem_from_error(error)
+        self.rejected.append(RejectedLabel(request_id=request_id, problem=details))
+
+    def receipt(
+        self, deleted: Mapping[int, Problem], answered: Mapping[UUID, Answer], warning: str | None
+    ) -> LabelReceipt:
+        """Build the receipt.
+
+        Args:
+            deleted: Problems of comparisons that were deleted meanwhile, by id.
+            answered: Answers from another tab, by the request id of the rejected label.
+            warning: Warning for the labeler.
+        """
+        accepted: list[UUID] = []
+        rejected = list(self.rejected)
+        for label in self.valid:
+            details = deleted.get(label.comparison_id)
+            if details is not None:
+                rejected.append(RejectedLabel(request_id=label.request_id, problem=details))
+            elif label.request_id in answered:
+                rejected.append(answered_elsewhere(label, answered[label.request_id]))
+            else:
+                accepted.append(label.request_id)
+        return LabelReceipt(accepted=accepted, rejected=rejected, warning=warning)
 
 
-def store_uploads(store: Store, sent: Sequence[LabelUpload]) -> list[LabelReceipt]:
+def store_uploads(store: Store, uploads: Sequence[LabelUpload]) -> list[LabelReceipt]:
     """Store the valid labels of several requests and return a receipt for each request.
 
     Raises:
         StoreUnavailable: No label was stored.
     """
     check_schema_version(store)
-    parcels = [opened(each) for each in sent]
+    parsed = [upload.parse() for upload in uploads]
+    # All comparisons in one query, and all labels in one transaction.
     comparisons = store.leases.find(
-        {(parcel.by.name, label.comparison_id) for parcel in parcels for label in parcel.read}
+        {
+            (upload.labeler.name, label.comparison_id)
+            for upload, labels in zip(uploads, parsed, strict=True)
+            for label in labels
+        }
     )
-    for parcel in parcels:
-        parcel.sort_out(comparisons)
-    labels = [label for parcel in parcels for label in parcel.good]
+    for upload, labels in zip(uploads, parsed, strict=True):
+        upload.check(labels, comparisons)
+    labels = [label for upload in uploads for label in upload.valid]
     too_fast = {label.labeler for label in labels if label.is_too_fast}
     newly_fast = too_fast - store.labels.with_too_fast(too_fast)
-    gone, answered = keep(store, labels)
+    deleted, answered = add_labels(store, labels)
     return [
-        parcel.receipt(gone, answered, TOO_FAST if parcel.by.name in newly_fast else None)
-        for parcel in parcels
+        upload.receipt(deleted, answered, TOO_FAST if upload.labeler.name in newly_fast else None)
+        for upload in uploads
     ]
 
 
-@dataclass
-class Parcel:
-    """Labels of one request during validation.
+def check_schema_version(store: Store) -> str:
+    """Return the schema version of the database.
 
-    Attributes:
-        by: The labeler.
-        read: Labels with a valid schema.
-        good: Labels that can be stored.
-        refused: Rejected labels.
+    The database is migrated when it is opened, but another release or a restored backup may change
+    it while the service runs.
+
+    Raises:
+        StoreUnavailable: The version belongs to another release or cannot be read.
     """
-
-    by: Identity
-    read: list[LabelSubmission] = field(default_factory=list)
-    good: list[NewLabel] = field(default_factory=list)
-    refused: list[RejectedLabel] = field(default_factory=list)
-
-    def sort_out(self, comparisons: Mapping[tuple[str, int], ComparisonWithLease]) -> None:
-        """Check each label against its comparison."""
-        for label in self.read:
-            try:
-                about = comparisons.get((self.by.name, label.comparison_id))
-                if about is None or not self.by.sees(about.comparison.experiment_name):
-                    raise ComparisonNotFound([label.comparison_id])
-                self.good.append(in_stored_order(label, about, self.by.name))
-            except (ComparisonNotFound, ProblemError) as error:
-                self.refused.append(refused(label.request_id, problem_from_error(error)))
-
-    def receipt(
-        self, gone: Mapping[int, Problem], answered: Mapping[UUID, Answer], warning: str | None
-    ) -> LabelReceipt:
-        """Build the receipt.
-
-        Args:
-            gone: Problems of comparisons that were deleted meanwhile, by id.
-            answered: Answers from another tab, by the request id of the refused label.
-            warning: Warning for the labeler.
-        """
-        accepted: list[UUID] = []
-        rejected = list(self.refused)
-        for label in self.good:
-            if label.comparison_id in gone:
-                rejected.append(refused(label.request_id, gone[label.comparison_id]))
-            elif label.request_id in answered:
-                rejected.append(refused_in_favour_of(label, answered[label.request_id]))
-            else:
-                accepted.append(label.request_id)
-        return LabelReceipt(accepted=accepted, rejected=rejected, warning=warning)
-
-
-def opened(sent: LabelUpload) -> Parcel:
-    """Validate the schema of each label."""
-    parcel = Parcel(sent.by)
-    for each in sent.labels:
-        try:
-            parcel.read.append(LabelSubmission.model_validate(each))
-        except ValidationError as error:
-            parcel.refused.append(refused(request_id_of(each), problem_from_error(error)))
-    return parcel
+    found, needed = store.schema_version(), versions()[0]
+    if found != needed:
+        raise StoreUnavailable(
+            f"The database has version {found}, but this service needs version {needed}: another "
+            "release or a restored backup changed it. Nothing was written. Restart the service "
+            "with the newest release of rl-teacher in use."
+        )
+    return found
 
 
 def in_stored_order(label: LabelSubmission, about: ComparisonWithLease, labeler: str) -> NewLabel:
@@ -166,7 +192,9 @@ def in_stored_order(label: LabelSubmission, about: ComparisonWithLease, labeler:
     )
 
 
-def keep(store: Store, labels: Sequence[NewLabel]) -> tuple[dict[int, Problem], dict[UUID, Answer]]:
+def add_labels(
+    store: Store, labels: Sequence[NewLabel]
+) -> tuple[dict[int, Problem], dict[UUID, Answer]]:
     """Store labels.
 
     Returns:
@@ -176,20 +204,15 @@ def keep(store: Store, labels: Sequence[NewLabel]) -> tuple[dict[int, Problem], 
     try:
         return {}, store.labels.add_many(labels)
     except ComparisonNotFound as error:
-        gone = {label.comparison_id for label in labels}.intersection(error.ids)
-        if not gone:
+        deleted = {label.comparison_id for label in labels}.intersection(error.ids)
+        if not deleted:
             raise
-        rest = [label for label in labels if label.comparison_id not in gone]
-        problems, answered = keep(store, rest)
-        return problems | dict.fromkeys(gone, problem_from_error(error)), answered
+        rest = [label for label in labels if label.comparison_id not in deleted]
+        problems, answered = add_labels(store, rest)
+        return problems | dict.fromkeys(deleted, problem_from_error(error)), answered
 
 
-def refused(request_id: UUID | None, problem: Problem) -> RejectedLabel:
-    """Build a rejected label."""
-    return RejectedLabel(request_id=request_id, problem=problem)
-
-
-def refused_in_favour_of(label: NewLabel, stored: Answer) -> RejectedLabel:
+def answered_elsewhere(label: NewLabel, stored: Answer) -> RejectedLabel:
     """Build the rejection of a label whose comparison was answered in another tab."""
     answer = mirror_answer(stored, swapped=label.is_swapped)
     details = problem(

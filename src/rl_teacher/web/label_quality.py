@@ -1,6 +1,6 @@
 """Quality of the labels of an experiment."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from threading import Lock
 
@@ -17,7 +17,6 @@ from rl_teacher.quality.labelers import (
 )
 from rl_teacher.store.records import LabelerView, LabelSample, StoredLabel
 from rl_teacher.store.store import Store
-from rl_teacher.web.experiment_views import finite
 from rl_teacher.web.schemas.review import (
     AlphaEstimate,
     LabelerPeriod,
@@ -67,48 +66,41 @@ def given_label(row: StoredLabel) -> GivenLabel:
     )
 
 
-def quality(labels: LabelSample, labelers: Sequence[LabelerView]) -> LabelQuality:
-    """Compute agreement and the quality of each labeler."""
-    who = {each.id: each for each in labelers}
+def quality(sample: LabelSample, labelers: Sequence[LabelerView]) -> LabelQuality:
+    """Compute agreement and the quality of each labeler, sorted by name."""
+    labels = [given_label(each) for each in sample.labels]
     excluded = {each.id for each in labelers if each.excluded_at is not None}
-    counted = [
-        given_label(each)
-        for each in labels.labels
-        if each.comparison_id >= labels.from_id and each.labeler_id not in excluded
-    ]
-    votes = votes_of(counted).telling
+    votes = votes_of(
+        [
+            each
+            for each in labels
+            if each.comparison >= sample.from_id and each.labeler not in excluded
+        ]
+    ).telling
     nominal = agreement(votes, "nominal")
+    reports = labeler_reports(labels, sample.gold)
+    periods = over_time(labels, NUM_PERIODS, sample.gold)
     return LabelQuality(
-        num_labels=len(labels.labels),
-        is_complete=labels.is_all,
+        num_labels=len(labels),
+        is_complete=sample.is_all,
         alpha=alpha_estimate(nominal),
         ordinal_alpha=alpha_estimate(agreement(votes, "ordinal")),
-        agreement=ShareEstimate(
-            share=finite(nominal.raw), low=None, high=None, count=nominal.num_votes
-        ),
+        agreement=ShareEstimate(share=nominal.raw, low=None, high=None, count=nominal.num_votes),
         num_shared=nominal.num_comparisons,
-        labelers=labelers_out(labels, who),
+        labelers=[
+            labeler_quality(
+                each,
+                reports.get(each.id) or empty_report(each.id),
+                periods,
+                sample.num_answered[each.id],
+            )
+            for each in sorted(labelers, key=lambda each: each.name)
+            if each.id in sample.num_answered
+        ],
     )
 
 
-def labelers_out(labels: LabelSample, who: Mapping[int, LabelerView]) -> list[LabelerQuality]:
-    """Compute the quality of each labeler, sorted by name."""
-    given_labels = [given_label(each) for each in labels.labels]
-    reports = labeler_reports(given_labels, labels.gold)
-    periods = over_time(given_labels, NUM_PERIODS, labels.gold)
-    known = [who[each] for each in labels.num_answered if each in who]
-    return [
-        labeler_out(
-            each,
-            reports.get(each.id) or empty_report(each.id),
-            periods,
-            labels.num_answered[each.id],
-        )
-        for each in sorted(known, key=lambda each: each.name)
-    ]
-
-
-def labeler_out(
+def labeler_quality(
     labeler: LabelerView, report: LabelerReport, periods: Sequence[Period], num_answers: int
 ) -> LabelerQuality:
     """Convert one labeler's quality report."""
@@ -118,12 +110,12 @@ def labeler_out(
         role=labeler.role,
         is_excluded=labeler.excluded_at is not None,
         num_answers=num_answers,
-        median_seconds=finite(report.median_seconds),
+        median_seconds=report.median_seconds,
         left_rate=share_estimate(report.left_shown),
         self_consistency=share_estimate(report.self_consistency),
         gold_accuracy=share_estimate(report.gold_accuracy),
         agreement=share_estimate(report.agreement),
-        reliability=finite(report.reliability.estimate),
+        reliability=report.reliability.estimate,
         periods=[
             labeler_period(each.from_s, each.reports[labeler.id])
             for each in periods
@@ -137,20 +129,16 @@ def labeler_period(from_s: float, report: LabelerReport) -> LabelerPeriod:
     return LabelerPeriod(
         start=datetime.fromtimestamp(from_s, UTC),
         num_answers=report.num_answers,
-        median_seconds=finite(report.median_seconds),
-        agreement=finite(report.agreement.share),
+        median_seconds=report.median_seconds,
+        agreement=report.agreement.share,
     )
 
 
 def share_estimate(share: Share) -> ShareEstimate:
-    """Convert a share, with non-finite numbers replaced by None."""
-    return ShareEstimate(
-        share=finite(share.share), low=finite(share.low), high=finite(share.high), count=share.num
-    )
+    """Convert a share with its confidence interval."""
+    return ShareEstimate(share=share.share, low=share.low, high=share.high, count=share.num)
 
 
 def alpha_estimate(agreement: Agreement) -> AlphaEstimate:
-    """Convert Krippendorff's alpha, with non-finite numbers replaced by None."""
-    return AlphaEstimate(
-        alpha=finite(agreement.alpha), low=finite(agreement.low), high=finite(agreement.high)
-    )
+    """Convert Krippendorff's alpha with its confidence interval."""
+    return AlphaEstimate(alpha=agreement.alpha, low=agreement.low, high=agreement.high)

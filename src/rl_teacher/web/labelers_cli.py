@@ -1,15 +1,15 @@
 """Management of labelers from the command line: `rl-teacher labelers`."""
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.runs.folder import home
 from rl_teacher.store.access import check_scope
 from rl_teacher.store.database import default_url
-from rl_teacher.store.records import LabelerView
+from rl_teacher.store.records import InviteView, LabelerView
 from rl_teacher.store.store import Store, utc_now
-from rl_teacher.web.address import credential_link, running_service
+from rl_teacher.web.address import credential_link, database_id, invite_path, running_service
 
 ROLES = ("labeler", "owner")
 LONGEST_DAYS = 3_650
@@ -48,10 +48,8 @@ def add(name: str, role: str, days: float | None, experiment: str | None = None)
         BadInput: The name or lifetime is invalid, or an owner is limited to one experiment.
     """
     if role not in ROLES:
-        raise BadInput(f"--role {role} was given; {' or '.join(ROLES)} is possible.")
-    if days is not None and not 0 < days <= LONGEST_DAYS:
-        raise BadInput(f"--days {days:g} was given; more than 0 and up to {LONGEST_DAYS} can be.")
-    expires_at = None if days is None else utc_now() + timedelta(days=days)
+        raise BadInput(f"--role {role} was given; it must be {' or '.join(ROLES)}.")
+    expires_at = None if days is None else expiry(days)
     with open_store() as store:
         check_scope(role, experiment)
         if experiment is not None:
@@ -59,9 +57,57 @@ def add(name: str, role: str, days: float | None, experiment: str | None = None)
         labeler_id = store.labelers.add(name, role)
         kept = next(each.name for each in store.labelers.all() if each.id == labeler_id)
         credential = store.access.issue_credential(kept, expires_at, experiment)
-    service = running_service()
+    service = running_service(database_id())
     link = None if service is None else credential_link(service, credential, experiment)
     return NewCredential(kept, credential, link)
+
+
+def invite(uses: int, days: float, experiment: str | None = None) -> str:
+    """Create an invite and return its link, or its path while no service runs.
+
+    Args:
+        uses: Number of people whom it admits.
+        days: Lifetime of the invite.
+        experiment: Experiment that the labelers are limited to; None for all.
+
+    Raises:
+        ExperimentNotFound: No experiment has this name.
+        BadInput: The lifetime or number of uses is invalid.
+    """
+    expires_at = expiry(days)
+    with open_store() as store:
+        made = store.access.invite(experiment=experiment, expires_at=expires_at, max_uses=uses)
+    service = running_service(database_id())
+    return ("" if service is None else service.url) + invite_path(made.token)
+
+
+def list_invites() -> list[InviteView]:
+    """List all invites, newest first."""
+    with open_store() as store:
+        return store.access.invites()
+
+
+def revoke_invite(invite_id: int) -> None:
+    """Revoke an invite; labelers who have used it keep access.
+
+    Raises:
+        InviteNotFound: No invite has this id.
+    """
+    with open_store() as store:
+        store.access.revoke_invite(invite_id)
+
+
+def expiry(days: float) -> datetime:
+    """Return the time in so many days.
+
+    Raises:
+        BadInput: The number is out of range.
+    """
+    if not 0 < days <= LONGEST_DAYS:
+        raise BadInput(
+            f"--days {days:g} was given; it must be more than 0 and at most {LONGEST_DAYS}."
+        )
+    return utc_now() + timedelta(days=days)
 
 
 def list_labelers() -> list[LabelerView]:

@@ -3,19 +3,21 @@
 import logging
 import re
 import time
+from functools import partial
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rl_teacher.web.html_pages import STYLE_HASH
 from rl_teacher.web.problems import (
-    BAD_REQUEST,
+    STYLE_HASH,
     TOO_LARGE,
     UNEXPECTED,
-    ProblemType,
+    UNEXPECTED_DETAIL,
+    error_response,
+    handle_error,
     problem,
-    response_of,
 )
 
 SECURITY_HEADERS = {
@@ -71,11 +73,11 @@ class RequestLog:
         except Exception:
             logger.exception("%s failed.", request_line)
             if status == 0:
-                error = problem(UNEXPECTED, "The service's log says more.")
-                await response_of(error)(scope, receive, watch)
+                details = problem(UNEXPECTED, UNEXPECTED_DETAIL)
+                await error_response(Request(scope), details)(scope, receive, watch)
         finally:
             took_ms = 1000 * (time.perf_counter() - began_s)
-            logger.info("%s %s %.0f ms", request_line, status or "gone", took_ms)
+            logger.info("%s %s %.0f ms", request_line, status or "disconnected", took_ms)
 
 
 def loggable_path(scope: Scope) -> str:
@@ -112,15 +114,24 @@ class BodyLimit:
     def __init__(self, app: ASGIApp, max_body_bytes: int) -> None:
         self._app = app
         self._max_body_bytes = max_body_bytes
+        detail = f"The body may have up to {max_body_bytes:,} bytes. Split the request."
+        closing = {"Connection": "close"}
+        self._too_large = partial(HTTPException, TOO_LARGE.status, detail, closing)
+        self._not_a_number = partial(HTTPException, 400, "Content-Length is not a number.", closing)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        fault = self._fault_of(Headers(scope=scope).get("content-length", "0"))
-        if fault is not None:
-            response = response_of(problem(*fault), {"Connection": "close"})
+        length = Headers(scope=scope).get("content-length", "0")
+        error = None
+        if not (length.isascii() and length.isdigit()):
+            error = self._not_a_number()
+        elif len(length) > MAX_DIGITS or int(length) > self._max_body_bytes:
+            error = self._too_large()
+        if error is not None:
+            response = await handle_error(Request(scope), error)
             await response(scope, receive, send)
             return
         num_bytes = 0
@@ -130,18 +141,7 @@ class BodyLimit:
             message = await receive()
             num_bytes += len(message.get("body", b""))
             if num_bytes > self._max_body_bytes:
-                raise HTTPException(413, self._too_large, {"Connection": "close"})
+                raise self._too_large()
             return message
 
         await self._app(scope, count, send)
-
-    def _fault_of(self, content_length: str) -> tuple[ProblemType, str] | None:
-        if not (content_length.isascii() and content_length.isdigit()):
-            return BAD_REQUEST, "Content-Length is not a number."
-        if len(content_length) > MAX_DIGITS or int(content_length) > self._max_body_bytes:
-            return TOO_LARGE, self._too_large
-        return None
-
-    @property
-    def _too_large(self) -> str:
-        return f"The body may have up to {self._max_body_bytes:,} bytes. Send less at a time."

@@ -20,7 +20,7 @@ from rl_teacher.web.problems import MEDIA_TYPE as PROBLEM_TYPE
 from rl_teacher.web.problems import PROBLEM_TYPES
 from rl_teacher.web.schemas.experiments import ServerEvents
 from rl_teacher.web.schemas.labelling import LabelSubmission
-from rl_teacher.web.schemas.scene import Scene
+from rl_teacher.web.schemas.shared import Scene
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 REF_TEMPLATE = "#/components/schemas/{model}"
@@ -30,7 +30,10 @@ UNREFERENCED: list[tuple[type[BaseModel], Literal["validation", "serialization"]
     (LabelSubmission, "validation"),
 ]
 
-MAY_CONFLICT = ("join", "add_labeler", "show_comparison", "send_clip", "show_episode")
+MAY_CONFLICT = (
+    *("join", "add_labeler", "show_comparison", "send_clip", "show_episode"),
+    *("download_clip", "download_comparison", "download_episode"),
+)
 """Operations that return 409 if the resource exists already or is not ready yet."""
 
 

@@ -60,77 +60,72 @@ class Snapshot:
 class SnapshotReader:
     """Reads snapshots from the store, reloading only what has changed."""
 
-    def __init__(self, store: Store, overview: ExperimentViews) -> None:
+    def __init__(self, store: Store, views: ExperimentViews) -> None:
         self._store = store
-        self._overview = overview
-        self._cached_summaries: dict[int, tuple[ExperimentView, Phase, ExperimentSummary]] = {}
+        self._views = views
+        self._summaries: dict[int, tuple[ExperimentView, Phase, ExperimentSummary]] = {}
         self._mine: dict[tuple[str, str], tuple[ExperimentView, int]] = {}
         self._rows: dict[int, deque[MetricsEntry]] = {}
 
-    def look(self, listeners: frozenset[Subscriber]) -> Snapshot:
-        """Read a snapshot.
-
-        Args:
-            listeners: The current subscribers.
-        """
-        names = {each.name for each in listeners}
-        followed = [view for view in map(self._find, names) if view is not None]
-        others = self._store.experiments.all() if None in names else []
-        summaries = {view.name: self._summary_if_changed(view) for view in others}
-        summaries |= {view.name: self._summary(view) for view in followed}
-        with_metrics = {each.name for each in listeners if each.is_owner}
+    def read(self, subscribers: frozenset[Subscriber]) -> Snapshot:
+        """Read a snapshot for the current subscribers."""
+        followed: dict[str, ExperimentView] = {}
+        for name in {each.name for each in subscribers if each.name is not None}:
+            # A deleted experiment may be created again under its subscribers.
+            with contextlib.suppress(ExperimentNotFound):
+                followed[name] = self._store.experiments.get(name)
+        has_list = any(each.name is None for each in subscribers)
+        listed = self._store.experiments.all() if has_list else []
+        summaries: dict[str, ExperimentSummary] = {}
+        for view in listed:
+            cached = self._summaries.get(view.id)
+            if cached is None or cached[:2] != (view, self._views.phase(view)):
+                summaries[view.name] = self._summary(view)
+            else:
+                summaries[view.name] = cached[2]
+        summaries |= {view.name: self._summary(view) for view in followed.values()}
+        with_metrics = {each.name for each in subscribers if each.is_owner}
         rows = {
-            view.name: self._newest_rows(view.id) for view in followed if view.name in with_metrics
+            name: self._latest_rows(view.id)
+            for name, view in followed.items()
+            if name in with_metrics
         }
-        return Snapshot(summaries, self._counts(listeners, followed, others), rows)
-
-    def _counts(
-        self,
-        listeners: frozenset[Subscriber],
-        followed: Sequence[ExperimentView],
-        others: Sequence[ExperimentView],
-    ) -> dict[tuple[str, str], int]:
-        """Count labelled comparisons, recounting for list subscribers only after a change."""
-        views = {view.name: view for view in followed}
-        counts: dict[tuple[str, str], int] = {}
-        for labeler in {each.labeler for each in listeners if each.name is None}:
-            for view in others:
-                key = (view.name, labeler)
-                before, mine = self._mine.get(key, (None, 0))
-                counts[key] = mine if before == view else self._overview.mine(view, labeler)
-                self._mine[key] = (view, counts[key])
-        for each in listeners:
-            view = views.get(each.name or "")
-            if view is not None:
-                counts[view.name, each.labeler] = self._overview.mine(view, each.labeler)
-        return counts
-
-    def _find(self, name: str | None) -> ExperimentView | None:
-        try:
-            return None if name is None else self._store.experiments.get(name)
-        except ExperimentNotFound:  # deleted under a subscriber; it may be created again
-            return None
+        return Snapshot(summaries, self._count_mine(subscribers, followed, listed), rows)
 
     def _summary(self, view: ExperimentView) -> ExperimentSummary:
-        summary = self._overview.summary(view, None)
-        self._cached_summaries[view.id] = (view, summary.phase, summary)
+        summary = self._views.summary(view, None)
+        self._summaries[view.id] = (view, summary.phase, summary)
         return summary
 
-    def _summary_if_changed(self, view: ExperimentView) -> ExperimentSummary:
-        cached = self._cached_summaries.get(view.id)
-        if cached is not None and cached[:2] == (view, self._overview.phase(view)):
-            return cached[2]
-        return self._summary(view)
+    def _count_mine(
+        self,
+        subscribers: frozenset[Subscriber],
+        followed: Mapping[str, ExperimentView],
+        listed: Sequence[ExperimentView],
+    ) -> dict[tuple[str, str], int]:
+        """Count labelled comparisons, recounting for list subscribers only after a change."""
+        counts: dict[tuple[str, str], int] = {}
+        for labeler in {each.labeler for each in subscribers if each.name is None}:
+            for view in listed:
+                key = (view.name, labeler)
+                before, count = self._mine.get(key, (None, 0))
+                counts[key] = count if before == view else self._views.mine(view, labeler)
+                self._mine[key] = (view, counts[key])
+        for each in subscribers:
+            view = followed.get(each.name or "")
+            if view is not None:
+                counts[view.name, each.labeler] = self._views.mine(view, each.labeler)
+        return counts
 
-    def _newest_rows(self, experiment_id: int) -> tuple[MetricsEntry, ...]:
+    def _latest_rows(self, experiment_id: int) -> tuple[MetricsEntry, ...]:
         rows = self._rows.get(experiment_id)
         if rows is None:
             latest = self._store.metrics.latest(experiment_id)
             newer = [latest] if latest is not None else []
+            rows = self._rows[experiment_id] = deque(maxlen=MAX_RECENT_ROWS)
         else:
             last_id = rows[-1].id if rows else 0
             newer = self._store.metrics.after(experiment_id, last_id, at_most=MAX_RECENT_ROWS)
-        rows = self._rows.setdefault(experiment_id, deque(maxlen=MAX_RECENT_ROWS))
         rows.extend(metrics_entry(row) for row in newer)
         return tuple(rows)
 
@@ -138,10 +133,10 @@ class SnapshotReader:
 class Poller:
     """Sends each snapshot to every subscriber."""
 
-    def __init__(self, look: Callable[[frozenset[Subscriber]], Snapshot], every_s: float) -> None:
-        self._look = look
+    def __init__(self, read: Callable[[frozenset[Subscriber]], Snapshot], every_s: float) -> None:
+        self._read = read
         self._every_s = every_s
-        self._listeners: Counter[Subscriber] = Counter()
+        self._subscribers: Counter[Subscriber] = Counter()
         self._snapshot = Snapshot()
         self._polled = asyncio.Event()
         self._joined = asyncio.Event()
@@ -150,19 +145,15 @@ class Poller:
 
     def num_streams(self, labeler: str) -> int:
         """Return the number of open streams of a labeler."""
-        listeners = list(self._listeners.items())
-        return sum(count for each, count in listeners if each.labeler == labeler)
+        subscribers = list(self._subscribers.items())
+        return sum(count for each, count in subscribers if each.labeler == labeler)
 
-    async def snapshots(self, listener: Subscriber) -> AsyncGenerator[Snapshot, None]:
-        """Yield snapshots from the next poll on, until the service stops.
-
-        Args:
-            listener: The subscriber.
-        """
-        self._listeners[listener] += 1
+    async def snapshots(self, subscriber: Subscriber) -> AsyncGenerator[Snapshot, None]:
+        """Yield snapshots from the next poll on, until the service stops."""
+        self._subscribers[subscriber] += 1
         self._joined.set()
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run())
+            self._task = asyncio.create_task(self._poll())
         try:
             while not self._is_closed:
                 await self._polled.wait()
@@ -170,8 +161,8 @@ class Poller:
                     return
                 yield self._snapshot
         finally:
-            self._listeners[listener] -= 1
-            self._listeners += Counter()  # removes counts of 0
+            self._subscribers[subscriber] -= 1
+            self._subscribers += Counter()  # removes counts of 0
 
     def close(self) -> None:
         """End all streams; call it in the event loop."""
@@ -179,25 +170,22 @@ class Poller:
         self._polled.set()
         self._joined.set()
 
-    async def _run(self) -> None:
-        while self._listeners and not self._is_closed:
+    async def _poll(self) -> None:
+        """Read snapshots while there are subscribers; a new one does not wait for the interval."""
+        while self._subscribers and not self._is_closed:
             self._joined.clear()
-            self._snapshot = await anyio.to_thread.run_sync(
-                self._read_snapshot, frozenset(self._listeners)
-            )
+            try:
+                subscribers = frozenset(self._subscribers)
+                self._snapshot = await anyio.to_thread.run_sync(self._read, subscribers)
+            except Exception as error:
+                details = problem_from_error(error)
+                if details.status == UNEXPECTED.status:
+                    logger.exception("Polling the store failed.")
+                self._snapshot = Snapshot(problem=details.model_dump_json())
+            # Each poll has an event of its own: a slow subscriber may wake up after the next poll.
             polled, self._polled = self._polled, asyncio.Event()
             polled.set()
             if self._is_closed:
                 self._polled.set()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._joined.wait(), self._every_s)
-
-    def _read_snapshot(self, listeners: frozenset[Subscriber]) -> Snapshot:
-        """Read a snapshot, or one with the problem if that fails."""
-        try:
-            return self._look(listeners)
-        except Exception as error:
-            details = problem_from_error(error)
-            if details.status == UNEXPECTED.status:
-                logger.exception("Looking for changes failed.")
-            return Snapshot(problem=details.model_dump_json())

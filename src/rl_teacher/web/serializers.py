@@ -4,8 +4,8 @@ from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.common.errors import CorruptClip
 from rl_teacher.store.records import ClaimedComparison, ClipView, ComparisonView
 from rl_teacher.web.problems import NOT_SHOWN, ProblemError
-from rl_teacher.web.schemas.experiments import Clip
 from rl_teacher.web.schemas.labelling import Comparison
+from rl_teacher.web.schemas.shared import Clip
 
 
 def serialize_comparison(
@@ -54,13 +54,13 @@ def serialize_clip(view: ClipView) -> Clip:
     if view.kind is None:
         raise ProblemError(
             NOT_SHOWN,
-            f"Clip {view.content_hash} cannot be shown yet: its trainer is still making it, or "
-            "never does, where a synthetic teacher answers. Ask for the next comparison.",
+            f"Clip {view.content_hash} cannot be shown yet: the training process renders it later, "
+            "or never if a synthetic teacher answers. Request the next comparison.",
         )
     if view.kind not in ("poses", "video") or not view.num_frames or not view.fps:
         raise CorruptClip(
-            f"Clip {view.content_hash} has a row that makes no sense: {view.num_frames} frames of "
-            f"{view.kind!r} at {view.fps} a second. Was it written by another version?"
+            f"Clip {view.content_hash} has invalid metadata: {view.num_frames} frames of "
+            f"{view.kind!r} at {view.fps} frames per second. Another version may have written it."
         )
     return Clip(
         hash=view.content_hash,

@@ -2,14 +2,17 @@
 
 import contextlib
 import errno
+import logging
 import os
 import secrets
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 
 import uvicorn
 from rich.console import Console
@@ -17,33 +20,36 @@ from rich.console import Console
 from rl_teacher.common.errors import BadInput
 from rl_teacher.runs.folder import home
 from rl_teacher.store.database import default_url
+from rl_teacher.store.files import folder_errors
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import (
     Address,
+    access_token,
     link,
     local_address,
     play_link,
     published,
-    serves,
 )
 from rl_teacher.web.app import create_app
-from rl_teacher.web.browser import open_in_browser
-from rl_teacher.web.lifetime import Lifetime
-from rl_teacher.web.logs import logged
 from rl_teacher.web.schemas.play import EpisodePlayer
+from rl_teacher.web.service_process import Lifetime, log_folder, open_in_browser
 from rl_teacher.web.services import Services
 from rl_teacher.web.settings import Settings
-from rl_teacher.web.token import access_token
 
 BUSY_TIMEOUT_S = 5.0
 """Seconds that a request waits for a database lock before it fails with 503."""
 SHUTDOWN_TIMEOUT_S = 2
 KEEP_ALIVE_S = 30
 PORTS_TRIED = 20
-TICKS_BETWEEN_LOOKS = 5
+TICKS_BETWEEN_CHECKS = 5
 """Server ticks between checks for runs that show the page."""
 LOOPBACK = ("127.", "::1", "localhost")
+
+LOG_NAME = "service.log"
+MAX_LOG_BYTES = 5_000_000
+NUM_OLD_LOGS = 3
+"""Rotated request logs to keep besides the current one."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +86,13 @@ def serve(options: ServeOptions, player: EpisodePlayer | None = None) -> int:
     media = options.media or str(home() / "media")
     settings = Settings(access_token(home()), secrets.token_hex(8))
     with (
-        logged(home()),
+        request_log(home()),
         listening(options.host, options.port) as listener,
         Store.open(database, busy_timeout_s=BUSY_TIMEOUT_S) as store,
     ):
         app = create_app(store, MediaFiles(media), settings, player)
         port = listener.getsockname()[1]
-        address = local_address(options.host, port, settings.instance, serves(database, media))
+        address = local_address(options.host, port, settings.instance, database, media)
         config = uvicorn.Config(
             app,
             http="httptools",
@@ -126,7 +132,7 @@ class Service(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether to stop; called ten times a second."""
-        is_check_due = counter % TICKS_BETWEEN_LOOKS == 0
+        is_check_due = counter % TICKS_BETWEEN_CHECKS == 0
         if is_check_due and self._lifetime is not None and self._lifetime.is_over():
             self.should_exit = True
         return await super().on_tick(counter)
@@ -162,7 +168,7 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         BadInput: The port is out of range, no port is free, or the address is unavailable.
     """
     if not 0 <= port <= 65_535:
-        raise BadInput(f"--port {port} was given; 0 to 65535 is possible.")
+        raise BadInput(f"--port {port} was given; it must be between 0 and 65535.")
     tried = [0] if port == 0 else range(port, min(port + PORTS_TRIED, 65_536))
     for each in tried:
         with contextlib.suppress(PortTaken):
@@ -170,8 +176,8 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
             break
     else:
         raise BadInput(
-            f"The ports {port} to {tried[-1]} of {host} are all in use. Choose another with "
-            "--port, or any free one with --port 0."
+            f"Ports {port} to {tried[-1]} of {host} are all in use. Choose another with --port, or "
+            "any free one with --port 0."
         )
     with listener:
         yield listener
@@ -189,46 +195,77 @@ def listen(host: str, port: int) -> socket.socket:
         BadInput: This machine does not have the address, or the port is privileged.
     """
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[
-            0
-        ]
-        return bound(socket.socket(family, kind, protocol), place)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, place = found[0]
+        # `socket.create_server` leaves out the protocol, and without it asyncio does not set
+        # TCP_NODELAY: every response would take 40 ms.
+        listener = socket.socket(family, kind, protocol)
+        try:
+            if os.name == "posix":
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(place)
+            listener.listen()
+        except OSError:
+            listener.close()
+            raise
     except (OSError, UnicodeError) as error:
         if getattr(error, "errno", None) == errno.EADDRINUSE:
             raise PortTaken from error
         raise BadInput(
-            f"Nothing can listen at {host} port {port}: {error}. Use --host 127.0.0.1 for this "
-            "machine alone, or --host 0.0.0.0 for every network it is in; and a port above 1023."
+            f"Cannot listen on {host} port {port}: {error}. Use --host 127.0.0.1 for this machine "
+            "only or --host 0.0.0.0 for all its networks, and a port above 1023."
         ) from error
-
-
-def bound(listener: socket.socket, place: Any) -> socket.socket:
-    """Bind a socket, listen on it and return it.
-
-    `socket.create_server` leaves out the protocol, and without it asyncio does not set TCP_NODELAY:
-    every response would take 40 ms.
-    """
-    try:
-        if os.name == "posix":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(place)
-        listener.listen()
-    except OSError:
-        listener.close()
-        raise
     return listener
 
 
-def print_link(options: ServeOptions, opened: str) -> None:
+@contextlib.contextmanager
+def request_log(home: Path) -> Iterator[None]:
+    """Log requests, warnings and errors of this process to a file within the context.
+
+    Warnings and errors also go to the terminal. A full disk is reported there and fails no request.
+
+    Raises:
+        RunFolderUnusable: The log file cannot be written.
+    """
+    path = log_folder(home) / LOG_NAME
+    with folder_errors(path.parent):
+        file = RotatingFileHandler(
+            path,
+            maxBytes=MAX_LOG_BYTES,
+            backupCount=NUM_OLD_LOGS,
+            encoding="utf-8",
+            errors="backslashreplace",
+        )
+    formatter = logging.Formatter("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    formatter.converter = time.gmtime
+    file.setFormatter(formatter)
+    terminal = logging.StreamHandler()
+    terminal.setLevel(logging.WARNING)
+    terminal.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    package = logging.getLogger("rl_teacher")
+    before = package.level
+    package.setLevel(logging.INFO)
+    for handler in (file, terminal):
+        logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        package.setLevel(before)
+        for handler in (file, terminal):
+            logging.getLogger().removeHandler(handler)
+            handler.close()
+
+
+def print_link(options: ServeOptions, url: str) -> None:
     """Print the link and open it if there is a display."""
     console = Console()
-    console.print(f"The page: {opened}", soft_wrap=True, highlight=False, markup=False)
+    console.print(f"The page: {url}", soft_wrap=True, highlight=False, markup=False)
     if not options.host.startswith(LOOPBACK):
         console.print(
-            "Whoever reaches this machine's network sees what is sent. Outside a network that you "
-            "trust, put a reverse proxy with TLS in front, or use an ssh tunnel.",
+            "The connection is not encrypted. Outside a trusted network, use a reverse proxy with "
+            "TLS or an SSH tunnel.",
             soft_wrap=True,
         )
-    console.print("Ctrl-C ends it; answers are kept.")
+    console.print("Press Ctrl-C to stop it; labels are kept.")
     if not options.no_browser:
-        threading.Thread(target=open_in_browser, args=(opened,), daemon=True).start()
+        threading.Thread(target=open_in_browser, args=(url,), daemon=True).start()

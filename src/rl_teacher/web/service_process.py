@@ -1,15 +1,36 @@
-"""Page of a training run: an existing service, or one in a subprocess."""
+"""Process of the service: how a training run finds or starts one, and when it stops by itself.
 
+Each run holds a shared lock in the home while it shows the page. The operating system releases the
+lock however the run ends.
+"""
+
+import logging
+import os
 import subprocess
 import sys
+import time
+import webbrowser
+from collections.abc import Callable
 from pathlib import Path
 
 from rl_teacher.config.experiment import RunOptions
 from rl_teacher.runs.folder import home
-from rl_teacher.store.database import default_url
-from rl_teacher.web.address import await_service, link, running_service, serves
-from rl_teacher.web.lifetime import exclusive_page_lock, shown
-from rl_teacher.web.logs import ERRORS_NAME, log_folder
+from rl_teacher.store.files import folder_errors
+from rl_teacher.store.lock import FolderLock, SharedLock
+from rl_teacher.web.address import (
+    Address,
+    await_service,
+    database_id,
+    link,
+    location_id,
+    running_service,
+    running_services,
+)
+
+LOCK_NAME = "service-in-use"
+LOG_FOLDER = "logs"
+ERRORS_NAME = "service-errors.log"
+"""Standard error of a service that a training run has started."""
 
 END_TIMEOUT_S = 5.0
 END_AFTER_S = 60.0
@@ -17,24 +38,47 @@ END_AFTER_S = 60.0
 BEGIN_TIMEOUT_S = 10.0
 """Seconds to wait for a previous service that is stopping."""
 
+logger = logging.getLogger(__name__)
+
 
 class PageService:
-    """Service that shows the page of a run; it is started if none runs.
-
-    A service runs as long as any run shows its page; see `web.lifetime`.
-    """
+    """Service that shows the page of a run; it is started if none runs."""
 
     def __init__(self, options: RunOptions) -> None:
         """Find a service of this store and these media, or start one.
 
         Its standard error is written to `<home>/logs/service-errors.log`.
         """
-        self._shown = shown(home())
+        self._shown = shared_page_lock(home())
         errors = log_folder(home()) / ERRORS_NAME
         self._shown.acquire(BEGIN_TIMEOUT_S)
-        self._serves = serves(default_url(home()), options.media or home() / "media")
-        self._found = running_service(self._serves)
+        self._served = database_id(), location_id(options.media or home() / "media")
+        self._found = running_service(*self._served)
         self._process = None if self._found else start_service(options, errors)
+        if self._found is not None and options.port not in (self._found.port, RunOptions.port, 0):
+            logger.warning(
+                "--port %d has no effect: the page is served on port %d already. Stop that service "
+                "(process %d) first to use another port.",
+                options.port,
+                self._found.port,
+                self._found.pid,
+            )
+
+    def address(self) -> Address:
+        """Wait until the service listens and return its address.
+
+        Raises:
+            BadInput: The service did not start.
+        """
+        if self._found is None:
+            assert self._process is not None  # noqa: S101 - started unless one was found
+            own = await_service(self._process)
+            # Runs that start at the same time each start a service; all use the first one.
+            self._found = [own, *running_services(*self._served)][-1]
+            if self._found.pid != self._process.pid:
+                end(self._process)
+                self._process = None
+        return self._found
 
     def link(self, name: str, labels: bool) -> str:
         """Wait until the service listens and return the link to an experiment.
@@ -46,24 +90,16 @@ class PageService:
         Raises:
             BadInput: The service did not start.
         """
-        if self._found is None:
-            assert self._process is not None  # noqa: S101 - started unless one was found
-            self._found = await_service(self._process, store_and_media=self._serves)
-            if self._found.pid != self._process.pid:
-                end(self._process)
-                self._process = None
-        return link(self._found, name, labels=labels)
+        return link(self.address(), name, labels=labels)
 
     def close(self) -> None:
-        """Stop the service if it was started here and no other run shows the page.
-
-        The lock is held until the service has stopped, so that a new run waits for that.
-        """
+        """Stop the service if it was started here and no other run shows the page."""
         self._shown.release()
         exclusive_lock = exclusive_page_lock(home())
         if self._process is None or not exclusive_lock.acquire():
             return
         end(self._process)
+        # Released only now, so that a new run waits until the port is free.
         exclusive_lock.release()
 
 
@@ -91,3 +127,80 @@ def start_service(options: RunOptions, errors: Path) -> "subprocess.Popen[bytes]
             stderr=output,
             start_new_session=True,
         )
+
+
+def shared_page_lock(home: Path) -> SharedLock:
+    """Return the lock that a run holds while it shows the page."""
+    return SharedLock(home / LOCK_NAME)
+
+
+def exclusive_page_lock(home: Path) -> FolderLock:
+    """Return the lock that is available only while no run shows the page."""
+    return FolderLock(home / LOCK_NAME)
+
+
+class Lifetime:
+    """Lifetime of a service that stops some time after the last run has ended."""
+
+    def __init__(
+        self, home: Path, end_after_s: float, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Start the countdown.
+
+        Args:
+            home: Home of the runs.
+            end_after_s: Seconds without a run that shows the page until the service stops.
+            now: Monotonic clock in seconds.
+        """
+        self._exclusive_lock = exclusive_page_lock(home)
+        self._end_after_s = end_after_s
+        self._now = now
+        self._shown_s = now()
+
+    def is_over(self) -> bool:
+        """Return whether no run has shown the page for the configured time.
+
+        The lock is then held until `close`: a run that starts meanwhile waits, and then starts its
+        own service.
+        """
+        try:
+            is_shown = not self._exclusive_lock.acquire(timeout_s=0.0)
+        except FileNotFoundError:  # the home was deleted
+            is_shown = False
+        if is_shown:
+            self._shown_s = self._now()
+            return False
+        is_over = self._now() - self._shown_s >= self._end_after_s
+        if not is_over:
+            self._exclusive_lock.release()
+        return is_over
+
+    def close(self) -> None:
+        """Release the lock after the service has stopped."""
+        self._exclusive_lock.release()
+
+
+def log_folder(home: Path) -> Path:
+    """Return the log folder of a home, which is created if it is missing.
+
+    Raises:
+        RunFolderUnusable: The folder cannot be created.
+    """
+    folder = home / LOG_FOLDER
+    with folder_errors(home):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def open_in_browser(url: str) -> bool:
+    """Open a page in a graphical browser and return whether that was possible.
+
+    Without a display, a text browser would take over the terminal.
+    """
+    has_screen = sys.platform in ("darwin", "win32") or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
+    )
+    try:
+        return has_screen and webbrowser.open(url)
+    except webbrowser.Error:
+        return False

@@ -9,6 +9,7 @@ from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from rl_teacher.web.authentication import Authenticator
 from rl_teacher.web.batching import Batcher, WorkerPool
+from rl_teacher.web.clip_export import ClipExporter
 from rl_teacher.web.experiment_views import ExperimentViews
 from rl_teacher.web.label_intake import LabelUpload
 from rl_teacher.web.label_quality import QualityCache
@@ -32,6 +33,7 @@ class Services:
         quality: Label quality.
         workers: Threads for requests that labelers wait for.
         label_batcher: Stores submitted labels in batches.
+        exporter: Renders clips as files to save.
         player: Plays episodes; None except in `rl-teacher play`.
     """
 
@@ -44,6 +46,7 @@ class Services:
     quality: QualityCache
     workers: WorkerPool
     label_batcher: Batcher[LabelUpload, LabelReceipt]
+    exporter: ClipExporter
     player: EpisodePlayer | None = None
 
 

@@ -7,14 +7,44 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from rl_teacher.runs.folder import home
 from rl_teacher.store.store import utc_now
-from rl_teacher.web.limits import Limits
 
 OWNER = "owner"
 """Labeler name of the user with the home's token."""
 
 BUILT_PAGE = Path(__file__).with_name("static")
 MAX_BODY_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Rate limit.
+
+    Attributes:
+        per_s: Sustained requests per second.
+        burst: Requests accepted at once after a pause.
+    """
+
+    per_s: float
+    burst: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Rate limits of the service.
+
+    Attributes:
+        labeler: For a credential of a labeler.
+        owner: For a credential of an owner; one page of the clip library needs dozens of requests.
+        anonymous: For wrong credentials and invites from one network.
+        streams: Open event streams per credential.
+    """
+
+    labeler: Rate = Rate(20.0, 60)
+    owner: Rate = Rate(100.0, 400)
+    anonymous: Rate = Rate(10 / 60, 10)
+    streams: int = 20
 
 
 @dataclass(frozen=True)
@@ -31,6 +61,7 @@ class Settings:
         now: Wall clock.
         clock_s: Monotonic clock for rate limits.
         limits: Rate limits.
+        export_cache: Folder of rendered clips.
     """
 
     token: str = field(repr=False)
@@ -42,6 +73,7 @@ class Settings:
     now: Callable[[], datetime] = utc_now
     clock_s: Callable[[], float] = time.monotonic
     limits: Limits = field(default_factory=Limits)
+    export_cache: Path = field(default_factory=lambda: home() / "cache" / "exports")
 
     @property
     def cookie(self) -> str:

@@ -1,18 +1,22 @@
 """Labelling in a terminal with single-letter answers.
 
-The clips are shown on the page, so each comparison is printed with its link.
+The clips are shown on the page, which is opened for each comparison.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
+from rl_teacher.config.experiment import RunOptions
+from rl_teacher.runs.control import ENDED
 from rl_teacher.runs.folder import home
 from rl_teacher.store.database import default_url
-from rl_teacher.store.records import ClaimedComparison, ComparisonView, ExperimentView, NewLabel
+from rl_teacher.store.records import ClaimedComparison, ClipView, ComparisonView, NewLabel
 from rl_teacher.store.store import Store
-from rl_teacher.web.address import comparison_link, running_service
+from rl_teacher.web.address import comparison_link
+from rl_teacher.web.service_process import PageService, open_in_browser
 from rl_teacher.web.settings import OWNER
 
 ANSWERS = {
@@ -23,22 +27,31 @@ ANSWERS = {
 }
 KEYS = "[L]eft, [R]ight, [E]qual, Enter cannot tell, [U]ndo, [Q]uit"
 POLL_S = 0.5
-NO_PAGE = "Its clips are on the page: start it with `rl-teacher serve`."
 
 
-def label_at_terminal(name: str) -> int:
+def label_at_terminal(name: str, options: RunOptions) -> int:
     """Label an experiment's comparisons in the terminal and return their number.
+
+    Args:
+        name: Name of the experiment.
+        options: Address of the page, which is served meanwhile if no service runs.
 
     Raises:
         ExperimentNotFound: No experiment has this name.
+        BadInput: The page cannot be served.
     """
-
-    def link_of(comparison: ComparisonView) -> str:
-        address = running_service()
-        return NO_PAGE if address is None else comparison_link(address, name, comparison.id)
-
     with Store.open(default_url(home())) as store:
-        return TerminalSession(store, OWNER, link_of, input, print, time.sleep).run(name)
+        store.experiments.get(name)
+        with closing(PageService(options)) as page:
+            address = page.address()
+
+            def show(comparison: ComparisonView) -> str:
+                url = comparison_link(address, name, comparison.id)
+                if not options.no_browser:
+                    open_in_browser(url)
+                return url
+
+            return TerminalSession(store, OWNER, show, input, print).run(name)
 
 
 @dataclass
@@ -48,19 +61,21 @@ class TerminalSession:
     Attributes:
         store: Store of comparisons and labels.
         labeler: Name of the labeler.
-        link_of: Returns the link to a comparison.
+        show: Shows a comparison on the page and returns the link to it.
         ask: Prints a prompt and reads a line; raises EOFError at the end of the input.
         say: Prints a line.
         sleep: Waits for a number of seconds.
+        now_s: Monotonic clock in seconds.
     """
 
     store: Store
     labeler: str
-    link_of: Callable[[ComparisonView], str]
+    show: Callable[[ComparisonView], str]
     ask: Callable[[str], str]
     say: Callable[[str], None]
-    sleep: Callable[[float], None]
-    _given: list[int] = field(default_factory=list)
+    sleep: Callable[[float], None] = time.sleep
+    now_s: Callable[[], float] = time.monotonic
+    _labelled: list[int] = field(default_factory=list)
 
     def run(self, name: str) -> int:
         """Label comparisons until the experiment has ended and return their number.
@@ -68,71 +83,86 @@ class TerminalSession:
         Raises:
             ExperimentNotFound: No experiment has this name.
         """
-        experiment = self.store.experiments.get(name)
-        if experiment.instructions:
-            self.say(experiment.instructions)
-        try:
-            while self._next(name):
-                pass
-        except EOFError:
-            pass
-        self.say(f"{len(self._given)} comparisons labeled. Thank you.")
-        return len(self._given)
+        instructions = self.store.experiments.get(name).instructions
+        if instructions:
+            self.say(instructions)
+        with suppress(EOFError):
+            for claimed in self._comparisons(name):
+                if not self._label(claimed):
+                    break
+        self.say(f"{len(self._labelled)} comparisons labelled. Thank you.")
+        return len(self._labelled)
 
-    def _next(self, name: str) -> bool:
-        """Label or undo one comparison; return False to stop."""
-        experiment = self.store.experiments.get(name)
-        claimed = self.store.leases.claim(experiment.id, self.labeler, limit=1)
-        if not claimed:
-            return self._wait(experiment)
-        try:
-            return self._answer(experiment, claimed[0])
-        finally:
-            self.store.leases.release(self.labeler, [claimed[0].lease])
-
-    def _wait(self, experiment: ExperimentView) -> bool:
-        status = experiment.status or {}
-        if status.get("phase") in ("finished", "stopped"):
-            self.say(f"Nothing waits for an answer: the run has {status['phase']}.")
-            return False
-        self.say(f"Nothing waits for an answer yet ({status.get('says', 'no run has begun')}).")
-        while not self.store.leases.claim(experiment.id, self.labeler, limit=1):
+    def _comparisons(self, name: str) -> Iterator[ClaimedComparison]:
+        """Yield claimed comparisons until the run has ended, waiting for the next one."""
+        is_waiting = False
+        while True:
+            experiment = self.store.experiments.get(name)
+            claimed = self.store.leases.claim(experiment.id, self.labeler, limit=1)
+            if claimed:
+                target = experiment.target_labels or experiment.asked
+                link = self.show(claimed[0].comparison)
+                self.say(f"{experiment.answered}/{target} comparisons labelled. {link}")
+                try:
+                    yield claimed[0]
+                finally:
+                    self.store.leases.release(self.labeler, [claimed[0].lease])
+                is_waiting = False
+                continue
+            status = experiment.status or {}
+            if status.get("phase") in ENDED:
+                self.say(f"No comparison is waiting: the run has {status['phase']}.")
+                return
+            if not is_waiting:
+                message = status.get("message", "no run has begun")
+                self.say(f"No comparison is waiting yet ({message}).")
+            is_waiting = True
             self.sleep(POLL_S)
-            phase = (self.store.experiments.get(experiment.name).status or {}).get("phase")
-            if phase in ("finished", "stopped"):
-                return True
-        return True
 
-    def _answer(self, experiment: ExperimentView, claimed: ClaimedComparison) -> bool:
-        """Label a comparison in the order of sides that the page shows."""
+    def _label(self, claimed: ClaimedComparison) -> bool:
+        """Label a comparison or undo the previous label; return False to stop.
+
+        Answers refer to the order of sides that the page shows. One that comes before the clips
+        have been played once is not accepted, because nobody can have seen them.
+        """
         comparison = claimed.comparison
-        target = experiment.target_labels or experiment.asked
-        self.say(f"{experiment.answered}/{target} comparisons labeled. {self.link_of(comparison)}")
-        began_s = time.monotonic()
-        key = self.ask(f"Which is better? {KEYS}: ").strip().lower()[:1]
-        if key == "q":
-            return False
-        if key == "u":
-            self._undo()
-        elif key in ANSWERS:
-            swapped = is_swapped(comparison.id, self.labeler)
-            label = NewLabel(
-                comparison.id,
-                mirror_answer(ANSWERS[key], swapped=swapped),
-                self.labeler,
-                is_swapped=swapped,
-                response_ms=round(1000 * (time.monotonic() - began_s)),
-                lease=claimed.lease,
-            )
-            self.store.labels.add_many([label])
-            self._given.append(comparison.id)
-        else:
-            self.say(f"{key!r} is no answer: {KEYS}")
+        seconds = max(duration_s(comparison.left), duration_s(comparison.right))
+        began_s = self.now_s()
+        while True:
+            key = self.ask(f"Which is better? {KEYS}: ").strip().lower()[:1]
+            if key == "q":
+                return False
+            if key == "u":
+                self._undo()
+                return True
+            if key not in ANSWERS:
+                self.say(f"{key!r} is not an answer: {KEYS}")
+                continue
+            elapsed_s = self.now_s() - began_s
+            if elapsed_s >= seconds:
+                break
+            self.say(f"The clips last {seconds:.1f} s. Watch them on the page, then answer.")
+        swapped = is_swapped(comparison.id, self.labeler)
+        label = NewLabel(
+            comparison.id,
+            mirror_answer(ANSWERS[key], swapped=swapped),
+            self.labeler,
+            is_swapped=swapped,
+            response_ms=round(1000 * elapsed_s),
+            lease=claimed.lease,
+        )
+        self.store.labels.add_many([label])
+        self._labelled.append(comparison.id)
         return True
 
     def _undo(self) -> None:
-        if not self._given:
-            self.say("There is nothing to undo.")
+        if not self._labelled:
+            self.say("There is no label to undo.")
             return
-        self.store.labels.add_many([NewLabel(self._given.pop(), None, self.labeler)])
-        self.say("Taken back; it is asked again.")
+        self.store.labels.add_many([NewLabel(self._labelled.pop(), None, self.labeler)])
+        self.say("The label was withdrawn; the comparison is shown again.")
+
+
+def duration_s(clip: ClipView) -> float:
+    """Return the duration of a clip in seconds."""
+    return (clip.num_frames or 0) / (clip.fps or 1.0)

@@ -189,7 +189,7 @@ class WrapperLearning:
                 "%s: %s. Run `rl-teacher serve` and open the page to label them. Until then the "
                 "true reward is returned.",
                 self.name,
-                status.says,
+                status.message,
             )
         else:
             return

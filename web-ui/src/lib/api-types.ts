@@ -198,7 +198,9 @@ export interface components {
             expires_at: string;
             hint: string;
             id: number;
+            max_uses: number;
             name: string | null;
+            num_uses: number;
             revoked_at: string | null;
             /** @enum {string} */
             role: "owner" | "labeler" | "teacher";
@@ -335,7 +337,9 @@ export interface components {
             hint: string;
             id: number;
             link: string;
+            max_uses: number;
             name: string | null;
+            num_uses: number;
             revoked_at: string | null;
             /** @enum {string} */
             role: "owner" | "labeler" | "teacher";
@@ -346,6 +350,8 @@ export interface components {
         NewInviteRequest: {
             experiment?: string | null;
             expires_at?: string | null;
+            /** @default 1 */
+            max_uses?: number;
             name?: string | null;
             /**
              * @default labeler

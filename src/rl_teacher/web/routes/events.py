@@ -1,6 +1,6 @@
 """Server-sent events."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -12,7 +12,7 @@ from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.experiment_views import redact_for_labelers
 from rl_teacher.web.poller import Snapshot, Subscriber
 from rl_teacher.web.problems import TOO_MANY, ProblemError
-from rl_teacher.web.schemas.experiments import ExperimentSummary
+from rl_teacher.web.schemas.experiments import ExperimentSummary, MetricsEntry
 from rl_teacher.web.services import ServicesDep
 
 RECONNECT_MS = 2_000
@@ -23,7 +23,7 @@ CREDENTIAL_CHECK_S = 5.0
 router = APIRouter(prefix="/api/v1", tags=["events"])
 
 
-def subscriber(
+def new_subscriber(
     services: ServicesDep,
     identity: CurrentIdentity,
     experiment: Annotated[str | None, Query()] = None,
@@ -36,7 +36,7 @@ def subscriber(
     """
     if services.poller.num_streams(identity.name) >= services.settings.limits.streams:
         raise ProblemError(
-            TOO_MANY, "Too many streams of events are open. Close some of the pages."
+            TOO_MANY, "Too many event streams are open. Close some tabs of the page."
         )
     if experiment is not None and not identity.sees(experiment):
         raise experiment_not_found(experiment)
@@ -47,7 +47,9 @@ def subscriber(
 @router.get("/events", response_class=EventSourceResponse)
 @requires(Access.LABELER)
 async def listen(
-    request: Request, services: ServicesDep, listener: Annotated[Subscriber, Depends(subscriber)]
+    request: Request,
+    services: ServicesDep,
+    subscriber: Annotated[Subscriber, Depends(new_subscriber)],
 ) -> AsyncIterator[ServerSentEvent]:
     """Stream changes as server-sent events, starting with the present state.
 
@@ -56,10 +58,10 @@ async def listen(
     read.
     """
     yield ServerSentEvent(comment="listening", retry=RECONNECT_MS)
-    stream = EventStream(listener)
+    stream = EventStream(subscriber)
     clock_s = services.settings.clock_s
     checked_s = clock_s()
-    async for snapshot in services.poller.snapshots(listener):
+    async for snapshot in services.poller.snapshots(subscriber):
         if clock_s() - checked_s >= CREDENTIAL_CHECK_S and snapshot.problem is None:
             checked_s = clock_s()
             if not await services.authenticator.is_valid(request.state.credential):
@@ -74,9 +76,8 @@ class EventStream:
     A slow subscriber skips past states, but neither the present one nor any row of metrics.
     """
 
-    def __init__(self, listener: Subscriber) -> None:
-        self._listener = listener
-        self._name = listener.name
+    def __init__(self, subscriber: Subscriber) -> None:
+        self._subscriber = subscriber
         self._sent: dict[tuple[str, str], str] = {}
         self._last_row_id: int | None = None
 
@@ -86,41 +87,38 @@ class EventStream:
             yield from self._if_new("problem", "", snapshot.problem)
             return
         self._sent.pop(("problem", ""), None)
-        for name, summary in snapshot.summaries.items():
-            if self._name is None and self._listener.only not in (None, name):
+        followed = self._subscriber.name
+        for name, shared in snapshot.summaries.items():
+            if name != followed and (
+                followed is not None or self._subscriber.only not in (None, name)
+            ):
                 continue
-            if self._name is None:
-                mine = self._personalised(summary, snapshot)
-                yield from self._if_new("experiment", name, mine.model_dump_json())
-            elif self._name == name:
-                yield from self._experiment_events(self._personalised(summary, snapshot))
-        if self._listener.is_owner:
-            yield from self._rows(snapshot)
+            summary = self._personalised(shared, snapshot)
+            yield from self._if_new("experiment", name, summary.model_dump_json())
+            if followed is not None:
+                yield from self._if_new("progress", name, summary.progress.model_dump_json())
+                if summary.latest_episode is not None:
+                    episode = summary.latest_episode.model_dump_json()
+                    yield from self._if_new("episode", name, episode)
+        if self._subscriber.is_owner and followed is not None and followed in snapshot.rows:
+            yield from self._metrics(snapshot.rows[followed])
 
     def _personalised(self, summary: ExperimentSummary, snapshot: Snapshot) -> ExperimentSummary:
         """Return the summary with the subscriber's own count, and for labelers without metrics."""
-        mine = snapshot.mine.get((summary.name, self._listener.labeler), 0)
+        mine = snapshot.mine.get((summary.name, self._subscriber.labeler), 0)
         progress = summary.progress.model_copy(update={"mine": mine})
         own = summary.model_copy(update={"progress": progress})
-        return own if self._listener.is_owner else redact_for_labelers(own)
+        return own if self._subscriber.is_owner else redact_for_labelers(own)
 
-    def _experiment_events(self, summary: ExperimentSummary) -> Iterator[ServerSentEvent]:
-        yield from self._if_new("experiment", "", summary.model_dump_json())
-        yield from self._if_new("progress", "", summary.progress.model_dump_json())
-        if summary.latest_episode is not None:
-            yield from self._if_new("episode", "", summary.latest_episode.model_dump_json())
-
-    def _rows(self, snapshot: Snapshot) -> Iterator[ServerSentEvent]:
+    def _metrics(self, rows: Sequence[MetricsEntry]) -> Iterator[ServerSentEvent]:
         """Yield new metrics; for a new subscriber only the latest row."""
-        rows = snapshot.rows.get(self._name or "", ())
         if self._last_row_id is None:
             rows = rows[-1:]
+            self._last_row_id = 0
         for row in rows:
-            if row.id > (self._last_row_id or 0):
+            if row.id > self._last_row_id:
                 self._last_row_id = row.id
                 yield ServerSentEvent(event="metrics", raw_data=row.model_dump_json())
-        if self._last_row_id is None and self._name in snapshot.rows:
-            self._last_row_id = 0
 
     def _if_new(self, kind: str, name: str, text: str) -> Iterator[ServerSentEvent]:
         if self._sent.get((kind, name)) != text:

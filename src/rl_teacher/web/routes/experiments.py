@@ -19,7 +19,7 @@ from rl_teacher.web.schemas.experiments import (
     OwnerExperimentDetail,
     RunState,
 )
-from rl_teacher.web.schemas.fields import MAX_ID
+from rl_teacher.web.schemas.shared import MAX_ID
 from rl_teacher.web.services import Services, ServicesDep
 
 MAX_ROWS = 600

@@ -17,7 +17,6 @@ from rl_teacher.web.access import (
     requires,
     set_cookie,
 )
-from rl_teacher.web.schemas.fields import MAX_ID
 from rl_teacher.web.schemas.labelers import (
     CurrentUser,
     Invite,
@@ -32,6 +31,7 @@ from rl_teacher.web.schemas.labelers import (
     NewLabelerRequest,
     RevokedCredentials,
 )
+from rl_teacher.web.schemas.shared import MAX_ID
 from rl_teacher.web.services import Services, ServicesDep
 
 INVITE_LIFETIME = timedelta(days=7)
@@ -107,7 +107,12 @@ def create_invite(
         services.experiments.find(body.experiment)
     expires_at = body.expires_at or services.settings.now() + INVITE_LIFETIME
     made = services.store.access.invite(
-        body.role, body.name, body.experiment, expires_at=expires_at, by=owner
+        body.role,
+        body.name,
+        body.experiment,
+        expires_at=expires_at,
+        max_uses=body.max_uses,
+        by=owner,
     )
     link = f"{service_url(request)}/join?invite={quote(made.token)}"
     return NewInvite(**asdict(made.invite), link=link)
@@ -116,7 +121,7 @@ def create_invite(
 @router.delete("/invites/{invite_id}", status_code=204)
 @requires(Access.OWNER)
 def revoke_invite(invite_id: InviteId, services: ServicesDep, owner: LabelerName) -> None:
-    """Revoke an invite; a labeler who has used it keeps access."""
+    """Revoke an invite; labelers who have used it keep access."""
     services.store.access.revoke_invite(invite_id, by=owner)
 
 
@@ -166,9 +171,9 @@ def show_me(identity: CurrentIdentity) -> CurrentUser:
 def join(
     body: JoinRequest, request: Request, response: Response, services: ServicesDep
 ) -> JoinResponse:
-    """Use a single-use invite; the response sets the credential as a cookie."""
+    """Use an invite; the response sets the new credential as a cookie."""
     invite = body.invite.encode(errors="replace").decode()
     identity, credential = services.store.access.accept_invite(invite, body.name)
-    services.authenticator.remember(identity, credential, client_network(request))
+    services.authenticator.add_new(identity, credential, client_network(request))
     set_cookie(response, request, credential)
     return JoinResponse(name=identity.name, role=identity.role, experiment=identity.experiment)

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Response
 
 from rl_teacher.common.errors import ComparisonNotFound
+from rl_teacher.store.records import ComparisonView, Identity
 from rl_teacher.web.access import Access, CurrentIdentity, LabelerName, requires
+from rl_teacher.web.clip_export import download
 from rl_teacher.web.label_intake import LabelUpload
-from rl_teacher.web.schemas.fields import MAX_ID
+from rl_teacher.web.routes.media import EXPORTED, Format, clip_file
 from rl_teacher.web.schemas.labelling import (
     Comparison,
     LabelBatch,
@@ -19,14 +21,15 @@ from rl_teacher.web.schemas.labelling import (
     NextComparisons,
     PastLabel,
 )
+from rl_teacher.web.schemas.shared import MAX_ID
 from rl_teacher.web.serializers import serialize_claim, serialize_comparison
 from rl_teacher.web.services import Services, ServicesDep
 
 MAX_EXCLUDED = 500
 
 NONE_AVAILABLE_MESSAGE = (
-    "What waits for an answer is in others' hands, or you have answered it. The next comparison "
-    "comes by itself."
+    "The open comparisons are claimed by other labelers, or you have answered them. The next one "
+    "appears automatically."
 )
 
 ComparisonId = Annotated[int, Path(ge=1, le=MAX_ID)]
@@ -97,13 +100,42 @@ def show_comparison(
     comparison_id: ComparisonId, services: ServicesDep, identity: CurrentIdentity
 ) -> Comparison:
     """Return one comparison with the labeler's own answer."""
-    view = services.store.comparisons.get(comparison_id)
-    if not identity.sees(view.experiment_name):
-        raise ComparisonNotFound([comparison_id])
+    view = visible_comparison(comparison_id, services, identity)
     votes = services.store.labels.votes([comparison_id]).get(comparison_id, {})
     return serialize_comparison(
         view, identity.name, votes.get(services.authenticator.id_of(identity))
     )
+
+
+@router.get("/comparisons/{comparison_id}/download", response_class=Response, responses=EXPORTED)
+@requires(Access.LABELER)
+def download_comparison(
+    comparison_id: ComparisonId,
+    services: ServicesDep,
+    identity: CurrentIdentity,
+    form: Format = "mp4",
+) -> Response:
+    """Return both clips, in the labeler's order of sides, as a file to save: MP4 or GIF."""
+    view = visible_comparison(comparison_id, services, identity)
+    shown = serialize_comparison(view, identity.name)
+    sides = {each.content_hash: each for each in (view.left, view.right)}
+    files = [clip_file(sides[each.hash], services.media) for each in (shown.left, shown.right)]
+    content = services.exporter.export(files, form)
+    return download(content, f"comparison-{comparison_id}", form)
+
+
+def visible_comparison(
+    comparison_id: int, services: Services, identity: Identity
+) -> ComparisonView:
+    """Return a comparison that the user may see.
+
+    Raises:
+        ComparisonNotFound: It does not exist, or belongs to an experiment hidden from the user.
+    """
+    view = services.store.comparisons.get(comparison_id)
+    if not identity.sees(view.experiment_name):
+        raise ComparisonNotFound([comparison_id])
+    return view
 
 
 @router.post("/labels")

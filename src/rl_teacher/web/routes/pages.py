@@ -1,13 +1,24 @@
-"""The built page and its assets."""
+"""The built page, the API documentation and the health checks."""
 
+import json
 import re
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Any, Literal
 
-from fastapi import APIRouter, Response
-from fastapi.responses import FileResponse
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import FileResponse, JSONResponse
+from pydantic import BaseModel
 
-from rl_teacher.web import html_pages
 from rl_teacher.web.access import Access, requires
-from rl_teacher.web.problems import NOT_FOUND, ProblemError
+from rl_teacher.web.label_intake import check_schema_version
+from rl_teacher.web.problems import (
+    NOT_BUILT,
+    NOT_FOUND,
+    PROBLEM_TYPES,
+    ProblemError,
+    html_page,
+)
 from rl_teacher.web.routes.media import IMMUTABLE
 from rl_teacher.web.services import Services, ServicesDep
 
@@ -24,11 +35,46 @@ MEDIA_TYPES = {
     ".webp": "image/webp",
     ".woff2": "font/woff2",
 }
-"""Note: what the operating system thinks of them differs, and `nosniff` forgives nothing."""
+"""Fixed, because the types of the operating system vary and `nosniff` forbids wrong ones."""
 
 READ = ["GET", "HEAD"]
 
+ACCESS = (
+    "Every request except /healthz and /api/v1/join needs a credential. A browser has it as a "
+    "cookie after opening a link or using an invite; programs send it in the header Authorization: "
+    "Bearer KEY. Owners' routes answer labelers as if they did not exist."
+)
+
+health_router = APIRouter(tags=["health"])
 router = APIRouter(include_in_schema=False)
+
+
+class Health(BaseModel):
+    """Response of a service that is alive; `instance` identifies the process."""
+
+    status: Literal["ok"]
+    instance: str
+
+
+class Readiness(BaseModel):
+    """Response of a service that can use its database."""
+
+    status: Literal["ready"]
+    schema_version: str
+
+
+@health_router.get("/healthz")
+@requires(Access.PUBLIC)
+def say_alive(services: ServicesDep) -> Health:
+    """Return the instance name of the service."""
+    return Health(status="ok", instance=services.settings.instance)
+
+
+@health_router.get("/readyz")
+@requires(Access.LABELER)
+def say_ready(services: ServicesDep) -> Readiness:
+    """Return the schema version if the database is usable; 503 otherwise."""
+    return Readiness(status="ready", schema_version=check_schema_version(services.store))
 
 
 @router.api_route("/join", methods=READ)
@@ -49,10 +95,18 @@ def send_page(services: ServicesDep) -> Response:
 
 
 def built_page(services: Services) -> Response:
-    """Return the single HTML file of the page."""
+    """Return the single HTML file of the page.
+
+    Raises:
+        ProblemError: The page has not been built.
+    """
     index = services.settings.static / "index.html"
     if not index.is_file():
-        return html_pages.missing_build_page()
+        raise ProblemError(
+            NOT_BUILT,
+            "This checkout of rl-teacher does not contain the built page. Run `make page` there "
+            "and reload. An installed rl-teacher contains it.",
+        )
     return FileResponse(index, headers={"Cache-Control": "no-cache"}, media_type="text/html")
 
 
@@ -70,5 +124,48 @@ def send_asset(name: str, services: ServicesDep) -> Response:
     path = folder / name if ASSET_NAME.fullmatch(name) else folder
     media_type = MEDIA_TYPES.get(path.suffix)
     if media_type is None or not path.is_file():
-        raise ProblemError(NOT_FOUND, "The page has no such file. Load the page again.")
+        raise ProblemError(NOT_FOUND, "The page has no such file. Reload the page.")
     return FileResponse(path, headers={"Cache-Control": IMMUTABLE}, media_type=media_type)
+
+
+@router.get("/api/openapi.json")
+@requires(Access.LABELER)
+def send_openapi(request: Request) -> JSONResponse:
+    """Send the OpenAPI document."""
+    return JSONResponse(request.app.openapi())
+
+
+@router.get("/api/docs")
+@requires(Access.LABELER)
+def send_docs(request: Request) -> Response:
+    """Send the API documentation as HTML."""
+    schema = request.app.openapi()
+    problems = "".join(
+        f'<li id="{kind.slug}">{kind.status} {kind.slug}: {escape(kind.title)}.</li>'
+        for kind in PROBLEM_TYPES
+    )
+    schemas = "".join(
+        f"<h2>{escape(name)}</h2><pre>{escape(json.dumps(each, indent=2))}</pre>"
+        for name, each in schema["components"]["schemas"].items()
+    )
+    body = (
+        f'<p>{escape(ACCESS)} As a file: <a href="/api/openapi.json">openapi.json</a>.</p>'
+        f"{''.join(operations(schema))}<h2>Problems</h2><p>Every error is "
+        f"application/problem+json: type, title, status, detail.</p><ul>{problems}</ul>{schemas}"
+    )
+    return html_page("API", body)
+
+
+def operations(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the HTML of each operation."""
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            yield f"<h2><code>{method.upper()} {escape(path)}</code></h2>"
+            yield f"<p>{escape(operation.get('description') or operation['summary'])}</p>"
+            names = [
+                f"<code>{escape(each['name'])}</code> ({each['in']})"
+                for each in operation.get("parameters", [])
+            ]
+            yield f"<p>Parameters: {', '.join(names)}</p>" if names else ""
+            failures = [status for status in operation["responses"] if status >= "400"]
+            yield f"<p>Problems: {', '.join(failures)}</p>"

@@ -8,16 +8,26 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 
 from rl_teacher.web.access import Access, requires
+from rl_teacher.web.clip_export import ClipFile, download
 from rl_teacher.web.problems import NOT_FOUND, NOT_SHOWN, ProblemError
-from rl_teacher.web.range_requests import range_response
-from rl_teacher.web.routes.media import BYTES, MEDIA_TYPES, immutable_headers, is_not_modified
+from rl_teacher.web.routes.media import (
+    BYTES,
+    EXPORTED,
+    MEDIA_TYPES,
+    Format,
+    immutable_headers,
+    is_not_modified,
+    range_response,
+)
 from rl_teacher.web.schemas.play import EpisodePlayer, PlayedEpisode, PlaySession
 from rl_teacher.web.services import Services, ServicesDep
 
 TIMEOUT_S = 10.0
 """Seconds that a request waits for an episode."""
 
-NO_PLAYER_MESSAGE = "Nothing is played here. `rl-teacher play NAME` plays an experiment's agent."
+NO_PLAYER_MESSAGE = "This service plays no episodes. Run `rl-teacher play NAME` to play an agent."
+
+EpisodeNumber = Annotated[int, Path(ge=0, le=10_000)]
 
 router = APIRouter(prefix="/api/v1/play", tags=["play"])
 
@@ -31,34 +41,48 @@ def show_session(services: ServicesDep) -> PlaySession:
 
 @router.get("/episodes/{number}")
 @requires(Access.OWNER)
-def show_episode(
-    number: Annotated[int, Path(ge=0, le=10_000)], services: ServicesDep
-) -> PlayedEpisode:
+def show_episode(number: EpisodeNumber, services: ServicesDep) -> PlayedEpisode:
     """Return one episode, waiting for it while it is played."""
     player = player_of(services)
     if number >= player.session().num_episodes:
         raise ProblemError(
             NOT_FOUND,
-            f"There is no episode {number}: {player.session().num_episodes} are played, from 0. "
-            "`rl-teacher play --episodes` says how many.",
+            f"There is no episode {number}: {player.session().num_episodes} are played, numbered "
+            "from 0. Set their number with `rl-teacher play --episodes`.",
         )
     episode = player.episode(number, TIMEOUT_S)
     if episode is None:
-        raise ProblemError(NOT_SHOWN, f"Episode {number} is still being played. Ask again.")
+        raise ProblemError(NOT_SHOWN, f"Episode {number} is not ready yet. Request it again.")
     return episode
+
+
+@router.get("/episodes/{number}/download", response_class=Response, responses=EXPORTED)
+@requires(Access.OWNER)
+def download_episode(
+    number: EpisodeNumber, services: ServicesDep, form: Format = "mp4"
+) -> Response:
+    """Return one episode of all agents as a file to save: an MP4 video or a GIF."""
+    player = player_of(services)
+    files: list[ClipFile] = []
+    for side in show_episode(number, services).sides:
+        clip, scene_hash = player.clip(side.clip.hash), (side.clip.scene_url or "").split("/")[-1]
+        if clip is None:
+            raise ProblemError(NOT_SHOWN, f"Episode {number} is not ready yet. Request it again.")
+        files.append(ClipFile(clip.content, side.clip.fps, player.scene(scene_hash)))
+    return download(services.exporter.export(files, form), f"episode-{number + 1}", form)
 
 
 @router.get("/clips/{content_hash}", responses=BYTES)
 @requires(Access.OWNER)
 def send_played_clip(content_hash: str, request: Request, services: ServicesDep) -> Response:
     """Send the content of a clip: poses, or a video, which supports range requests."""
-    picture = player_of(services).clip(content_hash)
-    if picture is None:
-        raise ProblemError(NOT_FOUND, f"There is no clip {content_hash[:80]!r} of what is played.")
+    clip = player_of(services).clip(content_hash)
+    if clip is None:
+        raise ProblemError(NOT_FOUND, f"The played episodes have no clip {content_hash[:80]!r}.")
     if is_not_modified(request, content_hash):
         return Response(status_code=304, headers=immutable_headers(content_hash))
-    headers = immutable_headers(content_hash) | {"Content-Type": MEDIA_TYPES[picture.kind]}
-    return range_response(request, picture.content, headers)
+    headers = immutable_headers(content_hash) | {"Content-Type": MEDIA_TYPES[clip.kind]}
+    return range_response(request, clip.content, headers)
 
 
 @router.get("/scenes/{scene_hash}")
@@ -67,7 +91,7 @@ def send_played_scene(scene_hash: str, services: ServicesDep) -> Response:
     """Send the scene that clips of poses animate, as JSON."""
     scene = player_of(services).scene(scene_hash)
     if scene is None:
-        raise ProblemError(NOT_FOUND, f"There is no scene {scene_hash[:80]!r} of what is played.")
+        raise ProblemError(NOT_FOUND, f"The played episodes have no scene {scene_hash[:80]!r}.")
     return Response(scene, headers=immutable_headers(scene_hash), media_type="application/json")
 
 

@@ -17,24 +17,20 @@ from rl_teacher.store.records import (
     ComparisonDetails,
     ComparisonFilter,
     Control,
-    EventView,
     ExportedLabel,
     LibraryClip,
 )
 from rl_teacher.web.access import Access, LabelerName, requires
-from rl_teacher.web.experiment_views import finite
 from rl_teacher.web.problems import ProblemError
 from rl_teacher.web.routes.experiments import owner_experiment_detail
 from rl_teacher.web.schemas.experiments import (
     CalibrationBin,
-    Clip,
     ControlRequest,
     ExperimentUpdate,
     OwnerExperimentDetail,
     PredictorDiagnostics,
     RatedClip,
 )
-from rl_teacher.web.schemas.fields import CURSOR, MAX_CURSOR, MAX_ID, MAX_PAGE, NO_NULL
 from rl_teacher.web.schemas.review import (
     AnswerRequest,
     AuditEvent,
@@ -47,6 +43,15 @@ from rl_teacher.web.schemas.review import (
     LabelQuality,
     ReviewedComparison,
     ReviewedComparisonPage,
+)
+from rl_teacher.web.schemas.shared import (
+    CURSOR,
+    MAX_CURSOR,
+    MAX_ID,
+    MAX_PAGE,
+    NO_NULL,
+    Clip,
+    finite,
 )
 from rl_teacher.web.serializers import serialize_clip
 from rl_teacher.web.services import Services, ServicesDep
@@ -176,7 +181,7 @@ def rated_clips(entries: Any, services: Services) -> list[RatedClip]:
     for each in entries or ():
         with suppress(MediaNotFound, CorruptClip, ProblemError):
             clip = serialize_clip(services.store.clips.get(str(each.get("clip"))))
-            found.append(RatedClip(clip=clip, predicted_return=finite(each["predicted_return"])))
+            found.append(RatedClip(clip=clip, predicted_return=each["predicted_return"]))
     return found
 
 
@@ -236,18 +241,19 @@ def list_events(
     """List audit events, newest first; `experiment` selects one experiment."""
     experiment_id = None if experiment is None else services.experiments.find(experiment).id
     page = services.store.events.page(experiment_id, after, limit)
-    return AuditEventPage(events=[audit_event(each) for each in page.rows], next=page.next)
-
-
-def audit_event(view: EventView) -> AuditEvent:
-    """Serialize an audit event."""
-    return AuditEvent(
-        id=view.id,
-        created_at=view.created_at,
-        kind=view.kind,
-        actor=view.labeler,
-        experiment=view.experiment,
-        details=dict(view.details),
+    return AuditEventPage(
+        events=[
+            AuditEvent(
+                id=each.id,
+                created_at=each.created_at,
+                kind=each.kind,
+                actor=each.labeler,
+                experiment=each.experiment,
+                details=dict(each.details),
+            )
+            for each in page.rows
+        ],
+        next=page.next,
     )
 
 

@@ -2,28 +2,23 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from rl_teacher.runs.control import Phase
 from rl_teacher.web.problems import Problem
-from rl_teacher.web.schemas.fields import MAX_ID, NO_NULL, Number, Probability, StrictRequest
+from rl_teacher.web.schemas.shared import (
+    MAX_ID,
+    NO_NULL,
+    Clip,
+    Number,
+    Probability,
+    StrictRequest,
+)
 
 MAX_INSTRUCTIONS = 2_000
 """Characters in the instructions for labelers."""
-
-
-class Clip(BaseModel):
-    """Clip metadata and the URLs of its content: poses, which animate a scene, or a video."""
-
-    hash: str
-    kind: Literal["poses", "video"]
-    url: str
-    scene_url: str | None
-    num_frames: int
-    fps: float
-    seconds: float
 
 
 class Progress(BaseModel):

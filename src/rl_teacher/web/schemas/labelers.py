@@ -5,7 +5,8 @@ from typing import Annotated
 
 from pydantic import AwareDatetime, BaseModel, Field
 
-from rl_teacher.web.schemas.fields import MAX_NAME, GrantedRole, Role, StrictRequest
+from rl_teacher.store.access import MAX_USES
+from rl_teacher.web.schemas.shared import MAX_NAME, GrantedRole, Role, StrictRequest
 
 
 class CurrentUser(BaseModel):
@@ -72,17 +73,23 @@ class NewInviteRequest(StrictRequest):
     """An invite to create.
 
     `name` is the labeler's name; null lets them choose one. `experiment` limits the labeler to one
-    experiment; null gives access to all. The default lifetime is a week.
+    experiment; null gives access to all. The default lifetime is a week. `max_uses` is the number
+    of people whom it admits; only labelers who choose their names may be several.
     """
 
     role: GrantedRole = "labeler"
     name: Annotated[str, Field(max_length=MAX_NAME)] | None = None
     experiment: Annotated[str, Field(max_length=300)] | None = None
     expires_at: AwareDatetime | None = None
+    max_uses: Annotated[int, Field(strict=True, ge=1, le=MAX_USES)] = 1
 
 
 class Invite(BaseModel):
-    """An invite without its secret; `hint` is the beginning of the secret."""
+    """An invite without its secret; `hint` is the beginning of the secret.
+
+    `status` is `open`, `used` (as often as allowed), `expired` or `revoked`. `used_at` and
+    `used_by` are those of the latest use.
+    """
 
     id: int
     hint: str
@@ -91,6 +98,8 @@ class Invite(BaseModel):
     experiment: str | None
     created_at: datetime
     expires_at: datetime
+    max_uses: int
+    num_uses: int
     used_at: datetime | None
     used_by: str | None
     revoked_at: datetime | None
@@ -104,6 +113,6 @@ class InviteList(BaseModel):
 
 
 class NewInvite(Invite):
-    """A new invite with its single-use link, which is returned only once."""
+    """A new invite with its link, which is returned only once."""
 
     link: str

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, field_validator
 from rl_teacher.clips.answer import Answer
 from rl_teacher.web.problems import Problem
 from rl_teacher.web.schemas.experiments import Clip, Progress
-from rl_teacher.web.schemas.fields import MAX_ID
+from rl_teacher.web.schemas.shared import MAX_ID
 
 MAX_LABELS = 100
 """Labels or leases in one request."""

@@ -5,8 +5,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
-from rl_teacher.web.schemas.experiments import Clip
-from rl_teacher.web.schemas.fields import Number
+from rl_teacher.web.schemas.shared import Clip, Number
 
 
 class PlayedAgent(BaseModel):

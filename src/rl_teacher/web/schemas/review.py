@@ -7,12 +7,12 @@ from pydantic import BaseModel, Field
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.store.records import ComparisonOrder
-from rl_teacher.web.schemas.experiments import Clip
-from rl_teacher.web.schemas.fields import (
+from rl_teacher.web.schemas.shared import (
     CURSOR,
     MAX_CURSOR,
     MAX_PAGE,
     NO_NULL,
+    Clip,
     Number,
     Role,
     StrictRequest,

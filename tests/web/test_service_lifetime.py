@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rl_teacher.web.lifetime import Lifetime, exclusive_page_lock, shown
+from rl_teacher.web.service_process import Lifetime, exclusive_page_lock, shared_page_lock
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_lifetime_ends_after_timeout_without_runs(lifetime, clock):
 
 
 def test_run_restarts_the_timeout(lifetime, clock, home):
-    run = shown(home)
+    run = shared_page_lock(home)
     assert run.acquire()
     set_time(clock, 1000.0)
     assert not lifetime.is_over()
@@ -50,7 +50,7 @@ def test_run_restarts_the_timeout(lifetime, clock, home):
 
 
 def test_lifetime_continues_while_one_of_two_runs_remains(lifetime, clock, home):
-    one, two = shown(home), shown(home)
+    one, two = shared_page_lock(home), shared_page_lock(home)
     assert one.acquire()
     assert two.acquire()
     one.release()
@@ -62,7 +62,7 @@ def test_lifetime_continues_while_one_of_two_runs_remains(lifetime, clock, home)
 def test_ended_lifetime_blocks_new_runs_until_close(lifetime, clock, home):
     set_time(clock, 160.0)
     assert lifetime.is_over()
-    run = shown(home)
+    run = shared_page_lock(home)
     assert not run.acquire(timeout_s=0.0)
     assert not exclusive_page_lock(home).acquire(timeout_s=0.0)
     lifetime.close()
@@ -72,7 +72,7 @@ def test_ended_lifetime_blocks_new_runs_until_close(lifetime, clock, home):
 
 def test_check_does_not_block_new_runs(lifetime, clock, home):
     assert not lifetime.is_over()
-    run = shown(home)
+    run = shared_page_lock(home)
     assert run.acquire(timeout_s=0.0)
     run.release()
 

@@ -1,0 +1,183 @@
+"""Export of clips as GIF or MP4, rendered on the server and cached."""
+
+import hashlib
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import zip_longest
+from pathlib import Path
+from typing import Literal
+
+import av
+import numpy as np
+from av.error import FFmpegError
+from fastapi import Response
+from jaxtyping import UInt8
+from pydantic import ValidationError
+
+from rl_teacher.clips.offscreen import OffscreenRenderer, View
+from rl_teacher.clips.poses import unpack
+from rl_teacher.clips.scene import aim_camera
+from rl_teacher.clips.video import encode_gif, encode_mp4
+from rl_teacher.common.errors import BadInput, CorruptClip
+from rl_teacher.store.files import folder_errors, write_atomically
+from rl_teacher.web.problems import NOT_RENDERED, TOO_MANY, ProblemError, describe_errors
+from rl_teacher.web.schemas.shared import Scene
+
+ExportFormat = Literal["gif", "mp4"]
+MEDIA_TYPES = {"gif": "image/gif", "mp4": "video/mp4"}
+
+WIDTH, HEIGHT = 480, 360
+"""Size of rendered poses; videos keep their size."""
+GAP_PIXELS = 8
+MAX_WAITING = 4
+"""Exports that are rendered or wait for it; one more is rejected."""
+MAX_CACHE_BYTES = 200_000_000
+VERSION = 1
+"""Part of each cache key; increase it when exports look different."""
+
+Frame = UInt8[np.ndarray, "height width 3"]
+
+
+@dataclass(frozen=True)
+class ClipFile:
+    """Content of a clip.
+
+    Attributes:
+        content: Encoded poses, or a video.
+        fps: Frames per second.
+        scene: Scene that the poses animate, as JSON; None for a video.
+    """
+
+    content: bytes
+    fps: float
+    scene: bytes | None
+
+
+class ClipExporter:
+    """Renders clips, one export at a time, and caches the files in a folder."""
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+        self._rendering = threading.Lock()
+        self._slots = threading.BoundedSemaphore(MAX_WAITING)
+
+    def export(self, sides: Sequence[ClipFile], form: ExportFormat) -> bytes:
+        """Return the file that shows one clip, or several side by side.
+
+        Raises:
+            ProblemError: Too many exports wait, or this machine cannot render.
+            CorruptClip: A clip or scene is invalid.
+            RunFolderUnusable: The cache cannot be written.
+        """
+        if form == "mp4" and len(sides) == 1 and sides[0].scene is None:
+            return sides[0].content
+        key = hashlib.sha256(f"{VERSION} {form}".encode())
+        for part in (part for side in sides for part in (side.content, side.scene or b"")):
+            key.update(hashlib.sha256(part).digest())
+        path = self._cache / f"{key.hexdigest()}.{form}"
+        if (cached := read_cached(path)) is not None:
+            return cached
+        if not self._slots.acquire(blocking=False):
+            raise ProblemError(
+                TOO_MANY, "Other clips are being rendered. Try again in a few seconds."
+            )
+        try:
+            # One at a time, because rendering competes with training for the processor.
+            with self._rendering:
+                if (cached := read_cached(path)) is not None:
+                    return cached
+                content = encode(sides, form)
+        finally:
+            self._slots.release()
+        with folder_errors(self._cache):
+            self._cache.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, content, is_synced=False)
+            self._prune()
+        return content
+
+    def _prune(self) -> None:
+        """Delete the least recently used files over the size limit."""
+        files = [(path.stat(), path) for path in self._cache.iterdir()]
+        kept_bytes = 0
+        for status, path in sorted(files, key=lambda file: file[0].st_mtime, reverse=True):
+            kept_bytes += status.st_size
+            if kept_bytes > MAX_CACHE_BYTES:
+                path.unlink(missing_ok=True)
+
+
+def read_cached(path: Path) -> bytes | None:
+    """Return the content of a cached file and mark it as used; None if it does not exist."""
+    try:
+        os.utime(path)
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def encode(sides: Sequence[ClipFile], form: ExportFormat) -> bytes:
+    """Encode clips side by side."""
+    with ExitStack() as stack:
+        renderer = None
+        if any(side.scene is not None for side in sides):
+            try:
+                renderer = stack.enter_context(closing(OffscreenRenderer()))
+            except BadInput as error:
+                raise ProblemError(NOT_RENDERED, str(error)) from error
+        frames = side_by_side([frames_of(side, renderer) for side in sides])
+        fps = sides[0].fps
+        return encode_gif(frames, fps) if form == "gif" else encode_mp4(frames, fps)
+
+
+def frames_of(clip: ClipFile, renderer: OffscreenRenderer | None) -> Iterator[Frame]:
+    """Yield the frames of a clip.
+
+    Raises:
+        CorruptClip: The clip or its scene is invalid.
+    """
+    if clip.scene is None or renderer is None:
+        try:
+            with av.open(BytesIO(clip.content), mode="r") as video:
+                for frame in video.decode(video=0):
+                    yield frame.to_ndarray(format="rgb24")
+        except FFmpegError as error:
+            raise CorruptClip(f"The video of the clip cannot be decoded: {error}") from error
+        return
+    try:
+        scene = Scene.model_validate_json(clip.scene)
+    except ValidationError as error:
+        message = describe_errors(error.errors())
+        raise CorruptClip(f"The scene of the clip is invalid: {message}") from error
+    poses, _ = unpack(clip.content)
+    if poses.shape[1] != len(scene.bodies):
+        raise CorruptClip(
+            f"The clip has {poses.shape[1]} bodies, but its scene has {len(scene.bodies)}."
+        )
+    targets, distance = aim_camera(scene.model_dump(), poses, WIDTH / HEIGHT)
+    yield from renderer.draw(View(clip.scene, distance, WIDTH, HEIGHT), poses, targets)
+
+
+def side_by_side(sides: Sequence[Iterator[Frame]]) -> Iterator[Frame]:
+    """Yield joined frames; a shorter clip holds its last frame."""
+    last: list[Frame] = []
+    for frames in zip_longest(*sides):
+        last = [
+            before if frame is None else frame
+            for frame, before in zip(frames, last or frames, strict=True)
+        ]
+        height = max(len(frame) for frame in last)
+        columns: list[np.ndarray] = []
+        for frame in last:
+            gap = np.full((height, GAP_PIXELS, 3), 255, np.uint8)
+            below = ((0, height - len(frame)), (0, 0), (0, 0))
+            columns += [gap, np.pad(frame, below, constant_values=255)]
+        yield np.concatenate(columns[1:], axis=1)
+
+
+def download(content: bytes, name: str, form: ExportFormat) -> Response:
+    """Return the response with a file to save."""
+    headers = {"Content-Disposition": f'attachment; filename="{name}.{form}"'}
+    return Response(content, headers=headers, media_type=MEDIA_TYPES[form])

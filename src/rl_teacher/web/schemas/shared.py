@@ -1,0 +1,106 @@
+"""Field types, limits and schemas that several others share, and those of clips and scenes."""
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+MAX_ID = 2**31 - 1
+"""Largest database id."""
+MAX_NAME = 100
+"""Characters in a labeler's name."""
+MAX_PAGE = 200
+"""Rows on one page of a long list."""
+MAX_CURSOR = 200
+
+CURSOR = "^[A-Za-z0-9_=-]*$"
+NO_NULL = "^[^\\x00]*$"
+"""Excludes the one character that not every database can store or compare."""
+
+Role = Literal["owner", "labeler", "teacher"]
+GrantedRole = Literal["owner", "labeler"]
+
+
+def finite(value: Any) -> Any:
+    """Return a finite number, or None."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and math.isfinite(value) else None
+
+
+Number = Annotated[float | None, BeforeValidator(finite)]
+"""None if the value is missing or not finite."""
+Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class StrictRequest(BaseModel):
+    """Request body that rejects unknown fields, so that a misspelt setting is not ignored."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Clip(BaseModel):
+    """Clip metadata and the URLs of its content: poses, which animate a scene, or a video."""
+
+    hash: str
+    kind: Literal["poses", "video"]
+    url: str
+    scene_url: str | None
+    num_frames: int
+    fps: float
+    seconds: float
+
+
+class Geom(BaseModel):
+    """Geometric primitive or mesh, in MuJoCo's conventions (half sizes, quaternions as w x y z).
+
+    `body` indexes `Scene.bodies`, -1 for the world; `mesh` and `hfield` index `Scene.meshes` and
+    `Scene.hfields`.
+    """
+
+    type: Literal["plane", "sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh", "hfield"]
+    body: int
+    size: list[float]
+    pos: list[float]
+    quat: list[float]
+    rgba: list[float]
+    mesh: int | None
+    hfield: int | None
+
+
+class Mesh(BaseModel):
+    """Triangle mesh; both arrays are base64."""
+
+    vertices: str
+    faces: str
+
+
+class HeightField(BaseModel):
+    """Height field; `data` is base64."""
+
+    rows: int
+    columns: int
+    size: list[float]
+    data: str
+
+
+class SceneCamera(BaseModel):
+    """Free camera; `tracks` is the index of the body that it follows."""
+
+    distance: float
+    elevation_deg: float
+    azimuth_deg: float
+    lookat: list[float]
+    tracks: int | None
+
+
+class Scene(BaseModel):
+    """Shapes, colours and camera of an environment, which clips of poses animate."""
+
+    version: int
+    bodies: list[str]
+    geoms: list[Geom]
+    meshes: list[Mesh]
+    hfields: list[HeightField]
+    camera: SceneCamera
+    extent: float
+    ground_z: float | None

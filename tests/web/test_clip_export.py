@@ -1,0 +1,145 @@
+"""Downloads of clips and comparisons as GIF and MP4."""
+
+import io
+import os
+
+import av
+import numpy as np
+import pytest
+from PIL import Image, ImageSequence
+
+from rl_teacher.clips import offscreen
+from rl_teacher.clips.answer import is_swapped
+from rl_teacher.clips.video import encode_mp4
+from rl_teacher.web import clip_export
+from tests.web.conftest import NUM_FRAMES, assert_problem, enter
+
+SIDE, GAP = 64, clip_export.GAP_PIXELS
+DARK = [np.full((48, SIDE, 3), value, np.uint8) for value in (0, 60)]
+BRIGHT = [np.full((48, SIDE, 3), value, np.uint8) for value in (180, 200, 220)]
+
+
+@pytest.fixture(autouse=True)
+def _small_images(monkeypatch):
+    monkeypatch.setattr(clip_export, "WIDTH", 64)
+    monkeypatch.setattr(clip_export, "HEIGHT", 48)
+
+
+def frames_of(video):
+    with av.open(io.BytesIO(video), mode="r") as file:
+        return [frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)]
+
+
+@pytest.fixture
+def videos(trainer, store):
+    """Id of a comparison of a dark video of two frames with a bright one of three."""
+    left = trainer.add_clip("dark", "video", encode_mp4(DARK, 20.0))
+    right = trainer.add_clip("bright", "video", encode_mp4(BRIGHT, 20.0))
+    [comparison_id] = store.comparisons.add(trainer.id, [(left, right)], "ShortHopper-v1", 60, 0)
+    return comparison_id
+
+
+class TestClip:
+    def test_poses_are_rendered_once_as_video(self, guest, trainer, monkeypatch):
+        clip = trainer.add_clip("one")
+        response = guest.get(f"/api/v1/clips/{clip}/download")
+        assert response.headers["content-type"] == "video/mp4"
+        disposition = f'attachment; filename="clip-{clip[:12]}.mp4"'
+        assert response.headers["content-disposition"] == disposition
+        frames = frames_of(response.content)
+        assert len(frames) == NUM_FRAMES
+        assert frames[0].shape == (48, 64, 3)
+        red = frames[0][..., 0].astype(int) - frames[0][..., 1]
+        assert red.max() > 80  # the bodies are red
+        assert red[[0, -1]].max() < 40  # and whole in the image
+        assert red[:, [0, -1]].max() < 40
+        monkeypatch.delattr(clip_export, "OffscreenRenderer")
+        assert guest.get(f"/api/v1/clips/{clip}/download").content == response.content
+
+    def test_stored_video_is_sent_unchanged(self, guest, trainer):
+        content = encode_mp4(DARK, 20.0)
+        clip = trainer.add_clip("one", "video", content)
+        assert guest.get(f"/api/v1/clips/{clip}/download?format=mp4").content == content
+
+    def test_gif_loops_at_the_speed_of_the_clip(self, guest, trainer):
+        clip = trainer.add_clip("one", "video", encode_mp4(BRIGHT, 20.0))
+        response = guest.get(f"/api/v1/clips/{clip}/download?format=gif")
+        assert response.headers["content-type"] == "image/gif"
+        with Image.open(io.BytesIO(response.content)) as picture:
+            frames = list(ImageSequence.Iterator(picture))
+            assert (len(frames), picture.info["duration"], picture.info["loop"]) == (3, 50, 0)
+
+    def test_unknown_clip_and_format_are_rejected(self, guest, trainer):
+        assert_problem(guest.get(f"/api/v1/clips/{'0' * 64}/download"), 404)
+        assert_problem(guest.get("/api/v1/clips/..%2fsecret/download"), 404)
+        clip = trainer.add_clip("one")
+        assert_problem(guest.get(f"/api/v1/clips/{clip}/download?format=exe"), 422)
+
+    def test_corrupt_video_is_reported(self, guest, trainer):
+        clip = trainer.add_clip("one", "video")
+        assert "decoded" in assert_problem(
+            guest.get(f"/api/v1/clips/{clip}/download?format=gif"), 502
+        )
+
+    def test_machine_without_opengl_reports_it(self, guest, trainer, monkeypatch):
+        monkeypatch.setattr(offscreen, "backends", lambda: ("no-such-opengl",))
+        clip = trainer.add_clip("one")
+        response = guest.get(f"/api/v1/clips/{clip}/download")
+        assert "OpenGL" in assert_problem(response, 503)
+        assert response.json()["type"] == "/api/docs#not-rendered"
+
+
+class TestComparison:
+    def test_sides_are_in_the_order_of_the_page(self, guest, videos):
+        frames = frames_of(guest.get(f"/api/v1/comparisons/{videos}/download").content)
+        assert frames[0].shape == (48, 2 * SIDE + GAP, 3)
+        left, right = frames[0][:, :SIDE].mean(), frames[0][:, SIDE + GAP :].mean()
+        assert (left > right) == is_swapped(videos, "ann")
+
+    def test_shorter_clip_holds_its_last_frame(self, guest, videos):
+        frames = frames_of(guest.get(f"/api/v1/comparisons/{videos}/download").content)
+        assert len(frames) == len(BRIGHT)
+        dark = min((frames[-1][:, :SIDE], frames[-1][:, SIDE + GAP :]), key=np.mean)
+        assert abs(dark.mean() - 60) < 8
+
+    def test_unrendered_comparison_is_not_ready(self, guest, trainer):
+        [comparison_id] = trainer.ask(rendered=False)
+        assert_problem(guest.get(f"/api/v1/comparisons/{comparison_id}/download"), 409)
+
+    def test_comparison_of_other_experiment_looks_missing(self, app, store, videos):
+        store.experiments.ensure("walker", "ShortWalker-v1", {})
+        store.labelers.add("carl")
+        bound = enter(app, store.access.issue_credential("carl", experiment="walker"))
+        url = f"/api/v1/comparisons/{videos}/download"
+        missing = bound.get("/api/v1/comparisons/424242/download")
+        assert_problem(bound.get(url), 404)
+        assert bound.get(url).json()["type"] == missing.json()["type"]
+
+
+class TestLoad:
+    def test_export_beyond_the_queue_is_rejected(self, app, guest, trainer):
+        exporter = app.state.services.exporter
+        for _ in range(clip_export.MAX_WAITING):
+            assert exporter._slots.acquire(blocking=False)
+        url = f"/api/v1/clips/{trainer.add_clip('one')}/download"
+        response = guest.get(url)
+        assert_problem(response, 429)
+        assert int(response.headers["retry-after"]) > 0
+
+    def test_least_recently_used_files_are_deleted(self, guest, trainer, home, monkeypatch):
+        folder = home / "cache" / "exports"
+
+        def download(frames):
+            """Download a clip and return its new file."""
+            before = set(folder.glob("*"))
+            clip = trainer.add_clip(str(len(frames)), "video", encode_mp4(frames, 20.0))
+            assert guest.get(f"/api/v1/clips/{clip}/download?format=gif").status_code == 200
+            return next(iter(set(folder.glob("*")) - before))
+
+        first, second = download(BRIGHT), download(BRIGHT[1:])
+        os.utime(first, (200.0, 200.0))
+        os.utime(second, (100.0, 100.0))
+        total = first.stat().st_size + second.stat().st_size
+        monkeypatch.setattr(clip_export, "MAX_CACHE_BYTES", total)
+        third = download(BRIGHT[2:])
+        assert set(folder.iterdir()) == {first, third}
