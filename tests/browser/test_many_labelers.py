@@ -152,6 +152,18 @@ class TestInvites:
         link = page.get_by_label("Invite link").input_value()
         LabellingPage(join(link, f"Cleo of {experiment.name}")).shown_comparison()
 
+    def test_owner_creates_link_for_a_class(self, open_tab, join, experiment):
+        experiment.ask(6)
+        page = open_tab("Labelers")
+        page.get_by_label("People").fill("2", timeout=PATIENCE_MS)
+        page.get_by_role("button", name="Create link").click()
+        page.get_by_text("Send this link to up to 2 people.").wait_for()
+        link = page.get_by_label("Invite link").input_value()
+        for who in ("Dan", "Eva"):
+            LabellingPage(join(link, f"{who} of {experiment.name}")).shown_comparison()
+        third = join(link, f"Fay of {experiment.name}", skips=False)
+        third.get_by_role("heading", name="This invite has already been used").wait_for()
+
 
 class TestTwoLabelers:
     def test_two_labelers_get_different_comparisons(self, invite, join, experiment):
@@ -270,6 +282,25 @@ class TestOwner:
             route.continue_()
         # The page requested this file earlier, so its own wait ends before this one.
         page.evaluate("file => import(file)", held[0].request.url)
+
+    def test_opened_comparison_is_downloaded_as_film_and_linked(self, open_tab, experiment):
+        (comparison_id,) = experiment.ask()
+        page = open_tab("Comparisons")
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        rows = page.get_by_role("list", name="Comparisons").get_by_role("button")
+        rows.first.click(timeout=PATIENCE_MS)
+        share = page.get_by_role("dialog").get_by_role("group", name="Share")
+        for name, position, head in (("GIF", 0, b"GIF8"), ("MP4", 4, b"ftyp")):
+            with page.expect_download(timeout=PATIENCE_MS) as download:
+                share.get_by_role("button", name=name).click()
+            assert download.value.suggested_filename.endswith(f".{name.lower()}")
+            content = download.value.path().read_bytes()
+            assert content[position : position + 4] == head
+        share.get_by_role("button", name="Copy link").click()
+        share.get_by_role("button", name="Copied").wait_for()
+        link = page.evaluate("navigator.clipboard.readText()")
+        page.goto(link)
+        LabellingPage(page).wait_for_comparison(comparison_id)
 
     def test_opened_comparison_fits_narrow_window(self, open_tab, experiment, store):
         (judged,) = experiment.ask()

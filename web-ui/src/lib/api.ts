@@ -59,8 +59,12 @@ async function problemOf(response: Response): Promise<Problem> {
   }
 }
 
-async function getBody<T>(url: string, read: (response: Response) => Promise<T>): Promise<T> {
-  const response = await request(url)
+async function getBody<T>(
+  url: string,
+  read: (response: Response) => Promise<T>,
+  init: RequestInit = {},
+): Promise<T> {
+  const response = await request(url, init)
   try {
     return await read(response)
   } catch (error) {
@@ -74,7 +78,8 @@ export const getJson = <T>(url: string): Promise<T> =>
 export const getBytes = (url: string): Promise<ArrayBuffer> =>
   getBody(url, (response) => response.arrayBuffer())
 
-export const getBlob = (url: string): Promise<Blob> => getBody(url, (response) => response.blob())
+export const getBlob = (url: string, init: RequestInit = {}): Promise<Blob> =>
+  getBody(url, (response) => response.blob(), init)
 
 /** Send JSON and return the decoded response, or null for an empty one. */
 export async function sendJson<T>(method: string, path: string, content: unknown): Promise<T> {
@@ -107,6 +112,13 @@ export function getNext(
   const query = new URLSearchParams({ limit: String(limit) })
   for (const id of exclude) query.append('exclude', String(id))
   return getJson(`${pathOf(name)}/comparisons/next?${query}`)
+}
+
+/** Paths of files to download; `?format=` is added to them. */
+export const downloadPath = {
+  clip: (hash: string) => `${API}/clips/${hash}/download`,
+  comparison: (id: number) => `${API}/comparisons/${id}/download`,
+  episode: (number: number) => `${API}/play/episodes/${number}/download`,
 }
 
 /** Fetch a comparison without leasing it. */

@@ -35,10 +35,12 @@ export class PlayState {
     return this.failure instanceof RequestRejected && this.failure.problem.status === 404
   }
 
-  async start(): Promise<void> {
+  /** @param number of the episode to begin with; the first one if there is no such. */
+  async start(number = 0): Promise<void> {
     this.session = await this.#retrying(getPlaySession)
     if (this.session === null) return
-    const first = await this.#load(0)
+    const isEpisode = Number.isInteger(number) && number > 0 && number < this.numEpisodes
+    const first = await this.#load(isEpisode ? number : 0)
     if (first !== null) this.#show(first)
   }
 

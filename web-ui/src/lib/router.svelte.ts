@@ -20,6 +20,9 @@ export function routeOf(path: string): Route {
 
 export const experimentPath = (name: string): string => `/e/${encodeURIComponent(name)}`
 export const labelPath = (name: string): string => `${experimentPath(name)}/label`
+/** The labelling page with one comparison. */
+export const comparisonPath = (name: string, id: number): string =>
+  `${labelPath(name)}?comparison=${id}`
 /** The labelling page, with practice comparisons first. */
 export const tutorialPath = (name: string): string => `${labelPath(name)}?tutorial`
 
