@@ -1,6 +1,7 @@
 """Experiments in a store with displayable clips, as a training run writes them."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -102,6 +103,10 @@ class Experiment:
     def ask_about(self, pairs: list[tuple[str, str]], *, step: int = 0) -> list[int]:
         """Add comparisons of these pairs of clips and return their ids."""
         return self.store.comparisons.add(self.id, pairs, self.env_id, 60, step)
+
+    def title_of(self, comparison_id: int) -> re.Pattern[str]:
+        """Return the start of the text with which the pages name a comparison."""
+        return re.compile(rf"^Comparison {self.store.comparisons.get(comparison_id).number}\b")
 
     def answers(self) -> dict[int, Answer]:
         """Return the current answers by comparison, in the shown order of sides."""

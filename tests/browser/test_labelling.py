@@ -169,7 +169,7 @@ class TestOutbox:
         first = labelling.answer(Answer.LEFT)
         second = labelling.answer(Answer.LEFT)
         next_one = labelling.shown_comparison(other_than=second)
-        labelling.page.get_by_role("button", name=f"Comparison {first}: ").click()
+        labelling.page.get_by_role("button", name=experiment.title_of(first)).click()
         labelling.wait_for_comparison(first)
         labelling.page.get_by_text("Your label: left is better").wait_for()
         labelling.answer(Answer.RIGHT)

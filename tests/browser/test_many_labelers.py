@@ -1,6 +1,5 @@
 """Invites, concurrent labelers and the owner's page."""
 
-import re
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -249,8 +248,8 @@ class TestOwner:
             store_answer(store, name, agreed, Answer.LEFT)
             store_answer(store, name, disputed, answer)
         page = open_tab("Disagreements")
-        page.get_by_role("button", name=f"Comparison {disputed}").click(timeout=PATIENCE_MS)
-        assert page.get_by_role("button", name=f"Comparison {agreed}").count() == 0
+        page.get_by_role("button", name=experiment.title_of(disputed)).click(timeout=PATIENCE_MS)
+        assert page.get_by_role("button", name=experiment.title_of(agreed)).count() == 0
         dialog = page.get_by_role("dialog")
         dialog.get_by_role("group", name="Your label").get_by_text("Right is better").click()
         dialog.locator("li").filter(has_text="owner").get_by_text("right is better").wait_for()
@@ -275,7 +274,9 @@ class TestOwner:
 
         page.route("**/three-renderer*.js", hold)
         with page.expect_request("**/three-renderer*.js", timeout=PATIENCE_MS):
-            page.get_by_role("button", name=f"Comparison {disputed}").click(timeout=PATIENCE_MS)
+            page.get_by_role("button", name=experiment.title_of(disputed)).click(
+                timeout=PATIENCE_MS
+            )
         page.get_by_role("button", name="Close").click()
         page.get_by_role("dialog").wait_for(state="hidden")
         for route in held:
@@ -340,12 +341,12 @@ class TestOwner:
         store_answer(store, "owner", second, Answer.EQUAL)
         page = open_tab("Comparisons")
         rows = page.get_by_role("list", name="Comparisons").get_by_role("button")
-        row = page.get_by_role("button", name=re.compile(rf"^Comparison {third}\b"))
+        row = page.get_by_role("button", name=experiment.title_of(third))
         row.wait_for(timeout=PATIENCE_MS)
         assert rows.count() == 3
         page.get_by_label("Label", exact=True).select_option("equal")
         row.wait_for(state="detached")
-        page.get_by_role("button", name=re.compile(rf"^Comparison {second}\b")).wait_for()
+        page.get_by_role("button", name=experiment.title_of(second)).wait_for()
         assert rows.count() == 1
         assert "answer=equal" in page.url
 
@@ -374,7 +375,7 @@ class TestOwner:
         page = open_tab("Comparisons")
         rows = page.get_by_role("list", name="Comparisons").get_by_role("button")
         rows.first.wait_for(timeout=PATIENCE_MS)
-        oldest = page.get_by_role("button", name=re.compile(rf"^Comparison {ids[0]}\b"))
+        oldest = page.get_by_role("button", name=experiment.title_of(ids[0]))
         for _ in range(60):
             if oldest.count():
                 break
