@@ -3,7 +3,7 @@
 import pytest
 
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
-from tests.browser.pages import PAGES, go_to_experiments, go_to_labelling
+from tests.browser.pages import PAGES, go_to_experiment, go_to_experiments, go_to_labelling
 
 pytestmark = pytest.mark.browser
 
@@ -52,6 +52,17 @@ def test_brand_bar_is_aligned_with_content_of_wide_window(open_context, service,
     brand = page.get_by_role("link", name="rl-teacher").bounding_box()
     title = page.get_by_role("heading", name="Experiments").bounding_box()
     assert brand["x"] == pytest.approx(title["x"], abs=1)
+
+
+def test_axes_of_calibration_are_readable(open_context, service, full):
+    page = open_context(viewport={"width": 1280, "height": 900}).new_page()
+    go_to_experiment(page, service, full)
+    texts = page.locator("figure").filter(has_text="Calibration").locator("svg text")
+    texts.first.wait_for(timeout=PATIENCE_MS)
+    sizes = texts.evaluate_all("all => all.map(text => text.getBoundingClientRect().height)")
+    assert min(sizes) >= 12
+    plotted = page.locator("figure").filter(has_text="Calibration").locator("svg").bounding_box()
+    assert plotted["width"] > 200
 
 
 class TestTheme:

@@ -22,8 +22,8 @@ export class OwnerRoutes {
     this.changed = new Map()
     this.states = new Map()
     this.invites = [
-      { id: 1, hint: 'rlt_9fKq', name: null, role: 'labeler', experiment: 'humanoid-walk', created_at: ago(3), expires_at: ago(-165), used_at: null, used_by: null, revoked_at: null },
-      { id: 2, hint: 'rlt_x2Lm', name: 'Ada', role: 'labeler', experiment: null, created_at: ago(90), expires_at: ago(-2), used_at: ago(80), used_by: 'Ada', revoked_at: null },
+      { id: 1, hint: 'rlt_9fKq', name: null, role: 'labeler', experiment: 'humanoid-walk', created_at: ago(3), expires_at: ago(-165), used_at: null, used_by: null, revoked_at: null, status: 'open', max_uses: 30, num_uses: 12 },
+      { id: 2, hint: 'rlt_x2Lm', name: 'Ada', role: 'labeler', experiment: null, created_at: ago(90), expires_at: ago(-2), used_at: ago(80), used_by: 'Ada', revoked_at: null, status: 'used', max_uses: 1, num_uses: 1 },
     ]
     this.labelers = ['owner', 'Ada', 'Ben', 'Cleopatra of Alexandria', '<b>Mallory</b>', 'synthetic:0.05'].map((name, i) => ({
       id: i + 1, name, role: i === 0 ? 'owner' : i === 5 ? 'teacher' : 'labeler', created_at: ago(100 - i),
@@ -58,7 +58,7 @@ export class OwnerRoutes {
     if (key === 'GET invites') return { invites: this.invites }
     if (key === 'POST invites') return this.invite(body)
     if (key === 'DELETE invites/*') {
-      this.invites.find(({ id }) => id === Number(second)).revoked_at = ago(0)
+      Object.assign(this.invites.find(({ id }) => id === Number(second)), { revoked_at: ago(0), status: 'revoked' })
       return null
     }
     if (key === 'GET audit') return pageOf(this.events, query, 'events')
@@ -96,8 +96,8 @@ export class OwnerRoutes {
     return labeler
   }
 
-  invite({ name, role, experiment, expires_at }) {
-    const made = { id: this.invites.length + 1, hint: 'rlt_new1', name, role, experiment, created_at: ago(0), expires_at, used_at: null, used_by: null, revoked_at: null }
+  invite({ name, role, experiment, expires_at, max_uses = 1 }) {
+    const made = { id: this.invites.length + 1, hint: 'rlt_new1', name, role, experiment, created_at: ago(0), expires_at, used_at: null, used_by: null, revoked_at: null, status: 'open', max_uses, num_uses: 0 }
     this.invites = [made, ...this.invites]
     return { ...made, link: '/join?invite=rlt_new1xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' }
   }
