@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Shaped
 
 from rl_teacher.clips.recorder import Cuts, Recorder
 from rl_teacher.clips.segment import Segment
@@ -17,7 +17,7 @@ from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import subsampling_stride
 from rl_teacher.queries.queue import Pair, QueryQueue
 from rl_teacher.queries.schedules import Budget, Progress, Schedule, change_rate, extend
-from rl_teacher.queries.selectors import Candidates, Selector, k_center, uniform
+from rl_teacher.queries.selectors import Candidates, Selector, uniform
 
 MAX_QUERIES_PER_ROLLOUT = 50
 """Comparisons asked after one rollout of training, if nobody has to be waited for."""
@@ -47,8 +47,7 @@ class PlannerSettings:
         max_waiting: limit of unanswered comparisons during training, so that a person who returns
             after an hour compares recent behaviour; None for no limit.
         lead: comparisons asked ahead of the schedule.
-        is_person: whether a person compares: pairs of similar segments are left out, and the first
-            pairs are as diverse as possible.
+        is_person: whether a person compares: pairs of similar segments are left out.
         shared_segments: segments of other experiments in the same environment.
     """
 
@@ -143,32 +142,31 @@ class QueryPlanner:
 
         Args:
             num: pairs wanted.
-            is_fitted: False before the first fit. Pairs are then uniformly random, or diverse if a
-                person compares, and some of them contain a segment of another experiment.
+            is_fitted: False before the first fit. Pairs are then uniformly random, and some of
+                them contain a segment of another experiment.
         """
         if num <= 0:
             return []
-        is_random = not (is_fitted or self._settings.is_person)
-        num_candidates = num * (1 if is_random else self._settings.candidates_per_pair)
-        left, right = self._candidate_cuts(num_candidates)
+        is_person = self._settings.is_person
+        per_pair = self._settings.candidates_per_pair if is_fitted or is_person else 1
+        left, right = self._candidate_cuts(num * per_pair)
         if not len(left):
             return []
-        if is_random:
-            unknown = Candidates(np.zeros((1, len(left))), np.zeros((len(left), 1)))
-            chosen = uniform(unknown, num, self._rng)
-        else:
-            candidates = self._candidates(left, right)
-            if self._settings.is_person:
-                candidates = candidates.standardised()
-                distinct = candidates.distinct(ALIKE_SHARE)
-                left, right = left.take(distinct), right.take(distinct)
-                candidates = candidates.take(distinct)
-            # Before the first fit, the networks' disagreement means nothing.
-            select = self._settings.selector if is_fitted else k_center
-            chosen = select(candidates, num, self._rng)
+        candidates = self._candidates(left, right)
+        if is_person:
+            distinct = candidates.distinct(ALIKE_SHARE)
+            left, right = left.take(distinct), right.take(distinct)
+            candidates = candidates.take(distinct)
+        # Before the first fit, the networks' disagreement means nothing.
+        select = self._settings.selector if is_fitted else uniform
+        chosen = select(candidates, num, self._rng)
         sides = (self._recorder.segments(side.take(chosen)) for side in (left, right))
         # Environments without randomness repeat themselves.
-        pairs = [pair for pair in zip(*sides, strict=True) if not is_repeated(*pair)]
+        pairs = [
+            (one, other)
+            for one, other in zip(*sides, strict=True)
+            if one.content_hash != other.content_hash
+        ]
         return pairs if is_fitted else self._with_shared_segments(pairs)
 
     def _candidate_cuts(self, num: int) -> tuple[Cuts, Cuts]:
@@ -192,28 +190,17 @@ class QueryPlanner:
 
     def _candidates(self, left: Cuts, right: Cuts) -> Candidates:
         """Compute logits and features of pairs, as differences of their sides."""
-        (returns_left, features_left), (returns_right, features_right) = map(
-            self._evaluate, (left, right)
-        )
-        return Candidates(returns_left - returns_right, features_left - features_right)
-
-    def _evaluate(
-        self, cuts: Cuts
-    ) -> tuple[Float[np.ndarray, "member segment"], Float[np.ndarray, "segment features"]]:
-        """Compute each member's return of segments, and their mean input row."""
-        rows, is_real = self.input_rows(cuts, self._stride)
-        rewards = self._predictor.member_rewards(rows) * is_real
-        # A return over every k-th step stands for k times as many steps.
-        return self._stride * rewards.sum(-1), self._features(rows)
-
-    def _features(
-        self, rows: Shaped[np.ndarray, "segment time features"]
-    ) -> Float[np.ndarray, "segment features"]:
-        """Average the input rows over time, which tells where the agent is and how it moves."""
-        predictor = self._predictor
-        if predictor.space.has_byte_rows:
-            return rows[..., ::PIXEL_STRIDE].mean(1, dtype=np.float32) / 255
-        return predictor.normaliser(rows).mean(1)
+        predictor, returns, features = self._predictor, [], []
+        for cuts in (left, right):
+            rows, is_real = self.input_rows(cuts, self._stride)
+            rewards = predictor.member_rewards(rows) * is_real
+            # A return over every k-th step stands for k times as many steps.
+            returns.append(self._stride * rewards.sum(-1))
+            if predictor.space.has_byte_rows:
+                features.append(rows[..., ::PIXEL_STRIDE].mean(1, dtype=np.float32) / 255)
+            else:
+                features.append(predictor.normaliser(rows).mean(1))
+        return Candidates(returns[0] - returns[1], features[0] - features[1])
 
     def input_rows(
         self, cuts: Cuts, stride: int = 1
@@ -242,8 +229,3 @@ class QueryPlanner:
         """Restore a saved state."""
         self.budget = Budget(**json.loads(array_to_text(state["budget"])))
         self.num_due = int(state["num_due"])
-
-
-def is_repeated(left: Segment, right: Segment) -> bool:
-    """Return whether two segments have the same content."""
-    return left.content_hash == right.content_hash

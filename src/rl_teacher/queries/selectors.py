@@ -31,17 +31,14 @@ class Candidates:
         """Return [M, C], each member's probability that the left segment is preferred."""
         return 0.5 * (1 + np.tanh(0.5 * self.logits))
 
-    def standardised(self) -> "Candidates":
-        """Scale each feature to a standard deviation of 1."""
-        return Candidates(self.logits, self.features / (self.features.std(axis=0) + EPSILON))
-
     def distinct(self, alike_share: float) -> Int64[np.ndarray, " kept"]:
         """Return the indices of the pairs whose sides differ most, in their order.
 
         Args:
             alike_share: share of the pairs to leave out.
         """
-        distance = np.linalg.norm(self.features, axis=1)
+        # Features have different units: each counts in standard deviations.
+        distance = np.linalg.norm(self.features / (self.features.std(axis=0) + EPSILON), axis=1)
         return np.flatnonzero(distance >= np.quantile(distance, alike_share))
 
     def take(self, chosen: Int64[np.ndarray, " chosen"]) -> "Candidates":

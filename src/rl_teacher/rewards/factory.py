@@ -81,16 +81,13 @@ def make_reward_source(
         labeler_weights=options.labeler_weights,
         pretrained=pretrained,
     )
-    queue = QueryQueue(store, _teacher(config))
-    queries = _query_settings(config, store, length, is_paced=options.pace == "labels")
-    return RewardLearner(task, queries, training, queue)
-
-
-def _teacher(config: TeachConfig) -> NamedTeacher:
     if config.asks_a_person:
-        return NamedTeacher(human_teacher, "", config.seed)
-    teacher = teacher_named(config.teacher, config.teacher_strength)
-    return NamedTeacher(teacher, f"synthetic:{config.teacher}", config.seed)
+        teacher = NamedTeacher(human_teacher, "", config.seed)
+    else:
+        synthetic = teacher_named(config.teacher, config.teacher_strength)
+        teacher = NamedTeacher(synthetic, f"synthetic:{config.teacher}", config.seed)
+    queries = _query_settings(config, store, length, is_paced=options.pace == "labels")
+    return RewardLearner(task, queries, training, QueryQueue(store, teacher))
 
 
 def _query_settings(

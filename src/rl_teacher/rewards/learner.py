@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
-from jaxtyping import Int64, Shaped
+from jaxtyping import Shaped
 
 from rl_teacher.clips.recorder import Recorder
 from rl_teacher.common.errors import Diverged
@@ -353,9 +353,12 @@ class RewardLearner(RewardSource):
         fitted = self._trainer.finish(wait=True)
         if fitted is not None:
             self._install(fitted)
+        # The label set as places in the order asked, since ids differ between stores.
+        place_of = {each.id: place for place, each in enumerate(self._queue.asked())}
+        places = [place_of[i] for i in self._trainer.labels.comparison_ids]
         own: StateDict = {
             "rng": rng_to_array(self._rng),
-            "labelled": self._labelled(),
+            "labelled": np.array(places, np.int64),
             "agreed": np.array(self._agreed, bool),
             "report": text_to_array(json.dumps(self._report and asdict(self._report))),
         }
@@ -385,11 +388,6 @@ class RewardLearner(RewardSource):
         self._report = None if report is None else FitReport.from_json(report)
         asked = self._queue.asked()
         self._learn_from([asked[place] for place in state["self/labelled"]])
-
-    def _labelled(self) -> Int64[np.ndarray, " comparison"]:
-        """[C] the label set as places in the order asked, since ids differ between stores."""
-        place_of = {each.id: place for place, each in enumerate(self._queue.asked())}
-        return np.array([place_of[i] for i in self._trainer.labels.comparison_ids], np.int64)
 
     def close(self) -> None:
         """Stop background threads."""
