@@ -1,5 +1,6 @@
 """The interface of vector environments: Gymnasium's, plus saved state and clips."""
 
+import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,9 +8,10 @@ from typing import Any
 import numpy as np
 from gymnasium.utils import seeding
 from gymnasium.vector import VectorEnv
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped, UInt8
 
 from rl_teacher.common.errors import BadConfig
+from rl_teacher.common.state_dict import array_to_text, text_to_array
 
 
 class StatefulVectorEnv(VectorEnv):
@@ -84,6 +86,31 @@ class SeededVectorEnv(StatefulVectorEnv):
             self._rngs = [seeding.np_random()[0] for _ in range(self.num_envs)]
         return tuple(self._rngs)
 
+    def reseed(self, seed: int | Sequence[int | None] | None) -> None:
+        """Start new generators: one seed (environment i gets seed + i), or one or None for each.
+
+        None continues a generator.
+        """
+        seeds: Sequence[int | None] = [None] * self.num_envs
+        if isinstance(seed, int | np.integer):
+            seeds = range(int(seed), int(seed) + self.num_envs)
+        elif seed is not None:
+            seeds = seed
+        if len(seeds) != self.num_envs:
+            raise BadConfig(f"{len(seeds)} seeds were given for {self.num_envs} environments.")
+        self._rngs = [
+            rng if one is None else seeding.np_random(int(one))[0]
+            for rng, one in zip(self.np_random, seeds, strict=True)
+        ]
+
+    def pack_generators(self) -> UInt8[np.ndarray, " byte"]:
+        """Return the states of the generators as one array."""
+        return text_to_array(json.dumps([rng.bit_generator.state for rng in self.np_random]))
+
+    def unpack_generators(self, packed: UInt8[np.ndarray, " byte"]) -> None:
+        """Restore generators from `pack_generators`."""
+        self._rngs = [generator_at(state) for state in json.loads(array_to_text(packed))]
+
 
 def checked_elapsed(
     elapsed_steps: Any, num_envs: int, max_episode_steps: int
@@ -108,18 +135,3 @@ def generator_at(state: dict[str, Any]) -> np.random.Generator:
     rng = np.random.default_rng()
     rng.bit_generator.state = state
     return rng
-
-
-def generators_after(
-    rngs: Sequence[np.random.Generator], seed: int | Sequence[int | None] | None
-) -> list[np.random.Generator]:
-    """Return the generators after a reset with this seed; None continues a generator."""
-    if seed is None:
-        return list(rngs)
-    seeds = range(seed, seed + len(rngs)) if isinstance(seed, int | np.integer) else seed
-    if len(seeds) != len(rngs):
-        raise BadConfig(f"{len(seeds)} seeds were given for {len(rngs)} environments.")
-    return [
-        rng if one is None else seeding.np_random(int(one))[0]
-        for rng, one in zip(rngs, seeds, strict=True)
-    ]

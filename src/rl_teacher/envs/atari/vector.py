@@ -4,7 +4,6 @@ N: environments, T: steps of an episode, C: channels (stacked images times colou
 H, W: height and width in pixels.
 """
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -17,7 +16,7 @@ from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float, Float64, Int64, Integer
 
 from rl_teacher.common.errors import CorruptCheckpoint
-from rl_teacher.common.state_dict import array_to_text, nest, part_of, text_to_array
+from rl_teacher.common.state_dict import nest, part_of
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.atari.emulators import (
     CONTINUE,
@@ -38,8 +37,6 @@ from rl_teacher.envs.episode_replay import (
 from rl_teacher.envs.interface import (
     SeededVectorEnv,
     checked_elapsed,
-    generator_at,
-    generators_after,
 )
 
 logger = logging.getLogger(__name__)
@@ -144,7 +141,7 @@ class AtariVectorEnv(SeededVectorEnv):
                 environments to reset (Gymnasium's).
         """
         options = options or {}
-        self._rngs = generators_after(self.np_random, seed)
+        self.reseed(seed)
         is_reset = np.ones(self.num_envs, np.bool_)
         if "reset_mask" in options and self._reset_states:
             is_reset = np.asarray(options["reset_mask"], np.bool_)
@@ -213,7 +210,7 @@ class AtariVectorEnv(SeededVectorEnv):
             "episodes": self._episodes.copy(),
             "start_left": self._start_left.copy(),
             "observations": self._observations.copy(),
-            "rng": text_to_array(json.dumps([rng.bit_generator.state for rng in self.np_random])),
+            "rng": self.pack_generators(),
             **nest({"history": self._history.get_state(self.single_action_space)}),
         }
 
@@ -228,9 +225,7 @@ class AtariVectorEnv(SeededVectorEnv):
         for taken, record in zip(self._taken, running, strict=True):
             taken[: len(record)] = record.actions
         self._start_left = state["start_left"].copy()
-        self._rngs = [
-            generator_at(rng_state) for rng_state in json.loads(array_to_text(state["rng"]))
-        ]
+        self.unpack_generators(state["rng"])
         self._history.set_state(part_of(state, "history"))
         self._observations = self._replay(running)
         if not np.array_equal(self._observations, state["observations"]):

@@ -2,7 +2,6 @@
 # MuJoCo's compiled modules come without type stubs.
 # pyright: reportAttributeAccessIssue=false
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,12 +13,9 @@ from gymnasium.vector.utils import batch_space
 from jaxtyping import Float, Inexact, Int, Shaped
 
 from rl_teacher.common.errors import CorruptCheckpoint
-from rl_teacher.common.state_dict import array_to_text, text_to_array
 from rl_teacher.envs.interface import (
     SeededVectorEnv,
     checked_elapsed,
-    generator_at,
-    generators_after,
 )
 from rl_teacher.envs.mujoco.physics import Simulations
 from rl_teacher.envs.mujoco.suite import TASKS
@@ -92,7 +88,7 @@ class MujocoVectorEnv(SeededVectorEnv):
                 environments to reset (Gymnasium's).
         """
         options = options or {}
-        self._rngs = generators_after(self.np_random, seed)
+        self.reseed(seed)
         ids = self._env_indices
         if "reset_mask" in options:
             ids = ids[np.asarray(options["reset_mask"], dtype=np.bool_)]
@@ -132,7 +128,7 @@ class MujocoVectorEnv(SeededVectorEnv):
             **self._simulations.get_state(),
             "elapsed": self._elapsed.copy(),
             "observations": self._obs.copy(),
-            "rng": text_to_array(json.dumps([rng.bit_generator.state for rng in self.np_random])),
+            "rng": self.pack_generators(),
         }
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
@@ -150,9 +146,7 @@ class MujocoVectorEnv(SeededVectorEnv):
         self._simulations.set_state(state)
         self._elapsed[:] = state["elapsed"]
         self._obs = state["observations"].copy()
-        self._rngs = [
-            generator_at(rng_state) for rng_state in json.loads(array_to_text(state["rng"]))
-        ]
+        self.unpack_generators(state["rng"])
 
     def _start_episodes(self, ids: Int[np.ndarray, " some"]) -> None:
         self._simulations.restart(ids, [self._rngs[index] for index in ids])
