@@ -38,7 +38,7 @@ commands:
   runs             list the experiments and their states
   report NAME ...  print metrics and plot learning curves
   play NAME        play an experiment's agent on the page, or record a video
-  labelers         add, list and revoke labelers
+  labelers         add, invite, list and revoke labelers
   export NAME      export labels with their segments, labels alone, or the agent
   import PATH      import a data set as an experiment
 
@@ -362,10 +362,11 @@ def label(
 
     Args:
         name: name of the experiment
-        host: address of the page
-        port: port of the page; the next free one if it is taken
+        host: address of the page; 0.0.0.0 listens on every network of this machine
+        port: port of the page; the next free one if it is taken; 0: any
         no_browser: print the links without opening a browser
-        media: storage of clips: a folder, or a URL such as s3://bucket/folder
+        media: storage of clips: a folder, or a URL such as s3://bucket/folder; the media folder of
+            RL_TEACHER_HOME without it
     """
     from rl_teacher.config.experiment import RunOptions
     from rl_teacher.web.terminal import label_at_terminal
@@ -596,10 +597,10 @@ def revoke_labeler(name: str, /) -> None:
 
 
 def invite_labelers(uses: int = 1, days: float = 7.0, experiment: str | None = None) -> None:
-    """Print a link that admits labelers, who choose their names.
+    """Create an invite and print its link, which admits labelers under names that they choose.
 
     Args:
-        uses: number of people whom the link admits, such as a class
+        uses: maximum number of people that the link admits
         days: days until the link expires
         experiment: the only experiment that they can label; without it, all
     """
@@ -609,7 +610,7 @@ def invite_labelers(uses: int = 1, days: float = 7.0, experiment: str | None = N
     print("The link is shown only once; `rl-teacher labelers invites` lists all invites.")
     print(f"link: {link}")
     if link.startswith("/"):
-        print("No service is running. Once one is, put its address in front.")
+        print("No service is running. Once one is, put its address before the link.")
 
 
 def list_invites() -> None:
