@@ -112,7 +112,7 @@ def quick_with(keywords: dict[str, Any]) -> dict[str, Any]:
     return {name: QUICK[name] for name in quick} | keywords
 
 
-def live(env: Any, num_steps: int, seed: int = 0) -> list[tuple[float, float]]:
+def take_steps(env: Any, num_steps: int, seed: int = 0) -> list[tuple[float, float]]:
     """Take random steps and return the returned and the true rewards."""
     actions = env.action_space
     actions.seed(seed)

@@ -41,7 +41,7 @@ from tests.wrappers.environments import (
     Parts,
     Pictures,
     Switches,
-    live,
+    take_steps,
     wrapped,
 )
 
@@ -56,7 +56,7 @@ def answers_of(name):
 
 def test_true_reward_is_returned_until_first_fit():
     env = wrapped()
-    rewards = live(env, 100)
+    rewards = take_steps(env, 100)
     assert all(returned == true for returned, true in rewards)
     assert not env.using_predicted_reward
     env.close()
@@ -64,19 +64,19 @@ def test_true_reward_is_returned_until_first_fit():
 
 def test_first_comparisons_wait_for_enough_steps():
     env = wrapped(pretrain_labels=20, name="spread")
-    live(env, 2 * 20 * 4)
+    take_steps(env, 2 * 20 * 4)
     with Store.open(default_url(home())) as store:
         assert store.experiments.counts(store.experiments.get("spread").id).asked == 0
-        live(env, 130)
+        take_steps(env, 130)
         assert store.experiments.counts(store.experiments.get("spread").id).asked == 20
     env.close()
 
 
 def test_predicted_reward_follows_first_fit_and_correlates_with_true_one():
     env = wrapped(n_labels=60, pretrain_labels=40)
-    live(env, 600)
+    take_steps(env, 600)
     assert env.using_predicted_reward
-    returned, true = np.array(live(env, 300, seed=1)).T
+    returned, true = np.array(take_steps(env, 300, seed=1)).T
     assert np.corrcoef(returned, true)[0, 1] > 0.8
     env.close()
 
@@ -115,10 +115,10 @@ def test_reward_can_be_switched_both_ways():
     env.pretrain()
     env.switch_to_true_reward()
     assert not env.using_predicted_reward
-    assert all(returned == true for returned, true in live(env, 20))
+    assert all(returned == true for returned, true in take_steps(env, 20))
     env.switch_to_predicted_reward()
     assert env.using_predicted_reward
-    assert any(returned != true for returned, true in live(env, 20))
+    assert any(returned != true for returned, true in take_steps(env, 20))
     env.close()
 
 
@@ -151,7 +151,7 @@ def test_same_seed_repeats_rewards():
     def rewards():
         env = wrapped(seed=5)
         env.pretrain()
-        returned = live(env, 200)
+        returned = take_steps(env, 200)
         env.close()
         return returned
 
@@ -161,7 +161,7 @@ def test_same_seed_repeats_rewards():
 def test_background_fitting_answers_all_comparisons():
     env = wrapped(fit="async", n_labels=40)
     env.pretrain()
-    live(env, 2000)
+    take_steps(env, 2000)
     env.close()
     assert len(answers_of(env.session.name)) == 40
 
@@ -178,7 +178,7 @@ def test_terminated_segment_is_worth_less():
     env.pretrain()
     answers = answers_of(env.session.name)
     assert any(each.answer is not Answer.EQUAL for each in answers)
-    returned = [reward for reward, _ in live(env, 100)]
+    returned = [reward for reward, _ in take_steps(env, 100)]
     assert env.predictor.keeps_zero
     assert np.mean(returned) == pytest.approx(0.9, abs=0.3)
     assert np.mean(np.array(returned) > 0) > 0.9
@@ -200,7 +200,7 @@ def test_action_changed_in_place_by_environment_is_recorded_as_given():
         return left.true_return - right.true_return
 
     env = wrapped(InPlace, teacher=watch)
-    live(env, 200)
+    take_steps(env, 200)
     assert len(seen) >= 20
     assert all(np.abs(segment.actions).max() <= 1 for segment in seen)
     for segment in seen:
@@ -242,10 +242,10 @@ def test_observation_transform_applies_to_predictor():
 def test_stopped_collection_records_no_segments():
     env = wrapped()
     env.stop_segment_collection()
-    live(env, 500)
+    take_steps(env, 500)
     assert env.session.num_labels == 0
     env.start_segment_collection()
-    live(env, 500)
+    take_steps(env, 500)
     assert env.session.num_labels > 0
     env.close()
 
@@ -255,7 +255,7 @@ def test_stopped_collection_records_no_segments():
 
 def test_collect_only_stores_labels_without_fitting():
     env = wrapped(collect_only=True, name="collected")
-    live(env, 600)
+    take_steps(env, 600)
     assert not env.using_predicted_reward
     with pytest.raises(NoPredictor):
         env.switch_to_predicted_reward()
@@ -292,7 +292,7 @@ def labels_that_prefer_2():
 def test_train_only_fits_given_labels_and_asks_nothing():
     env = wrapped(train_only=True, labels=labels_that_prefer_2(), name="trained")
     assert env.using_predicted_reward
-    returned, true = np.array(live(env, 200)).T
+    returned, true = np.array(take_steps(env, 200)).T
     assert np.corrcoef(returned, true)[0, 1] > 0.8
     env.close()
     assert answers_of("trained") == []
@@ -301,7 +301,7 @@ def test_train_only_fits_given_labels_and_asks_nothing():
 def test_given_labels_count_as_pretraining_labels():
     env = wrapped(labels=labels_that_prefer_2(), pretrain_labels=30, n_labels=35, name="more")
     assert env.using_predicted_reward
-    live(env, 500)
+    take_steps(env, 500)
     assert env.session.num_labels > 40
     env.close()
     assert 0 < len(answers_of("more")) <= 35
@@ -309,11 +309,11 @@ def test_given_labels_count_as_pretraining_labels():
 
 def test_saved_labels_train_another_wrapper(tmp_path):
     first = wrapped(collect_only=True, n_labels=40, pretrain_labels=40)
-    live(first, 900)
+    take_steps(first, 900)
     first.save_labels(tmp_path / "labels")
     first.close()
     second = wrapped(train_only=True, labels=tmp_path / "labels")
-    returned, true = np.array(live(second, 200)).T
+    returned, true = np.array(take_steps(second, 200)).T
     assert np.corrcoef(returned, true)[0, 1] > 0.7
     second.close()
 
@@ -354,7 +354,7 @@ def test_saved_predictor_can_be_fine_tuned(tmp_path):
     observation = np.zeros((1, 2), np.float32)
     before = second.predictor(observation, np.array([2]))
     np.testing.assert_allclose(before, RewardPredictor.load(tmp_path)(observation, np.array([2])))
-    live(second, 500)
+    take_steps(second, 500)
     assert second.session.num_labels > 0
     second.close()
 
@@ -374,7 +374,7 @@ def test_predictor_for_other_spaces_is_refused(tmp_path):
 def test_predictor_is_saved_in_experiment():
     env = wrapped(name="kept", checkpoint_interval=200)
     env.pretrain()
-    live(env, 500)
+    take_steps(env, 500)
     folder = Experiment.find("kept").folder
     assert RewardPredictor.load(folder / "predictor").space == env.predictor.space
     env.close()
@@ -397,7 +397,7 @@ def test_same_name_resumes_experiment():
 def test_labels_survive_killed_process():
     script = (
         "import os\n"
-        "from tests.wrappers.environments import live, wrapped\n"
+        "from tests.wrappers.environments import take_steps, wrapped\n"
         "env = wrapped(name='killed')\n"
         "env.pretrain()\n"
         "print(env.session.num_labels, flush=True)\n"
@@ -572,7 +572,7 @@ def test_failing_teacher_stops_training_with_its_error():
 
     env = wrapped(teacher=broken)
     with pytest.raises(TeacherFailed, match="ZeroDivisionError: no"):
-        live(env, 500)
+        take_steps(env, 500)
     env.close()
 
 
@@ -583,7 +583,7 @@ def test_training_continues_after_timeout_of_teacher(caplog):
         hangs.wait(30)
 
     env = wrapped(teacher=never, answer_timeout_s=0.2)
-    rewards = live(env, 500)
+    rewards = take_steps(env, 500)
     hangs.set()
     assert all(returned == true for returned, true in rewards)
     assert caplog.text.count("has not answered within 0.2 s") == 1
@@ -616,7 +616,7 @@ def test_non_finite_values_are_refused(broken, message):
     world.broken = broken
     env = PreferenceWrapper(world, **QUICK)
     with pytest.raises(BadObservation, match=f"returned {message} that are not finite"):
-        live(env, 2)
+        take_steps(env, 2)
     env.close()
 
 

@@ -29,7 +29,7 @@ def actions_for(observations):
     return ((observations[:, 0] + observations[:, 1]) % 3).astype(int)
 
 
-def live(venv, num_steps):
+def take_steps(venv, num_steps):
     """Return observations, actions, rewards and infos of each step."""
     return list(steps_of(venv, num_steps))
 
@@ -59,7 +59,7 @@ def test_all_autoreset_modes_record_same_segments():
     found = []
     for mode in MODES:
         venv = vector(mode, lengths=(5, 7), collect_only=True)
-        live(venv, 420)
+        take_steps(venv, 420)
         found.append(segments_of(venv))
         venv.close()
     assert len(found[0]) > 100
@@ -75,7 +75,7 @@ def test_segment_lies_within_one_episode(mode):
         return left.true_return - right.true_return
 
     venv = vector(mode, teacher=watch)
-    live(venv, 300)
+    take_steps(venv, 300)
     assert len(seen) >= 20
     for segment in seen:
         assert len(set(segment.observations[:, 0])) == 1
@@ -105,7 +105,7 @@ def test_rewards_are_predicted_in_one_call_per_step(mode):
 
 def test_infos_contain_true_rewards_except_of_reset_steps():
     venv = vector(AutoresetMode.NEXT_STEP, lengths=(2, 100))
-    steps = live(venv, 6)
+    steps = take_steps(venv, 6)
     is_transition = np.array([infos["_true_reward"] for *_, infos in steps])
     np.testing.assert_array_equal(is_transition[:, 0], [True, True, False, True, True, False])
     assert is_transition[:, 1].all()
@@ -156,7 +156,7 @@ def test_nan_reward_is_refused_with_index_of_environment():
 
     venv = vector(kind=Broken)
     with pytest.raises(BadObservation, match="number 1 returned rewards"):
-        live(venv, 1)
+        take_steps(venv, 1)
     venv.close()
 
 

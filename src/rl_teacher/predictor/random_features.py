@@ -1,10 +1,10 @@
 """Random features of images: the fixed part of the reward predictor's default image encoder.
 
 A few hundred labels are too few to learn convolutions from, and a small network overfits raw
-feature maps, because what holds at one position says nothing about the next. A bank of fixed random
-filters is therefore summarised in a few hundred numbers, from which a small MLP learns as quickly
-as from any state vector. There are two summaries; `Fitter` selects the one that predicts held-out
-labels better:
+feature maps, because a weight for one position does not generalise to the next. A bank of fixed
+random filters is therefore summarised in a few hundred numbers, from which a small MLP learns as
+quickly as from a state vector. There are two summaries; `Fitter` selects the one that predicts
+held-out labels better:
 
 * *keypoints*: the centre of each filter's response (Levine et al. 2016). They move continuously
   with the objects and suit rewards that do so too.
