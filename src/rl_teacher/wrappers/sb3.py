@@ -279,8 +279,8 @@ class RelabelReplay(BaseCallback):
         if num_steps != 1:
             raise BadInput(
                 f"The wrapper given to RelabelReplay took {num_steps} steps during one step of the "
-                "agent; 1 is needed. Give the wrapper around the agent's environment, and apply "
-                "wrappers that repeat actions inside it."
+                "agent; 1 is needed. Give the wrapper around the agent's environment, apply "
+                "wrappers that repeat actions inside it, and evaluate in another environment."
             )
         self._slot = self._buffer.pos
         self._rows[self._slot] = session.latest_rows
