@@ -135,10 +135,18 @@ def test_help_of_each_field_becomes_one_line():
         """a phrase
         of two lines"""
 
-    def command(section: Section, config: TeachConfig):
-        """Do nothing."""
+    def command(section: Section, config: TeachConfig, plot: str = ""):
+        """Do nothing.
+
+        Args:
+            section: a section
+            config: settings
+            plot: file of the plot;
+                without it, none
+        """
 
     join_help_lines(command)
+    assert "plot: file of the plot; without it, none" in (command.__doc__ or "")
     assert Section.__dataclass_fields__["share"].metadata["help"] == "a phrase of two lines"
     helps = [each.metadata["help"] for each in fields(TeachConfig) if each.metadata["help"]]
     assert len(helps) > 20

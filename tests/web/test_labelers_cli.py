@@ -131,7 +131,7 @@ class TestInvites:
         assert main(["labelers", "invite"]) == 0
         printed = capsys.readouterr().out
         assert re.search(r"link: /join\?invite=rlt_", printed)
-        assert "put its address in front" in printed
+        assert "put its address before the link" in printed
 
     def test_revoked_invite_is_listed_as_revoked(self, capsys):
         labelers_cli.invite(5, 7.0)

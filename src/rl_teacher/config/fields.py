@@ -3,6 +3,7 @@
 import ast
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from numbers import Integral, Real
@@ -209,7 +210,9 @@ def help_of(config: type) -> dict[str, str]:
 
 
 def join_help_lines(owner: Any) -> None:
-    """Give each field of the dataclasses its help in one line; tyro keeps the breaks otherwise."""
+    """Give each field and parameter its help in one line; tyro keeps the line breaks otherwise."""
+    if not is_dataclass(owner) and owner.__doc__:
+        owner.__doc__ = re.sub(r"\n {8}(?=\S)", " ", inspect.cleandoc(owner.__doc__))
     for _, kind, _ in settings_in(owner):
         if is_dataclass(kind) and isinstance(kind, type):
             texts = help_of(kind)
