@@ -5,6 +5,7 @@ import os
 # OpenBLAS reads this when NumPy is imported; its threads would compete with the physics.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from rl_teacher.config.experiment import FitConfig, RunOptions, TeachConfig
     from rl_teacher.runs.folder import Experiment
+    from rl_teacher.store.store import Store
 
 ExportFormat = Literal["dataset", "jsonl", "parquet", "agent"]
 
@@ -37,6 +39,9 @@ commands:
   check ENV        check an environment for faults
   runs             list the experiments and their states
   report NAME ...  print metrics and plot learning curves
+  rename NAME NEW  rename an experiment
+  archive NAME     hide an experiment from labelers, or restore it
+  delete NAME      delete an experiment with its labels
   play NAME        play an experiment's agent on the page, or record a video
   labelers         add, invite, list and revoke labelers
   export NAME      export labels with their segments, labels alone, or the agent
@@ -287,18 +292,30 @@ def confirm_force_new(name: str) -> None:
     from rl_teacher.common.errors import ExperimentNotFound
     from rl_teacher.runs.folder import Experiment
 
-    try:
-        existing = Experiment.find(name).summary()
-    except ExperimentNotFound:
-        return
+    with contextlib.suppress(ExperimentNotFound):
+        confirm_deletion(Experiment.find(name), "Choose another name with -n, or omit --force-new.")
+
+
+def confirm_deletion(experiment: "Experiment", alternative: str) -> None:
+    """Ask for confirmation before an experiment is deleted.
+
+    Args:
+        experiment: the experiment
+        alternative: what to do instead, for the error text
+
+    Raises:
+        BadInput: the answer is no, or the terminal is not interactive.
+    """
+    existing = experiment.summary()
     if not sys.stdin.isatty():
         raise BadInput(
-            f"--force-new deletes experiment {name!r} after confirmation, and there is no terminal "
+            f"Experiment {existing.name!r} is deleted after confirmation, and there is no terminal "
             "to ask on. Add --yes to delete it without confirmation."
         )
     contents = f"its {existing.labels.answered:,} labels and {existing.step:,} steps"
-    if input(f"Delete experiment {name!r}, {contents}? [y/N] ").strip().lower() not in ("y", "yes"):
-        raise BadInput("Nothing was deleted. Choose another name with -n, or omit --force-new.")
+    question = f"Delete experiment {existing.name!r}, {contents}? [y/N] "
+    if input(question).strip().lower() not in ("y", "yes"):
+        raise BadInput(f"Nothing was deleted. {alternative}")
 
 
 # --- fit ---
@@ -493,6 +510,61 @@ def report(names: tuple[str, ...], /, plot: Path | None = None) -> None:
         print_summary(each, console)
     path = draw([(each.name, each.metrics()) for each in found], plot or found[0].plot_path)
     console.print(f"plot: {path}", soft_wrap=True, highlight=False)
+
+
+def rename(name: str, new_name: str, /) -> None:
+    """Rename an experiment that is not running.
+
+    Args:
+        name: name of the experiment
+        new_name: its new name
+    """
+    from rl_teacher.runs.management import rename_experiment
+
+    with open_store() as store:
+        rename_experiment(store, name, new_name, is_reporting=False)
+    print(f"{name} is now called {new_name}.")
+
+
+def archive(name: str, /, restore: bool = False) -> None:
+    """Hide an experiment that is not running from labelers; continuing it restores it.
+
+    Args:
+        name: name of the experiment
+        restore: show an archived experiment again
+    """
+    from rl_teacher.runs.management import archive_experiment
+
+    with open_store() as store:
+        archive_experiment(store, name, is_archived=not restore, is_reporting=False)
+    print(f"{name} restored." if restore else f"{name} archived. Restore it with --restore.")
+
+
+def delete(name: str, /, yes: bool = False) -> None:
+    """Delete an experiment that is not running, with its labels and checkpoints.
+
+    Args:
+        name: name of the experiment
+        yes: delete without confirmation
+    """
+    from rl_teacher.runs.folder import Experiment
+    from rl_teacher.runs.management import delete_experiment
+
+    experiment = Experiment.find(name)
+    if not yes:
+        confirm_deletion(experiment, "`rl-teacher archive` hides it from labelers instead.")
+    with open_store() as store:
+        delete_experiment(store, name, is_reporting=False)
+    print(f"{name} deleted.")
+
+
+def open_store() -> "Store":
+    """Open the database of the home."""
+    from rl_teacher.runs.folder import home
+    from rl_teacher.store.database import default_url
+    from rl_teacher.store.store import Store
+
+    return Store.open(default_url(home()))
 
 
 def play(arguments: Sequence[str]) -> int:
@@ -762,6 +834,9 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "check": check,
     "runs": partial(parse_and_call, "runs", runs),
     "report": partial(parse_and_call, "report", report),
+    "rename": partial(parse_and_call, "rename", rename),
+    "archive": partial(parse_and_call, "archive", archive),
+    "delete": partial(parse_and_call, "delete", delete),
     "play": play,
     "labelers": labelers,
     "export": partial(parse_and_call, "export", export),

@@ -34,6 +34,10 @@ POSSIBLE_PATHS = {
     "{number}": "0",
 }
 FOR_OWNERS = {
+    "DELETE /api/v1/experiments/{name}",
+    "POST /api/v1/experiments/{name}/archive",
+    "POST /api/v1/experiments/{name}/rename",
+    "POST /api/v1/experiments/{name}/restore",
     "GET /api/v1/audit",
     "GET /api/v1/environments/{env_id:path}/clips",
     "GET /api/v1/experiments/{name}/comparisons",

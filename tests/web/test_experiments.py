@@ -4,7 +4,7 @@ import pytest
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.web.routes import experiments
-from tests.web.conftest import FPS, NUM_FRAMES, Trainer, assert_problem, label, post
+from tests.web.conftest import ENV_ID, FPS, NUM_FRAMES, Trainer, assert_problem, label, post
 
 
 def detail(client, name="hopper"):
@@ -29,6 +29,7 @@ class TestSummary:
             "instructions": "Prefer the higher jump.",
             "updated_at": "2026-11-03T12:00:00Z",
             "is_running": True,
+            "is_archived": False,
             "num_missing": 0,
             "warnings": [],
             "is_extendable": False,
@@ -246,3 +247,57 @@ class TestLatestEpisode:
 
 def test_missing_experiment_is_named_in_the_error(program):
     assert "'walker'" in assert_problem(program.get("/api/v1/experiments/walker"), 404)
+
+
+def list_experiments(client):
+    return client.get("/api/v1/experiments").json()["experiments"]
+
+
+class TestManagement:
+    URL = "/api/v1/experiments/hopper"
+
+    @pytest.fixture
+    def ended(self, trainer, clock):
+        """Experiment whose trainer does not report any more."""
+        clock.advance(60)
+        return trainer
+
+    def test_owner_renames_experiment(self, program, ended):
+        response = program.post(f"{self.URL}/rename", json={"name": "walker"})
+        assert response.json()["name"] == "walker"
+        assert_problem(program.get(self.URL), 404)
+
+    def test_archived_experiment_is_listed_for_owner_only(self, program, guest, ended):
+        assert program.post(f"{self.URL}/archive").status_code == 204
+        listed = [
+            [(each["name"], each["is_archived"]) for each in list_experiments(client)]
+            for client in (program, guest)
+        ]
+        assert listed == [[("hopper", True)], []]
+        assert program.post(f"{self.URL}/restore").status_code == 204
+        assert len(list_experiments(guest)) == 1
+
+    def test_deleted_experiment_is_not_found(self, program, ended):
+        assert program.delete(self.URL).status_code == 204
+        assert_problem(program.delete(self.URL), 404)
+
+    @pytest.mark.parametrize("action", ["delete", "archive", "rename"])
+    def test_running_experiment_is_refused(self, program, trainer, action):
+        trainer.set_phase("training")
+        method, path, body = {
+            "delete": ("DELETE", self.URL, None),
+            "archive": ("POST", f"{self.URL}/archive", None),
+            "rename": ("POST", f"{self.URL}/rename", {"name": "walker"}),
+        }[action]
+        assert "Stop it first" in assert_problem(program.request(method, path, json=body), 409)
+
+    def test_invalid_or_taken_name_is_rejected(self, program, ended, store):
+        store.experiments.ensure("walker", ENV_ID, {})
+        for name, status in (("a/b", 422), ("walker", 409)):
+            assert_problem(program.post(f"{self.URL}/rename", json={"name": name}), status)
+
+    def test_labelers_may_not_manage_experiments(self, guest, ended):
+        assert_problem(guest.delete(self.URL), 404)
+        for action in ("rename", "archive", "restore"):
+            assert_problem(guest.post(f"{self.URL}/{action}", json={"name": "x"}), 404)
+        assert ended.store.experiments.get("hopper").archived_at is None

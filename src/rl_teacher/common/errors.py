@@ -88,6 +88,13 @@ class ExperimentNotFound(BadInput):
     """An experiment name that does not exist."""
 
 
+class ExperimentExists(BadInput):
+    """An experiment name that is taken."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The experiment name {name[:100]!r} is taken. Choose another name.")
+
+
 class ComparisonNotFound(BadInput):
     """Comparisons that are not in the store: unknown, or deleted with their experiment."""
 

@@ -21,8 +21,8 @@ from rl_teacher.store.labelers import (
     normalise_name,
 )
 from rl_teacher.store.records import CredentialView, Identity, InviteView, NewInvite, Role
-from rl_teacher.store.sql import MAX_ID, experiment_not_found
-from rl_teacher.store.tables import Credential, Experiment, Invite, Labeler
+from rl_teacher.store.sql import EXPERIMENT_ID, MAX_ID, find_experiment
+from rl_teacher.store.tables import Credential, Invite, Labeler
 
 TOKEN_PREFIX = "rlt_"  # noqa: S105 - not a secret
 
@@ -77,8 +77,6 @@ SET_LAST_USED = (
     .where(Credential.id == bindparam("credential_id"))
     .values(last_used_at=bindparam("moment"))
 )
-
-EXPERIMENT_ID = select(Experiment.id).where(Experiment.name == bindparam("name"))
 
 INVITES = (
     select(
@@ -137,7 +135,8 @@ class Access:
         with self._database.writing() as connection:
             labeler = find_labeler(connection, name)
             check_scope(labeler.role, experiment)
-            find_experiment(connection, experiment)
+            if experiment is not None:
+                find_experiment(connection, experiment)
             token = self._add_credential(connection, labeler.id, expires_at, experiment)
             details = {"labeler": name, "hint": token[:HINT_LENGTH]}
             self._events.append(connection, "credential", details, by_id)
@@ -251,7 +250,8 @@ class Access:
         token = new_token()
         moment = self._database.now()
         with self._database.writing() as connection:
-            experiment_id = find_experiment(connection, experiment)
+            is_limited = experiment is not None
+            experiment_id = find_experiment(connection, experiment) if is_limited else None
             row = {
                 "token_hash": hash_token(token),
                 "hint": token[:HINT_LENGTH],
@@ -380,20 +380,6 @@ def hash_token(token: str) -> str:
 def is_expired(expires_at: datetime | None, moment: datetime) -> bool:
     """Return True if an optional end of validity has passed."""
     return expires_at is not None and expires_at <= moment
-
-
-def find_experiment(connection: Connection, name: str | None) -> int | None:
-    """Return the id of an experiment; None without a name.
-
-    Raises:
-        ExperimentNotFound: There is no such experiment.
-    """
-    if name is None:
-        return None
-    found = connection.execute(EXPERIMENT_ID, {"name": name}).scalar()
-    if found is None:
-        raise experiment_not_found(name)
-    return found
 
 
 def consume_invite(connection: Connection, token: str, moment: datetime) -> Mapping[Any, Any]:

@@ -9,14 +9,20 @@ from typing import Any, Literal
 from sqlalchemy import Connection, bindparam, delete, select, update
 from sqlalchemy.orm import InstrumentedAttribute
 
-from rl_teacher.common.errors import BadConfig, ConfigMismatch
+from rl_teacher.common.errors import BadConfig, ConfigMismatch, ExperimentExists
 from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
 from rl_teacher.store.files import jsonable
 from rl_teacher.store.labelers import OWNER, Labelers
 from rl_teacher.store.records import AssignmentPolicy, Control, Counts, ExperimentView
-from rl_teacher.store.sql import MAX_ID, experiment_deleted, experiment_not_found, insert_or_skip
-from rl_teacher.store.tables import Experiment
+from rl_teacher.store.sql import (
+    MAX_ID,
+    experiment_deleted,
+    experiment_not_found,
+    find_experiment,
+    insert_or_skip,
+)
+from rl_teacher.store.tables import Credential, Experiment, Invite
 
 ClearableSetting = Literal["seconds_between", "target_labels"]
 
@@ -42,6 +48,7 @@ EXPERIMENTS = select(
     Experiment.latest_episode,
     Experiment.first_episode,
     Experiment.created_at,
+    Experiment.archived_at,
     Experiment.num_asked.label("asked"),
     Experiment.num_answered.label("answered"),
     Experiment.num_open.label("waiting"),
@@ -51,9 +58,9 @@ NEWEST_EXPERIMENTS_FIRST = EXPERIMENTS.order_by(Experiment.id.desc())
 
 EXPERIMENT_BY_NAME = EXPERIMENTS.where(Experiment.name == bindparam("name"))
 
-EXPERIMENT_KEY = select(Experiment.id, Experiment.env_id, Experiment.num_asked).where(
-    Experiment.name == bindparam("name")
-)
+EXPERIMENT_KEY = select(
+    Experiment.id, Experiment.env_id, Experiment.num_asked, Experiment.archived_at
+).where(Experiment.name == bindparam("name"))
 
 
 class Experiments:
@@ -68,7 +75,8 @@ class Experiments:
     def ensure(self, name: str, env_id: str, config: Mapping[str, Any]) -> int:
         """Return the id of an experiment, which is created if it does not exist.
 
-        Environment and configuration of an experiment without comparisons are replaced.
+        Environment and configuration of an experiment without comparisons are replaced; an
+        archived one is restored.
 
         Raises:
             ConfigMismatch: The experiment has comparisons of another environment.
@@ -82,6 +90,8 @@ class Experiments:
         with self._database.writing() as connection:
             connection.execute(self._insert, row)
             found = connection.execute(EXPERIMENT_KEY, {"name": name}).one()
+            if found.archived_at is not None:
+                update_experiment(connection, found.id, archived_at=None)
             if not found.num_asked:
                 update_experiment(connection, found.id, env_id=env_id, config=dict(config))
                 return found.id
@@ -96,6 +106,58 @@ class Experiments:
         """Delete an experiment with its comparisons and labels; clips are shared and stay."""
         with self._database.writing() as connection:
             connection.execute(delete(Experiment).where(Experiment.name == name))
+
+    def delete_by(self, name: str, by: str) -> None:
+        """Delete an experiment on behalf of an owner; see `delete`.
+
+        Raises:
+            ExperimentNotFound: There is no such experiment.
+        """
+        by_id = self._labelers.id_of(by)
+        with self._database.writing() as connection:
+            find_experiment(connection, name)
+            connection.execute(delete(Experiment).where(Experiment.name == name))
+            self._events.append(connection, "delete", {"experiment": name}, by_id)
+
+    def rename(self, name: str, new_name: str, *, by: str = OWNER) -> None:
+        """Rename an experiment; credentials and invites that are limited to it follow.
+
+        Raises:
+            ExperimentExists: The new name is taken.
+            ExperimentNotFound: There is no such experiment.
+        """
+        by_id = self._labelers.id_of(by)
+        with self._database.writing() as connection:
+            experiment_id = find_experiment(connection, name)
+            if connection.execute(EXPERIMENT_KEY, {"name": new_name}).one_or_none() is not None:
+                raise ExperimentExists(new_name)
+            config = connection.execute(column(Experiment.config, experiment_id)).scalar_one()
+            renamed = config | ({"name": new_name} if "name" in config else {})
+            update_experiment(connection, experiment_id, name=new_name, config=renamed)
+            for table in (Credential, Invite):
+                of_experiment = update(table).where(table.experiment == name)
+                connection.execute(of_experiment.values(experiment=new_name))
+            details = {"from": name, "to": new_name}
+            self._events.append(connection, "rename", details, by_id, experiment_id)
+
+    def set_archived(self, name: str, *, is_archived: bool, by: str = OWNER) -> None:
+        """Hide an experiment from labelers, or show it again.
+
+        Raises:
+            ExperimentNotFound: There is no such experiment.
+        """
+        by_id = self._labelers.id_of(by)
+        with self._database.writing() as connection:
+            experiment_id = find_experiment(connection, name)
+            now_archived = connection.execute(
+                column(Experiment.archived_at, experiment_id)
+            ).scalar_one()
+            if (now_archived is not None) == is_archived:
+                return
+            archived_at = self._database.now() if is_archived else None
+            update_experiment(connection, experiment_id, archived_at=archived_at)
+            kind = "archive" if is_archived else "restore"
+            self._events.append(connection, kind, {}, by_id, experiment_id)
 
     def all(self) -> list[ExperimentView]:
         """Return every experiment, newest first."""

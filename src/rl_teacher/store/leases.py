@@ -130,7 +130,7 @@ FINISHED = "finished"
 """The phase in a run's status (`runs.control.Phase`) in which labels are not used any more."""
 
 LOCK_LABELER = (
-    select(Labeler.excluded_at, Experiment.assignment, Experiment.status)
+    select(Labeler.excluded_at, Experiment.assignment, Experiment.status, Experiment.archived_at)
     .join(Experiment, Experiment.id == bindparam("experiment_id"))
     .where(Labeler.id == ME)
     .with_for_update(of=Labeler, key_share=True)
@@ -286,7 +286,9 @@ class Leases:
         excluded = set(valid_ids(exclude))
         with self._database.writing() as connection:
             locked = connection.execute(LOCK_LABELER, who).one_or_none()
-            if locked is None or locked.excluded_at is not None or is_finished(locked.status):
+            if locked is None or locked.excluded_at or locked.archived_at:
+                return []
+            if is_finished(locked.status):
                 return []
             held = renew_all(connection, who, until)
             old = [each for each in held if each.comparison.id not in excluded][:limit]

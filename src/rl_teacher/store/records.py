@@ -332,6 +332,7 @@ class ExperimentView:
         latest_episode: Latest episode of the agent that can be watched.
         first_episode: First one, from before or early in training.
         created_at: Time of creation.
+        archived_at: Time since which it is hidden from labelers; None while it is not.
         asked: Number of comparisons asked.
         answered: Number of comparisons that have an answer.
         waiting: Number of comparisons that are rendered and need more labels.
@@ -348,6 +349,7 @@ class ExperimentView:
     latest_episode: Mapping[str, Any] | None
     first_episode: Mapping[str, Any] | None
     created_at: datetime
+    archived_at: datetime | None
     asked: int
     answered: int
     waiting: int

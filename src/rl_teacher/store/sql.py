@@ -181,6 +181,9 @@ EXPORTED_LABELS = (
 )
 
 
+EXPERIMENT_ID = select(Experiment.id).where(Experiment.name == bindparam("name"))
+
+
 def comparison_view(row: Mapping[Any, Any]) -> ComparisonView:
     """Convert a row of `COMPARISONS`."""
     left, right = clip_pair(row)
@@ -208,6 +211,18 @@ def exported_label(row: Mapping[Any, Any]) -> ExportedLabel:
     """Convert a row of `EXPORTED_LABELS`."""
     answers = {name: as_answer(row[name]) for name in ("gold", "answer")}
     return ExportedLabel(**{**row, **answers})
+
+
+def find_experiment(connection: Connection, name: str) -> int:
+    """Return the id of an experiment.
+
+    Raises:
+        ExperimentNotFound: There is no such experiment.
+    """
+    found = connection.execute(EXPERIMENT_ID, {"name": name}).scalar()
+    if found is None:
+        raise experiment_not_found(name)
+    return found
 
 
 def experiment_of(connection: Connection, comparison_id: int) -> int:

@@ -126,7 +126,8 @@ class ExperimentViews:
             sparkline=self._sparkline(view.id, latest),
             instructions=view.instructions,
             updated_at=view.status_at or view.created_at,
-            is_running=phase not in (*ENDED, Phase.LOST),
+            is_running=self.is_running(view),
+            is_archived=view.archived_at is not None,
             num_missing=whole(status.get("num_missing")) if phase is Phase.WAITING else 0,
             warnings=[str(each) for each in status.get("warnings") or ()],
             is_extendable=phase is Phase.FINISHED
@@ -135,6 +136,10 @@ class ExperimentViews:
             first_episode=self._episode(view.first_episode),
             latest_episode=self._episode(view.latest_episode),
         )
+
+    def is_running(self, view: ExperimentView) -> bool:
+        """Return whether the training run reports that it is running."""
+        return self.phase(view) not in (*ENDED, Phase.LOST)
 
     def _is_silent(self, view: ExperimentView) -> bool:
         """Return whether the training run has not reported for `LOST_AFTER`."""

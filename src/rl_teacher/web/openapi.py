@@ -33,8 +33,9 @@ UNREFERENCED: list[tuple[type[BaseModel], Literal["validation", "serialization"]
 MAY_CONFLICT = (
     *("join", "add_labeler", "show_comparison", "send_clip", "show_episode"),
     *("download_clip", "download_comparison", "download_episode"),
+    *("delete_experiment", "rename_experiment", "archive_experiment", "restore_experiment"),
 )
-"""Operations that return 409 if the resource exists already or is not ready yet."""
+"""Operations that return 409 if the resource exists already, is not ready yet, or is running."""
 
 
 class DescribedApi(FastAPI):

@@ -21,6 +21,8 @@ from rl_teacher.common.errors import (
     BadInput,
     ComparisonNotFound,
     CorruptClip,
+    ExperimentExists,
+    ExperimentInUse,
     ExperimentNotFound,
     InviteNotFound,
     InviteUnusable,
@@ -81,6 +83,7 @@ FORBIDDEN = ProblemType("forbidden", 403, "Forbidden")
 NOT_FOUND = ProblemType("not-found", 404, "Not found")
 NOT_SHOWN = ProblemType("not-shown", 409, "Not ready yet")
 ALREADY_ANSWERED = ProblemType("already-answered", 409, "Already answered in another tab")
+RUNNING = ProblemType("running", 409, "Experiment is running")
 NAME_TAKEN = ProblemType("name-taken", 409, "Name already taken")
 INVITE_UNUSABLE = ProblemType("invite-unusable", 409, "Invite not usable")
 TOO_LARGE = ProblemType("too-large", 413, "Request body too large")
@@ -93,8 +96,8 @@ NOT_RENDERED = ProblemType("not-rendered", 503, "Rendering not available")
 NOT_BUILT = ProblemType("not-built", 503, "Page not built")
 
 PROBLEM_TYPES = (
-    *(BAD_REQUEST, NO_CREDENTIAL, FORBIDDEN, NOT_FOUND, NOT_SHOWN, ALREADY_ANSWERED, NAME_TAKEN),
-    *(INVITE_UNUSABLE, TOO_LARGE),
+    *(BAD_REQUEST, NO_CREDENTIAL, FORBIDDEN, NOT_FOUND, NOT_SHOWN, ALREADY_ANSWERED, RUNNING),
+    *(NAME_TAKEN, INVITE_UNUSABLE, TOO_LARGE),
     *(NOT_VALID, TOO_MANY, UNEXPECTED, DAMAGED, UNAVAILABLE, NOT_RENDERED, NOT_BUILT),
 )
 
@@ -104,7 +107,8 @@ MISSING = (
 )
 TYPE_OF_ERROR = (
     (MISSING, NOT_FOUND),
-    (LabelerExists, NAME_TAKEN),
+    ((LabelerExists, ExperimentExists), NAME_TAKEN),
+    (ExperimentInUse, RUNNING),
     (InviteUnusable, INVITE_UNUSABLE),
     (CorruptClip, DAMAGED),
     ((StoreUnavailable, RunFolderUnusable), UNAVAILABLE),

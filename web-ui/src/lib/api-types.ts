@@ -116,6 +116,7 @@ export interface components {
             env_id: string;
             first_episode: components["schemas"]["Episode"] | null;
             instructions: string;
+            is_archived: boolean;
             is_extendable: boolean;
             is_running: boolean;
             latest_episode: components["schemas"]["Episode"] | null;
@@ -142,6 +143,7 @@ export interface components {
             env_id: string;
             first_episode: components["schemas"]["Episode"] | null;
             instructions: string;
+            is_archived: boolean;
             is_extendable: boolean;
             is_running: boolean;
             latest_episode: components["schemas"]["Episode"] | null;
@@ -386,6 +388,7 @@ export interface components {
             env_id: string;
             first_episode: components["schemas"]["Episode"] | null;
             instructions: string;
+            is_archived: boolean;
             is_extendable: boolean;
             is_running: boolean;
             latest_episode: components["schemas"]["Episode"] | null;
@@ -477,6 +480,9 @@ export interface components {
             problem: components["schemas"]["Problem"];
             request_id: string | null;
             stored_answer?: components["schemas"]["Answer"] | null;
+        };
+        RenameRequest: {
+            name: string;
         };
         ReviewedComparison: {
             answers: components["schemas"]["LabelerAnswer"][];
@@ -601,6 +607,7 @@ export type Progress = components['schemas']['Progress'];
 export type RatedClip = components['schemas']['RatedClip'];
 export type Readiness = components['schemas']['Readiness'];
 export type RejectedLabel = components['schemas']['RejectedLabel'];
+export type RenameRequest = components['schemas']['RenameRequest'];
 export type ReviewedComparison = components['schemas']['ReviewedComparison'];
 export type ReviewedComparisonPage = components['schemas']['ReviewedComparisonPage'];
 export type RevokedCredentials = components['schemas']['RevokedCredentials'];

@@ -5,10 +5,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from rl_teacher.common.errors import BadExperimentName
+from rl_teacher.runs import management
 from rl_teacher.store.records import ExperimentView, Identity
-from rl_teacher.web.access import Access, CurrentIdentity, requires
+from rl_teacher.web.access import Access, CurrentIdentity, LabelerName, requires
 from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.experiment_views import metrics_entry, redact_for_labelers
+from rl_teacher.web.problems import NOT_VALID, ProblemError
 from rl_teacher.web.schemas.experiments import (
     AssignmentSettings,
     ControlSettings,
@@ -17,6 +20,7 @@ from rl_teacher.web.schemas.experiments import (
     ExperimentSummary,
     MetricsList,
     OwnerExperimentDetail,
+    RenameRequest,
     RunState,
 )
 from rl_teacher.web.schemas.shared import MAX_ID
@@ -31,8 +35,12 @@ router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"])
 @router.get("")
 @requires(Access.LABELER)
 def list_experiments(services: ServicesDep, identity: CurrentIdentity) -> ExperimentList:
-    """List the experiments that the user may see, newest first."""
-    views = [view for view in services.store.experiments.all() if identity.sees(view.name)]
+    """List the experiments that the user may see, newest first; archived ones for owners only."""
+    views = [
+        view
+        for view in services.store.experiments.all()
+        if identity.sees(view.name) and (view.archived_at is None or is_owner(identity))
+    ]
     summaries = [services.experiments.summary(view, identity.name) for view in views]
     return ExperimentList(experiments=[visible_to(identity, each) for each in summaries])
 
@@ -58,6 +66,60 @@ def list_metrics(
     view = services.experiments.find(name)
     rows = services.store.metrics.after(view.id, after, at_most=MAX_ROWS)
     return MetricsList(rows=[metrics_entry(row) for row in rows])
+
+
+@router.delete("/{name}", status_code=204)
+@requires(Access.OWNER)
+def delete_experiment(name: str, services: ServicesDep, owner: LabelerName) -> None:
+    """Delete an experiment with its comparisons, labels and checkpoints; it must not be running."""
+    is_reporting = is_running(name, services)
+    management.delete_experiment(services.store, name, is_reporting=is_reporting, by=owner)
+
+
+@router.post("/{name}/rename")
+@requires(Access.OWNER)
+def rename_experiment(
+    name: str, body: RenameRequest, services: ServicesDep, owner: LabelerName
+) -> OwnerExperimentDetail:
+    """Rename an experiment, which must not be running."""
+    is_reporting = is_running(name, services)
+    try:
+        management.rename_experiment(
+            services.store, name, body.name, is_reporting=is_reporting, by=owner
+        )
+    except BadExperimentName as error:
+        raise ProblemError(NOT_VALID, str(error)) from error
+    return owner_experiment_detail(services.experiments.find(body.name), services, owner)
+
+
+@router.post("/{name}/archive", status_code=204)
+@requires(Access.OWNER)
+def archive_experiment(name: str, services: ServicesDep, owner: LabelerName) -> None:
+    """Hide an experiment from labelers; it must not be running. Continuing it restores it."""
+    set_archived(name, services, owner, is_archived=True)
+
+
+@router.post("/{name}/restore", status_code=204)
+@requires(Access.OWNER)
+def restore_experiment(name: str, services: ServicesDep, owner: LabelerName) -> None:
+    """Show an archived experiment to labelers again."""
+    set_archived(name, services, owner, is_archived=False)
+
+
+def set_archived(name: str, services: Services, owner: str, *, is_archived: bool) -> None:
+    """Archive or restore an experiment."""
+    management.archive_experiment(
+        services.store,
+        name,
+        is_archived=is_archived,
+        is_reporting=is_running(name, services),
+        by=owner,
+    )
+
+
+def is_running(name: str, services: Services) -> bool:
+    """Return True if the trainer of an experiment reports that it is running."""
+    return services.experiments.is_running(services.experiments.find(name))
 
 
 def visible_to(identity: Identity, summary: ExperimentSummary) -> ExperimentSummary:

@@ -66,6 +66,7 @@ class ExperimentSummary(BaseModel):
     instructions: str
     updated_at: datetime
     is_running: bool
+    is_archived: bool
     num_missing: int
     warnings: list[str]
     is_extendable: bool
@@ -156,6 +157,12 @@ class ExperimentUpdate(StrictRequest):
     def is_null(self, name: str) -> bool:
         """Return whether a field was given and is null."""
         return name in self.model_fields_set and getattr(self, name) is None
+
+
+class RenameRequest(StrictRequest):
+    """The new name of an experiment."""
+
+    name: Annotated[str, Field(max_length=300)]
 
 
 class MetricsEntry(BaseModel):

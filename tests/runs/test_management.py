@@ -1,0 +1,148 @@
+"""Tests of deleting, renaming and archiving experiments."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from rl_teacher.cli import main
+from rl_teacher.clips.answer import Answer
+from rl_teacher.common.errors import (
+    BadExperimentName,
+    ExperimentExists,
+    ExperimentInUse,
+    ExperimentNotFound,
+)
+from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.runs.management import archive_experiment, delete_experiment, rename_experiment
+from rl_teacher.store.database import default_url
+from rl_teacher.store.store import Store
+from tests.store.comparisons import ENV_ID, ask_and_show, open_comparisons
+
+CONFIG = {"env_id": ENV_ID, "name": "hopper"}
+
+
+@pytest.fixture
+def store():
+    with Store.open(default_url(home())) as opened:
+        yield opened
+
+
+@pytest.fixture
+def labels(store):
+    """Give the experiment `hopper` a folder, and two comparisons of which one is answered."""
+    with Experiment.open("hopper", CONFIG) as experiment:
+        experiment.append_metrics({"step": 1})
+    experiment_id = store.experiments.ensure("hopper", ENV_ID, CONFIG)
+    first, second = ask_and_show(store, experiment_id, 1, 2)
+    store.labels.add(first, Answer.LEFT, "ann")
+    return first, second
+
+
+def events(store):
+    return [(each.kind, each.details, each.labeler) for each in store.events.page().rows]
+
+
+def names(store):
+    return [each.name for each in store.experiments.all()]
+
+
+def test_deleted_experiment_leaves_neither_folder_nor_labels(store, labels):
+    delete_experiment(store, "hopper", is_reporting=False, by="zoe")
+    assert names(store) == []
+    assert store.labels.answers(labels) == {}
+    assert not (home() / "experiments" / "hopper").exists()
+    assert events(store) == [("delete", {"experiment": "hopper"}, "zoe")]
+
+
+def test_renamed_experiment_keeps_labels_and_continues(store, labels):
+    rename_experiment(store, "hopper", "walker", is_reporting=False, by="zoe")
+    assert names(store) == ["walker"]
+    assert store.labels.answers(labels) == {labels[0]: Answer.LEFT}
+    assert store.experiments.get("walker").config == CONFIG | {"name": "walker"}
+    with Experiment.open("walker", CONFIG | {"name": "walker"}) as continued:
+        assert continued.metrics() == [{"step": 1}]
+    with pytest.raises(ExperimentNotFound):
+        Experiment.find("hopper")
+    assert events(store) == [("rename", {"from": "hopper", "to": "walker"}, "zoe")]
+
+
+@pytest.mark.usefixtures("labels")
+def test_credentials_and_invites_follow_renamed_experiment(store):
+    store.labelers.add("ann2")
+    token = store.access.issue_credential("ann2", experiment="hopper")
+    expires_at = datetime.now(UTC) + timedelta(days=1)
+    store.access.invite(experiment="hopper", expires_at=expires_at)
+    rename_experiment(store, "hopper", "walker", is_reporting=False)
+    identity = store.access.identify(token)
+    assert identity is not None
+    assert identity.experiment == "walker"
+    assert [each.experiment for each in store.access.invites()] == ["walker"]
+
+
+@pytest.mark.parametrize(
+    ("new_name", "error"),
+    [("other", ExperimentExists), ("a/b", BadExperimentName), ("hopper", ExperimentExists)],
+)
+@pytest.mark.usefixtures("labels")
+def test_unusable_new_name_changes_nothing(store, new_name, error):
+    store.experiments.ensure("other", ENV_ID, {})
+    with pytest.raises(error):
+        rename_experiment(store, "hopper", new_name, is_reporting=False)
+    assert names(store) == ["other", "hopper"]
+    assert json.loads((home() / "experiments/hopper/config.json").read_text()) == CONFIG
+
+
+def test_archived_experiment_is_not_labelled_until_restored(store, labels):
+    experiment_id = store.experiments.get("hopper").id
+    for is_archived, waiting in ((True, []), (False, [labels[1]])):
+        archive_experiment(store, "hopper", is_archived=is_archived, is_reporting=False, by="zoe")
+        assert [each.id for each in open_comparisons(store, experiment_id)] == waiting
+    assert events(store) == [("restore", {}, "zoe"), ("archive", {}, "zoe")]
+
+
+@pytest.mark.usefixtures("labels")
+def test_continued_experiment_is_restored(store):
+    archive_experiment(store, "hopper", is_archived=True, is_reporting=False)
+    assert store.experiments.get("hopper").archived_at is not None
+    store.experiments.ensure("hopper", ENV_ID, CONFIG)
+    assert store.experiments.get("hopper").archived_at is None
+
+
+@pytest.mark.usefixtures("labels")
+def test_running_experiment_is_neither_deleted_nor_renamed_nor_archived(store):
+    with Experiment.open("hopper", CONFIG):
+        for manage in (
+            lambda: delete_experiment(store, "hopper", is_reporting=False),
+            lambda: rename_experiment(store, "hopper", "walker", is_reporting=False),
+            lambda: archive_experiment(store, "hopper", is_archived=True, is_reporting=False),
+        ):
+            with pytest.raises(ExperimentInUse, match="Stop it first"):
+                manage()
+    assert names(store) == ["hopper"]
+    assert events(store) == []
+
+
+def test_experiment_that_runs_on_another_machine_is_refused(store):
+    store.experiments.ensure("remote", ENV_ID, {})
+    with pytest.raises(ExperimentInUse, match="another machine"):
+        delete_experiment(store, "remote", is_reporting=True)
+    delete_experiment(store, "remote", is_reporting=False)
+    assert names(store) == []
+
+
+def test_unknown_experiment_is_not_found(store):
+    with pytest.raises(ExperimentNotFound):
+        delete_experiment(store, "nothing", is_reporting=False)
+
+
+@pytest.mark.usefixtures("labels")
+def test_commands_rename_archive_and_delete(store, capsys):
+    assert main(["rename", "hopper", "walker"]) == 0
+    assert main(["archive", "walker"]) == 0
+    assert store.experiments.get("walker").archived_at is not None
+    assert main(["archive", "walker", "--restore"]) == 0
+    assert main(["delete", "walker"]) == 2
+    assert "Add --yes" in capsys.readouterr().err
+    assert main(["delete", "walker", "--yes"]) == 0
+    assert names(store) == []
