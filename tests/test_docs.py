@@ -155,11 +155,13 @@ def test_command_line_in_docs_is_accepted(arguments, monkeypatch, capsys, tmp_pa
     monkeypatch.setattr(cli, "run_teach", record)
     monkeypatch.setattr(cli, "run_fit", lambda config: validate_fit(config) or 0)
     monkeypatch.setattr(serve, "serve", lambda options: 0)
-    monkeypatch.setattr(terminal, "label_at_terminal", lambda name: 0)
+    monkeypatch.setattr(terminal, "label_at_terminal", lambda name, options: 0)
     monkeypatch.setattr(
         labelers_cli, "add", lambda name, *_: labelers_cli.NewCredential(name, "rlt_x", None)
     )
     monkeypatch.setattr(labelers_cli, "revoke", lambda name: 1)
+    monkeypatch.setattr(labelers_cli, "invite", lambda uses, days, experiment: "/join")
+    monkeypatch.setattr(labelers_cli, "revoke_invite", lambda number: None)
     exit_code = cli.main(arguments)
     printed = capsys.readouterr()
     if arguments[0] in ("report", "export", "play"):
@@ -209,7 +211,7 @@ def test_flags_in_docs_exist(path, settings):
         f"--{name.replace('_', '-')}" for name in serve.ServeOptions.__dataclass_fields__
     }
     play_flags = {f"--{name.replace('_', '-')}" for name in PlayOptions.__dataclass_fields__}
-    others = {"--help", "--version", "--plot", "--experiment", "--format", "--out"}
+    others = {"--help", "--version", "--plot", "--experiment", "--format", "--out", "--uses"}
     known = {setting.flag for setting in settings} | serve_flags | play_flags | others
     mentioned = {
         flag.replace("_", "-")

@@ -1,7 +1,12 @@
 """Experiments: status, messages and metrics."""
 
+import json
+from contextlib import closing
+
+import gymnasium as gym
 import pytest
 
+from rl_teacher import PreferenceWrapper, TeachConfig
 from rl_teacher.clips.answer import Answer
 from rl_teacher.web.routes import experiments
 from tests.web.conftest import ENV_ID, FPS, NUM_FRAMES, Trainer, assert_problem, label, post
@@ -71,6 +76,30 @@ class TestSummary:
     def test_run_without_report_is_lost_after_timeout(self, program, trainer, clock):
         clock.advance(16)
         assert detail(program)["phase"] == "lost"
+
+    def test_silent_run_of_a_wrapper_is_idle_and_named_as_a_program(self, program, store, clock):
+        config = {"space": {"shape": [3]}, "segment_steps": 20}
+        experiment_id = store.experiments.ensure("wrapped", "Pendulum-v1", config)
+        store.experiments.set_status(experiment_id, {"phase": "training", "message": "training"})
+        assert detail(program, "wrapped")["phase"] == "training"
+        clock.advance(16)
+        shown = detail(program, "wrapped")
+        assert (shown["phase"], shown["is_running"]) == ("idle", False)
+        for text in (shown["message"], shown["progress"]["message"]):
+            assert "run it again" in text
+            assert "rl-teacher teach" not in text
+
+    def test_saved_settings_tell_wrapper_from_teach(self, home):
+        assert "space" not in TeachConfig(env_id="Pendulum-v1", name="taught").saved()
+        with closing(PreferenceWrapper(gym.make("Pendulum-v1"), name="wrapped")):
+            assert "space" in json.loads((home / "experiments/wrapped/config.json").read_bytes())
+
+    def test_stopped_run_of_a_wrapper_is_continued_by_its_program(self, program, store):
+        experiment_id = store.experiments.ensure("wrapped", "Pendulum-v1", {"space": {}})
+        store.experiments.set_status(experiment_id, {"phase": "stopped", "message": "stopped"})
+        text = detail(program, "wrapped")["progress"]["message"]
+        assert "Run it again" in text
+        assert "rl-teacher teach" not in text
 
     @pytest.mark.parametrize(
         "status",

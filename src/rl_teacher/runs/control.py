@@ -15,7 +15,9 @@ CHECK_EVERY_S = 1.0
 class Phase(StrEnum):
     """Phase of a run.
 
-    The trainer writes every phase but `LOST`, which readers derive when the trainer is silent.
+    The trainer writes every phase but `LOST` and `IDLE`, which readers derive when it is silent:
+    `LOST` of a `teach` run, and `IDLE` of a wrapper, which reports only when its environment is
+    stepped.
     """
 
     STARTING = "starting"
@@ -27,6 +29,7 @@ class Phase(StrEnum):
     FINISHED = "finished"
     STOPPED = "stopped"
     LOST = "lost"
+    IDLE = "idle"
 
 
 ENDED = (Phase.FINISHED, Phase.STOPPED)

@@ -34,6 +34,12 @@ LOST_MESSAGE = (
     "`rl-teacher teach` command to continue from the last checkpoint."
 )
 
+IDLE_MESSAGE = (
+    "The program that trains this agent has not stepped its environment for a while: it is busy "
+    "with something else, or has ended. If it has ended, run it again to continue from the last "
+    "checkpoint."
+)
+
 NO_COMPARISON_MESSAGES = {
     Phase.STARTING: "Training is starting. The first comparisons come in a few seconds.",
     Phase.RANDOM: (
@@ -56,8 +62,18 @@ NO_COMPARISON_MESSAGES = {
         "the next comparisons come."
     ),
     Phase.LOST: f"No comparison is available. {LOST_MESSAGE}",
+    Phase.IDLE: f"No comparison is available. {IDLE_MESSAGE}",
 }
 """Why no comparison is available, and when the next one comes."""
+
+
+SILENT_MESSAGES = {Phase.LOST: LOST_MESSAGE, Phase.IDLE: IDLE_MESSAGE}
+"""Messages of runs that have not reported for `LOST_AFTER`."""
+
+WRAPPER_STOPPED_MESSAGE = (
+    "The program that trains this agent has closed its environment. Run it again to continue; then "
+    "the next comparisons come."
+)
 
 
 class ExperimentViews:
@@ -103,10 +119,12 @@ class ExperimentViews:
         return self._store.labels.count_of_labeler(view.id, labeler)
 
     def phase(self, view: ExperimentView) -> Phase:
-        """Return the phase of the training run; LOST if it has not reported for `LOST_AFTER`."""
+        """Return the phase of the run; LOST or IDLE if it has not reported for `LOST_AFTER`."""
         reported = (view.status or {}).get("phase")
         phase = Phase(reported) if reported in list(Phase) else Phase.STARTING
-        return Phase.LOST if self._is_silent(view) and phase not in ENDED else phase
+        if not self._is_silent(view) or phase in ENDED:
+            return phase
+        return Phase.IDLE if is_of_wrapper(view) else Phase.LOST
 
     def _summary(
         self, view: ExperimentView, labeler: str | None, latest: MetricsRow | None
@@ -118,7 +136,7 @@ class ExperimentViews:
             name=view.name,
             env_id=view.env_id,
             phase=phase,
-            message=LOST_MESSAGE if phase is Phase.LOST else reported,
+            message=SILENT_MESSAGES.get(phase, reported),
             step=whole(status.get("step")),
             num_steps=whole(status.get("num_steps")),
             steps_per_second=status.get("steps_per_second"),
@@ -139,7 +157,7 @@ class ExperimentViews:
 
     def is_running(self, view: ExperimentView) -> bool:
         """Return whether the training run reports that it is running."""
-        return self.phase(view) not in (*ENDED, Phase.LOST)
+        return self.phase(view) not in (*ENDED, *SILENT_MESSAGES)
 
     def _is_silent(self, view: ExperimentView) -> bool:
         """Return whether the training run has not reported for `LOST_AFTER`."""
@@ -180,12 +198,19 @@ def progress_message(view: ExperimentView, phase: Phase) -> str:
         noun = "comparison is" if view.waiting == 1 else "comparisons are"
         return f"{view.waiting} {noun} waiting for an answer."
     has_all = view.target_labels is not None and view.answered >= view.target_labels
-    if has_all and phase not in (*ENDED, Phase.LOST):
+    if has_all and phase not in (*ENDED, *SILENT_MESSAGES):
         return (
             f"All {view.target_labels} comparisons are answered, thank you. The agent continues "
             "training."
         )
+    if phase is Phase.STOPPED and is_of_wrapper(view):
+        return WRAPPER_STOPPED_MESSAGE
     return NO_COMPARISON_MESSAGES[phase]
+
+
+def is_of_wrapper(view: ExperimentView) -> bool:
+    """Return whether a wrapper trains the experiment: only wrappers store the space of inputs."""
+    return "space" in view.config
 
 
 def redact_for_labelers(summary: SomeSummary) -> SomeSummary:

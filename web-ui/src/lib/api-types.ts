@@ -416,7 +416,7 @@ export interface components {
             request_id: string;
         };
         /** @enum {string} */
-        Phase: "starting" | "random" | "waiting" | "fitting" | "training" | "paused" | "finished" | "stopped" | "lost";
+        Phase: "starting" | "random" | "waiting" | "fitting" | "training" | "paused" | "finished" | "stopped" | "lost" | "idle";
         PlaySession: {
             is_exploring: boolean;
             num_episodes: number;
