@@ -188,6 +188,22 @@ class TestOutbox:
         assert experiment.answers() == {comparison_id: Answer.EQUAL}
 
 
+def test_second_tab_is_shown_the_answer_of_the_first(open_context, service, experiment):
+    [comparison_id] = experiment.ask()
+    context = open_context()
+    first, second = (LabellingPage(context.new_page()) for _ in range(2))
+    for tab in (first, second):
+        tab.page.goto(service.label_link(experiment.name))
+        tab.wait_for_comparison(comparison_id)
+    first.answer(Answer.LEFT)
+    first.wait_until_sent()
+    second.answer(Answer.RIGHT)
+    second.page.get_by_role("status").filter(has_text="was rejected").wait_for()
+    recent = second.page.get_by_role("button", name=experiment.title_of(comparison_id))
+    assert "left is better" in recent.get_attribute("aria-label")
+    assert experiment.answers() == {comparison_id: Answer.LEFT}
+
+
 class TestIdlePage:
     def test_idle_page_shows_reason_and_resumes(self, open_page, experiment):
         experiment.set_status("training", "Training: the next comparisons come soon.")

@@ -22,35 +22,38 @@ export class ClipSurface {
 
   /** Create the renderer of a canvas; return a function that disposes of it. */
   attach = (canvas: HTMLCanvasElement): (() => void) => {
-    let isDetached = false
+    const detached = new AbortController()
     void loadRenderer(canvas, this.orbit, this.#isWebGlAllowed).then((created) => {
       // The page may have closed the player while the module was loading.
-      if (isDetached) return created.dispose()
+      if (detached.signal.aborted) return created.dispose()
       this.renderer = created
       this.isSoftware = created.isSoftware
       this.onready(created)
     })
-    this.#watchContextLoss(canvas)
+    this.#watchContextLoss(canvas, detached.signal)
     return () => {
-      isDetached = true
+      detached.abort()
       this.renderer?.dispose()
       this.renderer = null
     }
   }
 
-  #watchContextLoss(canvas: HTMLCanvasElement): void {
+  #watchContextLoss(canvas: HTMLCanvasElement, signal: AbortSignal): void {
     let timer: ReturnType<typeof setTimeout> | undefined
-    canvas.addEventListener('webglcontextlost', (event) => {
+    const handleLoss = (event: Event) => {
       // Without this the browser never restores the context.
       event.preventDefault()
       this.isContextLost = true
       timer = setTimeout(() => this.#fallBack(), RESTORE_TIMEOUT_MS)
-    })
-    canvas.addEventListener('webglcontextrestored', () => {
+    }
+    const handleRestoration = () => {
       clearTimeout(timer)
       this.isContextLost = false
       if (this.renderer !== null) this.onready(this.renderer)
-    })
+    }
+    canvas.addEventListener('webglcontextlost', handleLoss, { signal })
+    canvas.addEventListener('webglcontextrestored', handleRestoration, { signal })
+    signal.addEventListener('abort', () => clearTimeout(timer))
   }
 
   /** Replace the canvas by one that is drawn without WebGL. */

@@ -190,6 +190,8 @@ export class ThreeRenderer implements ClipRenderer {
   dispose(): void {
     this.#builder.dispose()
     this.#renderer.dispose()
+    // Browsers limit the number of contexts and warn about those that wait for garbage collection.
+    this.#renderer.forceContextLoss()
   }
 }
 
