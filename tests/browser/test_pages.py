@@ -71,6 +71,8 @@ class TestEveryPage:
         allowed = (service.address.url + "/", "data:", f"blob:{service.address.url}/")
         assert [url for url in requests if not url.startswith(allowed)] == []
         assert any("/api/v1/clips/" in url for url in requests)
+        # Chromium warns that its software rendering reads frames back.
+        complaints = [text for _, text in complaints if "GPU stall due to ReadPixels" not in text]
         assert complaints == []
 
     def test_experiment_list_follows_changes(self, open_context, service, full):
