@@ -14,7 +14,7 @@ import pytest
 
 from rl_teacher.agents.ppo import PPO
 from rl_teacher.agents.reset import AgentReset
-from rl_teacher.common.errors import BadObservation, CorruptCheckpoint
+from rl_teacher.common.errors import BadInput, BadObservation, CorruptCheckpoint
 from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.runs.folder import Experiment, home
@@ -294,3 +294,11 @@ def wait_for_checkpoint(name, after=0):
     while saved_step(name) <= after:
         assert time.monotonic() < deadline, "no checkpoint within five minutes"
         time.sleep(0.02)
+
+
+def test_corrected_command_starts_after_failed_start():
+    unknown = dataclasses.replace(QUIET, media="nosuch://place")
+    with pytest.raises(BadInput, match="nosuch"):
+        teach(changed(env_id="ShortHopper-v1"), unknown)
+    assert teach(changed(predictor="rl", n_labels=None, num_timesteps=512), QUIET).is_finished
+    assert Experiment.find("test").config["env_id"] == "ShortReacher-v1"
