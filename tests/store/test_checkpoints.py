@@ -54,6 +54,19 @@ def empty(path):
     path.write_bytes(b"")
 
 
+def test_recorded_images_are_compressed_and_restored(files):
+    rng = np.random.default_rng(0)
+    images = np.zeros((20, 4, 4, 84, 84), np.uint8)
+    images[..., 40:44, 40:44] = rng.integers(0, 256, (20, 4, 4, 4, 4))
+    noise = rng.normal(size=(3, 5))
+    path = files.save(Checkpoint(1, {"rewards/observations": images, "agent/noise": noise}, {}))
+    assert path.stat().st_size < images.nbytes / 20
+    restored = newest(files).arrays
+    np.testing.assert_array_equal(restored["rewards/observations"], images)
+    np.testing.assert_array_equal(restored["agent/noise"], noise)
+    assert restored["rewards/observations"].flags.writeable
+
+
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     named=st.dictionaries(paths, arrays, max_size=4),

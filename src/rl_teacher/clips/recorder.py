@@ -158,13 +158,19 @@ class Recorder:
         return segments
 
     def state(self) -> StateDict:
-        """Return the full state."""
-        return {"written": np.asarray(self._written), **self._ring}
+        """Return everything needed to continue exactly, without the unfilled part."""
+        filled = {name: column[: self.num_steps] for name, column in self._ring.items()}
+        return {"written": np.asarray(self._written), **filled}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore a saved state."""
         self._written = int(state["written"])
-        self._ring = {name: state[name].copy() for name in COLUMNS if name in state}
+        self._ring = {}
+        for name in COLUMNS:
+            if name in state:
+                filled = state[name]
+                self._ring[name] = np.zeros((self._capacity, *filled.shape[1:]), filled.dtype)
+                self._ring[name][: len(filled)] = filled
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 import hashlib
 import logging
 import re
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,9 @@ log = logging.getLogger(__name__)
 
 KEPT = 2
 """The newest, and one to fall back on."""
+
+COMPRESSED_FROM_BYTES = 1_000_000
+"""Size of an array of bytes from which on it is compressed."""
 
 FILE_NAME = re.compile(
     r"checkpoint-(?P<number>\d{6,})-step-(?P<step>\d+)-(?P<digest>[0-9a-f]{64})\.safetensors"
@@ -56,8 +61,9 @@ class CheckpointFiles:
 
     def save(self, checkpoint: Checkpoint) -> Path:
         """Write a checkpoint that survives a power failure, and delete all but the last two."""
-        contents = {"step": checkpoint.step, "meta": checkpoint.meta}
-        content = pack(checkpoint.arrays, contents)
+        arrays, shapes = compress_images(checkpoint.arrays)
+        contents = {"step": checkpoint.step, "meta": checkpoint.meta, "compressed": shapes}
+        content = pack(arrays, contents)
         number = max((file.number for file in list_checkpoints(self.folder)), default=0) + 1
         digest = hashlib.sha256(content).hexdigest()
         name = f"checkpoint-{number:06d}-step-{checkpoint.step}-{digest}.safetensors"
@@ -118,7 +124,31 @@ def read_checkpoint(file: CheckpointFile) -> Checkpoint:
     if hashlib.sha256(content).hexdigest() != file.digest:
         raise ValueError("its content does not have the SHA-256 in its name")
     arrays, contents = unpack(content)
+    for name, shape in contents.get("compressed", {}).items():
+        # A copy, since arrays of `bytes` cannot be written to.
+        arrays[name] = np.frombuffer(zlib.decompress(arrays[name]), np.uint8).reshape(shape).copy()
     return Checkpoint(contents["step"], arrays, contents["meta"])
+
+
+def compress_images(
+    arrays: Mapping[str, np.ndarray],
+) -> tuple[dict[str, np.ndarray], dict[str, tuple[int, ...]]]:
+    """Compress large arrays of bytes, which are recorded frames.
+
+    Returns:
+        All arrays, and the shapes of those that are compressed.
+    """
+    shapes = {
+        name: array.shape
+        for name, array in arrays.items()
+        if array.dtype == np.uint8 and array.nbytes >= COMPRESSED_FROM_BYTES
+    }
+    # The fastest level: frames are mostly uniform, and the run waits.
+    compressed = {
+        name: np.frombuffer(zlib.compress(np.ascontiguousarray(arrays[name]), 1), np.uint8)
+        for name in shapes
+    }
+    return {**arrays, **compressed}, shapes
 
 
 def damage_message(file: CheckpointFile, error: Exception, *, is_last: bool) -> str:
