@@ -11,7 +11,12 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import IntegrityError
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.common.errors import ComparisonNotFound, ConfigMismatch, ExperimentNotFound
+from rl_teacher.common.errors import (
+    ComparisonNotFound,
+    ConfigMismatch,
+    ExperimentExists,
+    ExperimentNotFound,
+)
 from rl_teacher.store.database import as_url
 from rl_teacher.store.records import Counts, NewLabel
 from rl_teacher.store.sql import CHUNK
@@ -63,6 +68,42 @@ class TestExperiments:
         assert store.experiments.ensure("syn-1400", "Reacher-v1", {"seed": 1}) == experiment_id
         found = store.experiments.get("syn-1400")
         assert (found.env_id, found.config) == ("Reacher-v1", {"seed": 1})
+
+    def test_renamed_experiment_keeps_comparisons_and_name_in_config(self, store):
+        experiment_id = store.experiments.ensure("old", ENV_ID, {"name": "old", "seed": 1})
+        [comparison_id] = ask(store, experiment_id, 1)
+        store.experiments.rename("old", "new")
+        assert store.experiments.get("new").config == {"name": "new", "seed": 1}
+        assert store.comparisons.get(comparison_id).experiment_name == "new"
+        with pytest.raises(ExperimentNotFound):
+            store.experiments.get("old")
+
+    def test_taken_name_is_refused(self, store, experiment_id):
+        store.experiments.ensure("other", ENV_ID, {})
+        with pytest.raises(ExperimentExists):
+            store.experiments.rename("other", "syn-1400")
+        assert store.experiments.get("syn-1400").id == experiment_id
+
+    def test_archiving_again_records_no_second_event(self, store, experiment_id):
+        for _ in range(2):
+            store.experiments.set_archived("syn-1400", is_archived=True)
+        assert store.experiments.get("syn-1400").archived_at is not None
+        assert [each.kind for each in store.events.page(experiment_id).rows] == ["archive"]
+
+    def test_deletion_by_owner_outlives_experiment_in_audit_log(self, store, experiment_id):
+        ask(store, experiment_id, 1)
+        store.experiments.delete_by("syn-1400", "zoe")
+        [event] = store.events.page().rows
+        assert (event.kind, event.labeler, event.experiment) == ("delete", "zoe", None)
+        assert event.details == {"experiment": "syn-1400"}
+
+    def test_comparisons_are_numbered_in_each_experiment(self, store, experiment_id):
+        other = store.experiments.ensure("other", ENV_ID, {})
+        ask(store, experiment_id, 1, 2)
+        ask(store, other, 1)
+        ask(store, experiment_id, 2, 3, 3)
+        for each, numbers in ((experiment_id, [3, 2, 1]), (other, [1])):
+            assert [found.number for found in store.comparisons.page(each).rows] == numbers
 
     def test_config_is_stored_unchanged(self, store):
         store.experiments.ensure("ünï/code", ENV_ID, {"seed": 3, "net": [64, 64], "π": None})
