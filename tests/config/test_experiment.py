@@ -70,7 +70,7 @@ def test_single_label_is_asked_before_training():
         ({"n_labels": 2.5}, "--n-labels 2.5 was given; a whole number"),
         ({"clip_length": "1"}, "--clip-length 1 was given; a number"),
         ({"name": 7}, "--name 7 was given; text"),
-        ({"ppo": PPOConfig(hidden=(64, 0.5))}, "--ppo.hidden"),
+        ({"ppo": dataclasses.replace(PPOConfig(), hidden=(64, 0.5))}, "--ppo.hidden"),
     ],
 )
 def test_setting_out_of_bounds_raises_bad_config(changes, message):

@@ -67,7 +67,8 @@ def test_first_comparisons_wait_for_enough_steps():
     take_steps(env, 2 * 20 * 4)
     with Store.open(default_url(home())) as store:
         assert store.experiments.counts(store.experiments.get("spread").id).asked == 0
-        take_steps(env, 130)
+        # A pair whose segments overlap is replaced after the next rollout of 128 steps.
+        take_steps(env, 260)
         assert store.experiments.counts(store.experiments.get("spread").id).asked == 20
     env.close()
 
@@ -200,7 +201,7 @@ def test_action_changed_in_place_by_environment_is_recorded_as_given():
         return left.true_return - right.true_return
 
     env = wrapped(InPlace, teacher=watch)
-    take_steps(env, 200)
+    take_steps(env, 400)
     assert len(seen) >= 20
     assert all(np.abs(segment.actions).max() <= 1 for segment in seen)
     for segment in seen:
