@@ -102,6 +102,17 @@ class TestComparison:
         dark = min((frames[-1][:, :SIDE], frames[-1][:, SIDE + GAP :]), key=np.mean)
         assert abs(dark.mean() - 60) < 8
 
+    def test_sides_of_different_frame_rates_play_at_one_speed(self):
+        sides = [
+            clip_export.ClipFile(encode_mp4(frames, fps), fps, None)
+            for frames, fps in ((DARK, 40.0), (BRIGHT, 20.0))
+        ]
+        frames = frames_of(clip_export.encode(sides, "mp4"))
+        dark = [frame[:, :SIDE].mean() for frame in frames]
+        bright = [frame[:, SIDE + GAP :].mean() for frame in frames]
+        np.testing.assert_allclose(dark, [0, 60, 60, 60, 60, 60], atol=12)
+        np.testing.assert_allclose(bright, [180, 180, 200, 200, 220, 220], atol=12)
+
     def test_unrendered_comparison_is_not_ready(self, guest, trainer):
         [comparison_id] = trainer.ask(rendered=False)
         assert_problem(guest.get(f"/api/v1/comparisons/{comparison_id}/download"), 409)

@@ -127,13 +127,25 @@ def encode(sides: Sequence[ClipFile], form: ExportFormat) -> bytes:
                 renderer = stack.enter_context(closing(OffscreenRenderer()))
             except BadInput as error:
                 raise ProblemError(NOT_RENDERED, str(error)) from error
-        frames = side_by_side([frames_of(side, renderer) for side in sides])
-        fps = sides[0].fps
+        # Short clips show every step, longer ones every k-th: repeat frames of the slower ones.
+        fps = max(side.fps for side in sides)
+        columns = []
+        for side in sides:
+            others = [each for each in sides if each is not side]
+            columns.append(repeat_each(frames_of(side, renderer, others), round(fps / side.fps)))
+        frames = side_by_side(columns)
         return encode_gif(frames, fps) if form == "gif" else encode_mp4(frames, fps)
 
 
-def frames_of(clip: ClipFile, renderer: OffscreenRenderer | None) -> Iterator[Frame]:
+def frames_of(
+    clip: ClipFile, renderer: OffscreenRenderer | None, beside: Sequence[ClipFile] = ()
+) -> Iterator[Frame]:
     """Yield the frames of a clip.
+
+    Args:
+        clip: The clip.
+        renderer: Renderer of poses; None if there are only videos.
+        beside: Clips shown beside it, which share the camera's height and distance.
 
     Raises:
         CorruptClip: The clip or its scene is invalid.
@@ -156,8 +168,15 @@ def frames_of(clip: ClipFile, renderer: OffscreenRenderer | None) -> Iterator[Fr
         raise CorruptClip(
             f"The clip has {poses.shape[1]} bodies, but its scene has {len(scene.bodies)}."
         )
-    targets, distance = aim_camera(scene.model_dump(), poses, WIDTH / HEIGHT)
+    others = [unpack(each.content)[0] for each in beside if each.scene == clip.scene]
+    others = [each for each in others if each.shape[1:] == poses.shape[1:]]
+    targets, distance = aim_camera(scene.model_dump(), poses, WIDTH / HEIGHT, others)
     yield from renderer.draw(View(clip.scene, distance, WIDTH, HEIGHT), poses, targets)
+
+
+def repeat_each(frames: Iterator[Frame], times: int) -> Iterator[Frame]:
+    """Yield every frame several times in a row."""
+    return (frame for frame in frames for _ in range(times))
 
 
 def side_by_side(sides: Sequence[Iterator[Frame]]) -> Iterator[Frame]:
