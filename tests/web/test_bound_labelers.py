@@ -13,6 +13,8 @@ WITHOUT_A_NAME = {
     "/api/openapi.json",
     "/api/v1/clips/{content_hash}",
     "/api/v1/comparisons/{comparison_id}",
+    "/api/v1/comparisons/{comparison_id}/download",
+    "/api/v1/clips/{content_hash}/download",
     "/api/v1/events",
     "/api/v1/experiments",
     "/api/v1/labels",
@@ -95,12 +97,13 @@ def test_similar_experiment_names_are_not_found(bound, name):
     assert_problem(bound.get(f"/api/v1/experiments/{name}"), 404)
 
 
-def test_comparison_of_other_experiment_looks_missing(bound, store, secret):
-    comparison_id = first_of(store, secret)
-    there = bound.get(f"/api/v1/comparisons/{comparison_id}")
+@pytest.mark.parametrize("rest", ["", "/download"])
+def test_comparison_of_other_experiment_looks_missing(bound, store, secret, rest):
+    path = f"/api/v1/comparisons/{first_of(store, secret)}{rest}"
+    there = bound.get(path)
     assert_problem(there, 404)
     store.experiments.delete("secret")
-    assert bound.get(f"/api/v1/comparisons/{comparison_id}").content == there.content
+    assert bound.get(path).content == there.content
 
 
 def test_label_for_other_experiment_is_rejected_alone(bound, store, trainer, secret):

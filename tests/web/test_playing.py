@@ -108,6 +108,13 @@ class TestEpisodes:
         assert part.content == b"ftyp"
         assert part.headers["content-type"] == "video/mp4"
 
+    def test_episode_can_be_downloaded(self, open_app):
+        app = open_app("cart")
+        app.state.services.player.episode(0, 60.0)
+        response = enter(app, TOKEN).get("/api/v1/play/episodes/0/download?format=gif")
+        assert response.headers["content-disposition"] == 'attachment; filename="episode-1.gif"'
+        assert response.content.startswith(b"GIF89a")
+
     @pytest.mark.parametrize("number", ["2", "10000"])
     def test_missing_episode_is_not_found(self, owner, number):
         assert "2 are played" in assert_problem(owner.get(f"/api/v1/play/episodes/{number}"), 404)
