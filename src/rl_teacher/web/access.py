@@ -113,7 +113,13 @@ class AccessMiddleware:
                 self._authenticator.count_anonymous(client_network(request))
             return None
         if has_token(request):
-            return await self._exchange_token(request)
+            # The cookie replaces the token, which would stay in the history of the browser.
+            links = [value for key, value in query_of(request) if key == "token"]
+            await self._authenticate(links, request)
+            headers = {"Cache-Control": "no-store"}
+            response = RedirectResponse(without_token(request), 303, headers)
+            set_cookie(response, request, links[0])
+            return response
         tokens = bearer_tokens(request)
         credentials = tokens or [request.cookies.get(cookie_name(request), "")]
         identity = await self._authenticate(credentials, request)
@@ -165,14 +171,6 @@ class AccessMiddleware:
             "contains the access key, and this browser stores it. Programs send the key in the "
             "header `Authorization: Bearer KEY`.",
         )
-
-    async def _exchange_token(self, request: Request) -> Response:
-        """Exchange the token in a link for a cookie and redirect to the address without it."""
-        tokens = [value for key, value in query_of(request) if key == "token"]
-        await self._authenticate(tokens, request)
-        response = RedirectResponse(without_token(request), 303, {"Cache-Control": "no-store"})
-        set_cookie(response, request, tokens[0])
-        return response
 
 
 def set_cookie(response: Response, request: Request, credential: str) -> None:

@@ -96,17 +96,14 @@ class ClipExporter:
         with folder_errors(self._cache):
             self._cache.mkdir(parents=True, exist_ok=True)
             write_atomically(path, content, is_synced=False)
-            self._prune()
+            # The least recently used files over the size limit are deleted.
+            files = [(each.stat(), each) for each in self._cache.iterdir()]
+            kept_bytes = 0
+            for status, each in sorted(files, key=lambda file: file[0].st_mtime, reverse=True):
+                kept_bytes += status.st_size
+                if kept_bytes > MAX_CACHE_BYTES:
+                    each.unlink(missing_ok=True)
         return content
-
-    def _prune(self) -> None:
-        """Delete the least recently used files over the size limit."""
-        files = [(path.stat(), path) for path in self._cache.iterdir()]
-        kept_bytes = 0
-        for status, path in sorted(files, key=lambda file: file[0].st_mtime, reverse=True):
-            kept_bytes += status.st_size
-            if kept_bytes > MAX_CACHE_BYTES:
-                path.unlink(missing_ok=True)
 
 
 def read_cached(path: Path) -> bytes | None:

@@ -132,9 +132,14 @@ class TerminalSession:
             key = self.ask(f"Which is better? {KEYS}: ").strip().lower()[:1]
             if key == "q":
                 return False
-            if key == "u":
-                self._undo()
+            if key == "u" and self._labelled:
+                withdrawn = NewLabel(self._labelled.pop(), None, self.labeler)
+                self.store.labels.add_many([withdrawn])
+                self.say("The label was withdrawn; the comparison is shown again.")
                 return True
+            if key == "u":
+                self.say("There is no label to undo.")
+                continue
             if key not in ANSWERS:
                 self.say(f"{key!r} is not an answer: {KEYS}")
                 continue
@@ -154,13 +159,6 @@ class TerminalSession:
         self.store.labels.add_many([label])
         self._labelled.append(comparison.id)
         return True
-
-    def _undo(self) -> None:
-        if not self._labelled:
-            self.say("There is no label to undo.")
-            return
-        self.store.labels.add_many([NewLabel(self._labelled.pop(), None, self.labeler)])
-        self.say("The label was withdrawn; the comparison is shown again.")
 
 
 def duration_s(clip: ClipView) -> float:

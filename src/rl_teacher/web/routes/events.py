@@ -12,7 +12,7 @@ from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.experiment_views import redact_for_labelers
 from rl_teacher.web.poller import Snapshot, Subscriber
 from rl_teacher.web.problems import TOO_MANY, ProblemError
-from rl_teacher.web.schemas.experiments import ExperimentSummary, MetricsEntry
+from rl_teacher.web.schemas.experiments import MetricsEntry
 from rl_teacher.web.services import ServicesDep
 
 RECONNECT_MS = 2_000
@@ -93,7 +93,11 @@ class EventStream:
                 followed is not None or self._subscriber.only not in (None, name)
             ):
                 continue
-            summary = self._personalised(shared, snapshot)
+            mine = snapshot.mine.get((name, self._subscriber.labeler), 0)
+            progress = shared.progress.model_copy(update={"mine": mine})
+            summary = shared.model_copy(update={"progress": progress})
+            if not self._subscriber.is_owner:
+                summary = redact_for_labelers(summary)
             yield from self._if_new("experiment", name, summary.model_dump_json())
             if followed is not None:
                 yield from self._if_new("progress", name, summary.progress.model_dump_json())
@@ -102,13 +106,6 @@ class EventStream:
                     yield from self._if_new("episode", name, episode)
         if self._subscriber.is_owner and followed is not None and followed in snapshot.rows:
             yield from self._metrics(snapshot.rows[followed])
-
-    def _personalised(self, summary: ExperimentSummary, snapshot: Snapshot) -> ExperimentSummary:
-        """Return the summary with the subscriber's own count, and for labelers without metrics."""
-        mine = snapshot.mine.get((summary.name, self._subscriber.labeler), 0)
-        progress = summary.progress.model_copy(update={"mine": mine})
-        own = summary.model_copy(update={"progress": progress})
-        return own if self._subscriber.is_owner else redact_for_labelers(own)
 
     def _metrics(self, rows: Sequence[MetricsEntry]) -> Iterator[ServerSentEvent]:
         """Yield new metrics; for a new subscriber only the latest row."""
