@@ -33,7 +33,7 @@ def play(game: AtariGame) -> tuple[np.ndarray, np.ndarray]:
     shown = Emulators(game, 1, 1, IN_COLOUR, is_blanked=False)
     seen = Emulators(game, 1, 1, FrameSettings())
     seed, only = np.array([3]), np.ones(1, np.bool_)
-    images = shown.begin(seed, only), seen.begin(seed, only)
+    images = shown.reset(seed, only), seen.reset(seed, only)
     rng = np.random.default_rng(1)
     for _ in range(STEPS):
         action = np.array([ALWAYS.get(game.name, rng.integers(shown.action_space.n))])
