@@ -95,6 +95,39 @@ class TestEveryPage:
         page.get_by_label("Search experiments").fill("no such thing")
         page.get_by_text("No experiment matches").wait_for()
 
+    def test_owner_renames_archives_and_deletes_experiment(
+        self, open_context, service, store, full
+    ):
+        old = Experiment(store, full.media, f"{full.name}-old")
+        old.set_status("finished", "Finished.")
+        new_name = f"{full.name}-new"
+        page = open_context().new_page()
+        go_to_experiments(page, service, full)
+        page.get_by_role("button", name=f"Manage {old.name}").click()
+        page.get_by_label("Name").fill(new_name)
+        page.get_by_role("button", name="Rename").click()
+        link = page.get_by_role("link", name=new_name, exact=True)
+        link.wait_for()
+        manage = page.get_by_role("button", name=f"Manage {new_name}")
+        manage.click()
+        page.get_by_role("button", name="Archive").click()
+        link.wait_for(state="detached")
+        page.get_by_role("button", name="archived experiment").click()
+        manage.click()
+        page.get_by_role("button", name="Delete…").click()
+        page.get_by_role("button", name="Delete permanently").click()
+        link.wait_for(state="detached")
+        names = [each.name for each in store.experiments.all()]
+        assert full.name in names
+        assert {old.name, new_name}.isdisjoint(names)
+
+    def test_running_experiment_cannot_be_deleted(self, open_context, service, full):
+        page = open_context().new_page()
+        go_to_experiments(page, service, full)
+        page.get_by_role("button", name=f"Manage {full.name}", exact=True).click()
+        page.get_by_text("Stop it before you rename, archive or delete it.").wait_for()
+        assert page.get_by_role("button", name="Delete").count() == 0
+
     def test_experiment_page_follows_changes(self, open_context, service, full):
         page = open_context().new_page()
         go_to_experiment(page, service, full)

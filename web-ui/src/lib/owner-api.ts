@@ -96,6 +96,18 @@ export async function revokeInvite(id: number): Promise<void> {
   await request(`${API}/invites/${id}`, { method: 'DELETE' })
 }
 
+// --- experiments ---
+
+export const renameExperiment = (name: string, newName: string): Promise<unknown> =>
+  sendJson('POST', `${pathOf(name)}/rename`, { name: newName })
+
+export const setArchived = (name: string, isArchived: boolean): Promise<unknown> =>
+  sendJson('POST', `${pathOf(name)}/${isArchived ? 'archive' : 'restore'}`, {})
+
+export async function deleteExperiment(name: string): Promise<void> {
+  await request(pathOf(name), { method: 'DELETE' })
+}
+
 // --- run ---
 
 /** Change the settings that are given; null clears one. */
