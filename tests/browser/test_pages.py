@@ -32,7 +32,7 @@ class TestAccess:
         answered = page.goto(service.address.url + path + query)
         assert answered.status == 401
         text = page.locator("body").inner_text()
-        assert "Open the link that you were given" in text
+        assert "Open the link that you received" in text
         assert page.context.cookies() == []
 
     def test_token_is_removed_from_address_and_hidden_from_scripts(

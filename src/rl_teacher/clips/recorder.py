@@ -21,7 +21,7 @@ MAX_ROUNDS = 40
 
 
 @dataclass(frozen=True)
-class Cuts:
+class SegmentSpans:
     """The positions of C segments in a recorder's buffer.
 
     Attributes:
@@ -38,11 +38,11 @@ class Cuts:
     def __len__(self) -> int:
         return len(self.first)
 
-    def take(self, chosen: slice | Int64[np.ndarray, " chosen"]) -> "Cuts":
+    def take(self, chosen: slice | Int64[np.ndarray, " chosen"]) -> "SegmentSpans":
         """Select some of the segments."""
-        return Cuts(self.first[chosen], self.env[chosen], self.num_steps[chosen])
+        return SegmentSpans(self.first[chosen], self.env[chosen], self.num_steps[chosen])
 
-    def overlaps(self, other: "Cuts") -> Bool[np.ndarray, " segment"]:
+    def overlaps(self, other: "SegmentSpans") -> Bool[np.ndarray, " segment"]:
         """Return [C], whether each segment shares steps with the other's at the same position."""
         starts_before_end = self.first < other.first + other.num_steps
         ends_after_start = other.first < self.first + self.num_steps
@@ -94,7 +94,7 @@ class Recorder:
         """Return the ring positions of steps; step 0 is the oldest kept."""
         return (self._written - self.num_steps + steps) % self._capacity
 
-    def cut(self, num: int, rng: np.random.Generator) -> Cuts:
+    def cut(self, num: int, rng: np.random.Generator) -> SegmentSpans:
         """Sample segments, each within one episode.
 
         An episode shorter than L is one whole segment; of a longer one, any L steps are. If ends
@@ -103,16 +103,16 @@ class Recorder:
         Returns:
             `num` positions; fewer, possibly none, while the buffer holds too few steps.
         """
-        parts: list[Cuts] = []
+        parts: list[SegmentSpans] = []
         for _ in range(MAX_ROUNDS if self.num_steps else 0):
             parts.append(self._draw(num * DRAWS_PER_SEGMENT, rng))
             if sum(map(len, parts)) >= num:
                 break
         columns = [[getattr(p, name) for p in parts] for name in ("first", "env", "num_steps")]
         empty = np.zeros(0, np.int64)  # so that no parts are no segments
-        return Cuts(*(np.concatenate([empty, *column])[:num] for column in columns))
+        return SegmentSpans(*(np.concatenate([empty, *column])[:num] for column in columns))
 
-    def _draw(self, num: int, rng: np.random.Generator) -> Cuts:
+    def _draw(self, num: int, rng: np.random.Generator) -> SegmentSpans:
         """Draw first steps and keep those at which a segment can start."""
         first = rng.integers(0, self.num_steps, num)
         env = rng.integers(0, self._ring["ended"].shape[1], num)
@@ -128,10 +128,10 @@ class Recorder:
             last = self._ring_positions(first + num_steps - 1)
             usable |= ends_within & self._ring["terminated"][last, env]
         usable &= self._ring["is_valid"][self._ring_positions(first), env]
-        return Cuts(first, env, num_steps).take(np.nonzero(usable)[0])
+        return SegmentSpans(first, env, num_steps).take(np.nonzero(usable)[0])
 
     def gather(
-        self, name: str, cuts: Cuts, stride: int = 1
+        self, name: str, cuts: SegmentSpans, stride: int = 1
     ) -> tuple[Shaped[np.ndarray, "segment time ..."], Bool[np.ndarray, "segment time"]]:
         """Return one column of many segments.
 
@@ -148,7 +148,7 @@ class Recorder:
         steps = cuts.first[:, None] + np.minimum(time, cuts.num_steps[:, None] - 1)
         return self._ring[name][self._ring_positions(steps), cuts.env[:, None]], is_real
 
-    def segments(self, cuts: Cuts) -> list[Segment]:
+    def segments(self, cuts: SegmentSpans) -> list[Segment]:
         """Copy segments out of the buffer."""
         segments = []
         for first, env, num_steps in zip(cuts.first, cuts.env, cuts.num_steps, strict=True):

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Shaped
 
-from rl_teacher.clips.recorder import Cuts, Recorder
+from rl_teacher.clips.recorder import Recorder, SegmentSpans
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
 from rl_teacher.predictor.ensemble import RewardPredictor
@@ -169,7 +169,7 @@ class QueryPlanner:
         ]
         return pairs if is_fitted else self._with_shared_segments(pairs)
 
-    def _candidate_cuts(self, num: int) -> tuple[Cuts, Cuts]:
+    def _candidate_cuts(self, num: int) -> tuple[SegmentSpans, SegmentSpans]:
         """Sample the sides of random pairs, without those whose sides share steps."""
         cuts = self._recorder.cut(2 * num, self._rng)
         num_pairs = len(cuts) // 2
@@ -188,7 +188,7 @@ class QueryPlanner:
             pairs[place] = (pairs[place][0], other)
         return pairs
 
-    def _candidates(self, left: Cuts, right: Cuts) -> Candidates:
+    def _candidates(self, left: SegmentSpans, right: SegmentSpans) -> Candidates:
         """Compute logits and features of pairs, as differences of their sides."""
         predictor, returns, features = self._predictor, [], []
         for cuts in (left, right):
@@ -203,7 +203,7 @@ class QueryPlanner:
         return Candidates(returns[0] - returns[1], features[0] - features[1])
 
     def input_rows(
-        self, cuts: Cuts, stride: int = 1
+        self, cuts: SegmentSpans, stride: int = 1
     ) -> tuple[Shaped[np.ndarray, "segment time features"], Bool[np.ndarray, "segment time"]]:
         """Return the predictor's input rows of segments, and which of them are not padding.
 
