@@ -126,7 +126,9 @@ def read_checkpoint(file: CheckpointFile) -> Checkpoint:
     arrays, contents = unpack(content)
     for name, shape in contents.get("compressed", {}).items():
         # A copy, since arrays of `bytes` cannot be written to.
-        arrays[name] = np.frombuffer(zlib.decompress(arrays[name]), np.uint8).reshape(shape).copy()
+        arrays[name] = (
+            np.frombuffer(zlib.decompress(arrays[name].data), np.uint8).reshape(shape).copy()
+        )
     return Checkpoint(contents["step"], arrays, contents["meta"])
 
 
@@ -145,7 +147,7 @@ def compress_images(
     }
     # The fastest level: frames are mostly uniform, and the run waits.
     compressed = {
-        name: np.frombuffer(zlib.compress(np.ascontiguousarray(arrays[name]), 1), np.uint8)
+        name: np.frombuffer(zlib.compress(np.ascontiguousarray(arrays[name]).data, 1), np.uint8)
         for name in shapes
     }
     return {**arrays, **compressed}, shapes
