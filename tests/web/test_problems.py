@@ -28,10 +28,11 @@ ANSWERED_IN_ANY_CASE = (
     *("/e/{name}", "/e/{name}/label"),
     "/api/v1/environments/{env_id:path}/clips",
 )
-SAYING_SOMETHING = {
+VALID_BODIES = {
     "gold": {"answer": "left"},
     "adjudicate": {"answer": "left"},
     "control": {"state": "run"},
+    "rename": {"name": "other"},
 }
 
 
@@ -59,7 +60,7 @@ class TestProblemFormat:
             path = route.path
             for name in ("{comparison_id}", "{name}", "{name:path}"):
                 path = path.replace(name, "424242")
-            payload = SAYING_SOMETHING.get(route.path.rpartition("/")[2], {})
+            payload = VALID_BODIES.get(route.path.rpartition("/")[2], {})
             response = program.request(method, fill_path(path), json=payload)
             if method == "HEAD":
                 assert response.status_code == 404
