@@ -13,6 +13,23 @@ def go_to_experiment(page, service, full):
     page.get_by_text("Episode at step").wait_for(timeout=PATIENCE_MS)
 
 
+def go_to_finished_run(page, service, full):
+    clip = full.add_model_clip(7)
+    episode = {"clip": clip, "true_return": 990.0, "step": 400_000}
+    full.store.experiments.set_latest_episode(full.id, episode)
+    full.set_status("finished", "Finished.", warnings=["Few labels agree."], is_extendable=True)
+    page.goto(service.link(f"/e/{full.name}?extend"))
+    page.get_by_text("After: step").wait_for(timeout=PATIENCE_MS)
+
+
+def go_to_notices_of_labelling(page, service, full):
+    full.store.experiments.describe(full.id, "", 60)
+    message = "7 more labels until training continues"
+    full.set_status("waiting", message, num_missing=7, warnings=["Few labels agree. " * 6])
+    go_to_labelling(page, service, full)
+    page.get_by_text(message).wait_for()
+
+
 def go_to_labelling(page, service, full):
     page.goto(service.label_link(full.name))
     LabellingPage(page).shown_comparison()
@@ -93,7 +110,9 @@ def go_to_invite(page, service, full):
 PAGES = {
     "experiments": go_to_experiments,
     "experiment": go_to_experiment,
+    "finished run": go_to_finished_run,
     "labelling": go_to_labelling,
+    "labelling with notices": go_to_notices_of_labelling,
     "help": go_to_help,
     "idle labelling": go_to_idle_labelling,
     "practice": go_to_practice,

@@ -131,7 +131,8 @@ export class Mock {
       steps_per_second: phase === 'training' ? 24_000 : null, progress: this.progressOf(experiment),
       sparkline: rows.filter((_, i) => i % 3 === 0).map((row) => row.true_return), instructions,
       updated_at: new Date().toISOString(), is_running: !['finished', 'stopped', 'lost'].includes(phase),
-      latest_episode: episode,
+      first_episode: null, latest_episode: episode, is_archived: false,
+      num_missing: phase === 'waiting' ? 7 : 0, warnings: [], is_extendable: phase === 'finished',
     }
   }
 

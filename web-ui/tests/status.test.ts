@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 
-import { describeStatus } from '../src/lib/status'
+import { describeStatus, hasStartedTraining, missingLabels, warningKind } from '../src/lib/status'
 
 const progress = { mine: 0, answered: 209, asked: 214, target: null, waiting: 5, message: '' }
 const status = {
@@ -10,6 +10,7 @@ const status = {
   num_steps: 3_000_000,
   steps_per_second: 1_000,
   progress,
+  num_missing: 0,
 }
 
 describe('describeStatus', () => {
@@ -32,7 +33,40 @@ describe('describeStatus', () => {
     expect(describeStatus({ ...status, phase: 'waiting' })).toBe('Training waits for 5 more labels.')
   })
 
+  it('states which labels a run waits for', () => {
+    const message = '7 more labels until training starts'
+    const waiting = { ...status, phase: 'waiting' as const, num_missing: 7, message }
+    expect(describeStatus(waiting)).toBe(`${message}.`)
+    expect(missingLabels(waiting)).toBe(message)
+  })
+
   it('returns the message of the service for a lost run', () => {
     expect(describeStatus({ ...status, phase: 'lost', message: 'No reports.' })).toBe('No reports.')
+  })
+})
+
+describe('missingLabels', () => {
+  it('is null for a run that waits for no label or does not wait', () => {
+    expect(missingLabels({ phase: 'waiting', num_missing: 0, message: 'Rendering.' })).toBeNull()
+    expect(missingLabels({ phase: 'training', num_missing: 3, message: 'training' })).toBeNull()
+  })
+})
+
+describe('hasStartedTraining', () => {
+  it('is true once, at the first training after the labels before it', () => {
+    const phases = ['random', 'waiting', 'fitting', 'training', 'training'] as const
+    const summaries = phases.map((phase, i) => ({ phase, step: i === 4 ? 2048 : 0 }))
+    const starts = summaries.map((now, i) => hasStartedTraining(summaries[i - 1] ?? null, now))
+    expect(starts).toEqual([false, false, false, true, false])
+  })
+
+  it('is false for training that continues', () => {
+    expect(hasStartedTraining({ phase: 'waiting', step: 500 }, { phase: 'training' })).toBe(false)
+  })
+})
+
+describe('warningKind', () => {
+  it('is the same for a warning with other numbers', () => {
+    expect(warningKind('Only 45% of 20 answers')).toBe(warningKind('Only 51% of 40 answers'))
   })
 })

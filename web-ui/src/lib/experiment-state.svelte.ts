@@ -15,6 +15,8 @@ export class ExperimentState {
   rows = $state.raw<readonly MetricsEntry[]>([])
   failure = $state.raw<unknown>(null)
   readonly latestEpisode: LatestEpisode
+  /** The first episode, loaded once the run is finished. */
+  readonly firstEpisode: LatestEpisode
   #retryTimer: ReturnType<typeof setTimeout> | undefined
 
   constructor(
@@ -22,6 +24,7 @@ export class ExperimentState {
     clips: ClipLoader,
   ) {
     this.latestEpisode = new LatestEpisode(clips)
+    this.firstEpisode = new LatestEpisode(clips)
   }
 
   /** Read the experiment and follow its changes; return a function that stops. */
@@ -62,6 +65,9 @@ export class ExperimentState {
 
   #update(summary: ExperimentSummary): void {
     if (this.detail !== null) this.detail = { ...this.detail, ...summary }
+    if (summary.phase === 'finished' && summary.first_episode !== null) {
+      void this.firstEpisode.show(summary.first_episode)
+    }
     if (summary.latest_episode !== null) void this.latestEpisode.show(summary.latest_episode)
   }
 }

@@ -10,9 +10,12 @@ import { GivenLabels } from './given-labels.svelte'
 import { LatestEpisode } from './latest-episode.svelte'
 import { Leases } from './leases'
 import { LabellingProgress, secondsToNext } from './progress.svelte'
+import { hasStartedTraining } from './status'
 import type { Answer, Comparison, ExperimentSummary, Progress } from './api-types'
 
 const RETRY_MS = 3_000
+/** How long the page announces that training starts. */
+const START_NOTICE_MS = 8_000
 /** Interval of checks whether comparisons leased to others have become free. */
 const RECHECK_MS = 10_000
 
@@ -46,6 +49,8 @@ export class LabellingSession {
   isReviewing = $state(false)
   isOpening = $state(false)
   summary = $state.raw<ExperimentSummary | null>(null)
+  /** Whether training has started for the first time just now. */
+  isTrainingStarting = $state(false)
   /** The last error that does not resolve by itself. */
   notice = $state('')
   /** Why the page cannot start at all. */
@@ -62,6 +67,7 @@ export class LabellingSession {
   /** The step of training at which the number of comparisons last changed. */
   #lastAskedStep = 0
   #retryTimer: ReturnType<typeof setTimeout> | undefined
+  #startTimer: ReturnType<typeof setTimeout> | undefined
   #stopListening: (() => void) | null = null
   readonly #leases: Leases
   readonly #service: Service
@@ -139,6 +145,7 @@ export class LabellingSession {
 
   stop(): void {
     clearTimeout(this.#retryTimer)
+    clearTimeout(this.#startTimer)
     this.#stopListening?.()
     this.#leases.stop()
     this.labels.close()
@@ -286,9 +293,16 @@ export class LabellingSession {
 
   #followSummary(summary: ExperimentSummary): void {
     if (summary.progress.asked !== this.summary?.progress.asked) this.#lastAskedStep = summary.step
+    if (hasStartedTraining(this.summary, summary)) this.#announceStart()
     this.summary = summary
     this.#followProgress(summary.progress)
     if (summary.latest_episode !== null) void this.latestEpisode.show(summary.latest_episode)
+  }
+
+  #announceStart(): void {
+    this.isTrainingStarting = true
+    clearTimeout(this.#startTimer)
+    this.#startTimer = setTimeout(() => (this.isTrainingStarting = false), START_NOTICE_MS)
   }
 
   #followProgress(progress: Progress): void {

@@ -1,4 +1,4 @@
-/** The agent's latest episode, loaded for display. */
+/** An episode of the agent, the latest or the first, loaded for display. */
 
 import type { ClipLoader, LoadedClip } from './clips'
 import type { Episode } from './api-types'

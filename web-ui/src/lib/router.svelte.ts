@@ -20,6 +20,8 @@ export function routeOf(path: string): Route {
 
 export const experimentPath = (name: string): string => `/e/${encodeURIComponent(name)}`
 export const labelPath = (name: string): string => `${experimentPath(name)}/label`
+/** The page of a finished experiment, at the form that extends it. */
+export const extendPath = (name: string): string => `${experimentPath(name)}?extend`
 /** The labelling page with one comparison. */
 export const comparisonPath = (name: string, id: number): string =>
   `${labelPath(name)}?comparison=${id}`

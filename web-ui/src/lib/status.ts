@@ -3,7 +3,10 @@
 import { duration, plural, short } from './format'
 import type { ExperimentSummary } from './api-types'
 
-type Status = Pick<ExperimentSummary, 'phase' | 'message' | 'step' | 'num_steps' | 'steps_per_second' | 'progress'>
+type Status = Pick<
+  ExperimentSummary,
+  'phase' | 'message' | 'step' | 'num_steps' | 'steps_per_second' | 'progress' | 'num_missing'
+>
 
 export function describeStatus(status: Status): string {
   const { phase, step, num_steps, progress } = status
@@ -12,9 +15,7 @@ export function describeStatus(status: Status): string {
     case 'training':
       return describeTraining(status, steps)
     case 'waiting':
-      return progress.waiting > 0
-        ? `Training waits for ${plural(progress.waiting, 'more label')}.`
-        : 'Rendering the next clips.'
+      return describeWaiting(status)
     case 'fitting':
       return `Fitting the reward predictor to ${plural(progress.answered, 'label')}.`
     case 'random':
@@ -31,6 +32,27 @@ export function describeStatus(status: Status): string {
       return status.message
   }
 }
+
+function describeWaiting(status: Status): string {
+  const missing = missingLabels(status)
+  if (missing !== null) return `${missing}.`
+  const { waiting } = status.progress
+  return waiting > 0 ? `Training waits for ${plural(waiting, 'more label')}.` : 'Rendering the next clips.'
+}
+
+/** Return "7 more labels until training starts", or null if training does not wait for labels. */
+export const missingLabels = (
+  { phase, num_missing, message }: Pick<Status, 'phase' | 'num_missing' | 'message'>,
+): string | null => (phase === 'waiting' && num_missing > 0 ? message : null)
+
+/** Return whether a run has started training for the first time between two summaries. */
+export const hasStartedTraining = (
+  before: Pick<Status, 'phase' | 'step'> | null,
+  now: Pick<Status, 'phase'>,
+): boolean => before?.step === 0 && before.phase !== 'training' && now.phase === 'training'
+
+/** Return a warning without its numbers, which change with every label. */
+export const warningKind = (text: string): string => text.replace(/\d+/g, '')
 
 function describeTraining({ step, num_steps, steps_per_second, progress }: Status, steps: string): string {
   const left_s = steps_per_second ? (num_steps - step) / steps_per_second : 0
