@@ -220,7 +220,7 @@ def test_comparisons_of_a_paced_run_are_asked_ahead_of_the_answers():
 def test_first_comparisons_are_distinct_and_from_all_parts_of_an_episode():
     config = replace(CONFIG, env_id="Hopper-v5", num_timesteps=512)
     with Labeler(limit=0), running(config):
-        assert seconds_until(lambda: len(waiting()) >= config.pretrain_labels) < 60
+        assert seconds_until(lambda: len(waiting()) >= 8) < 60
         pairs = [(each.left.content_hash, each.right.content_hash) for each in waiting()]
         stop()
     hashes = [each for pair in pairs for each in pair]

@@ -20,6 +20,7 @@ from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.store import Store
 from rl_teacher.teach import teach
+from tests.store.comparisons import answered_comparisons
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
 
@@ -220,7 +221,6 @@ SCRIPT = """
 import dataclasses, sys
 from tests.test_teach import CONFIG, QUIET
 from rl_teacher.teach import teach
-from tests.store.comparisons import answered_comparisons
 config = dataclasses.replace(CONFIG, name=sys.argv[1], num_timesteps=int(sys.argv[2]))
 teach(config, dataclasses.replace(QUIET, checkpoint_seconds=0.3))
 """

@@ -200,7 +200,7 @@ def test_second_tab_is_shown_the_answer_of_the_first(open_context, service, expe
     second.answer(Answer.RIGHT)
     second.page.get_by_role("status").filter(has_text="was rejected").wait_for()
     recent = second.page.get_by_role("button", name=experiment.title_of(comparison_id))
-    assert "left is better" in recent.get_attribute("aria-label")
+    assert "left is better" in (recent.get_attribute("aria-label") or "")
     assert experiment.answers() == {comparison_id: Answer.LEFT}
 
 
