@@ -6,7 +6,6 @@ import time
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from rl_teacher.clips.answer import Answer
@@ -226,8 +225,8 @@ def test_first_comparisons_are_distinct_and_from_all_parts_of_an_episode():
     hashes = [each for pair in pairs for each in pair]
     assert len(set(hashes)) == len(hashes)
     files = SegmentFiles(home() / "segments")
-    heights = [float(files.load(each).observations[:, 0].mean()) for each in hashes]
-    assert np.std(heights) > 0.02
+    # A Hopper that acts at random falls within some 20 steps, so that each clip is an episode.
+    assert len({len(files.load(each)) for each in hashes}) > 4
 
 
 @pytest.mark.parametrize("from_page", [True, False], ids=["page", "command line"])

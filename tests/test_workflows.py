@@ -383,7 +383,7 @@ def test_agent_path_accepts_experiment_folder():
 @pytest.mark.usefixtures("first")
 def test_unsuitable_agent_path_raises_with_reason():
     other = dataclasses.replace(TEACH, predictor="rl", agent_path="first")
-    with pytest.raises(BadConfig, match="networks of"):
+    with pytest.raises(BadConfig, match="saved agent does not fit this one"):
         teach(dataclasses.replace(other, env_id="Pendulum-v1"), QUIET)
     with pytest.raises(BadInput, match="nobody"):
         teach(dataclasses.replace(other, name="other", agent_path="nobody"), QUIET)

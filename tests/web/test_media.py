@@ -146,7 +146,7 @@ class TestDamagedClips:
     def test_wrong_number_of_frames_is_named(self, program, trainer):
         poses = np.zeros((NUM_FRAMES - 1, 4, 7), np.float32)
         clip = trainer.add_clip("jump", content=pack(poses, FPS))
-        assert "29 frames, not 30" in assert_problem(program.get(url(clip)), 502)
+        assert "29 frames instead of 30" in assert_problem(program.get(url(clip)), 502)
 
     @pytest.mark.parametrize("content", [b"RLTX" + bytes(100), b"x", b'{"poses": []}'])
     def test_invalid_poses_are_named(self, program, trainer, content):
@@ -155,7 +155,7 @@ class TestDamagedClips:
 
     def test_invalid_video_is_named(self, program, trainer):
         clip = trainer.add_clip("film", "video", content=b"<html>")
-        assert "no MP4" in assert_problem(program.get(url(clip)), 502)
+        assert "not an MP4 file" in assert_problem(program.get(url(clip)), 502)
 
     @pytest.mark.parametrize("kind", ["hologram", "poses"])
     def test_invalid_metadata_is_named(self, program, trainer, kind):
