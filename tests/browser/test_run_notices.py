@@ -1,4 +1,4 @@
-"""What the pages say about the pace of a run, its warnings and its end."""
+"""Notices of the pages about the pace of a run, its warnings and its end."""
 
 import pytest
 

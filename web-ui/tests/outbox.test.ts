@@ -51,15 +51,15 @@ describe('Outbox', () => {
       rejected: [{ request_id: 'request-3', problem, stored_answer: 'right' }],
       warning: 'too fast',
     }
-    const told: unknown[] = []
+    const reported: unknown[] = []
     const outbox = await Outbox.open({
       send: () => Promise.resolve(receipt),
-      rejected: (label, { status }, stored) => told.push(label.label.request_id, status, stored),
-      warned: (warning) => told.push(warning),
+      rejected: (label, { status }, stored) => reported.push(label.label.request_id, status, stored),
+      warned: (warning) => reported.push(warning),
       database: new IDBFactory(),
     })
     await outbox.add(unsent(3))
-    expect(told).toEqual(['request-3', 409, 'right', 'too fast'])
+    expect(reported).toEqual(['request-3', 409, 'right', 'too fast'])
     expect(outbox.length).toBe(0)
     outbox.close()
   })

@@ -45,7 +45,7 @@ SHADOW = (0.115, 0.127, 0.148, 1.0)
 
 @dataclass(frozen=True)
 class View:
-    """What is constant over the images of a clip.
+    """Properties that all images of a clip share.
 
     Attributes:
         scene: the file of the scene.

@@ -276,7 +276,7 @@ def aim_camera(
         scene: the scene.
         poses: [T, B, 7] poses of its bodies.
         aspect: width of the image divided by its height.
-        beside: poses of clips shown beside it, which share height and distance.
+        beside: poses of the clips shown next to it, which share height and distance.
 
     Returns:
         [T, 3] targets, which follow the tracked body along the ground at a fixed height, and the

@@ -20,7 +20,7 @@ from rl_teacher.queries.schedules import Budget, Progress, Schedule, change_rate
 from rl_teacher.queries.selectors import Candidates, Selector, uniform
 
 MAX_QUERIES_PER_ROLLOUT = 50
-"""Comparisons asked after one rollout of training, if nobody has to be waited for."""
+"""Comparisons asked after one rollout of training, if a synthetic teacher answers."""
 MAX_WAITING = 20
 """Comparisons that wait for a person during training: about a minute's work."""
 LEAD = 5
@@ -105,7 +105,7 @@ class QueryPlanner:
         """Extend the run to more labels or more steps; see `schedules.extend`.
 
         Args:
-            total: labels over the whole run, those asked so far included; None for no more.
+            total: labels over the whole run, those asked so far included; None to keep it.
             num_steps: environment steps of the whole run.
             num_asked: labels asked so far.
             progress: of the run.
@@ -152,7 +152,10 @@ class QueryPlanner:
         left, right = self._candidate_cuts(num * per_pair)
         if not len(left):
             return []
-        candidates = self._candidates(left, right)
+        if is_fitted or is_person:
+            candidates = self._candidates(left, right)
+        else:  # random pairs need neither predictions nor features
+            candidates = Candidates(np.zeros((1, len(left))), np.zeros((len(left), 1)))
         if is_person:
             distinct = candidates.distinct(ALIKE_SHARE)
             left, right = left.take(distinct), right.take(distinct)

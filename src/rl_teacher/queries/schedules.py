@@ -112,7 +112,7 @@ def extend(
 
     Args:
         budget: the budget so far.
-        total: labels over the whole run, those asked so far included; None for no more.
+        total: labels over the whole run, those asked so far included; None to keep it.
         num_steps: environment steps of the whole run.
         num_asked: labels asked so far.
         progress: of the run.

@@ -153,7 +153,7 @@ class SegmentRenderer:
             steps: [F] ascending steps.
             record: the replay of its episode; needed where `kind` is "video".
             frames: preprocessing of image observations in the segment; None if there is none.
-            beside: segments shown beside it, which share the camera's height and distance.
+            beside: segments shown next to it, which share the camera's height and distance.
 
         Raises:
             BadInput: nothing can be rendered on this machine.

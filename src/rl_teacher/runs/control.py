@@ -33,7 +33,7 @@ class Phase(StrEnum):
 
 
 ENDED = (Phase.FINISHED, Phase.STOPPED)
-"""Phases of a run that trains no more."""
+"""Phases of a run that has ended."""
 
 
 @dataclass(frozen=True)

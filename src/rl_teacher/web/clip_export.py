@@ -142,7 +142,7 @@ def frames_of(
     Args:
         clip: The clip.
         renderer: Renderer of poses; None if there are only videos.
-        beside: Clips shown beside it, which share the camera's height and distance.
+        beside: Clips shown next to it, which share the camera's height and distance.
 
     Raises:
         CorruptClip: The clip or its scene is invalid.
