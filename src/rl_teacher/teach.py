@@ -102,8 +102,7 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
         experiment = stack.enter_context(open_experiment(experiment_spec(config, options)))
         if extension is not None:
             experiment.store.experiments.set_control(experiment.id, extension)
-        rows = experiment.folder.metrics()
-        metrics = rows[-1] if rows else None
+        metrics = experiment.folder.latest_metrics
         display = Display(config.name, env_info.id, config.num_timesteps, metrics)
         stack.enter_context(display)
         display.status("setting up")

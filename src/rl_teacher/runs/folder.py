@@ -285,6 +285,11 @@ class Experiment:
         with self._writing():
             self._metrics.append(row)
 
+    @property
+    def latest_metrics(self) -> Row:
+        """The newest row of metrics; empty if there is none."""
+        return self._metrics.last()
+
     def metrics(self) -> list[Row]:
         """Return all rows of metrics, oldest first."""
         return self._metrics.rows()
@@ -300,7 +305,7 @@ class Experiment:
         Args:
             counts: result of `label_counts`; read from the store if None.
         """
-        newest = self._metrics.last()
+        newest = self.latest_metrics
         counts = label_counts() if counts is None else counts
         logged = LabelCounts(newest.get("labels_asked") or 0, newest.get("labels_answered") or 0)
         return ExperimentSummary(

@@ -2,7 +2,7 @@
 
 import { Orbit } from './rendering/camera'
 import { Clock, SPEEDS, type Timed } from './clock'
-import type { Action } from './keys'
+import { actionOf, type Action } from './keys'
 
 /** Update interval of the controls while the clock runs; each update repaints the page. */
 const UPDATE_INTERVAL_S = 0.1
@@ -74,6 +74,13 @@ export class Playback {
   resetView(): void {
     this.orbit.reset()
     this.onchange()
+  }
+
+  /** Perform the action of a key, unless a dialog is open: for pages on which keys only play. */
+  readonly handleKey = (event: KeyboardEvent): void => {
+    if (document.querySelector('dialog[open]') !== null) return
+    const action = actionOf(event)
+    if (action !== null && this.perform(action)) event.preventDefault()
   }
 
   /** Perform a keyboard action; return whether it is one of playback. */
