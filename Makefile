@@ -16,15 +16,15 @@ $(SETUP): requirements.lock pyproject.toml hatch_build.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(SETUP)
 
-demo: $(SETUP)
+demo: page
 	$(BIN)/rl-teacher teach -p synth -e ShortHopper-v1 -l 300 -t 800000 -n demo --serve
 
-teach: $(SETUP)
+teach: page
 	$(BIN)/rl-teacher teach -p human -e ShortHopper-v1 -l 200 -L 25 -n mine
 
-# `setup` builds the page too; this target rebuilds it.
+# `setup` builds the page too; this target rebuilds it when its source has changed.
 page: $(SETUP)
-	$(BIN)/python hatch_build.py run build
+	$(BIN)/python hatch_build.py
 
 check: $(SETUP)
 	$(BIN)/ruff check .
@@ -42,7 +42,7 @@ check-page: $(SETUP)
 	$(BIN)/python hatch_build.py run check
 	$(BIN)/python hatch_build.py test
 
-test: $(SETUP)
+test: page
 	$(MAKE) --jobs 2 check check-page
 	tests/system-packages.sh
 	@# Many tests start processes that cannot always write bytecode caches.
@@ -50,7 +50,7 @@ test: $(SETUP)
 	@# Tests spend a quarter of their time waiting: three workers keep two cores busy.
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not sbx"
 
-test-slow: $(SETUP)
+test-slow: page
 	tests/system-packages.sh
 	$(BIN)/python -m pytest -m "slow and not sbx"
 

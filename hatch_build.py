@@ -1,7 +1,8 @@
 """Build hook that builds the page before the package, so that users of a wheel need no Node.
 
 `pip install -e .` and `pip wheel .` run it. A page that is newer than its source is not rebuilt; an
-sdist contains it. `python hatch_build.py run build` runs that npm command in web-ui.
+sdist contains it. `python hatch_build.py` builds the page if its source has changed;
+`python hatch_build.py run check` runs that npm command in web-ui.
 """
 
 import os
@@ -86,7 +87,10 @@ def with_node_on_path() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    here = Path(__file__).parent / "web-ui"
-    if not (here / "node_modules").exists():
-        run_npm(INSTALL, here)
-    run_npm(sys.argv[1:], here)
+    project = Path(__file__).parent
+    if sys.argv[1:]:
+        if not (project / "web-ui" / "node_modules").exists():
+            run_npm(INSTALL, project / "web-ui")
+        run_npm(sys.argv[1:], project / "web-ui")
+    elif is_due(project):
+        build(project)
