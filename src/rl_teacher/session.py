@@ -127,6 +127,7 @@ def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
             exists with another configuration.
     """
     with contextlib.ExitStack() as stack:
+        # The folder first: its lock excludes other writers, of the store entry too.
         folder = stack.enter_context(
             Experiment.open(spec.name, spec.config, spec.force_new, spec.defaults)
         )
@@ -136,6 +137,7 @@ def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
             store.experiments.delete(folder.name)
         experiment_id = store.experiments.ensure(folder.name, spec.env_info.id, dict(spec.config))
         instructions = spec.instructions or store.experiments.get(folder.name).instructions
+        # A number that the owner has set on the page takes precedence over that of the command.
         target = store.experiments.control(experiment_id).target_labels or spec.max_labels
         store.experiments.describe(experiment_id, instructions, target)
         yield OpenExperiment(spec, folder, store, experiment_id)
@@ -205,6 +207,7 @@ class PreferenceSession:
             watcher = EpisodeWatcher(experiment.spec.env_info.id, starts_at_reset=starts_whole)
         self._reporter = StatusReporter(experiment.store, experiment.id, renderer, watcher)
         self._true_returns = EpisodeReturns(settings.num_envs, starts_at_reset=starts_whole)
+        # Predicted rewards exist from the start of training on, in the middle of episodes.
         self._predicted_returns = EpisodeReturns(settings.num_envs, starts_at_reset=False)
         self._parts: dict[str, Checkpointable] = {
             "rewards": rewards,
@@ -247,9 +250,11 @@ class PreferenceSession:
             self.step = self._saved_step = checkpoint.step
             self.training_steps = int(checkpoint.meta["training_steps"])
             self._timer.resume(checkpoint.meta["timer"])
+            # After progress is restored, at which an extension or a new rate takes effect.
             self.follow_plan()
         if self.experiment.spec.asks_a_person or not self._settings.repeats_steps:
             self.rewards.recover_queries()
+        # Rows after the checkpoint will be logged again.
         self.metrics.drop_after(self.step)
         self._saved_s = time.monotonic()
         return checkpoint is not None
@@ -328,12 +333,14 @@ class PreferenceSession:
     def follow_plan(self) -> None:
         """Apply the owner's settings: the rate and the number of labels, and the steps."""
         wanted = self.control.latest()
+        # A run can be extended, never shortened.
         self.num_steps = max(self.num_steps, wanted.target_steps or 0)
         self.rewards.extend(self.progress, wanted.target_labels, self.num_steps)
         self.rewards.plan(self.progress, wanted.seconds_between, wanted.target_labels)
 
     def _pause(self) -> None:
         """Save, and only read answers until the owner resumes or the run is stopped."""
+        # A paused run may be ended at any time, and resumes from here.
         if self._steps_this_run:
             self.save()
         with self._timer.paused():
@@ -468,6 +475,7 @@ class PreferenceSession:
         """Whether enough time or steps have passed since the latest checkpoint."""
         every_s = self._settings.checkpoint_seconds
         if every_s:
+            # An interval of 0 saves after every rollout, whatever it costs.
             every_s = max(every_s, self._saving_took_s / MAX_SAVING_SHARE)
         is_late = time.monotonic() - self._saved_s >= every_s
         return is_late or self.step - self._saved_step >= self._settings.checkpoint_steps

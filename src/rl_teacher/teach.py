@@ -91,12 +91,14 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
         RlTeacherError: the input cannot be used; the text says why and what to do.
     """
     options = options or RunOptions()
+    # Before the first import of JAX, which reads its settings then.
     runtime.prepare(home() / "cache" / "xla")
     check_bounds(options)
     env_info = check(config)
     config = replace(config, env_id=env_info.id)
     warm_start = load_warm_start(config)
     config = warm_start.with_hashes(config)
+    # The saved configuration keeps the original numbers, and must equal the given one to resume.
     config, extension = (config, None) if options.force_new else split_extension(config)
     with contextlib.ExitStack() as stack:
         experiment = stack.enter_context(open_experiment(experiment_spec(config, options)))
@@ -106,6 +108,7 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
         display = Display(config.name, env_info.id, config.num_timesteps, metrics)
         stack.enter_context(display)
         display.status("setting up")
+        # The service starts in its own process while environments and networks are set up here.
         page = PageService(options) if options.serve or config.asks_a_person else None
         if page is not None:
             stack.callback(page.close)
@@ -304,6 +307,8 @@ class TrainingLoop:
         session = self.session
         is_paced = self._config.asks_a_person and self._options.pace == "labels"
         metrics: Metrics = {}
+        # States of agent and collector before an interrupted rollout: its steps are discarded, and
+        # a resumed run repeats them. {} saves the current states.
         before_rollout: Mapping[str, StateDict] | None = {}
         try:
             while session.step < session.num_steps and session.should_continue():
@@ -367,6 +372,7 @@ class TrainingLoop:
         session, num = self.session, self._num_pretraining
         per_rollout = self._collector.num_envs * self._agent.rollout_steps
         self._show_exploration()
+        # At least these steps, then more rollouts for as long as too few distinct pairs are found.
         for _ in range(math.ceil(self._exploration_steps / per_rollout)):
             if not session.should_continue():
                 return
@@ -391,6 +397,7 @@ class TrainingLoop:
         if not self._config.asks_a_person:
             return needed
         episode = env_info.max_episode_steps or FIRST_STEPS
+        # Steps with images are slower, and a person waits for the first clips.
         limit = FIRST_STEPS // (4 if env_info.has_image_observations else 1)
         return max(needed, min(episode * self._collector.num_envs, limit))
 

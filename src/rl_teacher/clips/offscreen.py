@@ -16,7 +16,6 @@ import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -113,7 +112,8 @@ def working_pool() -> ProcessPoolExecutor:
         )
         try:
             pool.submit(try_to_draw).result()
-        except (BrokenProcessPool, Exception) as error:
+        # A broken driver raises an error, or ends the process: BrokenProcessPool.
+        except Exception as error:
             pool.shutdown()
             faults.append(f"{backend or 'the default'}: {error}")
         else:
@@ -164,6 +164,7 @@ def draw_frames(
     images = np.empty((len(poses), view.height, view.width, 3), np.uint8)
     for image, pose, target in zip(images, poses, targets, strict=True):
         data.mocap_pos[:], data.mocap_quat[:] = pose[:, :3], pose[:, 3:]
+        # Kinematics places mocap bodies; no dynamics are needed.
         mujoco.mj_kinematics(renderer.model, data)
         mujoco.mj_camlight(renderer.model, data)
         camera.lookat[:] = target
@@ -268,6 +269,7 @@ def add_shadows(renderer: Any, ground_z: float) -> None:
     # rest of a height keeps the surface normals, hence the brightness, defined.
     flatten = np.array([[1, 0, -SUN[0] / SUN[2]], [0, 1, -SUN[1] / SUN[2]], [0, 0, FLATNESS]])
     lift = np.array([0.0, 0.0, ground_z + FLATNESS * model.stat.extent])
+    # The bound is evaluated once: the shadows that are appended cast none.
     for index in range(scene.ngeom):
         shape = scene.geoms[index]
         if model.body_mocapid[model.geom_bodyid[shape.objid]] < 0 or shape.pos[2] < ground_z:

@@ -82,7 +82,9 @@ def pack(poses: Poses, fps: float) -> bytes:
     header = HEADER.pack(MAGIC, VERSION, dtype, num_frames, num_bodies, fps)
     if not is_fine:
         return header + poses.astype("<f4").tobytes()
+    # With offset and scale as stored: decoding uses the same rounded numbers.
     steps = np.rint((poses.astype(np.float64) - offset) / np.where(scale > 0, scale, 1.0))
+    # Where the offset is large and the range small, the rounded offset may shift steps past it.
     steps = np.clip(steps, -INT16_MAX, INT16_MAX).astype("<i2")
     return header + offset.tobytes() + scale.tobytes() + steps.tobytes()
 

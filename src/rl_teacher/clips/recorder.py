@@ -17,7 +17,10 @@ from rl_teacher.envs.rollout import Rollout
 EPISODE_COLUMNS = ("observations", "actions", "rewards", "scene_states")
 COLUMNS = (*EPISODE_COLUMNS, "ended", "is_valid", "terminated")
 DRAWS_PER_SEGMENT = 8
+"""First steps drawn in a round for each wanted segment; those where none can start are rejected."""
 MAX_ROUNDS = 40
+"""Rounds of draws. In short episodes most draws are rejected: a segment starts at the first step
+only."""
 
 
 @dataclass(frozen=True)
@@ -116,13 +119,17 @@ class Recorder:
         """Draw first steps and keep those at which a segment can start."""
         first = rng.integers(0, self.num_steps, num)
         env = rng.integers(0, self._ring["ended"].shape[1], num)
+        # [num, L] the steps of each draw; past the newest step, that step again.
         window = np.minimum(first[:, None] + np.arange(self.segment_steps), self.num_steps - 1)
         ended = self._ring["ended"][self._ring_positions(window), env[:, None]]
         ends_within = ended.any(1)
+        # `argmax` finds the first True.
         num_steps = np.where(ends_within, ended.argmax(1) + 1, self.segment_steps)
         is_full = (num_steps == self.segment_steps) & (first + self.segment_steps <= self.num_steps)
         before = self._ring_positions(np.maximum(first - 1, 0))
         follows_an_end = self._ring["ended"][before, env] | ~self._ring["is_valid"][before, env]
+        # A shorter segment must be a whole episode. That of step 0 may have begun before the
+        # buffer.
         usable = is_full | (ends_within & follows_an_end & (first > 0))
         if self._shows_ends:
             last = self._ring_positions(first + num_steps - 1)
@@ -159,6 +166,8 @@ class Recorder:
 
     def state(self) -> StateDict:
         """Return everything needed to continue exactly, without the unfilled part."""
+        # Once the buffer has wrapped around, all of it is filled. Places are kept, so that
+        # `written` locates the oldest step after loading too.
         filled = {name: column[: self.num_steps] for name, column in self._ring.items()}
         return {"written": np.asarray(self._written), **filled}
 
@@ -206,6 +215,7 @@ class EpisodeWatcher:
         columns = {name: getattr(rollout, name)[:, 0] for name in EPISODE_COLUMNS}
         columns["predicted"] = predicted_rewards[:, 0]
         begin = 0
+        # One turn per part of the rollout: the ends of episodes, then the episode that continues.
         for end in [*(np.flatnonzero(rollout.ended[:, 0]) + 1), None]:
             valid = np.flatnonzero(rollout.is_valid[begin:end, 0]) + begin
             if self._is_complete and len(valid):

@@ -202,6 +202,7 @@ def _camera(
     tracking = (mujoco.mjtCamLight.mjCAMLIGHT_TRACK, mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM)
     by_model = model.cam_bodyid[np.isin(model.cam_mode, [mode.value for mode in tracking])]
     free = model.jnt_bodyid[model.jnt_type == mujoco.mjtJoint.mjJNT_FREE.value]
+    # Gymnasium has -1, and 0 (the world), for a camera that tracks nothing.
     named = [max(camera["trackbodyid"], 0)] if "trackbodyid" in camera else []
     roots = [int(model.body_rootid[body]) for body in named or [*by_model, *free]]
     tracked = next((root for root in roots if model.body_weldid[root] != 0), None)
@@ -209,6 +210,7 @@ def _camera(
     centres, radii = enclosing_spheres(scene, start[None], with_static=tracked is None)
     if len(radii):
         low, high = (centres - radii[:, None]).min((0, 1)), (centres + radii[:, None]).max((0, 1))
+    # A sphere of radius r fills a view of angle a at the distance r / sin(a / 2).
     middle, radius = (low + high) / 2, np.linalg.norm(high - low) / 2
     is_flat = high[2] - low[2] < FLAT_RATIO * max(high[:2] - low[:2])
     return {
@@ -291,11 +293,13 @@ def aim_camera(
         low, high = (centres[..., 2] - radii).min(), (centres[..., 2] + radii).max()
         targets[:, :2], targets[:, 2] = shown[:, camera["tracks"], :2], (low + high) / 2
     azimuth, elevation = math.radians(camera["azimuth_deg"]), math.radians(camera["elevation_deg"])
+    # MuJoCo's free camera looks along (cos e cos a, cos e sin a, sin e).
     level = np.array([math.cos(azimuth), math.sin(azimuth), 0.0])
     forward = math.cos(elevation) * level + [0.0, 0.0, math.sin(elevation)]
     right = np.array([level[1], -level[0], 0.0])
     offsets = centres - targets[:, None]
     half_height = math.radians(FIELD_OF_VIEW_DEG / 2) * USED_VIEW
+    # The angles of a flat image: tan(half width) = aspect * tan(half height).
     half_width = math.atan(aspect * math.tan(half_height))
     distance = camera["distance"] * max(1.0, NARROWEST / aspect)
     for across, angle in ((right, half_width), (np.cross(right, forward), half_height)):
@@ -311,6 +315,7 @@ def _rotated(
     quats: Float[np.ndarray, "*frame 4"], points: Float[np.ndarray, "*point 3"]
 ) -> Float[np.ndarray, "..."]:
     """Rotate points by quaternions."""
+    # For a unit quaternion (w, u): p + 2 w (u x p) + 2 u x (u x p).
     turn = 2 * np.cross(quats[..., 1:], points)
     return points + quats[..., :1] * turn + np.cross(quats[..., 1:], turn)
 

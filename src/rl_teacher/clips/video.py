@@ -46,7 +46,9 @@ def encode_mp4(frames: Iterable[Frame], fps: float) -> bytes:
     # FFmpeg moves the index to the front by reading the file again, which needs a real file.
     with tempfile.TemporaryDirectory(prefix="rl-teacher-") as folder:
         path = Path(folder) / "clip.mp4"
+        # `bitexact` leaves out what varies between equal videos, such as the version of FFmpeg.
         with av.open(path, "w", options={"movflags": "+faststart", "fflags": "+bitexact"}) as file:
+            # 1001 is the denominator of NTSC frame rates, such as 30000/1001.
             stream = file.add_stream("libx264", Fraction(fps).limit_denominator(1001), ENCODER)
             stream.height, stream.width = first.shape[0] + odd_height, first.shape[1] + odd_width
             stream.pix_fmt = "yuv420p"

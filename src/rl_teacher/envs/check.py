@@ -115,6 +115,7 @@ def find_faults(env_info: EnvInfo, num_steps: int) -> list[Fault]:
     found: dict[str, Fault] = {}
 
     def note(text: str, *, is_fatal: bool = True) -> None:
+        # One fault of each kind: the values after the colon differ from step to step.
         found.setdefault(text.partition(":")[0], Fault(text, is_fatal))
 
     with warnings.catch_warnings(), closing(make_single_env(env_info.id)) as env:
@@ -159,12 +160,14 @@ def attempt(what: str, call: Callable[[], Any], note: Note) -> Any:
 
 def check_reset(env: gymnasium.Env, note: Note) -> None:
     """Check that `reset` takes a seed and returns an observation and a dict."""
+    # Without Gymnasium's wrappers, whose assertions would hide the fault.
     own = env.unwrapped
 
     def begin() -> Any:
         try:
             return own.reset(seed=SEED, options=None)
         except TypeError as error:
+            # Python names an argument when the signature does not fit; others are raised within.
             if "argument" not in str(error):
                 raise
             note(

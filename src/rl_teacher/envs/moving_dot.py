@@ -111,6 +111,7 @@ def pixels(place: tuple[int, int]) -> tuple[slice, slice]:
 
 def distance(place: tuple[int, int]) -> int:
     """Return the squared distance to the centre in pixels."""
+    # Squared: only the order of distances matters, and integers compare exactly.
     return (place[0] - CENTRE[0]) ** 2 + (place[1] - CENTRE[1]) ** 2
 
 
@@ -134,6 +135,7 @@ def register() -> None:
             gymnasium.register(
                 env_id,
                 entry_point=f"{__name__}:{MovingDot.__name__}",
+                # The mean number of repeats is half the sum of least and most.
                 max_episode_steps=2 * NUM_MOVES // sum(keywords["repeats"]),
                 kwargs=keywords,
             )

@@ -94,11 +94,13 @@ class ReplayableEnv(gymnasium.Wrapper):
         time_limit = find_time_limit(self)
         if time_limit is not None:
             self._reset_state["elapsed"] = elapsed_steps
+            # TimeLimit has no public setter.
             time_limit._elapsed_steps = elapsed_steps
 
     def restart(self, reset_state: Mapping[str, Any]) -> Any:
         """Repeat the reset of an episode and return its first observation."""
         if reset_state["rng"] is not None:
+            # Without a seed, `reset` draws from the generator as it is.
             self.unwrapped.np_random = generator_at(reset_state["rng"])
         obs, _ = self.reset(seed=reset_state["seed"])
         self.start_at(reset_state["elapsed"])
@@ -241,6 +243,7 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
 
     def _set_observations(self, observations: Shaped[np.ndarray, "env ..."]) -> None:
         """Set the current observations, with no episode finished."""
+        # Private fields of SyncVectorEnv, from which its next step continues.
         self._env_obs = list(observations)
         self._observations = observations
         self._terminations[:] = False

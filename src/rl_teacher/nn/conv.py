@@ -240,6 +240,7 @@ def convolve(
     if stride > 1 and len(weights) % stride == 0:
         return convolve_tiles(to_tiles(x, stride, len(weights)), split_filters(weights, stride))
     if x.dtype == jnp.uint8:
+        # Scaling the few weights is the same as scaling all pixels, at less cost.
         weights = weights / 255
     return (_convolve_patches if _is_cpu() else _xla_convolution)(x, weights, stride)
 
@@ -259,6 +260,7 @@ def _convolve_patches(x: Array, weights: Array, stride: int) -> Array:
     batch, height, width, _ = x.shape
     window, outputs = len(weights), weights.shape[-1]
     rows, columns = (1 + (size - window) // stride for size in (height, width))
+    # [B, rows, columns, I] each: pixel (i, j) of every window.
     parts = [
         x[:, i : i + (rows - 1) * stride + 1 : stride, j : j + (columns - 1) * stride + 1 : stride]
         for i in range(window)
@@ -297,6 +299,7 @@ def split_filters(
     """
     window, _, inputs, outputs = weights.shape
     across = window // stride
+    # [k s, k s, I, O] -> [k, k, s s I, O], for k x k tiles of s x s pixels
     parts = weights.reshape(across, stride, across, stride, inputs, outputs)
     order = (0, 2, 4, 1, 3, 5) if channels_first else (0, 2, 1, 3, 4, 5)
     return parts.transpose(order).reshape(across, across, stride * stride * inputs, outputs)
@@ -324,6 +327,7 @@ def _convolve_tiles(tiles, parts):  # noqa: ANN001, ANN202
     flat = jax.lax.optimization_barrier(tiles.astype(jnp.float32)).reshape(-1, size)
     products = jax.lax.optimization_barrier(flat @ _merge_filter_parts(parts))
     products = products.reshape(batch, rows, columns, across, across, outputs)
+    # y[r, c] = sum_ij tile[r + i, c + j] @ part[i, j]
     high, wide = rows - across + 1, columns - across + 1
     offsets = [(i, j) for i in range(across) for j in range(across)]
     return jax.lax.optimization_barrier(

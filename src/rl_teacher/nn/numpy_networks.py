@@ -22,6 +22,7 @@ Filters = Float32[np.ndarray, "_ _ _ _"]
 
 INPLACE_ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "tanh": lambda x: np.tanh(x, out=x),
+    # max(x, 0.01 x) is x where x > 0, and 0.01 x elsewhere.
     "leaky_relu": lambda x: np.maximum(x, 0.01 * x, out=x),
     "relu": lambda x: np.maximum(x, 0, out=x),
 }
@@ -183,6 +184,7 @@ def convolve(
     parts = parts.reshape(across, stride, across, stride, channels, num_filters)
     parts = parts.transpose(1, 3, 4, 0, 2, 5).reshape(tiles.shape[1], -1)
     products = (tiles @ parts).reshape(num, high, wide, across, across, num_filters)
+    # y[r, c] = sum_ij tile[r + i, c + j] @ part[i, j]
     offsets = [(i, j) for i in range(across) for j in range(across)]
     return np.sum([products[:, i : i + rows, j : j + columns, i, j] for i, j in offsets], axis=0)
 

@@ -85,6 +85,7 @@ def _select_latest(name: str, kept: Sequence[CheckpointFile]) -> SelectedCheckpo
     for place, file in enumerate(kept):
         try:
             return SelectedCheckpoint(read_checkpoint(file), describe_age(place), note)
+        # Deleted since it was listed: `select_checkpoint` lists again.
         except FileNotFoundError:
             raise
         except (OSError, ValueError) as error:
@@ -343,6 +344,7 @@ def find_actor_predictor(
                 "version of rl-teacher wrote it."
             ) from error
         return predictor
+    # Saved settings contain a content hash in place of the path, see `WarmStart.with_hashes`.
     return None if config.predictor_path is None else find_predictor(config.predictor_path)
 
 

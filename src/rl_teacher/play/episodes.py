@@ -56,6 +56,7 @@ def record_episode(actor: Actor, seed: int, *, explore: bool) -> RecordedEpisode
     while end is None:
         rollout = collector.collect(act, min(CHUNK_STEPS, MAX_EPISODE_STEPS - num_steps))
         ends = np.flatnonzero(rollout.ended[:, 0])
+        # The collector has gone on to the next episode, whose steps are cut off.
         taken = int(ends[0]) + 1 if len(ends) else len(rollout.rewards)
         valid = np.flatnonzero(rollout.is_valid[:taken, 0])
         parts.append({name: getattr(rollout, name)[valid, 0] for name in EPISODE_COLUMNS})

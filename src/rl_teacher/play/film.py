@@ -71,6 +71,7 @@ def write_film(actors: Sequence[Actor], options: PlayOptions, path: Path, consol
         BadInput: nothing can be rendered on this machine.
     """
     with convert_os_errors(path):
+        # Before anything is played: rendering may take minutes.
         tempfile.TemporaryFile(dir=path.parent).close()
     fps = frame_rate(actors[0])
     encode = encode_gif if path.suffix.lower() == ".gif" else encode_mp4
@@ -169,6 +170,7 @@ def compose_frames(
     composed = None
     for frame in range(max(len(column.steps) for column in columns)):
         images = [next(side) for side in sides]
+        # Created with the first images, whose width they share.
         overlays = overlays or [
             [RewardOverlay(curve, image.shape[1]) for curve in column.curves]
             for column, image in zip(columns, images, strict=True)

@@ -96,6 +96,7 @@ class RewardOverlay:
     def _place(self, frame: int, value: float) -> tuple[float, float]:
         low, high = self._curve.low_and_high
         plot_width = self._width - 2 * EDGE
+        # One frame only, or rewards that are all 0, leave nothing to divide by.
         x = EDGE + plot_width * frame / max(len(self._curve.values) - 1, 1)
         return x, HEAD + TRACK * (1 - (value - low) / (high - low or 1.0))
 

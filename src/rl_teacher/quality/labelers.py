@@ -58,6 +58,7 @@ class Share:
         if not num:
             return cls(nan, nan, nan, 0)
         share = sum(counted) / num
+        # (p + z^2 / 2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
         middle = (share + Z**2 / (2 * num)) / (1 + Z**2 / num)
         half = Z * sqrt(share * (1 - share) / num + Z**2 / (4 * num**2)) / (1 + Z**2 / num)
         return cls(share, max(middle - half, 0.0), min(middle + half, 1.0), num)
@@ -159,6 +160,7 @@ def _by_labeler(labels: Iterable[GivenLabel]) -> dict[int, list[GivenLabel]]:
 def _report(who: int, labels: Sequence[GivenLabel], reference: Reference) -> LabelerReport:
     """Compute a report from some labels of one labeler."""
     current, gold = reference.current, reference.gold
+    # By identity: an earlier label of the same comparison may have equal fields.
     own = [each for each in labels if current.get(each.comparison, {}).get(who) is each]
     newest = {each.comparison: each for each in labels if each.is_repeat}
     repeats = [each for each in newest.values() if each.answer is not None]

@@ -129,6 +129,7 @@ class QueryPlanner:
         ahead = self.num_due + self._settings.lead
         total = self.budget.total
         num = (ahead if total is None else min(ahead, total)) - queue.num_asked
+        # Training waits for the pretraining labels, so all of them are asked at once.
         if not is_fitted or progress.step == 0:
             return num
         max_waiting = self._settings.max_waiting
@@ -157,6 +158,7 @@ class QueryPlanner:
         else:  # random pairs need neither predictions nor features
             candidates = Candidates(np.zeros((1, len(left))), np.zeros((len(left), 1)))
         if is_person:
+            # Also before the first fit: features, unlike logits, do not depend on the networks.
             distinct = candidates.distinct(ALIKE_SHARE)
             left, right = left.take(distinct), right.take(distinct)
             candidates = candidates.take(distinct)
@@ -174,6 +176,7 @@ class QueryPlanner:
 
     def _candidate_cuts(self, num: int) -> tuple[SegmentSpans, SegmentSpans]:
         """Sample the sides of random pairs, without those whose sides share steps."""
+        # One draw for both sides: segments come in random order, so that the halves pair at random.
         cuts = self._recorder.cut(2 * num, self._rng)
         num_pairs = len(cuts) // 2
         left, right = cuts.take(slice(num_pairs)), cuts.take(slice(num_pairs, 2 * num_pairs))
@@ -200,6 +203,8 @@ class QueryPlanner:
             # A return over every k-th step stands for k times as many steps.
             returns.append(self._stride * rewards.sum(-1))
             if predictor.space.has_byte_rows:
+                # [C, F] mean over time. Nearby pixels are alike, so every n-th is enough to compare
+                # segments.
                 features.append(rows[..., ::PIXEL_STRIDE].mean(1, dtype=np.float32) / 255)
             else:
                 features.append(predictor.normaliser(rows).mean(1))

@@ -153,6 +153,8 @@ class QueryQueue:
         self._waiting: set[int] = set()
         self._excluded: frozenset[int] = frozenset()
         self._num_repeated = 0
+        # Not saved in checkpoints: ids belong to one database, and reading the whole log again
+        # after a resume changes nothing.
         self._newest_label_id = 0
 
     @property
@@ -210,10 +212,13 @@ class QueryQueue:
         """
         if not pairs:
             return
+        # By hash, so that a segment in several pairs is saved once.
         for segment in {s.content_hash: s for pair in pairs for s in pair}.values():
             self._store.segments.save(segment)
         hashes = [(left.content_hash, right.content_hash) for left, right in pairs]
         lengths = {s.content_hash: len(s) for pair in pairs for s in pair}
+        # The store returns the existing id of a pair that it has, so repeating this after a crash
+        # is safe.
         ids = self._enter(hashes, pairs[0][0].env_id, lengths, step)
         known = self._store.store.labels.answers(ids)
         if known:
@@ -249,6 +254,8 @@ class QueryQueue:
         )
         for comparison_id, pair in zip(ids, hashes, strict=True):
             if comparison_id in self._queries:
+                # An environment without randomness offers the same pairs again. They count, or a
+                # run without further pairs would never reach its number of labels.
                 self._num_repeated += 1
             else:
                 self._add(Query(comparison_id, *pair))
@@ -263,6 +270,8 @@ class QueryQueue:
     ) -> Iterator[NewLabel]:
         teacher = self._teacher
         for comparison_id, (left, right) in unanswered:
+            # Seeded by the comparison and not drawn in sequence: a resumed run gets equal answers,
+            # whatever was asked before.
             rng = comparison_rng(teacher.seed, left, right)
             context = TeacherContext(recent.mean_return, recent.mean_steps, rng)
             answer = teacher.teacher(left, right, context)
@@ -288,6 +297,7 @@ class QueryQueue:
             query = self._queries.get(label.comparison_id)
             if query is None:
                 continue
+            # The state before the first change: one read may return several labels of a query.
             before.setdefault(query.id, self.answers_to(query))
             if label.answer is None:
                 query.answers.pop(label.labeler_id, None)
@@ -297,6 +307,7 @@ class QueryQueue:
 
     def _apply_exclusions(self, excluded: frozenset[int]) -> dict[int, Answers]:
         """Exclude or include labelers; return the previous answers to affected queries."""
+        # The symmetric difference: labelers excluded, or included again, since the last read.
         changed = excluded ^ self._excluded
         before = {
             query.id: self.answers_to(query)
@@ -315,6 +326,7 @@ class QueryQueue:
             if answers == known:
                 continue
             self._update_waiting(query)
+            # A known answer is missing or differs: revised. Otherwise answers were only added.
             if not known.items() <= answers.items():
                 has_revisions = True
             elif known:

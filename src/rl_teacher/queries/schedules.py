@@ -77,6 +77,7 @@ def hyperbolic(budget: Budget, progress: Progress) -> int:
 
     Source: Christiano et al. 2017, appendix A; the integral of the rate, scaled to reach N at T.
     """
+    # The integral of 1 / (t + T0) from 0 to t is log(1 + t / T0).
     before, now, end = (
         math.log1p(step / budget.hyperbolic_steps)
         for step in (budget.first_step, progress.step, budget.num_steps)
@@ -89,6 +90,7 @@ def constant(budget: Budget, progress: Progress) -> int:
     """Ask at a constant rate: per second if a person answers, per step otherwise."""
     if budget.seconds_between > 0:
         before = budget.pretraining if budget.due_before is None else budget.due_before
+        # Counted from the last change, so that a new rate does not apply to the time before it.
         asked = before + int((progress.seconds - budget.changed_at_s) / budget.seconds_between)
     else:
         asked = budget.pretraining + (progress.step - budget.first_step) // budget.steps_between
@@ -118,6 +120,7 @@ def extend(
         progress: of the run.
     """
     total = budget.total if total is None else total
+    # Before training, P stays the number of pretraining labels: not all may have been asked.
     if total is None or progress.step == 0:
         return replace(budget, total=total, num_steps=num_steps)
     return replace(

@@ -29,6 +29,7 @@ class Candidates:
     @property
     def chances(self) -> Float[np.ndarray, "member candidate"]:
         """Return [M, C], each member's probability that the left segment is preferred."""
+        # sigmoid(x) = (1 + tanh(x / 2)) / 2, which does not overflow for large |x|.
         return 0.5 * (1 + np.tanh(0.5 * self.logits))
 
     def distinct(self, alike_share: float) -> Int64[np.ndarray, " kept"]:
@@ -67,6 +68,8 @@ def disagreement(
     rng: np.random.Generator,  # noqa: ARG001
 ) -> Int64[np.ndarray, " chosen"]:
     """Select where the members' probabilities vary most (Christiano et al. 2017, 2.2.4)."""
+    # Of probabilities and not of logits: members that agree on a clear preference may have very
+    # different logits.
     return _largest(candidates.chances.var(axis=0), num)
 
 
@@ -93,6 +96,8 @@ def k_center(
     while len(chosen) < min(num, len(features)):
         farthest = int(np.argmax(distance))
         chosen.append(farthest)
+        # Distance to the nearest chosen pair, updated with the newest: O(num * C) instead of all
+        # pairs.
         distance = np.minimum(distance, np.linalg.norm(features - features[farthest], axis=1))
     return np.asarray(chosen)
 

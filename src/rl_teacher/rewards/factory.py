@@ -101,6 +101,7 @@ def _query_settings(
         seconds_between=SECONDS_BETWEEN if is_person else 0.0,
         hyperbolic_steps=config.hyperbolic_steps,
     )
+    # An annealed rate needs a number of labels to anneal to.
     default_schedule = "constant" if config.n_labels is None else "annealed"
     return PlannerSettings(
         selector=selector(config.selector),

@@ -41,7 +41,8 @@ from rl_teacher.rewards.source import Metrics, RewardedRollout, RewardSource, pr
 from rl_teacher.rewards.trainer import MIN_LABELS_TO_FINE_TUNE, PredictorTrainer, TrainerSettings
 
 RECORDED_STEPS = 48_000
-"""Environment steps, over all environments, from which segments are cut."""
+"""Environment steps, over all environments, from which segments are cut: few enough that they show
+the agent's recent behaviour."""
 RECORDED_BYTES = 400_000_000
 """Memory limit of the recorded observations, which matters for images."""
 EQUAL = 0.5
@@ -97,6 +98,7 @@ class RewardLearner(RewardSource):
         self._predictor = RewardPredictor(space, config, seed)
         if training.pretrained is not None:
             self._predictor.load_state(training.pretrained.state())
+        # The number of pretraining labels sets the size of the buffer; see `recorded_steps`.
         budget = queries.budget
         num_steps = recorded_steps(budget.pretraining, length, task.num_envs, space)
         self.recorder = Recorder(
@@ -106,6 +108,8 @@ class RewardLearner(RewardSource):
             shows_ends=task.shows_ends,
         )
         self._planner = QueryPlanner(queries, self.recorder, self._predictor, length, self._rng)
+        # A run that wants fewer labels than MIN_LABELS_TO_FINE_TUNE would otherwise never
+        # fine-tune.
         wanted = budget.pretraining or budget.total or MIN_LABELS_TO_FINE_TUNE
         self._trainer = PredictorTrainer(
             training, space, length, min(MIN_LABELS_TO_FINE_TUNE, wanted)
@@ -216,6 +220,8 @@ class RewardLearner(RewardSource):
                 targets = self._targets_of(self._queue.answered())
                 self._trainer.rebuild(targets, self._pair_of)
             elif answers.first or answers.further:
+                # Added before they are evaluated, because the label set holds their input rows. The
+                # predictor itself changes with the next fit only.
                 self._learn_from([*answers.first, *answers.further])
                 self._evaluate_on_fresh(answers.first)
                 self._trainer.count_updated(len(answers.further))
@@ -244,6 +250,7 @@ class RewardLearner(RewardSource):
             return
         batch = gather_steps(labels, np.array(decided), 0)
         rewards = self._predictor.member_rewards(batch["rows"]).mean(0)
+        # R = sum_t w_t r_t; rewards are [label, side, step], with weight 0 at padded steps.
         left, right = (rewards * batch["weights"]).sum(-1).T
         self._agreed.extend(((left > right) == (batch["targets"] > EQUAL)).tolist())
 
@@ -261,6 +268,8 @@ class RewardLearner(RewardSource):
         else:
             votes = self._votes(self._queue.answered())
             targets = posterior_targets(votes, estimate_reliability(votes, self._queue.gold()))
+        # `|` keeps the position of keys that it has already, so that the labels of `queries` are
+        # added in their order.
         return {each.id: targets[each.id] for each in queries if each.id in targets} | targets
 
     def _votes(self, queries: Sequence[Query]) -> Votes:
@@ -278,6 +287,9 @@ class RewardLearner(RewardSource):
         """Give the predictor its new networks and measure their reward scale."""
         self._predictor.set_networks(fitted.networks, fitted.normaliser)
         if self._task.shows_ends:
+            # Bradley-Terry compares sums, so a constant added to every step cancels out between
+            # segments of equal length. Between unequal ones it does not: there the labels determine
+            # the zero.
             self._predictor.keeps_zero = self._trainer.labels.has_unequal_lengths
         self._measure_reward_scale()
         self._report = fitted.report
@@ -285,6 +297,7 @@ class RewardLearner(RewardSource):
 
     def _measure_reward_scale(self) -> None:
         """Restart the window of predicted rewards with predictions for recent steps."""
+        # The window holds rewards of the networks before the fit, whose scale is arbitrary.
         cuts = self.recorder.cut(REMEASURED_SEGMENTS, self._rng)
         self._predictor.recent.clear()
         if len(cuts):
@@ -350,6 +363,8 @@ class RewardLearner(RewardSource):
 
     def state(self) -> StateDict:
         """Return everything needed to resume exactly; segments and answers stay in the store."""
+        # A fit in the background has counted its labels as fitted; from a checkpoint without its
+        # result, a resumed run would not repeat it.
         fitted = self._trainer.finish(wait=True)
         if fitted is not None:
             self._install(fitted)
@@ -386,6 +401,8 @@ class RewardLearner(RewardSource):
         self._agreed.extend(state.get("self/agreed", np.zeros(0, bool)).tolist())
         report = json.loads(array_to_text(state["self/report"]))
         self._report = None if report is None else FitReport.from_json(report)
+        # Labels are added in the order of the original run, since the bootstrap sample of a label
+        # depends on its number.
         asked = self._queue.asked()
         self._learn_from([asked[place] for place in state["self/labelled"]])
 
@@ -410,5 +427,7 @@ def recorded_steps(
         num_numbers = int(np.prod(space.observation_shape))
         num_bytes = space.image.num_bytes if space.image is not None else 4 * num_numbers
         steps = min(steps, RECORDED_BYTES // max(num_bytes, 1))
+    # Two segments per comparison, none of which has to overlap another; rounded up.
     per_env = -(-max(steps, 2 * pretraining * segment_steps) // num_envs)
+    # At least room for two segments of one environment that do not overlap.
     return num_envs * max(per_env, 2 * segment_steps)

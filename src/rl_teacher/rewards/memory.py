@@ -76,6 +76,7 @@ def memory_needed(config: TeachConfig, env_info: EnvInfo) -> Mapping[str, int]:
         num_inputs = flatdim(observation_space)
         if len(observation_space.shape or ()) > 1:
             num_inputs = 0  # the size of an image encoder's output hardly depends on the image
+        # At least two networks: policy and value function, or actor and critic.
         needed[f"--{section}.hidden"] = 2 * network_bytes(num_inputs, agent.hidden)
     if config.asks:
         space = InputSpace.from_spaces(observation_space, action_space)
@@ -143,7 +144,9 @@ def available_memory() -> int | None:
         return None
     cgroup = Path("/sys/fs/cgroup")
     with suppress(OSError, ValueError):  # `max` stands for no limit
+        # Within a container, /proc/meminfo describes the host.
         limit = int((cgroup / "memory.max").read_text())
         usage = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
+        # Only anonymous memory counts: the kernel frees the page cache when it is needed.
         available = min(available, limit - int(usage["anon"]))
     return available

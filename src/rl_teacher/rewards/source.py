@@ -158,6 +158,7 @@ def prediction_metrics(
     # Spread between members, relative to the spread between environments.
     disagreement = returns.std(0).mean() / max(float(returns.std(1).mean()), 1e-9)
     metrics: Metrics = {"disagreement": float(disagreement)}
+    # A correlation is undefined for a constant, and +-1 for any two points.
     if len(true) > 2 and predicted.std() > 0 and true.std() > 0:
         metrics["correlation"] = float(np.corrcoef(predicted, true)[0, 1])
     return metrics

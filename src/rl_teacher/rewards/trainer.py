@@ -84,6 +84,8 @@ class PredictorTrainer:
         self.labels = self._empty_label_set()
         self.num_fits = self.num_fit_steps = 0
         self._num_labels_fitted = 0
+        # Answers to labels that were fitted before, which change targets but not the number of
+        # labels.
         self._num_updated = 0
         self._is_revised = False
         self._thread = ThreadPoolExecutor(1, "reward-fit") if settings.in_background else None
@@ -179,6 +181,7 @@ class PredictorTrainer:
 
     def _is_due(self, *, force: bool) -> bool:
         num_new = self.labels.num_added - self._num_labels_fitted + self._num_updated
+        # A full label buffer holds fewer labels than were ever added.
         num_known = min(self._num_labels_fitted, len(self.labels))
         is_due = num_new > 0 and num_new >= self._fit_growth * num_known
         return is_due or (force and len(self.labels) > 0)
@@ -194,6 +197,7 @@ class PredictorTrainer:
         """
         if self._running is None or not (wait or self._running.done()):
             return None
+        # `result` raises the exception of a fit that failed.
         fitted, self._running = self._running.result(), None
         return self._count(fitted)
 

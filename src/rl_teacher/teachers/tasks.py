@@ -65,6 +65,7 @@ def backward_rotation(segment: Segment) -> float:
     """
     obs = segment.observations.astype(np.float64)
     pitch = np.arctan2(obs[:, HOPPER_SIN], obs[:, HOPPER_COS])
+    # [T - 1], like the differences of T angles.
     height = segment.observations[:-1, HOPPER_HEIGHT]
     # The angle jumps by 2 pi at the back. Between two steps the torso rotates by less than half a
     # turn, so that differences taken modulo 2 pi are exact.

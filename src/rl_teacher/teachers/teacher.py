@@ -35,6 +35,7 @@ Teacher = Callable[[Segment, Segment, TeacherContext], Answer | None]
 
 def comparison_rng(seed: int, left: Segment, right: Segment) -> np.random.Generator:
     """Create the random generator of a comparison from the contents of its segments."""
+    # 60 bits of each hash; 5 separates this generator from others with the same seed.
     words = [int(segment.content_hash[:15], 16) for segment in (left, right)]
     return np.random.default_rng([seed, 5, *words])
 

@@ -69,6 +69,7 @@ class Controls:
             num_steps += sum(itertools.islice(steps, -(-CHECK_EVERY // session.num_envs)))
             if session.learning is not None:
                 session.learning.wait_for_first_answers()
+        # The first episode of the agent must not begin with random steps.
         self.reset()
 
     @property

@@ -191,7 +191,9 @@ class WrapperDriver:
         if self._envs.autoreset_mode == AutoresetMode.NEXT_STEP:
             self.is_over = ended
         elif self._envs.autoreset_mode == AutoresetMode.DISABLED:
+            # Until the caller resets these environments, see `begin`.
             self.is_over = self.is_over | ended
+        # Input rows are computed only where the predictor or `RelabelReplay` needs them.
         self._latest_inputs, self._latest_rows = (self._observations, actions), None
         rewards = result.rewards
         if self.using_predicted_reward:

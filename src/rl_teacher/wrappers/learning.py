@@ -67,6 +67,7 @@ class WrapperLearning:
             )
             self.session.on_status = self.warn_person
             self.learner.add_given_labels(given)
+            # The number of labels is not part of the identity, so a resumed run may have another.
             if self.session.resume():
                 self.learner.plan(self.session.progress, None, settings.n_labels)
             # Labels of a data set or of an earlier run are fitted without any step.

@@ -49,6 +49,7 @@ class ObservationConverter:
         space = own_space if isinstance(own_space, gym.spaces.Box) else flatten_space(own_space)
         assert isinstance(space, gym.spaces.Box)  # noqa: S101 - flattenable spaces become a Box
         is_float = np.issubdtype(space.dtype, np.floating)
+        # float32 without bounds, which the predictor does not use.
         self.space = gym.spaces.Box(-np.inf, np.inf, space.shape) if is_float else space
         self._transform = (
             np.asarray

@@ -233,6 +233,7 @@ class RelabelReplay(BaseCallback):
                 f"RelabelReplay has {session.num_envs}. Wrap all of them with one "
                 "PreferenceVectorWrapper, and adapt it with to_sb3."
             )
+        # Every call of `learn` initialises the callback, possibly with another buffer.
         if buffer is not self._buffer:
             space = self._wrapper.predictor.space
             shape = (buffer.buffer_size, buffer.n_envs, space.num_features)

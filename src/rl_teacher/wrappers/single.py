@@ -30,6 +30,7 @@ class PreferenceWrapper(Controls, gym.Wrapper, gym.utils.RecordConstructorArgs):
         Raises:
             RlTeacherError: the settings are invalid or do not fit the environment.
         """
+        # Not copied: keywords may hold a predictor or many labels.
         gym.utils.RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **keywords)
         settings = settings_of(keywords)
         env, self._envs = describe_env(env, settings)

@@ -43,6 +43,7 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
     ) -> tuple[Any, dict[str, Any]]:
         """Start episodes in all environments, or in those of `options["reset_mask"]`."""
         was_reset = None if options is None else options.get("reset_mask")
+        # A copy, since Gymnasium removes `reset_mask` from the options that it is given.
         options = None if options is None else dict(options)
         observations, infos = self.env.reset(seed=seed, options=options)
         was_reset = None if was_reset is None else np.array(was_reset, bool)

@@ -83,6 +83,8 @@ class Emulators:
             game.rom,
             num,
             num_threads=num_threads or 0,
+            # Not made use of: callers reset a finished game before its next step, with their own
+            # seed.
             autoreset_mode=AutoresetMode.NEXT_STEP,
             max_num_frames_per_episode=NO_LIMIT_FRAMES,
             repeat_action_probability=STICKINESS if game.is_sticky else 0.0,
@@ -132,6 +134,7 @@ class Emulators:
         Returns:
             The images of all emulators.
         """
+        # An empty mask: nothing is reset, only the images are read.
         images = self.reset(np.zeros(0, np.int64), times < 0)
         while (times > 0).any():
             images = self.reset(np.full(np.count_nonzero(times > 0), CONTINUE), times > 0)
@@ -158,6 +161,7 @@ class Emulators:
     def _observe(self, images: UInt8[np.ndarray, "env image height width *colour"]) -> Images:
         """Reorder to [N, C, H, W] and blank scores in place: ALE returns new arrays each time."""
         if images.ndim == 5:
+            # [N, stack, H, W, colour] -> [N, stack * colour, H, W]
             images = np.moveaxis(images, 4, 2).reshape(len(images), *self._shape)
         if self._blanked is not None:
             blank(images, self._blanked)

@@ -115,6 +115,7 @@ class Area:
     def within(self, height: int, width: int) -> tuple[slice, slice]:
         """Return the rows and columns of a resized image that overlap the area."""
         return (
+            # Rounded outwards: a pixel on the edge of the area contains part of the score.
             slice(self.top * height // SCREEN_HEIGHT, -(-self.bottom * height // SCREEN_HEIGHT)),
             slice(self.left * width // SCREEN_WIDTH, -(-self.right * width // SCREEN_WIDTH)),
         )

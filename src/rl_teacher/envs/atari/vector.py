@@ -94,6 +94,7 @@ class AtariVectorEnv(SeededVectorEnv):
         # The running episodes: number, reset state, actions, and number of actions taken.
         self._episodes = np.full(num_envs, -1)
         self._reset_states: list[dict[str, Any]] = []
+        # A byte holds any action: a console has 18 at most.
         self._taken = np.zeros((num_envs, self._rules.max_episode_steps), np.uint8)
         self._steps = np.zeros(num_envs, np.int64)
         self._elapsed = np.zeros(num_envs, np.int64)
@@ -187,6 +188,7 @@ class AtariVectorEnv(SeededVectorEnv):
         images, rewards, terminated, lives = self._emulators.receive()
         if self._rules.min_lives is not None:
             terminated = terminated | (lives < self._rules.min_lives)
+        # A game that ends on the way to its start point restarts: the agent did not play it.
         is_over_at_start = terminated & is_starting
         terminated = terminated & ~is_starting
         truncated = self._elapsed + self._steps >= self._rules.max_episode_steps

@@ -59,6 +59,7 @@ class Simulations:
         self._batch.reset(stage=mujoco.mjtStage.mjSTAGE_NONE.value)
         self._contact_forces = _ContactForces(self._batch) if "cfrc_ext" in task.derived else None
         self.physics = self._live_views()
+        # The whole integration state, so that a reset leaves neither time nor warm start behind.
         self._blank_row = self._batch.state[0].copy()
         self._init_qpos = self.physics.qpos[0].copy()
         self._init_qvel = self.physics.qvel[0].copy()
@@ -102,6 +103,7 @@ class Simulations:
             qpos, qvel = self.task.body.draw_start(rng, self._init_qpos, self._init_qvel)
             self.physics.qpos[index], self.physics.qvel[index] = qpos, qvel
         with quiet_mujoco():
+            # Computes the derived fields, which observations read before the first step.
             self._batch.forward(ids)
         if self._contact_forces is not None:
             self._contact_forces.clear(ids)
@@ -122,6 +124,7 @@ class Simulations:
             self._batch.step(nstep=self.task.body.frame_skip)
         if self._contact_forces is not None:
             self._contact_forces.refresh()
+        # Zeros in tasks without a tracked position.
         velocity_x = self._tracked_x
         if self.task.body.track is not None:
             x_before, self._tracked_x = self._tracked_x, self.task.body.track(self.physics)

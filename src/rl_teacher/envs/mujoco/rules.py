@@ -160,6 +160,7 @@ def score_hopper_v5(physics: Physics, velocity_x: np.ndarray, actions: np.ndarra
     is_healthy = (height > 0.7) & (angle > -0.2) & (angle < 0.2)
     extremes = np.abs(physics.state[:, 2:])
     # One maximum over all environments is fast and nearly always sufficient.
+    # `not <` in place of `>=`, which is False for NaN.
     if not extremes.max() < 100.0:
         is_healthy &= (extremes < 100.0).all(axis=1)
     return velocity_x + is_healthy - 1e-3 * _sum_of_squares(actions), ~is_healthy

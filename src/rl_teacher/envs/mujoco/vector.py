@@ -120,6 +120,7 @@ class MujocoVectorEnv(SeededVectorEnv):
             infos |= {"final_info": {}, "_final_info": ended}
             self._start_episodes(self._env_indices[ended])
             self._obs = self._simulations.observe()
+        # A copy: callers may write to it, while `_obs` is saved in checkpoints.
         return self._obs.copy(), rewards, terminated, truncated, infos
 
     def get_state(self) -> dict[str, np.ndarray]:
