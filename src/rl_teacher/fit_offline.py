@@ -64,6 +64,7 @@ def fit_labels(config: FitConfig) -> FitOutcome:
             predictor.save(folder)
         if experiment is not None:
             metrics = {"labels_answered": len(dataset), "fits": 1, **report.metrics()}
+            # Repeating a fit replaces its row.
             experiment.truncate_metrics(-1)
             experiment.append_metrics({"step": 0, **metrics})
             experiment.finish()

@@ -77,6 +77,7 @@ def stop_requests() -> Iterator[StopRequest]:
 
     def on_signal(number: int, frame: object) -> None:  # noqa: ARG001
         stop.request()
+        # The next signal of this kind raises KeyboardInterrupt.
         signal.signal(number, signal.default_int_handler)
 
     try:

@@ -30,6 +30,7 @@ class RunTimer:
         finally:
             self._is_paused = False
             if self._training_began is not None:
+                # A later start leaves the pause out of every difference.
                 self._training_began += time.monotonic() - began
 
     @property

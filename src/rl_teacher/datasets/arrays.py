@@ -37,6 +37,7 @@ def add_member(file: zipfile.ZipFile, name: str, content: bytes) -> None:
     """Add a compressed file to an archive."""
     info = zipfile.ZipInfo(name, DATE)
     info.compress_type = zipfile.ZIP_DEFLATED
+    # Unix permissions are the upper 16 bits.
     info.external_attr = 0o644 << 16
     file.writestr(info, content)
 

@@ -225,11 +225,13 @@ def merged_rows(datasets: Sequence[Dataset]) -> tuple[Row, ...]:
     for row in (row for dataset in datasets for row in dataset.rows):
         pair = row["left_clip"], row["right_clip"]
         known = by_request.setdefault((pair, row["request_id"]), row)
+        # The copy that is not current was exported after a later answer or a withdrawal.
         if known is not row and not row["is_current"]:
             by_request[pair, row["request_id"]] = row
     newest: dict[tuple[Pair, str], tuple[str, str]] = {}
     for (pair, request_id), row in by_request.items():
         if row["is_current"]:
+            # The request id decides ties, whatever the order of the data sets.
             key, stamp = (pair, row["labeler"]), (row["answered_at"], request_id)
             newest[key] = max(newest.get(key, stamp), stamp)
     number_of: dict[Pair, int] = {}

@@ -157,6 +157,7 @@ def chunks(rows: list[Row]) -> Iterator[list[Row]]:
     """Split rows into chunks of equal steps, in order."""
     chunk: list[Row] = []
     for row in rows:
+        # `Comparisons.add` takes one step for all comparisons.
         if chunk and (len(chunk) == CHUNK or row["asked_at_step"] != chunk[0]["asked_at_step"]):
             yield chunk
             chunk = []

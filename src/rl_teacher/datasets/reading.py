@@ -222,6 +222,7 @@ def rows_of_parquet(content: bytes, max_bytes: int) -> Iterator[Row]:
     arrow = pyarrow()
     file = arrow.parquet.ParquetFile(io.BytesIO(content))
     groups = range(file.metadata.num_row_groups)
+    # The size after decompression, as the file declares it.
     check_size(sum(file.metadata.row_group(i).total_byte_size for i in groups), max_bytes)
     names = set(file.schema_arrow.names)
     schema = arrow.schema(

@@ -51,6 +51,7 @@ def save(dataset: Dataset, path: Path | str, format: str = "jsonl") -> None:  # 
             return
         check_no_other_files(path)
         path.mkdir(parents=True, exist_ok=True)
+        # Removed first and written last: without it, an interrupted write is no data set.
         (path / DESCRIPTION).unlink(missing_ok=True)
         for name, content in files.items():
             write_atomically(path / name, content, is_synced=False)

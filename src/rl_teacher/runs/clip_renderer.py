@@ -317,6 +317,7 @@ class ClipRenderer:
     def _render(self, segment: Segment, record: ReplayRecord | None) -> None:
         clip = self._renderer.render(segment, record, self.frames)
         media_key = f"clips/{segment.content_hash}.{'mp4' if clip.kind == 'video' else 'poses'}"
+        # The file comes before the row, so that no row ever refers to a missing file.
         self.clip_store.media.put(media_key, clip.content)
         row = RenderedClip(
             env_id=segment.env_id,

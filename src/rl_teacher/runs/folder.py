@@ -40,6 +40,7 @@ from rl_teacher.store.lock import FolderLock, is_locked
 
 MAX_CHARACTERS = 100
 MAX_BYTES = 255
+"""Length of a file name that common file systems accept."""
 FORBIDDEN_CATEGORIES = {"Cc", "Cs", "Zl", "Zp"}
 """Unicode categories: control characters, surrogates, line and paragraph separators."""
 
@@ -409,6 +410,7 @@ def label_counts() -> dict[str, LabelCounts]:
     url = default_url(home())
     try:
         file = file_of(as_url(url))
+        # Opening a store creates its database.
         if file is not None and not file.exists():
             return {}
         with Store.open(url) as store:

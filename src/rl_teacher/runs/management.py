@@ -34,6 +34,7 @@ def delete_experiment(store: Store, name: str, *, is_reporting: bool, by: str = 
     with idle_folder(name, is_reporting=is_reporting) as folder:
         try:
             store.experiments.delete_by(validate_name(name), by)
+        # The entry is gone already if an earlier deletion was interrupted.
         except ExperimentNotFound:
             if folder is None:
                 raise
@@ -54,6 +55,7 @@ def rename_experiment(
     with idle_folder(name, is_reporting=is_reporting) as folder:
         if target.exists():
             raise ExperimentExists(new_name)
+        # The store first, which refuses a name that is taken.
         store.experiments.rename(validate_name(name), new_name, by=by)
         if folder is not None:
             config = Experiment(new_name, folder).config

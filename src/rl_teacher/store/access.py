@@ -40,7 +40,8 @@ MAX_USES = 1_000
 LAST_USED_RESOLUTION = timedelta(minutes=1)
 
 USES_WRITE_INTERVAL = timedelta(seconds=10)
-"""Uses of credentials are collected in memory and written together."""
+"""Uses of credentials are collected in memory and written together: with a write per request, every
+reader would wait for the single writer."""
 
 HOLDERS = (
     select(
@@ -165,6 +166,7 @@ class Access:
 
     def write_uses(self) -> None:
         """Write the collected uses of credentials; a failure does not lock anybody out."""
+        # Replaced before the write, so that uses recorded meanwhile belong to the next one.
         uses, self._uses = self._uses, {}
         self._uses_written_at = self._database.now()
         rows = [{"credential_id": each, "moment": moment} for each, moment in uses.items()]
@@ -291,6 +293,7 @@ class Access:
         """
         moment = self._database.now()
         with self._database.writing() as connection:
+            # Counted first: an error below rolls the count back, so that the invite remains valid.
             invite = consume_invite(connection, token, moment)
             identity = self._admit(connection, invite, name)
             used = update(Invite).where(Invite.id == invite["id"])
@@ -401,6 +404,7 @@ def consume_invite(connection: Connection, token: str, moment: datetime) -> Mapp
         )
         .values(num_uses=Invite.num_uses + 1, used_at=moment)
     )
+    # One statement tests and counts. After a SELECT, two people could take the same last use.
     is_taken = bool(connection.execute(take).rowcount)
     row = connection.execute(select(*Invite.__table__.columns).where(this)).mappings().one_or_none()
     if row is None:

@@ -64,6 +64,7 @@ class CheckpointFiles:
         arrays, shapes = compress_images(checkpoint.arrays)
         contents = {"step": checkpoint.step, "meta": checkpoint.meta, "compressed": shapes}
         content = pack(arrays, contents)
+        # Numbered, since two checkpoints may be of the same step, for example at the end of a run.
         number = max((file.number for file in list_checkpoints(self.folder)), default=0) + 1
         digest = hashlib.sha256(content).hexdigest()
         name = f"checkpoint-{number:06d}-step-{checkpoint.step}-{digest}.safetensors"

@@ -82,6 +82,7 @@ class Clips:
             for content_hash in sorted(clips)
         ]
         with self._database.writing() as connection:
+            # `reopen` changes counters, which submitted labels change too.
             lock_labels(connection)
             connection.execute(self._upsert, rows)
             found: set[int] = set()

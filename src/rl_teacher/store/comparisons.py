@@ -54,7 +54,8 @@ from rl_teacher.store.sql import (
 )
 from rl_teacher.store.tables import Clip, Comparison, Experiment, Label, Labeler
 
-# Locked, so that the experiment cannot be deleted in the meantime.
+# Locked, so that the experiment cannot be deleted in the meantime. `key_share` means FOR NO KEY
+# UPDATE: a plain FOR UPDATE would also block inserts of rows that refer to the experiment.
 NUM_ASKED = (
     select(Experiment.num_asked)
     .where(Experiment.id == bindparam("experiment_id"))
@@ -167,6 +168,7 @@ class Comparisons:
         ]
         with self._database.writing() as connection:
             lock_labels(connection)
+            # The lock lasts until the commit: numbers continue from this count without gaps.
             num_asked = connection.execute(NUM_ASKED, {"experiment_id": experiment_id}).scalar()
             if num_asked is None:
                 raise experiment_deleted(experiment_id)

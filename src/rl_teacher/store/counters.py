@@ -73,6 +73,7 @@ RECOUNT = (
     .returning(*STATE_COLUMNS)
 )
 
+# Only rows that change, so that RETURNING lists the changes.
 REOPEN = (
     update(Comparison)
     .where(OF_THESE, Comparison.is_open != IS_OPEN)
@@ -121,6 +122,7 @@ def recount(connection: Connection, comparison_ids: Sequence[int]) -> None:
     opened: Counter[int] = Counter()
     for chunk in in_chunks(comparison_ids):
         parameters = {"comparison_ids": chunk}
+        # The change of an experiment is the state after minus the state before.
         for sign, statement in ((-1, STATES), (1, RECOUNT)):
             for row in connection.execute(statement, parameters):
                 answered[row.experiment_id] += sign * row.is_answered
@@ -141,6 +143,7 @@ def adjust_experiments(
     connection: Connection, answered: Counter[int], opened: Counter[int]
 ) -> None:
     """Add signed changes to the counts of experiments."""
+    # `|` drops counts that are not positive, hence the negated counters.
     for experiment_id in sorted(answered | opened | -answered | -opened):
         add_to_experiment(
             connection,

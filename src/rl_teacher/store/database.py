@@ -153,6 +153,8 @@ class Database:
     def _reading_engine(self) -> Engine:
         if self.dialect == "sqlite":
             return self.engine
+        # Saves the round trips of BEGIN and COMMIT. Under READ COMMITTED, PostgreSQL's default,
+        # each statement sees a snapshot of its own anyway.
         return self.engine.execution_options(isolation_level="AUTOCOMMIT")
 
     @contextmanager
@@ -306,6 +308,7 @@ def connect_args(url: URL, busy_timeout_s: float) -> dict[str, Any]:
         case "sqlite":
             return {"timeout": busy_timeout_s}
         case "postgresql" if "connect_timeout" not in url.query:
+            # libpq recommends 2 s at least.
             return {"connect_timeout": max(2, math.ceil(busy_timeout_s))}
         case _:
             return {}
@@ -316,6 +319,7 @@ def set_up_postgresql(connection: Any, busy_timeout_s: float) -> None:
     with connection.cursor() as cursor:
         timeout_ms = str(max(1, round(busy_timeout_s * 1000)))
         cursor.execute("SELECT set_config('lock_timeout', %s, false)", [timeout_ms])
+    # The setting would be lost with a transaction that is rolled back.
     connection.commit()
 
 

@@ -88,6 +88,7 @@ class Experiments:
             "created_at": self._database.now(),
         }
         with self._database.writing() as connection:
+            # Inserted before it is read: two processes that create it find the same row.
             connection.execute(self._insert, row)
             found = connection.execute(EXPERIMENT_KEY, {"name": name}).one()
             if found.archived_at is not None:

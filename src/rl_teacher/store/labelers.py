@@ -77,6 +77,7 @@ class Labelers:
         This opens transactions of its own and must not be called inside another one.
         """
         if unknown := set(names) - self._ids.keys():
+            # Reading first: most names are known, and a write would wait for its turn.
             with self._database.reading() as connection:
                 self._ids.update(read_ids(connection, unknown))
         if new := unknown - self._ids.keys():
@@ -181,6 +182,7 @@ def normalise_name(name: str, role: str) -> str:
             f"{name[:MAX_NAME_LENGTH]!r} cannot be a labeler's name. Give 1 to {MAX_NAME_LENGTH} "
             "printable characters."
         )
+    # Regardless of case, since `Owner` would be mistaken for `owner`.
     implied_role = role_of(normalised.casefold())
     if implied_role not in (role, "labeler"):
         raise BadLabelerName(f"The name {normalised!r} is reserved. Choose another one.")

@@ -190,6 +190,7 @@ class Labels:
         if any(not 0 < label.comparison_id <= MAX_ID for label in labels):
             raise ComparisonNotFound(self._unknown_comparisons(labels))
         moment = self._database.now()
+        # Before the transaction, since it may need one of its own.
         labeler_ids = self._labelers.ids_of({label.labeler for label in labels})
         rows = [row_of(label, labeler_ids[label.labeler], moment) for label in labels]
         try:
@@ -197,6 +198,7 @@ class Labels:
                 lock_labels(connection)
                 answered, _ = self._write(connection, rows, labels, moment)
         except IntegrityError as error:
+            # A restored database may have other ids for the same names.
             self._labelers.forget_ids()
             if unknown := self._unknown_comparisons(labels):
                 raise ComparisonNotFound(unknown) from error
@@ -246,10 +248,12 @@ class Labels:
         if moment - self._leases_cleaned_at >= LEASE_CLEANUP_INTERVAL:
             delete_old_leases(connection, moment)
             self._leases_cleaned_at = moment
+        # Before the insert, because it sets `purpose` and `lease` of the rows.
         answered = end_leases(connection, rows, labels, moment)
         kept = [row for row in rows if row["request_id"] not in answered]
         new = connection.execute(self._insert, kept).scalars().all() if kept else []
         if new:
+            # Ids rise under the lock, so that exactly the new labels have these ids.
             connection.execute(self._tally_from, {"first_new": min(new)})
             recount(connection, sorted({label.comparison_id for label in labels}))
         return answered, bool(new)
@@ -373,6 +377,7 @@ def row_of(label: NewLabel, labeler_id: int, moment: datetime) -> dict[str, Any]
             None if label.response_ms is None else min(label.response_ms, MAX_RESPONSE_MS)
         ),
         "details": None if label.details is None else jsonable(label.details),
+        # Unless `end_leases` finds the lease that the label refers to.
         "purpose": "answer",
         "lease": "none" if label.lease is None else "late",
         "is_too_fast": label.is_too_fast,

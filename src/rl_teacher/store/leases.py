@@ -96,7 +96,8 @@ IS_FREE = and_(
 
 IS_NOT_SKIPPED = Comparison.id.not_in(bindparam("skipped", expanding=True))
 
-# A skipped row is locked by another claim, or by an answer that is being stored.
+# The newest come first, because they show what the agent does now; within one step, in the order of
+# the selector. A skipped row is locked by another claim, or by an answer that is being stored.
 FREE = (
     COMPARISONS.where(
         Comparison.experiment_id == bindparam("experiment_id"), IS_FREE, IS_NOT_SKIPPED
@@ -111,6 +112,7 @@ STILL_FREE = select(Comparison.id).where(
     Comparison.id.in_(bindparam("comparison_ids", expanding=True)), IS_FREE
 )
 
+# Neither locked nor limited by leases: any number of labelers may answer a gold comparison.
 FREE_GOLD = (
     select(Comparison.id)
     .where(
@@ -125,10 +127,10 @@ FREE_GOLD = (
     .limit(1)
 )
 
-# The lock on the labeler makes two claims of the same labeler run one after the other.
 FINISHED = "finished"
 """The phase in a run's status (`runs.control.Phase`) in which labels are not used any more."""
 
+# The lock on the labeler makes two claims of the same labeler run one after the other.
 LOCK_LABELER = (
     select(Labeler.excluded_at, Experiment.assignment, Experiment.status, Experiment.archived_at)
     .join(Experiment, Experiment.id == bindparam("experiment_id"))
@@ -460,6 +462,7 @@ def choose_special(
     num_given = tally.num_given if tally else 0
     chosen: dict[int, tuple[int, Purpose]] = {}
     for position in range(room):
+        # The draw depends on the number of the answer alone, so that claiming again draws the same.
         number = num_given + num_held + position
         u = hash_uniform("what comes next", claim.who["me"], number)
         if u < policy.repeats:
@@ -484,8 +487,10 @@ def choose_repeat(claim: Claim, tally: Any, number: int) -> int | None:
     """Choose a comparison that this labeler has answered once, from a random point on."""
     if tally is None:
         return None
+    # Ids of all labelers' labels lie in between, so that the choice is only roughly uniform.
     span = tally.last_label_id - tally.first_label_id
     u = hash_uniform("which to repeat", claim.who["me"], number)
+    # From the beginning, if nothing can be repeated after the random point.
     for from_id in (tally.first_label_id + round(u * span), tally.first_label_id):
         parameters = claim.parameters(from_id=from_id)
         found = claim.connection.execute(REPEATABLE, parameters).scalar()
@@ -524,6 +529,7 @@ def end_leases(
         key = key_of(row)
         lease = lease_of.get(key)
         if label.lease is not None and (lease is None or lease.token != label.lease):
+            # The lease was used up or replaced, for example by another tab.
             stale.add(row["request_id"])
         if lease is None:
             continue
@@ -531,6 +537,8 @@ def end_leases(
             row["purpose"] = lease.purpose
             row["lease"] = "held" if lease.expires_at > moment else "late"
             held.add(row["request_id"])
+        # A label without this lease answers the comparison itself: a repeat stays to be answered,
+        # and so does a comparison whose answer is withdrawn.
         elif lease.purpose == "repeat" or label.answer is None:
             continue
         ended.append(lease_of.pop(key).token)
@@ -598,6 +606,7 @@ def mark_revised_repeats(
         rows: Labels in the order given.
         held: Request ids of labels with a lease, whose purpose is known.
     """
+    # Few comparisons were ever repeated, so that most labels need one query only.
     repeated = {key_of(row) for row in rows if row["purpose"] == "repeat"}
     repeated |= read_repeats(connection, rows)
     about_repeats = [row for row in rows if key_of(row) in repeated]

@@ -74,6 +74,7 @@ class SegmentFiles:
             raise CorruptCheckpoint(
                 f"{content_hash[:80]!r} is not the hash of a segment: 64 of 0-9, a-f were needed."
             )
+        # The folder of the environment is unknown here.
         path = next(self.folder.glob(f"*/{content_hash}{SUFFIX}"), None)
         if path is None:
             raise CorruptCheckpoint(

@@ -90,6 +90,7 @@ class AccessMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] == "websocket":
+            # 1008: policy violation. The service has no websockets.
             await send({"type": "websocket.close", "code": 1008})
         elif scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -182,6 +183,7 @@ def set_cookie(response: Response, request: Request, credential: str) -> None:
         path="/",
         secure=request.url.scheme == "https",
         httponly=True,
+        # Not strict: the first request after a click on a link elsewhere needs the cookie.
         samesite="lax",
     )
 
@@ -267,5 +269,6 @@ def reject(
     request: Request, details: Problem, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Return the response to a rejected request without reading its body."""
+    # The unread body would be taken for the next request of the connection.
     closing = {} if is_safe(request) else {"Connection": "close"}
     return error_response(request, details, {**closing, **(headers or {})})

@@ -234,6 +234,7 @@ def is_running(address: Address) -> bool:
         return False
     finally:
         connection.close()
+    # Another program may listen on the port by now.
     return isinstance(answer, dict) and answer.get("instance") == address.instance
 
 

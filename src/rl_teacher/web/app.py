@@ -71,7 +71,8 @@ def create_app(
         player=player,
     )
     problems.add_error_handlers(app)
-    # Requests pass the middleware in reverse order: the last one added comes first.
+    # Requests pass the middleware in reverse order: the last one added comes first. Rejected
+    # requests get headers and a line in the log, too. No body is read before access is granted.
     app.add_middleware(GZipMiddleware, compresslevel=GZIP_LEVEL)
     app.add_middleware(BodyLimit, max_body_bytes=settings.max_body_bytes)
     app.add_middleware(AccessMiddleware, routes=app.routes, authenticator=authenticator)

@@ -98,6 +98,7 @@ class Authenticator:
         if self.is_home_token(token):
             return True
         try:
+            # A database that is busy for a moment must not end event streams.
             return await self._look_up(token) is not None
         except (RlTeacherError, SQLAlchemyError):
             return True
@@ -175,6 +176,7 @@ class Buckets:
             RateLimited: It would not.
         """
         now_s = self._clock_s()
+        # Each request takes an interval to refill; up to `burst` may be refilling at once.
         wait_s = self._full_at_s.get(key, now_s) - now_s - self._room_s
         if wait_s > 0:
             raise RateLimited(wait_s)

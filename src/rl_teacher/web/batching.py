@@ -74,6 +74,7 @@ class Batcher(Generic[Item, Result]):
         """Process one batch, then queue the next one behind other waiting calls."""
         with self._lock:
             batch, self._pending = self._pending[:MAX_BATCH], self._pending[MAX_BATCH:]
+        # A request that is cancelled while it waits, as at shutdown, cancels its future.
         active = [each for each in batch if each[1].set_running_or_notify_cancel()]
         try:
             results = self._do([item for item, _ in active]) if active else []

@@ -88,6 +88,7 @@ class ClipExporter:
         try:
             # One at a time, because rendering competes with training for the processor.
             with self._rendering:
+                # Rendered for another request while this one waited.
                 if (cached := read_cached(path)) is not None:
                     return cached
                 content = encode(sides, form)

@@ -204,6 +204,7 @@ def add_labels(
     try:
         return {}, store.labels.add_many(labels)
     except ComparisonNotFound as error:
+        # Deleted since the check. No label was stored, so the others are stored without these.
         deleted = {label.comparison_id for label in labels}.intersection(error.ids)
         if not deleted:
             raise

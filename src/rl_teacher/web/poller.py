@@ -145,6 +145,7 @@ class Poller:
 
     def num_streams(self, labeler: str) -> int:
         """Return the number of open streams of a labeler."""
+        # A copy: worker threads call this while the event loop changes the counter.
         subscribers = list(self._subscribers.items())
         return sum(count for each, count in subscribers if each.labeler == labeler)
 

@@ -126,6 +126,7 @@ class Service(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, publish the address and print the link."""
         await super().startup(sockets)
+        # Only now that it listens: a run uses the address as soon as it finds it.
         if not self._plays:
             self._publication.enter_context(published(self._address))
         print_link(self._options, play_link(self._address) if self._plays else link(self._address))
@@ -139,6 +140,8 @@ class Service(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening and finish the requests in progress."""
+        # First the address, so that no run finds it any more, then the streams, for which the
+        # server would otherwise wait.
         self._publication.close()
         self._poller.close()
         await super().shutdown(sockets)
@@ -201,6 +204,8 @@ def listen(host: str, port: int) -> socket.socket:
         # TCP_NODELAY: every response would take 40 ms.
         listener = socket.socket(family, kind, protocol)
         try:
+            # Binds a port whose former connections still time out. On Windows the option would let
+            # two programs share a port.
             if os.name == "posix":
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(place)

@@ -172,6 +172,7 @@ def join(
     body: JoinRequest, request: Request, response: Response, services: ServicesDep
 ) -> JoinResponse:
     """Use an invite; the response sets the new credential as a cookie."""
+    # JSON may contain lone surrogates, which cannot be encoded.
     invite = body.invite.encode(errors="replace").decode()
     identity, credential = services.store.access.accept_invite(invite, body.name)
     services.authenticator.add_new(identity, credential, client_network(request))
