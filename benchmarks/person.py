@@ -1,9 +1,11 @@
 """A simulated person who teaches on the real page in Chromium, in real time.
 
 The person takes about 3 s for an answer, errs, cannot tell clips of nearly the same quality apart,
-and takes breaks. Nothing is accelerated: a case takes as long as a person would.
+and takes breaks. Nothing is accelerated: a case takes as long as a person would. The agent is
+copied every five minutes; afterwards, an episode of each copy is filmed.
 """
 
+import shutil
 import tempfile
 import time
 from dataclasses import dataclass
@@ -38,6 +40,8 @@ BREAK_S = 60.0
 ALIKE_SHARE = 0.05
 """Difference of two clips, as a share of the range seen so far, that the person cannot see."""
 GIVE_UP_S = 3_600.0
+FILM_EVERY_S = 300.0
+FILMS = Path(__file__).parent / "results" / "person"
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,21 @@ def run(options: Options, records: Records) -> None:
     for name, case in ({"quick": QUICK} if options.is_quick else CASES).items():
         for seed in options.seeds or (0,):
             if options.wants(name.split(",")[0]):
-                with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home:
-                    keep(options, records, name, seed=seed, **teach_once(case, seed, Path(home)))
+                with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as folder:
+                    home = Path(folder)
+                    keep(options, records, name, seed=seed, **teach_once(case, seed, home))
+                    if not options.is_quick:
+                        film(home, f"{name}-{seed}".replace(", ", "-").replace(" % ", "-"))
+
+
+def film(home: Path, name: str) -> None:
+    """Film one episode of each copied agent, into `FILMS`."""
+    FILMS.mkdir(exist_ok=True)
+    for copy in sorted(home.glob("minute-*")):
+        video = FILMS / f"{name}-{copy.name}.gif"
+        filming = Running(copy, "film", "play", "person", "--episodes", "1", "--video", str(video))
+        if filming.process.wait() != 0:
+            raise ChildFailed(filming.printed())
 
 
 def teach_once(case: Case, seed: int, home: Path) -> dict[str, Any]:
@@ -98,6 +115,7 @@ def teach_once(case: Case, seed: int, home: Path) -> dict[str, Any]:
             person.teach(started)
     finally:
         started.end()
+    person.copy_agent()
     minutes = (time.perf_counter() - launched_s) / 60
     with as_home(home):
         last = Experiment.find("person").metrics()[-1]
@@ -138,16 +156,18 @@ class Person:
     ) -> None:
         self._case, self._labelling, self._store = case, labelling, store
         self._segments = SegmentFiles(home / "segments")
+        self._home = home
         self._rng = np.random.default_rng([seed, 200])
         self._seen: list[float] = []
         self.num_answers = 0
         self.waiting_s = self.present_s = 0.0
         self.first_s: float | None = None
+        self._began_s = time.perf_counter()
 
     def teach(self, started: Running) -> None:
         """Answer until the run ends or the person's time is over."""
-        began_s = now_s = time.perf_counter()
-        while started.is_running and now_s - began_s < self._case.seconds:
+        now_s = copied_s = self._began_s
+        while started.is_running and now_s - self._began_s < self._case.seconds:
             comparison_id = self._shown()
             if comparison_id is None:
                 time.sleep(POLL_S)
@@ -159,6 +179,19 @@ class Person:
             if comparison_id is not None and self.num_answers % BREAK_EVERY == 0:
                 time.sleep(BREAK_S)
             now_s = time.perf_counter()
+            if now_s - copied_s > FILM_EVERY_S and self.copy_agent():
+                copied_s = now_s
+
+    def copy_agent(self) -> bool:
+        """Copy the experiment's folder for a film; return False if it changes meanwhile."""
+        minute = round((time.perf_counter() - self._began_s) / 60)
+        copy = self._home / f"minute-{minute:02}"
+        try:
+            shutil.copytree(self._home / "experiments", copy / "experiments")
+        except shutil.Error:
+            shutil.rmtree(copy)
+            return False
+        return True
 
     def _shown(self) -> int | None:
         try:
