@@ -123,8 +123,9 @@ def teach_once(case: Case, seed: int, home: Path) -> dict[str, Any]:
         "labels": last["labels_answered"],
         "answers": person.num_answers,
         "minutes": minutes,
-        "present_minutes": person.present_s / 60,
-        "waiting_share": person.waiting_s / max(person.present_s, 1e-9),
+        "present_minutes": (person.present_s - person.waits[-1]) / 60,
+        "waiting_share": sum(person.waits[:-1]) / (person.present_s - person.waits[-1]),
+        "waits": {num: round(wait, 1) for num, wait in enumerate(person.waits) if wait > 1.0},
         "first_comparison_s": person.first_s and person.first_s - launched_s,
         "steps": last["step"],
         "true_return": last["true_return"],
@@ -146,7 +147,7 @@ class Person:
 
     Attributes:
         num_answers: answers given.
-        waiting_s: time at the page without a comparison.
+        waits: [num_answers + 1] time at the page without a comparison, after each answer.
         present_s: time at the page; breaks are not counted.
         first_s: time at which the first comparison was seen; None before.
     """
@@ -160,7 +161,8 @@ class Person:
         self._rng = np.random.default_rng([seed, 200])
         self._seen: list[float] = []
         self.num_answers = 0
-        self.waiting_s = self.present_s = 0.0
+        self.waits = [0.0]
+        self.present_s = 0.0
         self.first_s: float | None = None
         self._began_s = time.perf_counter()
 
@@ -171,10 +173,11 @@ class Person:
             comparison_id = self._shown()
             if comparison_id is None:
                 time.sleep(POLL_S)
-                self.waiting_s += time.perf_counter() - now_s
+                self.waits[-1] += time.perf_counter() - now_s
             else:
                 self.first_s = self.first_s or now_s
                 self._answer(comparison_id)
+                self.waits.append(0.0)
             self.present_s += time.perf_counter() - now_s
             if comparison_id is not None and self.num_answers % BREAK_EVERY == 0:
                 time.sleep(BREAK_S)
@@ -240,7 +243,7 @@ def report(records: list[Record]) -> list[str]:
         f"A simulated person on the page in Chromium: {ANSWER_S:g} s an answer, a break of "
         f"{BREAK_S:g} s after each {BREAK_EVERY} answers, `can't tell` where clips differ by less "
         f"than {ALIKE_SHARE:.0%} of the range seen; 10 % errors unless stated. Waiting: share of "
-        "the person's time at the page without a comparison.",
+        "the person's time at the page, until the last answer, without a comparison.",
         "",
         *table(headings, rows),
         "",
