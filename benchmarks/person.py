@@ -64,9 +64,9 @@ class Case:
 FORWARD = ("-e", "Hopper-v1", "-l", "60", "-L", "15", "-t", "300000")
 BACKFLIP = ("-e", "ShortHopper-v1", "-c", "2.5", "-l", "350", "-L", "50", "-t", "1000000")
 CASES = {
-    "forward": Case(FORWARD),
+    "forward, 10 % errors": Case(FORWARD),
     "forward, 20 % errors": Case(FORWARD, error_rate=0.2),
-    "backflip": Case(BACKFLIP, "backflip", seconds=1_200.0),
+    "backflip, 10 % errors": Case(BACKFLIP, "backflip", seconds=1_200.0),
     "backflip, 20 % errors": Case(BACKFLIP, "backflip", error_rate=0.2, seconds=1_200.0),
 }
 QUICK = Case(("-e", "ShortHopper-v1", "-l", "6", "-L", "3", "-t", "10000"))
@@ -83,12 +83,12 @@ def run(options: Options, records: Records) -> None:
         raise ChildFailed(missing)
     for name, case in ({"quick": QUICK} if options.is_quick else CASES).items():
         for seed in options.seeds or (0,):
-            if options.wants(name.split(",")[0]):
+            if options.wants(name.split(",")[0]) or options.wants(name):
                 with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as folder:
                     home = Path(folder)
                     keep(options, records, name, seed=seed, **teach_once(case, seed, home))
                     if not options.is_quick:
-                        film(home, f"{name}-{seed}".replace(", ", "-").replace(" % ", "-"))
+                        film(home, f"{name.split(' %')[0].replace(', ', '-')}-{seed}")
 
 
 def film(home: Path, name: str) -> None:
@@ -242,7 +242,7 @@ def report(records: list[Record]) -> list[str]:
     return [
         f"A simulated person on the page in Chromium: {ANSWER_S:g} s an answer, a break of "
         f"{BREAK_S:g} s after each {BREAK_EVERY} answers, `can't tell` where clips differ by less "
-        f"than {ALIKE_SHARE:.0%} of the range seen; 10 % errors unless stated. Waiting: share of "
+        f"than {ALIKE_SHARE:.0%} of the range seen. Waiting: share of "
         "the person's time at the page, until the last answer, without a comparison.",
         "",
         *table(headings, rows),
