@@ -12,7 +12,8 @@ comparisons of segments, and fits the predictor to the labels.
 import contextlib
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -109,17 +110,26 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
         stack.enter_context(display)
         display.status("setting up")
         # The service starts in its own process while environments and networks are set up here.
-        page = PageService(options) if options.serve or config.asks_a_person else None
-        if page is not None:
+        await_page: Callable[[], None] | None = None
+        if options.serve or config.asks_a_person:
+            # The service starts while the environments are made and the first clips recorded.
+            waiting = stack.enter_context(ThreadPoolExecutor(1, "page"))
+            page = PageService(options)
             stack.callback(page.close)
-        loop = TrainingLoop(config, options, experiment, display, warm_start)
+            await_page = waiting.submit(show_page, page, config, options, display).result
+        loop = TrainingLoop(config, options, experiment, display, warm_start, await_page)
         stack.callback(loop.close)
-        if page is not None:
-            link = page.link(config.name, config.asks_a_person)
-            display.page(link)
-            if not options.no_browser:
-                open_in_browser(link)
         return loop.run()
+
+
+def show_page(
+    page: PageService, config: TeachConfig, options: RunOptions, display: Display
+) -> None:
+    """Wait until the service listens; print the link to the page and open it."""
+    link = page.link(config.name, config.asks_a_person)
+    display.page(link)
+    if not options.no_browser:
+        open_in_browser(link)
 
 
 def check(config: TeachConfig) -> EnvInfo:
@@ -204,7 +214,19 @@ class TrainingLoop:
         experiment: OpenExperiment,
         display: Display,
         warm_start: WarmStart = NO_WARM_START,
+        await_page: Callable[[], None] | None = None,
     ) -> None:
+        """Make environments, agent and session.
+
+        Args:
+            config: settings that define the experiment.
+            options: settings of this run.
+            experiment: the open experiment.
+            display: live progress.
+            warm_start: agent and predictor to start from.
+            await_page: waits until the page is shown, and raises if it cannot be.
+        """
+        self._await_page = await_page
         self._config = config
         self._options = options
         self._display = display
@@ -285,6 +307,7 @@ class TrainingLoop:
                 return self._end(is_finished=is_finished)
             if self._num_pretraining and not is_resumed:
                 self._pretrain()
+            self._wait_for_page()
             session.start_training()
             while True:
                 self._train()
@@ -384,7 +407,13 @@ class TrainingLoop:
                 self._explore_once()
         else:
             raise TeacherFailed(no_different_segments(self._config))
+        self._wait_for_page()
         session.wait_for_answers(num)
+
+    def _wait_for_page(self) -> None:
+        if self._await_page is not None:
+            self.session.set_phase(Phase.WAITING, "starting the page")
+            self._await_page()
 
     @property
     def _exploration_steps(self) -> int:
