@@ -382,8 +382,8 @@ def label(
         host: address of the page; 0.0.0.0 listens on every network of this machine
         port: port of the page; the next free one if it is taken; 0: any
         no_browser: print the links without opening a browser
-        media: storage of clips: a folder, or a URL such as s3://bucket/folder; the media folder of
-            RL_TEACHER_HOME without it
+        media: storage of clips: a folder, or a URL such as s3://bucket/folder; by default the media
+            folder of RL_TEACHER_HOME
     """
     from rl_teacher.config.experiment import RunOptions
     from rl_teacher.web.terminal import label_at_terminal
@@ -495,7 +495,7 @@ def report(names: tuple[str, ...], /, plot: Path | None = None) -> None:
 
     Args:
         names: names of the experiments
-        plot: file of the plot; without it, plot.png in the first experiment's folder
+        plot: file of the plot; by default plot.png in the first experiment's folder
     """
     from rich.console import Console
 
@@ -621,8 +621,8 @@ def add_labeler(
     Args:
         name: name of the labeler
         role: labeler, or owner with all permissions
-        days: days until access expires; without it, never
-        experiment: the only experiment that they can label; without it, all
+        days: days until access expires; by default it does not expire
+        experiment: the only experiment that they can label; by default all
     """
     from rl_teacher.web import labelers_cli
 
@@ -674,7 +674,7 @@ def invite_labelers(uses: int = 1, days: float = 7.0, experiment: str | None = N
     Args:
         uses: maximum number of people that the link admits
         days: days until the link expires
-        experiment: the only experiment that they can label; without it, all
+        experiment: the only experiment that they can label; by default all
     """
     from rl_teacher.web import labelers_cli
 

@@ -467,12 +467,12 @@ class PreferenceSession:
 
     @property
     def has_stepped(self) -> bool:
-        """Whether any step was taken in this run."""
+        """True if any step was taken in this run."""
         return self._steps_this_run > 0
 
     @property
     def is_checkpoint_due(self) -> bool:
-        """Whether enough time or steps have passed since the latest checkpoint."""
+        """True if enough time or steps have passed since the latest checkpoint."""
         every_s = self._settings.checkpoint_seconds
         if every_s:
             # An interval of 0 saves after every rollout, whatever it costs.
@@ -502,6 +502,6 @@ class PreferenceSession:
             self.rewards.predictor.save(self.experiment.folder.folder / "predictor")
 
     def close(self) -> None:
-        """Stop background threads; the experiment is closed by whoever opened it."""
+        """Stop background threads; `open_experiment` closes the experiment."""
         self.renderer.close()
         self.rewards.close()

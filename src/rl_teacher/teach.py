@@ -89,7 +89,7 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
         options: settings that may change when it is resumed.
 
     Raises:
-        RlTeacherError: the input cannot be used; the text says why and what to do.
+        RlTeacherError: the input cannot be used; the text states why and what to do.
     """
     options = options or RunOptions()
     # Before the first import of JAX, which reads its settings then.
@@ -133,10 +133,10 @@ def show_page(
 
 
 def check(config: TeachConfig) -> EnvInfo:
-    """Validate a configuration before anything is created; return the environment's card.
+    """Validate a configuration before anything is created; return the environment's properties.
 
     Raises:
-        BadInput: a setting is wrong; the text says what is needed.
+        BadInput: a setting is wrong; the text states what is needed.
     """
     validate(config)
     check_agent(config)
@@ -252,6 +252,7 @@ class TrainingLoop:
             hide_terminations=config.hide_episode_ends,
         )
         self._agent: Agent = make_agent(config, self._venv)
+        # The first comparisons are about the agent, if it is warm-started.
         self._explore = self._collector.random_actions
         if warm_start.agent is not None:
             self._agent.warm_start_from(warm_start.agent)
@@ -355,6 +356,7 @@ class TrainingLoop:
         session.count_steps(rollout.num_steps)
         rewards = session.observe(rollout).rewards
         losses = agent.learn(rollout, rewards)
+        # Before the next checkpoint, which would replace the last good one.
         check_losses(self._config, losses)
         session.ask()
         is_fitted = session.fit() is not None

@@ -53,7 +53,7 @@ def test_import_requires_environment_id(tmp_path, capsys):
         ({"preferences": np.array([1.0, 0.3, 0.0], np.float32)}, "round them"),
         ({"preferences": np.array([1.0, 0.0], np.float32)}, "all must have as many"),
         ({"acts1": np.full((3, 6), 2)}, "not in Discrete"),
-        ({"obs2": np.zeros((3, 7, 5), np.float32)}, "the space says"),
+        ({"obs2": np.zeros((3, 7, 5), np.float32)}, "the space has"),
         ({"obs1": np.zeros((3, 9, 4), np.float32)}, "obs1 has 9 steps"),
         ({"rews1": np.full((3, 6), np.nan)}, "NaN"),
         ({"rews2": np.array([[None] * 6] * 3)}, "array of object"),

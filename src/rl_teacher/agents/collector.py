@@ -339,7 +339,7 @@ class InterruptibleRollouts:
 
 
 def _check_actions(actions: Shaped[np.ndarray, "time env ..."]) -> None:
-    """Check that the agent's actions are finite, before what they led to is judged."""
+    """Check that the agent's actions are finite, before the observations that follow from them."""
     if np.issubdtype(actions.dtype, np.floating) and not np.isfinite(actions).all():
         t, env, *_ = np.argwhere(~np.isfinite(actions))[0]
         raise agent_diverged(

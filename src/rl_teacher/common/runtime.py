@@ -34,6 +34,7 @@ def prepare(cache: Path | None = None) -> None:
     if cache is not None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(cache))
     if cache is not None or "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        # By default JAX caches only what takes a second to compile; small networks take less.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 

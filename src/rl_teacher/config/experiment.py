@@ -94,7 +94,7 @@ class QuerySettings:
     clip_length: Annotated[float, short_flag("c"), Above(0), LEARNING] = 1.5
     """seconds of a clip"""
     teacher_strength: Annotated[float | None, SYNTHETIC_LABELS] = None
-    """parameter of the synthetic teacher (epsilon, beta or gamma); B-Pref's value without it"""
+    """parameter of the synthetic teacher (epsilon, beta or gamma); by default B-Pref's value"""
     candidates: Annotated[int, AtLeast(1), PAIR_SCORES] = 10
     """candidate pairs per query, from which the selector chooses"""
 
@@ -104,10 +104,10 @@ class FittingSettings:
     """Settings of label schedule and fits that `teach` and the wrappers share."""
 
     n_labels: Annotated[WholeNumber | None, short_flag("l"), AtLeast(1), LABELS] = None
-    """total number of labels; without it, labels are requested at a constant rate: one every 3 s
+    """total number of labels; if omitted, labels are requested at a constant rate: one every 3 s
     from a person, one every 2,000 steps from a synthetic teacher"""
     pretrain_labels: Annotated[WholeNumber | None, short_flag("L"), AtLeast(1), LABELS] = None
-    """labels before the first fit; without it, a quarter of the total, or 50 without a total"""
+    """labels before the first fit; by default a quarter of the total, or 50 without a total"""
     hide_episode_ends: bool = False
     """hide the environment's terminations from agent and teacher; they reveal something about the
     true reward"""
@@ -174,7 +174,7 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
     schedule: Annotated[Literal["annealed", "hyperbolic", "constant", "upfront"] | None, LABELS] = (
         None
     )
-    """label schedule; annealed with --n-labels, constant without"""
+    """label schedule; by default annealed with --n-labels, otherwise constant"""
     hyperbolic_steps: Annotated[WholeNumber, AtLeast(1), HYPERBOLIC_SCHEDULE] = 2_000_000
     """T0 of the hyperbolic schedule, whose label rate is proportional to T0 / (t + T0)"""
     clip_reward: Annotated[float, Between(0.0, 1e9), TRUE_REWARD] = 0.0
@@ -260,10 +260,10 @@ class CollectConfig(QuerySettings, ExperimentSettings):
     n_labels: Annotated[WholeNumber, short_flag("l"), AtLeast(1)]
     """labels to collect"""
     agent_path: str | None = None
-    """agent whose clips are compared: name or folder of an experiment; a random policy without
-    it"""
+    """agent whose clips are compared: name or folder of an experiment; by default a random
+    policy"""
     predictor_path: str | None = None
-    """saved reward predictor for query selection; random pairs without it"""
+    """saved reward predictor for query selection; if omitted, pairs are random"""
 
     def as_teaching(self) -> TeachConfig:
         """Return the settings of a run that ends when all labels are there."""
@@ -295,7 +295,7 @@ class RunOptions:
     """Options of a run; they may change when an experiment is continued."""
 
     workers: Annotated[int | None, short_flag("w"), AtLeast(1)] = None
-    """threads of the physics simulation; all cores without it. Results do not depend on it"""
+    """threads of the physics simulation; by default one per core. Results do not depend on it"""
     no_videos: Annotated[bool, short_flag("V")] = False
     """no effect; accepted for compatibility. Clips are rendered only when viewed"""
     no_tensorboard: bool = False
@@ -308,19 +308,19 @@ class RunOptions:
     """pace of a run with human labels: training waits for labels that are due (labels), or does not
     wait (steps)"""
     exit_when_finished: Annotated[bool, HUMAN_LABELS] = False
-    """end the command after the last step; without it, the page stays open until Ctrl-C, and the
+    """end the command after the last step; otherwise the page stays open until Ctrl-C, and the
     experiment can be extended on it"""
     labeler_weights: Annotated[LabelerWeights, LABELS] = "equal"
     """weights of labelers who disagree: equal, or by their estimated reliability"""
     overlap: Annotated[float | None, Between(0.0, 1.0), LABELS] = None
-    """fraction of comparisons that several labelers answer; unchanged without it, initially 0"""
+    """fraction of comparisons that several labelers answer; unchanged if omitted, initially 0"""
     overlap_labelers: Annotated[int | None, AtLeast(2), LABELS] = None
-    """labelers per comparison with overlap; unchanged without it, initially 2"""
+    """labelers per comparison with overlap; unchanged if omitted, initially 2"""
     repeats: Annotated[float | None, Between(0.0, 1.0), LABELS] = None
-    """fraction of comparisons that a labeler is asked a second time; unchanged without it,
+    """fraction of comparisons that a labeler is asked a second time; unchanged if omitted,
     initially 0"""
     gold: Annotated[float | None, Between(0.0, 1.0), LABELS] = None
-    """fraction of gold questions (comparisons with a known answer); unchanged without it,
+    """fraction of gold questions (comparisons with a known answer); unchanged if omitted,
     initially 0"""
     serve: bool = False
     """serve the page during the run; always on with -p human"""
@@ -331,8 +331,8 @@ class RunOptions:
     no_browser: bool = False
     """print the link to the page without opening a browser"""
     media: str | None = None
-    """storage of clips: a folder, or a URL such as s3://bucket/folder; the media folder of
-    RL_TEACHER_HOME without it"""
+    """storage of clips: a folder, or a URL such as s3://bucket/folder; by default the media folder
+    of RL_TEACHER_HOME"""
     force_new: bool = False
     """start over: delete the labels and checkpoints of this experiment, after confirmation"""
     yes: bool = False

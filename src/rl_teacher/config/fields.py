@@ -197,6 +197,8 @@ def long_options(owner: Any, prefix: str = "") -> Iterator[str]:
 def help_of(config: type) -> dict[str, str]:
     """Return the text below each field of a dataclass and its bases, in one line each."""
     texts: dict[str, str] = {}
+    # Python does not keep these strings, so they are read from the source. Base classes come first:
+    # a subclass overrides the text of a field.
     for base in reversed(config.__mro__[:-1]):
         [definition] = ast.parse(dedent(inspect.getsource(base))).body
         field_name = ""
@@ -217,6 +219,7 @@ def join_help_lines(owner: Any) -> None:
         if is_dataclass(kind) and isinstance(kind, type):
             texts = help_of(kind)
             for each in fields(kind):
+                # tyro prefers the help in the metadata of a field to the text in the source.
                 each.metadata = MappingProxyType({"help": texts.get(each.name)})
             join_help_lines(kind)
 

@@ -30,8 +30,8 @@ class PresetChoice:
     """Choice of a preset."""
 
     preset: PresetName | None = None
-    """defaults of the other settings: for vectors, for images, or the paper's for Atari; selected
-    by the environment without it"""
+    """defaults of the other settings: for vectors, for images, or the paper's for Atari; by default
+    selected by the environment"""
 
 
 def preset(name: PresetName, *, has_labels: bool) -> dict[str, Any]:

@@ -76,6 +76,7 @@ def open_archive(content: bytes, what: str) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(io.BytesIO(content))
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
+        # Pickles begin with this byte since protocol 2.
         pickled = (
             " It looks like a pickle, which is never opened." if content[:1] == b"\x80" else ""
         )
@@ -103,7 +104,7 @@ def read_member(file: zipfile.ZipFile, member: str) -> np.ndarray:
         expected = math.prod(shape) * dtype.itemsize
         if expected != size_bytes - opened.tell():
             raise BadInput(
-                f"{member} says it has {expected:,} bytes of {shape}, and has "
+                f"{member} declares {expected:,} bytes of {shape}, and has "
                 f"{size_bytes - opened.tell():,}."
             )
         values = opened.read(expected)

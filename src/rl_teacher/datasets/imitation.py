@@ -115,7 +115,7 @@ def segment_of(
 def row_of(index: int, pair: list[Segment], preference: float, moment: str) -> Row:
     """Create the label of a comparison, with a request id derived from its content."""
     left, right = (each.content_hash for each in pair)
-    said = hashlib.sha256(f"{index} {left} {right} {preference}".encode()).hexdigest()
+    content = hashlib.sha256(f"{index} {left} {right} {preference}".encode()).hexdigest()
     return {
         "schema_version": SCHEMA_VERSION,
         "label_id": index + 1,
@@ -138,6 +138,6 @@ def row_of(index: int, pair: list[Segment], preference: float, moment: str) -> R
         "is_current": True,
         "is_excluded": False,
         "gold": None,
-        "request_id": str(uuid5(NAMESPACE_URL, said)),
+        "request_id": str(uuid5(NAMESPACE_URL, content)),
         "details": None,
     }

@@ -99,7 +99,7 @@ def read_errors(path: Path) -> Iterator[None]:
     except Exception as error:
         raise BadInput(
             f"{path} cannot be read as a label data set: {type(error).__name__}: {error!s:.300}. "
-            "Ask whoever made it for it again; `rl-teacher export` writes one."
+            "Request the file again from its author; `rl-teacher export` writes such data sets."
         ) from error
 
 
@@ -324,7 +324,7 @@ def check_fits(array: np.ndarray, space: gym.Space, name: str) -> None:
     """
     shape = space.shape or ()
     if array.shape[1:] != shape:
-        raise BadInput(f"the {name} are {array.shape[1:]} each; the space says {shape}")
+        raise BadInput(f"the {name} are {array.shape[1:]} each; the space has {shape}")
     if isinstance(space, gym.spaces.Box):
         return
     if not np.issubdtype(array.dtype, np.integer):

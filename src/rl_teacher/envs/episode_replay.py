@@ -82,6 +82,7 @@ class ReplayHistory:
     def end_episode(self, episode: int, record: ReplayRecord) -> None:
         """Keep a finished episode and drop those that finished too long ago."""
         self._finished[episode] = _Finished(record, self._num_steps)
+        # A dict keeps the order of insertion: the episode that finished first comes first.
         while self._finished:
             oldest = next(iter(self._finished))
             if self._num_steps - self._finished[oldest].finished_at < self._keep_steps:
@@ -126,6 +127,7 @@ def actions_of(
     taken: Sequence[np.ndarray], action_space: gymnasium.Space
 ) -> Shaped[np.ndarray, "time ..."]:
     """Return actions as [T, ...] with the dtype and shape of their space."""
+    # An explicit shape, because an empty list of actions has none.
     return np.array(taken, action_space.dtype).reshape(-1, *(action_space.shape or ()))
 
 

@@ -287,6 +287,7 @@ def _full_id(env_id: str) -> str:
     spec = gymnasium.registry.get(wanted)
     if wanted in TASKS or (spec is not None and not _is_ale_spec(spec)):
         return wanted
+    # Importing registers ids, which the lookup below then finds.
     _import_registering(wanted)
     by_lower = _ids_by_lower_name()
     if wanted.lower() in by_lower:

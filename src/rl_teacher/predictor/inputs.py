@@ -94,7 +94,7 @@ class InputSpace:
 
     @property
     def is_discrete(self) -> bool:
-        """Whether actions are choices and are one-hot encoded."""
+        """True if actions are choices, which are one-hot encoded."""
         return bool(self.num_actions or self.action_choices)
 
     @property
@@ -104,7 +104,7 @@ class InputSpace:
 
     @property
     def has_byte_rows(self) -> bool:
-        """Whether rows are the bytes of images, for a convolutional network."""
+        """True if rows are the bytes of images, for a convolutional network."""
         return self.image is not None and not self.uses_random_features
 
     @property

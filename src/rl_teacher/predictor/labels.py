@@ -187,7 +187,7 @@ class LabelSet:
 
     @property
     def has_unequal_lengths(self) -> bool:
-        """Whether any comparison is between segments of different lengths."""
+        """True if any comparison is between segments of different lengths."""
         lengths = self.weights.sum(-1)
         return bool((lengths[:, 0] != lengths[:, 1]).any())
 

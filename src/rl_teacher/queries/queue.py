@@ -51,7 +51,7 @@ def load_shared_segments(store: QueryStore, env_id: str, num_steps: int) -> list
     """Load segments that other experiments in the environment asked about, the newest last.
 
     Args:
-        store: of this experiment, whose own segments are left out.
+        store: of this experiment; its segments are left out.
         env_id: the environment.
         num_steps: L, length of the segments.
     """

@@ -37,6 +37,7 @@ def label_rows(store: Store, name: str) -> Iterator[Row]:
     """
     experiment_id = store.experiments.get(name).id
 
+    # Not a generator as a whole: an unknown name must raise before a response has begun.
     def rows() -> Iterator[Row]:
         after_id = 0
         while page := store.labels.export(experiment_id, after_id, PAGE):

@@ -58,6 +58,7 @@ def plot(curves: Sequence[Curve], path: Path) -> Path:
         The path.
     """
     small = [panel for panel in SMALL if any(has(rows, panel.key) for _, rows in curves)]
+    # Without pyplot, whose global state is not safe in threads.
     figure = Figure(figsize=(10, 6.6 if small else 4.6), dpi=130)
     figure.set_layout_engine(ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1))
     canvas = FigureCanvasAgg(figure)

@@ -41,7 +41,7 @@ def segment_steps(config: TeachConfig, env_info: EnvInfo) -> int:
 def shows_ends(config: TeachConfig) -> bool:
     """Return whether segments may end at a termination: where the agent learns of it as well.
 
-    In CartPole there is nothing else to tell two segments apart by.
+    In CartPole, two segments differ in nothing else.
     """
     return get_env_info(config.env_id).can_terminate and not config.hide_episode_ends
 
@@ -63,8 +63,8 @@ def make_reward_source(
         pretrained: saved predictor; frozen unless the configuration asks for labels.
 
     Returns:
-        The environment's reward for -p rl, a frozen predictor if nobody is asked, otherwise a
-        reward learner.
+        The environment's reward for -p rl, a frozen predictor if no labels are requested, otherwise
+        a reward learner.
     """
     if pretrained is not None and not config.asks:
         return FrozenPredictorReward(pretrained)

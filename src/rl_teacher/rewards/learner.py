@@ -260,8 +260,8 @@ class RewardLearner(RewardSource):
     def _targets_of(self, queries: Sequence[Query]) -> dict[int, float]:
         """Compute label targets by comparison id; queries come first, in the order given.
 
-        Comparisons that nobody could decide have no target. With estimated reliabilities, the
-        targets of all comparisons are computed, since each answer bears on every labeler.
+        Comparisons with no answer but `cannot_tell` have no target. With estimated reliabilities,
+        the targets of all comparisons are computed, since each answer bears on every labeler.
         """
         if self._labeler_weights == "equal":
             targets = mean_targets(self._votes(queries))

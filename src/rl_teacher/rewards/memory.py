@@ -23,7 +23,7 @@ from rl_teacher.rewards.learner import recorded_steps
 
 FLOAT_BYTES = 4
 ADAM_COPIES = 3
-"""Copies of the weights during training: the weights, and both moments of Adam."""
+"""Arrays of the size of the weights during training: the weights, and the two averages of Adam."""
 
 
 def check_memory(config: TeachConfig, env_info: EnvInfo) -> None:

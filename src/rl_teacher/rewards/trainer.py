@@ -107,12 +107,12 @@ class PredictorTrainer:
 
     @property
     def has_fitted(self) -> bool:
-        """Whether the predictor is fitted, here or as a pretrained one."""
+        """True if the predictor is fitted, here or as a pretrained one."""
         return self.num_fits > 0 or self._settings.pretrained is not None
 
     @property
     def is_fitting(self) -> bool:
-        """Whether a fit runs in the background, during which the labels must not change."""
+        """True while a fit runs in the background, during which the labels must not change."""
         return self._running is not None
 
     # --- labels ---

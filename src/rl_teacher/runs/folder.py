@@ -91,6 +91,7 @@ def validate_name(name: str) -> str:
     Raises:
         BadExperimentName: the name breaks a rule, which the message gives.
     """
+    # One name, whichever way its accents are encoded: macOS decomposes them.
     composed = unicodedata.normalize("NFC", name)
     fault = invalid_name_reason(composed)
     if fault:

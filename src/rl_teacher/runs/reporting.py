@@ -145,6 +145,7 @@ class StatusReporter:
             "step": step,
         }
 
+        # Runs in the thread of the renderer, which alone uses `_episode_clips`.
         def publish() -> None:
             self._store.experiments.set_latest_episode(self._experiment_id, shown)
             # An episode that is shown again counts as new.

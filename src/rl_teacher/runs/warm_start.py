@@ -106,6 +106,7 @@ def load_predictor(name_or_folder: str) -> RewardPredictor:
     folder = Path(name_or_folder).expanduser()
     places = [folder, folder / "predictor"]
     if invalid_name_reason(name_or_folder) is None:
+        # An experiment takes precedence over a folder of the same name.
         places.insert(0, experiments_folder() / name_or_folder / "predictor")
     for place in places:
         if (place / PREDICTOR_FILE).exists():

@@ -239,6 +239,7 @@ class Comparisons:
             query = query.where(is_after(order, decode_cursor(after, len(keys))))
         with self._database.reading() as connection:
             rows = connection.execute(query).mappings().all()
+            # The row beyond the limit only shows that there is a next page.
             votes = read_votes(connection, [row["id"] for row in rows[:limit]])
         found = [details_of(row, votes.get(row["id"], [])) for row in rows]
         return page_of(

@@ -65,6 +65,7 @@ def write_atomically(path: Path, content: bytes, *, is_synced: bool) -> None:
         content: The whole content.
         is_synced: Survive a power failure, not only a killed process.
     """
+    # Unique among the processes and threads that may write the same file.
     unfinished = path.with_name(
         f".{path.name}.{os.getpid()}.{threading.get_ident()}{TEMPORARY_SUFFIX}"
     )

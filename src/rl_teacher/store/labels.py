@@ -355,6 +355,7 @@ class Labels:
             from_id=from_id,
             gold=gold,
             num_answered=num_answered,
+            # As many comparisons as the limit of the query: there may be more.
             is_all=num_taken == len(newest) < at_most,
         )
 

@@ -436,6 +436,7 @@ def choose_free(claim: Claim, room: int) -> list[ComparisonView]:
         found = claim.connection.execute(FREE, claim.parameters(limit=limit)).mappings().all()
         locked = [comparison_view(row) for row in found]
         claim.skipped.update(each.id for each in locked)
+        # Fewer than locked, if others were faster: then the next ones are tried.
         chosen += still_free(claim, locked)
         if len(locked) < limit:
             break

@@ -96,6 +96,7 @@ def decode_cursor(cursor: str, length: int) -> list[int]:
         BadCursor: The text is not such a key.
     """
     try:
+        # Deeply nested JSON raises RecursionError.
         key = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (ValueError, RecursionError) as error:
         raise BadCursor(cursor) from error

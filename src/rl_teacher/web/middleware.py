@@ -72,6 +72,7 @@ class RequestLog:
             await self._app(scope, receive, watch)
         except Exception:
             logger.exception("%s failed.", request_line)
+            # A response that has begun cannot be replaced.
             if status == 0:
                 details = problem(UNEXPECTED, UNEXPECTED_DETAIL)
                 await error_response(Request(scope), details)(scope, receive, watch)

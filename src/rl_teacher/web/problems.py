@@ -132,6 +132,7 @@ def problem(kind: ProblemType, detail: str) -> Problem:
         kind: One of `PROBLEM_TYPES`.
         detail: The given value, the expected value and the remedy.
     """
+    # Input that is quoted here may contain lone surrogates.
     encodable = detail.encode(errors="replace").decode()
     return Problem(
         type=f"/api/docs#{kind.slug}", title=kind.title, status=kind.status, detail=encodable

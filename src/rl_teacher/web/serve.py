@@ -63,10 +63,10 @@ class ServeOptions:
     no_browser: bool = False
     """print the link to the page without opening a browser"""
     media: str | None = None
-    """storage of clips: a folder, or a URL such as s3://bucket/folder; the media folder of
-    RL_TEACHER_HOME without it"""
+    """storage of clips: a folder, or a URL such as s3://bucket/folder; by default the media folder
+    of RL_TEACHER_HOME"""
     end_after_runs: float | None = None
-    """seconds after the last run until the service ends; never without it"""
+    """seconds after the last run until the service ends; by default it does not end"""
 
 
 def serve(options: ServeOptions, player: EpisodePlayer | None = None) -> int:

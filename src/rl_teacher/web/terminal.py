@@ -106,6 +106,7 @@ class TerminalSession:
                 try:
                     yield claimed[0]
                 finally:
+                    # Without an answer, others may claim it at once; an answer has ended the lease.
                     self.store.leases.release(self.labeler, [claimed[0].lease])
                 is_waiting = False
                 continue
@@ -123,7 +124,7 @@ class TerminalSession:
         """Label a comparison or undo the previous label; return False to stop.
 
         Answers refer to the order of sides that the page shows. One that comes before the clips
-        have been played once is not accepted, because nobody can have seen them.
+        have been played once is not accepted, because the clips cannot have been watched.
         """
         comparison = claimed.comparison
         seconds = max(duration_s(comparison.left), duration_s(comparison.right))

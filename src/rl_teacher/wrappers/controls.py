@@ -35,7 +35,7 @@ class Controls:
         """
         raise BadInput(
             f"A {type(self).__name__} cannot be pickled or copied: it holds an open experiment and "
-            "threads. Create the wrapper in the process that uses it. To take along what was "
+            "threads. Create the wrapper in the process that uses it. To transfer what was "
             "learned, use save_predictor and predictor_path, or save_labels and labels."
         )
 

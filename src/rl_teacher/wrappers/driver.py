@@ -148,6 +148,7 @@ class WrapperDriver:
         """
         _check_finite("observations", observations)
         was_reset = np.ones(self._envs.num_envs, bool) if was_reset is None else was_reset
+        # A reset in mid-episode ends the episode, as a time limit would.
         self._buffer.truncate(was_reset)
         self.is_over = self.is_over & ~was_reset
         self._observations = observations

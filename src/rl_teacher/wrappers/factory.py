@@ -138,6 +138,7 @@ def query_settings(
     budget = Budget(
         total=settings.n_labels,
         pretraining=max(settings.first_labels - num_given, 0),
+        # Only `annealed` and `hyperbolic` use it, and they require it.
         num_steps=settings.num_timesteps or 1,
         seconds_between=SECONDS_BETWEEN if follows_time else 0.0,
         steps_between=settings.steps_between_labels or Budget.steps_between,

@@ -98,6 +98,7 @@ class WrapperLearning:
     def observe(self, rollout: Rollout) -> None:
         """Record a rollout, ask the comparisons that are due, and fit to new labels."""
         session = self.session
+        # Waits while the run is paused. Whether to stop is left to the loop, see `is_stop_wanted`.
         session.should_continue()
         session.count_steps(rollout.num_steps, is_training=self.has_fitted)
         if self._settings.train_only:
@@ -171,6 +172,7 @@ class WrapperLearning:
             self._fitted_step = self.session.step
         if self.has_fitted and not self._is_training:
             self._is_training = True
+            # The constant schedule counts the time from the first predicted reward on.
             self.session.start_training()
 
     # --- warnings ---

@@ -62,6 +62,7 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
         observations, true_rewards, terminated, truncated, infos = self.env.step(actions)
         true_rewards = np.array(true_rewards, np.float64)
         converted = self._converter.many(observations)
+        # As of this step: `session.step` updates it for the next one.
         is_valid = ~self.session.is_over
         result = StepResult(
             observations=converted,

@@ -1,8 +1,7 @@
 """Names of Atari games: every game of ALE, in two kinds.
 
 `PongNoFrameskip-v4` plays as in the paper, without sticky actions; `ALE/Pong-v5` repeats the last
-action in a quarter of the frames, as ALE registers it. Other spellings mean
-one of the two.
+action in a quarter of the frames, as ALE registers it. Other spellings mean one of the two.
 """
 
 import difflib

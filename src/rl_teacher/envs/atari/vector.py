@@ -151,6 +151,7 @@ class AtariVectorEnv(SeededVectorEnv):
             elapsed = checked_elapsed(
                 options["elapsed_steps"], self.num_envs, self._rules.max_episode_steps
             )
+        # New seeds, so that what follows `reset(seed)` does not depend on earlier episodes.
         self._observations = self._begin_episodes(is_reset, elapsed, draws_seeds=True)
         return self._observations, self._start_infos()
 
