@@ -328,7 +328,7 @@ def test_check_of_moving_dot_prints_output_in_docs(capsys):
     [
         f"or {DEFAULT_PRETRAIN_LABELS} if that is not given either",
         f"one compiled call of {fit.CHUNK_STEPS} steps",
-        f"looks at about {fit.SAMPLED_STEPS} of its steps",
+        f"uses about {fit.SAMPLED_STEPS} steps",
         f"on up to {fit.MAX_EVALUATED} labels",
         f"has not fallen by {fit.MIN_IMPROVEMENT} nats in {fit.PATIENCE} calls",
         f"take {trainer.REFIT_STEPS} gradient steps at most",

@@ -313,7 +313,7 @@ WRONG = {
 def test_inconsistent_arrays_are_refused(dataset, files, tmp_path, name):
     arrays = arrays_of(dataset.segments)
     files["segments.npz"] = pack_npz(arrays | {name: WRONG[name](arrays[name])})
-    with pytest.raises(BadInput, match=r"offsets|hash|space says|steps are needed|needed"):
+    with pytest.raises(BadInput, match=r"offsets|hash|space has|steps are needed|needed"):
         load(written(tmp_path / "set", files))
 
 
