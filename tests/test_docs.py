@@ -375,7 +375,7 @@ def text_of(name):
         ("docs/labelling.md", f"at most {planner.MAX_WAITING} wait at any time"),
         ("docs/labelling.md", f"the latest {learner.FRESH_LABELS} answers"),
         ("docs/labelling.md", f"At most {segment.MAX_FPS:g} frames a second"),
-        ("docs/labelling.md", f"from whom: `{OWNER}`"),
+        ("docs/labelling.md", f"its labeler: `{OWNER}`"),
         ("docs/quality.md", f"that of {agreement.RESAMPLES:,} bootstrap samples"),
         ("docs/quality.md", "`a` = {:g} and `b` = {:g}".format(*reliability.PRIOR)),
         ("docs/quality.md", "at least {} and at most {}".format(*reliability.TRUSTED)),
