@@ -190,6 +190,7 @@ def split_extension(config: TeachConfig) -> tuple[TeachConfig, Control | None]:
         return config, None
     steps, labels = int(saved.get("num_timesteps") or 0), saved.get("n_labels")
     target = Control()
+    # A smaller number is left as given, and refused with the differences of the configurations.
     if 0 < steps < config.num_timesteps:
         target = replace(target, target_steps=config.num_timesteps)
         config = replace(config, num_timesteps=steps)

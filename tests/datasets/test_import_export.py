@@ -33,7 +33,7 @@ def test_exported_and_imported_data_set_exports_unchanged(
     dataset, experiment, tmp_path, elsewhere, capsys
 ):
     experiment.answer(
-        experiment.ask(7), "left", response_ms=1200, is_swapped=True, details={"note": "é"}
+        experiment.ask(7), "left", response_ms=1200, is_swapped=True, details={"note": "é 😀"}
     )
     exported = experiment.dataset()
     assert main(["export", "experiment", "--out", str(tmp_path / "set.zip")]) == 0

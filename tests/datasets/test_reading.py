@@ -281,6 +281,8 @@ def test_invalid_description_is_refused(files, tmp_path, name, value, says):
         ("asked_at_step", -1),
         ("asked_at_step", 2**80),
         ("details", [1]),
+        ("details", {"note": "\ud800"}),
+        ("details", {"note": "\x00"}),
     ],
 )
 def test_invalid_label_is_refused_with_number(files, tmp_path, column, value):

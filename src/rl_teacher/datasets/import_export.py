@@ -139,6 +139,7 @@ def import_as(dataset: Dataset, name: str) -> int:
         Experiment.open(name, config) as experiment,
         Store.open(default_url(home())) as store,
     ):
+        # Segments are written before the comparisons that refer to them.
         files = SegmentFiles(home() / "segments")
         for row in rows:
             for side in ("left_clip", "right_clip"):

@@ -141,6 +141,7 @@ def archive_reader(file: zipfile.ZipFile, max_bytes: int) -> Read:
             return None
         check_size(info.file_size, max_bytes)
         with file.open(info) as opened:
+            # No more than the declared size, which was checked: a zip bomb may hold more.
             return opened.read(info.file_size)
 
     return read_member
@@ -161,6 +162,7 @@ def read(read_file: Read, max_bytes: int) -> Dataset:
     label_names = [name for name in LABELS.values() if name in description.sha256]
     if len(label_names) != 1 or SEGMENTS not in description.sha256:
         raise BadInput(f"{DESCRIPTION} does not list one file of labels and {SEGMENTS}")
+    # Hashes are verified before labels and arrays are parsed.
     contents = {
         name: read_whole(read_file, name, description.sha256[name], max_bytes)
         for name in (*label_names, SEGMENTS)

@@ -32,11 +32,10 @@ def check_time(text: str) -> str:
 
 def check_details(details: dict[str, Any]) -> dict[str, Any]:
     """Check that a database accepts the details: no NUL and no lone surrogates."""
-    text = json.dumps(details)
-    # `json.dumps` writes both as escapes.
-    is_storable = "\\u0000" not in text and "\\ud" not in text.lower()
-    if len(text) > MAX_DETAILS_LENGTH or not is_storable:
-        raise ValueError("too long, or with NUL or lone surrogates")
+    text = json.dumps(details, ensure_ascii=False)
+    # UTF-8 cannot encode lone surrogates, which raises a ValueError; NUL is escaped in JSON.
+    if len(text.encode()) > MAX_DETAILS_LENGTH or "\\u0000" in text:
+        raise ValueError("too long, or with NUL")
     return details
 
 

@@ -223,6 +223,7 @@ def over_time(
     length = max(end - begin, 1e-9) / num_periods
     parts: list[list[GivenLabel]] = [[] for _ in range(num_periods)]
     for each in labels:
+        # The newest label is at the end of the last period, not in one after it.
         parts[min(int((each.at_s - begin) / length), num_periods - 1)].append(each)
     return [
         Period(

@@ -369,5 +369,6 @@ class QueryQueue:
             query.answers = {int(who): Answer(answer) for who, answer in answers.items()}
             self._update_waiting(query)
         if self._store.show is not None:
+            # A killed run may have left clips unrendered; stored ones are skipped.
             waiting = [query for query in self._queries.values() if query.id in self._waiting]
             self._show([(self.segment(each.left), self.segment(each.right)) for each in waiting])

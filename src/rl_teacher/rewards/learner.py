@@ -343,6 +343,7 @@ class RewardLearner(RewardSource):
     def _predicted_returns(self, shown: Set[str]) -> dict[str, float]:
         """Predict the returns of labelled segments that can be shown, by content hash."""
         labels = self._trainer.labels
+        # By clip: the index of a comparison that contains it, and its side. Any of several will do.
         places = {
             segment: (place, side)
             for comparison_id in labels.comparison_ids

@@ -133,6 +133,7 @@ class Experiments:
             if connection.execute(EXPERIMENT_KEY, {"name": new_name}).one_or_none() is not None:
                 raise ExperimentExists(new_name)
             config = connection.execute(column(Experiment.config, experiment_id)).scalar_one()
+            # Configurations of wrappers contain no name.
             renamed = config | ({"name": new_name} if "name" in config else {})
             update_experiment(connection, experiment_id, name=new_name, config=renamed)
             for table in (Credential, Invite):
@@ -270,6 +271,7 @@ class Experiments:
         """
         check_control(control)
         by_id = self._labelers.id_of(by)
+        # Cleared settings are None, and left out of the stored JSON below.
         changes: dict[str, Any] = dict.fromkeys(cleared)
         changes |= {name: value for name, value in vars(control).items() if value is not None}
         instructions = changes.pop("instructions", None)

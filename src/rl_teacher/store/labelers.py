@@ -128,6 +128,7 @@ class Labelers:
             change = update(Labeler).where(Labeler.id == labeler.id)
             connection.execute(change.values(excluded_at=excluded_at))
             if is_excluded:
+                # Others can answer these comparisons at once.
                 connection.execute(delete(Lease).where(Lease.labeler_id == labeler.id))
             answered = connection.execute(COMPARISONS_OF_LABELER, {"labeler_id": labeler.id})
             recount(connection, list(answered.scalars()))

@@ -215,6 +215,7 @@ def repeatable() -> Select[Any]:
         select(Label.id, Label.comparison_id)
         .where(Label.labeler_id == ME, Label.id >= bindparam("from_id"))
         .order_by(Label.id)
+        # Limited first: the other conditions are then tested for these labels only.
         .limit(REPEAT_WINDOW)
         .subquery()
     )
@@ -293,6 +294,7 @@ class Leases:
             if is_finished(locked.status):
                 return []
             held = renew_all(connection, who, until)
+            # Held, but unknown to the client: its page was reloaded, for example.
             old = [each for each in held if each.comparison.id not in excluded][:limit]
             skipped = excluded | {each.comparison.id for each in held}
             policy = AssignmentPolicy(**(locked.assignment or {}))
@@ -566,6 +568,7 @@ def find_answered(
     known, earlier = read_earlier(connection, related)
     newest = {key: answer for key, (_, answer) in earlier.items()}
     found: dict[UUID, Answer] = {}
+    # As if the labels of one batch had been stored one after the other.
     for row in related:
         key, request_id = key_of(row), row["request_id"]
         if request_id in known:

@@ -249,6 +249,7 @@ def access_token(home: Path) -> str:
         if not path.exists():
             home.mkdir(parents=True, exist_ok=True)
             _create_token_file(path)
+        # A file that was copied or restored may be readable by others.
         if path.stat().st_mode & 0o077:
             path.chmod(0o600)
         token = path.read_text(encoding="ascii", errors="replace").strip()

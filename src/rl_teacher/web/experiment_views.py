@@ -146,6 +146,7 @@ class ExperimentViews:
             updated_at=view.status_at or view.created_at,
             is_running=self.is_running(view),
             is_archived=view.archived_at is not None,
+            # The last status stays stored: a run that is lost while it waits still has this number.
             num_missing=whole(status.get("num_missing")) if phase is Phase.WAITING else 0,
             warnings=[str(each) for each in status.get("warnings") or ()],
             is_extendable=phase is Phase.FINISHED

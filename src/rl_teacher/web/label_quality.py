@@ -74,6 +74,7 @@ def quality(sample: LabelSample, labelers: Sequence[LabelerView]) -> LabelQualit
         [
             each
             for each in labels
+            # Older gold comparisons are in the sample for accuracy alone.
             if each.comparison >= sample.from_id and each.labeler not in excluded
         ]
     ).telling

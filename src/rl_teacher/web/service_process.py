@@ -51,6 +51,7 @@ class PageService:
         """
         self._shown = shared_page_lock(home())
         errors = log_folder(home()) / ERRORS_NAME
+        # Held before services are looked for, so that the one that is found does not stop.
         self._shown.acquire(BEGIN_TIMEOUT_S)
         self._served = database_id(), location_id(options.media or home() / "media")
         self._found = running_service(*self._served)

@@ -265,6 +265,7 @@ class AtariVectorEnv(SeededVectorEnv):
             self._reset_states = [{} for _ in self._env_indices]
         reset_envs = np.flatnonzero(is_reset).tolist()
         for env in reset_envs:
+            # An episode without steps has nothing to replay.
             if self._steps[env] > 0:
                 self._history.end_episode(int(self._episodes[env]), self._replay_record_of(env))
             previous = {} if draws_seeds else self._reset_states[env]

@@ -86,6 +86,7 @@ class EventStream:
         if snapshot.problem is not None:
             yield from self._if_new("problem", "", snapshot.problem)
             return
+        # Forgotten, so that the same problem is reported when it recurs.
         self._sent.pop(("problem", ""), None)
         followed = self._subscriber.name
         for name, shared in snapshot.summaries.items():
