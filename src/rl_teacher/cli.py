@@ -115,6 +115,7 @@ def parse_and_call(
         function,
         prog=f"rl-teacher {command}",
         args=list(arguments),
+        # No `--no-X` beside every flag `--X`.
         config=(tyro.conf.FlagCreatePairsOff,),
     )
     return code or 0

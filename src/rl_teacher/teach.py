@@ -109,7 +109,6 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
         display = Display(config.name, env_info.id, config.num_timesteps, metrics)
         stack.enter_context(display)
         display.status("setting up")
-        # The service starts in its own process while environments and networks are set up here.
         await_page: Callable[[], None] | None = None
         if options.serve or config.asks_a_person:
             # The service starts while the environments are made and the first clips recorded.
@@ -307,6 +306,7 @@ class TrainingLoop:
                 is_finished = session.rewards.read_answers() >= self._num_pretraining
                 session.report({})
                 return self._end(is_finished=is_finished)
+            # The first checkpoint is written after the first fit, so a resumed run has done this.
             if self._num_pretraining and not is_resumed:
                 self._pretrain()
             self._wait_for_page()

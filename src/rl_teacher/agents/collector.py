@@ -28,7 +28,7 @@ MAX_FREE_BUFFERS = 2
 """Number of unused buffers that an `ArrayPool` keeps."""
 
 SLOW_ROLLOUT_S = 0.5
-"""Seconds of a rollout for the end of which a stop request does not wait."""
+"""Seconds of a rollout above which a stop request does not wait for its end."""
 MAX_STOP_WAIT_S = 1.0
 """Seconds that a stop request waits for the end of a rollout after a fast one."""
 

@@ -232,7 +232,7 @@ load_agent = NumpyPolicy.load
 
 @runtime_checkable
 class SupportsExport(Protocol):
-    """An agent whose policy can run without it."""
+    """An agent whose policy can be used without the agent."""
 
     def numpy_policy(self) -> NumpyPolicy:
         """Return the current policy for NumPy inference."""

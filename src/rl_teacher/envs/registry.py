@@ -253,6 +253,7 @@ def register_tasks() -> None:
     for task in SUITE.values():
         _register(task.id, task)
     for task in PLAIN.values():
+        # The plain ids alone are Gymnasium's own environments.
         _register(f"{NAMESPACE}/{task.id}", task)
 
 

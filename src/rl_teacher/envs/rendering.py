@@ -113,6 +113,7 @@ def _iterate_gymnasium_frames(
         for step in range(max(requested) + 1):
             if step > 0:
                 obs, *_ = env.step(record.actions[step - 1])
+            # Every step is taken, but rendering costs more than stepping.
             if step in requested:
                 rendered = env.render()
                 fault = find_frame_fault(rendered)

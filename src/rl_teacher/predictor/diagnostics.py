@@ -139,7 +139,7 @@ class Diagnostics:
     calibration: Sequence[Mapping[str, float]]
 
     def to_json(self, step: int) -> dict[str, Any]:
-        """Return plain values for the page; no clip is listed as both best and least.
+        """Return plain values for the page; no clip is listed as both highest and lowest.
 
         Args:
             step: environment steps of training done.

@@ -67,7 +67,7 @@ LOSS_RATIO_RANGE = (1.1, 1.5)
 """Band for held-out loss over training loss; the weight decay adapts to stay in it
 (Christiano et al. 2017, 2.2.3)."""
 NEVER = 0
-"""Value of the number of labels at which features are selected that means: not at all."""
+"""Number of labels for the next selection of features, if there is none."""
 
 
 def _minibatch_loss(

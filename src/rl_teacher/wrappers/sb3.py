@@ -33,6 +33,7 @@ class GymnasiumVecEnv(VecEnv):
     def reset(self) -> Any:
         """Reset all environments and return their observations [N, ...]."""
         seeds: Any = None if self._seeds[0] is None else list(self._seeds)
+        # Options of a VecEnv are per environment, those of Gymnasium for all.
         options = dict(self._options[0]) if self._options[0] else None
         observations, infos = self.venv.reset(seed=seeds, options=options)
         self.reset_infos = split_infos(infos, self.num_envs)
@@ -50,6 +51,7 @@ class GymnasiumVecEnv(VecEnv):
         ended = terminated | truncated
         each = split_infos(infos, self.num_envs)
         for index in range(self.num_envs):
+            # Stable-Baselines3 bootstraps from the last observation where this is True.
             each[index]["TimeLimit.truncated"] = bool(truncated[index] and not terminated[index])
         if ended.any():
             observations = self._reset_ended(observations, ended, each)

@@ -87,6 +87,7 @@ def observe_turning_walker(physics: Physics, out: Inexact[np.ndarray, "env obs"]
     out[:, 0] = physics.qpos[:, 1]
     out[:, 1] = np.sin(pitch)
     out[:, 2] = np.cos(pitch)
+    # Without x, and with two numbers for the pitch, there are as many positions as in qpos.
     out[:, 3:] = physics.state[:, 3:]
     _clip(out[:, num_positions:], 10.0)
 
@@ -115,6 +116,7 @@ def observe_double_pendulum(physics: Physics, out: Inexact[np.ndarray, "env obs"
 def observe_ant_v5(physics: Physics, out: Inexact[np.ndarray, "env obs"]) -> None:
     """Observe positions without x and y, velocities, contact forces within +-1."""
     out[:, :27] = physics.state[:, 2:]
+    # The first 6 forces are on the world, body 0.
     out[:, 27:] = _clipped_contact_forces(physics)[:, 6:]
 
 
@@ -126,6 +128,7 @@ def observe_humanoid_v5(physics: Physics, out: Inexact[np.ndarray, "env obs"]) -
         physics.state[:, 2:],
         derived["cinert"][:, 1:].reshape(num_envs, -1),
         derived["cvel"][:, 1:].reshape(num_envs, -1),
+        # No motor drives the 6 degrees of freedom of the root.
         derived["qfrc_actuator"][:, 6:],
         derived["cfrc_ext"][:, 1:].reshape(num_envs, -1),
     )

@@ -78,6 +78,7 @@ DOUBLE_PENDULUM = Body(
 
 # --- observations ---
 
+# Positions from 1 or 2 on leave out x, or x and y: behaviour must not depend on the place.
 REACHER_VIEW = View(10, rules.observe_reacher)
 HOPPER_VIEW = View(12, rules.observe_turning_walker)
 WALKER_VIEW = View(18, rules.observe_turning_walker)
