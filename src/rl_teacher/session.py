@@ -127,7 +127,7 @@ def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
             exists with another configuration.
     """
     with contextlib.ExitStack() as stack:
-        # The folder first: its lock excludes other writers, of the store entry too.
+        # The folder first: its lock excludes other runs of this experiment on this machine.
         folder = stack.enter_context(
             Experiment.open(spec.name, spec.config, spec.force_new, spec.defaults)
         )
