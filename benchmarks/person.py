@@ -120,6 +120,7 @@ def teach_once(case: Case, seed: int, home: Path) -> dict[str, Any]:
     with as_home(home):
         last = Experiment.find("person").metrics()[-1]
     metrics = {
+        "flags": " ".join(case.flags),
         "labels": last["labels_answered"],
         "answers": person.num_answers,
         "minutes": minutes,
@@ -228,7 +229,9 @@ def report(records: list[Record]) -> list[str]:
     """Build the table of all runs."""
     rows = [
         [
-            f"{record['part']}, seed {record['seed']}",
+            f"`{record['flags']}`",
+            f"{record['error_rate']:.0%}",
+            record["seed"],
             record["labels"],
             number(record["minutes"]),
             f"{record['waiting_share']:.0%}",
@@ -238,7 +241,8 @@ def report(records: list[Record]) -> list[str]:
         ]
         for record in records
     ]
-    headings = ["", "labels", "minutes", "waiting", "first comparison s", "true return", "turns"]
+    headings = ["", "errors", "seed", "labels", "minutes", "waiting", "first comparison s"]
+    headings += ["true return", "turns"]
     return [
         f"A simulated person on the page in Chromium: {ANSWER_S:g} s an answer, a break of "
         f"{BREAK_S:g} s after each {BREAK_EVERY} answers, `can't tell` where clips differ by less "
