@@ -88,14 +88,19 @@ def run(options: Options, records: Records) -> None:
                     home = Path(folder)
                     keep(options, records, name, seed=seed, **teach_once(case, seed, home))
                     if not options.is_quick:
-                        film(home, f"{name.split(' %')[0].replace(', ', '-')}-{seed}")
+                        film(home, film_name(name, seed))
+
+
+def film_name(part: str, seed: int) -> str:
+    """Return the beginning of the names of a run's films, such as `backflip-10-0`."""
+    return f"{part.split(' %')[0].replace(', ', '-')}-{seed}"
 
 
 def film(home: Path, name: str) -> None:
     """Film one episode of each copied agent, into `FILMS`."""
     FILMS.mkdir(exist_ok=True)
     for copy in sorted(home.glob("minute-*")):
-        video = FILMS / f"{name}-{copy.name}.gif"
+        video = FILMS / f"{name}-{copy.name}.mp4"
         filming = Running(copy, "film", "play", "person", "--episodes", "1", "--video", str(video))
         if filming.process.wait() != 0:
             raise ChildFailed(filming.printed())
@@ -238,11 +243,15 @@ def report(records: list[Record]) -> list[str]:
             number(record["first_comparison_s"]),
             number(record["true_return"]),
             number(record.get("turns_per_episode")),
+            " ".join(
+                f"[{video.stem[-2:]}](results/person/{video.name})"
+                for video in sorted(FILMS.glob(f"{film_name(record['part'], record['seed'])}-*"))
+            ),
         ]
         for record in records
     ]
     headings = ["", "errors", "seed", "labels", "minutes", "waiting", "first comparison s"]
-    headings += ["true return", "turns"]
+    headings += ["true return", "turns", "films at minute"]
     return [
         f"A simulated person on the page in Chromium: {ANSWER_S:g} s an answer, a break of "
         f"{BREAK_S:g} s after each {BREAK_EVERY} answers, `can't tell` where clips differ by less "
