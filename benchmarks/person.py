@@ -93,7 +93,7 @@ def run(options: Options, records: Records) -> None:
 
 def film_name(part: str, seed: int) -> str:
     """Return the beginning of the names of a run's films, such as `backflip-10-0`."""
-    return f"{part.split(' %')[0].replace(', ', '-')}-{seed}"
+    return f"{part.split(' %', maxsplit=1)[0].replace(', ', '-')}-{seed}"
 
 
 def film(home: Path, name: str) -> None:
