@@ -66,6 +66,7 @@ BACKFLIP = ("-e", "ShortHopper-v1", "-c", "1", "-l", "300", "-L", "50", "-t", "4
 CASES = {
     "forward, 10 % errors": Case(FORWARD),
     "forward, 20 % errors": Case(FORWARD, error_rate=0.2),
+    "forward, paced by steps": Case((*FORWARD, "--pace", "steps")),
     "backflip, 10 % errors": Case(BACKFLIP, "backflip", seconds=1_200.0),
     "backflip, 20 % errors": Case(BACKFLIP, "backflip", error_rate=0.2, seconds=1_200.0),
 }
@@ -92,8 +93,8 @@ def run(options: Options, records: Records) -> None:
 
 
 def film_name(part: str, seed: int) -> str:
-    """Return the beginning of the names of a run's films, such as `backflip-10-0`."""
-    return f"{part.split(' %', maxsplit=1)[0].replace(', ', '-')}-{seed}"
+    """Return the beginning of the names of a run's films, `backflip-10-errors-0`."""
+    return f"{part}-{seed}".translate(str.maketrans(" ", "-", ",%")).replace("--", "-")
 
 
 def film(home: Path, name: str) -> None:
