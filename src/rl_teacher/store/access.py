@@ -21,7 +21,7 @@ from rl_teacher.store.labelers import (
     normalise_name,
 )
 from rl_teacher.store.records import CredentialView, Identity, InviteView, NewInvite, Role
-from rl_teacher.store.sql import EXPERIMENT_ID, MAX_ID, find_experiment
+from rl_teacher.store.sql import EXPERIMENT_ID, MAX_ID, columns_of, find_experiment
 from rl_teacher.store.tables import Credential, Invite, Labeler
 
 TOKEN_PREFIX = "rlt_"  # noqa: S105 - not a secret
@@ -60,14 +60,7 @@ HOLDERS = (
 )
 
 CREDENTIALS = (
-    select(
-        Credential.id,
-        Credential.hint,
-        Credential.created_at,
-        Credential.expires_at,
-        Credential.revoked_at,
-        Credential.last_used_at,
-    )
+    select(*columns_of(CredentialView, Credential))
     .join(Labeler, Labeler.id == Credential.labeler_id)
     .where(Labeler.name == bindparam("name"))
     .order_by(Credential.id.desc())
@@ -80,20 +73,7 @@ SET_LAST_USED = (
 )
 
 INVITES = (
-    select(
-        Invite.id,
-        Invite.hint,
-        Invite.name,
-        Invite.role,
-        Invite.experiment,
-        Invite.created_at,
-        Invite.expires_at,
-        Invite.max_uses,
-        Invite.num_uses,
-        Invite.used_at,
-        Labeler.name.label("used_by"),
-        Invite.revoked_at,
-    )
+    select(*columns_of(InviteView, Invite, used_by=Labeler.name))
     .outerjoin(Labeler, Labeler.id == Invite.used_by)
     .order_by(Invite.id.desc())
 )

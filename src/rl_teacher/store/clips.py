@@ -11,12 +11,19 @@ from rl_teacher.common.errors import MediaNotFound
 from rl_teacher.store.counters import COMPARISONS_WITH_CLIPS, reopen
 from rl_teacher.store.database import Database
 from rl_teacher.store.records import ClipView, LibraryClip, Page, RenderedClip
-from rl_teacher.store.sql import CLIP_FIELDS, in_chunks, insert_into, lock_labels, page_of
+from rl_teacher.store.sql import (
+    columns_of,
+    in_chunks,
+    insert_into,
+    lock_labels,
+    page_of,
+    record_of,
+)
 from rl_teacher.store.tables import Clip, Comparison, Experiment
 
 MEDIA_COLUMNS = ("kind", "media_key", "scene_hash", "num_frames", "fps")
 
-CLIP_BY_HASH = select(*(getattr(Clip, name) for name in CLIP_FIELDS)).where(
+CLIP_BY_HASH = select(*columns_of(ClipView, Clip)).where(
     Clip.content_hash == bindparam("content_hash")
 )
 
@@ -39,9 +46,7 @@ NUM_COMPARISONS = (
 
 LIBRARY = (
     select(
-        *(getattr(Clip, name) for name in CLIP_FIELDS),
-        Clip.created_at,
-        NUM_COMPARISONS.label("num_comparisons"),
+        *columns_of(ClipView, Clip), *columns_of(LibraryClip, Clip, num_comparisons=NUM_COMPARISONS)
     )
     .where(Clip.env_id == bindparam("env_id"), Clip.kind.is_not(None))
     .order_by(Clip.created_at.desc(), Clip.content_hash.desc())
@@ -130,11 +135,7 @@ class Clips:
             statement = LIBRARY_AFTER
             parameters["after_hash"] = after
         found = [
-            LibraryClip(
-                ClipView(**{name: row[name] for name in CLIP_FIELDS}),
-                row["created_at"],
-                row["num_comparisons"],
-            )
+            record_of(LibraryClip, row, clip=record_of(ClipView, row))
             for row in self._database.rows(statement, **parameters)
         ]
         return page_of(found, limit, lambda row: row.clip.content_hash)

@@ -40,6 +40,7 @@ from rl_teacher.store.sql import (
     Right,
     as_answer,
     clip_pair,
+    columns_of,
     comparison_view,
     decode_cursor,
     encode_cursor,
@@ -50,6 +51,7 @@ from rl_teacher.store.sql import (
     insert_or_skip,
     lock_labels,
     page_of,
+    record_of,
     valid_ids,
 )
 from rl_teacher.store.tables import Clip, Comparison, Experiment, Label, Labeler
@@ -73,11 +75,12 @@ COMPARISON_IDS = select(Comparison.id, Comparison.left_hash, Comparison.right_ha
 
 ASKED = (
     select(
-        Comparison.id,
-        Comparison.left_hash,
-        Comparison.right_hash,
-        and_(Left.kind.is_not(None), Right.kind.is_not(None)).label("is_rendered"),
-        (Comparison.num_labels > 0).label("is_answered"),
+        *columns_of(
+            AskedComparison,
+            Comparison,
+            is_rendered=and_(Left.kind.is_not(None), Right.kind.is_not(None)),
+            is_answered=Comparison.num_labels > 0,
+        )
     )
     .join(Left, Left.content_hash == Comparison.left_hash)
     .join(Right, Right.content_hash == Comparison.right_hash)
@@ -85,23 +88,8 @@ ASKED = (
     .order_by(Comparison.id)
 )
 
-DETAIL_COLUMNS = (
-    "id",
-    "number",
-    "asked_at_step",
-    "created_at",
-    "wanted",
-    "num_labels",
-    "is_open",
-    "is_disputed",
-)
-
 DETAILS = (
-    select(
-        *(getattr(Comparison, name) for name in DETAIL_COLUMNS),
-        Comparison.gold,
-        *CLIP_COLUMNS,
-    )
+    select(*columns_of(ComparisonDetails, Comparison), *CLIP_COLUMNS)
     .select_from(Comparison)
     .join(Left, Left.content_hash == Comparison.left_hash)
     .join(Right, Right.content_hash == Comparison.right_hash)
@@ -337,8 +325,5 @@ def read_votes(
 
 def details_of(row: Mapping[Any, Any], votes: Sequence[ExportedLabel]) -> ComparisonDetails:
     """Convert a row of `DETAILS`."""
-    left, right = clip_pair(row)
-    columns = {name: row[name] for name in DETAIL_COLUMNS}
-    return ComparisonDetails(
-        **columns, left=left, right=right, gold=as_answer(row["gold"]), votes=tuple(votes)
-    )
+    gold = as_answer(row["gold"])
+    return record_of(ComparisonDetails, row, **clip_pair(row), gold=gold, votes=tuple(votes))

@@ -8,18 +8,11 @@ from sqlalchemy import Connection, bindparam, insert, select
 from rl_teacher.store.database import Database
 from rl_teacher.store.files import jsonable
 from rl_teacher.store.records import EventView, Page
-from rl_teacher.store.sql import MAX_ID, decode_cursor, encode_cursor, page_of
+from rl_teacher.store.sql import MAX_ID, columns_of, decode_cursor, encode_cursor, page_of
 from rl_teacher.store.tables import Event, Experiment, Labeler
 
 EVENTS = (
-    select(
-        Event.id,
-        Event.kind,
-        Event.details,
-        Experiment.name.label("experiment"),
-        Labeler.name.label("labeler"),
-        Event.created_at,
-    )
+    select(*columns_of(EventView, Event, experiment=Experiment.name, labeler=Labeler.name))
     .outerjoin(Experiment, Experiment.id == Event.experiment_id)
     .outerjoin(Labeler, Labeler.id == Event.labeler_id)
     .where(Event.id < bindparam("before_id"))

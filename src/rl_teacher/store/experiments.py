@@ -17,6 +17,7 @@ from rl_teacher.store.labelers import OWNER, Labelers
 from rl_teacher.store.records import AssignmentPolicy, Control, Counts, ExperimentView
 from rl_teacher.store.sql import (
     MAX_ID,
+    columns_of,
     experiment_deleted,
     experiment_not_found,
     find_experiment,
@@ -37,21 +38,13 @@ COUNTS = select(
 ).where(Experiment.id == bindparam("experiment_id"))
 
 EXPERIMENTS = select(
-    Experiment.id,
-    Experiment.name,
-    Experiment.env_id,
-    Experiment.config,
-    Experiment.instructions,
-    Experiment.target_labels,
-    Experiment.status,
-    Experiment.status_at,
-    Experiment.latest_episode,
-    Experiment.first_episode,
-    Experiment.created_at,
-    Experiment.archived_at,
-    Experiment.num_asked.label("asked"),
-    Experiment.num_answered.label("answered"),
-    Experiment.num_open.label("waiting"),
+    *columns_of(
+        ExperimentView,
+        Experiment,
+        asked=Experiment.num_asked,
+        answered=Experiment.num_answered,
+        waiting=Experiment.num_open,
+    )
 )
 
 NEWEST_EXPERIMENTS_FIRST = EXPERIMENTS.order_by(Experiment.id.desc())

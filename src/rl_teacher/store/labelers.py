@@ -11,7 +11,7 @@ from rl_teacher.store.counters import COMPARISONS_OF_LABELER, recount
 from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
 from rl_teacher.store.records import LabelerView, Role
-from rl_teacher.store.sql import insert_or_skip, lock_labels
+from rl_teacher.store.sql import columns_of, insert_or_skip, lock_labels
 from rl_teacher.store.tables import Labeler, Lease, Tally
 
 OWNER = "owner"
@@ -26,13 +26,12 @@ MAX_NAME_LENGTH = 100
 
 LABELERS = (
     select(
-        Labeler.id,
-        Labeler.name,
-        Labeler.role,
-        Labeler.created_at,
-        Labeler.excluded_at,
-        func.coalesce(func.sum(Tally.num_labels), 0).label("num_labels"),
-        func.max(Tally.last_label_at).label("last_label_at"),
+        *columns_of(
+            LabelerView,
+            Labeler,
+            num_labels=func.coalesce(func.sum(Tally.num_labels), 0),
+            last_label_at=func.max(Tally.last_label_at),
+        )
     )
     .outerjoin(Tally, Tally.labeler_id == Labeler.id)
     .group_by(Labeler.id)

@@ -24,6 +24,7 @@ from rl_teacher.store.sql import (
     IS_NOT_EXCLUDED,
     MAX_ID,
     as_answer,
+    columns_of,
     comparison_view,
     experiment_of,
     exported_label,
@@ -66,16 +67,7 @@ EXPERIMENT_OF_LABEL = (
     .scalar_subquery()
 )
 
-STORED_LABELS = select(
-    Label.id,
-    Label.comparison_id,
-    Label.labeler_id,
-    Label.answer,
-    Label.created_at,
-    Label.is_swapped,
-    Label.response_ms,
-    Label.purpose,
-)
+STORED_LABELS = select(*columns_of(StoredLabel, Label))
 
 SINCE = STORED_LABELS.where(
     Label.id > bindparam("label_id"),

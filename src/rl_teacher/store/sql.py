@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Connection, and_, bindparam, exists, func, not_, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -15,7 +15,12 @@ from rl_teacher.store.database import MIGRATION_LOCK
 from rl_teacher.store.records import ClipView, ComparisonView, ExportedLabel, Page
 from rl_teacher.store.tables import Base, Clip, Comparison, Experiment, Label, Labeler
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 Item = TypeVar("Item")
+Row = TypeVar("Row")
+Record = TypeVar("Record", bound="DataclassInstance")
 
 MAX_ID = 2**31 - 1
 """Largest id that fits PostgreSQL's INTEGER; a larger one cannot exist."""
@@ -76,12 +81,37 @@ def in_chunks(items: Sequence[Item]) -> Iterator[list[Item]]:
         yield list(items[start : start + CHUNK])
 
 
+def columns_of(record: type, *tables: type[Base], **others: Any) -> list[Any]:
+    """Return the columns of a record's fields, under the names of the fields.
+
+    Args:
+        record: Dataclass.
+        tables: Tables whose columns have the names of fields; the first one that has a name counts.
+            Fields that are in no table are left out.
+        others: Columns of fields with another name or a computed value.
+    """
+    named = {
+        name: next((getattr(table, name) for table in tables if hasattr(table, name)), None)
+        for name in record.__dataclass_fields__
+    } | {name: column.label(name) for name, column in others.items()}
+    return [column for column in named.values() if column is not None]
+
+
+def record_of(record: type[Record], row: Mapping[Any, Any], **others: Any) -> Record:
+    """Convert a row to a record.
+
+    Args:
+        record: Dataclass.
+        row: Row with columns under the names of fields, and possibly more.
+        others: Values of the other fields.
+    """
+    names = [name for name in record.__dataclass_fields__ if name in row]
+    return record(**{name: row[name] for name in names} | others)
+
+
 def as_answer(value: str | None) -> Answer | None:
     """Convert a nullable column to an answer."""
     return None if value is None else Answer(value)
-
-
-Row = TypeVar("Row")
 
 
 def encode_cursor(key: Sequence[int]) -> str:
@@ -135,10 +165,7 @@ CLIP_COLUMNS = [
 
 COMPARISONS = (
     select(
-        Comparison.id,
-        Comparison.number,
-        Experiment.name.label("experiment_name"),
-        Comparison.asked_at_step,
+        *columns_of(ComparisonView, Comparison, experiment_name=Experiment.name),
         CURRENT_ANSWER.label("current_answer"),
         *CLIP_COLUMNS,
     )
@@ -154,27 +181,14 @@ COMPARISONS_BY_ID = COMPARISONS.where(
 
 EXPORTED_LABELS = (
     select(
-        Label.id,
-        Label.request_id,
-        Label.comparison_id,
-        Comparison.number.label("comparison_number"),
-        Comparison.left_hash,
-        Comparison.right_hash,
-        Comparison.asked_at_step,
-        Comparison.gold,
-        Label.answer,
-        Label.labeler_id,
-        Labeler.name.label("labeler"),
-        Labeler.role,
-        Label.created_at,
-        Label.response_ms,
-        Label.is_swapped,
-        Label.purpose,
-        Label.lease,
-        Label.is_too_fast,
-        Label.details,
-        IS_CURRENT.label("is_current"),
-        Labeler.excluded_at.is_not(None).label("is_excluded"),
+        *columns_of(
+            ExportedLabel,
+            *(Label, Comparison, Labeler),
+            comparison_number=Comparison.number,
+            labeler=Labeler.name,
+            is_current=IS_CURRENT,
+            is_excluded=Labeler.excluded_at.is_not(None),
+        )
     )
     .join(Comparison, Comparison.id == Label.comparison_id)
     .join(Labeler, Labeler.id == Label.labeler_id)
@@ -187,25 +201,16 @@ EXPERIMENT_ID = select(Experiment.id).where(Experiment.name == bindparam("name")
 
 def comparison_view(row: Mapping[Any, Any]) -> ComparisonView:
     """Convert a row of `COMPARISONS`."""
-    left, right = clip_pair(row)
-    return ComparisonView(
-        id=row["id"],
-        number=row["number"],
-        experiment_name=row["experiment_name"],
-        asked_at_step=row["asked_at_step"],
-        left=left,
-        right=right,
-        answer=as_answer(row["current_answer"]),
-    )
+    answer = as_answer(row["current_answer"])
+    return record_of(ComparisonView, row, **clip_pair(row), answer=answer)
 
 
-def clip_pair(row: Mapping[Any, Any]) -> tuple[ClipView, ClipView]:
-    """Return the left and the right clip of a row with `CLIP_COLUMNS`."""
-    left, right = (
-        ClipView(**{name: row[f"{side}_{name}"] for name in CLIP_FIELDS})
+def clip_pair(row: Mapping[Any, Any]) -> dict[str, ClipView]:
+    """Return both clips of a row with `CLIP_COLUMNS`, by side."""
+    return {
+        side: ClipView(**{name: row[f"{side}_{name}"] for name in CLIP_FIELDS})
         for side in ("left", "right")
-    )
-    return left, right
+    }
 
 
 def exported_label(row: Mapping[Any, Any]) -> ExportedLabel:
