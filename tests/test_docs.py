@@ -43,6 +43,7 @@ from rl_teacher.rewards import learner, trainer
 from rl_teacher.rewards.factory import SECONDS_BETWEEN
 from rl_teacher.runs import reporting
 from rl_teacher.store import media
+from rl_teacher.store.access import Access
 from rl_teacher.store.tables import Base
 from rl_teacher.teach import check
 from rl_teacher.web import (
@@ -159,9 +160,9 @@ def test_command_line_in_docs_is_accepted(arguments, monkeypatch, capsys, tmp_pa
     monkeypatch.setattr(
         labelers_cli, "add", lambda name, *_: labelers_cli.NewCredential(name, "rlt_x", None)
     )
-    monkeypatch.setattr(labelers_cli, "revoke", lambda name: 1)
+    monkeypatch.setattr(Access, "revoke_credentials", lambda self, name: 1)
     monkeypatch.setattr(labelers_cli, "invite", lambda uses, days, experiment: "/join")
-    monkeypatch.setattr(labelers_cli, "revoke_invite", lambda number: None)
+    monkeypatch.setattr(Access, "revoke_invite", lambda self, number: None)
     exit_code = cli.main(arguments)
     printed = capsys.readouterr()
     if arguments[0] in ("report", "export", "play"):

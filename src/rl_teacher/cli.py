@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from rl_teacher.config.experiment import FitConfig, RunOptions, TeachConfig
     from rl_teacher.runs.folder import Experiment
-    from rl_teacher.store.store import Store
 
 ExportFormat = Literal["dataset", "jsonl", "parquet", "agent"]
 
@@ -280,7 +279,7 @@ def print_summary(experiment: "Experiment", console: "Console") -> None:
     current = experiment.summary()
     counts: dict[str, Any] = {"step": current.step}
     if current.labels.asked:
-        counts |= {f"labels_{name}": num for name, num in current.labels._asdict().items()}
+        counts |= {f"labels_{name}": num for name, num in vars(current.labels).items()}
     console.print(summary(experiment.name, current.env_id, [*experiment.metrics(), counts]))
 
 
@@ -520,6 +519,7 @@ def rename(name: str, new_name: str, /) -> None:
         name: name of the experiment
         new_name: its new name
     """
+    from rl_teacher.runs.folder import open_store
     from rl_teacher.runs.management import rename_experiment
 
     with open_store() as store:
@@ -534,6 +534,7 @@ def archive(name: str, /, restore: bool = False) -> None:
         name: name of the experiment
         restore: show an archived experiment again
     """
+    from rl_teacher.runs.folder import open_store
     from rl_teacher.runs.management import archive_experiment
 
     with open_store() as store:
@@ -548,7 +549,7 @@ def delete(name: str, /, yes: bool = False) -> None:
         name: name of the experiment
         yes: delete without confirmation
     """
-    from rl_teacher.runs.folder import Experiment
+    from rl_teacher.runs.folder import Experiment, open_store
     from rl_teacher.runs.management import delete_experiment
 
     experiment = Experiment.find(name)
@@ -557,15 +558,6 @@ def delete(name: str, /, yes: bool = False) -> None:
     with open_store() as store:
         delete_experiment(store, name, is_reporting=False)
     print(f"{name} deleted.")
-
-
-def open_store() -> "Store":
-    """Open the database of the home."""
-    from rl_teacher.runs.folder import home
-    from rl_teacher.store.database import default_url
-    from rl_teacher.store.store import Store
-
-    return Store.open(default_url(home()))
 
 
 def play(arguments: Sequence[str]) -> int:
@@ -641,10 +633,12 @@ def list_labelers() -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from rl_teacher.web import labelers_cli
+    from rl_teacher.runs.folder import open_store
 
+    with open_store() as store:
+        labelers = store.labelers.all()
     table = _table("name", "role", "labels", "last label", "")
-    for each in labelers_cli.list_labelers():
+    for each in labelers:
         last = each.last_label_at
         table.add_row(
             Text(each.name),  # brackets are no markup
@@ -662,9 +656,10 @@ def revoke_labeler(name: str, /) -> None:
     Args:
         name: name of the labeler
     """
-    from rl_teacher.web import labelers_cli
+    from rl_teacher.runs.folder import open_store
 
-    num_revoked = labelers_cli.revoke(name)
+    with open_store() as store:
+        num_revoked = store.access.revoke_credentials(name)
     noun = "credential" if num_revoked == 1 else "credentials"
     print(f"{num_revoked} {noun} of {name} revoked. Their labels stay.")
 
@@ -691,10 +686,12 @@ def list_invites() -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from rl_teacher.web import labelers_cli
+    from rl_teacher.runs.folder import open_store
 
+    with open_store() as store:
+        invites = store.access.invites()
     table = _table("number", "for", "experiment", "uses", "expires", "status")
-    for each in labelers_cli.list_invites():
+    for each in invites:
         table.add_row(
             str(each.id),
             Text(each.name or each.role),
@@ -712,9 +709,10 @@ def revoke_invite(number: int, /) -> None:
     Args:
         number: number of the invite, as listed by `rl-teacher labelers invites`
     """
-    from rl_teacher.web import labelers_cli
+    from rl_teacher.runs.folder import open_store
 
-    labelers_cli.revoke_invite(number)
+    with open_store() as store:
+        store.access.revoke_invite(number)
     print(f"Invite {number} is revoked. Labelers who have used it keep access.")
 
 
@@ -764,11 +762,9 @@ def export_dataset(name: str, out: Path) -> None:
 def export_labels(name: str, format_name: str, out: Path | None) -> None:
     """Export labels alone, to a file or to the standard output."""
     from rl_teacher.report.label_export import export as write_labels
-    from rl_teacher.runs.folder import home
-    from rl_teacher.store.database import default_url
-    from rl_teacher.store.store import Store
+    from rl_teacher.runs.folder import open_store
 
-    with Store.open(default_url(home())) as store:
+    with open_store() as store:
         num_labels = write_labels(store, name, format_name, out or sys.stdout.buffer)
     if out is not None:
         print(f"{num_labels:,} labels in {out}")

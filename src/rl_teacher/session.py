@@ -29,9 +29,8 @@ from rl_teacher.rewards.learner import RewardLearner
 from rl_teacher.rewards.source import Metrics, RewardedRollout, RewardSource
 from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
 from rl_teacher.runs.control import Phase, RunControl, RunStatus
-from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.runs.reporting import MetricsLogger, StatusReporter
-from rl_teacher.store.database import default_url
 from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.store import Store
 
@@ -132,7 +131,7 @@ def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
             Experiment.open(spec.name, spec.config, spec.force_new, spec.defaults)
         )
         # Without syncing, a power cut may lose synthetic answers; they are computed again.
-        store = stack.enter_context(Store.open(default_url(home()), is_synced=spec.asks_a_person))
+        store = stack.enter_context(open_store(is_synced=spec.asks_a_person))
         if spec.force_new:
             store.experiments.delete(folder.name)
         experiment_id = store.experiments.ensure(folder.name, spec.env_info.id, dict(spec.config))

@@ -26,6 +26,7 @@ from rl_teacher.common.errors import (
 from rl_teacher.runs.folder import Experiment, State, differences, flatten, home, validate_name
 from rl_teacher.store.database import default_url
 from rl_teacher.store.files import folder_errors
+from rl_teacher.store.records import Counts
 from rl_teacher.store.store import Store
 from tests.store.comparisons import ENV_ID, ask
 
@@ -267,7 +268,7 @@ class TestFinding:
             store.labels.add(two, Answer.EQUAL, "owner")
             store.labels.add(two, None, "owner")
         [summary] = Experiment.all()
-        assert (summary.step, summary.labels) == (0, (3, 1))
+        assert (summary.step, summary.labels) == (0, Counts(3, 1))
         experiment.append_metrics({"step": 4000, "labels_answered": 17})
         assert Experiment.find("syn-1400").summary().labels.answered == 1
 

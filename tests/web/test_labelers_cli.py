@@ -9,6 +9,7 @@ import pytest
 
 from rl_teacher.cli import main
 from rl_teacher.clips.answer import Answer
+from rl_teacher.runs.folder import open_store
 from rl_teacher.store.store import utc_now
 from rl_teacher.web import labelers_cli
 from rl_teacher.web.address import local_address
@@ -19,7 +20,7 @@ ADDRESS = local_address("127.0.0.1", 8765, "this-one", "a-database", "some-media
 @pytest.fixture
 def experiment():
     """Experiment with a label in the store of the home."""
-    with labelers_cli.open_store() as store:
+    with open_store() as store:
         experiment_id = store.experiments.ensure("hopper", "ShortHopper-v1", {})
         pairs = [("a" * 64, "b" * 64)]
         [comparison_id] = store.comparisons.add(experiment_id, pairs, "ShortHopper-v1", 60, 0)
@@ -29,7 +30,7 @@ def experiment():
 
 def identity_of(token):
     """Return name and role of a credential's owner, or None."""
-    with labelers_cli.open_store() as store:
+    with open_store() as store:
         found = store.access.identify(token)
     return None if found is None else (found.name, found.role)
 
@@ -51,7 +52,7 @@ class TestAdd:
     def test_add_limits_labeler_to_experiment(self, experiment):
         only = labelers_cli.add("Ann", "labeler", None, experiment).credential
         everything = labelers_cli.add("Bob", "labeler", None).credential
-        with labelers_cli.open_store() as store:
+        with open_store() as store:
             bound, free = store.access.identify_many([only, everything])
         assert bound is not None
         assert free is not None
@@ -60,7 +61,7 @@ class TestAdd:
     def test_add_sets_role_and_expiry(self):
         assert identity_of(labelers_cli.add("Olga", "owner", None).credential) == ("Olga", "owner")
         labelers_cli.add("Bob", "labeler", 2.0)
-        with labelers_cli.open_store() as store:
+        with open_store() as store:
             [bobs] = store.access.credentials("Bob")
         assert bobs.expires_at is not None
         assert timedelta(days=1.9) < bobs.expires_at - utc_now() < timedelta(days=2.1)
@@ -83,7 +84,8 @@ class TestAdd:
     def test_add_with_invalid_arguments_adds_no_labeler(self, arguments, capsys):
         assert main(["labelers", "add", *arguments]) == 2
         assert "error:" in capsys.readouterr().err
-        assert {each.name for each in labelers_cli.list_labelers()} <= {"owner"}
+        with open_store() as store:
+            assert {each.name for each in store.labelers.all()} <= {"owner"}
 
     def test_add_with_taken_name_is_rejected(self, capsys, experiment):
         assert main(["labelers", "add", "Zoë"]) == 2
@@ -105,7 +107,8 @@ class TestRevoke:
         assert main(["labelers", "revoke", "Ann"]) == 0
         assert "1 credential of Ann revoked" in capsys.readouterr().out
         assert identity_of(credential) is None
-        assert "Ann" in {each.name for each in labelers_cli.list_labelers()}
+        with open_store() as store:
+            assert "Ann" in {each.name for each in store.labelers.all()}
 
     def test_revoke_of_missing_labeler_is_rejected(self, capsys):
         assert main(["labelers", "revoke", "nobody"]) == 2
@@ -120,10 +123,10 @@ class TestInvites:
         [link] = re.findall(r"link: (\S+)", capsys.readouterr().out)
         assert link.startswith("http://127.0.0.1:8765/join?invite=rlt_")
         [token] = parse_qs(urlsplit(link).query)["invite"]
-        with labelers_cli.open_store() as store:
+        with open_store() as store:
             names = [store.access.accept_invite(token, name)[0].name for name in ("Ann", "Bob")]
+            [made] = store.access.invites()
         assert names == ["Ann", "Bob"]
-        [made] = labelers_cli.list_invites()
         assert (made.max_uses, made.num_uses, made.experiment) == (30, 2, experiment)
         assert timedelta(days=1.9) < made.expires_at - utc_now() < timedelta(days=2.1)
 
@@ -152,7 +155,8 @@ class TestInvites:
     def test_invite_with_invalid_arguments_is_rejected(self, arguments, capsys):
         assert main(["labelers", "invite", *arguments]) == 2
         assert "error:" in capsys.readouterr().err
-        assert labelers_cli.list_invites() == []
+        with open_store() as store:
+            assert store.access.invites() == []
 
     def test_revoking_unknown_invite_is_rejected(self, capsys):
         assert main(["labelers", "revoke-invite", "7"]) == 2

@@ -16,8 +16,7 @@ from rl_teacher.datasets.rows import IMPORTED, PREFIX, RESTORED, counts, restore
 from rl_teacher.datasets.spaces import Spaces
 from rl_teacher.envs.registry import env_spaces, get_env_info, make_single_env
 from rl_teacher.report.label_export import Row, label_rows
-from rl_teacher.runs.folder import Experiment, home
-from rl_teacher.store.database import default_url
+from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.records import NewLabel
 from rl_teacher.store.store import Store
@@ -74,7 +73,7 @@ def recorded_spaces(env_id: str, config: Mapping[str, Any]) -> Spaces:
 
 def labels_in_home(name: str) -> Dataset:
     """Export an experiment of the home folder; see `from_experiment`."""
-    with Store.open(default_url(home())) as store:
+    with open_store() as store:
         return from_experiment(store, SegmentFiles(home() / "segments"), name)
 
 
@@ -135,10 +134,7 @@ def import_as(dataset: Dataset, name: str) -> int:
         raise BadInput("There is no current label in it, so there is nothing to import.")
     kept = {"content": dataset.content_hash, "spaces": dataset.spaces.to_json()}
     config = {"env_id": dataset.env_id, IMPORTED: kept}
-    with (
-        Experiment.open(name, config) as experiment,
-        Store.open(default_url(home())) as store,
-    ):
+    with Experiment.open(name, config) as experiment, open_store() as store:
         # Segments are written before the comparisons that refer to them.
         files = SegmentFiles(home() / "segments")
         for row in rows:

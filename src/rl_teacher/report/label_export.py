@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, BinaryIO
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.store.files import folder_errors
@@ -181,18 +181,7 @@ class PartBuffer:
 ENCODERS = {"jsonl": jsonl, "parquet": parquet}
 
 
-@runtime_checkable
-class Sink(Protocol):
-    """Binary output stream, such as the standard output."""
-
-    def write(self, content: bytes, /) -> Any:
-        """Write bytes."""
-
-    def flush(self) -> None:
-        """Flush buffered bytes."""
-
-
-def export(store: Store, name: str, format_name: str, out: Path | Sink) -> int:
+def export(store: Store, name: str, format_name: str, out: Path | BinaryIO) -> int:
     """Export the labels of an experiment; a file is replaced atomically.
 
     Args:

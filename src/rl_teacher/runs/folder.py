@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,6 +37,10 @@ from rl_teacher.runs.metrics_file import MetricsFile, Row
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles, list_checkpoints
 from rl_teacher.store.files import folder_errors, remove_unfinished, write_atomically
 from rl_teacher.store.lock import FolderLock, is_locked
+from rl_teacher.store.records import Counts
+
+if TYPE_CHECKING:
+    from rl_teacher.store.store import Store
 
 MAX_CHARACTERS = 100
 MAX_BYTES = 255
@@ -56,13 +60,6 @@ class State(StrEnum):
     FAILED = "failed"
 
 
-class LabelCounts(NamedTuple):
-    """Numbers of comparisons of an experiment: asked, and answered."""
-
-    asked: int
-    answered: int
-
-
 @dataclass(frozen=True)
 class ExperimentSummary:
     """One line of `rl-teacher runs`."""
@@ -71,13 +68,21 @@ class ExperimentSummary:
     env_id: str
     state: State
     step: int
-    labels: LabelCounts
+    labels: Counts
     changed_at: datetime
 
 
 def home() -> Path:
     """Return the folder of all data: RL_TEACHER_HOME, or `~/.rl-teacher`."""
     return Path(os.environ.get("RL_TEACHER_HOME") or "~/.rl-teacher").expanduser()
+
+
+def open_store(*, is_synced: bool = True) -> "Store":
+    """Open the database of the home; see `Store.open`."""
+    from rl_teacher.store.database import default_url  # noqa: PLC0415 - slow
+    from rl_teacher.store.store import Store  # noqa: PLC0415 - slow
+
+    return Store.open(default_url(home()), is_synced=is_synced)
 
 
 def experiments_folder() -> Path:
@@ -301,7 +306,7 @@ class Experiment:
         with self._writing():
             self._metrics.drop_after(step)
 
-    def summary(self, counts: Mapping[str, LabelCounts] | None = None) -> ExperimentSummary:
+    def summary(self, counts: Mapping[str, Counts] | None = None) -> ExperimentSummary:
         """Summarise the experiment, even if its configuration is damaged.
 
         Args:
@@ -309,7 +314,7 @@ class Experiment:
         """
         newest = self.latest_metrics
         counts = label_counts() if counts is None else counts
-        logged = LabelCounts(newest.get("labels_asked") or 0, newest.get("labels_answered") or 0)
+        logged = Counts(newest.get("labels_asked") or 0, newest.get("labels_answered") or 0)
         return ExperimentSummary(
             name=self.name,
             env_id=env_id_of(self),
@@ -400,23 +405,21 @@ def not_found_message(name: str) -> str:
     return str(UnknownName("experiment", name, names))
 
 
-def label_counts() -> dict[str, LabelCounts]:
+def label_counts() -> dict[str, Counts]:
     """Count the comparisons in the store by experiment; empty if it cannot be read.
 
     Metrics have only the labels that the trainer has read, and start with training.
     """
     from rl_teacher.store.database import as_url, default_url, file_of  # noqa: PLC0415 - slow
-    from rl_teacher.store.store import Store  # noqa: PLC0415 - slow
 
-    url = default_url(home())
     try:
-        file = file_of(as_url(url))
+        file = file_of(as_url(default_url(home())))
         # Opening a store creates its database.
         if file is not None and not file.exists():
             return {}
-        with Store.open(url) as store:
+        with open_store() as store:
             views = store.experiments.all()
-        return {each.name: LabelCounts(each.asked, each.answered) for each in views}
+        return {each.name: Counts(each.asked, each.answered) for each in views}
     except StoreUnavailable:
         return {}
 

@@ -1,14 +1,12 @@
-"""Management of labelers from the command line: `rl-teacher labelers`."""
+"""New labelers and invites from the command line: `rl-teacher labelers`."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from rl_teacher.common.errors import BadInput
-from rl_teacher.runs.folder import home
+from rl_teacher.runs.folder import open_store
 from rl_teacher.store.access import check_scope
-from rl_teacher.store.database import default_url
-from rl_teacher.store.records import InviteView, LabelerView
-from rl_teacher.store.store import Store, utc_now
+from rl_teacher.store.store import utc_now
 from rl_teacher.web.address import credential_link, database_id, invite_path, running_service
 
 ROLES = ("labeler", "owner")
@@ -81,22 +79,6 @@ def invite(uses: int, days: float, experiment: str | None = None) -> str:
     return ("" if service is None else service.url) + invite_path(made.token)
 
 
-def list_invites() -> list[InviteView]:
-    """List all invites, newest first."""
-    with open_store() as store:
-        return store.access.invites()
-
-
-def revoke_invite(invite_id: int) -> None:
-    """Revoke an invite; labelers who have used it keep access.
-
-    Raises:
-        InviteNotFound: No invite has this id.
-    """
-    with open_store() as store:
-        store.access.revoke_invite(invite_id)
-
-
 def expiry(days: float) -> datetime:
     """Return the time in so many days.
 
@@ -108,24 +90,3 @@ def expiry(days: float) -> datetime:
             f"--days {days:g} was given; it must be more than 0 and at most {LONGEST_DAYS}."
         )
     return utc_now() + timedelta(days=days)
-
-
-def list_labelers() -> list[LabelerView]:
-    """List all labelers."""
-    with open_store() as store:
-        return store.labelers.all()
-
-
-def revoke(name: str) -> int:
-    """Revoke all credentials of a labeler, keep the labels, and return the number revoked.
-
-    Raises:
-        LabelerNotFound: No labeler has this name.
-    """
-    with open_store() as store:
-        return store.access.revoke_credentials(name)
-
-
-def open_store() -> Store:
-    """Open the store of the home."""
-    return Store.open(default_url(home()))

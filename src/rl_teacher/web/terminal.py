@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.config.experiment import RunOptions
 from rl_teacher.runs.control import ENDED
-from rl_teacher.runs.folder import home
-from rl_teacher.store.database import default_url
+from rl_teacher.runs.folder import open_store
 from rl_teacher.store.records import ClaimedComparison, ClipView, ComparisonView, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import comparison_link
@@ -40,7 +39,7 @@ def label_at_terminal(name: str, options: RunOptions) -> int:
         ExperimentNotFound: No experiment has this name.
         BadInput: The page cannot be served.
     """
-    with Store.open(default_url(home())) as store:
+    with open_store() as store:
         store.experiments.get(name)
         with closing(PageService(options)) as page:
             address = page.address()
