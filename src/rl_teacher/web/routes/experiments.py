@@ -1,6 +1,5 @@
 """Experiments and their metrics."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -13,15 +12,12 @@ from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.experiment_views import metrics_entry, redact_for_labelers
 from rl_teacher.web.problems import NOT_VALID, ProblemError
 from rl_teacher.web.schemas.experiments import (
-    AssignmentSettings,
-    ControlSettings,
     ExperimentDetail,
     ExperimentList,
     ExperimentSummary,
     MetricsList,
     OwnerExperimentDetail,
     RenameRequest,
-    RunState,
 )
 from rl_teacher.web.schemas.shared import MAX_ID
 from rl_teacher.web.services import Services, ServicesDep
@@ -131,14 +127,9 @@ def owner_experiment_detail(
     view: ExperimentView, services: Services, owner: str
 ) -> OwnerExperimentDetail:
     """Return an experiment with the settings that only its owner sees."""
-    control = services.store.experiments.control(view.id)
-    return OwnerExperimentDetail(
-        **dict(services.experiments.detail(view, owner)),
-        assignment=AssignmentSettings(**asdict(services.store.experiments.assignment(view.id))),
-        control=ControlSettings(
-            state=RunState(control.state or "run"),
-            seconds_between=control.seconds_between,
-            target_labels=control.target_labels,
-            target_steps=control.target_steps,
-        ),
-    )
+    settings = {
+        "assignment": services.store.experiments.assignment(view.id),
+        "control": services.store.experiments.control(view.id),
+    }
+    detail = dict(services.experiments.detail(view, owner))
+    return OwnerExperimentDetail.model_validate(detail | settings, from_attributes=True)

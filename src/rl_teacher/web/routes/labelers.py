@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Path, Request, Response
 
 from rl_teacher.common.errors import LabelerNotFound
-from rl_teacher.store.records import InviteView, LabelerView
+from rl_teacher.store.records import LabelerView
 from rl_teacher.web.access import (
     Access,
     CurrentIdentity,
@@ -19,7 +19,6 @@ from rl_teacher.web.access import (
 )
 from rl_teacher.web.schemas.labelers import (
     CurrentUser,
-    Invite,
     InviteList,
     JoinRequest,
     JoinResponse,
@@ -47,7 +46,8 @@ InviteId = Annotated[int, Path(ge=1, le=MAX_ID)]
 @requires(Access.OWNER)
 def list_labelers(services: ServicesDep) -> LabelerList:
     """List all labelers."""
-    return LabelerList(labelers=[labeler_out(each) for each in services.store.labelers.all()])
+    views = services.store.labelers.all()
+    return LabelerList.model_validate({"labelers": views}, from_attributes=True)
 
 
 @router.post("/labelers", status_code=201)
@@ -59,7 +59,7 @@ def add_labeler(
     labeler = labeler_of(services.store.labelers.add(body.name, body.role), services)
     credential = services.store.access.issue_credential(labeler.name, body.expires_at, by=owner)
     return NewLabeler(
-        labeler=labeler_out(labeler),
+        labeler=Labeler.model_validate(labeler, from_attributes=True),
         credential=credential,
         link=f"{service_url(request)}/?{urlencode({'token': credential})}",
     )
@@ -94,7 +94,8 @@ def revoke_labeler(
 @requires(Access.OWNER)
 def list_invites(services: ServicesDep) -> InviteList:
     """List all invites, newest first."""
-    return InviteList(invites=[invite_out(each) for each in services.store.access.invites()])
+    views = services.store.access.invites()
+    return InviteList.model_validate({"invites": views}, from_attributes=True)
 
 
 @router.post("/invites", status_code=201)
@@ -129,7 +130,7 @@ def set_excluded(labeler_id: int, services: Services, owner: str, *, is_excluded
     """Exclude or include a labeler and return the result."""
     name = labeler_of(labeler_id, services).name
     services.store.labelers.set_excluded(name, is_excluded=is_excluded, by=owner)
-    return labeler_out(labeler_of(labeler_id, services))
+    return Labeler.model_validate(labeler_of(labeler_id, services), from_attributes=True)
 
 
 def labeler_of(labeler_id: int, services: Services) -> LabelerView:
@@ -147,16 +148,6 @@ def labeler_of(labeler_id: int, services: Services) -> LabelerView:
 def service_url(request: Request) -> str:
     """Return the base URL that the client used."""
     return str(request.base_url).rstrip("/")
-
-
-def labeler_out(view: LabelerView) -> Labeler:
-    """Serialize a labeler."""
-    return Labeler.model_validate(view, from_attributes=True)
-
-
-def invite_out(view: InviteView) -> Invite:
-    """Serialize an invite."""
-    return Invite.model_validate(view, from_attributes=True)
 
 
 @router.get("/me")

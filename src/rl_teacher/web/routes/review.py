@@ -8,7 +8,6 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 
-from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import CorruptClip, MediaNotFound
 from rl_teacher.report.label_export import ENCODERS, label_rows
 from rl_teacher.store.experiments import ClearableSetting
@@ -17,7 +16,6 @@ from rl_teacher.store.records import (
     ComparisonDetails,
     ComparisonFilter,
     Control,
-    ExportedLabel,
     LibraryClip,
 )
 from rl_teacher.web.access import Access, LabelerName, requires
@@ -33,13 +31,11 @@ from rl_teacher.web.schemas.experiments import (
 )
 from rl_teacher.web.schemas.review import (
     AnswerRequest,
-    AuditEvent,
     AuditEventPage,
     ComparisonsQuery,
     EnvironmentClip,
     EnvironmentClipPage,
     GoldRequest,
-    LabelerAnswer,
     LabelQuality,
     ReviewedComparison,
     ReviewedComparisonPage,
@@ -187,35 +183,8 @@ def rated_clips(entries: Any, services: Services) -> list[RatedClip]:
 
 def reviewed_comparison(view: ComparisonDetails) -> ReviewedComparison:
     """Serialize a comparison."""
-    return ReviewedComparison(
-        id=view.id,
-        number=view.number,
-        asked_at_step=view.asked_at_step,
-        asked_at=view.created_at,
-        left=clip_if_displayable(view.left),
-        right=clip_if_displayable(view.right),
-        gold=view.gold,
-        num_wanted=view.wanted,
-        num_labels=view.num_labels,
-        is_open=view.is_open,
-        is_disputed=view.is_disputed,
-        answers=[labeler_answer(each) for each in view.votes],
-    )
-
-
-def labeler_answer(vote: ExportedLabel) -> LabelerAnswer:
-    """Serialize one labeler's answer."""
-    return LabelerAnswer(
-        labeler_id=vote.labeler_id,
-        labeler=vote.labeler,
-        answer=Answer(vote.answer),
-        answered_at=vote.created_at,
-        response_ms=vote.response_ms,
-        is_swapped=vote.is_swapped,
-        lease=vote.lease,
-        is_too_fast=vote.is_too_fast,
-        is_excluded=vote.is_excluded,
-    )
+    sides = {"left": clip_if_displayable(view.left), "right": clip_if_displayable(view.right)}
+    return ReviewedComparison.model_validate(vars(view) | sides, from_attributes=True)
 
 
 def clip_if_displayable(view: ClipView) -> Clip | None:
@@ -241,20 +210,7 @@ def list_events(
     """List audit events, newest first; `experiment` selects one experiment."""
     experiment_id = None if experiment is None else services.experiments.find(experiment).id
     page = services.store.events.page(experiment_id, after, limit)
-    return AuditEventPage(
-        events=[
-            AuditEvent(
-                id=each.id,
-                created_at=each.created_at,
-                kind=each.kind,
-                actor=each.labeler,
-                experiment=each.experiment,
-                details=dict(each.details),
-            )
-            for each in page.rows
-        ],
-        next=page.next,
-    )
+    return AuditEventPage.model_validate(page, from_attributes=True)
 
 
 @router.get(

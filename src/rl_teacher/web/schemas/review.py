@@ -41,7 +41,7 @@ class LabelerAnswer(BaseModel):
     labeler_id: int
     labeler: str
     answer: Answer
-    answered_at: datetime
+    answered_at: Annotated[datetime, Field(validation_alias="created_at")]
     response_ms: int | None
     is_swapped: bool
     lease: str
@@ -58,15 +58,15 @@ class ReviewedComparison(BaseModel):
     id: int
     number: int
     asked_at_step: int
-    asked_at: datetime
+    asked_at: Annotated[datetime, Field(validation_alias="created_at")]
     left: Clip | None
     right: Clip | None
     gold: Answer | None
-    num_wanted: int
+    num_wanted: Annotated[int, Field(validation_alias="wanted")]
     num_labels: int
     is_open: bool
     is_disputed: bool
-    answers: list[LabelerAnswer]
+    answers: Annotated[list[LabelerAnswer], Field(validation_alias="votes")]
 
 
 class ReviewedComparisonPage(BaseModel):
@@ -173,7 +173,7 @@ class AuditEvent(BaseModel):
     id: int
     created_at: datetime
     kind: str
-    actor: str | None
+    actor: Annotated[str | None, Field(validation_alias="labeler")]
     experiment: str | None
     details: dict[str, Any]
 
@@ -181,5 +181,5 @@ class AuditEvent(BaseModel):
 class AuditEventPage(BaseModel):
     """A page of audit events, newest first; `next` is the `after` of the next page."""
 
-    events: list[AuditEvent]
+    events: Annotated[list[AuditEvent], Field(validation_alias="rows")]
     next: str | None
