@@ -239,7 +239,7 @@ def test_relabel_replaces_buffer_rewards():
 
 
 def test_large_buffer_is_relabelled_in_chunks(monkeypatch):
-    monkeypatch.setattr("rl_teacher.agents.sb3.replay.CHUNK", 2 * NUM_ENVS)
+    monkeypatch.setattr("rl_teacher.agents.sb3.off_policy.CHUNK", 2 * NUM_ENVS)
     agent = create_agent("sb3:DQN", *OFF_POLICY["sb3:DQN"])
     train(agent, collector_for("sb3:DQN"), 2)
     sizes = []

@@ -13,7 +13,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
 
-from rl_teacher.agents.sb3.replay import CHUNK
+from rl_teacher.agents.sb3.off_policy import CHUNK
 from rl_teacher.common.errors import BadInput
 from rl_teacher.wrappers.controls import Controls
 

@@ -6,17 +6,22 @@ T: steps of a rollout, N: environments.
 from collections.abc import Mapping
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from jaxtyping import Float
-from stable_baselines3.common.buffers import DictReplayBuffer
+from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 
 from rl_teacher.agents.actions import EnvArray, Masks
 from rl_teacher.agents.agent import RewardFunction
 from rl_teacher.agents.sb3.adapter import LibraryAgent
-from rl_teacher.agents.sb3.replay import add_rollout, buffer_state, load_buffer, relabel
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.envs.rollout import Rollout
+
+COLUMNS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+"""Columns of a replay buffer, in the order of the arguments of its `add`."""
+CHUNK = 65_536
+"""Steps that are relabelled at a time, which bounds the memory."""
 
 
 class OffPolicyLibraryAgent(LibraryAgent):
@@ -82,14 +87,21 @@ class OffPolicyLibraryAgent(LibraryAgent):
         return self._metrics()
 
     def relabel_buffer(self, reward_fn: RewardFunction) -> None:
-        """Recompute all stored rewards."""
-        shape = self._observation_space.shape or ()
-
-        def with_shape(observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
-            return reward_fn(observations.reshape(*observations.shape[:2], *shape), actions)
-
-        buffer = self.algorithm.replay_buffer
-        relabel(buffer, self._action_space, with_shape, self._first_action)
+        """Recompute all stored rewards (PEBBLE, Lee et al. 2021, section 4.2)."""
+        buffer, space = self.algorithm.replay_buffer, self._action_space
+        num_rows = max(CHUNK // buffer.n_envs, 1)
+        for begin in range(0, buffer.size(), num_rows):
+            part = slice(begin, min(begin + num_rows, buffer.size()))
+            observations, actions = buffer.observations[part], buffer.actions[part]
+            leading = actions.shape[:2]
+            observations = observations.reshape(*leading, *(self._observation_space.shape or ()))
+            actions = actions.reshape(*leading, *(space.shape or ()))
+            if isinstance(space, gym.spaces.Box):  # stored in [-1, 1]
+                scaled = space.low + 0.5 * (actions + 1.0) * (space.high - space.low)
+                actions = scaled.astype(np.float32)
+            else:  # stored from 0
+                actions = actions + self._first_action
+            buffer.rewards[part] = reward_fn(observations, actions)
 
     def reinitialise(self) -> None:
         """Create new networks and optimisers; keep the replay buffer."""
@@ -101,10 +113,48 @@ class OffPolicyLibraryAgent(LibraryAgent):
 
     def state(self) -> StateDict:
         """Return everything needed to continue exactly, between two rollouts."""
-        return {**super().state(), **nest({"replay": buffer_state(self.algorithm.replay_buffer)})}
+        buffer = self.algorithm.replay_buffer
+        replay = {name: getattr(buffer, name)[: buffer.size()].copy() for name in COLUMNS}
+        replay["position"] = np.asarray([buffer.pos, buffer.full])
+        return {**super().state(), **nest({"replay": replay})}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Continue from a saved state."""
         super().load_state(state)
-        load_buffer(self.algorithm.replay_buffer, part_of(state, "replay"))
+        buffer, replay = self.algorithm.replay_buffer, part_of(state, "replay")
+        for name in COLUMNS:
+            getattr(buffer, name)[: len(replay[name])] = replay[name]
+        position, is_full = replay["position"]
+        buffer.pos, buffer.full = int(position), bool(is_full)
         self._buffer_actions = []
+
+
+def add_rollout(
+    buffer: ReplayBuffer, rollout: Rollout, rewards: np.ndarray, actions: np.ndarray
+) -> None:
+    """Add the steps of a rollout to a buffer.
+
+    A buffer takes one step of every environment at a time. Where an environment only reset itself,
+    its previous step is stored a second time, which teaches nothing new.
+
+    Args:
+        buffer: a buffer without dictionary observations.
+        rollout: the rollout.
+        rewards: [T, N] rewards instead of those of the environment.
+        actions: [T, N, ...] as the buffer stores them.
+    """
+    shape = *rollout.ended.shape, *buffer.obs_shape
+    columns = (
+        *(rollout.observations.reshape(shape), rollout.next_observations.reshape(shape)),
+        *(actions, rewards, rollout.ended, rollout.truncated & ~rollout.terminated),
+    )
+    for t, is_valid in enumerate(rollout.is_valid):
+        step = {name: column[t] for name, column in zip(COLUMNS, columns, strict=True)}
+        if not is_valid.all():
+            if buffer.size() == 0:
+                continue
+            for name, given in step.items():
+                before = getattr(buffer, name)[buffer.pos - 1].reshape(given.shape)
+                step[name] = np.where(is_valid.reshape(-1, *[1] * (given.ndim - 1)), given, before)
+        *arrays, timeouts = step.values()
+        buffer.add(*arrays, [{"TimeLimit.truncated": bool(is_cut)} for is_cut in timeouts])  # pyright: ignore[reportCallIssue]
