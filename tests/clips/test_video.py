@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
-from rl_teacher.clips.video import encode_gif, encode_mp4
+from rl_teacher.clips.video import GAP_PIXELS, encode_gif, encode_mp4, side_by_side
 
 
 def moving_bar(num_frames, height, width):
@@ -82,3 +82,12 @@ def test_gif_has_at_most_twenty_frames_per_second():
     with Image.open(io.BytesIO(encode_gif(frames, 30.0))) as gif:
         assert sum(1 for _ in ImageSequence.Iterator(gif)) == 15
         assert gif.info["duration"] == 70
+
+
+def test_images_side_by_side_have_equal_height():
+    black, white = np.zeros((4, 6, 3), np.uint8), np.full((2, 3, 3), 255, np.uint8)
+    joined = side_by_side([black, white], (40, 40, 40))
+    assert joined.shape == (4, 6 + GAP_PIXELS + 3, 3)
+    assert joined[:2, -3:].min() == 255
+    assert (joined[2:, -3:] == 40).all()
+    assert (joined[:, 6:-3] == 40).all()

@@ -7,10 +7,11 @@ from PIL import Image, ImageSequence
 
 from rl_teacher.cli import main
 from rl_teacher.clips.offscreen import working_pool
-from rl_teacher.common.errors import BadInput
+from rl_teacher.clips.video import GAP_PIXELS
+from rl_teacher.common.errors import BadInput, RunFolderUnusable
 from rl_teacher.play import film
 from rl_teacher.play.actors import load_actor
-from rl_teacher.play.film import join_columns, limit_width
+from rl_teacher.play.film import limit_width
 from rl_teacher.play.reward_overlay import (
     EDGE,
     HEAD,
@@ -23,8 +24,6 @@ from rl_teacher.play.reward_overlay import (
     format_reward,
 )
 from rl_teacher.runs.clip_renderer import POSES_SIZE, SegmentRenderer
-
-BLACK = np.zeros((4, 6, 3), np.uint8)
 
 
 def frames_of(path):
@@ -67,7 +66,7 @@ class TestVideo:
         assert main([*arguments, "--video", str(path), "--episodes", "1", "--explore"]) == 0
         with Image.open(path) as picture:
             assert picture.format == "GIF"
-            assert picture.size == (600 + film.GAP + 600, 400 + HEIGHT)
+            assert picture.size == (600 + GAP_PIXELS + 600, 400 + HEIGHT)
             assert picture.info["loop"] == 0
             assert count_frames(picture) > 1
         capsys.readouterr()
@@ -111,7 +110,7 @@ class TestPlace:
         with closing((actor := load_actor("cart", "latest")).venv):
             as_nobody()
             options = film.PlayOptions("cart", episodes=1)
-            with pytest.raises(film.RunFolderUnusable, match="--video"):
+            with pytest.raises(RunFolderUnusable, match="--video"):
                 film.write_film([actor], options, folder / "film.mp4", film.Console())
         assert capsys.readouterr().out == ""
 
@@ -131,12 +130,6 @@ class TestPlace:
 
 
 class TestImages:
-    def test_joined_images_have_equal_height(self):
-        joined = join_columns([BLACK, np.full((2, 3, 3), 255, np.uint8)])
-        assert joined.shape == (4, 6 + film.GAP + 3, 3)
-        assert joined[:2, -3:].min() == 255
-        assert joined[2:, -3:].max() < 50
-
     @pytest.mark.parametrize(
         ("size", "expected"),
         [((210, 160), (420, 320)), ((1000, 2000), (320, 640)), ((400, 600),) * 2],

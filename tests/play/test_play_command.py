@@ -7,6 +7,7 @@ import pytest
 
 import rl_teacher
 from rl_teacher.cli import main
+from rl_teacher.common.errors import RunFolderUnusable
 from rl_teacher.play import commands
 
 
@@ -119,7 +120,7 @@ class TestExportAgent:
             patch.setattr(commands, "check_is_native", lambda _: None)
             patch.setattr(commands.runtime, "prepare", lambda _: None)
             as_nobody()
-            with pytest.raises(commands.RunFolderUnusable, match="--out"):
+            with pytest.raises(RunFolderUnusable, match="--out"):
                 commands.export_agent("cart", tmp_path / "locked" / "agent", "latest")
 
     def test_export_of_library_agent_is_refused(self, home, tmp_path, capsys):

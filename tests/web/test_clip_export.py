@@ -10,11 +10,11 @@ from PIL import Image, ImageSequence
 
 from rl_teacher.clips import offscreen
 from rl_teacher.clips.answer import is_swapped
-from rl_teacher.clips.video import encode_mp4
+from rl_teacher.clips.video import GAP_PIXELS, encode_mp4
 from rl_teacher.web import clip_export
 from tests.web.conftest import NUM_FRAMES, assert_problem, enter
 
-SIDE, GAP = 64, clip_export.GAP_PIXELS
+SIDE, GAP = 64, GAP_PIXELS
 DARK = [np.full((48, SIDE, 3), value, np.uint8) for value in (0, 60)]
 BRIGHT = [np.full((48, SIDE, 3), value, np.uint8) for value in (180, 200, 220)]
 

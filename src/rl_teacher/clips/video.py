@@ -3,7 +3,7 @@
 import itertools
 import math
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from io import BytesIO
 from pathlib import Path
@@ -16,6 +16,9 @@ from PIL import Image
 Frame = UInt8[np.ndarray, "height width 3"]
 
 GIF_FPS = 20.0
+
+GAP_PIXELS = 8
+"""Width of the gap between images side by side."""
 
 ENCODER = {
     "preset": "medium",
@@ -85,3 +88,15 @@ def encode_gif(frames: Iterable[Frame], fps: float) -> bytes:
         loop=0,
     )
     return content.getvalue()
+
+
+def side_by_side(images: Sequence[Frame], background: tuple[int, int, int]) -> Frame:
+    """Join images horizontally, with gaps between them and padding below the lower ones."""
+    height = max(len(image) for image in images)
+    parts: list[np.ndarray] = []
+    for image in images:
+        if parts:
+            parts.append(np.full((height, GAP_PIXELS, 3), background, np.uint8))
+        below = np.full((height - len(image), image.shape[1], 3), background, np.uint8)
+        parts.append(np.concatenate([image, below]))
+    return np.concatenate(parts, axis=1)

@@ -10,11 +10,12 @@ from rich.console import Console
 
 from rl_teacher.agents.numpy_policy import ARRAYS, DESCRIPTION, export_policy
 from rl_teacher.common import runtime
-from rl_teacher.common.errors import BadConfig, BadInput, RunFolderUnusable
+from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.play.actors import Actor, load_actor, load_config
 from rl_teacher.play.options import PlayOptions, validate
 from rl_teacher.runs.clip_renderer import check_renderable
 from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.store.files import write_errors
 
 
 def play(options: PlayOptions) -> int:
@@ -98,7 +99,8 @@ def export_agent(name: str, out: Path, checkpoint: str) -> Path:
     runtime.prepare(home() / "cache" / "xla")
     check_is_native(name)
     out = out.expanduser()
-    with convert_os_errors(out):
+    failure, remedy = f"The agent cannot be written into {out}", "Name another folder with --out."
+    with write_errors(failure, remedy):
         check_is_ours(out)
     actor = load_actor(name, checkpoint)
     with contextlib.closing(actor.venv):
@@ -110,25 +112,9 @@ def export_agent(name: str, out: Path, checkpoint: str) -> Path:
         "step": actor.step,
         "rl_teacher": version("rl-teacher"),
     }
-    with convert_os_errors(out):
+    with write_errors(failure, remedy):
         replace(policy, made_from=made_from).save(out)
     return out
-
-
-@contextlib.contextmanager
-def convert_os_errors(out: Path) -> Iterator[None]:
-    """Convert OSError to an error that names a remedy.
-
-    Raises:
-        RunFolderUnusable: the agent cannot be written.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise RunFolderUnusable(
-            f"The agent cannot be written into {out}: {error.strerror or error}. Name another "
-            "folder with --out."
-        ) from error
 
 
 def check_is_native(name: str) -> None:

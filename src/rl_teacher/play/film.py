@@ -6,7 +6,7 @@ F: frames.
 import itertools
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +17,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from rl_teacher.clips.segment import Segment, frame_stride
-from rl_teacher.clips.video import encode_gif, encode_mp4
-from rl_teacher.common.errors import RunFolderUnusable
+from rl_teacher.clips.video import encode_gif, encode_mp4, side_by_side
 from rl_teacher.play.actors import Actor
 from rl_teacher.play.episodes import RecordedEpisode, per_frame, record_episode
 from rl_teacher.play.options import PlayOptions
@@ -31,11 +30,9 @@ from rl_teacher.play.reward_overlay import (
     with_title,
 )
 from rl_teacher.runs.clip_renderer import SegmentRenderer
-from rl_teacher.store.files import write_atomically
+from rl_teacher.store.files import write_atomically, write_errors
 
 SMALLEST_WIDTH, LARGEST_WIDTH = 320, 640
-GAP = 8
-"""Pixels between two columns."""
 HOLD_S = 0.5
 """Time that the last frame of an episode stays."""
 
@@ -70,7 +67,8 @@ def write_film(actors: Sequence[Actor], options: PlayOptions, path: Path, consol
         RunFolderUnusable: the video cannot be written.
         BadInput: nothing can be rendered on this machine.
     """
-    with convert_os_errors(path):
+    failure, remedy = f"The video cannot be written to {path}", "Name another place with --video."
+    with write_errors(failure, remedy):
         # Before anything is played: rendering may take minutes.
         tempfile.TemporaryFile(dir=path.parent).close()
     fps = frame_rate(actors[0])
@@ -80,25 +78,9 @@ def write_film(actors: Sequence[Actor], options: PlayOptions, path: Path, consol
         Progress(console=console, transient=True) as progress,
     ):
         content = encode(iterate_film(actors, options, renderer, progress), fps)
-    with convert_os_errors(path):
+    with write_errors(failure, remedy):
         write_atomically(path, content, is_synced=False)
     console.print(f"video: {path}", soft_wrap=True, highlight=False, markup=False)
-
-
-@contextmanager
-def convert_os_errors(path: Path) -> Iterator[None]:
-    """Convert OSError to an error that names a remedy.
-
-    Raises:
-        RunFolderUnusable: the video cannot be written.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise RunFolderUnusable(
-            f"The video cannot be written to {path}: {error.strerror or error}. Name another "
-            "place with --video."
-        ) from error
 
 
 def iterate_film(
@@ -175,11 +157,12 @@ def compose_frames(
             [RewardOverlay(curve, image.shape[1]) for curve in column.curves]
             for column, image in zip(columns, images, strict=True)
         ]
-        composed = join_columns(
+        composed = side_by_side(
             [
                 np.concatenate([image, *(overlay.at(frame) for overlay in below)])
                 for image, below in zip(images, overlays, strict=True)
-            ]
+            ],
+            CARD,
         )
         yield composed
     if composed is not None:
@@ -216,15 +199,3 @@ def limit_width(image: RgbImage) -> RgbImage:
     filtering = Image.Resampling.NEAREST if is_enlarged else Image.Resampling.LANCZOS
     size = wanted, max(round(height * wanted / width), 1)
     return np.asarray(Image.fromarray(image).resize(size, filtering))
-
-
-def join_columns(columns: Sequence[RgbImage]) -> RgbImage:
-    """Join images horizontally, padding the shorter ones below."""
-    height = max(len(column) for column in columns)
-    parts: list[np.ndarray] = []
-    for column in columns:
-        if parts:
-            parts.append(np.full((height, GAP, 3), CARD, np.uint8))
-        rest = np.full((height - len(column), column.shape[1], 3), CARD, np.uint8)
-        parts.append(np.concatenate([column, rest]))
-    return np.concatenate(parts, axis=1)

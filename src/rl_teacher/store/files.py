@@ -57,6 +57,23 @@ def folder_errors(folder: Path) -> Iterator[None]:
         raise RunFolderUnusable(f"{folder} cannot be used: {reason}. {remedy}") from error
 
 
+@contextmanager
+def write_errors(failure: str, remedy: str) -> Iterator[None]:
+    """Convert errors of the operating system while a file that the user named is written.
+
+    Args:
+        failure: what cannot be written, and where.
+        remedy: what the user can do.
+
+    Raises:
+        RunFolderUnusable: It cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise RunFolderUnusable(f"{failure}: {error.strerror or error}. {remedy}") from error
+
+
 def write_atomically(path: Path, content: bytes, *, is_synced: bool) -> None:
     """Write a file so that neither a reader nor a crash ever sees a part of it.
 

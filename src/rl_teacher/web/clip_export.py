@@ -12,16 +12,14 @@ from pathlib import Path
 from typing import Literal
 
 import av
-import numpy as np
 from av.error import FFmpegError
 from fastapi import Response
-from jaxtyping import UInt8
 from pydantic import ValidationError
 
 from rl_teacher.clips.offscreen import OffscreenRenderer, View
 from rl_teacher.clips.poses import unpack
 from rl_teacher.clips.scene import aim_camera
-from rl_teacher.clips.video import encode_gif, encode_mp4
+from rl_teacher.clips.video import Frame, encode_gif, encode_mp4, side_by_side
 from rl_teacher.common.errors import BadInput, CorruptClip
 from rl_teacher.store.files import folder_errors, write_atomically
 from rl_teacher.web.problems import NOT_RENDERED, TOO_MANY, ProblemError, describe_errors
@@ -32,14 +30,12 @@ MEDIA_TYPES = {"gif": "image/gif", "mp4": "video/mp4"}
 
 WIDTH, HEIGHT = 480, 360
 """Size of rendered poses; videos keep their size."""
-GAP_PIXELS = 8
+WHITE = (255, 255, 255)
 MAX_WAITING = 4
 """Exports that are rendered or wait for it; one more is rejected."""
 MAX_CACHE_BYTES = 200_000_000
 VERSION = 1
 """Part of each cache key; increase it when exports look different."""
-
-Frame = UInt8[np.ndarray, "height width 3"]
 
 
 @dataclass(frozen=True)
@@ -131,7 +127,7 @@ def encode(sides: Sequence[ClipFile], form: ExportFormat) -> bytes:
         for side in sides:
             others = [each for each in sides if each is not side]
             columns.append(repeat_each(frames_of(side, renderer, others), round(fps / side.fps)))
-        frames = side_by_side(columns)
+        frames = joined(columns)
         return encode_gif(frames, fps) if form == "gif" else encode_mp4(frames, fps)
 
 
@@ -177,21 +173,15 @@ def repeat_each(frames: Iterator[Frame], times: int) -> Iterator[Frame]:
     return (frame for frame in frames for _ in range(times))
 
 
-def side_by_side(sides: Sequence[Iterator[Frame]]) -> Iterator[Frame]:
-    """Yield joined frames; a shorter clip holds its last frame."""
+def joined(sides: Sequence[Iterator[Frame]]) -> Iterator[Frame]:
+    """Yield the frames of clips side by side; a shorter clip holds its last frame."""
     last: list[Frame] = []
     for frames in zip_longest(*sides):
         last = [
             before if frame is None else frame
             for frame, before in zip(frames, last or frames, strict=True)
         ]
-        height = max(len(frame) for frame in last)
-        columns: list[np.ndarray] = []
-        for frame in last:
-            gap = np.full((height, GAP_PIXELS, 3), 255, np.uint8)
-            below = ((0, height - len(frame)), (0, 0), (0, 0))
-            columns += [gap, np.pad(frame, below, constant_values=255)]
-        yield np.concatenate(columns[1:], axis=1)
+        yield side_by_side(last, WHITE)
 
 
 def download(content: bytes, name: str, form: ExportFormat) -> Response:
