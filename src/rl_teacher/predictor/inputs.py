@@ -273,16 +273,9 @@ class InputSpace:
     def from_json(values: dict) -> "InputSpace":
         """Restore a space from the plain values of `to_json`."""
         image = values["image"]
-        return InputSpace(
-            observation_shape=tuple(values["observation_shape"]),
-            action_shape=tuple(values["action_shape"]),
-            num_actions=values["num_actions"],
-            first_action=values["first_action"],
-            action_choices=tuple(values["action_choices"]),
-            first_choices=tuple(values["first_choices"]),
-            observation_scale=values["observation_scale"],
-            image=image and ImageLayout(tuple(image["shape"]), image["channel_axis"]),
-        )
+        layout = image and ImageLayout(tuple(image["shape"]), image["channel_axis"])
+        lists = {name: tuple(each) for name, each in values.items() if isinstance(each, list)}
+        return InputSpace(**values | lists | {"image": layout})
 
 
 def one_hot(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from jaxtyping import Bool, Float, Float32, Shaped
+from jaxtyping import Bool, Float, Shaped
 
 from rl_teacher.common.errors import BadInput, BadObservation
 from rl_teacher.envs.rollout import Rollout
@@ -42,29 +42,8 @@ class StepResult:
     truncated: Bool[np.ndarray, " env"]
 
 
-@dataclass(frozen=True)
-class StepRecord:
-    """One step of N environments, with the fields of a `Rollout`.
-
-    Attributes:
-        observations: [N, ...] inputs of the predictor.
-        actions: [N, ...] actions.
-        rewards: [N] true rewards.
-        next_observations: [N, ...] observations before any reset.
-        terminated: [N] True where the episode terminated.
-        truncated: [N] True where the episode was truncated.
-        is_valid: [N] False where the environment only reset itself or waited for a reset.
-        scene_states: [N, K] scene states before the step.
-    """
-
-    observations: Shaped[np.ndarray, "env ..."]
-    actions: Shaped[np.ndarray, "env ..."]
-    rewards: Float32[np.ndarray, " env"]
-    next_observations: Shaped[np.ndarray, "env ..."]
-    terminated: Bool[np.ndarray, " env"]
-    truncated: Bool[np.ndarray, " env"]
-    is_valid: Bool[np.ndarray, " env"]
-    scene_states: Float[np.ndarray, "env scene"]
+StepColumns = dict[str, np.ndarray]
+"""One step of N environments: the columns of a `Rollout`, [N, ...] each."""
 
 
 class StepBuffer:
@@ -72,14 +51,14 @@ class StepBuffer:
 
     def __init__(self, num_steps: int) -> None:
         self._num_steps = num_steps
-        self._steps: list[StepRecord] = []
+        self._steps: list[StepColumns] = []
 
     @property
     def is_full(self) -> bool:
         """True if a rollout is due."""
         return len(self._steps) >= self._num_steps
 
-    def append(self, step: StepRecord) -> None:
+    def append(self, step: StepColumns) -> None:
         """Add a step."""
         self._steps.append(step)
 
@@ -87,15 +66,14 @@ class StepBuffer:
         """Mark the latest step truncated in environments that were reset."""
         if self._steps:
             last = self._steps[-1]
-            last.truncated[envs & last.is_valid & ~last.terminated] = True
+            last["truncated"][envs & last["is_valid"] & ~last["terminated"]] = True
 
     def take(self) -> Rollout | None:
         """Return and remove all steps as one rollout; None if there are none."""
         if not self._steps:
             return None
-        names = StepRecord.__dataclass_fields__
-        columns = {name: np.stack([getattr(s, name) for s in self._steps]) for name in names}
-        self._steps = []
+        steps, self._steps = self._steps, []
+        columns = {name: np.stack([step[name] for step in steps]) for name in steps[0]}
         return Rollout(**columns)
 
 
@@ -178,17 +156,17 @@ class WrapperDriver:
         if self._buffer.is_full:
             self._observe_buffer()
         is_valid = ~self.is_over
-        record = StepRecord(
-            observations=self._observations,
-            actions=actions,
-            rewards=result.rewards.astype(np.float32),
-            next_observations=result.next_observations,
-            terminated=result.terminated & is_valid,
-            truncated=result.truncated & is_valid,
-            is_valid=is_valid,
-            scene_states=self._scene_states,
-        )
-        ended = record.terminated | record.truncated
+        columns = {
+            "observations": self._observations,
+            "actions": actions,
+            "rewards": result.rewards.astype(np.float32),
+            "next_observations": result.next_observations,
+            "terminated": result.terminated & is_valid,
+            "truncated": result.truncated & is_valid,
+            "is_valid": is_valid,
+            "scene_states": self._scene_states,
+        }
+        ended = columns["terminated"] | columns["truncated"]
         if self._envs.autoreset_mode == AutoresetMode.NEXT_STEP:
             self.is_over = ended
         elif self._envs.autoreset_mode == AutoresetMode.DISABLED:
@@ -201,7 +179,7 @@ class WrapperDriver:
             rewards = np.where(is_valid, self.predictor.predict_rows(self.latest_rows), 0.0)
         self.num_steps += 1
         self.latest_rewards = rewards
-        self._buffer.append(record)
+        self._buffer.append(columns)
         self._observations = result.observations
         self._scene_states = self._envs.scene_states()
         return rewards
