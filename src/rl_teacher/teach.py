@@ -231,13 +231,8 @@ class TrainingLoop:
         self._options = options
         self._display = display
         self._num_pretraining = pretraining_labels(config) if config.asks else 0
-        env_info = experiment.spec.env_info
-        num_envs = config.agent_settings.num_envs
+        env_info, num_envs = experiment.spec.env_info, config.agent_settings.num_envs
         length = segment_steps(config, env_info)
-        # Environments of equal episode length start at different ages, so that every rollout
-        # shows all parts of an episode.
-        is_batched = env_info.backend in ("batch", "atari")
-        stagger = 0 if env_info.can_terminate or not is_batched else env_info.max_episode_steps or 0
         self._venv = make_vector(
             env_info.id,
             num_envs,
@@ -248,43 +243,39 @@ class TrainingLoop:
         self._collector = Collector(
             self._venv,
             seed=config.seed,
-            stagger=stagger,
+            stagger=stagger_steps(env_info),
             hide_terminations=config.hide_episode_ends,
         )
         self._agent: Agent = make_agent(config, self._venv)
-        # The first comparisons are about the agent, if it is warm-started.
-        self._explore = self._collector.random_actions
         if warm_start.agent is not None:
             self._agent.warm_start_from(warm_start.agent)
-            self._explore = self._agent.predict
-        elif config.asks and isinstance(self._agent, SupportsExploration):
-            self._explore = self._agent.explore
         self._agent_reset = AgentReset(config.labels_before_reset)
-        renderer = ClipRenderer(env_info, self._venv, experiment.clip_store, config.frames)
-        rewards = make_reward_source(
-            config,
-            self._venv,
-            experiment.query_store(renderer),
-            options,
-            warm_start.predictor,
+        self.session = self._make_session(experiment, warm_start)
+        self._tensorboard: TensorBoard | None = None
+        self._rollouts = InterruptibleRollouts(
+            self._agent, self._collector, self._is_stop_requested
         )
+
+    def _make_session(self, experiment: OpenExperiment, warm_start: WarmStart) -> PreferenceSession:
+        """Create the session with its rewards, and show its status and metrics."""
+        config, options, env_info = self._config, self._options, experiment.spec.env_info
+        renderer = ClipRenderer(env_info, self._venv, experiment.clip_store, config.frames)
+        queries = experiment.query_store(renderer)
+        rewards = make_reward_source(config, self._venv, queries, options, warm_start.predictor)
         settings = SessionSettings(
-            num_envs=num_envs,
+            num_envs=self._venv.num_envs,
             num_steps=config.num_timesteps,
-            starts_with_whole_episodes=not stagger,
+            starts_with_whole_episodes=not stagger_steps(env_info),
             # Poses cost nothing, but a video is rendered in a process of its own.
             records_episodes=renderer.kind == "poses" or options.serve or config.asks_a_person,
             repeats_steps=True,
             checkpoint_seconds=options.checkpoint_seconds,
         )
-        self.session = PreferenceSession(experiment, rewards, renderer, settings)
-        self.session.control.set_assignment(options)
-        self.session.on_status = self._show_status
-        self.session.metrics.add_sink(display.update)
-        self._tensorboard: TensorBoard | None = None
-        self._rollouts = InterruptibleRollouts(
-            self._agent, self._collector, self._is_stop_requested
-        )
+        session = PreferenceSession(experiment, rewards, renderer, settings)
+        session.control.set_assignment(options)
+        session.on_status = self._show_status
+        session.metrics.add_sink(self._display.update)
+        return session
 
     def _is_stop_requested(self) -> bool:
         """Return whether the run should stop, and show that it does."""
@@ -434,9 +425,15 @@ class TrainingLoop:
         return max(needed, min(episode * self._collector.num_envs, limit))
 
     def _explore_once(self) -> None:
+        # The first comparisons are about the agent, if it is warm-started.
+        act = self._collector.random_actions
+        if self._config.agent_path is not None:
+            act = self._agent.predict
+        elif isinstance(self._agent, SupportsExploration):
+            act = self._agent.explore
         try:
             rollout = self._collector.collect(
-                self._explore, self._agent.rollout_steps, self._is_stop_requested
+                act, self._agent.rollout_steps, self._is_stop_requested
             )
         except RolloutInterrupted:
             return
@@ -492,6 +489,16 @@ class TrainingLoop:
         self._venv.close()
         if self._tensorboard is not None:
             self._tensorboard.close()
+
+
+def stagger_steps(env_info: EnvInfo) -> int:
+    """Return the steps over which the first episodes of the environments start; 0 for together.
+
+    Environments of equal episode length start at different ages, so that every rollout shows all
+    parts of an episode.
+    """
+    is_batched = env_info.backend in ("batch", "atari")
+    return 0 if env_info.can_terminate or not is_batched else env_info.max_episode_steps or 0
 
 
 def no_different_segments(config: TeachConfig) -> str:

@@ -183,16 +183,7 @@ class Collector:
             columns["next_observations"] = next_observations
         rollout = Rollout(**columns)
         _check_actions(rollout.actions)
-        for name in ("next_observations", "observations", "rewards"):
-            values = getattr(rollout, name)
-            if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
-                t, env, *_ = np.argwhere(~np.isfinite(values))[0]
-                raise BadObservation(
-                    f"Environment number {env} returned {name.replace('_', ' ')} that are not "
-                    f"finite numbers (step {t} of the rollout): {values[t, env]}. The rollout was "
-                    "discarded. Fix the environment, or wrap it so that it never returns NaN or "
-                    "infinity."
-                )
+        _check_returned(rollout)
         return rollout
 
     def _allocate(self, num_steps: int) -> dict[str, np.ndarray]:
@@ -347,3 +338,17 @@ def _check_actions(actions: Shaped[np.ndarray, "time env ..."]) -> None:
             "rollout)",
             "its learning rate",
         )
+
+
+def _check_returned(rollout: Rollout) -> None:
+    """Check that the environments returned finite observations and rewards."""
+    for name in ("next_observations", "observations", "rewards"):
+        values = getattr(rollout, name)
+        if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
+            t, env, *_ = np.argwhere(~np.isfinite(values))[0]
+            raise BadObservation(
+                f"Environment number {env} returned {name.replace('_', ' ')} that are not "
+                f"finite numbers (step {t} of the rollout): {values[t, env]}. The rollout was "
+                "discarded. Fix the environment, or wrap it so that it never returns NaN or "
+                "infinity."
+            )

@@ -250,6 +250,25 @@ def step_randomly(env: gymnasium.Env, num_steps: int, note: Note) -> None:
 def check_observation(env: gymnasium.Env, obs: Any, source: str, note: Note) -> None:
     """Check that an observation is as its space declares."""
     space = env.observation_space
+    check_array(space, obs, source, note)
+    if not np.isfinite(obs).all():
+        index = tuple(np.argwhere(~np.isfinite(obs))[0].tolist())
+        note(
+            f"{source} returned an observation that is not finite: {obs[index]} at {index}. "
+            "Training needs finite numbers; find where it comes from."
+        )
+        raise CheckFailed
+    if obs.dtype != space.dtype:
+        note(
+            f"{source} returned an observation of {obs.dtype}: observation_space declares "
+            f"{space.dtype}. It is converted; use `.astype` to return the declared type.",
+            is_fatal=False,
+        )
+    check_bounds(space, obs, source, note)
+
+
+def check_array(space: gymnasium.Space, obs: Any, source: str, note: Note) -> None:
+    """Check that an observation is an array of numbers with the shape of its space."""
     shape, dtype = space.shape or (), space.dtype
     if not isinstance(obs, np.ndarray):
         note(
@@ -271,20 +290,6 @@ def check_observation(env: gymnasium.Env, obs: Any, source: str, note: Note) -> 
     if not np.issubdtype(obs.dtype, np.number):
         note(f"{source} returned an observation of {obs.dtype}: numbers are needed.")
         raise CheckFailed
-    if not np.isfinite(obs).all():
-        index = tuple(np.argwhere(~np.isfinite(obs))[0].tolist())
-        note(
-            f"{source} returned an observation that is not finite: {obs[index]} at {index}. "
-            "Training needs finite numbers; find where it comes from."
-        )
-        raise CheckFailed
-    if obs.dtype != dtype:
-        note(
-            f"{source} returned an observation of {obs.dtype}: observation_space declares "
-            f"{dtype}. It is converted; use `.astype` to return the declared type.",
-            is_fatal=False,
-        )
-    check_bounds(space, obs, source, note)
 
 
 def check_bounds(space: gymnasium.Space, obs: np.ndarray, source: str, note: Note) -> None:

@@ -142,18 +142,11 @@ class Comparisons:
         """
         if not pairs:
             return []
-        moment = self._database.now()
-        lengths = num_steps if isinstance(num_steps, Mapping) else None
-        clips = [
-            {
-                "content_hash": each,
-                "env_id": env_id,
-                "num_steps": num_steps if lengths is None else lengths[each],
-                "created_at": moment,
-            }
-            # Sorted, so that two processes that add the same clips cannot deadlock.
-            for each in sorted({content_hash for pair in pairs for content_hash in pair})
-        ]
+        # Sorted, so that two processes that add the same clips cannot deadlock.
+        hashes = sorted({content_hash for pair in pairs for content_hash in pair})
+        steps_of = num_steps if isinstance(num_steps, Mapping) else dict.fromkeys(hashes, num_steps)
+        shared = {"env_id": env_id, "created_at": self._database.now()}
+        clips = [{"content_hash": each, "num_steps": steps_of[each], **shared} for each in hashes]
         with self._database.writing() as connection:
             lock_labels(connection)
             # The lock lasts until the commit: numbers continue from this count without gaps.
@@ -164,16 +157,14 @@ class Comparisons:
             new_pairs = [pair for pair in dict.fromkeys(pairs) if pair not in id_of]
             if new_pairs:
                 connection.execute(self._insert_clip, clips)
+                given = {
+                    "experiment_id": experiment_id,
+                    "asked_at_step": step,
+                    "created_at": shared["created_at"],
+                }
                 rows = [
-                    {
-                        "experiment_id": experiment_id,
-                        "number": number,
-                        "left_hash": left_hash,
-                        "right_hash": right_hash,
-                        "asked_at_step": step,
-                        "created_at": moment,
-                    }
-                    for number, (left_hash, right_hash) in enumerate(new_pairs, num_asked + 1)
+                    given | {"number": number, "left_hash": left, "right_hash": right}
+                    for number, (left, right) in enumerate(new_pairs, num_asked + 1)
                 ]
                 new = {(row[1], row[2]): row[0] for row in connection.execute(INSERT, rows)}
                 initialise_counts(connection, experiment_id, sorted(new.values()))

@@ -105,14 +105,39 @@ COMPARISONS_OF_LABELER = (
     select(Label.comparison_id).where(Label.labeler_id == bindparam("labeler_id")).distinct()
 )
 
-TALLY_COLUMNS = (
-    "experiment_id",
-    "labeler_id",
-    "num_labels",
-    "num_given",
-    "first_label_id",
-    "last_label_id",
-    "last_label_at",
+PREVIOUS_ANSWER = (
+    select(Earlier.answer)
+    .where(
+        Earlier.comparison_id == Label.comparison_id,
+        Earlier.labeler_id == Label.labeler_id,
+        Earlier.purpose == "answer",
+        Earlier.id < Label.id,
+    )
+    .order_by(Earlier.id.desc())
+    .limit(1)
+    .correlate(Label)
+    .scalar_subquery()
+)
+
+# A label changes the number of answered comparisons by its own answer (1 or 0) minus that of the
+# labeler's previous label of the same comparison, so that a withdrawn answer counts -1.
+DIFFERENCE = case((Label.answer.is_not(None), 1), else_=0) - case(
+    (PREVIOUS_ANSWER.is_not(None), 1), else_=0
+)
+
+NEW_TALLIES = (
+    select(
+        Comparison.experiment_id,
+        Label.labeler_id,
+        func.sum(case((Label.purpose == "answer", DIFFERENCE), else_=0)).label("num_labels"),
+        func.count(Label.answer).label("num_given"),
+        func.min(Label.id).label("first_label_id"),
+        func.max(Label.id).label("last_label_id"),
+        func.max(Label.created_at).label("last_label_at"),
+    )
+    .join(Comparison, Comparison.id == Label.comparison_id)
+    .where(Label.id >= bindparam("first_new"))
+    .group_by(Comparison.experiment_id, Label.labeler_id)
 )
 
 
@@ -163,43 +188,10 @@ def add_to_experiment(
 
 
 def tally_from(dialect: str) -> Insert:
-    """Return a statement that adds the labels since an id to their labelers' tallies.
-
-    A label changes the number of answered comparisons by its own answer (1 or 0) minus that of the
-    labeler's previous label of the same comparison, so that a withdrawn answer counts -1.
-    """
-    previous_answer = (
-        select(Earlier.answer)
-        .where(
-            Earlier.comparison_id == Label.comparison_id,
-            Earlier.labeler_id == Label.labeler_id,
-            Earlier.purpose == "answer",
-            Earlier.id < Label.id,
-        )
-        .order_by(Earlier.id.desc())
-        .limit(1)
-        .correlate(Label)
-        .scalar_subquery()
-    )
-    difference = case((Label.answer.is_not(None), 1), else_=0) - case(
-        (previous_answer.is_not(None), 1), else_=0
-    )
-    new = (
-        select(
-            Comparison.experiment_id,
-            Label.labeler_id,
-            func.sum(case((Label.purpose == "answer", difference), else_=0)),
-            func.count(Label.answer),
-            func.min(Label.id),
-            func.max(Label.id),
-            func.max(Label.created_at),
-        )
-        .join(Comparison, Comparison.id == Label.comparison_id)
-        .where(Label.id >= bindparam("first_new"))
-        .group_by(Comparison.experiment_id, Label.labeler_id)
-    )
+    """Return a statement that adds the labels since an id to their labelers' tallies."""
     add = insert_into(dialect, Tally)
-    return add.from_select(TALLY_COLUMNS, new).on_conflict_do_update(
+    names = [each.name for each in NEW_TALLIES.selected_columns]
+    return add.from_select(names, NEW_TALLIES).on_conflict_do_update(
         index_elements=[Tally.experiment_id, Tally.labeler_id],
         set_={
             "num_labels": Tally.num_labels + add.excluded.num_labels,

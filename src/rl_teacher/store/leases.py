@@ -282,16 +282,16 @@ class Leases:
             exclude: Ids of comparisons that the client has; their leases are kept.
             lease_s: Time until the leases expire.
         """
-        labeler_id = self._labelers.id_of(labeler)
         moment = self._database.now()
         until = moment + timedelta(seconds=lease_s)
-        who = {"me": labeler_id, "experiment_id": experiment_id, "moment": moment}
+        me = self._labelers.id_of(labeler)
+        who = {"me": me, "experiment_id": experiment_id, "moment": moment}
         excluded = set(valid_ids(exclude))
         with self._database.writing() as connection:
             locked = connection.execute(LOCK_LABELER, who).one_or_none()
             if locked is None or locked.excluded_at or locked.archived_at:
                 return []
-            if is_finished(locked.status):
+            if (locked.status or {}).get("phase") == FINISHED:
                 return []
             held = renew_all(connection, who, until)
             # Held, but unknown to the client: its page was reloaded, for example.
@@ -301,22 +301,28 @@ class Leases:
             claim = Claim(connection, who, policy, skipped)
             room = min(limit - len(old), MAX_LEASES - len(held))
             chosen = choose(claim, room, len(held)) if room > 0 else []
-            if not chosen:
-                return old
-            rows = [
-                {
-                    "comparison_id": comparison.id,
-                    "labeler_id": labeler_id,
-                    "purpose": purpose,
-                    "token": uuid4(),
-                    "created_at": moment,
-                    "expires_at": until,
-                }
-                for comparison, purpose in chosen
-            ]
-            leases = connection.execute(self._upsert, rows)
-            token_of = {row.comparison_id: row.token for row in leases}
-        return old + [
+            return old + self._lease(claim, chosen, until)
+
+    def _lease(
+        self, claim: "Claim", chosen: Sequence[tuple[ComparisonView, Purpose]], until: datetime
+    ) -> list[ClaimedComparison]:
+        """Lease comparisons to the labeler of a claim, each for its purpose."""
+        if not chosen:
+            return []
+        rows = [
+            {
+                "comparison_id": comparison.id,
+                "labeler_id": claim.who["me"],
+                "purpose": purpose,
+                "token": uuid4(),
+                "created_at": claim.who["moment"],
+                "expires_at": until,
+            }
+            for comparison, purpose in chosen
+        ]
+        leases = claim.connection.execute(self._upsert, rows)
+        token_of = {row.comparison_id: row.token for row in leases}
+        return [
             ClaimedComparison(comparison, token_of[comparison.id], until, purpose)
             for comparison, purpose in chosen
         ]
@@ -639,8 +645,3 @@ def read_repeats(connection: Connection, rows: Sequence[dict[str, Any]]) -> set[
 def key_of(row: Mapping[str, Any]) -> tuple[int, int]:
     """Return the comparison and the labeler of a label."""
     return row["comparison_id"], row["labeler_id"]
-
-
-def is_finished(status: Mapping[str, Any] | None) -> bool:
-    """Return whether the run that reported this status has finished."""
-    return (status or {}).get("phase") == FINISHED

@@ -161,6 +161,29 @@ def _as_networks(
 ) -> StateDict:
     """Return policy and value function under the names of `OnPolicyAgent`'s state."""
     layers = _layers(saved)
+    _check_networks(saved, layers, kind, hidden)
+    _check_spaces(saved, layers, spaces)
+    network, networks = "logits", {}
+    if isinstance(spaces[1], gym.spaces.Box):
+        network = "mean"
+        layers["policy"][-1], networks["[0].log_std"] = _rescale_to_unit_actions(
+            saved, layers, spaces[1]
+        )
+    for prefix, net in ((f"[0].{network}", "policy"), ("[1]", "value")):
+        for i, (weight, bias) in enumerate(layers[net]):
+            networks[f"{prefix}.weights[{i}]"] = np.ascontiguousarray(weight.T)
+            networks[f"{prefix}.biases[{i}]"] = bias
+    return networks
+
+
+def _check_networks(
+    saved: SavedPolicy, layers: Mapping[str, list], kind: str, hidden: tuple[int, ...]
+) -> None:
+    """Refuse networks with another activation or other layer sizes than the agent's.
+
+    Raises:
+        BadConfig: they have.
+    """
     # The name of the activation's class is in the plain part of the file, next to its pickle.
     kwargs = saved.settings.get("policy_kwargs")
     activation = kwargs.get("activation_fn", "Tanh") if isinstance(kwargs, dict) else "Tanh"
@@ -182,18 +205,6 @@ def _as_networks(
             f"The networks in {saved.path} have layers of {_in_words(sizes['policy'])}, but those "
             f"of this agent of {_in_words(hidden)}. Give --{kind}.hidden {given}"
         )
-    _check_spaces(saved, layers, spaces)
-    network, networks = "logits", {}
-    if isinstance(spaces[1], gym.spaces.Box):
-        network = "mean"
-        layers["policy"][-1], networks["[0].log_std"] = _rescale_to_unit_actions(
-            saved, layers, spaces[1]
-        )
-    for prefix, net in ((f"[0].{network}", "policy"), ("[1]", "value")):
-        for i, (weight, bias) in enumerate(layers[net]):
-            networks[f"{prefix}.weights[{i}]"] = np.ascontiguousarray(weight.T)
-            networks[f"{prefix}.biases[{i}]"] = bias
-    return networks
 
 
 def _layers(saved: SavedPolicy) -> dict[str, list[tuple[np.ndarray, np.ndarray]]]:
