@@ -8,6 +8,7 @@ was displayed on the left.
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -112,13 +113,21 @@ def pyarrow() -> Any:
 def parquet_parts(rows: Iterable[Row], arrow: Any) -> Iterator[bytes]:
     """Yield the bytes of each row group as soon as it is encoded, then the footer."""
     schema = parquet_schema(arrow)
-    buffer = PartBuffer()
+    buffer = BytesIO()
     remaining = iter(rows)
     with arrow.parquet.ParquetWriter(arrow.PythonFile(buffer, mode="w"), schema) as writer:
         while group := [parquet_row(row) for row in islice(remaining, ROW_GROUP)]:
             writer.write_table(arrow.Table.from_pylist(group, schema))
-            yield buffer.take()
-    yield buffer.take()
+            yield taken(buffer)
+    yield taken(buffer)
+
+
+def taken(buffer: BytesIO) -> bytes:
+    """Take the content out of a buffer, so that memory use stays constant."""
+    content = buffer.getvalue()
+    buffer.seek(0)
+    buffer.truncate()
+    return content
 
 
 def parquet_row(row: Row) -> Row:
@@ -150,32 +159,6 @@ COLUMNS = (
     *("role", "answered_at", "response_ms", "purpose", "lease", "is_too_fast", "is_current"),
     *("is_excluded", "gold", "request_id", "details"),
 )
-
-
-class PartBuffer:
-    """Write-only file whose content is taken out in parts, so that memory use stays constant."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self.closed = False
-
-    def write(self, content: Any) -> int:
-        """Buffer a part and return its length."""
-        part = bytes(content)
-        self._parts.append(part)
-        return len(part)
-
-    def flush(self) -> None:
-        """Do nothing; the buffer is in memory."""
-
-    def close(self) -> None:
-        """Mark the file as closed."""
-        self.closed = True
-
-    def take(self) -> bytes:
-        """Return the bytes written since the last call."""
-        parts, self._parts = self._parts, []
-        return b"".join(parts)
 
 
 ENCODERS = {"jsonl": jsonl, "parquet": parquet}
