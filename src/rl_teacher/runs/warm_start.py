@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from rl_teacher.agents.sb3.zip import agent_state
-from rl_teacher.common.errors import BadConfig, BadInput, CorruptCheckpoint, ExperimentNotFound
+from rl_teacher.common.errors import BadConfig, BadInput, ExperimentNotFound
 from rl_teacher.common.state_dict import StateDict, part_of
 from rl_teacher.config.experiment import FitConfig, TeachConfig
 from rl_teacher.envs.registry import env_spaces
@@ -21,7 +21,6 @@ from rl_teacher.runs.folder import (
     invalid_name_reason,
     not_found_message,
 )
-from rl_teacher.store.checkpoints import CheckpointFiles
 
 PREDICTOR_FILE = "predictor.json"
 
@@ -160,13 +159,13 @@ def load_agent(name_or_folder: str, kind: str) -> StateDict:
         BadInput: there is no such experiment, or it has no agent or one of another kind.
         CorruptCheckpoint: all checkpoints are damaged.
     """
-    folder = experiment_folder(name_or_folder)
-    was = agent_kind(folder)
+    experiment = find_experiment(name_or_folder)
+    was = str(experiment.config.get("agent"))
     if was != kind:
         raise BadConfig(
             f"The agent of {name_or_folder} is {was}, and --agent is {kind}. Give --agent {was}."
         )
-    checkpoint = CheckpointFiles(folder / "checkpoints").load()
+    checkpoint = experiment.load_checkpoint()
     agent = {} if checkpoint is None else part_of(checkpoint.arrays, "agent")
     if not agent:
         raise BadInput(
@@ -176,31 +175,21 @@ def load_agent(name_or_folder: str, kind: str) -> StateDict:
     return agent
 
 
-def experiment_folder(name_or_folder: str) -> Path:
-    """Return the folder of an experiment.
+def find_experiment(name_or_folder: str) -> Experiment:
+    """Return an experiment by its name or folder, read-only.
 
     Raises:
         BadInput: there is no such experiment.
     """
     folder = Path(name_or_folder).expanduser()
     try:
-        return Experiment.find(name_or_folder).folder
+        return Experiment.find(name_or_folder)
     except BadInput:
         if (folder / "config.json").exists():
-            return folder
+            return Experiment(folder.name, folder)
         if invalid_name_reason(name_or_folder) is None:
             raise ExperimentNotFound(not_found_message(name_or_folder)) from None
         raise BadInput(
             f"There is no experiment in {name_or_folder!r}: it has no config.json. Give the name "
             "of an experiment, its folder, or a .zip file of Stable-Baselines3."
         ) from None
-
-
-def agent_kind(folder: Path) -> str:
-    """Return the kind of agent in the configuration of an experiment."""
-    try:
-        return str(json.loads((folder / "config.json").read_bytes()).get("agent"))
-    except (OSError, ValueError, AttributeError) as error:
-        raise CorruptCheckpoint(
-            f"{folder / 'config.json'} cannot be read: {error}. Put it back from a backup."
-        ) from error

@@ -36,6 +36,8 @@ from rl_teacher.store.sql import (
     COMPARISONS_BY_ID,
     EXPORTED_LABELS,
     IS_CURRENT,
+    OF_EXPERIMENT,
+    OF_THESE,
     Left,
     Right,
     as_answer,
@@ -69,7 +71,7 @@ INSERT = insert(Comparison).returning(
 )
 
 COMPARISON_IDS = select(Comparison.id, Comparison.left_hash, Comparison.right_hash).where(
-    Comparison.experiment_id == bindparam("experiment_id"),
+    OF_EXPERIMENT,
     tuple_(Comparison.left_hash, Comparison.right_hash).in_(bindparam("pairs", expanding=True)),
 )
 
@@ -84,7 +86,7 @@ ASKED = (
     )
     .join(Left, Left.content_hash == Comparison.left_hash)
     .join(Right, Right.content_hash == Comparison.right_hash)
-    .where(Comparison.experiment_id == bindparam("experiment_id"))
+    .where(OF_EXPERIMENT)
     .order_by(Comparison.id)
 )
 
@@ -95,9 +97,7 @@ DETAILS = (
     .join(Right, Right.content_hash == Comparison.right_hash)
 )
 
-CURRENT_LABELS = EXPORTED_LABELS.where(
-    Label.comparison_id.in_(bindparam("comparison_ids", expanding=True)), IS_CURRENT
-)
+CURRENT_LABELS = EXPORTED_LABELS.where(OF_THESE, IS_CURRENT)
 
 SORT_KEYS: dict[ComparisonOrder, tuple[Any, ...]] = {
     ComparisonOrder.NEWEST: (Comparison.id,),

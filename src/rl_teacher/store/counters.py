@@ -22,7 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import aliased
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.store.sql import IS_CURRENT, IS_NOT_EXCLUDED, in_chunks, insert_into
+from rl_teacher.store.sql import IS_CURRENT, IS_NOT_EXCLUDED, THESE, in_chunks, insert_into
 from rl_teacher.store.tables import Clip, Comparison, Experiment, Label, Labeler, Tally
 
 Earlier, Unrendered = aliased(Label), aliased(Clip)
@@ -52,19 +52,17 @@ IS_RENDERED = not_(
 
 IS_OPEN = and_(Comparison.num_labels < Comparison.wanted, IS_RENDERED)
 
-OF_THESE = Comparison.id.in_(bindparam("comparison_ids", expanding=True))
-
 STATE_COLUMNS = (
     Comparison.experiment_id,
     (Comparison.num_labels > 0).label("is_answered"),
     Comparison.is_open,
 )
 
-STATES = select(*STATE_COLUMNS).where(OF_THESE)
+STATES = select(*STATE_COLUMNS).where(THESE)
 
 RECOUNT = (
     update(Comparison)
-    .where(OF_THESE)
+    .where(THESE)
     .values(
         num_labels=NUM_LABELS,
         is_disputed=IS_DISPUTED,
@@ -76,7 +74,7 @@ RECOUNT = (
 # Only rows that change, so that RETURNING lists the changes.
 REOPEN = (
     update(Comparison)
-    .where(OF_THESE, Comparison.is_open != IS_OPEN)
+    .where(THESE, Comparison.is_open != IS_OPEN)
     .values(is_open=IS_OPEN)
     .returning(Comparison.experiment_id, Comparison.is_open)
 )

@@ -23,6 +23,9 @@ from rl_teacher.store.sql import (
     IS_CURRENT,
     IS_NOT_EXCLUDED,
     MAX_ID,
+    OF_EXPERIMENT,
+    OF_THESE,
+    THESE,
     as_answer,
     columns_of,
     comparison_view,
@@ -47,17 +50,11 @@ MAX_GOLD = 1_000
 VOTES = (
     select(Label.comparison_id, Label.labeler_id, Label.answer)
     .join(Labeler, Labeler.id == Label.labeler_id)
-    .where(
-        Label.comparison_id.in_(bindparam("comparison_ids", expanding=True)),
-        IS_CURRENT,
-        IS_NOT_EXCLUDED,
-    )
+    .where(OF_THESE, IS_CURRENT, IS_NOT_EXCLUDED)
     .order_by(Label.id)
 )
 
-KNOWN_COMPARISONS = select(Comparison.id).where(
-    Comparison.id.in_(bindparam("comparison_ids", expanding=True))
-)
+KNOWN_COMPARISONS = select(Comparison.id).where(THESE)
 
 # A subquery on the label; with a join, SQLite might start with all comparisons.
 EXPERIMENT_OF_LABEL = (
@@ -84,11 +81,7 @@ LABELER_ID = select(Labeler.id).where(Labeler.name == bindparam("labeler")).scal
 LABELS_OF_LABELER = (
     COMPARISONS.add_columns(Label.request_id, Label.created_at, Label.answer)
     .join(Label, Label.comparison_id == Comparison.id)
-    .where(
-        Comparison.experiment_id == bindparam("experiment_id"),
-        Label.labeler_id == LABELER_ID,
-        IS_CURRENT,
-    )
+    .where(OF_EXPERIMENT, Label.labeler_id == LABELER_ID, IS_CURRENT)
     .order_by(Label.id.desc())
     .limit(bindparam("limit"))
 )
@@ -103,8 +96,6 @@ TOO_FAST = select(Labeler.name).where(
 )
 
 # --- statements of a sample ---
-
-OF_EXPERIMENT = Comparison.experiment_id == bindparam("experiment_id")
 
 NUM_LABELS_OF_COMPARISON = (
     select(func.count())
@@ -132,9 +123,7 @@ LABELS_FROM = STORED_LABELS.join(Comparison, Comparison.id == Label.comparison_i
     OF_EXPERIMENT, Comparison.id >= bindparam("from_id")
 )
 
-LABELS_OF_COMPARISONS = STORED_LABELS.where(
-    Label.comparison_id.in_(bindparam("comparison_ids", expanding=True))
-)
+LABELS_OF_COMPARISONS = STORED_LABELS.where(OF_THESE)
 
 NUM_ANSWERED = select(Tally.labeler_id, Tally.num_labels).where(
     Tally.experiment_id == bindparam("experiment_id")

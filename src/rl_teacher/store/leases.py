@@ -41,6 +41,9 @@ from rl_teacher.store.sql import (
     COMPARISONS,
     COMPARISONS_BY_ID,
     IS_CURRENT,
+    OF_EXPERIMENT,
+    OF_THESE,
+    THESE,
     comparison_view,
     in_chunks,
     insert_into,
@@ -99,24 +102,20 @@ IS_NOT_SKIPPED = Comparison.id.not_in(bindparam("skipped", expanding=True))
 # The newest come first, because they show what the agent does now; within one step, in the order of
 # the selector. A skipped row is locked by another claim, or by an answer that is being stored.
 FREE = (
-    COMPARISONS.where(
-        Comparison.experiment_id == bindparam("experiment_id"), IS_FREE, IS_NOT_SKIPPED
-    )
+    COMPARISONS.where(OF_EXPERIMENT, IS_FREE, IS_NOT_SKIPPED)
     .order_by(Comparison.asked_at_step.desc(), Comparison.id)
     .limit(bindparam("limit"))
     .with_for_update(of=Comparison, skip_locked=True, key_share=True)
 )
 
 # A claim that committed after FREE started and before it locked is visible only to a new statement.
-STILL_FREE = select(Comparison.id).where(
-    Comparison.id.in_(bindparam("comparison_ids", expanding=True)), IS_FREE
-)
+STILL_FREE = select(Comparison.id).where(THESE, IS_FREE)
 
 # Neither locked nor limited by leases: any number of labelers may answer a gold comparison.
 FREE_GOLD = (
     select(Comparison.id)
     .where(
-        Comparison.experiment_id == bindparam("experiment_id"),
+        OF_EXPERIMENT,
         Comparison.gold.is_not(None),
         IS_RENDERED,
         IS_NOT_SKIPPED,
@@ -177,7 +176,7 @@ MY_LEASES = (
     .where(
         Lease.labeler_id == ME,
         Lease.expires_at > MOMENT,
-        Comparison.experiment_id == bindparam("experiment_id"),
+        OF_EXPERIMENT,
     )
     .order_by(Lease.created_at, Comparison.asked_at_step.desc(), Comparison.id)
 )
@@ -187,7 +186,7 @@ LEASES_OF_LABELERS = select(
 ).where(Lease.labeler_id.in_(bindparam("labeler_ids", expanding=True)))
 
 REPEATS = select(Label.comparison_id, Label.labeler_id).where(
-    Label.comparison_id.in_(bindparam("comparison_ids", expanding=True)),
+    OF_THESE,
     Label.labeler_id.in_(bindparam("labeler_ids", expanding=True)),
     Label.purpose == "repeat",
 )
@@ -200,7 +199,7 @@ KNOWN_REQUESTS = select(Label.request_id).where(
 LABELS_OF_PAIRS = select(
     Label.id, Label.comparison_id, Label.labeler_id, Label.purpose, Label.answer
 ).where(
-    Label.comparison_id.in_(bindparam("comparison_ids", expanding=True)),
+    OF_THESE,
     Label.labeler_id.in_(bindparam("labeler_ids", expanding=True)),
 )
 
@@ -234,7 +233,7 @@ def repeatable() -> Select[Any]:
         select(Comparison.id)
         .join(window, window.c.comparison_id == Comparison.id)
         .where(
-            Comparison.experiment_id == bindparam("experiment_id"),
+            OF_EXPERIMENT,
             IS_NOT_SKIPPED,
             IS_ANSWERED_BY_ME,
             not_(is_repeated),

@@ -47,6 +47,15 @@ IS_CURRENT = and_(
 )
 """True for a label with an answer that no later label of the same labeler replaces."""
 
+OF_EXPERIMENT = Comparison.experiment_id == bindparam("experiment_id")
+"""Condition on comparisons: those of one experiment."""
+
+THESE = Comparison.id.in_(bindparam("comparison_ids", expanding=True))
+"""Condition on comparisons: those with these ids."""
+
+OF_THESE = Label.comparison_id.in_(bindparam("comparison_ids", expanding=True))
+"""Condition on labels: those of the comparisons with these ids."""
+
 IS_NOT_EXCLUDED = Labeler.excluded_at.is_(None)
 
 
@@ -175,9 +184,7 @@ COMPARISONS = (
     .join(Right, Right.content_hash == Comparison.right_hash)
 )
 
-COMPARISONS_BY_ID = COMPARISONS.where(
-    Comparison.id.in_(bindparam("comparison_ids", expanding=True))
-)
+COMPARISONS_BY_ID = COMPARISONS.where(THESE)
 
 EXPORTED_LABELS = (
     select(
