@@ -14,6 +14,8 @@ from jaxtyping import UInt8
 from PIL import Image
 
 Frame = UInt8[np.ndarray, "height width 3"]
+RgbImage = UInt8[np.ndarray, "_ _ 3"]
+"""An image of any size, also beside others."""
 
 GIF_FPS = 20.0
 
@@ -90,7 +92,7 @@ def encode_gif(frames: Iterable[Frame], fps: float) -> bytes:
     return content.getvalue()
 
 
-def side_by_side(images: Sequence[Frame], background: tuple[int, int, int]) -> Frame:
+def side_by_side(images: Sequence[RgbImage], background: tuple[int, int, int]) -> RgbImage:
     """Join images horizontally, with gaps between them and padding below the lower ones."""
     height = max(len(image) for image in images)
     parts: list[np.ndarray] = []

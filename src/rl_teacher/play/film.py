@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from rl_teacher.clips.segment import Segment, frame_stride
-from rl_teacher.clips.video import encode_gif, encode_mp4, side_by_side
+from rl_teacher.clips.video import RgbImage, encode_gif, encode_mp4, side_by_side
 from rl_teacher.play.actors import Actor
 from rl_teacher.play.episodes import RecordedEpisode, per_frame, record_episode
 from rl_teacher.play.options import PlayOptions
@@ -25,7 +25,6 @@ from rl_teacher.play.reward_overlay import (
     CARD,
     Curve,
     RewardOverlay,
-    RgbImage,
     format_reward,
     with_title,
 )

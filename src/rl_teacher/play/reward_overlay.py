@@ -6,8 +6,10 @@ from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 from PIL import Image, ImageDraw, ImageFont
+
+from rl_teacher.clips.video import RgbImage
 
 HEAD, TRACK, EDGE = 18, 42, 10
 HEIGHT = HEAD + TRACK + EDGE
@@ -24,8 +26,6 @@ ACCENT = (147, 167, 255)
 AREA = (35, 40, 58)
 TRUTH = (242, 213, 146)
 TRUTH_AREA = (47, 45, 42)
-
-RgbImage = UInt8[np.ndarray, "_ _ 3"]
 
 
 @dataclass(frozen=True)

@@ -273,9 +273,11 @@ class InputSpace:
     def from_json(values: dict) -> "InputSpace":
         """Restore a space from the plain values of `to_json`."""
         image = values["image"]
-        layout = image and ImageLayout(tuple(image["shape"]), image["channel_axis"])
-        lists = {name: tuple(each) for name, each in values.items() if isinstance(each, list)}
-        return InputSpace(**values | lists | {"image": layout})
+        fields: dict[str, Any] = {
+            name: tuple(each) if isinstance(each, list) else each for name, each in values.items()
+        }
+        fields["image"] = image and ImageLayout(tuple(image["shape"]), image["channel_axis"])
+        return InputSpace(**fields)
 
 
 def one_hot(
