@@ -44,6 +44,7 @@ from rl_teacher.rewards.factory import SECONDS_BETWEEN
 from rl_teacher.runs import reporting
 from rl_teacher.store import media
 from rl_teacher.store.access import Access
+from rl_teacher.store.labelers import OWNER
 from rl_teacher.store.tables import Base
 from rl_teacher.teach import check
 from rl_teacher.web import (
@@ -60,7 +61,7 @@ from rl_teacher.web import (
 from rl_teacher.web.routes import events, experiments, labelers
 from rl_teacher.web.routes import labelling as routes_labelling
 from rl_teacher.web.schemas import labelling
-from rl_teacher.web.settings import MAX_BODY_BYTES, OWNER, Limits, Settings
+from rl_teacher.web.settings import MAX_BODY_BYTES, Limits, Settings
 from rl_teacher.wrappers.environments import ASSUMED_FPS
 from rl_teacher.wrappers.settings import WrapperSettings
 

@@ -7,6 +7,7 @@ from functools import partial
 from fastapi import FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 
+from rl_teacher.runs.folder import home
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from rl_teacher.web import problems
@@ -32,7 +33,7 @@ from rl_teacher.web.routes import (
 )
 from rl_teacher.web.schemas.play import EpisodePlayer
 from rl_teacher.web.services import Services
-from rl_teacher.web.settings import Settings
+from rl_teacher.web.settings import MAX_BODY_BYTES, Settings
 
 ROUTERS = (
     *(pages.health_router, experiments.router, labelling.router, media.router),
@@ -67,14 +68,14 @@ def create_app(
         quality=QualityCache(store, settings.clock_s),
         workers=workers,
         label_batcher=Batcher(workers, partial(store_uploads, store)),
-        exporter=ClipExporter(settings.export_cache),
+        exporter=ClipExporter(home() / "cache" / "exports"),
         player=player,
     )
     problems.add_error_handlers(app)
     # Requests pass the middleware in reverse order: the last one added comes first. Rejected
     # requests get headers and a line in the log, too. No body is read before access is granted.
     app.add_middleware(GZipMiddleware, compresslevel=GZIP_LEVEL)
-    app.add_middleware(BodyLimit, max_body_bytes=settings.max_body_bytes)
+    app.add_middleware(BodyLimit, max_body_bytes=MAX_BODY_BYTES)
     app.add_middleware(AccessMiddleware, routes=app.routes, authenticator=authenticator)
     app.add_middleware(RequestLog)
     app.add_middleware(SecurityHeaders)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable
 from sqlalchemy.exc import SQLAlchemyError
 
 from rl_teacher.common.errors import RlTeacherError
+from rl_teacher.store.labelers import OWNER
 from rl_teacher.store.records import Identity
 from rl_teacher.store.store import Store
 from rl_teacher.web.batching import Batcher, WorkerPool
@@ -52,7 +53,6 @@ class Authenticator:
         self._store = store
         self._look_up = Batcher(pool, store.access.identify_many)
         self._token = settings.token.encode()
-        self._owner = settings.labeler
         self._labeler_buckets = Buckets(settings.limits.labeler, settings.clock_s)
         self._owner_buckets = Buckets(settings.limits.owner, settings.clock_s)
         self._anonymous_buckets = Buckets(settings.limits.anonymous, settings.clock_s)
@@ -73,7 +73,7 @@ class Authenticator:
         """
         if self.is_home_token(token):
             self._owner_buckets.count(self._token)
-            return Identity(0, self._owner, OWNER_ROLE)
+            return Identity(0, OWNER, OWNER_ROLE)
         key = digest_of(token)
         if self._wrong.get(key, WRONG_FOR_S) is not None:
             return None

@@ -7,11 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from rl_teacher.runs.folder import home
 from rl_teacher.store.store import utc_now
-
-OWNER = "owner"
-"""Labeler name of the user with the home's token."""
 
 BUILT_PAGE = Path(__file__).with_name("static")
 MAX_BODY_BYTES = 1_000_000
@@ -54,26 +50,20 @@ class Settings:
     Attributes:
         token: Credential of the owner; never shown.
         instance: Unique name of the process.
-        labeler: Name of the labeler that the token belongs to.
         static: Folder of the built page.
-        max_body_bytes: Maximum size of a request body.
         poll_every_s: Seconds between polls of the store while there are subscribers.
         now: Wall clock.
         clock_s: Monotonic clock for rate limits.
         limits: Rate limits.
-        export_cache: Folder of rendered clips.
     """
 
     token: str = field(repr=False)
     instance: str = ""
-    labeler: str = OWNER
     static: Path = BUILT_PAGE
-    max_body_bytes: int = MAX_BODY_BYTES
     poll_every_s: float = 0.5
     now: Callable[[], datetime] = utc_now
     clock_s: Callable[[], float] = time.monotonic
     limits: Limits = field(default_factory=Limits)
-    export_cache: Path = field(default_factory=lambda: home() / "cache" / "exports")
 
     @property
     def cookie(self) -> str:

@@ -12,11 +12,11 @@ from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.config.experiment import RunOptions
 from rl_teacher.runs.control import ENDED
 from rl_teacher.runs.folder import open_store
+from rl_teacher.store.labelers import OWNER
 from rl_teacher.store.records import ClaimedComparison, ClipView, ComparisonView, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import comparison_link
 from rl_teacher.web.service_process import PageService, open_in_browser
-from rl_teacher.web.settings import OWNER
 
 ANSWERS = {
     "l": Answer.LEFT,

@@ -347,16 +347,11 @@ class AtariVectorEnv(SeededVectorEnv):
 class AtariSingleEnv(gymnasium.Env):
     """One environment of a game, with its own time limit."""
 
-    def __init__(
-        self,
-        game: AtariGame,
-        frames: FrameSettings = FrameSettings(),  # noqa: B008 - it cannot change
-        render_mode: str | None = None,
-    ) -> None:
+    def __init__(self, game: AtariGame, render_mode: str | None = None) -> None:
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": CLIP_FPS}
         self.render_mode = render_mode
         # One step is kept: `render` after the last step needs the record of the finished episode.
-        self._venv = AtariVectorEnv(game, 1, 1, keep_steps=1, frames=frames)
+        self._venv = AtariVectorEnv(game, 1, 1, keep_steps=1)
         self._replayer = None if render_mode is None else EpisodeReplayer(game, None)
         self._scene_state = np.zeros(2, np.int64)
         self.observation_space = self._venv.single_observation_space
