@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rl_teacher.common import runtime
-from rl_teacher.common.errors import BadConfig, BadInput
+from rl_teacher.common.errors import BadInput
 from rl_teacher.config.experiment import FitConfig, PredictorConfig, validate_fit
 from rl_teacher.datasets.dataset import Dataset
 from rl_teacher.datasets.import_export import labels_of
@@ -54,8 +54,11 @@ def fit_labels(config: FitConfig) -> FitOutcome:
             "Label some comparisons first."
         )
     space = InputSpace.from_spaces(dataset.spaces.observation, dataset.spaces.action)
-    initial = load_initial(config, space)
-    if initial is not None:
+    initial = None
+    if config.predictor_path is not None:
+        remedy = "Choose a predictor of the same environment, or omit --predictor-path."
+        user = f"the labels of {config.labels} are for"
+        initial = load_predictor(config.predictor_path, space, user, remedy)
         config = replace(config, reward=with_network_settings(initial, config))
     refuse_excess(predictor_memory(config.reward, space.for_encoder(config.reward.image_encoder)))
     with open_destination(config, dataset, initial) as (folder, experiment):
@@ -69,24 +72,6 @@ def fit_labels(config: FitConfig) -> FitOutcome:
             experiment.append_metrics({"step": 0, **metrics})
             experiment.finish()
     return FitOutcome(report, len(dataset), folder)
-
-
-def load_initial(config: FitConfig, space: InputSpace) -> RewardPredictor | None:
-    """Load the predictor that the fit is warm-started from; None without one.
-
-    Raises:
-        BadInput: there is no such predictor, or it has other spaces.
-    """
-    if config.predictor_path is None:
-        return None
-    predictor = load_predictor(config.predictor_path)
-    if predictor.space != space:
-        raise BadConfig(
-            f"The predictor {config.predictor_path} was made for {predictor.space.description}; "
-            f"the labels of {config.labels} are for {space.description}. Choose a predictor of the "
-            "same environment, or omit --predictor-path."
-        )
-    return predictor
 
 
 @contextlib.contextmanager

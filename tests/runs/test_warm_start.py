@@ -29,7 +29,7 @@ from rl_teacher.envs.registry import env_spaces, make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.runs.folder import Experiment
-from rl_teacher.runs.warm_start import check_spaces, load_warm_start
+from rl_teacher.runs.warm_start import load_warm_start
 from rl_teacher.teach import teach
 
 QUIET = RunOptions(no_tensorboard=True)
@@ -296,13 +296,14 @@ def test_agent_of_any_kind_warm_starts_from_experiment(agent):
     assert Experiment.find("second").metrics()[-1]["step"] >= 256
 
 
-def test_predictor_with_other_frame_stack_is_refused():
-    config = TeachConfig("MovingDot-v0", "synth", name="two", stacked_frames=2)
+def test_predictor_with_other_frame_stack_is_refused(tmp_path):
+    folder = str(tmp_path / "saved")
+    config = TeachConfig("MovingDot-v0", name="two", stacked_frames=2, predictor_path=folder)
     for stacked in (2, 4):
         spaces = env_spaces(config.env_id, FrameSettings(stacked=stacked))
-        predictor = RewardPredictor(InputSpace.from_spaces(*spaces), config.reward)
+        RewardPredictor(InputSpace.from_spaces(*spaces), config.reward).save(folder)
         if stacked == config.stacked_frames:
-            check_spaces(predictor, config)
+            assert load_warm_start(config).predictor is not None
             continue
         with pytest.raises(BadConfig, match=r"\(4, 84, 84\) .* has observations of shape \(2, 84"):
-            check_spaces(predictor, config)
+            load_warm_start(config)

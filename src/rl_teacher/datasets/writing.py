@@ -14,7 +14,7 @@ from rl_teacher.common.errors import BadInput
 from rl_teacher.datasets.arrays import add_member, pack_npz
 from rl_teacher.datasets.dataset import Dataset, used
 from rl_teacher.report.label_export import ENCODERS, FORMATS
-from rl_teacher.store.files import folder_errors, write_atomically
+from rl_teacher.store.files import check_no_other_files, folder_errors, write_atomically
 
 FORMAT_NAME = "rl-teacher-labels"
 SCHEMA_VERSION = 1
@@ -49,7 +49,8 @@ def save(dataset: Dataset, path: Path | str, format: str = "jsonl") -> None:  # 
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, zipped(files), is_synced=False)
             return
-        check_no_other_files(path)
+        remedy = "Name a new folder with --out, or a file that ends with .zip."
+        check_no_other_files(path, {DESCRIPTION, SEGMENTS, *LABELS.values()}, remedy)
         path.mkdir(parents=True, exist_ok=True)
         # Removed first and written last: without it, an interrupted write is no data set.
         (path / DESCRIPTION).unlink(missing_ok=True)
@@ -107,22 +108,3 @@ def zipped(files: Mapping[str, bytes]) -> bytes:
         for name, content in files.items():
             add_member(file, name, content)
     return archive.getvalue()
-
-
-def check_no_other_files(folder: Path) -> None:
-    """Check that a folder holds nothing but a data set.
-
-    Raises:
-        BadInput: It contains other files.
-    """
-    known = {DESCRIPTION, SEGMENTS, *LABELS.values()}
-    others = (
-        [each.name for each in folder.iterdir() if each.name not in known]
-        if folder.is_dir()
-        else []
-    )
-    if others:
-        raise BadInput(
-            f"{folder} has other files in it, such as {others[0]}. Name a new folder with --out, "
-            "or a file that ends with .zip."
-        )

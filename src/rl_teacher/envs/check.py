@@ -117,6 +117,8 @@ def find_faults(env_info: EnvInfo, num_steps: int) -> list[Fault]:
     def note(text: str, *, is_fatal: bool = True) -> None:
         # One fault of each kind: the values after the colon differ from step to step.
         found.setdefault(text.partition(":")[0], Fault(text, is_fatal))
+        if is_fatal:
+            raise CheckFailed
 
     with warnings.catch_warnings(), closing(make_single_env(env_info.id)) as env:
         warnings.simplefilter("ignore")
@@ -138,6 +140,7 @@ def find_faults(env_info: EnvInfo, num_steps: int) -> list[Fault]:
 
 
 Note = Callable[..., None]
+"""Records a fault. A fatal one raises `CheckFailed`, which ends the check."""
 
 
 def attempt(what: str, call: Callable[[], Any], note: Note) -> Any:
@@ -152,7 +155,6 @@ def attempt(what: str, call: Callable[[], Any], note: Note) -> Any:
         raise
     except Exception as error:
         note(f"{what} raised {type(error).__name__}: {error}. Correct that first.")
-        raise CheckFailed from error
 
 
 # --- the form of results ---
@@ -174,7 +176,6 @@ def check_reset(env: gymnasium.Env, note: Note) -> None:
                 f"reset() does not take the required arguments: {error}. Declare it as "
                 "`def reset(self, *, seed=None, options=None)`, and call super().reset(seed=seed)."
             )
-            raise CheckFailed from error
 
     returned = attempt("reset(seed=7)", begin, note)
     if not isinstance(returned, tuple) or len(returned) != 2:
@@ -183,10 +184,8 @@ def check_reset(env: gymnasium.Env, note: Note) -> None:
             "values, are needed. The old gym returned the observation alone; "
             "return `observation, {}`."
         )
-        raise CheckFailed
     if not isinstance(returned[1], dict):
         note(f"reset() returned {type_name(returned[1])} after the observation: a dict is needed.")
-        raise CheckFailed
 
 
 def check_returns(env: gymnasium.Env, note: Note) -> None:
@@ -202,10 +201,8 @@ def check_returns(env: gymnasium.Env, note: Note) -> None:
             f"step() returned {describe_returned(returned)}: observation, reward, terminated, "
             f"truncated and a dict, as five values, are needed.{old}"
         )
-        raise CheckFailed
     if not isinstance(returned[4], dict):
         note(f"step() returned {type_name(returned[4])} for its last value: a dict is needed.")
-        raise CheckFailed
 
 
 def describe_returned(returned: Any) -> str:
@@ -241,7 +238,6 @@ def step_randomly(env: gymnasium.Env, num_steps: int, note: Note) -> None:
                     f"step() returned {flag!r:.40} ({type_name(flag)}) for {name}: True or False "
                     f"is needed. Return bool({name})."
                 )
-                raise CheckFailed
         if terminated or truncated:
             obs, _ = attempt("reset()", env.reset, note)
             check_observation(env, obs, "reset()", note)
@@ -257,7 +253,6 @@ def check_observation(env: gymnasium.Env, obs: Any, source: str, note: Note) -> 
             f"{source} returned an observation that is not finite: {obs[index]} at {index}. "
             "Training needs finite numbers; find where it comes from."
         )
-        raise CheckFailed
     if obs.dtype != space.dtype:
         note(
             f"{source} returned an observation of {obs.dtype}: observation_space declares "
@@ -275,21 +270,17 @@ def check_array(space: gymnasium.Space, obs: Any, source: str, note: Note) -> No
             f"{source} returned {type_name(obs)} as the observation: a NumPy array is needed. "
             f"Return np.array(..., {dtype})."
         )
-        raise CheckFailed
     if isinstance(space, gymnasium.spaces.Box) and is_image_space(space):
         fault = find_image_fault(space, obs)
         if fault is not None:
             note(f"{source} returned {fault}")
-            raise CheckFailed
     if obs.shape != shape:
         note(
             f"{source} returned an observation of shape {obs.shape}: observation_space "
             f"declares {shape}. Make them agree."
         )
-        raise CheckFailed
     if not np.issubdtype(obs.dtype, np.number):
         note(f"{source} returned an observation of {obs.dtype}: numbers are needed.")
-        raise CheckFailed
 
 
 def check_bounds(space: gymnasium.Space, obs: np.ndarray, source: str, note: Note) -> None:
@@ -315,13 +306,11 @@ def check_reward(reward: Any, note: Note) -> None:
             f"step() returned {type_name(reward)} as the reward: a number is needed. Return "
             "float(reward), or 0.0 if the environment has none."
         )
-        raise CheckFailed
     if not math.isfinite(float(reward)):
         note(
             f"step() returned a reward that is not finite: {float(reward)}. Return a finite "
             "number, or 0.0 if the environment has none."
         )
-        raise CheckFailed
 
 
 # --- other instances ---
@@ -335,7 +324,6 @@ def check_independence(env: gymnasium.Env, env_id: str, note: Note) -> None:
                 "The function that creates the environment returned the same object twice: "
                 "training steps several environments at a time. Create a new one in each call."
             )
-            raise CheckFailed
 
 
 def check_determinism(env_id: str, note: Note) -> None:

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from rl_teacher.agents.registry import make_agent
-from rl_teacher.common.errors import BadConfig, BadInput, CorruptCheckpoint, RlTeacherError
+from rl_teacher.common.errors import BadInput, CorruptCheckpoint, RlTeacherError
 from rl_teacher.common.state_dict import part_of
 from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.config.preprocessing import FrameSettings
@@ -326,13 +326,8 @@ def find_actor_predictor(
     """
     space = InputSpace.from_spaces(*env_spaces(config.env_id, config.frames))
     if predictor_path is not None:
-        predictor = load_predictor(predictor_path)
-        if predictor.space != space:
-            raise BadConfig(
-                f"The predictor {predictor_path} was made for {predictor.space.description}; "
-                f"{config.env_id} has {space.description}. Name one of that environment."
-            )
-        return predictor
+        remedy = "Name one of that environment."
+        return load_predictor(predictor_path, space, f"{config.env_id} has", remedy)
     own = part_of(part_of(chosen.checkpoint.arrays, "rewards"), "predictor")
     if own:
         predictor = RewardPredictor(space, config.reward)

@@ -15,7 +15,7 @@ from rl_teacher.play.actors import Actor, load_actor, load_config
 from rl_teacher.play.options import PlayOptions, validate
 from rl_teacher.runs.clip_renderer import check_renderable
 from rl_teacher.runs.folder import Experiment, home
-from rl_teacher.store.files import write_errors
+from rl_teacher.store.files import check_no_other_files, write_errors
 
 
 def play(options: PlayOptions) -> int:
@@ -101,7 +101,9 @@ def export_agent(name: str, out: Path, checkpoint: str) -> Path:
     out = out.expanduser()
     failure, remedy = f"The agent cannot be written into {out}", "Name another folder with --out."
     with write_errors(failure, remedy):
-        check_is_ours(out)
+        if out.exists() and not out.is_dir():
+            raise BadInput(f"--out {out} is a file. Name a new folder.")
+        check_no_other_files(out, {ARRAYS, DESCRIPTION}, "Name a new folder with --out.")
     actor = load_actor(name, checkpoint)
     with contextlib.closing(actor.venv):
         policy = export_policy(actor.agent)
@@ -128,24 +130,4 @@ def check_is_native(name: str) -> None:
         raise BadInput(
             f"The agent of {name} is {kind}, which is another library's, and cannot be exported. "
             "Use that library's own file."
-        )
-
-
-def check_is_ours(folder: Path) -> None:
-    """Refuse a folder with other files in it.
-
-    Raises:
-        BadInput: the folder has other files, or is a file.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise BadInput(f"--out {folder} is a file. Name a new folder.")
-    known = {ARRAYS, DESCRIPTION}
-    others = (
-        [each.name for each in folder.iterdir() if each.name not in known]
-        if folder.is_dir()
-        else []
-    )
-    if others:
-        raise BadInput(
-            f"{folder} has other files in it, such as {others[0]}. Name a new folder with --out."
         )

@@ -72,8 +72,10 @@ def load_warm_start(config: TeachConfig) -> WarmStart:
     """
     predictor = agent = None
     if config.predictor_path is not None:
-        predictor = load_predictor(config.predictor_path)
-        check_spaces(predictor, config)
+        needed = InputSpace.from_spaces(*env_spaces(config.env_id, config.frames))
+        remedy = "Choose its own environment, or fit another predictor with `rl-teacher fit`."
+        user = f"{config.env_id} has"
+        predictor = load_predictor(config.predictor_path, needed, user, remedy)
     if config.agent_path is not None:
         agent = load_agent_state(config.agent_path, config)
     return WarmStart(predictor, agent)
@@ -92,14 +94,19 @@ def hash_arrays(arrays: Mapping[str, np.ndarray], space: InputSpace | None = Non
 # --- predictors ---
 
 
-def load_predictor(name_or_folder: str) -> RewardPredictor:
+def load_predictor(
+    name_or_folder: str, needed: InputSpace, user: str, remedy: str
+) -> RewardPredictor:
     """Load a saved predictor.
 
     Args:
         name_or_folder: an experiment's name, its folder, or the predictor's folder.
+        needed: input space that it must have.
+        user: what has this space, with a verb, for the error text.
+        remedy: what to do about another space.
 
     Raises:
-        BadInput: there is no predictor.
+        BadInput: there is no predictor, or it has another input space.
         CorruptCheckpoint: a file is damaged.
     """
     folder = Path(name_or_folder).expanduser()
@@ -109,26 +116,17 @@ def load_predictor(name_or_folder: str) -> RewardPredictor:
         places.insert(0, experiments_folder() / name_or_folder / "predictor")
     for place in places:
         if (place / PREDICTOR_FILE).exists():
-            return RewardPredictor.load(place)
+            predictor = RewardPredictor.load(place)
+            if predictor.space != needed:
+                raise BadConfig(
+                    f"The predictor {name_or_folder} was made for {predictor.space.description}; "
+                    f"{user} {needed.description}. {remedy}"
+                )
+            return predictor
     raise BadInput(
         f"There is no reward predictor in {name_or_folder!r}. It must be the name of an experiment "
         "that has fitted one, or a folder with predictor.json and predictor.safetensors in it."
     )
-
-
-def check_spaces(predictor: RewardPredictor, config: TeachConfig) -> None:
-    """Refuse a predictor of another environment.
-
-    Raises:
-        BadConfig: the observation or action space differs.
-    """
-    needed = InputSpace.from_spaces(*env_spaces(config.env_id, config.frames))
-    if predictor.space != needed:
-        raise BadConfig(
-            f"The predictor {config.predictor_path} was made for {predictor.space.description}; "
-            f"{config.env_id} has {needed.description}. "
-            "Choose the environment that it was made for, or fit another one with `rl-teacher fit`."
-        )
 
 
 # --- agents ---

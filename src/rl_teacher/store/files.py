@@ -5,7 +5,7 @@ import json
 import math
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from rl_teacher.common.errors import RunFolderUnusable
+from rl_teacher.common.errors import BadInput, RunFolderUnusable
 
 NO_PERMISSION = (
     "you may not write there",
@@ -114,6 +114,18 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def check_no_other_files(folder: Path, known: Collection[str], remedy: str) -> None:
+    """Check that a folder to write into holds only files that will be replaced, if it exists.
+
+    Raises:
+        BadInput: It contains other files.
+    """
+    names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
+    for name in names:
+        if name not in known:
+            raise BadInput(f"{folder} has other files in it, such as {name}. {remedy}")
 
 
 def remove_unfinished(folder: Path) -> None:
