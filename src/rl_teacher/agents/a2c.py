@@ -22,7 +22,7 @@ from rl_teacher.agents.advantages import weighted_mean
 from rl_teacher.agents.on_policy import OnPolicyAgent
 from rl_teacher.agents.policies import ActorCritic
 from rl_teacher.agents.rollout_batch import PolicyBatch, RolloutBatch, ValueBatch, prepare_batches
-from rl_teacher.config.agents import A2CConfig, GA3CConfig
+from rl_teacher.config.agents import A2CConfig, RMSPropSettings
 
 VALUE_COEF = 0.5
 """Weight of the value loss, the usual value of A2C implementations."""
@@ -64,7 +64,7 @@ class ParameterLayout:
         return jax.tree.unflatten(self.structure, leaves)
 
 
-def make_optimiser(config: A2CConfig | GA3CConfig) -> optax.GradientTransformation:
+def make_optimiser(config: RMSPropSettings) -> optax.GradientTransformation:
     """Create RMSProp as in TensorFlow, with clipping by the norm over both networks.
 
     Source: RMSpropTFLike of Stable-Baselines3. The mean square starts at 1 instead of 0, and
@@ -78,7 +78,7 @@ def make_optimiser(config: A2CConfig | GA3CConfig) -> optax.GradientTransformati
     )
 
 
-def init_optimiser(packed: Any, config: A2CConfig | GA3CConfig) -> tuple[Any, ...]:
+def init_optimiser(packed: Any, config: RMSPropSettings) -> tuple[Any, ...]:
     """Return the initial state of the optimiser of packed networks."""
     state: Any = make_optimiser(config).init(packed)
     return tuple(state)
@@ -123,7 +123,7 @@ def gradient_step(  # noqa: PLR0913 - the state of an optimiser and its input
     value_batch: ValueBatch,
     learning_rate: Any,
     layout: ParameterLayout,
-    config: A2CConfig | GA3CConfig,
+    config: RMSPropSettings,
 ) -> tuple[Float[Array, " parameter"], Any, dict[str, Array]]:
     """Take one gradient step on both networks.
 

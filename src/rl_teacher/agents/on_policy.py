@@ -34,7 +34,7 @@ from rl_teacher.common.state_dict import (
     rng_to_array,
     tree_to_arrays,
 )
-from rl_teacher.config.agents import OnPolicyConfig
+from rl_teacher.config.agents import OnPolicySettings
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.nn.conv import Identity, ImageEncoder, apply_jitted
 from rl_teacher.nn.encoders import image_layout_of
@@ -44,7 +44,7 @@ from rl_teacher.nn.numpy_networks import NumpyImageEncoder, NumpyMLP
 MAX_LOG_STD = 80.0
 """Its exponential is still finite in float32."""
 
-Config = TypeVar("Config", bound=OnPolicyConfig)
+Config = TypeVar("Config", bound=OnPolicySettings)
 
 
 class OnPolicyAgent(ABC, Generic[Config]):

@@ -1,6 +1,7 @@
 """Settings of every agent; the command line has a section for each.
 
-A setting has the same name, meaning and bounds in all sections.
+A setting has the same name, meaning and bounds in all sections. What several agents share is
+inherited; an agent repeats a field to give it another default.
 """
 
 from dataclasses import dataclass
@@ -15,47 +16,55 @@ Fraction = Annotated[float, Between(0, 1)]
 
 
 @dataclass(frozen=True)
-class PPOConfig:
-    """Settings of PPO (Schulman et al. 2017)."""
+class OnPolicySettings:
+    """Settings that all on-policy agents share."""
 
     num_envs: Count = 32
     """number of parallel environments"""
     rollout_steps: Count = 64
     """steps per environment in one rollout"""
+    gamma: Fraction = 0.99
+    """discount factor"""
+    hidden: Annotated[tuple[int, ...], AtLeast(1)] = (64, 64)
+    """hidden layer sizes of the policy and of the value function"""
+    observation_clip: Positive = 10.0
+    """largest absolute value of a normalised observation"""
+
+
+@dataclass(frozen=True)
+class ActorCriticSettings(OnPolicySettings):
+    """Settings of agents that follow the gradient of one loss."""
+
+    final_learning_rate: Annotated[float, Between(0, 100)] = 3e-4
+    """learning rate at the last step; it changes linearly"""
+    entropy_coef: Annotated[float, Between(0, 100)] = 0.0
+    """entropy coefficient of the loss"""
+    max_grad_norm: Positive = 0.5
+    """maximum norm of the gradient"""
+    image_encoder: Annotated[NetworkSize, IMAGES] = "small"
+    """image encoder: a small CNN for CPUs, or the CNN of Mnih et al. 2015"""
+
+
+@dataclass(frozen=True)
+class PPOConfig(ActorCriticSettings):
+    """Settings of PPO (Schulman et al. 2017)."""
+
     minibatch_size: Count = 256
     """samples per gradient step"""
     num_epochs: Count = 10
     """passes over each rollout"""
     learning_rate: Positive = 3e-4
     """learning rate of Adam at the first step"""
-    final_learning_rate: Annotated[float, Between(0, 100)] = 3e-4
-    """learning rate at the last step; it changes linearly"""
-    gamma: Fraction = 0.99
-    """discount factor"""
     gae_lambda: Fraction = 0.98
     """lambda of generalised advantage estimation (GAE)"""
     clip_range: Positive = 0.2
     """clip range of the probability ratio"""
-    entropy_coef: Annotated[float, Between(0, 100)] = 0.0
-    """entropy coefficient of the loss"""
-    max_grad_norm: Positive = 0.5
-    """maximum norm of the gradient"""
-    hidden: Annotated[tuple[int, ...], AtLeast(1)] = (64, 64)
-    """hidden layer sizes of the policy and of the value function"""
-    image_encoder: Annotated[NetworkSize, IMAGES] = "small"
-    """image encoder: a small CNN for CPUs, or the CNN of Mnih et al. 2015"""
-    observation_clip: Positive = 10.0
-    """largest absolute value of a normalised observation"""
 
 
 @dataclass(frozen=True)
-class TRPOConfig:
+class TRPOConfig(OnPolicySettings):
     """Settings of TRPO (Schulman et al. 2015)."""
 
-    num_envs: Count = 32
-    """number of parallel environments"""
-    rollout_steps: Count = 64
-    """steps per environment in one rollout"""
     target_kl: Positive = 0.01
     """largest mean KL divergence of an update, in nats"""
     cg_steps: Count = 15
@@ -72,82 +81,44 @@ class TRPOConfig:
     """passes of the value function over each rollout"""
     learning_rate: Positive = 1e-3
     """learning rate of the value function's Adam"""
-    gamma: Fraction = 0.99
-    """discount factor"""
     gae_lambda: Fraction = 0.98
     """lambda of generalised advantage estimation (GAE)"""
-    hidden: Annotated[tuple[int, ...], AtLeast(1)] = (64, 64)
-    """hidden layer sizes of the policy and of the value function"""
-    observation_clip: Positive = 10.0
-    """largest absolute value of a normalised observation"""
 
 
 @dataclass(frozen=True)
-class A2CConfig:
-    """Settings of A2C (Mnih et al. 2016, synchronous), after OpenAI Baselines."""
+class RMSPropSettings(ActorCriticSettings):
+    """Settings of A2C and GA3C, after OpenAI Baselines."""
 
-    num_envs: Count = 16
-    """number of parallel environments"""
     rollout_steps: Count = 5
-    """steps per environment in one rollout"""
     learning_rate: Positive = 7e-4
     """learning rate of RMSProp at the first step"""
     final_learning_rate: Annotated[float, Between(0, 100)] = 7e-4
-    """learning rate at the last step; it changes linearly"""
     rms_alpha: Fraction = 0.99
     """decay rate of RMSProp's mean square"""
     rms_epsilon: Positive = 1e-5
     """epsilon of RMSProp"""
-    gamma: Fraction = 0.99
-    """discount factor"""
-    gae_lambda: Fraction = 1.0
-    """lambda of generalised advantage estimation (GAE); 1 is plain A2C"""
-    entropy_coef: Annotated[float, Between(0, 100)] = 0.0
-    """entropy coefficient of the loss"""
-    max_grad_norm: Positive = 0.5
-    """maximum norm of the gradient"""
-    hidden: Annotated[tuple[int, ...], AtLeast(1)] = (64, 64)
-    """hidden layer sizes of the policy and of the value function"""
-    image_encoder: Annotated[NetworkSize, IMAGES] = "small"
-    """image encoder: a small CNN for CPUs, or the CNN of Mnih et al. 2015"""
-    observation_clip: Positive = 10.0
-    """largest absolute value of a normalised observation"""
 
 
 @dataclass(frozen=True)
-class GA3CConfig:
+class A2CConfig(RMSPropSettings):
+    """Settings of A2C (Mnih et al. 2016, synchronous)."""
+
+    num_envs: Count = 16
+    gae_lambda: Fraction = 1.0
+    """lambda of generalised advantage estimation (GAE); 1 is plain A2C"""
+
+
+@dataclass(frozen=True)
+class GA3CConfig(RMSPropSettings):
     """Settings of GA3C (Babaeizadeh et al. 2017), with V-trace (Espeholt et al. 2018)."""
 
     num_envs: Count = 64
-    """number of parallel environments"""
-    rollout_steps: Count = 5
-    """steps per environment in one rollout"""
     batch_envs: Count = 16
     """minimum number of environments whose rollouts form one gradient step"""
-    learning_rate: Positive = 7e-4
-    """learning rate of RMSProp at the first step"""
-    final_learning_rate: Annotated[float, Between(0, 100)] = 7e-4
-    """learning rate at the last step; it changes linearly"""
-    rms_alpha: Fraction = 0.99
-    """decay rate of RMSProp's mean square"""
-    rms_epsilon: Positive = 1e-5
-    """epsilon of RMSProp"""
-    gamma: Fraction = 0.99
-    """discount factor"""
     rho_bar: Positive = 1.0
     """clipping threshold of V-trace's importance weights (rho bar)"""
     c_bar: Positive = 1.0
     """clipping threshold of V-trace's trace coefficients (c bar)"""
-    entropy_coef: Annotated[float, Between(0, 100)] = 0.0
-    """entropy coefficient of the loss"""
-    max_grad_norm: Positive = 0.5
-    """maximum norm of the gradient"""
-    hidden: Annotated[tuple[int, ...], AtLeast(1)] = (64, 64)
-    """hidden layer sizes of the policy and of the value function"""
-    image_encoder: Annotated[NetworkSize, IMAGES] = "small"
-    """image encoder: a small CNN for CPUs, or the CNN of Mnih et al. 2015"""
-    observation_clip: Positive = 10.0
-    """largest absolute value of a normalised observation"""
 
 
 @dataclass(frozen=True)
@@ -200,4 +171,3 @@ class OtherAgentConfig:
 
 
 AgentConfig = PPOConfig | TRPOConfig | A2CConfig | GA3CConfig | SACConfig | OtherAgentConfig
-OnPolicyConfig = PPOConfig | TRPOConfig | A2CConfig | GA3CConfig
