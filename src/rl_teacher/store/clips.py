@@ -8,22 +8,15 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import aliased
 
 from rl_teacher.common.errors import MediaNotFound
+from rl_teacher.store import sql
 from rl_teacher.store.counters import COMPARISONS_WITH_CLIPS, reopen
 from rl_teacher.store.database import Database
 from rl_teacher.store.records import ClipView, LibraryClip, Page, RenderedClip
-from rl_teacher.store.sql import (
-    columns_of,
-    in_chunks,
-    insert_into,
-    lock_labels,
-    page_of,
-    record_of,
-)
 from rl_teacher.store.tables import Clip, Comparison, Experiment
 
 MEDIA_COLUMNS = ("kind", "media_key", "scene_hash", "num_frames", "fps")
 
-CLIP_BY_HASH = select(*columns_of(ClipView, Clip)).where(
+CLIP_BY_HASH = select(*sql.columns_of(ClipView, Clip)).where(
     Clip.content_hash == bindparam("content_hash")
 )
 
@@ -46,7 +39,8 @@ NUM_COMPARISONS = (
 
 LIBRARY = (
     select(
-        *columns_of(ClipView, Clip), *columns_of(LibraryClip, Clip, num_comparisons=NUM_COMPARISONS)
+        *sql.columns_of(ClipView, Clip),
+        *sql.columns_of(LibraryClip, Clip, num_comparisons=NUM_COMPARISONS),
     )
     .where(Clip.env_id == bindparam("env_id"), Clip.kind.is_not(None))
     .order_by(Clip.created_at.desc(), Clip.content_hash.desc())
@@ -70,7 +64,7 @@ class Clips:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        upsert = insert_into(database.dialect, Clip)
+        upsert = sql.insert_into(database.dialect, Clip)
         media = {name: upsert.excluded[name] for name in MEDIA_COLUMNS}
         self._upsert = upsert.on_conflict_do_update(index_elements=[Clip.content_hash], set_=media)
 
@@ -88,10 +82,10 @@ class Clips:
         ]
         with self._database.writing() as connection:
             # `reopen` changes counters, which submitted labels change too.
-            lock_labels(connection)
+            sql.lock_labels(connection)
             connection.execute(self._upsert, rows)
             found: set[int] = set()
-            for chunk in in_chunks(sorted(clips)):
+            for chunk in sql.in_chunks(sorted(clips)):
                 found.update(
                     connection.execute(COMPARISONS_WITH_CLIPS, {"hashes": chunk}).scalars()
                 )
@@ -135,10 +129,10 @@ class Clips:
             statement = LIBRARY_AFTER
             parameters["after_hash"] = after
         found = [
-            record_of(LibraryClip, row, clip=record_of(ClipView, row))
+            sql.record_of(LibraryClip, row, clip=sql.record_of(ClipView, row))
             for row in self._database.rows(statement, **parameters)
         ]
-        return page_of(found, limit, lambda row: row.clip.content_hash)
+        return sql.page_of(found, limit, lambda row: row.clip.content_hash)
 
     def delete_unused(self, content_hash: str) -> str | None:
         """Delete a clip that neither a comparison nor a first or latest episode refers to.

@@ -17,6 +17,7 @@ from sqlalchemy import (
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import ComparisonNotFound
+from rl_teacher.store import sql
 from rl_teacher.store.counters import add_to_experiment, reopen
 from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
@@ -30,31 +31,6 @@ from rl_teacher.store.records import (
     ComparisonView,
     ExportedLabel,
     Page,
-)
-from rl_teacher.store.sql import (
-    CLIP_COLUMNS,
-    COMPARISONS_BY_ID,
-    EXPORTED_LABELS,
-    IS_CURRENT,
-    OF_EXPERIMENT,
-    OF_THESE,
-    Left,
-    Right,
-    as_answer,
-    clip_pair,
-    columns_of,
-    comparison_view,
-    decode_cursor,
-    encode_cursor,
-    experiment_deleted,
-    experiment_of,
-    exported_label,
-    in_chunks,
-    insert_or_skip,
-    lock_labels,
-    page_of,
-    record_of,
-    valid_ids,
 )
 from rl_teacher.store.tables import Clip, Comparison, Experiment, Label, Labeler
 
@@ -71,33 +47,33 @@ INSERT = insert(Comparison).returning(
 )
 
 COMPARISON_IDS = select(Comparison.id, Comparison.left_hash, Comparison.right_hash).where(
-    OF_EXPERIMENT,
+    sql.OF_EXPERIMENT,
     tuple_(Comparison.left_hash, Comparison.right_hash).in_(bindparam("pairs", expanding=True)),
 )
 
 ASKED = (
     select(
-        *columns_of(
+        *sql.columns_of(
             AskedComparison,
             Comparison,
-            is_rendered=and_(Left.kind.is_not(None), Right.kind.is_not(None)),
+            is_rendered=and_(sql.Left.kind.is_not(None), sql.Right.kind.is_not(None)),
             is_answered=Comparison.num_labels > 0,
         )
     )
-    .join(Left, Left.content_hash == Comparison.left_hash)
-    .join(Right, Right.content_hash == Comparison.right_hash)
-    .where(OF_EXPERIMENT)
+    .join(sql.Left, sql.Left.content_hash == Comparison.left_hash)
+    .join(sql.Right, sql.Right.content_hash == Comparison.right_hash)
+    .where(sql.OF_EXPERIMENT)
     .order_by(Comparison.id)
 )
 
 DETAILS = (
-    select(*columns_of(ComparisonDetails, Comparison), *CLIP_COLUMNS)
+    select(*sql.columns_of(ComparisonDetails, Comparison), *sql.CLIP_COLUMNS)
     .select_from(Comparison)
-    .join(Left, Left.content_hash == Comparison.left_hash)
-    .join(Right, Right.content_hash == Comparison.right_hash)
+    .join(sql.Left, sql.Left.content_hash == Comparison.left_hash)
+    .join(sql.Right, sql.Right.content_hash == Comparison.right_hash)
 )
 
-CURRENT_LABELS = EXPORTED_LABELS.where(OF_THESE, IS_CURRENT)
+CURRENT_LABELS = sql.EXPORTED_LABELS.where(sql.OF_THESE, sql.IS_CURRENT)
 
 SORT_KEYS: dict[ComparisonOrder, tuple[Any, ...]] = {
     ComparisonOrder.NEWEST: (Comparison.id,),
@@ -115,7 +91,7 @@ class Comparisons:
         self._database = database
         self._labelers = labelers
         self._events = events
-        self._insert_clip = insert_or_skip(database.dialect, Clip, "content_hash")
+        self._insert_clip = sql.insert_or_skip(database.dialect, Clip, "content_hash")
 
     def add(
         self,
@@ -148,11 +124,11 @@ class Comparisons:
         shared = {"env_id": env_id, "created_at": self._database.now()}
         clips = [{"content_hash": each, "num_steps": steps_of[each], **shared} for each in hashes]
         with self._database.writing() as connection:
-            lock_labels(connection)
+            sql.lock_labels(connection)
             # The lock lasts until the commit: numbers continue from this count without gaps.
             num_asked = connection.execute(NUM_ASKED, {"experiment_id": experiment_id}).scalar()
             if num_asked is None:
-                raise experiment_deleted(experiment_id)
+                raise sql.experiment_deleted(experiment_id)
             id_of = find_ids(connection, experiment_id, pairs)
             new_pairs = [pair for pair in dict.fromkeys(pairs) if pair not in id_of]
             if new_pairs:
@@ -178,9 +154,9 @@ class Comparisons:
             ComparisonNotFound: The comparison does not exist.
         """
         for row in self._database.rows(
-            COMPARISONS_BY_ID, comparison_ids=valid_ids([comparison_id])
+            sql.COMPARISONS_BY_ID, comparison_ids=sql.valid_ids([comparison_id])
         ):
-            return comparison_view(row)
+            return sql.comparison_view(row)
         raise ComparisonNotFound([comparison_id])
 
     def asked(self, experiment_id: int) -> list[AskedComparison]:
@@ -215,14 +191,16 @@ class Comparisons:
             .limit(limit + 1)
         )
         if after is not None:
-            query = query.where(is_after(order, decode_cursor(after, len(keys))))
+            query = query.where(is_after(order, sql.decode_cursor(after, len(keys))))
         with self._database.reading() as connection:
             rows = connection.execute(query).mappings().all()
             # The row beyond the limit only shows that there is a next page.
             votes = read_votes(connection, [row["id"] for row in rows[:limit]])
         found = [details_of(row, votes.get(row["id"], [])) for row in rows]
-        return page_of(
-            found, limit, lambda row: encode_cursor([int(getattr(row, key.key)) for key in keys])
+        return sql.page_of(
+            found,
+            limit,
+            lambda row: sql.encode_cursor([int(getattr(row, key.key)) for key in keys]),
         )
 
     def set_gold(self, comparison_id: int, answer: Answer | None, *, by: str = OWNER) -> None:
@@ -234,7 +212,7 @@ class Comparisons:
         by_id = self._labelers.id_of(by)
         gold = None if answer is None else Answer(answer).value
         with self._database.writing() as connection:
-            experiment_id = experiment_of(connection, comparison_id)
+            experiment_id = sql.experiment_of(connection, comparison_id)
             change = update(Comparison).where(Comparison.id == comparison_id)
             connection.execute(change.values(gold=gold))
             details = {"comparison": comparison_id, "answer": gold}
@@ -246,7 +224,7 @@ def find_ids(
 ) -> dict[tuple[str, str], int]:
     """Return the id of each pair that exists."""
     id_of: dict[tuple[str, str], int] = {}
-    for chunk in in_chunks(pairs):
+    for chunk in sql.in_chunks(pairs):
         parameters = {"experiment_id": experiment_id, "pairs": chunk}
         rows = connection.execute(COMPARISON_IDS, parameters)
         id_of.update({(row.left_hash, row.right_hash): row.id for row in rows})
@@ -259,7 +237,7 @@ def initialise_counts(
     """Set the number of labelers for new comparisons, and count the comparisons."""
     policy = read_assignment(connection, experiment_id)
     shared = [each for each in comparison_ids if hash_uniform("overlap", each) < policy.overlap]
-    for chunk in in_chunks(shared):
+    for chunk in sql.in_chunks(shared):
         change = update(Comparison).where(Comparison.id.in_(chunk))
         connection.execute(change.values(wanted=policy.overlap_labelers))
     add_to_experiment(connection, experiment_id, asked=len(comparison_ids))
@@ -280,7 +258,7 @@ def where(conditions: ComparisonFilter) -> list[ColumnElement[bool]]:
         is_gold = Comparison.gold.is_not(None)
         found.append(is_gold if conditions.is_gold else Comparison.gold.is_(None))
     if conditions.answer is not None or conditions.labeler is not None:
-        label = [Label.comparison_id == Comparison.id, IS_CURRENT]
+        label = [Label.comparison_id == Comparison.id, sql.IS_CURRENT]
         if conditions.answer is not None:
             label.append(Label.answer == Answer(conditions.answer).value)
         if conditions.labeler is not None:
@@ -310,11 +288,13 @@ def read_votes(
     votes: dict[int, list[ExportedLabel]] = {}
     parameters = {"comparison_ids": list(comparison_ids)}
     for row in connection.execute(CURRENT_LABELS, parameters).mappings():
-        votes.setdefault(row["comparison_id"], []).append(exported_label(row))
+        votes.setdefault(row["comparison_id"], []).append(sql.exported_label(row))
     return votes
 
 
 def details_of(row: Mapping[Any, Any], votes: Sequence[ExportedLabel]) -> ComparisonDetails:
     """Convert a row of `DETAILS`."""
-    gold = as_answer(row["gold"])
-    return record_of(ComparisonDetails, row, **clip_pair(row), gold=gold, votes=tuple(votes))
+    gold = sql.as_answer(row["gold"])
+    return sql.record_of(
+        ComparisonDetails, row, **sql.clip_pair(row), gold=gold, votes=tuple(votes)
+    )

@@ -10,19 +10,12 @@ from sqlalchemy import Connection, bindparam, delete, select, update
 from sqlalchemy.orm import InstrumentedAttribute
 
 from rl_teacher.common.errors import BadConfig, ConfigMismatch, ExperimentExists
+from rl_teacher.store import sql
 from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
 from rl_teacher.store.files import jsonable
 from rl_teacher.store.labelers import OWNER, Labelers
 from rl_teacher.store.records import AssignmentPolicy, Control, Counts, ExperimentView
-from rl_teacher.store.sql import (
-    MAX_ID,
-    columns_of,
-    experiment_deleted,
-    experiment_not_found,
-    find_experiment,
-    insert_or_skip,
-)
 from rl_teacher.store.tables import Credential, Experiment, Invite
 
 ClearableSetting = Literal["seconds_between", "target_labels"]
@@ -38,7 +31,7 @@ COUNTS = select(
 ).where(Experiment.id == bindparam("experiment_id"))
 
 EXPERIMENTS = select(
-    *columns_of(
+    *sql.columns_of(
         ExperimentView,
         Experiment,
         asked=Experiment.num_asked,
@@ -63,7 +56,7 @@ class Experiments:
         self._database = database
         self._labelers = labelers
         self._events = events
-        self._insert = insert_or_skip(database.dialect, Experiment, "name")
+        self._insert = sql.insert_or_skip(database.dialect, Experiment, "name")
 
     def ensure(self, name: str, env_id: str, config: Mapping[str, Any]) -> int:
         """Return the id of an experiment, which is created if it does not exist.
@@ -109,7 +102,7 @@ class Experiments:
         """
         by_id = self._labelers.id_of(by)
         with self._database.writing() as connection:
-            find_experiment(connection, name)
+            sql.find_experiment(connection, name)
             connection.execute(delete(Experiment).where(Experiment.name == name))
             self._events.append(connection, "delete", {"experiment": name}, by_id)
 
@@ -122,7 +115,7 @@ class Experiments:
         """
         by_id = self._labelers.id_of(by)
         with self._database.writing() as connection:
-            experiment_id = find_experiment(connection, name)
+            experiment_id = sql.find_experiment(connection, name)
             if connection.execute(EXPERIMENT_KEY, {"name": new_name}).one_or_none() is not None:
                 raise ExperimentExists(new_name)
             config = connection.execute(column(Experiment.config, experiment_id)).scalar_one()
@@ -143,7 +136,7 @@ class Experiments:
         """
         by_id = self._labelers.id_of(by)
         with self._database.writing() as connection:
-            experiment_id = find_experiment(connection, name)
+            experiment_id = sql.find_experiment(connection, name)
             now_archived = connection.execute(
                 column(Experiment.archived_at, experiment_id)
             ).scalar_one()
@@ -166,7 +159,7 @@ class Experiments:
         """
         for row in self._database.rows(EXPERIMENT_BY_NAME, name=name):
             return ExperimentView(**row)
-        raise experiment_not_found(name)
+        raise sql.experiment_not_found(name)
 
     def counts(self, experiment_id: int) -> Counts:
         """Return the numbers of comparisons asked and answered."""
@@ -307,7 +300,7 @@ def update_experiment(connection: Connection, experiment_id: int, **columns: Any
     """
     change = update(Experiment).where(Experiment.id == experiment_id).values(columns)
     if not connection.execute(change).rowcount:
-        raise experiment_deleted(experiment_id)
+        raise sql.experiment_deleted(experiment_id)
 
 
 def read_assignment(connection: Connection, experiment_id: int) -> AssignmentPolicy:
@@ -367,8 +360,8 @@ def check_control(control: Control) -> None:
         raise BadConfig(f"seconds_between must be more than 0, not {seconds}.")
     for name in ("target_labels", "target_steps"):
         target = getattr(control, name)
-        if target is not None and not 0 < target <= MAX_ID:
-            raise BadConfig(f"{name} must be between 1 and {MAX_ID}, not {target}.")
+        if target is not None and not 0 < target <= sql.MAX_ID:
+            raise BadConfig(f"{name} must be between 1 and {sql.MAX_ID}, not {target}.")
     if control.instructions is not None and len(control.instructions) > MAX_INSTRUCTIONS_LENGTH:
         raise BadConfig(
             f"instructions may have {MAX_INSTRUCTIONS_LENGTH} characters; these have "

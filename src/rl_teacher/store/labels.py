@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import ComparisonNotFound, StoreUnavailable
+from rl_teacher.store import sql
 from rl_teacher.store.counters import recount, tally_from
 from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
@@ -17,25 +18,6 @@ from rl_teacher.store.files import jsonable
 from rl_teacher.store.labelers import OWNER, Labelers
 from rl_teacher.store.leases import delete_old_leases, end_leases
 from rl_teacher.store.records import ExportedLabel, LabelSample, LabelView, NewLabel, StoredLabel
-from rl_teacher.store.sql import (
-    COMPARISONS,
-    EXPORTED_LABELS,
-    IS_CURRENT,
-    IS_NOT_EXCLUDED,
-    MAX_ID,
-    OF_EXPERIMENT,
-    OF_THESE,
-    THESE,
-    as_answer,
-    columns_of,
-    comparison_view,
-    experiment_of,
-    exported_label,
-    in_chunks,
-    insert_or_skip,
-    lock_labels,
-    valid_ids,
-)
 from rl_teacher.store.tables import Comparison, Label, Labeler, Tally
 
 LEASE_CLEANUP_INTERVAL = timedelta(minutes=10)
@@ -50,11 +32,11 @@ MAX_GOLD = 1_000
 VOTES = (
     select(Label.comparison_id, Label.labeler_id, Label.answer)
     .join(Labeler, Labeler.id == Label.labeler_id)
-    .where(OF_THESE, IS_CURRENT, IS_NOT_EXCLUDED)
+    .where(sql.OF_THESE, sql.IS_CURRENT, sql.IS_NOT_EXCLUDED)
     .order_by(Label.id)
 )
 
-KNOWN_COMPARISONS = select(Comparison.id).where(THESE)
+KNOWN_COMPARISONS = select(Comparison.id).where(sql.THESE)
 
 # A subquery on the label; with a join, SQLite might start with all comparisons.
 EXPERIMENT_OF_LABEL = (
@@ -64,7 +46,7 @@ EXPERIMENT_OF_LABEL = (
     .scalar_subquery()
 )
 
-STORED_LABELS = select(*columns_of(StoredLabel, Label))
+STORED_LABELS = select(*sql.columns_of(StoredLabel, Label))
 
 SINCE = STORED_LABELS.where(
     Label.id > bindparam("label_id"),
@@ -72,16 +54,16 @@ SINCE = STORED_LABELS.where(
     Label.purpose == "answer",
 ).order_by(Label.id)
 
-EXPORT = EXPORTED_LABELS.where(
+EXPORT = sql.EXPORTED_LABELS.where(
     Label.id > bindparam("after_id"), bindparam("experiment_id") == EXPERIMENT_OF_LABEL
 ).limit(bindparam("limit"))
 
 LABELER_ID = select(Labeler.id).where(Labeler.name == bindparam("labeler")).scalar_subquery()
 
 LABELS_OF_LABELER = (
-    COMPARISONS.add_columns(Label.request_id, Label.created_at, Label.answer)
+    sql.COMPARISONS.add_columns(Label.request_id, Label.created_at, Label.answer)
     .join(Label, Label.comparison_id == Comparison.id)
-    .where(OF_EXPERIMENT, Label.labeler_id == LABELER_ID, IS_CURRENT)
+    .where(sql.OF_EXPERIMENT, Label.labeler_id == LABELER_ID, sql.IS_CURRENT)
     .order_by(Label.id.desc())
     .limit(bindparam("limit"))
 )
@@ -107,23 +89,23 @@ NUM_LABELS_OF_COMPARISON = (
 
 NEWEST_LABELLED = (
     select(Comparison.id, NUM_LABELS_OF_COMPARISON.label("num_labels"))
-    .where(OF_EXPERIMENT, exists().where(Label.comparison_id == Comparison.id))
+    .where(sql.OF_EXPERIMENT, exists().where(Label.comparison_id == Comparison.id))
     .order_by(Comparison.id.desc())
     .limit(bindparam("limit"))
 )
 
 GOLD = (
     select(Comparison.id, Comparison.gold)
-    .where(OF_EXPERIMENT, Comparison.gold.is_not(None))
+    .where(sql.OF_EXPERIMENT, Comparison.gold.is_not(None))
     .order_by(Comparison.id.desc())
     .limit(MAX_GOLD)
 )
 
 LABELS_FROM = STORED_LABELS.join(Comparison, Comparison.id == Label.comparison_id).where(
-    OF_EXPERIMENT, Comparison.id >= bindparam("from_id")
+    sql.OF_EXPERIMENT, Comparison.id >= bindparam("from_id")
 )
 
-LABELS_OF_COMPARISONS = STORED_LABELS.where(OF_THESE)
+LABELS_OF_COMPARISONS = STORED_LABELS.where(sql.OF_THESE)
 
 NUM_ANSWERED = select(Tally.labeler_id, Tally.num_labels).where(
     Tally.experiment_id == bindparam("experiment_id")
@@ -138,7 +120,7 @@ class Labels:
         self._labelers = labelers
         self._events = events
         self._leases_cleaned_at = datetime.min.replace(tzinfo=UTC)
-        self._insert = insert_or_skip(database.dialect, Label, "request_id").returning(Label.id)
+        self._insert = sql.insert_or_skip(database.dialect, Label, "request_id").returning(Label.id)
         self._tally_from = tally_from(database.dialect)
 
     # --- writing ---
@@ -168,7 +150,7 @@ class Labels:
         """
         if not labels:
             return {}
-        if any(not 0 < label.comparison_id <= MAX_ID for label in labels):
+        if any(not 0 < label.comparison_id <= sql.MAX_ID for label in labels):
             raise ComparisonNotFound(self._unknown_comparisons(labels))
         moment = self._database.now()
         # Before the transaction, since it may need one of its own.
@@ -176,7 +158,7 @@ class Labels:
         rows = [row_of(label, labeler_ids[label.labeler], moment) for label in labels]
         try:
             with self._database.writing() as connection:
-                lock_labels(connection)
+                sql.lock_labels(connection)
                 answered, _ = self._write(connection, rows, labels, moment)
         except IntegrityError as error:
             # A restored database may have other ids for the same names.
@@ -207,8 +189,8 @@ class Labels:
         by_id = self._labelers.id_of(by)
         moment = self._database.now()
         with self._database.writing() as connection:
-            lock_labels(connection)
-            experiment_id = experiment_of(connection, comparison_id)
+            sql.lock_labels(connection)
+            experiment_id = sql.experiment_of(connection, comparison_id)
             _, is_new = self._write(connection, [row_of(label, by_id, moment)], [label], moment)
             if is_new:
                 details = {"comparison": comparison_id, "answer": label.answer}
@@ -244,7 +226,7 @@ class Labels:
         ids = dict.fromkeys(label.comparison_id for label in labels)
         known: set[int] = set()
         with self._database.reading() as connection:
-            for chunk in in_chunks(valid_ids(ids)):
+            for chunk in sql.in_chunks(sql.valid_ids(ids)):
                 parameters = {"comparison_ids": chunk}
                 known.update(connection.execute(KNOWN_COMPARISONS, parameters).scalars())
         return [each for each in ids if each not in known]
@@ -265,7 +247,7 @@ class Labels:
         """
         votes: dict[int, dict[int, Answer]] = {}
         with self._database.reading() as connection:
-            for chunk in in_chunks(valid_ids(comparison_ids)):
+            for chunk in sql.in_chunks(sql.valid_ids(comparison_ids)):
                 for row in connection.execute(VOTES, {"comparison_ids": chunk}):
                     votes.setdefault(row.comparison_id, {})[row.labeler_id] = Answer(row.answer)
         return votes
@@ -284,7 +266,10 @@ class Labels:
         parameters = {"experiment_id": experiment_id, "labeler": labeler, "limit": limit}
         return [
             LabelView(
-                row["request_id"], comparison_view(row), Answer(row["answer"]), row["created_at"]
+                row["request_id"],
+                sql.comparison_view(row),
+                Answer(row["answer"]),
+                row["created_at"],
             )
             for row in self._database.rows(LABELS_OF_LABELER, **parameters)
         ]
@@ -305,7 +290,7 @@ class Labels:
     ) -> list[ExportedLabel]:
         """Return labels of an experiment after an id, oldest first, replaced ones included."""
         parameters = {"experiment_id": experiment_id, "after_id": after_id, "limit": limit}
-        return [exported_label(row) for row in self._database.rows(EXPORT, **parameters)]
+        return [sql.exported_label(row) for row in self._database.rows(EXPORT, **parameters)]
 
     def sample(self, experiment_id: int, at_most: int) -> LabelSample:
         """Return the newest labels of an experiment for quality estimates.
@@ -343,7 +328,7 @@ class Labels:
 
 def stored_label(row: Mapping[Any, Any]) -> StoredLabel:
     """Convert a row of `STORED_LABELS`."""
-    return StoredLabel(**{**row, "answer": as_answer(row["answer"])})
+    return StoredLabel(**{**row, "answer": sql.as_answer(row["answer"])})
 
 
 def row_of(label: NewLabel, labeler_id: int, moment: datetime) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import aliased
 
 from rl_teacher.clips.answer import Answer
+from rl_teacher.store import sql
 from rl_teacher.store.counters import IS_RENDERED
 from rl_teacher.store.database import Database
 from rl_teacher.store.experiments import hash_uniform
@@ -36,18 +37,6 @@ from rl_teacher.store.records import (
     ComparisonWithLease,
     NewLabel,
     Purpose,
-)
-from rl_teacher.store.sql import (
-    COMPARISONS,
-    COMPARISONS_BY_ID,
-    IS_CURRENT,
-    OF_EXPERIMENT,
-    OF_THESE,
-    THESE,
-    comparison_view,
-    in_chunks,
-    insert_into,
-    valid_ids,
 )
 from rl_teacher.store.tables import Comparison, Experiment, Label, Labeler, Lease, Tally
 
@@ -87,7 +76,7 @@ IS_MINE = exists().where(
 )
 
 IS_ANSWERED_BY_ME = exists().where(
-    Label.comparison_id == Comparison.id, Label.labeler_id == ME, IS_CURRENT
+    Label.comparison_id == Comparison.id, Label.labeler_id == ME, sql.IS_CURRENT
 )
 
 IS_FREE = and_(
@@ -102,20 +91,20 @@ IS_NOT_SKIPPED = Comparison.id.not_in(bindparam("skipped", expanding=True))
 # The newest come first, because they show what the agent does now; within one step, in the order of
 # the selector. A skipped row is locked by another claim, or by an answer that is being stored.
 FREE = (
-    COMPARISONS.where(OF_EXPERIMENT, IS_FREE, IS_NOT_SKIPPED)
+    sql.COMPARISONS.where(sql.OF_EXPERIMENT, IS_FREE, IS_NOT_SKIPPED)
     .order_by(Comparison.asked_at_step.desc(), Comparison.id)
     .limit(bindparam("limit"))
     .with_for_update(of=Comparison, skip_locked=True, key_share=True)
 )
 
 # A claim that committed after FREE started and before it locked is visible only to a new statement.
-STILL_FREE = select(Comparison.id).where(THESE, IS_FREE)
+STILL_FREE = select(Comparison.id).where(sql.THESE, IS_FREE)
 
 # Neither locked nor limited by leases: any number of labelers may answer a gold comparison.
 FREE_GOLD = (
     select(Comparison.id)
     .where(
-        OF_EXPERIMENT,
+        sql.OF_EXPERIMENT,
         Comparison.gold.is_not(None),
         IS_RENDERED,
         IS_NOT_SKIPPED,
@@ -171,12 +160,12 @@ RELEASE = delete(Lease).where(
 
 # In the order of the claims.
 MY_LEASES = (
-    COMPARISONS.add_columns(Lease.token, Lease.expires_at, Lease.purpose)
+    sql.COMPARISONS.add_columns(Lease.token, Lease.expires_at, Lease.purpose)
     .join(Lease, Lease.comparison_id == Comparison.id)
     .where(
         Lease.labeler_id == ME,
         Lease.expires_at > MOMENT,
-        OF_EXPERIMENT,
+        sql.OF_EXPERIMENT,
     )
     .order_by(Lease.created_at, Comparison.asked_at_step.desc(), Comparison.id)
 )
@@ -186,7 +175,7 @@ LEASES_OF_LABELERS = select(
 ).where(Lease.labeler_id.in_(bindparam("labeler_ids", expanding=True)))
 
 REPEATS = select(Label.comparison_id, Label.labeler_id).where(
-    OF_THESE,
+    sql.OF_THESE,
     Label.labeler_id.in_(bindparam("labeler_ids", expanding=True)),
     Label.purpose == "repeat",
 )
@@ -199,7 +188,7 @@ KNOWN_REQUESTS = select(Label.request_id).where(
 LABELS_OF_PAIRS = select(
     Label.id, Label.comparison_id, Label.labeler_id, Label.purpose, Label.answer
 ).where(
-    OF_THESE,
+    sql.OF_THESE,
     Label.labeler_id.in_(bindparam("labeler_ids", expanding=True)),
 )
 
@@ -233,7 +222,7 @@ def repeatable() -> Select[Any]:
         select(Comparison.id)
         .join(window, window.c.comparison_id == Comparison.id)
         .where(
-            OF_EXPERIMENT,
+            sql.OF_EXPERIMENT,
             IS_NOT_SKIPPED,
             IS_ANSWERED_BY_ME,
             not_(is_repeated),
@@ -255,7 +244,7 @@ class Leases:
         self._database = database
         self._labelers = labelers
         # An expired lease of the same labeler is taken up again under its old token.
-        upsert = insert_into(database.dialect, Lease)
+        upsert = sql.insert_into(database.dialect, Lease)
         renewed = {name: upsert.excluded[name] for name in ("purpose", "created_at", "expires_at")}
         self._upsert = upsert.on_conflict_do_update(
             index_elements=[Lease.comparison_id, Lease.labeler_id], set_=renewed
@@ -285,7 +274,7 @@ class Leases:
         until = moment + timedelta(seconds=lease_s)
         me = self._labelers.id_of(labeler)
         who = {"me": me, "experiment_id": experiment_id, "moment": moment}
-        excluded = set(valid_ids(exclude))
+        excluded = set(sql.valid_ids(exclude))
         with self._database.writing() as connection:
             locked = connection.execute(LOCK_LABELER, who).one_or_none()
             if locked is None or locked.excluded_at or locked.archived_at:
@@ -353,13 +342,13 @@ class Leases:
         """
         id_of = {name: self._labelers.id_of(name) for name in {name for name, _ in answered}}
         parameters = {
-            "comparison_ids": valid_ids({comparison_id for _, comparison_id in answered}),
+            "comparison_ids": sql.valid_ids({comparison_id for _, comparison_id in answered}),
             "labeler_ids": sorted(id_of.values()),
         }
         with self._database.reading() as connection:
             views = {
-                row["id"]: comparison_view(row)
-                for row in connection.execute(COMPARISONS_BY_ID, parameters).mappings()
+                row["id"]: sql.comparison_view(row)
+                for row in connection.execute(sql.COMPARISONS_BY_ID, parameters).mappings()
             }
             rows = connection.execute(LEASES_OF_LABELERS, parameters)
             leases = {(row.labeler_id, row.comparison_id): row for row in rows}
@@ -390,7 +379,7 @@ def renew_all(
 def read_leases(connection: Connection, who: dict[str, Any]) -> list[ClaimedComparison]:
     """Return the leases that a labeler holds in an experiment, in the order of the claims."""
     return [
-        ClaimedComparison(comparison_view(row), row["token"], row["expires_at"], row["purpose"])
+        ClaimedComparison(sql.comparison_view(row), row["token"], row["expires_at"], row["purpose"])
         for row in connection.execute(MY_LEASES, who).mappings()
     ]
 
@@ -441,7 +430,7 @@ def choose_free(claim: Claim, room: int) -> list[ComparisonView]:
     while len(chosen) < room:
         limit = room - len(chosen)
         found = claim.connection.execute(FREE, claim.parameters(limit=limit)).mappings().all()
-        locked = [comparison_view(row) for row in found]
+        locked = [sql.comparison_view(row) for row in found]
         claim.skipped.update(each.id for each in locked)
         # Fewer than locked, if others were faster: then the next ones are tried.
         chosen += still_free(claim, locked)
@@ -486,8 +475,8 @@ def choose_special(
     if not chosen:
         return {}
     parameters = {"comparison_ids": [each for each, _ in chosen.values()]}
-    rows = claim.connection.execute(COMPARISONS_BY_ID, parameters).mappings()
-    view_of = {row["id"]: comparison_view(row) for row in rows}
+    rows = claim.connection.execute(sql.COMPARISONS_BY_ID, parameters).mappings()
+    view_of = {row["id"]: sql.comparison_view(row) for row in rows}
     return {position: (view_of[each], purpose) for position, (each, purpose) in chosen.items()}
 
 
@@ -635,7 +624,7 @@ def read_repeats(connection: Connection, rows: Sequence[dict[str, Any]]) -> set[
     """Return the keys of labels whose comparison was repeated to the labeler before."""
     labeler_ids = sorted({row["labeler_id"] for row in rows})
     found: set[tuple[int, int]] = set()
-    for chunk in in_chunks(sorted({row["comparison_id"] for row in rows})):
+    for chunk in sql.in_chunks(sorted({row["comparison_id"] for row in rows})):
         parameters = {"comparison_ids": chunk, "labeler_ids": labeler_ids}
         found.update((row[0], row[1]) for row in connection.execute(REPEATS, parameters))
     return found
