@@ -11,14 +11,7 @@ from rl_teacher.web.access import Access, CurrentIdentity, LabelerName, requires
 from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.experiment_views import metrics_entry, redact_for_labelers
 from rl_teacher.web.problems import NOT_VALID, ProblemError
-from rl_teacher.web.schemas.experiments import (
-    ExperimentDetail,
-    ExperimentList,
-    ExperimentSummary,
-    MetricsList,
-    OwnerExperimentDetail,
-    RenameRequest,
-)
+from rl_teacher.web.schemas import experiments as schemas
 from rl_teacher.web.schemas.shared import MAX_ID
 from rl_teacher.web.services import Services, ServicesDep
 
@@ -30,7 +23,7 @@ router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"])
 
 @router.get("")
 @requires(Access.LABELER)
-def list_experiments(services: ServicesDep, identity: CurrentIdentity) -> ExperimentList:
+def list_experiments(services: ServicesDep, identity: CurrentIdentity) -> schemas.ExperimentList:
     """List the experiments that the user may see, newest first; archived ones for owners only."""
     views = [
         view
@@ -38,14 +31,14 @@ def list_experiments(services: ServicesDep, identity: CurrentIdentity) -> Experi
         if identity.sees(view.name) and (view.archived_at is None or is_owner(identity))
     ]
     summaries = [services.experiments.summary(view, identity.name) for view in views]
-    return ExperimentList(experiments=[visible_to(identity, each) for each in summaries])
+    return schemas.ExperimentList(experiments=[visible_to(identity, each) for each in summaries])
 
 
 @router.get("/{name}")
 @requires(Access.LABELER)
 def show_experiment(
     name: str, services: ServicesDep, identity: CurrentIdentity
-) -> OwnerExperimentDetail | ExperimentDetail:
+) -> schemas.OwnerExperimentDetail | schemas.ExperimentDetail:
     """Return one experiment; owners also get its settings and metrics."""
     view = services.experiments.find(name)
     if is_owner(identity):
@@ -57,11 +50,11 @@ def show_experiment(
 @requires(Access.OWNER)
 def list_metrics(
     name: str, services: ServicesDep, after: Annotated[int, Query(ge=0, le=MAX_ID)] = 0
-) -> MetricsList:
+) -> schemas.MetricsList:
     """List the metrics after a row, oldest first; from the start, evenly thinned."""
     view = services.experiments.find(name)
     rows = services.store.metrics.after(view.id, after, at_most=MAX_ROWS)
-    return MetricsList(rows=[metrics_entry(row) for row in rows])
+    return schemas.MetricsList(rows=[metrics_entry(row) for row in rows])
 
 
 @router.delete("/{name}", status_code=204)
@@ -75,8 +68,8 @@ def delete_experiment(name: str, services: ServicesDep, owner: LabelerName) -> N
 @router.post("/{name}/rename")
 @requires(Access.OWNER)
 def rename_experiment(
-    name: str, body: RenameRequest, services: ServicesDep, owner: LabelerName
-) -> OwnerExperimentDetail:
+    name: str, body: schemas.RenameRequest, services: ServicesDep, owner: LabelerName
+) -> schemas.OwnerExperimentDetail:
     """Rename an experiment, which must not be running."""
     is_reporting = is_running(name, services)
     try:
@@ -118,18 +111,18 @@ def is_running(name: str, services: Services) -> bool:
     return services.experiments.is_running(services.experiments.find(name))
 
 
-def visible_to(identity: Identity, summary: ExperimentSummary) -> ExperimentSummary:
+def visible_to(identity: Identity, summary: schemas.ExperimentSummary) -> schemas.ExperimentSummary:
     """Return the summary that a user may see."""
     return summary if is_owner(identity) else redact_for_labelers(summary)
 
 
 def owner_experiment_detail(
     view: ExperimentView, services: Services, owner: str
-) -> OwnerExperimentDetail:
+) -> schemas.OwnerExperimentDetail:
     """Return an experiment with the settings that only its owner sees."""
     settings = {
         "assignment": services.store.experiments.assignment(view.id),
         "control": services.store.experiments.control(view.id),
     }
     detail = dict(services.experiments.detail(view, owner))
-    return OwnerExperimentDetail.model_validate(detail | settings, from_attributes=True)
+    return schemas.OwnerExperimentDetail.model_validate(detail | settings, from_attributes=True)

@@ -17,19 +17,7 @@ from rl_teacher.web.access import (
     requires,
     set_cookie,
 )
-from rl_teacher.web.schemas.labelers import (
-    CurrentUser,
-    InviteList,
-    JoinRequest,
-    JoinResponse,
-    Labeler,
-    LabelerList,
-    NewInvite,
-    NewInviteRequest,
-    NewLabeler,
-    NewLabelerRequest,
-    RevokedCredentials,
-)
+from rl_teacher.web.schemas import labelers as schemas
 from rl_teacher.web.schemas.shared import MAX_ID
 from rl_teacher.web.services import Services, ServicesDep
 
@@ -44,22 +32,22 @@ InviteId = Annotated[int, Path(ge=1, le=MAX_ID)]
 
 @router.get("/labelers")
 @requires(Access.OWNER)
-def list_labelers(services: ServicesDep) -> LabelerList:
+def list_labelers(services: ServicesDep) -> schemas.LabelerList:
     """List all labelers."""
     views = services.store.labelers.all()
-    return LabelerList.model_validate({"labelers": views}, from_attributes=True)
+    return schemas.LabelerList.model_validate({"labelers": views}, from_attributes=True)
 
 
 @router.post("/labelers", status_code=201)
 @requires(Access.OWNER)
 def add_labeler(
-    body: NewLabelerRequest, request: Request, services: ServicesDep, owner: LabelerName
-) -> NewLabeler:
+    body: schemas.NewLabelerRequest, request: Request, services: ServicesDep, owner: LabelerName
+) -> schemas.NewLabeler:
     """Add a labeler; the credential is returned only once."""
     labeler = labeler_of(services.store.labelers.add(body.name, body.role), services)
     credential = services.store.access.issue_credential(labeler.name, body.expires_at, by=owner)
-    return NewLabeler(
-        labeler=Labeler.model_validate(labeler, from_attributes=True),
+    return schemas.NewLabeler(
+        labeler=schemas.Labeler.model_validate(labeler, from_attributes=True),
         credential=credential,
         link=f"{service_url(request)}/?{urlencode({'token': credential})}",
     )
@@ -67,14 +55,18 @@ def add_labeler(
 
 @router.post("/labelers/{labeler_id}/exclude")
 @requires(Access.OWNER)
-def exclude_labeler(labeler_id: LabelerId, services: ServicesDep, owner: LabelerName) -> Labeler:
+def exclude_labeler(
+    labeler_id: LabelerId, services: ServicesDep, owner: LabelerName
+) -> schemas.Labeler:
     """Exclude a labeler's labels from training without deleting them."""
     return set_excluded(labeler_id, services, owner, is_excluded=True)
 
 
 @router.post("/labelers/{labeler_id}/include")
 @requires(Access.OWNER)
-def include_labeler(labeler_id: LabelerId, services: ServicesDep, owner: LabelerName) -> Labeler:
+def include_labeler(
+    labeler_id: LabelerId, services: ServicesDep, owner: LabelerName
+) -> schemas.Labeler:
     """Include a labeler's labels in training again."""
     return set_excluded(labeler_id, services, owner, is_excluded=False)
 
@@ -83,26 +75,26 @@ def include_labeler(labeler_id: LabelerId, services: ServicesDep, owner: Labeler
 @requires(Access.OWNER)
 def revoke_labeler(
     labeler_id: LabelerId, services: ServicesDep, owner: LabelerName
-) -> RevokedCredentials:
+) -> schemas.RevokedCredentials:
     """Revoke all credentials of a labeler; their labels are kept."""
     labeler = labeler_of(labeler_id, services)
     num_revoked = services.store.access.revoke_credentials(labeler.name, by=owner)
-    return RevokedCredentials(num_revoked=num_revoked)
+    return schemas.RevokedCredentials(num_revoked=num_revoked)
 
 
 @router.get("/invites")
 @requires(Access.OWNER)
-def list_invites(services: ServicesDep) -> InviteList:
+def list_invites(services: ServicesDep) -> schemas.InviteList:
     """List all invites, newest first."""
     views = services.store.access.invites()
-    return InviteList.model_validate({"invites": views}, from_attributes=True)
+    return schemas.InviteList.model_validate({"invites": views}, from_attributes=True)
 
 
 @router.post("/invites", status_code=201)
 @requires(Access.OWNER)
 def create_invite(
-    body: NewInviteRequest, request: Request, services: ServicesDep, owner: LabelerName
-) -> NewInvite:
+    body: schemas.NewInviteRequest, request: Request, services: ServicesDep, owner: LabelerName
+) -> schemas.NewInvite:
     """Create an invite; the link is returned only once."""
     if body.experiment is not None:
         services.experiments.find(body.experiment)
@@ -116,7 +108,7 @@ def create_invite(
         by=owner,
     )
     link = f"{service_url(request)}/join?invite={quote(made.token)}"
-    return NewInvite(**asdict(made.invite), link=link)
+    return schemas.NewInvite(**asdict(made.invite), link=link)
 
 
 @router.delete("/invites/{invite_id}", status_code=204)
@@ -126,11 +118,13 @@ def revoke_invite(invite_id: InviteId, services: ServicesDep, owner: LabelerName
     services.store.access.revoke_invite(invite_id, by=owner)
 
 
-def set_excluded(labeler_id: int, services: Services, owner: str, *, is_excluded: bool) -> Labeler:
+def set_excluded(
+    labeler_id: int, services: Services, owner: str, *, is_excluded: bool
+) -> schemas.Labeler:
     """Exclude or include a labeler and return the result."""
     name = labeler_of(labeler_id, services).name
     services.store.labelers.set_excluded(name, is_excluded=is_excluded, by=owner)
-    return Labeler.model_validate(labeler_of(labeler_id, services), from_attributes=True)
+    return schemas.Labeler.model_validate(labeler_of(labeler_id, services), from_attributes=True)
 
 
 def labeler_of(labeler_id: int, services: Services) -> LabelerView:
@@ -152,20 +146,22 @@ def service_url(request: Request) -> str:
 
 @router.get("/me")
 @requires(Access.LABELER)
-def show_me(identity: CurrentIdentity) -> CurrentUser:
+def show_me(identity: CurrentIdentity) -> schemas.CurrentUser:
     """Return the current user."""
-    return CurrentUser(name=identity.name, role=identity.role)
+    return schemas.CurrentUser(name=identity.name, role=identity.role)
 
 
 @router.post("/join")
 @requires(Access.PUBLIC)
 def join(
-    body: JoinRequest, request: Request, response: Response, services: ServicesDep
-) -> JoinResponse:
+    body: schemas.JoinRequest, request: Request, response: Response, services: ServicesDep
+) -> schemas.JoinResponse:
     """Use an invite; the response sets the new credential as a cookie."""
     # JSON may contain lone surrogates, which cannot be encoded.
     invite = body.invite.encode(errors="replace").decode()
     identity, credential = services.store.access.accept_invite(invite, body.name)
     services.authenticator.add_new(identity, credential, client_network(request))
     set_cookie(response, request, credential)
-    return JoinResponse(name=identity.name, role=identity.role, experiment=identity.experiment)
+    return schemas.JoinResponse(
+        name=identity.name, role=identity.role, experiment=identity.experiment
+    )

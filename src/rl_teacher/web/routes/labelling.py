@@ -11,16 +11,7 @@ from rl_teacher.web.access import Access, CurrentIdentity, LabelerName, requires
 from rl_teacher.web.clip_export import download
 from rl_teacher.web.label_intake import LabelUpload
 from rl_teacher.web.routes.media import EXPORTED, Format, clip_file
-from rl_teacher.web.schemas.labelling import (
-    Comparison,
-    LabelBatch,
-    LabelHistory,
-    LabelReceipt,
-    LeaseBatch,
-    LeaseRenewal,
-    NextComparisons,
-    PastLabel,
-)
+from rl_teacher.web.schemas import labelling as schemas
 from rl_teacher.web.schemas.shared import MAX_ID
 from rl_teacher.web.serializers import serialize_claim, serialize_comparison
 from rl_teacher.web.services import Services, ServicesDep
@@ -49,7 +40,7 @@ async def claim_next_comparisons(
     labeler: LabelerName,
     exclude: Annotated[list[ExcludedId] | None, Query(max_length=MAX_EXCLUDED)] = None,
     limit: Annotated[int, Query(ge=1, le=20)] = 4,
-) -> NextComparisons:
+) -> schemas.NextComparisons:
     """Return the next comparisons except those in `exclude`, each with a lease.
 
     Unlabelled comparisons with a lease of the same labeler come first.
@@ -59,14 +50,14 @@ async def claim_next_comparisons(
 
 def next_for(
     services: Services, name: str, labeler: str, exclude: Sequence[int], limit: int
-) -> NextComparisons:
+) -> schemas.NextComparisons:
     """Claim comparisons for a labeler."""
     view = services.experiments.find(name)
     claimed = services.store.leases.claim(view.id, labeler, limit, exclude, LEASE_S)
     progress = services.experiments.progress(view, labeler)
     if not claimed and not exclude and view.waiting:
         progress = progress.model_copy(update={"message": NONE_AVAILABLE_MESSAGE})
-    return NextComparisons(
+    return schemas.NextComparisons(
         comparisons=[serialize_claim(each, labeler) for each in claimed], progress=progress
     )
 
@@ -78,12 +69,12 @@ def list_labels(
     services: ServicesDep,
     labeler: LabelerName,
     limit: Annotated[int, Query(ge=1, le=200)] = 20,
-) -> LabelHistory:
+) -> schemas.LabelHistory:
     """List the labeler's current labels, newest first."""
     labels = services.store.labels.of_labeler(services.experiments.find(name).id, labeler, limit)
-    return LabelHistory(
+    return schemas.LabelHistory(
         labels=[
-            PastLabel(
+            schemas.PastLabel(
                 request_id=each.request_id,
                 comparison=serialize_comparison(each.comparison, labeler, each.answer),
                 answered_at=each.created_at,
@@ -98,7 +89,7 @@ def list_labels(
 @requires(Access.LABELER)
 def show_comparison(
     comparison_id: ComparisonId, services: ServicesDep, identity: CurrentIdentity
-) -> Comparison:
+) -> schemas.Comparison:
     """Return one comparison with the labeler's own answer."""
     view = visible_comparison(comparison_id, services, identity)
     votes = services.store.labels.votes([comparison_id]).get(comparison_id, {})
@@ -141,8 +132,8 @@ def visible_comparison(
 @router.post("/labels")
 @requires(Access.LABELER)
 async def submit_labels(
-    body: LabelBatch, services: ServicesDep, identity: CurrentIdentity
-) -> LabelReceipt:
+    body: schemas.LabelBatch, services: ServicesDep, identity: CurrentIdentity
+) -> schemas.LabelReceipt:
     """Store labels; submitting one again has no effect.
 
     A label without a lease, or with an expired one, is stored beside those of other labelers.
@@ -153,16 +144,18 @@ async def submit_labels(
 @router.post("/leases/renew")
 @requires(Access.LABELER)
 async def renew_leases(
-    body: LeaseBatch, services: ServicesDep, labeler: LabelerName
-) -> LeaseRenewal:
+    body: schemas.LeaseBatch, services: ServicesDep, labeler: LabelerName
+) -> schemas.LeaseRenewal:
     """Renew leases; the response does not reveal leases of other labelers."""
     renewed = await services.workers.run(services.store.leases.renew, labeler, body.leases, LEASE_S)
     lost = [each for each in dict.fromkeys(body.leases) if each not in renewed]
-    return LeaseRenewal(renewed=renewed, lost=lost)
+    return schemas.LeaseRenewal(renewed=renewed, lost=lost)
 
 
 @router.post("/leases/release", status_code=204)
 @requires(Access.LABELER)
-async def release_leases(body: LeaseBatch, services: ServicesDep, labeler: LabelerName) -> None:
+async def release_leases(
+    body: schemas.LeaseBatch, services: ServicesDep, labeler: LabelerName
+) -> None:
     """Release leases, so that others can label the comparisons."""
     await services.workers.run(services.store.leases.release, labeler, body.leases)

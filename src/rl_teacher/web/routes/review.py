@@ -21,6 +21,7 @@ from rl_teacher.store.records import (
 from rl_teacher.web.access import Access, LabelerName, requires
 from rl_teacher.web.problems import ProblemError
 from rl_teacher.web.routes.experiments import owner_experiment_detail
+from rl_teacher.web.schemas import review as schemas
 from rl_teacher.web.schemas.experiments import (
     CalibrationBin,
     ControlRequest,
@@ -28,17 +29,6 @@ from rl_teacher.web.schemas.experiments import (
     OwnerExperimentDetail,
     PredictorDiagnostics,
     RatedClip,
-)
-from rl_teacher.web.schemas.review import (
-    AnswerRequest,
-    AuditEventPage,
-    ComparisonsQuery,
-    EnvironmentClip,
-    EnvironmentClipPage,
-    GoldRequest,
-    LabelQuality,
-    ReviewedComparison,
-    ReviewedComparisonPage,
 )
 from rl_teacher.web.schemas.shared import (
     CURSOR,
@@ -66,22 +56,22 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 @router.get("/experiments/{name}/comparisons")
 @requires(Access.OWNER)
 def list_comparisons(
-    name: str, services: ServicesDep, query: Annotated[ComparisonsQuery, Query()]
-) -> ReviewedComparisonPage:
+    name: str, services: ServicesDep, query: Annotated[schemas.ComparisonsQuery, Query()]
+) -> schemas.ReviewedComparisonPage:
     """List the comparisons that match a filter, with every labeler's answer."""
     wanted = ComparisonFilter(query.answer, query.labeler, query.disputed, query.gold, query.status)
     experiment_id = services.experiments.find(name).id
     page = services.store.comparisons.page(
         experiment_id, wanted, query.sort, query.after, query.limit
     )
-    return ReviewedComparisonPage(
+    return schemas.ReviewedComparisonPage(
         comparisons=[reviewed_comparison(each) for each in page.rows], next=page.next
     )
 
 
 @router.get("/experiments/{name}/quality")
 @requires(Access.OWNER)
-def show_quality(name: str, services: ServicesDep) -> LabelQuality:
+def show_quality(name: str, services: ServicesDep) -> schemas.LabelQuality:
     """Return agreement and label quality, at most 10 seconds old."""
     return services.quality.of(services.experiments.find(name).id)
 
@@ -89,7 +79,10 @@ def show_quality(name: str, services: ServicesDep) -> LabelQuality:
 @router.put("/comparisons/{comparison_id}/gold", status_code=204)
 @requires(Access.OWNER)
 def set_gold(
-    comparison_id: ComparisonId, body: GoldRequest, services: ServicesDep, owner: LabelerName
+    comparison_id: ComparisonId,
+    body: schemas.GoldRequest,
+    services: ServicesDep,
+    owner: LabelerName,
 ) -> None:
     """Set the known answer: every labeler gets this comparison once, as a gold question."""
     services.store.comparisons.set_gold(comparison_id, body.answer, by=owner)
@@ -98,7 +91,10 @@ def set_gold(
 @router.post("/comparisons/{comparison_id}/adjudicate", status_code=204)
 @requires(Access.OWNER)
 def adjudicate(
-    comparison_id: ComparisonId, body: AnswerRequest, services: ServicesDep, owner: LabelerName
+    comparison_id: ComparisonId,
+    body: schemas.AnswerRequest,
+    services: ServicesDep,
+    owner: LabelerName,
 ) -> None:
     """Answer as the owner, in the comparison's stored order."""
     services.store.labels.adjudicate(comparison_id, body.answer, by=owner)
@@ -111,12 +107,12 @@ def list_clips(
     services: ServicesDep,
     after: Cursor = None,
     limit: Limit = 50,
-) -> EnvironmentClipPage:
+) -> schemas.EnvironmentClipPage:
     """List the clips of an environment that occur in comparisons, newest first."""
     page = services.store.clips.page(env_id, after, limit)
     clips = [(each, clip_if_displayable(each.clip)) for each in page.rows]
     displayable = [environment_clip(each, clip) for each, clip in clips if clip is not None]
-    return EnvironmentClipPage(clips=displayable, next=page.next)
+    return schemas.EnvironmentClipPage(clips=displayable, next=page.next)
 
 
 @router.patch("/experiments/{name}")
@@ -181,10 +177,10 @@ def rated_clips(entries: Any, services: Services) -> list[RatedClip]:
     return found
 
 
-def reviewed_comparison(view: ComparisonDetails) -> ReviewedComparison:
+def reviewed_comparison(view: ComparisonDetails) -> schemas.ReviewedComparison:
     """Serialize a comparison."""
     sides = {"left": clip_if_displayable(view.left), "right": clip_if_displayable(view.right)}
-    return ReviewedComparison.model_validate(vars(view) | sides, from_attributes=True)
+    return schemas.ReviewedComparison.model_validate(vars(view) | sides, from_attributes=True)
 
 
 def clip_if_displayable(view: ClipView) -> Clip | None:
@@ -195,9 +191,9 @@ def clip_if_displayable(view: ClipView) -> Clip | None:
         return None
 
 
-def environment_clip(view: LibraryClip, clip: Clip) -> EnvironmentClip:
+def environment_clip(view: LibraryClip, clip: Clip) -> schemas.EnvironmentClip:
     """Serialize a clip with its number of comparisons."""
-    return EnvironmentClip(
+    return schemas.EnvironmentClip(
         **dict(clip), created_at=view.created_at, num_comparisons=view.num_comparisons
     )
 
@@ -206,11 +202,11 @@ def environment_clip(view: LibraryClip, clip: Clip) -> EnvironmentClip:
 @requires(Access.OWNER)
 def list_events(
     services: ServicesDep, experiment: str | None = None, after: Cursor = None, limit: Limit = 100
-) -> AuditEventPage:
+) -> schemas.AuditEventPage:
     """List audit events, newest first; `experiment` selects one experiment."""
     experiment_id = None if experiment is None else services.experiments.find(experiment).id
     page = services.store.events.page(experiment_id, after, limit)
-    return AuditEventPage.model_validate(page, from_attributes=True)
+    return schemas.AuditEventPage.model_validate(page, from_attributes=True)
 
 
 @router.get(
