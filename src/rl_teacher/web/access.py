@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from fastapi import Depends, Request
 from fastapi.responses import RedirectResponse, Response
@@ -115,7 +115,7 @@ class AccessMiddleware:
             return None
         if has_token(request):
             # The cookie replaces the token, which would stay in the history of the browser.
-            links = [value for key, value in query_of(request) if key == "token"]
+            links = request.query_params.getlist("token")
             await self._authenticate(links, request)
             headers = {"Cache-Control": "no-store"}
             response = RedirectResponse(without_token(request), 303, headers)
@@ -202,20 +202,14 @@ def has_token(request: Request) -> bool:
     """Return whether a page is requested with a token in its address."""
     is_page = not request.url.path.startswith(API_PREFIXES)
     is_read = request.method in ("GET", "HEAD")
-    return is_read and is_page and any(key == "token" for key, _ in query_of(request))
-
-
-def query_of(request: Request) -> list[tuple[str, str]]:
-    """Return the query parameters in their order."""
-    text = request.scope.get("query_string", b"").decode("latin-1")
-    return parse_qsl(text, keep_blank_values=True)
+    return is_read and is_page and "token" in request.query_params
 
 
 def without_token(request: Request) -> str:
     """Return the requested path and query without the token."""
     # A browser takes two slashes at the start for another host.
     path = "/" + quote(request.scope["path"].lstrip("/"))
-    rest = [(key, value) for key, value in query_of(request) if key != "token"]
+    rest = [each for each in request.query_params.multi_items() if each[0] != "token"]
     return f"{path}?{urlencode(rest)}" if rest else path
 
 
