@@ -26,6 +26,14 @@ ROW_GROUP = 10_000
 """Rows per Parquet row group."""
 FORMATS = ("jsonl", "parquet")
 
+COLUMNS = (
+    *("schema_version", "label_id", "experiment", "comparison_id", "comparison_number"),
+    *("asked_at_step", "left_clip", "right_clip", "answer", "shown_left", "is_swapped", "labeler"),
+    *("role", "answered_at", "response_ms", "purpose", "lease", "is_too_fast", "is_current"),
+    *("is_excluded", "gold", "request_id", "details"),
+)
+"""Columns in their order; those that are fields of `ExportedLabel` have its values."""
+
 Row = Mapping[str, Any]
 """A label as JSON types, by column."""
 
@@ -50,32 +58,20 @@ def label_rows(store: Store, name: str) -> Iterator[Row]:
 
 def as_row(name: str, label: ExportedLabel) -> Row:
     """Convert a label to its exported columns."""
-    shown_left = label.right_hash if label.is_swapped else label.left_hash
-    return {
+    values = vars(label) | {
         "schema_version": SCHEMA_VERSION,
         "label_id": label.id,
         "experiment": name,
-        "comparison_id": label.comparison_id,
-        "comparison_number": label.comparison_number,
-        "asked_at_step": label.asked_at_step,
         "left_clip": label.left_hash,
         "right_clip": label.right_hash,
         "answer": None if label.answer is None else str(label.answer),
-        "shown_left": shown_left,
-        "is_swapped": label.is_swapped,
-        "labeler": label.labeler,
-        "role": label.role,
+        "shown_left": label.right_hash if label.is_swapped else label.left_hash,
         "answered_at": label.created_at.isoformat(),
-        "response_ms": label.response_ms,
-        "purpose": label.purpose,
-        "lease": label.lease,
-        "is_too_fast": label.is_too_fast,
-        "is_current": label.is_current,
-        "is_excluded": label.is_excluded,
         "gold": None if label.gold is None else str(label.gold),
         "request_id": str(label.request_id),
         "details": None if label.details is None else dict(label.details),
     }
+    return {column: values[column] for column in COLUMNS}
 
 
 def jsonl(rows: Iterable[Row]) -> Iterator[bytes]:
@@ -151,14 +147,6 @@ def parquet_schema(arrow: Any) -> Any:
     }
     metadata = {"rl_teacher_labels": str(SCHEMA_VERSION)}
     return arrow.schema([(each, types.get(each, text)) for each in COLUMNS], metadata)
-
-
-COLUMNS = (
-    *("schema_version", "label_id", "experiment", "comparison_id", "comparison_number"),
-    *("asked_at_step", "left_clip", "right_clip", "answer", "shown_left", "is_swapped", "labeler"),
-    *("role", "answered_at", "response_ms", "purpose", "lease", "is_too_fast", "is_current"),
-    *("is_excluded", "gold", "request_id", "details"),
-)
 
 
 ENCODERS = {"jsonl": jsonl, "parquet": parquet}
