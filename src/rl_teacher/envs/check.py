@@ -193,9 +193,10 @@ def check_returns(env: gymnasium.Env, note: Note) -> None:
     own = env.unwrapped
     action = sample_action(env, np.random.default_rng(SEED))
     returned = attempt("step()", lambda: own.step(action), note)
-    if not isinstance(returned, tuple) or len(returned) != 5:
+    num_values = len(returned) if isinstance(returned, tuple) else None
+    if num_values != 5:
         old = ""
-        if isinstance(returned, tuple) and len(returned) == 4:
+        if num_values == 4:
             old = " The old gym returned four: its `done` is now `terminated` and `truncated`."
         note(
             f"step() returned {describe_returned(returned)}: observation, reward, terminated, "
