@@ -348,7 +348,7 @@ class TestFaults:
         with Store.open(path) as store:
             path.unlink()
             with pytest.raises(StoreUnavailable, match="deleted or replaced"):
-                store.ping()
+                store.schema_version()
             with pytest.raises(StoreUnavailable, match="deleted or replaced"):
                 store.experiments.all()
 
@@ -356,7 +356,7 @@ class TestFaults:
         with Store.open(made) as store:
             other = sqlite3.connect(made, isolation_level=None)
             other.execute("BEGIN IMMEDIATE")
-            store.ping()
+            store.schema_version()
             assert store.experiments.all() == []
             other.close()
 

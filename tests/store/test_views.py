@@ -521,7 +521,6 @@ class TestEvents:
 
 class TestServing:
     def test_store_returns_schema_version(self, store):
-        store.ping()
         assert store.schema_version() == versions()[0]
 
     @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ DTYPES = ("<f4", "<f8", "<i8", "<i4", "|u1")
 """Allowed types of arrays."""
 MAX_AXES = 10
 MAX_HEADER_LENGTH = 10_000
-MAGIC_BYTES = 8
 DATE = (1980, 1, 1, 0, 0, 0)
 """Date of every file in an archive, so that equal arrays result in equal bytes."""
 

@@ -59,7 +59,6 @@ class TensorBoard:
     """
 
     def __init__(self, log_dir: Path, resumed_at_step: int | None = None) -> None:
-        self.log_dir = log_dir
         first_step = 0 if resumed_at_step is None else resumed_at_step + 1
         self._writer = open_writer(log_dir, first_step)
 

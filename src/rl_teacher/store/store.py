@@ -93,16 +93,12 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def ping(self) -> None:
-        """Check that the database answers.
+    def schema_version(self) -> str:
+        """Return the version of the database schema.
 
         Raises:
-            StoreUnavailable: It does not, or its file was deleted or replaced.
+            StoreUnavailable: The database does not answer, or its file was deleted or replaced.
         """
-        self.schema_version()
-
-    def schema_version(self) -> str:
-        """Return the version of the database schema."""
         try:
             return self.database.scalar(SCHEMA_VERSION) or "none"
         except ProgrammingError:
