@@ -126,27 +126,14 @@ class TerminalSession:
         have been played once is not accepted, because the clips cannot have been watched.
         """
         comparison = claimed.comparison
-        seconds = max(duration_s(comparison.left), duration_s(comparison.right))
-        began_s = self.now_s()
-        while True:
-            key = self.ask(f"Which is better? {KEYS}: ").strip().lower()[:1]
-            if key == "q":
-                return False
-            if key == "u" and self._labelled:
-                withdrawn = NewLabel(self._labelled.pop(), None, self.labeler)
-                self.store.labels.add_many([withdrawn])
-                self.say("The label was withdrawn; the comparison is shown again.")
-                return True
-            if key == "u":
-                self.say("There is no label to undo.")
-                continue
-            if key not in ANSWERS:
-                self.say(f"{key!r} is not an answer: {KEYS}")
-                continue
-            elapsed_s = self.now_s() - began_s
-            if elapsed_s >= seconds:
-                break
-            self.say(f"The clips last {seconds:.1f} s. Watch them on the page, then answer.")
+        key, elapsed_s = self._ask(max(duration_s(comparison.left), duration_s(comparison.right)))
+        if key == "q":
+            return False
+        if key == "u":
+            withdrawn = NewLabel(self._labelled.pop(), None, self.labeler)
+            self.store.labels.add_many([withdrawn])
+            self.say("The label was withdrawn; the comparison is shown again.")
+            return True
         swapped = is_swapped(comparison.id, self.labeler)
         label = NewLabel(
             comparison.id,
@@ -159,6 +146,27 @@ class TerminalSession:
         self.store.labels.add_many([label])
         self._labelled.append(comparison.id)
         return True
+
+    def _ask(self, seconds: float) -> tuple[str, float]:
+        """Ask until a key can be used; return it with the seconds since the first question.
+
+        Args:
+            seconds: Duration of the clips, before which no answer is accepted.
+        """
+        began_s = self.now_s()
+        while True:
+            key = self.ask(f"Which is better? {KEYS}: ").strip().lower()[:1]
+            elapsed_s = self.now_s() - began_s
+            if key == "q" or (key == "u" and self._labelled):
+                return key, elapsed_s
+            if key == "u":
+                self.say("There is no label to undo.")
+            elif key not in ANSWERS:
+                self.say(f"{key!r} is not an answer: {KEYS}")
+            elif elapsed_s < seconds:
+                self.say(f"The clips last {seconds:.1f} s. Watch them on the page, then answer.")
+            else:
+                return key, elapsed_s
 
 
 def duration_s(clip: ClipView) -> float:

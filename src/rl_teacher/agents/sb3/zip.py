@@ -98,24 +98,7 @@ def read_zip(path: Path) -> SavedPolicy:
     Raises:
         BadInput: it is another file, or contains more than tensors.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            sizes = {each.filename: each.file_size for each in archive.infolist()}
-            if max(sizes.values(), default=0) > MAX_BYTES:
-                raise BadInput(
-                    f"{path} contains a part of more than {MAX_BYTES >> 30} GiB, which is not "
-                    "read. Use a smaller model."
-                )
-            read = {
-                name: archive.read(name)
-                for name in ("policy.pth", "pytorch_variables.pth", "data")
-                if name in sizes
-            }
-    except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError) as error:
-        raise BadInput(
-            f"{path} is not a .zip file of Stable-Baselines3: {error}. Nothing in it was executed. "
-            "Give a file written by model.save, or an experiment."
-        ) from error
+    read = _read_parts(path)
     if "policy.pth" not in read:
         raise BadInput(
             f"{path} has no policy.pth, so it is not a model file of Stable-Baselines3. (SBX saves "
@@ -132,6 +115,32 @@ def read_zip(path: Path) -> SavedPolicy:
         tensors.get("pytorch_variables.pth", {}),
         settings if isinstance(settings, dict) else {},
     )
+
+
+def _read_parts(path: Path) -> dict[str, bytes]:
+    """Return the parts of a file that are used, by name.
+
+    Raises:
+        BadInput: it is no archive, or a part is too large.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            sizes = {each.filename: each.file_size for each in archive.infolist()}
+            if max(sizes.values(), default=0) > MAX_BYTES:
+                raise BadInput(
+                    f"{path} contains a part of more than {MAX_BYTES >> 30} GiB, which is not "
+                    "read. Use a smaller model."
+                )
+            return {
+                name: archive.read(name)
+                for name in ("policy.pth", "pytorch_variables.pth", "data")
+                if name in sizes
+            }
+    except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError) as error:
+        raise BadInput(
+            f"{path} is not a .zip file of Stable-Baselines3: {error}. Nothing in it was executed. "
+            "Give a file written by model.save, or an experiment."
+        ) from error
 
 
 def _tensors(path: Path, name: str, content: bytes) -> StateDict:
