@@ -75,10 +75,8 @@ class MovingDot(gymnasium.Env):
 
     def step(self, action: Any) -> tuple[Screen, float, bool, bool, dict[str, Any]]:
         """Move the dot. No rule ends an episode."""
-        min_repeats, max_repeats = self._repeats
-        times = min_repeats
-        if min_repeats < max_repeats:
-            times = int(self.np_random.integers(min_repeats, max_repeats + 1))
+        fewest, most = self._repeats
+        times = int(self.np_random.integers(fewest, most + 1)) if fewest < most else fewest
         if self._is_continuous:
             move = [int(np.sign(each)) if abs(each) >= THRESHOLD else 0 for each in action]
         else:

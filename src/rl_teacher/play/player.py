@@ -52,14 +52,8 @@ class Player:
         """Describe the actors and the episodes."""
         return PlaySession(
             players=[
-                PlayedAgent(
-                    name=actor.name,
-                    env_id=actor.env_info.id,
-                    agent=actor.kind,
-                    step=actor.step,
-                    checkpoint=actor.checkpoint,
-                    is_training=actor.is_training,
-                    notes=list(actor.notes),
+                PlayedAgent.model_validate(
+                    vars(actor) | {"env_id": actor.env_info.id, "agent": actor.kind}
                 )
                 for actor in self._actors
             ],
