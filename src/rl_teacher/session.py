@@ -297,10 +297,8 @@ class PreferenceSession:
 
     def ask(self) -> int:
         """Ask the comparisons that are due; return how many were asked."""
-        recent = RecentEpisodes(
-            self._true_returns.mean_return(RECENT_EPISODES),
-            self._true_returns.mean_steps(RECENT_EPISODES),
-        )
+        true = self._true_returns
+        recent = RecentEpisodes(true.mean_return(RECENT_EPISODES), true.mean_steps(RECENT_EPISODES))
         return self.rewards.ask(self.progress, recent)
 
     def fit(self, *, force: bool = False) -> FitReport | None:

@@ -4,7 +4,7 @@ import hashlib
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 
 import numpy as np
 from jaxtyping import Float32
@@ -69,10 +69,9 @@ class Player:
             RlTeacherError: the episode could not be recorded or rendered.
         """
         self._start_episodes(number + 1)
-        try:
+        with suppress(TimeoutError):
             return self._episodes[number].result(timeout_s)
-        except FutureTimeoutError:
-            return None
+        return None
 
     def clip(self, content_hash: str) -> ClipContent | None:
         """Return the clip with this hash; None if there is none."""

@@ -153,9 +153,8 @@ class Comparisons:
         Raises:
             ComparisonNotFound: The comparison does not exist.
         """
-        for row in self._database.rows(
-            sql.COMPARISONS_BY_ID, comparison_ids=sql.valid_ids([comparison_id])
-        ):
+        valid = sql.valid_ids([comparison_id])
+        for row in self._database.rows(sql.COMPARISONS_BY_ID, comparison_ids=valid):
             return sql.comparison_view(row)
         raise ComparisonNotFound([comparison_id])
 

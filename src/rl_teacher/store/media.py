@@ -3,11 +3,10 @@
 Media are in a local folder, or in any file system that fsspec supports.
 """
 
-import contextlib
 import hashlib
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -254,11 +253,9 @@ class LocalFolder:
 
     def read(self, key: str) -> bytes | None:
         """Return the content of a file; None if it does not exist."""
-        with folder_errors(self.path):
-            try:
-                return (self.path / key).read_bytes()
-            except FileNotFoundError:
-                return None
+        with folder_errors(self.path), suppress(FileNotFoundError):
+            return (self.path / key).read_bytes()
+        return None
 
     def remove(self, key: str) -> None:
         """Delete a file, if it exists."""
@@ -286,15 +283,13 @@ class RemoteFolder:
 
     def read(self, key: str) -> bytes | None:
         """Return the content of an object; None if it does not exist."""
-        with remote_errors(self.label):
-            try:
-                return self._file_system.cat_file(key)
-            except FileNotFoundError:
-                return None
+        with remote_errors(self.label), suppress(FileNotFoundError):
+            return self._file_system.cat_file(key)
+        return None
 
     def remove(self, key: str) -> None:
         """Delete an object, if it exists."""
-        with remote_errors(self.label), contextlib.suppress(FileNotFoundError):
+        with remote_errors(self.label), suppress(FileNotFoundError):
             self._file_system.rm_file(key)
 
     def exists(self, key: str) -> bool:

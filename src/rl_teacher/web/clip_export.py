@@ -4,7 +4,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import zip_longest
@@ -105,11 +105,10 @@ class ClipExporter:
 
 def read_cached(path: Path) -> bytes | None:
     """Return the content of a cached file and mark it as used; None if it does not exist."""
-    try:
+    with suppress(FileNotFoundError):
         os.utime(path)
         return path.read_bytes()
-    except FileNotFoundError:
-        return None
+    return None
 
 
 def encode(sides: Sequence[ClipFile], form: ExportFormat) -> bytes:

@@ -230,9 +230,9 @@ def redact_for_labelers(summary: SomeSummary) -> SomeSummary:
 def sparkline_of(rows: Sequence[Mapping[str, Any]]) -> list[float]:
     """Return the first available return metric, oldest first."""
     for name in SPARKLINE_METRICS:
-        values = [finite(row.get(name)) for row in rows]
-        if any(value is not None for value in values):
-            return [value for value in values if value is not None]
+        values = [value for row in rows if (value := finite(row.get(name))) is not None]
+        if values:
+            return values
     return []
 
 

@@ -165,11 +165,9 @@ def problem_from_error(error: Exception) -> Problem:
 
 def type_for_status(status: int) -> ProblemType:
     """Return the problem type with this status, or a generic one."""
-    for kind in PROBLEM_TYPES:
-        if kind.status == status:
-            return kind
     phrase = http.HTTPStatus(status).phrase
-    return ProblemType(phrase.lower().replace(" ", "-"), status, phrase)
+    generic = ProblemType(phrase.lower().replace(" ", "-"), status, phrase)
+    return next((kind for kind in PROBLEM_TYPES if kind.status == status), generic)
 
 
 def describe_errors(errors: Sequence[Any]) -> str:

@@ -39,9 +39,8 @@ def serialize_claim(claimed: ClaimedComparison, labeler: str) -> Comparison:
     """Serialize a claimed comparison; it does not reveal repeats or gold questions."""
     is_repeat = claimed.purpose == "repeat"
     comparison = serialize_comparison(claimed.comparison, labeler, is_repeat=is_repeat)
-    return comparison.model_copy(
-        update={"lease": claimed.lease, "lease_expires_at": claimed.expires_at}
-    )
+    lease = {"lease": claimed.lease, "lease_expires_at": claimed.expires_at}
+    return comparison.model_copy(update=lease)
 
 
 def serialize_clip(view: ClipView) -> Clip:

@@ -73,8 +73,7 @@ class StepBuffer:
         if not self._steps:
             return None
         steps, self._steps = self._steps, []
-        columns = {name: np.stack([step[name] for step in steps]) for name in steps[0]}
-        return Rollout(**columns)
+        return Rollout(**{name: np.stack([step[name] for step in steps]) for name in steps[0]})
 
 
 class WrapperDriver:

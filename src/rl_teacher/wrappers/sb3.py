@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from jaxtyping import Bool
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
@@ -125,9 +126,10 @@ class GymnasiumVecEnv(VecEnv):
         self, wrapper_class: type[gym.Wrapper], indices: VecEnvIndices = None
     ) -> list[bool]:
         """Return whether each environment has a wrapper; False for those in other processes."""
-        inner = self.venv.unwrapped
-        envs = inner.envs if isinstance(inner, SyncVectorEnv) else [None] * self.num_envs
-        return [has_wrapper(envs[index], wrapper_class) for index in self._get_indices(indices)]
+        inner, given = self.venv.unwrapped, self._get_indices(indices)
+        if not isinstance(inner, SyncVectorEnv):
+            return [False for _ in given]
+        return [is_wrapped(inner.envs[index], wrapper_class) for index in given]
 
     def _check_all(self, indices: VecEnvIndices) -> None:
         given: Iterable[int] = self._get_indices(indices)
@@ -144,15 +146,6 @@ class GymnasiumVecEnv(VecEnv):
             AttributeError: there is no such method, as Stable-Baselines3 expects.
         """
         return getattr(self.venv.unwrapped, method)
-
-
-def has_wrapper(env: gym.Env | None, wrapper_class: type[gym.Wrapper]) -> bool:
-    """Return whether an environment has a wrapper of a class."""
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, wrapper_class):
-            return True
-        env = env.env
-    return False
 
 
 def copy_at(observations: Any, index: int) -> Any:
