@@ -33,6 +33,7 @@ from rl_teacher.config.experiment import (
 )
 from rl_teacher.config.fields import check_bounds
 from rl_teacher.envs.check import check_environment
+from rl_teacher.envs.interface import StatefulVectorEnv
 from rl_teacher.envs.registry import EnvInfo, get_env_info, make_vector
 from rl_teacher.report.progress import Progress as Display
 from rl_teacher.report.tensorboard import TensorBoard, default_log_dir
@@ -231,15 +232,8 @@ class TrainingLoop:
         self._options = options
         self._display = display
         self._num_pretraining = pretraining_labels(config) if config.asks else 0
-        env_info, num_envs = experiment.spec.env_info, config.agent_settings.num_envs
-        length = segment_steps(config, env_info)
-        self._venv = make_vector(
-            env_info.id,
-            num_envs,
-            options.workers,
-            keep_steps=recorded_steps(pretraining_labels(config), length, num_envs),
-            frames=config.frames,
-        )
+        env_info = experiment.spec.env_info
+        self._venv = self._make_venv(env_info)
         self._collector = Collector(
             self._venv,
             seed=config.seed,
@@ -255,6 +249,13 @@ class TrainingLoop:
         self._rollouts = InterruptibleRollouts(
             self._agent, self._collector, self._is_stop_requested
         )
+
+    def _make_venv(self, env_info: EnvInfo) -> StatefulVectorEnv:
+        """Make environments, which keep the steps that the first comparisons are chosen from."""
+        config, num_envs = self._config, self._config.agent_settings.num_envs
+        length = segment_steps(config, env_info)
+        kept = recorded_steps(pretraining_labels(config), length, num_envs)
+        return make_vector(env_info.id, num_envs, self._options.workers, kept, config.frames)
 
     def _make_session(self, experiment: OpenExperiment, warm_start: WarmStart) -> PreferenceSession:
         """Create the session with its rewards, and show its status and metrics."""
@@ -346,8 +347,7 @@ class TrainingLoop:
         session, agent = self.session, self._agent
         rollout = self._rollouts.collect()
         session.count_steps(rollout.num_steps)
-        rewards = session.observe(rollout).rewards
-        losses = agent.learn(rollout, rewards)
+        losses = agent.learn(rollout, session.observe(rollout).rewards)
         # Before the next checkpoint, which would replace the last good one.
         check_losses(self._config, losses)
         session.ask()
@@ -357,9 +357,8 @@ class TrainingLoop:
         if is_fitted or (self._config.asks and step // RELABEL_EVERY > before // RELABEL_EVERY):
             self._relabel_buffer()
         self._agent_reset.observe(rollout)
-        self._agent_reset.apply_if_due(
-            agent, step, session.rewards.num_answered, session.rewards.predictor
-        )
+        rewards = session.rewards
+        self._agent_reset.apply_if_due(agent, step, rewards.num_answered, rewards.predictor)
         return {f"agent/{name}": value for name, value in losses.items()}
 
     def _relabel_buffer(self) -> None:
