@@ -68,6 +68,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RlTeacherError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except MemoryError as error:
+        # Runs whose largest arrays do not fit are refused before; see rewards/memory.py.
+        print(
+            f"error: Memory ran out: {str(error) or 'an array cannot be allocated'}. Lower the "
+            "setting of this size, such as a batch size or the number of environments, or free "
+            "memory.",
+            file=sys.stderr,
+        )
+        return RlTeacherError.exit_code
     except BrokenPipeError:
         # The reader of the output, such as `head`, has exited. Python flushes once more at exit,
         # which must not fail again.

@@ -4,15 +4,20 @@ from dataclasses import replace
 import gymnasium as gym
 import numpy as np
 import pytest
+from stable_baselines3 import DQN
 
+from rl_teacher import PreferenceVectorWrapper, PreferenceWrapper
 from rl_teacher.cli import main
+from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.agents import SACConfig
 from rl_teacher.config.experiment import PredictorConfig, TeachConfig
 from rl_teacher.envs.registry import env_spaces, get_env_info
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelSet
+from rl_teacher.rewards import memory
 from rl_teacher.rewards.memory import available_memory, check_memory, memory_needed
 from rl_teacher.runs.folder import Experiment
+from rl_teacher.wrappers.sb3 import RelabelReplay
 
 CONFIG = TeachConfig("ShortHopper-v1", "synth", name="test", n_labels=700)
 TEACH = ["teach", "-e", "ShortHopper-v1", "-n", "x"]
@@ -41,7 +46,7 @@ def wide():
 
 def bytes_for(setting, config):
     needed = memory_needed(config, get_env_info(config.env_id))
-    [found] = [num_bytes for name, num_bytes in needed.items() if setting in name]
+    [found] = [num_bytes for names, num_bytes in needed.items() if names[0] == setting]
     return found
 
 
@@ -72,6 +77,45 @@ def test_run_with_200_000_numbers_per_observation_is_refused(wide, capsys):
     assert Experiment.all() == []
 
 
+def test_array_that_cannot_be_allocated_ends_command_with_error(capsys):
+    arguments = ["-p", "rl", "-a", "sac", "--sac.learning-starts", "8", "-t", "1000"]
+    minibatch = ["--sac.minibatch-size", "1000000000000000"]
+    assert main([*TEACH, *arguments, "--no-tensorboard", *minibatch]) == 2
+    printed = capsys.readouterr().err
+    assert "error: Memory ran out: Unable to allocate" in printed
+    assert "Traceback" not in printed
+    assert main([*TEACH, *arguments, "--no-tensorboard"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("keywords", "setting"),
+    [
+        ({"n_labels": 10**9}, "n_labels or clip_length"),
+        ({"n_labels": 10**9, "pretrain_labels": 10**9}, "pretrain_labels or clip_length"),
+        ({"reward": PredictorConfig(hidden=(10**6, 10**6))}, "reward.hidden or"),
+    ],
+)
+def test_wrapper_beyond_the_memory_is_refused_with_the_keyword_to_lower(keywords, setting):
+    with pytest.raises(BadConfig, match=f"GiB of memory, .* available. Lower {setting}"):
+        PreferenceWrapper(gym.make("CartPole-v1"), **keywords)
+    assert Experiment.all() == []
+
+
+def test_wrapper_of_200_000_numbers_per_observation_is_refused(wide):
+    with pytest.raises(BadConfig, match="GiB of memory"):
+        PreferenceVectorWrapper(gym.make_vec(wide, 2), n_labels=50_000, clip_length=5.0)
+    assert Experiment.all() == []
+
+
+def test_relabelled_replay_buffer_beyond_the_memory_is_refused(monkeypatch):
+    env = PreferenceWrapper(gym.make("CartPole-v1"))
+    model = DQN("MlpPolicy", env, buffer_size=1_000, device="cpu")
+    monkeypatch.setattr(memory, "available_memory", lambda: 1_000)
+    with pytest.raises(BadConfig, match="Lower buffer_size"):
+        model.learn(2_000, callback=RelabelReplay(env))
+    env.close()
+
+
 def test_ordinary_runs_fit_into_the_memory():
     check_memory(CONFIG, get_env_info("ShortHopper-v1"))
     check_memory(replace(CONFIG, predictor="rl", agent="sac"), get_env_info("ShortHopper-v1"))
@@ -91,17 +135,17 @@ def test_memory_of_labels_is_that_of_their_rows(env_id, reward):
     space = InputSpace.from_spaces(*spaces).for_encoder(reward.image_encoder)
     length = round(config.clip_length * get_env_info(env_id).fps)
     labels = LabelSet(length, space, num_members=3, seed=0, capacity=20)
-    assert bytes_for("--n-labels", config) == labels._rows.nbytes
+    assert bytes_for("n_labels", config) == labels._rows.nbytes
 
 
 def test_label_buffer_limits_the_memory_of_labels():
     limited = replace(CONFIG, reward=PredictorConfig(label_buffer=70))
-    assert 10 * bytes_for("--n-labels", limited) == bytes_for("--n-labels", CONFIG)
+    assert 10 * bytes_for("n_labels", limited) == bytes_for("n_labels", CONFIG)
 
 
 def test_replay_buffer_counts_both_observations():
     config = replace(CONFIG, agent="sac", sac=SACConfig(buffer_steps=100))
-    assert bytes_for("--sac.buffer-steps", config) == 100 * 4 * (12 + 12 + 3)
+    assert bytes_for("sac.buffer_steps", config) == 100 * 4 * (12 + 12 + 3)
 
 
 def test_available_memory_is_at_most_that_of_the_machine():

@@ -4,10 +4,11 @@ N: environments, T: steps of a rollout, L: steps of a segment, F: features of an
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from gymnasium.spaces import Space, flatdim
 
@@ -15,15 +16,19 @@ from rl_teacher.clips.recorder import DRAWS_PER_SEGMENT
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.agents import OtherAgentConfig, SACConfig
 from rl_teacher.config.experiment import PredictorConfig, TeachConfig, pretraining_labels
+from rl_teacher.config.fields import as_flag
 from rl_teacher.envs.registry import EnvInfo, env_spaces
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import MAX_IMAGES_PER_SEGMENT
 from rl_teacher.rewards.factory import segment_steps
-from rl_teacher.rewards.learner import recorded_steps
+from rl_teacher.rewards.learner import RewardTask, recorded_steps
 
 FLOAT_BYTES = 4
 ADAM_COPIES = 3
 """Arrays of the size of the weights during training: the weights, and the two averages of Adam."""
+
+MemoryUse = Mapping[tuple[str, ...], int]
+"""Bytes by the settings that determine them."""
 
 
 def check_memory(config: TeachConfig, env_info: EnvInfo) -> None:
@@ -35,11 +40,12 @@ def check_memory(config: TeachConfig, env_info: EnvInfo) -> None:
     refuse_excess(memory_needed(config, env_info))
 
 
-def refuse_excess(needed: Mapping[str, int]) -> None:
+def refuse_excess(needed: MemoryUse, spell: Callable[[str], str] = as_flag) -> None:
     """Refuse arrays that do not fit into the available memory.
 
     Args:
-        needed: bytes by the settings that determine them.
+        needed: the arrays.
+        spell: how the message writes a setting.
 
     Raises:
         BadConfig: they do not fit.
@@ -50,7 +56,8 @@ def refuse_excess(needed: Mapping[str, int]) -> None:
     settings = max(needed, key=needed.__getitem__)
     raise BadConfig(
         f"This run needs about {in_gib(total)} of memory, and {in_gib(available)} are available. "
-        f"Lower {settings}, which accounts for {in_gib(needed[settings])}."
+        f"Lower {' or '.join(map(spell, settings))}, which accounts for "
+        f"{in_gib(needed[settings])}."
     )
 
 
@@ -59,8 +66,8 @@ def in_gib(num_bytes: float) -> str:
     return f"{num_bytes / 2**30:,.1f} GiB"
 
 
-def memory_needed(config: TeachConfig, env_info: EnvInfo) -> Mapping[str, int]:
-    """Estimate the bytes of the largest arrays, by the settings that determine them.
+def memory_needed(config: TeachConfig, env_info: EnvInfo) -> MemoryUse:
+    """Estimate the largest arrays of a run.
 
     The estimate is a lower bound: a run that fits is never refused.
     """
@@ -68,55 +75,66 @@ def memory_needed(config: TeachConfig, env_info: EnvInfo) -> Mapping[str, int]:
     agent, section = config.agent_settings, config.agent_section
     step_bytes = bytes_of(observation_space) + bytes_of(action_space)
     num_steps = getattr(agent, "rollout_steps", 1) * agent.num_envs
-    needed = {f"--{section}.num-envs or rollout-steps": num_steps * step_bytes}
+    needed: dict[tuple[str, ...], int] = {
+        (f"{section}.num_envs", f"{section}.rollout_steps"): num_steps * step_bytes
+    }
     if isinstance(agent, SACConfig):
         replayed = FLOAT_BYTES * (2 * flatdim(observation_space) + flatdim(action_space))
-        needed["--sac.buffer-steps"] = agent.buffer_steps * replayed
+        needed["sac.buffer_steps",] = agent.buffer_steps * replayed
     if not isinstance(agent, OtherAgentConfig):
         num_inputs = flatdim(observation_space)
         if len(observation_space.shape or ()) > 1:
             num_inputs = 0  # the size of an image encoder's output hardly depends on the image
         # At least two networks: policy and value function, or actor and critic.
-        needed[f"--{section}.hidden"] = 2 * network_bytes(num_inputs, agent.hidden)
+        needed[f"{section}.hidden",] = 2 * network_bytes(num_inputs, agent.hidden)
     if config.asks:
         space = InputSpace.from_spaces(observation_space, action_space)
-        space = space.for_encoder(config.reward.image_encoder)
-        needed |= learning_memory(config, space, segment_steps(config, env_info), step_bytes)
+        length = segment_steps(config, env_info)
+        task = RewardTask(config.env_id, space, agent.num_envs, length)
+        labels = LabelNumbers(pretraining_labels(config), config.n_labels)
+        needed |= learning_memory(task, config.reward, labels, step_bytes)
     return needed
 
 
+class LabelNumbers(NamedTuple):
+    """Numbers of labels: before the first fit, and in all; None without a limit."""
+
+    first: int
+    total: int | None
+
+
 def learning_memory(
-    config: TeachConfig, space: InputSpace, length: int, step_bytes: int
-) -> Mapping[str, int]:
-    """Estimate the bytes of recorder, labels and predictor networks.
+    task: RewardTask, config: PredictorConfig, labels: LabelNumbers, step_bytes: int
+) -> MemoryUse:
+    """Estimate recorder, labels and predictor networks.
 
     Args:
-        config: the experiment.
-        space: input space of the predictor.
-        length: L.
+        task: the environments.
+        config: settings of the predictor.
+        labels: numbers of labels.
         step_bytes: bytes of an observation and an action.
     """
-    first = pretraining_labels(config)
-    recorded = recorded_steps(first, length, config.agent_settings.num_envs, space)
+    space, length = task.space.for_encoder(config.image_encoder), task.segment_steps
+    recorded = recorded_steps(labels.first, length, task.num_envs, space)
     # int64 steps of the draws from which the segments of the first comparisons are selected
-    drawn = 8 * DRAWS_PER_SEGMENT * 2 * first * length
-    num_labels = config.n_labels or first
-    if config.reward.label_buffer:
-        num_labels = min(num_labels, config.reward.label_buffer)
+    drawn = 8 * DRAWS_PER_SEGMENT * 2 * labels.first * length
+    num_labels = labels.total or labels.first
+    if config.label_buffer:
+        num_labels = min(num_labels, config.label_buffer)
     stored = min(length, MAX_IMAGES_PER_SEGMENT) if space.has_byte_rows else length
     row_bytes = space.num_features * (1 if space.has_byte_rows else FLOAT_BYTES)
     return {
-        "--pretrain-labels or --clip-length": recorded * step_bytes + drawn,
-        "--n-labels or --clip-length": num_labels * 2 * stored * row_bytes,
-        **predictor_memory(config.reward, space),
+        ("pretrain_labels", "clip_length"): recorded * step_bytes + drawn,
+        ("n_labels", "clip_length"): num_labels * 2 * stored * row_bytes,
+        **predictor_memory(config, space),
     }
 
 
-def predictor_memory(config: PredictorConfig, space: InputSpace) -> Mapping[str, int]:
-    """Estimate the bytes of the predictor's networks."""
+def predictor_memory(config: PredictorConfig, space: InputSpace) -> MemoryUse:
+    """Estimate the predictor's networks."""
     num_inputs = 0 if space.has_byte_rows else space.num_features
     members = config.ensemble_size * network_bytes(num_inputs, config.hidden)
-    return {"--reward.hidden or --reward.ensemble-size": members}
+    return {("reward.hidden", "reward.ensemble_size"): members}
 
 
 def network_bytes(num_inputs: int, hidden: Sequence[int]) -> int:

@@ -19,6 +19,7 @@ from rl_teacher.queries.schedules import Budget, schedule
 from rl_teacher.queries.selectors import selector
 from rl_teacher.rewards.factory import SECONDS_BETWEEN
 from rl_teacher.rewards.learner import RewardLearner, RewardTask
+from rl_teacher.rewards.memory import LabelNumbers, MemoryUse, bytes_of, learning_memory
 from rl_teacher.rewards.trainer import TrainerSettings
 from rl_teacher.session import ExperimentSpec
 from rl_teacher.store.media import slug
@@ -94,6 +95,25 @@ def pretrained_predictor(settings: WrapperSettings, space: InputSpace) -> Reward
     return predictor
 
 
+def reward_task(envs: WrappedEnvs, settings: WrapperSettings) -> RewardTask:
+    """Return the environments as the reward learner knows them."""
+    return RewardTask(
+        envs.env_info.id,
+        envs.input_space,
+        envs.num_envs,
+        envs.segment_steps,
+        shows_ends=not settings.hide_episode_ends,
+    )
+
+
+def memory_needed(envs: WrappedEnvs, settings: WrapperSettings, num_given: int) -> MemoryUse:
+    """Estimate the largest arrays of a wrapper that starts with this number of labels."""
+    first = max(settings.first_labels - num_given, 0) if settings.asks else 0
+    labels = LabelNumbers(first, settings.n_labels)
+    step_bytes = bytes_of(envs.converter.space) + bytes_of(envs.action_space)
+    return learning_memory(reward_task(envs, settings), reward_config(settings), labels, step_bytes)
+
+
 def learner_for(
     envs: WrappedEnvs, settings: WrapperSettings, store: QueryStore, num_given: int
 ) -> RewardLearner:
@@ -105,8 +125,8 @@ def learner_for(
         store: store of the queries.
         num_given: number of initial labels.
     """
-    space, steps, env_id = envs.input_space, envs.segment_steps, envs.env_info.id
-    shows_ends = not settings.hide_episode_ends
+    task = reward_task(envs, settings)
+    space = task.space
     is_pretrained = settings.predictor_path is not None
     pretrained = pretrained_predictor(settings, space) if is_pretrained else None
     training = TrainerSettings(
@@ -119,11 +139,15 @@ def learner_for(
     # Other experiments may have preprocessed the observations of this environment differently.
     shared = [
         segment
-        for segment in (load_shared_segments(store, env_id, steps) if settings.is_human else ())
+        for segment in (
+            load_shared_segments(store, task.env_id, task.segment_steps)
+            if settings.is_human
+            else ()
+        )
         if segment.observations.shape[1:] == space.observation_shape
     ]
     return RewardLearner(
-        RewardTask(env_id, space, envs.num_envs, steps, shows_ends),
+        task,
         query_settings(settings, num_given, shared),
         training,
         QueryQueue(store, named_teacher(envs, settings)),

@@ -12,6 +12,7 @@ from rl_teacher.datasets.import_export import from_experiment
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.rewards.learner import RewardLearner
+from rl_teacher.rewards.memory import refuse_excess
 from rl_teacher.runs.clip_renderer import ClipRenderer
 from rl_teacher.runs.control import Phase, RunStatus
 from rl_teacher.session import PreferenceSession, SessionSettings, open_experiment
@@ -20,6 +21,7 @@ from rl_teacher.wrappers.factory import (
     experiment_spec,
     given_labels,
     learner_for,
+    memory_needed,
     reward_config,
 )
 from rl_teacher.wrappers.settings import WrapperSettings
@@ -50,6 +52,7 @@ class WrapperLearning:
         self.name = spec.name
         space = envs.input_space.for_encoder(reward_config(settings).image_encoder)
         given = given_labels(settings.labels, space, envs.segment_steps)
+        refuse_excess(memory_needed(envs, settings, len(given)), spell=str)
         self._num_given = len(given)
         self._fitted_step = 0
         self._reminded_s = -np.inf

@@ -1,5 +1,6 @@
 """Adapters for Stable-Baselines3: vector environments and replay relabelling."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvS
 
 from rl_teacher.agents.sb3.off_policy import CHUNK
 from rl_teacher.common.errors import BadInput
+from rl_teacher.rewards.memory import refuse_excess
 from rl_teacher.wrappers.controls import Controls
 
 
@@ -213,7 +215,7 @@ class RelabelReplay(BaseCallback):
         """Check the buffer, and that all of its transitions were recorded.
 
         Raises:
-            BadInput: the buffer cannot be relabelled.
+            BadInput: the buffer cannot be relabelled, or its inputs do not fit into memory.
         """
         buffer = getattr(self.model, "replay_buffer", None)
         session = self._wrapper.session
@@ -232,6 +234,9 @@ class RelabelReplay(BaseCallback):
         if buffer is not self._buffer:
             space = self._wrapper.predictor.space
             shape = (buffer.buffer_size, buffer.n_envs, space.num_features)
+            num_filled = min(buffer.buffer_size, self.model._total_timesteps // buffer.n_envs)
+            num_bytes = num_filled * math.prod(shape[1:]) * np.dtype(space.row_dtype).itemsize
+            refuse_excess({("buffer_size",): num_bytes}, spell=str)
             self._buffer, self._slot = buffer, None
             self._rows = np.zeros(shape, space.row_dtype)
         # A transition is added after the callback, unless the callback has ended the training.
