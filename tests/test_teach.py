@@ -14,7 +14,13 @@ import pytest
 
 from rl_teacher.agents.ppo import PPO
 from rl_teacher.agents.reset import AgentReset
-from rl_teacher.common.errors import BadInput, BadObservation, CorruptCheckpoint
+from rl_teacher.common.errors import (
+    BadInput,
+    BadObservation,
+    CorruptCheckpoint,
+    RlTeacherError,
+)
+from rl_teacher.config.agents import OtherAgentConfig
 from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.runs.folder import Experiment, home
@@ -302,3 +308,61 @@ def test_corrected_command_starts_after_failed_start():
         teach(changed(env_id="ShortHopper-v1"), unknown)
     assert teach(changed(predictor="rl", n_labels=None, num_timesteps=512), QUIET).is_finished
     assert Experiment.find("test").config["env_id"] == "ShortReacher-v1"
+
+
+FAILING = {
+    "agent": {
+        "agent": "sb3:SAC",
+        "other": OtherAgentConfig(arguments=("buffer_size=1000000000000000",)),
+    },
+    "update": {"ppo": PPOConfig(num_envs=16, rollout_steps=32, learning_rate=1e30)},
+    "first fit": {"reward": PredictorConfig(hidden=(16, 16), learning_rate=1e30)},
+}
+
+
+@pytest.mark.parametrize("stage", FAILING)
+def test_corrected_command_starts_after_failure_before_first_checkpoint(stage):
+    few = {"n_labels": 8, "num_timesteps": 1_024}
+    if stage != "first fit":
+        few |= {"predictor": "rl", "n_labels": None}
+    with pytest.raises(RlTeacherError):
+        teach(changed(**few, **FAILING[stage]), QUIET)
+    assert Experiment.find("test").load_checkpoint() is None
+    assert teach(changed(**{**few, "num_timesteps": 2_048}), QUIET).is_finished
+    assert Experiment.find("test").config["num_timesteps"] == 2_048
+    with Store.open(home() / "labels.sqlite") as store:
+        assert store.experiments.get("test").answered == (few["n_labels"] or 0)
+
+
+STARTS = """
+import os
+import sys
+from rl_teacher.config.experiment import RunOptions, TeachConfig
+from rl_teacher.session import open_experiment
+from rl_teacher.teach import experiment_spec
+
+# Processes that have imported everything start within a millisecond.
+reader, writer = os.pipe()
+children = []
+for number in range(int(sys.argv[1])):
+    if child := os.fork():
+        children.append(child)
+        continue
+    os.close(writer)
+    os.read(reader, 1)
+    config = TeachConfig("ShortReacher-v1", "rl", name=f"run {number}")
+    with open_experiment(experiment_spec(config, RunOptions())) as experiment:
+        assert experiment.store.experiments.get(config.name).id == experiment.id
+    os._exit(0)
+os.close(writer)
+statuses = [os.waitpid(child, 0)[1] for child in children]
+sys.exit(any(statuses))
+"""
+
+
+def test_twenty_runs_start_at_once_in_an_empty_home():
+    done = subprocess.run([sys.executable, "-c", STARTS, "20"], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert len(Experiment.all()) == 20
+    with Store.open(home() / "labels.sqlite") as store:
+        assert len({each.id for each in store.experiments.all()}) == 20

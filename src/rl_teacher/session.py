@@ -132,7 +132,7 @@ def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
         )
         # Without syncing, a power cut may lose synthetic answers; they are computed again.
         store = stack.enter_context(open_store(is_synced=spec.asks_a_person))
-        if spec.force_new:
+        if folder.starts_over:
             store.experiments.delete(folder.name)
         experiment_id = store.experiments.ensure(folder.name, spec.env_info.id, dict(spec.config))
         instructions = spec.instructions or store.experiments.get(folder.name).instructions

@@ -177,6 +177,8 @@ def experiment_spec(config: TeachConfig, options: RunOptions) -> ExperimentSpec:
 def split_extension(config: TeachConfig) -> tuple[TeachConfig, Control | None]:
     """Separate an existing experiment's own settings from its extension.
 
+    A start that failed before its first checkpoint is not extended: it starts over.
+
     Returns:
         The configuration with the numbers of steps and labels that the experiment began with, and
         the larger numbers as a command of the owner; None if no number is larger.
@@ -185,9 +187,12 @@ def split_extension(config: TeachConfig) -> tuple[TeachConfig, Control | None]:
         BadConfig: there are more labels but no steps left to learn from them.
     """
     try:
-        saved = Experiment.find(config.name).config
+        experiment = Experiment.find(config.name)
     except ExperimentNotFound:
         return config, None
+    if not experiment.has_records:
+        return config, None
+    saved = experiment.config
     steps, labels = int(saved.get("num_timesteps") or 0), saved.get("n_labels")
     target = Control()
     # A smaller number is left as given, and refused with the differences of the configurations.
@@ -195,7 +200,7 @@ def split_extension(config: TeachConfig) -> tuple[TeachConfig, Control | None]:
         target = replace(target, target_steps=config.num_timesteps)
         config = replace(config, num_timesteps=steps)
     if isinstance(labels, int) and config.n_labels is not None and labels < config.n_labels:
-        if target.target_steps is None and Experiment.find(config.name).summary().step >= steps:
+        if target.target_steps is None and experiment.summary().step >= steps:
             raise BadConfig(
                 f"Experiment {config.name!r} has done all {steps:,} steps, so that it cannot learn "
                 f"from more labels. Give it more steps as well, for example -t {2 * steps}."

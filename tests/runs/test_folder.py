@@ -45,6 +45,12 @@ def experiment():
         yield opened
 
 
+def answer_one_comparison(name, labeler):
+    with Store.open(default_url(home())) as store:
+        [comparison_id] = ask(store, store.experiments.ensure(name, ENV_ID, {}), 1)
+        store.labels.add(comparison_id, Answer.LEFT, labeler)
+
+
 class TestHome:
     def test_environment_variable_sets_home(self, tmp_path):
         assert home() == tmp_path / "home"
@@ -138,14 +144,29 @@ class TestOpening:
         with Experiment.open("x", {"seed": 1}) as corrected:
             assert corrected.config == {"seed": 1}
 
-    @pytest.mark.parametrize("record", ["checkpoint", "comparison"])
+    @pytest.mark.parametrize("record", ["checkpoint", "owner", "synthetic:module:function"])
     def test_failed_run_with_records_refuses_another_config(self, record):
-        with Experiment.open("x", CONFIG) as first, Store.open(default_url(home())) as store:
+        with Experiment.open("x", CONFIG) as first:
             if record == "checkpoint":
                 first.save_checkpoint(1, {}, {})
             else:
-                ask(store, store.experiments.ensure("x", ENV_ID, {}), 1)
+                answer_one_comparison("x", record)
             first.fail()
+        with pytest.raises(ConfigMismatch):
+            Experiment.open("x", {"seed": 1})
+
+    def test_failed_start_with_reproducible_labels_accepts_another_config(self):
+        with Experiment.open("x", CONFIG) as first:
+            first.append_metrics({"step": 1})
+            answer_one_comparison("x", "synthetic:oracle")
+            first.fail()
+        with Experiment.open("x", {"seed": 1}) as corrected:
+            assert corrected.starts_over
+            assert (corrected.config, corrected.metrics()) == ({"seed": 1}, [])
+
+    def test_stopped_start_with_labels_refuses_another_config(self):
+        with Experiment.open("x", CONFIG):
+            answer_one_comparison("x", "synthetic:oracle")
         with pytest.raises(ConfigMismatch):
             Experiment.open("x", {"seed": 1})
 

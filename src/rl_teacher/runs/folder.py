@@ -127,11 +127,17 @@ class Experiment:
     """One named experiment on disk.
 
     `open` acquires the lock and returns a writable experiment; `find` returns a read-only one.
+
+    Attributes:
+        name: name of the experiment.
+        folder: its folder.
+        starts_over: whether `open` discarded an earlier experiment of this name.
     """
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
         self.folder = folder
+        self.starts_over = False
         self._lock = FolderLock(folder / "lock")
         self._checkpoints = CheckpointFiles(folder / "checkpoints")
         self._metrics = MetricsFile(folder / "metrics.jsonl")
@@ -225,6 +231,23 @@ class Experiment:
         if is_locked(self._lock.path):
             return state if state is State.FINISHED else State.RUNNING
         return State.STOPPED if state is State.RUNNING else state
+
+    @property
+    def has_records(self) -> bool:
+        """True if another configuration would discard what cannot simply be computed again.
+
+        A start that failed, or was killed, before its first checkpoint leaves only labels that
+        count, and of those not the ones of built-in synthetic teachers.
+        """
+        state = self._marked_state()
+        if state is State.FINISHED or list_checkpoints(self._checkpoints.folder):
+            return True
+        if state is State.STOPPED and self._metrics.last():
+            return True
+        counts = label_counts().get(self.name)
+        if counts is None or not counts.asked:
+            return False
+        return state is State.STOPPED or has_irreproducible_labels(self.name)
 
     def finish(self) -> None:
         """Mark the experiment finished."""
@@ -339,28 +362,23 @@ class Experiment:
     ) -> None:
         """Write the configuration; refuse another one before anything is changed.
 
-        A start that failed before it recorded anything does not bind the name to its configuration.
+        A start that failed before its first checkpoint does not bind the name to its configuration.
         """
         wanted = as_json(config)
-        if force_new:
-            self.wipe()
-        elif self._config_path.exists():
+        self.starts_over = force_new
+        if not force_new and self._config_path.exists():
             try:
                 check_same_config(self.name, self.config, wanted, as_json(defaults))
             except ConfigMismatch:
-                if self._has_records():
+                if self.has_records:
                     raise
+                self.starts_over = True
+        if self.starts_over:
+            self.wipe()
         remove_unfinished(self.folder)
         self._checkpoints.clear_unfinished()
         self._write_json(self._config_path, wanted)
         self._mark(State.RUNNING)
-
-    def _has_records(self) -> bool:
-        """Return True if the experiment has metrics, a checkpoint or comparisons."""
-        if self._metrics.last() or list_checkpoints(self._checkpoints.folder):
-            return True
-        counts = label_counts().get(self.name)
-        return counts is not None and counts.asked > 0
 
     def _mark(self, state: State) -> None:
         with self._writing():
@@ -416,6 +434,19 @@ def label_counts() -> dict[str, Counts]:
         return {each.name: Counts(each.asked, each.answered) for each in views}
     except StoreUnavailable:
         return {}
+
+
+def has_irreproducible_labels(name: str) -> bool:
+    """Return whether people or custom teachers have answered; built-in ones answer alike again."""
+    from rl_teacher.store.labelers import TEACHER_PREFIX  # noqa: PLC0415 - slow
+
+    with open_store() as store:
+        labelers = store.labelers.names_in(name)
+    # The name of a custom teacher has a second colon: synthetic:module:function.
+    return any(
+        not each.startswith(TEACHER_PREFIX) or ":" in each.removeprefix(TEACHER_PREFIX)
+        for each in labelers
+    )
 
 
 def env_id_of(experiment: Experiment) -> str:
