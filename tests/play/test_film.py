@@ -1,3 +1,5 @@
+import os
+import signal
 from contextlib import closing
 
 import av
@@ -6,7 +8,8 @@ import pytest
 from PIL import Image, ImageSequence
 
 from rl_teacher.cli import main
-from rl_teacher.clips.offscreen import working_pool
+from rl_teacher.clips import offscreen
+from rl_teacher.clips.offscreen import OffscreenRenderer, working_pool
 from rl_teacher.clips.video import GAP_PIXELS
 from rl_teacher.common.errors import BadInput, RunFolderUnusable
 from rl_teacher.play import film
@@ -127,6 +130,29 @@ class TestPlace:
         assert path.read_bytes() == b"earlier"
         assert [each.name for each in tmp_path.iterdir() if "film" in each.name] == ["film.mp4"]
         capsys.readouterr()
+
+    @pytest.mark.usefixtures("_opengl")
+    def test_killed_renderer_is_reported_and_keeps_earlier_file(
+        self, home, tmp_path, capsys, monkeypatch
+    ):
+        path = tmp_path / "film.mp4"
+        path.write_bytes(b"earlier")
+        draw = OffscreenRenderer.draw
+
+        def kill_after_first_image(renderer, *arguments):
+            images = draw(renderer, *arguments)
+            yield next(images)
+            os.kill(renderer._pool.submit(os.getpid).result(), signal.SIGKILL)
+            yield from images
+
+        monkeypatch.setattr(offscreen, "CHUNK_FRAMES", 1)
+        monkeypatch.setattr(OffscreenRenderer, "draw", kill_after_first_image)
+        assert main(["play", "synth", "--video", str(path)]) == 2
+        printed = capsys.readouterr().err
+        assert "error: The process that renders images was killed" in printed
+        assert "Traceback" not in printed
+        assert path.read_bytes() == b"earlier"
+        assert [each.name for each in tmp_path.iterdir() if "film" in each.name] == ["film.mp4"]
 
 
 class TestImages:

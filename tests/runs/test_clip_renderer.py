@@ -1,4 +1,6 @@
 import io
+import os
+import signal
 
 import av
 import gymnasium
@@ -9,7 +11,7 @@ from gymnasium.envs.registration import EnvSpec
 from rl_teacher.agents.collector import Collector
 from rl_teacher.clips.poses import unpack
 from rl_teacher.clips.recorder import Recorder
-from rl_teacher.common.errors import BadInput
+from rl_teacher.common.errors import BadInput, RendererKilled
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.registry import get_env_info, make_vector
 from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore, check_renderable
@@ -134,6 +136,17 @@ def test_failed_required_clip_raises(clip_store):
     clip_renderer = FailingRenderer(get_env_info("ShortHopper-v1"), venv, clip_store)
     with pytest.raises(BadInput, match="no frame buffer"):
         show_and_wait(clip_renderer, segments)
+    clip_renderer.close()
+    venv.close()
+
+
+def test_killed_rendering_process_is_reported_with_remedy(clip_store):
+    venv, segments = record("CartPole-v1")
+    clip_renderer = make_renderer("CartPole-v1", venv, clip_store)
+    show_and_wait(clip_renderer, segments[:1])
+    os.kill(clip_renderer._renderer._pool.submit(os.getpid).result(), signal.SIGKILL)
+    with pytest.raises(RendererKilled, match="Free memory"):
+        show_and_wait(clip_renderer, segments[1:])
     clip_renderer.close()
     venv.close()
 

@@ -16,6 +16,8 @@ import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -23,7 +25,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Float32, UInt8
 
-from rl_teacher.common.errors import BadInput
+from rl_teacher.common.errors import BadInput, RendererKilled
 
 CHUNK_FRAMES = 25
 WITHOUT_A_DISPLAY = ("egl", "osmesa")
@@ -82,21 +84,42 @@ class OffscreenRenderer:
             view: the scene, camera distance and size.
             poses: [T, B, 7] poses of the bodies.
             targets: [T, 3] points that the camera looks at.
+
+        Raises:
+            RendererKilled: the process was killed.
         """
         # The next chunk is rendered while the caller works on this one.
         pending = None
-        for first in range(0, len(poses), CHUNK_FRAMES):
-            frames = slice(first, first + CHUNK_FRAMES)
-            upcoming = self._pool.submit(draw_frames, view, poses[frames], targets[frames])
+        with report_killed_process():
+            for first in range(0, len(poses), CHUNK_FRAMES):
+                frames = slice(first, first + CHUNK_FRAMES)
+                upcoming = self._pool.submit(draw_frames, view, poses[frames], targets[frames])
+                if pending is not None:
+                    yield from pending.result()
+                pending = upcoming
             if pending is not None:
                 yield from pending.result()
-            pending = upcoming
-        if pending is not None:
-            yield from pending.result()
 
     def close(self) -> None:
         """End the process."""
         self._pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def report_killed_process() -> Iterator[None]:
+    """Convert the error of a pool whose process was killed to one that names a remedy.
+
+    Raises:
+        RendererKilled: the process was killed.
+    """
+    try:
+        yield
+    except BrokenProcessPool as error:
+        raise RendererKilled(
+            "The process that renders images was killed, most likely because the memory of this "
+            "machine ran out. Free memory, for example by ending other runs or giving them fewer "
+            "environments, and give the same command again."
+        ) from error
 
 
 def working_pool() -> ProcessPoolExecutor:

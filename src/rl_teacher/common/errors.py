@@ -24,6 +24,7 @@
     |-- CorruptClip                    a truncated or altered clip
     |-- StoreUnavailable               the database cannot be opened, read or written
     |-- RunFolderUnusable              read-only, or the disk is full
+    |-- RendererKilled                 the process that renders images was killed
     `-- ExperimentInUse                another process runs the experiment
 
 Each message states what was given, what was needed, and what to do.
@@ -177,6 +178,10 @@ class StoreUnavailable(RlTeacherError):
 
 class RunFolderUnusable(RlTeacherError):
     """A run folder that cannot be written: read-only, or on a full disk."""
+
+
+class RendererKilled(RlTeacherError):
+    """A process that renders images and was killed, for example because memory ran out."""
 
 
 class ExperimentInUse(RlTeacherError):

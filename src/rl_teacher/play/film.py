@@ -65,6 +65,7 @@ def write_film(actors: Sequence[Actor], options: PlayOptions, path: Path, consol
     Raises:
         RunFolderUnusable: the video cannot be written.
         BadInput: nothing can be rendered on this machine.
+        RendererKilled: the rendering process was killed.
     """
     failure, remedy = f"The video cannot be written to {path}", "Name another place with --video."
     with write_errors(failure, remedy):

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from rl_teacher.clips import poses
-from rl_teacher.clips.offscreen import OffscreenRenderer, View
+from rl_teacher.clips.offscreen import OffscreenRenderer, View, report_killed_process
 from rl_teacher.clips.scene import aim_camera, build_scene, scene_bytes
 from rl_teacher.clips.segment import Segment, frame_steps
 from rl_teacher.clips.video import Frame, encode_mp4
@@ -123,6 +123,7 @@ class SegmentRenderer:
 
         Raises:
             BadInput: the replay does not reproduce the segment, or nothing is drawn.
+            RendererKilled: the rendering process was killed.
         """
         steps, fps = frame_steps(len(segment), self.env_info.fps)
         if self.model is not None:
@@ -131,10 +132,11 @@ class SegmentRenderer:
         assert record is not None  # noqa: S101 - only MuJoCo needs no replay
         episode_steps = int(segment.scene_states[0, 1]) + steps
         observations = segment.observations[steps]
-        rendering = self._pool.submit(
-            _render_video, self.env_info.id, record, episode_steps, observations, frames, fps
-        )
-        return ClipFile("video", rendering.result(), len(steps), fps)
+        with report_killed_process():
+            video = self._pool.submit(
+                _render_video, self.env_info.id, record, episode_steps, observations, frames, fps
+            ).result()
+        return ClipFile("video", video, len(steps), fps)
 
     def images(
         self,
@@ -157,6 +159,7 @@ class SegmentRenderer:
 
         Raises:
             BadInput: nothing can be rendered on this machine.
+            RendererKilled: the rendering process was killed.
         """
         if self.model is None or self.scene is None:
             assert record is not None  # noqa: S101 - only MuJoCo needs no replay

@@ -29,6 +29,7 @@ from rl_teacher.common.errors import (
     LabelerExists,
     LabelerNotFound,
     MediaNotFound,
+    RendererKilled,
     RlTeacherError,
     RunFolderUnusable,
     StoreUnavailable,
@@ -111,6 +112,7 @@ TYPE_OF_ERROR = (
     (ExperimentInUse, RUNNING),
     (InviteUnusable, INVITE_UNUSABLE),
     (CorruptClip, DAMAGED),
+    (RendererKilled, NOT_RENDERED),
     ((StoreUnavailable, RunFolderUnusable), UNAVAILABLE),
     (BadInput, NOT_VALID),
 )
