@@ -417,6 +417,32 @@ def study(**settings: Any) -> Metrics:
     return simulated_labelers.study(**settings)
 
 
+# --- film: a video of an agent ---
+
+
+def film(env_id: str, num_episodes: int) -> Metrics:
+    """Train an agent for one rollout, and time a video of its episodes."""
+    import av
+    from rich.console import Console
+
+    from rl_teacher.play.commands import open_actors
+    from rl_teacher.play.film import write_film
+    from rl_teacher.play.options import PlayOptions
+    from rl_teacher.teach import teach as run
+
+    config = TeachConfig(env_id, "rl", name="film", num_timesteps=2_048)
+    run(config, RunOptions(no_tensorboard=True))
+    options = PlayOptions(config.name, episodes=num_episodes)
+    with tempfile.TemporaryDirectory() as folder, open_actors(options) as actors:
+        path = Path(folder) / "film.mp4"
+        console = Console(stderr=True)
+        rendering_s, _ = timed(partial(write_film, actors, options, path, console))
+        with av.open(str(path), mode="r") as file:
+            assert file.duration is not None  # noqa: S101 - a complete file
+            film_s = file.duration / av.time_base
+    return {"film_s": film_s, "rendering_s": rendering_s}
+
+
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     """Return the duration in seconds and the result of a call."""
     start_s = time.perf_counter()
@@ -443,6 +469,7 @@ JOBS: dict[str, Callable[..., Metrics]] = {
     "atari": atari,
     "labels": labels,
     "study": study,
+    "film": film,
 }
 
 
