@@ -36,7 +36,6 @@ from tests.wrappers.environments import (
     QUICK,
     Continuous,
     Counter,
-    InPlace,
     ManyActions,
     Parts,
     Pictures,
@@ -190,22 +189,6 @@ def test_episode_ends_can_be_hidden():
     env = wrapped(hide_episode_ends=True)
     env.pretrain()
     assert not env.predictor.keeps_zero
-    env.close()
-
-
-def test_action_changed_in_place_by_environment_is_recorded_as_given():
-    seen: list[Segment] = []
-
-    def watch(left, right):
-        seen.extend([left, right])
-        return left.true_return - right.true_return
-
-    env = wrapped(InPlace, teacher=watch)
-    take_steps(env, 400)
-    assert len(seen) >= 20
-    assert all(np.abs(segment.actions).max() <= 1 for segment in seen)
-    for segment in seen:
-        np.testing.assert_allclose(segment.rewards, segment.actions[:, 0], rtol=1e-6)
     env.close()
 
 
@@ -425,13 +408,6 @@ def test_second_wrapper_with_same_name_is_refused():
     with pytest.raises(ExperimentInUse):
         wrapped(name="mine")
     env.close()
-
-
-def test_second_close_does_nothing():
-    env = wrapped()
-    env.close()
-    env.close()
-    assert env.session.is_closed
 
 
 def test_metrics_are_logged_as_json():

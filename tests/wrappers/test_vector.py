@@ -12,7 +12,7 @@ from rl_teacher import PreferenceVectorWrapper
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadObservation
 from rl_teacher.envs.registry import make_vector
-from tests.wrappers.environments import QUICK, Counter, InPlace, Parts
+from tests.wrappers.environments import QUICK, Counter, InPlace, Parts, wrapped
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 
@@ -116,21 +116,6 @@ def test_infos_contain_true_rewards_except_of_reset_steps():
     venv.close()
 
 
-def test_actions_changed_in_place_by_environments_are_recorded_as_given():
-    venv = vector(kind=InPlace, collect_only=True)
-    venv.reset(seed=0)
-    venv.action_space.seed(0)
-    for _ in range(60):
-        venv.step(venv.action_space.sample())
-    venv.session._observe_buffer()
-    assert venv.session.learning is not None
-    recorder = venv.session.learning.learner.recorder
-    for segment in recorder.segments(recorder.cut(20, np.random.default_rng(0))):
-        np.testing.assert_allclose(segment.rewards, segment.actions[:, 0], rtol=1e-6)
-        assert np.abs(segment.actions).max() <= 1
-    venv.close()
-
-
 def test_dict_observations_are_flattened():
     venv = vector(kind=Parts)
     venv.pretrain()
@@ -160,11 +145,29 @@ def test_nan_reward_is_refused_with_index_of_environment():
     venv.close()
 
 
-def test_second_close_does_nothing():
-    venv = vector()
-    venv.close()
-    venv.close()
-    assert venv.session.is_closed
+@pytest.mark.parametrize("wrap", [wrapped, vector])
+def test_actions_changed_in_place_by_environments_are_recorded_as_given(wrap):
+    seen: list[Segment] = []
+
+    def watch(left, right):
+        seen.extend([left, right])
+        return left.true_return - right.true_return
+
+    env = wrap(kind=InPlace, teacher=watch)
+    env.pretrain()
+    assert len(seen) >= 20
+    for segment in seen:
+        np.testing.assert_allclose(segment.rewards, segment.actions[:, 0], rtol=1e-6)
+        assert np.abs(segment.actions).max() <= 1
+    env.close()
+
+
+@pytest.mark.parametrize("wrap", [wrapped, vector])
+def test_second_close_does_nothing(wrap):
+    env = wrap()
+    env.close()
+    env.close()
+    assert env.session.is_closed
 
 
 def test_async_vector_environment_can_be_wrapped():
