@@ -159,6 +159,18 @@ def test_saved_state_contains_exclusions(survey):
     assert other.read_answers().has_revisions is False
 
 
+def test_answer_to_comparison_of_killed_run_is_read_although_it_was_not_recovered(survey, tmp_path):
+    """Its clips are rendered after the recovery, because another comparison shows them as well."""
+    experiment_id = survey.store.experiments.ensure("mine", ENV_ID, {})
+    segments = SegmentFiles(tmp_path / "segments")
+    query_store = QueryStore(survey.store, experiment_id, segments, show=lambda _: None)
+    queue = QueryQueue(query_store, NamedTeacher(human_teacher, "", 0))
+    queue.recover()
+    assert queue.num_asked == 0
+    survey.answer("ann", 1, LEFT)
+    assert [each.id for each in queue.read_answers().first] == [survey.ids[1]]
+
+
 @pytest.mark.parametrize("shows_others", [True, False])
 def test_segments_are_shared_only_if_they_can_be_shown(survey, tmp_path, shows_others):
     shown = survey.queue.asked()[0].left

@@ -12,7 +12,7 @@ from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import CorruptCheckpoint
 from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
 from rl_teacher.store.media import SegmentFiles
-from rl_teacher.store.records import ComparisonFilter, NewLabel
+from rl_teacher.store.records import ComparisonFilter, NewLabel, StoredLabel
 from rl_teacher.store.store import Store
 from rl_teacher.teachers.teacher import Teacher, TeacherContext, comparison_rng
 
@@ -291,7 +291,12 @@ class QueryQueue:
         A query whose only answer was taken back waits again.
         """
         before = self._apply_exclusions(self._store.store.labelers.excluded_ids())
-        labels = self._store.store.labels.since(self._store.experiment_id, self._newest_label_id)
+        labels = self._new_labels()
+        has_unknown = any(each.comparison_id not in self._queries for each in labels)
+        if has_unknown and self._store.show is not None:
+            # A killed run asked it, but its clips could not be shown when this one recovered.
+            self.recover()
+            labels = self._new_labels()
         for label in labels:
             self._newest_label_id = max(self._newest_label_id, label.id)
             query = self._queries.get(label.comparison_id)
@@ -304,6 +309,9 @@ class QueryQueue:
             else:
                 query.answers[label.labeler_id] = label.answer
         return self._changes_since(before)
+
+    def _new_labels(self) -> list[StoredLabel]:
+        return self._store.store.labels.since(self._store.experiment_id, self._newest_label_id)
 
     def _apply_exclusions(self, excluded: frozenset[int]) -> dict[int, Answers]:
         """Exclude or include labelers; return the previous answers to affected queries."""
