@@ -1,13 +1,16 @@
 """End-to-end runs in which a person labels on the page despite interruptions."""
 
+import json
 import signal
 from statistics import fmean
 
 import pytest
 
+from rl_teacher.clips.answer import Answer
+from rl_teacher.common.state_dict import array_to_text, part_of
 from rl_teacher.runs.folder import Experiment
 from tests.browser.experiments import labels_given
-from tests.browser.labelling_page import LabellingPage
+from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
 from tests.browser.person import Person
 from tests.browser.processes import Running, Service, as_home, open_store
 
@@ -17,7 +20,6 @@ pytestmark = pytest.mark.browser
 def teach(home, env_id, *flags):
     """Start `rl-teacher teach -p human`."""
     command = ["teach", "-p", "human", "-e", env_id, "-n", "mine", "--no-tensorboard"]
-    command += ["--exit-when-finished"]
     return Running(home, "run", *command, "--no-browser", *flags)
 
 
@@ -44,7 +46,7 @@ def store(home):
 
 def test_run_prints_link_through_which_a_person_labels(home, store, open_context):
     flags = ["-L", "6", "-l", "12", "-t", "30000", "-i", "500", "--port", "0"]
-    run = teach(home, "ShortReacher-v1", *flags)
+    run = teach(home, "ShortReacher-v1", "--exit-when-finished", *flags)
     try:
         page = open_context().new_page()
         page.goto(run.printed_link())
@@ -67,11 +69,80 @@ def test_run_prints_link_through_which_a_person_labels(home, store, open_context
         assert Experiment.find("mine").metrics()[-1]["labels_answered"] == 12
 
 
+def test_answers_given_while_paused_finished_and_extended_are_stored_and_used(
+    home, store, open_context
+):
+    sizes = ["-L", "4", "-l", "8", "-t", "4096", "-i", "64"]
+    ppo = ["--ppo.num-envs", "8", "--ppo.rollout-steps", "64"]
+    run = teach(home, "ShortReacher-v1", *sizes, *ppo, "--port", "0")
+    try:
+        context = open_context()
+        labelling, owner = context.new_page(), context.new_page()
+        labelling.goto(run.printed_link())
+        person = Person(LabellingPage(labelling), home, store)
+        person.answer_until(5)
+
+        owner.goto(labelling.url.replace("/label", ""))
+        controls = owner.get_by_role("group", name="Run", exact=True)
+        controls.get_by_role("button", name="Pause").click(timeout=PATIENCE_MS)
+        resume = controls.get_by_role("button", name="Resume")
+        resume.wait_for(timeout=PATIENCE_MS)
+        person.answer()
+        resume.click()
+        person.answer_until(7)
+
+        # Another labeler gives the last label that the run needs.
+        on_screen = person.labelling.shown_comparison()
+        store.labels.add(on_screen, Answer.EQUAL, "Ada")
+        saved = "Labels are saved, and used if it is extended."
+        labelling.get_by_text(saved).wait_for(timeout=PATIENCE_MS)
+        person.answer()
+        labelling.get_by_role("heading", name="The run is finished").wait_for(timeout=PATIENCE_MS)
+
+        owner.get_by_label("Labels in all").fill("12", timeout=PATIENCE_MS)
+        owner.get_by_label("Steps in all").fill("8192")
+        owner.get_by_role("button", name="Extend", exact=True).click()
+        person.answer_until(12)
+        finished = owner.get_by_text("Finished 8.2k steps with 12 labels").first
+        finished.wait_for(timeout=PATIENCE_MS)
+        person.labelling.wait_until_sent()
+        assert run.end(signal.SIGINT) == 0, run.printed()
+    finally:
+        run.end()
+    person.log.insert(7, (on_screen, Answer.EQUAL))
+    assert stored_labels(home) == person.log
+    fitted = last_fit(home)
+    assert [fitted[name] for name in ("num_labels", "num_updated", "is_revised")] == [12, 0, False]
+    assert fitted["answers"] == answers_by_clips(store)
+
+
+def last_fit(home):
+    """Return the answers that the last checkpoint contains, and how many the last fit used."""
+    with as_home(home):
+        checkpoint = Experiment.find("mine").load_checkpoint()
+    assert checkpoint is not None
+    counts = part_of(checkpoint.arrays, "rewards/trainer/counts")
+    queries = json.loads(array_to_text(checkpoint.arrays["rewards/queue/queries"]))
+    return {
+        "num_labels": counts["num_labels_fitted"],
+        "num_updated": counts["num_updated"],
+        "is_revised": counts["is_revised"],
+        "answers": {(left, right): set(answers.values()) for left, right, answers in queries},
+    }
+
+
+def answers_by_clips(store):
+    """Return the current answers of all labelers by the hashes of the clips."""
+    asked = store.comparisons.asked(store.experiments.get("mine").id)
+    votes = store.labels.votes(each.id for each in asked)
+    return {(each.left_hash, each.right_hash): set(votes[each.id].values()) for each in asked}
+
+
 @pytest.mark.slow
 def test_agent_learns_from_60_labels_despite_interruptions(home, store, open_context):
     service = Service(home)
     flags = ["-L", "20", "-l", "60", "-t", "600000", "--instructions", "Prefer the faster one."]
-    run = teach(home, "ShortHopper-v1", *flags)
+    run = teach(home, "ShortHopper-v1", "--exit-when-finished", *flags)
     try:
         assert service.address.url in run.printed_link()
         page = open_context().new_page()

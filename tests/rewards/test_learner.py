@@ -245,6 +245,36 @@ def test_revised_answer_rebuilds_label_set(tmp_path):
     assert targets(world) == [0.5, 1]
 
 
+def test_single_last_label_is_fitted_at_the_end(tmp_path):
+    """One label more than 50 is less than 2 % more, too little for another fit during training."""
+    world = World(tmp_path, teacher=human_teacher)
+    world.roll_out(3)
+    num_before = world.learner.ask(Progress(1000, 0.0), RECENT) - 1
+    assert num_before > 50
+    answer(world, "ann", *[LEFT] * num_before)
+    world.learner.fit()
+    assert not world.learner.fit_remaining()
+    answer(world, "ann", *[None] * num_before, RIGHT)
+    assert world.learner.fit() is None
+    assert world.learner.fit_remaining()
+    assert world.learner.metrics()["fits"] == 2
+    assert not world.learner.fit_remaining()
+
+
+def test_revision_read_before_a_save_is_fitted_after_resuming(tmp_path):
+    world = survey_world(tmp_path)
+    answer(world, "ann", LEFT, LEFT)
+    world.learner.fit()
+    answer(world, "ann", RIGHT)
+    world.learner.read_answers()
+    state = world.learner.state()
+    world.store.close()
+    other = World(tmp_path, teacher=human_teacher)
+    other.learner.load_state(state)
+    assert other.learner.fit() is not None
+    assert targets(other) == [0, 1]
+
+
 def test_labels_follow_exclusion_and_inclusion_of_labeler(tmp_path):
     world = survey_world(tmp_path)
     answer(world, "ann", LEFT)

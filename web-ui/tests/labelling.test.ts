@@ -2,8 +2,9 @@ import 'fake-indexeddb/auto'
 import { describe, expect, it, vi } from 'vitest'
 
 import type { LoadedClip } from '../src/lib/clips'
+import type { EventHandlers } from '../src/lib/events'
 import { LabellingSession, type Service } from '../src/lib/labelling.svelte'
-import type { Comparison, LabelSubmission, Progress } from '../src/lib/api-types'
+import type { Comparison, ExperimentSummary, LabelSubmission, Progress } from '../src/lib/api-types'
 
 const MINUTE_MS = 60_000
 const progress: Progress = { mine: 0, answered: 0, asked: 9, target: null, waiting: 9, message: '' }
@@ -23,6 +24,7 @@ const comparison = (id: number): Comparison => ({
 function createSession({ lost = [], most = Infinity }: { lost?: string[]; most?: number } = {}) {
   const sent: LabelSubmission[] = []
   const released: string[] = []
+  const events: EventHandlers = {}
   let numLeased = 0
   const free = { most }
   const service: Service = {
@@ -38,7 +40,10 @@ function createSession({ lost = [], most = Infinity }: { lost?: string[]; most?:
       sent.push(...labels)
       return Promise.resolve({ accepted: labels.map((one) => one.request_id), rejected: [] })
     },
-    listen: () => () => undefined,
+    listen: (_, handlers) => {
+      Object.assign(events, handlers)
+      return () => undefined
+    },
     renewLeases: () => Promise.resolve({ renewed: {}, lost }),
     releaseLeases: (leases) => (released.push(...leases), Promise.resolve()),
   }
@@ -53,7 +58,7 @@ function createSession({ lost = [], most = Infinity }: { lost?: string[]; most?:
     database: new IDBFactory(),
   })
   const idsAhead = () => session.queue.items.map((ready) => ready.comparison.id)
-  return { session, sent, released, idsAhead, free }
+  return { session, sent, released, idsAhead, free, events }
 }
 
 const settle = () => new Promise((done) => setTimeout(done, 20))
@@ -112,6 +117,20 @@ describe('labelling session', () => {
     await settle()
     expect(session.current?.comparison.id).toBe(1)
     expect(session.isHeldByOthers).toBe(false)
+    session.stop()
+  })
+
+  it('releases the comparisons behind the one on screen when the run finishes', async () => {
+    const { session, sent, released, idsAhead, events, free } = createSession()
+    await session.start()
+    free.most = 0
+    events.experiment?.({ phase: 'finished', progress, latest_episode: null } as ExperimentSummary)
+    await settle()
+    expect(idsAhead()).toEqual([])
+    expect(released).toEqual(['lease-2', 'lease-3', 'lease-4'])
+    session.answer('left')
+    await settle()
+    expect(sent).toMatchObject([{ comparison_id: 1, lease: 'lease-1' }])
     session.stop()
   })
 

@@ -240,6 +240,25 @@ class RewardLearner(RewardSource):
             fitted = self._trainer.fit_if_due(force=force)
         return None if fitted is None else self._install(fitted)
 
+    def fit_remaining(self) -> bool:
+        """Fit to answers that no fit has used yet, and wait for it; return whether there were any.
+
+        Usually a few labels wait until there are enough for another fit.
+        """
+        self._finish_fit()
+        self.read_answers()
+        has_unfitted = self._trainer.has_unfitted_labels
+        if has_unfitted:
+            self.fit(force=True)
+            self._finish_fit()
+        return has_unfitted
+
+    def _finish_fit(self) -> None:
+        """Wait for a fit in the background."""
+        fitted = self._trainer.finish(wait=True)
+        if fitted is not None:
+            self._install(fitted)
+
     def _evaluate_on_fresh(self, queries: Sequence[Query]) -> None:
         """Record whether the predictor agrees with new labels, which it was not fitted to yet."""
         labels = self._trainer.labels
@@ -366,9 +385,7 @@ class RewardLearner(RewardSource):
         """Return everything needed to resume exactly; segments and answers stay in the store."""
         # A fit in the background has counted its labels as fitted; from a checkpoint without its
         # result, a resumed run would not repeat it.
-        fitted = self._trainer.finish(wait=True)
-        if fitted is not None:
-            self._install(fitted)
+        self._finish_fit()
         # The label set as places in the order asked, since ids differ between stores.
         place_of = {each.id: place for place, each in enumerate(self._queue.asked())}
         places = [place_of[i] for i in self._trainer.labels.comparison_ids]

@@ -84,6 +84,10 @@ class RewardSource(ABC):
         """
         return None
 
+    def fit_remaining(self) -> bool:
+        """Fit to answers that no fit has used yet; return whether there were any."""
+        return False
+
     def metrics(self) -> Metrics:
         """Return the numbers of labels and fits, and the quality of the last fit."""
         return {}

@@ -115,6 +115,15 @@ class PredictorTrainer:
         """True while a fit runs in the background, during which the labels must not change."""
         return self._running is not None
 
+    @property
+    def has_unfitted_labels(self) -> bool:
+        """Whether labels were added, updated or revised since the last fit began."""
+        return self._is_revised or self._num_new > 0
+
+    @property
+    def _num_new(self) -> int:
+        return self.labels.num_added - self._num_labels_fitted + self._num_updated
+
     # --- labels ---
 
     def add_given(self, pairs: Iterable[LabelledPair]) -> None:
@@ -180,10 +189,9 @@ class PredictorTrainer:
         return None
 
     def _is_due(self, *, force: bool) -> bool:
-        num_new = self.labels.num_added - self._num_labels_fitted + self._num_updated
         # A full label buffer holds fewer labels than were ever added.
         num_known = min(self._num_labels_fitted, len(self.labels))
-        is_due = num_new > 0 and num_new >= self._fit_growth * num_known
+        is_due = self._num_new > 0 and self._num_new >= self._fit_growth * num_known
         return is_due or (force and len(self.labels) > 0)
 
     def _refit(self) -> FitResult:
@@ -215,6 +223,7 @@ class PredictorTrainer:
             "num_fit_steps": np.asarray(self.num_fit_steps),
             "num_labels_fitted": np.asarray(self._num_labels_fitted),
             "num_updated": np.asarray(self._num_updated),
+            "is_revised": np.asarray(self._is_revised),
         }
         return nest({"counts": own, "fitter": self._fitter.state()})
 
@@ -225,6 +234,7 @@ class PredictorTrainer:
         self.num_fit_steps = int(state["counts/num_fit_steps"])
         self._num_labels_fitted = int(state["counts/num_labels_fitted"])
         self._num_updated = int(state["counts/num_updated"])
+        self._is_revised = bool(state["counts/is_revised"])
 
     def close(self) -> None:
         """Stop background threads."""

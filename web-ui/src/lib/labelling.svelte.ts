@@ -280,6 +280,12 @@ export class LabellingSession {
     if (this.queue.drop(({ lease }) => leases.has(lease ?? ''))) void this.queue.fill()
   }
 
+  /** Release the comparisons behind the one on screen: a finished run does not learn from them. */
+  #releaseQueued(): void {
+    const leases = this.queue.items.flatMap(({ comparison }) => comparison.lease ?? [])
+    if (this.queue.drop(() => true)) this.#service.releaseLeases(leases).catch(() => undefined)
+  }
+
   // --- state of the service ---
 
   async #readSummary(): Promise<void> {
@@ -294,6 +300,7 @@ export class LabellingSession {
   #followSummary(summary: ExperimentSummary): void {
     if (summary.progress.asked !== this.summary?.progress.asked) this.#lastAskedStep = summary.step
     if (hasStartedTraining(this.summary, summary)) this.#announceStart()
+    if (summary.phase === 'finished') this.#releaseQueued()
     this.summary = summary
     this.#followProgress(summary.progress)
     if (summary.latest_episode !== null) void this.latestEpisode.show(summary.latest_episode)
