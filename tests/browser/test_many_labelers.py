@@ -9,7 +9,7 @@ from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.store.records import AssignmentPolicy, Control, NewLabel
 from rl_teacher.web.address import experiment_path
 from tests.browser.conftest import PHONE
-from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
+from tests.browser.labelling_page import KEYS, PATIENCE_MS, LabellingPage
 
 pytestmark = pytest.mark.browser
 
@@ -107,6 +107,31 @@ class TestInvites:
         comparison_id = labelling.answer(Answer.EQUAL)
         labelling.wait_until_sent()
         assert answers_of(store, experiment, name) == {comparison_id: Answer.EQUAL}
+
+    def test_invited_labeler_practises_with_gold_comparisons(self, invite, join, experiment, store):
+        golds = experiment.ask(3)
+        for each in golds:
+            store.labels.add(each, Answer.LEFT, "owner")
+            store.comparisons.set_gold(each, Answer.LEFT)
+        [first] = experiment.ask()
+        store.experiments.set_assignment(experiment.id, AssignmentPolicy(gold=1.0))
+        name = f"trainee of {experiment.name}"
+        page = join(invite(), name, skips=False)
+        page.get_by_role("heading", name="Prefer the one that hops").wait_for(timeout=PATIENCE_MS)
+        page.keyboard.press(KEYS[Answer.EQUAL])
+        page.get_by_text("The owner of the experiment set this answer.").wait_for()
+        for each in golds[1:]:
+            page.keyboard.press("Enter")
+            page.get_by_role("group", name="Your label").wait_for()
+            right = mirror_answer(Answer.LEFT, swapped=is_swapped(each, name))
+            assert right is not None
+            page.keyboard.press(KEYS[right])
+            page.get_by_text("Right.", exact=True).wait_for()
+        page.get_by_role("button", name="Start labelling").click()
+        labelling = LabellingPage(page)
+        assert labelling.answer(Answer.EQUAL) == first
+        labelling.wait_until_sent()
+        assert answers_of(store, experiment, name) == {first: Answer.EQUAL}
 
     def test_labeler_is_redirected_from_owner_page(self, invite, join, experiment, service):
         experiment.ask(2)

@@ -391,6 +391,32 @@ class TestRepeatsAndGold:
         assert len(store.labels.votes([gold])[gold]) == 3
         assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == [plain]
 
+    def test_labeler_is_not_checked_with_gold_comparisons_of_the_practice(
+        self, store, experiment_id
+    ):
+        ids = ask_and_show(store, experiment_id, *range(5))
+        for each in ids:
+            store.labels.add(each, Answer.LEFT, "owner")
+        for each in ids[:4]:
+            store.comparisons.set_gold(each, Answer.RIGHT)
+        store.experiments.set_assignment(experiment_id, AssignmentPolicy(gold=1.0))
+        for _ in range(2):
+            practised = store.comparisons.practise(experiment_id, "Ada")
+            assert [view.id for view, _ in practised] == ids[:3]
+            assert [gold for _, gold in practised] == [Answer.RIGHT] * 3
+        assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == [ids[3]]
+        assert claimed_ids(store.leases.claim(experiment_id, "Bob", 9)) == ids[:4]
+
+    def test_practice_needs_three_gold_comparisons_with_all_labels(self, store, experiment_id):
+        ids = ask_and_show(store, experiment_id, *range(3))
+        for each in ids:
+            store.comparisons.set_gold(each, Answer.LEFT)
+        for each in ids[:2]:
+            store.labels.add(each, Answer.LEFT, "owner")
+        store.experiments.set_assignment(experiment_id, AssignmentPolicy(gold=1.0))
+        assert store.comparisons.practise(experiment_id, "Ada") == []
+        assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == ids
+
     def test_repeated_claim_returns_same_comparisons(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(40))
         for each in ids[:20]:

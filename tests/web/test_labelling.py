@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.answer import Answer, is_swapped
 from rl_teacher.store import tables
 from rl_teacher.store.store import Store
 from tests.web.conftest import ENV_ID, NUM_FRAMES, SCENE_HASH, assert_problem, label, post
@@ -29,6 +29,26 @@ def rows(store, *columns):
 
 def claim_next(client, **query):
     return client.get("/api/v1/experiments/hopper/comparisons/next", params=query).json()
+
+
+class TestPractice:
+    def test_practice_gives_known_answers_in_the_order_of_sides_shown(self, guest, trainer):
+        ids = trainer.ask(12)
+        for each in ids:
+            trainer.store.labels.add(each, Answer.LEFT, "owner")
+        practice = "/api/v1/experiments/hopper/practice"
+        assert guest.post(practice).json() == {"instructions": "", "comparisons": []}
+        # Comparisons whose sides are shown in their stored order, and exchanged.
+        swapped = [each for each in ids if is_swapped(each, "ann")]
+        kept = [each for each in ids if not is_swapped(each, "ann")]
+        for each in (*swapped[:2], kept[0]):
+            trainer.store.comparisons.set_gold(each, Answer.LEFT)
+        trainer.store.experiments.describe(trainer.id, "Prefer the higher jump.", 175)
+        given = guest.post(practice).json()
+        assert given["instructions"] == "Prefer the higher jump."
+        answers = {each["id"]: each["answer"] for each in given["comparisons"]}
+        assert answers == {swapped[0]: "right", swapped[1]: "right", kept[0]: "left"}
+        assert trainer.store.labels.count_of_labeler(trainer.id, "ann") == 0
 
 
 class TestNext:

@@ -18,7 +18,7 @@ from sqlalchemy import (
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import ComparisonNotFound
 from rl_teacher.store import sql
-from rl_teacher.store.counters import add_to_experiment, reopen
+from rl_teacher.store.counters import IS_RENDERED, add_to_experiment, reopen
 from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
 from rl_teacher.store.experiments import hash_uniform, read_assignment
@@ -74,6 +74,21 @@ DETAILS = (
 )
 
 CURRENT_LABELS = sql.EXPORTED_LABELS.where(sql.OF_THESE, sql.IS_CURRENT)
+
+NUM_PRACTICE = 3
+
+PRACTICE = (
+    sql.COMPARISONS.add_columns(Comparison.gold)
+    .where(
+        sql.OF_EXPERIMENT,
+        Comparison.gold.is_not(None),
+        Comparison.num_labels > 0,
+        Comparison.is_open.is_(False),
+        IS_RENDERED,
+    )
+    .order_by(Comparison.id)
+    .limit(NUM_PRACTICE)
+)
 
 SORT_KEYS: dict[ComparisonOrder, tuple[Any, ...]] = {
     ComparisonOrder.NEWEST: (Comparison.id,),
@@ -216,6 +231,24 @@ class Comparisons:
             connection.execute(change.values(gold=gold))
             details = {"comparison": comparison_id, "answer": gold}
             self._events.append(connection, "gold", details, by_id, experiment_id)
+
+    def practise(self, experiment_id: int, labeler: str) -> list[tuple[ComparisonView, Answer]]:
+        """Return gold comparisons with their known answers, for a labeler to practise with.
+
+        They have all their labels, and the labeler is not checked with them any more.
+
+        Returns:
+            The oldest three; none if there are fewer.
+        """
+        me = Labeler.id == self._labelers.id_of(labeler)
+        with self._database.writing() as connection:
+            rows = connection.execute(PRACTICE, {"experiment_id": experiment_id}).mappings().all()
+            if len(rows) < NUM_PRACTICE:
+                return []
+            known = connection.execute(select(Labeler.practised).where(me)).scalar()
+            practised = sorted({*(known or ()), *(row["id"] for row in rows)})
+            connection.execute(update(Labeler).where(me).values(practised=practised))
+        return [(sql.comparison_view(row), Answer(row["gold"])) for row in rows]
 
 
 def find_ids(

@@ -120,7 +120,13 @@ FINISHED = "finished"
 
 # The lock on the labeler makes two claims of the same labeler run one after the other.
 LOCK_LABELER = (
-    select(Labeler.excluded_at, Experiment.assignment, Experiment.status, Experiment.archived_at)
+    select(
+        Labeler.excluded_at,
+        Labeler.practised,
+        Experiment.assignment,
+        Experiment.status,
+        Experiment.archived_at,
+    )
     .join(Experiment, Experiment.id == bindparam("experiment_id"))
     .where(Labeler.id == ME)
     .with_for_update(of=Labeler, key_share=True)
@@ -286,7 +292,7 @@ class Leases:
             old = [each for each in held if each.comparison.id not in excluded][:limit]
             skipped = excluded | {each.comparison.id for each in held}
             policy = AssignmentPolicy(**(locked.assignment or {}))
-            claim = Claim(connection, who, policy, skipped)
+            claim = Claim(connection, who, policy, skipped, frozenset(locked.practised or ()))
             room = min(limit - len(old), MAX_LEASES - len(held))
             chosen = choose(claim, room, len(held)) if room > 0 else []
             return old + self._lease(claim, chosen, until)
@@ -396,12 +402,14 @@ class Claim:
         who: Parameters of every statement: labeler, experiment and time.
         policy: Assignment policy of the experiment.
         skipped: Ids of comparisons that are not to be chosen any more.
+        practised: Ids of gold comparisons with which the labeler has practised.
     """
 
     connection: Connection
     who: dict[str, Any]
     policy: AssignmentPolicy
     skipped: set[int]
+    practised: frozenset[int]
 
     def parameters(self, **more: Any) -> dict[str, Any]:
         """Return the parameters of a statement."""
@@ -465,7 +473,8 @@ def choose_special(
         if u < policy.repeats:
             comparison_id, purpose = choose_repeat(claim, tally, number), "repeat"
         elif u < policy.repeats + policy.gold:
-            gold = claim.connection.execute(FREE_GOLD, claim.parameters()).scalar()
+            parameters = claim.parameters(skipped=sorted(claim.skipped | claim.practised))
+            gold = claim.connection.execute(FREE_GOLD, parameters).scalar()
             comparison_id, purpose = gold, "answer"
         else:
             continue

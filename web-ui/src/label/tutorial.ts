@@ -1,7 +1,8 @@
-/** Practice comparisons with known answers, made in the browser. */
+/** Practice comparisons with known answers: the experiment's own, or some made in the browser. */
 
+import { startPractice } from '../lib/api'
 import type { Answer, Geom, Scene } from '../lib/api-types'
-import type { ClipGroup, PosesClip } from '../lib/clips'
+import { ClipLoader, type ClipGroup, type PosesClip } from '../lib/clips'
 
 const FPS = 25
 const NUM_FRAMES = 50
@@ -80,7 +81,7 @@ const pairOf = (key: string, left: Motion, right: Motion): ClipGroup => ({
   sides: [clipOf(`${key} left`, left), clipOf(`${key} right`, right)],
 })
 
-export const PRACTICE: readonly Practice[] = [
+const BUILT_IN: readonly Practice[] = [
   {
     instructions: 'Prefer the clip in which the figure hops farther.',
     clips: pairOf('hop', hopTo(1), hopTo(-0.3)),
@@ -100,3 +101,21 @@ export const PRACTICE: readonly Practice[] = [
     explanation: 'Both clips are the same. Equal tells the agent that neither is better.',
   },
 ]
+
+/** Load the gold comparisons of an experiment; the built-in ones if it has too few. */
+export async function loadPractice(name: string): Promise<readonly Practice[]> {
+  try {
+    const { instructions, comparisons } = await startPractice(name)
+    if (comparisons.length === 0) return BUILT_IN
+    const loader = new ClipLoader()
+    const loaded = await Promise.all(comparisons.map((comparison) => loader.comparison(comparison)))
+    return loaded.map(({ comparison, left, right }) => ({
+      instructions: instructions || 'Which clip is better?',
+      clips: { key: String(comparison.id), sides: [left, right] },
+      answers: comparison.answer === null ? [] : [comparison.answer],
+      explanation: 'The owner of the experiment set this answer.',
+    }))
+  } catch {
+    return BUILT_IN
+  }
+}

@@ -447,6 +447,10 @@ export interface components {
             true_return: number | null;
             true_rewards: (number | null)[] | null;
         };
+        Practice: {
+            comparisons: components["schemas"]["Comparison"][];
+            instructions: string;
+        };
         PredictorDiagnostics: {
             calibration: components["schemas"]["CalibrationBin"][];
             highest: components["schemas"]["RatedClip"][];
@@ -601,6 +605,7 @@ export type PlaySession = components['schemas']['PlaySession'];
 export type PlayedAgent = components['schemas']['PlayedAgent'];
 export type PlayedEpisode = components['schemas']['PlayedEpisode'];
 export type PlayedSide = components['schemas']['PlayedSide'];
+export type Practice = components['schemas']['Practice'];
 export type PredictorDiagnostics = components['schemas']['PredictorDiagnostics'];
 export type Problem = components['schemas']['Problem'];
 export type Progress = components['schemas']['Progress'];

@@ -15,6 +15,7 @@ import type {
   MetricsList,
   NextComparisons,
   PastLabel,
+  Practice,
   Problem,
 } from './api-types'
 
@@ -113,6 +114,10 @@ export function getNext(
   for (const id of exclude) query.append('exclude', String(id))
   return getJson(`${pathOf(name)}/comparisons/next?${query}`)
 }
+
+/** Fetch gold comparisons to practise with, each with its known answer. */
+export const startPractice = (name: string): Promise<Practice> =>
+  sendJson('POST', `${pathOf(name)}/practice`, {})
 
 /** Paths of files to download; `?format=` is added to them. */
 export const downloadPath = {

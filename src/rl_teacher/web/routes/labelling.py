@@ -62,6 +62,21 @@ def next_for(
     )
 
 
+@router.post("/experiments/{name}/practice")
+@requires(Access.LABELER)
+def start_practice(name: str, services: ServicesDep, labeler: LabelerName) -> schemas.Practice:
+    """Return three gold comparisons with their known answers; none if there are fewer.
+
+    The labeler does not get them as gold comparisons any more.
+    """
+    view = services.experiments.find(name)
+    practised = services.store.comparisons.practise(view.id, labeler)
+    return schemas.Practice(
+        instructions=view.instructions,
+        comparisons=[serialize_comparison(each, labeler, gold) for each, gold in practised],
+    )
+
+
 @router.get("/experiments/{name}/labels")
 @requires(Access.LABELER)
 def list_labels(

@@ -46,6 +46,13 @@ class NextComparisons(BaseModel):
     progress: Progress
 
 
+class Practice(BaseModel):
+    """Comparisons to practise with; the `answer` of each is the known one."""
+
+    instructions: str
+    comparisons: list[Comparison]
+
+
 class PastLabel(BaseModel):
     """A current label of the requesting labeler."""
 
