@@ -30,7 +30,7 @@ OPTIONS = RunOptions(no_tensorboard=True, workers=1)
 
 
 class Owner(threading.Thread):
-    """Gives commands in order, each one once the run has reached the awaited phase."""
+    """Gives commands in order, each one once the run is in a phase or a condition holds."""
 
     def __init__(self, *commands):
         super().__init__(daemon=True)
@@ -40,7 +40,11 @@ class Owner(threading.Thread):
     def run(self):
         with Store.open(default_url(home())) as store:
             for awaited, command in self._commands:
-                self._await_phase(store, awaited)
+                if callable(awaited):
+                    while not awaited(store.experiments.get("mine")):
+                        time.sleep(0.02)
+                else:
+                    self._await_phase(store, awaited)
                 store.experiments.set_control(store.experiments.get("mine").id, command)
 
     def _await_phase(self, store, phase):
@@ -99,7 +103,7 @@ def test_raised_target_asks_more_labels_and_survives_restart():
     config = replace(CONFIG, schedule="constant")
     commands = (
         ("training", Control(target_labels=33, seconds_between=0.01)),
-        ("training", Control(state="pause")),
+        (lambda view: view.asked == 33, Control(state="pause")),
         ("paused", Control(state="stop")),
     )
     with Owner(*commands):

@@ -8,13 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from rl_teacher import session as session_module
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import BadConfig, ExperimentNotFound
 from rl_teacher.config.experiment import PPOConfig, RunOptions, TeachConfig
 from rl_teacher.queries.planner import LEAD
 from rl_teacher.rewards.trainer import PredictorTrainer
 from rl_teacher.runs.folder import Experiment, State, home
-from rl_teacher.runs.reporting import STATUS_EVERY_S
+from rl_teacher.session import PreferenceSession
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.records import Control, NewLabel
@@ -142,7 +143,7 @@ def stop():
     extend(state="stop")
 
 
-def seconds_until(condition, timeout_s=30.0):
+def seconds_until(condition, timeout_s=120.0):
     began = time.monotonic()
     while time.monotonic() - began < timeout_s:
         with contextlib.suppress(ExperimentNotFound, KeyError):
@@ -154,9 +155,7 @@ def seconds_until(condition, timeout_s=30.0):
 
 def await_phase(phase, *, labels):
     """Wait until the run is in a phase with this many answers; return its step."""
-    seconds_until(
-        lambda: status()["phase"] == phase and experiment_view().answered == labels, timeout_s=90
-    )
+    seconds_until(lambda: status()["phase"] == phase and experiment_view().answered == labels)
     return status()["step"]
 
 
@@ -185,19 +184,42 @@ def test_run_paced_by_labels_ends_with_all_labels_answered_and_all_steps_done():
     assert last["labels_answered"] == last["labels_asked"] == len(labeler.answers) == 16
 
 
-def test_run_paced_by_labels_waits_for_an_absent_person_and_resumes_within_a_second():
+def test_run_paced_by_labels_waits_for_an_absent_person_and_resumes_within_a_second(monkeypatch):
+    slept_s, slept_before_resuming = record_waiting(monkeypatch)
     with Labeler(limit=12) as labeler:
         with running(CONFIG) as run:
             # 8 + 8 (1 - 0.01^(1024 / 4096)) / 0.99 = 13.5 labels are due after 1,024 steps.
-            seconds_until(lambda: status()["step"] == 1_024 and status()["phase"] == "waiting")
-            assert status()["num_missing"] == 2
+            seconds_until(lambda: status()["step"] == 1_024 and status()["num_missing"] == 2)
             time.sleep(0.5)
             assert status()["step"] == 1_024
+            with Store.open(default_url(home())) as store:
+                for comparison in waiting()[:2]:
+                    store.labels.add(comparison.id, Answer.LEFT, "owner")
+                num_slept = len(slept_s)
+            seconds_until(lambda: 1_024 in slept_before_resuming)
             labeler.limit = 14
-            resumed_s = seconds_until(lambda: status()["step"] > 1_024)
-            labeler.limit = 16
         assert run.outcome.is_finished
-    assert resumed_s < 1.0 + STATUS_EVERY_S
+    assert sum(slept_s[num_slept : slept_before_resuming[1_024]]) < 1.0
+
+
+def record_waiting(monkeypatch):
+    """Record how long a session sleeps, and how often it has before it resumes at each step."""
+    slept_s, slept_before_resuming = [], {}
+
+    def sleep(seconds):
+        slept_s.append(seconds)
+        time.sleep(seconds)
+
+    def wait(session):
+        wait_for_due_labels(session)
+        slept_before_resuming[session.step] = len(slept_s)
+
+    wait_for_due_labels = PreferenceSession.wait_for_due_labels
+    monkeypatch.setattr(
+        session_module, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
+    )
+    monkeypatch.setattr(PreferenceSession, "wait_for_due_labels", wait)
+    return slept_s, slept_before_resuming
 
 
 def test_run_paced_by_steps_does_not_wait_for_an_absent_person():
@@ -219,7 +241,7 @@ def test_comparisons_of_a_paced_run_are_asked_ahead_of_the_answers():
 def test_first_comparisons_are_distinct_and_from_all_parts_of_an_episode():
     config = replace(CONFIG, env_id="Hopper-v5", num_timesteps=512)
     with Labeler(limit=0), running(config):
-        assert seconds_until(lambda: len(waiting()) >= 8) < 60
+        seconds_until(lambda: len(waiting()) >= 8)
         pairs = [(each.left.content_hash, each.right.content_hash) for each in waiting()]
         stop()
     hashes = [each for pair in pairs for each in pair]
@@ -238,7 +260,7 @@ def test_finished_run_is_extended_by_labels_and_steps(from_page):
                 await_phase("finished", labels=16)
                 assert Experiment.find("mine").state is State.FINISHED
                 extend(target_labels=24, target_steps=8_192)
-                seconds_until(lambda: status()["step"] >= 8_192, timeout_s=60)
+                seconds_until(lambda: status()["step"] >= 8_192)
                 await_phase("finished", labels=24)
                 stop()
             outcome = run.outcome
@@ -265,7 +287,7 @@ def test_answers_without_any_preference_are_pointed_out_while_the_run_waits():
     with Labeler(limit=12, prefers=lambda _: Answer.EQUAL), running(CONFIG):
         await_phase("waiting", labels=12)
         warning = "None of the 12 answers prefers a clip"
-        seconds_until(lambda: warning in "".join(status()["warnings"]), timeout_s=10)
+        seconds_until(lambda: warning in "".join(status()["warnings"]))
         stop()
 
 

@@ -1,7 +1,8 @@
 """Page object of the labelling page."""
 
 import io
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -55,6 +56,13 @@ class LabellingPage:
         idle = self.page.get_by_role("heading", name="Nothing to label right now")
         with self._with_page_content("nothing to label"):
             idle.wait_for(timeout=PATIENCE_MS)
+
+    def wait_for_picture(self, side: int, is_wanted: Callable[[np.ndarray], bool]) -> None:
+        """Wait until a screenshot of a clip is as wanted."""
+        deadline_s = time.monotonic() + PATIENCE_MS / 1000
+        while not is_wanted(self.screenshot(side)):
+            assert time.monotonic() < deadline_s, "the clip never looked as wanted"
+            self.page.wait_for_timeout(50)
 
     @contextmanager
     def _with_page_content(self, awaited: str) -> Iterator[None]:

@@ -1,5 +1,6 @@
 """Ways to every page, for tests that hold on each of them."""
 
+from rl_teacher.clips.answer import Answer
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
 
 
@@ -51,9 +52,7 @@ def go_to_practice(page, service, full):
 def go_to_idle_labelling(page, service, full):
     go_to_labelling(page, service, full)
     for _ in range(3):
-        LabellingPage(page).shown_comparison()
-        page.keyboard.press("ArrowDown")
-        page.wait_for_timeout(150)
+        LabellingPage(page).answer(Answer.EQUAL)
     LabellingPage(page).wait_until_idle()
 
 

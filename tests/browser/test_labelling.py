@@ -221,10 +221,9 @@ class TestIdlePage:
         opened = open_page(experiment.name)
         opened.wait_until_idle()
         opened.page.get_by_text("Latest episode").wait_for()
-        assert opened.screenshot(0).std() > 5
+        opened.wait_for_picture(0, lambda picture: picture.std() > 5)
         first = opened.screenshot(0)
-        opened.page.wait_for_timeout(400)
-        assert (opened.screenshot(0) != first).any()
+        opened.wait_for_picture(0, lambda picture: (picture != first).any())
 
     def test_idle_page_says_when_next_comparison_comes(self, open_page, experiment):
         more = {"steps_per_second": 650.0, "step": 10_000, "num_steps": 400_000}
@@ -250,10 +249,13 @@ class TestIdlePage:
 class TestAnnouncements:
     def test_equal_answers_are_announced_again_and_then_removed(self, labelling):
         labelling.page.evaluate(RECORD_ANNOUNCEMENTS)
-        for _ in range(2):
-            labelling.answer(Answer.EQUAL)
-            labelling.page.wait_for_timeout(500)
         said = "Equal. Next comparison."
+        for count in (1, 2):
+            labelling.answer(Answer.EQUAL)
+            labelling.page.wait_for_function(
+                "([said, count]) => announced.filter(text => text === said).length === count",
+                arg=[said, count],
+            )
         announced = labelling.page.wait_for_function(
             "() => window.announced.at(-1) === '' && window.announced.length > 3 && announced"
         ).json_value()

@@ -34,6 +34,11 @@ OVERFLOWING = """() => {
 }"""
 """Elements beyond the right edge of a page that scrolls sideways."""
 
+NEXT_FRAMES = """() => new Promise(done =>
+    requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(done)))
+)"""
+"""Waits until what observes the size of the window has been laid out again."""
+
 
 @pytest.mark.parametrize("page_name", PAGES)
 def test_page_fits_zoomed_windows(open_context, service, full, page_name):
@@ -41,7 +46,7 @@ def test_page_fits_zoomed_windows(open_context, service, full, page_name):
     PAGES[page_name](page, service, full)
     for width, height in ZOOMED_WINDOWS:
         page.set_viewport_size({"width": width, "height": height})
-        page.wait_for_timeout(100)
+        page.evaluate(NEXT_FRAMES)
         assert page.evaluate(OVERFLOWING) == []
         assert page.evaluate(CUT_OFF_CONTROLS) == []
 
@@ -86,8 +91,7 @@ class TestTheme:
         page = open_context(color_scheme="light").new_page()
         go_to_labelling(page, service, full)
         labelling = LabellingPage(page)
-        assert labelling.screenshot(0).mean() > 150
+        labelling.wait_for_picture(0, lambda picture: picture.mean() > 150)
         page.get_by_role("button", name="Switch to light").click()
         page.get_by_role("button", name="Switch to dark").click()
-        page.wait_for_timeout(500)
-        assert labelling.screenshot(0).mean() < 100
+        labelling.wait_for_picture(0, lambda picture: picture.mean() < 100)

@@ -226,13 +226,10 @@ class TestOwner:
 
         def wait_for_state(state):
             page.get_by_text(TRANSITION_TEXTS[state]).wait_for()
-            deadline = time.monotonic() + 10
-            while (
-                store.experiments.control(experiment.id).state != state
-                and time.monotonic() < deadline
-            ):
+            deadline = time.monotonic() + PATIENCE_MS / 1000
+            while store.experiments.control(experiment.id).state != state:
+                assert time.monotonic() < deadline
                 page.wait_for_timeout(20)
-            assert store.experiments.control(experiment.id).state == state
 
         experiment.set_status("training", "training")
         page.get_by_role("button", name="Pause", exact=True).first.click(timeout=PATIENCE_MS)
@@ -391,8 +388,8 @@ class TestOwner:
         page.wait_for_timeout(300)
         assert row.evaluate(pictures) == still
         row.hover()
-        page.wait_for_timeout(300)
-        assert row.evaluate(pictures) != still
+        has_moved = f"([row, still]) => ({pictures})(row) !== still"
+        page.wait_for_function(has_moved, arg=[row.element_handle(), still], timeout=PATIENCE_MS)
 
     def test_long_list_renders_only_visible_rows(self, open_tab, experiment):
         pair = (experiment.add_model_clip(1), experiment.add_model_clip(2))
@@ -401,7 +398,7 @@ class TestOwner:
         rows = page.get_by_role("list", name="Comparisons").get_by_role("button")
         rows.first.wait_for(timeout=PATIENCE_MS)
         oldest = page.get_by_role("button", name=experiment.title_of(ids[0]))
-        for _ in range(60):
+        for _ in range(600):
             if oldest.count():
                 break
             page.mouse.wheel(0, 4000)

@@ -1,4 +1,5 @@
 import hashlib
+import threading
 import time
 from contextlib import ExitStack, closing
 
@@ -98,8 +99,11 @@ def test_exploring_episodes_do_not_depend_on_request_order(open_player):
 
 
 def test_unfinished_episode_is_none(open_player, monkeypatch):
-    monkeypatch.setattr(module, "record_episode", lambda *_, **__: time.sleep(0.5))
-    assert open_player("synth").episode(0, 0.01) is None
+    ended = threading.Event()
+    monkeypatch.setattr(module, "record_episode", lambda *_, **__: ended.wait(TIMEOUT_S))
+    player = open_player("synth")
+    assert player.episode(0, 0.01) is None
+    ended.set()
 
 
 def test_error_of_environment_is_raised_to_caller(open_player, monkeypatch):

@@ -10,6 +10,8 @@ from rich.console import Console
 
 from rl_teacher.report.progress import LINE_EVERY_S, Progress
 
+PATIENCE_S = 60.0
+
 ROW = {
     "step": 412_345,
     "steps_per_second": 18_903.2,
@@ -135,12 +137,12 @@ class TestPanel:
         progress = make(time.monotonic, is_terminal=True)
         start_s = time.monotonic()
         with progress:
-            while time.monotonic() < start_s + 0.6:
+            while "syn-1400" not in output(progress.console):
+                assert time.monotonic() < start_s + PATIENCE_S
                 progress.update(ROW)
                 progress.status("training")
         elapsed_s = time.monotonic() - start_s
-        drawn = output(progress.console).count("syn-1400")
-        assert 2 <= drawn <= 3 + 4 * elapsed_s
+        assert output(progress.console).count("syn-1400") <= 3 + 4 * elapsed_s
 
 
 class TestLines:
