@@ -62,7 +62,7 @@ class Case:
 
 
 FORWARD = ("-e", "Hopper-v1", "-l", "60", "-L", "15", "-t", "300000")
-BACKFLIP = ("-e", "ShortHopper-v1", "-c", "1", "-l", "300", "-L", "50", "-t", "4000000")
+BACKFLIP = ("-e", "ShortHopper-v1", "-c", "2.5", "-l", "300", "-L", "50", "-t", "2000000")
 CASES = {
     "forward, 10 % errors": Case(FORWARD),
     "forward, 20 % errors": Case(FORWARD, error_rate=0.2),
