@@ -116,8 +116,7 @@ def _iterate_gymnasium_frames(
             # Every step is taken, but rendering costs more than stepping.
             if step in requested:
                 rendered = env.render()
-                fault = find_frame_fault(rendered)
-                if fault is not None:
+                if (fault := find_frame_fault(rendered)) is not None:
                     raise BadInput(f"{env_id}: {fault}")
                 yield obs, np.asarray(rendered)
 

@@ -102,10 +102,7 @@ def iterate_film(
 
 def make_columns(actors: Sequence[Actor], episodes: Sequence[RecordedEpisode]) -> list[Column]:
     """Pair actors, episodes and their known rewards; true rewards share one scale."""
-    truths = [each.true_rewards for each in episodes if each.true_rewards is not None]
-    limits = None
-    if truths:
-        limits = min(float(t.min()) for t in truths), max(float(t.max()) for t in truths)
+    limits = true_limits(episodes)
     columns = []
     for actor, episode in zip(actors, episodes, strict=True):
         steps = np.arange(0, len(episode.segment), frame_stride(actor.env_info.fps))
@@ -119,6 +116,14 @@ def make_columns(actors: Sequence[Actor], episodes: Sequence[RecordedEpisode]) -
             curves.append(Curve("true reward", values, total, is_truth=True, limits=limits))
         columns.append(Column(actor, episode, steps, curves))
     return columns
+
+
+def true_limits(episodes: Sequence[RecordedEpisode]) -> tuple[float, float] | None:
+    """Return the lowest and the highest true reward of all episodes; None if none is known."""
+    truths = [each.true_rewards for each in episodes if each.true_rewards is not None]
+    if not truths:
+        return None
+    return min(float(t.min()) for t in truths), max(float(t.max()) for t in truths)
 
 
 def describe(number: int, columns: Sequence[Column]) -> str:

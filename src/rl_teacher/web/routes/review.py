@@ -125,12 +125,7 @@ def update_experiment(
     A training run applies the changes within seconds.
     """
     view = services.experiments.find(name)
-    control = Control(
-        seconds_between=body.seconds_between,
-        target_labels=body.target_labels,
-        target_steps=body.target_steps,
-        instructions=body.instructions,
-    )
+    control = Control(**body.model_dump(exclude={"assignment"}))
     emptied: list[ClearableSetting] = [name for name in EMPTIABLE if body.is_null(name)]
     if control != Control() or emptied:
         services.store.experiments.set_control(view.id, control, cleared=emptied, by=owner)
