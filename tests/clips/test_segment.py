@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from rl_teacher.clips.segment import Segment, frame_steps
+from rl_teacher.clips.segment import Segment, frame_steps, playback_speed
 
 SEGMENT = Segment(
     env_id="Test-v0",
@@ -56,3 +56,10 @@ def test_clip_under_a_second_shows_every_step(num_steps, fps):
     indices, frames_fps = frame_steps(num_steps, fps)
     assert indices.tolist() == list(range(num_steps))
     assert frames_fps == fps
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "speed"), [(0.0, 1 / 16), (0.01, 1 / 16), (0.25, 0.25), (1.0, 1.0), (9.0, 1.0)]
+)
+def test_clip_under_a_second_is_slowed_down_to_a_second(duration_s, speed):
+    assert playback_speed(duration_s) == speed

@@ -69,6 +69,18 @@ class TestClip:
             frames = list(ImageSequence.Iterator(picture))
             assert (len(frames), picture.info["duration"], picture.info["loop"]) == (3, 50, 0)
 
+    @pytest.mark.parametrize("form", ["gif", "mp4"])
+    def test_very_short_clip_is_saved_in_slow_motion(self, guest, trainer, monkeypatch, form):
+        monkeypatch.setattr("tests.web.conftest.NUM_FRAMES", 3)  # 0.15 s
+        clip = trainer.add_clip("one", "video", encode_mp4(BRIGHT, 20.0))
+        content = guest.get(f"/api/v1/clips/{clip}/download?format={form}").content
+        if form == "gif":
+            with Image.open(io.BytesIO(content)) as picture:
+                assert picture.info["duration"] == 330
+        else:
+            with av.open(io.BytesIO(content), mode="r") as file:
+                assert file.streams.video[0].average_rate == 3
+
     def test_unknown_clip_and_format_are_rejected(self, guest, trainer):
         assert_problem(guest.get(f"/api/v1/clips/{'0' * 64}/download"), 404)
         assert_problem(guest.get("/api/v1/clips/..%2fsecret/download"), 404)
@@ -104,7 +116,7 @@ class TestComparison:
 
     def test_sides_of_different_frame_rates_play_at_one_speed(self):
         sides = [
-            clip_export.ClipFile(encode_mp4(frames, fps), fps, None)
+            clip_export.ClipFile(encode_mp4(frames, fps), fps, 1.0, None)
             for frames, fps in ((DARK, 40.0), (BRIGHT, 20.0))
         ]
         frames = frames_of(clip_export.encode(sides, "mp4"))
@@ -112,6 +124,14 @@ class TestComparison:
         bright = [frame[:, SIDE + GAP :].mean() for frame in frames]
         np.testing.assert_allclose(dark, [0, 60, 60, 60, 60, 60], atol=12)
         np.testing.assert_allclose(bright, [180, 180, 200, 200, 220, 220], atol=12)
+
+    def test_very_short_sides_are_saved_at_the_speed_of_the_longer(self):
+        sides = [
+            clip_export.ClipFile(encode_mp4(DARK, 20.0), 20.0, 0.1, None),
+            clip_export.ClipFile(encode_mp4(BRIGHT, 20.0), 20.0, 0.15, None),
+        ]
+        with av.open(io.BytesIO(clip_export.encode(sides, "mp4")), mode="r") as file:
+            assert file.streams.video[0].average_rate == 3
 
     def test_unrendered_comparison_is_not_ready(self, guest, trainer):
         [comparison_id] = trainer.ask(rendered=False)

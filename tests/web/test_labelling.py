@@ -74,6 +74,7 @@ class TestNext:
             "num_frames": NUM_FRAMES,
             "fps": 20.0,
             "seconds": 1.5,
+            "speed": 1.0,
         }
         assert program.get(clip["url"]).status_code == 200
         assert program.get(clip["scene_url"]).status_code == 200

@@ -96,14 +96,14 @@ export class Mock {
     this.media.set(sceneUrl, () => Buffer.from(scene))
     return {
       hash, kind: 'poses', url: `/api/v1/clips/${hash}`, scene_url: sceneUrl, num_frames: numFrames,
-      fps: FPS, seconds: numFrames / FPS,
+      fps: FPS, seconds: numFrames / FPS, speed: Math.min(numFrames / FPS, 1),
     }
   }
 
   addVideo(bytes) {
     const hash = sha(bytes)
     this.media.set(`/api/v1/clips/${hash}`, () => bytes)
-    return { hash, kind: 'video', url: `/api/v1/clips/${hash}`, scene_url: null, num_frames: FRAMES, fps: FPS, seconds: FRAMES / FPS }
+    return { hash, kind: 'video', url: `/api/v1/clips/${hash}`, scene_url: null, num_frames: FRAMES, fps: FPS, seconds: FRAMES / FPS, speed: 1 }
   }
 
   episodeOf(experiment, numFrames) {

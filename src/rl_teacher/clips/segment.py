@@ -10,7 +10,9 @@ from jaxtyping import Float32, Int64, Shaped
 
 MAX_FPS = 30.0
 SHORT_S = 1.0
-"""Duration of clips of which every step is a frame: the page plays them in slow motion."""
+"""Duration that shorter clips are slowed down to; every step of theirs is a frame."""
+SLOWEST = 1 / 16
+"""Lowest speed of a clip."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,15 @@ def frame_stride(fps: float) -> int:
         fps: environment steps that a clip shows per second.
     """
     return max(1, math.ceil(fps / MAX_FPS))
+
+
+def playback_speed(duration_s: float) -> float:
+    """Return the speed at which a clip is played: in slow motion if it is shorter than SHORT_S.
+
+    Clips side by side are played at the speed of the longest, so that the order of their ends
+    stays visible.
+    """
+    return min(max(duration_s / SHORT_S, SLOWEST), 1.0)
 
 
 def frame_steps(num_steps: int, fps: float) -> tuple[Int64[np.ndarray, " frame"], float]:

@@ -34,7 +34,7 @@ WHITE = (255, 255, 255)
 MAX_WAITING = 4
 """Exports that are rendered or wait for it; one more is rejected."""
 MAX_CACHE_BYTES = 200_000_000
-VERSION = 1
+VERSION = 2
 """Part of each cache key; increase it when exports look different."""
 
 
@@ -45,11 +45,13 @@ class ClipFile:
     Attributes:
         content: Encoded poses, or a video.
         fps: Frames per second.
+        speed: Speed at which it is played, see `playback_speed`.
         scene: Scene that the poses animate, as JSON; None for a video.
     """
 
     content: bytes
     fps: float
+    speed: float
     scene: bytes | None
 
 
@@ -69,7 +71,7 @@ class ClipExporter:
             CorruptClip: A clip or scene is invalid.
             RunFolderUnusable: The cache cannot be written.
         """
-        if form == "mp4" and len(sides) == 1 and sides[0].scene is None:
+        if form == "mp4" and len(sides) == 1 and sides[0].scene is None and sides[0].speed == 1:
             return sides[0].content
         key = hashlib.sha256(f"{VERSION} {form}".encode())
         for part in (part for side in sides for part in (side.content, side.scene or b"")):
@@ -112,7 +114,7 @@ def read_cached(path: Path) -> bytes | None:
 
 
 def encode(sides: Sequence[ClipFile], form: ExportFormat) -> bytes:
-    """Encode clips side by side."""
+    """Encode clips side by side, at the speed at which the page plays them."""
     with ExitStack() as stack:
         renderer = None
         if any(side.scene is not None for side in sides):
@@ -126,8 +128,8 @@ def encode(sides: Sequence[ClipFile], form: ExportFormat) -> bytes:
         for side in sides:
             others = [each for each in sides if each is not side]
             columns.append(repeat_each(frames_of(side, renderer, others), round(fps / side.fps)))
-        frames = joined(columns)
-        return encode_gif(frames, fps) if form == "gif" else encode_mp4(frames, fps)
+        encode_frames = encode_gif if form == "gif" else encode_mp4
+        return encode_frames(joined(columns), fps * max(side.speed for side in sides))
 
 
 def frames_of(

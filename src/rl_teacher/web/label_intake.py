@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import TypeAdapter, ValidationError
 
 from rl_teacher.clips.answer import Answer, mirror_answer
-from rl_teacher.clips.segment import SHORT_S
+from rl_teacher.clips.segment import playback_speed
 from rl_teacher.common.errors import ComparisonNotFound, StoreUnavailable
 from rl_teacher.store.database import versions
 from rl_teacher.store.records import ComparisonWithLease, Identity, NewLabel
@@ -176,8 +176,8 @@ def in_stored_order(label: LabelSubmission, about: ComparisonWithLease, labeler:
     answer = None if label.answer is None else Answer(label.answer)
     # Without a lease, the labeler revises an answer and has seen the clips before.
     is_first = label.lease is not None and answer is not None
-    # The page slows clips under SHORT_S down to that duration.
-    playing_s = max(shown.left.seconds, shown.right.seconds, SHORT_S)
+    longest_s = max(shown.left.seconds, shown.right.seconds)
+    playing_s = longest_s / playback_speed(longest_s)
     response_s = math.inf if label.response_ms is None else label.response_ms / 1000
     return NewLabel(
         comparison_id=label.comparison_id,

@@ -70,6 +70,7 @@ function clipOf(name: string, motion: Motion): PosesClip {
       num_frames: NUM_FRAMES,
       fps: FPS,
       seconds: NUM_FRAMES / FPS,
+      speed: 1,
     },
     poses: { numFrames: NUM_FRAMES, numBodies: 1, fps: FPS, values: new Float32Array(values) },
     scene,

@@ -57,6 +57,7 @@ export interface components {
             num_frames: number;
             scene_url: string | null;
             seconds: number;
+            readonly speed: number;
             url: string;
         };
         Comparison: {
@@ -97,6 +98,7 @@ export interface components {
             num_frames: number;
             scene_url: string | null;
             seconds: number;
+            readonly speed: number;
             url: string;
         };
         EnvironmentClipPage: {

@@ -5,14 +5,12 @@ export const SPEEDS = [0.25, 0.5, 1, 2, 4] as const
 /** How long the last frame is held before the clips repeat. */
 export const HOLD_S = 0.5
 
-/** Clips that would end sooner play in slow motion, and take this long. */
-export const SHORTEST_S = 1
-const SLOWEST = 1 / 16
-
 /** The timing of a clip. */
 export interface Timed {
   num_frames: number
   fps: number
+  /** Less than 1 for very short clips, which play in slow motion. */
+  speed: number
 }
 
 /** Return the duration of the longest clip, in seconds. */
@@ -52,7 +50,7 @@ export class Clock {
   load(clips: readonly Timed[]): void {
     this.duration_s = durationOf(clips)
     // One factor for all clips: which of them ends first must stay visible.
-    this.#slowdown = Math.max(SLOWEST, Math.min(1, this.duration_s / SHORTEST_S))
+    this.#slowdown = Math.max(0, ...clips.map((clip) => clip.speed))
     this.#fps = Math.max(1, ...clips.map((clip) => clip.fps))
     this.time_s = 0
     this.numReplays = 0

@@ -110,7 +110,7 @@ def clip_file(clip: ClipView, media: MediaFiles) -> ClipFile:
     """
     shown = serialize_clip(clip)
     scene = None if clip.scene_hash is None else media.get(f"scenes/{clip.scene_hash}.json")
-    return ClipFile(read_clip(clip, media), shown.fps, scene)
+    return ClipFile(read_clip(clip, media), shown.fps, shown.speed, scene)
 
 
 def immutable_headers(content_hash: str) -> dict[str, str]:

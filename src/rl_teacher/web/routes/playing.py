@@ -64,11 +64,11 @@ def download_episode(
     """Return one episode of all agents as a file to save: an MP4 video or a GIF."""
     player = player_of(services)
     files: list[ClipFile] = []
-    for side in show_episode(number, services).sides:
-        clip, scene_hash = player.clip(side.clip.hash), (side.clip.scene_url or "").split("/")[-1]
+    for shown in (side.clip for side in show_episode(number, services).sides):
+        clip, scene_hash = player.clip(shown.hash), (shown.scene_url or "").split("/")[-1]
         if clip is None:
             raise ProblemError(NOT_SHOWN, f"Episode {number} is not ready yet. Request it again.")
-        files.append(ClipFile(clip.content, side.clip.fps, player.scene(scene_hash)))
+        files.append(ClipFile(clip.content, shown.fps, shown.speed, player.scene(scene_hash)))
     return download(services.exporter.export(files, form), f"episode-{number + 1}", form)
 
 

@@ -3,7 +3,9 @@
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, computed_field
+
+from rl_teacher.clips.segment import playback_speed
 
 MAX_ID = 2**31 - 1
 """Largest database id."""
@@ -39,7 +41,11 @@ class StrictRequest(BaseModel):
 
 
 class Clip(BaseModel):
-    """Clip metadata and the URLs of its content: poses, which animate a scene, or a video."""
+    """Clip metadata and the URLs of its content: poses, which animate a scene, or a video.
+
+    `seconds` is the duration at speed 1. Clips side by side are played at the highest `speed` of
+    theirs, which is below 1 for very short clips.
+    """
 
     hash: str
     kind: Literal["poses", "video"]
@@ -48,6 +54,12 @@ class Clip(BaseModel):
     num_frames: int
     fps: float
     seconds: float
+
+    @computed_field
+    @property
+    def speed(self) -> float:
+        """Speed at which the clip is played."""
+        return playback_speed(self.seconds)
 
 
 class Geom(BaseModel):
