@@ -24,7 +24,17 @@ LEARNING_RATES = {
     "sac": ("--sac.learning-rate", "1e30", "--sac.learning-starts", "100"),
     "sb3:PPO": ("--other.arguments", "learning_rate=1e30", "n_steps=64"),
     "sb3:SAC": ("--other.arguments", "learning_rate=1e30", "learning_starts=100"),
+    "sbx:PPO": ("--other.arguments", "learning_rate=1e30", "n_steps=64"),
+    "sbx:SAC": ("--other.arguments", "learning_rate=1e30", "learning_starts=100"),
 }
+
+
+def with_marker(agents):
+    """Return parameters of a test, with the marker of SBX where it is needed."""
+    return [
+        pytest.param(each, marks=pytest.mark.sbx) if each.startswith("sbx") else each
+        for each in agents
+    ]
 
 
 def run(*arguments):
@@ -39,13 +49,11 @@ def assert_checkpoints_are_finite(name="test"):
             assert np.isfinite(array).all(), path
 
 
-@pytest.mark.parametrize("agent", LEARNING_RATES)
+@pytest.mark.parametrize("agent", with_marker(LEARNING_RATES))
 def test_diverging_agent_ends_run_with_error_that_names_learning_rate(agent, capsys):
     assert run("-p", "rl", "-a", agent, *LEARNING_RATES[agent]) == 2
     error = capsys.readouterr().err
-    setting = (
-        "other.arguments" if agent.startswith("sb3") else f"--{agent}.learning-rate (now 1e+30)"
-    )
+    setting = "other.arguments" if ":" in agent else f"--{agent}.learning-rate (now 1e+30)"
     assert "The agent diverged" in error
     assert setting in error
     assert "Traceback" not in error
@@ -92,7 +100,10 @@ def test_checkpoint_before_divergence_is_kept(capsys):
 
 
 @pytest.mark.parametrize(
-    "name", ["ppo", "ga3c", "sac", "sb3:PPO", "tests.test_divergence:Diverging"]
+    "name",
+    with_marker(
+        ["ppo", "ga3c", "sac", "sb3:PPO", "sbx:PPO", "sbx:SAC", "tests.test_divergence:Diverging"]
+    ),
 )
 def test_nan_weights_are_not_saved(name):
     config = TeachConfig("Pendulum-v1", "rl", name="test", agent=name)
