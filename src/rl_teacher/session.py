@@ -307,7 +307,11 @@ class PreferenceSession:
         Args:
             force: fit even if there are no new labels.
         """
-        return self.rewards.fit(force=force)
+        report = self.rewards.fit(force=force)
+        if report is not None and self.experiment.spec.asks_a_person:
+            # Labelers see after each fit what their labels have changed.
+            self._reporter.write_diagnostics(self.rewards.diagnostics, self.step)
+        return report
 
     # --- owner and labelers ---
 
@@ -407,10 +411,16 @@ class PreferenceSession:
             is_extendable: whether the run has finished and waits to be extended.
         """
         rate = self.steps_per_second if phase is Phase.TRAINING else None
-        num_steps = max(self.num_steps, self.step)
-        warnings = self._warnings()
         status = RunStatus(
-            phase, text, self.step, num_steps, rate, num_missing, warnings, is_extendable
+            phase,
+            text,
+            self.step,
+            num_steps=max(self.num_steps, self.step),
+            steps_per_second=rate,
+            num_missing=num_missing,
+            warnings=self._warnings(),
+            is_extendable=is_extendable,
+            num_fits=self.rewards.num_fits,
         )
         if self.on_status is not None:
             self.on_status(status)

@@ -373,6 +373,21 @@ def test_diagnostics_contain_predicted_returns_and_calibration(world):
     assert sum(each["count"] for each in diagnostics.calibration) > 0
 
 
+def test_diagnostics_contain_predictions_for_labelled_comparisons(world):
+    world.roll_out(3)
+    world.learner.ask(NOW, RECENT)
+    world.learner.fit()
+    asked = world.queue.asked()
+    shown = {each for query in asked[:-1] for each in query.segments} - {asked[0].left}
+    diagnostics = world.learner.diagnostics(shown)
+    assert (diagnostics.num_fits, diagnostics.num_labels) == (1, 20)
+    assert diagnostics.comparisons.keys() == {query.id for query in asked[1:-1]}
+    for query in asked[1:-1]:
+        segments = map(world.queue.segment, query.segments)
+        returns = [world.learner.predictor(s.observations, s.actions).sum() for s in segments]
+        assert diagnostics.comparisons[query.id] == pytest.approx(returns, rel=1e-4)
+
+
 def test_diagnostics_leave_state_unchanged(world):
     world.roll_out(3)
     world.learner.ask(NOW, RECENT)

@@ -1,4 +1,4 @@
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -186,6 +186,10 @@ def ask_and_show(board, *pairs):
     board.store.clips.publish(dict.fromkeys(hashes, shown))
 
 
+def diagnostics_of(predicted_returns, comparisons=MappingProxyType({}), num_fits=1):
+    return Diagnostics(predicted_returns, [], comparisons, num_fits, len(comparisons))
+
+
 def test_diagnostics_cover_shown_clips_and_are_written_at_most_every_10_s(board):
     ask_and_show(board, ("a", "b"))
     board.store.comparisons.add(1, [("c", "d")], "ShortHopper-v1", 6, 0)
@@ -193,7 +197,7 @@ def test_diagnostics_cover_shown_clips_and_are_written_at_most_every_10_s(board)
 
     def diagnose(shown):
         asked_about.append(shown)
-        return Diagnostics({"a": 1.0, "b": -2.0}, [])
+        return diagnostics_of({"a": 1.0, "b": -2.0})
 
     board.status_reporter.update_diagnostics(diagnose, 3)
     board.status_reporter.update_diagnostics(diagnose, 4)
@@ -206,15 +210,31 @@ def test_diagnostics_cover_shown_clips_and_are_written_at_most_every_10_s(board)
     assert written["least"] == [{"clip": "b", "predicted_return": -2.0}]
 
 
+def test_diagnostics_written_at_a_fit_postpone_the_next_ones(board):
+    for num_fits in (1, 2):
+        fitted = diagnostics_of({}, {7: (1.5, -0.25)}, num_fits)
+        board.status_reporter.write_diagnostics(lambda shown, fitted=fitted: fitted, 3)
+    board.status_reporter.update_diagnostics(lambda shown: diagnostics_of({}), 4)
+    written = board.store.experiments.diagnostics(1)
+    assert (written["num_fits"], written["num_labels"]) == (2, 1)
+    assert written["comparisons"] == [[7, 1.5, -0.25]]
+
+
+def test_diagnostics_contain_predictions_for_newest_comparisons():
+    comparisons = dict.fromkeys(range(1, 1000), (0.0, 0.0))
+    written = diagnostics_of({}, comparisons).to_json(0)["comparisons"]
+    assert [each[0] for each in written] == list(range(500, 1000))
+
+
 def test_no_diagnostics_are_written_without_predictor(board):
     board.status_reporter.update_diagnostics(lambda shown: None, 3)
     assert not board.store.experiments.diagnostics(1)
 
 
 def test_best_and_worst_lists_have_four_clips_and_no_overlap():
-    written = Diagnostics({str(i): float(i) for i in range(20)}, []).to_json(0)
+    written = diagnostics_of({str(i): float(i) for i in range(20)}).to_json(0)
     assert [each["clip"] for each in written["best"]] == ["19", "18", "17", "16"]
     assert [each["clip"] for each in written["least"]] == ["0", "1", "2", "3"]
-    few = Diagnostics({"a": 1.0, "b": 2.0, "c": 3.0}, []).to_json(0)
+    few = diagnostics_of({"a": 1.0, "b": 2.0, "c": 3.0}).to_json(0)
     assert [len(few["best"]), len(few["least"])] == [1, 1]
-    assert Diagnostics({}, []).to_json(0)["best"] == []
+    assert diagnostics_of({}).to_json(0)["best"] == []

@@ -13,7 +13,7 @@ from rl_teacher.store.leases import KEPT_AFTER_EXPIRY, MAX_LEASES, NUM_RECENT
 from rl_teacher.store.records import AssignmentPolicy, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.store.tables import Label, Lease
-from tests.store.comparisons import ENV_ID, ask, ask_and_show, rows_of
+from tests.store.comparisons import ENV_ID, ask, ask_and_show, pair, rows_of
 
 NUM_RACES = 1000
 
@@ -142,6 +142,43 @@ class TestTime:
         clock.advance(KEPT_AFTER_EXPIRY.total_seconds() + 301)
         store.labels.add(first, Answer.LEFT, "Bob")
         assert rows_of(store, select(Lease.token)) == []
+
+
+class TestPendingClips:
+    def test_clips_are_pending_until_labeler_answers(self, store, experiment_id):
+        answered, _, _ = ask_and_show(store, experiment_id, *range(3))
+        store.labels.add(answered, Answer.LEFT, "Ada")
+        rest = {*pair(1), *pair(2)}
+        assert store.leases.pending_clips(experiment_id, "Ada") == rest
+        # One label is wanted, so no other labeler is asked about the answered comparison.
+        assert store.leases.pending_clips(experiment_id, "Bob") == rest
+        store.labels.add(answered, None, "Ada")
+        assert store.leases.pending_clips(experiment_id, "Ada") == rest | {*pair(0)}
+
+    def test_shared_and_gold_comparisons_are_pending_for_labelers_without_answer(
+        self, store, experiment_id
+    ):
+        store.experiments.set_assignment(experiment_id, AssignmentPolicy(1.0, 2))
+        [shared] = ask_and_show(store, experiment_id, 0)
+        store.experiments.set_assignment(experiment_id, AssignmentPolicy())
+        [gold] = ask_and_show(store, experiment_id, 1)
+        store.comparisons.set_gold(gold, Answer.LEFT)
+        for each in (shared, gold):
+            store.labels.add(each, Answer.LEFT, "Ada")
+        assert store.leases.pending_clips(experiment_id, "Ada") == set()
+        assert store.leases.pending_clips(experiment_id, "Bob") == {*pair(0), *pair(1)}
+
+    def test_leased_repeat_is_pending_until_lease_expires(self, store, clock, experiment_id):
+        store.experiments.set_assignment(experiment_id, AssignmentPolicy(repeats=1.0))
+        ids = ask_and_show(store, experiment_id, *range(NUM_RECENT + 1))
+        for each in ids:
+            store.labels.add(each, Answer.LEFT, "Ada")
+        assert store.leases.pending_clips(experiment_id, "Ada") == set()
+        [repeat] = store.leases.claim(experiment_id, "Ada", 1, lease_s=300.0)
+        assert repeat.comparison.id == ids[0]
+        assert store.leases.pending_clips(experiment_id, "Ada") == {*pair(0)}
+        clock.advance(300)
+        assert store.leases.pending_clips(experiment_id, "Ada") == set()
 
 
 class TestAnswering:

@@ -552,6 +552,7 @@ class TestServing:
             labels.EXPORT,
             clips.LIBRARY,
             events.EVENTS_OF_EXPERIMENT,
+            leases.PENDING,
         ],
         ids=[
             "experiments",
@@ -580,6 +581,7 @@ class TestServing:
             "export",
             "library",
             "events",
+            "pending",
         ],
     )
     def test_sqlite_scans_no_table_except_experiments(self, path, statement):

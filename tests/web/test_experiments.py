@@ -38,6 +38,7 @@ class TestSummary:
             "num_missing": 0,
             "warnings": [],
             "is_extendable": False,
+            "num_fits": 0,
             "first_episode": None,
             "latest_episode": None,
         }

@@ -9,6 +9,8 @@ from jaxtyping import Float, Float64
 
 MAX_RANKED = 4
 """Clips listed as ranked highest, and as many as ranked lowest."""
+MAX_COMPARISONS = 500
+"""Newest labelled comparisons whose predicted returns are reported."""
 NUM_BINS = 10
 """Calibration bins of equal width over probabilities 0 to 1."""
 
@@ -128,15 +130,22 @@ def calibration_error(bins: Sequence[CalibrationBin]) -> float:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """Results of the latest fit that the experiment page shows.
+    """Results of the latest fit that the pages show.
 
     Attributes:
         predicted_returns: predicted return of each compared segment, by content hash.
         calibration: bins of held-out labels: predicted probability, observed share, count.
+        comparisons: predicted returns of the left and the right segment of each labelled
+            comparison, by comparison id, the newest last.
+        num_fits: completed fits.
+        num_labels: labels of the latest fit.
     """
 
     predicted_returns: Mapping[str, float]
     calibration: Sequence[Mapping[str, float]]
+    comparisons: Mapping[int, tuple[float, float]]
+    num_fits: int
+    num_labels: int
 
     def to_json(self, step: int) -> dict[str, Any]:
         """Return plain values for the page; no clip is listed as both highest and lowest.
@@ -146,10 +155,17 @@ class Diagnostics:
         """
         by_return = sorted(self.predicted_returns.items(), key=lambda each: (each[1], each[0]))
         num = min(MAX_RANKED, len(by_return) // 2)
+        newest = list(self.comparisons.items())[-MAX_COMPARISONS:]
         ranked = [{"clip": clip, "predicted_return": round(value, 3)} for clip, value in by_return]
         return {
             "step": step,
             "best": ranked[len(ranked) - num :][::-1],
             "least": ranked[:num],
             "calibration": list(self.calibration),
+            "comparisons": [
+                [comparison_id, round(left, 4), round(right, 4)]
+                for comparison_id, (left, right) in newest
+            ],
+            "num_fits": self.num_fits,
+            "num_labels": self.num_labels,
         }

@@ -357,27 +357,35 @@ class RewardLearner(RewardSource):
             {"predicted": each.predicted, "observed": each.observed, "count": each.num}
             for each in self._report.calibration
         ]
-        return Diagnostics(self._predicted_returns(shown), bins)
+        comparisons = self._predicted_comparisons(shown)
+        returns = {
+            segment: predicted
+            for comparison_id, pair in comparisons.items()
+            for segment, predicted in zip(
+                self._queue.query(comparison_id).segments, pair, strict=True
+            )
+        }
+        return Diagnostics(
+            returns, bins, comparisons, self.num_fits, self._trainer.num_labels_of_fit
+        )
 
-    def _predicted_returns(self, shown: Set[str]) -> dict[str, float]:
-        """Predict the returns of labelled segments that can be shown, by content hash."""
+    def _predicted_comparisons(self, shown: Set[str]) -> dict[int, tuple[float, float]]:
+        """Predict both returns of each labelled comparison that can be shown, by its id."""
         labels = self._trainer.labels
         # By clip: the index of a comparison that contains it, and its side. Any of several will do.
         places = {
-            segment: (place, side)
+            comparison_id: place
             for comparison_id in labels.comparison_ids
-            if (place := labels.index_of(comparison_id)) is not None
-            for side, segment in enumerate(self._queue.query(comparison_id).segments)
-            if segment in shown
+            if shown.issuperset(self._queue.query(comparison_id).segments)
+            and (place := labels.index_of(comparison_id)) is not None
         }
         if not places:
             return {}
-        comparisons, sides = np.array(list(places.values())).T
-        seen = gather_steps(labels, comparisons, 0)
-        rows, weights = (seen[name][np.arange(len(sides)), sides] for name in ("rows", "weights"))
-        rewards = self._predictor.normalised(self._predictor.member_rewards(rows))
-        returns = (rewards * weights).sum(-1)
-        return dict(zip(places, returns.tolist(), strict=True))
+        seen = gather_steps(labels, np.array(list(places.values())), 0)
+        rewards = self._predictor.normalised(self._predictor.member_rewards(seen["rows"]))
+        returns = (rewards * seen["weights"]).sum(-1)
+        pairs = ((left, right) for left, right in returns.tolist())
+        return dict(zip(places, pairs, strict=True))
 
     # --- state ---
 

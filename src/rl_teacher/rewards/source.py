@@ -51,6 +51,11 @@ class RewardSource(ABC):
         """Number of comparisons whose answer has been read from the store."""
         return 0
 
+    @property
+    def num_fits(self) -> int:
+        """Number of completed fits."""
+        return 0
+
     @abstractmethod
     def observe(self, rollout: Rollout) -> RewardedRollout:
         """Record a rollout and compute its rewards."""

@@ -111,6 +111,11 @@ class PredictorTrainer:
         return self.num_fits > 0 or self._settings.pretrained is not None
 
     @property
+    def num_labels_of_fit(self) -> int:
+        """Number of labels of the latest fit."""
+        return min(self._num_labels_fitted, len(self.labels))
+
+    @property
     def is_fitting(self) -> bool:
         """True while a fit runs in the background, during which the labels must not change."""
         return self._running is not None

@@ -49,6 +49,7 @@ class RunStatus:
         num_missing: labels that the run waits for.
         warnings: problems with the labels, and what helps.
         is_extendable: whether the run has finished and waits to be extended.
+        num_fits: completed fits of the reward predictor; their diagnostics are written before.
     """
 
     phase: Phase
@@ -59,6 +60,7 @@ class RunStatus:
     num_missing: int = 0
     warnings: tuple[str, ...] = ()
     is_extendable: bool = False
+    num_fits: int = 0
 
 
 class RunControl:

@@ -113,8 +113,13 @@ class StatusReporter:
             diagnose: evaluates the predictor on clips, given by content hash.
             step: environment steps of training done.
         """
-        if self._now() - self._diagnostics_s < DIAGNOSTICS_EVERY_S:
-            return
+        if self._now() - self._diagnostics_s >= DIAGNOSTICS_EVERY_S:
+            self.write_diagnostics(diagnose, step)
+
+    def write_diagnostics(
+        self, diagnose: Callable[[Set[str]], Diagnostics | None], step: int
+    ) -> None:
+        """Write diagnostics of the predictor; see `update_diagnostics`."""
         self._diagnostics_s = self._now()
         asked = self._store.comparisons.asked(self._experiment_id)
         shown = {each for c in asked if c.is_rendered for each in (c.left_hash, c.right_hash)}

@@ -20,6 +20,7 @@ from sqlalchemy import (
     func,
     not_,
     select,
+    union_all,
     update,
 )
 from sqlalchemy.orm import aliased
@@ -174,6 +175,22 @@ MY_LEASES = (
         sql.OF_EXPERIMENT,
     )
     .order_by(Lease.created_at, Comparison.asked_at_step.desc(), Comparison.id)
+)
+
+MY_LEASED_IDS = select(Lease.comparison_id).where(Lease.labeler_id == ME, Lease.expires_at > MOMENT)
+
+# One statement for each index. A leased comparison may be a repeat, which was answered before.
+PENDING = union_all(
+    *(
+        select(Comparison.left_hash, Comparison.right_hash).where(
+            Comparison.experiment_id == bindparam("experiment_id"), is_pending
+        )
+        for is_pending in (
+            and_(Comparison.is_open, not_(IS_ANSWERED_BY_ME)),
+            and_(Comparison.gold.is_not(None), not_(IS_ANSWERED_BY_ME)),
+            Comparison.id.in_(MY_LEASED_IDS),
+        )
+    )
 )
 
 LEASES_OF_LABELERS = select(
@@ -337,6 +354,12 @@ class Leases:
         labeler_id = self._labelers.id_of(labeler)
         with self._database.writing() as connection:
             connection.execute(RELEASE, {"me": labeler_id, "tokens": list(leases)})
+
+    def pending_clips(self, experiment_id: int, labeler: str) -> set[str]:
+        """Return the content hashes of the clips that a labeler may still be asked about."""
+        who = {"me": self._labelers.id_of(labeler), "moment": self._database.now()}
+        rows = self._database.rows(PENDING, experiment_id=experiment_id, **who)
+        return {content_hash for row in rows for content_hash in row.values()}
 
     def find(
         self, answered: Collection[tuple[str, int]]

@@ -152,6 +152,7 @@ class ExperimentViews:
             is_extendable=phase is Phase.FINISHED
             and bool(status.get("is_extendable"))
             and not self._is_silent(view),
+            num_fits=whole(status.get("num_fits")),
             first_episode=self._episode(view.first_episode),
             latest_episode=self._episode(view.latest_episode),
         )

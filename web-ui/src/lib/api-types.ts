@@ -127,6 +127,7 @@ export interface components {
                 [key: string]: unknown;
             };
             name: string;
+            num_fits: number;
             num_missing: number;
             num_steps: number;
             phase: components["schemas"]["Phase"];
@@ -151,6 +152,7 @@ export interface components {
             latest_episode: components["schemas"]["Episode"] | null;
             message: string;
             name: string;
+            num_fits: number;
             num_missing: number;
             num_steps: number;
             phase: components["schemas"]["Phase"];
@@ -228,6 +230,15 @@ export interface components {
         };
         LabelBatch: {
             labels: components["schemas"]["LabelSubmission"][];
+        };
+        LabelEffect: {
+            disagreements: components["schemas"]["Comparison"][];
+            highest: components["schemas"]["Clip"][];
+            lowest: components["schemas"]["Clip"][];
+            num_agreed: number;
+            num_compared: number;
+            num_fits: number;
+            num_labels: number;
         };
         LabelHistory: {
             labels: components["schemas"]["PastLabel"][];
@@ -399,6 +410,7 @@ export interface components {
                 [key: string]: unknown;
             };
             name: string;
+            num_fits: number;
             num_missing: number;
             num_steps: number;
             phase: components["schemas"]["Phase"];
@@ -581,6 +593,7 @@ export type InviteList = components['schemas']['InviteList'];
 export type JoinRequest = components['schemas']['JoinRequest'];
 export type JoinResponse = components['schemas']['JoinResponse'];
 export type LabelBatch = components['schemas']['LabelBatch'];
+export type LabelEffect = components['schemas']['LabelEffect'];
 export type LabelHistory = components['schemas']['LabelHistory'];
 export type LabelQuality = components['schemas']['LabelQuality'];
 export type LabelReceipt = components['schemas']['LabelReceipt'];

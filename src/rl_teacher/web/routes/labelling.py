@@ -9,6 +9,7 @@ from rl_teacher.common.errors import ComparisonNotFound
 from rl_teacher.store.records import ComparisonView, Identity
 from rl_teacher.web.access import Access, CurrentIdentity, LabelerName, requires
 from rl_teacher.web.clip_export import download
+from rl_teacher.web.label_effect import label_effect
 from rl_teacher.web.label_intake import LabelUpload
 from rl_teacher.web.routes.media import EXPORTED, Format, clip_file
 from rl_teacher.web.schemas import labelling as schemas
@@ -98,6 +99,13 @@ def list_labels(
             if each.comparison.left.kind and each.comparison.right.kind
         ]
     )
+
+
+@router.get("/experiments/{name}/effect")
+@requires(Access.LABELER)
+def show_effect(name: str, services: ServicesDep, labeler: LabelerName) -> schemas.LabelEffect:
+    """Return the effect of the labeler's own labels on the reward predictor."""
+    return label_effect(services.store, services.experiments.find(name).id, labeler)
 
 
 @router.get("/comparisons/{comparison_id}")

@@ -51,7 +51,8 @@ class ExperimentSummary(BaseModel):
 
     `num_missing` counts the labels that training waits for. `warnings` describe problems with the
     labels and what helps; only the owner gets them. `is_extendable` is true while a finished run
-    waits to be extended by larger `target_steps` and `target_labels`.
+    waits to be extended by larger `target_steps` and `target_labels`. `num_fits` counts the fits of
+    the reward predictor; each changes the effect of a person's labels.
     """
 
     name: str
@@ -70,6 +71,7 @@ class ExperimentSummary(BaseModel):
     num_missing: int
     warnings: list[str]
     is_extendable: bool
+    num_fits: int
     first_episode: Episode | None
     latest_episode: Episode | None
 

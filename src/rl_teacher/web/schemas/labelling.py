@@ -67,6 +67,27 @@ class LabelHistory(BaseModel):
     labels: list[PastLabel]
 
 
+class LabelEffect(BaseModel):
+    """The effect of the requesting labeler's labels on the reward predictor, as of its latest fit.
+
+    `num_fits` is 0 before the first fit, and `num_labels` counts the labels of the fit. The
+    predictor agrees with `num_agreed` of the labeler's `num_compared` latest labels that prefer a
+    clip; `disagreements` are the others, newest first. `highest` and `lowest` are the clips with
+    the highest and lowest predicted returns.
+
+    It covers only comparisons that no other labeler has labelled, and neither comparisons
+    nor clips that the labeler may still be asked about.
+    """
+
+    num_fits: int
+    num_labels: int
+    num_compared: int
+    num_agreed: int
+    disagreements: list[Comparison]
+    highest: list[Clip]
+    lowest: list[Clip]
+
+
 class LabelSubmission(BaseModel):
     """A label in the order of sides that was shown; a null answer withdraws the previous one.
 

@@ -1,0 +1,153 @@
+"""Effect of a labeler's own labels on the reward predictor."""
+
+import pytest
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.store.records import AssignmentPolicy
+from tests.web.conftest import ENV_ID, assert_problem, label, post
+
+URL = "/api/v1/experiments/hopper/effect"
+
+
+def effect(client):
+    response = client.get(URL)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def set_predictions(trainer, predicted, num_fits=1):
+    """Store the predicted returns of the left and the right clip, by comparison id."""
+    comparisons = [[each, *returns] for each, returns in predicted.items()]
+    diagnostics = {"comparisons": comparisons, "num_fits": num_fits, "num_labels": len(comparisons)}
+    trainer.store.experiments.set_diagnostics(trainer.id, diagnostics)
+
+
+def clips_of(trainer, comparison_id):
+    view = trainer.store.comparisons.get(comparison_id)
+    return view.left.content_hash, view.right.content_hash
+
+
+def hashes(clips):
+    return [each["hash"] for each in clips]
+
+
+@pytest.fixture
+def answered(trainer):
+    """Four comparisons that Ann has answered with `left`, in their stored order."""
+    ids = trainer.ask(4)
+    for each in ids:
+        trainer.store.labels.add(each, Answer.LEFT, "ann")
+    return ids
+
+
+def test_effect_is_empty_before_first_fit(guest, answered):
+    assert effect(guest) == {
+        "num_fits": 0,
+        "num_labels": 0,
+        "num_compared": 0,
+        "num_agreed": 0,
+        "disagreements": [],
+        "highest": [],
+        "lowest": [],
+    }
+
+
+def test_effect_compares_predictions_with_own_labels(guest, trainer, answered):
+    first, second, third, fourth = answered
+    set_predictions(
+        trainer, {first: (2.0, 1.0), second: (-1.0, 0.5), third: (0.1, 0.0), fourth: (-3.0, 4.0)}, 7
+    )
+    found = effect(guest)
+    assert (found["num_fits"], found["num_labels"]) == (7, 4)
+    assert (found["num_compared"], found["num_agreed"]) == (4, 2)
+    assert [each["id"] for each in found["disagreements"]] == [fourth, second]
+    for each in found["disagreements"]:
+        # In the order of sides that Ann saw.
+        shown = guest.get(f"/api/v1/comparisons/{each['id']}").json()
+        assert (each["answer"], each["left"]) == (shown["answer"], shown["left"])
+    best = clips_of(trainer, fourth)[1], clips_of(trainer, first)[0]
+    worst = clips_of(trainer, fourth)[0], clips_of(trainer, second)[0]
+    assert tuple(hashes(found["highest"])[:2]) == best
+    assert tuple(hashes(found["lowest"])[:2]) == worst
+    assert not {*hashes(found["highest"])} & {*hashes(found["lowest"])}
+
+
+def test_label_of_undecided_or_unfitted_comparison_is_not_compared(guest, trainer, answered):
+    first, second, third, _ = answered
+    trainer.store.labels.add(second, Answer.EQUAL, "ann")
+    set_predictions(trainer, dict.fromkeys((first, second, third), (1.0, 0.0)))
+    trainer.store.labels.add(third, None, "ann")
+    found = effect(guest)
+    assert (found["num_compared"], found["num_agreed"]) == (1, 1)
+
+
+def test_changed_label_is_compared_as_it_is_now(guest, trainer, answered):
+    set_predictions(trainer, dict.fromkeys(answered, (0.0, 1.0)))
+    trainer.store.labels.add(answered[0], Answer.RIGHT, "ann")
+    found = effect(guest)
+    assert (found["num_compared"], found["num_agreed"]) == (4, 1)
+    assert answered[0] not in [each["id"] for each in found["disagreements"]]
+
+
+def test_only_latest_labels_are_compared(guest, trainer):
+    ids = trainer.ask(30)
+    for each in ids:
+        trainer.store.labels.add(each, Answer.LEFT, "ann")
+    set_predictions(trainer, dict.fromkeys(ids[:5], (0.0, 1.0)) | dict.fromkeys(ids[5:], (1.0, 0)))
+    found = effect(guest)
+    assert (found["num_compared"], found["num_agreed"]) == (25, 25)
+
+
+def test_effect_does_not_reveal_labels_of_others(guest, other_guest, trainer, answered):
+    shared, *own = answered
+    trainer.store.labels.add(shared, Answer.RIGHT, "bob")
+    set_predictions(trainer, dict.fromkeys(answered, (0.0, 1.0)))
+    found = effect(guest)
+    assert {each["id"] for each in found["disagreements"]} == {*own}
+    assert not {*clips_of(trainer, shared)} & {*hashes(found["highest"]), *hashes(found["lowest"])}
+    of_bob = effect(other_guest)
+    assert (of_bob["num_compared"], of_bob["highest"], of_bob["disagreements"]) == (0, [], [])
+
+
+def test_effect_reveals_nothing_about_comparisons_still_to_be_asked(
+    guest, other_guest, trainer, answered
+):
+    first, *others = answered
+    left, _ = clips_of(trainer, first)
+    set_predictions(trainer, dict.fromkeys(answered, (0.0, 1.0)))
+    assert effect(guest)["num_compared"] == 4
+    # Another comparison asks about a clip that Ann has seen.
+    trainer.store.comparisons.add(trainer.id, [(left, trainer.add_clip("new"))], ENV_ID, 60, 0)
+    found = effect(guest)
+    assert {each["id"] for each in found["disagreements"]} == {*others}
+    assert left not in {*hashes(found["highest"]), *hashes(found["lowest"])}
+
+
+def test_effect_leaves_out_a_repeat_that_is_asked(guest, trainer):
+    trainer.store.experiments.set_assignment(trainer.id, AssignmentPolicy(repeats=1.0))
+    ids = trainer.ask(6)
+    for each in ids:
+        trainer.store.labels.add(each, Answer.LEFT, "ann")
+    set_predictions(trainer, dict.fromkeys(ids, (0.0, 1.0)))
+    [repeat] = guest.get("/api/v1/experiments/hopper/comparisons/next?limit=1").json()[
+        "comparisons"
+    ]
+    assert {each["id"] for each in effect(guest)["disagreements"]} == {*ids} - {repeat["id"]}
+
+
+def test_owner_gets_effect_of_own_labels(program, trainer, answered):
+    set_predictions(trainer, dict.fromkeys(answered, (0.0, 1.0)))
+    assert effect(program)["num_compared"] == 0
+    [comparison_id] = trainer.ask()
+    post(program, label(comparison_id))
+    set_predictions(trainer, dict.fromkeys((*answered, comparison_id), (0.0, 1.0)))
+    assert effect(program)["num_compared"] == 1
+
+
+def test_effect_of_unknown_experiment_is_not_found(guest):
+    assert_problem(guest.get("/api/v1/experiments/none/effect"), 404)
+
+
+def test_summary_counts_fits(program, trainer):
+    trainer.set_phase("training", num_fits=3)
+    assert program.get("/api/v1/experiments/hopper").json()["num_fits"] == 3
