@@ -149,6 +149,14 @@ def wait_for_help(page: Page) -> None:
     page.get_by_role("dialog").wait_for()
 
 
+def wait_for_effect(page: Page) -> None:
+    """Open the effect of the labels on the reward predictor."""
+    wait_for_clips(page)
+    page.get_by_role("button", name="Show what your labels changed").click()
+    page.get_by_role("dialog").wait_for()
+    page.wait_for_timeout(1_000)
+
+
 def wait_until_idle(page: Page, home: Path, store: Store) -> None:
     """Answer all waiting comparisons, and show the agent's latest episode."""
     labelling = LabellingPage(page)
@@ -258,6 +266,7 @@ def take_labelling_pages(
         screenshots.take(View("help", label, wait_for_help), "wide-light")
         clips = View("label", label, wait_for_clips)
         screenshots.take(clips, *ALL_LOOKS)
+        screenshots.take(View("effect", label, wait_for_effect), *ALL_LOOKS)
         idle = View("idle", label, partial(wait_until_idle, home=home, store=store))
         screenshots.take(idle, "wide-dark")
 

@@ -104,6 +104,19 @@ class Experiment:
         """Add comparisons of these pairs of clips and return their ids."""
         return self.store.comparisons.add(self.id, pairs, self.env_id, 60, step)
 
+    def set_predictions(
+        self, predicted: Mapping[int, tuple[float, float]], num_fits: int = 1
+    ) -> None:
+        """Report a fit with the predicted returns of left and right clips, by comparison id."""
+        fitted = {
+            "comparisons": [[each, *returns] for each, returns in predicted.items()],
+            "num_fits": num_fits,
+            "num_labels": len(predicted),
+        }
+        diagnostics = self.store.experiments.diagnostics(self.id) or {}
+        self.store.experiments.set_diagnostics(self.id, {**diagnostics, **fitted})
+        self.set_status("training", "training", num_fits=num_fits)
+
     def title_of(self, comparison_id: int) -> re.Pattern[str]:
         """Return the start of the text with which the pages name a comparison."""
         return re.compile(rf"^Comparison {self.store.comparisons.get(comparison_id).number}\b")

@@ -1,6 +1,7 @@
 """Ways to every page, for tests that hold on each of them."""
 
 from rl_teacher.clips.answer import Answer
+from tests.browser.experiments import LABELER
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
 
 
@@ -34,6 +35,16 @@ def go_to_notices_of_labelling(page, service, full):
 def go_to_labelling(page, service, full):
     page.goto(service.label_link(full.name))
     LabellingPage(page).shown_comparison()
+
+
+def go_to_label_effect(page, service, full):
+    ids = full.ask(4)
+    for each in ids:
+        full.store.labels.add(each, Answer.LEFT, LABELER)
+    full.set_predictions({each: (0.5 * n - 1.0, 0.25 * n) for n, each in enumerate(ids)})
+    go_to_labelling(page, service, full)
+    page.get_by_role("button", name="Show what your labels changed").click()
+    page.get_by_role("dialog").get_by_text("It agrees with 0 of your 4").wait_for()
 
 
 def go_to_help(page, service, full):
@@ -112,6 +123,7 @@ PAGES = {
     "finished run": go_to_finished_run,
     "labelling": go_to_labelling,
     "labelling with notices": go_to_notices_of_labelling,
+    "label effect": go_to_label_effect,
     "help": go_to_help,
     "idle labelling": go_to_idle_labelling,
     "practice": go_to_practice,
@@ -131,7 +143,7 @@ PAGES = {
 }
 
 PAGES_OF_EXPERIMENT = [
-    *(go_to_experiments, go_to_experiment, go_to_labelling, go_to_help),
+    *(go_to_experiments, go_to_experiment, go_to_labelling, go_to_help, go_to_label_effect),
     *(PAGES[name] for name in ("comparisons", "disagreements", "clips", "settings", "audit trail")),
     *(go_to_created_invite, go_to_confirmation, go_to_opened_comparison),
 ]

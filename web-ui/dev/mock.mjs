@@ -133,6 +133,7 @@ export class Mock {
       updated_at: new Date().toISOString(), is_running: !['finished', 'stopped', 'lost'].includes(phase),
       first_episode: null, latest_episode: episode, is_archived: false,
       num_missing: phase === 'waiting' ? 7 : 0, warnings: [], is_extendable: phase === 'finished',
+      num_fits: Math.floor(this.progressOf(experiment).answered / 3),
     }
   }
 
@@ -183,6 +184,7 @@ export class Mock {
       const after = Number(url.searchParams.get('after') ?? 0)
       return json(response, { rows: experiment.rows.filter(({ id }) => id > after) })
     }
+    if (path[2] === 'effect') return json(response, effectOf(experiment))
     if (path[2] === 'labels') return json(response, { labels: labelsOf(experiment, url) })
     const excluded = new Set(url.searchParams.getAll('exclude').map(Number))
     const waiting = [...experiment.comparisons.values()].filter(({ id, answer }) => answer === null && !excluded.has(id))
@@ -262,6 +264,18 @@ export class Mock {
     experiment.rows.push(row)
     this.broadcast(experiment, 'metrics', row)
     this.broadcast(experiment, 'experiment', this.summaryOf(experiment))
+  }
+}
+
+function effectOf(experiment) {
+  const answered = [...experiment.comparisons.values()].filter(({ answer }) => answer !== null).reverse()
+  const decided = answered.filter(({ answer }) => answer === 'left' || answer === 'right').slice(0, 25)
+  const disagreements = decided.filter(({ id }) => id % 7 === 0)
+  const clips = answered.map(({ left }) => left)
+  return {
+    num_fits: Math.floor(answered.length / 3), num_labels: answered.length, num_compared: decided.length,
+    num_agreed: decided.length - disagreements.length, disagreements,
+    highest: clips.slice(0, 4), lowest: clips.slice(4, 8),
   }
 }
 

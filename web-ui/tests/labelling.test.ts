@@ -36,6 +36,7 @@ function createSession({ lost = [], most = Infinity }: { lost?: string[]; most?:
     getComparison: (id) => Promise.resolve(comparison(id)),
     getMyLabels: () => Promise.resolve([]),
     getExperiment: () => Promise.reject(new Error('not used here')),
+    getLabelEffect: () => Promise.reject(new Error('not used here')),
     postLabels: (labels) => {
       sent.push(...labels)
       return Promise.resolve({ accepted: labels.map((one) => one.request_id), rejected: [] })

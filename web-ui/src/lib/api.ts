@@ -7,6 +7,7 @@ import type {
   ExperimentList,
   ExperimentSummary,
   JoinResponse,
+  LabelEffect,
   LabelHistory,
   LabelReceipt,
   LabelSubmission,
@@ -132,6 +133,8 @@ export const getComparison = (id: number): Promise<Comparison> =>
 
 export const getMyLabels = async (name: string, limit = 20): Promise<PastLabel[]> =>
   (await getJson<LabelHistory>(`${pathOf(name)}/labels?limit=${limit}`)).labels
+
+export const getLabelEffect = (name: string): Promise<LabelEffect> => getJson(`${pathOf(name)}/effect`)
 
 export async function postLabels(labels: LabelSubmission[]): Promise<LabelReceipt> {
   const response = await request(`${API}/labels`, {

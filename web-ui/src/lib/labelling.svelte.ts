@@ -7,11 +7,12 @@ import { ComparisonQueue } from './comparison-queue.svelte'
 import { listen } from './events'
 import { errorText } from './format'
 import { GivenLabels } from './given-labels.svelte'
+import { hideAsked, LabelEffects } from './label-effect.svelte'
 import { LatestEpisode } from './latest-episode.svelte'
 import { Leases } from './leases'
 import { LabellingProgress, secondsToNext } from './progress.svelte'
 import { hasStartedTraining } from './status'
-import type { Answer, Comparison, ExperimentSummary, Progress } from './api-types'
+import type { Answer, Comparison, ExperimentSummary, LabelEffect, Progress } from './api-types'
 
 const RETRY_MS = 3_000
 /** How long the page announces that training starts. */
@@ -28,6 +29,7 @@ export type Service = Pick<
   | 'getComparison'
   | 'getMyLabels'
   | 'getExperiment'
+  | 'getLabelEffect'
   | 'postLabels'
   | 'renewLeases'
   | 'releaseLeases'
@@ -59,6 +61,8 @@ export class LabellingSession {
   readonly labels: GivenLabels
   readonly queue: ComparisonQueue
   readonly latestEpisode: LatestEpisode
+  readonly effects: LabelEffects
+  readonly clips: Pick<ClipLoader, 'comparison' | 'clip'>
 
   #hasFetched = $state(false)
   /** The service had nothing for this labeler when it was last asked. */
@@ -71,7 +75,6 @@ export class LabellingSession {
   #stopListening: (() => void) | null = null
   readonly #leases: Leases
   readonly #service: Service
-  readonly #clips: Pick<ClipLoader, 'comparison' | 'clip'>
   readonly #now_ms: () => number
 
   constructor(
@@ -81,9 +84,10 @@ export class LabellingSession {
   ) {
     const service = options.service ?? { ...api, listen }
     this.#service = service
-    this.#clips = options.clips ?? new ClipLoader()
+    this.clips = options.clips ?? new ClipLoader()
     this.#now_ms = options.now_ms ?? (() => performance.now())
-    this.latestEpisode = new LatestEpisode(this.#clips)
+    this.latestEpisode = new LatestEpisode(this.clips)
+    this.effects = new LabelEffects(name, service)
     this.labels = new GivenLabels({
       name,
       service,
@@ -94,7 +98,7 @@ export class LabellingSession {
     })
     this.queue = new ComparisonQueue({
       fetch: (limit, exclude) => this.#fetchNext(limit, exclude),
-      clips: this.#clips,
+      clips: this.clips,
       isShowing: () => this.current !== null,
       excludedIds: () => this.#excludedIds(),
       onready: () => this.current === null && !this.isOpening && this.#showNext(),
@@ -124,6 +128,14 @@ export class LabellingSession {
   /** Estimated time until the next comparison, or null if it cannot be estimated. */
   get secondsToNext(): number | null {
     return this.summary === null ? null : secondsToNext(this.summary, this.#lastAskedStep)
+  }
+
+  /** The effect of the labels so far, without clips that are asked about; null if there is none. */
+  get effect(): LabelEffect | null {
+    const { latest } = this.effects
+    if (latest === null) return null
+    const asked = this.#leased().map(({ comparison }) => comparison)
+    return hideAsked(latest, asked, this.labels.history)
   }
 
   get hasFetched(): boolean {
@@ -210,7 +222,7 @@ export class LabellingSession {
     if (this.isOpening) return
     this.isOpening = true
     try {
-      const loaded = await this.#clips.comparison(comparison)
+      const loaded = await this.clips.comparison(comparison)
       if (this.current !== null && !this.isReviewing) this.queue.putBack(this.current)
       this.isReviewing = isReviewing
       this.#show(loaded)
@@ -303,6 +315,7 @@ export class LabellingSession {
     if (summary.phase === 'finished') this.#releaseQueued()
     this.summary = summary
     this.#followProgress(summary.progress)
+    void this.effects.follow(summary)
     if (summary.latest_episode !== null) void this.latestEpisode.show(summary.latest_episode)
   }
 

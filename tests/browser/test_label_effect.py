@@ -1,0 +1,131 @@
+"""Effect of a person's labels, as the labelling page shows it after each fit."""
+
+import re
+
+import pytest
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.runs.folder import Experiment
+from rl_teacher.store.media import SegmentFiles
+from tests.browser.conftest import PHONE
+from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
+from tests.browser.processes import Running, as_home, open_store
+
+pytestmark = pytest.mark.browser
+
+WIDE = {"width": 1280, "height": 800}
+NARROW = {"width": 640, "height": 800}
+SHOW = "Show what your labels changed"
+
+
+def effect_button(page):
+    return page.get_by_role("button", name=SHOW)
+
+
+def stored_order(experiment, comparison_id, preferred, other):
+    """Return the predicted returns of the left and the right clip in their stored order."""
+    answer = experiment.store.labels.answers([comparison_id])[comparison_id]
+    return (preferred, other) if answer is Answer.LEFT else (other, preferred)
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW, PHONE], ids=["wide", "narrow", "phone"])
+def test_effect_appears_without_moving_clips_and_opens_contradicted_label(
+    open_page, experiment, size
+):
+    ids = experiment.ask(6)
+    labelling = open_page(experiment.name, viewport=size)
+    page = labelling.page
+    answered = [labelling.answer(Answer.LEFT) for _ in range(3)]
+    labelling.wait_until_sent()
+    shown = labelling.shown_comparison()
+    panes = [labelling.pane(side) for side in (0, 1)]
+    assert effect_button(page).count() == 0
+
+    returns = dict(zip(answered, [(1.0, 0.0), (-1.0, 2.0), (0.5, 0.0)], strict=True))
+    fitted = {each: stored_order(experiment, each, *returns[each]) for each in answered}
+    # The predictor has an opinion about the comparisons that are asked, too.
+    experiment.set_predictions({**fitted, **dict.fromkeys(ids[3:], (9.0, -9.0))})
+    page.locator("[aria-live]").filter(has_text="It agrees with 2 of your 3 latest").wait_for(
+        timeout=PATIENCE_MS
+    )
+    assert "2 of 3" in effect_button(page).inner_text()
+    assert [labelling.pane(side) for side in (0, 1)] == panes
+    assert labelling.hook("comparisonId") == shown
+
+    effect_button(page).focus()
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name=SHOW.removeprefix("Show ").capitalize())
+    [contradicted] = (
+        dialog.get_by_role("list", name="It disagrees with").get_by_role("button").all()
+    )
+    assert dialog.locator(".thumbnail").count() == 2 * 3 + 2
+    assert experiment.title_of(answered[1]).match(contradicted.inner_text())
+    contradicted.click()
+    labelling.wait_for_comparison(answered[1])
+    page.get_by_text("is better. Answer again to change it.").wait_for()
+    labelling.answer(Answer.RIGHT)
+    labelling.wait_until_sent()
+
+    effect_button(page).click()
+    dialog.get_by_role("heading", name="It disagrees with").wait_for(state="detached")
+    page.keyboard.press("Escape")
+    experiment.set_predictions(fitted, num_fits=2)
+    effect_button(page).filter(has_text="3 of 3").wait_for(timeout=PATIENCE_MS)
+    effect_button(page).click()
+    dialog.get_by_text("(before: 2 of 3)").wait_for()
+    assert [labelling.pane(side) for side in (0, 1)] == panes
+
+
+def test_effect_of_answers_in_a_run_matches_its_predictor(tmp_path, open_context):
+    home = tmp_path / "teaching"
+    # Paced by labels, the run waits soon after the first fit.
+    command = [
+        "teach",
+        "-p",
+        "human",
+        "-e",
+        "ShortReacher-v1",
+        "-n",
+        "mine",
+        "-L",
+        "12",
+        "-l",
+        "60",
+    ]
+    command += ["-t", "100000", "-i", "500", "--port", "0", "--no-tensorboard", "--no-browser"]
+    run = Running(home, "run", *command)
+    try:
+        page = open_context(viewport=WIDE).new_page()
+        page.goto(run.printed_link())
+        labelling = LabellingPage(page)
+        # The better clips are on either side: a predictor cannot agree with all labels.
+        for _ in range(12):
+            labelling.answer(Answer.LEFT)
+        labelling.wait_until_sent()
+        effect_button(page).click(timeout=PATIENCE_MS)
+        dialog = page.get_by_role("dialog")
+        [num_agreed] = re.findall(r"It agrees with (\d+) of your 12", dialog.inner_text())
+        titles = dialog.locator("li strong").all_inner_texts()
+    finally:
+        run.end()
+    with as_home(home), open_store(home) as store:
+        folder = Experiment.find("mine").folder
+        asked = store.comparisons.asked(store.experiments.get("mine").id)
+        predictor, segments = (
+            RewardPredictor.load(folder / "predictor"),
+            SegmentFiles(home / "segments"),
+        )
+        disagreeing = []
+        for each in asked[:12]:
+            left, right = (
+                segments.load(each_hash) for each_hash in (each.left_hash, each.right_hash)
+            )
+            left_return, right_return = (
+                predictor(clip.observations, clip.actions).sum() for clip in (left, right)
+            )
+            answer = store.labels.answers([each.id])[each.id]
+            if (left_return > right_return) != (answer is Answer.LEFT):
+                disagreeing.append(f"Comparison {store.comparisons.get(each.id).number}")
+    assert int(num_agreed) == 12 - len(disagreeing)
+    assert sorted(titles) == sorted(disagreeing)
