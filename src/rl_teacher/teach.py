@@ -416,6 +416,7 @@ class TrainingLoop:
         if self._await_page is not None:
             self.session.set_phase(Phase.WAITING, "starting the page")
             self._await_page()
+            self._await_page = None
 
     @property
     def _exploration_steps(self) -> int:

@@ -239,7 +239,8 @@ class PredictorTrainer:
         self.num_fit_steps = int(state["counts/num_fit_steps"])
         self._num_labels_fitted = int(state["counts/num_labels_fitted"])
         self._num_updated = int(state["counts/num_updated"])
-        self._is_revised = bool(state["counts/is_revised"])
+        # Checkpoints of earlier versions do not have it.
+        self._is_revised = bool(state.get("counts/is_revised", False))
 
     def close(self) -> None:
         """Stop background threads."""
