@@ -381,7 +381,10 @@ def text_of(name):
         ("docs/quality.md", f"that of {agreement.RESAMPLES:,} bootstrap samples"),
         ("docs/quality.md", "`a` = {:g} and `b` = {:g}".format(*reliability.PRIOR)),
         ("docs/quality.md", "at least {} and at most {}".format(*reliability.TRUSTED)),
-        ("docs/quality.md", f"Every {reporting.DIAGNOSTICS_EVERY_S:g} seconds a run tells"),
+        (
+            "docs/quality.md",
+            f"Every {reporting.DIAGNOSTICS_EVERY_S:g} seconds, and with human labels",
+        ),
         ("docs/service.md", f"--host {serve.ServeOptions().host} --port {RunOptions().port}"),
         ("docs/service.md", f"one of the next {serve.PORTS_TRIED - 1} is used"),
         ("docs/service.md", f"up to {labelling.MAX_LABELS} at a time"),

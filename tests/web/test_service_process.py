@@ -154,6 +154,9 @@ def test_runs_that_start_at_once_share_one_service(monkeypatch):
     for page in pages:
         page.close()
     assert has_ended(service)
+    for page in pages:
+        if page._process is not None:  # it ended by itself: read its exit code
+            page._process.wait(TIMEOUT_S)
 
 
 def test_manually_started_service_is_not_stopped(monkeypatch):
