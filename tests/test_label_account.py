@@ -9,7 +9,7 @@ import pytest
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.predictor.fit import Fitter
-from rl_teacher.runs.folder import home
+from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.session import PreferenceSession
 from rl_teacher.store.database import default_url
 from rl_teacher.store.records import NewLabel
@@ -193,6 +193,9 @@ def test_answers_of_every_state_are_stored_once_and_used_by_last_fit(fits, befor
         with running(config, stays):
             account.answer_until("resumed", "finished", LAST_STEP)
             assert fits[-1] == account.targets()
+            shown = store.experiments.diagnostics(store.experiments.get("mine").id)
+            assert shown is not None
+            assert shown["num_fits"] == Experiment.find("mine").metrics()[-1]["fits"]
             answer_late("finished")
             revised = account.given[0].comparison_id
             account.give("finished", revised, None)

@@ -308,10 +308,21 @@ class PreferenceSession:
             force: fit even if there are no new labels.
         """
         report = self.rewards.fit(force=force)
-        if report is not None and self.experiment.spec.asks_a_person:
-            # Labelers see after each fit what their labels have changed.
-            self._reporter.write_diagnostics(self.rewards.diagnostics, self.step)
+        if report is not None:
+            self._show_effect()
         return report
+
+    def fit_remaining(self) -> bool:
+        """Fit to answers that no fit has used yet; return whether there were any."""
+        has_fitted = self.rewards.fit_remaining()
+        if has_fitted:
+            self._show_effect()
+        return has_fitted
+
+    def _show_effect(self) -> None:
+        """Let labelers see what their labels have changed in the predictor."""
+        if self.experiment.spec.asks_a_person:
+            self._reporter.write_diagnostics(self.rewards.diagnostics, self.step)
 
     # --- owner and labelers ---
 

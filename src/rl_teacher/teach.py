@@ -346,7 +346,7 @@ class TrainingLoop:
             self._display.status("saving")
             # A person's last labels are used, even if they are too few for another fit.
             is_done = session.step >= session.num_steps
-            if self._config.asks_a_person and is_done and session.rewards.fit_remaining():
+            if self._config.asks_a_person and is_done and session.fit_remaining():
                 self._relabel_buffer()
             session.report(metrics)
             session.save(before_rollout)

@@ -154,7 +154,7 @@ class QueryPlanner:
         if not len(left):
             return []
         if is_fitted or is_person:
-            candidates = self._candidates(left, right)
+            candidates = self._candidates(left, right, is_fitted=is_fitted)
         else:  # random pairs need neither predictions nor features
             candidates = Candidates(np.zeros((1, len(left))), np.zeros((len(left), 1)))
         if is_person:
@@ -194,14 +194,21 @@ class QueryPlanner:
             pairs[place] = (pairs[place][0], other)
         return pairs
 
-    def _candidates(self, left: SegmentSpans, right: SegmentSpans) -> Candidates:
-        """Compute logits and features of pairs, as differences of their sides."""
-        predictor, returns, features = self._predictor, [], []
-        for cuts in (left, right):
+    def _candidates(
+        self, left: SegmentSpans, right: SegmentSpans, *, is_fitted: bool
+    ) -> Candidates:
+        """Compute logits and features of pairs, as differences of their sides.
+
+        Logits are 0 before the first fit: networks are not evaluated.
+        """
+        predictor, features = self._predictor, []
+        returns = [np.zeros((1, len(left)))] * 2
+        for side, cuts in enumerate((left, right)):
             rows, is_real = self.input_rows(cuts, self._stride)
-            rewards = predictor.member_rewards(rows) * is_real
-            # A return over every k-th step stands for k times as many steps.
-            returns.append(self._stride * rewards.sum(-1))
+            if is_fitted:
+                rewards = predictor.member_rewards(rows) * is_real
+                # A return over every k-th step stands for k times as many steps.
+                returns[side] = self._stride * rewards.sum(-1)
             if predictor.space.has_byte_rows:
                 # [C, F] mean over time. Nearby pixels are alike, so every n-th is enough to compare
                 # segments.

@@ -113,6 +113,7 @@ class PredictorTrainer:
     @property
     def num_labels_of_fit(self) -> int:
         """Number of labels of the latest fit."""
+        # A full label buffer holds fewer labels than were ever added.
         return min(self._num_labels_fitted, len(self.labels))
 
     @property
@@ -122,7 +123,7 @@ class PredictorTrainer:
 
     @property
     def has_unfitted_labels(self) -> bool:
-        """Whether labels were added, updated or revised since the last fit began."""
+        """True if labels were added, updated or revised since the last fit began."""
         return self._is_revised or self._num_new > 0
 
     @property
@@ -194,9 +195,7 @@ class PredictorTrainer:
         return None
 
     def _is_due(self, *, force: bool) -> bool:
-        # A full label buffer holds fewer labels than were ever added.
-        num_known = min(self._num_labels_fitted, len(self.labels))
-        is_due = self._num_new > 0 and self._num_new >= self._fit_growth * num_known
+        is_due = self._num_new > 0 and self._num_new >= self._fit_growth * self.num_labels_of_fit
         return is_due or (force and len(self.labels) > 0)
 
     def _refit(self) -> FitResult:
