@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -136,3 +138,21 @@ def test_held_out_members_do_not_depend_on_capacity():
         everything.add(pair())
         newest.add(pair())
     np.testing.assert_array_equal(newest.counts[:, [3, 4, 0, 1, 2]], everything.counts[:, 3:])
+
+
+def test_input_range_covers_all_labelled_rows():
+    labels = LabelSet(2, SPACE, 3, seed=0)
+    rows = np.array([[1, -5], [2, 7]], np.float32)
+    labels.add(LabelledPair(rows, rows + 1, 1.0))
+    labels.add(LabelledPair(rows - 3, rows, 1.0))
+    np.testing.assert_array_equal(labels.input_low, [-2, -8])
+    np.testing.assert_array_equal(labels.input_high, [3, 8])
+
+
+def test_true_rewards_are_kept_beside_rows_and_nan_if_unknown():
+    labels = LabelSet(3, SPACE, 3, seed=0)
+    given = (np.array([1, 2, 3], np.float32), np.array([4, 5], np.float32))
+    labels.add(replace(pair(num_right=2), true_rewards=given))
+    labels.add(pair())
+    np.testing.assert_array_equal(labels.true_rewards[0], [[1, 2, 3], [4, 5, 0]])
+    assert np.isnan(labels.true_rewards[1]).all()

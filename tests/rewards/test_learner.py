@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -5,6 +7,7 @@ from rl_teacher.agents.collector import Collector
 from rl_teacher.clips.answer import Answer
 from rl_teacher.config.experiment import LabelerWeights, PredictorConfig
 from rl_teacher.envs.registry import make_vector
+from rl_teacher.predictor.diagnostics import RewardReference
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.queries.planner import PlannerSettings
 from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, RecentEpisodes
@@ -121,6 +124,82 @@ def test_fitted_rewards_correlate_with_true_rewards(world):
     rollout, observed = world.roll_out()
     assert np.corrcoef(observed.rewards.ravel(), rollout.rewards.ravel())[0, 1] > 0.5
     assert observed.metrics["correlation"] > 0.3
+
+
+def test_step_correlation_compares_single_steps(world):
+    world.roll_out(6)
+    for step in (0, 300, 600, 900):
+        world.turn(step)
+    rollout, observed = world.roll_out()
+    expected = np.corrcoef(observed.rewards.ravel(), rollout.rewards.ravel())[0, 1]
+    assert observed.metrics["step_correlation"] == pytest.approx(expected)
+    assert observed.metrics["step_correlation"] != observed.metrics["correlation"]
+
+
+def test_age_of_predictor_counts_steps_since_fit_and_label(tmp_path):
+    """A rollout has 32 steps of 8 environments."""
+    world = World(tmp_path, teacher=human_teacher)
+    world.roll_out(3)
+    world.learner.ask(NOW, RECENT)
+    assert "steps_since_fit" not in world.learner.metrics()
+    assert "steps_since_label" not in world.learner.metrics()
+    answer(world, "ann", *[LEFT] * 10)
+    world.learner.fit()
+    assert world.learner.metrics()["steps_since_fit"] == 0
+    world.roll_out(2)
+    answer(world, "bob", LEFT)
+    world.learner.read_answers()
+    world.roll_out()
+    assert world.learner.metrics()["steps_since_fit"] == 3 * 256
+    assert world.learner.metrics()["steps_since_label"] == 256
+
+
+def test_over_estimation_is_relative_to_labelled_segments(world):
+    """There are 20 comparisons, so that none is left out."""
+    assert "over_estimation" not in world.roll_out(3)[1].metrics
+    world.turn(0)
+    labelled = [world.queue.segment(each) for q in world.queue.asked() for each in q.segments]
+    predictor = world.learner.predictor
+
+    def members(observations, actions):
+        return predictor.member_rewards(predictor.space.rows(observations, actions))
+
+    predicted = np.concatenate([members(s.observations, s.actions) for s in labelled], axis=1)
+    reference = RewardReference.measure(predicted, np.concatenate([s.rewards for s in labelled]))
+    assert reference is not None
+    rollout, observed = world.roll_out()
+    current = members(rollout.observations, rollout.actions).reshape(len(predicted), -1)
+    expected = reference.over_estimation(current, rollout.rewards.ravel())
+    assert observed.metrics["over_estimation"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_inputs_beyond_the_labels_are_counted(world):
+    """Two of 12 inputs are actions; these are a thousand times those of the labels."""
+    world.roll_out(3)
+    world.turn(0)
+    rollout, observed = world.roll_out()
+    assert observed.metrics["clipped_inputs"] == 0
+    assert observed.metrics["unseen_inputs"] < 0.06
+    beyond = world.learner.observe(replace(rollout, actions=1000 * rollout.actions)).metrics
+    assert beyond["clipped_inputs"] == pytest.approx(2 / 12, abs=0.01)
+    assert beyond["unseen_inputs"] == pytest.approx(2 / 12, abs=0.04)
+
+
+def test_restored_learner_logs_same_metrics(tmp_path):
+    one = World(tmp_path)
+    one.roll_out(3)
+    one.turn(0)
+    one.roll_out()
+    state, envs = one.learner.state(), one.collector.state()
+    expected = one.roll_out()[1].metrics, one.learner.metrics()
+    one.store.close()
+
+    other = World(tmp_path, seed=5)
+    other.learner.load_state(state)
+    other.collector.load_state(envs)
+    assert (other.roll_out()[1].metrics, other.learner.metrics()) == expected
+    assert {"over_estimation", "unseen_inputs"} <= expected[0].keys()
+    assert expected[1]["steps_since_fit"] == 512
 
 
 def test_ask_and_fit_do_not_wait_for_later_answers(tmp_path):

@@ -1,11 +1,13 @@
-"""Diagnostics of a reward predictor: fit report, calibration, and the clips it ranks highest."""
+"""Diagnostics of a reward predictor: fit report, calibration, over-estimation, ranked clips."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, Shaped
+
+from rl_teacher.predictor.inputs import InputNormaliser
 
 MAX_RANKED = 4
 """Clips listed as ranked highest, and as many as ranked lowest."""
@@ -13,6 +15,8 @@ MAX_COMPARISONS = 500
 """Newest labelled comparisons whose predicted returns are reported."""
 NUM_BINS = 10
 """Calibration bins of equal width over probabilities 0 to 1."""
+INPUT_LIMIT = 10.0
+"""Absolute value of a normalised input above which it counts as clipped, as in `VecNormalize`."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,103 @@ def calibration_error(bins: Sequence[CalibrationBin]) -> float:
     # ECE = sum_b (n_b / n) * |predicted_b - observed_b|
     gaps = [abs(each.predicted - each.observed) * (each.num / num) for each in bins]
     return sum(gaps) if gaps else float("nan")
+
+
+@dataclass(frozen=True)
+class RewardReference:
+    """Mean and standard deviation of predicted and true rewards over steps of labelled segments.
+
+    Attributes:
+        predicted_mean: [M] of each member's raw rewards.
+        predicted_std: [M], positive.
+        true_mean: of the environment's rewards.
+        true_std: positive.
+    """
+
+    predicted_mean: Float[np.ndarray, " member"]
+    predicted_std: Float[np.ndarray, " member"]
+    true_mean: float
+    true_std: float
+
+    @classmethod
+    def measure(
+        cls, members: Float[np.ndarray, "member step"], true: Float[np.ndarray, " step"]
+    ) -> "RewardReference | None":
+        """Measure the reference; return None if any reward is constant over the steps.
+
+        Args:
+            members: [M, S] raw predicted rewards of labelled steps.
+            true: [S] the environment's rewards of the same steps.
+        """
+        if not len(true):
+            return None
+        members, true = members.astype(np.float64), true.astype(np.float64)
+        reference = cls(members.mean(1), members.std(1), float(true.mean()), float(true.std()))
+        is_constant = not reference.true_std > 0 or not (reference.predicted_std > 0).all()
+        return None if is_constant else reference
+
+    def over_estimation(
+        self, members: Float[np.ndarray, "member step"], true: Float[np.ndarray, " step"]
+    ) -> float:
+        """Compute by how much more the predicted reward has risen than the true one.
+
+        Both are standardised by the reference, as Gao et al. 2023 (Scaling laws for reward model
+        overoptimization, section 2) make proxy and gold reward comparable: labels determine
+        neither the zero nor the unit of a reward.
+
+        Args:
+            members: [M, S] raw predicted rewards of the current policy's steps.
+            true: [S] the environment's rewards of the same steps.
+
+        Returns:
+            The difference in standard deviations; positive means over-estimation.
+        """
+        # 1/M sum_m (E[r_m] - mean_m) / std_m - (E[r] - mean) / std
+        predicted = (members.mean(1) - self.predicted_mean) / self.predicted_std
+        return float(predicted.mean() - (true.mean() - self.true_mean) / self.true_std)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return the arrays of a checkpoint."""
+        return {name: np.asarray(value) for name, value in vars(self).items()}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, np.ndarray]) -> "RewardReference | None":
+        """Restore a reference from the arrays of a checkpoint; None if there are none."""
+        if not state:
+            return None
+        true_mean, true_std = float(state["true_mean"]), float(state["true_std"])
+        return cls(state["predicted_mean"], state["predicted_std"], true_mean, true_std)
+
+
+def clipped_share(rows: Shaped[np.ndarray, "step features"], normaliser: InputNormaliser) -> float:
+    """Compute the share of input values that clipping to +-`INPUT_LIMIT` would change.
+
+    Inputs are not clipped: the share says how much of the policy's behaviour is extrapolation.
+
+    Args:
+        rows: [S, F] input rows.
+        normaliser: of the latest fit.
+    """
+    is_clipped = np.abs(normaliser(rows)) > INPUT_LIMIT
+    return float(is_clipped.sum() / (len(rows) * normaliser.mask.sum()))
+
+
+def unseen_share(
+    rows: Shaped[np.ndarray, "step features"],
+    low: Shaped[np.ndarray, " features"],
+    high: Shaped[np.ndarray, " features"],
+    mask: np.ndarray,
+) -> float:
+    """Compute the share of input values outside the range of the labelled segments.
+
+    Args:
+        rows: [S, F] input rows.
+        low: [F] smallest labelled values.
+        high: [F] largest labelled values.
+        mask: [F] True for the features that the networks use.
+    """
+    is_unseen = ((rows < low) | (rows > high)) & mask
+    return float(is_unseen.sum() / (len(rows) * mask.sum()))
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,15 @@ class LabelledPair:
         left: [T, F] input rows; segments shorter than T are padded in the label set.
         right: [T, F].
         target: 1 for left, 0 for right, 1/2 for equal, or between where labelers disagree.
+        true_rewards: the environment's rewards of both segments, for diagnostics; None if unknown.
     """
 
     left: Shaped[np.ndarray, "left_time features"]
     right: Shaped[np.ndarray, "right_time features"]
     target: float
+    true_rewards: (
+        tuple[Float32[np.ndarray, " left_time"], Float32[np.ndarray, " right_time"]] | None
+    ) = None
 
 
 class LabelSet:
@@ -49,6 +53,8 @@ class LabelSet:
         num_steps: T, the stored steps of a segment.
         input_stats: running mean and standard deviation of all labelled input rows; empty for
             images, whose scale is known.
+        input_low: [F] smallest value of each feature of all labelled input rows; [0] for images.
+        input_high: [F] largest values.
         feature_scales: [F] standard deviation that each feature gets after normalisation; [0] for
             images.
     """
@@ -85,11 +91,14 @@ class LabelSet:
         size = capacity or 64
         self._rows = np.zeros((size, 2, self.num_steps, space.num_features), space.row_dtype)
         self._weights = np.zeros((size, 2, self.num_steps), np.float32)
+        self._true_rewards = np.zeros((size, 2, self.num_steps), np.float32)
         self._targets = np.zeros(size, np.float32)
         self._counts = np.zeros((num_members, size), np.int64)
         self._numbers: dict[int, int] = {}
         self.feature_scales = space.feature_scales
         self.input_stats = RunningMeanStd(self.feature_scales.shape)
+        self.input_low = np.full(self.feature_scales.shape, np.inf, np.float32)
+        self.input_high = -self.input_low
 
     def __len__(self) -> int:
         return min(self.num_added, self._capacity or self.num_added)
@@ -130,9 +139,9 @@ class LabelSet:
             self._numbers[comparison_id] = number
         if number == len(self._targets) and not self._capacity:
             # Doubling copies each comparison once on average, however many there will be.
-            self._rows, self._weights, self._targets = (
+            self._rows, self._weights, self._true_rewards, self._targets = (
                 np.concatenate([each, np.zeros_like(each)])
-                for each in (self._rows, self._weights, self._targets)
+                for each in (self._rows, self._weights, self._true_rewards, self._targets)
             )
             self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)], axis=1)
         slot = number % len(self._targets)
@@ -146,8 +155,12 @@ class LabelSet:
             )
             self._weights[slot, side] = 0
             self._weights[slot, side, : len(stored)] = weights
+            true = np.nan if pair.true_rewards is None else pair.true_rewards[side][:: self._stride]
+            self._true_rewards[slot, side, : len(stored)] = true
             if not self.is_image:
                 self.input_stats.update(rows)
+                self.input_low = np.minimum(self.input_low, rows.min(0))
+                self.input_high = np.maximum(self.input_high, rows.max(0))
         self._targets[slot] = pair.target
         # |D| draws with replacement: the multiplicity is Binomial(|D|, 1/|D|) -> Poisson(1), with
         # P(0) = 1/e held out. The draw depends on the number alone, so a resumed run repeats it.
@@ -200,6 +213,11 @@ class LabelSet:
     def weights(self) -> Float32[np.ndarray, "comparison side time"]:
         """[C, 2, T] weight of each step; 0 for padding."""
         return self._weights[: len(self)]
+
+    @property
+    def true_rewards(self) -> Float32[np.ndarray, "comparison side time"]:
+        """[C, 2, T] the environment's rewards; NaN where they are unknown."""
+        return self._true_rewards[: len(self)]
 
     @property
     def targets(self) -> Float32[np.ndarray, " comparison"]:

@@ -31,6 +31,12 @@ SCALARS = {
     "l2": "predictor/l2",
     "disagreement": "predictor/disagreement",
     "correlation": "predictor/correlations",
+    "step_correlation": "predictor/step_correlation",
+    "over_estimation": "predictor/over_estimation",
+    "clipped_inputs": "predictor/clipped_inputs",
+    "unseen_inputs": "predictor/unseen_inputs",
+    "steps_since_fit": "predictor/steps_since_fit",
+    "steps_since_label": "predictor/steps_since_label",
     "fits": "predictor/num_fits",
     "fit_steps": "predictor/num_training_iters",
 }

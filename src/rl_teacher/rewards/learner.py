@@ -8,12 +8,12 @@
 """
 
 import json
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
-from jaxtyping import Shaped
 
 from rl_teacher.clips.recorder import Recorder
 from rl_teacher.common.errors import Diverged
@@ -27,7 +27,12 @@ from rl_teacher.common.state_dict import (
     text_to_array,
 )
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.predictor.diagnostics import Diagnostics, FitReport
+from rl_teacher.predictor.diagnostics import (
+    Diagnostics,
+    FitReport,
+    RewardReference,
+    unseen_share,
+)
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import FitResult, gather_steps
 from rl_teacher.predictor.inputs import InputSpace
@@ -51,6 +56,8 @@ FRESH_LABELS = 40
 """Newest labels whose agreement with the predictor is logged."""
 REMEASURED_SEGMENTS = 64
 """Recent segments on which the reward scale is measured after a fit."""
+REFERENCE_COMPARISONS = 32
+"""Labelled comparisons on which predicted and true rewards are standardised after a fit."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +124,10 @@ class RewardLearner(RewardSource):
         self._is_pretrained = training.pretrained is not None
         self._report: FitReport | None = None
         self._agreed: deque[bool] = deque(maxlen=FRESH_LABELS)
+        self._reference: RewardReference | None = None
+        # Environment steps observed: in all, until the last fit, and until the newest label.
+        self._num_steps = 0.0
+        self._fit_step = self._label_step = math.nan
 
     @property
     def predictor(self) -> RewardPredictor:
@@ -168,9 +179,21 @@ class RewardLearner(RewardSource):
                 f"{self._predictor.config.learning_rate:g}), and start again under another name "
                 "(-n), or with --force-new."
             )
-        self._predictor.recent.update(members[:, rollout.is_valid])
+        is_valid = rollout.is_valid
+        self._predictor.recent.update(members[:, is_valid])
         rewards = self._predictor.normalised(members)
-        return RewardedRollout(rewards, prediction_metrics(rollout, members, rewards))
+        self._num_steps += rollout.num_steps
+        metrics = prediction_metrics(rollout, self._predictor, rows, members, rewards)
+        labels = self._trainer.labels
+        if "clipped_inputs" in metrics and len(labels):
+            metrics["unseen_inputs"] = unseen_share(
+                rows[is_valid], labels.input_low, labels.input_high, self._predictor.normaliser.mask
+            )
+        if self._reference is not None and is_valid.any():
+            metrics["over_estimation"] = self._reference.over_estimation(
+                members[:, is_valid], rollout.rewards[is_valid]
+            )
+        return RewardedRollout(rewards, metrics)
 
     # --- ask ---
 
@@ -216,6 +239,8 @@ class RewardLearner(RewardSource):
         """
         if not self._trainer.is_fitting:
             answers = self._queue.read_answers()
+            if answers.has_revisions or answers.first or answers.further:
+                self._label_step = self._num_steps
             if answers.has_revisions:
                 targets = self._targets_of(self._queue.answered())
                 self._trainer.rebuild(targets, self._pair_of)
@@ -296,11 +321,13 @@ class RewardLearner(RewardSource):
 
     def _pair_of(self, comparison_id: int, target: float) -> LabelledPair:
         query = self._queue.query(comparison_id)
-        return LabelledPair(self._rows_of(query.left), self._rows_of(query.right), target)
-
-    def _rows_of(self, content_hash: str) -> Shaped[np.ndarray, "time features"]:
-        segment = self._queue.segment(content_hash)
-        return self._task.space.rows(segment.observations, segment.actions)
+        left, right = (self._queue.segment(each) for each in query.segments)
+        return LabelledPair(
+            self._task.space.rows(left.observations, left.actions),
+            self._task.space.rows(right.observations, right.actions),
+            target,
+            (left.rewards, right.rewards),
+        )
 
     def _install(self, fitted: FitResult) -> FitReport:
         """Give the predictor its new networks and measure their reward scale."""
@@ -311,6 +338,8 @@ class RewardLearner(RewardSource):
             # the zero.
             self._predictor.keeps_zero = self._trainer.labels.has_unequal_lengths
         self._measure_reward_scale()
+        self._reference = self._measure_reference()
+        self._fit_step = self._num_steps
         self._report = fitted.report
         return fitted.report
 
@@ -327,6 +356,16 @@ class RewardLearner(RewardSource):
             rows = labels.rows[labels.weights > 0]
         self._predictor.recent.update(self._predictor.member_rewards(rows))
 
+    def _measure_reference(self) -> RewardReference | None:
+        """Measure predicted and true rewards on comparisons spread evenly over the labels."""
+        labels = self._trainer.labels
+        spread = np.linspace(0, len(labels) - 1, min(len(labels), REFERENCE_COMPARISONS))
+        indices = spread.astype(int)
+        true = labels.true_rewards[indices]
+        is_known = (labels.weights[indices] > 0) & np.isfinite(true)
+        members = self._predictor.member_rewards(labels.rows[indices][is_known])
+        return RewardReference.measure(members, true[is_known])
+
     # --- metrics ---
 
     def metrics(self) -> Metrics:
@@ -341,6 +380,9 @@ class RewardLearner(RewardSource):
             "labels_decided": int(np.count_nonzero(self._trainer.labels.targets != EQUAL)),
             "fresh_labels": len(self._agreed),
         }
+        for name, step in (("fit", self._fit_step), ("label", self._label_step)):
+            if not math.isnan(step):
+                counts[f"steps_since_{name}"] = int(self._num_steps - step)
         if self._agreed:
             counts["fresh_accuracy"] = sum(self._agreed) / len(self._agreed)
         return counts | (self._report.metrics() if self._report is not None else {})
@@ -402,6 +444,7 @@ class RewardLearner(RewardSource):
             "labelled": np.array(places, np.int64),
             "agreed": np.array(self._agreed, bool),
             "report": text_to_array(json.dumps(self._report and asdict(self._report))),
+            "steps": np.array([self._num_steps, self._fit_step, self._label_step]),
         }
         parts = {
             "predictor": self._predictor.state(),
@@ -409,6 +452,7 @@ class RewardLearner(RewardSource):
             "planner": self._planner.state(),
             "trainer": self._trainer.state(),
             "queue": self._queue.state(),
+            "reference": {} if self._reference is None else self._reference.state(),
         }
         return nest({"self": own, **parts})
 
@@ -425,6 +469,10 @@ class RewardLearner(RewardSource):
         self._queue.load_state(part_of(state, "queue"), self._task.env_id)
         array_to_rng(self._rng, state["self/rng"])
         self._agreed.extend(state.get("self/agreed", np.zeros(0, bool)).tolist())
+        # Checkpoints of earlier versions do not have them.
+        if "self/steps" in state:
+            self._num_steps, self._fit_step, self._label_step = state["self/steps"].tolist()
+        self._reference = RewardReference.from_state(part_of(state, "reference"))
         report = json.loads(array_to_text(state["self/report"]))
         self._report = None if report is None else FitReport.from_json(report)
         # Labels are added in the order of the original run, since the bootstrap sample of a label

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float, Float32, Shaped
 
 from rl_teacher.common.state_dict import StateDict
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.predictor.diagnostics import Diagnostics, FitReport
+from rl_teacher.predictor.diagnostics import Diagnostics, FitReport, clipped_share
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.queries.queue import RecentEpisodes
 from rl_teacher.queries.schedules import Progress
@@ -149,25 +149,47 @@ class FrozenPredictorReward(RewardSource):
         rows = self._predictor.space.rows(rollout.observations, rollout.actions)
         members = self._predictor.member_rewards(rows)
         rewards = self._predictor.normalised(members)
-        return RewardedRollout(rewards, prediction_metrics(rollout, members, rewards))
+        metrics = prediction_metrics(rollout, self._predictor, rows, members, rewards)
+        return RewardedRollout(rewards, metrics)
 
 
 def prediction_metrics(
     rollout: Rollout,
+    predictor: RewardPredictor,
+    rows: Shaped[np.ndarray, "time env features"],
     members: Float32[np.ndarray, "member time env"],
     rewards: Float32[np.ndarray, "time env"],
 ) -> Metrics:
-    """Compute the members' disagreement and the correlation with the true reward.
+    """Compare the predicted rewards of a rollout with the true ones and with each other.
 
-    Both compare sums over each environment's part of the rollout, since labels compare returns of
-    segments and not rewards of single steps.
+    `correlation` and `disagreement` compare sums over each environment's part of the rollout, since
+    labels compare returns of segments. `step_correlation` compares single steps, which is what the
+    agent's advantages are made of: the predictor may rank the environments of a rollout correctly
+    and still give the credit to the wrong steps. It is a function of the
+    Pearson distance of both rewards, sqrt((1 - correlation) / 2) (Gleave et al. 2021).
+
+    Args:
+        rollout: steps of all environments.
+        predictor: the predictor.
+        rows: [T, N, F] its input rows.
+        members: [M, T, N] raw rewards of its members.
+        rewards: [T, N] normalised rewards.
     """
-    predicted, true = rewards.sum(0), rollout.rewards.sum(0)
-    returns = members.sum(1)
+    returns, is_valid = members.sum(1), rollout.is_valid
     # Spread between members, relative to the spread between environments.
     disagreement = returns.std(0).mean() / max(float(returns.std(1).mean()), 1e-9)
     metrics: Metrics = {"disagreement": float(disagreement)}
-    # A correlation is undefined for a constant, and +-1 for any two points.
-    if len(true) > 2 and predicted.std() > 0 and true.std() > 0:
-        metrics["correlation"] = float(np.corrcoef(predicted, true)[0, 1])
+    metrics |= _correlation("correlation", rewards.sum(0), rollout.rewards.sum(0))
+    metrics |= _correlation("step_correlation", rewards[is_valid], rollout.rewards[is_valid])
+    if not predictor.space.has_byte_rows and is_valid.any():
+        metrics["clipped_inputs"] = clipped_share(rows[is_valid], predictor.normaliser)
     return metrics
+
+
+def _correlation(
+    name: str, predicted: Float[np.ndarray, " item"], true: Float[np.ndarray, " item"]
+) -> Metrics:
+    """Return Pearson's correlation; nothing for a constant or for two points, where it is +-1."""
+    if len(true) <= 2 or not (predicted.std() > 0 and true.std() > 0):
+        return {}
+    return {name: float(np.corrcoef(predicted, true)[0, 1])}

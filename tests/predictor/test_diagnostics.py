@@ -1,0 +1,80 @@
+"""Over-estimation and inputs beyond the labels, against numbers computed by hand."""
+
+import numpy as np
+import pytest
+
+from rl_teacher.predictor.diagnostics import RewardReference, clipped_share, unseen_share
+from rl_teacher.predictor.inputs import InputNormaliser
+
+
+def array(*values):
+    return np.array(values, np.float32)
+
+
+# Two members whose rewards of the labelled steps have mean 2 and 20, standard deviation 1 and 10;
+# the true rewards have mean 5 and standard deviation 2.
+MEMBERS = array([1, 3], [10, 30])
+TRUE = array(3, 7)
+
+
+def reference() -> RewardReference:
+    measured = RewardReference.measure(MEMBERS, TRUE)
+    assert measured is not None
+    return measured
+
+
+def test_over_estimation_is_difference_of_standardised_rises():
+    """The members rose by 3 and 1 standard deviations, 2 on average; the true reward by 0.5."""
+    members, true = array([4, 5, 6], [20, 30, 40]), array(5, 6, 7)
+    assert reference().over_estimation(members, true) == pytest.approx(2 - 0.5)
+
+
+def test_over_estimation_of_the_labelled_steps_themselves_is_0():
+    assert reference().over_estimation(MEMBERS, TRUE) == pytest.approx(0)
+
+
+def test_over_estimation_is_invariant_to_zero_and_unit_of_each_reward():
+    members, true = array([4, 5], [20, 30]), array(1, 6)
+    unit = array([3], [0.1])
+    scaled = RewardReference.measure(unit * MEMBERS + 7, 2 * TRUE - 1)
+    assert scaled is not None
+    expected = reference().over_estimation(members, true)
+    assert scaled.over_estimation(unit * members + 7, 2 * true - 1) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("members", "true"),
+    [
+        (MEMBERS, array(1, 1)),
+        (array([1, 3], [2, 2]), TRUE),
+        (np.empty((2, 0), np.float32), np.empty(0, np.float32)),
+    ],
+    ids=["constant true reward", "constant member", "no steps"],
+)
+def test_constant_or_unknown_rewards_have_no_reference(members, true):
+    assert RewardReference.measure(members, true) is None
+
+
+def test_restored_reference_is_equal():
+    restored = RewardReference.from_state(reference().state())
+    assert restored is not None
+    members, true = array([4, 5], [20, 30]), array(1, 6)
+    expected = reference().over_estimation(members, true)
+    assert restored.over_estimation(members, true) == expected
+    assert RewardReference.from_state({}) is None
+
+
+NORMALISER = InputNormaliser(array(0, 10, 0), array(1, 2, 1), np.array([True, True, False]))
+
+
+def test_clipped_share_counts_used_values_beyond_10_standard_deviations():
+    """Of 4 used values, -11 and 31 = 10 + 10.5 * 2 are beyond the limit; 99 is not used."""
+    rows = array([-11, 30, 99], [10, 31, 99])
+    assert clipped_share(rows, NORMALISER) == 0.5
+
+
+def test_unseen_share_counts_used_values_outside_labelled_range():
+    """Of 4 used values, only 3.5 is outside; the limits themselves are inside."""
+    rows = array([1, 3.5, 99], [0, 3, 99])
+    low, high = array(0, 2, 0), array(1, 3, 0)
+    assert unseen_share(rows, low, high, NORMALISER.mask) == 0.25
