@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 Metrics = dict[str, Any]
 
+EVALUATION_SEEDS = 10_000
+"""Added to the seed of a run for its evaluation, which then shares no stream with any training."""
+
 
 # --- teach: one experiment ---
 
@@ -135,7 +138,7 @@ def play(
     agent = trained_agent(config, venv)
     horizon = get_env_info(config.env_id).max_episode_steps
     assert horizon is not None  # noqa: S101 - all environments of the suite have one
-    collector = Collector(venv, seed=config.seed + 10_000)
+    collector = Collector(venv, seed=config.seed + EVALUATION_SEEDS)
     act = agent.act if is_exploring else partial(agent.predict, deterministic=True)
     rollout = collector.collect(act, horizon)
     venv.close()
@@ -208,7 +211,7 @@ def random(env_id: str, num_episodes: int, seed: int) -> Metrics:
 
     fixed_hopper.register()
     venv = make_vector(env_id, 16)
-    collector = Collector(venv, seed=seed)
+    collector = Collector(venv, seed=seed + EVALUATION_SEEDS)
     episodes = EpisodeReturns(16, starts_at_reset=True, window=num_episodes)
     while episodes.num_finished < num_episodes:
         rollout = collector.collect(collector.random_actions, 32)

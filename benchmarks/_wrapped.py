@@ -13,7 +13,9 @@ import numpy as np
 import torch
 from stable_baselines3 import DQN, SAC
 
+from benchmarks._ours import EVALUATION_SEEDS
 from rl_teacher import PreferenceWrapper
+from rl_teacher.envs.interface import environment_seeds
 from rl_teacher.wrappers.sb3 import RelabelReplay
 
 AGENTS: dict[str, Any] = {"DQN": DQN, "SAC": SAC}
@@ -58,10 +60,11 @@ def train(  # noqa: PLR0913 - as the benchmark names them
         labels = env.session.num_labels
     env.close()
     work_s = time.perf_counter() - start_s
-    returns = play(env_id, lambda obs: model.predict(obs, deterministic=True)[0], evaluated)
+    seeds = environment_seeds(seed + EVALUATION_SEEDS, evaluated)
+    returns = play(env_id, lambda obs: model.predict(obs, deterministic=True)[0], seeds)
     actions = gym.make(env_id).action_space
     actions.seed(seed)
-    random_returns = play(env_id, lambda obs: actions.sample(), evaluated)  # noqa: ARG005
+    random_returns = play(env_id, lambda obs: actions.sample(), seeds)  # noqa: ARG005
     return {
         "return": float(np.mean(returns)),
         "return_std": float(np.std(returns)),
@@ -71,12 +74,12 @@ def train(  # noqa: PLR0913 - as the benchmark names them
     }
 
 
-def play(env_id: str, act: Any, num_episodes: int) -> list[float]:
-    """Return the true returns of evaluation episodes."""
+def play(env_id: str, act: Any, seeds: list[int]) -> list[float]:
+    """Return the true returns of evaluation episodes, one of each seed."""
     env = gym.make(env_id)
     returns = []
-    for episode in range(num_episodes):
-        observation, _ = env.reset(seed=10_000 + episode)
+    for seed in seeds:
+        observation, _ = env.reset(seed=seed)
         total, is_over = 0.0, False
         while not is_over:
             observation, reward, terminated, truncated, _ = env.step(act(observation))

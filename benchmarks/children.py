@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peer_environments import peer_command
+from rl_teacher.envs.interface import environment_seeds
 
 ROOT = Path(__file__).parent.parent
 UNFINISHED = Path(__file__).parent / ".unfinished"
@@ -151,9 +152,14 @@ def continue_ours(name: str, job: str, **settings: Any) -> Finished:
     return finished
 
 
-def run_peer(peer: str, script: str, **settings: Any) -> Finished:
-    """Run a script of a peer in a new process."""
-    return finish([*peer_command(peer, script), json.dumps(settings)])
+def run_peer(peer: str, script: str, *, seed: int, **settings: Any) -> Finished:
+    """Run a script of a peer in a new process.
+
+    The script gets a seed derived from `seed`, since Stable-Baselines3 seeds environment i with
+    seed + i: runs of adjacent seeds would share streams.
+    """
+    job = {**settings, "seed": environment_seeds(seed, 1)[0]}
+    return finish([*peer_command(peer, script), json.dumps(job)])
 
 
 def in_parallel(

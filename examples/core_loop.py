@@ -259,7 +259,8 @@ def train(num_steps: int = 400_000, num_labels: int = 300, seed: int = 0) -> flo
     rng = np.random.default_rng(seed)
     mean_key, value_key, reward_key = jax.random.split(jax.random.key(seed), 3)
     envs = make_vector(ENV_ID, NUM_ENVS)
-    envs.reset(seed=seed)
+    # With `seed=seed`, environment i would get the stream of environment i - 1 of the next seed.
+    envs.reset(seed=np.random.SeedSequence([seed, 1]).generate_state(NUM_ENVS).tolist())
     obs_size, action_size = map(flatdim, (envs.single_observation_space, envs.single_action_space))
     mean = mlp(obs_size, action_size, mean_key)
     # A small last layer makes the first actions alike in every state, so that exploration is even.

@@ -98,6 +98,30 @@ def test_restored_collector_continues_exactly():
     np.testing.assert_array_equal(expected.rewards, actual.rewards)
 
 
+def stream_of(rng):
+    """Return what identifies the stream of a PCG64 generator, whatever was drawn from it."""
+    return rng.bit_generator.state["state"]["inc"]
+
+
+@pytest.mark.parametrize("env_id", ["ShortHopper-v1", "CartPole-v1", "MovingDot-v0", "Pong-v0"])
+def test_runs_of_adjacent_seeds_share_no_random_stream(env_id):
+    streams = []
+    for seed in range(3):
+        venv = make_vector(env_id, 4)
+        Collector(venv, seed=seed)
+        streams += [stream_of(rng) for rng in venv.np_random]
+        streams += [stream_of(np.random.default_rng([seed, purpose])) for purpose in range(1, 8)]
+        venv.close()
+    assert len(set(streams)) == len(streams)
+
+
+def test_equal_seeds_give_equal_rollouts():
+    collectors = [Collector(make_vector("ShortHopper-v1", 4), seed=s) for s in (2, 2, 3)]
+    one, same, other = (each.collect(each.random_actions, 20).observations for each in collectors)
+    np.testing.assert_array_equal(one, same)
+    assert (one[0] != other[0]).all()
+
+
 class MaskedEnv(gym.Env):
     """Environment that allows one action per step; episodes are truncated after five steps."""
 

@@ -132,6 +132,21 @@ def test_batch_environment_can_be_wrapped():
     venv.close()
 
 
+@pytest.mark.parametrize("wrap", [wrapped, vector])
+def test_pretraining_of_adjacent_seeds_shares_no_random_stream(wrap):
+    streams = []
+    for seed in range(3):
+        env = wrap(seed=seed)
+        env.pretrain()
+        rngs = env.unwrapped.np_random
+        rngs = list(rngs) if isinstance(rngs, tuple) else [rngs]
+        # Random actions are drawn from a generator with the seed itself.
+        streams += [each.bit_generator.state["state"]["inc"] for each in rngs]
+        streams += [np.random.default_rng(seed).bit_generator.state["state"]["inc"]]
+        env.close()
+    assert len(set(streams)) == len(streams)
+
+
 def test_nan_reward_is_refused_with_index_of_environment():
     class Broken(Counter):
         def step(self, action):

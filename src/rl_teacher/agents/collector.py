@@ -15,6 +15,7 @@ from rl_teacher.agents.actions import Masks
 from rl_teacher.agents.agent import Agent, agent_diverged
 from rl_teacher.common.errors import BadObservation
 from rl_teacher.common.state_dict import StateDict, array_to_rng, nest, part_of, rng_to_array
+from rl_teacher.envs.interface import environment_seeds
 from rl_teacher.envs.rollout import Rollout
 
 Act = Callable[..., np.ndarray]
@@ -108,7 +109,9 @@ class Collector:
         if stagger:
             ages = self._rng.integers(0, stagger, self.num_envs)
             options = {"elapsed_steps": ages}
-        self._observations, infos = venv.reset(seed=seed, options=options)
+        # Gymnasium's type of a vector environment's `seed` lacks the list that it accepts.
+        seeds: Any = environment_seeds(seed, self.num_envs)
+        self._observations, infos = venv.reset(seed=seeds, options=options)
         self._masks: Masks = None
         action_space = venv.single_action_space
         if ACTION_MASK in infos and isinstance(action_space, gym.spaces.Discrete):

@@ -14,6 +14,21 @@ from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import array_to_text, text_to_array
 
 
+def environment_seeds(seed: int, num_envs: int) -> list[int]:
+    """Derive the seeds of N environments from the seed of a run.
+
+    Gymnasium gives environment i the seed + i, so that runs of adjacent seeds would share all but
+    one of their streams.
+
+    Returns:
+        N seeds from 0 to 2^31 - 1, the range that every environment accepts. The first ones do not
+        depend on N.
+    """
+    # 8 is the purpose of these seeds; docs/reproducibility.md lists those of the other streams.
+    words = np.random.SeedSequence([seed, 8]).generate_state(num_envs)
+    return (words >> 1).tolist()
+
+
 class StatefulVectorEnv(VectorEnv):
     """N environments whose state can be saved, rendered and staggered.
 

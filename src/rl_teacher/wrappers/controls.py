@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium as gym
 
 from rl_teacher.common.errors import BadInput, NoPredictor
+from rl_teacher.envs.interface import environment_seeds
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.wrappers.driver import WrapperDriver
 
@@ -57,7 +58,8 @@ class Controls:
             NoPredictor: the labels did not suffice for a fit.
         """
         session, num_steps = self.session, 0
-        self.reset(seed=self._seed)
+        # One number, since not every vector environment accepts a list of seeds.
+        self.reset(seed=environment_seeds(self._seed, 1)[0])
         steps = self._random_steps()
         while not session.using_predicted_reward:
             if num_steps >= max_steps:
