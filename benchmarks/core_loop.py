@@ -7,8 +7,10 @@ from benchmarks.children import run_ours
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, latest_by
-from benchmarks.tables import bootstrap_interval, interquartile_mean, number, table
+from benchmarks.statistics import interquartile_mean
+from benchmarks.tables import interval, number, table
 
+ENV_ID = "ShortHopper-v1"
 LABELS = (300, 0)
 SEEDS = (0, 1, 2, 3, 4)
 STEPS = 400_000
@@ -42,22 +44,20 @@ def report(records: list[Record]) -> list[str]:
         if not group:
             continue
         group.sort(key=lambda record: record["seed"])
-        returns = [record["final_return"] for record in group]
-        low, high = bootstrap_interval(returns)
+        returns = {record["seed"]: record["final_return"] for record in group}
         rows.append(
             [
                 f"{labels} labels" if labels else "true reward",
-                number(interquartile_mean(returns)),
-                f"{number(low)} to {number(high)}",
-                ", ".join(map(number, returns)),
-                ", ".join(str(record["seed"]) for record in group),
+                interval(interquartile_mean({ENV_ID: returns})),
+                ", ".join(map(number, returns.values())),
+                ", ".join(map(str, returns)),
             ]
         )
     return [
-        f"ShortHopper-v1, {steps:,} steps. True returns, means of the last 100 training episodes. "
+        f"{ENV_ID}, {steps:,} steps. True returns, means of the last 100 training episodes. "
         "Interquartile mean over seeds, and its 95 % interval from 50,000 bootstrap samples of the "
         "seeds (Agarwal et al. 2021).",
         "",
-        *table(["", "return", "95 % interval", "of each seed", "seeds"], rows),
+        *table(["", "return (95 % interval)", "of each seed", "seeds"], rows),
         "",
     ]

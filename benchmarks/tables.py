@@ -1,11 +1,11 @@
 """Formatting of metrics and Markdown tables for RESULTS.md and the terminal."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, median, stdev
 from typing import Any
 
-import numpy as np
+from benchmarks.statistics import Estimate
 
 NONE = "-"
 
@@ -51,24 +51,14 @@ def average(values: Iterable[float | None]) -> float:
     return fmean(known) if known else math.nan
 
 
-def interquartile_mean(values: Sequence[float]) -> float:
-    """Compute the mean without the lowest and the highest quarter, rounded down to whole values."""
-    num_cut = len(values) // 4
-    return fmean(sorted(values)[num_cut : len(values) - num_cut])
-
-
-def bootstrap_interval(
-    values: Sequence[float], num_samples: int = 50_000, seed: int = 0
-) -> tuple[float, float]:
-    """Compute the 95 % percentile interval of the interquartile mean (Agarwal et al. 2021)."""
-    drawn = np.random.default_rng(seed).choice(values, (num_samples, len(values)))
-    num_cut = len(values) // 4
-    means = np.sort(drawn, axis=1)[:, num_cut : len(values) - num_cut].mean(axis=1)
-    low, high = np.percentile(means, [2.5, 97.5])
-    return float(low), float(high)
-
-
 def geometric_mean(values: Iterable[float], floor: float = 0.01) -> float:
     """Compute the geometric mean; values below `floor` count as `floor`. NaN without values."""
     logs = [math.log(max(value, floor)) for value in values]
     return math.exp(fmean(logs)) if logs else math.nan
+
+
+def interval(estimate: Estimate, form: Callable[[float], str] = number) -> str:
+    """Format a value with its 95 % interval as 1,035 (980 to 1,071), or alone if it has none."""
+    if not math.isfinite(estimate.low):
+        return form(estimate.value)
+    return f"{form(estimate.value)} ({form(estimate.low)} to {form(estimate.high)})"

@@ -8,14 +8,8 @@ from benchmarks._ours import backward_turns, curve, curve_figures
 from benchmarks.registry import BENCHMARKS
 from benchmarks.results import document
 from benchmarks.settings import teach_config
-from benchmarks.tables import (
-    bootstrap_interval,
-    geometric_mean,
-    interquartile_mean,
-    mean_and_spread,
-    number,
-    table,
-)
+from benchmarks.statistics import Estimate
+from benchmarks.tables import geometric_mean, interval, mean_and_spread, number, table
 
 
 def test_backward_turns_are_net_of_forward_turns():
@@ -91,6 +85,8 @@ def test_geometric_mean_raises_values_to_floor_and_is_nan_when_empty():
 def test_numbers_and_tables_are_formatted_as_markdown():
     assert [number(x) for x in (12345.6, 12.34, 0.123, None)] == ["12,346", "12.3", "0.12", "-"]
     assert mean_and_spread([1.0, 3.0]) == "2.00 ± 1.41"
+    assert interval(Estimate(1035.0, 980.0, 1071.2)) == "1,035 (980 to 1,071)"
+    assert interval(Estimate(7.0, math.nan, math.nan)) == "7.00"
     assert table(["a", "b"], [["x", 1]]) == ["| a | b |", "| :-- | --: |", "| x | 1 |"]
 
 
@@ -129,16 +125,3 @@ def test_document_lists_missing_measurements_with_their_commands():
     page = document({})
     assert page.count("Not measured yet") == len(BENCHMARKS)
     assert "python -m benchmarks.run throughput" in page
-
-
-def test_interquartile_mean_ignores_the_lowest_and_highest_quarter():
-    assert interquartile_mean([100.0, 1.0, 2.0, 3.0, -50.0]) == 2.0
-    assert interquartile_mean([0.0, 1.0, 2.0, 9.0]) == 1.5
-    assert interquartile_mean([7.0]) == 7.0
-
-
-def test_bootstrap_interval_contains_the_mean_and_shrinks_with_more_seeds():
-    few, many = [1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, 5.0] * 10
-    (low, high), (narrow_low, narrow_high) = bootstrap_interval(few), bootstrap_interval(many)
-    assert 1.0 <= low < narrow_low < 3.0 < narrow_high < high <= 5.0
-    assert bootstrap_interval([4.0, 4.0]) == (4.0, 4.0)
