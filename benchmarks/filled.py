@@ -15,11 +15,11 @@ FILL = (
     WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)
     SELECT i, 'labeler ' || i, 'labeler', '2026-11-01 00:00:00.000000' FROM n""",
     """INSERT INTO comparisons (id, experiment_id, left_hash, right_hash, asked_at_step, created_at,
-        wanted, num_labels, is_open)
+        wanted, num_labels, is_open, number)
     WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < :last)
     SELECT i + 1, 1, printf('%064d', i % 1000), printf('%064d', 1000 + i / 1000), i / 100,
         '2026-11-01 00:00:00.000000', CASE WHEN i < :answered THEN 5 ELSE 1 END,
-        CASE WHEN i < :answered THEN 5 ELSE 0 END, i >= :answered FROM n""",
+        CASE WHEN i < :answered THEN 5 ELSE 0 END, i >= :answered, i + 1 FROM n""",
     """INSERT INTO labels (id, comparison_id, answer, labeler_id, request_id, created_at)
     WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 5 * :answered - 1)
     SELECT i + 1, i / 5 + 1, CASE i % 3 WHEN 0 THEN 'left' ELSE 'right' END, i % 100 + 1,
