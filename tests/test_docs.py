@@ -42,7 +42,7 @@ from rl_teacher.report import label_export
 from rl_teacher.rewards import learner, trainer
 from rl_teacher.rewards.factory import SECONDS_BETWEEN
 from rl_teacher.runs import reporting
-from rl_teacher.store import media
+from rl_teacher.store import leases, media
 from rl_teacher.store.access import Access
 from rl_teacher.store.labelers import OWNER
 from rl_teacher.store.tables import Base
@@ -59,7 +59,6 @@ from rl_teacher.web import (
     terminal,
 )
 from rl_teacher.web.routes import events, experiments, labelers
-from rl_teacher.web.routes import labelling as routes_labelling
 from rl_teacher.web.schemas import labelling
 from rl_teacher.web.settings import MAX_BODY_BYTES, Limits, Settings
 from rl_teacher.wrappers.environments import ASSUMED_FPS
@@ -399,7 +398,7 @@ def text_of(name):
             f"started after {serve.MAX_LOG_BYTES:,} bytes; {serve.NUM_OLD_LOGS} old ones",
         ),
         ("docs/service.md", f"`{service_process.LOG_FOLDER}/{service_process.ERRORS_NAME}`"),
-        ("docs/service.md", f"lasts {routes_labelling.LEASE_S / 60:g} minutes"),
+        ("docs/service.md", f"lasts {leases.LEASE_S / 60:g} minutes"),
         ("docs/service.md", f"within {events.CREDENTIAL_CHECK_S:g} seconds after"),
         ("docs/service.md", f"`schema_version` is {label_export.SCHEMA_VERSION}"),
         ("docs/service.md", f"make {Limits().labeler.per_s:g} requests a second"),
@@ -408,7 +407,7 @@ def text_of(name):
         ("docs/service.md", f"{60 * Limits().anonymous.per_s:g} wrong credentials a min"),
         ("docs/service.md", f"up to {Limits().streams} streams"),
         ("docs/labelling.md", f"within {labelers.INVITE_LIFETIME.days} days"),
-        ("docs/labelling.md", f"theirs for {routes_labelling.LEASE_S / 60:g} minutes"),
+        ("docs/labelling.md", f"theirs for {leases.LEASE_S / 60:g} minutes"),
         ("docs/wrappers.md", f"| `clip_length` | {WrapperSettings().clip_length:g} |"),
         ("docs/wrappers.md", f"{ASSUMED_FPS:g} steps per second"),
         ("docs/wrappers.md", f"or {DEFAULT_PRETRAIN_LABELS} | answers before the first fit"),

@@ -11,6 +11,7 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import CorruptCheckpoint
 from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
+from rl_teacher.store.labels import MAX_GOLD
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.records import ComparisonFilter, NewLabel, StoredLabel
 from rl_teacher.store.store import Store
@@ -23,8 +24,6 @@ Answers = Mapping[int, Answer]
 
 MAX_SHARED_SEGMENTS = 100
 """Segments of other experiments that may be used in comparisons."""
-MAX_GOLD = 1_000
-"""Gold comparisons by which labelers' reliability is estimated."""
 
 
 @dataclass(frozen=True)

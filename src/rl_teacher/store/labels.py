@@ -27,7 +27,7 @@ MAX_RESPONSE_MS = 2**31 - 1
 """Some 24 days; a longer time does not fit PostgreSQL's INTEGER."""
 
 MAX_GOLD = 1_000
-"""Gold comparisons in a sample."""
+"""Gold comparisons by which labelers' reliability is estimated."""
 
 VOTES = (
     select(Label.comparison_id, Label.labeler_id, Label.answer)

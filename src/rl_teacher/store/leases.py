@@ -42,6 +42,7 @@ from rl_teacher.store.records import (
 from rl_teacher.store.tables import Comparison, Experiment, Label, Labeler, Lease, Tally
 
 LEASE_S = 300.0
+"""Duration of a lease in seconds; a page renews its leases once a minute."""
 
 MAX_LEASES = 100
 """Comparisons of one experiment that one labeler may hold."""

@@ -7,12 +7,12 @@ from fastapi import APIRouter, Query
 from rl_teacher.common.errors import BadExperimentName
 from rl_teacher.runs import management
 from rl_teacher.store.records import ExperimentView, Identity
+from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.access import Access, CurrentIdentity, LabelerName, requires
 from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.experiment_views import metrics_entry, redact_for_labelers
 from rl_teacher.web.problems import NOT_VALID, ProblemError
 from rl_teacher.web.schemas import experiments as schemas
-from rl_teacher.web.schemas.shared import MAX_ID
 from rl_teacher.web.services import Services, ServicesDep
 
 MAX_ROWS = 600

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Request, Response
 
 from rl_teacher.common.errors import LabelerNotFound
 from rl_teacher.store.records import LabelerView
+from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.access import (
     Access,
     CurrentIdentity,
@@ -18,7 +19,6 @@ from rl_teacher.web.access import (
     set_cookie,
 )
 from rl_teacher.web.schemas import labelers as schemas
-from rl_teacher.web.schemas.shared import MAX_ID
 from rl_teacher.web.services import Services, ServicesDep
 
 INVITE_LIFETIME = timedelta(days=7)

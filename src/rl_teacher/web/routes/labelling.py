@@ -7,13 +7,13 @@ from fastapi import APIRouter, Path, Query, Response
 
 from rl_teacher.common.errors import ComparisonNotFound
 from rl_teacher.store.records import ComparisonView, Identity
+from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.access import Access, CurrentIdentity, LabelerName, requires
 from rl_teacher.web.clip_export import download
 from rl_teacher.web.label_effect import label_effect
 from rl_teacher.web.label_intake import LabelUpload
 from rl_teacher.web.routes.media import EXPORTED, Format, clip_file
 from rl_teacher.web.schemas import labelling as schemas
-from rl_teacher.web.schemas.shared import MAX_ID
 from rl_teacher.web.serializers import serialize_claim, serialize_comparison
 from rl_teacher.web.services import Services, ServicesDep
 
@@ -26,9 +26,6 @@ NONE_AVAILABLE_MESSAGE = (
 
 ComparisonId = Annotated[int, Path(ge=1, le=MAX_ID)]
 ExcludedId = Annotated[int, Query(ge=1, le=MAX_ID)]
-
-LEASE_S = 300.0
-"""Duration of a lease in seconds; a page renews its leases once a minute."""
 
 router = APIRouter(prefix="/api/v1", tags=["labelling"])
 
@@ -54,7 +51,7 @@ def next_for(
 ) -> schemas.NextComparisons:
     """Claim comparisons for a labeler."""
     view = services.experiments.find(name)
-    claimed = services.store.leases.claim(view.id, labeler, limit, exclude, LEASE_S)
+    claimed = services.store.leases.claim(view.id, labeler, limit, exclude)
     progress = services.experiments.progress(view, labeler)
     if not claimed and not exclude and view.waiting:
         progress = progress.model_copy(update={"message": NONE_AVAILABLE_MESSAGE})
@@ -170,7 +167,7 @@ async def renew_leases(
     body: schemas.LeaseBatch, services: ServicesDep, labeler: LabelerName
 ) -> schemas.LeaseRenewal:
     """Renew leases; the response does not reveal leases of other labelers."""
-    renewed = await services.workers.run(services.store.leases.renew, labeler, body.leases, LEASE_S)
+    renewed = await services.workers.run(services.store.leases.renew, labeler, body.leases)
     lost = [each for each in dict.fromkeys(body.leases) if each not in renewed]
     return schemas.LeaseRenewal(renewed=renewed, lost=lost)
 

@@ -18,6 +18,7 @@ from rl_teacher.store.records import (
     Control,
     LibraryClip,
 )
+from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.access import Access, LabelerName, requires
 from rl_teacher.web.problems import ProblemError
 from rl_teacher.web.routes.experiments import owner_experiment_detail
@@ -33,7 +34,6 @@ from rl_teacher.web.schemas.experiments import (
 from rl_teacher.web.schemas.shared import (
     CURSOR,
     MAX_CURSOR,
-    MAX_ID,
     MAX_PAGE,
     NO_NULL,
     Clip,

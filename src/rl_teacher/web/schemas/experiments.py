@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from rl_teacher.runs.control import Phase
+from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.problems import Problem
 from rl_teacher.web.schemas.shared import (
-    MAX_ID,
     NO_NULL,
     Clip,
     Number,

@@ -8,9 +8,10 @@ from uuid import UUID
 from pydantic import BaseModel, Field, field_validator
 
 from rl_teacher.clips.answer import Answer
+from rl_teacher.store.labels import MAX_RESPONSE_MS
+from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.problems import Problem
 from rl_teacher.web.schemas.experiments import Clip, Progress
-from rl_teacher.web.schemas.shared import MAX_ID
 
 MAX_LABELS = 100
 """Labels or leases in one request."""
@@ -18,7 +19,6 @@ MAX_DETAILS = 4_000
 """Bytes of a label's details, as JSON."""
 MAX_DEPTH = 8
 """Levels of nesting in a label's details."""
-MAX_RESPONSE_MS = 2**31 - 1
 
 
 class Comparison(BaseModel):

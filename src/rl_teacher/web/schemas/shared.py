@@ -7,8 +7,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, computed_fie
 
 from rl_teacher.clips.segment import playback_speed
 
-MAX_ID = 2**31 - 1
-"""Largest database id."""
 MAX_NAME = 100
 """Characters in a labeler's name."""
 MAX_PAGE = 200
