@@ -44,7 +44,37 @@ from tests.store.comparisons import (
 
 REQUEST = UUID("12345678-1234-5678-1234-567812345678")
 WHOLE_TABLE = r"SCAN (?!CONSTANT|anon|\()"
-"""What SQLite says of a table that it reads from end to end; not of a part that it made itself."""
+"""Step of SQLite's query plan that reads a whole table, not a subquery."""
+
+STATEMENTS = {
+    "experiments": experiments.NEWEST_EXPERIMENTS_FIRST,
+    "experiment": experiments.EXPERIMENT_BY_NAME,
+    "counts": experiments.COUNTS,
+    "labels since": labels.SINCE,
+    "labels of labeler": labels.LABELS_OF_LABELER,
+    "number of labels": labels.NUM_LABELS_OF_LABELER,
+    "shared": clips.SHARED,
+    "shared and rendered": clips.SHARED_AND_RENDERED,
+    "free": leases.FREE,
+    "free gold": leases.FREE_GOLD,
+    "repeatable": leases.REPEATABLE,
+    "tally": leases.MY_TALLY,
+    "my leases": leases.MY_LEASES,
+    "renew": leases.RENEW,
+    "leases": leases.LEASES_OF_LABELERS,
+    "comparisons": sql.COMPARISONS_BY_ID,
+    "holders": access.HOLDERS,
+    "votes": labels.VOTES,
+    "recount": counters.RECOUNT,
+    "reopen": counters.REOPEN,
+    "states": counters.STATES,
+    "comparisons with clips": counters.COMPARISONS_WITH_CLIPS,
+    "current labels": comparisons.CURRENT_LABELS,
+    "export": labels.EXPORT,
+    "library": clips.LIBRARY,
+    "events": events.EVENTS_OF_EXPERIMENT,
+    "pending": leases.PENDING,
+}
 
 NO_ID = [0, -1, 999, 2**31, 2**40, 2**70, -(2**70)]
 """Ids that were never given away; some have no room in a database."""
@@ -53,6 +83,15 @@ NO_ID = [0, -1, 999, 2**31, 2**40, 2**70, -(2**70)]
 @pytest.fixture
 def experiment_id(store):
     return store.experiments.ensure("human-175", ENV_ID, {"seed": 3})
+
+
+def read_plan(path, statement):
+    """Return the steps of SQLite's query plan in an empty database."""
+    with Store.open(path) as store, store.database.reading() as connection:
+        text = str(statement.compile(connection.engine))
+        text = re.sub(r"__\[POSTCOMPILE_\w+\]", "?, ?", text)
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", (1,) * text.count("?"))
+        return [row.detail for row in plan]
 
 
 class TestClips:
@@ -523,74 +562,26 @@ class TestServing:
     def test_store_returns_schema_version(self, store):
         assert store.schema_version() == versions()[0]
 
-    @pytest.mark.parametrize(
-        "statement",
-        [
-            experiments.NEWEST_EXPERIMENTS_FIRST,
-            experiments.EXPERIMENT_BY_NAME,
-            experiments.COUNTS,
-            labels.SINCE,
-            labels.LABELS_OF_LABELER,
-            labels.NUM_LABELS_OF_LABELER,
-            clips.SHARED,
-            clips.SHARED_AND_RENDERED,
-            leases.FREE,
-            leases.FREE_GOLD,
-            leases.REPEATABLE,
-            leases.MY_TALLY,
-            leases.MY_LEASES,
-            leases.RENEW,
-            leases.LEASES_OF_LABELERS,
-            sql.COMPARISONS_BY_ID,
-            access.HOLDERS,
-            labels.VOTES,
-            counters.RECOUNT,
-            counters.REOPEN,
-            counters.STATES,
-            counters.COMPARISONS_WITH_CLIPS,
-            comparisons.CURRENT_LABELS,
-            labels.EXPORT,
-            clips.LIBRARY,
-            events.EVENTS_OF_EXPERIMENT,
-            leases.PENDING,
-        ],
-        ids=[
-            "experiments",
-            "experiment",
-            "counts",
-            "labels since",
-            "labels",
-            "mine",
-            "shared",
-            "shared and shown",
-            "free",
-            "free gold",
-            "to ask again",
-            "tally",
-            "in hand",
-            "renew",
-            "leases",
-            "these",
-            "bearer",
-            "votes",
-            "recount",
-            "reopen",
-            "standing",
-            "with clips",
-            "owner's votes",
-            "export",
-            "library",
-            "events",
-            "pending",
-        ],
-    )
+    @pytest.mark.parametrize("statement", STATEMENTS.values(), ids=STATEMENTS)
     def test_sqlite_scans_no_table_except_experiments(self, path, statement):
-        with Store.open(path) as store, store.database.reading() as connection:
-            sql = str(statement.compile(connection.engine))
-            sql = re.sub(r"__\[POSTCOMPILE_\w+\]", "?, ?", sql)
-            plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", (1,) * sql.count("?"))
-            scanned = [row.detail for row in plan if re.match(WHOLE_TABLE, row.detail)]
+        scanned = [step for step in read_plan(path, statement) if re.match(WHOLE_TABLE, step)]
         assert scanned in ([], ["SCAN experiments"])
+
+    @pytest.mark.parametrize(
+        ("statement", "indexes"),
+        [
+            (leases.FREE, ["open"]),
+            (leases.FREE_GOLD, ["gold"]),
+            (leases.PENDING, ["open", "gold"]),
+            (labels.GOLD, ["gold"]),
+            (comparisons.PRACTICE, ["gold"]),
+        ],
+        ids=["free", "free gold", "pending", "gold", "practice"],
+    )
+    def test_sqlite_without_statistics_uses_partial_indexes(self, path, statement, indexes):
+        steps = [step for step in read_plan(path, statement) if " comparisons USING INDEX " in step]
+        used = [re.findall(r"ix_comparisons_\w+", step) for step in steps]
+        assert used == [[f"ix_comparisons_{name}"] for name in indexes]
 
 
 actions = st.lists(

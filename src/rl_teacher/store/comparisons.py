@@ -75,6 +75,9 @@ DETAILS = (
 
 CURRENT_LABELS = sql.EXPORTED_LABELS.where(sql.OF_THESE, sql.IS_CURRENT)
 
+# Adding 0 keeps SQLite from choosing an index on num_labels, which would need a sort.
+HAS_LABELS = Comparison.num_labels + 0 > 0
+
 NUM_PRACTICE = 3
 
 PRACTICE = (
@@ -82,7 +85,7 @@ PRACTICE = (
     .where(
         sql.OF_EXPERIMENT,
         Comparison.gold.is_not(None),
-        Comparison.num_labels > 0,
+        HAS_LABELS,
         Comparison.is_open.is_(False),
         IS_RENDERED,
     )
@@ -280,8 +283,7 @@ def where(conditions: ComparisonFilter) -> list[ColumnElement[bool]]:
     """Convert a filter to SQL conditions."""
     found: list[ColumnElement[bool]] = []
     if conditions.status == "answered":
-        # Adding 0 keeps SQLite from choosing an index on num_labels, which would need a sort.
-        found.append(Comparison.num_labels + 0 > 0)
+        found.append(HAS_LABELS)
     if conditions.status == "open":
         found.append(Comparison.is_open.is_(True))
     if conditions.is_disputed is not None:

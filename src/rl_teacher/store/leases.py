@@ -138,11 +138,12 @@ MY_TALLY = select(Tally.num_given, Tally.first_label_id, Tally.last_label_id).wh
     Tally.experiment_id == bindparam("experiment_id"), Tally.labeler_id == ME
 )
 
+IS_MY_LEASE = and_(Lease.labeler_id == ME, Lease.expires_at > MOMENT)
+
 RENEW_ALL = (
     update(Lease)
     .where(
-        Lease.labeler_id == ME,
-        Lease.expires_at > MOMENT,
+        IS_MY_LEASE,
         exists().where(
             Comparison.id == Lease.comparison_id,
             Comparison.experiment_id == bindparam("of_experiment"),
@@ -153,11 +154,7 @@ RENEW_ALL = (
 
 RENEW = (
     update(Lease)
-    .where(
-        Lease.labeler_id == ME,
-        Lease.expires_at > MOMENT,
-        Lease.token.in_(bindparam("tokens", expanding=True)),
-    )
+    .where(IS_MY_LEASE, Lease.token.in_(bindparam("tokens", expanding=True)))
     .values(expires_at=bindparam("until"))
     .returning(Lease.token)
 )
@@ -170,28 +167,17 @@ RELEASE = delete(Lease).where(
 MY_LEASES = (
     sql.COMPARISONS.add_columns(Lease.token, Lease.expires_at, Lease.purpose)
     .join(Lease, Lease.comparison_id == Comparison.id)
-    .where(
-        Lease.labeler_id == ME,
-        Lease.expires_at > MOMENT,
-        sql.OF_EXPERIMENT,
-    )
+    .where(IS_MY_LEASE, sql.OF_EXPERIMENT)
     .order_by(Lease.created_at, Comparison.asked_at_step.desc(), Comparison.id)
 )
 
-MY_LEASED_IDS = select(Lease.comparison_id).where(Lease.labeler_id == ME, Lease.expires_at > MOMENT)
+CLIPS_OF_COMPARISON = select(Comparison.left_hash, Comparison.right_hash).where(sql.OF_EXPERIMENT)
 
 # One statement for each index. A leased comparison may be a repeat, which was answered before.
 PENDING = union_all(
-    *(
-        select(Comparison.left_hash, Comparison.right_hash).where(
-            Comparison.experiment_id == bindparam("experiment_id"), is_pending
-        )
-        for is_pending in (
-            and_(Comparison.is_open, not_(IS_ANSWERED_BY_ME)),
-            and_(Comparison.gold.is_not(None), not_(IS_ANSWERED_BY_ME)),
-            Comparison.id.in_(MY_LEASED_IDS),
-        )
-    )
+    CLIPS_OF_COMPARISON.where(Comparison.is_open, not_(IS_ANSWERED_BY_ME)),
+    CLIPS_OF_COMPARISON.where(Comparison.gold.is_not(None), not_(IS_ANSWERED_BY_ME)),
+    CLIPS_OF_COMPARISON.join(Lease, Lease.comparison_id == Comparison.id).where(IS_MY_LEASE),
 )
 
 LEASES_OF_LABELERS = select(

@@ -164,7 +164,6 @@ class Comparison(Base):
     __tablename__ = "comparisons"
     __table_args__ = (
         UniqueConstraint("experiment_id", "left_hash", "right_hash"),
-        Index(None, "experiment_id", "asked_at_step"),
         Index(None, "left_hash"),
         Index(None, "right_hash"),
         Index(None, "experiment_id", "id"),
