@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -200,11 +201,11 @@ def core_loop(num_steps: int, num_labels: int, seed: int) -> Metrics:
     return {"final_return": example["train"](num_steps, num_labels, seed)}
 
 
-# --- random: return of the random policy ---
+# --- controls: policies and predictors that know nothing of the task ---
 
 
-def random(env_id: str, num_episodes: int, seed: int) -> Metrics:
-    """Compute the mean true return of the random policy."""
+def fixed_policy(env_id: str, policy: str, num_episodes: int, seed: int) -> Metrics:
+    """Compute the mean true return of the policy `random` or `zero` (every action is 0)."""
     from rl_teacher.agents.collector import Collector
     from rl_teacher.agents.episode_stats import EpisodeReturns
     from rl_teacher.envs.registry import make_vector
@@ -212,11 +213,33 @@ def random(env_id: str, num_episodes: int, seed: int) -> Metrics:
     fixed_hopper.register()
     venv = make_vector(env_id, 16)
     collector = Collector(venv, seed=seed + EVALUATION_SEEDS)
+    zeros = np.zeros((16, *(venv.single_action_space.shape or ())), venv.single_action_space.dtype)
+    act = {"random": collector.random_actions, "zero": lambda _observations: zeros}[policy]
     episodes = EpisodeReturns(16, starts_at_reset=True, window=num_episodes)
     while episodes.num_finished < num_episodes:
-        rollout = collector.collect(collector.random_actions, 32)
+        rollout = collector.collect(act, 32)
         episodes.observe(rollout, rollout.rewards)
     return {"final_return": episodes.mean_return(num_episodes), "episodes": num_episodes}
+
+
+def uninformed(saved: Mapping[str, Any], predictor: str, workers: int | None = None) -> Metrics:
+    """Train an agent on a frozen predictor: `constant` (0 everywhere) or `unfitted`."""
+    import jax
+
+    from rl_teacher.envs.registry import make_vector
+    from rl_teacher.predictor.ensemble import RewardPredictor
+    from rl_teacher.predictor.inputs import InputSpace
+
+    config = saved_to_config(saved)
+    venv = make_vector(config.env_id, 1)
+    space = InputSpace.from_spaces(venv.single_observation_space, venv.single_action_space)
+    venv.close()
+    made = RewardPredictor(space, config.reward, config.seed)
+    if predictor == "constant":
+        made.set_networks(jax.tree.map(np.zeros_like, made.networks), made.normaliser)
+    with tempfile.TemporaryDirectory() as folder:
+        made.save(folder)
+        return teach(replace(config, predictor_path=folder).saved(), workers)
 
 
 # --- physics: upper limit of the speed ---
@@ -466,7 +489,8 @@ JOBS: dict[str, Callable[..., Metrics]] = {
     "teach": teach,
     "flips": flips,
     "core_loop": core_loop,
-    "random": random,
+    "fixed_policy": fixed_policy,
+    "uninformed": uninformed,
     "physics": physics,
     "emulators": emulators,
     "atari": atari,

@@ -1,12 +1,13 @@
-"""Grids of runs of ours and of a peer; each run is recorded once and skipped afterwards."""
+"""Grids of runs of ours and of a peer; each is recorded once per source and skipped afterwards."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks import machine
 from benchmarks.children import Finished, in_parallel
 from benchmarks.options import Options
-from benchmarks.records import Records, key_of
+from benchmarks.records import Records, key_of, source_of
 from benchmarks.tables import number
 
 
@@ -36,8 +37,10 @@ class Cell:
 
 
 def fill(cells: Iterable[Cell], options: Options, records: Records) -> None:
-    """Execute the runs that are not recorded yet, `options.parallel` at a time."""
-    done = set() if options.is_again else {record["key"] for record in records.all()}
+    """Execute the runs not recorded with this source yet, `options.parallel` at a time."""
+    current = machine.source()
+    done = {each["key"] for each in records.all() if source_of(each) == current}
+    done = set() if options.is_again else done
     missing = [cell for cell in cells if cell.key not in done]
     print(f"  {len(missing)} runs to do", flush=True)
     for cell, finished in in_parallel(lambda cell: cell.work(), missing, options.parallel or 1):

@@ -1,6 +1,7 @@
 """Circumstances of a measurement besides the code: machine, versions, commit, date."""
 
 import functools
+import hashlib
 import os
 import platform
 import subprocess
@@ -23,7 +24,7 @@ def now() -> str:
 
 @functools.cache
 def circumstances() -> dict[str, Any]:
-    """Return the machine, the installed versions and the commit."""
+    """Return the machine, the installed versions, the commit and the source."""
     return {
         "machine": f"{platform.system()} {platform.machine()}",
         "cpu": cpu_model(),
@@ -31,6 +32,7 @@ def circumstances() -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: version(name) for name in PACKAGES},
         "commit": commit(),
+        "source": source(),
     }
 
 
@@ -51,6 +53,21 @@ def commit() -> str:
         return head + ("+" if _git("status", "--porcelain", "--", "src") else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+
+
+def source(package: Path = ROOT / "src" / "rl_teacher") -> str:
+    """Return a digest of the package's Python files except those of the web service.
+
+    It identifies the code that a run depends on: commits of text, results or the page leave it as
+    it is, and uncommitted changes do not.
+    """
+    files = sorted(package.rglob("*.py"))
+    lines = [
+        f"{path.relative_to(package)} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+        for path in files
+        if path.relative_to(package).parts[0] != "web"
+    ]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
 def _git(*arguments: str) -> str:

@@ -19,6 +19,7 @@ class Options:
         steps: environment steps of a run.
         settings: settings of our runs by dotted name, which override those of the benchmark.
         is_again: repeat what is already recorded.
+        has_controls: also train on predictors that are never fitted, where the benchmark does.
     """
 
     run: str
@@ -30,6 +31,7 @@ class Options:
     steps: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict)
     is_again: bool = False
+    has_controls: bool = True
 
     def wants(self, part: str) -> bool:
         """Return True if a part of the benchmark is selected."""

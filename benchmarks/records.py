@@ -64,6 +64,11 @@ def latest_run(records: list[Record]) -> list[Record]:
     return [record for record in records if record["run"] == records[-1]["run"]] if records else []
 
 
+def source_of(record: Record) -> str:
+    """Return what identifies the code of a run: its source, or the commit of an older record."""
+    return record.get("source", record["commit"])
+
+
 def key_of(settings: Mapping[str, Any]) -> str:
     """Return a key that is equal for equal settings, regardless of their order."""
     return json.dumps(settings, sort_keys=True)

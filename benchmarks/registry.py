@@ -3,6 +3,7 @@
 from types import ModuleType
 
 from benchmarks import (
+    ablate,
     agents,
     agents_matrix,
     agents_sac,
@@ -22,11 +23,13 @@ from benchmarks import (
     web_load,
     wrappers,
 )
+from benchmarks.records import Records
 
 BENCHMARKS: dict[str, ModuleType] = {
     "throughput": throughput,
     "versus_imitation": versus_imitation,
     "tasks": tasks,
+    "ablate": ablate,
     "core_loop": core_loop,
     "growth": growth,
     "pictures": pictures,
@@ -43,3 +46,8 @@ BENCHMARKS: dict[str, ModuleType] = {
     "web_load": web_load,
     "wrappers": wrappers,
 }
+
+
+def records_of(name: str, is_quick: bool = False) -> Records:
+    """Return the records of a benchmark, which may be those of another one."""
+    return Records(getattr(BENCHMARKS[name], "RECORDS", name), is_quick)

@@ -3,14 +3,15 @@
 from pathlib import Path
 
 from benchmarks import registry
-from benchmarks.records import Record, Records
+from benchmarks.records import Record
 
 PATH = Path(__file__).parent / "RESULTS.md"
 
 
 def write(path: Path = PATH) -> None:
     """Write the results of every recorded benchmark, favourable or not."""
-    path.write_text(document({name: Records(name).all() for name in registry.BENCHMARKS}))
+    names = registry.BENCHMARKS
+    path.write_text(document({name: registry.records_of(name).all() for name in names}))
 
 
 def document(records: dict[str, list[Record]]) -> str:

@@ -8,8 +8,7 @@ from typing import Any
 from benchmarks import machine, results
 from benchmarks.children import ChildFailed
 from benchmarks.options import Options
-from benchmarks.records import Records
-from benchmarks.registry import BENCHMARKS
+from benchmarks.registry import BENCHMARKS, records_of
 from benchmarks.settings import setting
 
 
@@ -20,14 +19,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     code = 0
     for name in given.names or BENCHMARKS:
         print(f"{name}:", flush=True)
-        records = Records(name, options.is_quick)
+        records = records_of(name, options.is_quick)
         try:
             BENCHMARKS[name].run(options, records)
         except ChildFailed as error:
             print(f"{name} failed: {error}", file=sys.stderr)
             code = 1
         if recorded := records.all():
-            print("\n".join(BENCHMARKS[name].report(recorded)), flush=True)
+            summarise = getattr(BENCHMARKS[name], "summary", BENCHMARKS[name].report)
+            print("\n".join(summarise(recorded)), flush=True)
         if not options.is_quick:
             results.write()
     return code
@@ -46,6 +46,12 @@ def parser() -> argparse.ArgumentParser:
         "--steps", type=lambda text: int(float(text)), default=0, help="environment steps of a run"
     )
     flags.add_argument("--again", action="store_true", help="repeat what is already recorded")
+    flags.add_argument(
+        "--no-controls",
+        dest="has_controls",
+        action="store_false",
+        help="tasks: do not train on predictors that are never fitted",
+    )
     flags.add_argument(
         "--set",
         nargs="+",
@@ -77,6 +83,7 @@ def options_of(given: argparse.Namespace) -> Options:
         steps=given.steps,
         settings=settings,
         is_again=given.again,
+        has_controls=given.has_controls,
     )
 
 

@@ -5,7 +5,7 @@ interquartile mean over all runs of all tasks. The interval is the 95 % percenti
 stratified bootstrap: the runs of each task are resampled separately.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 
@@ -28,6 +28,11 @@ class Estimate:
     value: float
     low: float
     high: float
+
+
+def iqm(values: Iterable[float]) -> float:
+    """Compute the interquartile mean alone."""
+    return float(stats.trim_mean(list(values), TRIMMED))
 
 
 def interquartile_mean(scores: Scores) -> Estimate:

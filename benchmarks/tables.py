@@ -51,12 +51,6 @@ def average(values: Iterable[float | None]) -> float:
     return fmean(known) if known else math.nan
 
 
-def geometric_mean(values: Iterable[float], floor: float = 0.01) -> float:
-    """Compute the geometric mean; values below `floor` count as `floor`. NaN without values."""
-    logs = [math.log(max(value, floor)) for value in values]
-    return math.exp(fmean(logs)) if logs else math.nan
-
-
 def interval(estimate: Estimate, form: Callable[[float], str] = number) -> str:
     """Format a value with its 95 % interval as 1,035 (980 to 1,071), or alone if it has none."""
     if not math.isfinite(estimate.low):

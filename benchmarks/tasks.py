@@ -1,17 +1,23 @@
 """The paper's eight MuJoCo tasks: learning from labels against learning from the true reward."""
 
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
-from operator import itemgetter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 from benchmarks.children import run_ours
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
-from benchmarks.records import Record, Records, key_of, latest_by
+from benchmarks.records import Record, Records, key_of, source_of
 from benchmarks.settings import teach_config
-from benchmarks.tables import NONE, average, geometric_mean, mean_and_spread, number, ratio, table
+from benchmarks.statistics import (
+    Scores,
+    common_seeds,
+    interquartile_mean,
+    iqm,
+    paired_difference,
+)
+from benchmarks.tables import NONE, average, interval, number, table
 
 TASKS = (
     "Hopper",
@@ -25,128 +31,283 @@ TASKS = (
 )
 ENV_IDS = tuple(f"Short{task}-v1" for task in TASKS)
 TRUE_REWARD = 0
-LABELS = (TRUE_REWARD, 100, 350, 700, 1400)
+LABELS = (TRUE_REWARD, 50, 100, 350, 700, 1400)
 SEEDS = (0, 1, 2, 3, 4)
 STEPS = 800_000
-RANDOM, OURS = "random policy", "rl-teacher"
-FLOOR = 0.01
-HOW = "python -m benchmarks.run tasks [--only ShortHopper-v1 ...] [--labels 0 100] [--seeds 0 1]"
+NUM_PARALLEL = 2
+OURS = "rl-teacher"
+POLICIES = {"zero actions": "zero", "random policy": "random"}
+PREDICTORS = {"constant predictor": "constant", "unfitted predictor": "unfitted"}
+ZERO, RANDOM = POLICIES
+SOLVED = 0.8
+"""Score of zero actions from which on a task is left out of the means."""
+FIELDS = {"final_return": "final return", "auc": "area under the curve"}
+HOW = (
+    "python -m benchmarks.run tasks [--only ShortHopper-v1 ...] [--labels 50 100] [--seeds 0 1] "
+    "[--no-controls]"
+)
 
 
 def run(options: Options, records: Records) -> None:
-    """Run what is not recorded yet, two at a time, each with one physics thread."""
-    fill(cells(options), replace(options, parallel=options.parallel or 2), records)
+    """Run what is not recorded yet, two at a time, each with one thread."""
+    fill(cells(options), replace(options, parallel=options.parallel or NUM_PARALLEL), records)
 
 
 def cells(options: Options) -> Iterator[Cell]:
     """Yield every run seed by seed, so that an early stop leaves complete comparisons."""
-    env_ids = options.only or ENV_IDS[: 1 if options.is_quick else None]
     labels = options.labels or LABELS[: 2 if options.is_quick else None]
-    seeds = options.seeds or SEEDS[: 1 if options.is_quick else None]
-    for env_id in env_ids:
-        yield random_cell(env_id)
-    for seed in seeds:
-        for env_id in env_ids:
-            for num_labels in labels:
-                yield our_cell(env_id, num_labels, seed, options)
+    for seed, env_id in seeds_and_tasks(options):
+        yield from reference_cells(env_id, seed, options)
+        for num_labels in labels:
+            if num_labels != TRUE_REWARD or options.settings:
+                yield our_cell(env_id, num_labels, seed, options, options.settings)
+        for who in PREDICTORS if options.has_controls else ():
+            yield uninformed_cell(who, env_id, seed, options)
 
 
-def random_cell(env_id: str) -> Cell:
-    """Create the run of the random policy, the zero of the normalised score."""
-    job: dict[str, Any] = {"env_id": env_id, "num_episodes": 200, "seed": 0}
-    return Cell(RANDOM, {"env_id": env_id}, job, partial(run_ours, "random", **job))
+def seeds_and_tasks(options: Options) -> Iterator[tuple[int, str]]:
+    """Yield the seeds, and for each of them the tasks."""
+    for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
+        for env_id in options.only or ENV_IDS[: 1 if options.is_quick else None]:
+            yield seed, env_id
 
 
-def our_cell(env_id: str, num_labels: int, seed: int, options: Options) -> Cell:
-    """Create one run of ours."""
-    steps = options.steps or (20_000 if options.is_quick else STEPS)
-    labels: dict[str, Any] = {"predictor": "rl"}
+def reference_cells(env_id: str, seed: int, options: Options) -> Iterator[Cell]:
+    """Yield the runs that scores are computed from, with default settings."""
+    for who, policy in POLICIES.items():
+        job = {"env_id": env_id, "policy": policy, "num_episodes": 200, "seed": seed}
+        facts = {"env_id": env_id, "seed": seed}
+        yield Cell(who, facts, {"episodes": 200}, partial(run_ours, "fixed_policy", **job))
+    yield our_cell(env_id, TRUE_REWARD, seed, options, {})
+
+
+def our_cell(
+    env_id: str, num_labels: int, seed: int, options: Options, changes: Mapping[str, Any]
+) -> Cell:
+    """Create a run with the true reward or with labels, with some settings changed."""
+    reward: dict[str, Any] = {"predictor": "rl"}
     if num_labels != TRUE_REWARD:
-        labels = {"predictor": "synth", "n_labels": num_labels}
-    config = teach_config(
-        {"env_id": env_id, "num_timesteps": steps, "seed": seed}, labels, options.settings
-    )
-    facts = {"env_id": env_id, "labels": num_labels, "seed": seed}
+        reward = {"predictor": "synth", "n_labels": num_labels}
+    config = teach_config(_base(env_id, seed, options), reward, changes)
+    facts: dict[str, Any] = {"env_id": env_id, "labels": num_labels, "seed": seed}
+    if changes:
+        facts["changes"] = dict(changes)
     work = partial(run_ours, "teach", saved=config.saved(), workers=1)
     return Cell(OURS, facts, {"config": config.saved()}, work)
+
+
+def uninformed_cell(who: str, env_id: str, seed: int, options: Options) -> Cell:
+    """Create a run with a predictor that is never fitted."""
+    config = teach_config(_base(env_id, seed, options), {"predictor": None})
+    job = {"saved": config.saved(), "predictor": PREDICTORS[who], "workers": 1}
+    facts = {"env_id": env_id, "seed": seed}
+    return Cell(who, facts, {"config": config.saved()}, partial(run_ours, "uninformed", **job))
+
+
+def _base(env_id: str, seed: int, options: Options) -> dict[str, Any]:
+    steps = options.steps or (20_000 if options.is_quick else STEPS)
+    return {"env_id": env_id, "num_timesteps": steps, "seed": seed}
+
+
+# --- scores ---
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Runs that may be compared: of one source, with the same steps and changed settings.
+
+    Attributes:
+        records: runs of ours and of the controls.
+    """
+
+    records: list[Record]
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """Settings that differ from the defaults."""
+        return next((r["changes"] for r in self.records if "changes" in r), {})
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Source and steps: grids that agree in both differ in settings only."""
+        return source_of(self.records[0]), steps_of(self.records)
+
+    @cached_property
+    def arms(self) -> list[str]:
+        """Rows of the tables: true reward, numbers of labels, controls."""
+        labels = sorted({record["labels"] for record in self.records if record["who"] == OURS})
+        found = {record["who"] for record in self.records}
+        controls = [who for who in (*PREDICTORS, *POLICIES) if who in found]
+        return [*map(arm_of, labels), *controls]
+
+    def values(self, arm: str, field: str) -> dict[str, dict[int, float]]:
+        """Return a metric of the runs of an arm, by task and seed."""
+        # A policy does not learn: its return is also its area under the curve.
+        field = "final_return" if arm in POLICIES else field
+        values: dict[str, dict[int, float]] = {}
+        for record in self.records:
+            if _arm(record) == arm and record[field] is not None:
+                values.setdefault(record["env_id"], {})[record.get("seed", 0)] = record[field]
+        return values
+
+    def scores(self, arm: str, field: str, reference: "Grid | None" = None) -> Scores:
+        """Return the scores of an arm on the tasks whose true reward beats the random policy.
+
+        Args:
+            arm: row of the table.
+            field: metric.
+            reference: grid of the random policy and of the true reward; by default this one.
+        """
+        reference = reference or self
+        zeros, ones = (reference.values(each, field) for each in (RANDOM, arm_of(TRUE_REWARD)))
+        scores = {}
+        for env_id, runs in self.values(arm, field).items():
+            if env_id in zeros and env_id in ones:
+                zero, one = (iqm(values[env_id].values()) for values in (zeros, ones))
+                if one > zero:
+                    scores[env_id] = {s: (run - zero) / (one - zero) for s, run in runs.items()}
+        return scores
+
+    @cached_property
+    def solved(self) -> set[str]:
+        """Tasks that doing nothing solves."""
+        scores = self.scores(ZERO, "final_return")
+        return {env_id for env_id, runs in scores.items() if iqm(runs.values()) >= SOLVED}
+
+    def counted(self, scores: Scores) -> Scores:
+        """Return the scores of the tasks that are in the means."""
+        return {env_id: runs for env_id, runs in scores.items() if env_id not in self.solved}
+
+
+def grids(records: Iterable[Record]) -> list[Grid]:
+    """Group records into grids, the latest first.
+
+    Policies have no settings, so their runs belong to every grid of their source.
+    """
+    runs: dict[str, list[Record]] = {}
+    policies: dict[str, list[Record]] = {}
+    for record in records:
+        config = record["settings"].get("config")
+        if config is None:
+            policies.setdefault(source_of(record), []).append(record)
+            continue
+        own = {"env_id": None, "seed": None, "predictor": None, "n_labels": None}
+        runs.setdefault(source_of(record) + key_of({**config, **own}), []).append(record)
+    found = [Grid([*group, *policies.get(source_of(group[0]), [])]) for group in runs.values()]
+    return sorted(found, key=lambda grid: max(r["date"] for r in grid.records), reverse=True)
+
+
+def steps_of(records: Iterable[Record]) -> int:
+    """Return the steps that the runs were asked for."""
+    configs = (record["settings"].get("config") for record in records)
+    return next(config["num_timesteps"] for config in configs if config is not None)
+
+
+def arm_of(num_labels: int) -> str:
+    """Return the name of a row of ours."""
+    return f"{num_labels} labels" if num_labels else "true reward"
+
+
+def _arm(record: Record) -> str:
+    return arm_of(record["labels"]) if record["who"] == OURS else record["who"]
 
 
 # --- report ---
 
 
 def report(records: list[Record]) -> list[str]:
-    """Build the table of scores by task and number of labels, with the newest settings of each."""
-    zeros = {r["env_id"]: r["final_return"] for r in records if r["who"] == RANDOM}
-    groups = newest_groups([record for record in records if record["who"] == OURS])
-    env_ids = [env_id for env_id in ENV_IDS if (env_id, TRUE_REWARD) in groups]
-    counts = sorted({labels for _, labels in groups} - {TRUE_REWARD})
-    scores = {
-        (env_id, labels): score(
-            groups[env_id, labels], groups[env_id, TRUE_REWARD], zeros[env_id], "final_return"
-        )
-        for env_id in env_ids
-        for labels in counts
-        if (env_id, labels) in groups and env_id in zeros
-    }
-    means = [
-        ratio(geometric_mean([scores[key] for key in scores if key[1] == n], FLOOR)) for n in counts
-    ]
-    score_rows = [
-        [env_id, *(ratio(scores.get((env_id, labels))) for labels in counts)] for env_id in env_ids
-    ]
+    """Build the tables of every grid, the latest first."""
     return [
-        "Score: (return - random policy's) / (return with the true reward - random policy's), so "
-        "that tasks whose returns are negative count as well; 1 is as good as the true reward. "
-        f"In the geometric mean, scores below {FLOOR} count as {FLOOR}. Returns are those of the "
-        "last 100 episodes of training, means over seeds.",
+        f"Up to {NUM_PARALLEL} runs at a time, each with one thread. All runs are shown: those "
+        "that agree in steps, settings and source are pooled, others are shown separately. The "
+        "source is a digest of the package's Python files without the web service; of older runs, "
+        "the commit. Final return: mean of the last 100 episodes of training; area under the "
+        "curve: mean over the training. Score: (return - random policy's) / (return with the true "
+        "reward - random policy's), both of them interquartile means over seeds; 1 is as good as "
+        "the true reward after equal steps. There is no score where the true reward did not beat "
+        "the random policy. Values are interquartile means over seeds, or over tasks and seeds, "
+        "with their 95 % stratified bootstrap intervals (Agarwal et al. 2021), which do not "
+        "contain the uncertainty of 0 and 1; a single run has no interval. Differences are paired "
+        "by task and seed. Runs with changed settings are in `ablate`.",
         "",
-        *table(
-            ["score", *(f"{labels} labels" for labels in counts)],
-            [*score_rows, ["**geometric mean**", *(f"**{mean}**" for mean in means)]],
-        ),
-        "",
-        *_details(groups, zeros),
+        *(line for grid in grids(records) if not grid.changes for line in _grid_lines(grid)),
     ]
 
 
-def newest_groups(records: list[Record]) -> dict[tuple[str, int], list[Record]]:
-    """Return all seeds of each task and number of labels with the latest settings."""
-    groups: dict[tuple[str, int], dict[str, list[Record]]] = {}
-    for record in latest_by(records, "key"):
-        config = {**record["settings"]["config"], "seed": None}
-        variants = groups.setdefault((record["env_id"], record["labels"]), {})
-        variants.setdefault(key_of(config), []).append(record)
-    return {
-        key: max(variants.values(), key=lambda group: max(record["date"] for record in group))
-        for key, variants in groups.items()
-    }
+def summary(records: list[Record]) -> list[str]:
+    """Build the tables of the latest grid."""
+    return _grid_lines(next(grid for grid in grids(records) if not grid.changes))
 
 
-def score(group: list[Record], best: list[Record], zero: float, field: str) -> float:
-    """Normalise a group's mean: 0 is the random policy, 1 the true reward."""
-    one = average(record[field] for record in best)
-    return (average(record[field] for record in group) - zero) / (one - zero)
+def _grid_lines(grid: Grid) -> list[str]:
+    source, steps = grid.key
+    commits = ", ".join(dict.fromkeys(record["commit"] for record in grid.records))
+    return [
+        f"### Source {source}: {steps:,} steps",
+        "",
+        f"Commits: {commits}.",
+        "",
+        *_means(grid),
+        *_rows(grid),
+        "",
+    ]
 
 
-def _details(groups: dict[tuple[str, int], list[Record]], zeros: dict[str, float]) -> list[str]:
+def _means(grid: Grid) -> list[str]:
+    """Build the table of means over tasks."""
+    reference = arm_of(TRUE_REWARD)
     rows = []
-    for (env_id, labels), group in sorted(groups.items()):
-        best = groups.get((env_id, TRUE_REWARD), [])
-        true_return = average(record["final_return"] for record in best)
-        mean = average(record["final_return"] for record in group)
+    for arm in grid.arms:
+        by_field = {field: grid.counted(grid.scores(arm, field)) for field in FIELDS}
+        (scores, one) = common_seeds(
+            by_field["final_return"], grid.counted(grid.scores(reference, "final_return"))
+        )
+        if not scores:
+            continue
+        auc, _ = common_seeds(by_field["auc"], scores)
+        difference = NONE if arm == reference else interval(paired_difference(scores, one))
+        num_seeds = len(next(iter(scores.values())))
         rows.append(
             [
-                f"{env_id}, {f'{labels} labels' if labels else 'true reward'}",
-                ", ".join(str(record["seed"]) for record in sorted(group, key=itemgetter("seed"))),
-                mean_and_spread([record["final_return"] for record in group]),
-                ratio(mean / true_return) if true_return > 0 and labels else NONE,
-                mean_and_spread([record["auc"] for record in group]),
-                mean_and_spread([record["process_s"] for record in group]),
+                arm,
+                f"{len(scores)} x {num_seeds}",
+                interval(interquartile_mean(scores)),
+                interval(interquartile_mean(auc)) if auc else NONE,
+                difference,
             ]
         )
-    rows += [
-        [f"{env_id}, random policy", "", number(zero), NONE, NONE, NONE]
-        for env_id, zero in sorted(zeros.items())
+    if not rows:
+        return []
+    lines = ["Over tasks and seeds, of the seeds that all tasks have."]
+    if grid.solved:
+        lines[0] += f" Left out, as zero actions score {SOLVED} or more: "
+        lines[0] += f"{', '.join(sorted(grid.solved))}."
+    headings = ["score", "tasks x seeds", *FIELDS.values(), "final return - true reward's"]
+    return [*lines, "", *table(headings, rows), ""]
+
+
+def _rows(grid: Grid) -> list[str]:
+    """Build the table of every task."""
+    rows = []
+    for env_id in [each for each in ENV_IDS if any(r["env_id"] == each for r in grid.records)]:
+        for arm in grid.arms:
+            if env_id in grid.values(arm, "final_return"):
+                rows.append(_row(grid, env_id, arm))
+    headings = ["", "seeds", "final return", "area", "score", "score of the area", "wall s"]
+    return table(headings, rows)
+
+
+def _row(grid: Grid, env_id: str, arm: str) -> list[str]:
+    def pooled(runs: Scores) -> str:
+        found = env_id in runs
+        return interval(interquartile_mean({env_id: runs[env_id]})) if found else NONE
+
+    mark = " (solved by doing nothing)" if env_id in grid.solved else ""
+    of_row = [r for r in grid.records if _arm(r) == arm and r["env_id"] == env_id]
+    return [
+        f"{env_id}{mark}, {arm}",
+        ", ".join(map(str, sorted(grid.values(arm, "final_return")[env_id]))),
+        *(pooled(grid.values(arm, field)) for field in FIELDS),
+        *(pooled(grid.scores(arm, field)) for field in FIELDS),
+        number(average(record["process_s"] for record in of_row)),
     ]
-    headings = ["", "seeds", "final return", "/ true reward", "mean over training", "wall s"]
-    return [*table(headings, rows), ""]

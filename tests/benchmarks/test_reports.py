@@ -3,13 +3,12 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks import children, tasks
+from benchmarks import children
 from benchmarks._ours import backward_turns, curve, curve_figures
 from benchmarks.registry import BENCHMARKS
 from benchmarks.results import document
-from benchmarks.settings import teach_config
 from benchmarks.statistics import Estimate
-from benchmarks.tables import geometric_mean, interval, mean_and_spread, number, table
+from benchmarks.tables import interval, mean_and_spread, number, table
 
 
 def test_backward_turns_are_net_of_forward_turns():
@@ -76,49 +75,12 @@ def test_home_of_interrupted_run_is_kept_until_run_completes(monkeypatch, tmp_pa
     assert not list((tmp_path / "unfinished").iterdir())
 
 
-def test_geometric_mean_raises_values_to_floor_and_is_nan_when_empty():
-    assert geometric_mean([2, 8]) == pytest.approx(4)
-    assert geometric_mean([-5, 1], floor=0.01) == pytest.approx(0.1)
-    assert math.isnan(geometric_mean([]))
-
-
 def test_numbers_and_tables_are_formatted_as_markdown():
     assert [number(x) for x in (12345.6, 12.34, 0.123, None)] == ["12,346", "12.3", "0.12", "-"]
     assert mean_and_spread([1.0, 3.0]) == "2.00 ± 1.41"
     assert interval(Estimate(1035.0, 980.0, 1071.2)) == "1,035 (980 to 1,071)"
     assert interval(Estimate(7.0, math.nan, math.nan)) == "7.00"
     assert table(["a", "b"], [["x", 1]]) == ["| a | b |", "| :-- | --: |", "| x | 1 |"]
-
-
-def task_record(labels, seed, final_return, date="2026-01-01", **settings):
-    config = teach_config({"env_id": "ShortReacher-v1", "seed": seed}, settings)
-    return {
-        "who": tasks.OURS,
-        "env_id": "ShortReacher-v1",
-        "labels": labels,
-        "seed": seed,
-        "final_return": final_return,
-        "date": date,
-        "key": f"{labels} {seed} {settings}",
-        "settings": {"config": config.saved()},
-    }
-
-
-def test_score_is_0_for_random_policy_and_1_for_true_reward():
-    best = [task_record(0, seed, value) for seed, value in ((0, -4.0), (1, -6.0))]
-    some = [task_record(100, 0, -10.0)]
-    assert tasks.score(some, best, -15.0, "final_return") == pytest.approx(0.5)
-    assert tasks.score(best, best, -15.0, "final_return") == 1
-
-
-def test_newest_groups_has_only_newest_settings():
-    records = [
-        task_record(0, 0, 1.0),
-        task_record(0, 1, 2.0),
-        task_record(0, 0, 9.0, date="2026-02-01", clip_length=1.0),
-    ]
-    (group,) = tasks.newest_groups(records).values()
-    assert [record["final_return"] for record in group] == [9.0]
 
 
 def test_document_lists_missing_measurements_with_their_commands():

@@ -1,0 +1,104 @@
+"""Changed settings against the defaults on the paper's tasks, paired by task and seed."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from benchmarks.grid import Cell, fill
+from benchmarks.options import Options
+from benchmarks.records import Record, Records
+from benchmarks.statistics import (
+    Scores,
+    common_seeds,
+    interquartile_mean,
+    paired_difference,
+    probability_of_improvement,
+)
+from benchmarks.tables import interval, table
+from benchmarks.tasks import (
+    FIELDS,
+    NUM_PARALLEL,
+    POLICIES,
+    TRUE_REWARD,
+    Grid,
+    grids,
+    our_cell,
+    reference_cells,
+    seeds_and_tasks,
+)
+
+RECORDS = "tasks"
+"""The runs are kept with those of `tasks`, which has the same defaults."""
+LABELS = (100, 350)
+HOW = (
+    "python -m benchmarks.run ablate --set agent_reset=0 [--only ShortHopper-v1 ...] "
+    "[--labels 100 350] [--seeds 0 1 2 3 4]"
+)
+
+
+def run(options: Options, records: Records) -> None:
+    """Run what is not recorded yet, two at a time, each with one thread."""
+    fill(cells(options), replace(options, parallel=options.parallel or NUM_PARALLEL), records)
+
+
+def cells(options: Options) -> Iterator[Cell]:
+    """Yield every run: defaults and changed settings in turn, seed by seed."""
+    if not options.settings:
+        return
+    for seed, env_id in seeds_and_tasks(options):
+        yield from reference_cells(env_id, seed, options)
+        for num_labels in options.labels or LABELS[: 1 if options.is_quick else None]:
+            if num_labels != TRUE_REWARD:
+                yield our_cell(env_id, num_labels, seed, options, {})
+            yield our_cell(env_id, num_labels, seed, options, options.settings)
+
+
+def report(records: list[Record]) -> list[str]:
+    """Build the table of every change that has runs with the defaults beside it."""
+    found = grids(records)
+    defaults = {grid.key: grid for grid in reversed(found) if not grid.changes}
+    pairs = [(grid, defaults[grid.key]) for grid in found if grid.changes and grid.key in defaults]
+    return [
+        "Runs of `tasks` with some settings changed, against those with the defaults at the same "
+        "source and steps. Scores are as in `tasks`, with 0 and 1 from the defaults. Interquartile "
+        "means with 95 % stratified bootstrap intervals; the bootstrap resamples pairs of equal "
+        "task and seed. Better: share of the pairs in which the change scores higher.",
+        "",
+        *(line for grid, default in pairs for line in _comparison(grid, default)),
+    ]
+
+
+def _comparison(changed: Grid, default: Grid) -> list[str]:
+    rows = []
+    for arm in [each for each in changed.arms if each not in POLICIES]:
+        for field, name in FIELDS.items():
+            scores, baseline = common_seeds(
+                default.counted(changed.scores(arm, field, default)),
+                default.counted(default.scores(arm, field)),
+            )
+            rows += _rows(f"{arm}, {name}", scores, baseline)
+    source, steps = changed.key
+    changes = ", ".join(f"{name}={value}" for name, value in changed.changes.items())
+    headings = ["", "seeds", "defaults", "changed", "difference", "better"]
+    title = f"### {changes}: source {source}, {steps:,} steps"
+    return [title, "", *table(headings, rows), ""]
+
+
+def _rows(title: str, scores: Scores, baseline: Scores) -> list[list[str]]:
+    """Build a row for each task, and one for all of them."""
+    groups = {env_id: [env_id] for env_id in scores}
+    if len(scores) > 1:
+        groups["**all tasks**"] = list(scores)
+    rows = []
+    for name, env_ids in groups.items():
+        some, base = ({each: runs[each] for each in env_ids} for runs in (scores, baseline))
+        rows.append(
+            [
+                f"{name}, {title}",
+                ", ".join(map(str, some[env_ids[0]])),
+                interval(interquartile_mean(base)),
+                interval(interquartile_mean(some)),
+                interval(paired_difference(some, base)),
+                interval(probability_of_improvement(some, base)),
+            ]
+        )
+    return rows

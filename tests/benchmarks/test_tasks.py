@@ -1,0 +1,137 @@
+import json
+
+import pytest
+
+from benchmarks import ablate, machine, tasks
+from benchmarks.options import Options
+from benchmarks.settings import setting, teach_config
+from benchmarks.tasks import grids
+
+HOPPER, REACHER = "ShortHopper-v1", "ShortReacher-v1"
+CHANGE = dict([setting("agent_reset=0")])
+
+
+def record(env_id, seed, final_return, who=tasks.OURS, labels=None, source="a", **changes):
+    settings = {"episodes": 200}
+    if who not in tasks.POLICIES:
+        config = teach_config({"env_id": env_id, "seed": seed}, changes)
+        settings = {"config": config.saved()}
+    return {
+        "who": who,
+        "env_id": env_id,
+        "seed": seed,
+        "final_return": final_return,
+        "auc": None if who in tasks.POLICIES else final_return / 2,
+        "settings": settings,
+        "source": source,
+        "commit": "c" + source,
+        "date": "2026-01-01",
+        "process_s": 1.0,
+        **({} if labels is None else {"labels": labels}),
+        **({"changes": changes} if changes else {}),
+    }
+
+
+def task_records(env_id, zero, random, true, by_labels, source="a"):
+    """Return the runs of one task; lists have the returns of seeds 0, 1, ..."""
+    arms = [
+        *[(tasks.ZERO, None, zero), (tasks.RANDOM, None, random), (tasks.OURS, 0, true)],
+        *[(tasks.OURS, labels, returns) for labels, returns in by_labels.items()],
+    ]
+    return [
+        record(env_id, seed, value, who, labels, source)
+        for who, labels, returns in arms
+        for seed, value in enumerate(returns)
+    ]
+
+
+HOPPER_RECORDS = task_records(
+    HOPPER, [5.0] * 3, [10.0] * 3, [110.0] * 3, {100: [60.0, 85.0, 110.0]}
+)
+
+
+def row_of(lines, start):
+    return next(line for line in lines if line.startswith(f"| {start} |"))
+
+
+def test_score_is_0_for_random_policy_and_1_for_true_reward():
+    (grid,) = grids(HOPPER_RECORDS)
+    assert grid.scores("100 labels", "final_return") == {HOPPER: {0: 0.5, 1: 0.75, 2: 1.0}}
+    assert grid.scores("true reward", "final_return") == {HOPPER: {0: 1.0, 1: 1.0, 2: 1.0}}
+    assert grid.scores(tasks.ZERO, "final_return")[HOPPER][0] == -0.05
+    # The areas of the learners are half of their returns: (30 - 10) / (55 - 10).
+    assert grid.scores("100 labels", "auc")[HOPPER][0] == pytest.approx(20 / 45)
+
+
+def test_task_whose_true_reward_did_not_learn_has_no_score():
+    (grid,) = grids(task_records(HOPPER, [0.0], [10.0], [9.0], {100: [60.0]}))
+    assert grid.scores("100 labels", "final_return") == {}
+
+
+def test_report_pools_all_seeds_and_pairs_them_with_true_reward():
+    row = row_of(tasks.report(HOPPER_RECORDS), "100 labels")
+    assert row.startswith("| 100 labels | 1 x 3 | 0.75 (0.50 to 1.00) |")
+    assert row.endswith("| -0.25 (-0.50 to 0.00) |")
+
+
+def test_task_that_doing_nothing_solves_is_marked_and_left_out_of_means():
+    easy = task_records(REACHER, [90.0] * 3, [0.0] * 3, [100.0] * 3, {100: [0.0] * 3})
+    report = tasks.report([*HOPPER_RECORDS, *easy])
+    assert row_of(report, "100 labels").startswith("| 100 labels | 1 x 3 | 0.75 ")
+    assert any("score 0.8 or more: ShortReacher-v1." in line for line in report)
+    assert row_of(report, "ShortReacher-v1 (solved by doing nothing), 100 labels")
+
+
+def test_means_use_only_seeds_that_all_tasks_have():
+    other = task_records(REACHER, [0.0] * 2, [0.0] * 2, [1.0] * 2, {100: [1.0, 1.0]})
+    row = row_of(tasks.report([*HOPPER_RECORDS, *other]), "100 labels")
+    assert row.startswith("| 100 labels | 2 x 2 | 0.88 ")  # of 0.5, 0.75, 1 and 1
+
+
+def test_runs_of_another_source_are_shown_separately():
+    later = task_records(HOPPER, [0.0], [0.0], [100.0], {100: [20.0]}, source="b")
+    both = grids([*HOPPER_RECORDS, *later])
+    assert {grid.key[0] for grid in both} == {"a", "b"}
+    assert {len(grid.values("100 labels", "final_return")[HOPPER]) for grid in both} == {1, 3}
+    assert sum("### Source" in line for line in tasks.report([*HOPPER_RECORDS, *later])) == 2
+
+
+def test_changed_settings_are_compared_with_defaults_by_seed():
+    changed = [
+        record(HOPPER, seed, value, labels=100, **CHANGE)
+        for seed, value in enumerate([70.0, 95.0, 120.0])
+    ]
+    assert "120" not in str(tasks.report([*HOPPER_RECORDS, *changed]))
+    report = ablate.report([*HOPPER_RECORDS, *changed])
+    row = row_of(report, f"{HOPPER}, 100 labels, final return")
+    assert "| 0, 1, 2 | 0.75 (0.50 to 1.00) | 0.85 (0.60 to 1.10) | 0.10 (0.10 to 0.10) |" in row
+    assert row.endswith("| 1.00 (1.00 to 1.00) |")
+
+
+def test_grid_has_controls_and_references_in_every_seed():
+    options = Options(run="", seeds=(0, 1), only=(HOPPER,), labels=(100,))
+    cells = list(tasks.cells(options))
+    expected = [*tasks.POLICIES, *tasks.PREDICTORS, tasks.OURS, tasks.OURS]
+    assert sorted(cell.who for cell in cells) == sorted(2 * expected)
+    assert len({cell.key for cell in cells}) == len(cells)
+
+
+def test_ablation_shares_its_runs_with_defaults_with_tasks():
+    options = Options(run="", seeds=(0,), only=(HOPPER,), labels=(100,), has_controls=False)
+    of_tasks = {cell.key for cell in tasks.cells(options)}
+    changed = Options(run="", seeds=(0,), only=(HOPPER,), labels=(100,), settings=CHANGE)
+    of_ablation = {cell.key for cell in ablate.cells(changed)}
+    (only,) = of_ablation - of_tasks
+    assert json.loads(only)["facts"]["changes"] == CHANGE
+    assert of_tasks < of_ablation
+
+
+def test_source_depends_on_learning_code_and_not_on_web_service(tmp_path):
+    for name in ("agents", "web"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "module.py").write_text("x = 1\n")
+    before = machine.source(tmp_path)
+    (tmp_path / "web" / "module.py").write_text("x = 2\n")
+    assert machine.source(tmp_path) == before
+    (tmp_path / "agents" / "module.py").write_text("x = 2\n")
+    assert machine.source(tmp_path) != before
