@@ -13,9 +13,9 @@ from typing import Any
 from benchmarks.children import run_ours
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
-from benchmarks.records import Record, Records, latest_by
+from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import teach_config
-from benchmarks.tables import mean_and_spread, table
+from benchmarks.tables import over_seeds, table
 
 ON_POLICY = ("ppo", "trpo", "a2c", "ga3c")
 AGENTS = {"CartPole-v1": ON_POLICY, "ShortHopper-v1": (*ON_POLICY, "sac")}
@@ -67,23 +67,28 @@ def cell(agent: str, env_id: str, num_labels: int, seed: int, options: Options) 
 
 def report(records: list[Record]) -> list[str]:
     """Build the table of returns by agent, with the number of runs that learned."""
-    newest = latest_by(records, "who", "env_id", "labels", "seed")
-    columns = [(env_id, labels) for env_id in BARS for labels in LABELS]
-    rows = []
-    for agent in dict.fromkeys(record["who"] for record in newest):
-        of_agent = [record for record in newest if record["who"] == agent]
-        rows.append([agent, *(_return_and_successes(of_agent, *column) for column in columns)])
-    headings = [
-        f"{env_id}, {f'{labels} labels' if labels else 'true reward'}" for env_id, labels in columns
+    found = groups(records, "who", "env_id", "labels")
+    found.sort(key=lambda group: (group[0]["env_id"], group[0]["labels"]))
+    rows = [
+        [
+            f"{group[0]['env_id']}, "
+            f"{f'{labels} labels' if (labels := group[0]['labels']) else 'true reward'}, "
+            f"{group[0]['who']}",
+            over_seeds(group, "final_return"),
+            f"{sum(map(learns, group))} of {len(group)}",
+            source_of(group[0]),
+        ]
+        for group in found
     ]
     bars = ", ".join(f"{bar:.0f} on {env_id}" for env_id, bar in BARS.items())
     steps = ", ".join(f"{each:,} of {env_id}" for env_id, each in STEPS.items())
     steps += f"; SAC's {STEPS_OF_SAC:,}"
     return [
-        "Mean return of the last 100 episodes, over seeds, and the number of runs in which it "
+        "Mean return of the last 100 episodes: interquartile mean over seeds with its 95 % "
+        "bootstrap interval, and the number of runs in which it "
         f"reaches the bar: {bars}. Steps: {steps}. All agents have their default settings.",
         "",
-        *table(["", *headings], rows),
+        *table(["", "return", "learned", "source"], rows),
         "",
     ]
 
@@ -92,9 +97,3 @@ def learns(record: Record) -> bool:
     """Return True if the run exceeded its threshold."""
     reached = record["final_return"]
     return reached is not None and reached >= BARS[record["env_id"]]
-
-
-def _return_and_successes(records: list[Record], env_id: str, labels: int) -> str:
-    group = [r for r in records if r["env_id"] == env_id and r["labels"] == labels]
-    reached = mean_and_spread([record["final_return"] for record in group])
-    return f"{reached} ({sum(map(learns, group))} of {len(group)})" if group else reached

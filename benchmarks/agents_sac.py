@@ -7,9 +7,9 @@ from typing import Any
 from benchmarks.children import run_ours, run_peer
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
-from benchmarks.records import Record, Records, latest_by
+from benchmarks.records import Record, Records, groups, latest_by, source_of
 from benchmarks.settings import teach_config
-from benchmarks.tables import average, mean_and_spread, number, ratio, table
+from benchmarks.tables import number, over_seeds, ratio, seeds_of, table
 from rl_teacher.config.agents import SACConfig
 
 RETURNS = {"Pendulum-v1": 20_000, "HalfCheetah-v5": 50_000}
@@ -97,45 +97,38 @@ def our_cell(
 
 def report(records: list[Record]) -> list[str]:
     """Build the tables of returns and of speed."""
-    newest = latest_by(records, "part", "who", "env_id", "seed")
     parts = {
-        name: [each for each in newest if each["part"] == name] for name in ("returns", "pace")
+        name: [each for each in records if each["part"] == name] for name in ("returns", "pace")
     }
     lines = []
     if parts["returns"]:
         lines += returns_table(parts["returns"])
     if parts["pace"]:
-        lines += pace_table(parts["pace"])
+        lines += pace_table(latest_by(parts["pace"], "who", "env_id", "seed"))
     return lines
 
 
 def returns_table(records: list[Record]) -> list[str]:
-    """Build the table of mean returns of the latest episodes, over seeds."""
-    rows = []
-    for env_id in dict.fromkeys(record["env_id"] for record in records):
-        reached = {
-            who: [r["final_return"] for r in records if r["env_id"] == env_id and r["who"] == who]
-            for who in ("SBX", OURS, DEFAULT)
-        }
-        steps = next(r["steps"] for r in records if r["env_id"] == env_id)
-        gain = average(reached[OURS]) - average(reached["SBX"])
-        rows.append(
-            [
-                env_id,
-                f"{steps:,}",
-                *[mean_and_spread(reached[who]) for who in (OURS, DEFAULT, "SBX")],
-                number(gain),
-                f"{len(reached[OURS])} / {len(reached['SBX'])}",
-            ]
-        )
-    headings = ["", "steps", "ours", "ours, default sizes", "SBX", "ours more than SBX", "seeds"]
+    """Build the table of returns by environment, settings and source."""
+    found = sorted(groups(records, "who", "env_id"), key=lambda group: group[0]["env_id"])
+    rows = [
+        [
+            f"{group[0]['env_id']}, {group[0]['who']}",
+            f"{group[0]['steps']:,}",
+            over_seeds(group, "final_return"),
+            seeds_of(group),
+            source_of(group[0]),
+        ]
+        for group in found
+    ]
     return [
         "SAC with the true reward: mean return of the last 100 episodes (to reach: as much as "
         f"SBX). {NUM_ENVS} environments, one gradient step for each environment step, 2 x 256 and "
         f"minibatches of 256, learning rate 3e-4, {LEARNING_STARTS['returns']:,} random steps "
-        f"first; our default sizes are {format_sizes(CHOSEN)}.",
+        f"first; our default sizes are {format_sizes(CHOSEN)}. Interquartile means over seeds with "
+        "95 % bootstrap intervals.",
         "",
-        *table(headings, rows),
+        *table(["", "steps", "return", "seeds", "source"], rows),
         "",
     ]
 

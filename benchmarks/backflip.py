@@ -1,13 +1,14 @@
 """Hopper backflips, learned from comparisons alone: the true reward does not reward them."""
 
 import tempfile
+from functools import partial
 from typing import Any
 
 from benchmarks.children import run_ours
 from benchmarks.options import Options
-from benchmarks.records import Record, Records, latest_by
+from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import teach_config
-from benchmarks.tables import average, number, table
+from benchmarks.tables import NONE, average, number, over_seeds, table
 
 SETTINGS: dict[str, Any] = {
     "env_id": "ShortHopper-v1",
@@ -19,6 +20,7 @@ SETTINGS: dict[str, Any] = {
 }
 SEEDS = (0, 1, 2)
 EPISODES = 10
+MODES = ("deterministic", "exploring")
 HOW = "python -m benchmarks.run backflip [--seeds 0 1 2] [--set clip_length=2.0 ...]"
 
 
@@ -40,35 +42,40 @@ def run(options: Options, records: Records) -> None:
             **taught.figures,
             **flips.figures,
         )
-        turns = {
-            name: number(average(kept_record[name]["backward_turns"]))
-            for name in ("deterministic", "exploring")
-        }
-        print(f"  seed {seed}: full turns backwards per episode: {turns}", flush=True)
+        reached = {name: number(turns(name, kept_record)) for name in MODES}
+        print(f"  seed {seed}: full turns backwards per episode: {reached}", flush=True)
 
 
 def report(records: list[Record]) -> list[str]:
-    """Build the table of turns per episode by seed, for the latest settings."""
-    settings = {**records[-1]["settings"], "seed": None}
-    same = [record for record in records if {**record["settings"], "seed": None} == settings]
-    rows = [
-        [
-            f"seed {record['seed']}, {name}",
-            number(average(record[name]["backward_turns"])),
-            f"{min(record[name]['backward_turns'])} to {max(record[name]['backward_turns'])}",
-            number(average(record[name]["forward_turns"])),
-            number(average(record[name]["mean_height"])),
-            record["labels_answered"],
-            number(record["process_s"]),
+    """Build the tables of turns per episode, one for each group of equal settings and source."""
+    return [line for group in groups(records) for line in _turns(group)]
+
+
+def _turns(records: list[Record]) -> list[str]:
+    settings = records[0]["settings"]
+    rows = []
+    for name in MODES:
+        rows += [
+            [
+                f"seed {record['seed']}, {name}",
+                number(turns(name, record)),
+                f"{min(record[name]['backward_turns'])} to {max(record[name]['backward_turns'])}",
+                number(average(record[name]["forward_turns"])),
+                number(average(record[name]["mean_height"])),
+                record["labels_answered"],
+                number(record["process_s"]),
+            ]
+            for record in records
         ]
-        for record in latest_by(same, "seed")
-        for name in ("deterministic", "exploring")
-    ]
+        over_all = over_seeds(records, partial(turns, name))
+        rows.append([f"**all seeds, {name}**", over_all, *[NONE] * 5])
     return [
         f"`--teacher {settings['teacher']} -e {settings['env_id']} -l {settings['n_labels']} "
-        f"-t {settings['num_timesteps']} -c {settings['clip_length']}`; then {EPISODES} episodes "
-        "with the most likely actions, and as many with exploration. A full turn is 2 pi of the "
-        "torso's pitch backwards, net of forward turns. No other library has such a task.",
+        f"-t {settings['num_timesteps']} -c {settings['clip_length']}`, source "
+        f"{source_of(records[0])}; then {EPISODES} episodes with the most likely actions, and as "
+        "many with exploration. A full turn is 2 pi of the torso's pitch backwards, net of forward "
+        "turns. Of all seeds: interquartile mean with its 95 % bootstrap interval. No other "
+        "library has such a task.",
         "",
         *table(
             ["", "turns per episode", "range", "forwards", "mean height m", "labels", "wall s"],
@@ -76,3 +83,8 @@ def report(records: list[Record]) -> list[str]:
         ),
         "",
     ]
+
+
+def turns(name: str, record: Record) -> float:
+    """Return the mean number of backward turns of an episode, deterministic or exploring."""
+    return average(record[name]["backward_turns"])

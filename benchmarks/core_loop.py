@@ -6,9 +6,8 @@ from functools import partial
 from benchmarks.children import run_ours
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
-from benchmarks.records import Record, Records, latest_by
-from benchmarks.statistics import interquartile_mean
-from benchmarks.tables import interval, number, table
+from benchmarks.records import Record, Records, groups, source_of
+from benchmarks.tables import number, over_seeds, seeds_of, table
 
 ENV_ID = "ShortHopper-v1"
 LABELS = (300, 0)
@@ -36,28 +35,21 @@ def cells(options: Options) -> Iterator[Cell]:
 
 def report(records: list[Record]) -> list[str]:
     """Build the table of returns by number of labels, with all seeds."""
-    steps = records[-1]["settings"]["steps"]
-    same = [record for record in records if record["settings"]["steps"] == steps]
-    rows = []
-    for labels in LABELS:
-        group = [each for each in latest_by(same, "key") if each["labels"] == labels]
-        if not group:
-            continue
-        group.sort(key=lambda record: record["seed"])
-        returns = {record["seed"]: record["final_return"] for record in group}
-        rows.append(
-            [
-                f"{labels} labels" if labels else "true reward",
-                interval(interquartile_mean({ENV_ID: returns})),
-                ", ".join(map(number, returns.values())),
-                ", ".join(map(str, returns)),
-            ]
-        )
+    rows = [
+        [
+            f"{group[0]['labels']} labels" if group[0]["labels"] else "true reward",
+            f"{group[0]['settings']['steps']:,}",
+            over_seeds(group, "final_return"),
+            ", ".join(number(record["final_return"]) for record in group),
+            seeds_of(group),
+            source_of(group[0]),
+        ]
+        for group in groups(records, "labels")
+    ]
     return [
-        f"{ENV_ID}, {steps:,} steps. True returns, means of the last 100 training episodes. "
-        "Interquartile mean over seeds, and its 95 % interval from 50,000 bootstrap samples of the "
-        "seeds (Agarwal et al. 2021).",
+        f"{ENV_ID}. True returns, means of the last 100 training episodes. Interquartile mean over "
+        "seeds with its 95 % bootstrap interval.",
         "",
-        *table(["", "return (95 % interval)", "of each seed", "seeds"], rows),
+        *table(["", "steps", "return", "of each seed", "seeds", "source"], rows),
         "",
     ]

@@ -6,9 +6,9 @@ from functools import partial
 from benchmarks.children import run_ours, run_peer
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
-from benchmarks.records import Record, Records, latest_by
+from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import teach_config
-from benchmarks.tables import average, mean_and_spread, ratio, table
+from benchmarks.tables import mean_and_spread, over_seeds, seeds_of, table
 from rl_teacher.config.experiment import TeachConfig
 
 ENV_IDS = ("Hopper-v5", "HalfCheetah-v5", "Walker2d-v5")
@@ -64,32 +64,25 @@ def our_config(env_id: str, steps: int, seed: int, options: Options) -> TeachCon
 
 
 def report(records: list[Record]) -> list[str]:
-    """Build the table of returns by environment; ours has the latest settings only."""
-    newest = latest_by(records, "who", "env_id", "seed")
-    rows = []
-    for env_id in dict.fromkeys(record["env_id"] for record in newest):
-        ours, peer = (
-            [r for r in newest if r["env_id"] == env_id and r["who"] == who] for who in (OURS, PEER)
-        )
-        mine, theirs = (average(r["final_return"] for r in group) for group in (ours, peer))
-        rows.append(
-            [
-                env_id,
-                mean_and_spread([r["final_return"] for r in ours]),
-                mean_and_spread([r["final_return"] for r in peer]),
-                f"**{ratio(mine / theirs)}**",
-                f"{len(ours)} / {len(peer)}",
-                mean_and_spread([r["process_s"] for r in ours]),
-                mean_and_spread([r["process_s"] for r in peer]),
-            ]
-        )
-    headings = ["", "ours", "Stable-Baselines3", "ratio", "seeds", "ours s", "theirs s"]
+    """Build the table of returns by environment, settings and source."""
+    found = sorted(groups(records, "who", "env_id"), key=lambda group: group[0]["env_id"])
+    rows = [
+        [
+            f"{group[0]['env_id']}, {group[0]['who']}",
+            over_seeds(group, "final_return"),
+            seeds_of(group),
+            mean_and_spread([record["process_s"] for record in group]),
+            source_of(group[0]),
+        ]
+        for group in found
+    ]
     return [
         "PPO with the true reward: mean return of the last 100 episodes of "
-        f"{newest[-1]['steps']:,} steps. {NUM_ENVS} environments, rollouts of {ROLLOUT_STEPS} "
+        f"{records[-1]['steps']:,} steps. {NUM_ENVS} environments, rollouts of {ROLLOUT_STEPS} "
         "steps of each, minibatches of 256, 10 epochs, 2 x 64 tanh, learning rate 3e-4; "
-        "Stable-Baselines3 with VecNormalize (to reach: as much as it).",
+        "Stable-Baselines3 with VecNormalize (to reach: as much as it). Interquartile means over "
+        "seeds with 95 % bootstrap intervals.",
         "",
-        *table(headings, rows),
+        *table(["", "return", "seeds", "wall s", "source"], rows),
         "",
     ]

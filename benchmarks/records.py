@@ -59,6 +59,34 @@ def latest_by(records: Iterable[Record], *fields: str) -> list[Record]:
     return list(latest.values())
 
 
+def groups(
+    records: Iterable[Record], *fields: str, ignored: Iterable[str] = ()
+) -> list[list[Record]]:
+    """Group runs that differ in seeds only: of equal fields, settings and source.
+
+    A run that was repeated counts once, with its newest record.
+
+    Args:
+        records: runs, oldest first.
+        fields: fields besides settings and source.
+        ignored: settings that may differ, besides the seed.
+    """
+    found: dict[str, dict[tuple[int, str], Record]] = {}
+    for record in records:
+        settings = _without(record["settings"], {"seed", *ignored})
+        key = key_of({"": [source_of(record), settings, *map(record.get, fields)]})
+        found.setdefault(key, {})[record["seed"], key_of(record["settings"])] = record
+    return [[group[run] for run in sorted(group)] for group in found.values()]
+
+
+def _without(settings: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    return {
+        name: _without(value, names) if isinstance(value, dict) else value
+        for name, value in settings.items()
+        if name not in names
+    }
+
+
 def latest_run(records: list[Record]) -> list[Record]:
     """Return the records of the newest run."""
     return [record for record in records if record["run"] == records[-1]["run"]] if records else []

@@ -8,9 +8,9 @@ from typing import Any
 from benchmarks.children import run_ours
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
-from benchmarks.records import Record, Records, key_of, latest_by
+from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import teach_config
-from benchmarks.tables import mean_and_spread, number, table
+from benchmarks.tables import mean_and_spread, number, over_seeds, table
 
 SETTINGS: dict[str, Any] = {
     "env_id": "ShortHopper-v1",
@@ -48,15 +48,20 @@ def cells(options: Options) -> Iterator[Cell]:
 
 
 def report(records: list[Record]) -> list[str]:
+    """Build the tables of every group of runs with equal settings and source."""
+    return [line for group in groups(records, ignored=["weights"]) for line in _tables(group)]
+
+
+def _tables(records: list[Record]) -> list[str]:
     """Build the tables of returns, agreement and reliability estimates."""
-    newest = newest_group(records)
-    config = newest[0]["settings"]["saved"]
+    config = records[0]["settings"]["saved"]
     by_weights = {
-        weights: [record for record in newest if record["weights"] == weights]
+        weights: [record for record in records if record["weights"] == weights]
         for weights in WEIGHTS
     }
     return [
-        f"`-p human -e {config['env_id']} -l {config['n_labels']} -t {config['num_timesteps']}`, "
+        f"Source {source_of(records[0])}. `-p human -e {config['env_id']} "
+        f"-l {config['n_labels']} -t {config['num_timesteps']}`, "
         f"{STUDY['overlap']:.0%} of the comparisons answered by {STUDY['overlap_labelers']} of "
         "five simulated labelers, the others by one of them. A labeler names the side with the "
         "higher true return as often as its reliability says. They answer through the store, "
@@ -69,9 +74,9 @@ def report(records: list[Record]) -> list[str]:
                 [
                     weights,
                     len(group),
-                    mean_and_spread([record["final_return"] for record in group]),
-                    mean_and_spread([record["auc"] for record in group]),
-                    mean_and_spread([record[RIGHT_BY[weights]] for record in group]),
+                    over_seeds(group, "final_return"),
+                    over_seeds(group, "auc"),
+                    over_seeds(group, RIGHT_BY[weights]),
                 ]
                 for weights, group in by_weights.items()
                 if group
@@ -80,30 +85,21 @@ def report(records: list[Record]) -> list[str]:
         "",
         *table(
             ["labeler", "reliability", "share right", "estimate", "off by", "answers a run"],
-            [labeler_row(name, newest) for name in newest[0]["labelers"]],
+            [labeler_row(name, records) for name in records[0]["labelers"]],
         ),
         "",
-        f"Krippendorff's alpha {mean_and_spread([record['alpha'] for record in newest])}, of one "
-        f"run {number(newest[-1]['alpha'])} ({number(newest[-1]['alpha_low'])} to "
-        f"{number(newest[-1]['alpha_high'])}); raw agreement "
-        f"{mean_and_spread([record['raw_agreement'] for record in newest])}; both over the "
-        f"{number(fmean(record['overlapping'] for record in newest))} comparisons of a run that "
-        "several answered. Estimates are of the end of a run, over both kinds of weights.",
+        f"Krippendorff's alpha {mean_and_spread([record['alpha'] for record in records])}, of one "
+        f"run {number(records[-1]['alpha'])} ({number(records[-1]['alpha_low'])} to "
+        f"{number(records[-1]['alpha_high'])}); raw agreement "
+        f"{mean_and_spread([record['raw_agreement'] for record in records])}; both over the "
+        f"{number(fmean(record['overlapping'] for record in records))} comparisons of a run that "
+        "several answered. Estimates are of the end of a run, over both kinds of weights. Returns "
+        "and shares of targets: interquartile means over seeds with 95 % bootstrap intervals.",
         "",
     ]
 
 
 RIGHT_BY = {"equal": "right_by_mean", "reliability": "right_by_posterior"}
-
-
-def newest_group(records: list[Record]) -> list[Record]:
-    """Return the records of all seeds with the latest settings."""
-
-    def variant(record: Record) -> str:
-        saved = {**record["settings"]["saved"], "seed": None}
-        return key_of({**record["settings"], "saved": saved, "weights": None})
-
-    return [each for each in latest_by(records, "key") if variant(each) == variant(records[-1])]
 
 
 def labeler_row(name: str, records: list[Record]) -> list[Any]:

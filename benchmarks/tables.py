@@ -1,11 +1,12 @@
 """Formatting of metrics and Markdown tables for RESULTS.md and the terminal."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from statistics import fmean, median, stdev
 from typing import Any
 
-from benchmarks.statistics import Estimate
+from benchmarks.statistics import Estimate, interquartile_mean
 
 NONE = "-"
 
@@ -49,6 +50,18 @@ def average(values: Iterable[float | None]) -> float:
     """Return the mean of the values that are not None; NaN if there are none."""
     known = [value for value in values if value is not None]
     return fmean(known) if known else math.nan
+
+
+def over_seeds(records: Iterable[Mapping[str, Any]], metric: str | Callable[..., float]) -> str:
+    """Format the interquartile mean over seeds of a field, or of a function of the record."""
+    of: Callable[..., Any] = itemgetter(metric) if isinstance(metric, str) else metric
+    known = {r["seed"]: of(r) for r in records if of(r) is not None}
+    return interval(interquartile_mean({"": known})) if known else NONE
+
+
+def seeds_of(records: Iterable[Mapping[str, Any]]) -> str:
+    """Format the seeds as 0, 1, 2."""
+    return ", ".join(str(record["seed"]) for record in records)
 
 
 def interval(estimate: Estimate, form: Callable[[float], str] = number) -> str:

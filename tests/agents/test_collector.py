@@ -1,3 +1,5 @@
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -107,7 +109,7 @@ def stream_of(rng):
 def test_runs_of_adjacent_seeds_share_no_random_stream(env_id):
     streams = []
     for seed in range(3):
-        venv = make_vector(env_id, 4)
+        venv: Any = make_vector(env_id, 4)
         Collector(venv, seed=seed)
         streams += [stream_of(rng) for rng in venv.np_random]
         streams += [stream_of(np.random.default_rng([seed, purpose])) for purpose in range(1, 8)]

@@ -4,7 +4,7 @@ from benchmarks.children import ChildFailed, last_json
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.peer_environments import pip_calls
-from benchmarks.records import Records, key_of, latest_by, latest_run
+from benchmarks.records import Records, groups, key_of, latest_by, latest_run
 
 
 def test_record_has_metrics_date_machine_and_versions(tmp_path):
@@ -31,6 +31,21 @@ def test_quick_records_are_stored_separately(tmp_path):
 def test_latest_by_keeps_newest_record_of_each_combination():
     records = [{"seed": 0, "x": 1}, {"seed": 1, "x": 2}, {"seed": 0, "x": 3}]
     assert latest_by(records, "seed") == [{"seed": 0, "x": 3}, {"seed": 1, "x": 2}]
+
+
+def test_groups_differ_in_settings_or_source_and_count_each_seed_once():
+    def run(seed, source, steps, value):
+        settings = {"config": {"seed": seed, "steps": steps}}
+        return {"seed": seed, "source": source, "settings": settings, "x": value, "commit": "c"}
+
+    records = [
+        *[run(1, "a", 10, 1), run(0, "a", 10, 2), run(0, "b", 10, 3)],
+        *[run(0, "a", 99, 4), run(1, "a", 10, 5)],
+    ]
+    found = groups(records)
+    assert [[record["x"] for record in group] for group in found] == [[2, 5], [3], [4]]
+    assert len(groups(records, ignored=["steps"])) == 2
+    assert len(groups(records, "x")) == len(records)
 
 
 def test_latest_run_returns_records_of_last_run():

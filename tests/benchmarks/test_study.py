@@ -18,7 +18,7 @@ def make_record(weights, seed, final_return, **settings):
         }
     }
     return {
-        "key": f"{weights} {seed} {settings}",
+        "commit": "a",
         "weights": weights,
         "seed": seed,
         "settings": {"saved": saved, "weights": weights, **study.STUDY},
@@ -40,13 +40,16 @@ def test_report_groups_returns_by_weights_and_compares_estimates_with_truth():
         make_record(weights, seed, 10.0 * seed) for weights in study.WEIGHTS for seed in (0, 2)
     ]
     lines = study.report(records)
-    assert "| equal | 2 | 10.0 ± 14.1 | 1.00 ± 0.00 | 0.80 ± 0.00 |" in lines
+    row = "| equal | 2 | 10.0 (0.00 to 20.0) | 1.00 (1.00 to 1.00) | 0.80 (0.80 to 0.80) |"
+    assert row in lines
     assert "| labeler-1 | 0.95 | 0.90 ± 0.00 | 0.75 ± 0.12 | 0.20 | 96.0 |" in lines
 
 
-def test_report_has_only_newest_settings():
+def test_report_shows_other_settings_separately():
     records = [make_record("equal", 0, 5.0), make_record("equal", 0, 7.0, n_labels=60)]
-    assert "| equal | 1 | 7.00 | 1.00 | 0.80 |" in study.report(records)
+    lines = study.report(records)
+    assert "| equal | 1 | 5.00 | 1.00 | 0.80 |" in lines
+    assert "| equal | 1 | 7.00 | 1.00 | 0.80 |" in lines
 
 
 def test_share_right_counts_target_of_one_half_as_half_and_ignores_ties():
