@@ -15,11 +15,13 @@ from rl_teacher.clips.offscreen import OffscreenRenderer, View, round_length, wo
 from rl_teacher.clips.poses import body_poses
 from rl_teacher.clips.scene import aim_camera, build_scene, enclosing_spheres, scene_bytes
 from rl_teacher.common.errors import BadInput
+from rl_teacher.envs.mujoco.dm_control_suite import DM_CONTROL
 from rl_teacher.envs.mujoco.suite import SUITE
 from rl_teacher.envs.registry import camera_settings, make_vector, mujoco_model
 from tests.clips.test_scene import ONE_OF_EACH
 
 BODIES = [env_id for env_id in SUITE if not env_id.startswith("Short")]
+BODIES += [task.id for task in DM_CONTROL.values() if task.id != "DMWalkerRun-v1"]
 
 
 @pytest.fixture(scope="module")

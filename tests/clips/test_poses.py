@@ -15,10 +15,12 @@ from rl_teacher.clips.poses import HEADER, body_poses, pack, unpack
 from rl_teacher.clips.scene import moving_bodies
 from rl_teacher.common.errors import CorruptClip
 from rl_teacher.envs import get_env_info, make_vector
+from rl_teacher.envs.mujoco.dm_control_suite import DM_CONTROL
 from rl_teacher.envs.mujoco.suite import SUITE
 from rl_teacher.envs.registry import mujoco_model
 
 BODIES = [env_id for env_id in SUITE if not env_id.startswith("Short")]
+BODIES += [task.id for task in DM_CONTROL.values() if task.id != "DMWalkerRun-v1"]
 MODELS = {env_id: mujoco_model(env_id) for env_id in BODIES}
 
 

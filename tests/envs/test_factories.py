@@ -106,7 +106,7 @@ def test_missing_module_is_refused():
 @pytest.mark.parametrize(
     ("env_id", "requirement"),
     [
-        ("dm_control/cheetah-run-v0", r"pip install 'shimmy\[dm-control\]'"),
+        ("dm_control/finger-spin-v0", r"pip install 'shimmy\[dm-control\]'"),
         ("Meta-World/MT1", "pip install 'metaworld'"),
     ],
 )

@@ -29,6 +29,7 @@ from rl_teacher.envs.atari.rules import CLIP_FPS, rules_of
 from rl_teacher.envs.episode_replay import KEEP_STEPS
 from rl_teacher.envs.factories import from_factory, is_factory, time_limit_of
 from rl_teacher.envs.interface import StatefulVectorEnv
+from rl_teacher.envs.mujoco.dm_control_suite import DM_CONTROL
 from rl_teacher.envs.mujoco.suite import ALIASES, PLAIN, SUITE, TASKS
 from rl_teacher.envs.mujoco.task import Task
 from rl_teacher.envs.preprocessing import (
@@ -250,7 +251,7 @@ def camera_settings(env_id: str) -> Mapping[str, Any]:
 def register_tasks() -> None:
     """Register MovingDot, the suite and `rl_teacher/Hopper-v5` and so on with Gymnasium."""
     moving_dot.register()
-    for task in SUITE.values():
+    for task in (*SUITE.values(), *DM_CONTROL.values()):
         _register(task.id, task)
     for task in PLAIN.values():
         # The plain ids alone are Gymnasium's own environments.
@@ -278,6 +279,8 @@ def _register(registered_id: str, task: Task) -> None:
 
 def _full_id(env_id: str) -> str:
     wanted = env_id.strip().removeprefix(f"{NAMESPACE}/")
+    if wanted.lower() in DM_CONTROL:
+        return DM_CONTROL[wanted.lower()].id
     module, _, own_id = wanted.rpartition(":")
     if module:
         own = _import_module(module, wanted)
@@ -353,7 +356,8 @@ def _ids_by_lower_name() -> dict[str, str]:
 
 def _task_spellings() -> Iterator[tuple[str, str]]:
     """Yield `hopper`, `ShortWalker2d-v1`, `Cheetah-v5` and so on, each with its full id."""
-    suite_names = [task_id.removesuffix("-v1") for task_id in SUITE]
+    own_ids = [*SUITE, *(task.id for task in DM_CONTROL.values())]
+    suite_names = [task_id.removesuffix("-v1") for task_id in own_ids]
     yield from ((name, f"{name}-v1") for name in suite_names)
     for other, name in ALIASES.items():
         for short in ("", "Short"):

@@ -63,6 +63,8 @@ class Simulations:
         self._blank_row = self._batch.state[0].copy()
         self._init_qpos = self.physics.qpos[0].copy()
         self._init_qvel = self.physics.qvel[0].copy()
+        stages = mujoco.mjtStage
+        self._stage = (stages.mjSTAGE_VEL if task.body.is_current else stages.mjSTAGE_NONE).value
         self._step_seconds = self.model.opt.timestep * task.body.frame_skip
         self._tracked_x = np.zeros(num_envs)
         self._time = self._batch.bind("time")
@@ -103,6 +105,8 @@ class Simulations:
             qpos, qvel = self.task.body.draw_start(rng, self._init_qpos, self._init_qvel)
             self.physics.qpos[index], self.physics.qvel[index] = qpos, qvel
         with quiet_mujoco():
+            if self.task.body.settle is not None:
+                self.task.body.settle(self._batch, ids)
             # Computes the derived fields, which observations read before the first step.
             self._batch.forward(ids)
         if self._contact_forces is not None:
@@ -121,7 +125,7 @@ class Simulations:
         """
         self.physics.ctrl[:] = actions
         with quiet_mujoco():
-            self._batch.step(nstep=self.task.body.frame_skip)
+            self._batch.step(nstep=self.task.body.frame_skip, stage=self._stage)
         if self._contact_forces is not None:
             self._contact_forces.refresh()
         # Zeros in tasks without a tracked position.

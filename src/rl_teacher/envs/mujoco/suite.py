@@ -10,6 +10,7 @@
 from dataclasses import replace
 
 from rl_teacher.envs.mujoco import rules
+from rl_teacher.envs.mujoco.dm_control_suite import DM_CONTROL
 from rl_teacher.envs.mujoco.task import Body, Task, View
 
 # --- bodies ---
@@ -174,4 +175,4 @@ PLAIN = _by_id(
     *(_plain_task(task) for task in _PLAIN_WITHOUT_TERMINATION),
     *(_plain_task(replace(task, can_terminate=True)) for task in _PLAIN_WITH_TERMINATION),
 )
-TASKS = SUITE | PLAIN
+TASKS = SUITE | _by_id(*DM_CONTROL.values()) | PLAIN

@@ -6,6 +6,7 @@ and `physics` steps them. The first two import NumPy only, so that listing tasks
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -21,7 +22,7 @@ class Physics:
         qvel: [N, nv] velocities.
         ctrl: [N, nu] motor inputs.
         body_mass: mass of each body in kg.
-        derived: `MjData` fields as `mj_step` leaves them, which Gymnasium uses too.
+        derived: further `MjData` fields; see `Body.is_current`.
     """
 
     state: Float[np.ndarray, "env state"]
@@ -39,6 +40,7 @@ DrawStart = Callable[[np.random.Generator, np.ndarray, np.ndarray], Start]
 Observe = Callable[[Physics, np.ndarray], None]
 ScoreStep = Callable[[Physics, np.ndarray, np.ndarray], Score]
 Track = Callable[[Physics], np.ndarray]
+Settle = Callable[[Any, np.ndarray], None]
 
 
 @dataclass(frozen=True)
@@ -46,22 +48,27 @@ class Body:
     """Properties that all tasks of one body share.
 
     Attributes:
-        model_file: name among Gymnasium's assets.
+        model_file: name among Gymnasium's assets, or absolute path.
         frame_skip: physics steps per environment step.
         fps: environment steps per second of a clip.
         draw_start: (rng, init_qpos, init_qvel) -> the first qpos and qvel of an episode.
+        settle: (batch, ids) -> None changes the drawn states by simulation, or None.
         track: [N] the x position whose change per second is the forward velocity, or None.
         derived: the `MjData` fields that `track` and the scores read.
         camera: settings of MuJoCo's free camera, for rendering.
+        is_current: whether derived fields describe the state after a step, as in dm_control, or the
+            one before its last physics step, as in Gymnasium.
     """
 
     model_file: str
     frame_skip: int
     fps: float
     draw_start: DrawStart
+    settle: Settle | None = None
     track: Track | None = None
     derived: tuple[str, ...] = ()
     camera: Mapping[str, float | int] = field(default_factory=dict)
+    is_current: bool = False
 
 
 @dataclass(frozen=True)
