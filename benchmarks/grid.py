@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import machine
-from benchmarks.children import Finished, in_parallel
+from benchmarks.children import ChildFailed, Finished, in_parallel
 from benchmarks.options import Options
 from benchmarks.records import Records, key_of, source_of
 from benchmarks.tables import number
@@ -37,13 +37,26 @@ class Cell:
 
 
 def fill(cells: Iterable[Cell], options: Options, records: Records) -> None:
-    """Execute the runs not recorded with this source yet, `options.parallel` at a time."""
+    """Execute the runs not recorded with this source yet, `options.parallel` at a time.
+
+    Raises:
+        ChildFailed: a run failed, or the source changed after the first one.
+    """
     current = machine.source()
+
+    def work(cell: Cell) -> Finished:
+        if machine.source() != current:
+            raise ChildFailed(
+                f"The source changed from {current} to {machine.source()} before {cell}. Use a "
+                "worktree that stays as it is, or start again for runs of the new source."
+            )
+        return cell.work()
+
     done = {each["key"] for each in records.all() if source_of(each) == current}
     done = set() if options.is_again else done
     missing = [cell for cell in cells if cell.key not in done]
     print(f"  {len(missing)} runs to do", flush=True)
-    for cell, finished in in_parallel(lambda cell: cell.work(), missing, options.parallel or 1):
+    for cell, finished in in_parallel(work, missing, options.parallel or 1):
         kept_record = records.append(
             run=options.run,
             who=cell.who,

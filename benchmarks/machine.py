@@ -10,6 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import rl_teacher
+
 PACKAGES = (
     *("rl-teacher", "jax", "jaxlib", "equinox", "optax"),
     *("mujoco", "gymnasium", "ale-py", "numpy"),
@@ -55,7 +57,7 @@ def commit() -> str:
         return "unknown"
 
 
-def source(package: Path = ROOT / "src" / "rl_teacher") -> str:
+def source(package: Path = Path(rl_teacher.__file__).parent) -> str:
     """Return a digest of the package's Python files except those of the web service.
 
     It identifies the code that a run depends on: commits of text, results or the page leave it as

@@ -236,7 +236,8 @@ def report(records: list[Record]) -> list[str]:
 
 def summary(records: list[Record]) -> list[str]:
     """Build the tables of the latest grid."""
-    return _grid_lines(next(grid for grid in grids(records) if not grid.changes))
+    latest = [grid for grid in grids(records) if not grid.changes][:1]
+    return [line for grid in latest for line in _grid_lines(grid)]
 
 
 def _grid_lines(grid: Grid) -> list[str]:

@@ -1,5 +1,6 @@
 import pytest
 
+from benchmarks import machine
 from benchmarks.children import ChildFailed, last_json
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
@@ -96,3 +97,22 @@ def test_changed_settings_cause_another_run(tmp_path):
     for steps in (10, 20):
         fill([Cell("ours", {"seed": 0}, {"steps": steps}, job)], Options(run="a"), records)
     assert job.num_calls == 2
+
+
+def test_run_recorded_with_another_source_is_repeated(tmp_path, monkeypatch):
+    records, job = Records("some", folder=tmp_path), CountingJob()
+    cells = [Cell("ours", {"seed": 0}, {"steps": 10}, job)]
+    fill(cells, Options(run="a"), records)
+    monkeypatch.setattr(machine, "source", lambda: "another")
+    fill(cells, Options(run="b"), records)
+    assert job.num_calls == 2
+
+
+def test_source_that_changes_between_runs_stops_the_grid(tmp_path, monkeypatch):
+    sources = iter(["one", "one", "other", "other"])
+    monkeypatch.setattr(machine, "source", lambda: next(sources))
+    records, job = Records("some", folder=tmp_path), CountingJob()
+    cells = [Cell("ours", {"seed": seed}, {"steps": 10}, job) for seed in (0, 1)]
+    with pytest.raises(ChildFailed, match="The source changed from one to other"):
+        fill(cells, Options(run="a"), records)
+    assert job.num_calls == 1
