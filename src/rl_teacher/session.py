@@ -485,7 +485,7 @@ class PreferenceSession:
 
     @property
     def has_stepped(self) -> bool:
-        """True if any step was taken in this run."""
+        """True if a step was taken since the run was started or resumed."""
         return self._steps_this_run > 0
 
     @property

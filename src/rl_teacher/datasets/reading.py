@@ -141,7 +141,7 @@ def archive_reader(file: zipfile.ZipFile, max_bytes: int) -> Read:
             return None
         check_size(info.file_size, max_bytes)
         with file.open(info) as opened:
-            # No more than the declared size, which was checked: a zip bomb may hold more.
+            # Stop at the declared size, which was checked: a zip bomb unpacks to more.
             return opened.read(info.file_size)
 
     return read_member

@@ -234,10 +234,10 @@ class Experiment:
 
     @property
     def has_records(self) -> bool:
-        """True if another configuration would discard what cannot simply be computed again.
+        """True if another configuration would discard results that cannot be recomputed.
 
-        A start that failed, or was killed, before its first checkpoint leaves only labels that
-        count, and of those not the ones of built-in synthetic teachers.
+        Before the first checkpoint of a run that failed or was killed, such results are its labels,
+        except those of built-in synthetic teachers.
         """
         state = self._marked_state()
         if state is State.FINISHED or list_checkpoints(self._checkpoints.folder):
