@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
+import gymnasium
 import hypothesis
 import jaxtyping
 import pytest
@@ -55,6 +57,24 @@ def make_database(_empty_database):
 def database(make_database, tmp_path):
     """Path of an empty database."""
     return make_database(tmp_path / "labels.sqlite")
+
+
+@pytest.fixture
+def write_module(tmp_path, monkeypatch):
+    """Function that writes an importable module; afterwards it and its environments are unknown."""
+    names = set()
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(name, text):
+        (tmp_path / f"{name}.py").write_text(text)
+        names.add(name)
+
+    yield write
+    for name in names:
+        sys.modules.pop(name, None)
+    for env_id, spec in list(gymnasium.registry.items()):
+        if getattr(spec.entry_point, "__module__", None) in names:
+            del gymnasium.registry[env_id]
 
 
 @pytest.fixture

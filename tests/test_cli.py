@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gymnasium as gym
 import pytest
 
 from rl_teacher import cli
@@ -295,29 +294,15 @@ def test_teach_prints_no_library_warnings(tmp_path):
     assert "arning" not in done.stdout
 
 
-@pytest.fixture
-def own_code(tmp_path, monkeypatch):
-    """Return a function that writes an importable module `own`."""
-    registered = set(gym.registry)
-
-    def write(text):
-        (tmp_path / "own.py").write_text(text)
-        monkeypatch.syspath_prepend(str(tmp_path))
-
-    yield write
-    sys.modules.pop("own", None)
-    for env_id in set(gym.registry) - registered:
-        del gym.registry[env_id]
-
-
-def test_failing_teacher_is_named_and_run_is_marked_failed(own_code, capsys):
-    own_code(
+def test_failing_teacher_is_named_and_run_is_marked_failed(write_module, capsys):
+    write_module(
+        "own",
         "calls = 0\n"
         "def teacher(left, right):\n"
         "    global calls\n"
         "    calls += 1\n"
         "    if calls > 10: raise RuntimeError('I am tired')\n"
-        "    return left.true_return - right.true_return\n"
+        "    return left.true_return - right.true_return\n",
     )
     arguments = ["teach", "-p", "synth", "-l", "40", "-L", "8", "-e", "ShortReacher-v1"]
     arguments += ["-n", "tired", "--teacher", "own:teacher", *TINY_FIT]
@@ -329,8 +314,8 @@ def test_failing_teacher_is_named_and_run_is_marked_failed(own_code, capsys):
     assert Experiment.find("tired").state == "failed"
 
 
-def test_custom_environment_is_taught_by_module_and_id(own_code):
-    own_code(documented_environment())
+def test_custom_environment_is_taught_by_module_and_id(write_module):
+    write_module("own", documented_environment())
     arguments = ["teach", "-p", "synth", "-l", "12", "-L", "8", "-e", "own:Point-v0"]
     assert main([*arguments, "-n", "point", "-c", "0.5", *TINY_FIT]) == 0
     assert Experiment.find("point").config["env_id"] == "own:Point-v0"

@@ -143,10 +143,9 @@ def anchors(path):
 
 
 @pytest.mark.parametrize("arguments", commands())
-def test_command_line_in_docs_is_accepted(arguments, monkeypatch, capsys, tmp_path):
-    (tmp_path / "point.py").write_text(blocks(ROOT / "docs" / "own-code.md", "python")[2])
-    (tmp_path / "lamp.py").write_text(blocks(ROOT / "docs" / "images.md", "python")[0])
-    monkeypatch.syspath_prepend(tmp_path)
+def test_command_line_in_docs_is_accepted(arguments, monkeypatch, capsys, write_module):
+    write_module("point", blocks(ROOT / "docs" / "own-code.md", "python")[2])
+    write_module("lamp", blocks(ROOT / "docs" / "images.md", "python")[0])
     configs = []
 
     def record(config, options, console):

@@ -66,13 +66,9 @@ gym.register("OwnPoint-v0", entry_point=Point, max_episode_steps=60)
 
 
 @pytest.fixture
-def own_module(tmp_path, monkeypatch):
+def own_module(write_module):
     """Module that registers an environment on import."""
-    (tmp_path / "own_points.py").write_text(OWN_MODULE)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield
-    sys.modules.pop("own_points", None)
-    gymnasium.registry.pop("OwnPoint-v0", None)
+    write_module("own_points", OWN_MODULE)
 
 
 @pytest.mark.usefixtures("own_module")
