@@ -152,13 +152,13 @@ def continue_ours(name: str, job: str, **settings: Any) -> Finished:
     return finished
 
 
-def run_peer(peer: str, script: str, *, seed: int, **settings: Any) -> Finished:
+def run_peer(peer: str, script: str, **settings: Any) -> Finished:
     """Run a script of a peer in a new process.
 
-    The script gets a seed derived from `seed`, since Stable-Baselines3 seeds environment i with
-    seed + i: runs of adjacent seeds would share streams.
+    The script gets a seed derived from the given one, since Stable-Baselines3 seeds environment i
+    with seed + i: runs of adjacent seeds would share streams.
     """
-    job = {**settings, "seed": environment_seeds(seed, 1)[0]}
+    job = {**settings, "seed": environment_seeds(settings["seed"], 1)[0]}
     return finish([*peer_command(peer, script), json.dumps(job)])
 
 

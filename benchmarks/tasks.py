@@ -75,7 +75,12 @@ def seeds_and_tasks(options: Options) -> Iterator[tuple[int, str]]:
 def reference_cells(env_id: str, seed: int, options: Options) -> Iterator[Cell]:
     """Yield the runs that scores are computed from, with default settings."""
     for who, policy in POLICIES.items():
-        job = {"env_id": env_id, "policy": policy, "num_episodes": 200, "seed": seed}
+        job: dict[str, Any] = {
+            "env_id": env_id,
+            "policy": policy,
+            "num_episodes": 200,
+            "seed": seed,
+        }
         facts = {"env_id": env_id, "seed": seed}
         yield Cell(who, facts, {"episodes": 200}, partial(run_ours, "fixed_policy", **job))
     yield our_cell(env_id, TRUE_REWARD, seed, options, {})
@@ -99,7 +104,7 @@ def our_cell(
 def uninformed_cell(who: str, env_id: str, seed: int, options: Options) -> Cell:
     """Create a run with a predictor that is never fitted."""
     config = teach_config(_base(env_id, seed, options), {"predictor": None})
-    job = {"saved": config.saved(), "predictor": PREDICTORS[who], "workers": 1}
+    job: dict[str, Any] = {"saved": config.saved(), "predictor": PREDICTORS[who], "workers": 1}
     facts = {"env_id": env_id, "seed": seed}
     return Cell(who, facts, {"config": config.saved()}, partial(run_ours, "uninformed", **job))
 
@@ -290,7 +295,7 @@ def _means(grid: Grid) -> list[str]:
 def _rows(grid: Grid) -> list[str]:
     """Build the table of every task."""
     rows = []
-    for env_id in [each for each in ENV_IDS if any(r["env_id"] == each for r in grid.records)]:
+    for env_id in dict.fromkeys([*ENV_IDS, *(record["env_id"] for record in grid.records)]):
         for arm in grid.arms:
             if env_id in grid.values(arm, "final_return"):
                 rows.append(_row(grid, env_id, arm))

@@ -82,6 +82,13 @@ def test_task_that_doing_nothing_solves_is_marked_and_left_out_of_means():
     assert row_of(report, "ShortReacher-v1 (solved by doing nothing), 100 labels")
 
 
+def test_tasks_that_are_not_the_papers_are_shown():
+    other = task_records("Pendulum-v1", [-9.0], [-9.0], [-1.0], {100: [-5.0]})
+    assert " | 0.50 | " in row_of(
+        tasks.report([*HOPPER_RECORDS, *other]), "Pendulum-v1, 100 labels"
+    )
+
+
 def test_means_use_only_seeds_that_all_tasks_have():
     other = task_records(REACHER, [0.0] * 2, [0.0] * 2, [1.0] * 2, {100: [1.0, 1.0]})
     row = row_of(tasks.report([*HOPPER_RECORDS, *other]), "100 labels")
