@@ -54,8 +54,8 @@ def main():
                 step = env.step(action)
                 observations.append(flat(step.observation))
                 rewards.append(step.reward)
-            actions = actions.astype(np.float32)
-            episodes.append((qpos, qvel, actions, np.float32(observations), np.float32(rewards)))
+            steps = (np.asarray(each, np.float32) for each in (actions, observations, rewards))
+            episodes.append((qpos, qvel, *steps))
         names = ("qpos", "qvel", "actions", "observations", "rewards")
         for name, values in zip(names, zip(*episodes, strict=True), strict=True):
             recorded[f"{env_id}/{name}"] = np.asarray(values)

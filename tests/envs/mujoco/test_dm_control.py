@@ -115,7 +115,7 @@ def test_restored_state_continues_exactly(env_id):
     envs = make_vector(env_id, 3)
     envs.reset(seed=1)
     rng = np.random.default_rng(0)
-    actions = rng.uniform(-1, 1, (20, *envs.action_space.shape)).astype(np.float32)
+    actions = rng.uniform(-1, 1, (20, *(envs.action_space.shape or ()))).astype(np.float32)
     for each in actions[:10]:
         envs.step(each)
     state = envs.get_state()
