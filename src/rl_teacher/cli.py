@@ -42,6 +42,7 @@ commands:
   archive NAME     hide an experiment from labelers, or restore it
   delete NAME      delete an experiment with its labels
   play NAME        play an experiment's agent on the page, or record a video
+  circus           teach four tricks and build a page that shows them
   labelers         add, invite, list and revoke labelers
   export NAME      export labels with their segments, labels alone, or the agent
   import PATH      import a data set as an experiment
@@ -584,6 +585,35 @@ def play(arguments: Sequence[str]) -> int:
     return parse_and_call("play", play_agent, arguments)
 
 
+# --- circus ---
+
+
+def circus(
+    out: Path = Path("circus"),
+    steps: int = 1_000_000,
+    labels: int = 700,
+    seed: int = 1,
+    video: bool = False,
+) -> int:
+    """Teach four tricks and build a page that shows them beside agents of the true reward.
+
+    Walker balances on one leg, Reacher keeps away from its target, Hopper turns backflips, and
+    Cheetah dances on its hind leg. Eight agents are trained, one after another; experiments that
+    exist are continued. The page works from its file.
+
+    Args:
+        out: folder for circus.html, circus.json and the films
+        steps: environment steps of training of each agent
+        labels: labels of each taught agent
+        seed: seed of all agents, and of the first of the episodes that are measured
+        video: also write films of each trick, as .gif and .mp4
+    """
+    from rl_teacher.circus import CircusOptions
+    from rl_teacher.circus import circus as run
+
+    return run(CircusOptions(out.expanduser(), steps, labels, seed, has_films=video))
+
+
 # --- labelers ---
 
 
@@ -844,6 +874,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "archive": partial(parse_and_call, "archive", archive),
     "delete": partial(parse_and_call, "delete", delete),
     "play": play,
+    "circus": partial(parse_and_call, "circus", circus),
     "labelers": labelers,
     "export": partial(parse_and_call, "export", export),
     "import": import_,

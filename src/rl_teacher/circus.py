@@ -1,0 +1,289 @@
+"""The command `rl-teacher circus`: four taught tricks beside agents trained on the true reward.
+
+It writes into one folder:
+
+    circus.html      page with clips of all agents, which needs no server
+    circus.json      how well each agent does the trick
+    TASK.gif, .mp4   films, with --video
+"""
+
+import base64
+import hashlib
+import json
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from rl_teacher.clips.offscreen import OffscreenRenderer
+from rl_teacher.clips.segment import Segment
+from rl_teacher.common.errors import BadInput
+from rl_teacher.config.experiment import MAX_SEED, RunOptions, TeachConfig
+from rl_teacher.config.fields import AtLeast, Between, check_bounds
+from rl_teacher.play.actors import Actor
+from rl_teacher.play.commands import open_actors
+from rl_teacher.play.episodes import record_episode
+from rl_teacher.play.film import write_film
+from rl_teacher.play.options import PlayOptions
+from rl_teacher.runs.clip_renderer import SegmentRenderer
+from rl_teacher.store.files import write_atomically, write_errors
+from rl_teacher.teach import teach
+from rl_teacher.teachers.tasks import TASKS, TaskTeacher
+from rl_teacher.web.schemas.shared import Clip
+from rl_teacher.web.settings import BUILT_PAGE
+
+EPISODES = 10
+"""Episodes over which the measures are averaged; the first one is shown."""
+PAGE = BUILT_PAGE / "circus.html"
+DATA = '<script id="circus" type="application/json">null</script>'
+"""Place of the data in the built page."""
+
+
+@dataclass(frozen=True)
+class CircusOptions:
+    """Options of `rl-teacher circus`.
+
+    Attributes:
+        out: folder for page, measures and films.
+        steps: environment steps of each agent.
+        labels: labels of each taught agent.
+        seed: seed of all experiments and episodes.
+        has_films: whether to write films.
+    """
+
+    out: Path
+    steps: Annotated[int, AtLeast(1)]
+    labels: Annotated[int, AtLeast(1)]
+    seed: Annotated[int, Between(0, MAX_SEED - EPISODES)]
+    has_films: bool
+
+
+@dataclass(frozen=True)
+class Act:
+    """One trick.
+
+    Attributes:
+        title: title on the page.
+        task: name of the task teacher.
+        env_id: environment of both agents.
+        sentence: description of the trick.
+        clip_length: seconds of the clips that are compared.
+    """
+
+    title: str
+    task: str
+    env_id: str
+    sentence: str
+    clip_length: float = TeachConfig.clip_length
+
+    @property
+    def teacher(self) -> TaskTeacher:
+        """The task teacher."""
+        return TASKS[self.task]
+
+    def configs(self, options: CircusOptions) -> tuple[TeachConfig, TeachConfig]:
+        """Return the settings of the taught agent, and of the agent with the true reward."""
+        shared: dict[str, Any] = {"num_timesteps": options.steps, "seed": options.seed}
+        taught = TeachConfig(
+            self.env_id,
+            "synth",
+            name=f"circus-{self.task}",
+            teacher=self.task,
+            n_labels=options.labels,
+            clip_length=self.clip_length,
+            **shared,
+        )
+        name = f"circus-{self.teacher.env.lower()}"
+        return taught, TeachConfig(self.env_id, "rl", name=name, **shared)
+
+
+ACTS = (
+    Act("Ballerina", "ballerina", "ShortWalker-v1", "Walker balances on one leg."),
+    Act("Opposite", "opposite", "Reacher-v1", "Reacher keeps away from its target."),
+    Act("Backflip", "backflip", "ShortHopper-v1", "Hopper turns over backwards.", clip_length=2.5),
+    Act("Tap dance", "tapdance", "ShortCheetah-v1", "Cheetah dances on its hind leg."),
+)
+
+
+@dataclass(frozen=True)
+class Performance:
+    """What an agent does in whole episodes.
+
+    Attributes:
+        actor: the agent.
+        segment: the first episode.
+        measures: measure of the trick in each episode.
+    """
+
+    actor: Actor
+    segment: Segment
+    measures: Sequence[float]
+
+    @property
+    def mean(self) -> float:
+        """The measure, averaged over episodes."""
+        return float(np.mean(self.measures))
+
+
+def circus(options: CircusOptions) -> int:
+    """Train the agents that are missing, write page, measures and films, and return the exit code.
+
+    Raises:
+        RlTeacherError: an option is out of range, or something cannot be trained or written.
+    """
+    check(options)
+    console = Console()
+    if not train(options, console):
+        console.print("The run was stopped and saved. Repeat the command to continue it.")
+        return 0
+    acts = [perform(act, options, console) for act in ACTS]
+    settings: dict[str, Any] = {
+        "steps": options.steps,
+        "labels": options.labels,
+        "seed": options.seed,
+        "episodes": EPISODES,
+    }
+    report = settings | {"acts": [measured for measured, _ in acts]}
+    page = settings | {"acts": [measured | {"clips": clips} for measured, clips in acts]}
+    failure, remedy = output_errors(options)
+    with write_errors(failure, remedy):
+        write = partial(write_atomically, is_synced=False)
+        write(options.out / "circus.json", (json.dumps(report, indent=2) + "\n").encode())
+        write(options.out / "circus.html", fill_page(PAGE.read_text(), page).encode())
+    console.print(results_table(report["acts"]))
+    page_path = (options.out / "circus.html").resolve()
+    console.print(f"page: {page_path}", soft_wrap=True, highlight=False, markup=False)
+    return 0
+
+
+def output_errors(options: CircusOptions) -> tuple[str, str]:
+    """Return the failure and its remedy for `write_errors`."""
+    return f"The circus cannot be written into {options.out}", "Name another folder with --out."
+
+
+def check(options: CircusOptions) -> None:
+    """Check everything that could fail after hours of training.
+
+    Raises:
+        BadConfig: a number is out of range.
+        BadInput: the page is not built, or films cannot be rendered here.
+        RunFolderUnusable: the folder cannot be written.
+    """
+    check_bounds(options)
+    if not PAGE.is_file():
+        raise BadInput(
+            f"The page is not built: there is no {PAGE}. Run `make page`; an installed rl-teacher "
+            "contains it."
+        )
+    failure, remedy = output_errors(options)
+    with write_errors(failure, remedy):
+        options.out.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=options.out).close()
+    if options.has_films:
+        OffscreenRenderer().close()
+
+
+def train(options: CircusOptions, console: Console) -> bool:
+    """Train or continue all agents, one after another; return False if a run was stopped."""
+    configs = [config for act in ACTS for config in act.configs(options)]
+    for number, config in enumerate(configs, 1):
+        console.print(f"agent {number} of {len(configs)}: {config.name}", highlight=False)
+        if not teach(config, RunOptions(no_tensorboard=True)).is_finished:
+            return False
+    return True
+
+
+def perform(
+    act: Act, options: CircusOptions, console: Console
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Play both agents of an act; write its films.
+
+    Returns:
+        The measures, and the clips of the first episodes.
+    """
+    taught, peer = act.configs(options)
+    played = PlayOptions(taught.name, compare=peer.name, episodes=1, seed=options.seed)
+    with ExitStack() as stack:
+        actors = stack.enter_context(open_actors(played))
+        renderer = stack.enter_context(closing(SegmentRenderer(actors[0].env_info)))
+        both = [record(actor, act.teacher, options.seed) for actor in actors]
+        for ending in ("mp4", "gif") if options.has_films else ():
+            write_film(actors, played, options.out / f"{act.task}.{ending}", console)
+        clips = [encode_clip(renderer, each.segment) for each in both]
+    measured = {
+        **{name: asdict(act)[name] for name in ("title", "task", "env_id", "sentence")},
+        "measure": act.teacher.measure_name,
+        "is_share": act.teacher.is_share,
+        "taught": describe(both[0]),
+        "true_reward": describe(both[1]),
+    }
+    return measured, clips
+
+
+def record(actor: Actor, teacher: TaskTeacher, seed: int) -> Performance:
+    """Record episodes of the most likely actions, and measure the trick in each."""
+    segments = [
+        record_episode(actor, seed + number, explore=False).segment for number in range(EPISODES)
+    ]
+    return Performance(actor, segments[0], [teacher.measure(segment) for segment in segments])
+
+
+def describe(performance: Performance) -> dict[str, Any]:
+    """Return the measures of an agent as JSON values."""
+    actor = performance.actor
+    return {
+        "experiment": actor.name,
+        "agent": actor.kind,
+        "step": actor.step,
+        "mean": round(performance.mean, 4),
+        "per_episode": [round(each, 4) for each in performance.measures],
+    }
+
+
+def encode_clip(renderer: SegmentRenderer, segment: Segment) -> dict[str, Any]:
+    """Render an episode as a clip whose URLs contain its content."""
+    clip, scene = renderer.render(segment, None), renderer.scene
+    assert scene is not None  # noqa: S101 - all acts are MuJoCo tasks
+    return Clip(
+        hash=hashlib.sha256(clip.content).hexdigest(),
+        kind=clip.kind,
+        url=data_url(clip.content),
+        scene_url=data_url(scene[1]),
+        num_frames=clip.num_frames,
+        fps=clip.fps,
+        seconds=clip.num_frames / clip.fps,
+    ).model_dump(mode="json")
+
+
+def data_url(content: bytes) -> str:
+    """Return a URL that contains the content."""
+    return f"data:application/octet-stream;base64,{base64.b64encode(content).decode()}"
+
+
+def fill_page(page: str, data: dict[str, Any]) -> str:
+    """Insert the data into the built page.
+
+    Raises:
+        BadInput: the page is of another version.
+    """
+    if page.count(DATA) != 1:
+        raise BadInput(f"{PAGE} has no place for the data. Run `make page` again.")
+    # `</script>` in a text would end the element.
+    return page.replace(DATA, DATA.replace("null", json.dumps(data).replace("<", "\\u003c")))
+
+
+def results_table(acts: Sequence[dict[str, Any]]) -> Table:
+    """Build the table of the measures."""
+    table = Table("act", "measure", "taught", "true reward")
+    for act in acts:
+        form = "{:.0%}" if act["is_share"] else "{:.1f}"
+        shown = [form.format(act[side]["mean"]) for side in ("taught", "true_reward")]
+        table.add_row(act["title"], act["measure"], *shown)
+    return table

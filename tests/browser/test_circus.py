@@ -1,0 +1,139 @@
+"""Page of `rl-teacher circus`, opened from its file."""
+
+import os
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from rl_teacher import circus
+from rl_teacher.circus import ACTS
+from rl_teacher.clips.segment import Segment
+from rl_teacher.envs.registry import get_env_info
+from rl_teacher.runs.clip_renderer import SegmentRenderer
+from tests.browser.conftest import PHONE
+from tests.browser.labelling_page import PATIENCE_MS
+from tests.browser.test_pages import AXE, INSTALL_AXE
+
+pytestmark = pytest.mark.browser
+
+NUM_STEPS = 100
+DESKTOP = {"width": 1280, "height": 900}
+
+
+def swinging_clip(act, period):
+    """Return the clip of a body whose last joint swings."""
+    with closing(SegmentRenderer(get_env_info(act.env_id))) as renderer:
+        assert renderer.model is not None
+        states = np.tile(renderer.model.qpos0, (NUM_STEPS, 1))
+        joint = 1 if act.task == "opposite" else -1  # Reacher's last joint is its target's
+        states[:, joint] += np.sin(np.arange(NUM_STEPS) * 2 * np.pi / period)
+        zeros = np.zeros(NUM_STEPS, np.float32)
+        segment = Segment(act.env_id, zeros[:, None], zeros[:, None], zeros, states)
+        return circus.encode_clip(renderer, segment)
+
+
+@pytest.fixture(scope="module")
+def page_file(browser, tmp_path_factory):
+    acts = [
+        {
+            "title": act.title,
+            "task": act.task,
+            "env_id": act.env_id,
+            "sentence": act.sentence,
+            "measure": act.teacher.measure_name,
+            "is_share": act.teacher.is_share,
+            "taught": {"mean": 0.83},
+            "true_reward": {"mean": 0.02},
+            "clips": [swinging_clip(act, 20), swinging_clip(act, 33)],
+        }
+        for act in ACTS
+    ]
+    data = {"steps": 1_000_000, "labels": 700, "seed": 1, "episodes": 10, "acts": acts}
+    path = tmp_path_factory.mktemp("circus") / "circus.html"
+    path.write_text(circus.fill_page(circus.PAGE.read_text(), data))
+    return path
+
+
+@pytest.fixture
+def open_circus(open_context, page_file):
+    """Return a function that opens the page in a new browser context, without a network."""
+
+    def opened(**options):
+        context = open_context(**({"viewport": DESKTOP, "offline": True} | options))
+        page = context.new_page()
+        page.goto(page_file.as_uri())
+        page.locator(".pane").nth(7).wait_for(timeout=PATIENCE_MS)
+        return page
+
+    return opened
+
+
+def wait_for(page, condition):
+    """Wait until a condition on the page holds."""
+    for _ in range(PATIENCE_MS // 200):
+        if condition():
+            return
+        page.wait_for_timeout(200)
+    pytest.fail("The page did not get there.")
+
+
+def images(page):
+    """Return the images of all panes as PNG."""
+    panes = page.locator(".pane")
+    return [panes.nth(i).screenshot() for i in range(panes.count())]
+
+
+def test_eight_clips_move_until_space_pauses_them(open_circus):
+    page = open_circus()
+    first = images(page)
+    assert len(first) == 8
+    moved = np.zeros(8, bool)
+
+    def all_moved():
+        moved[:] |= [now != then for now, then in zip(images(page), first, strict=True)]
+        return moved.all()
+
+    wait_for(page, all_moved)
+    page.keyboard.press(" ")
+    wait_for(page, lambda: images(page) == images(page))
+    assert page.get_by_role("button", name="Play").count() == 1
+
+
+def test_measures_stand_below_the_clips(open_circus):
+    page = open_circus(reduced_motion="reduce")
+    cards = page.locator("section").all_inner_texts()
+    assert [act.title in card for act, card in zip(ACTS, cards, strict=True)] == [True] * 4
+    assert [("83 %" in card, "2 %" in card) for card in cards[:2]] == [(True, True)] * 2
+    assert "0.8" in cards[2]
+    assert "700 comparisons" in page.locator("main").inner_text()
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_page_fits_and_loads_nothing_else(open_context, page_file, size):
+    context = open_context(viewport=size, reduced_motion="reduce")
+    requests, complaints = [], []
+    context.on("request", lambda request: requests.append(request.url))
+    context.on("console", lambda message: complaints.append((message.type, message.text)))
+    page = context.new_page()
+    page.goto(page_file.as_uri())
+    page.locator(".pane").nth(7).wait_for(timeout=PATIENCE_MS)
+    assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+    assert [url for url in requests if not url.startswith(("data:", page_file.as_uri()))] == []
+    assert [text for kind, text in complaints if kind == "error"] == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_page_meets_accessibility_rules(open_circus, scheme):
+    if not AXE.is_file():
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(INSTALL_AXE)
+    page = open_circus(color_scheme=scheme, reduced_motion="reduce")
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("() => axe.run(document, { resultTypes: ['violations'] })")
+    serious = [
+        f"{rule['id']}: {node['target']} {node['failureSummary']}"
+        for rule in found["violations"]
+        for node in rule["nodes"]
+        if rule["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
