@@ -14,7 +14,7 @@ from rl_teacher.clips.video import GAP_PIXELS
 from rl_teacher.common.errors import BadInput, RunFolderUnusable
 from rl_teacher.play import film
 from rl_teacher.play.actors import load_actor
-from rl_teacher.play.film import limit_width
+from rl_teacher.play.film import frames_per_image, limit_width
 from rl_teacher.play.reward_overlay import (
     EDGE,
     HEAD,
@@ -46,6 +46,22 @@ def _opengl():
         pytest.skip(str(error))
 
 
+@pytest.mark.parametrize(
+    ("num_steps", "env_fps", "expected"),
+    [
+        (50, 50.0, 1.0),
+        (200, 50.0, 1.0),
+        # 10 images of a fifth of a second become 25 frames, those of a whole second.
+        (10, 50.0, 2.5),
+        (5, 20.0, 4.0),
+        # Not slower than a sixteenth.
+        (1, 50.0, 8.0),
+    ],
+)
+def test_images_of_episode_under_a_second_are_repeated(num_steps, env_fps, expected):
+    assert frames_per_image(num_steps, env_fps) == pytest.approx(expected)
+
+
 class TestVideo:
     def test_video_of_images_shows_all_episodes_with_rewards(self, home, tmp_path, capsys):
         path = tmp_path / "cart.mp4"
@@ -55,9 +71,11 @@ class TestVideo:
         assert str(path) in printed
         frames = frames_of(path)
         with closing((actor := load_actor("cart", "latest")).venv):
-            episode = [film.record_episode(actor, seed, explore=False) for seed in (1, 2)]
-        # 50 steps per second give 25 frames; the last frame of each episode lasts half a second.
-        assert len(frames) == sum((len(each.segment) + 1) // 2 + 12 for each in episode)
+            episodes = [film.record_episode(actor, seed, explore=False) for seed in (1, 2)]
+        lengths = [len(each.segment) for each in episodes]
+        # 50 steps per second give 25 frames, and so do episodes of fewer steps, in slow motion. The
+        # last frame of each episode lasts half a second.
+        assert len(frames) == sum(max((each + 1) // 2, 25) + 12 for each in lengths)
         # CartPole renders 600 x 400; an agent of the true reward has one reward strip.
         assert frames[0].shape == (400 + HEIGHT, 600, 3)
         assert frames[0][200:300, 200:400].min() < 50

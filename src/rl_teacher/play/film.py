@@ -16,7 +16,7 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
-from rl_teacher.clips.segment import Segment, frame_stride
+from rl_teacher.clips.segment import Segment, frame_steps, frame_stride, playback_speed
 from rl_teacher.clips.video import RgbImage, encode_gif, encode_mp4, side_by_side
 from rl_teacher.play.actors import Actor
 from rl_teacher.play.episodes import RecordedEpisode, per_frame, record_episode
@@ -71,7 +71,7 @@ def write_film(actors: Sequence[Actor], options: PlayOptions, path: Path, consol
     with write_errors(failure, remedy):
         # Before anything is played: rendering may take minutes.
         tempfile.TemporaryFile(dir=path.parent).close()
-    fps = frame_rate(actors[0])
+    fps = frame_rate(actors[0].env_info.fps)
     encode = encode_gif if path.suffix.lower() == ".gif" else encode_mp4
     with (
         closing(SegmentRenderer(actors[0].env_info)) as renderer,
@@ -86,26 +86,43 @@ def write_film(actors: Sequence[Actor], options: PlayOptions, path: Path, consol
 def iterate_film(
     actors: Sequence[Actor], options: PlayOptions, renderer: SegmentRenderer, progress: Progress
 ) -> Iterator[RgbImage]:
-    """Play all episodes and yield the frames of the video."""
+    """Play all episodes and yield the frames of the video, short episodes in slow motion."""
+    env_fps = actors[0].env_info.fps
     for number in range(options.episodes):
         seed = options.seed + number
         episodes = [record_episode(actor, seed, explore=options.explore) for actor in actors]
-        columns = make_columns(actors, episodes)
+        longest = max(len(each.segment) for each in episodes)
+        steps, _ = frame_steps(longest, env_fps)
+        columns = make_columns(actors, episodes, steps)
         progress.console.print(describe(number, columns), highlight=False, markup=False)
         caption = f"episode {number + 1} of {options.episodes}"
-        task = progress.add_task(caption, total=max(len(column.steps) for column in columns))
-        for image in compose_frames(columns, caption, renderer):
+        task = progress.add_task(caption, total=len(steps))
+        times = frames_per_image(longest, env_fps)
+        image = None
+        for frame, image in enumerate(compose_frames(columns, caption, renderer)):
             progress.advance(task)
-            yield image
+            yield from itertools.repeat(image, round((frame + 1) * times) - round(frame * times))
+        if image is not None:
+            yield from itertools.repeat(image, round(HOLD_S * frame_rate(env_fps)))
         progress.remove_task(task)
 
 
-def make_columns(actors: Sequence[Actor], episodes: Sequence[RecordedEpisode]) -> list[Column]:
-    """Pair actors, episodes and their known rewards; true rewards share one scale."""
+def make_columns(
+    actors: Sequence[Actor],
+    episodes: Sequence[RecordedEpisode],
+    steps_of_frames: Int64[np.ndarray, " longest"],
+) -> list[Column]:
+    """Pair actors, episodes and their known rewards; true rewards share one scale.
+
+    Args:
+        actors: one or two actors.
+        episodes: their episodes.
+        steps_of_frames: the step of each frame of the longest episode.
+    """
     limits = true_limits(episodes)
     columns = []
     for actor, episode in zip(actors, episodes, strict=True):
-        steps = np.arange(0, len(episode.segment), frame_stride(actor.env_info.fps))
+        steps = steps_of_frames[steps_of_frames < len(episode.segment)]
         curves = []
         if episode.predicted_rewards is not None:
             values = per_frame(episode.predicted_rewards, steps)
@@ -136,9 +153,18 @@ def describe(number: int, columns: Sequence[Column]) -> str:
     return f"episode {number + 1}: {'; '.join(descriptions)}"
 
 
-def frame_rate(actor: Actor) -> float:
-    """Return the frames per second of an actor's video."""
-    return actor.env_info.fps / frame_stride(actor.env_info.fps)
+def frame_rate(env_fps: float) -> float:
+    """Return the frames per second of a video, which all its episodes share."""
+    return env_fps / frame_stride(env_fps)
+
+
+def frames_per_image(num_steps: int, env_fps: float) -> float:
+    """Return the number of frames of the video for each image of an episode.
+
+    It is 1, unless the episode is so short that it is played in slow motion.
+    """
+    _, images_per_s = frame_steps(num_steps, env_fps)
+    return frame_rate(env_fps) / (images_per_s * playback_speed(num_steps / env_fps))
 
 
 # --- frames ---
@@ -154,7 +180,6 @@ def compose_frames(
         for i, column in enumerate(columns)
     ]
     overlays: list[list[RewardOverlay]] = []
-    composed = None
     for frame in range(max(len(column.steps) for column in columns)):
         images = [next(side) for side in sides]
         # Created with the first images, whose width they share.
@@ -162,16 +187,13 @@ def compose_frames(
             [RewardOverlay(curve, image.shape[1]) for curve in column.curves]
             for column, image in zip(columns, images, strict=True)
         ]
-        composed = side_by_side(
+        yield side_by_side(
             [
                 np.concatenate([image, *(overlay.at(frame) for overlay in below)])
                 for image, below in zip(images, overlays, strict=True)
             ],
             CARD,
         )
-        yield composed
-    if composed is not None:
-        yield from itertools.repeat(composed, round(HOLD_S * frame_rate(columns[0].actor)))
 
 
 def titled_images(
