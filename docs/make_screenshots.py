@@ -158,13 +158,14 @@ def wait_for_effect(page: Page) -> None:
 
 
 def wait_until_idle(page: Page, home: Path, store: Store) -> None:
-    """Answer all waiting comparisons, and show the agent's latest episode."""
+    """Answer all waiting comparisons, until the agent's latest episode is shown."""
     labelling = LabellingPage(page)
     idle = page.get_by_role("heading", name="Nothing to label right now")
-    while not idle.is_visible():
+    episode = page.get_by_text("Latest episode")
+    # The first episode comes after the first comparisons, and others may follow before it.
+    while not (idle.is_visible() and episode.is_visible()):
         Person(labelling, home, store).answer_prefetched()
         page.wait_for_timeout(200)
-    page.get_by_text("Latest episode").wait_for(timeout=PATIENCE_MS)
     go_to_clip_time(labelling)
 
 
@@ -235,6 +236,7 @@ def main() -> None:
             take_labelling_pages(screenshots, home, runs)
             take_owner_pages(screenshots, ScreenshotStudy(home, "hopper").fill())
             take_play(browser, home)
+            take_idle_page(screenshots, home)
             take_game(screenshots, home)
         finally:
             for running in [*runs.values(), service]:
@@ -267,8 +269,20 @@ def take_labelling_pages(
         clips = View("label", label, wait_for_clips)
         screenshots.take(clips, *ALL_LOOKS)
         screenshots.take(View("effect", label, wait_for_effect), *ALL_LOOKS)
-        idle = View("idle", label, partial(wait_until_idle, home=home, store=store))
-        screenshots.take(idle, "wide-dark")
+
+
+def take_idle_page(screenshots: ScreenshotTaker, home: Path) -> None:
+    """Take a screenshot of the labelling page between two comparisons of a run paced by steps."""
+    human = ["-p", "human", "-e", "ShortHopper-v1", "-L", "10", "-l", "40", "-t", "20000000"]
+    named = ["-n", "long-hopper", "--pace", "steps", "--instructions", INSTRUCTIONS]
+    running = Running(home, "idle", "teach", *human, *named, "--no-tensorboard", "--no-browser")
+    try:
+        running.printed_link()
+        with open_store(home) as store:
+            visit = partial(wait_until_idle, home=home, store=store)
+            screenshots.take(View("idle", "/e/long-hopper/label", visit), "wide-dark")
+    finally:
+        running.end()
 
 
 def take_owner_pages(screenshots: ScreenshotTaker, invite: str) -> None:
