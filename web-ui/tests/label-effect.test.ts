@@ -50,6 +50,17 @@ describe('effect of labels', () => {
     expect(effects.latest?.num_agreed).toBe(17)
   })
 
+  it('keeps that of a later fit when an earlier request is answered last', async () => {
+    const answers: ((effect: LabelEffect) => void)[] = []
+    const getLabelEffect = () => new Promise<LabelEffect>((answer) => answers.push(answer))
+    const effects = new LabelEffects('hop', { getLabelEffect })
+    const following = [effects.follow(summary(1)), effects.follow(summary(2))]
+    answers[1]!(effectOf({ num_fits: 2 }))
+    answers[0]!(effectOf({ num_fits: 1 }))
+    await Promise.all(following)
+    expect(effects.latest?.num_fits).toBe(2)
+  })
+
   it('is not shown while no label of this labeler was fitted', async () => {
     const empty = effectOf({ num_compared: 0, num_agreed: 0 })
     const effects = new LabelEffects('hop', { getLabelEffect: () => Promise.resolve(empty) })

@@ -22,7 +22,8 @@ export class LabelEffects {
     this.#wantedFit = num_fits
     try {
       const effect = await this.service.getLabelEffect(this.name)
-      if (!hasEffect(effect)) return
+      // The answer to a later request may have arrived before.
+      if (this.#wantedFit !== num_fits || !hasEffect(effect)) return
       if (effect.num_fits !== this.latest?.num_fits) this.previous = this.latest
       this.latest = effect
     } catch {

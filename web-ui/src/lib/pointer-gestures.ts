@@ -64,3 +64,11 @@ export class PointerGestures {
 }
 
 const distance = (a: Point, b: Point): number => Math.max(Math.hypot(a.x - b.x, a.y - b.y), 1)
+
+/** Return event handlers that report whether the pointer or the focus is on an element. */
+export const whileActive = (report: (isActive: boolean) => void) => ({
+  onpointerenter: () => report(true),
+  onpointerleave: () => report(false),
+  onfocus: () => report(true),
+  onblur: () => report(false),
+})
