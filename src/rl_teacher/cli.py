@@ -608,8 +608,8 @@ def circus(
         seed: seed of all agents, and of the first of the episodes that are measured
         video: also write films of each trick, as .gif and .mp4
     """
-    from rl_teacher.circus import CircusOptions
-    from rl_teacher.circus import circus as run
+    from rl_teacher.play.circus import CircusOptions
+    from rl_teacher.play.circus import circus as run
 
     return run(CircusOptions(out.expanduser(), steps, labels, seed, has_films=video))
 

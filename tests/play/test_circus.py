@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rl_teacher import circus
-from rl_teacher.circus import ACTS, CircusOptions
 from rl_teacher.cli import main
 from rl_teacher.common.errors import BadInput
+from rl_teacher.play import circus
+from rl_teacher.play.circus import ACTS, CircusOptions
 from rl_teacher.runs.folder import Experiment, experiment_names
 
 TINY = ["--steps", "2000", "--labels", "8"]
