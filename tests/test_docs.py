@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from fastapi.routing import APIRoute
 
-from rl_teacher import circus, cli
+from rl_teacher import cli
 from rl_teacher.agents import numpy_policy
 from rl_teacher.clips import poses, segment
 from rl_teacher.clips.video import GIF_FPS
@@ -31,7 +31,7 @@ from rl_teacher.envs import check as check_of_envs
 from rl_teacher.envs import moving_dot, preprocessing
 from rl_teacher.envs.mujoco.suite import SUITE
 from rl_teacher.nn import image_layout
-from rl_teacher.play import episodes
+from rl_teacher.play import circus, episodes
 from rl_teacher.play.options import MAX_EPISODES, PlayOptions
 from rl_teacher.predictor import fit, labels
 from rl_teacher.predictor.ensemble import RewardPredictor

@@ -19,6 +19,7 @@ from rl_teacher.agents.sb3.off_policy import OffPolicyLibraryAgent
 from rl_teacher.agents.sb3.weights import flattened, unflattened, weights_of
 from rl_teacher.common.errors import BadConfig, UnknownName
 from rl_teacher.config.experiment import OtherAgentConfig, RunOptions, TeachConfig
+from rl_teacher.envs.interface import environment_seeds
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.runs.folder import Experiment
@@ -113,6 +114,8 @@ def test_library_agent_learns_same_weights_as_in_library_loop(name):
     theirs = algorithm_class(name)(
         env=to_sb3(make_vector(env_for(name), NUM_ENVS)), seed=3, **given
     )
+    # The library would seed environment i with 3 + i, at its first reset.
+    theirs.env._seeds = environment_seeds(3, NUM_ENVS)
     theirs.learn(total, **({"use_masking": False} if name == "sb3:MaskablePPO" else {}))
 
     assert theirs.num_timesteps == agent.algorithm.num_timesteps == total

@@ -8,7 +8,6 @@
 """
 
 import json
-import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
@@ -125,9 +124,9 @@ class RewardLearner(RewardSource):
         self._report: FitReport | None = None
         self._agreed: deque[bool] = deque(maxlen=FRESH_LABELS)
         self._reference: RewardReference | None = None
-        # Environment steps observed: in all, until the last fit, and until the newest label.
-        self._num_steps = 0.0
-        self._fit_step = self._label_step = math.nan
+        # Environment steps observed: in all, until the last fit, and until the newest label; -1
+        # before there is one.
+        self._num_steps, self._fit_step, self._label_step = 0, -1, -1
 
     @property
     def predictor(self) -> RewardPredictor:
@@ -381,8 +380,8 @@ class RewardLearner(RewardSource):
             "fresh_labels": len(self._agreed),
         }
         for name, step in (("fit", self._fit_step), ("label", self._label_step)):
-            if not math.isnan(step):
-                counts[f"steps_since_{name}"] = int(self._num_steps - step)
+            if step >= 0:
+                counts[f"steps_since_{name}"] = self._num_steps - step
         if self._agreed:
             counts["fresh_accuracy"] = sum(self._agreed) / len(self._agreed)
         return counts | (self._report.metrics() if self._report is not None else {})
