@@ -1,6 +1,5 @@
 """Page of `rl-teacher circus`, opened from its file."""
 
-import os
 from contextlib import closing
 
 import numpy as np
@@ -11,9 +10,9 @@ from rl_teacher.envs.registry import get_env_info
 from rl_teacher.play import circus
 from rl_teacher.play.circus import ACTS
 from rl_teacher.runs.clip_renderer import SegmentRenderer
+from tests.browser.accessibility import assert_accessible
 from tests.browser.conftest import PHONE
 from tests.browser.labelling_page import PATIENCE_MS
-from tests.browser.test_pages import AXE, INSTALL_AXE
 
 pytestmark = pytest.mark.browser
 
@@ -125,15 +124,5 @@ def test_page_fits_and_loads_nothing_else(open_context, page_file, size):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_page_meets_accessibility_rules(open_circus, scheme):
-    if not AXE.is_file():
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(INSTALL_AXE)
     page = open_circus(color_scheme=scheme, reduced_motion="reduce")
-    page.evaluate(AXE.read_text())
-    found = page.evaluate("() => axe.run(document, { resultTypes: ['violations'] })")
-    serious = [
-        f"{rule['id']}: {node['target']} {node['failureSummary']}"
-        for rule in found["violations"]
-        for node in rule["nodes"]
-        if rule["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+    assert_accessible(page)

@@ -1,12 +1,11 @@
 """Access, resources and accessibility of every page."""
 
-import os
 import re
-from pathlib import Path
 
 import pytest
 
 from rl_teacher.web.address import label_path
+from tests.browser.accessibility import assert_accessible
 from tests.browser.conftest import PHONE, WIDE
 from tests.browser.experiments import Experiment
 from tests.browser.labelling_page import PATIENCE_MS
@@ -19,9 +18,6 @@ from tests.browser.pages import (
 )
 
 pytestmark = pytest.mark.browser
-
-AXE = Path(__file__).parents[2] / "web-ui" / "node_modules" / "axe-core" / "axe.min.js"
-INSTALL_AXE = f"There is no axe-core ({AXE} is not there): cd web-ui && npm ci"
 
 
 class TestAccess:
@@ -137,16 +133,6 @@ class TestEveryPage:
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     @pytest.mark.parametrize("page_name", PAGES)
     def test_pages_meet_accessibility_rules(self, open_context, service, full, page_name, scheme):
-        if not AXE.is_file():
-            (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(INSTALL_AXE)
         page = open_context(color_scheme=scheme, reduced_motion="reduce").new_page()
         PAGES[page_name](page, service, full)
-        page.evaluate(AXE.read_text())
-        found = page.evaluate("() => axe.run(document, { resultTypes: ['violations'] })")
-        serious = [
-            f"{rule['id']}: {node['target']} {node['failureSummary']}"
-            for rule in found["violations"]
-            for node in rule["nodes"]
-            if rule["impact"] in ("serious", "critical")
-        ]
-        assert serious == []
+        assert_accessible(page)

@@ -1,16 +1,15 @@
 """Page of `rl-teacher play` with one agent, two agents and a video."""
 
-import os
 import shutil
 
 import pytest
 
 from rl_teacher.store.database import default_url
 from rl_teacher.store.store import Store
+from tests.browser.accessibility import assert_accessible
 from tests.browser.conftest import PHONE, WIDE
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
 from tests.browser.processes import Running
-from tests.browser.test_pages import AXE, INSTALL_AXE
 from tests.play.conftest import trained  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.browser
@@ -226,15 +225,5 @@ class TestPage:
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     @pytest.mark.parametrize("name", ["alone", "two"])
     def test_page_meets_accessibility_rules(self, open_played, name, scheme):
-        if not AXE.is_file():
-            (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(INSTALL_AXE)
         opened = open_played(name, color_scheme=scheme, reduced_motion="reduce")
-        opened.page.evaluate(AXE.read_text())
-        found = opened.page.evaluate("() => axe.run(document, { resultTypes: ['violations'] })")
-        serious = [
-            f"{rule['id']}: {node['target']} {node['failureSummary']}"
-            for rule in found["violations"]
-            for node in rule["nodes"]
-            if rule["impact"] in ("serious", "critical")
-        ]
-        assert serious == []
+        assert_accessible(opened.page)
