@@ -53,7 +53,7 @@ def cells(options: Options) -> Iterator[Cell]:
 
 
 def report(records: list[Record]) -> list[str]:
-    """Build the table of every change that has runs with the defaults beside it."""
+    """Build one table for each set of changed settings that can be compared with the defaults."""
     found = grids(records)
     defaults = {grid.key: grid for grid in reversed(found) if not grid.changes}
     pairs = [(grid, defaults[grid.key]) for grid in found if grid.changes and grid.key in defaults]

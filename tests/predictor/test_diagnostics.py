@@ -68,13 +68,13 @@ NORMALISER = InputNormaliser(array(0, 10, 0), array(1, 2, 1), np.array([True, Tr
 
 
 def test_clipped_share_counts_used_values_beyond_10_standard_deviations():
-    """Of 4 used values, -11 and 31 = 10 + 10.5 * 2 are beyond the limit; 99 is not used."""
+    # Two features are used: 4 values, of which -11 and 31 = 10 + 10.5 * 2 exceed the limit.
     rows = array([-11, 30, 99], [10, 31, 99])
     assert clipped_share(rows, NORMALISER) == 0.5
 
 
 def test_unseen_share_counts_used_values_outside_labelled_range():
-    """Of 4 used values, only 3.5 is outside; the limits themselves are inside."""
+    # Two features are used: 4 values, of which 3.5 is outside; the bounds are inside.
     rows = array([1, 3.5, 99], [0, 3, 99])
     low, high = array(0, 2, 0), array(1, 3, 0)
     assert unseen_share(rows, low, high, NORMALISER.mask) == 0.25

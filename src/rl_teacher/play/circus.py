@@ -114,7 +114,7 @@ ACTS = (
 
 @dataclass(frozen=True)
 class Performance:
-    """What an agent does in whole episodes.
+    """Recorded episodes of an agent, with their measures.
 
     Attributes:
         actor: the agent.

@@ -184,7 +184,7 @@ class RewardLearner(RewardSource):
         self._num_steps += rollout.num_steps
         metrics = prediction_metrics(rollout, self._predictor, rows, members, rewards)
         labels = self._trainer.labels
-        if "clipped_inputs" in metrics and len(labels):
+        if not self._predictor.space.has_byte_rows and len(labels) and is_valid.any():
             metrics["unseen_inputs"] = unseen_share(
                 rows[is_valid], labels.input_low, labels.input_high, self._predictor.normaliser.mask
             )
