@@ -11,9 +11,9 @@ from typing import Any
 from benchmarks.children import run_ours, run_peer
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
-from benchmarks.records import Record, Records, latest_by
+from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import teach_config
-from benchmarks.tables import average, mean_and_spread, ratio, table
+from benchmarks.tables import NONE, average, over_seeds, ratio, seeds_of, table
 
 SEEDS = (0, 1, 2)
 HOW = "python -m benchmarks.run agents [--only trpo a2c ga3c] [--seeds 0 1 2]"
@@ -136,11 +136,10 @@ def _our_cell(
 
 
 def report(records: list[Record]) -> list[str]:
-    """Build one table per agent from the newest runs."""
-    newest = latest_by(records, "part", "who", "env_id", "seed")
+    """Build one table per agent from all runs."""
     lines: list[str] = []
     for part in MATCHES:
-        of_part = [record for record in newest if record["part"] == part]
+        of_part = [record for record in records if record["part"] == part]
         lines += _compared(part, of_part) if of_part else []
     return lines
 
@@ -152,29 +151,34 @@ def pace(record: Record) -> float:
 
 def _compared(part: str, records: list[Record]) -> list[str]:
     match, ours = MATCHES[part], f"our {part.upper()}"
-    rows = []
-    for env_id in dict.fromkeys(record["env_id"] for record in records):
-        mine, theirs = (
-            [r for r in records if r["env_id"] == env_id and r["who"] == who]
-            for who in (ours, match.peer)
-        )
-        rows.append(
-            [
-                env_id,
-                *(mean_and_spread([r["final_return"] for r in g]) for g in (mine, theirs)),
-                *(mean_and_spread([pace(r) for r in g]) for g in (mine, theirs)),
-                f"**{ratio(average(map(pace, mine)) / average(map(pace, theirs)))}**",
-                f"{len(mine)} / {len(theirs)}",
-            ]
-        )
-    headings = ["", "return", "the peer's", "steps/s", "the peer's", "ratio", "seeds"]
+    found = sorted(groups(records, "env_id", "who"), key=lambda group: group[0]["env_id"])
+    peers = [group for group in found if group[0]["who"] == match.peer]
+    rows = [
+        [
+            f"{group[0]['env_id']}, {group[0]['who']}",
+            over_seeds(group, "final_return"),
+            over_seeds(group, pace),
+            f"**{_faster(group, peers)}**" if group[0]["who"] == ours else NONE,
+            seeds_of(group),
+            source_of(group[0]),
+        ]
+        for group in found
+    ]
     return [
         f"### {ours}, against {match.peer}",
         "",
         f"With the true reward, {records[-1]['steps']:,} steps; the return is the mean of the last "
         f"100 episodes. To reach: {match.to_reach}. Normalised observations and rewards on both "
-        "sides, the peer on one thread, settings as in `benchmarks/agents.py`.",
+        "sides, the peer on one thread, settings as in `benchmarks/agents.py`. All runs are shown, "
+        "by settings and source: interquartile means over seeds with 95 % bootstrap intervals.",
         "",
-        *table(headings, rows),
+        *table(["", "return", "steps/s", "to the peer's", "seeds", "source"], rows),
         "",
     ]
+
+
+def _faster(ours: list[Record], peers: list[list[Record]]) -> str:
+    """Format the ratio of our mean steps/s to the peer's at the same source."""
+    at = ours[0]["env_id"], source_of(ours[0])
+    same = [r for group in peers for r in group if (r["env_id"], source_of(r)) == at]
+    return ratio(average(map(pace, ours)) / average(map(pace, same)))

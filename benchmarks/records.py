@@ -64,19 +64,19 @@ def groups(
 ) -> list[list[Record]]:
     """Group runs that differ in seeds only: of equal fields, settings and source.
 
-    A run that was repeated counts once, with its newest record.
+    No run is left out: one that was repeated is there as often as it was made.
 
     Args:
         records: runs, oldest first.
         fields: fields besides settings and source.
         ignored: settings that may differ, besides the seed.
     """
-    found: dict[str, dict[tuple[int, str], Record]] = {}
+    found: dict[str, list[Record]] = {}
     for record in records:
         settings = _without(record["settings"], {"seed", *ignored})
         key = key_of({"": [source_of(record), settings, *map(record.get, fields)]})
-        found.setdefault(key, {})[record["seed"], key_of(record["settings"])] = record
-    return [[group[run] for run in sorted(group)] for group in found.values()]
+        found.setdefault(key, []).append(record)
+    return [sorted(group, key=lambda record: record["seed"]) for group in found.values()]
 
 
 def _without(settings: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def latest_run(records: list[Record]) -> list[Record]:
 
 def source_of(record: Record) -> str:
     """Return what identifies the code of a run: its source, or the commit of an older record."""
-    return record.get("source", record["commit"])
+    return record.get("source") or record["commit"]
 
 
 def key_of(settings: Mapping[str, Any]) -> str:

@@ -1,11 +1,12 @@
 """Formatting of metrics and Markdown tables for RESULTS.md and the terminal."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from statistics import fmean, median, stdev
 from typing import Any
 
+from benchmarks.records import Record, source_of
 from benchmarks.statistics import Estimate, interquartile_mean
 
 NONE = "-"
@@ -52,16 +53,23 @@ def average(values: Iterable[float | None]) -> float:
     return fmean(known) if known else math.nan
 
 
-def over_seeds(records: Iterable[Mapping[str, Any]], metric: str | Callable[..., float]) -> str:
-    """Format the interquartile mean over seeds of a field, or of a function of the record."""
+def over_seeds(records: Iterable[Record], metric: str | Callable[..., float | None]) -> str:
+    """Format the interquartile mean over seeds of a field, or of a function of the record.
+
+    Repetitions of a run, of equal seed and source, count as one run with their mean.
+    """
     of: Callable[..., Any] = itemgetter(metric) if isinstance(metric, str) else metric
-    known = {r["seed"]: of(r) for r in records if of(r) is not None}
-    return interval(interquartile_mean({"": known})) if known else NONE
+    known: dict[tuple[str, int], list[float]] = {}
+    for record in records:
+        if of(record) is not None:
+            known.setdefault((source_of(record), record["seed"]), []).append(of(record))
+    means = dict(enumerate(map(fmean, known.values())))
+    return interval(interquartile_mean({"": means})) if means else NONE
 
 
-def seeds_of(records: Iterable[Mapping[str, Any]]) -> str:
+def seeds_of(records: Iterable[Record]) -> str:
     """Format the seeds as 0, 1, 2."""
-    return ", ".join(str(record["seed"]) for record in records)
+    return ", ".join(str(seed) for seed in dict.fromkeys(record["seed"] for record in records))
 
 
 def interval(estimate: Estimate, form: Callable[[float], str] = number) -> str:

@@ -1,6 +1,6 @@
 """The same task with imitation 1.0.1 and with ours: Hopper-v4 of fixed horizon from comparisons."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -8,9 +8,9 @@ from benchmarks.children import run_ours, run_peer
 from benchmarks.fixed_hopper import ENV_ID
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
-from benchmarks.records import Record, Records, latest_by
+from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import teach_config
-from benchmarks.tables import average, mean_and_spread, number, ratio, table
+from benchmarks.tables import NONE, average, number, over_seeds, ratio, seeds_of, table
 from rl_teacher.config.experiment import TeachConfig
 
 SETTINGS = ((200_000, 300), (800_000, 700), (800_000, 100))
@@ -37,7 +37,7 @@ def cells(options: Options) -> Iterator[Cell]:
         if options.labels and labels not in options.labels:
             continue
         for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
-            facts = {"asked_steps": steps, "labels": labels, "seed": seed}
+            facts: dict[str, Any] = {"asked_steps": steps, "labels": labels, "seed": seed}
             job: dict[str, Any] = {
                 "env_id": "Hopper-v4",
                 "steps": steps,
@@ -50,7 +50,8 @@ def cells(options: Options) -> Iterator[Cell]:
             yield Cell(PEER, facts, job, partial(run_peer, PEER, "imitation_train.py", **job))
             config = our_config(steps, labels, seed, options)
             work = partial(run_ours, "teach", saved=config.saved(), evaluated=10)
-            yield Cell(OURS, facts, {"config": config.saved()}, work)
+            changes = {"changes": dict(options.settings)} if options.settings else {}
+            yield Cell(OURS, facts | changes, {"config": config.saved()}, work)
 
 
 def our_config(steps: int, labels: int, seed: int, options: Options) -> TeachConfig:
@@ -72,68 +73,83 @@ def our_config(steps: int, labels: int, seed: int, options: Options) -> TeachCon
 
 
 def report(records: list[Record]) -> list[str]:
-    """Build a table of both by setting, with ratios."""
-    newest = latest_by(records, "who", "asked_steps", "labels", "seed")
-    rows, ratios = [], []
-    for steps, labels in dict.fromkeys((r["asked_steps"], r["labels"]) for r in newest):
-        group = [r for r in newest if (r["asked_steps"], r["labels"]) == (steps, labels)]
-        both = {who: [r for r in group if r["who"] == who] for who in (PEER, OURS)}
-        rows += [_row(steps, labels, who, some) for who, some in both.items() if some]
-        if all(both.values()):
-            ratios.append(_ratio_row(steps, labels, both[PEER], both[OURS]))
+    """Build a table of all rounds, and one of the runs by source."""
+    pooled: dict[str, list[Record]] = {}
+    for record in sorted(records, key=_setting):
+        pooled.setdefault(_title(record), []).append(record)
+    found = groups(records, "who", "asked_steps", "labels", "changes")
+    found.sort(key=lambda group: _setting(group[0]))
     return [
         "Hopper-v4 with 1,000 steps in every episode; segments of 50 steps, an ensemble of 3, and "
         "the same teacher: answers at random in proportion to exp(return). imitation with 16 "
         "environments and its own PPO settings otherwise (rollouts of 128 steps, minibatches of "
         "256, 10 epochs); ours as it comes. Work is what follows the imports, compilation "
         "included, evaluation not. Returns are true ones: of the final policy, deterministic, over "
-        "10 fresh episodes, and of the last episodes of training.",
+        "10 fresh episodes, and of the last episodes of training. Interquartile means with 95 % "
+        "bootstrap intervals; times are means.",
+        "",
+        "All rounds together, with every version of ours; faster: the peer's time over ours.",
         "",
         *table(
-            ["setting", "faster by (work)", "whole process", "return ours", "return theirs"], ratios
+            ["", "runs", "return", "training return", "work s", "faster", "whole process"],
+            [_pooled_row(title, group, pooled) for title, group in pooled.items()],
         ),
         "",
+        "By source:",
+        "",
         *table(
-            ["setting", "seeds", "work s", "process s", "return", "training return", "peak MB"],
-            rows,
+            ["", "seeds", "return", "of each run", "work s", "process s", "peak MB", "source"],
+            [_row(group) for group in found],
         ),
         "",
     ]
 
 
-def _title(steps: int, labels: int) -> str:
-    return f"{steps // 1000}k steps, {labels} comparisons"
+def _setting(record: Record) -> tuple[int, int]:
+    return record["asked_steps"], -record["labels"]
+
+
+def _title(record: Record, who: str | None = None) -> str:
+    setting = f"{record['asked_steps'] // 1000}k steps, {record['labels']} comparisons"
+    changes = [f"{name}={value}" for name, value in record.get("changes", {}).items()]
+    return ", ".join([f"{setting}: {who or record['who']}", *changes])
 
 
 def _process_s(record: Record) -> float:
     return record["process_s"] - record["evaluation_s"]
 
 
-def _row(steps: int, labels: int, who: str, group: list[Record]) -> list[str]:
-    return [
-        f"{_title(steps, labels)}: {who}",
-        ", ".join(str(record["seed"]) for record in group),
-        mean_and_spread([record["work_s"] for record in group]),
-        mean_and_spread([_process_s(record) for record in group]),
-        mean_and_spread([record["return"] for record in group]),
-        mean_and_spread([_training_return(record) for record in group]),
-        number(max(record["peak_mb"] for record in group)),
-    ]
-
-
-def _training_return(record: Record) -> float:
+def _training_return(record: Record) -> float | None:
     return record["training_return"] if record["who"] == PEER else record["final_return"]
 
 
-def _ratio_row(steps: int, labels: int, peer: list[Record], ours: list[Record]) -> list[str]:
-    def faster(seconds) -> str:  # noqa: ANN001
-        return ratio(average(map(seconds, peer)) / average(map(seconds, ours)))
+def _pooled_row(title: str, group: list[Record], pooled: dict[str, list[Record]]) -> list[Any]:
+    ours = pooled.get(_title(group[0], OURS), [])
+    goal = TO_REACH.get((group[0]["asked_steps"], group[0]["labels"]), NONE)
 
-    goal = TO_REACH.get((steps, labels))
+    def faster(seconds: Callable[[Record], float]) -> str:
+        return ratio(average(map(seconds, group)) / average(map(seconds, ours)))
+
+    is_peer = group[0]["who"] == PEER
     return [
-        _title(steps, labels) + (f" (to reach: {goal})" if goal else ""),
-        f"**{faster(lambda record: record['work_s'])}**",
-        faster(_process_s),
-        number(average(record["return"] for record in ours)),
-        number(average(record["return"] for record in peer)),
+        title,
+        len(group),
+        over_seeds(group, "return"),
+        over_seeds(group, _training_return),
+        number(average(record["work_s"] for record in group)),
+        f"**{faster(lambda record: record['work_s'])}** (to reach: {goal})" if is_peer else NONE,
+        faster(_process_s) if is_peer else NONE,
+    ]
+
+
+def _row(group: list[Record]) -> list[str]:
+    return [
+        _title(group[0]),
+        seeds_of(group),
+        over_seeds(group, "return"),
+        ", ".join(number(record["return"]) for record in group),
+        number(average(record["work_s"] for record in group)),
+        number(average(map(_process_s, group))),
+        number(max(record["peak_mb"] for record in group)),
+        source_of(group[0]),
     ]

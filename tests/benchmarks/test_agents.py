@@ -4,12 +4,14 @@ from benchmarks import agents, agents_matrix
 from benchmarks.options import Options
 
 
-def make_record(part, who, pace, final_return, seed=0):
+def make_record(part, who, pace, final_return, seed=0, source="a"):
     return {
         "part": part,
         "who": who,
         "env_id": "CartPole-v1",
         "seed": seed,
+        "source": source,
+        "settings": {"seed": seed},
         "steps": 1000,
         "final_return": final_return,
         "steps_per_second": pace / 2,
@@ -17,15 +19,16 @@ def make_record(part, who, pace, final_return, seed=0):
     }
 
 
-def test_report_shows_ratio_of_mean_paces():
+def test_report_shows_ratio_of_mean_paces_at_the_same_source():
     records = [
         make_record("ga3c", "our A2C", 100.0, 480.0),
         make_record("ga3c", "our GA3C", 150.0, 500.0),
         make_record("ga3c", "our GA3C", 250.0, 490.0, seed=1),
+        make_record("ga3c", "our A2C", 400.0, 480.0, source="b"),
+        make_record("ga3c", "our GA3C", 400.0, 480.0, source="b"),
     ]
-    (row,) = [line for line in agents.report(records) if line.startswith("| CartPole")]
-    assert "**2.00x**" in row
-    assert "2 / 1" in row
+    rows = [line for line in agents.report(records) if line.startswith("| CartPole-v1, our GA3C")]
+    assert ["**2.00x** | 0, 1 | a" in rows[0], "**1.00x** | 0 | b" in rows[1]] == [True, True]
 
 
 def test_pace_without_steady_value_is_overall_pace():

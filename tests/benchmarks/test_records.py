@@ -34,7 +34,7 @@ def test_latest_by_keeps_newest_record_of_each_combination():
     assert latest_by(records, "seed") == [{"seed": 0, "x": 3}, {"seed": 1, "x": 2}]
 
 
-def test_groups_differ_in_settings_or_source_and_count_each_seed_once():
+def test_groups_differ_in_settings_or_source_and_keep_every_run():
     def run(seed, source, steps, value):
         settings = {"config": {"seed": seed, "steps": steps}}
         return {"seed": seed, "source": source, "settings": settings, "x": value, "commit": "c"}
@@ -44,7 +44,7 @@ def test_groups_differ_in_settings_or_source_and_count_each_seed_once():
         *[run(0, "a", 99, 4), run(1, "a", 10, 5)],
     ]
     found = groups(records)
-    assert [[record["x"] for record in group] for group in found] == [[2, 5], [3], [4]]
+    assert [[record["x"] for record in group] for group in found] == [[2, 1, 5], [3], [4]]
     assert len(groups(records, ignored=["steps"])) == 2
     assert len(groups(records, "x")) == len(records)
 

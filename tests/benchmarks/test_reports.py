@@ -8,7 +8,7 @@ from benchmarks._ours import backward_turns, curve, curve_figures
 from benchmarks.registry import BENCHMARKS
 from benchmarks.results import document
 from benchmarks.statistics import Estimate
-from benchmarks.tables import interval, mean_and_spread, number, table
+from benchmarks.tables import interval, mean_and_spread, number, over_seeds, table
 
 
 def test_backward_turns_are_net_of_forward_turns():
@@ -81,6 +81,12 @@ def test_numbers_and_tables_are_formatted_as_markdown():
     assert interval(Estimate(1035.0, 980.0, 1071.2)) == "1,035 (980 to 1,071)"
     assert interval(Estimate(7.0, math.nan, math.nan)) == "7.00"
     assert table(["a", "b"], [["x", 1]]) == ["| a | b |", "| :-- | --: |", "| x | 1 |"]
+
+
+def test_repetitions_of_run_count_once_with_their_mean():
+    runs = [(0, "a", 0.0), (0, "a", 4.0), (1, "a", 4.0), (0, "b", 6.0)]
+    records = [{"seed": seed, "source": source, "x": value} for seed, source, value in runs]
+    assert over_seeds(records, "x").startswith("4.00 (2.00 to 6.00)")  # IQM of 2, 4 and 6
 
 
 def test_document_lists_missing_measurements_with_their_commands():

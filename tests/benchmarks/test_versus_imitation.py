@@ -1,0 +1,54 @@
+from benchmarks import versus_imitation
+from benchmarks.options import Options
+from benchmarks.settings import setting
+from benchmarks.versus_imitation import OURS, PEER
+
+
+def make_record(who, seed, value, source="a", work_s=10.0):
+    return {
+        "who": who,
+        "asked_steps": 800_000,
+        "labels": 700,
+        "seed": seed,
+        "settings": {"seed": seed},
+        "source": source,
+        "return": value,
+        "final_return": value,
+        "training_return": value,
+        "work_s": work_s,
+        "process_s": work_s + 3.0,
+        "evaluation_s": 1.0,
+        "peak_mb": 500.0,
+    }
+
+
+def rows_of(records):
+    return [line for line in versus_imitation.report(records) if line.startswith("| 800k")]
+
+
+def test_every_round_counts_in_pooled_table():
+    records = [
+        *[make_record(PEER, seed, value, "a", 60.0) for seed, value in enumerate([10.0, 20.0])],
+        *[make_record(OURS, seed, value, "a") for seed, value in enumerate([30.0, 60.0])],
+        *[make_record(OURS, seed, value, "b") for seed, value in enumerate([90.0, 120.0])],
+    ]
+    peer, ours, *by_source = rows_of(records)
+    assert "imitation | 2 | 15.0 (10.0 to 20.0)" in peer
+    assert "**6.00x** (to reach: 6x)" in peer
+    assert "rl-teacher | 4 | 75.0" in ours  # not 105, the newer source's
+    assert [row.split(" | ")[-1] for row in by_source] == ["a |", "a |", "b |"]
+
+
+def test_changed_settings_are_a_row_of_their_own():
+    changes = dict([setting("ppo.num_envs=16")])
+    records = [
+        make_record(OURS, 0, 30.0),
+        make_record(OURS, 0, 90.0) | {"changes": changes, "settings": changes},
+    ]
+    assert rows_of(records)[1].startswith(
+        "| 800k steps, 700 comparisons: rl-teacher, ppo.num_envs=16 | 1 | 90.0 |"
+    )
+    options = Options(run="", settings=changes, labels=(700,), seeds=(0,))
+    facts = {cell.who: cell.facts for cell in versus_imitation.cells(options)}
+    assert facts[OURS]["changes"] == changes
+    assert "changes" not in facts[PEER]
